@@ -1,4 +1,4 @@
-//! The binary: parses the command line and runs it. Everything else is in the library.
+//! The binary: prepares the process, and runs the command line.
 
 mod cli;
 
@@ -6,66 +6,62 @@ use std::ffi::{c_int, c_long};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use cli::{CommandLine, run};
+use cli::{CommandLine, run_command_line};
 
-/// Imports and queries allocate on many threads at once. There the system's allocator is slow, and keeps freed memory.
+/// Imports and queries allocate on many threads, for which the system's allocator is slow, and retains freed memory.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    create_private_files();
-    outlive_large_files();
-    give_memory_back();
-    run(CommandLine::of_process)
+    restrict_file_permissions();
+    ignore_file_size_signal();
+    start_memory_purging();
+    run_command_line(CommandLine::parse_or_exit)
 }
 
 unsafe extern "C" {
-    /// Of mimalloc: gives what is free back to the system.
+    /// Returns free memory of mimalloc to the system.
     safe fn mi_collect(force: bool);
 
-    /// Of mimalloc: sets an option that the environment does not set.
+    /// Sets an option of mimalloc, unless the environment sets it.
     safe fn mi_option_set_default(option: c_int, value: c_long);
 }
 
-/// The number of mimalloc's option for the milliseconds after which free memory goes back to the system, and its value.
-/// In the second that mimalloc would take, busy threads free hundreds of MiB while others ask for as many.
-const PURGE_DELAY: (c_int, c_long) = (15, 10);
+/// mimalloc's option for the milliseconds after which free memory is returned to the system, and its value. With the
+/// default of one second, busy threads free hundreds of MiB while others allocate as much.
+const PURGE_DELAY_OPTION: (c_int, c_long) = (15, 10);
 
-/// How often what is left of it goes back.
-const GIVE_BACK_EVERY: Duration = Duration::from_secs(10);
+const PURGE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Gives free memory back to the system now and then. The allocator does so only when somebody allocates, a part at a
-/// time: a service that has become idle would keep most of what its busiest moment took.
-fn give_memory_back() {
-    let (option, value) = PURGE_DELAY;
+/// Returns free memory to the system regularly, because the allocator does so only during allocations.
+fn start_memory_purging() {
+    let (option, value) = PURGE_DELAY_OPTION;
     mi_option_set_default(option, value);
-    let giving = || {
+    let purge = || {
         loop {
-            std::thread::sleep(GIVE_BACK_EVERY);
+            std::thread::sleep(PURGE_INTERVAL);
             mi_collect(true);
         }
     };
-    // Without it, the process is larger, and otherwise the same.
-    let _ = std::thread::Builder::new().name("strata-memory".to_owned()).stack_size(256 << 10).spawn(giving);
+    // If this fails, the process only needs more memory.
+    let _ = std::thread::Builder::new().name("strata-memory".to_owned()).stack_size(256 << 10).spawn(purge);
 }
 
-/// Only the process's own user may read what it creates, with any library: directories 0700, files 0600. The catalog
-/// holds keys.
+/// Restricts created files to the process's user, because the metadata database contains keys.
 #[cfg(unix)]
-fn create_private_files() {
+fn restrict_file_permissions() {
     rustix::process::umask(rustix::fs::Mode::RWXG | rustix::fs::Mode::RWXO);
 }
 
 #[cfg(not(unix))]
-fn create_private_files() {}
+fn restrict_file_permissions() {}
 
-/// A write past the process's limit for the size of files (RLIMIT_FSIZE) is then an error, as on a full disk. It does
-/// not end the process.
+/// Turns writes beyond RLIMIT_FSIZE into errors, as on a full disk, instead of ending the process.
 #[cfg(unix)]
-fn outlive_large_files() {
+fn ignore_file_size_signal() {
     // SAFETY: it installs no handler, and no other thread runs yet.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 
 #[cfg(not(unix))]
-fn outlive_large_files() {}
+fn ignore_file_size_signal() {}

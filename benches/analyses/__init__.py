@@ -1,1 +1,1 @@
-"""What analysis tools ask of strata, and how long typical analyses take: see README.md."""
+"""Measures the requests of analysis tools and the time of typical analyses: see README.md."""

@@ -1,9 +1,9 @@
-"""The command: serves the data, and lets each tool ask. See README.md.
+"""The command: serves the data and measures each tool. See README.md.
 
-1. A proxy counts the requests and the bytes of each tool. Each measurement is another client of the server, so what
-   counts against the rate limit counts from nothing.
-2. The same is asked again without the proxy, and timed: exports are made by then.
-3. The rows of all tools and formats must be the same; else the exit code is 1.
+1. A proxy counts the requests and the bytes of each tool. Each measurement is a separate client of the server, so that
+   its count toward the rate limit starts at zero.
+2. The same analyses run again without the proxy and are timed. All exports are cached by then.
+3. The exit code is 1 if the rows of the tools and formats differ.
 """
 
 import argparse
@@ -34,20 +34,20 @@ COUNTRIES = ("BR", "CA", "DE", "EE", "FR", "IN", "JP", "KE", "NZ", "PL", "US", "
 QUERIES = {PARQUET: "format=parquet&typed=true", CSV: "format=csv", JSONL: "format=jsonl"}
 TOOLS = ("DuckDB", "Polars", "pandas")
 
-# HEAD is answered so, and never counts.
+# The status of HEAD requests, which never count toward the rate limit.
 REFUSED = 405
 
 
 @dataclass(frozen=True)
 class Cell:
-    """What a tool needed."""
+    """The requests and the time that a tool needed."""
 
     counts: Counts
     counted: int
     seconds: float | None = None
 
     def text(self) -> str:
-        """As in the table: requests, those that counted and would have if each range did, bytes, seconds."""
+        """Formats the cells: requests, requests that counted or would count for each range, bytes, and seconds."""
         each = sum(request.status != REFUSED for request in self.counts.requests)
         counted = f"{self.counted}" if each == self.counted else f"{self.counted}, not {each}"
         shown = f"{len(self.counts.requests)} ({counted}), {self.counts.size / 1e6:.2f} MB"
@@ -55,7 +55,7 @@ class Cell:
 
 
 def options() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(prog="benches/analyses/run", description="Counts what tools ask of strata.")
     parser.add_argument("--entities", type=int, default=100_000, help="how many; 100000 if not given")
     parser.add_argument(
@@ -71,7 +71,7 @@ def options() -> argparse.Namespace:
 
 
 def tell(text: str) -> None:
-    """Progress, apart from the tables."""
+    """Prints progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
@@ -99,7 +99,7 @@ class Session:
         self.different: list[str] = []
 
     def stop(self) -> None:
-        """Ends the server."""
+        """Stops the server."""
         self._proxy.stop()
         self._strata.stop()
 
@@ -109,17 +109,17 @@ class Session:
         return f"http://127.0.0.1:{port}/api/{number}/{dataset}/active/?{QUERIES[form]}{fields}"
 
     def _counted(self, ask: Callable[[int], object]) -> tuple[object, Counts, int]:
-        """Asks through the proxy, as a client of its own."""
+        """Makes requests through the proxy as a separate client."""
         before = self._strata.counted()
         self._proxy.begin()
         answer = ask(self._proxy.port)
         return answer, self._proxy.counts(), self._strata.counted() - before
 
     def reads(self) -> str:
-        """The first table: what each way to read one Parquet export asks for."""
+        """Prints the first table: the requests of each way to read a Parquet export."""
         ways = ("schema", "count", "one column", "filter with a limit", "all")
         readers = {"DuckDB": self._duckdb, "Polars": self._polars, "pandas": self._pandas, "pyarrow": self._pyarrow}
-        # It is made: what is counted is not the first request of all.
+        # The export is built first, so that the counted requests are not the very first ones.
         self._duckdb("all", self._url(self._strata.port, PACKAGES, PARQUET))
         lines = [["Parquet", *readers]]
         for way in ways:
@@ -160,7 +160,7 @@ class Session:
         return queries[way]()
 
     def _pandas(self, way: str, url: str) -> object:
-        # It fetches all of a file by URL.
+        # pandas fetches the complete file from a URL.
         return pandas.read_parquet(url, columns=["downloads"] if way == "one column" else None)
 
     def _pyarrow(self, way: str, url: str) -> object:
@@ -176,7 +176,7 @@ class Session:
             return queries[way]()
 
     def analyses(self) -> str:
-        """The second table: ten analyses in each tool and format."""
+        """Prints the second table: ten analyses in each tool and format."""
         lines = [["Analysis", *(f"{tool} {form}" for form in FORMATS for tool in TOOLS)]]
         for analysis in self._analyses:
             expected: Rows | None = None
@@ -209,13 +209,13 @@ class Session:
 
 
 def markdown(lines: list[list[str]]) -> str:
-    """Lines as a table."""
+    """Formats lines as a table."""
     head, *rows = lines
     return "\n".join(f"| {' | '.join(line)} |" for line in [head, ["---"] * len(head), *rows])
 
 
 def main() -> None:
-    """Runs everything, for one binary after the other."""
+    """Measures one binary after the other."""
     given = options()
     directory = (given.directory or Path(os.environ["CARGO_TARGET_DIR"]) / "analyses").resolve()
     directory.mkdir(parents=True, exist_ok=True)

@@ -1,7 +1,7 @@
 """A proxy that counts the requests and the bytes of the tools behind it.
 
-It names the client of a request (`X-Forwarded-For`), which the server believes. So each analysis can be a client of its
-own, whose downloads begin anew.
+The proxy sets the client of each request (`X-Forwarded-For`), which the server trusts. So each analysis can be a
+separate client without earlier downloads.
 """
 
 import http.client
@@ -17,7 +17,7 @@ OF_THE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "host", "x
 
 @dataclass
 class Request:
-    """One request and its answer, which goes on until it is over."""
+    """A request and its response, which ends when the last byte is sent."""
 
     method: str
     range: str
@@ -28,18 +28,18 @@ class Request:
 
 @dataclass
 class Counts:
-    """What one client asked for."""
+    """The requests of one client."""
 
     requests: list[Request] = field(default_factory=list)
 
     @property
     def size(self) -> int:
-        """Bytes of bodies."""
+        """Returns the number of bytes in all bodies."""
         return sum(request.size for request in self.requests)
 
 
 class Proxy:
-    """The proxy, before a server on a port of this machine."""
+    """A proxy for a server on a port of this machine."""
 
     def __init__(self, port: int) -> None:
         self._lock = threading.Lock()
@@ -49,7 +49,7 @@ class Proxy:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
-            # Answers are written in pieces that must not wait for each other.
+            # Parts of responses must not wait for each other.
             disable_nagle_algorithm = True
 
             def setup(self) -> None:
@@ -74,13 +74,13 @@ class Proxy:
         threading.Thread(target=self._listener.serve_forever, daemon=True).start()
 
     def begin(self) -> None:
-        """Counts from here on, for a client that the server has not seen yet."""
+        """Starts counting for a new client."""
         with self._lock:
             self._client += 1
             self._counts = Counts()
 
     def counts(self) -> Counts:
-        """What was counted since then, once it is over."""
+        """Returns the counts since then, when all requests have ended."""
         deadline = time.monotonic() + PATIENCE_S
         while not all(request.over for request in list(self._counts.requests)) and time.monotonic() < deadline:
             time.sleep(0.005)
@@ -88,7 +88,7 @@ class Proxy:
             return Counts(list(self._counts.requests))
 
     def stop(self) -> None:
-        """Takes no more connections."""
+        """Stops accepting connections."""
         self._listener.shutdown()
 
     def _forward(self, client: BaseHTTPRequestHandler, server: http.client.HTTPConnection) -> None:
@@ -110,7 +110,7 @@ class Proxy:
             server.request(client.command, client.path, headers=headers)
             answer = server.getresponse()
         except ConnectionError:
-            # The tool has left its connection idle for so long that the server has closed this one.
+            # The server has closed this connection, because the tool left it idle for too long.
             server.close()
             server.request(client.command, client.path, headers=headers)
             answer = server.getresponse()
@@ -130,9 +130,9 @@ class Proxy:
                 client.wfile.write(b"%x\r\n%b\r\n" % (len(block), block) if chunked else block)
             if chunked:
                 client.wfile.write(b"0\r\n\r\n")
-            # Read to its end, which the library does not notice by itself.
+            # The body has been read to its end, which the library does not notice.
             answer.close()
         except (BrokenPipeError, ConnectionResetError):
-            # The tool has seen enough.
+            # The tool has stopped reading.
             client.close_connection = True
             server.close()

@@ -1,6 +1,6 @@
-"""Ten typical analyses, each in SQL, in Polars and in pandas: they must give the same rows.
+"""Ten typical analyses, each in SQL, Polars, and pandas. All three must return the same rows.
 
-`packages` is the large dataset, `publishers` the small one that one analysis joins.
+`packages` is the large dataset. One analysis joins it with `publishers`, the small one.
 """
 
 import math
@@ -21,7 +21,7 @@ MANY_DOWNLOADS = 9_000_000
 
 @dataclass(frozen=True)
 class Analysis:
-    """One of the ten. SQL names datasets in braces."""
+    """An analysis. The SQL contains the names of datasets in braces."""
 
     title: str
     columns: dict[str, list[str]]
@@ -31,18 +31,18 @@ class Analysis:
 
 
 def packages(*columns: str) -> dict[str, list[str]]:
-    """Columns of the large dataset alone."""
+    """Returns columns of the large dataset only."""
     return {PACKAGES: list(columns)}
 
 
 def averages(frame: pandas.DataFrame) -> pandas.DataFrame:
-    """The mean rating by status of what is not yanked."""
+    """Returns the mean rating by status of packages that are not yanked."""
     kept = frame[~frame["yanked"].astype(bool)]
     return kept.groupby("status")["rating"].mean().sort_index().reset_index()
 
 
 def analyses(publisher: str) -> list[Analysis]:
-    """All of them; the last is about one publisher."""
+    """Returns all analyses. The last one is about one publisher."""
     by_downloads = (["downloads", "name"], [False, True])
     return [
         Analysis(
@@ -159,7 +159,7 @@ def analyses(publisher: str) -> list[Analysis]:
 
 
 def same(rows: Rows, others: Rows) -> bool:
-    """Whether two tools give the same rows: numbers by value, as far as sums in another order agree."""
+    """Returns whether two tools return the same rows. Sums may differ by rounding."""
 
     def equal(one: object, other: object) -> bool:
         if isinstance(one, str) or isinstance(other, str):

@@ -1,4 +1,4 @@
-"""strata as a process: loaded with the data, and asked what it counted."""
+"""strata as a process with the data, and the metrics that it reports."""
 
 import os
 import re
@@ -11,13 +11,13 @@ from peers.programs import Command, Server
 
 OWNER = "analyses@example.org"
 
-# The clients are those that the proxy names. None of them is refused, so that what counts can be counted.
+# The proxy identifies the clients. No client is rate limited, so that all requests can be counted.
 OPTIONS = {"STRATA_SERVER__TRUSTED_PROXIES": "127.0.0.1", "STRATA_LIMITS__PUBLIC_PER_MINUTE": "1000000"}
 COUNTED = re.compile(r'^strata_limiter_decisions_total\{bucket="public",decision="allowed"\} (\S+)$', re.MULTILINE)
 
 
 class Strata:
-    """A binary, and a directory for its data."""
+    """A binary and its data directory."""
 
     def __init__(self, program: Path, directory: Path) -> None:
         self._program = program
@@ -28,11 +28,11 @@ class Strata:
         self.port = 0
 
     def version(self) -> str:
-        """What it calls itself."""
+        """Returns the version that the binary reports."""
         return self._run("--version").strip()
 
     def load(self, datasets: dict[str, Path]) -> None:
-        """Imports datasets by name, in an empty directory: their ids count from 1."""
+        """Imports datasets by name into an empty directory. Their IDs start at 1."""
         shutil.rmtree(self._directory, ignore_errors=True)
         self._directory.mkdir(parents=True)
         data = ("--data", str(self._directory / "data"))
@@ -41,7 +41,7 @@ class Strata:
             self._run("import", str(source), "--name", name, "--owner", OWNER, *data)
 
     def start(self) -> None:
-        """Serves on a free port."""
+        """Starts the server on a free port."""
         log = self._directory / "log"
 
         def ready() -> bool:
@@ -53,13 +53,13 @@ class Strata:
         self._server = Server(command, log, ready, self._environment)
 
     def stop(self) -> None:
-        """Ends, and removes the data."""
+        """Stops the server and deletes the data."""
         if self._server:
             self._server.stop()
         shutil.rmtree(self._directory, ignore_errors=True)
 
     def counted(self) -> int:
-        """Requests that counted against the rate limit so far."""
+        """Returns the number of requests that have counted toward the rate limit."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics") as answer:
             found = COUNTED.search(answer.read().decode())
         return int(float(found[1])) if found else 0

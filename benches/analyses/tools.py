@@ -1,4 +1,4 @@
-"""The tools: how each opens a dataset by URL in a format, as its users do."""
+"""The tools: how the users of each tool open a dataset by URL in a format."""
 
 import io
 import urllib.request
@@ -20,13 +20,13 @@ READERS = {PARQUET: "read_parquet('{}')", CSV: "read_csv('{}')", JSONL: "read_js
 
 
 def fetched(url: str) -> io.BytesIO:
-    """A whole answer, for what cannot read by URL."""
+    """Fetches a whole response, for tools that cannot read from a URL."""
     with urllib.request.urlopen(url) as answer:
         return io.BytesIO(answer.read())
 
 
 def database(home: Path) -> duckdb.DuckDBPyConnection:
-    """A database that knows nothing yet, and reads URLs."""
+    """Returns a new database that can read from URLs."""
     home.mkdir(parents=True, exist_ok=True)
     opened = duckdb.connect(config={"home_directory": str(home), "allow_unsigned_extensions": True})
     opened.execute(f"LOAD '{HTTPFS}'")
@@ -34,12 +34,12 @@ def database(home: Path) -> duckdb.DuckDBPyConnection:
 
 
 def relation(url: str, form: str) -> str:
-    """What DuckDB selects from."""
+    """Returns the source that DuckDB selects from."""
     return READERS[form].format(url)
 
 
 def lazy(url: str, form: str) -> polars.LazyFrame:
-    """What Polars selects from. By URL it reads Parquet alone."""
+    """Returns the frame that Polars selects from. From a URL, Polars reads only Parquet."""
     readers: dict[str, Callable[[], polars.LazyFrame]] = {
         PARQUET: lambda: polars.scan_parquet(url),
         CSV: lambda: polars.read_csv(fetched(url), infer_schema_length=None).lazy(),
@@ -49,7 +49,7 @@ def lazy(url: str, form: str) -> polars.LazyFrame:
 
 
 def frame(url: str, form: str, columns: list[str]) -> pandas.DataFrame:
-    """What pandas selects from."""
+    """Returns the frame that pandas selects from."""
     readers: dict[str, Callable[[], pandas.DataFrame]] = {
         PARQUET: lambda: pandas.read_parquet(url, columns=columns),
         CSV: lambda: pandas.read_csv(url, usecols=columns),

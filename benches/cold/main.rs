@@ -1,20 +1,21 @@
-//! First requests of a new process: to the local disk, and to an S3 server that lets every request wait.
+//! Latency of the first request to a new process, with the store on the local disk and on an S3 server that delays
+//! every request.
 //!
 //! ```text
 //! cargo bench --bench cold                   100,000 entities
-//! cargo bench --bench cold -- 1000000        a million; any numbers, one table each
-//! cargo bench --bench cold -- --delay 50     milliseconds that a request to the S3 server waits, 20 when not given
+//! cargo bench --bench cold -- 1000000        a million; one table for each number
+//! cargo bench --bench cold -- --delay 50     the delay of the S3 server in milliseconds, 20 by default
 //! ```
 //!
-//! 1. [`support::source`] makes the entities, once; [`support::import`] imports them in a child process.
-//! 2. Each request is made by processes of their own, the first one that they make, through the library as the server
-//!    runs it: with the store in a directory whose files the operating system was asked to forget, and with the same
-//!    files behind an S3 server ([`delaying`]) on the loopback interface.
-//! 3. The table has the median time of five, from the look-up in the catalog to the last byte of the body, and the
-//!    requests for bytes of version files, with those bytes. *Round trips* are the longest chain of such requests of
-//!    which each was made after the answer to the one before; the local disk's are not looked at.
+//! 1. [`support::source`] writes the entities once, and [`support::import`] imports them in a child process.
+//! 2. For each request, the benchmark starts new processes, and the request is the first one that they make. The
+//!    processes use the library as the server does: with a store in a directory that is not in the page cache, and with
+//!    the same files on an S3 server ([`delaying`]) on the loopback interface.
+//! 3. The table shows the median latency of five processes, from the catalog lookup to the last byte of the body, the
+//!    number of requests for bytes of version files, and the number of these bytes. *Round trips* is the longest chain
+//!    of sequential requests. It is not measured for the local disk.
 //!
-//! Answers are compared with what the generator knows. No duration is asserted.
+//! The benchmark compares responses with the expected ones. It asserts no duration.
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
@@ -31,11 +32,14 @@ use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use strata_encode::ContentCoding;
 use strata_http::params;
-use strata_service::{AnswerBody, Authorization, AuthorizedRead, Client, Purpose, ReadTarget, Requester, Services};
+use strata_service::{
+    AuthorizationHeader, AuthorizedRead, ClientNetwork, ProcessPurpose, ReadRequester, ReadTarget, ResponseBody,
+    Services,
+};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
-use delaying::Delaying;
+use delaying::DelayingServer;
 use support::entities::{self, Generator, Probes};
 use support::import::{self, Hidden};
 use support::process::run_self;
@@ -47,7 +51,7 @@ use support::source::Source;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Processes that make each request.
+/// The number of processes for each request.
 const RUNS: usize = 5;
 
 /// Measures the first requests of new processes, on the local disk and over a slow network
@@ -65,11 +69,10 @@ struct Arguments {
     read: Option<Vec<String>>,
 }
 
-/// What a read took.
 #[derive(Serialize, Deserialize)]
 struct Report {
     seconds: f64,
-    /// Entities in the answer, or the count.
+    /// The number of entities in the response, or the count.
     total: u64,
     requests: u64,
     bytes: u64,
@@ -90,12 +93,12 @@ fn main() {
     }
 }
 
-/// The requests, by name: everything after `?`, and how many entities it finds.
+/// Returns the requests: name, query string, and number of matching entities.
 fn requests(source: &Source) -> Vec<(&'static str, String, u64)> {
     let probes = Probes::new(&Generator::new());
     let probe = |name: &str| {
         let query = probes.0.iter().find(|probe| probe.name == name).map(|probe| probe.query.clone());
-        (query.expect("a question that there is"), source.matches(name).count)
+        (query.expect("unknown query"), source.matches(name).count)
     };
     let (word, holding) = probe("keyword rare");
     let unique = entities::id(source.entities / 3 * 2);
@@ -108,12 +111,13 @@ fn requests(source: &Source) -> Vec<(&'static str, String, u64)> {
 }
 
 fn measure(directory: &Path, entities: u64, delay: Duration) {
-    let source = Source::open(directory, entities).expect("the source file can be made");
+    let source = Source::open(directory, entities).expect("failed to generate the source file");
     let data = directory.join(format!("data-{entities}"));
     eprintln!("importing {entities} entities");
     let imported = import::in_child(&source.path, &data);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
-    let server = runtime.block_on(Delaying::start(&data, delay));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("failed to start the threads");
+    let server = runtime.block_on(DelayingServer::start(&data, delay));
     println!(
         "\n{} entities, {} bytes of JSON; {} cores; {} ms for each request to the S3 server\n\n{:<28}{:<8}{:>10}{:>13}{:>14}{:>11}",
         thousands(entities),
@@ -147,7 +151,8 @@ fn measure(directory: &Path, entities: u64, delay: Duration) {
                 last = Some((report, server.take()));
             }
             let (report, asked) = last.expect("it ran");
-            let round_trips = if endpoint.is_empty() { "-".to_owned() } else { delaying::chain(&asked).to_string() };
+            let round_trips =
+                if endpoint.is_empty() { "-".to_owned() } else { delaying::round_trips(&asked).to_string() };
             println!(
                 "{name:<28}{store:<8}{:>10}{round_trips:>13}{:>14}{:>11}",
                 thousands(report.requests),
@@ -158,75 +163,77 @@ fn measure(directory: &Path, entities: u64, delay: Duration) {
     }
     drop(server);
     runtime.shutdown_timeout(Duration::from_secs(5));
-    std::fs::remove_dir_all(&data).expect("the data can be removed");
+    std::fs::remove_dir_all(&data).expect("failed to remove the data");
 }
 
-/// Asks the operating system to forget the contents of all files of a directory, so that they are read from the disk.
+/// Removes the contents of all files in a directory from the page cache, so that the next read uses the disk.
 fn forget(directory: &Path) {
-    for entry in std::fs::read_dir(directory).expect("a directory") {
+    for entry in std::fs::read_dir(directory).expect("failed to create a directory") {
         let path = entry.expect("an entry").path();
         if path.is_dir() {
             forget(&path);
         } else {
-            let file = std::fs::File::open(&path).expect("a file");
-            // What was not yet written cannot be forgotten.
+            let file = std::fs::File::open(&path).expect("failed to open the file");
+            // The page cache cannot drop data that is not yet on the disk.
             let _ = file.sync_all();
             let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
         }
     }
 }
 
-/// The child: makes one request and prints the report.
+/// Makes one request in the child process and prints the report.
 fn read(arguments: &[String]) {
     let [data, name_slug, endpoint, query] = arguments else { panic!("--read takes four texts") };
     let mut config = import::config(Path::new(data), 1 << 30);
     if !endpoint.is_empty() {
         delaying::configure(&mut config.store, endpoint);
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("failed to start the threads");
     let report = runtime.block_on(async {
-        let services = Services::open(&config, Purpose::Serve).await.expect("the data directory opens");
-        services.readiness.check().await.expect("catalog and store answer");
+        let services = Services::open(&config, ProcessPurpose::Serve).await.expect("failed to open the data directory");
+        services.readiness.check().await.expect("failed to query the catalog and the store");
         let target =
             ReadTarget { dataset: DatasetId::new(1), name_slug: name_slug.clone(), version: VersionSelector::Active };
-        let request = params::parse(Some(query)).expect("the query is valid").0;
+        let request = params::parse_query(Some(query)).expect("failed to parse the query").0;
         let before = (metric("strata_store_requests_total"), metric("strata_store_bytes_total"));
         let work = async move {
             let started = Instant::now();
-            let lookup = services.lookups.find(&target).await.expect("the catalog answers");
-            let anyone = Requester::Client { client: Client::Unspecified, authorization: Authorization::None };
-            let admitted = lookup.authorize(anyone, request.alt).expect("a public dataset");
+            let lookup = services.lookups.find(&target).await.expect("failed to query the catalog");
+            let anyone =
+                ReadRequester::Client { client: ClientNetwork::Unspecified, authorization: AuthorizationHeader::None };
+            let admitted = lookup.authorize(anyone, request.alt).expect("the dataset is not public");
             let answer = services
                 .reads
                 .respond(AuthorizedRead::new(&admitted, &std::sync::Arc::new(request)), ContentCoding::Identity)
                 .await;
-            let answer = answer.expect("an answer");
+            let answer = answer.expect("failed to get a response");
             let total = answer.total;
             drain(answer.body).await;
             (started.elapsed().as_secs_f64(), total)
         };
-        let (seconds, total) = tokio::spawn(work).await.expect("no panic");
+        let (seconds, total) = tokio::spawn(work).await.expect("a thread panicked");
         let requests = metric("strata_store_requests_total") - before.0;
         Report { seconds, total, requests, bytes: metric("strata_store_bytes_total") - before.1 }
     });
-    println!("{}", serde_json::to_string(&report).expect("a report is JSON"));
+    println!("{}", serde_json::to_string(&report).expect("failed to parse the report"));
     runtime.shutdown_timeout(Duration::from_secs(5));
 }
 
-/// The value of a counter of this process.
+/// Returns the value of a counter of this process.
 fn metric(name: &str) -> u64 {
-    let rendering = strata_runtime::metrics::render();
+    let rendering = strata_runtime::metrics::render_prometheus();
     let line = rendering.lines().find(|line| line.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')));
     line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).unwrap_or_default() as u64
 }
 
-async fn drain(body: AnswerBody) {
+async fn drain(body: ResponseBody) {
     let mut chunks = match body {
-        AnswerBody::Whole(_) => return,
-        AnswerBody::Stream(chunks) => chunks,
-        AnswerBody::Export(export) => export.whole(),
+        ResponseBody::Whole(_) => return,
+        ResponseBody::Stream(chunks) => chunks,
+        ResponseBody::Export(export) => export.into_chunks(),
     };
     while let Some(chunk) = chunks.next().await {
-        chunk.expect("the rest of the body");
+        chunk.expect("failed to read the body");
     }
 }

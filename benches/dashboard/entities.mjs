@@ -1,21 +1,22 @@
-// Measures when pages of many entities are ready in a browser, beside the answers of their API calls in the same
-// browser, and prints a line for each page.
+// Measures when pages with many entities are ready in a browser, compared with the responses to the corresponding API
+// calls in the same browser. Prints a line for each page.
 //
 //     node entities.mjs BINARY ENTITIES
 //
-// The API call is the one that the page names. It is asked for by `fetch` from a page of the same server, until its
-// last byte. A page is ready when its load event has ended: its entities are laid out, and its links and forms work.
-// Buttons that copy, and the choice of columns, come right after that. The style sheet and the script are those of the
-// page before, as they are when people go from page to page. Nothing of the dataset comes from the browser's cache.
+// The API call is the one that the page shows. `fetch` on a page of the same server reads the response to its last
+// byte. A page is ready when its load event has ended: its entities are laid out, and its links and forms work. Copy
+// buttons and the column selection work right after that. The browser has cached the style sheet and the script of the
+// previous page, as when users navigate. It has not cached anything of the dataset.
 //
-// The browser has shown pages before, but none of this server's data. One line is of new windows, which have shown
-// nothing but a page without data, and are done with what a browser loads for itself in a window.
+// The browser has shown pages before, but none with this server's data. One line is about new windows that have shown
+// only a page without data, after the browser has finished its own initialization of the window.
 //
-// "come" is when the page's last byte is there, as the API's is for "API". What follows is the browser's work. "more"
-// is what the page took longer than the API call. The first line is a page without data: what any page takes.
+// "come" is the time until the last byte of the page, and "API" the time until the last byte of the API response. The
+// rest is the work of the browser. "more" is the difference between the page and the API call. The first line is a page
+// without data, as a lower limit.
 //
-// "first" is a server that has just started, for each request another one; "again" is one that has answered the same
-// before: medians of some rounds, in which both take turns. The goal is that a page takes 50 ms more at most.
+// "first" is a new server for each request, and "again" a server that has answered the same request before. Both are
+// medians of several rounds, in which page and API call alternate. A page should take at most 50 ms more.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -143,7 +144,7 @@ try {
       await page.browserContext().close();
       return used;
     });
-  // What a browser does for the first time, such as reading its fonts, it does here.
+  // The browser's one-time initialization, such as reading fonts, happens here.
   await inKnown(({ open }) => open(HOME));
   console.log(`${entities.toLocaleString("en-US")} entities, milliseconds`);
   const heads = ["API", "come", "ready", "more"].map((head) => head.padStart(8)).join("");

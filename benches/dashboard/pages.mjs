@@ -2,8 +2,8 @@
 //
 //     node pages.mjs BASE_URL
 //
-// Fails where accessibility or best practices are less than 100, or performance is less than 95, or where the first
-// page takes more than 100 KB.
+// Fails if accessibility or best practices score below 100, if performance scores below 95, or if the first page takes
+// more than 100 KB.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";

@@ -1,18 +1,17 @@
-//! The diff of two versions, measured on the query engine as the server runs it, next to a baseline of the same run.
+//! Latency and memory of diffs between two versions, compared with a baseline of the same run.
 //!
 //! ```text
 //! cargo bench --bench diff                          every shape at 100,000 entities
 //! cargo bench --bench diff -- 1000000               at a million; any numbers
-//! cargo bench --bench diff -- all                   every shape at 100,000, and those of real versions at 1,000,000,
-//! too cargo bench --bench diff -- --only "one source"   the shapes whose name holds the text
+//! cargo bench --bench diff -- all                   every shape at 100,000, realistic ones also at 1,000,000
+//! cargo bench --bench diff -- --only "one source"   the shapes whose name contains the text
 //! ```
 //!
-//! Steps, per shape ([`shapes`]) and size: both versions are written as the service writes them; a child process with a
-//! small cache and the memory of a server's queries compares them, writes every record, and tells time and peak memory.
-//! Counts are compared with what the shape says: a wrong diff is not fast, it panics. The baseline is copying both
-//! versions' documents on one thread; `growth` is the time against that of the size before, over the growth of the
-//! size: 1 is linear. The files stay under the build directory while they are measured (3 GB for a million). No
-//! duration is asserted.
+//! For each shape ([`shapes`]) and size, the benchmark writes both versions like the service. A child process with a
+//! small cache and the memory of a server's queries compares them, writes every record, and reports time and peak
+//! memory. The benchmark panics if the counts are wrong. The baseline is copying the documents of both versions on one
+//! thread. `growth` is the ratio of the times of two sizes, divided by the ratio of the sizes: 1 is linear. The files
+//! remain in the build directory during the measurement (3 GB for a million). No duration is asserted.
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
@@ -29,13 +28,13 @@ use clap::Parser;
 use futures::StreamExt;
 use object_store::path::Path as ObjectPath;
 use serde::{Deserialize, Serialize};
-use strata_diff::{self as diff, Change, DiffBounds, DiffPage, records};
+use strata_diff::{self as diff, DiffChange, DiffLimits, DiffPage, change_records};
 use strata_format::cache::PartCache;
 use strata_format::reader::VersionReader;
-use strata_format::spool::Spool;
+use strata_format::spool::SpoolWriter;
 use strata_format::writer::{WriteOptions, write_version};
-use strata_query::{Engine, EngineOptions};
-use strata_store::budget::SpoolCharge;
+use strata_query::{QueryEngine, QueryEngineOptions};
+use strata_store::spool_quota::SpoolReservation;
 use strata_store::store::{self, S3Options, Store};
 use tokio::runtime::Runtime;
 
@@ -48,13 +47,13 @@ use support::sizes::sizes;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The cache of a process that only compares.
+/// The cache size of the comparing process, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// Changes whose records are written at once.
+/// The number of changes whose records are written together.
 const UNIT_CHANGES: usize = 1_000;
 
-/// What queries may hold by default.
+/// The default memory limit of queries, in bytes.
 const MEMORY_BYTES: usize = 1 << 30;
 
 /// Measures diffs, and prints a line for each shape and size
@@ -74,25 +73,24 @@ struct Arguments {
     bench: bool,
 }
 
-/// Where the versions of a directory lie.
+/// The paths of the versions in a directory.
 #[derive(Serialize, Deserialize)]
 struct Versions {
     sizes: [u64; 2],
     document_bytes: u64,
 }
 
-/// What a diff took.
 #[derive(Serialize, Deserialize)]
 struct Report {
     counts: Counts,
-    /// Until the counts are known.
+    /// The time until the counts are known.
     seconds: f64,
-    /// Processor time of all threads until then, where the system tells.
+    /// The processor time of all threads until the counts are known, if the system reports it.
     cpu_seconds: Option<f64>,
-    /// For writing all records, after that.
+    /// The time to write all records after that.
     records_seconds: f64,
     records_bytes: u64,
-    /// The most memory that was resident at once, where the system tells.
+    /// The peak resident memory, if the system reports it.
     peak_bytes: Option<u64>,
 }
 
@@ -100,7 +98,7 @@ fn main() {
     let arguments = Arguments::parse();
     if let Some(directory) = &arguments.compare {
         let report = compare(directory);
-        println!("{}", serde_json::to_string(&report).expect("a report is JSON"));
+        println!("{}", serde_json::to_string(&report).expect("failed to parse the report"));
         return;
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-diff");
@@ -156,12 +154,12 @@ fn sizes_of(texts: &[String], shape: Shape) -> Vec<u64> {
     sizes
 }
 
-/// Writes both versions, and compares them in a child process.
+/// Writes both versions and compares them in a child process.
 fn measure(directory: &Path, shape: Shape, entities: u64) -> (Report, Versions) {
     if directory.exists() {
         std::fs::remove_dir_all(directory).expect("the last run's files can be removed");
     }
-    std::fs::create_dir_all(directory).expect("a directory");
+    std::fs::create_dir_all(directory).expect("failed to create a directory");
     eprintln!("writing two versions of {entities} entities, {}", shape.name());
     let expected = write(directory, shape, entities);
     let report: Report = run_self(&["--compare".as_ref(), directory.as_os_str()]);
@@ -173,39 +171,40 @@ fn measure(directory: &Path, shape: Shape, entities: u64) -> (Report, Versions) 
     (report, versions)
 }
 
-/// Writes both versions; what their diff must be, where the shape knows.
+/// Writes both versions. Returns the expected counts if the shape determines them.
 fn write(directory: &Path, shape: Shape, entities: u64) -> Option<Counts> {
     let runtime = runtime();
     let store = store(directory);
     let mut versions = Versions { sizes: [0, 0], document_bytes: 0 };
     let mut expected = None;
     for version in [0, 1] {
-        let mut spool = Spool::create(&directory.join("spool"), SpoolCharge::unbounded()).expect("a spool");
+        let mut spool = SpoolWriter::create(&directory.join("spool"), SpoolReservation::unbounded())
+            .expect("failed to create a spool");
         let mut lines = String::new();
         expected = shape.write(version, entities, |entity| {
             lines.push_str(entity);
             lines.push('\n');
             if lines.len() > 1 << 20 {
-                spool.add_lines(lines.as_bytes()).expect("spooled");
+                spool.add_lines(lines.as_bytes()).expect("failed to spool");
                 versions.document_bytes += lines.len() as u64;
                 lines.clear();
             }
         });
-        spool.add_lines(lines.as_bytes()).expect("spooled");
+        spool.add_lines(lines.as_bytes()).expect("failed to spool");
         versions.document_bytes += lines.len() as u64;
-        let spooled = spool.finish().expect("spooled");
-        let options = WriteOptions { threads: threads(), ..WriteOptions::default() };
+        let spooled = spool.finish().expect("failed to spool");
+        let options = WriteOptions { worker_threads: threads(), ..WriteOptions::default() };
         let written = write_version(&store, &path(version), spooled, &options, runtime.handle(), &|_| {});
-        versions.sizes[version] = written.expect("written").size_bytes;
+        versions.sizes[version] = written.expect("failed to write").size_bytes;
     }
-    let text = serde_json::to_vec(&versions).expect("JSON");
-    std::fs::write(directory.join("versions.json"), text).expect("written");
+    let text = serde_json::to_vec(&versions).expect("failed to parse JSON");
+    std::fs::write(directory.join("versions.json"), text).expect("failed to write");
     expected
 }
 
 fn versions(directory: &Path) -> Versions {
     let text = std::fs::read(directory.join("versions.json")).expect("versions were written");
-    serde_json::from_slice(&text).expect("JSON")
+    serde_json::from_slice(&text).expect("failed to parse JSON")
 }
 
 fn path(version: usize) -> ObjectPath {
@@ -214,35 +213,36 @@ fn path(version: usize) -> ObjectPath {
 
 fn store(directory: &Path) -> Store {
     let store = directory.join("store");
-    std::fs::create_dir_all(&store).expect("a directory");
-    store::open(&format!("file://{}", store.display()), &S3Options::default()).expect("a store")
+    std::fs::create_dir_all(&store).expect("failed to create a directory");
+    store::open_store(&format!("file://{}", store.display()), &S3Options::default()).expect("failed to open the store")
 }
 
 fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads")
+    tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("failed to start the threads")
 }
 
 fn threads() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// The child: compares the versions of a directory.
+/// Compares the versions of a directory in the child process.
 fn compare(directory: &Path) -> Report {
     let spill_directory = directory.join("spill");
-    std::fs::create_dir_all(&spill_directory).expect("a directory");
+    std::fs::create_dir_all(&spill_directory).expect("failed to create a directory");
     const TIMEOUT: Duration = Duration::from_secs(3_600);
-    let options = EngineOptions {
+    let options = QueryEngineOptions {
         threads: threads(),
         memory_bytes: MEMORY_BYTES,
-        shares: strata_query::TenantShares { one_percent: 100, anonymous_percent: 100 },
+        shares: strata_query::PrincipalShares { principal_percent: 100, anonymous_percent: 100 },
         timeout: TIMEOUT,
         diff_timeout: TIMEOUT,
         spill_directory: Some(spill_directory),
         spill_bytes: 1 << 40,
         disk_reserve: None,
     };
-    let engine = Engine::try_new(&options).expect("an engine");
-    let (store, cache) = (store(directory), PartCache::new(CACHE_BYTES));
+    let engine = QueryEngine::try_new(&options).expect("failed to create the engine");
+    let store = store(directory);
+    let cache = PartCache::new(CACHE_BYTES);
     let sizes = versions(directory).sizes;
     runtime().block_on(async {
         let open = async |version: usize| {
@@ -251,15 +251,16 @@ fn compare(directory: &Path) -> Report {
         let readers = [open(0).await, open(1).await];
         let cpu_before = cpu_seconds();
         let started = Instant::now();
-        let diff = diff::compare(&engine, readers[0].clone(), readers[1].clone(), DiffBounds::default())
+        let diff = diff::compare(&engine, readers[0].clone(), readers[1].clone(), DiffLimits::default())
             .await
-            .expect("a diff");
+            .expect("failed to compare the versions");
         let seconds = started.elapsed().as_secs_f64();
         let cpu_seconds = cpu_before.zip(cpu_seconds()).map(|(before, after)| after - before);
-        let counts = Counts { modified: diff.modified(), added: diff.added(), subtracted: diff.subtracted() };
+        let counts =
+            Counts { modified: diff.modified_count(), added: diff.added_count(), subtracted: diff.subtracted_count() };
         let started = Instant::now();
-        let changes: Vec<Change> = diff.changes(&DiffPage::default()).collect();
-        let units: Vec<Vec<Change>> = changes.chunks(UNIT_CHANGES).map(<[Change]>::to_vec).collect();
+        let changes: Vec<DiffChange> = diff.changes(&DiffPage::default()).collect();
+        let units: Vec<Vec<DiffChange>> = changes.chunks(UNIT_CHANGES).map(<[DiffChange]>::to_vec).collect();
         let mut records = futures::stream::iter(units)
             .map(|unit| {
                 let readers = readers.clone();
@@ -269,14 +270,14 @@ fn compare(directory: &Path) -> Report {
                         bytes += record.len() as u64;
                         ControlFlow::Continue(())
                     };
-                    records::for_each(&readers, &unit, each).await.expect("records");
+                    change_records::for_each_record(&readers, &unit, each).await.expect("failed to read the records");
                     bytes
                 })
             })
             .buffered(threads());
         let mut records_bytes = 0;
         while let Some(bytes) = records.next().await {
-            records_bytes += bytes.expect("no panic");
+            records_bytes += bytes.expect("a thread panicked");
         }
         let records_seconds = started.elapsed().as_secs_f64();
         Report { counts, seconds, cpu_seconds, records_seconds, records_bytes, peak_bytes: status("VmHWM:") }

@@ -1,10 +1,10 @@
-//! Pairs of versions: those of a catalogue that was refreshed, and those that are as hard as can be.
+//! Pairs of versions: realistic ones of a refreshed catalogue, and the worst cases of the algorithm.
 
 use serde::{Deserialize, Serialize};
 
 use crate::support::entities::Generator;
 
-/// How many changes of each type there are.
+/// The number of changes of each type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     pub modified: u64,
@@ -15,26 +15,27 @@ pub struct Counts {
 /// A pair of versions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Entities of 1 KB, each with a `_source` of its own; 5 % modified, 1 % added, 1 % subtracted.
+    /// Entities of 1 KB with a different `_source` each; 5 % modified, 1 % added, 1 % subtracted.
     OwnSource,
-    /// The same with one `_source` for all.
+    /// The same entities with the same `_source`.
     OneSource,
-    /// The same with one `_source`, and v2 in another order.
+    /// The same entities with the same `_source`, and version 2 in another order.
     Shuffled,
-    /// Every entity changed, and all alike but for a number: every pair shares values.
+    /// Every entity is modified, and all entities are equal except for a number, so that any two share values.
     Alike,
-    /// Every entity changed, and each value held by 100 on each side: as many candidates as there can be.
+    /// Every entity is modified, and 100 entities of each version share each value. This is the maximum number of
+    /// candidates.
     Hundreds,
-    /// All equal in v1, and all equal in v2, with one value in both.
+    /// All entities of a version are equal, and both versions share one value.
     OneValue,
 }
 
 impl Shape {
-    /// All of them.
+    /// All shapes.
     pub const ALL: [Shape; 6] =
         [Shape::OwnSource, Shape::OneSource, Shape::Shuffled, Shape::Alike, Shape::Hundreds, Shape::OneValue];
 
-    /// The name in the table.
+    /// Returns the name in the table.
     pub fn name(self) -> &'static str {
         match self {
             Shape::OwnSource => "own source",
@@ -46,12 +47,13 @@ impl Shape {
         }
     }
 
-    /// Whether a real version may be like that.
+    /// Returns whether real versions can have this shape.
     pub fn is_real(self) -> bool {
         matches!(self, Shape::OwnSource | Shape::OneSource | Shape::Shuffled)
     }
 
-    /// Calls `each` with the entities of version 0 or 1, canonical texts; what the diff must be, where that is known.
+    /// Calls `each` with the canonical text of each entity of version 0 or 1. Returns the expected counts of the diff,
+    /// if they are known.
     pub fn write(self, version: usize, entities: u64, mut each: impl FnMut(&str)) -> Option<Counts> {
         match self {
             Shape::OwnSource | Shape::OneSource | Shape::Shuffled => {
@@ -64,13 +66,14 @@ impl Shape {
                         2 * number + version as u64
                     ));
                 }
-                // More than 100 hold every value that is shared.
+                // More than 100 entities share every common value, so no entities are paired.
                 (entities > 100).then_some(Counts { modified: 0, added: entities, subtracted: entities })
             }
             Shape::Hundreds => {
                 let groups = entities.div_ceil(100);
                 for number in 0..entities {
-                    let (row, column) = (number / groups, number % groups);
+                    let row = number / groups;
+                    let column = number % groups;
                     let field = |step: u64| (column + row * step) % groups;
                     each(&format!(
                         r#"{{"version":{version},"a":{},"b":{},"c":{},"d":{}}}"#,
@@ -116,11 +119,12 @@ impl Shape {
             }
             each(&entity);
         };
-        // A multiplier that is coprime with any number of entities takes every position once.
+        // The multiplier is coprime with the number of entities, so that every position occurs once.
         let stride = if self == Shape::Shuffled && version == 1 { 1_000_003 } else { 1 };
         for place in 0..entities {
             let position = place * stride % entities;
-            let (subtracted, modified) = (position % 100 == 7, position % 20 == 3);
+            let subtracted = position % 100 == 7;
+            let modified = position % 20 == 3;
             counts.subtracted += u64::from(subtracted);
             counts.modified += u64::from(modified);
             write(position, modified, version == 0 || !subtracted);

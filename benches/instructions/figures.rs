@@ -1,4 +1,4 @@
-//! The committed figures: how many instructions each path took, and on what.
+//! The committed instruction counts, and the environment that they were measured in.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,31 +7,29 @@ use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// The file of figures.
+/// The contents of the file with the committed counts.
 #[derive(Serialize, Deserialize)]
 pub struct Figures {
-    /// What they hold for.
-    pub built: Built,
-    /// Instructions of each path, by its name.
+    /// The environment in which the counts are valid.
+    pub built: BuildEnvironment,
+    /// The instruction count of each path, by name.
     pub instructions: BTreeMap<String, u64>,
 }
 
-/// What decides how many instructions there are, besides the code.
+/// The properties of an environment that influence the counts.
 #[derive(PartialEq, Eq, Serialize, Deserialize)]
-pub struct Built {
-    /// The release of the compiler.
+pub struct BuildEnvironment {
     pub toolchain: String,
-    /// The target.
     pub target: String,
     /// `release` or `debug`.
     pub profile: String,
-    /// The release of valgrind, which says what the processor can do.
+    /// The valgrind release, which determines the simulated processor.
     pub valgrind: String,
 }
 
-impl Built {
-    /// Of this benchmark.
-    pub fn here(valgrind: String) -> Built {
+impl BuildEnvironment {
+    /// Returns the environment of this process.
+    pub fn current(valgrind: String) -> BuildEnvironment {
         let output = Command::new("rustc").arg("-vV").current_dir(env!("CARGO_MANIFEST_DIR")).output();
         let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
         let line = |key: &str| {
@@ -39,18 +37,18 @@ impl Built {
             value.unwrap_or("unknown").to_owned()
         };
         let profile = if cfg!(debug_assertions) { "debug" } else { "release" };
-        Built { toolchain: line("release"), target: line("host"), profile: profile.to_owned(), valgrind }
+        BuildEnvironment { toolchain: line("release"), target: line("host"), profile: profile.to_owned(), valgrind }
     }
 }
 
-impl std::fmt::Display for Built {
+impl std::fmt::Display for BuildEnvironment {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(out, "rustc {}, {}, {}, {}", self.toolchain, self.target, self.profile, self.valgrind)
     }
 }
 
 impl Figures {
-    /// Those of the file, if there is one.
+    /// Reads the counts from a file; `None` if there is no file.
     pub fn read(path: &Path) -> Option<Figures> {
         let text = std::fs::read_to_string(path).ok()?;
         Some(toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
@@ -61,7 +59,7 @@ impl Figures {
         let mut text = "# Instructions of one run of each hot path.
 # `cargo bench --profile dist --bench instructions -- --write` writes this file.\n\n"
             .to_owned();
-        let _ = write!(text, "{}", toml::to_string(self).expect("figures are TOML"));
-        std::fs::write(path, text).expect("the file can be written");
+        let _ = write!(text, "{}", toml::to_string(self).expect("failed to serialize the counts"));
+        std::fs::write(path, text).expect("failed to write the file");
     }
 }

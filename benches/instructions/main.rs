@@ -1,25 +1,26 @@
-//! How many instructions the hot paths take, beside committed figures. Unlike a duration this is the same on a busy
-//! machine, so a change of some percent shows.
+//! Instruction counts of the hot paths, compared with committed counts. In contrast to a duration, an instruction count
+//! is the same on a busy machine, so that a change of a few percent is visible.
 //!
 //! ```text
-//! cargo bench --profile dist --bench instructions   exit code 1 if a path takes more than 1.1 times its figure
-//!     ... -- --only page                            the paths whose name holds the text
+//! cargo bench --profile dist --bench instructions   exit code 1 if a path takes more than 1.1 times its count
+//!     ... -- --only page                            the paths whose name contains the text
 //!     ... -- --most 1.01
 //!     ... -- --write                                writes benches/instructions/figures.toml
 //! ```
 //!
-//! Count in the profile `dist`, which is that of the packages.
+//! Use the profile `dist`, because the released packages use it.
 //!
-//! 1. The entities of the benchmark of reads are imported, 20,000 of them. Each of the [`paths`] is taken once, and its
-//!    answer compared with what the generator knows.
-//! 2. Processes take each path under valgrind's `cachegrind`, which counts the instructions of all threads: N times,
-//!    and 2N times, three processes each, of which the least counts. The difference, divided by N, is one path. Start
-//!    and warm-up cancel out.
+//! 1. The benchmark imports 20,000 entities of the `reads` benchmark. It runs each of the [`paths`] once and compares
+//!    the response with the expected one.
+//! 2. It runs each path under valgrind's `cachegrind`, which counts the instructions of all threads: N times and 2N
+//!    times, in three processes each. The lowest count of the three is used. The difference, divided by N, is the count
+//!    of one path, so that start and warm-up cancel out.
 //!
-//! Everything is read from warm caches, on a runtime of one thread with one thread for queries; no answers are kept.
-//! The service keeps records of the catalog for half a second, so that chance would decide how often it asks. Here each
-//! read asks, and what a look-up takes is taken off. Seeds of hash tables, turns of threads and the start leave some
-//! chance: counts of single processes differed by up to 16 % on the shortest paths, and by 4 % on long ones.
+//! All reads use warm caches, and the runtime has one thread and one query thread. Responses are not cached. The
+//! service caches catalog records for half a second, so the number of catalog lookups would be random. To avoid this,
+//! every read makes a lookup, and the benchmark subtracts the cost of the lookup. Hash table seeds, thread scheduling,
+//! and the start still cause noise: counts of single processes differed by up to 16 % on the shortest paths and by 4 %
+//! on long paths.
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
@@ -36,9 +37,9 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
 
-use figures::{Built, Figures};
+use figures::{BuildEnvironment, Figures};
 use paths::{Action, Answer, HotPath};
-use service::{Job, Place};
+use service::{Job, PreparedData};
 use support::import::{self, Hidden};
 use support::requests::Expected;
 use support::samples::thousands;
@@ -49,10 +50,10 @@ use support::table::aligned;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Entities that are read.
+/// The number of entities in the version that is read.
 const ENTITIES: u64 = 20_000;
 
-/// Entities that are imported.
+/// The number of entities in the imported source.
 const IMPORTED: u64 = 5_000;
 
 /// Counts instructions of hot paths, and compares them with committed figures
@@ -86,7 +87,7 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     if let Some(job) = &arguments.job {
-        service::run(&serde_json::from_str(job).expect("a job"));
+        service::run(&serde_json::from_str(job).expect("failed to parse the job"));
         return ExitCode::SUCCESS;
     }
     let Some(valgrind) = valgrind() else {
@@ -96,41 +97,43 @@ fn main() -> ExitCode {
         );
         return ExitCode::FAILURE;
     };
-    count(&arguments, Built::here(valgrind))
+    count(&arguments, BuildEnvironment::current(valgrind))
 }
 
-/// The release of valgrind, if it is installed.
+/// Returns the valgrind release, or `None` if valgrind is not installed.
 fn valgrind() -> Option<String> {
     let output = Command::new("valgrind").arg("--version").stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn count(arguments: &Arguments, built: Built) -> ExitCode {
+fn count(arguments: &Arguments, built: BuildEnvironment) -> ExitCode {
     let sources = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-reads");
-    let open = |entities| Source::open(&sources, entities).expect("the source file can be made");
-    let (source, imported) = (open(ENTITIES), open(IMPORTED));
+    let open = |entities| Source::open(&sources, entities).expect("failed to generate the source file");
+    let source = open(ENTITIES);
+    let imported = open(IMPORTED);
     let data = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-instructions");
     eprintln!("importing {ENTITIES} entities");
     let report = import::in_child(&source.path, &data);
-    let place = Place { data, path: report.path(), name_slug: report.name_slug, source: imported.path };
+    let prepared = PreparedData { data, path: report.path(), name_slug: report.name_slug, source: imported.path };
     let committed = Figures::read(&arguments.figures);
     if let Some(committed) = committed.as_ref().filter(|committed| committed.built != built) {
         println!("The committed figures are of {}; this is {built}.", committed.built);
     }
 
     let mut figures = committed.map(|figures| figures.instructions).unwrap_or_default();
-    let (mut rows, mut above) = (Vec::new(), Vec::new());
+    let mut rows = Vec::new();
+    let mut above = Vec::new();
     let looked_up = OnceCell::new();
-    let look_up = || *looked_up.get_or_init(|| instructions(&paths::look_up(), &place, arguments.processes));
-    for path in paths::all(&source).into_iter().filter(|path| path.name.contains(&arguments.only)) {
+    let look_up = || *looked_up.get_or_init(|| instructions(&paths::look_up(), &prepared, arguments.processes));
+    for path in paths::hot_paths(&source).into_iter().filter(|path| path.name.contains(&arguments.only)) {
         eprintln!("{}", path.name);
-        check(&path, &place, &source);
+        check(&path, &prepared, &source);
         let now = match path.action {
             Action::LookUp => look_up(),
             Action::Read(_) | Action::Revalidate(_) => {
-                instructions(&path, &place, arguments.processes).saturating_sub(look_up())
+                instructions(&path, &prepared, arguments.processes).saturating_sub(look_up())
             }
-            Action::Import => instructions(&path, &place, arguments.processes),
+            Action::Import => instructions(&path, &prepared, arguments.processes),
         };
         let before =
             if arguments.write { figures.insert(path.name.to_owned(), now) } else { figures.get(path.name).copied() };
@@ -145,7 +148,7 @@ fn count(arguments: &Arguments, built: Built) -> ExitCode {
             ratio.map_or(String::new(), |ratio| format!("{ratio:.3}")),
         ]);
     }
-    std::fs::remove_dir_all(&place.data).expect("the data can be removed");
+    std::fs::remove_dir_all(&prepared.data).expect("failed to remove the data");
     print!("{}", aligned(["path", "instructions", "committed", "ratio"], rows));
     if arguments.write {
         Figures { built, instructions: figures }.write(&arguments.figures);
@@ -157,10 +160,10 @@ fn count(arguments: &Arguments, built: Built) -> ExitCode {
     if above.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Takes the path once, in this process, and compares the answer with what the generator knows.
-fn check(path: &HotPath, place: &Place, source: &Source) {
-    let body = service::on_one_thread(place, async |service| service.act(&path.action).await);
-    let value = || serde_json::from_slice::<serde_json::Value>(&body).expect("the answer is JSON");
+/// Runs the path once in this process and compares the response with the expected one.
+fn check(path: &HotPath, prepared: &PreparedData, source: &Source) {
+    let body = service::on_one_thread(prepared, async |service| service.act(&path.action).await);
+    let value = || serde_json::from_slice::<serde_json::Value>(&body).expect("failed to parse the response");
     let right = match &path.answer {
         Answer::Body(Expected::Count(count)) => value()["count"] == *count,
         Answer::Body(expected) => expected.body(source).as_deref() == Some(&*body),
@@ -171,25 +174,26 @@ fn check(path: &HotPath, place: &Place, source: &Source) {
     assert!(right, "{}: another answer than the generator knows", path.name);
 }
 
-/// The instructions of one path. Chance only adds to what a process must do, so the least of some counts.
-fn instructions(path: &HotPath, place: &Place, processes: u32) -> u64 {
-    let least = |repetitions| (0..processes).map(|_| counted(&path.action, repetitions, place)).min().unwrap_or(0);
-    let [once, twice] = [1, 2].map(|times| least(times * path.repetitions));
+/// Returns the instruction count of one path. Noise only adds instructions, so the lowest of several counts is used.
+fn instructions(path: &HotPath, prepared: &PreparedData, processes: u32) -> u64 {
+    let min_count =
+        |repetitions| (0..processes).map(|_| count_process(&path.action, repetitions, prepared)).min().unwrap_or(0);
+    let [once, twice] = [1, 2].map(|times| min_count(times * path.repetitions));
     twice.saturating_sub(once) / path.repetitions
 }
 
-/// The instructions of a process that takes the path so often.
-fn counted(action: &Action, repetitions: u64, place: &Place) -> u64 {
-    let job = Job { action: action.clone(), repetitions, place: place.clone() };
+/// Returns the instruction count of a process that runs the path `repetitions` times.
+fn count_process(action: &Action, repetitions: u64, prepared: &PreparedData) -> u64 {
+    let job = Job { action: action.clone(), repetitions, prepared: prepared.clone() };
     let output = Command::new("valgrind")
         .args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"])
-        .arg(std::env::current_exe().expect("the benchmark knows its binary"))
-        .args(["--job", &serde_json::to_string(&job).expect("a job is JSON")])
+        .arg(std::env::current_exe().expect("failed to find the binary"))
+        .args(["--job", &serde_json::to_string(&job).expect("failed to serialize the job")])
         .output()
-        .expect("valgrind runs");
+        .expect("failed to run valgrind");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
-    // `==123== I   refs:      15,852,249`
+    // For example: `==123== I   refs:      15,852,249`
     let count = text.lines().find_map(|line| {
         let (head, count) = line.split_once("refs:")?;
         head.trim_end().ends_with(" I").then(|| count.trim().replace(',', "").parse().ok())?

@@ -8,53 +8,52 @@ use crate::support::source::{PAGE, Source};
 
 /// A hot path.
 pub struct HotPath {
-    /// Its name in the table and in the file of figures.
+    /// The name in the table and in the file of counts.
     pub name: &'static str,
-    /// What is done.
     pub action: Action,
-    /// What the answer must be.
     pub answer: Answer,
-    /// How often it is done in the shorter one of the two runs. Two starts of a process differ by some million
-    /// instructions, so that it should be some hundred million instructions.
+    /// The number of repetitions in the shorter of the two runs. Two starts of a process differ by a few million
+    /// instructions, so the repetitions should take a few hundred million.
     pub repetitions: u64,
 }
 
-/// What is done once, in a form that the child process is given.
+/// One execution of a path, in a form that a child process can parse.
 #[derive(Clone, Serialize, Deserialize)]
 pub enum Action {
-    /// A request to the router, by its query; the body is taken to its end. The catalog is asked anew.
+    /// A request to the router with this query string. The body is read to its end, and the catalog records are not
+    /// cached.
     Read(String),
-    /// The same with the `ETag` of its answer.
+    /// The same request with the `ETag` of its response.
     Revalidate(String),
-    /// The catalog is asked for the dataset and its version.
+    /// A catalog lookup of the dataset and its version.
     LookUp,
-    /// The source is imported as a new dataset.
+    /// An import of the source as a new dataset.
     Import,
 }
 
-/// What an action must result in.
+/// The expected result of an action.
 pub enum Answer {
-    /// These bytes, or this count.
+    /// The exact bytes or the count.
     Body(Expected),
-    /// A JSON array of so many objects.
+    /// A JSON array of this many objects.
     Objects(u64),
-    /// So many records of CSV under a line of names.
+    /// This many CSV records after a header line.
     Records(usize),
-    /// No bytes.
+    /// An empty body.
     Nothing,
-    /// It is checked where it is done.
+    /// The action itself checks its result.
     Done,
 }
 
-/// Entities of a page of CSV.
+/// The number of entities on a page of CSV.
 const RECORDS: usize = 1_000;
 
-/// All of them, over the entities of `source`.
-pub fn all(source: &Source) -> Vec<HotPath> {
+/// Returns all paths, for the entities of `source`.
+pub fn hot_paths(source: &Source) -> Vec<HotPath> {
     let probes = Probes::new(&Generator::new());
     let query = |name: &str| {
         let probe = probes.0.iter().find(|probe| probe.name == name);
-        probe.map(|probe| probe.query.clone()).expect("a path asks a question that there is")
+        probe.map(|probe| probe.query.clone()).expect("a path uses an unknown query")
     };
     let first = |name: &'static str, probe: &str, repetitions| HotPath {
         name,
@@ -105,7 +104,7 @@ pub fn all(source: &Source) -> Vec<HotPath> {
     ]
 }
 
-/// What each of the reads does, too.
+/// Returns the catalog lookup that is part of each read.
 pub fn look_up() -> HotPath {
     HotPath { name: "look-up of a dataset", action: Action::LookUp, answer: Answer::Done, repetitions: 2_000 }
 }

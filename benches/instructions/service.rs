@@ -1,4 +1,4 @@
-//! The service in this process, on one thread as far as it lets one choose: what is done, once or again and again.
+//! The service in this process, on as few threads as possible, executing an action a given number of times.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use axum::http::{HeaderValue, Request, StatusCode};
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use serde::{Deserialize, Serialize};
-use strata_service::{ImportProgress, ImportRequest, Purpose, ReadTarget, Services};
+use strata_service::{ImportRequest, ProcessPurpose, ReadTarget, RefreshCounters, Services};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 use tower::Service;
@@ -20,75 +20,70 @@ use crate::paths::Action;
 use crate::support::import::{OWNER, config};
 use crate::support::load::target;
 
-/// Bytes of the cache: it holds all that is read.
+/// The size of the cache, which is large enough for all data.
 const CACHE_BYTES: u64 = 1 << 30;
 
-/// Times that an action is done before it is counted: caches are filled, and what is made once is made.
-const WARM: u64 = 3;
+/// The number of executions before the counted ones, which fill caches and initialize lazy state.
+const WARM_UP_REPETITIONS: u64 = 3;
 
-/// What a child process is to do.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Job {
-    /// What.
     pub action: Action,
-    /// How often, after it is warm.
+    /// The number of executions after the warm-up.
     pub repetitions: u64,
-    /// Where.
-    pub place: Place,
+    pub prepared: PreparedData,
 }
 
-/// Data that are there already.
+/// The data that the parent process has prepared.
 #[derive(Clone, Serialize, Deserialize)]
-pub struct Place {
-    /// The data directory.
+pub struct PreparedData {
     pub data: PathBuf,
-    /// The path of the version in URLs.
     pub path: String,
-    /// The dataset's name in URLs.
     pub name_slug: String,
-    /// What is imported.
     pub source: PathBuf,
 }
 
-/// The child: opens the service and does it.
+/// Runs a job in the child process.
 pub fn run(job: &Job) {
-    on_one_thread(&job.place, async |service| {
-        // An import keeps nothing for the next one.
-        let warm = if matches!(job.action, Action::Import) { 0 } else { WARM };
+    on_one_thread(&job.prepared, async |service| {
+        // An import fills no cache for the next import.
+        let warm = if matches!(job.action, Action::Import) { 0 } else { WARM_UP_REPETITIONS };
         for _ in 0..warm + job.repetitions {
             service.act(&job.action).await;
         }
     });
 }
 
-/// Opens the service, and closes it after the work.
-pub fn on_one_thread<T>(place: &Place, work: impl AsyncFnOnce(&mut Serving) -> T) -> T {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+/// Opens the service on a runtime with one thread, runs `work`, and closes the service.
+pub fn on_one_thread<T>(prepared: &PreparedData, work: impl AsyncFnOnce(&mut OpenService) -> T) -> T {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().expect("failed to start the runtime");
     runtime.block_on(async {
-        let mut configuration = config(&place.data, CACHE_BYTES);
+        let mut configuration = config(&prepared.data, CACHE_BYTES);
         configuration.query.threads = 1;
-        let services = Services::open(&configuration, Purpose::Serve).await.expect("the data directory opens");
+        let services =
+            Services::open(&configuration, ProcessPurpose::Serve).await.expect("failed to open the data directory");
         let router = strata_http::router(services.clone());
-        let mut service = Serving { services, router, place: place.clone(), etag: None, imports: 0 };
+        let mut service = OpenService { services, router, prepared: prepared.clone(), etag: None, imports: 0 };
         let done = work(&mut service).await;
         service.services.close().await;
         done
     })
 }
 
-/// The service, open.
-pub struct Serving {
+/// An open service.
+pub struct OpenService {
     services: Arc<Services>,
     router: Router,
-    place: Place,
-    /// That of the answer to revalidate.
+    prepared: PreparedData,
+    /// The `ETag` of the response to revalidate.
     etag: Option<HeaderValue>,
-    /// How many were made.
+    /// The number of imports so far, for unique names.
     imports: u64,
 }
 
-impl Serving {
-    /// Does it once; the body of the answer.
+impl OpenService {
+    /// Executes an action once and returns the body of the response.
     pub async fn act(&mut self, action: &Action) -> Bytes {
         match action {
             Action::Read(query) => self.read(query, StatusCode::OK).await,
@@ -110,37 +105,37 @@ impl Serving {
     }
 
     async fn read(&mut self, query: &str, status: StatusCode) -> Bytes {
-        let mut request = Request::get(target(&self.place.path, query));
+        let mut request = Request::get(target(&self.prepared.path, query));
         if let (StatusCode::NOT_MODIFIED, Some(etag)) = (status, &self.etag) {
             request = request.header(IF_NONE_MATCH, etag.clone());
         }
-        let request = request.body(Body::empty()).expect("a request");
-        self.services.lookups.catalog_changed();
+        let request = request.body(Body::empty()).expect("failed to build the request");
+        self.services.lookups.notify_catalog_change();
         let answer = match self.router.call(request).await {
             Ok(answer) => answer,
             Err(never) => match never {},
         };
         assert_eq!(answer.status(), status, "{query}");
         self.etag = answer.headers().get(ETAG).cloned();
-        answer.into_body().collect().await.expect("a whole answer").to_bytes()
+        answer.into_body().collect().await.expect("failed to read the response").to_bytes()
     }
 
     async fn look_up(&self) {
         let lookups = &self.services.lookups;
-        lookups.catalog_changed();
+        lookups.notify_catalog_change();
         let target = ReadTarget {
             dataset: DatasetId::new(1),
-            name_slug: self.place.name_slug.clone(),
+            name_slug: self.prepared.name_slug.clone(),
             version: VersionSelector::Active,
         };
-        assert!(!lookups.find(&target).await.expect("the catalog answers").is_private());
+        assert!(!lookups.find(&target).await.expect("failed to query the catalog").is_private());
     }
 
     async fn import(&mut self) {
-        // A name that no other process has taken.
+        // A name that no other process uses.
         self.imports += 1;
         let request = ImportRequest {
-            source: self.place.source.display().to_string(),
+            source: self.prepared.source.display().to_string(),
             name: format!("imported {} {}", std::process::id(), self.imports),
             owner_email: OWNER.to_owned(),
             private: false,
@@ -148,9 +143,9 @@ impl Serving {
             records_path: None,
             publish_query: false,
             infer_types: false,
-            about: strata_types::dataset::About::default(),
+            about: strata_types::dataset::DatasetMetadata::default(),
         };
-        let imported = self.services.refreshes.import(request, Arc::new(ImportProgress::default())).await;
-        assert_eq!(imported.expect("an import").entity_count, IMPORTED);
+        let imported = self.services.refreshes.import(request, Arc::new(RefreshCounters::default())).await;
+        assert_eq!(imported.expect("failed to import").entity_count, IMPORTED);
     }
 }

@@ -1,1 +1,1 @@
-"""Compares strata with other systems on the same data; README.md tells what is measured."""
+"""Compares strata with other systems on the same data; README.md describes the measurements."""

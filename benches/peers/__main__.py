@@ -1,8 +1,8 @@
-"""The command: makes the data, and asks one system after the other; each is alone while it is measured.
+"""The command: generates the data and measures one system after the other, never two at the same time.
 
-1. strata comes first: its answers are those that the others must give, and its bytes are the static files.
+1. strata is first. The other systems must return the same answers, and nginx serves the bytes of strata's answers.
 2. Then every peer imports the same file, answers the first questions of each row for comparison, and is measured.
-3. The table is printed. A difference, or a peer that failed, makes the exit code 1.
+3. The table is printed. The exit code is 1 if an answer differs or a peer fails.
 """
 
 import argparse
@@ -40,9 +40,9 @@ from peers.table import Cell, rate, table
 
 PEERS = ("duckdb", "postgres", "datasette", "static")
 UNCACHED = "uncached"
-MOST_EXPORTS = 3
+MAX_EXPORTS = 3
 
-# What may go wrong with one system, and does not keep the others from being measured.
+# Errors of one system that do not prevent the measurement of the others.
 FAILURES = (
     answers.Different,
     RuntimeError,
@@ -55,7 +55,7 @@ FAILURES = (
 
 
 def options() -> argparse.Namespace:
-    """The command line."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(prog="benches/peers/run", description="Compares strata with other systems.")
     parser.add_argument("--entities", type=int, default=100_000, help="how many, such as 1000000; 100000 if not given")
     parser.add_argument("--seconds", type=float, default=3, help="for each measurement; 3 if not given")
@@ -79,12 +79,12 @@ def options() -> argparse.Namespace:
 
 
 def tell(text: str) -> None:
-    """Progress, apart from the table."""
+    """Prints progress to standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 class Comparison:
-    """One run: what was asked, answered and measured so far, and what failed."""
+    """A run of the comparison: questions, answers, results, and failures."""
 
     def __init__(self, given: argparse.Namespace, directory: Path) -> None:
         self._given = given
@@ -100,7 +100,7 @@ class Comparison:
         self._tables: dict[Row, pyarrow.Table] = {}
 
     def load(self, system: System, version: str) -> None:
-        """Imports the source, and measures that; or takes what an earlier run has kept."""
+        """Imports the source and measures the import, or reuses the data of an earlier run."""
         code = Path(inspect.getfile(type(system))).read_bytes() + Path(entities.__file__).read_bytes()
         kept = {"entities": self._given.entities, "version": version, "code": hashlib.sha256(code).hexdigest()}
         record = self._directory / f"{system.directory.name}.json"
@@ -118,7 +118,7 @@ class Comparison:
             self._measured(system, IMPORT, Cell(seconds))
 
     def peer(self, system: System, version: str) -> None:
-        """Everything about a peer."""
+        """Imports the data into a peer and measures it."""
         try:
             if isinstance(system, Nginx) or self._succeeds(system, "import", lambda: self.load(system, version)):
                 self.run(system)
@@ -128,7 +128,7 @@ class Comparison:
                 shutil.rmtree(system.directory, ignore_errors=True)
 
     def run(self, system: System, nginx: Nginx | None = None) -> None:
-        """Compares and measures a system that holds the data; makes the static files from its answers if asked to."""
+        """Compares and measures a system with imported data. For strata, also writes the static files for nginx."""
         try:
             if not self._succeeds(system, "start", system.start):
                 return
@@ -141,7 +141,7 @@ class Comparison:
             system.stop()
 
     def _succeeds(self, system: System, what: str, work: Callable[[], object]) -> bool:
-        """Does some work. What fails is remembered, and the rest goes on."""
+        """Runs `work`. Records a failure and returns false, so that the comparison continues."""
         tell(f"{system.name}: {what}")
         try:
             work()
@@ -172,7 +172,7 @@ class Comparison:
         durations: list[float] = []
         deadline = time.perf_counter() + 2 * self._given.seconds
         while not durations or (
-            system.exports_again and len(durations) < MOST_EXPORTS and time.perf_counter() < deadline
+            system.exports_again and len(durations) < MAX_EXPORTS and time.perf_counter() < deadline
         ):
             path.unlink(missing_ok=True)
             began = time.perf_counter()
@@ -191,7 +191,7 @@ class Comparison:
 
 
 def main() -> None:
-    """Runs everything."""
+    """Runs the comparison."""
     given = options()
     directory = (given.directory or Path(os.environ["CARGO_TARGET_DIR"]) / "peers").resolve()
     directory.mkdir(parents=True, exist_ok=True)
@@ -228,7 +228,7 @@ def main() -> None:
         for system in peers:
             comparison.peer(system, versions[system.name])
     except KeyboardInterrupt:
-        # What was measured so far is shown.
+        # Prints the results so far.
         comparison.failures.append("the run was interrupted")
     if not given.keep:
         shutil.rmtree(strata.directory, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Answers in one form, so that those of different systems can be compared; numbers are compared by value."""
+"""Answers in one form for comparison between systems; numbers are compared by value."""
 
 import json
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ import pyarrow.parquet
 
 from peers.questions import PAIRS, Question
 
-# A count, or what a question found, in order.
+# A count, or the results of a question in order.
 Answer = int | list[Any]
 
 
@@ -21,7 +21,7 @@ class Different(Exception):
 
 
 def of_rows(question: Question, rows: Sequence[Sequence[Any]]) -> Answer:
-    """The answer that the rows of a table hold: a count, pairs, or JSON texts of entities."""
+    """Returns the answer in the rows of a table: a count, pairs, or JSON texts of entities."""
     if question.row.count:
         return int(rows[0][0])
     if question.row == PAIRS:
@@ -30,12 +30,12 @@ def of_rows(question: Question, rows: Sequence[Sequence[Any]]) -> Answer:
 
 
 def of_pairs(pairs: list[dict[str, str]]) -> Answer:
-    """Pairs of two fields: SQL gives them no order, so they get one."""
+    """Returns pairs of two fields in sorted order, because SQL does not order them."""
     return sorted(sorted(pair.items()) for pair in pairs)
 
 
 def same(what: str, found: Answer, expected: Answer) -> None:
-    """Raises with the first difference."""
+    """Raises an error with the first difference."""
     if found == expected:
         return
     if isinstance(found, int) or isinstance(expected, int):
@@ -51,7 +51,7 @@ def same(what: str, found: Answer, expected: Answer) -> None:
 
 
 def same_json(path: Path, source: Path) -> None:
-    """Compares an export, an array or lines, with the source: by bytes, and by values where those differ."""
+    """Compares an export (an array or lines) with the source: by bytes, and by values if the bytes differ."""
     with path.open("rb") as file, source.open("rb") as lines:
         array = file.read(1) == b"["
         if not array:
@@ -68,7 +68,7 @@ def same_json(path: Path, source: Path) -> None:
 
 
 def table(path: Path) -> pyarrow.Table:
-    """An exported table; an empty cell is null."""
+    """Reads an exported table; an empty cell is null."""
     if path.suffix == ".parquet":
         return pyarrow.parquet.read_table(path)
     names = pyarrow.csv.open_csv(path).schema.names
@@ -80,7 +80,7 @@ def table(path: Path) -> pyarrow.Table:
 
 
 def same_table(found: pyarrow.Table, expected: pyarrow.Table) -> None:
-    """Compares two tables, whatever the order of their columns; cells as text, or else by numeric value."""
+    """Compares two tables in any column order; cells as text, or else by numeric value."""
     if sorted(found.column_names) != sorted(expected.column_names):
         raise Different(f"the columns {found.column_names} instead of {expected.column_names}")
     if found.num_rows != expected.num_rows:

@@ -1,8 +1,8 @@
-"""The data: records like those of a package registry, 1.2 KB of JSON each, the same on every run.
+"""The data: records of a package registry, 1.2 KB of JSON each, the same on every run.
 
-The entity of a position depends on the seed and the position's block alone, so blocks are made by several processes.
-Texts are lower case but for ASCII letters, and no text holds a line end: so a system may search
-the JSON text, folded by ASCII rules, in place of the scalars, as long as needles are letters and occur in no key.
+The entity at a position depends only on the seed and the block of the position, so several processes generate blocks.
+Only ASCII letters can be in upper case, and no text contains a line end. So a system may search the JSON text with
+ASCII case folding instead of the scalars, if the needles consist of letters and occur in no key.
 """
 
 import json
@@ -49,11 +49,11 @@ LANGUAGES = ("Rust", "Python", "TypeScript", "Go", "C", "C++", "Java", "Kotlin",
 STATUSES = ("planning", "alpha", "beta", "stable", "mature", "inactive")
 KINDS = ("normal", "dev", "build")
 
-FEW_VALUED = ("category", "licence", "language", "status")
-MOST_DEPENDENCIES = 5
-MOST_MAINTAINERS = 2
+LOW_CARDINALITY_FIELDS = ("category", "licence", "language", "status")
+MAX_DEPENDENCIES = 5
+MAX_MAINTAINERS = 2
 
-# The columns of a table of these entities, flattened as docs/reference/query-semantics.md says.
+# The columns of a table of these entities, flattened as in docs/reference/query-semantics.md.
 COLUMNS = (
     "_source",
     "name",
@@ -73,9 +73,9 @@ COLUMNS = (
     "repository.path",
     "repository.stars",
     "keywords",
-    *(f"maintainers_{at}_{key}" for at in range(MOST_MAINTAINERS) for key in ("name", "email")),
-    *(f"dependencies_{at}_{key}" for at in range(MOST_DEPENDENCIES) for key in ("name", "range", "kind")),
-    # Of an array without elements, which is one cell.
+    *(f"maintainers_{at}_{key}" for at in range(MAX_MAINTAINERS) for key in ("name", "email")),
+    *(f"dependencies_{at}_{key}" for at in range(MAX_DEPENDENCIES) for key in ("name", "range", "kind")),
+    # The single cell of an empty array.
     "dependencies",
 )
 
@@ -86,7 +86,7 @@ Entity = dict[str, object]
 
 @cache
 def vocabulary() -> list[str]:
-    """Words by rank, all different; some have a letter beyond ASCII."""
+    """Returns distinct words by rank; some contain a non-ASCII letter."""
     random = Random(SEED)
     syllables = [consonant + vowel for consonant in "bdfgklmnprstvz" for vowel in ("a", "e", "i", "o", "u", "ei", "ou")]
     syllables += ["né", "zü", "ñu"]
@@ -98,7 +98,7 @@ def vocabulary() -> list[str]:
 
 @cache
 def slots() -> list[str]:
-    """A table that turns a random place into a word, by Zipf's law with exponent 1."""
+    """Returns a table that maps random slots to words, according to Zipf's law with exponent 1."""
     total = sum(1 / rank for rank in range(1, WORDS + 1))
     table: list[str] = []
     reached = 0.0
@@ -109,29 +109,29 @@ def slots() -> list[str]:
 
 
 def publishers(entities: int) -> int:
-    """How many publishers there are: each has about 125 entities."""
+    """Returns the number of publishers: each has about 125 entities."""
     return max(entities // 125, 4)
 
 
 def publisher(number: int) -> str:
-    """The name of a publisher."""
+    """Returns the name of a publisher."""
     words = vocabulary()
     return f"{words[number * 7 % WORDS].capitalize()} {words[(number * 13 + number // WORDS) % WORDS]} {number}"
 
 
 def packages(entities: int) -> int:
-    """How many packages others depend on: each is a dependency of about 150 entities."""
+    """Returns the number of packages that others depend on: each is a dependency of about 150 entities."""
     return max(entities * 5 // 2 // 150, 4)
 
 
 def package(number: int) -> str:
-    """The name of a package that others depend on."""
+    """Returns the name of a package that others depend on."""
     words = vocabulary()
     return f"{words[number * 11 % WORDS]}-{words[(number * 17 + number // WORDS) % WORDS]}-{number}"
 
 
 def block(number: int, entities: int) -> Iterator[Entity]:
-    """The entities of a block, in order."""
+    """Yields the entities of a block, in order."""
     random = Random(SEED * 1_000_003 + number)
     uniform, table, size = random.random, slots(), len(slots())
 
@@ -177,10 +177,10 @@ def block(number: int, entities: int) -> Iterator[Entity]:
         entity["keywords"] = words(1 + below(4))
         entity["maintainers"] = [
             {"name": " ".join(words(2)), "email": f"{words(1)[0]}@{table[below(400)]}.example"}
-            for _ in range(1 + below(MOST_MAINTAINERS))
+            for _ in range(1 + below(MAX_MAINTAINERS))
         ]
-        # Different packages: a second range of the same one would be a second match.
-        wanted = {below(packages(entities)): None for _ in range(below(MOST_DEPENDENCIES + 1))}
+        # The packages differ, because a second range of the same package would be a second match.
+        wanted = {below(packages(entities)): None for _ in range(below(MAX_DEPENDENCIES + 1))}
         entity["dependencies"] = [
             {"name": package(each), "range": f"^{below(4)}.{below(10)}", "kind": KINDS[below(3)]} for each in wanted
         ]
@@ -188,7 +188,7 @@ def block(number: int, entities: int) -> Iterator[Entity]:
 
 
 def lines(number_and_entities: tuple[int, int]) -> bytes:
-    """The entities of a block as JSON, a line each."""
+    """Returns the entities of a block as JSON lines."""
     number, entities = number_and_entities
     encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
     return "".join(encode(entity) + "\n" for entity in block(number, entities)).encode()
@@ -197,7 +197,7 @@ def lines(number_and_entities: tuple[int, int]) -> bytes:
 def write(path: Path, entities: int) -> None:
     """Writes the data as JSON lines."""
     blocks = [(number, entities) for number in range(-(-entities // BLOCK))]
-    # Made before the processes are, so that they share it.
+    # Built before the processes start, so that they share it.
     slots()
     unfinished = path.with_suffix(".unfinished")
     with unfinished.open("wb") as file, multiprocessing.Pool() as pool:

@@ -1,4 +1,4 @@
-"""Load: what a system takes for a question at one connection, and how many it answers per second at several."""
+"""Load tests: the latency of a question on one connection, and the questions per second on several connections."""
 
 import json
 import multiprocessing
@@ -14,10 +14,10 @@ from pathlib import Path
 from peers.programs import Command
 from peers.questions import Question, Row, Supply, endless
 
-# Enough for what scattered questions need of the whole data to be in memory, in every system.
+# Long enough that all data for the questions is in memory, in every system.
 WARM_UP_S = 5.0
 
-# How long a measurement may become where answers take longer than it.
+# The maximum length of a measurement if a single answer takes longer than the regular length.
 LONGEST_S = 60.0
 
 Ask = Callable[[Question], object]
@@ -25,7 +25,7 @@ Ask = Callable[[Question], object]
 
 @dataclass(frozen=True)
 class Load:
-    """What was measured."""
+    """The results of a load test."""
 
     median_ms: float
     per_second: float
@@ -33,13 +33,13 @@ class Load:
 
 @dataclass(frozen=True)
 class Wrk:
-    """The load generator for what answers over HTTP: one thread in C for eight connections."""
+    """The load generator for HTTP: one thread in C for eight connections."""
 
     program: Path
     environment: dict[str, str]
 
     def run(self, port: int, targets: list[str], repeats: bool, connections: int, seconds: float) -> dict[str, float]:
-        """Asks the targets for so long, or until each was asked once; raises when any is refused or cut."""
+        """Requests the targets for a while, or each of them once. Raises an error if any response fails."""
         threads = max(connections // 8, 1)
         with tempfile.NamedTemporaryFile("w", suffix=".targets") as file:
             file.write("".join(f"{target}\n" for target in targets))
@@ -63,13 +63,13 @@ class Wrk:
     def measure(
         self, port: int, target: Callable[[Question], str], supply: Supply, connections: int, seconds: float
     ) -> Load:
-        """Measures a server that is warm, at one connection, then at several."""
+        """Measures a warm server on one connection, and then on several."""
         measured = []
         for clients, share in ((1, 0.4), (connections, 1.0)):
             targets = [target(question) for question in supply.part(share)]
             duration = seconds
             found = self.run(port, targets, supply.row.repeats, clients, duration)
-            # What takes longer than that gets more time, until every connection has had an answer.
+            # If a request takes longer, the time is extended until every connection has had an answer.
             while found["requests"] < clients and duration < LONGEST_S:
                 if not supply.row.repeats and found["asked"] >= len(targets):
                     break
@@ -84,7 +84,7 @@ class Wrk:
 
 
 def timed(ask: Ask, row: Row, part: list[Question], seconds: float) -> list[float]:
-    """Asks one question after the other for so long; the seconds of each."""
+    """Asks one question after the other for a while. Returns the seconds of each."""
     durations: list[float] = []
     deadline = time.perf_counter() + seconds
     for question in endless(row, part):
@@ -98,12 +98,12 @@ def timed(ask: Ask, row: Row, part: list[Question], seconds: float) -> list[floa
 
 
 def warm_up(ask: Ask, supply: Supply) -> None:
-    """Asks some questions, so that what all of them need is in memory."""
+    """Asks some questions, so that the data that all of them need is in memory."""
     supply.asked(len(timed(ask, supply.row, supply.part(0.1), WARM_UP_S)))
 
 
 def one_at_a_time(ask: Ask, supply: Supply, seconds: float) -> float:
-    """Warms up, and measures at one connection: the median in milliseconds."""
+    """Warms up and measures on one connection. Returns the median in milliseconds."""
     warm_up(ask, supply)
     durations = timed(ask, supply.row, supply.part(0.4), seconds)
     supply.asked(len(durations))
@@ -111,7 +111,7 @@ def one_at_a_time(ask: Ask, supply: Supply, seconds: float) -> float:
 
 
 def shares(row: Row, part: list[Question], workers: int) -> list[list[Question]]:
-    """The questions of each of so many workers: different ones, or from different places where they repeat."""
+    """Returns the questions of each worker. Repeated questions start at different positions."""
     if not row.repeats:
         return [part[number::workers] for number in range(workers)]
     begins = [len(part) * number // workers for number in range(workers)]
@@ -130,7 +130,7 @@ def _rate(results: list[tuple[int, float, float]]) -> float:
 
 
 def by_threads(open_ask: Callable[[Row], Ask], supply: Supply, connections: int, seconds: float) -> float:
-    """Requests per second of so many threads, each with a connection of its own."""
+    """Returns the requests per second of several threads, each with a separate connection."""
     row = supply.row
     results: list[tuple[int, float, float]] = []
     asks = [open_ask(row) for _ in range(connections)]
@@ -150,7 +150,7 @@ def by_threads(open_ask: Callable[[Row], Ask], supply: Supply, connections: int,
 
 
 def by_processes(open_ask: Callable[[Row], Ask], supply: Supply, connections: int, seconds: float) -> float:
-    """Requests per second of so many processes, each with a connection of its own."""
+    """Returns the requests per second of several processes, each with a separate connection."""
     row = supply.row
     context = multiprocessing.get_context("fork")
     barrier, results = context.Barrier(connections), context.SimpleQueue()

@@ -1,4 +1,4 @@
-"""Programs of others: found on the machine, or unpacked from Debian's packages into a directory; and processes."""
+"""Programs of other projects, found on the machine or unpacked from Debian packages, and their processes."""
 
 import os
 import re
@@ -15,14 +15,14 @@ Command = list[str | Path]
 
 
 class Unavailable(Exception):
-    """A system that this machine does not have and cannot get; the text says why."""
+    """A system that is not on this machine and cannot be installed; the text contains the reason."""
 
 
 class Debian:
-    """Programs of Debian's packages, unpacked where they disturb nothing: no root, no service is started.
+    """Programs of Debian packages, unpacked into a directory without root privileges and without starting services.
 
-    The packages come through `apt-get` with lists of its own, which checks their signatures. Those that a program needs
-    and the machine has are not fetched again.
+    `apt-get` fetches the packages with a separate package list and checks their signatures. It does not fetch
+    dependencies that the machine already has.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -30,7 +30,7 @@ class Debian:
         self._state = directory / "apt"
 
     def program(self, name: str, package: str, folders: tuple[str, ...] = ("usr/bin", "usr/sbin")) -> Path:
-        """The program: of this machine, or else of the package."""
+        """Returns the path of a program on this machine, or else of the unpacked package."""
         found = shutil.which(name, path=os.pathsep.join((os.environ.get("PATH", ""), "/usr/sbin")))
         if found:
             return Path(found)
@@ -43,7 +43,7 @@ class Debian:
         return unpacked[-1]
 
     def environment(self) -> dict[str, str]:
-        """The environment in which an unpacked program finds its libraries."""
+        """Returns the environment in which an unpacked program finds its libraries."""
         folders = sorted({str(library.parent) for library in self.root.glob("usr/lib/*/*.so*")})
         known = [os.environ["LD_LIBRARY_PATH"]] if os.environ.get("LD_LIBRARY_PATH") else []
         return os.environ | {"LD_LIBRARY_PATH": os.pathsep.join(known + folders)}
@@ -63,7 +63,7 @@ class Debian:
         wanted = self._run(
             ["apt-get", *options, "install", "--no-install-recommends", "--yes", "--print-uris", package]
         )
-        # 'URI' NAME_VERSION_ARCHITECTURE.deb SIZE HASH, a line for each package that the machine lacks.
+        # 'URI' NAME_VERSION_ARCHITECTURE.deb SIZE HASH, one line for each missing package.
         names = re.findall(r"^'[^']+' ([^_\s]+)_\S+\.deb ", wanted, re.MULTILINE)
         self._run(["apt-get", *options, "download", *names], archives)
         for archive in archives.glob("*.deb"):
@@ -77,13 +77,13 @@ class Debian:
 
 
 def free_port() -> int:
-    """A port of the loopback interface on which nobody listens."""
+    """Returns an unused port of the loopback interface."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return listener.getsockname()[1]
 
 
 class Server:
-    """A running process, ended with the block."""
+    """A running process, which is stopped at the end of the block."""
 
     def __init__(
         self,
@@ -109,7 +109,7 @@ class Server:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Ends the process, and waits until it is gone."""
+        """Stops the process and waits until it has ended."""
         if self.process.poll() is None:
             self.process.send_signal(self._ends_by)
             try:
@@ -120,7 +120,7 @@ class Server:
 
 
 def listens(port: int) -> Callable[[], bool]:
-    """Whether somebody takes connections at the port."""
+    """Returns whether a process accepts connections on the port."""
 
     def ready() -> bool:
         try:
@@ -133,7 +133,7 @@ def listens(port: int) -> Callable[[], bool]:
 
 
 def built() -> Path:
-    """The release binary, built when it is not there or not up to date."""
+    """Returns the path of the release binary, which is built if it is missing or outdated."""
     root = Path(__file__).resolve().parents[2]
     command = ["cargo", "build", "--release", "--locked", "--bin", "strata"]
     if subprocess.run(command, cwd=root).returncode:

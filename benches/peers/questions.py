@@ -1,7 +1,7 @@
-"""The rows of the table, and the questions that each of them asks.
+"""The rows of the table, and the questions that each row asks.
 
-A row has a list of different questions, the same for all systems. Each is asked once, so that no cache of answers
-helps; a few rows have only a few questions, which are then asked again and again (`Row.repeats`).
+Each row has a list of different questions, which is the same for all systems. Each question is asked once, so that
+response caches have no effect. A few rows have only a few questions, which are repeated (`Row.repeats`).
 """
 
 from collections.abc import Iterator
@@ -12,32 +12,32 @@ from random import Random
 from peers import entities
 
 LIMIT = 100
-MOST_QUESTIONS = 60_000
+MAX_QUESTIONS = 60_000
 
-# The first questions of a list are those whose answers are compared; they are not measured.
+# The answers to the first questions of a list are compared with strata's. These questions are not measured.
 COMPARED = 8
 
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table."""
+    """A row of the table."""
 
     key: str
     title: str
-    # What is measured: questions, an export or the import.
+    # The kind of the measurement: questions, an export, or the import.
     kind: str = "question"
-    # Whether an answer is a number, not entities.
+    # Whether an answer is a number and not a list of entities.
     count: bool = False
-    # Whether the same questions are asked again.
+    # Whether the same questions are repeated.
     repeats: bool = False
 
 
 @dataclass(frozen=True)
 class Question:
-    """One request, in no system's language."""
+    """A request, independent of any system's query language."""
 
     row: Row
-    # What is looked for: a value, a needle, two words, two fields; by row.
+    # The values of the request, depending on the row: a value, a needle, two words, or two fields.
     texts: tuple[str, ...] = ()
     offset: int = 0
 
@@ -74,7 +74,7 @@ ROWS = (
 
 
 def questions(row: Row, count: int) -> list[Question]:
-    """The questions of a row about so many entities, in the order in which they are asked."""
+    """Returns the questions of a row for `count` entities, in the order in which they are asked."""
     random = Random(f"{row.key} {count}")
     words = [word for word in entities.vocabulary() if word.isascii() and not any(word in key for key in entities.KEYS)]
 
@@ -87,30 +87,30 @@ def questions(row: Row, count: int) -> list[Question]:
         return [Question(row)]
     if row == MIDDLE:
         places = range(count // 2, count - LIMIT)
-        return [Question(row, offset=place) for place in random.sample(places, min(len(places), MOST_QUESTIONS))]
+        return [Question(row, offset=place) for place in random.sample(places, min(len(places), MAX_QUESTIONS))]
     if row == EXACT:
-        return pages([entities.publisher(number) for number in range(entities.publishers(count))])[:MOST_QUESTIONS]
+        return pages([entities.publisher(number) for number in range(entities.publishers(count))])[:MAX_QUESTIONS]
     if row == NESTED:
-        return pages([entities.package(number) for number in range(entities.packages(count))])[:MOST_QUESTIONS]
+        return pages([entities.package(number) for number in range(entities.packages(count))])[:MAX_QUESTIONS]
     if row == SUBSTRING:
-        return list(islice((Question(row, (needle,)) for needle in needles(words, random)), MOST_QUESTIONS))
+        return list(islice((Question(row, (needle,)) for needle in needles(words, random)), MAX_QUESTIONS))
     if row in (WORDS, WORDS_COUNT):
-        # A frequent word and one that is not: about 0.01 to 0.5 % of the entities have both.
-        every = {(random.choice(words[20:400]), random.choice(words[200:6_000])): None for _ in range(MOST_QUESTIONS)}
+        # A frequent word and a rarer one: about 0.01 to 0.5 % of the entities contain both.
+        every = {(random.choice(words[20:400]), random.choice(words[200:6_000])): None for _ in range(MAX_QUESTIONS)}
         return [Question(row, pair) for pair in every if pair[0] != pair[1]]
     if row == TOP:
         return [Question(row, offset=offset) for offset in range(LIMIT)]
     if row == PAIRS:
-        fields = entities.FEW_VALUED
+        fields = entities.LOW_CARDINALITY_FIELDS
         return [Question(row, (one, other)) for one in fields for other in fields if one != other]
     raise ValueError(f"{row.title} asks nothing")
 
 
 def needles(words: list[str], random: Random) -> Iterator[str]:
-    """Different parts of words, each of five letters or more, as long as there are any."""
+    """Yields different parts of words, each with at least five letters, until none are left."""
     seen = set()
     candidates = [word for word in words[50:] if len(word) >= 5]
-    for _ in range(8 * MOST_QUESTIONS):
+    for _ in range(8 * MAX_QUESTIONS):
         word = random.choice(candidates)
         begin = random.randrange(len(word) - 4)
         needle = word[begin : random.randrange(begin + 5, len(word) + 1)]
@@ -120,7 +120,7 @@ def needles(words: list[str], random: Random) -> Iterator[str]:
 
 
 class Supply:
-    """The questions of a row that a system has not been asked yet."""
+    """The questions of a row that a system has not answered yet."""
 
     def __init__(self, row: Row, every: list[Question]) -> None:
         self.row = row
@@ -128,16 +128,16 @@ class Supply:
         self._left = every if row.repeats else every[COMPARED:]
 
     def part(self, share: float) -> list[Question]:
-        """The next questions: at most this share of those that are left, or all of them where they repeat."""
+        """Returns the next questions: this share of the remaining ones, or all if the row repeats its questions."""
         return self._left if self.row.repeats else self._left[: max(int(len(self._left) * share), 1)]
 
     def asked(self, number: int) -> None:
-        """Takes away the first ones of the last part."""
+        """Removes the first `number` questions of the last part."""
         if not self.row.repeats:
-            # A tiny dataset has few questions: rather ask the last one again than none.
+            # A tiny dataset has few questions, so the last one is repeated if necessary.
             self._left = self._left[number:] or self._left[-1:]
 
 
 def endless(row: Row, part: list[Question]) -> Iterator[Question]:
-    """The questions of a part, again and again where the row repeats them."""
+    """Yields the questions of a part, repeatedly if the row repeats them."""
     return cycle(part) if row.repeats else iter(part)

@@ -1,4 +1,4 @@
-"""The table of what was measured, as Markdown."""
+"""The table of results, as Markdown."""
 
 from dataclasses import dataclass
 
@@ -10,25 +10,25 @@ STATIC = "static file"
 
 @dataclass(frozen=True)
 class Cell:
-    """What a system took for a row; requests per second only where several connections were measured."""
+    """The result of a system for a row. Rows with one connection have no requests per second."""
 
     seconds: float
     per_second: float | None = None
 
     def text(self) -> str:
-        """As in the table."""
+        """Formats the cell."""
         if self.per_second is None:
             return f"{self.seconds:.2f} s"
         return f"{self.seconds * 1e3:.2f} ms, {rate(self.per_second)}"
 
 
 def rate(per_second: float) -> str:
-    """A rate as text."""
+    """Formats a rate."""
     return f"{per_second:,.0f}/s" if per_second >= 10 else f"{per_second:.1f}/s"
 
 
 def best(cells: dict[str, Cell]) -> tuple[str, Cell | None, Cell | None]:
-    """The peers with the least time and with the highest rate: as text, and their cells."""
+    """Returns the peers with the lowest latency and with the highest rate: their names and their cells."""
     if not cells:
         return "–", None, None
     fastest = min(cells, key=lambda name: cells[name].seconds)
@@ -43,7 +43,7 @@ def best(cells: dict[str, Cell]) -> tuple[str, Cell | None, Cell | None]:
 
 
 def table(rows: list[Row], systems: list[str], measured: dict[tuple[str, str], Cell]) -> str:
-    """The rows of the table; `measured` is by the row's key and the system's name."""
+    """Returns the rows of the table. The keys of `measured` are the row's key and the system's name."""
     peers = [name for name in systems if name not in (STATIC, OURS) and not name.startswith("strata")]
     own = [name for name in systems if name.startswith("strata")]
     lines = [["Workload", STATIC, "best peer", *peers, *own, "ratio"]]

@@ -1,4 +1,4 @@
--- Asks each target of a file once, or again and again, and prints what was measured as JSON.
+-- Requests each target of a file once, or repeatedly, and prints the results as JSON.
 --   wrk ... -s wrk.lua URL -- FILE THREADS once|again
 local ffi = require("ffi")
 ffi.cdef([[
@@ -32,7 +32,7 @@ function init(arguments)
             table.insert(requests, wrk.format("GET", target))
         end
     end
-    -- Threads that repeat the same targets begin at different ones.
+    -- Threads that repeat the same targets start at different ones.
     if again then
         asked = math.floor(#requests * (number - 1) / of)
     end
@@ -41,7 +41,7 @@ end
 
 function request()
     calls = calls + 1
-    -- The first call only looks at what a request is like.
+    -- The first call only inspects the format of a request.
     if calls <= 2 then
         began = now()
     end

@@ -1,49 +1,44 @@
-//! The reads that are measured, as data, and what each must answer.
+//! The measured reads, as data, with their expected responses.
 
 use crate::support::entities::{self, Generator, Probes};
 use crate::support::requests::{Expected, Request};
 use crate::support::source::{PAGE, Source};
 
-/// What is measured against what.
+/// The baseline of a measurement.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Against {
-    /// Nothing: the answer is small, finding it is the work.
+    /// No baseline, because the response is small and finding it is the work.
     Nothing,
-    /// Copying the bytes of the answer.
+    /// Copying the bytes of the response.
     Memcpy,
-    /// A static handler; the request goes over HTTP.
+    /// A static handler; the request uses HTTP.
     StaticHandler,
 }
 
-/// Bytes per second of what.
+/// The bytes to which a rate in bytes per second refers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Rate {
-    /// It says nothing here.
+    /// A rate has no meaning for this case.
     None,
-    /// Of the answer.
     Answer,
-    /// Of all JSON of the version, which has to be searched.
+    /// The bytes of JSON in the version, because the query scans all of them.
     Version,
 }
 
-/// Something that is measured: requests of one kind, in turn.
+/// A measured case: similar requests that take turns.
 pub struct Case {
-    /// Its name in the table.
     pub name: String,
-    /// The requests.
     pub requests: Vec<Request>,
-    /// See [`Against`].
     pub against: Against,
-    /// See [`Rate`].
     pub rate: Rate,
 }
 
-/// All of them, in the order in which they run and are shown.
-pub fn all(source: &Source) -> Vec<Case> {
+/// Returns all cases in the order in which they run and are shown.
+pub fn cases(source: &Source) -> Vec<Case> {
     let probes = Probes::new(&Generator::new());
     let query_of = |probe: &str| {
         let probe = probes.0.iter().find(|other| other.name == probe);
-        probe.map(|probe| probe.query.clone()).expect("a case asks a question that there is")
+        probe.map(|probe| probe.query.clone()).expect("a case uses an unknown query")
     };
     let page = |offset: u64, pretty: bool| {
         let positions = (offset..source.entities.min(offset + PAGE as u64)).collect();
@@ -64,7 +59,7 @@ pub fn all(source: &Source) -> Vec<Case> {
         query: format!("filter=id:{}&pretty=false", entities::id(position)),
         expected: Expected::Compact(vec![position]),
     };
-    // Spread over the version, in no order.
+    // Positions that are spread over the version, in random order.
     let places = |count: u64| (0..count).map(move |number| (number * 7_919 % count) * source.entities / count);
     let middle = source.entities / 2;
 
@@ -72,7 +67,8 @@ pub fn all(source: &Source) -> Vec<Case> {
     let mut add = |name: &str, against, rate, requests: Vec<Request>| {
         cases.push(Case { name: name.to_owned(), requests, against, rate });
     };
-    let (nothing, http) = (Against::Nothing, Against::StaticHandler);
+    let nothing = Against::Nothing;
+    let http = Against::StaticHandler;
     add("page of 100, offset 0, compact", Against::Memcpy, Rate::None, vec![page(0, false)]);
     add("page of 100, offset 0, pretty", Against::Memcpy, Rate::None, vec![page(0, true)]);
     add("page of 100, offset n/2, compact", Against::Memcpy, Rate::None, vec![page(middle, false)]);
@@ -148,7 +144,7 @@ pub fn all(source: &Source) -> Vec<Case> {
     cases
 }
 
-/// Answers that hold all entities.
+/// Returns the responses that contain all entities.
 pub fn exports() -> Vec<(&'static str, Request)> {
     let export = |query: &str, expected| Request { query: query.to_owned(), expected };
     vec![
@@ -163,7 +159,7 @@ pub fn exports() -> Vec<(&'static str, Request)> {
     ]
 }
 
-/// What is asked of a version that does not fit in the cache, each in a process of its own.
+/// Returns the requests for a version that does not fit in the cache. Each runs in its own process.
 pub fn large() -> Vec<(&'static str, Request)> {
     let mut requests = exports();
     let all = |query: &str| Request { query: query.to_owned(), expected: Expected::All(0) };

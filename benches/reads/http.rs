@@ -1,14 +1,16 @@
-//! The reads over HTTP, at one connection and at several, cold and warm, with the processor time of the server.
+//! The reads over HTTP, on one connection and on several, with cold and warm caches, and the processor time of the
+//! server.
 //!
-//! 1. The service is its binary in a process of its own. Beside it, a handler that returns the bytes of the same answer
-//!    is served by the same server and layers, in a process of its own, too.
-//! 2. *Cold* is the first request of each connection, all at the same time, to a server just started whose catalog and
-//!    store have answered once; the median of three servers. *Warm* is one server for all reads, after one request: the
-//!    connections ask again and again, for half a second the service, then for as long the static handler, three times.
-//! 3. The first answer is compared with what the generator knows, every further one with the first.
+//! 1. The service is the binary in a child process. Another child process serves the bytes of the same response as a
+//!    static handler, with the same server and layers.
+//! 2. *Cold* is the first request of each connection, all at the same time, to a new server whose catalog and store
+//!    have responded once. The result is the median of three servers. *Warm* uses one server for all reads, after one
+//!    request: the connections send requests to the service for half a second and then to the static handler for half a
+//!    second, three times.
+//! 3. The first response is compared with the expected one, and all others with the first.
 //!
-//! Clients and servers share the cores, so that requests per second of several connections are those of the machine.
-//! Processor time is that of the server alone.
+//! Clients and servers share the cores, so the requests per second on several connections are limited by the whole
+//! machine. The processor time includes only the server.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,23 +29,22 @@ use crate::support::samples::{milliseconds, thousands};
 use crate::support::source::Source;
 use crate::support::table::aligned;
 
-/// Connections at the same time.
+/// The numbers of simultaneous connections.
 const CONNECTIONS: [usize; 2] = [1, 16];
 
-/// Servers that are asked for the first time.
+/// The number of servers for the first requests.
 const STARTS: usize = 3;
 
-/// How often the service and the static handler take turns.
+/// The number of rounds in which the service and the static handler take turns.
 const ROUNDS: usize = 3;
 
-/// How long each of them is asked at a time.
 const ROUND: Duration = Duration::from_millis(500);
 
 const STATIC: &str = "/static";
 
-/// Imports so many entities and reads them over HTTP; a table.
+/// Imports `entities` entities and measures the reads over HTTP. Returns a table.
 pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
-    let source = Source::open(directory, entities).expect("the source file can be made");
+    let source = Source::open(directory, entities).expect("failed to generate the source file");
     let data = directory.join(format!("data-{entities}"));
     eprintln!("importing {entities} entities");
     let report = import::in_child(&source.path, &data);
@@ -56,8 +57,8 @@ pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
     };
     let warm = bench.service();
     let mut rows = Vec::new();
-    // Exports are as long as copying their bytes takes, and the first reads of the plain table again over HTTP.
-    let cases = cases::all(&bench.source);
+    // Exports take as long as copying their bytes. The first reads of the plain table are repeated over HTTP.
+    let cases = cases::cases(&bench.source);
     for case in cases.iter().filter(|case| case.rate != Rate::Answer && case.against != Against::StaticHandler) {
         if case.name.contains(only) {
             eprintln!("{}", case.name);
@@ -79,26 +80,26 @@ pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
     )
 }
 
-/// What all reads share.
+/// The data and the results that all reads share.
 struct Bench {
     source: Source,
     data: PathBuf,
     cache_bytes: u64,
-    /// The path of the version.
     path: String,
-    /// The file of the answer that the static handler returns.
+    /// The file with the response that the static handler returns.
     answer: PathBuf,
 }
 
-/// The requests of a read, and their answers.
-struct Asked {
+/// The requests of a read with their responses.
+struct MeasuredRead {
     targets: Vec<String>,
     bodies: Vec<Vec<u8>>,
 }
 
-impl Asked {
-    /// Asks the server. Each connection begins elsewhere among the requests, so that they do not wait for each other.
-    fn over(&self, connections: &mut Connections, next: impl Fn(usize, usize) -> Option<usize> + Sync) -> Load {
+impl MeasuredRead {
+    /// Sends the requests. Each connection starts at a different request, so that identical requests do not wait for
+    /// each other.
+    fn send(&self, connections: &mut Connections, next: impl Fn(usize, usize) -> Option<usize> + Sync) -> Load {
         let next = |connection, turn| next(connection, turn).map(|number| number % self.targets.len());
         connections.ask(&self.targets, next, |number, body| {
             assert!(*body == *self.bodies[number], "{}: another answer than the first time", self.targets[number]);
@@ -107,53 +108,55 @@ impl Asked {
 
     fn first(&self, server: &Binary, connections: usize) -> Load {
         let next = |connection, turn| (turn == 0).then_some(connection);
-        self.over(&mut Connections::open(server, connections), next)
+        self.send(&mut Connections::open(server, connections), next)
     }
 
     fn again(&self, connections: &mut Connections, count: usize) -> Load {
         let started = Instant::now();
-        self.over(connections, |connection, turn| (started.elapsed() < ROUND).then_some(connection + turn * count))
+        self.send(connections, |connection, turn| (started.elapsed() < ROUND).then_some(connection + turn * count))
     }
 }
 
 impl Bench {
-    /// The service, just started.
+    /// Starts the service.
     fn service(&self) -> Binary {
         let server = Binary::serve(measured(&self.data, self.cache_bytes));
         Client::connect(server.address).get("/readyz", &mut Vec::new());
         server
     }
 
-    /// The static handler, just started.
-    fn fixed(&self) -> Binary {
-        let mut command = Command::new(std::env::current_exe().expect("the benchmark knows its binary"));
+    /// Starts the static handler.
+    fn static_handler(&self) -> Binary {
+        let mut command = Command::new(std::env::current_exe().expect("failed to find the binary"));
         command.arg("--serve-static").arg(&self.answer);
         Binary::start(command)
     }
 
-    /// A line for each number of connections, cold and warm.
+    /// Measures a case. Returns a row for each number of connections, both cold and warm.
     fn case(&self, warm: &Binary, case: &Case) -> Vec<Row> {
         let mut client = Client::connect(warm.address);
         let targets = case.requests.iter().map(|request| target(&self.path, &request.query)).collect::<Vec<_>>();
         let bodies =
             case.requests.iter().zip(&targets).map(|(request, target)| self.checked(&mut client, request, target));
-        let read = Asked { bodies: bodies.collect(), targets };
-        std::fs::write(&self.answer, &read.bodies[0]).expect("the answer can be kept");
-        let same = Asked { targets: vec![STATIC.to_owned()], bodies: vec![read.bodies[0].clone()] };
+        let read = MeasuredRead { bodies: bodies.collect(), targets };
+        std::fs::write(&self.answer, &read.bodies[0]).expect("failed to store the response");
+        let same = MeasuredRead { targets: vec![STATIC.to_owned()], bodies: vec![read.bodies[0].clone()] };
 
         let mut rows = Vec::new();
         let mut row = |connections, state, service, fixed| {
             rows.push(Row { name: case.name.clone(), bytes: read.bodies[0].len(), connections, state, service, fixed });
         };
-        let warm_fixed = self.fixed();
+        let warm_fixed = self.static_handler();
         for count in CONNECTIONS {
-            let (mut service, mut fixed) = (Load::default(), Load::default());
+            let mut service = Load::default();
+            let mut fixed = Load::default();
             for _ in 0..STARTS {
                 service.add(read.first(&self.service(), count));
-                fixed.add(same.first(&self.fixed(), count));
+                fixed.add(same.first(&self.static_handler(), count));
             }
             row(count, "cold", service, fixed);
-            let (mut service, mut fixed) = (Load::default(), Load::default());
+            let mut service = Load::default();
+            let mut fixed = Load::default();
             let (mut to_service, mut to_fixed) =
                 (Connections::open(warm, count), Connections::open(&warm_fixed, count));
             for _ in 0..ROUNDS {
@@ -165,7 +168,7 @@ impl Bench {
         rows
     }
 
-    /// The answer of a request, after it was compared with what the generator knows.
+    /// Returns the response to a request after comparing it with the expected one.
     fn checked(&self, client: &mut Client, request: &Request, target: &str) -> Vec<u8> {
         let mut body = Vec::new();
         client.get(target, &mut body);
@@ -181,20 +184,21 @@ impl Bench {
     }
 }
 
-/// The child: returns the bytes of the file to everybody who asks, until it is killed.
+/// Serves the bytes of a file in the child process until it is killed.
 pub fn serve_static(file: &Path) {
-    let body = Bytes::from(std::fs::read(file).expect("the answer was kept"));
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
-    // On a thread of the runtime, as the service's own.
+    let body = Bytes::from(std::fs::read(file).expect("failed to read the stored response"));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("failed to start the threads");
+    // On a thread of the runtime, as in the service.
     let serving = async {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        println!("listening on http://{}", listener.local_addr().expect("it is bound"));
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("failed to bind a port");
+        println!("listening on http://{}", listener.local_addr().expect("failed to get the address"));
         blocking_client::serve_static(body, listener, std::future::pending::<()>()).await;
     };
     runtime.block_on(serving);
 }
 
-/// A line of the table.
+/// A row of the table.
 struct Row {
     name: String,
     bytes: usize,

@@ -1,11 +1,11 @@
-//! Large answers, each in a process of its own with the default configuration, so that its peak of memory is its own:
-//! the cache holds a part of the version only.
+//! Large responses with the default configuration, each in its own process to measure its peak memory. The cache holds
+//! only a part of the version.
 
 use std::path::Path;
 use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
-use strata_service::{Purpose, ReadTarget, Services};
+use strata_service::{ProcessPurpose, ReadTarget, Services};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
@@ -16,20 +16,20 @@ use crate::support::requests::{Expected, Request};
 use crate::support::samples::thousands;
 use crate::support::source::Source;
 
-/// What an answer took.
+/// The measurement of one response.
 #[derive(Serialize, Deserialize)]
 struct Report {
     entities: u64,
     bytes: u64,
-    /// Until the body could begin.
+    /// The time until the first byte of the body is available.
     first_seconds: f64,
     seconds: f64,
     peak_bytes: Option<u64>,
 }
 
-/// Imports so many entities and asks for large answers; a table.
+/// Imports `entities` entities and measures large responses. Returns a table.
 pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
-    let source = Source::open(directory, entities).expect("the source file can be made");
+    let source = Source::open(directory, entities).expect("failed to generate the source file");
     let data = directory.join(format!("data-{entities}"));
     eprintln!("importing {entities} entities");
     let imported = import::in_child(&source.path, &data);
@@ -53,8 +53,8 @@ pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
         let data_path = data.as_os_str();
         let report: Report =
             run_self(&["--read".as_ref(), data_path, imported.name_slug.as_ref(), request.query.as_ref()]);
-        if let Expected::All(least) = request.expected {
-            assert!(report.bytes >= least * report.entities, "{name}");
+        if let Expected::All(min_bytes) = request.expected {
+            assert!(report.bytes >= min_bytes * report.entities, "{name}");
         }
         text.push_str(&format!(
             "{name:<32}{:>12}{:>18}{:>12.2}{:>10.2}{:>10.0}{:>10}\n",
@@ -66,19 +66,20 @@ pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
             report.peak_bytes.map_or("unknown".to_owned(), |bytes| (bytes / 1_000_000).to_string()),
         ));
     }
-    std::fs::remove_dir_all(&data).expect("the data can be removed");
+    std::fs::remove_dir_all(&data).expect("failed to remove the data");
     text
 }
 
-/// The child: reads and prints the report.
+/// Reads in the child process and prints the report.
 pub fn run(arguments: &[String]) {
     let [data, name_slug, query] = arguments else { panic!("--read takes a data directory, a slug and a query") };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("failed to start the threads");
     let report = runtime.block_on(async {
         let mut config = import::config(Path::new(data), 1 << 30);
-        // However long settling takes: that is what is measured.
+        // The timeout must not end a slow selection, because its duration is measured.
         config.query.timeout_s = 3_600;
-        let services = Services::open(&config, Purpose::Serve).await.expect("the data directory opens");
+        let services = Services::open(&config, ProcessPurpose::Serve).await.expect("failed to open the data directory");
         let target =
             ReadTarget { dataset: DatasetId::new(1), name_slug: name_slug.clone(), version: VersionSelector::Active };
         let request = Request { query: query.clone(), expected: Expected::All(0) };
@@ -90,6 +91,6 @@ pub fn run(arguments: &[String]) {
         let seconds = started.elapsed().as_secs_f64();
         Report { entities, bytes, first_seconds, seconds, peak_bytes: status("VmHWM:") }
     });
-    println!("{}", serde_json::to_string(&report).expect("a report is JSON"));
+    println!("{}", serde_json::to_string(&report).expect("failed to parse the report"));
     runtime.shutdown_timeout(std::time::Duration::from_secs(5));
 }

@@ -1,27 +1,27 @@
-//! Import and reads, measured through the library as the server runs it, next to baselines of the same run.
+//! Import and reads through the library as the server uses it, compared with baselines of the same run.
 //!
 //! ```text
 //! cargo bench --bench reads                      100,000 entities
-//! cargo bench --bench reads -- 1000000           a million; any numbers, one table each
+//! cargo bench --bench reads -- 1000000           a million; one table for each number
 //! cargo bench --bench reads -- all               100,000 and 1,000,000
-//! cargo bench --bench reads -- --only contains   the rows whose name holds the text
-//! cargo bench --bench reads -- --http            over HTTP, with processor time of the server, see `http`
-//! cargo bench --bench reads -- --memory          a mix of reads beside caches of several sizes, see `memory`
-//! cargo bench --bench reads -- --large 5000000   time and peak memory of large answers, see `large`
-//! cargo bench --bench reads -- --scale           1,000,000 entities beside 10,000,000, see `scale`
+//! cargo bench --bench reads -- --only contains   the rows whose name contains the text
+//! cargo bench --bench reads -- --http            over HTTP, with the server's processor time, see `http`
+//! cargo bench --bench reads -- --memory          a mix of reads with caches of several sizes, see `memory`
+//! cargo bench --bench reads -- --large 5000000   time and peak memory of large responses, see `large`
+//! cargo bench --bench reads -- --scale           1,000,000 entities and 10,000,000, see `scale`
 //! ```
 //!
-//! Steps, per size:
-//! 1. [`support::source`] makes the entities ([`support::entities`]), once: the file stays under the build directory (1
-//!    GB for a million), and so does what is true of them. The data directory is removed at the end.
-//! 2. [`import`] imports it in a child process with a small cache, and tells time and peak memory.
-//! 3. Each of the [`cases`] runs *cold*: on an application just opened, whose cache is empty (the operating system's
-//!    is not); the median of up to three. Then *warm*: on one application for all cases, again and again after one
-//!    request whose answer is compared with what the generator knows. A wrong answer is not fast, it panics.
+//! For each size:
+//! 1. [`support::source`] generates the entities ([`support::entities`]) once. The file remains in the build directory
+//!    (1 GB for a million), as do the expected results. The data directory is deleted at the end.
+//! 2. [`import`] imports the file in a child process with a small cache, and reports time and peak memory.
+//! 3. Each of the [`cases`] runs *cold*, on a new application with an empty cache (but with the page cache of the
+//!    operating system); the result is the median of up to three runs. Then it runs *warm*, on one application for all
+//!    cases, repeatedly after one request. The benchmark panics if the response to this request is wrong.
 //!
-//! Reads are measured from the look-up in the catalog to the last byte of the body, on a thread of the server's
-//! runtime; the rows named HTTP over a connection on the loopback interface, client and server sharing the cores.
-//! Baselines: copying as many bytes on one thread, and for HTTP a handler that returns the same bytes, asked in turn
+//! Reads are measured from the catalog lookup to the last byte of the body, on a thread of the server's runtime. Rows
+//! named HTTP use a connection on the loopback interface, where client and server share the cores. The baselines are
+//! copying the same number of bytes on one thread and, for HTTP, a handler that returns the same bytes and takes turns
 //! with the service. No duration is asserted.
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
@@ -46,9 +46,12 @@ use clap::Parser;
 use futures::StreamExt;
 use strata_encode::ContentCoding;
 use strata_http::params;
-use strata_service::{Answer, AnswerBody, Authorization, AuthorizedRead, Purpose, ReadTarget, Requester, Services};
+use strata_service::{
+    AuthorizationHeader, AuthorizedRead, ProcessPurpose, ReadRequester, ReadResponse, ReadTarget, ResponseBody,
+    Services,
+};
 use strata_types::ids::DatasetId;
-use strata_types::request::ReadRequest;
+use strata_types::read_request::ReadRequest;
 use strata_types::version::VersionSelector;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
@@ -139,9 +142,9 @@ fn main() {
     print!("{tables}");
 }
 
-/// Measures one size.
+/// Measures one size and returns a table.
 fn run(directory: &Path, entities: u64, only: &str) -> String {
-    let source = Source::open(directory, entities).expect("the source file can be made");
+    let source = Source::open(directory, entities).expect("failed to generate the source file");
     let data = directory.join(format!("data-{entities}"));
     let mut memcpy = Memcpy::new();
 
@@ -149,7 +152,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
     let mut times = Samples::default();
     let started = Instant::now();
     let mut reports: Vec<Report> = Vec::new();
-    // A few, and at least two: the first one may find the source file not yet in memory.
+    // At least two imports, because the source file may not be in the page cache during the first.
     while reports.len() < 2 || (reports.len() < 5 && started.elapsed() < Duration::from_secs(10)) {
         let report = import::in_child(&source.path, &data);
         assert_eq!(report.entities, entities);
@@ -173,7 +176,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
     let cache_bytes = whole_version(&source);
     let report = reports.pop().expect("an import was made");
     let bench = Bench {
-        runtime: tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads"),
+        runtime: tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("failed to start the threads"),
         source: Arc::new(source),
         data: data.clone(),
         cache_bytes,
@@ -185,7 +188,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
         path: report.path(),
     };
     let services = bench.open();
-    for case in cases::all(&bench.source) {
+    for case in cases::cases(&bench.source) {
         if !case.name.contains(only) {
             continue;
         }
@@ -195,7 +198,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
     drop(services);
     let Bench { runtime, source, .. } = bench;
     runtime.shutdown_timeout(Duration::from_secs(5));
-    std::fs::remove_dir_all(&data).expect("the data can be removed");
+    std::fs::remove_dir_all(&data).expect("failed to remove the data");
 
     let cpu = cpu_seconds.map_or("unknown".to_owned(), |seconds| {
         format!("{seconds:.2} s, {:.0} MB of JSON per second of it", source.json_bytes as f64 / 1e6 / seconds)
@@ -219,30 +222,29 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
     )
 }
 
-/// Bytes of a cache for everything that the reads touch, decoded: documents, search text, shredded columns.
+/// Returns a cache size that holds all decoded data of the reads: documents, full-text columns, and indexed columns.
 fn whole_version(source: &Source) -> u64 {
     (6 * source.json_bytes).max(1 << 30)
 }
 
-/// What all cases share.
+/// The data that all cases share.
 struct Bench {
     runtime: Runtime,
     source: Arc<Source>,
     data: PathBuf,
     cache_bytes: u64,
     target: ReadTarget,
-    /// The path of the version in URLs.
     path: String,
 }
 
 impl Bench {
-    /// An application with nothing in its cache, whose catalog and store have answered once.
+    /// Opens an application with an empty cache, whose catalog and store have responded once.
     fn open(&self) -> Arc<Services> {
         self.runtime.block_on(async {
-            let services = Services::open(&import::config(&self.data, self.cache_bytes), Purpose::Serve)
+            let services = Services::open(&import::config(&self.data, self.cache_bytes), ProcessPurpose::Serve)
                 .await
-                .expect("the data directory opens");
-            services.readiness.check().await.expect("catalog and store answer");
+                .expect("failed to open the data directory");
+            services.readiness.check().await.expect("failed to query the catalog and the store");
             services
         })
     }
@@ -273,7 +275,7 @@ impl Bench {
         }
     }
 
-    /// First requests, each of an application of its own.
+    /// Measures first requests, each on a new application.
     fn cold(&self, case: &Case) -> Samples {
         let mut samples = Samples::default();
         let started = Instant::now();
@@ -302,7 +304,7 @@ impl Bench {
         let mut samples = Samples::default();
         let started = Instant::now();
         while samples.wants_more(started, 5) {
-            // Several on the server's thread at a time where they are short, so that handing them over does not count.
+            // Short requests run in groups on the server's thread, so that the cost of thread changes is negligible.
             let request = &requests[samples.len() % requests.len()];
             let times = if requests.len() == 1 { 16 } else { 1 };
             let (durations, _) = self.timed(services, request.clone(), times);
@@ -311,9 +313,10 @@ impl Bench {
         samples
     }
 
-    /// How long a request takes, up to so many times within a tenth of a second; and the bytes of its last answer.
+    /// Returns the latency of up to `times` requests within a tenth of a second, and the length of the last response.
     fn timed(&self, services: &Arc<Services>, request: ReadRequest, times: usize) -> (Vec<Duration>, u64) {
-        let (services, target) = (services.clone(), self.target.clone());
+        let services = services.clone();
+        let target = self.target.clone();
         let work = async move {
             let begun = Instant::now();
             let mut durations = Vec::with_capacity(times);
@@ -327,10 +330,10 @@ impl Bench {
             }
             (durations, bytes)
         };
-        self.runtime.block_on(self.runtime.spawn(work)).expect("no panic")
+        self.runtime.block_on(self.runtime.spawn(work)).expect("a thread panicked")
     }
 
-    /// Compares the answers with what the generator knows; the bytes of the first one.
+    /// Compares the responses with the expected ones. Returns the length of the first response.
     fn check(&self, services: &Arc<Services>, requests: &[Request]) -> u64 {
         let mut first_bytes = None;
         for request in requests {
@@ -356,7 +359,7 @@ impl Bench {
                 .await;
                 match request.expected {
                     Expected::Source => assert_eq!(at, source.json_bytes + source.entities),
-                    Expected::All(least) => assert!(bytes >= least * source.entities, "{query}: {bytes} bytes"),
+                    Expected::All(min_bytes) => assert!(bytes >= min_bytes * source.entities, "{query}: {bytes} bytes"),
                     Expected::Count(count) => {
                         let answer: serde_json::Value = serde_json::from_slice(&body).expect("a count is JSON");
                         assert_eq!(answer["count"], count, "{query}");
@@ -373,7 +376,8 @@ impl Bench {
         first_bytes.unwrap_or_default()
     }
 
-    /// A page over HTTP, in turn with a handler that returns the same bytes: the times of both.
+    /// Measures a page over HTTP, alternating with a handler that returns the same bytes. Returns the latencies of
+    /// both.
     fn over_http(&self, services: &Arc<Services>, request: &Request) -> (Samples, Samples) {
         let expected = Bytes::from(request.expected.body(&self.source).expect("a page"));
         let (begin_shutdown, shutdown) = oneshot::channel::<()>();
@@ -385,7 +389,8 @@ impl Bench {
 
         let target = format!("{}?{}", self.path, request.query);
         let mut body = Vec::with_capacity(1 << 20);
-        let (mut samples, mut baseline) = (Samples::default(), Samples::default());
+        let mut samples = Samples::default();
+        let mut baseline = Samples::default();
         let started = Instant::now();
         while samples.wants_more(started, 5) {
             for (client, target, samples) in
@@ -402,50 +407,54 @@ impl Bench {
         (samples, baseline)
     }
 
-    /// Serves the application on a port of its own, until `shutdown`.
+    /// Serves the application on a free port until `shutdown`.
     fn serve(&self, services: Arc<Services>, shutdown: oneshot::Receiver<()>) -> SocketAddr {
         let (address, listener) = self.listener();
-        self.runtime.spawn(async { strata_http::serve(services, listener, shutdown).await.expect("the server runs") });
+        self.runtime
+            .spawn(async { strata_http::serve(services, listener, shutdown).await.expect("failed to run the server") });
         address
     }
 
     fn listener(&self) -> (SocketAddr, TcpListener) {
-        let listener = self.runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("a free port");
-        (listener.local_addr().expect("it is bound"), listener)
+        let listener = self.runtime.block_on(TcpListener::bind("127.0.0.1:0")).expect("failed to bind a port");
+        (listener.local_addr().expect("failed to get the address"), listener)
     }
 }
 
-/// A read of the public dataset, as the endpoint does it.
-async fn read(services: &Arc<Services>, target: &ReadTarget, request: ReadRequest) -> Answer {
-    let lookup = services.lookups.find(target).await.expect("the catalog answers");
-    let anyone = Requester::Client { client: strata_service::Client::Unspecified, authorization: Authorization::None };
-    let admitted = lookup.authorize(anyone, request.alt).expect("a public dataset");
+/// Reads the public dataset as the endpoint does.
+async fn read(services: &Arc<Services>, target: &ReadTarget, request: ReadRequest) -> ReadResponse {
+    let lookup = services.lookups.find(target).await.expect("failed to query the catalog");
+    let anyone = ReadRequester::Client {
+        client: strata_service::ClientNetwork::Unspecified,
+        authorization: AuthorizationHeader::None,
+    };
+    let admitted = lookup.authorize(anyone, request.alt).expect("the dataset is not public");
     services
         .reads
         .respond(AuthorizedRead::new(&admitted, &Arc::new(request)), ContentCoding::Identity)
         .await
-        .expect("an answer")
+        .expect("failed to get a response")
 }
 
-/// A request's parameters, as the read endpoint parses them.
+/// Parses the parameters of a request as the endpoint does.
 fn parsed(request: &Request) -> ReadRequest {
-    params::parse(Some(&request.query)).expect("the query is valid").0
+    params::parse_query(Some(&request.query)).expect("failed to parse the query").0
 }
 
-/// Takes a body to its end; its bytes.
-async fn drain(body: AnswerBody, mut each: impl FnMut(Bytes)) -> u64 {
+/// Reads a body to its end and returns its length.
+async fn drain(body: ResponseBody, mut each: impl FnMut(Bytes)) -> u64 {
     let mut chunks = match body {
-        AnswerBody::Whole(bytes) => {
+        ResponseBody::Whole(bytes) => {
             let length = bytes.len() as u64;
             each(bytes);
             return length;
         }
-        AnswerBody::Stream(chunks) => chunks,
-        AnswerBody::Export(export) => export.whole(),
+        ResponseBody::Stream(chunks) => chunks,
+        ResponseBody::Export(export) => export.into_chunks(),
     };
     let mut length = 0;
     while let Some(chunk) = chunks.next().await {
-        let chunk = chunk.expect("the rest of the body");
+        let chunk = chunk.expect("failed to read the body");
         length += chunk.len() as u64;
         each(chunk);
     }

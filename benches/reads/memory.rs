@@ -1,10 +1,11 @@
-//! A mix of reads with a cache that holds all of what they touch, or a part of it.
+//! A mix of reads with a cache that holds all of the data that they use, or a part of it.
 //!
-//! 1. One version, and for each of four sizes of the cache a server just started: the binary, in a process of its own.
-//! 2. Everything is read once in pages, then the mix ([`mixed`]), so that the cache holds what it will hold.
-//! 3. The same mix is measured, over a few connections.
+//! 1. For each of four cache sizes, the benchmark starts a new server (the binary in a child process) on the same
+//!    version.
+//! 2. It reads everything once in pages and then sends the mix ([`mixed`]), to fill the cache.
+//! 3. It measures the same mix on a few connections.
 //!
-//! The answers are the same at every size: their checksums are compared.
+//! The responses must be the same at every cache size, so the benchmark compares their checksums.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,20 +18,20 @@ use crate::support::source::Source;
 use crate::support::table::aligned;
 use crate::support::{import, mixed};
 
-/// Bytes of JSON for each byte of the cache.
+/// The cache sizes, as bytes of JSON for each byte of the cache.
 const SHARES: [f64; 4] = [0.25, 0.5, 1.0, 2.0];
 
-/// Connections at the same time.
+/// The number of simultaneous connections.
 const CONNECTIONS: usize = 4;
 
-/// Entities of a page that fills the cache.
+/// The number of entities on the pages that fill the cache.
 const FILLING_PAGE: u64 = 1_000;
 
 const SEED: u64 = 0x5eed_0002;
 
-/// Imports so many entities and makes so many requests at each size of the cache; a table.
+/// Imports `entities` entities and sends `requests` requests at each cache size. Returns a table.
 pub fn measure(directory: &Path, entities: u64, requests: usize) -> String {
-    let source = Source::open(directory, entities).expect("the source file can be made");
+    let source = Source::open(directory, entities).expect("failed to generate the source file");
     let data = directory.join(format!("data-{entities}"));
     eprintln!("importing {entities} entities");
     let path = import::in_child(&source.path, &data).path();
@@ -47,7 +48,7 @@ pub fn measure(directory: &Path, entities: u64, requests: usize) -> String {
             bench.run(*share, cache_bytes, Binary::serve(measured(&data, cache_bytes)))
         })
         .collect();
-    std::fs::remove_dir_all(&data).expect("the data can be removed");
+    std::fs::remove_dir_all(&data).expect("failed to remove the data");
     assert!(rows.iter().all(|row| row.checksum == rows[0].checksum), "the answers depend on the cache");
 
     format!(
@@ -57,11 +58,11 @@ pub fn measure(directory: &Path, entities: u64, requests: usize) -> String {
         thousands(requests as u64),
         std::thread::available_parallelism().map_or(1, usize::from),
         aligned(HEADINGS, rows.iter().map(Row::cells)),
-        needed(&rows, source.json_bytes),
+        describe_needed_memory(&rows, source.json_bytes),
     )
 }
 
-/// What all sizes share.
+/// The data that all cache sizes share.
 struct Bench {
     filling: Vec<String>,
     mix: Vec<String>,
@@ -73,10 +74,10 @@ impl Bench {
         let mut metrics = Client::connect(server.address);
         metrics.get("/readyz", &mut Vec::new());
         let before_bytes = server.resident_bytes();
-        all(&mut connections, &self.filling);
-        let (_, checksum) = all(&mut connections, &self.mix);
+        request_all(&mut connections, &self.filling);
+        let (_, checksum) = request_all(&mut connections, &self.mix);
         let fetched_before = metric(&mut metrics, "strata_store_bytes_total");
-        let (load, again) = all(&mut connections, &self.mix);
+        let (load, again) = request_all(&mut connections, &self.mix);
         assert_eq!(checksum, again, "an answer differs from the first one");
         Row {
             share,
@@ -91,21 +92,21 @@ impl Bench {
     }
 }
 
-/// Makes each request once; and a checksum over all answers.
-fn all(connections: &mut Connections, targets: &[String]) -> (Load, u32) {
+/// Makes each request once. Returns the measurement and a checksum over all responses.
+fn request_all(connections: &mut Connections, targets: &[String]) -> (Load, u32) {
     let checksum = AtomicU32::new(0);
     let next = |connection, turn| Some(connection + turn * CONNECTIONS).filter(|number| *number < targets.len());
     let load = connections.ask(targets, next, |number, body| {
         let mut hash = crc32fast::Hasher::new();
         hash.update(&number.to_le_bytes());
         hash.update(body);
-        // In whatever order they come.
+        // The sum does not depend on the order of the responses.
         checksum.fetch_add(hash.finalize(), Ordering::Relaxed);
     });
     (load, checksum.into_inner())
 }
 
-/// The value of a metric without labels.
+/// Returns the value of a metric without labels.
 fn metric(client: &mut Client, name: &str) -> u64 {
     let mut body = Vec::new();
     client.get("/metrics", &mut body);
@@ -114,16 +115,16 @@ fn metric(client: &mut Client, name: &str) -> u64 {
     value.expect("the server has the metric") as u64
 }
 
-/// A line of the table.
+/// A row of the table.
 struct Row {
     share: f64,
     cache_bytes: u64,
-    /// What the cache held at the end.
+    /// The bytes in the cache at the end.
     cached_bytes: u64,
-    /// From the store, while the mix was measured.
+    /// The bytes that the store returned during the measurement.
     fetched_bytes: u64,
     load: Load,
-    /// Resident memory before the first request.
+    /// The resident memory before the first request.
     before_bytes: Option<u64>,
     peak_bytes: Option<u64>,
     checksum: u32,
@@ -161,10 +162,10 @@ impl Row {
     }
 }
 
-/// What the process needs so that nothing comes from the store any more.
-fn needed(rows: &[Row], json_bytes: u64) -> String {
+/// Describes the memory that the process needs to read nothing from the store.
+fn describe_needed_memory(rows: &[Row], json_bytes: u64) -> String {
     let per_byte = |bytes: u64| format!("{:.2}", bytes as f64 / json_bytes as f64);
-    // Of the smallest cache that was enough.
+    // The smallest cache that was large enough.
     match rows.iter().rfind(|row| row.fetched_bytes == 0) {
         None => format!("all from memory: needs a cache of more than {} bytes for each byte of JSON", 1.0 / SHARES[0]),
         Some(row) => format!(

@@ -1,13 +1,13 @@
-//! What grows with a version: the same reads of versions of several sizes, with the default configuration, each in a
-//! process of its own. Its first request finds nothing in any cache of the process; those after it find the parts of
-//! files, but no answers.
+//! The growth of costs with the size of a version: the same reads on versions of several sizes with the default
+//! configuration, each in its own process. The first request finds all caches of the process empty. Further requests
+//! find the parts of files, but no responses, in the caches.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use strata_service::{Purpose, ReadTarget, Services};
+use strata_service::{ProcessPurpose, ReadTarget, Services};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
@@ -19,8 +19,8 @@ use crate::support::samples::{Samples, milliseconds, thousands};
 use crate::support::source::Source;
 use crate::support::table::aligned;
 
-/// The names of the cases that are asked.
-const ASKED: [&str; 16] = [
+/// The names of the measured cases.
+const MEASURED_CASES: [&str; 16] = [
     "page of 100, offset 0, compact",
     "page of 100, offset n/2, compact",
     "filter id, unique, 211 ids",
@@ -39,24 +39,23 @@ const ASKED: [&str; 16] = [
     "dedup by two fields, limit 100",
 ];
 
-/// What a read took.
 #[derive(Serialize, Deserialize)]
 struct Report {
     total: u64,
-    /// Of the body.
+    /// The SHA-256 hash of the body.
     sha256: String,
     first: Duration,
     next: Duration,
     peak_bytes: Option<u64>,
 }
 
-/// Imports each number of entities, and asks the same of all; a table for each size, and what a read costs for each
-/// entity beside what it costs at the first size.
+/// Imports each number of entities and makes the same reads on all versions. Returns a table for each size with the
+/// cost per entity, compared with the cost at the first size.
 pub fn measure(directory: &Path, sizes: &[u64], only: &str) -> String {
     let mut text = String::new();
     let mut first_size: Vec<(f64, f64)> = Vec::new();
     for entities in sizes {
-        let source = Source::open(directory, *entities).expect("the source file can be made");
+        let source = Source::open(directory, *entities).expect("failed to generate the source file");
         let data = directory.join(format!("data-{entities}"));
         eprintln!("importing {entities} entities");
         let imported = import::in_child(&source.path, &data);
@@ -70,8 +69,8 @@ pub fn measure(directory: &Path, sizes: &[u64], only: &str) -> String {
             imported.peak_bytes.unwrap_or_default() / 1_000_000,
             thousands(directory_bytes(&data.join("store"))),
         ));
-        let cases = cases::all(&source).into_iter();
-        let asked = cases.filter(|case| ASKED.contains(&case.name.as_str()) && case.name.contains(only));
+        let cases = cases::cases(&source).into_iter();
+        let asked = cases.filter(|case| MEASURED_CASES.contains(&case.name.as_str()) && case.name.contains(only));
         let mut rows = Vec::new();
         for (number, case) in asked.enumerate() {
             eprintln!("{}", case.name);
@@ -84,7 +83,8 @@ pub fn measure(directory: &Path, sizes: &[u64], only: &str) -> String {
             ]);
             check(&report, request, &source);
             let each = |duration: Duration| duration.as_secs_f64() * 1e9 / *entities as f64;
-            let (first, next) = (each(report.first), each(report.next));
+            let first = each(report.first);
+            let next = each(report.next);
             if first_size.len() == number {
                 first_size.push((first, next));
             }
@@ -100,14 +100,14 @@ pub fn measure(directory: &Path, sizes: &[u64], only: &str) -> String {
                 (report.peak_bytes.unwrap_or_default() / 1_000_000).to_string(),
             ]);
         }
-        std::fs::remove_dir_all(&data).expect("the data can be removed");
+        std::fs::remove_dir_all(&data).expect("failed to remove the data");
         text.push_str(&aligned(HEADINGS, rows));
     }
     text
 }
 
-/// Ratios are of the nanoseconds for each entity, to those of the first size: 1 where the cost grows with the version,
-/// and less where it follows the answer.
+/// Ratios compare the nanoseconds per entity with those at the first size: 1 if the cost grows with the version, and
+/// less if the cost depends on the size of the response.
 const HEADINGS: [&str; 8] =
     ["read", "first ms", "next ms", "first ns/entity", "next ns/entity", "ratio first", "ratio next", "peak MB"];
 
@@ -118,15 +118,16 @@ fn check(report: &Report, request: &Request, source: &Source) {
     }
 }
 
-/// The child: reads, and reads again, and prints the report.
+/// Reads repeatedly in the child process and prints the report.
 pub fn run(arguments: &[String]) {
     let [data, name_slug, query] = arguments else { panic!("--read-again takes a data directory, a slug and a query") };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("failed to start the threads");
     let report = runtime.block_on(async {
         let mut config = import::config(Path::new(data), 0);
         config.cache.memory_bytes = None;
-        let services = Services::open(&config, Purpose::Serve).await.expect("the data directory opens");
-        services.readiness.check().await.expect("catalog and store answer");
+        let services = Services::open(&config, ProcessPurpose::Serve).await.expect("failed to open the data directory");
+        services.readiness.check().await.expect("failed to query the catalog and the store");
         let target =
             ReadTarget { dataset: DatasetId::new(1), name_slug: name_slug.clone(), version: VersionSelector::Active };
         let request = Request { query: query.clone(), expected: Expected::All(0) };
@@ -149,6 +150,6 @@ pub fn run(arguments: &[String]) {
         let sha256 = hex::encode(Sha256::digest(&body));
         Report { total, sha256, first, next: next.median(), peak_bytes: status("VmHWM:") }
     });
-    println!("{}", serde_json::to_string(&report).expect("a report is JSON"));
+    println!("{}", serde_json::to_string(&report).expect("failed to parse the report"));
     runtime.shutdown_timeout(Duration::from_secs(5));
 }

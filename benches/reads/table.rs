@@ -1,15 +1,15 @@
-//! The table of what was measured.
+//! The table of results.
 
 use std::time::Duration;
 
 use crate::support::samples::{Samples, milliseconds, thousands};
 use crate::support::table::aligned;
 
-/// What a measurement is held against.
+/// The baseline of a measurement.
 pub enum Baseline {
-    /// Copying the same number of bytes.
+    /// The time to copy the same number of bytes.
     Memcpy(Duration),
-    /// A handler that returns the same bytes, over the same server.
+    /// The latency of a handler that returns the same bytes with the same server.
     StaticHandler(Duration),
 }
 
@@ -21,21 +21,20 @@ impl Baseline {
     }
 }
 
-/// A line of the table.
+/// A row of the table.
 pub struct Row {
-    /// What was measured.
+    /// The name of the measured case.
     pub name: String,
-    /// Entities in the answer, or the count that it holds.
+    /// The number of entities in the response, or the count that it contains.
     pub entities: u64,
-    /// Bytes of the answer.
     pub bytes: u64,
-    /// The first time.
+    /// The latencies of first requests.
     pub cold: Samples,
-    /// The times after that.
+    /// The latencies of all later requests.
     pub warm: Samples,
-    /// Bytes that were worked through, where bytes per second mean something.
+    /// The number of processed bytes, if a rate in bytes per second is useful.
     pub rate_bytes: Option<u64>,
-    /// What it is held against.
+    /// The baseline, if there is one.
     pub baseline: Option<Baseline>,
 }
 
@@ -68,7 +67,7 @@ impl Row {
     }
 }
 
-/// The rows as fixed-width text.
+/// Formats the rows as fixed-width text.
 pub fn table(rows: &[Row]) -> String {
     aligned(HEADINGS, rows.iter().map(Row::cells))
 }

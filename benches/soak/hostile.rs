@@ -1,11 +1,11 @@
-//! One honest user beside one hostile user, for each resource that they share.
+//! Latency of one honest user next to one hostile user, for each resource that both share.
 //!
-//! Both have addresses of their own on the loopback interface, and accounts of their own. In each round the honest user
-//! makes its requests alone, then beside the hostile one; rounds take turns, so that a machine that slows down slows
-//! both. A request that is not answered as it should be is an error.
+//! Each user has a separate account and a separate address on the loopback interface. In each round, the honest user
+//! first makes its requests without the hostile user, and then while the hostile user is active. Rounds alternate
+//! between the two, so that a machine that slows down slows both. A request without the expected response is an error.
 //!
-//! The hostile user would have a machine of its own. Here its work (making bodies, sending, receiving) has threads of
-//! lower priority than those of the honest user and of the server. So the server is measured, not the client.
+//! In reality, the hostile user has its own machine. Here, its threads have a lower priority than the threads of the
+//! honest user and of the server, so that the benchmark measures the server and not the client.
 
 use std::fmt::Write as _;
 use std::io;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use strata_runtime::priority::Priority;
+use strata_runtime::priority::ThreadPriority;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::runtime::{Builder, Runtime};
@@ -28,24 +28,26 @@ use crate::support::binary::PASSWORD;
 use crate::support::client::Client;
 use crate::support::samples::Samples;
 
-/// Rounds of each resource.
+/// The number of rounds for each resource.
 const ROUNDS: u32 = 3;
 
-/// Between a hostile phase and the next one, so that each begins on its own.
-const SETTLE: Duration = Duration::from_millis(1_500);
+/// The time between a hostile phase and the next phase, so that one does not influence the other.
+const SETTLE_TIME: Duration = Duration::from_millis(1_500);
 
-/// A p99 alone below this counts as this: the noise of two cores that client and server share.
-const FLOOR: Duration = Duration::from_millis(20);
+/// The minimum baseline: a lower p99 without the hostile user counts as this value. Client and server share two cores,
+/// which causes this much noise.
+const MIN_BASELINE: Duration = Duration::from_millis(20);
 
-/// How many times its p99 alone the honest user's p99 may be.
-const RATIO: f64 = 3.0;
+/// The maximum ratio of the honest user's p99 with and without the hostile user.
+const MAX_RATIO: f64 = 3.0;
 
 /// Longer than any request of the honest user should take.
-const HANG: Duration = Duration::from_secs(60);
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 const HONEST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 10);
 
-/// The addresses of the hostile user: one, but for connections, of which one address cannot have all.
+/// Returns an address of the hostile user. Connections come from several addresses, because the number per address is
+/// limited.
 fn hostile_address(number: u64) -> IpAddr {
     Ipv4Addr::new(127, 0, 1, u8::try_from(number % 12 + 1).unwrap_or(1)).into()
 }
@@ -53,19 +55,19 @@ fn hostile_address(number: u64) -> IpAddr {
 type Answering = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
 type Attacking = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// A resource, and what the two do to it. Both functions are given a number that is never the same.
+/// A resource, and how the two users use it. Both functions get a number that is different for each call.
 struct Case {
     resource: &'static str,
     hostile: &'static str,
-    /// Tasks of the hostile user.
+    /// The number of tasks of the hostile user.
     attackers: u64,
-    /// The honest user pauses so long between requests.
+    /// The time that the honest user waits between requests.
     pause: Duration,
     honest: fn(Arc<World>, u64) -> Answering,
     attack: fn(Arc<World>, u64) -> Attacking,
 }
 
-/// What the cases need.
+/// The server and the datasets that all cases use.
 struct World {
     address: SocketAddr,
     catalogue: String,
@@ -73,10 +75,10 @@ struct World {
     wide: String,
     honest: User,
     hostile: User,
-    /// A server on the loopback interface with a small document.
+    /// The address of a source on the loopback interface that serves a small document.
     source: SocketAddr,
-    /// Entities that the hostile user pushes, each with a comma before it: written once, since its work is not the
-    /// service's.
+    /// Entities that the hostile user pushes, each with a comma before it. The text is built once, because building it
+    /// is not the work of the service.
     large: String,
     numbers: AtomicU64,
 }
@@ -84,7 +86,7 @@ struct World {
 struct User {
     email: &'static str,
     token: String,
-    /// A dataset to which it pushes, and one that it fetches.
+    /// The IDs of a dataset that the user pushes to and of one that the server fetches.
     pushed: u64,
     fetched: u64,
 }
@@ -102,11 +104,11 @@ fn cases() -> Vec<Case> {
             hostile: "24 heavy queries at a time",
             attackers: 24,
             pause: Duration::from_millis(20),
-            honest: |world, number| Box::pin(async move { heavy(&world, HONEST.into(), number).await }),
+            honest: |world, number| Box::pin(async move { heavy_query(&world, HONEST.into(), number).await }),
             attack: |world, _| {
                 Box::pin(async move {
                     loop {
-                        let _ = heavy(&world, hostile_address(0), world.number()).await;
+                        let _ = heavy_query(&world, hostile_address(0), world.number()).await;
                     }
                 })
             },
@@ -117,7 +119,7 @@ fn cases() -> Vec<Case> {
             attackers: 4,
             pause: Duration::from_millis(10),
             honest: |world, number| {
-                // A page that no cache holds.
+                // A page that no cache contains.
                 let target = format!("{}?offset={}&limit=5", world.measurements, number * 37 % 50_000);
                 Box::pin(async move { whole(&world, HONEST.into(), &target).await })
             },
@@ -144,7 +146,7 @@ fn cases() -> Vec<Case> {
             attack: |world, _| {
                 Box::pin(async move {
                     let target = format!("{}?format=jsonl", world.catalogue);
-                    dawdle(&world, &target).await;
+                    hold_response(&world, &target).await;
                 })
             },
         },
@@ -196,7 +198,7 @@ fn cases() -> Vec<Case> {
                 Box::pin(async move {
                     if number % 4 > 0 {
                         let target = format!("{}?format=parquet&sample=90000", world.catalogue);
-                        return dawdle(&world, &target).await;
+                        return hold_response(&world, &target).await;
                     }
                     loop {
                         let number = world.number();
@@ -217,7 +219,7 @@ fn cases() -> Vec<Case> {
                 Box::pin(async move {
                     loop {
                         let _ = push_large(&world).await;
-                        // Refused at once, it must not become a flood of requests.
+                        // If requests are rejected at once, the pause prevents a flood of requests.
                         sleep(Duration::from_millis(20)).await;
                     }
                 })
@@ -247,7 +249,7 @@ fn cases() -> Vec<Case> {
             honest: |world, _| Box::pin(async move { health_and_page(&world).await }),
             attack: |world, number| {
                 let target = wide_target(&world.wide, number);
-                Box::pin(async move { dawdle(&world, &target).await })
+                Box::pin(async move { hold_response(&world, &target).await })
             },
         },
         Case {
@@ -287,7 +289,7 @@ fn cases() -> Vec<Case> {
             attackers: 8,
             pause: Duration::from_millis(500),
             honest: |world, _| {
-                // The limit of log-ins counts each client, so the honest user comes from a new address each time.
+                // The service limits logins per client, so the honest user uses a new address each time.
                 let number = world.number();
                 let from = Ipv4Addr::new(127, 2, (number / 200) as u8, (number % 200 + 1) as u8);
                 Box::pin(async move { log_in(&world, from.into(), world.honest.email, PASSWORD).await })
@@ -313,7 +315,7 @@ fn cases() -> Vec<Case> {
                 Box::pin(async move {
                     let body = format!("{{\"dataset_id\":{}}}", world.honest.fetched);
                     called(&world, HONEST.into(), &world.honest, "POST", "/dataset/refresh", &body).await?;
-                    // A page that no cache holds.
+                    // A page that no cache contains.
                     let target = format!("{}?offset={}&limit=3", world.catalogue, number * 37 % 90_000);
                     whole(&world, HONEST.into(), &target).await
                 })
@@ -336,11 +338,18 @@ fn cases() -> Vec<Case> {
     ]
 }
 
-// ---- what the two do ----
+// ---- requests of the two users ----
 
-/// A request on a connection of its own, to the end of its answer, which must be one of success.
-async fn made(world: &World, from: IpAddr, method: &str, target: &str, fields: &str, body: &str) -> io::Result<()> {
-    let answering = async {
+/// Makes a request on a new connection and reads the response to its end. Any status other than success is an error.
+async fn make_request(
+    world: &World,
+    from: IpAddr,
+    method: &str,
+    target: &str,
+    fields: &str,
+    body: &str,
+) -> io::Result<()> {
+    let exchange = async {
         let mut client = Client::connect_from(world.address, from, None).await?;
         let head = client.send(method, target, fields, body).await?;
         client.body(&head).await?;
@@ -350,25 +359,25 @@ async fn made(world: &World, from: IpAddr, method: &str, target: &str, fields: &
             Err(io::Error::other(format!("{method} {target}: status {}", head.status)))
         }
     };
-    timeout(HANG, answering).await.map_err(|_| io::Error::other(format!("{method} {target}: no answer")))?
+    timeout(HANG_TIMEOUT, exchange).await.map_err(|_| io::Error::other(format!("{method} {target}: no answer")))?
 }
 
 async fn whole(world: &World, from: IpAddr, target: &str) -> io::Result<()> {
-    made(world, from, "GET", target, "", "").await
+    make_request(world, from, "GET", target, "", "").await
 }
 
 async fn called(world: &World, from: IpAddr, user: &User, method: &str, target: &str, body: &str) -> io::Result<()> {
     let fields = format!("Authorization: Bearer {}\r\nContent-Type: application/json\r\n", user.token);
-    made(world, from, method, target, &fields, body).await
+    make_request(world, from, method, target, &fields, body).await
 }
 
-/// What an operator's probe and a light reader request.
+/// Makes the requests of a health probe and of a client that reads one page.
 async fn health_and_page(world: &World) -> io::Result<()> {
     whole(world, HONEST.into(), "/healthz").await?;
     whole(world, HONEST.into(), &format!("{}?limit=10", world.catalogue)).await
 }
 
-/// A response that takes long to build.
+/// Returns the target of a response that takes long to build.
 fn wide_target(path: &str, number: u64) -> String {
     let dataset = path.split('/').nth(2).expect("a path with an id");
     match number % 3 {
@@ -378,8 +387,8 @@ fn wide_target(path: &str, number: u64) -> String {
     }
 }
 
-/// A query that reads all documents, and that no cache answers.
-async fn heavy(world: &World, from: IpAddr, number: u64) -> io::Result<()> {
+/// Makes a query that reads all documents and is not in any cache.
+async fn heavy_query(world: &World, from: IpAddr, number: u64) -> io::Result<()> {
     let target = format!("{}?filter=no.such.path:{number}&sort=name:asc&limit=5", world.measurements);
     whole(world, from, &target).await
 }
@@ -388,13 +397,13 @@ async fn push(world: &World, from: IpAddr, user: &User, number: u64, entities: u
     pushed(world, from, user, number, &entities_to_push(number, entities)).await
 }
 
-/// What needs the disk: a small push, and an export.
+/// Makes a small push and an export, which both need disk space.
 async fn push_and_export(world: &World, number: u64) -> io::Result<()> {
     push(world, HONEST.into(), &world.honest, number, 50).await?;
     whole(world, HONEST.into(), &format!("{}?format=parquet&limit=2000", world.measurements)).await
 }
 
-/// Twenty megabytes that differ from any pushed before.
+/// Pushes 20 MB of entities that differ from all earlier pushes.
 async fn push_large(world: &World) -> io::Result<()> {
     pushed(world, hostile_address(0), &world.hostile, world.number(), &world.large).await
 }
@@ -404,7 +413,7 @@ async fn pushed(world: &World, from: IpAddr, user: &User, number: u64, entities:
     called(world, from, user, "POST", "/dataset/refresh", &body).await
 }
 
-/// So many entities, each with a comma before it.
+/// Returns `entities` entities, each with a comma before it.
 fn entities_to_push(number: u64, entities: u64) -> String {
     let mut text = String::new();
     for entity in 0..entities {
@@ -419,11 +428,12 @@ fn entities_to_push(number: u64, entities: u64) -> String {
 
 async fn log_in(world: &World, from: IpAddr, email: &str, password: &str) -> io::Result<()> {
     let body = format!("{{\"email\":\"{email}\",\"password\":\"{password}\"}}");
-    made(world, from, "POST", "/session/login", "Content-Type: application/json\r\n", &body).await
+    make_request(world, from, "POST", "/session/login", "Content-Type: application/json\r\n", &body).await
 }
 
-/// Asks for an export, reads its head, and takes nothing more of it; again when it is cut or refused.
-async fn dawdle(world: &World, target: &str) {
+/// Requests an export, reads the head of the response, and never reads the body. Repeats this if the response is
+/// truncated or an error.
+async fn hold_response(world: &World, target: &str) {
     loop {
         if let Ok(mut client) = Client::connect_from(world.address, hostile_address(0), Some(4 << 10)).await
             && client.send("GET", target, "", "").await.is_ok_and(|head| head.status == 200)
@@ -436,7 +446,7 @@ async fn dawdle(world: &World, target: &str) {
     }
 }
 
-/// A connection that does nothing good, and again when it is closed.
+/// Opens a connection that is idle or sends pings, and opens it again when the server closes it.
 async fn hold_connection(world: &World, number: u64) {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0abcdefgh";
@@ -447,14 +457,14 @@ async fn hold_connection(world: &World, number: u64) {
         3 => &PREFACE[..12],
         _ => PREFACE,
     };
-    // So many connects at once would time the client's machine.
+    // If all connections opened at once, the benchmark would measure the client's machine.
     sleep(Duration::from_micros(number * 150)).await;
     loop {
         if let Ok(mut stream) = Client::stream_from(world.address, hostile_address(number), Some(4 << 10)).await
             && stream.write_all(first).await.is_ok()
         {
             let mut some = [0; 4 << 10];
-            // One in a hundred floods.
+            // One connection in a hundred floods the server with pings.
             let floods = number % 100 == 4;
             loop {
                 if floods && stream.write_all(&PING.repeat(100)).await.is_err() {
@@ -471,17 +481,17 @@ async fn hold_connection(world: &World, number: u64) {
     }
 }
 
-// ---- measuring ----
+// ---- measurement ----
 
-/// Latencies of the honest user, and what went wrong.
+/// The latencies and the errors of the honest user.
 #[derive(Default)]
-struct Measured {
+struct HonestResults {
     samples: Samples,
     errors: Vec<String>,
 }
 
-/// The honest user for a while.
-async fn measure(world: &Arc<World>, case: &Case, duration: Duration, measured: &mut Measured) {
+/// Makes the requests of the honest user for `duration`.
+async fn measure(world: &Arc<World>, case: &Case, duration: Duration, measured: &mut HonestResults) {
     let begun = Instant::now();
     while begun.elapsed() < duration {
         let started = Instant::now();
@@ -493,24 +503,25 @@ async fn measure(world: &Arc<World>, case: &Case, duration: Duration, measured: 
     }
 }
 
-/// The threads of the hostile user.
+/// Returns a runtime with low priority for the tasks of the hostile user.
 fn attackers() -> Runtime {
     Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("hostile")
-        .on_thread_start(|| Priority::Medium.take())
+        .on_thread_start(|| ThreadPriority::Medium.apply())
         .enable_all()
         .build()
         .expect("threads for the hostile user")
 }
 
-/// All cases; how many of them the honest user had reason to complain of.
+/// Measures all cases and prints a table. Returns the number of cases in which the honest user was slowed down or had
+/// errors.
 pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
     let world = Arc::new(prepare(server).await);
     let duration = Duration::from_secs(arguments.seconds.div_ceil(ROUNDS.into()).max(1));
     println!(
         "p99 alone below {} ms counts as that; {ROUNDS} rounds of {} s each",
-        FLOOR.as_millis(),
+        MIN_BASELINE.as_millis(),
         duration.as_secs()
     );
     println!(
@@ -533,46 +544,48 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
         if arguments.only.as_ref().is_some_and(|only| !case.resource.contains(only.as_str())) {
             continue;
         }
-        let (mut alone, mut beside) = (Measured::default(), Measured::default());
-        // Once, so that caches hold what they will hold.
-        measure(&world, &case, Duration::from_millis(500), &mut Measured::default()).await;
+        let mut alone = HonestResults::default();
+        let mut attacked = HonestResults::default();
+        // The first requests fill the caches and are not measured.
+        measure(&world, &case, Duration::from_millis(500), &mut HonestResults::default()).await;
         for _ in 0..ROUNDS {
             measure(&world, &case, duration, &mut alone).await;
             let mut attack = JoinSet::new();
             for number in 0..case.attackers {
                 attack.spawn_on((case.attack)(world.clone(), number), attackers.handle());
             }
-            sleep(SETTLE).await;
-            measure(&world, &case, duration, &mut beside).await;
+            sleep(SETTLE_TIME).await;
+            measure(&world, &case, duration, &mut attacked).await;
             attack.shutdown().await;
-            sleep(SETTLE).await;
+            sleep(SETTLE_TIME).await;
         }
-        let ratio = beside.samples.percentile(99).as_secs_f64() / alone.samples.percentile(99).max(FLOOR).as_secs_f64();
-        let errors = alone.errors.len() + beside.errors.len();
+        let ratio = attacked.samples.percentile(99).as_secs_f64()
+            / alone.samples.percentile(99).max(MIN_BASELINE).as_secs_f64();
+        let errors = alone.errors.len() + attacked.errors.len();
         let ms = |duration: Duration| format!("{:.1}", duration.as_secs_f64() * 1e3);
         println!(
             "{:<20}{:<56}{:>8}{:>8}{:>9}{:>9}{:>9}{:>9}{:>9}{ratio:>7.2}{errors:>8}",
             case.resource,
             case.hostile,
             alone.samples.len(),
-            beside.samples.len(),
+            attacked.samples.len(),
             ms(alone.samples.percentile(50)),
             ms(alone.samples.percentile(99)),
-            ms(beside.samples.percentile(50)),
-            ms(beside.samples.percentile(90)),
-            ms(beside.samples.percentile(99)),
+            ms(attacked.samples.percentile(50)),
+            ms(attacked.samples.percentile(90)),
+            ms(attacked.samples.percentile(99)),
         );
-        for error in alone.errors.iter().chain(&beside.errors).take(3) {
+        for error in alone.errors.iter().chain(&attacked.errors).take(3) {
             println!("  {error}");
         }
-        complaints += u64::from(errors > 0 || ratio > RATIO);
+        complaints += u64::from(errors > 0 || ratio > MAX_RATIO);
     }
     attackers.shutdown_background();
-    println!("resources with errors or a ratio over {RATIO}: {complaints}");
+    println!("resources with errors or a ratio over {MAX_RATIO}: {complaints}");
     complaints
 }
 
-/// The accounts' datasets: one to push to, with versions to compare, and some to fetch.
+/// Creates the datasets of both accounts: one to push to, versions to compare, and datasets with a source.
 async fn prepare(server: &Server) -> World {
     let source = serve_source().await;
     let mut world = World {
@@ -608,7 +621,8 @@ async fn prepare(server: &Server) -> World {
         let user = if hostile { &mut world.hostile } else { &mut world.honest };
         (user.pushed, user.fetched) = (pushed, fetched[0]);
     }
-    let (few, many) = (if server.is_debug() { 50 } else { 500 }, if server.is_debug() { 500 } else { 20_000 });
+    let few = if server.is_debug() { 50 } else { 500 };
+    let many = if server.is_debug() { 500 } else { 20_000 };
     for version in 0..2 {
         push(&world, HONEST.into(), &world.honest, version, few).await.expect("the honest user pushes");
     }
@@ -618,22 +632,22 @@ async fn prepare(server: &Server) -> World {
     world
 }
 
-/// Creates a dataset; its id.
+/// Creates a dataset and returns its ID.
 async fn create(world: &World, from: IpAddr, token: &str, name: &str, source: &str) -> u64 {
-    let mut client = Client::connect_from(world.address, from, None).await.expect("the server listens");
+    let mut client = Client::connect_from(world.address, from, None).await.expect("failed to start the server");
     let fields = format!("Authorization: Bearer {token}\r\nContent-Type: application/json\r\n");
     let body = format!("{{\"name\":\"{name}\",\"source\":\"{source}\",\"format\":\"json\"}}");
     let body = if source == "push" { format!("{{\"name\":\"{name}\",\"source\":\"push\"}}") } else { body };
-    let head = client.send("POST", "/dataset/create", &fields, &body).await.expect("an answer");
-    let answer = client.text(&head).await.expect("a whole answer");
+    let head = client.send("POST", "/dataset/create", &fields, &body).await.expect("failed to get a response");
+    let answer = client.text(&head).await.expect("failed to read the response");
     let record: serde_json::Value = serde_json::from_str(&answer).unwrap_or_else(|_| panic!("no record: {answer}"));
     record["dataset"]["dataset_id"].as_u64().unwrap_or_else(|| panic!("no id: {answer}"))
 }
 
-/// A source on the loopback interface.
+/// Starts a source on the loopback interface and returns its address.
 async fn serve_source() -> SocketAddr {
     const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 23\r\nConnection: close\r\n\r\n[{\"name\":\"an entity\"}]\n";
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("failed to bind a port");
     let address = listener.local_addr().expect("its address");
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
@@ -646,9 +660,9 @@ async fn serve_source() -> SocketAddr {
     address
 }
 
-/// A name server that never answers: its address, for as long as the socket is kept.
+/// Starts a name server that never responds. The server works until the socket is dropped.
 pub async fn silent_name_server() -> (UdpSocket, SocketAddr) {
-    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a free port");
+    let socket = UdpSocket::bind("127.0.0.1:0").await.expect("failed to bind a port");
     let address = socket.local_addr().expect("its address");
     (socket, address)
 }

@@ -1,29 +1,31 @@
-//! The server under mixed traffic for a while: latencies by kind, errors, and whether its memory grows.
+//! A load test of the server: mixed traffic for a while, with latencies by request kind, errors, and memory growth.
 //!
 //! ```text
 //! cargo bench --bench soak                                    60 s, 64 connections
 //! cargo bench --bench soak -- --seconds 600 --connections 200
-//! cargo bench --bench soak -- --slow                          beside 2,000 idle connections and 200 slow readers
-//! cargo bench --bench soak -- --hostile                       an honest user beside a hostile one ([`hostile`])
+//! cargo bench --bench soak -- --slow                          with 2,000 idle connections and 200 slow readers
+//! cargo bench --bench soak -- --hostile                       an honest and a hostile user ([`hostile`])
 //! ```
 //!
-//! 1. Two datasets are made and imported by the binary: a catalogue of about 1 KB of JSON an entity
-//!    ([`support::entities`]), and measurements of about 100 bytes.
-//! 2. The binary serves them on the loopback interface, as configured by default, but for rate limits, which are off.
-//! 3. Every request of the mix ([`traffic`]) is made once, so that the cache holds what it will hold.
-//! 4. The connections make requests of the mix, one after the other each, chosen by a generator with a fixed seed.
-//!    Every answer is checked: its status, that it is whole, and for most that it has as many bytes as the first time.
-//! 5. The resident memory of the server is looked at every second, and compared with that after 20 s.
+//! 1. The binary imports two datasets: a product catalogue with about 1 KB of JSON per entity ([`support::entities`]),
+//!    and measurements with about 100 bytes per entity.
+//! 2. The binary serves them on the loopback interface with the default configuration, but without rate limits.
+//! 3. Every request of the mix ([`traffic`]) is made once to fill the caches.
+//! 4. Each connection makes one request of the mix after the other. A generator with a fixed seed chooses the requests.
+//!    The benchmark checks the status of each response and that it is complete. For most requests, it also checks that
+//!    the length is the same as the first time.
+//! 5. The benchmark reads the server's resident memory every second and compares it with the value after 20 s.
 //!
-//! With `--slow`, idle connections (after one answer each) and readers that take an export at 16 KiB/s stand beside
-//! four connections that read pages, filters and counts. It needs a file descriptor for each on both sides: the
-//! benchmark raises its soft limit (`ulimit -n`) to twice their number and 512, which the hard limit must allow. So
-//! that idle connections stay, `server.header_timeout_s` is raised.
+//! With `--slow`, four connections read pages, filters, and counts while other connections are idle (after one
+//! response) or read an export at 16 KiB/s. Each connection needs a file descriptor on both sides. So the benchmark
+//! raises its soft limit (`ulimit -n`) to twice the number of connections plus 512, which the hard limit must allow. It
+//! also raises `server.header_timeout_s`, so that the server does not close idle connections.
 //!
-//! With `--hostile`, a table says for each shared resource how long requests of an honest user take alone, and beside a
-//! hostile one; the exit code is 1 if a request failed, or if its p99 is more than three times as long.
+//! With `--hostile`, a table shows for each shared resource the latency of an honest user with and without a hostile
+//! user. The exit code is 1 if a request failed or if the p99 is more than three times as high.
 //!
-//! The exit code is 1 if there was an error. No duration and no size is asserted. Client and server share the cores.
+//! The exit code is 1 if there was an error. The benchmark asserts no duration and no size. Client and server share the
+//! cores.
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
@@ -93,23 +95,23 @@ fn main() -> ExitCode {
         return with_open_files(8_192);
     }
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-soak");
-    let runtime = Runtime::new().expect("threads");
-    let silent = arguments.hostile.then(|| runtime.block_on(hostile::silent_name_server()));
-    let server = Server::start(&directory, &arguments, silent.as_ref().map(|(_, address)| *address));
+    let runtime = Runtime::new().expect("failed to start the threads");
+    let name_server = arguments.hostile.then(|| runtime.block_on(hostile::silent_name_server()));
+    let server = Server::start(&directory, &arguments, name_server.as_ref().map(|(_, address)| *address));
     let errors = match (arguments.slow, arguments.hostile) {
         (true, _) => runtime.block_on(slow::run(&server, &arguments)),
         (false, true) => runtime.block_on(hostile::run(&server, &arguments)),
         (false, false) => runtime.block_on(soak(&server, &arguments)),
     };
     drop(server);
-    std::fs::remove_dir_all(&directory).expect("the data can be removed");
+    std::fs::remove_dir_all(&directory).expect("failed to remove the data");
     match errors {
         0 => ExitCode::SUCCESS,
         _ => ExitCode::FAILURE,
     }
 }
 
-/// The mix for as long as asked; how many errors there were.
+/// Sends the mix for the requested time. Returns the number of errors.
 async fn soak(server: &Server, arguments: &Arguments) -> u64 {
     eprintln!("warming up");
     let mix = Mix::learn(server).await;
@@ -118,7 +120,8 @@ async fn soak(server: &Server, arguments: &Arguments) -> u64 {
     let begun = Instant::now();
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..arguments.connections {
-        let (mix, address) = (mix.clone(), server.address);
+        let mix = mix.clone();
+        let address = server.address;
         tasks.spawn(async move {
             let mut statistics = Statistics::default();
             let mut client = Client::connect(address).await;
@@ -128,7 +131,7 @@ async fn soak(server: &Server, arguments: &Arguments) -> u64 {
                 let started = Instant::now();
                 let outcome = mix.make(&mut client, request, &mut choice).await;
                 statistics.add(request.kind, started.elapsed(), &outcome);
-                // After an error the connection is of no use, after a cancelled download it is closed.
+                // A connection cannot be used after an error, and a canceled download closes it.
                 if !matches!(outcome, Outcome::Answered { .. }) {
                     client = Client::connect(address).await;
                 }
@@ -143,7 +146,7 @@ async fn soak(server: &Server, arguments: &Arguments) -> u64 {
     }
     let mut all = Statistics::default();
     while let Some(statistics) = tasks.join_next().await {
-        all.merge(statistics.expect("no panic"));
+        all.merge(statistics.expect("a thread panicked"));
     }
     print!("{}\n{}", all.table(), memory.report());
     all.errors()

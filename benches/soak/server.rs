@@ -1,4 +1,4 @@
-//! The binary as a server in a child process, with its datasets.
+//! The binary as a server in a child process, with the datasets of the benchmark.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -10,27 +10,27 @@ use crate::Arguments;
 use crate::support::binary::{Binary, OWNER, add_user, import, strata};
 use crate::support::entities::Generator;
 
-/// A running server, with its datasets.
+/// A running server with its datasets.
 pub struct Server {
     binary: Binary,
-    /// Where it listens.
+    /// The address on which the server listens.
     pub address: SocketAddr,
-    /// The path of the catalogue's version.
+    /// The URL path of the catalogue's version.
     pub catalogue: String,
-    /// The path of the measurements' version.
+    /// The URL path of the measurements' version.
     pub measurements: String,
-    /// The path of a version whose profile is as large as profiles can be.
+    /// The URL path of a version whose profile has the maximum size.
     pub wide: String,
     directory: PathBuf,
 }
 
 impl Server {
-    /// Makes the datasets in a new directory, and serves them.
+    /// Creates the datasets in a new directory and starts the server.
     pub fn start(directory: &Path, arguments: &Arguments, name_server: Option<SocketAddr>) -> Server {
         if directory.exists() {
-            std::fs::remove_dir_all(directory).expect("the last run's data can be removed");
+            std::fs::remove_dir_all(directory).expect("failed to remove the data of the last run");
         }
-        std::fs::create_dir_all(directory).expect("a directory");
+        std::fs::create_dir_all(directory).expect("failed to create a directory");
         eprintln!("importing twice {} entities", arguments.entities);
         add_user(directory, OWNER, &[]);
         let generator = Generator::new();
@@ -38,7 +38,8 @@ impl Server {
             generator.entity(position).write(line);
         });
         let measurements = import(directory, "Measurements", arguments.entities, |position, line| {
-            let (station, value) = (position * 7_919 % 401, (position * 104_729 % 20_011) as f64 / 100.0);
+            let station = position * 7_919 % 401;
+            let value = (position * 104_729 % 20_011) as f64 / 100.0;
             let _ = write!(
                 line,
                 "{{\"id\":{position},\"station\":\"station {station}\",\"value\":{value},\"unit\":\"mm\",\"valid\":{}}}",
@@ -51,9 +52,9 @@ impl Server {
         });
         let mut command = strata(directory);
         command.env("STRATA_LOG__LEVEL", "warn");
-        // The rates of reads: few addresses make all requests here.
+        // A few addresses make all requests, so rate limits are disabled.
         command.env("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0").env("STRATA_LIMITS__PRIVATE_PER_MINUTE", "0");
-        // A source, and bodies that fill the disk.
+        // Sources on the loopback interface are allowed, and bodies may be large enough to fill the disk.
         command.env("STRATA_NET__ALLOW", "127.0.0.1").env("STRATA_LIMITS__BODY_BYTES", "104857600");
         if let Some(address) = name_server {
             let options = Config::options();
@@ -71,18 +72,18 @@ impl Server {
         Server { address: binary.address, binary, catalogue, measurements, wide, directory: directory.to_owned() }
     }
 
-    /// Adds a user while the server runs; its token.
+    /// Adds a user while the server runs and returns the user's token.
     pub fn add_user(&self, email: &str) -> String {
         let printed = add_user(&self.directory, email, &["--token", "soak"]);
         printed.lines().last().expect("a token").to_owned()
     }
 
-    /// Whether the server was built without optimisation, which makes everything slow.
+    /// Returns whether the server was built without optimization, which makes all requests slow.
     pub fn is_debug(&self) -> bool {
         cfg!(debug_assertions)
     }
 
-    /// The server's resident memory, where the system tells.
+    /// Returns the server's resident memory in bytes, if the system reports it.
     pub fn resident_bytes(&self) -> Option<u64> {
         self.binary.resident_bytes()
     }

@@ -1,4 +1,4 @@
-//! Ordinary reads beside many connections that do nothing, and many that take a large export slowly.
+//! Ordinary reads while many connections are idle and many clients read a large export slowly.
 
 use std::time::{Duration, Instant};
 
@@ -10,17 +10,17 @@ use crate::statistics::{Memory, Statistics};
 use crate::support::client::Client;
 use crate::traffic::{Choice, Mix, Outcome};
 
-/// Connections that read ordinarily.
+/// The number of connections that make ordinary reads.
 const ORDINARY: u64 = 4;
 
-/// What a slow reader takes at once, and how often.
+/// The number of bytes that a slow reader reads at a time, and the interval between its reads.
 const SIP_BYTES: usize = 4 << 10;
 const SIP_PAUSE: Duration = Duration::from_millis(250);
 
-/// The receive buffer of a slow reader.
+/// The receive buffer of a slow reader, in bytes.
 const BUFFER_BYTES: u32 = 16 << 10;
 
-/// Runs all of it; how many errors there were, dropped slow and idle connections among them.
+/// Runs the benchmark. Returns the number of errors, including slow and idle connections that the server closed.
 pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
     eprintln!("warming up");
     let mix = Mix::learn(server).await.ordinary();
@@ -31,15 +31,16 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
     let mut idle = Vec::new();
     for _ in 0..arguments.idle {
         let mut client = Client::connect(server.address).await;
-        let head = client.ask(&format!("{}?limit=1", server.measurements), None).await.expect("an answer");
-        client.body(&head).await.expect("a whole answer");
+        let head =
+            client.ask(&format!("{}?limit=1", server.measurements), None).await.expect("failed to get a response");
+        client.body(&head).await.expect("failed to read the response");
         idle.push(client);
     }
     let target = format!("{}?format=json", server.catalogue);
     let mut readers = JoinSet::new();
     for _ in 0..arguments.readers {
         let mut client = Client::connect_buffering(server.address, BUFFER_BYTES).await;
-        let head = client.ask(&target, None).await.expect("an answer");
+        let head = client.ask(&target, None).await.expect("failed to get a response");
         assert_eq!(head.status, 200, "an export is refused");
         readers.spawn(async move {
             while client.some(SIP_BYTES).await.is_ok_and(|read| read > 0) {
@@ -84,12 +85,13 @@ fn print_part(title: &str, statistics: Statistics, server: &Server) -> u64 {
     statistics.errors()
 }
 
-/// Ordinary reads on a few connections for a while.
+/// Makes ordinary reads on a few connections for `seconds` seconds.
 async fn ordinary(server: &Server, mix: &Mix, seconds: u64) -> Statistics {
     let mut tasks = JoinSet::new();
     let begun = Instant::now();
     for number in 0..ORDINARY {
-        let (mix, address) = (mix.clone(), server.address);
+        let mix = mix.clone();
+        let address = server.address;
         tasks.spawn(async move {
             let mut statistics = Statistics::default();
             let mut client = Client::connect(address).await;
@@ -108,7 +110,7 @@ async fn ordinary(server: &Server, mix: &Mix, seconds: u64) -> Statistics {
     }
     let mut all = Statistics::default();
     while let Some(statistics) = tasks.join_next().await {
-        all.merge(statistics.expect("no panic"));
+        all.merge(statistics.expect("a thread panicked"));
     }
     all
 }

@@ -1,4 +1,4 @@
-//! Latencies by kind, errors, and memory over time.
+//! Latencies by request kind, errors, and memory over time.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::support::samples::Samples;
 use crate::traffic::Outcome;
 
-/// Errors whose text is kept.
+/// The maximum number of errors whose text is stored.
 const SHOWN_ERRORS: usize = 10;
 
-/// What happened, by kind.
+/// The results of requests, by kind.
 #[derive(Default)]
 pub struct Statistics {
     kinds: BTreeMap<&'static str, Kind>,
@@ -25,7 +25,7 @@ struct Kind {
 }
 
 impl Statistics {
-    /// Adds a request.
+    /// Adds the result of one request.
     pub fn add(&mut self, kind: &'static str, duration: Duration, outcome: &Outcome) {
         let entry = self.kinds.entry(kind).or_default();
         match outcome {
@@ -43,7 +43,7 @@ impl Statistics {
         }
     }
 
-    /// Adds those of another connection.
+    /// Adds the results of another connection.
     pub fn merge(&mut self, other: Statistics) {
         for (name, kind) in other.kinds {
             let entry = self.kinds.entry(name).or_default();
@@ -55,12 +55,12 @@ impl Statistics {
         self.failures.truncate(SHOWN_ERRORS);
     }
 
-    /// How many requests did not end as they should.
+    /// Returns the number of requests with an unexpected result.
     pub fn errors(&self) -> u64 {
         self.kinds.values().map(|kind| kind.errors).sum()
     }
 
-    /// A line for each kind, and the first errors.
+    /// Formats the results as a table with a row for each kind, followed by the first errors.
     pub fn table(&self) -> String {
         let mut text = format!(
             "{:<16}{:>10}{:>12}{:>12}{:>12}{:>12}{:>8}\n",
@@ -88,21 +88,21 @@ impl Statistics {
     }
 }
 
-/// Until when memory may still grow.
+/// The time during which the memory may still grow.
 const SETTLING: Duration = Duration::from_secs(20);
 
-/// The resident memory of the server over time.
+/// Samples of the server's resident memory.
 #[derive(Default)]
 pub struct Memory(Vec<(Duration, u64)>);
 
 impl Memory {
-    /// Adds a measurement; none where the system does not tell.
+    /// Adds a sample, unless the system does not report the memory.
     pub fn add(&mut self, at: Duration, bytes: Option<u64>) {
         self.0.extend(bytes.map(|bytes| (at, bytes)));
     }
 
-    /// About a dozen measurements, and the growth after the first 20 s: the mean of the last tenth against the one
-    /// then.
+    /// Describes about a dozen samples, and the growth after the first 20 s: the mean of the last tenth of the samples
+    /// compared with the mean after 20 s.
     pub fn report(&self) -> String {
         let mut text = "resident memory of the server:\n".to_owned();
         let step = (self.0.len() / 12).max(1);

@@ -1,4 +1,4 @@
-//! The mix of requests.
+//! The mix of requests that the load test sends.
 
 use std::io;
 use std::sync::Arc;
@@ -9,44 +9,40 @@ use crate::support::client::Client;
 /// A request of the mix.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// What it is counted as.
+    /// The kind under which the results are counted.
     pub kind: &'static str,
     target: String,
-    /// How often it is chosen, among all.
+    /// The relative frequency of the request.
     weight: u64,
     how: How,
-    /// Bytes of its body, the first time.
+    /// The length of the body of the first response.
     bytes: u64,
     etag: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum How {
-    /// To the end of the body, which is as long as the first time.
+    /// The response is read to its end, and its length is the same as the first time.
     Whole,
-    /// As `Whole`, but of a body of other bytes each time.
+    /// Like `Whole`, but the bytes of the body differ each time.
     Random,
-    /// With the `ETag` of the first answer.
+    /// The request sends the `ETag` of the first response.
     Conditional,
-    /// Left in the middle of the body.
+    /// The client disconnects in the middle of the body.
     Cancelled,
 }
 
-/// How a request ended.
 #[derive(Debug)]
 pub enum Outcome {
-    /// As it should.
-    Answered {
-        /// Bytes of its body.
-        bytes: u64,
-    },
-    /// As it should: the client left.
+    /// The response was as expected.
+    Answered { bytes: u64 },
+    /// The client disconnected, as planned.
     Cancelled,
-    /// Otherwise.
+    /// Any other result, with a description.
     Failed(String),
 }
 
-/// The mix, with what each request was answered the first time.
+/// The mix, with the first response to each request.
 #[derive(Clone)]
 pub struct Mix {
     requests: Arc<Vec<Request>>,
@@ -54,14 +50,14 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Makes every request once. Panics when one is not answered.
+    /// Makes every request once and stores the response. Panics if a request fails.
     pub async fn learn(server: &Server) -> Mix {
         let mut requests = requests(server);
         let mut client = Client::connect(server.address).await;
         for request in &mut requests {
-            let head = client.ask(&request.target, None).await.expect("an answer");
+            let head = client.ask(&request.target, None).await.expect("failed to get a response");
             assert_eq!(head.status, 200, "{}", request.target);
-            request.bytes = client.body(&head).await.expect("a whole answer");
+            request.bytes = client.body(&head).await.expect("failed to read the response");
             request.etag = head.etag;
         }
         if requests.iter().any(|request| request.how == How::Conditional && request.etag.is_none()) {
@@ -72,7 +68,7 @@ impl Mix {
         Mix { requests: requests.into(), total }
     }
 
-    /// The mix without anything long.
+    /// Returns the mix without requests that take long.
     pub fn ordinary(&self) -> Mix {
         let ordinary = |request: &&Request| request.how != How::Cancelled && !request.kind.starts_with("export");
         let requests: Vec<Request> = self.requests.iter().filter(ordinary).cloned().collect();
@@ -80,7 +76,7 @@ impl Mix {
         Mix { requests: requests.into(), total }
     }
 
-    /// The next request.
+    /// Chooses the next request.
     pub fn choose(&self, choice: &mut Choice) -> &Request {
         let mut left = choice.below(self.total);
         for request in self.requests.iter() {
@@ -92,7 +88,7 @@ impl Mix {
         &self.requests[0]
     }
 
-    /// Makes a request, and checks the answer.
+    /// Makes a request and checks the response.
     pub async fn make(&self, client: &mut Client, request: &Request, choice: &mut Choice) -> Outcome {
         match make(client, request, choice).await {
             Ok(outcome) => outcome,
@@ -126,7 +122,8 @@ async fn make(client: &mut Client, request: &Request, choice: &mut Choice) -> io
 }
 
 fn requests(server: &Server) -> Vec<Request> {
-    let (catalogue, measurements) = (&server.catalogue, &server.measurements);
+    let catalogue = &server.catalogue;
+    let measurements = &server.measurements;
     let request = |kind, weight, path: &str, query: &str, how| Request {
         kind,
         target: format!("{path}?{query}"),
@@ -166,16 +163,16 @@ fn requests(server: &Server) -> Vec<Request> {
     requests
 }
 
-/// Choices that are the same on every run: splitmix64.
+/// Pseudo-random choices that are the same on every run (SplitMix64).
 pub struct Choice(u64);
 
 impl Choice {
-    /// The choices of one connection.
+    /// Returns the choices for one connection.
     pub fn new(connection: u64) -> Choice {
         Choice(connection.wrapping_mul(0x9e37_79b9_7f4a_7c15))
     }
 
-    /// A number below `end`, or 0.
+    /// Returns a number below `end`, or 0 if `end` is 0.
     pub fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut bits = self.0;

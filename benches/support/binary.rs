@@ -1,4 +1,4 @@
-//! The binary of the service, in child processes.
+//! The binary of the service in child processes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Write};
@@ -10,29 +10,28 @@ use super::process::{ThreadTimes, status_of};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_strata");
 
-/// The user whose datasets are imported.
+/// The email address of the user who owns the imported datasets.
 pub const OWNER: &str = "bench@example.org";
 
-/// The password of every user.
 pub const PASSWORD: &str = "a long enough password";
 
-/// A running server in a process of its own, killed when dropped.
+/// A running server in a child process, which is killed when this value is dropped.
 pub struct Binary {
     child: Child,
-    /// Where it listens.
+    /// The address on which the server listens.
     pub address: SocketAddr,
 }
 
 impl Binary {
-    /// Serves by this command, [`strata`] with options, on a free port of the loopback interface.
+    /// Starts a server from a command (a [`strata`] command with options) on a free port of the loopback interface.
     pub fn serve(mut command: Command) -> Binary {
         command.args(["serve", "--listen", "127.0.0.1:0"]);
         Binary::start(command)
     }
 
-    /// Runs a command that prints a line that says where it listens, as `strata serve` does.
+    /// Runs a command that prints a line with its listening address, as `strata serve` does.
     pub fn start(mut command: Command) -> Binary {
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("the binary runs");
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("failed to run the binary");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         let address = |line: String| line.strip_prefix("listening on http://")?.parse().ok();
         match output.lines().map_while(Result::ok).find_map(address) {
@@ -41,19 +40,19 @@ impl Binary {
         }
     }
 
-    /// Its resident memory, where the system tells.
+    /// Returns the resident memory in bytes, if the system reports it.
     pub fn resident_bytes(&self) -> Option<u64> {
         status_of(&self.child.id().to_string(), "VmRSS:")
     }
 
-    /// The most memory that was resident at once, where the system tells.
+    /// Returns the peak resident memory in bytes, if the system reports it.
     pub fn peak_bytes(&self) -> Option<u64> {
         status_of(&self.child.id().to_string(), "VmHWM:")
     }
 
-    /// The processor time that it has had, where the system tells.
+    /// Returns the processor time of each thread, if the system reports it.
     pub fn times(&self) -> Option<ThreadTimes> {
-        ThreadTimes::of(self.child.id())
+        ThreadTimes::read(self.child.id())
     }
 }
 
@@ -64,7 +63,7 @@ impl Drop for Binary {
     }
 }
 
-/// The binary on the data directory, without what the shell configures.
+/// Returns a command of the binary on a data directory, without `STRATA_*` variables of the shell.
 pub fn strata(directory: &Path) -> Command {
     let mut command = Command::new(BINARY);
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("STRATA_")) {
@@ -74,11 +73,11 @@ pub fn strata(directory: &Path) -> Command {
     command
 }
 
-/// The binary on a data directory that [`super::import::in_child`] made, with the configuration of
+/// Returns a command on a data directory that [`super::import::in_child`] has created, with the configuration of
 /// [`super::import::config`] and without background work.
 pub fn measured(data: &Path, cache_bytes: u64) -> Command {
     let mut command = strata(data);
-    // It would warn that others can read the data directory.
+    // At a lower level, the binary would log a warning that other users can read the data directory.
     command.env("STRATA_DATA__DIRECTORY", data).env("STRATA_LOG__LEVEL", "error");
     command.env("STRATA_CACHE__MEMORY_BYTES", cache_bytes.to_string());
     command.env("STRATA_CACHE__RESPONSE_BYTES", "0").env("STRATA_CACHE__EXPORT_BYTES", "0");
@@ -87,11 +86,11 @@ pub fn measured(data: &Path, cache_bytes: u64) -> Command {
     command
 }
 
-/// Adds a user; what the command prints.
+/// Adds a user and returns the output of the command.
 pub fn add_user(directory: &Path, email: &str, options: &[&str]) -> String {
     let mut command = strata(directory);
     command.args(["user", "add", email, "--plan", "scale"]).args(options).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().expect("the binary runs");
+    let mut child = command.spawn().expect("failed to run the binary");
     let mut input = child.stdin.take().expect("a pipe");
     writeln!(input, "{PASSWORD}").expect("it reads");
     drop(input);
@@ -100,33 +99,33 @@ pub fn add_user(directory: &Path, email: &str, options: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("UTF-8")
 }
 
-/// Imports so many entities; the path of their version.
+/// Imports `entities` entities and returns the URL path of their version.
 pub fn import(directory: &Path, name: &str, entities: u64, mut write: impl FnMut(u64, &mut String)) -> String {
     let source = directory.join(format!("{name}.jsonl"));
-    let mut file = BufWriter::new(File::create(&source).expect("a file"));
+    let mut file = BufWriter::new(File::create(&source).expect("failed to open the file"));
     let mut line = String::new();
     for position in 0..entities {
         line.clear();
         write(position, &mut line);
         line.push('\n');
-        file.write_all(line.as_bytes()).expect("written");
+        file.write_all(line.as_bytes()).expect("failed to write");
     }
-    file.into_inner().expect("written").sync_all().expect("written");
+    file.into_inner().expect("failed to write").sync_all().expect("failed to write");
     let mut command = strata(directory);
     let output = command.arg("import").arg(&source).args(["--name", name, "--owner", OWNER]).output();
-    let output = output.expect("the binary runs");
+    let output = output.expect("failed to run the binary");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    std::fs::remove_file(&source).expect("removed");
+    std::fs::remove_file(&source).expect("failed to remove");
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).expect("a report");
     let slug = report["name_slug"].as_str().expect("a slug");
     format!("/api/{}/{slug}/v{}/", report["dataset_id"], report["version"])
 }
 
-/// Runs the benchmark again with the soft limit of open files raised, which a process cannot do by itself without
-/// unsafe code.
+/// Runs the benchmark again with a higher soft limit of open files. A process cannot raise its own limit without unsafe
+/// code.
 pub fn with_open_files(files: u64) -> ExitCode {
     let script = format!("ulimit -S -n {files} || exit 1; exec \"$0\" \"$@\"");
-    let binary = std::env::current_exe().expect("the benchmark knows its binary");
+    let binary = std::env::current_exe().expect("failed to find the binary");
     let arguments = std::env::args_os().skip(1);
     match Command::new("sh").args(["-c", &script]).arg(binary).args(arguments).arg("--raised").status() {
         Ok(status) if status.success() => ExitCode::SUCCESS,

@@ -1,5 +1,5 @@
-//! A minimal HTTP/1.1 client over one connection that stays open, so that what is measured is the server; and the
-//! server that returns bytes it has.
+//! A minimal HTTP/1.1 client on one keep-alive connection, so that a benchmark measures mainly the server; and a server
+//! that returns static bytes.
 
 use std::future::Future;
 use std::io::{Read, Write};
@@ -10,27 +10,27 @@ use axum::http::header::CONTENT_TYPE;
 use axum::routing::get;
 use bytes::Bytes;
 use strata_config::Config;
-use strata_http::router::around;
+use strata_http::router::with_fallbacks_and_layers;
 use strata_http::server::{ServerLimits, serve_router};
 use tokio::net::TcpListener;
 
-/// A connection.
+/// A keep-alive connection.
 pub struct Client {
     stream: TcpStream,
-    /// What was received and is not used up.
+    /// The bytes that were received but not yet used.
     buffer: Vec<u8>,
     filled: usize,
 }
 
 impl Client {
-    /// Connects.
+    /// Connects to a server. Panics if this fails.
     pub fn connect(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).expect("the server listens");
-        stream.set_nodelay(true).expect("a TCP connection");
+        let stream = TcpStream::connect(address).expect("failed to start the server");
+        stream.set_nodelay(true).expect("failed to connect");
         Client { stream, buffer: vec![0; 1 << 20], filled: 0 }
     }
 
-    /// The body that is at `target`. Panics on any status but 200.
+    /// Reads the response body of `target` into `body`. Panics if the status is not 200.
     pub fn get(&mut self, target: &str, body: &mut Vec<u8>) {
         body.clear();
         self.filled = 0;
@@ -57,7 +57,7 @@ impl Client {
         }
     }
 
-    /// A body in chunks.
+    /// Reads a chunked body.
     fn chunks(&mut self, mut at: usize, body: &mut Vec<u8>) {
         loop {
             let size_end = loop {
@@ -66,8 +66,8 @@ impl Client {
                     None => self.fill(),
                 }
             };
-            let size = std::str::from_utf8(&self.buffer[at..size_end]).expect("a size");
-            let size = usize::from_str_radix(size, 16).expect("a size");
+            let size = std::str::from_utf8(&self.buffer[at..size_end]).expect("failed to get the size");
+            let size = usize::from_str_radix(size, 16).expect("failed to get the size");
             at = size_end + 2;
             while self.filled < at + size + 2 {
                 self.fill();
@@ -90,13 +90,13 @@ impl Client {
     }
 }
 
-/// Serves `body` at `/static`, by the same server and through the same layers as the service.
+/// Serves `body` at `/static`, with the same server and layers as the service.
 pub async fn serve_static(body: Bytes, listener: TcpListener, shutdown: impl Future) {
     let handler = move || {
         let body = body.clone();
         async move { ([(CONTENT_TYPE, "application/json")], body) }
     };
-    let router = around(Router::new().route("/static", get(handler)));
+    let router = with_fallbacks_and_layers(Router::new().route("/static", get(handler)));
     let limits = ServerLimits::from(&Config::default());
-    serve_router(router, listener, limits, shutdown, |_| ()).await.expect("the server runs");
+    serve_router(router, listener, limits, shutdown, |_| ()).await.expect("failed to run the server");
 }

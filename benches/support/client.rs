@@ -1,4 +1,4 @@
-//! A minimal HTTP/1.1 client over one connection that stays open.
+//! A minimal HTTP/1.1 client on one keep-alive connection.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -6,45 +6,42 @@ use std::net::{IpAddr, SocketAddr};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// A connection.
+/// A keep-alive connection.
 pub struct Client {
     stream: TcpStream,
     buffer: Vec<u8>,
-    /// What of the buffer was received and is not used up.
+    /// The range of the buffer that was received but not yet used.
     unread: std::ops::Range<usize>,
 }
 
-/// The head of an answer.
 #[derive(Clone, Debug)]
 pub struct Head {
-    /// The status.
     pub status: u16,
-    /// The `ETag`.
     pub etag: Option<String>,
     length: Option<u64>,
     chunked: bool,
 }
 
 impl Client {
-    /// Connects. Panics when the server cannot be reached.
+    /// Connects to a server. Panics if the server cannot be reached.
     pub async fn connect(address: SocketAddr) -> Client {
-        let stream = TcpStream::connect(address).await.expect("the server listens");
-        Client::of(stream)
+        let stream = TcpStream::connect(address).await.expect("failed to start the server");
+        Client::from_stream(stream)
     }
 
-    /// As [`Client::connect`], with a receive buffer of so many bytes.
+    /// Like [`Client::connect`], with a receive buffer of `bytes` bytes.
     pub async fn connect_buffering(address: SocketAddr, bytes: u32) -> Client {
-        let socket = TcpSocket::new_v4().expect("a socket");
-        socket.set_recv_buffer_size(bytes).expect("a size");
-        Client::of(socket.connect(address).await.expect("the server listens"))
+        let socket = TcpSocket::new_v4().expect("failed to open a socket");
+        socket.set_recv_buffer_size(bytes).expect("failed to get the size");
+        Client::from_stream(socket.connect(address).await.expect("failed to start the server"))
     }
 
-    /// Connects from an address of this machine, with a receive buffer of so many bytes if given.
+    /// Connects from an address of this machine, with an optional receive buffer size.
     pub async fn connect_from(to: SocketAddr, from: IpAddr, buffer: Option<u32>) -> io::Result<Client> {
-        Ok(Client::of(Client::stream_from(to, from, buffer).await?))
+        Ok(Client::from_stream(Client::stream_from(to, from, buffer).await?))
     }
 
-    /// As [`Client::connect_from`], without a client around it.
+    /// Like [`Client::connect_from`], but returns the bare connection.
     pub async fn stream_from(to: SocketAddr, from: IpAddr, buffer: Option<u32>) -> io::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         if let Some(bytes) = buffer {
@@ -54,18 +51,18 @@ impl Client {
         socket.connect(to).await
     }
 
-    fn of(stream: TcpStream) -> Client {
-        stream.set_nodelay(true).expect("a TCP connection");
+    fn from_stream(stream: TcpStream) -> Client {
+        stream.set_nodelay(true).expect("failed to connect");
         Client { stream, buffer: vec![0; 64 << 10], unread: 0..0 }
     }
 
-    /// Asks for `target`, and reads the head of the answer.
+    /// Requests `target` and reads the head of the response.
     pub async fn ask(&mut self, target: &str, if_none_match: Option<&str>) -> io::Result<Head> {
         let condition = if_none_match.map_or(String::new(), |etag| format!("If-None-Match: {etag}\r\n"));
         self.send("GET", target, &condition, "").await
     }
 
-    /// Makes a request with further header lines, and reads the head of the answer.
+    /// Makes a request with additional header lines and reads the head of the response.
     pub async fn send(&mut self, method: &str, target: &str, fields: &str, body: &str) -> io::Result<Head> {
         let length = if body.is_empty() { String::new() } else { format!("Content-Length: {}\r\n", body.len()) };
         let request = format!("{method} {target} HTTP/1.1\r\nHost: soak\r\n{fields}{length}\r\n");
@@ -96,7 +93,7 @@ impl Client {
         })
     }
 
-    /// Reads the body to its proper end; how many bytes it had.
+    /// Reads the body to its regular end and returns its length.
     pub async fn body(&mut self, head: &Head) -> io::Result<u64> {
         if head.status == 304 {
             return Ok(0);
@@ -137,7 +134,7 @@ impl Client {
         String::from_utf8(text).map_err(io::Error::other)
     }
 
-    /// Reads some of what comes, whatever it is; 0 at the end.
+    /// Reads up to `bytes` bytes of the response without parsing them; returns 0 at the end.
     pub async fn some(&mut self, bytes: usize) -> io::Result<usize> {
         if !self.unread.is_empty() {
             let here = bytes.min(self.unread.len());

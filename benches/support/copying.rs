@@ -1,10 +1,10 @@
-//! Copying bytes on one thread: what other work is held against.
+//! The time to copy bytes on one thread, as a baseline.
 
 use std::time::{Duration, Instant};
 
 use super::samples::Samples;
 
-/// Copies between two buffers that no cache holds once they are large.
+/// Two buffers for copies, large enough that no processor cache can hold them.
 pub struct Memcpy {
     from: Vec<u8>,
     to: Vec<u8>,
@@ -13,12 +13,12 @@ pub struct Memcpy {
 impl Memcpy {
     const BYTES: usize = 256 << 20;
 
-    /// Buffers whose memory is there already.
+    /// Allocates the buffers and touches their memory.
     pub fn new() -> Memcpy {
         Memcpy { from: vec![1; Memcpy::BYTES], to: vec![2; Memcpy::BYTES] }
     }
 
-    /// How long copying so many bytes takes on one thread: the median of a few.
+    /// Returns the time to copy `bytes` bytes on one thread: the median of a few copies.
     pub fn duration(&mut self, bytes: u64) -> Duration {
         let mut samples = Samples::default();
         for _ in 0..5 {

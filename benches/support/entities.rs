@@ -1,22 +1,22 @@
-//! Entities like those of a product catalogue, about 1 KB of JSON each, the same for the same position on every
-//! run; and what a reader must find among them.
+//! Entities of a product catalogue, about 1 KB of JSON each, and the expected results of queries over them. The entity
+//! at a position is the same on every run.
 //!
-//! 1. [`Generator::entity`] makes the entity of a position, from the seed and the position alone.
-//! 2. [`Entity::write`] writes it in the service's canonical form, so that an export must equal the source.
-//! 3. [`Probes`] says for each question of the benchmark whether an entity answers it, from the entity's fields and
-//!    with nothing of the service.
+//! 1. [`Generator::entity`] creates the entity at a position from the seed and the position.
+//! 2. [`Entity::write`] writes the entity in the service's canonical form, so that an export must be equal to the
+//!    source.
+//! 3. [`Probes`] decides for each query whether an entity matches. It uses only the entity's fields and no code of the
+//!    service.
 
 use std::collections::HashSet;
 
 const SEED: u64 = 0x5eed_0001;
 
-/// Words of the vocabulary.
+/// The number of words in the vocabulary.
 const WORDS: usize = 20_000;
 
-/// Slots of the table that turns random bits into words. The rarest word has at least four.
+/// The size of the table that maps random bits to words. The rarest word has at least four slots.
 const SLOTS: usize = 1 << 20;
 
-/// Categories of products.
 pub const CATEGORIES: [&str; 20] = [
     "Lighting",
     "Kitchen",
@@ -40,7 +40,7 @@ pub const CATEGORIES: [&str; 20] = [
     "Photography",
 ];
 const CITIES: [&str; 8] = ["berlin", "paris", "london", "madrid", "warszawa", "zürich", "roma", "東京"];
-/// Colours of their variants.
+/// The colors of product variants.
 pub const COLOURS: [&str; 12] =
     ["black", "white", "red", "green", "blue", "Teal", "grey", "yellow", "orange", "purple", "sand", "Natural Oak"];
 const SIZES: [&str; 6] = ["XS", "S", "M", "L", "XL", "one size"];
@@ -52,10 +52,10 @@ const PROMOTIONS: [&str; 5] = ["SUMMER-24", "WINTER-24", "WELCOME", "OUTLET", "L
 const BRANDS: u64 = 500;
 const TAGS: u64 = 200;
 
-/// Prices of many entities, in cents; every fifth entity has one of the first.
+/// The prices of many entities, in cents. Every fifth entity has one of the first prices.
 const PRICE_POINTS: [u64; 12] = [950, 999, 1_000, 1_499, 1_999, 2_450, 2_999, 4_999, 7_900, 9_999, 14_900, 29_900];
 
-/// A price as a source may give it.
+/// A price in one of the forms that sources use.
 enum Price {
     Number(String),
     Text(String),
@@ -76,7 +76,7 @@ struct Review {
     text: String,
 }
 
-/// One entity.
+/// One product.
 pub struct Entity {
     id: String,
     source: String,
@@ -96,23 +96,23 @@ pub struct Entity {
     promotion: Option<(&'static str, u64)>,
 }
 
-/// The id of the entity at a position: unique, because the mixing is a bijection.
+/// Returns the ID of the entity at a position. IDs are unique because the mixing function is a bijection.
 pub fn id(position: u64) -> String {
     format!("p-{:016x}", mix(position ^ SEED))
 }
 
-/// Makes entities.
+/// A generator of entities.
 pub struct Generator {
     vocabulary: Vec<String>,
-    /// Ranks of words, each as often as the word is frequent.
+    /// Ranks of words; each rank occurs as often as its word is frequent.
     slots: Vec<u16>,
 }
 
 impl Generator {
-    /// A generator; all are alike.
+    /// Returns a generator. All generators are equal.
     pub fn new() -> Generator {
         let vocabulary = vocabulary();
-        // Zipf's law with exponent 1: the word of rank r is 1/r as frequent as the first.
+        // Zipf's law with exponent 1: the frequency of the word with rank r is 1/r of the frequency of the first word.
         let total: f64 = (1..=WORDS).map(|rank| 1.0 / rank as f64).sum();
         let mut slots = Vec::with_capacity(SLOTS);
         let mut reached = 0.0;
@@ -125,7 +125,7 @@ impl Generator {
         Generator { vocabulary, slots }
     }
 
-    /// The entity of a position.
+    /// Returns the entity at a position.
     pub fn entity(&self, position: u64) -> Entity {
         let random = &mut Random(mix(position.wrapping_add(SEED << 20)));
         let id = id(position);
@@ -183,12 +183,12 @@ impl Generator {
         }
     }
 
-    /// A word of the vocabulary, frequent ones more often.
+    /// Returns a random word of the vocabulary; frequent words are more likely.
     pub fn word(&self, random: &mut Random) -> &str {
         &self.vocabulary[usize::from(self.slots[random.below(SLOTS as u64) as usize])]
     }
 
-    /// Sentences of so many words together.
+    /// Returns sentences with `words` words in total.
     fn prose(&self, words: u64, random: &mut Random) -> String {
         let mut text = String::with_capacity(words as usize * 7);
         let mut left = 0;
@@ -282,43 +282,43 @@ impl Entity {
     }
 }
 
-/// A question: its query string, and how it is answered.
+/// A query with a reference implementation.
 pub struct Probe {
-    /// The name under which the answer is kept.
+    /// The name of the stored expected result.
     pub name: &'static str,
-    /// The filter, as in a URL.
     pub query: String,
-    /// How.
+    /// The reference implementation.
     pub question: Question,
 }
 
-/// What an entity is sorted by.
+/// Returns the sort key of an entity, or `None` if it has none.
 pub type KeyOf = Box<dyn Fn(&Entity) -> Option<Key>>;
 
-/// How a question is answered.
+/// A reference implementation of a query.
 pub enum Question {
-    /// By the entities of which this is true.
+    /// Selects the entities for which the function returns true.
     Which(Box<dyn Fn(&Entity) -> bool>),
-    /// By the entities of whose texts this is true: all scalars, in lower case, a line each.
+    /// Selects the entities whose texts satisfy the function. The texts are all scalars in lower case, one on each
+    /// line.
     Texts(Box<dyn Fn(&str) -> bool>),
-    /// By the first entity of each key.
+    /// Selects the first entity with each key.
     FirstOf(Box<dyn Fn(&Entity) -> String>),
-    /// By all entities, least keys first; those without one come last.
+    /// Sorts all entities by key in ascending order; entities without a key come last.
     Least(KeyOf),
-    /// The same, greatest keys first.
+    /// Sorts all entities by key in descending order; entities without a key come last.
     Greatest(KeyOf),
 }
 
-/// A value to sort by: numbers come before texts.
+/// A sort key: numbers precede strings.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
 pub enum Key {
-    /// A number.
+    /// A numeric key.
     Number(f64),
-    /// A text, by code point.
+    /// A string key, ordered by code points.
     Text(String),
 }
 
-/// All scalars of an entity's JSON as texts in lower case, a line each.
+/// Returns all scalars of an entity's JSON in lower case, one on each line.
 pub fn texts(line: &str) -> String {
     fn add(value: &serde_json::Value, out: &mut String) {
         match value {
@@ -340,15 +340,15 @@ pub fn texts(line: &str) -> String {
     out
 }
 
-/// All questions of the benchmark.
+/// All queries of the benchmark.
 pub struct Probes(pub Vec<Probe>);
 
-/// Questions of so many ranges of one path.
+/// Queries with several range filters on one path: the name and the number of ranges.
 pub const RANGES: [(&str, usize); 4] =
     [("1 range", 1), ("10 ranges", 10), ("100 ranges", 100), ("1,000 ranges", 1_000)];
 
 impl Probes {
-    /// Those of a generator.
+    /// Returns the queries over the entities of a generator.
     pub fn new(generator: &Generator) -> Probes {
         let word = |rank: usize| generator.vocabulary[rank].clone();
         let (tag, frequent, rare, other_rare) = (word(100), word(30), word(15_000), word(12_000));
@@ -372,8 +372,8 @@ impl Probes {
         add("created before", "filter_lt=created_at:2021-07".to_owned(), Box::new(is_before));
         let is_above = |entity: &Entity| entity.promotion.is_some_and(|(_, percent)| percent > 25);
         add("promotion above", "filter_gt=promotion.percent:25".to_owned(), Box::new(is_above));
-        let sought = tag.clone();
-        let is_tag = move |entity: &Entity| entity.tags.contains(&sought);
+        let searched = tag.clone();
+        let is_tag = move |entity: &Entity| entity.tags.contains(&searched);
         add("tags", format!("filter=tags:{tag}"), Box::new(is_tag.clone()));
         let both = move |entity: &Entity| kitchen(entity) && is_tag(entity);
         add("category and tags", format!("filter=category:kitchen&filter=tags:{tag}"), Box::new(both));
@@ -386,7 +386,7 @@ impl Probes {
         add("description missing", "filter=description:nothing+like+this".to_owned(), Box::new(|_| false));
         let above = |entity: &Entity| entity.description.as_str() > "M";
         for (name, count) in RANGES {
-            // The first limit implies the others.
+            // The first range implies the others.
             let others: String = (1..count).map(|number| format!("&filter_gt=description:A{number}")).collect();
             add(name, format!("filter_gt=description:M{others}"), Box::new(above));
         }
@@ -421,7 +421,7 @@ impl Probes {
             ("keyword phrase", &format!("{frequent} {}", word(31))),
             ("keyword letters", "li"),
             ("keyword digits", "2018"),
-            // Also the name of a field that every entity has.
+            // This word is also the name of a field that every entity has.
             ("keyword field name", "stock"),
         ] {
             let query = format!("keywords={}", word.replace(' ', "+"));
@@ -473,7 +473,7 @@ fn price(random: &mut Random) -> Price {
     }
 }
 
-/// Cents as a JSON number, without zeros at its end.
+/// Formats cents as a JSON number without trailing zeros.
 fn number(cents: u64) -> String {
     match (cents / 100, cents % 100) {
         (units, 0) => units.to_string(),
@@ -491,7 +491,7 @@ fn variant(id: &str, number: u64, random: &mut Random) -> Variant {
     }
 }
 
-/// Distinct made-up words, frequent ones short.
+/// Returns distinct invented words. Frequent words are short.
 fn vocabulary() -> Vec<String> {
     const STARTS: [&str; 20] =
         ["b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "w", "br", "st", "tr", "sh", "pl", "ch"];
@@ -524,7 +524,7 @@ fn capitalized(word: &str) -> String {
     characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
-/// An object being written.
+/// A JSON object that is being written.
 struct Object<'a> {
     out: &'a mut String,
     first: bool,
@@ -536,7 +536,7 @@ impl<'a> Object<'a> {
         Object { out, first: true }
     }
 
-    /// Writes a key; what the value is to be appended to.
+    /// Writes a key and returns the text to which the caller appends the value.
     fn value(&mut self, key: &str) -> &mut String {
         if !std::mem::take(&mut self.first) {
             self.out.push(',');
@@ -570,7 +570,7 @@ fn array<T>(out: &mut String, items: &[T], mut each: impl FnMut(&T, &mut String)
     out.push(']');
 }
 
-/// A JSON string; of what needs an escape, the entities hold these alone.
+/// Appends a JSON string. The entities need only these escapes.
 fn string(text: &str, out: &mut String) {
     out.push('"');
     for character in text.chars() {
@@ -584,29 +584,29 @@ fn string(text: &str, out: &mut String) {
     out.push('"');
 }
 
-/// SplitMix64, so that the entities do not change with a crate's version.
+/// SplitMix64, so that the entities do not depend on the version of a crate.
 pub struct Random(pub u64);
 
 impl Random {
-    /// Any number.
+    /// Returns a random number.
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         mix(self.0)
     }
 
-    /// A number below `end`.
+    /// Returns a random number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A number below `end`, small ones more often.
+    /// Returns a random number below `end`; small numbers are more likely.
     pub fn skewed(&mut self, end: u64) -> u64 {
         let roll = self.below(end);
         self.below(roll + 1)
     }
 }
 
-/// The finalizer of SplitMix64: a bijection that spreads near numbers far apart.
+/// The finalizer of SplitMix64: a bijection that maps close numbers to distant ones.
 fn mix(mut number: u64) -> u64 {
     number = (number ^ (number >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     number = (number ^ (number >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -1,4 +1,4 @@
-//! The import, measured in a process of its own, so that its peak of memory is its own too.
+//! A measured import in a child process, so that its peak memory can be measured separately.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -6,56 +6,54 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use strata_config::Config;
-use strata_service::{ImportProgress, ImportRequest, Purpose, Services};
-use strata_types::user::Plan;
+use strata_service::{ImportRequest, ProcessPurpose, RefreshCounters, Services};
+use strata_types::user::UserPlan;
 
 use super::process::{cpu_seconds, run_self, status};
 
-/// The user whose datasets are imported.
+/// The email address of the user who owns the imported datasets.
 pub const OWNER: &str = "bench@example.org";
 
-/// The cache of a process that only imports.
+/// The cache size of the importing process, in bytes.
 const CACHE_BYTES: u64 = 64 << 20;
 
-/// What an import took.
+/// The measurement of one import.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// The dataset that it made.
     pub dataset_id: u64,
-    /// Its name in URLs.
     pub name_slug: String,
-    /// Entities of its version.
+    /// The number of entities in the version.
     pub entities: u64,
-    /// Wall time.
     pub seconds: f64,
-    /// Processor time of all threads, where the system tells: less noisy than wall time on a busy machine.
+    /// The processor time of all threads, if the system reports it. On a busy machine, it is more precise than
+    /// wall-clock time.
     pub cpu_seconds: Option<f64>,
-    /// The most memory that was resident at once, where the system tells.
+    /// The peak resident memory, if the system reports it.
     pub peak_bytes: Option<u64>,
-    /// Of that, what was resident before the import began.
+    /// The resident memory before the import.
     pub before_bytes: Option<u64>,
 }
 
 impl Report {
-    /// The path of the version in URLs.
+    /// Returns the URL path of the version.
     pub fn path(&self) -> String {
         format!("/api/{}/{}/active/", self.dataset_id, self.name_slug)
     }
 }
 
-/// A configuration whose data lies in `directory`.
+/// Returns a configuration with the data directory `directory`.
 pub fn config(directory: &Path, cache_bytes: u64) -> Config {
     let mut config = Config::default();
     config.data.directory = directory.to_owned();
     config.cache.memory_bytes = Some(cache_bytes);
-    // What is measured is the work, not that it was done before.
+    // Responses are not cached, so that each request does its work.
     config.cache.response_bytes = 0;
     config.cache.export_bytes = 0;
     (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
     config
 }
 
-/// Arguments that no person gives.
+/// Arguments that only other programs pass.
 #[derive(clap::Args)]
 pub struct Hidden {
     /// The child process that imports
@@ -67,7 +65,7 @@ pub struct Hidden {
 }
 
 impl Hidden {
-    /// Whether this is the child process that imports; it has done so then.
+    /// Returns true if this is the importing child process, after it has imported the source.
     pub fn imported(&self) -> bool {
         if let Some(paths) = &self.import {
             run(paths);
@@ -76,21 +74,24 @@ impl Hidden {
     }
 }
 
-/// Imports `source` into a new data directory, in a child process.
+/// Imports `source` into a new data directory in a child process.
 pub fn in_child(source: &Path, data: &Path) -> Report {
     if data.exists() {
-        std::fs::remove_dir_all(data).expect("the last run's data can be removed");
+        std::fs::remove_dir_all(data).expect("failed to remove the data of the last run");
     }
     run_self(&["--import".as_ref(), source.as_os_str(), data.as_os_str()])
 }
 
-/// The child: imports and prints the report.
+/// Imports in the child process and prints the report.
 fn run(paths: &[PathBuf]) {
     let [source, data] = paths else { panic!("--import takes a source and a data directory") };
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("failed to start the threads");
     let report = runtime.block_on(async {
-        let services = Services::open(&config(data, CACHE_BYTES), Purpose::Serve).await.expect("a data directory");
-        services.accounts.add_user(OWNER, "not a secret", Plan::Scale, None).await.expect("a user");
+        let services = Services::open(&config(data, CACHE_BYTES), ProcessPurpose::Serve)
+            .await
+            .expect("failed to open the data directory");
+        services.accounts.add_user(OWNER, "not a secret", UserPlan::Scale, None).await.expect("failed to add a user");
         let request = ImportRequest {
             source: source.display().to_string(),
             name: "bench".to_owned(),
@@ -100,15 +101,15 @@ fn run(paths: &[PathBuf]) {
             records_path: None,
             publish_query: false,
             infer_types: false,
-            about: strata_types::dataset::About::default(),
+            about: strata_types::dataset::DatasetMetadata::default(),
         };
-        // From here on, the peak counts anew. Where the system refuses, it includes hashing the password (20 MB).
+        // This resets the peak memory. If the system refuses, the peak includes hashing the password (20 MB).
         let _ = std::fs::write("/proc/self/clear_refs", "5");
         let before_bytes = status("VmRSS:");
         let cpu_before = cpu_seconds();
         let started = Instant::now();
         let imported =
-            services.refreshes.import(request, Arc::new(ImportProgress::default())).await.expect("an import");
+            services.refreshes.import(request, Arc::new(RefreshCounters::default())).await.expect("failed to import");
         Report {
             seconds: started.elapsed().as_secs_f64(),
             cpu_seconds: cpu_before.zip(cpu_seconds()).map(|(before, after)| after - before),
@@ -119,5 +120,5 @@ fn run(paths: &[PathBuf]) {
             entities: imported.entity_count,
         }
     });
-    println!("{}", serde_json::to_string(&report).expect("a report is JSON"));
+    println!("{}", serde_json::to_string(&report).expect("failed to parse the report"));
 }

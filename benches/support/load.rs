@@ -1,4 +1,4 @@
-//! Requests over several connections at the same time, each on a thread of its own.
+//! Requests on several connections at the same time, each on its own thread.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -7,54 +7,55 @@ use super::binary::Binary;
 use super::blocking_client::Client;
 use super::samples::Samples;
 
-/// Connections to one server, which stay open.
+/// Several keep-alive connections to one server.
 pub struct Connections<'a> {
     server: &'a Binary,
     clients: Vec<Client>,
 }
 
-/// What requests took.
+/// The measurement of several requests.
 #[derive(Clone, Default)]
 pub struct Load {
-    /// How long each took, from the first byte of the request to the last one of the answer.
+    /// The latency of each request, from the first byte of the request to the last byte of the response.
     pub samples: Samples,
-    /// From the first request to the last answer.
+    /// The time from the first request to the last response.
     pub elapsed: Duration,
-    /// Processor time of the server, where the system tells.
+    /// The processor time of the server, if the system reports it.
     pub cpu: Option<Duration>,
 }
 
 impl Load {
-    /// Adds more of the same.
+    /// Adds the measurement of further requests.
     pub fn add(&mut self, other: Load) {
         self.cpu = if self.samples.len() == 0 { other.cpu } else { self.cpu.zip(other.cpu).map(|(a, b)| a + b) };
         self.samples.merge(other.samples);
         self.elapsed += other.elapsed;
     }
 
-    /// Requests per second, of all connections.
+    /// Returns the number of requests per second on all connections.
     pub fn per_second(&self) -> f64 {
         self.samples.len() as f64 / self.elapsed.as_secs_f64()
     }
 
-    /// Microseconds of the server's processor time for each request.
+    /// Returns the processor time of the server per request, in microseconds.
     pub fn cpu_microseconds(&self) -> Option<f64> {
         self.cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / self.samples.len() as f64)
     }
 }
 
 impl Connections<'_> {
-    /// So many.
+    /// Opens `count` connections.
     pub fn open(server: &Binary, count: usize) -> Connections<'_> {
         let connect = |_| Client::connect(server.address);
         let connections = Connections { server, clients: (0..count).map(connect).collect() };
-        // Until the server has accepted them, which is no part of a request.
+        // Waits until the server has accepted the connections, which is not part of a request.
         std::thread::sleep(Duration::from_millis(20));
         connections
     }
 
-    /// Asks over all connections at once. `next` tells which of the targets a connection asks for on its n-th turn,
-    /// both from 0, and nothing when it is done. `check` is shown each answer.
+    /// Makes requests on all connections at once. `next` gets the index of a connection and the number of its requests
+    /// so far, and returns the index of the next target, or `None` if the connection is done. `check` gets each
+    /// response.
     pub fn ask(
         &mut self,
         targets: &[String],
@@ -94,7 +95,8 @@ impl Connections<'_> {
     }
 }
 
-/// The target of a read: the path of the version, and a query whose characters outside of ASCII are encoded.
+/// Returns the target of a read: the path of the version and the query, in which non-ASCII characters are
+/// percent-encoded.
 pub fn target(path: &str, query: &str) -> String {
     format!("{path}?{}", percent_encoding::utf8_percent_encode(query, percent_encoding::CONTROLS))
 }

@@ -1,14 +1,15 @@
-//! A mix of reads that together touch everything that a version's file holds: documents at any place, shredded columns,
-//! sort keys, the keyword index and the search text.
+//! A mix of reads that together use every part of a version file: documents at random positions, indexed columns, sort
+//! keys, the keyword index, and the full-text column.
 
 use form_urlencoded::byte_serialize;
 
 use super::entities::{self, CATEGORIES, COLOURS, Generator, Random};
 use super::source::PAGE;
 
-/// So many queries over a version of so many entities: everything after `?`. The same ones for the same seed.
+/// Returns `count` query strings for a version with `entities` entities. The same seed gives the same queries.
 pub fn queries(seed: u64, count: usize, entities: u64) -> Vec<String> {
-    let (generator, random) = (Generator::new(), &mut Random(seed));
+    let generator = Generator::new();
+    let random = &mut Random(seed);
     (0..count).map(|_| query(&generator, random, entities)).collect()
 }
 

@@ -1,4 +1,4 @@
-//! What the benchmarks share.
+//! Modules that several benchmarks share.
 
 pub mod binary;
 pub mod blocking_client;

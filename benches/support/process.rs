@@ -1,4 +1,4 @@
-//! This process, and others of the same binary: what the system says of them.
+//! Child processes of the same binary, and the resource usage of processes as the system reports it.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -8,40 +8,41 @@ use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-/// Runs the benchmark again in a process of its own, so that its peak of memory is its own, too; the report that it
-/// prints as JSON. Panics when it fails.
+/// Runs the benchmark again in a child process, so that its peak memory can be measured separately. Returns the report
+/// that the child prints as JSON. Panics if the child fails.
 pub fn run_self<T: DeserializeOwned>(arguments: &[&OsStr]) -> T {
-    let output = Command::new(std::env::current_exe().expect("the benchmark knows its binary"))
+    let output = Command::new(std::env::current_exe().expect("failed to find the binary"))
         .args(arguments)
         .stderr(Stdio::inherit())
         .output()
-        .expect("the benchmark can run itself");
+        .expect("failed to run the benchmark");
     assert!(output.status.success(), "{arguments:?} failed");
-    serde_json::from_slice(&output.stdout).expect("it prints its report")
+    serde_json::from_slice(&output.stdout).expect("failed to read the report")
 }
 
-/// Processor time that this process has had, in user mode and in the kernel, as Linux tells it.
+/// Returns the user and kernel time of this process in seconds, as Linux reports it.
 pub fn cpu_seconds() -> Option<f64> {
-    /// Fixed for programs on every common architecture, whatever the kernel's own.
+    /// The unit of these times, which is the same on every common architecture.
     const TICKS_PER_SECOND: f64 = 100.0;
     let text = std::fs::read_to_string("/proc/self/stat").ok()?;
-    // The second field is a name in brackets that may hold anything; user and kernel time are the 14th and 15th.
+    // The second field is a name in parentheses that can contain any character. User and kernel time are fields 14 and
+    // 15.
     let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace().skip(11);
     let mut seconds = || Some(fields.next()?.parse::<f64>().ok()? / TICKS_PER_SECOND);
     Some(seconds()? + seconds()?)
 }
 
-/// Processor time that each thread of a process has had, in user mode and in the kernel, as Linux tells it. Of a thread
-/// that runs, the time since the last tick of the system's clock is missing: to be asked while the process waits.
+/// The user and kernel time of each thread of a process, as Linux reports it. The time of a running thread does not
+/// include the time since the last clock tick, so read the times while the process waits.
 pub struct ThreadTimes(BTreeMap<String, u64>);
 
 impl ThreadTimes {
-    /// Those of the threads that there are.
-    pub fn of(process: u32) -> Option<ThreadTimes> {
+    /// Reads the times of all current threads of a process.
+    pub fn read(process: u32) -> Option<ThreadTimes> {
         let mut nanoseconds = BTreeMap::new();
         for thread in std::fs::read_dir(format!("/proc/{process}/task")).ok()? {
             let thread = thread.ok()?;
-            // A thread may end meanwhile.
+            // The thread can end at any moment.
             let Ok(text) = std::fs::read_to_string(thread.path().join("schedstat")) else { continue };
             let time = text.split_ascii_whitespace().next()?.parse().ok()?;
             nanoseconds.insert(thread.file_name().to_string_lossy().into_owned(), time);
@@ -49,20 +50,20 @@ impl ThreadTimes {
         Some(ThreadTimes(nanoseconds))
     }
 
-    /// What the threads have had since. Those that have ended meanwhile are not counted: the pools of the server end
-    /// threads that have had nothing to do for seconds.
+    /// Returns the time that the threads have used since `earlier`. Threads that have ended are not counted: the thread
+    /// pools of the server stop threads that were idle for several seconds.
     pub fn since(&self, earlier: &ThreadTimes) -> Duration {
         let times = self.0.iter().map(|(thread, time)| time.saturating_sub(*earlier.0.get(thread).unwrap_or(&0)));
         Duration::from_nanos(times.sum())
     }
 }
 
-/// A size of this process that the system tells, in bytes.
+/// Returns a value in bytes from the `/proc` status of this process.
 pub fn status(key: &str) -> Option<u64> {
     status_of("self", key)
 }
 
-/// A size of a process that the system tells, in bytes, such as `VmRSS:`.
+/// Returns a value in bytes from the `/proc` status of a process, such as `VmRSS:`.
 pub fn status_of(process: &str, key: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix(key))?;
@@ -70,13 +71,13 @@ pub fn status_of(process: &str, key: &str) -> Option<u64> {
     Some(kibibytes * 1024)
 }
 
-/// Bytes of all files in a directory and those below it.
+/// Returns the total size of all files in a directory and its subdirectories.
 pub fn directory_bytes(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).expect("the store is a directory");
     entries
         .map(|entry| {
             let entry = entry.expect("a directory's entry");
-            let metadata = entry.metadata().expect("a file");
+            let metadata = entry.metadata().expect("failed to open the file");
             if metadata.is_dir() { directory_bytes(&entry.path()) } else { metadata.len() }
         })
         .sum()

@@ -1,33 +1,31 @@
-//! Requests, and what each must answer.
+//! Requests with their expected responses.
 
 use super::source::Source;
 
-/// One request and its answer.
+/// A request with its expected response.
 #[derive(Clone)]
 pub struct Request {
-    /// Everything after `?`.
     pub query: String,
-    /// The answer.
     pub expected: Expected,
 }
 
-/// What a request must answer.
+/// An expected response.
 #[derive(Clone)]
 pub enum Expected {
-    /// This count.
+    /// A count.
     Count(u64),
-    /// The entities at these positions, as a compact array.
+    /// The entities at these positions as a compact array.
     Compact(Vec<u64>),
-    /// The entities at these positions, as an indented array.
+    /// The entities at these positions as an indented array.
     Pretty(Vec<u64>),
     /// The source file, byte for byte.
     Source,
-    /// All entities in another form than the source's, or in another order; at least so many bytes of each.
+    /// All entities in another format or order than in the source, with at least this many bytes for each.
     All(u64),
 }
 
 impl Expected {
-    /// How many entities that are, or the count.
+    /// Returns the number of entities in the response, or the count.
     pub fn total(&self, source: &Source) -> u64 {
         match self {
             Expected::Count(count) => *count,
@@ -36,12 +34,12 @@ impl Expected {
         }
     }
 
-    /// The whole body, where it is small.
+    /// Returns the complete body if it is small.
     pub fn body(&self, source: &Source) -> Option<Vec<u8>> {
         let lines = |positions: &[u64]| positions.iter().map(|position| source.line(*position)).collect::<Vec<_>>();
         match self {
             Expected::Compact(positions) => Some([&b"["[..], &lines(positions).join(&b','), b"]"].concat()),
-            // Numbers and the order of keys stay as they are.
+            // Numbers and the order of keys do not change.
             Expected::Pretty(positions) => {
                 let values = lines(positions).into_iter().map(|line| serde_json::from_slice(&line));
                 let values: Vec<serde_json::Value> = values.collect::<Result<_, _>>().expect("entities are JSON");

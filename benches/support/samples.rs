@@ -1,45 +1,45 @@
-//! Durations: the median and the 99th percentile; and numbers as text.
+//! Durations with their median and 99th percentile, and numbers as text.
 
 use std::time::{Duration, Instant};
 
-/// Most measurements of one thing.
+/// The maximum number of measurements for one case.
 const RUNS: usize = 2_000;
 
-/// When one thing has been measured for as long as this, it has been measured enough times.
+/// The time after which one case has been measured long enough.
 const BUDGET: Duration = Duration::from_secs(2);
 
-/// Measurements of one thing.
 #[derive(Clone, Default)]
 pub struct Samples(Vec<Duration>);
 
 impl Samples {
-    /// Adds a measurement.
+    /// Adds a duration.
     pub fn add(&mut self, duration: Duration) {
         self.0.push(duration);
     }
 
-    /// Whether another measurement is worth its time; `least` are made in any case.
-    pub fn wants_more(&self, since: Instant, least: usize) -> bool {
-        self.0.len() < least || (self.0.len() < RUNS && since.elapsed() < BUDGET)
+    /// Returns whether to measure again. At least `min_runs` measurements are made.
+    pub fn wants_more(&self, since: Instant, min_runs: usize) -> bool {
+        self.0.len() < min_runs || (self.0.len() < RUNS && since.elapsed() < BUDGET)
     }
 
-    /// How many there are.
+    /// Returns the number of durations.
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Adds those of another.
+    /// Adds the durations of another set.
     pub fn merge(&mut self, other: Samples) {
         self.0.extend(other.0);
     }
 
-    /// The one in the middle; zero of none.
+    /// Returns the median, or zero if there are no durations.
     pub fn median(&self) -> Duration {
         let sorted = self.sorted();
         sorted.get(sorted.len() / 2).copied().unwrap_or_default()
     }
 
-    /// The one that so many of 100 do not pass, 1 to 100: of 99, the longest one of less than 100. Zero of none.
+    /// Returns a percentile between 1 and 100. The 99th percentile of fewer than 100 durations is the longest one.
+    /// Without durations, the result is zero.
     pub fn percentile(&self, hundredth: usize) -> Duration {
         let sorted = self.sorted();
         let place = (sorted.len() * hundredth).div_ceil(100).saturating_sub(1);
@@ -53,7 +53,7 @@ impl Samples {
     }
 }
 
-/// `1234567` as `1,234,567`.
+/// Formats `1234567` as `1,234,567`.
 pub fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

@@ -1,4 +1,4 @@
-//! Numbers of entities, as the command line gives them.
+//! The numbers of entities from the command line.
 
 /// The sizes that a benchmark of one version measures.
 #[derive(clap::Args)]
@@ -9,13 +9,13 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Each of them.
+    /// Returns each number of entities.
     pub fn each(&self) -> Vec<u64> {
         sizes(&self.sizes, &[100_000, 1_000_000])
     }
 }
 
-/// The sizes that the texts name: numbers, or `all` for these.
+/// Parses numbers; the text `all` stands for the numbers in `all`.
 pub fn sizes(texts: &[String], all: &[u64]) -> Vec<u64> {
     let size = |text: &String| match text.as_str() {
         "all" => all.to_vec(),

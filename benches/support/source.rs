@@ -1,4 +1,5 @@
-//! The source file of a size: made once, kept under the build directory, with what is true of it beside it.
+//! The source file of each size, with the expected results of all queries. Both are generated once and stored in the
+//! build directory.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
@@ -11,43 +12,41 @@ use sha2::{Digest, Sha256};
 
 use super::entities::{self, Entity, Generator, Key, Probes, Question};
 
-/// Most positions that are kept of a question's answer: a page.
+/// The maximum number of positions that are stored for each query, which is one page.
 pub const PAGE: usize = 100;
 
-/// What is true of the entities, as the generator knows it.
+/// The expected results, computed from the generated entities.
 #[derive(Serialize, Deserialize)]
 struct Truth {
     answers: BTreeMap<String, Matches>,
 }
 
-/// Which entities answer a question.
+/// The entities that match a query.
 #[derive(Clone, Default, Serialize, Deserialize)]
 pub struct Matches {
-    /// How many.
+    /// The number of matching entities.
     pub count: u64,
-    /// The positions of the first of them, [`PAGE`] at most.
+    /// The positions of the first matching entities, at most [`PAGE`].
     pub first: Vec<u64>,
 }
 
-/// A source file in JSON lines, canonical as it stands.
+/// A source file in JSON lines, in canonical form.
 pub struct Source {
-    /// Where it lies.
     pub path: PathBuf,
-    /// Its entities.
     pub entities: u64,
-    /// Bytes of JSON, line ends left out.
+    /// The bytes of JSON without line ends.
     pub json_bytes: u64,
     file: File,
-    /// Where each line starts, and the end of the file.
+    /// The offset of each line, and the end of the file.
     starts: Vec<u64>,
     truth: Truth,
 }
 
 impl Source {
-    /// Opens the source of so many entities in `directory`, after making it where it is missing. Sources of other
-    /// generators are removed.
+    /// Opens the source with `entities` entities in `directory`, and generates it if it does not exist. Sources of
+    /// other versions of the generator are deleted.
     pub fn open(directory: &Path, entities: u64) -> io::Result<Source> {
-        // The text of the generator, and of how answers are found, is its version.
+        // The version of the generator is a hash of its source code and of this file.
         let text = concat!(include_str!("entities.rs"), include_str!("source.rs"));
         let version = hex::encode(&Sha256::digest(text)[..4]);
         std::fs::create_dir_all(directory)?;
@@ -82,32 +81,32 @@ impl Source {
         Ok(Source { entities, json_bytes: at - entities, path, file, starts, truth })
     }
 
-    /// Which entities answer a question.
+    /// Returns the entities that match a query.
     pub fn matches(&self, probe: &str) -> &Matches {
         &self.truth.answers[probe]
     }
 
-    /// The line of a position, without its end.
+    /// Returns the line at a position without its end.
     pub fn line(&self, position: u64) -> Vec<u8> {
-        let (start, end) = (self.starts[position as usize], self.starts[position as usize + 1] - 1);
+        let start = self.starts[position as usize];
+        let end = self.starts[position as usize + 1] - 1;
         let mut line = vec![0; (end - start) as usize];
         self.read_at(start, &mut line);
         line
     }
 
-    /// Bytes of the file, line ends included.
+    /// Reads bytes of the file, including line ends.
     pub fn read_at(&self, offset: u64, bytes: &mut [u8]) {
         self.file.read_exact_at(bytes, offset).expect("the source file is readable");
     }
 }
 
-/// An answer that is being found.
+/// The expected result of a query while it is computed.
 #[derive(Default)]
 struct Answer {
     matches: Matches,
-    /// Keys that have been seen.
     keys: HashSet<String>,
-    /// Of a sort, the first of what has been seen, in order.
+    /// For a sort, the first entities so far, in order.
     first: Vec<(Option<Key>, u64)>,
 }
 
@@ -130,7 +129,7 @@ impl Answer {
 
     fn add_in_order(&mut self, key: Option<Key>, position: u64, descending: bool) {
         self.matches.count += 1;
-        // Behind all that are not greater: the order is stable.
+        // After all keys that are not greater, because the sort is stable.
         let place = self.first.partition_point(|(other, _)| match (other, &key) {
             (Some(other), Some(key)) => {
                 if descending {

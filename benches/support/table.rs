@@ -1,7 +1,7 @@
 //! Tables as fixed-width text.
 
-/// The lines under their headings and a rule, each column as wide as its widest cell. The first column begins where the
-/// line does, numbers end where their column does.
+/// Formats rows below their headings and a rule. Each column is as wide as its widest cell; the first column is
+/// left-aligned and the others are right-aligned.
 pub fn aligned<const N: usize>(headings: [&str; N], rows: impl IntoIterator<Item = [String; N]>) -> String {
     let mut lines = vec![headings.map(str::to_owned)];
     lines.extend(rows);

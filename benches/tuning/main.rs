@@ -1,4 +1,4 @@
-//! Slow reads made fast with `index`: the plan and the time of each, the change, the plan and the time after it.
+//! Slow reads that the `index` setting makes fast: the plan and the latency of each read before and after the change.
 //!
 //! ```text
 //! cargo bench --bench tuning                 100,000 entities
@@ -6,14 +6,13 @@
 //! cargo bench --bench tuning -- --plans      with every explanation in full
 //! ```
 //!
-//! Steps:
-//! 1. The source of the benchmark of reads is imported with the default choice of shredded columns: version 1.
-//! 2. Each of the [`SLOW`] reads is explained, and measured warm.
-//! 3. The paths that the explanations name are put into `index`, and the source is imported again: version 2.
-//! 4. The same reads are explained and measured again. Their bodies must be those of version 1.
+//! 1. The benchmark imports the source of the `reads` benchmark with the default indexed columns as version 1.
+//! 2. It explains each of the [`SLOW_READS`] reads and measures it with warm caches.
+//! 3. It adds the paths that the explanations name to `index` and imports the source again as version 2.
+//! 4. It explains and measures the same reads again. The bodies must be equal to those of version 1.
 //!
-//! What the shredded columns cost is told, too: the size of the file and the time of the import, with and without them.
-//! No duration is asserted.
+//! The benchmark also prints the cost of the indexed columns: the file size and the import time with and without them.
+//! It asserts no duration.
 
 #![allow(unreachable_pub, reason = "nothing is exported: `pub` is for the other modules")]
 
@@ -31,14 +30,14 @@ use sha2::{Digest, Sha256};
 use strata_encode::ContentCoding;
 use strata_http::params;
 use strata_service::{
-    AnswerBody, Authorization, AuthorizedRead, Client, ImportProgress, ImportRequest, ProfileRequest, Purpose,
-    ReadTarget, Requester, Services,
+    AuthorizationHeader, AuthorizedRead, ClientNetwork, ImportRequest, ProcessPurpose, ProfileRequest, ReadRequester,
+    ReadTarget, RefreshCounters, ResponseBody, Services,
 };
 use strata_types::dataset::DatasetChange;
 use strata_types::ids::DatasetId;
-use strata_types::index::IndexSettings;
-use strata_types::request::ReadRequest;
-use strata_types::user::{Plan, User};
+use strata_types::index_settings::IndexSettings;
+use strata_types::read_request::ReadRequest;
+use strata_types::user::{User, UserPlan};
 use strata_types::version::{VersionNumber, VersionSelector};
 
 use support::import;
@@ -49,13 +48,13 @@ use support::source::Source;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Reads that the default choice of shredded columns leaves slow, with the path that each needs.
-const SLOW: [(&str, &str); 3] = [
+/// Reads that are slow with the default indexed columns, with the path that each read needs.
+const SLOW_READS: [(&str, &str); 3] = [
     // One entity in a hundred has a promotion.
     ("filter=promotion.percent:20&count=true", "promotion.percent"),
-    // Longer texts than get a shredded column by themselves.
+    // The texts are longer than the default choice allows for an indexed column.
     ("sort=description&limit=10", "description"),
-    // Of the entities that hold these letters anywhere, most do in their description.
+    // Most of the entities that contain these letters contain them in the description, not in the reviews.
     ("filter_contains=reviews.text:stra&count=true", "reviews.text"),
 ];
 
@@ -76,21 +75,22 @@ struct Arguments {
 fn main() {
     let arguments = Arguments::parse();
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-reads");
-    let source = Source::open(&directory, arguments.entities).expect("the source file can be made");
+    let source = Source::open(&directory, arguments.entities).expect("failed to generate the source file");
     let data = directory.join(format!("tuning-{}", arguments.entities));
     if data.exists() {
-        std::fs::remove_dir_all(&data).expect("the last run's data can be removed");
+        std::fs::remove_dir_all(&data).expect("failed to remove the data of the last run");
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("threads");
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("failed to start the threads");
     runtime.block_on(async {
         let bench = Bench::open(source, &data, arguments.plans).await;
         bench.run().await;
     });
     runtime.shutdown_timeout(Duration::from_secs(5));
-    std::fs::remove_dir_all(&data).expect("the data can be removed");
+    std::fs::remove_dir_all(&data).expect("failed to remove the data");
 }
 
-/// What all steps share.
+/// The service and the user that all steps share.
 struct Bench {
     services: Arc<Services>,
     owner: User,
@@ -98,8 +98,8 @@ struct Bench {
     plans: bool,
 }
 
-/// A version that was made.
-struct Imported {
+/// An imported version.
+struct ImportedVersion {
     dataset: DatasetId,
     name_slug: String,
     version: VersionNumber,
@@ -107,8 +107,8 @@ struct Imported {
     size_bytes: u64,
 }
 
-/// What was seen of a read of one version.
-struct Seen {
+/// The measurement of one read of one version.
+struct ReadMeasurement {
     plan: String,
     samples: Samples,
     body_sha256: Vec<u8>,
@@ -118,49 +118,54 @@ impl Bench {
     async fn open(source: Source, data: &Path, plans: bool) -> Bench {
         let mut config = import::config(data, (6 * source.json_bytes).max(1 << 30));
         config.query.timeout_s = 600;
-        let services = Services::open(&config, Purpose::Serve).await.expect("a data directory");
+        let services = Services::open(&config, ProcessPurpose::Serve).await.expect("failed to open the data directory");
         let added = services
             .accounts
-            .add_user("bench@example.org", "not a secret", Plan::Scale, Some("bench"))
+            .add_user("bench@example.org", "not a secret", UserPlan::Scale, Some("bench"))
             .await
-            .expect("a user");
-        let token = added.expect("a token was asked for");
+            .expect("failed to add a user");
+        let token = added.expect("the response lacks the token");
         let owner = services
             .sessions
-            .user_of_token(strata_service::Client::Unspecified, token.expose())
+            .find_user_by_token(strata_service::ClientNetwork::Unspecified, token.expose())
             .await
-            .expect("the catalog answers")
-            .expect("the user")
+            .expect("failed to query the catalog")
+            .expect("failed to find the user")
             .user;
         Bench { services, owner, source, plans }
     }
 
     async fn run(&self) {
         let first = self.import().await;
-        let before = self.see(&first).await;
+        let before = self.measure_all(&first).await;
 
-        let always = SLOW.map(|(_, path)| path);
-        let index = IndexSettings::try_new(&always, &[]).expect("paths");
+        let always = SLOW_READS.map(|(_, path)| path);
+        let index = IndexSettings::try_new(&always, &[]).expect("failed to parse the paths");
         let settings = DatasetChange { index: Some(index), ..DatasetChange::default() };
-        self.services.datasets.update(&self.owner, first.dataset, settings).await.expect("an update");
+        self.services
+            .datasets
+            .update(&self.owner, first.dataset, settings)
+            .await
+            .expect("failed to update the dataset");
         let second = self.import().await;
-        let after = self.see(&second).await;
+        let after = self.measure_all(&second).await;
 
         println!("{} entities, {} bytes of JSON", thousands(self.source.entities), thousands(self.source.json_bytes));
-        for (((query, path), before), after) in SLOW.iter().zip(&before).zip(&after) {
+        for (((query, path), before), after) in SLOW_READS.iter().zip(&before).zip(&after) {
             assert!(before.body_sha256 == after.body_sha256, "{query}: an index changed the answer");
             println!("\n{query}\n\nbefore:\n\n{}\nindex: always {path}\n\nafter:\n\n{}", before.plan, after.plan);
         }
         println!("{:<56} {:>12} {:>12} {:>8}", "warm median", "before ms", "after ms", "ratio");
-        for (((query, _), before), after) in SLOW.iter().zip(&before).zip(&after) {
-            let [before, after] = [before, after].map(|seen| seen.samples.median().as_secs_f64() * 1e3);
+        for (((query, _), before), after) in SLOW_READS.iter().zip(&before).zip(&after) {
+            let [before, after] = [before, after].map(|measurement| measurement.samples.median().as_secs_f64() * 1e3);
             println!("{query:<56} {before:>12.2} {after:>12.2} {:>8.1}", before / after);
         }
-        for (what, of) in [
-            ("import, ms", (|made: &Imported| made.duration.as_millis() as u64) as fn(&Imported) -> u64),
-            ("file, bytes", |made: &Imported| made.size_bytes),
+        for (what, measured) in [
+            ("import, ms", (|made: &ImportedVersion| made.duration.as_millis() as u64) as fn(&ImportedVersion) -> u64),
+            ("file, bytes", |made: &ImportedVersion| made.size_bytes),
         ] {
-            let (before, after) = (of(&first), of(&second));
+            let before = measured(&first);
+            let after = measured(&second);
             println!(
                 "{what:<56} {:>12} {:>12} {:>8.2}",
                 thousands(before),
@@ -170,13 +175,13 @@ impl Bench {
         }
     }
 
-    async fn import(&self) -> Imported {
+    async fn import(&self) -> ImportedVersion {
         eprintln!("importing {} entities", self.source.entities);
         let request = ImportRequest {
             source: self.source.path.display().to_string(),
             name: "bench".to_owned(),
             owner_email: self.owner.email.clone(),
-            about: strata_types::dataset::About::default(),
+            about: strata_types::dataset::DatasetMetadata::default(),
             private: false,
             format: None,
             records_path: None,
@@ -184,22 +189,26 @@ impl Bench {
             infer_types: false,
         };
         let started = Instant::now();
-        let imported =
-            self.services.refreshes.import(request, Arc::new(ImportProgress::default())).await.expect("an import");
+        let imported = self
+            .services
+            .refreshes
+            .import(request, Arc::new(RefreshCounters::default()))
+            .await
+            .expect("failed to import");
         let duration = started.elapsed();
         let profile = self
             .services
             .reads
             .profile(ProfileRequest {
                 caller: Some(&self.owner),
-                client: Client::Unspecified,
+                client: ClientNetwork::Unspecified,
                 dataset: imported.dataset_id,
                 version: VersionSelector::Latest,
                 alt: false,
             })
             .await
-            .expect("a profile");
-        Imported {
+            .expect("failed to read the profile");
+        ImportedVersion {
             dataset: imported.dataset_id,
             name_slug: imported.name_slug,
             version: imported.version,
@@ -209,69 +218,71 @@ impl Bench {
     }
 
     /// Explains and measures every read.
-    async fn see(&self, imported: &Imported) -> Vec<Seen> {
+    async fn measure_all(&self, imported: &ImportedVersion) -> Vec<ReadMeasurement> {
         let mut all = Vec::new();
-        for (query, _) in SLOW {
+        for (query, _) in SLOW_READS {
             eprintln!("version {}: {query}", imported.version);
-            all.push(self.see_one(imported, query).await);
+            all.push(self.measure(imported, query).await);
         }
         all
     }
 
-    async fn see_one(&self, imported: &Imported, query: &str) -> Seen {
-        let request = || params::parse(Some(query)).expect("the query is valid").0;
-        // What is measured is warm, so is what is explained.
+    async fn measure(&self, imported: &ImportedVersion, query: &str) -> ReadMeasurement {
+        let request = || params::parse_query(Some(query)).expect("failed to parse the query").0;
+        // The first read warms the caches for both the explanation and the measurement.
         let body_sha256 = self.read(imported, request()).await;
         let selector = VersionSelector::Number(imported.version);
         let explained =
             self.services.reads.explain(Some(&self.owner), imported.dataset, selector, request(), Vec::new()).await;
-        let explained = explained.expect("an explanation").to_string();
+        let explained = explained.expect("failed to explain").to_string();
         let plan = if self.plans { explained } else { plan_of(&explained) };
-        let (mut samples, started) = (Samples::default(), Instant::now());
+        let mut samples = Samples::default();
+        let started = Instant::now();
         while samples.wants_more(started, 5) {
             let started = Instant::now();
             let again = self.read(imported, request()).await;
             samples.add(started.elapsed());
             assert!(again == body_sha256, "{query}: another body");
         }
-        Seen { plan, samples, body_sha256 }
+        ReadMeasurement { plan, samples, body_sha256 }
     }
 
-    /// Reads as the endpoint does; the SHA-256 of the body, but for the number of the version that a count holds.
-    async fn read(&self, imported: &Imported, request: ReadRequest) -> Vec<u8> {
+    /// Reads like the endpoint. Returns the SHA-256 hash of the body without the version number that a count contains.
+    async fn read(&self, imported: &ImportedVersion, request: ReadRequest) -> Vec<u8> {
         let target = ReadTarget {
             dataset: imported.dataset,
             name_slug: imported.name_slug.clone(),
             version: VersionSelector::Number(imported.version),
         };
-        let lookup = self.services.lookups.find(&target).await.expect("the catalog answers");
-        let anyone = Requester::Client { client: Client::Unspecified, authorization: Authorization::None };
-        let admitted = lookup.authorize(anyone, false).expect("a public dataset");
+        let lookup = self.services.lookups.find(&target).await.expect("failed to query the catalog");
+        let anyone =
+            ReadRequester::Client { client: ClientNetwork::Unspecified, authorization: AuthorizationHeader::None };
+        let admitted = lookup.authorize(anyone, false).expect("the dataset is not public");
         let count = request.count;
         let answer = self
             .services
             .reads
             .respond(AuthorizedRead::new(&admitted, &Arc::new(request)), ContentCoding::Identity)
             .await
-            .expect("an answer");
+            .expect("failed to get a response");
         if count {
             return answer.total.to_le_bytes().to_vec();
         }
         let mut hash = Sha256::new();
         match answer.body {
-            AnswerBody::Whole(bytes) => hash.update(&bytes),
-            AnswerBody::Stream(mut chunks) => {
-                while let Some(chunk) = chunks.try_next().await.expect("the rest of the body") {
+            ResponseBody::Whole(bytes) => hash.update(&bytes),
+            ResponseBody::Stream(mut chunks) => {
+                while let Some(chunk) = chunks.try_next().await.expect("failed to read the body") {
                     hash.update(&chunk);
                 }
             }
-            AnswerBody::Export(_) => unreachable!("no read asks for Parquet"),
+            ResponseBody::Export(_) => unreachable!("no read asks for Parquet"),
         }
         hash.finalize().to_vec()
     }
 }
 
-/// The sections of an explanation that tell how it found what it found.
+/// Returns the sections of an explanation that describe how the query found its result.
 fn plan_of(explained: &str) -> String {
     let sections = explained.split("\n\n").filter(|section| {
         ["Physical plan", "Scan", "Document pages", "Hints"].iter().any(|title| section.starts_with(title))

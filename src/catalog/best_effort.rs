@@ -1,7 +1,6 @@
-//! Writes that a reader does not wait for: when a token was last used, and when a session ends.
-//!
-//! One such write runs at a time. The reader waits a moment for it, so that usually the next call sees it. After a late
-//! or failed write, no other one is tried for some time. The first failure in a row is logged.
+//! Writes that must not fail or delay a request, such as the time of a token's last use. Only one such write runs at a
+//! time. The request waits a moment, so that usually the next call sees the write. After a late or failed write,
+//! further writes are skipped for [`RETRY_DELAY`]. Only the first of several failures is logged.
 
 use std::time::Duration;
 
@@ -9,34 +8,33 @@ use tokio::time::Instant;
 
 use super::{Catalog, Result};
 
-/// How long a reader waits for such a write. A commit takes milliseconds.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// The maximum time that a request waits for the write. A commit takes milliseconds.
+const WRITE_WAIT_TIMEOUT: Duration = Duration::from_millis(250);
+const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-const PAUSE: Duration = Duration::from_secs(10);
-
-/// The state of such writes, shared by all clones of a catalog. Only the holder of its lock writes.
+/// The state of best-effort writes, shared by all clones of a handle. A write holds the lock.
 #[derive(Debug, Default)]
-pub(super) struct BestEffort {
-    not_before: Option<Instant>,
-    failing: bool,
+pub(super) struct BestEffortWrites {
+    retry_at: Option<Instant>,
+    is_failing: bool,
 }
 
 impl Catalog {
-    /// Begins a write, unless another one runs, and returns when it is done or late. A late write continues.
-    pub(super) async fn try_write<F, W>(&self, record: &'static str, write: F)
+    /// Starts a write unless one is running, and waits until it is done or late. A late write continues.
+    pub(super) async fn write_best_effort<F, W>(&self, record: &'static str, write: F)
     where
         F: FnOnce(Catalog) -> W,
         W: Future<Output = Result<()>> + Send + 'static,
     {
-        let Ok(mut state) = self.best_effort.clone().try_lock_owned() else { return };
-        if state.not_before.is_some_and(|until| Instant::now() < until) {
+        let Ok(mut state) = self.best_effort_writes.clone().try_lock_owned() else { return };
+        if state.retry_at.is_some_and(|until| Instant::now() < until) {
             return;
         }
         let write = write(self.clone());
-        let begun = Instant::now();
+        let started_at = Instant::now();
         let task = tokio::spawn(async move {
             let outcome = write.await;
-            let was_failing = std::mem::replace(&mut state.failing, outcome.is_err());
+            let was_failing = std::mem::replace(&mut state.is_failing, outcome.is_err());
             match outcome {
                 Ok(()) if was_failing => tracing::info!(record, "resumed writing record"),
                 Err(error) if !was_failing => {
@@ -44,10 +42,9 @@ impl Catalog {
                 }
                 _ => {}
             }
-            let pauses = state.failing || begun.elapsed() > PATIENCE;
-            state.not_before = pauses.then(|| Instant::now() + PAUSE);
+            let delay_next = state.is_failing || started_at.elapsed() > WRITE_WAIT_TIMEOUT;
+            state.retry_at = delay_next.then(|| Instant::now() + RETRY_DELAY);
         });
-        // The task continues after the timeout.
-        let _ = tokio::time::timeout(PATIENCE, task).await;
+        let _ = tokio::time::timeout(WRITE_WAIT_TIMEOUT, task).await;
     }
 }

@@ -1,101 +1,102 @@
-//! Converts between the signed numbers of the database and the types of `model`.
+//! Converts between database values and the types of `strata_types`.
 
 use chrono::{DateTime, Utc};
-use strata_types::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
+use strata_types::ids::{DatasetId, FileHoldId, RefreshAttemptId, UserId, VersionFileId};
 use strata_types::version::VersionNumber;
 
-use super::engine::{Row, Value};
+use super::database_engine::{SqlRow, SqlValue};
 use super::{CatalogError, Result};
 
-/// A text from outside. PostgreSQL cannot store U+0000, so it is refused with both engines.
-pub(super) fn text<'a>(value: &'a str, field: &'static str) -> Result<Value<'a>> {
-    if value.contains('\0') { Err(CatalogError::Nul { field }) } else { Ok(Value::Text(Some(value))) }
+/// Converts a string from outside. U+0000 is an error, because PostgreSQL cannot store it.
+pub(super) fn from_text<'a>(value: &'a str, field: &'static str) -> Result<SqlValue<'a>> {
+    if value.contains('\0') { Err(CatalogError::NulCharacter { field }) } else { Ok(SqlValue::Text(Some(value))) }
 }
 
-pub(super) fn optional_text<'a>(value: Option<&'a str>, field: &'static str) -> Result<Value<'a>> {
-    value.map_or(Ok(Value::Text(None)), |value| text(value, field))
+pub(super) fn from_optional_text<'a>(value: Option<&'a str>, field: &'static str) -> Result<SqlValue<'a>> {
+    value.map_or(Ok(SqlValue::Text(None)), |value| from_text(value, field))
 }
 
-/// A time as the database keeps it: microseconds since 1970-01-01T00:00:00Z.
-pub(super) fn from_time(time: DateTime<Utc>) -> Value<'static> {
-    Value::Integer(Some(time.timestamp_micros()))
+/// Converts a time to its stored form: microseconds since the Unix epoch.
+pub(super) fn from_time(time: DateTime<Utc>) -> SqlValue<'static> {
+    SqlValue::Integer(Some(time.timestamp_micros()))
 }
 
 pub(super) fn to_time(micros: i64, column: &'static str) -> Result<DateTime<Utc>> {
-    DateTime::from_timestamp_micros(micros).ok_or_else(|| CatalogError::Corrupt { column, value: micros.to_string() })
+    DateTime::from_timestamp_micros(micros)
+        .ok_or_else(|| CatalogError::InvalidColumnValue { column, value: micros.to_string() })
 }
 
-pub(super) fn from_optional_time(time: Option<DateTime<Utc>>) -> Value<'static> {
-    Value::Integer(time.map(|time| time.timestamp_micros()))
+pub(super) fn from_optional_time(time: Option<DateTime<Utc>>) -> SqlValue<'static> {
+    SqlValue::Integer(time.map(|time| time.timestamp_micros()))
 }
 
-/// As a signed number, or the greatest one. What the database holds fits.
-pub(super) fn saturated(number: u64) -> i64 {
+/// Converts to a signed number, which is exact for all numbers in the database.
+pub(super) fn to_saturating_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// The number at which a page begins, or `all`. One that the database cannot hold is greater than all that it holds.
-pub(super) fn from_cursor(number: Option<u64>, all: i64) -> Value<'static> {
-    Value::Integer(Some(number.map_or(all, saturated)))
+/// Converts the start of a page; `None` becomes `all`. A number that is too large sorts after all stored numbers.
+pub(super) fn from_cursor(number: Option<u64>, all: i64) -> SqlValue<'static> {
+    SqlValue::Integer(Some(number.map_or(all, to_saturating_i64)))
 }
 
-/// A number to compare with an id or a version number; -1, which no record has, if the database cannot hold it.
-fn key(number: u64) -> Value<'static> {
-    Value::Integer(Some(i64::try_from(number).unwrap_or(-1)))
+/// Converts a number to compare with stored ones. A number that is too large becomes -1, which no record has.
+fn from_id(number: u64) -> SqlValue<'static> {
+    SqlValue::Integer(Some(i64::try_from(number).unwrap_or(-1)))
 }
 
 macro_rules! key {
     ($($id:ty),*) => {
-        $(impl From<$id> for Value<'static> {
+        $(impl From<$id> for SqlValue<'static> {
             fn from(id: $id) -> Self {
-                key(id.get())
+                from_id(id.get())
             }
         })*
     };
 }
 
-key!(UserId, DatasetId, FileId, AttemptId, HoldId, VersionNumber);
+key!(UserId, DatasetId, VersionFileId, RefreshAttemptId, FileHoldId, VersionNumber);
 
-pub(super) fn from_optional<T>(id: Option<T>) -> Value<'static>
+pub(super) fn from_optional_id<T>(id: Option<T>) -> SqlValue<'static>
 where
-    Value<'static>: From<T>,
+    SqlValue<'static>: From<T>,
 {
-    id.map_or(Value::Integer(None), Value::from)
+    id.map_or(SqlValue::Integer(None), SqlValue::from)
 }
 
-pub(super) fn from_unsigned(value: u64, field: &'static str) -> Result<Value<'static>> {
+pub(super) fn from_unsigned(value: u64, field: &'static str) -> Result<SqlValue<'static>> {
     let number = i64::try_from(value).map_err(|_| CatalogError::OutOfRange { field, value })?;
-    Ok(Value::Integer(Some(number)))
+    Ok(SqlValue::Integer(Some(number)))
 }
 
 pub(super) fn to_unsigned(value: i64, column: &'static str) -> Result<u64> {
-    u64::try_from(value).map_err(|_| CatalogError::Corrupt { column, value: value.to_string() })
+    u64::try_from(value).map_err(|_| CatalogError::InvalidColumnValue { column, value: value.to_string() })
 }
 
-/// The values of columns, which are named with their tables: `users.plan`.
-impl Row {
-    pub(super) fn unsigned(&self, column: &'static str) -> Result<u64> {
-        to_unsigned(self.get(without_table(column))?, column)
+/// Decodes columns, whose names include the table for errors, for example `users.plan`.
+impl SqlRow {
+    pub(super) fn get_unsigned(&self, column: &'static str) -> Result<u64> {
+        to_unsigned(self.get(strip_table_name(column))?, column)
     }
 
-    pub(super) fn optional_unsigned(&self, column: &'static str) -> Result<Option<u64>> {
-        self.get::<Option<i64>, _>(without_table(column))?.map(|value| to_unsigned(value, column)).transpose()
+    pub(super) fn get_optional_unsigned(&self, column: &'static str) -> Result<Option<u64>> {
+        self.get::<Option<i64>, _>(strip_table_name(column))?.map(|value| to_unsigned(value, column)).transpose()
     }
 
-    pub(super) fn time(&self, column: &'static str) -> Result<DateTime<Utc>> {
-        to_time(self.get(without_table(column))?, column)
+    pub(super) fn get_time(&self, column: &'static str) -> Result<DateTime<Utc>> {
+        to_time(self.get(strip_table_name(column))?, column)
     }
 
-    pub(super) fn optional_time(&self, column: &'static str) -> Result<Option<DateTime<Utc>>> {
-        self.get::<Option<i64>, _>(without_table(column))?.map(|micros| to_time(micros, column)).transpose()
+    pub(super) fn get_optional_time(&self, column: &'static str) -> Result<Option<DateTime<Utc>>> {
+        self.get::<Option<i64>, _>(strip_table_name(column))?.map(|micros| to_time(micros, column)).transpose()
     }
 
-    pub(super) fn named<T: std::str::FromStr>(&self, column: &'static str) -> Result<T> {
-        let value: String = self.get(without_table(column))?;
-        value.parse().map_err(|_| CatalogError::Corrupt { column, value })
+    pub(super) fn get_parsed<T: std::str::FromStr>(&self, column: &'static str) -> Result<T> {
+        let value: String = self.get(strip_table_name(column))?;
+        value.parse().map_err(|_| CatalogError::InvalidColumnValue { column, value })
     }
 }
 
-fn without_table(column: &'static str) -> &'static str {
+fn strip_table_name(column: &'static str) -> &'static str {
     column.split_once('.').map_or(column, |(_, name)| name)
 }

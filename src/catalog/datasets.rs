@@ -1,41 +1,38 @@
-//! Table `datasets`: creating, reading and changing datasets, and their states: which version is pinned, and whether it
-//! is frozen (docs/reference/refreshes.md, States).
+//! Table `datasets`: creates, reads, and changes datasets, including pins and freezes (docs/reference/refreshes.md).
 
 use chrono::{DateTime, Utc};
-use strata_runtime::crash;
-use strata_types::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, NewDataset, Visibility};
+use strata_runtime::failpoint;
+use strata_types::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, DatasetVisibility, NewDataset};
 use strata_types::secret::Secret;
 use strata_types::source::SourceFormat;
 
-use super::attempts::{Attempt, LAST_ATTEMPTS};
-use super::convert::{from_cursor, from_time, optional_text, text, to_unsigned};
-use super::dataset_rows::{commit_sealed, from_index, lock_dataset, seal_dataset};
-use super::engine::{Transaction, Value, columns, select};
-use super::leases::give_up_lease;
-use super::listings::folded;
+use super::attempts::{LAST_ATTEMPTS_SQL, RefreshAttempt};
+use super::convert::{from_cursor, from_optional_text, from_text, from_time, to_unsigned};
+use super::database_engine::{CatalogTransaction, SqlValue, columns, select};
+use super::dataset_rows::{commit_dataset_change, finish_dataset_change, index_to_json, lock_dataset};
+use super::leases::end_expired_lease;
+use super::listings::fold_search_fields;
 use super::users::lock_owner;
-use super::validators::{self, is_fetched_alike};
-use super::version_rows::{VERSIONS, VersionRecord, check_all_versions, no_version};
+use super::validators::{self, has_same_source_settings};
+use super::version_rows::{VERSIONS_SQL, VersionStatus, check_all_versions, missing_version_error};
 use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
 
-const VIEWED_ATTEMPTS: u32 = 10;
+const MAX_VIEWED_ATTEMPTS: u32 = 10;
 
-/// All that its owner sees of a dataset.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatasetView {
     pub dataset: Dataset,
-    pub versions: Vec<VersionRecord>,
-    /// The last attempts to refresh it, newest first, at most ten.
-    pub last_attempts: Vec<Attempt>,
+    pub versions: Vec<VersionStatus>,
+    /// The latest refresh attempts, newest first, at most ten.
+    pub last_attempts: Vec<RefreshAttempt>,
 }
 
 impl Catalog {
-    /// Creates a dataset without versions, unless its owner would then have more than `active_limit` datasets that are
-    /// not frozen. [`CatalogError::NameTaken`] comes before [`CatalogError::PlanLimit`], so that a caller who wants to
-    /// create or find the dataset learns that it exists.
+    /// Creates a dataset without versions. [`CatalogError::NameTaken`] takes precedence over
+    /// [`CatalogError::TooManyDatasets`], so that a caller that creates or finds a dataset learns that it exists.
     pub async fn create_dataset(&self, new: &NewDataset, active_limit: u64) -> Result<Dataset> {
         let mut transaction = self.engine.begin().await?;
-        let dataset = insert(&mut transaction, new, active_limit, self.now()).await?;
+        let dataset = insert_dataset(&mut transaction, new, active_limit, self.now()).await?;
         transaction.commit().await?;
         Ok(dataset)
     }
@@ -44,45 +41,42 @@ impl Catalog {
         let sql = select!(datasets, "WHERE datasets.dataset_id = $1");
         let dataset = self.engine.find(sql, &[id.into()]).await?;
         if dataset.is_none() {
-            self.check_no_dataset(id).await?;
+            self.check_dataset_absent(id).await?;
         }
         Ok(dataset)
     }
 
-    /// The owner's dataset of exactly this name. One indexed look-up.
     pub async fn dataset_by_name(&self, owner: UserId, name: &DatasetName) -> Result<Option<Dataset>> {
         let sql = select!(datasets, "WHERE datasets.owner_id = $1 AND datasets.name = $2");
-        self.engine.find(sql, &[owner.into(), Value::Text(Some(name.as_str()))]).await
+        self.engine.find(sql, &[owner.into(), SqlValue::Text(Some(name.as_str()))]).await
     }
 
     pub async fn has_datasets(&self) -> Result<bool> {
         self.engine.has_row("SELECT dataset_id FROM datasets LIMIT 1", &[]).await
     }
 
-    /// The dataset with this id, if it is this owner's, which never changes. One look-up by primary key.
+    /// Returns the dataset if it belongs to `owner`. The owner of a dataset never changes.
     pub async fn owned_dataset(&self, owner: UserId, id: DatasetId) -> Result<Dataset> {
         let dataset = self.dataset(id).await?;
         dataset.filter(|dataset| dataset.owner == owner).ok_or(CatalogError::NotFound)
     }
 
-    /// How many datasets an owner has, and how many of them are not frozen.
+    /// Returns the number of the owner's datasets, and how many of them are not frozen.
     pub async fn count_datasets(&self, owner: UserId) -> Result<(u64, u64)> {
         let sql = "SELECT COUNT(*), COUNT(CASE WHEN frozen THEN NULL ELSE 1 END) FROM datasets WHERE owner_id = $1";
         let (all, active): (i64, i64) = self.engine.find(sql, &[owner.into()]).await?.unwrap_or_default();
         Ok((to_unsigned(all, "datasets count")?, to_unsigned(active, "datasets count")?))
     }
 
-    /// The dataset whose ping URL holds this token. One indexed look-up.
     pub async fn dataset_by_ping_token(&self, token: &str) -> Result<Option<Dataset>> {
         if token.contains('\0') {
             return Ok(None);
         }
         let sql = select!(datasets, "WHERE datasets.ping_token = $1");
-        self.engine.find(sql, &[Value::Text(Some(token))]).await
+        self.engine.find(sql, &[SqlValue::Text(Some(token))]).await
     }
 
-    /// The owner's datasets with ids greater than `after`, by id, at most `limit`. Sorts a range of an index.
-    pub async fn datasets_of(&self, owner: UserId, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>> {
+    pub async fn datasets_by_owner(&self, owner: UserId, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>> {
         let sql = select!(
             datasets,
             "WHERE datasets.owner_id = $1 AND datasets.dataset_id > $2 ORDER BY datasets.dataset_id LIMIT $3"
@@ -91,31 +85,30 @@ impl Catalog {
         self.engine.list(sql, values).await
     }
 
-    /// The datasets of all owners with ids greater than `after`, by id, at most `limit`. One range of the primary key.
     pub async fn datasets(&self, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>> {
         let sql = select!(datasets, "WHERE datasets.dataset_id > $1 ORDER BY datasets.dataset_id LIMIT $2");
         self.engine.list(sql, &[from_cursor(after.map(DatasetId::get), 0), limit.into()]).await
     }
 
-    /// The dataset with its versions and its last attempts, as of one moment. Three statements; costs what it returns.
+    /// Returns the dataset with all versions and the latest attempts, from one snapshot. Costs three statements.
     pub async fn dataset_view(&self, id: DatasetId) -> Result<Option<DatasetView>> {
         let mut snapshot = self.engine.begin_snapshot().await?;
         let sql = select!(datasets, "WHERE datasets.dataset_id = $1");
         let Some(dataset): Option<Dataset> = snapshot.find(sql, &[id.into()]).await? else {
             drop(snapshot);
-            self.check_no_dataset(id).await?;
+            self.check_dataset_absent(id).await?;
             return Ok(None);
         };
-        let values = &[id.into(), Value::Integer(Some(i64::MAX)), Value::Integer(Some(i64::MAX))];
-        let versions: Vec<VersionRecord> = snapshot.list(VERSIONS, values).await?;
-        let values = &[id.into(), VIEWED_ATTEMPTS.into(), Value::Integer(Some(i64::MAX))];
-        let last_attempts = snapshot.list(LAST_ATTEMPTS, values).await?;
+        let values = &[id.into(), SqlValue::Integer(Some(i64::MAX)), SqlValue::Integer(Some(i64::MAX))];
+        let versions: Vec<VersionStatus> = snapshot.list(VERSIONS_SQL, values).await?;
+        let values = &[id.into(), MAX_VIEWED_ATTEMPTS.into(), SqlValue::Integer(Some(i64::MAX))];
+        let last_attempts = snapshot.list(LAST_ATTEMPTS_SQL, values).await?;
         snapshot.commit().await?;
         check_all_versions(&dataset, &versions)?;
         Ok(Some(DatasetView { dataset, versions, last_attempts }))
     }
 
-    /// Deletes a dataset without versions. [`CatalogError::Busy`] while it is refreshed. Its id is never used again.
+    /// Deletes a dataset without versions, unless a refresh is running ([`CatalogError::RefreshRunning`]).
     pub async fn delete_dataset(&self, id: DatasetId) -> Result<()> {
         let (mut transaction, _) = self.lock_dataset(id).await?;
         let sql = "SELECT version_number FROM versions WHERE dataset_id = $1 LIMIT 1";
@@ -123,7 +116,7 @@ impl Catalog {
         if version.is_some() {
             return Err(CatalogError::HasVersions);
         }
-        give_up_lease(&mut transaction, id, self.now()).await?;
+        end_expired_lease(&mut transaction, id, self.now()).await?;
         for sql in [
             "DELETE FROM refresh_attempts WHERE dataset_id = $1",
             "DELETE FROM webhooks WHERE dataset_id = $1",
@@ -131,24 +124,26 @@ impl Catalog {
         ] {
             transaction.execute(sql, &[id.into()]).await?;
         }
-        transaction.tell().await?;
+        transaction.notify_change().await?;
         transaction.commit().await
     }
 
-    /// Changes only the fields that `change` names. The next time of a schedule is computed again if the schedule is
-    /// new or now has something to fetch. If the same schedule is saved again, the next time is computed again unless
-    /// it is due, because a due run must not be lost.
+    /// Changes the fields that are set in `change`. The next scheduled run is computed again if the schedule has
+    /// changed or the source has changed from or to `push`. If the same schedule is saved again, the next run is also
+    /// computed again unless it is due, because a due run must not be lost.
     pub async fn update_dataset(&self, id: DatasetId, change: &DatasetChange) -> Result<Dataset> {
         let (mut transaction, old) = self.lock_dataset(id).await?;
         let mut new = old.clone();
         new.name = change.name.clone().unwrap_or(new.name);
-        new.about.description = change.description.clone().unwrap_or(new.about.description);
-        new.about.licence = change.licence.clone().unwrap_or(new.about.licence);
-        new.about.listed = change.listed.unwrap_or(new.about.listed);
+        new.metadata.description = change.description.clone().unwrap_or(new.metadata.description);
+        new.metadata.license = change.licence.clone().unwrap_or(new.metadata.license);
+        new.metadata.listed = change.listed.unwrap_or(new.metadata.listed);
         new.private_key = match &change.visibility {
             None => new.private_key,
-            Some(Visibility::Public) => None,
-            Some(Visibility::Private { new_key }) => new.private_key.or_else(|| Some(new_key.clone())),
+            Some(DatasetVisibility::Public) => None,
+            Some(DatasetVisibility::Private { new_private_key }) => {
+                new.private_key.or_else(|| Some(new_private_key.clone()))
+            }
         };
         new.source = change.source.clone().unwrap_or(new.source);
         new.format = change.format.unwrap_or(new.format);
@@ -158,45 +153,44 @@ impl Catalog {
         new.schedule = change.schedule.clone().unwrap_or(new.schedule);
         new.index = change.index.clone().unwrap_or(new.index);
 
-        write_fields(&mut transaction, &new).await.map_err(|error| match error {
+        update_dataset_row(&mut transaction, &new).await.map_err(|error| match error {
             CatalogError::Database(sqlx::Error::Database(cause)) if cause.is_unique_violation() => {
                 CatalogError::NameTaken
             }
             error => error,
         })?;
-        if !is_fetched_alike(&new, &old) {
-            validators::forget(&mut transaction, id).await?;
+        if !has_same_source_settings(&new, &old) {
+            validators::clear_validators(&mut transaction, id).await?;
         }
-        if new.schedule != old.schedule || is_push(&new) != is_push(&old) {
-            reschedule(&mut transaction, id).await?;
+        if new.schedule != old.schedule || has_push_source(&new) != has_push_source(&old) {
+            reset_next_run(&mut transaction, id).await?;
         } else if change.schedule.is_some() {
             let sql = "UPDATE datasets SET next_run_at = 0 WHERE dataset_id = $1 AND next_run_at > $2";
             transaction.execute(sql, &[id.into(), from_time(self.now())]).await?;
         }
-        commit_sealed(transaction, id).await
+        commit_dataset_change(transaction, id).await
     }
 
-    /// Replaces the key of a private dataset; [`CatalogError::Conflict`] if it is public. The old key opens nothing.
-    pub async fn rotate_key(&self, id: DatasetId, new_key: &Secret) -> Result<Dataset> {
+    /// Replaces and revokes the private key. Returns [`CatalogError::Conflict`] if the dataset is public.
+    pub async fn rotate_key(&self, id: DatasetId, new_private_key: &Secret) -> Result<Dataset> {
         let (mut transaction, dataset) = self.lock_dataset(id).await?;
         if !dataset.is_private() {
             return Err(CatalogError::Conflict);
         }
         let sql = "UPDATE datasets SET private_key = $2 WHERE dataset_id = $1";
-        transaction.execute(sql, &[id.into(), Value::Text(Some(new_key.expose()))]).await?;
-        commit_sealed(transaction, id).await
+        transaction.execute(sql, &[id.into(), SqlValue::Text(Some(new_private_key.expose()))]).await?;
+        commit_dataset_change(transaction, id).await
     }
 
-    /// Replaces the token of the dataset's ping URL. The old URL finds nothing from then on.
     pub async fn rotate_ping_token(&self, id: DatasetId, new_token: &Secret) -> Result<Dataset> {
         let (mut transaction, _) = self.lock_dataset(id).await?;
         let sql = "UPDATE datasets SET ping_token = $2 WHERE dataset_id = $1";
-        transaction.execute(sql, &[id.into(), Value::Text(Some(new_token.expose()))]).await?;
-        commit_sealed(transaction, id).await
+        transaction.execute(sql, &[id.into(), SqlValue::Text(Some(new_token.expose()))]).await?;
+        commit_dataset_change(transaction, id).await
     }
 
-    /// Pins the dataset to a version, which stays active after later refreshes. `freeze` also freezes the dataset.
-    /// Versions do not change. This works on a frozen dataset too, which stays frozen.
+    /// Pins the dataset to a version, which remains active after later refreshes. `freeze` also freezes the dataset.
+    /// A frozen dataset can be pinned, too, and remains frozen.
     pub async fn rollback(&self, dataset: DatasetId, version: VersionNumber, freeze: bool) -> Result<Dataset> {
         let (mut transaction, locked) = self.lock_dataset(dataset).await?;
         let sql = "UPDATE datasets SET pinned_version = $2
@@ -204,28 +198,28 @@ impl Catalog {
                        SELECT 1 FROM versions WHERE dataset_id = $1 AND version_number = $2)";
         let pinned = transaction.execute(sql, &[dataset.into(), version.into()]).await?;
         if pinned == 0 {
-            return Err(no_version(dataset, locked.latest_version, version));
+            return Err(missing_version_error(dataset, locked.latest_version, version));
         }
         if freeze {
             let sql = "UPDATE datasets SET frozen = (1 = 1), next_run_at = NULL WHERE dataset_id = $1";
             transaction.execute(sql, &[dataset.into()]).await?;
         }
-        let dataset = seal_dataset(&mut transaction, dataset).await?;
-        crash::point("rollback.uncommitted");
+        let dataset = finish_dataset_change(&mut transaction, dataset).await?;
+        failpoint::trigger_failpoint("rollback.uncommitted");
         transaction.commit().await?;
-        crash::point("rollback.committed");
+        failpoint::trigger_failpoint("rollback.committed");
         Ok(dataset)
     }
 
-    /// Makes the newest version the active one, and later each new version. A frozen dataset stays frozen.
+    /// Makes the newest version active, now and after each refresh. A frozen dataset remains frozen.
     pub async fn unpin(&self, dataset: DatasetId) -> Result<Dataset> {
         let (mut transaction, _) = self.lock_dataset(dataset).await?;
         let sql = "UPDATE datasets SET pinned_version = NULL WHERE dataset_id = $1";
         transaction.execute(sql, &[dataset.into()]).await?;
-        commit_sealed(transaction, dataset).await
+        commit_dataset_change(transaction, dataset).await
     }
 
-    /// Unfreezes the dataset, unless its owner would then have more than `active_limit` that are not. A pin stays.
+    /// Unfreezes the dataset unless its owner already has `active_limit` datasets that are not frozen. A pin remains.
     pub async fn unfreeze(&self, dataset: DatasetId, active_limit: u64) -> Result<Dataset> {
         let mut transaction = self.engine.begin().await?;
         let sql = "SELECT owner_id FROM datasets WHERE dataset_id = $1";
@@ -237,36 +231,40 @@ impl Catalog {
             return Err(CatalogError::NotFrozen);
         }
         transaction.execute("UPDATE datasets SET frozen = (1 = 0) WHERE dataset_id = $1", &[dataset.into()]).await?;
-        check_limit(&mut transaction, owner, active_limit).await?;
-        reschedule(&mut transaction, dataset).await?;
-        commit_sealed(transaction, dataset).await
+        check_active_dataset_limit(&mut transaction, owner, active_limit).await?;
+        reset_next_run(&mut transaction, dataset).await?;
+        commit_dataset_change(transaction, dataset).await
     }
 }
 
-fn is_push(dataset: &Dataset) -> bool {
+fn has_push_source(dataset: &Dataset) -> bool {
     dataset.source == DatasetSource::Push
 }
 
-/// Call it under the owner's lock.
-pub(super) async fn check_limit(transaction: &mut Transaction, owner: UserId, active_limit: u64) -> Result<()> {
+/// Returns an error if the owner has too many datasets that are not frozen. Requires the lock of the owner.
+pub(super) async fn check_active_dataset_limit(
+    transaction: &mut CatalogTransaction,
+    owner: UserId,
+    active_limit: u64,
+) -> Result<()> {
     let sql = "SELECT COUNT(*) FROM datasets WHERE owner_id = $1 AND NOT frozen";
-    let (active,): (i64,) = transaction.one(sql, &[owner.into()]).await?;
+    let (active,): (i64,) = transaction.fetch_one(sql, &[owner.into()]).await?;
     match to_unsigned(active, "datasets count")? > active_limit {
-        true => Err(CatalogError::PlanLimit { limit: active_limit }),
+        true => Err(CatalogError::TooManyDatasets { limit: active_limit }),
         false => Ok(()),
     }
 }
 
-/// Marks the next time of the dataset's schedule as to be computed, if it has a schedule that matters.
-pub(super) async fn reschedule(transaction: &mut Transaction, id: DatasetId) -> Result<()> {
+/// Requests the computation of the next scheduled run if the dataset has a schedule, a source to fetch, and no freeze.
+pub(super) async fn reset_next_run(transaction: &mut CatalogTransaction, id: DatasetId) -> Result<()> {
     let sql = "UPDATE datasets
                SET next_run_at = CASE WHEN schedule IS NULL OR source = 'push' OR frozen THEN NULL ELSE 0 END
                WHERE dataset_id = $1";
     transaction.execute(sql, &[id.into()]).await.map(drop)
 }
 
-pub(super) async fn insert(
-    transaction: &mut Transaction,
+pub(super) async fn insert_dataset(
+    transaction: &mut CatalogTransaction,
     new: &NewDataset,
     active_limit: u64,
     now: DateTime<Utc>,
@@ -281,15 +279,15 @@ pub(super) async fn insert(
     );
     let values = &[
         new.owner.into(),
-        Value::Text(Some(new.name.as_str())),
-        Value::Text(Some(new.name.slug())),
-        Value::Text(Some(new.ping_token.expose())),
+        SqlValue::Text(Some(new.name.as_str())),
+        SqlValue::Text(Some(new.name.slug())),
+        SqlValue::Text(Some(new.ping_token.expose())),
         from_time(now),
     ];
     let inserted: Dataset = transaction.find(sql, values).await?.ok_or(CatalogError::NameTaken)?;
     let id = inserted.id;
     let dataset = Dataset {
-        about: new.about.clone(),
+        metadata: new.metadata.clone(),
         private_key: new.private_key.clone(),
         source: new.source.clone(),
         format: new.format,
@@ -300,16 +298,16 @@ pub(super) async fn insert(
         index: new.index.clone(),
         ..inserted
     };
-    write_fields(transaction, &dataset).await?;
-    check_limit(transaction, new.owner, active_limit).await?;
-    reschedule(transaction, id).await?;
-    seal_dataset(transaction, id).await
+    update_dataset_row(transaction, &dataset).await?;
+    check_active_dataset_limit(transaction, new.owner, active_limit).await?;
+    reset_next_run(transaction, id).await?;
+    finish_dataset_change(transaction, id).await
 }
 
-async fn write_fields(transaction: &mut Transaction, dataset: &Dataset) -> Result<()> {
+async fn update_dataset_row(transaction: &mut CatalogTransaction, dataset: &Dataset) -> Result<()> {
     let source = dataset.source.to_string();
-    let index = from_index(&dataset.index);
-    let (folded_name, folded_description) = folded(&dataset.name, &dataset.about);
+    let index = index_to_json(&dataset.index);
+    let (folded_name, folded_description) = fold_search_fields(&dataset.name, &dataset.metadata);
     let sql = "UPDATE datasets SET name = $2, name_slug = $3, private_key = $4, source = $5, format = $6,
                    records_path = $7, schedule = $8, index_paths = $9, publish_query = $10,
                    description = $11, licence = $12, listed = $13, infer_types = $14,
@@ -317,21 +315,21 @@ async fn write_fields(transaction: &mut Transaction, dataset: &Dataset) -> Resul
                WHERE dataset_id = $1";
     let values = &[
         dataset.id.into(),
-        Value::Text(Some(dataset.name.as_str())),
-        Value::Text(Some(dataset.name.slug())),
-        Value::Text(dataset.private_key.as_ref().map(Secret::expose)),
-        text(&source, "source")?,
-        Value::Text(dataset.format.map(SourceFormat::name)),
-        optional_text(dataset.records_path.as_deref(), "records_path")?,
-        optional_text(dataset.schedule.as_deref(), "schedule")?,
-        Value::Text(index.as_deref()),
-        Value::Boolean(Some(dataset.publish_query)),
-        optional_text(dataset.about.description.as_deref(), "description")?,
-        optional_text(dataset.about.licence.as_deref(), "licence")?,
-        Value::Boolean(Some(dataset.about.listed)),
-        Value::Boolean(Some(dataset.infer_types)),
-        Value::Text(Some(&folded_name)),
-        optional_text(folded_description.as_deref(), "description")?,
+        SqlValue::Text(Some(dataset.name.as_str())),
+        SqlValue::Text(Some(dataset.name.slug())),
+        SqlValue::Text(dataset.private_key.as_ref().map(Secret::expose)),
+        from_text(&source, "source")?,
+        SqlValue::Text(dataset.format.map(SourceFormat::name)),
+        from_optional_text(dataset.records_path.as_deref(), "records_path")?,
+        from_optional_text(dataset.schedule.as_deref(), "schedule")?,
+        SqlValue::Text(index.as_deref()),
+        SqlValue::Boolean(Some(dataset.publish_query)),
+        from_optional_text(dataset.metadata.description.as_deref(), "description")?,
+        from_optional_text(dataset.metadata.license.as_deref(), "licence")?,
+        SqlValue::Boolean(Some(dataset.metadata.listed)),
+        SqlValue::Boolean(Some(dataset.infer_types)),
+        SqlValue::Text(Some(&folded_name)),
+        from_optional_text(folded_description.as_deref(), "description")?,
     ];
     transaction.execute(sql, values).await.map(drop)
 }

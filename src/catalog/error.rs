@@ -1,5 +1,4 @@
-//! What can go wrong in the catalog, and the meaning of a database error: whether it is temporary, and what an operator
-//! should look at.
+//! The error type of this crate, and the classification of database errors: temporary failure, damage, or other.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,22 +7,22 @@ use rustix::fs::Access;
 use rustix::io::Errno;
 use sqlx::migrate::MigrateError;
 
-use super::link::Replaced;
+use super::connection_pool::FileReplacedError;
 
-/// Why the catalog did not do what was asked. Unless a variant says otherwise, nothing has changed.
+/// Errors of the metadata database. Unless a variant's comment says otherwise, the call has changed nothing.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CatalogError {
     #[error("cannot open the metadata database {url:?}: {reason}")]
     InvalidUrl { url: String, reason: String },
     #[error("cannot create the parent directory of {path:?}")]
-    Directory { path: String, source: io::Error },
-    #[error("cannot open the metadata database {path:?} for reading and writing{}", whose(source))]
-    File { path: String, source: io::Error },
+    CreateDirectory { path: String, source: io::Error },
+    #[error("cannot open the metadata database {path:?} for reading and writing{}", permission_hint(source))]
+    OpenFile { path: String, source: io::Error },
     #[error("{path:?} is another program's database: it has tables, but none of strata's; choose another path")]
-    Foreign { path: String },
+    ForeignDatabase { path: String },
     #[error("cannot write a copy of the metadata database to {}", path.display())]
-    Copy { path: PathBuf, source: io::Error },
+    WriteCopy { path: PathBuf, source: io::Error },
     #[error("the metadata database is not empty; restore the backup into a database without users, datasets, or files")]
     NotEmpty,
     #[error("the owner already has a dataset with this name")]
@@ -35,7 +34,7 @@ pub enum CatalogError {
     #[error("the user already has {limit} tokens")]
     TooManyTokens { limit: usize },
     #[error("the plan allows at most {limit} active datasets")]
-    PlanLimit { limit: u64 },
+    TooManyDatasets { limit: u64 },
     #[error("the dataset is frozen")]
     Frozen,
     #[error("the dataset is not frozen")]
@@ -44,7 +43,6 @@ pub enum CatalogError {
     HasVersions,
     #[error("the user has {count} datasets")]
     HasDatasets { count: u64 },
-    /// There is no such user, dataset, token or session.
     #[error("the record does not exist")]
     NotFound,
     #[error("the dataset has no such version")]
@@ -54,11 +52,11 @@ pub enum CatalogError {
     #[error("the dataset has no webhook")]
     NoWebhook,
     #[error("another refresh of the dataset is running")]
-    Busy,
-    /// The refresh no longer holds its dataset. It has ended, or its lease has expired and another refresh took over.
+    RefreshRunning,
+    /// The attempt has ended, or its lease has expired and another attempt has taken over the dataset.
     #[error("the refresh has lost its lease on the dataset")]
     LeaseLost,
-    /// The path was never reserved, or the reservation expired and a sweep may have removed the file.
+    /// The path was never reserved, or its reservation has expired and a sweep might have removed the file.
     #[error("the file is not reserved, or its reservation has expired")]
     ReservationLost,
     #[error("the record has changed, or its state does not allow this change")]
@@ -66,32 +64,31 @@ pub enum CatalogError {
     #[error("{field} is too large: {value}")]
     OutOfRange { field: &'static str, value: u64 },
     #[error("{field} must not contain the character U+0000")]
-    Nul { field: &'static str },
-    /// A record holds a value that this version of the service does not understand.
+    NulCharacter { field: &'static str },
     #[error("the metadata database contains an invalid value in {column}: {value:?}")]
-    Corrupt { column: &'static str, value: String },
-    /// A record is not what was written, or is missing. Restore it from a backup.
+    InvalidColumnValue { column: &'static str, value: String },
+    /// A record differs from its checksum or is missing. The operator must restore it from a backup.
     #[error("the metadata database is damaged: the record for {record} is missing or does not match its checksum")]
-    Unverified { record: String },
-    /// The tables cannot be brought up to date, for instance because a newer version of the service has changed them.
+    DamagedRecord { record: String },
+    /// A migration failed, for example because a newer version of strata has changed the tables.
     #[error("cannot migrate the metadata database")]
     Migration(#[source] MigrateError),
-    /// The database cannot be used at the moment. After a failed commit the change may have been made.
+    /// The failure is temporary. If a commit failed, the change might still have been made.
     #[error("the metadata database is unavailable: {reason}")]
-    Unavailable { reason: Unavailability, source: sqlx::Error },
-    #[error("the metadata database is damaged{}", damaged(file.as_deref()))]
-    Damaged {
-        /// The SQLite file, where it does not open.
+    Unavailable { reason: UnavailableReason, source: sqlx::Error },
+    #[error("the metadata database is damaged{}", damage_hint(file.as_deref()))]
+    DamagedDatabase {
+        /// The path of the SQLite file if the error occurred while opening it.
         file: Option<String>,
         source: sqlx::Error,
     },
-    /// The database failed. After a failed commit the change may have been made.
+    /// Any other database error. If a commit failed, the change might still have been made.
     #[error("the metadata database returned an error")]
     Database(#[source] sqlx::Error),
 }
 
-/// Why a file, or its directory, does not allow what SQLite does with them: it tells no reason itself.
-fn unusable(file: &Path) -> Option<io::Error> {
+/// Returns the reason why the process cannot access `file` or its directory. SQLite itself does not report the reason.
+fn find_access_error(file: &Path) -> Option<io::Error> {
     let access = |path: &Path| rustix::fs::access(path, Access::READ_OK | Access::WRITE_OK).err();
     let is_refusal = |error: &Errno| matches!(*error, Errno::ACCESS | Errno::PERM | Errno::ROFS);
     let directory = file.parent().filter(|directory| !directory.as_os_str().is_empty());
@@ -99,15 +96,14 @@ fn unusable(file: &Path) -> Option<io::Error> {
     failures.into_iter().flatten().find(is_refusal).map(Into::into)
 }
 
-/// What to do about a database that is damaged: of one that does not open, no check can say more.
-fn damaged(file: Option<&str>) -> String {
+fn damage_hint(file: Option<&str>) -> String {
     match file {
         Some(file) => format!(" and cannot be opened ({file}); restore it from a backup"),
         None => "; to find the damage, run `strata check`".to_owned(),
     }
 }
 
-fn whose(error: &io::Error) -> &'static str {
+fn permission_hint(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::PermissionDenied => {
             " (strata also needs access to the directory; run strata as the user that owns the file and the directory)"
@@ -118,9 +114,9 @@ fn whose(error: &io::Error) -> &'static str {
 
 impl From<sqlx::Error> for CatalogError {
     fn from(source: sqlx::Error) -> CatalogError {
-        match Failure::of(&source) {
-            Some(Failure::Unavailable(reason)) => CatalogError::Unavailable { reason, source },
-            Some(Failure::Damaged) => CatalogError::Damaged { file: None, source },
+        match DatabaseFailure::classify(&source) {
+            Some(DatabaseFailure::Unavailable(reason)) => CatalogError::Unavailable { reason, source },
+            Some(DatabaseFailure::Damaged) => CatalogError::DamagedDatabase { file: None, source },
             None => CatalogError::Database(source),
         }
     }
@@ -129,201 +125,202 @@ impl From<sqlx::Error> for CatalogError {
 impl From<MigrateError> for CatalogError {
     fn from(error: MigrateError) -> CatalogError {
         match error {
-            MigrateError::Execute(source) if Failure::of(&source).is_some() => source.into(),
+            MigrateError::Execute(source) if DatabaseFailure::classify(&source).is_some() => source.into(),
             other => CatalogError::Migration(other),
         }
     }
 }
 
 impl CatalogError {
-    /// Why the catalog cannot be used, if the problem is temporary.
-    pub fn unavailability(&self) -> Option<Unavailability> {
+    pub fn unavailability(&self) -> Option<UnavailableReason> {
         match self {
             CatalogError::Unavailable { reason, .. } => Some(*reason),
             _ => None,
         }
     }
 
-    /// Whether a record, or the pages that hold it, is at fault. Such an error is permanent.
-    pub fn is_damage(&self) -> bool {
+    /// Returns whether a record, or the page that contains it, is damaged. Such an error is permanent.
+    pub fn is_corruption(&self) -> bool {
         matches!(
             self,
-            CatalogError::Corrupt { .. }
-                | CatalogError::Unverified { .. }
-                | CatalogError::Damaged { .. }
+            CatalogError::InvalidColumnValue { .. }
+                | CatalogError::DamagedRecord { .. }
+                | CatalogError::DamagedDatabase { .. }
                 | CatalogError::Database(sqlx::Error::ColumnDecode { .. } | sqlx::Error::Decode(_))
         )
     }
 
-    /// As an error of opening this SQLite file at `file`.
-    pub(super) fn of_file(self, path: &str, file: &Path) -> CatalogError {
+    pub(super) fn for_file(self, path: &str, file: &Path) -> CatalogError {
         match self {
-            CatalogError::Unavailable { reason: Unavailability::Exhausted, .. }
-            | CatalogError::Unavailable { reason: Unavailability::ReadOnly, .. } => match unusable(file) {
-                Some(source) => CatalogError::File { path: path.to_owned(), source },
+            CatalogError::Unavailable { reason: UnavailableReason::ResourcesExhausted, .. }
+            | CatalogError::Unavailable { reason: UnavailableReason::ReadOnly, .. } => match find_access_error(file) {
+                Some(source) => CatalogError::OpenFile { path: path.to_owned(), source },
                 None => self,
             },
-            CatalogError::Damaged { source, .. } => CatalogError::Damaged { file: Some(path.to_owned()), source },
+            CatalogError::DamagedDatabase { source, .. } => {
+                CatalogError::DamagedDatabase { file: Some(path.to_owned()), source }
+            }
             other => other,
         }
     }
 }
 
-/// Why the catalog cannot be used at the moment. It works again without a restart.
+/// The reason why the metadata database is temporarily unavailable. Recovery does not need a restart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unavailability {
-    /// Another transaction, perhaps of another process, has held a lock for too long, or too many calls wait.
+pub enum UnavailableReason {
+    /// Another transaction has held a lock for too long, or too many calls are waiting for a connection.
     #[error("it is locked or too busy")]
     Locked,
     #[error("its disk is full")]
-    Full,
-    /// The database server cannot be reached, does not answer, or does not take this process's connections.
+    DiskFull,
     #[error("the database server is unreachable or not responding")]
     Unreachable,
-    /// The server has no such database, or the database has not the catalog's tables: it was dropped, or replaced.
     #[error("the database or one of its tables is missing")]
-    Missing,
-    /// The database takes no writes: its disk is mounted for reading, or the server is a standby.
+    DatabaseMissing,
+    /// The database rejects writes, because its file system is read-only or the server is a standby.
     #[error("it is read-only")]
     ReadOnly,
     #[error("strata is out of memory or file descriptors")]
-    Exhausted,
-    /// Ends when the same file has its name again, or with a restart.
+    ResourcesExhausted,
+    /// The condition ends when the original file has its name back, or with a restart.
     #[error("its file was deleted or replaced")]
-    Replaced,
+    FileReplaced,
     #[error("strata is shutting down")]
-    Closed,
+    ShuttingDown,
 }
 
-impl Unavailability {
-    /// Seconds after which a caller should try again.
+impl UnavailableReason {
     pub fn retry_after_s(self) -> u64 {
         match self {
-            Unavailability::Locked => 1,
-            Unavailability::Unreachable | Unavailability::Exhausted | Unavailability::Closed => 5,
-            Unavailability::Full | Unavailability::ReadOnly | Unavailability::Replaced | Unavailability::Missing => 30,
+            UnavailableReason::Locked => 1,
+            UnavailableReason::Unreachable
+            | UnavailableReason::ResourcesExhausted
+            | UnavailableReason::ShuttingDown => 5,
+            UnavailableReason::DiskFull
+            | UnavailableReason::ReadOnly
+            | UnavailableReason::FileReplaced
+            | UnavailableReason::DatabaseMissing => 30,
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Failure {
-    Unavailable(Unavailability),
+pub(super) enum DatabaseFailure {
+    Unavailable(UnavailableReason),
     Damaged,
 }
 
-impl Failure {
-    pub(super) fn of(error: &sqlx::Error) -> Option<Failure> {
-        use Unavailability::{Closed, Locked, Unreachable};
+impl DatabaseFailure {
+    pub(super) fn classify(error: &sqlx::Error) -> Option<DatabaseFailure> {
+        use UnavailableReason::{Locked, ShuttingDown, Unreachable};
         match error {
             sqlx::Error::Database(error) => {
                 let code = error.code()?;
-                // The codes of SQLite are numbers, those of PostgreSQL have five characters.
+                // SQLite error codes are integers; PostgreSQL SQLSTATE codes have five characters.
                 match code.parse::<i32>() {
                     Ok(code) if error.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some() => {
-                        of_sqlite(code, has_file_limit)
+                        classify_sqlite_code(code, has_file_size_limit)
                     }
-                    _ => of_sqlstate(&code),
+                    _ => classify_sqlstate(&code),
                 }
             }
-            sqlx::Error::PoolTimedOut => Some(Failure::Unavailable(Locked)),
-            sqlx::Error::PoolClosed => Some(Failure::Unavailable(Closed)),
-            sqlx::Error::Tls(_) => Some(Failure::Unavailable(Unreachable)),
-            sqlx::Error::Io(error) => Some(Failure::Unavailable(of_connection(error))),
+            sqlx::Error::PoolTimedOut => Some(DatabaseFailure::Unavailable(Locked)),
+            sqlx::Error::PoolClosed => Some(DatabaseFailure::Unavailable(ShuttingDown)),
+            sqlx::Error::Tls(_) => Some(DatabaseFailure::Unavailable(Unreachable)),
+            sqlx::Error::Io(error) => Some(DatabaseFailure::Unavailable(classify_io_error(error))),
             _ => None,
         }
     }
 }
 
-pub(super) fn of_connection(error: &io::Error) -> Unavailability {
-    if error.get_ref().is_some_and(|cause| cause.is::<Replaced>()) {
-        return Unavailability::Replaced;
+pub(super) fn classify_io_error(error: &io::Error) -> UnavailableReason {
+    if error.get_ref().is_some_and(|cause| cause.is::<FileReplacedError>()) {
+        return UnavailableReason::FileReplaced;
     }
     const EMFILE: i32 = 24;
     const ENFILE: i32 = 23;
     let is_exhausted = matches!(error.raw_os_error(), Some(EMFILE | ENFILE));
-    if is_exhausted { Unavailability::Exhausted } else { Unavailability::Unreachable }
+    if is_exhausted { UnavailableReason::ResourcesExhausted } else { UnavailableReason::Unreachable }
 }
 
-/// Whether the files of this process have a largest size (`ulimit -f`).
-fn has_file_limit() -> bool {
+/// Returns whether the operating system limits the size of this process's files (`ulimit -f`).
+fn has_file_size_limit() -> bool {
     rustix::process::getrlimit(rustix::process::Resource::Fsize).current.is_some()
 }
 
-/// Of an extended result code (<https://www.sqlite.org/rescode.html>).
-fn of_sqlite(code: i32, has_file_limit: impl Fn() -> bool) -> Option<Failure> {
+/// Classifies an extended SQLite result code (<https://www.sqlite.org/rescode.html>).
+fn classify_sqlite_code(code: i32, has_file_limit: impl Fn() -> bool) -> Option<DatabaseFailure> {
     const IOERR_SHMSIZE: i32 = 4_874;
     const IOERR_NOMEM: i32 = 3_082;
     const IOERR_WRITE: i32 = 778;
     let unavailable = match code {
-        // The shared memory beside the log cannot grow.
-        IOERR_SHMSIZE => Unavailability::Full,
-        // SQLite tells a full disk alone as FULL. A file as large as the process may make them is this, as is a disk
-        // that fails.
-        IOERR_WRITE if has_file_limit() => Unavailability::Full,
-        IOERR_NOMEM => Unavailability::Exhausted,
+        // The shared-memory file of the write-ahead log cannot grow.
+        IOERR_SHMSIZE => UnavailableReason::DiskFull,
+        // A full disk is FULL. At the process's file size limit, SQLite reports IOERR_WRITE, as for a failing disk.
+        IOERR_WRITE if has_file_limit() => UnavailableReason::DiskFull,
+        IOERR_NOMEM => UnavailableReason::ResourcesExhausted,
         _ => match code & 0xff {
-            // BUSY, LOCKED, PROTOCOL: the locks of the log.
-            5 | 6 | 15 => Unavailability::Locked,
+            // BUSY, LOCKED, PROTOCOL.
+            5 | 6 | 15 => UnavailableReason::Locked,
             // NOMEM, CANTOPEN.
-            7 | 14 => Unavailability::Exhausted,
-            8 => Unavailability::ReadOnly,
-            13 => Unavailability::Full,
+            7 | 14 => UnavailableReason::ResourcesExhausted,
+            8 => UnavailableReason::ReadOnly,
+            13 => UnavailableReason::DiskFull,
             // CORRUPT, NOTADB.
-            11 | 26 => return Some(Failure::Damaged),
+            11 | 26 => return Some(DatabaseFailure::Damaged),
             _ => return None,
         },
     };
-    Some(Failure::Unavailable(unavailable))
+    Some(DatabaseFailure::Unavailable(unavailable))
 }
 
-/// Of a code of PostgreSQL (its manual, "PostgreSQL Error Codes").
-fn of_sqlstate(code: &str) -> Option<Failure> {
+/// Classifies an SQLSTATE code (PostgreSQL manual, appendix "PostgreSQL Error Codes").
+fn classify_sqlstate(code: &str) -> Option<DatabaseFailure> {
     let unavailable = match code {
         // lock_not_available, deadlock_detected, serialization_failure, query_canceled.
-        "55P03" | "40P01" | "40001" | "57014" => Unavailability::Locked,
-        "53100" => Unavailability::Full,
-        // too_many_connections, cannot_connect_now, and the ends of sessions.
-        "53300" | "57P01" | "57P02" | "57P03" | "57P05" => Unavailability::Unreachable,
+        "55P03" | "40P01" | "40001" | "57014" => UnavailableReason::Locked,
+        "53100" => UnavailableReason::DiskFull,
+        // too_many_connections, cannot_connect_now, and terminated sessions.
+        "53300" | "57P01" | "57P02" | "57P03" | "57P05" => UnavailableReason::Unreachable,
         // undefined_table, invalid_catalog_name, invalid_schema_name.
-        "42P01" | "3D000" | "3F000" => Unavailability::Missing,
-        "25006" => Unavailability::ReadOnly,
-        "53200" => Unavailability::Exhausted,
+        "42P01" | "3D000" | "3F000" => UnavailableReason::DatabaseMissing,
+        "25006" => UnavailableReason::ReadOnly,
+        "53200" => UnavailableReason::ResourcesExhausted,
         // data_corrupted, index_corrupted.
-        "XX001" | "XX002" => return Some(Failure::Damaged),
-        _ if code.starts_with("08") => Unavailability::Unreachable,
+        "XX001" | "XX002" => return Some(DatabaseFailure::Damaged),
+        _ if code.starts_with("08") => UnavailableReason::Unreachable,
         _ => return None,
     };
-    Some(Failure::Unavailable(unavailable))
+    Some(DatabaseFailure::Unavailable(unavailable))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Unavailability::{Closed, Full, Locked, Missing, ReadOnly, Unreachable};
+    use super::UnavailableReason::{DatabaseMissing, DiskFull, Locked, ReadOnly, ShuttingDown, Unreachable};
     use super::*;
 
     #[test]
-    fn temporary_errors_differ_from_damage() {
-        let temporary = |reason| Some(Failure::Unavailable(reason));
+    fn error_codes_are_classified() {
+        let temporary = |reason| Some(DatabaseFailure::Unavailable(reason));
         // BUSY, BUSY_SNAPSHOT, FULL, READONLY, CORRUPT_INDEX, NOTADB, IOERR_FSYNC, CONSTRAINT_UNIQUE, IOERR_WRITE.
         let codes = [5, 517, 13, 8, 779, 26, 1_034, 2_067, 778];
-        let expected = [Locked, Locked, Full, ReadOnly].map(temporary);
-        let found = codes.map(|code| of_sqlite(code, || false));
-        assert_eq!(found[..4], expected);
-        assert_eq!(found[4..], [Some(Failure::Damaged), Some(Failure::Damaged), None, None, None]);
-        // With a limit for the size of files.
-        assert_eq!(of_sqlite(778, || true), temporary(Full));
-        assert_eq!(Failure::of(&sqlx::Error::PoolClosed), temporary(Closed));
+        let expected = [Locked, Locked, DiskFull, ReadOnly].map(temporary);
+        let actual = codes.map(|code| classify_sqlite_code(code, || false));
+        assert_eq!(actual[..4], expected);
+        assert_eq!(actual[4..], [Some(DatabaseFailure::Damaged), Some(DatabaseFailure::Damaged), None, None, None]);
+        // If the process has a file size limit, IOERR_WRITE means that the file has reached it.
+        assert_eq!(classify_sqlite_code(778, || true), temporary(DiskFull));
+        assert_eq!(DatabaseFailure::classify(&sqlx::Error::PoolClosed), temporary(ShuttingDown));
         for (code, expected) in [
             ("55P03", temporary(Locked)),
             ("08006", temporary(Unreachable)),
-            ("42P01", temporary(Missing)),
-            ("3D000", temporary(Missing)),
-            ("XX001", Some(Failure::Damaged)),
+            ("42P01", temporary(DatabaseMissing)),
+            ("3D000", temporary(DatabaseMissing)),
+            ("XX001", Some(DatabaseFailure::Damaged)),
             ("23505", None),
             ("42601", None),
         ] {
-            assert_eq!(of_sqlstate(code), expected, "{code}");
+            assert_eq!(classify_sqlstate(code), expected, "{code}");
         }
     }
 }

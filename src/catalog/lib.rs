@@ -1,50 +1,50 @@
-//! The catalog: users, datasets, versions and all other records about entities, but no entity.
+//! The metadata database: users, datasets, versions, files, and all other records about entities, but no entities.
 //!
-//! This is the only place with SQL. One text serves both engines, SQLite (the default) and PostgreSQL. Only the
-//! connections (`sqlite.rs`, `postgres.rs`) and the migrations in `sql/` differ. Every table group has a file with the
-//! methods on [`Catalog`] and the types of its rows. Nothing is cached here, so the next call sees a change of another
-//! process.
+//! This crate contains all SQL. SQLite (the default) and PostgreSQL share the text of each statement; only the
+//! connections (`sqlite.rs`, `postgres.rs`) and the migrations in `sql/` differ. For each group of tables, one file
+//! has the row types and the methods on [`Catalog`]. This crate caches nothing, so that each call sees the
+//! changes that other processes have committed.
 //!
-//! Writes that belong together are one transaction. SQLite takes its write lock at the start (`BEGIN IMMEDIATE`). Under
-//! PostgreSQL each transaction first updates the row for which concurrent ones compete. Such rows are always locked in
-//! one order, so that there is no deadlock: a user, a dataset, a lease, then files.
+//! Related writes are one transaction. SQLite takes the write lock when a transaction begins (`BEGIN IMMEDIATE`).
+//! Under PostgreSQL, a transaction first updates the row that concurrent transactions compete for. All transactions
+//! lock such rows in the same order (user, dataset, lease, files), so that they cannot deadlock.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use strata_config as config;
-use strata_types::ids::{AttemptId, DatasetId, FileId, HoldId, UserId};
+use strata_types::ids::{DatasetId, FileHoldId, RefreshAttemptId, UserId, VersionFileId};
 use strata_types::version::VersionNumber;
 use tokio::sync::Mutex;
 
 mod attempts;
 mod best_effort;
-mod changes;
-mod checksums;
+mod change_listener;
+mod checksum_backfill;
+mod circuit_breaker;
 mod clock;
 mod clones;
+mod connection_pool;
 mod convert;
-mod copy;
+mod database_engine;
 mod dataset_rows;
 mod datasets;
-mod engine;
 mod error;
 mod files;
 mod installation;
-mod integrity;
+mod integrity_check;
 mod leases;
-mod link;
 mod listings;
 mod nodes;
-mod outage;
 mod postgres;
+mod record_checksum;
 mod restore;
 mod schedules;
-mod scrubs;
-mod seals;
+mod scrub_progress;
 mod sessions;
 mod sqlite;
+mod sqlite_copy;
 mod tokens;
 mod usage;
 mod users;
@@ -53,75 +53,75 @@ mod version_rows;
 mod versions;
 mod webhooks;
 
-pub use attempts::{Attempt, AttemptOutcome, FirstAttempt, PublishingAttempt};
-pub use changes::Changes;
-pub use clock::Clock;
+pub use attempts::{AttemptOutcome, AttemptWithWarnings, FirstAttempt, RefreshAttempt};
+pub use change_listener::ChangeListener;
+pub use clock::CatalogClock;
 pub use datasets::DatasetView;
-pub use error::{CatalogError, Unavailability};
-pub use files::{FileReference, ListedFile, RecordedFile};
-pub use installation::Installation;
-pub use leases::{HeldRefresh, LeaseHolder, RefreshLease};
-pub use listings::Listing;
-pub use nodes::{NewNode, Node};
-pub use schedules::DueSchedule;
-pub use sessions::SessionRecord;
-pub use tokens::{ApiToken, Grant, TokenUser};
-pub use usage::{CountedUsage, DayUsage, UsageCounts};
-pub use validators::FetchedState;
-pub use version_rows::{Resolved, VersionRecord};
-pub use versions::{AlternateBase, VersionContent};
-pub use webhooks::{Delivery, DeliveryOutcome, SentDelivery, Webhook};
+pub use error::{CatalogError, UnavailableReason};
+pub use files::{FileRecordResult, FileReference, RecordedFile};
+pub use installation::InstallationRecord;
+pub use leases::{LeaseHolder, RefreshLease, RefreshLeaseRecord};
+pub use listings::DatasetListing;
+pub use nodes::{NodeRecord, NodeRegistration};
+pub use schedules::ScheduledRun;
+pub use sessions::StoredSession;
+pub use tokens::{ApiToken, TokenGrant, TokenIdentity};
+pub use usage::{DailyUsage, UsageCounts, UsageIncrement};
+pub use validators::FetchedValidators;
+pub use version_rows::{ResolvedDataset, VersionStatus};
+pub use versions::{VersionContent, VersionFileIds};
+pub use webhooks::{ClaimedDelivery, DeliveryOutcome, SentDelivery, Webhook};
 
-use best_effort::BestEffort;
+use best_effort::BestEffortWrites;
 use convert::from_time;
-use engine::Engine;
+use database_engine::DatabaseEngine;
 
 pub type Result<T, E = CatalogError> = std::result::Result<T, E>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogOptions {
-    /// How long a call waits for a connection, or for a lock of another process.
-    pub wait: Duration,
-    /// How long a statement may take under PostgreSQL. An SQLite file is read in this process, without a limit.
-    pub statement: Duration,
+    /// The maximum time that a call waits for a connection, or for a lock that another process holds.
+    pub wait_timeout: Duration,
+    /// The maximum duration of a PostgreSQL statement. SQLite statements have no limit.
+    pub statement_timeout: Duration,
 }
 
-impl From<&config::Catalog> for CatalogOptions {
-    fn from(config: &config::Catalog) -> CatalogOptions {
+impl From<&config::CatalogConfig> for CatalogOptions {
+    fn from(config: &config::CatalogConfig) -> CatalogOptions {
         CatalogOptions {
-            wait: Duration::from_secs(config.wait_s),
-            statement: Duration::from_secs(config.statement_timeout_s),
+            wait_timeout: Duration::from_secs(config.wait_s),
+            statement_timeout: Duration::from_secs(config.statement_timeout_s),
         }
     }
 }
 
 impl Default for CatalogOptions {
     fn default() -> CatalogOptions {
-        CatalogOptions::from(&config::Catalog::default())
+        CatalogOptions::from(&config::CatalogConfig::default())
     }
 }
 
-/// A handle on the catalog. Cloning is cheap, and the clones share their connections.
+/// A handle to the metadata database. Clones are cheap and share the connections.
 #[derive(Clone, Debug)]
 pub struct Catalog {
-    engine: Arc<Engine>,
-    clock: Clock,
-    best_effort: Arc<Mutex<BestEffort>>,
-    holder: Option<Arc<LeaseHolder>>,
+    engine: Arc<DatabaseEngine>,
+    clock: CatalogClock,
+    best_effort_writes: Arc<Mutex<BestEffortWrites>>,
+    lease_holder: Option<Arc<LeaseHolder>>,
 }
 
 impl Catalog {
-    /// Opens the catalog at `url`, brings its tables up to date, and gives records that have no checksum theirs.
-    /// Several processes may do so at once.
+    /// Opens the metadata database at `url`, runs the pending migrations, and adds missing checksums to records.
+    /// Several processes can call this function at the same time.
     ///
-    /// - `sqlite://PATH` (or `sqlite:PATH`): a file, made if it is missing together with its directory.
-    ///   The path is taken literally, nothing in it is decoded; it has no parameters.
-    /// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE` (or `postgresql://…`): a database that exists.
+    /// - `sqlite://PATH` (or `sqlite:PATH`): a file, which this function creates if it does not exist, with its parent
+    ///   directory. The path is not percent-decoded, and the URL has no parameters.
+    /// - `postgres://USER:PASSWORD@HOST:PORT/DATABASE` (or `postgresql://…`): an existing database.
     pub async fn open(url: &str) -> Result<Catalog> {
-        Catalog::open_with(url, &CatalogOptions::default()).await
+        Catalog::open_with_options(url, &CatalogOptions::default()).await
     }
 
-    pub async fn open_with(url: &str, options: &CatalogOptions) -> Result<Catalog> {
+    pub async fn open_with_options(url: &str, options: &CatalogOptions) -> Result<Catalog> {
         let engine = if let Some(path) = url.strip_prefix("sqlite://").or_else(|| url.strip_prefix("sqlite:")) {
             sqlite::open(path, options).await?
         } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
@@ -133,34 +133,36 @@ impl Catalog {
                 reason: "the URL must begin with sqlite:// or postgres://".to_owned(),
             });
         };
-        let catalog =
-            Catalog { engine: Arc::new(engine), clock: Clock::system(), best_effort: Arc::default(), holder: None };
-        catalog.seal_records().await;
+        let catalog = Catalog {
+            engine: Arc::new(engine),
+            clock: CatalogClock::system(),
+            best_effort_writes: Arc::default(),
+            lease_holder: None,
+        };
+        catalog.backfill_checksums().await;
         Ok(catalog)
     }
 
-    /// The same catalog with another clock: a test sets when leases, sessions and files expire.
-    pub fn with_clock(self, clock: Clock) -> Catalog {
+    pub fn with_clock(self, clock: CatalogClock) -> Catalog {
         Catalog { clock, ..self }
     }
 
-    /// The same catalog for a process that says who it is: its leases name it.
-    pub fn held_by(self, holder: LeaseHolder) -> Catalog {
-        Catalog { holder: Some(Arc::new(holder)), ..self }
+    pub fn with_lease_holder(self, holder: LeaseHolder) -> Catalog {
+        Catalog { lease_holder: Some(Arc::new(holder)), ..self }
     }
 
     pub fn now(&self) -> DateTime<Utc> {
         self.clock.now()
     }
 
-    /// Tests whether the catalog can be written: one update by primary key and a commit, on the disk when this returns.
-    pub async fn probe(&self) -> Result<()> {
+    /// Tests whether the database is writable, with one update by primary key. The commit is durable on return.
+    pub async fn check_writable(&self) -> Result<()> {
         let sql = "INSERT INTO write_probes (probe_id, written_at) VALUES (0, $1)
                    ON CONFLICT (probe_id) DO UPDATE SET written_at = EXCLUDED.written_at";
         self.engine.write(sql, &[from_time(self.now())]).await.map(drop)
     }
 
-    /// Closes all connections of this handle and its clones. An SQLite file is whole afterwards, without a log.
+    /// Closes all connections of this handle and of its clones. SQLite then merges its write-ahead log into the file.
     pub async fn close(self) {
         self.engine.close().await;
     }

@@ -1,34 +1,34 @@
-//! The datasets that the service lists for everybody: public and listed ones that are not frozen and have a version.
+//! The dataset list: public datasets that are listed, not frozen, and have a version.
 
 use chrono::{DateTime, Utc};
-use strata_json::fold;
-use strata_types::dataset::{About, Dataset, DatasetName};
-use strata_types::version::Version;
+use strata_json::fold_case;
+use strata_types::dataset::{Dataset, DatasetMetadata, DatasetName};
+use strata_types::version::DatasetVersion;
 
 use super::convert::{from_cursor, to_time};
-use super::engine::{Engine, Record, Row, Value, columns};
-use super::version_rows::{Resolved, version_columns};
+use super::database_engine::{DatabaseEngine, FromSqlRow, SqlRow, SqlValue, columns};
+use super::version_rows::{ResolvedDataset, version_columns};
 use super::{Catalog, CatalogError, DatasetId, Result};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listing {
+pub struct DatasetListing {
     pub dataset: Dataset,
-    pub active: Version,
+    pub active_version: DatasetVersion,
     pub refreshed_at: DateTime<Utc>,
 }
 
-/// What a search of the list looks at: the name and the description, folded.
-pub(super) fn folded(name: &DatasetName, about: &About) -> (String, Option<String>) {
-    (fold(name.as_str()), about.description.as_deref().map(fold))
+/// Returns the case-folded name and description, which a search of the dataset list compares.
+pub(super) fn fold_search_fields(name: &DatasetName, about: &DatasetMetadata) -> (String, Option<String>) {
+    (fold_case(name.as_str()), about.description.as_deref().map(fold_case))
 }
 
-fn listing(row: &Row) -> Result<Listing> {
+fn listing_from_row(row: &SqlRow) -> Result<DatasetListing> {
     let refreshed_at = to_time(row.get::<Option<i64>, _>("refreshed_at")?.unwrap_or_default(), "versions.created_at")?;
-    let Resolved { dataset, version } = Resolved::from_row(row)?;
-    Ok(Listing { dataset, active: version.ok_or(CatalogError::NoVersion)?, refreshed_at })
+    let ResolvedDataset { dataset, version } = ResolvedDataset::from_row(row)?;
+    Ok(DatasetListing { dataset, active_version: version.ok_or(CatalogError::NoVersion)?, refreshed_at })
 }
 
-/// The statement of [`Catalog::listings`], with the conditions of the index `datasets_listed` word by word.
+/// The statement of [`Catalog::listings`]. Its conditions must equal those of the partial index `datasets_listed`.
 macro_rules! listings_sql {
     ($find:literal) => {
         concat!(
@@ -58,28 +58,31 @@ macro_rules! listings_sql {
 }
 
 impl Catalog {
-    /// The listed datasets with ids greater than `after`, by id, at most `limit`; with `query` those whose folded name
-    /// or description holds it. One statement over an index of only listed datasets, which ends with the last one that
-    /// is returned. A dataset whose records do not verify is left out and logged.
-    pub async fn listings(&self, query: Option<&str>, after: Option<DatasetId>, limit: u32) -> Result<Vec<Listing>> {
+    /// Returns a page of the dataset list by id, after `after`, optionally with `query` in the name or description.
+    /// Skips and logs damaged datasets.
+    pub async fn listings(
+        &self,
+        query: Option<&str>,
+        after: Option<DatasetId>,
+        limit: u32,
+    ) -> Result<Vec<DatasetListing>> {
         let after = from_cursor(after.map(DatasetId::get), 0);
-        // All texts hold the empty one.
-        let query = fold(query.unwrap_or_default());
+        let query = fold_case(query.unwrap_or_default());
         if query.contains('\0') {
-            // No name and no description holds it, and PostgreSQL takes no such text.
+            // No name or description contains U+0000, and PostgreSQL rejects it in parameters.
             return Ok(Vec::new());
         }
         let sql = match &*self.engine {
-            Engine::Sqlite { .. } => listings_sql!("instr"),
-            Engine::Postgres(_) => listings_sql!("strpos"),
+            DatabaseEngine::Sqlite { .. } => listings_sql!("instr"),
+            DatabaseEngine::Postgres(_) => listings_sql!("strpos"),
         };
-        let read = |row: &Row| Ok(listing(row));
-        let rows = self.engine.list_with(sql, &[after, limit.into(), Value::Text(Some(&query))], read).await?;
+        let read = |row: &SqlRow| Ok(listing_from_row(row));
+        let rows = self.engine.list_with(sql, &[after, limit.into(), SqlValue::Text(Some(&query))], read).await?;
         let mut listings = Vec::with_capacity(rows.len());
         for listing in rows {
             match listing {
-                Ok(found) => listings.push(found),
-                Err(error @ (CatalogError::Damaged { .. } | CatalogError::Database(_))) => return Err(error),
+                Ok(listing) => listings.push(listing),
+                Err(error @ (CatalogError::DamagedDatabase { .. } | CatalogError::Database(_))) => return Err(error),
                 Err(error) => tracing::error!(error = &error as &dyn std::error::Error, "failed to list dataset"),
             }
         }

@@ -8,25 +8,24 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
-use super::engine::{Engine, migrator};
-use super::error::of_connection;
-use super::link::{Link, Server};
-use super::outage::Outage;
-use super::{CatalogError, CatalogOptions, Result, Unavailability};
+use super::circuit_breaker::DatabaseCircuitBreaker;
+use super::connection_pool::{ConnectionPool, DatabaseServer};
+use super::database_engine::{DatabaseEngine, new_migrator};
+use super::error::classify_io_error;
+use super::{CatalogError, CatalogOptions, Result, UnavailableReason};
 
-const SCHEMA: &str = include_str!("../../sql/postgres/0001_initial.sql");
+const SCHEMA_SQL: &str = include_str!("../../sql/postgres/0001_initial.sql");
+const MAX_CONNECTIONS: u32 = 16;
 
-const CONNECTIONS: u32 = 16;
+/// The idle time after which a connection is tested before its use. A test costs a round trip, as much as a lookup.
+const MAX_UNTESTED_IDLE: Duration = Duration::from_secs(10);
 
-/// How long a connection may be idle and be used without a test, whose round trip would double the cost of a read.
-const TRUSTED_IDLE: Duration = Duration::from_secs(10);
+/// The maximum wait for the first connection. An operator should learn soon after the start if the server is offline.
+const MAX_OPEN_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Longest wait for the first connection: an operator who starts the service should soon learn that there is no server.
-const OPENING: Duration = Duration::from_secs(5);
-
-/// Connects and runs the migrations that the database has not seen, under an advisory lock.
-pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine> {
-    let CatalogOptions { wait, statement } = *options;
+/// Connects to the database and runs pending migrations under an advisory lock.
+pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<DatabaseEngine> {
+    let CatalogOptions { wait_timeout: acquire_timeout, statement_timeout } = *options;
     let connect = PgConnectOptions::from_str(url)
         .map_err(|error| CatalogError::InvalidUrl { url: "postgres://…".to_owned(), reason: error.to_string() })?
         .application_name("strata");
@@ -34,35 +33,35 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine> 
         Some(directory) => format!("the database server at {}", directory.display()),
         None => format!("the database server at {}:{}", connect.get_host(), connect.get_port()),
     };
-    let named = |error: sqlx::Error| match error {
-        // One of the system has a number, by which it is told from a server that is away.
-        sqlx::Error::Io(error) if of_connection(&error) == Unavailability::Unreachable => {
+    let with_server = |error: sqlx::Error| match error {
+        // Errors of the operating system have a number, which distinguishes exhaustion from an unreachable server.
+        sqlx::Error::Io(error) if classify_io_error(&error) == UnavailableReason::Unreachable => {
             sqlx::Error::Io(io::Error::new(error.kind(), format!("{server}: {error}")))
         }
         other => other,
     };
-    let no_answer = || Err(io::Error::new(io::ErrorKind::TimedOut, "the connection attempt timed out").into());
-    let within = wait.min(OPENING);
-    let connecting = tokio::time::timeout(within, connect.connect()).await.unwrap_or_else(|_| no_answer());
-    let mut migrating = connecting.map_err(named)?;
-    // `run`, which is the same, makes futures that the compiler cannot prove to be `Send`.
-    migrator(SCHEMA).run_direct(None, &mut migrating, false).await?;
+    let timed_out = || Err(io::Error::new(io::ErrorKind::TimedOut, "the connection attempt timed out").into());
+    let timeout = acquire_timeout.min(MAX_OPEN_TIMEOUT);
+    let connected = tokio::time::timeout(timeout, connect.connect()).await.unwrap_or_else(|_| timed_out());
+    let mut migrating = connected.map_err(with_server)?;
+    // `run` does the same, but the compiler cannot prove that its future is `Send`.
+    new_migrator(SCHEMA_SQL).run_direct(None, &mut migrating, false).await?;
     migrating.close().await?;
 
-    let outage = Arc::new(Outage::none());
-    let suspect = outage.clone();
-    // The wait for a row that another process has locked is as long as that for a connection.
-    let waits = format!("SET lock_timeout = {}", wait.as_millis());
+    let circuit_breaker = Arc::new(DatabaseCircuitBreaker::new());
+    let breaker = circuit_breaker.clone();
+    // The wait for a row that another transaction has locked has the same limit as the wait for a connection.
+    let set_lock_timeout = format!("SET lock_timeout = {}", acquire_timeout.as_millis());
     let pool = PgPoolOptions::new()
-        .max_connections(CONNECTIONS)
-        .acquire_timeout(wait)
+        .max_connections(MAX_CONNECTIONS)
+        .acquire_timeout(acquire_timeout)
         .test_before_acquire(false)
         .after_connect(move |connection, _| {
-            let waits = AssertSqlSafe(waits.clone());
-            Box::pin(async move { connection.execute(waits).await.map(drop) })
+            let set_lock_timeout = AssertSqlSafe(set_lock_timeout.clone());
+            Box::pin(async move { connection.execute(set_lock_timeout).await.map(drop) })
         })
         .before_acquire(move |connection, state| {
-            let test = state.idle_for >= TRUSTED_IDLE || suspect.is_suspect(state.age);
+            let test = state.idle_for >= MAX_UNTESTED_IDLE || breaker.predates_last_failure(state.age);
             Box::pin(async move {
                 if test {
                     connection.ping().await?;
@@ -71,5 +70,10 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Engine> 
             })
         })
         .connect_lazy_with(connect);
-    Ok(Engine::Postgres(Link { pool, server: Some(Server { wait, statement, outage }), file: None, writes: true }))
+    Ok(DatabaseEngine::Postgres(ConnectionPool {
+        pool,
+        server: Some(DatabaseServer { acquire_timeout, statement_timeout, circuit_breaker }),
+        file: None,
+        is_writable: true,
+    }))
 }

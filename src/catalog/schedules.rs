@@ -1,28 +1,28 @@
-//! The times at which datasets are due by their schedules. Each due time is given to one of the processes that ask. The
-//! caller interprets cron expressions; here the next time is a number that is set by compare-and-swap.
+//! Scheduled refreshes. Each due run is claimed by exactly one process, with a compare-and-swap of `next_run_at`. The
+//! caller interprets the cron expressions.
 
 use chrono::{DateTime, Utc};
 
 use super::convert::{from_optional_time, from_time};
-use super::engine::{Record, Row, Value};
+use super::database_engine::{FromSqlRow, SqlRow, SqlValue};
 use super::{Catalog, DatasetId, Result, UserId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DueSchedule {
+pub struct ScheduledRun {
     pub dataset: DatasetId,
     pub owner: UserId,
-    /// Its schedule: a cron expression in UTC.
+    /// A cron expression in UTC.
     pub schedule: String,
-    /// The due time. `None`: no time was computed yet. Then nothing is to be run, only the next time to be computed.
+    /// The due time; `None` if only the next run must be computed, and nothing is due.
     pub due_at: Option<DateTime<Utc>>,
 }
 
-impl Record for DueSchedule {
-    fn from_row(row: &Row) -> Result<DueSchedule> {
-        let next_run_at = row.time("datasets.next_run_at")?;
-        Ok(DueSchedule {
-            dataset: DatasetId::new(row.unsigned("datasets.dataset_id")?),
-            owner: UserId::new(row.unsigned("datasets.owner_id")?),
+impl FromSqlRow for ScheduledRun {
+    fn from_row(row: &SqlRow) -> Result<ScheduledRun> {
+        let next_run_at = row.get_time("datasets.next_run_at")?;
+        Ok(ScheduledRun {
+            dataset: DatasetId::new(row.get_unsigned("datasets.dataset_id")?),
+            owner: UserId::new(row.get_unsigned("datasets.owner_id")?),
             schedule: row.get("schedule")?,
             due_at: (next_run_at != DateTime::UNIX_EPOCH).then_some(next_run_at),
         })
@@ -30,10 +30,10 @@ impl Record for DueSchedule {
 }
 
 impl Catalog {
-    /// The schedules that are due, one of each owner, then a second one of each, and so on; of each the longest due
-    /// first, those yet to be computed before all; at most `limit`. A dataset that is frozen or has nothing to fetch is
-    /// never due. One range of an index that holds only the scheduled datasets.
-    pub async fn due_schedules(&self, limit: u32) -> Result<Vec<DueSchedule>> {
+    /// Returns due schedules, at most `limit`: first the oldest of each owner, then the second oldest of each, and so
+    /// on. Runs that must be computed come before due ones. Frozen datasets and those without a source to fetch are
+    /// never due. Costs a range scan of a partial index.
+    pub async fn due_schedules(&self, limit: u32) -> Result<Vec<ScheduledRun>> {
         let sql = "SELECT dataset_id, owner_id, schedule, next_run_at
                    FROM (SELECT dataset_id, owner_id, schedule, next_run_at,
                                 ROW_NUMBER() OVER (PARTITION BY owner_id ORDER BY next_run_at, dataset_id) AS turn
@@ -42,22 +42,22 @@ impl Catalog {
         self.engine.list(sql, &[from_time(self.now()), limit.into()]).await
     }
 
-    /// The schedules whose next run, perhaps by a clock that was ahead, is in the future; by id, after `last`.
-    pub async fn future_schedules(&self, last: DatasetId, limit: u32) -> Result<Vec<DueSchedule>> {
+    /// Returns schedules whose next run is in the future, by id after `last`.
+    pub async fn future_schedules(&self, last: DatasetId, limit: u32) -> Result<Vec<ScheduledRun>> {
         let sql = "SELECT dataset_id, owner_id, schedule, next_run_at FROM datasets
                    WHERE next_run_at > $1 AND schedule IS NOT NULL AND NOT frozen AND dataset_id > $2
                    ORDER BY dataset_id LIMIT $3";
         self.engine.list(sql, &[from_time(self.now()), last.into(), limit.into()]).await
     }
 
-    /// Sets the next time of a schedule. `None` is never, until the schedule changes. Returns `true` to exactly one
-    /// caller, who then runs the refresh if the schedule was due. Returns `false` if the schedule has changed or the
-    /// dataset was frozen meanwhile. If a process dies before the refresh, that one run is left out.
-    pub async fn claim_schedule(&self, due: &DueSchedule, next: Option<DateTime<Utc>>) -> Result<bool> {
+    /// Sets the next run of a schedule; `None` means never. Returns `true` to exactly one caller, which must run the
+    /// refresh if it was due. Returns `false` if the schedule has changed or the dataset is frozen. If the process dies
+    /// before the refresh, this run is skipped.
+    pub async fn claim_schedule(&self, due: &ScheduledRun, next: Option<DateTime<Utc>>) -> Result<bool> {
         let sql = "UPDATE datasets SET next_run_at = $4
                    WHERE dataset_id = $1 AND schedule = $2 AND next_run_at = $3 AND NOT frozen";
-        let due_at = due.due_at.map_or(Value::Integer(Some(0)), from_time);
-        let values = &[due.dataset.into(), Value::Text(Some(&due.schedule)), due_at, from_optional_time(next)];
+        let due_at = due.due_at.map_or(SqlValue::Integer(Some(0)), from_time);
+        let values = &[due.dataset.into(), SqlValue::Text(Some(&due.schedule)), due_at, from_optional_time(next)];
         Ok(self.engine.write(sql, values).await? > 0)
     }
 }

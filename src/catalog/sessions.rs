@@ -1,64 +1,63 @@
-//! Table `sessions`: who is logged in. The caller knows the content of a session; here it is a text.
+//! Table `sessions`: the login sessions. Their content is opaque to this crate.
 
 use chrono::{DateTime, Utc};
 
-use super::checksums::RecordChecksum;
-use super::convert::{from_optional, from_time, saturated, text};
-use super::engine::{Record, Row, Value, columns, select};
+use super::convert::{from_optional_id, from_text, from_time, to_saturating_i64};
+use super::database_engine::{FromSqlRow, SqlRow, SqlValue, columns, select};
+use super::record_checksum::RecordChecksum;
 use super::users::lock_owner;
 use super::{Catalog, CatalogError, Result, UserId};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionRecord {
-    /// SHA-256 of the session id, hexadecimal.
+pub struct StoredSession {
+    /// The SHA-256 hash of the session ID, in hexadecimal.
     pub id_hash: String,
     pub user: Option<UserId>,
     /// The content, which must not contain U+0000.
     pub data: String,
     pub created_at: DateTime<Utc>,
     pub expires_at: DateTime<Utc>,
-    /// When it was last used, to the minute.
+    /// The time of the last use, with a precision of one minute.
     pub last_used_at: DateTime<Utc>,
 }
 
-impl Record for SessionRecord {
-    fn from_row(row: &Row) -> Result<SessionRecord> {
-        let session = SessionRecord {
+impl FromSqlRow for StoredSession {
+    fn from_row(row: &SqlRow) -> Result<StoredSession> {
+        let session = StoredSession {
             id_hash: row.get("session_hash")?,
-            user: row.optional_unsigned("sessions.user_id")?.map(UserId::new),
+            user: row.get_optional_unsigned("sessions.user_id")?.map(UserId::new),
             data: row.get("data")?,
-            created_at: row.time("sessions.created_at")?,
-            expires_at: row.time("sessions.expires_at")?,
-            last_used_at: row.time("sessions.last_used_at")?,
+            created_at: row.get_time("sessions.created_at")?,
+            expires_at: row.get_time("sessions.expires_at")?,
+            last_used_at: row.get_time("sessions.last_used_at")?,
         };
-        // Its hash must not be in logs.
-        session.checksum().check(row.get("record_checksum")?, || "a session".to_owned())?;
+        // The error must not contain the hash, because errors are logged.
+        session.checksum().verify(row.get("record_checksum")?, || "a session".to_owned())?;
         Ok(session)
     }
 }
 
-impl SessionRecord {
+impl StoredSession {
     pub(super) fn checksum(&self) -> RecordChecksum {
-        RecordChecksum::of("sessions")
-            .text(&self.id_hash)
-            .optional_number(self.user.map(|user| saturated(user.get())))
-            .text(&self.data)
-            .number(self.expires_at.timestamp_micros())
+        RecordChecksum::for_table("sessions")
+            .with_text(&self.id_hash)
+            .with_optional_number(self.user.map(|user| to_saturating_i64(user.get())))
+            .with_text(&self.data)
+            .with_number(self.expires_at.timestamp_micros())
     }
 }
 
 impl Catalog {
-    /// Records a new session. Returns `false` if there is one with that id already; nothing is written then. Of the
-    /// user's sessions the `most` that were used last stay, this one among them; the others end.
-    /// [`CatalogError::Conflict`] if the user has another password than that with the hash `password`.
-    pub async fn create_session(&self, session: &SessionRecord, password: Option<&str>, most: usize) -> Result<bool> {
-        let checksum = session.checksum().finish();
+    /// Creates a session, and deletes the least recently used ones beyond `limit`. Returns `false` if the ID exists,
+    /// and [`CatalogError::Conflict`] if the user's password hash is not `password`.
+    pub async fn create_session(&self, session: &StoredSession, password: Option<&str>, limit: usize) -> Result<bool> {
+        let checksum = session.checksum().into_stored();
         let mut transaction = self.engine.begin().await?;
         if let Some(user) = session.user {
-            // A change of the password ends the sessions before it, and comes before or after all of this.
+            // A password change deletes all earlier sessions, so it must not run concurrently.
             lock_owner(&mut transaction, user).await?;
             let sql = "SELECT password_hash FROM users WHERE user_id = $1";
-            let (current,): (String,) = transaction.one(sql, &[user.into()]).await?;
+            let (current,): (String,) = transaction.fetch_one(sql, &[user.into()]).await?;
             if password.is_some_and(|password| password != current) {
                 return Err(CatalogError::Conflict);
             }
@@ -68,40 +67,39 @@ impl Catalog {
                    VALUES ($1, $2, $3, $4, $5, $6, $7)
                    ON CONFLICT (session_hash) DO NOTHING";
         let values = &[
-            Value::Text(Some(&session.id_hash)),
-            from_optional(session.user),
-            text(&session.data, "data")?,
+            SqlValue::Text(Some(&session.id_hash)),
+            from_optional_id(session.user),
+            from_text(&session.data, "data")?,
             from_time(session.created_at),
             from_time(session.expires_at),
             from_time(session.last_used_at),
-            Value::Text(Some(&checksum)),
+            SqlValue::Text(Some(&checksum)),
         ];
         let created = transaction.execute(sql, values).await?;
         if let Some(user) = session.user.filter(|_| created > 0) {
             let sql = "DELETE FROM sessions WHERE user_id = $1 AND session_hash <> $2 AND session_hash IN (
                            SELECT session_hash FROM sessions WHERE user_id = $1 AND session_hash <> $2
                            ORDER BY last_used_at DESC, session_hash LIMIT $3 OFFSET $4)";
-            let others = Value::Integer(Some(saturated(most as u64).saturating_sub(1)));
-            let values = &[user.into(), Value::Text(Some(&session.id_hash)), Value::Integer(Some(i64::MAX)), others];
+            let others = SqlValue::Integer(Some(to_saturating_i64(limit as u64).saturating_sub(1)));
+            let values =
+                &[user.into(), SqlValue::Text(Some(&session.id_hash)), SqlValue::Integer(Some(i64::MAX)), others];
             transaction.execute(sql, values).await?;
         }
         transaction.commit().await?;
         Ok(created > 0)
     }
 
-    /// The session with this id, unless it has expired. One look-up by primary key.
-    pub async fn session(&self, id_hash: &str) -> Result<Option<SessionRecord>> {
+    pub async fn session(&self, id_hash: &str) -> Result<Option<StoredSession>> {
         let sql = select!(sessions, "WHERE session_hash = $1 AND expires_at > $2");
-        self.engine.find(sql, &[Value::Text(Some(id_hash)), from_time(self.now())]).await
+        self.engine.find(sql, &[SqlValue::Text(Some(id_hash)), from_time(self.now())]).await
     }
 
-    /// The sessions of a user that have not expired, the newest first. One indexed look-up.
-    pub async fn sessions_of(&self, user: UserId) -> Result<Vec<SessionRecord>> {
+    pub async fn sessions_by_user(&self, user: UserId) -> Result<Vec<StoredSession>> {
         let sql = select!(sessions, "WHERE user_id = $1 AND expires_at > $2 ORDER BY created_at DESC, session_hash");
         self.engine.list(sql, &[user.into(), from_time(self.now())]).await
     }
 
-    /// Moves the end of a session, which is used now; [`CatalogError::NotFound`] also if it has expired.
+    /// Sets the expiry and the last use of a session. Returns [`CatalogError::NotFound`] if the session has expired.
     pub async fn extend_session(&self, id_hash: &str, expires_at: DateTime<Utc>) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         let sql = concat!(
@@ -109,21 +107,21 @@ impl Catalog {
             columns!(sessions)
         );
         let now = from_time(self.now());
-        let session: Option<SessionRecord> = transaction.find(sql, &[Value::Text(Some(id_hash)), now]).await?;
+        let session: Option<StoredSession> = transaction.find(sql, &[SqlValue::Text(Some(id_hash)), now]).await?;
         let session = session.ok_or(CatalogError::NotFound)?;
-        let checksum = SessionRecord { expires_at, ..session }.checksum().finish();
+        let checksum = StoredSession { expires_at, ..session }.checksum().into_stored();
         let sql =
             "UPDATE sessions SET expires_at = $2, record_checksum = $3, last_used_at = $4 WHERE session_hash = $1";
         transaction
-            .execute(sql, &[Value::Text(Some(id_hash)), from_time(expires_at), Value::Text(Some(&checksum)), now])
+            .execute(sql, &[SqlValue::Text(Some(id_hash)), from_time(expires_at), SqlValue::Text(Some(&checksum)), now])
             .await?;
         transaction.commit().await
     }
 
-    /// Moves the end of an existing session, which is used now, if the catalog can be written at the moment.
+    /// Like [`Catalog::extend_session`], but gives up if the database is not writable, and ignores missing sessions.
     pub async fn try_extend_session(&self, id_hash: &str, expires_at: DateTime<Utc>) {
         let hash = id_hash.to_owned();
-        self.try_write("session expiry", |catalog| async move {
+        self.write_best_effort("session expiry", |catalog| async move {
             match catalog.extend_session(&hash, expires_at).await {
                 Err(CatalogError::NotFound) => Ok(()),
                 extended => extended,
@@ -133,16 +131,18 @@ impl Catalog {
     }
 
     pub async fn delete_session(&self, id_hash: &str) -> Result<()> {
-        self.engine.write("DELETE FROM sessions WHERE session_hash = $1", &[Value::Text(Some(id_hash))]).await.map(drop)
+        self.engine
+            .write("DELETE FROM sessions WHERE session_hash = $1", &[SqlValue::Text(Some(id_hash))])
+            .await
+            .map(drop)
     }
 
-    /// Deletes a session of a user and tells whether there was one that had not expired.
-    pub async fn delete_session_of(&self, user: UserId, id_hash: &str) -> Result<bool> {
+    /// Deletes a session of a user. Returns whether an unexpired session existed.
+    pub async fn delete_session_by_user(&self, user: UserId, id_hash: &str) -> Result<bool> {
         let sql = "DELETE FROM sessions WHERE session_hash = $1 AND user_id = $2 AND expires_at > $3";
-        Ok(self.engine.write(sql, &[Value::Text(Some(id_hash)), user.into(), from_time(self.now())]).await? > 0)
+        Ok(self.engine.write(sql, &[SqlValue::Text(Some(id_hash)), user.into(), from_time(self.now())]).await? > 0)
     }
 
-    /// Deletes the sessions that have expired and tells how many there were. Costs what it deletes.
     pub async fn delete_expired_sessions(&self) -> Result<u64> {
         self.engine.write("DELETE FROM sessions WHERE expires_at <= $1", &[from_time(self.now())]).await
     }

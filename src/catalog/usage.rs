@@ -1,29 +1,28 @@
-//! Tables `dataset_usage` and `usage_writers`: how much each dataset is read, by day.
-//!
-//! Each process adds what it has counted, in batches. A batch has a number: if a process does not learn of its commit,
-//! it sends the same batch again, and nothing is added twice.
+//! Tables `dataset_usage` and `usage_writers`: the requests to each dataset, by day. Each process adds its counts in
+//! numbered batches. If it does not learn whether a commit succeeded, it sends the same batch again, and the number
+//! prevents that the counts are added twice.
 
 use std::collections::HashMap;
 
 use chrono::{DateTime, NaiveDate, TimeDelta, Utc};
 use strata_types::ids::UserId;
 
-use super::convert::{from_time, saturated};
-use super::engine::{Row, Value};
+use super::convert::{from_time, to_saturating_i64};
+use super::database_engine::{SqlRow, SqlValue};
 use super::{Catalog, CatalogError, DatasetId, Result};
 
-const SWEPT_AT_ONCE: i64 = 10_000;
+const DELETE_BATCH_ROWS: i64 = 10_000;
 
-/// How long a process is remembered that adds nothing.
-const WRITER_REMEMBERED: TimeDelta = TimeDelta::days(7);
+/// The time after which a process without new batches is deleted.
+const WRITER_RETENTION: TimeDelta = TimeDelta::days(7);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct UsageCounts {
     pub requests: u64,
     pub not_modified: u64,
     pub rate_limited: u64,
-    /// Of the bodies as they were sent.
-    pub bytes: u64,
+    /// The size of the sent response bodies, after compression.
+    pub sent_bytes: u64,
 }
 
 impl UsageCounts {
@@ -31,7 +30,7 @@ impl UsageCounts {
         self.requests = self.requests.saturating_add(other.requests);
         self.not_modified = self.not_modified.saturating_add(other.not_modified);
         self.rate_limited = self.rate_limited.saturating_add(other.rate_limited);
-        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.sent_bytes = self.sent_bytes.saturating_add(other.sent_bytes);
     }
 
     pub fn is_zero(&self) -> bool {
@@ -40,24 +39,24 @@ impl UsageCounts {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CountedUsage {
+pub struct UsageIncrement {
     pub dataset: DatasetId,
-    /// The slug that it must have, where that was not looked up when it was counted; with another it is left out.
+    /// A slug that the dataset must have for the counts to be added, if the counter has not verified it.
     pub name_slug: Option<Box<str>>,
-    /// The day, in days since 1970-01-01 in UTC.
+    /// Days since 1970-01-01 in UTC.
     pub day: u32,
     pub counts: UsageCounts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DayUsage {
-    /// The day, in days since 1970-01-01 in UTC.
+pub struct DailyUsage {
+    /// Days since 1970-01-01 in UTC.
     pub day: u32,
     pub counts: UsageCounts,
 }
 
-impl DayUsage {
-    pub fn day_of(time: DateTime<Utc>) -> u32 {
+impl DailyUsage {
+    pub fn day_number(time: DateTime<Utc>) -> u32 {
         u32::try_from(time.timestamp().div_euclid(86_400)).unwrap_or(0)
     }
 
@@ -68,14 +67,15 @@ impl DayUsage {
 }
 
 impl Catalog {
-    /// Adds a batch of counts, each batch of a writer once: as one transaction, with one statement for each row. The
-    /// rows must be in the order of their datasets and days, so that processes do not wait for each other in a circle.
-    pub async fn add_usage(&self, writer: &str, batch: u64, rows: &[CountedUsage]) -> Result<()> {
+    /// Adds the counts in one transaction, unless this or a later batch of the writer has been added. The rows must be
+    /// sorted by dataset and day, so that concurrent calls cannot deadlock.
+    pub async fn add_usage(&self, writer: &str, batch: u64, rows: &[UsageIncrement]) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         let sql = "INSERT INTO usage_writers (writer, batch, written_at) VALUES ($1, $2, $3)
                    ON CONFLICT (writer) DO UPDATE SET batch = EXCLUDED.batch, written_at = EXCLUDED.written_at
                    WHERE usage_writers.batch < EXCLUDED.batch";
-        let values = &[Value::Text(Some(writer)), Value::Integer(Some(saturated(batch))), from_time(self.now())];
+        let values =
+            &[SqlValue::Text(Some(writer)), SqlValue::Integer(Some(to_saturating_i64(batch))), from_time(self.now())];
         if transaction.execute(sql, values).await? == 0 {
             return Ok(());
         }
@@ -87,41 +87,41 @@ impl Catalog {
                        not_modified = dataset_usage.not_modified + EXCLUDED.not_modified,
                        rate_limited = dataset_usage.rate_limited + EXCLUDED.rate_limited,
                        bytes = dataset_usage.bytes + EXCLUDED.bytes";
-        for CountedUsage { dataset, name_slug, day, counts } in rows {
+        for UsageIncrement { dataset, name_slug, day, counts } in rows {
             let values = &[
                 (*dataset).into(),
-                Value::Integer(Some((*day).into())),
-                Value::Integer(Some(saturated(counts.requests))),
-                Value::Integer(Some(saturated(counts.not_modified))),
-                Value::Integer(Some(saturated(counts.rate_limited))),
-                Value::Integer(Some(saturated(counts.bytes))),
-                Value::Text(name_slug.as_deref()),
+                SqlValue::Integer(Some((*day).into())),
+                SqlValue::Integer(Some(to_saturating_i64(counts.requests))),
+                SqlValue::Integer(Some(to_saturating_i64(counts.not_modified))),
+                SqlValue::Integer(Some(to_saturating_i64(counts.rate_limited))),
+                SqlValue::Integer(Some(to_saturating_i64(counts.sent_bytes))),
+                SqlValue::Text(name_slug.as_deref()),
             ];
             transaction.execute(sql, values).await?;
         }
         transaction.commit().await
     }
 
-    /// How much a dataset was read from a day on, newest first; no days without a read. One range of the primary key.
-    pub async fn usage(&self, dataset: DatasetId, first: u32) -> Result<Vec<DayUsage>> {
+    /// Returns the usage of a dataset since the day `first`, newest first. Days without requests are omitted.
+    pub async fn usage(&self, dataset: DatasetId, first: u32) -> Result<Vec<DailyUsage>> {
         let sql = "SELECT day, requests, not_modified, rate_limited, bytes FROM dataset_usage
                    WHERE dataset_id = $1 AND day >= $2 ORDER BY day DESC";
-        let values = &[dataset.into(), Value::Integer(Some(first.into()))];
-        let usage = |row: &Row| {
+        let values = &[dataset.into(), SqlValue::Integer(Some(first.into()))];
+        let usage = |row: &SqlRow| {
             let day: i64 = row.get("day")?;
-            let corrupt = |_| CatalogError::Corrupt { column: "dataset_usage.day", value: day.to_string() };
-            Ok(DayUsage { day: u32::try_from(day).map_err(corrupt)?, counts: counts(row)? })
+            let corrupt = |_| CatalogError::InvalidColumnValue { column: "dataset_usage.day", value: day.to_string() };
+            Ok(DailyUsage { day: u32::try_from(day).map_err(corrupt)?, counts: counts_from_row(row)? })
         };
         self.engine.list_with(sql, values, usage).await
     }
 
-    /// How much each dataset of an owner was read from a day on. Rows are summed here, so that no sum overflows a
-    /// column.
-    pub async fn owned_usage(&self, owner: UserId, first: u32) -> Result<HashMap<DatasetId, UsageCounts>> {
+    /// Returns the usage of each dataset of an owner since the day `first`. The sums saturate.
+    pub async fn usage_by_owner(&self, owner: UserId, first: u32) -> Result<HashMap<DatasetId, UsageCounts>> {
         let sql = "SELECT dataset_id, requests, not_modified, rate_limited, bytes
                    FROM datasets JOIN dataset_usage USING (dataset_id) WHERE owner_id = $1 AND day >= $2";
-        let values = &[owner.into(), Value::Integer(Some(first.into()))];
-        let usage = |row: &Row| Ok((DatasetId::new(row.unsigned("dataset_usage.dataset_id")?), counts(row)?));
+        let values = &[owner.into(), SqlValue::Integer(Some(first.into()))];
+        let usage =
+            |row: &SqlRow| Ok((DatasetId::new(row.get_unsigned("dataset_usage.dataset_id")?), counts_from_row(row)?));
         let mut sums: HashMap<DatasetId, UsageCounts> = HashMap::new();
         for (dataset, counts) in self.engine.list_with(sql, values, usage).await? {
             sums.entry(dataset).or_default().add(counts);
@@ -129,23 +129,26 @@ impl Catalog {
         Ok(sums)
     }
 
-    /// Forgets days before one, and processes that have added nothing for long, in bounded transactions.
-    pub async fn sweep_usage(&self, first: u32) -> Result<()> {
+    /// Deletes the usage before the day `first`, and inactive writers, in transactions of limited size.
+    pub async fn delete_usage_before(&self, first: u32) -> Result<()> {
         let sql = "DELETE FROM dataset_usage WHERE (dataset_id, day) IN (
                        SELECT dataset_id, day FROM dataset_usage WHERE day < $1 ORDER BY day LIMIT $2)";
-        while self.engine.write(sql, &[Value::Integer(Some(first.into())), Value::Integer(Some(SWEPT_AT_ONCE))]).await?
+        while self
+            .engine
+            .write(sql, &[SqlValue::Integer(Some(first.into())), SqlValue::Integer(Some(DELETE_BATCH_ROWS))])
+            .await?
             > 0
         {}
-        let before = from_time(self.now().checked_sub_signed(WRITER_REMEMBERED).unwrap_or(DateTime::UNIX_EPOCH));
+        let before = from_time(self.now().checked_sub_signed(WRITER_RETENTION).unwrap_or(DateTime::UNIX_EPOCH));
         self.engine.write("DELETE FROM usage_writers WHERE written_at < $1", &[before]).await.map(drop)
     }
 }
 
-pub(super) fn counts(row: &Row) -> Result<UsageCounts> {
+pub(super) fn counts_from_row(row: &SqlRow) -> Result<UsageCounts> {
     Ok(UsageCounts {
-        requests: row.unsigned("dataset_usage.requests")?,
-        not_modified: row.unsigned("dataset_usage.not_modified")?,
-        rate_limited: row.unsigned("dataset_usage.rate_limited")?,
-        bytes: row.unsigned("dataset_usage.bytes")?,
+        requests: row.get_unsigned("dataset_usage.requests")?,
+        not_modified: row.get_unsigned("dataset_usage.not_modified")?,
+        rate_limited: row.get_unsigned("dataset_usage.rate_limited")?,
+        sent_bytes: row.get_unsigned("dataset_usage.bytes")?,
     })
 }

@@ -1,14 +1,13 @@
-//! `strata backup`: writes a directory that a server can serve; `strata restore`: puts it into an empty catalog and
-//! store.
+//! `strata backup` copies all data to a directory. `strata restore` restores it.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde_json::{Value, json};
 use strata_config::Config;
-use strata_service::{self as service, BackedUp, BackupFiles, Restored, Services};
+use strata_service::{self as service, BackupCopyMode, BackupSummary, RestoreSummary, Services};
 
-use super::check::with_findings;
+use super::check::run_with_findings;
 use super::error::CliError;
 use super::{format_size, print_summary};
 
@@ -53,39 +52,44 @@ pub(super) struct RestoreArguments {
     json: bool,
 }
 
-/// Creates a backup. A signal ends the command, and leaves a directory that is marked as incomplete.
+/// Creates a backup. After a signal, the directory remains marked as incomplete.
 pub(super) async fn back_up(services: &Services, arguments: BackupArguments) -> Result<(), CliError> {
     let BackupArguments { directory, copy, keep_going, json } = arguments;
-    let files = if copy { BackupFiles::Copied } else { BackupFiles::LinkedWherePossible };
-    let backed_up = with_findings("copying", keep_going, json, async |display, damaged| {
-        let mut tell = |done: &BackedUp| display.show_files(done.files, done.bytes);
-        Ok(Box::pin(services.maintenance.backup(&directory, files, damaged, &mut tell)).await?)
+    let files = if copy { BackupCopyMode::AlwaysCopy } else { BackupCopyMode::LinkIfPossible };
+    let backed_up = run_with_findings("copying", keep_going, json, async |display, damaged| {
+        let mut report = |done: &BackupSummary| display.show_files(done.files, done.bytes);
+        Ok(Box::pin(services.maintenance.backup(&directory, files, damaged, &mut report)).await?)
     });
-    let BackedUp { files, bytes, linked, damaged } = backed_up.await?;
+    let BackupSummary { files, bytes, linked, damaged } = backed_up.await?;
     let directory = directory.display().to_string();
     let summary =
         json!({ "directory": directory, "files": files, "bytes": bytes, "linked": linked, "damaged": damaged });
     let text = format!("backed up {} to {directory}: {linked} linked", format_size(files, bytes));
-    finish(json, &summary, text, damaged, "the backup was created, but it contains")
+    print_backup_summary(json, &summary, text, damaged, "the backup was created, but it contains")
 }
 
-/// Restores a backup. A signal ends the command. The catalog is empty then, and copied files stay.
+/// Restores a backup. After a signal, the metadata database is empty, and copied files remain.
 pub(super) async fn restore(arguments: RestoreArguments, config: Config) -> Result<(), CliError> {
     let RestoreArguments { directory, keep_going, json } = arguments;
-    let restored = with_findings("restoring", keep_going, json, async |display, damaged| {
-        let mut tell = |done: &Restored| display.show_files(done.files, done.bytes);
-        Ok(Box::pin(service::restore(&config, &directory, damaged, &mut tell)).await?)
+    let restored = run_with_findings("restoring", keep_going, json, async |display, damaged| {
+        let mut report = |done: &RestoreSummary| display.show_files(done.files, done.bytes);
+        Ok(Box::pin(service::restore(&config, &directory, damaged, &mut report)).await?)
     });
-    let Restored { files, bytes, copied, damaged } = restored.await?;
+    let RestoreSummary { files, bytes, copied, damaged } = restored.await?;
     let directory = directory.display().to_string();
     let summary =
         json!({ "directory": directory, "files": files, "bytes": bytes, "copied": copied, "damaged": damaged });
     let text = format!("restored {} from {directory}: {copied} copied", format_size(files, bytes));
-    finish(json, &summary, text, damaged, "the backup was restored, but it contains")
+    print_backup_summary(json, &summary, text, damaged, "the backup was restored, but it contains")
 }
 
-/// Prints the summary, and fails if there are damaged files.
-fn finish(json: bool, summary: &Value, text: String, damaged: u64, what: &'static str) -> Result<(), CliError> {
+fn print_backup_summary(
+    json: bool,
+    summary: &Value,
+    text: String,
+    damaged: u64,
+    what: &'static str,
+) -> Result<(), CliError> {
     let more = if damaged == 0 { String::new() } else { format!(", {damaged} more damaged") };
     print_summary(json, summary, format!("{text}{more}\n"))?;
     if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }

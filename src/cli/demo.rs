@@ -3,12 +3,11 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use strata_service::{DEMO_OWNER, DemoCredentials, DemoDataset, Services, demo_examples};
+use strata_service::{DEMO_OWNER_EMAIL, DemoCredentials, DemoDataset, Services, demo_examples};
 
 use super::error::CliError;
-use super::print;
+use super::print_stdout;
 
-/// Embeds files of `data-fixtures/` with their paths.
 macro_rules! embed {
     ($($path:literal),+ $(,)?) => {
         &[ $( ($path, include_bytes!(concat!("../../data-fixtures/", $path))) ),+ ]
@@ -16,7 +15,7 @@ macro_rules! embed {
 }
 
 /// The manifest and its sources, embedded so that the demo works with a copied binary.
-const FILES: &[(&str, &[u8])] = embed![
+const DEMO_FILES: &[(&str, &[u8])] = embed![
     "manifest.toml",
     "world-countries/countries.json",
     "emoji/emoji.json.zst",
@@ -27,9 +26,8 @@ const FILES: &[(&str, &[u8])] = embed![
     "penguins/penguins.json",
 ];
 
-/// Writes the files below a directory (about 3 MB).
 fn write_files(directory: &Path) -> std::io::Result<()> {
-    for (path, bytes) in FILES {
+    for (path, bytes) in DEMO_FILES {
         let path = directory.join(path);
         if let Some(parent) = path.parent() {
             std::fs::create_dir_all(parent)?;
@@ -40,24 +38,24 @@ fn write_files(directory: &Path) -> std::io::Result<()> {
 }
 
 /// Loads the demo, unless it is loaded already. Prints example URLs and the owner's credentials.
-pub(super) async fn load(services: &Services, base_url: &str) -> Result<(), CliError> {
+pub(super) async fn load_demo(services: &Services, base_url: &str) -> Result<(), CliError> {
     let unpacking = |source| CliError::Io { what: "failed to unpack the demo files", source };
     let directory = tempfile::tempdir().map_err(unpacking)?;
     write_files(directory.path()).map_err(unpacking)?;
     let datasets = services.demo.load(directory.path()).await?;
-    let credentials = services.demo.credentials().await?;
+    let credentials = services.demo.reset_credentials().await?;
     let dashboard = match services.config.server.dashboard {
         true => format!("To see the dashboard, open {base_url}/ in a browser.\n\n"),
         false => String::new(),
     };
-    print(&(dashboard + &describe(base_url, &datasets) + &describe_owner(base_url, &credentials)))
+    print_stdout(&(dashboard + &describe_datasets(base_url, &datasets) + &describe_owner(base_url, &credentials)))
 }
 
 fn describe_owner(base_url: &str, credentials: &DemoCredentials) -> String {
     let password = credentials.password.expose();
     let token = credentials.token.expose();
     format!(
-        "The owner of these datasets is {DEMO_OWNER} (password: {password}). The password changes each time you start \
+        "The owner of these datasets is {DEMO_OWNER_EMAIL} (password: {password}). The password changes each time you start \
          the demo.\nTo make calls as this owner:\n\n  \
          TOKEN={token}\n  \
          curl -H \"Authorization: Bearer $TOKEN\" '{base_url}/dataset/list'\n  \
@@ -65,7 +63,7 @@ fn describe_owner(base_url: &str, credentials: &DemoCredentials) -> String {
     )
 }
 
-fn describe(base_url: &str, datasets: &[DemoDataset]) -> String {
+fn describe_datasets(base_url: &str, datasets: &[DemoDataset]) -> String {
     let mut text = String::from("Queries to try, in a browser or with curl 'URL' in a shell:\n\n");
     for dataset in datasets {
         let slug = dataset.name_slug.as_str();
@@ -94,12 +92,14 @@ mod tests {
 
     #[test]
     fn embedded_files_match_manifest() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        write_files(directory.path()).expect("the files are written");
-        let manifest = std::fs::read_to_string(directory.path().join("manifest.toml")).expect("the manifest");
+        let directory = tempfile::tempdir().expect("failed to create directory");
+        write_files(directory.path()).expect("failed to write files");
+        let manifest =
+            std::fs::read_to_string(directory.path().join("manifest.toml")).expect("failed to read manifest");
         let named = manifest.lines().filter_map(|line| line.strip_prefix("file = "));
         let named: Vec<&str> = named.map(|quoted| quoted.trim_matches('"')).collect();
-        let embedded: Vec<&str> = FILES.iter().map(|(path, _)| *path).filter(|path| *path != "manifest.toml").collect();
+        let embedded: Vec<&str> =
+            DEMO_FILES.iter().map(|(path, _)| *path).filter(|path| *path != "manifest.toml").collect();
         assert_eq!(named, embedded);
     }
 }

@@ -1,48 +1,48 @@
-//! A diff for people: a heading, and a few lines for each record.
+//! Diffs for people: a heading, and a few lines for each record.
 
 use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 use clap::builder::styling::{AnsiColor, Style};
 use strata_diff::{ChangeType, DiffPage};
-use strata_json::{Cursor, Text};
+use strata_json::{JsonCursor, JsonStr};
 use strata_service::{DiffSummary, VersionDiff};
-use strata_types::text::with_invisible;
+use strata_types::invisible_text::flag_invisible;
 
-use super::counted;
+use super::format_count;
 
-/// The maximum lengths of shown values and entities, in characters.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Lengths {
-    value: usize,
-    entity: usize,
+pub(super) struct DisplayLengths {
+    value_characters: usize,
+    entity_characters: usize,
 }
 
-impl Lengths {
-    pub(super) const CUT: Lengths = Lengths { value: 60, entity: 120 };
-    pub(super) const WHOLE: Lengths = Lengths { value: usize::MAX, entity: usize::MAX };
+impl DisplayLengths {
+    pub(super) const TRUNCATED: DisplayLengths = DisplayLengths { value_characters: 60, entity_characters: 120 };
+    pub(super) const UNLIMITED: DisplayLengths =
+        DisplayLengths { value_characters: usize::MAX, entity_characters: usize::MAX };
 }
 
 /// Characters that are shown before the first difference of two long values.
-const CONTEXT: usize = 20;
+const CONTEXT_CHARACTERS: usize = 20;
 
-/// The styles of a report, without any by default.
+/// The styles of a report; plain by default.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Palette {
+pub(super) struct DiffPalette {
     heading: Style,
     source: Style,
-    faint: Style,
+    dimmed: Style,
     added: Style,
     subtracted: Style,
     modified: Style,
 }
 
-impl Palette {
-    pub(super) fn coloured() -> Palette {
-        Palette {
+impl DiffPalette {
+    pub(super) fn with_colors() -> DiffPalette {
+        DiffPalette {
             heading: Style::new().bold(),
             source: AnsiColor::Cyan.on_default(),
-            faint: Style::new().dimmed(),
+            dimmed: Style::new().dimmed(),
             added: AnsiColor::Green.on_default(),
             subtracted: AnsiColor::Red.on_default(),
             modified: AnsiColor::Yellow.on_default(),
@@ -58,7 +58,7 @@ impl Palette {
     }
 }
 
-fn sign(change: ChangeType) -> char {
+fn change_sign(change: ChangeType) -> char {
     match change {
         ChangeType::Added => '+',
         ChangeType::Subtracted => '-',
@@ -66,42 +66,40 @@ fn sign(change: ChangeType) -> char {
     }
 }
 
-struct Painted<T>(Style, T);
+struct StyledText<T>(Style, T);
 
-impl<T: fmt::Display> fmt::Display for Painted<T> {
+impl<T: fmt::Display> fmt::Display for StyledText<T> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Painted(style, text) = self;
+        let StyledText(style, text) = self;
         write!(formatter, "{style}{text}{style:#}")
     }
 }
 
-pub(super) struct Report {
-    pub(super) palette: Palette,
-    pub(super) lengths: Lengths,
+pub(super) struct DiffReport {
+    pub(super) palette: DiffPalette,
+    pub(super) lengths: DisplayLengths,
 }
 
-impl Report {
-    /// Both versions, and the numbers of changes.
-    pub(super) fn heading(&self, diff: &VersionDiff) -> String {
+impl DiffReport {
+    pub(super) fn format_heading(&self, diff: &VersionDiff) -> String {
         let DiffSummary { added, subtracted, modified, total_v1, total_v2 } = diff.summary();
         let [v1, v2] = diff.versions;
-        let name = visible(diff.dataset.name.as_str());
+        let name = escape_invisible(diff.dataset.name.as_str());
         let alternate = if diff.alt { "the alternate of " } else { "" };
-        let [total_v1, total_v2] = [total_v1, total_v2].map(|total| counted(total, "entity", "entities"));
+        let [total_v1, total_v2] = [total_v1, total_v2].map(|total| format_count(total, "entity", "entities"));
         let heading = format!("{name}: version {v1} ({total_v1}) and {alternate}version {v2} ({total_v2})");
         let palette = &self.palette;
         format!(
             "{}\n{}  {}  {}\n",
-            Painted(palette.heading, heading),
-            Painted(palette.added, format_args!("+{added} added")),
-            Painted(palette.subtracted, format_args!("-{subtracted} subtracted")),
-            Painted(palette.modified, format_args!("~{modified} modified")),
+            StyledText(palette.heading, heading),
+            StyledText(palette.added, format_args!("+{added} added")),
+            StyledText(palette.subtracted, format_args!("-{subtracted} subtracted")),
+            StyledText(palette.modified, format_args!("~{modified} modified")),
         )
     }
 
-    /// One record, as it is in JSON.
-    pub(super) fn record(&self, record: &[u8]) -> String {
-        let member = |name| strata_json::member(record, name).unwrap_or_default();
+    pub(super) fn format_record(&self, record: &[u8]) -> String {
+        let member = |name| strata_json::find_member(record, name).unwrap_or_default();
         let v1 = member("v1");
         let v2 = member("v2");
         let change = match (v1, v2) {
@@ -110,75 +108,84 @@ impl Report {
             _ => ChangeType::Modified,
         };
         let style = self.palette.style(change);
-        let id = string(member("id"));
-        let source = string(member("source"));
-        let mut text = format!("\n{} {}", Painted(style, sign(change)), Painted(style, id));
+        let id = display_string(member("id"));
+        let source = display_string(member("source"));
+        let mut text = format!("\n{} {}", StyledText(style, change_sign(change)), StyledText(style, id));
         if !source.is_empty() {
-            // Writing to a string does not fail.
-            let _ = write!(text, "  {}", Painted(self.palette.source, cut(&source, self.lengths.entity)));
+            // Writing to a string cannot fail.
+            let _ = write!(
+                text,
+                "  {}",
+                StyledText(self.palette.source, truncate(&source, self.lengths.entity_characters))
+            );
         }
         text.push('\n');
         match change {
-            ChangeType::Added => self.entity(v2, Style::new(), &mut text),
-            ChangeType::Subtracted => self.entity(v1, Style::new(), &mut text),
+            ChangeType::Added => self.write_entity(v2, Style::new(), &mut text),
+            ChangeType::Subtracted => self.write_entity(v1, Style::new(), &mut text),
             ChangeType::Modified => {
                 // The line must identify the record.
                 if member("source") == b"\"\"" {
-                    self.entity(v2, self.palette.faint, &mut text);
+                    self.write_entity(v2, self.palette.dimmed, &mut text);
                 }
-                self.fields(member("field_diffs"), v1, v2, &mut text);
+                self.write_field_diffs(member("field_diffs"), v1, v2, &mut text);
             }
         }
         text
     }
 
-    fn entity(&self, entity: &[u8], style: Style, text: &mut String) {
-        let shown = cut(&visible(&String::from_utf8_lossy(entity)), self.lengths.entity);
-        let _ = writeln!(text, "    {}", Painted(style, shown));
+    fn write_entity(&self, entity: &[u8], style: Style, text: &mut String) {
+        let shown = truncate(&escape_invisible(&String::from_utf8_lossy(entity)), self.lengths.entity_characters);
+        let _ = writeln!(text, "    {}", StyledText(style, shown));
     }
 
-    fn fields(&self, field_diffs: &[u8], v1: &[u8], v2: &[u8], text: &mut String) {
+    fn write_field_diffs(&self, field_diffs: &[u8], v1: &[u8], v2: &[u8], text: &mut String) {
         let names = |entity| strata_json::members(entity).map(|(name, _)| name.raw()).collect::<HashSet<_>>();
-        let ones = names(v1);
-        let others = names(v2);
-        let mut fields = Cursor::new(field_diffs);
+        let v1_names = names(v1);
+        let v2_names = names(v2);
+        let mut fields = JsonCursor::new(field_diffs);
         fields.enter();
         while fields.next_element() {
             let field = fields.skip_value();
-            let member = |name| strata_json::member(field, name).unwrap_or_default();
-            let name = Text::new(unquoted(member("field")));
-            let value = |side| visible(&String::from_utf8_lossy(member(side)));
+            let member = |name| strata_json::find_member(field, name).unwrap_or_default();
+            let name = JsonStr::new(strip_quotes(member("field")));
+            let value = |side| escape_invisible(&String::from_utf8_lossy(member(side)));
             let shown_name = match name.raw() {
                 b"" => "\"\"".to_owned(),
-                raw => cut(&visible(&String::from_utf8_lossy(raw)), self.lengths.value),
+                raw => truncate(&escape_invisible(&String::from_utf8_lossy(raw)), self.lengths.value_characters),
             };
-            let (change, values) = match (ones.contains(name.raw()), others.contains(name.raw())) {
+            let (change, values) = match (v1_names.contains(name.raw()), v2_names.contains(name.raw())) {
                 (true, false) => {
-                    let value = cut(&value("v1"), self.lengths.value);
-                    (ChangeType::Subtracted, Painted(self.palette.subtracted, value).to_string())
+                    let value = truncate(&value("v1"), self.lengths.value_characters);
+                    (ChangeType::Subtracted, StyledText(self.palette.subtracted, value).to_string())
                 }
                 (false, _) => {
-                    let value = cut(&value("v2"), self.lengths.value);
-                    (ChangeType::Added, Painted(self.palette.added, value).to_string())
+                    let value = truncate(&value("v2"), self.lengths.value_characters);
+                    (ChangeType::Added, StyledText(self.palette.added, value).to_string())
                 }
                 (true, true) => {
-                    let (old, new) = cut_both(&value("v1"), &value("v2"), self.lengths.value);
-                    let old = Painted(self.palette.subtracted, old);
-                    let new = Painted(self.palette.added, new);
+                    let (old, new) =
+                        truncate_around_difference(&value("v1"), &value("v2"), self.lengths.value_characters);
+                    let old = StyledText(self.palette.subtracted, old);
+                    let new = StyledText(self.palette.added, new);
                     (ChangeType::Modified, format!("{old} → {new}"))
                 }
             };
-            let _ = writeln!(text, "    {} {shown_name}: {values}", Painted(self.palette.style(change), sign(change)));
+            let _ = writeln!(
+                text,
+                "    {} {shown_name}: {values}",
+                StyledText(self.palette.style(change), change_sign(change))
+            );
         }
     }
 
-    /// The note about records that the page leaves out.
-    pub(super) fn rest(&self, diff: &VersionDiff, page: &DiffPage) -> String {
+    /// Formats the note about records that are not on the page.
+    pub(super) fn format_remaining(&self, diff: &VersionDiff, page: &DiffPage) -> String {
         if page.limit == Some(0) {
             return String::new();
         }
-        let all = diff.count(page.change_type);
-        let shown = diff.page_count(page);
+        let all = diff.change_count(page.change_type);
+        let shown = diff.page_change_count(page);
         let kind = page.change_type.map(|change_type| format!(" {}", change_type.name())).unwrap_or_default();
         let left = all.saturating_sub(page.offset).saturating_sub(shown);
         let text = if all == 0 {
@@ -194,25 +201,22 @@ impl Report {
         } else {
             return String::new();
         };
-        format!("\n{}\n", Painted(self.palette.faint, text))
+        format!("\n{}\n", StyledText(self.palette.dimmed, text))
     }
 }
 
-/// A JSON string without its quotes.
-fn unquoted(value: &[u8]) -> &[u8] {
+fn strip_quotes(value: &[u8]) -> &[u8] {
     value.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\"")).unwrap_or_default()
 }
 
-/// A JSON string as it is shown: escaped, without its quotes.
-fn string(value: &[u8]) -> String {
-    visible(&String::from_utf8_lossy(unquoted(value)))
+fn display_string(value: &[u8]) -> String {
+    escape_invisible(&String::from_utf8_lossy(strip_quotes(value)))
 }
 
-/// The text with escapes for characters that a terminal would obey, or not show. Characters that join the parts of
-/// emoji and letters stay, and so do the tags of flags.
-fn visible(text: &str) -> String {
+/// Escapes characters that a terminal would interpret or not show, except for parts of emoji and flags.
+fn escape_invisible(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
-    for (character, is_invisible) in with_invisible(text) {
+    for (character, is_invisible) in flag_invisible(text) {
         if is_invisible {
             let _ = write!(shown, "\\u{:04x}", u32::from(character));
         } else {
@@ -222,27 +226,27 @@ fn visible(text: &str) -> String {
     shown
 }
 
-/// The first characters of a text. If there are more, the last one is `…`.
-fn cut(text: &str, characters: usize) -> String {
+/// Returns at most `characters` characters. If there are more, the last one is `…`.
+fn truncate(text: &str, characters: usize) -> String {
     match text.char_indices().nth(characters) {
         None => text.to_owned(),
         Some(_) => text.chars().take(characters.saturating_sub(1)).chain(['…']).collect(),
     }
 }
 
-/// Two texts, cut so that their difference is visible.
-fn cut_both(one: &str, other: &str, characters: usize) -> (String, String) {
-    let same = one.chars().zip(other.chars()).take_while(|(one, other)| one == other).count();
+/// Truncates two texts so that their difference is visible.
+fn truncate_around_difference(old: &str, new: &str, characters: usize) -> (String, String) {
+    let same = old.chars().zip(new.chars()).take_while(|(old, new)| old == new).count();
     let is_long = |text: &str| text.char_indices().nth(characters).is_some();
-    let from = same.saturating_sub(CONTEXT);
-    if from < 2 || same + CONTEXT < characters || !(is_long(one) || is_long(other)) {
-        return (cut(one, characters), cut(other, characters));
+    let from = same.saturating_sub(CONTEXT_CHARACTERS);
+    if from < 2 || same + CONTEXT_CHARACTERS < characters || !(is_long(old) || is_long(new)) {
+        return (truncate(old, characters), truncate(new, characters));
     }
     let part = |text: &str| {
         let rest: String = std::iter::once('…').chain(text.chars().skip(from)).collect();
-        cut(&rest, characters)
+        truncate(&rest, characters)
     };
-    (part(one), part(other))
+    (part(old), part(new))
 }
 
 #[cfg(test)]
@@ -251,8 +255,11 @@ mod tests {
 
     #[track_caller]
     fn check(record: &str, expected: &str) {
-        let report = Report { palette: Palette::default(), lengths: Lengths { value: 30, entity: 40 } };
-        assert_eq!(report.record(record.as_bytes()), expected);
+        let report = DiffReport {
+            palette: DiffPalette::default(),
+            lengths: DisplayLengths { value_characters: 30, entity_characters: 40 },
+        };
+        assert_eq!(report.format_record(record.as_bytes()), expected);
     }
 
     #[test]
@@ -274,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn long_texts_of_records_are_cut() {
+    fn long_texts_of_records_are_truncated() {
         check(r#"{"id":"a3","source":"","v1":null,"v2":{"a":"é\n"}}"#, "\n+ a3\n    {\"a\":\"é\\n\"}\n");
         let long = "x".repeat(1 << 20);
         check(
@@ -291,23 +298,23 @@ mod tests {
 
     #[test]
     fn control_characters_are_escaped() {
-        assert_eq!(visible("a\u{1b}[31m\u{9b}b\u{202e}c\u{7f}"), "a\\u001b[31m\\u009bb\\u202ec\\u007f");
-        assert_eq!(visible("\u{61c}\u{200b}\u{2060}\u{feff}"), "\\u061c\\u200b\\u2060\\ufeff");
-        assert_eq!(visible("👩\u{200d}👧"), "👩\u{200d}👧");
+        assert_eq!(escape_invisible("a\u{1b}[31m\u{9b}b\u{202e}c\u{7f}"), "a\\u001b[31m\\u009bb\\u202ec\\u007f");
+        assert_eq!(escape_invisible("\u{61c}\u{200b}\u{2060}\u{feff}"), "\\u061c\\u200b\\u2060\\ufeff");
+        assert_eq!(escape_invisible("👩\u{200d}👧"), "👩\u{200d}👧");
     }
 
     #[test]
-    fn long_values_are_cut_around_their_difference() {
-        assert_eq!(cut("äöü", 3), "äöü");
-        assert_eq!(cut("äöüß", 3), "äö…");
+    fn long_values_are_truncated_around_difference() {
+        assert_eq!(truncate("äöü", 3), "äöü");
+        assert_eq!(truncate("äöüß", 3), "äö…");
         let common = "x".repeat(100);
         let one = format!("{common}1yyyy");
         let other = format!("{common}2yyyy");
-        let shown = format!("…{}", "x".repeat(CONTEXT));
-        assert_eq!(cut_both(&one, &other, 60), (format!("{shown}1yyyy"), format!("{shown}2yyyy")));
-        assert_eq!(cut_both(&one, &other, usize::MAX), (one, other));
+        let shown = format!("…{}", "x".repeat(CONTEXT_CHARACTERS));
+        assert_eq!(truncate_around_difference(&one, &other, 60), (format!("{shown}1yyyy"), format!("{shown}2yyyy")));
+        assert_eq!(truncate_around_difference(&one, &other, usize::MAX), (one, other));
         let one = format!("1{common}");
         let other = "2".to_owned();
-        assert_eq!(cut_both(&one, &other, 10), ("1xxxxxxxx…".to_owned(), "2".to_owned()));
+        assert_eq!(truncate_around_difference(&one, &other, 10), ("1xxxxxxxx…".to_owned(), "2".to_owned()));
     }
 }

@@ -7,13 +7,13 @@ use strata_catalog::CatalogError;
 use strata_config::ConfigError;
 use strata_http::ServeError;
 use strata_service::{
-    AccountError, BackupError, CheckError, DemoError, DiffError, InspectError, ManageError, OpenError, RestoreError,
+    AccountError, BackupError, CheckError, DemoError, DiffError, ManageError, OpenError, OwnerReadError, RestoreError,
     SweepError,
 };
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
-use super::{counted, format_files};
+use super::{format_count, format_files};
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum CliError {
@@ -34,13 +34,13 @@ pub(super) enum CliError {
     #[error("failed to import {from}: {problem}")]
     Import {
         from: String,
-        /// The reason, with flags in place of field names.
+        /// Contains flags instead of field names.
         problem: String,
     },
     #[error("invalid QUERY: {0}")]
     Query(String),
     #[error("failed to explain the query on dataset {dataset}")]
-    Explain { dataset: DatasetId, source: InspectError },
+    Explain { dataset: DatasetId, source: OwnerReadError },
     #[error("failed to compare versions {v1} and {v2} of dataset {dataset}")]
     Diff { dataset: DatasetId, v1: VersionSelector, v2: VersionSelector, source: Box<DiffError> },
     #[error("failed to load the demo")]
@@ -65,10 +65,10 @@ pub(super) enum CliError {
     Check(#[from] CheckError),
     #[error(
         "the check found {}",
-        counted(*damaged, "damaged file, version, or database record", "damaged files, versions, or database records")
+        format_count(*damaged, "damaged file, version, or database record", "damaged files, versions, or database records")
     )]
     Damaged { damaged: u64 },
-    #[error("{what} {}", counted(*files, "damaged file", "damaged files"))]
+    #[error("{what} {}", format_count(*files, "damaged file", "damaged files"))]
     DamagedFiles { what: &'static str, files: u64 },
     #[error("failed to create the backup")]
     Backup(#[from] BackupError),

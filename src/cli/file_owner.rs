@@ -1,14 +1,14 @@
-//! Which user owns the files that a command creates.
+//! The owner of the files that a command creates.
 //!
-//! Administrators run commands as root on the data directory of the service's user: `sudo strata user add …`. The
-//! service could not open files of root. So a process of root creates files as the owner of the data directory. It
-//! keeps its rights to the files of others: it can still import a file from `/root` and write a backup to any place.
+//! Administrators run commands such as `sudo strata user add …` as root, but the service could not open files that
+//! belong to root. A root process therefore creates files as the owner of the data directory. It can still access the
+//! files of other users, for example to import a file from `/root`.
 
 use std::io;
 use std::path::Path;
 
-/// Lets the calling thread, and the threads that it starts, create files as the owner of `directory`. Changes nothing
-/// if the process is not root's, or if there is no such directory: then its files are those of the process's user.
+/// Makes the calling thread, and the threads that it starts, create files as the owner of `directory`. Does nothing if
+/// the process does not run as root, or if the directory does not exist.
 #[cfg(target_os = "linux")]
 pub(super) fn create_files_as_owner_of(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
@@ -18,16 +18,15 @@ pub(super) fn create_files_as_owner_of(directory: &Path) -> io::Result<()> {
         return Ok(());
     }
     let capabilities = rustix::thread::capabilities(None)?;
-    // SAFETY: both calls take and give numbers, and change only the calling thread.
+    // SAFETY: both calls only exchange numbers, and change only the calling thread.
     unsafe {
         libc::setfsgid(metadata.gid());
         libc::setfsuid(metadata.uid());
     }
-    // With the user, Linux removes the right to open the files of others.
+    // When the user changes, Linux drops the capability to open the files of other users.
     Ok(rustix::thread::set_capabilities(None, capabilities)?)
 }
 
-/// Elsewhere a process creates files only as its own user.
 #[cfg(not(target_os = "linux"))]
 pub(super) fn create_files_as_owner_of(_: &Path) -> io::Result<()> {
     Ok(())

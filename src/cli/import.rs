@@ -9,22 +9,22 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use strata_config::Config;
-use strata_service::{ImportProgress, ImportRequest, Purpose, Services, local_path};
-use strata_types::causes::Causes;
-use strata_types::dataset::About;
-use strata_types::path::Path;
+use strata_service::{ImportRequest, ProcessPurpose, RefreshCounters, Services, local_path};
+use strata_types::dataset::DatasetMetadata;
+use strata_types::error_chain::ErrorChain;
+use strata_types::field_path::FieldPath;
 use strata_types::source::SourceFormat;
 
 use super::error::CliError;
 use super::progress::ProgressDisplay;
-use super::signals::Signals;
-use super::{closing, json_line, print};
+use super::signals::ShutdownSignals;
+use super::{close_after, print_stdout, to_json_line};
 
 /// Create a dataset from a file or URL, or add a new version to it
 ///
 /// Prints one line of JSON with dataset_id, name_slug, version, entity_count, private_key, and any warnings.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ImportArguments {
     /// Source: a file, - for standard input, or an http, https, s3, or store URL. The source can be compressed with
     /// gzip or Zstandard
     #[arg(value_name = "FILE-OR-URL")]
@@ -56,8 +56,8 @@ pub(super) struct Arguments {
     format: Option<SourceFormat>,
     /// If the source is a JSON object, the path to its array of entities, such as data.items. You must repeat this
     /// option for each import
-    #[arg(long, value_name = "PATH", value_parser = Path::parse)]
-    records_path: Option<Path>,
+    #[arg(long, value_name = "PATH", value_parser = FieldPath::parse)]
+    records_path: Option<FieldPath>,
     /// Include the URL's query string in the _source of entities. By default, the query string is removed, because it
     /// might contain secret keys
     #[arg(long)]
@@ -69,7 +69,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct ImportLine<'a> {
     dataset_id: u64,
     name_slug: &'a str,
     version: u64,
@@ -79,38 +79,42 @@ struct Line<'a> {
     warnings: &'a [String],
 }
 
-/// Imports with a progress bar on a terminal. A signal ends the import, which then changes nothing.
-pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
-    check_file(&arguments.source)?;
-    let services = Services::open(&config, Purpose::Import).await?;
-    closing(&services, Box::pin(import(&services, arguments))).await
+/// Imports a source, with a progress bar on a terminal. An import that a signal interrupts changes nothing.
+pub(super) async fn run(arguments: ImportArguments, config: Config) -> Result<(), CliError> {
+    check_local_source(&arguments.source)?;
+    let services = Services::open(&config, ProcessPurpose::Import).await?;
+    close_after(&services, Box::pin(import(&services, arguments))).await
 }
 
-async fn import(services: &Services, arguments: Arguments) -> Result<(), CliError> {
-    const REDRAW: Duration = Duration::from_millis(100);
+async fn import(services: &Services, arguments: ImportArguments) -> Result<(), CliError> {
+    const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
 
-    let progress = Arc::new(ImportProgress::default());
+    let progress = Arc::new(RefreshCounters::default());
     let display = io::stderr().is_terminal().then(ProgressDisplay::new);
     let from = arguments.source.clone();
     let request = ImportRequest {
         source: arguments.source,
         name: arguments.name,
         owner_email: arguments.owner,
-        about: About { description: arguments.description, licence: arguments.licence, listed: arguments.listed },
+        about: DatasetMetadata {
+            description: arguments.description,
+            license: arguments.licence,
+            listed: arguments.listed,
+        },
         private: arguments.private,
         format: arguments.format,
         records_path: arguments.records_path,
         publish_query: arguments.publish_query,
         infer_types: arguments.infer_types,
     };
-    let mut signals = Signals::listen()?;
+    let mut signals = ShutdownSignals::listen()?;
     let mut importing = pin!(services.refreshes.import(request, progress.clone()));
-    let mut redraw = tokio::time::interval(REDRAW);
+    let mut redraw = tokio::time::interval(REDRAW_INTERVAL);
     let outcome = loop {
         tokio::select! {
             outcome = &mut importing => break outcome,
-            _ = signals.next() => {
-                // Records that the import has ended, and removes what it wrote.
+            _ = signals.next_signal() => {
+                // Records the end of the import, and removes partial files.
                 services.refreshes.finish(Duration::ZERO).await;
                 return Err(CliError::Interrupted);
             }
@@ -122,9 +126,11 @@ async fn import(services: &Services, arguments: Arguments) -> Result<(), CliErro
         }
     };
     drop(display);
-    let imported =
-        outcome.map_err(|error| CliError::Import { from, problem: with_flags(&Causes(&error).to_string()) })?;
-    print(&json_line(&Line {
+    let imported = outcome.map_err(|error| CliError::Import {
+        from,
+        problem: replace_fields_with_flags(&ErrorChain(&error).to_string()),
+    })?;
+    print_stdout(&to_json_line(&ImportLine {
         dataset_id: imported.dataset_id.get(),
         name_slug: &imported.name_slug,
         version: imported.version.get(),
@@ -134,13 +140,12 @@ async fn import(services: &Services, arguments: Arguments) -> Result<(), CliErro
     })?)?;
     // The version exists regardless of the responses of webhook receivers.
     if let Err(error) = services.deliveries.send_due().await {
-        tracing::warn!(error = %Causes(&error), "failed to send due webhooks; another process will send them");
+        tracing::warn!(error = %ErrorChain(&error), "failed to send due webhooks; another process will send them");
     }
     Ok(())
 }
 
-/// Refuses a local source that cannot be read.
-fn check_file(source: &str) -> Result<(), CliError> {
+fn check_local_source(source: &str) -> Result<(), CliError> {
     let Some(path) = local_path(source) else { return Ok(()) };
     let problem = match std::fs::metadata(&path) {
         Ok(metadata) if metadata.is_dir() => {
@@ -160,8 +165,7 @@ fn check_file(source: &str) -> Result<(), CliError> {
     Err(CliError::Import { from: source.to_owned(), problem })
 }
 
-/// The text of an error, with the flags of this command in place of the fields of a dataset.
-fn with_flags(error: &str) -> String {
+fn replace_fields_with_flags(error: &str) -> String {
     const FLAGS: [(&str, &str); 3] =
         [("`records_path`", "`--records-path`"), ("`format`", "`--format`"), ("`infer_types`", "`--infer-types`")];
     FLAGS.into_iter().fold(error.to_owned(), |text, (field, flag)| text.replace(field, flag))
@@ -177,10 +181,10 @@ mod tests {
             ("set `records_path` to the path", "set `--records-path` to the path"),
             ("it is Parquet; set `format` to parquet", "it is Parquet; set `--format` to parquet"),
             ("`infer_types` applies only to csv", "`--infer-types` applies only to csv"),
-            // Field names in the source stay.
+            // Field names inside the source do not change.
             ("item 1 (line 2): records_path, format", "item 1 (line 2): records_path, format"),
         ] {
-            assert_eq!(with_flags(error), expected);
+            assert_eq!(replace_fields_with_flags(error), expected);
         }
     }
 }

@@ -11,21 +11,21 @@ use strata_types::dataset::Dataset;
 use strata_types::ids::UserId;
 
 use super::error::CliError;
-use super::table::{Align, Column, PAGE, Table, or_dash, visible};
+use super::table::{ColumnAlign, PAGE_ROWS, TextTable, TextTableColumn, escape_control_characters, or_dash};
 
 /// List the datasets of all users
 ///
 /// Prints one line for each dataset, ordered by ID: its slug, its owner's email address, the number of versions, the
 /// active version and its file size, whether the dataset is pinned, private, or frozen, and its name.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ListArguments {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Line {
+struct DatasetLine {
     dataset_id: u64,
     name_slug: String,
     name: String,
@@ -38,36 +38,35 @@ struct Line {
     frozen: bool,
 }
 
-const COLUMNS: &[Column<Line>] = &[
-    ("ID", Align::Right, |line| line.dataset_id.to_string()),
-    ("SLUG", Align::Left, |line| line.name_slug.clone()),
-    ("OWNER", Align::Left, |line| or_dash(line.owner.clone())),
-    ("VERSIONS", Align::Right, |line| line.versions.to_string()),
-    ("ACTIVE", Align::Left, |line| or_dash(line.active_version.map(|number| format!("v{number}")))),
-    ("SIZE", Align::Right, |line| or_dash(line.file_size_bytes.map(|bytes| HumanBytes(bytes).to_string()))),
-    ("PINNED", Align::Left, |line| yes_or_no(line.pinned)),
-    ("PRIVATE", Align::Left, |line| yes_or_no(line.private)),
-    ("FROZEN", Align::Left, |line| yes_or_no(line.frozen)),
-    ("NAME", Align::Left, |line| visible(&line.name)),
+const DATASET_COLUMNS: &[TextTableColumn<DatasetLine>] = &[
+    ("ID", ColumnAlign::Right, |line| line.dataset_id.to_string()),
+    ("SLUG", ColumnAlign::Left, |line| line.name_slug.clone()),
+    ("OWNER", ColumnAlign::Left, |line| or_dash(line.owner.clone())),
+    ("VERSIONS", ColumnAlign::Right, |line| line.versions.to_string()),
+    ("ACTIVE", ColumnAlign::Left, |line| or_dash(line.active_version.map(|number| format!("v{number}")))),
+    ("SIZE", ColumnAlign::Right, |line| or_dash(line.file_size_bytes.map(|bytes| HumanBytes(bytes).to_string()))),
+    ("PINNED", ColumnAlign::Left, |line| yes_or_no(line.pinned)),
+    ("PRIVATE", ColumnAlign::Left, |line| yes_or_no(line.private)),
+    ("FROZEN", ColumnAlign::Left, |line| yes_or_no(line.frozen)),
+    ("NAME", ColumnAlign::Left, |line| escape_control_characters(&line.name)),
 ];
 
-fn yes_or_no(holds: bool) -> String {
-    if holds { "yes" } else { "no" }.to_owned()
+fn yes_or_no(value: bool) -> String {
+    if value { "yes" } else { "no" }.to_owned()
 }
 
-pub(super) async fn run(services: &Services, arguments: Arguments) -> Result<(), CliError> {
-    let mut table = Table::new(COLUMNS);
+pub(super) async fn run(services: &Services, arguments: ListArguments) -> Result<(), CliError> {
+    let mut table = TextTable::new(DATASET_COLUMNS);
     let mut after = None;
     loop {
-        let datasets = services.datasets.all(after, PAGE).await?;
-        table.print(&lines(services, &datasets).await?, arguments.json)?;
+        let datasets = services.datasets.list_all(after, PAGE_ROWS).await?;
+        table.print(&dataset_lines(services, &datasets).await?, arguments.json)?;
         let Some(last) = datasets.last() else { return Ok(()) };
         after = Some(last.id);
     }
 }
 
-/// The lines of a page of datasets. Looks each owner up once for a page.
-async fn lines(services: &Services, datasets: &[Dataset]) -> Result<Vec<Line>, CliError> {
+async fn dataset_lines(services: &Services, datasets: &[Dataset]) -> Result<Vec<DatasetLine>, CliError> {
     let mut owners: HashMap<UserId, Option<String>> = HashMap::new();
     let mut lines = Vec::with_capacity(datasets.len());
     for dataset in datasets {
@@ -77,12 +76,12 @@ async fn lines(services: &Services, datasets: &[Dataset]) -> Result<Vec<Line>, C
                 unknown.insert(services.accounts.user(dataset.owner).await?.map(|user| user.email))
             }
         };
-        lines.push(Line {
+        lines.push(DatasetLine {
             dataset_id: dataset.id.get(),
             name_slug: dataset.name.slug().to_owned(),
             name: dataset.name.to_string(),
             owner: owner.clone(),
-            // Numbers of versions are consecutive, from 1.
+            // Version numbers are consecutive, starting at 1.
             versions: dataset.latest_version.map_or(0, |number| number.get()),
             active_version: dataset.active_version().map(|number| number.get()),
             file_size_bytes: services.datasets.active_file_bytes(dataset).await?,

@@ -1,7 +1,7 @@
-//! The command line: one file per command, each a struct of its arguments and a function that runs it.
+//! The command line. Each command has a file with its arguments and a function that runs it.
 //!
-//! A failed command prints one line on standard error, `strata: …`, which ends with the cause. Its exit code is 1. The
-//! exit code of a command line that cannot be parsed is 2.
+//! A failed command prints one line on standard error, `strata: …`, which ends with the cause. The exit code is 1, or 2
+//! if the command line cannot be parsed.
 
 mod backup;
 mod check;
@@ -34,10 +34,10 @@ use std::time::Duration;
 use clap::error::{ContextKind, ContextValue};
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use strata_config::{Config, ConfigFile, ConfigSources};
-use strata_service::{Purpose, Services};
-use strata_types::causes::Causes;
+use strata_service::{ProcessPurpose, Services};
+use strata_types::error_chain::ErrorChain;
 use strata_types::ids::DatasetId;
-use strata_types::similar;
+use strata_types::suggest;
 
 use error::CliError;
 
@@ -48,10 +48,9 @@ pub(crate) struct CommandLine {
     #[command(flatten)]
     shared: SharedArguments,
     #[command(subcommand)]
-    command: Command,
+    command: CliCommand,
 }
 
-/// What every command takes.
 #[derive(Debug, Args)]
 struct SharedArguments {
     /// Data directory (data.directory) [default: ./strata-data]
@@ -63,17 +62,17 @@ struct SharedArguments {
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
-    Serve(serve::Arguments),
-    User(user::Arguments),
-    List(list::Arguments),
-    Nodes(nodes::Arguments),
-    Import(import::Arguments),
-    Explain(explain::Arguments),
-    Diff(diff::Arguments),
-    Sweep(sweep::Arguments),
-    Check(check::Arguments),
-    Scrub(scrub::Arguments),
+enum CliCommand {
+    Serve(serve::ServeArguments),
+    User(user::UserArguments),
+    List(list::ListArguments),
+    Nodes(nodes::NodesArguments),
+    Import(import::ImportArguments),
+    Explain(explain::ExplainArguments),
+    Diff(diff::DiffArguments),
+    Sweep(sweep::SweepArguments),
+    Check(check::CheckArguments),
+    Scrub(scrub::ScrubArguments),
     Backup(backup::BackupArguments),
     Restore(backup::RestoreArguments),
     Completions(generated::CompletionsArguments),
@@ -81,18 +80,17 @@ enum Command {
 }
 
 impl CommandLine {
-    /// Parses the command line of this process. Ends the process if that fails, or to show help.
-    pub(crate) fn of_process() -> CommandLine {
-        CommandLine::try_parse().unwrap_or_else(|error| suggesting_one(error).exit())
+    pub(crate) fn parse_or_exit() -> CommandLine {
+        CommandLine::try_parse().unwrap_or_else(|error| keep_nearest_suggestion(error).exit())
     }
 }
 
-/// The error with only the nearest command as a suggestion. The parser's own list begins with less similar ones.
-fn suggesting_one(mut error: clap::Error) -> clap::Error {
+/// Replaces the suggested commands by the nearest one, because the parser lists less similar ones first.
+fn keep_nearest_suggestion(mut error: clap::Error) -> clap::Error {
     let known = CommandLine::command();
     let nearest = match error.get(ContextKind::InvalidSubcommand) {
         Some(ContextValue::String(name)) => {
-            similar::nearest(name, known.get_subcommands().map(clap::Command::get_name))
+            suggest::find_similar_name(name, known.get_subcommands().map(clap::Command::get_name))
         }
         _ => None,
     };
@@ -102,12 +100,11 @@ fn suggesting_one(mut error: clap::Error) -> clap::Error {
     error
 }
 
-/// Parses and runs a command line, on a separate thread because the system sets the stack size of the first thread
-/// (`ulimit -s`).
-pub(crate) fn run(parse: fn() -> CommandLine) -> ExitCode {
+/// Runs the command on a separate thread, because the system limits the stack of the first thread (`ulimit -s`).
+pub(crate) fn run_command_line(parse: fn() -> CommandLine) -> ExitCode {
     let thread = std::thread::Builder::new().name("strata".to_owned()).stack_size(MAIN_STACK_BYTES);
-    let ended = thread.spawn(move || execute(parse())).map(JoinHandle::join);
-    logging::end();
+    let ended = thread.spawn(move || run_command(parse())).map(JoinHandle::join);
+    logging::finish_logging();
     let outcome = match ended {
         Ok(Ok(outcome)) => outcome,
         // The panic hook has printed the reason.
@@ -117,49 +114,54 @@ pub(crate) fn run(parse: fn() -> CommandLine) -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If standard error is closed, nobody can read the reason.
-            let _ = writeln!(io::stderr(), "strata: {}", Causes(&error));
+            // If standard error is closed, no one can read the reason.
+            let _ = writeln!(io::stderr(), "strata: {}", ErrorChain(&error));
             ExitCode::FAILURE
         }
     }
 }
 
-fn execute(command_line: CommandLine) -> Result<(), CliError> {
+fn run_command(command_line: CommandLine) -> Result<(), CliError> {
     let CommandLine { shared, command } = command_line;
     let flags = match &command {
-        Command::Serve(arguments) => vec![
+        CliCommand::Serve(arguments) => vec![
             ("server.listen", "--listen", arguments.listen.clone()),
             ("server.background", "--no-background", arguments.no_background.then(|| false.to_string())),
         ],
         // These commands need no configuration.
-        Command::Completions(arguments) => return generated::print_completions(arguments),
-        Command::Manual(arguments) => return generated::write_manual(arguments),
+        CliCommand::Completions(arguments) => return generated::print_completions(arguments),
+        CliCommand::Manual(arguments) => return generated::write_manual(arguments),
         _ => Vec::new(),
     };
-    let config = Config::load(&sources(shared, flags))?;
+    let config = Config::load(&config_sources(shared, flags))?;
     file_owner::create_files_as_owner_of(&config.data.directory)
         .map_err(|source| CliError::Io { what: "failed to switch to the user that owns the data directory", source })?;
-    let level = if matches!(command, Command::Serve(_)) { "info" } else { "warn" };
-    logging::start(&config.log, level)?;
+    let level = if matches!(command, CliCommand::Serve(_)) { "info" } else { "warn" };
+    logging::start_logging(&config.log, level)?;
     match command {
-        Command::Serve(arguments) => block_on(serve::run(arguments, config)),
-        Command::User(arguments) => block_on(arguments.run(config)),
-        Command::List(arguments) => run_with(&config, Purpose::Records, list::run, arguments),
-        Command::Nodes(arguments) => run_with(&config, Purpose::Records, nodes::run, arguments),
-        Command::Import(arguments) => block_on(import::run(arguments, config)),
-        Command::Explain(arguments) => block_on(explain::run(arguments, config)),
-        Command::Diff(arguments) => run_with(&config, Purpose::Maintain, diff::run, arguments),
-        Command::Sweep(arguments) => block_on(sweep::run(arguments, config)),
-        Command::Check(arguments) => run_with(&config, Purpose::Maintain, check::run, arguments),
-        Command::Scrub(arguments) => run_with(&config, Purpose::Maintain, scrub::run, arguments),
-        Command::Backup(arguments) => run_with(&config, Purpose::Maintain, backup::back_up, arguments),
-        Command::Restore(arguments) => block_on(backup::restore(arguments, config)),
-        Command::Completions(_) | Command::Manual(_) => Ok(()),
+        CliCommand::Serve(arguments) => block_on(serve::run(arguments, config)),
+        CliCommand::User(arguments) => block_on(arguments.run(config)),
+        CliCommand::List(arguments) => {
+            run_with_services(&config, ProcessPurpose::MaintainRecords, list::run, arguments)
+        }
+        CliCommand::Nodes(arguments) => {
+            run_with_services(&config, ProcessPurpose::MaintainRecords, nodes::run, arguments)
+        }
+        CliCommand::Import(arguments) => block_on(import::run(arguments, config)),
+        CliCommand::Explain(arguments) => block_on(explain::run(arguments, config)),
+        CliCommand::Diff(arguments) => run_with_services(&config, ProcessPurpose::Maintain, diff::run, arguments),
+        CliCommand::Sweep(arguments) => block_on(sweep::run(arguments, config)),
+        CliCommand::Check(arguments) => run_with_services(&config, ProcessPurpose::Maintain, check::run, arguments),
+        CliCommand::Scrub(arguments) => run_with_services(&config, ProcessPurpose::Maintain, scrub::run, arguments),
+        CliCommand::Backup(arguments) => {
+            run_with_services(&config, ProcessPurpose::Maintain, backup::back_up, arguments)
+        }
+        CliCommand::Restore(arguments) => block_on(backup::restore(arguments, config)),
+        CliCommand::Completions(_) | CliCommand::Manual(_) => Ok(()),
     }
 }
 
-/// The sources of this process's configuration.
-fn sources(shared: SharedArguments, flags: Vec<(&'static str, &'static str, Option<String>)>) -> ConfigSources {
+fn config_sources(shared: SharedArguments, flags: Vec<(&'static str, &'static str, Option<String>)>) -> ConfigSources {
     let file = match shared.config {
         Some(path) => ConfigFile::Required(path),
         None => ConfigFile::IfPresent(PathBuf::from("strata.toml")),
@@ -169,46 +171,43 @@ fn sources(shared: SharedArguments, flags: Vec<(&'static str, &'static str, Opti
     ConfigSources { file, environment: std::env::vars_os().collect(), flags: flags.collect() }
 }
 
-/// The stack size of the thread that runs the command.
 const MAIN_STACK_BYTES: usize = 8 << 20;
 
-/// The stack size of all other threads except for those of queries, regardless of limits of the system or environment.
-/// Hundreds of stacks take little address space.
-const STACK_BYTES: usize = 4 << 20;
+/// The stack size of all threads except for query threads. Unused stack occupies only address space.
+const THREAD_STACK_BYTES: usize = 4 << 20;
 
 fn block_on(command: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .thread_stack_size(STACK_BYTES)
+        .thread_stack_size(THREAD_STACK_BYTES)
         .enable_all()
         .build()
         .map_err(|source| CliError::Io { what: "failed to start threads", source })?;
     let outcome = runtime.block_on(command);
-    // Tasks that still run were interrupted by a signal or an error, and need a moment to remove temporary files.
+    // Tasks that a signal or an error interrupted need a moment to remove temporary files.
     runtime.shutdown_timeout(Duration::from_secs(5));
     outcome
 }
 
-/// Opens the services and runs a command with them.
-fn run_with<A>(
+fn run_with_services<A>(
     config: &Config,
-    purpose: Purpose,
+    purpose: ProcessPurpose,
     command: impl AsyncFnOnce(&Services, A) -> Result<(), CliError>,
     arguments: A,
 ) -> Result<(), CliError> {
     block_on(async {
         let services = Services::open(config, purpose).await?;
-        closing(&services, Box::pin(command(&services, arguments))).await
+        close_after(&services, Box::pin(command(&services, arguments))).await
     })
 }
 
-/// Does the work, and then closes the services, also after an error. A closed SQLite file can be copied or replaced.
-async fn closing(services: &Services, work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+/// Closes the services even after an error. A closed SQLite file can be copied or replaced.
+async fn close_after(services: &Services, work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let outcome = work.await;
     services.close().await;
     outcome
 }
 
-fn dataset_id(text: &str) -> Result<DatasetId, String> {
+fn parse_dataset_id(text: &str) -> Result<DatasetId, String> {
     text.parse().map_err(|_| {
         "a dataset ID must be a positive integer; you can find it in the output of `strata list` or `strata import`, \
          or after /api/ in a query URL"
@@ -216,42 +215,40 @@ fn dataset_id(text: &str) -> Result<DatasetId, String> {
     })
 }
 
-fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
+fn to_json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
     let text = serde_json::to_string(value)
         .map_err(|error| CliError::Io { what: "failed to print the result", source: error.into() })?;
     Ok(text + "\n")
 }
 
-fn counted(number: u64, one: &str, more: &str) -> String {
+fn format_count(number: u64, one: &str, more: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { more })
 }
 
 fn format_files(number: u64) -> String {
-    counted(number, "file", "files")
+    format_count(number, "file", "files")
 }
 
 fn format_bytes(number: u64) -> String {
-    counted(number, "byte", "bytes")
+    format_count(number, "byte", "bytes")
 }
 
 fn format_size(files: u64, bytes: u64) -> String {
     format!("{} ({})", format_files(files), format_bytes(bytes))
 }
 
-/// Prints the summary of a command: as one line of JSON, or as a text.
 fn print_summary(json: bool, summary: &serde_json::Value, text: String) -> Result<(), CliError> {
-    print(&if json { json_line(summary)? } else { text })
+    print_stdout(&if json { to_json_line(summary)? } else { text })
 }
 
-/// Prints a line, unless an earlier one failed. The work of the command continues if nobody reads its output.
+/// Prints a line, unless an earlier line failed, so that the command continues if its output is closed.
 fn print_unless_failed(printed: &mut Result<(), CliError>, print: impl FnOnce() -> Result<(), CliError>) {
     if printed.is_ok() {
         *printed = print();
     }
 }
 
-/// Writes to standard output at once.
-fn print(text: &str) -> Result<(), CliError> {
+fn print_stdout(text: &str) -> Result<(), CliError> {
     let mut output = io::stdout().lock();
     output
         .write_all(text.as_bytes())

@@ -6,8 +6,8 @@ use strata_cluster::nodes::NodeState;
 use strata_service::Services;
 
 use super::error::CliError;
-use super::print;
-use super::table::{Align, Column, Table, or_dash};
+use super::print_stdout;
+use super::table::{ColumnAlign, TextTable, TextTableColumn, or_dash};
 
 /// List the nodes of the cluster
 ///
@@ -15,14 +15,14 @@ use super::table::{Align, Column, Table, or_dash};
 /// time since its last heartbeat, its version, its roles (`server.roles`), and its internal address. A server registers
 /// as a node if it uses PostgreSQL, or if its configuration has a `[cluster]` section.
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct NodesArguments {
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Serialize)]
-struct Line {
+struct NodeLine {
     node: String,
     state: &'static str,
     seen_s_ago: u64,
@@ -32,27 +32,30 @@ struct Line {
     started_at: String,
 }
 
-const COLUMNS: &[Column<Line>] = &[
-    ("NODE", Align::Left, |line| line.node.clone()),
-    ("STATE", Align::Left, |line| line.state.to_owned()),
-    ("SEEN", Align::Right, |line| format!("{} s ago", line.seen_s_ago)),
-    ("VERSION", Align::Left, |line| line.version.clone()),
-    ("ROLES", Align::Left, |line| line.roles.join(",")),
-    ("ADDRESS", Align::Left, |line| or_dash(line.internal_address.clone())),
+const NODE_COLUMNS: &[TextTableColumn<NodeLine>] = &[
+    ("NODE", ColumnAlign::Left, |line| line.node.clone()),
+    ("STATE", ColumnAlign::Left, |line| line.state.to_owned()),
+    ("SEEN", ColumnAlign::Right, |line| format!("{} s ago", line.seen_s_ago)),
+    ("VERSION", ColumnAlign::Left, |line| line.version.clone()),
+    ("ROLES", ColumnAlign::Left, |line| line.roles.join(",")),
+    ("ADDRESS", ColumnAlign::Left, |line| or_dash(line.internal_address.clone())),
 ];
 
-pub(super) async fn run(services: &Services, Arguments { json }: Arguments) -> Result<(), CliError> {
-    let lines: Vec<Line> = services.nodes.all().await.map_err(CliError::Nodes)?.into_iter().map(line).collect();
+pub(super) async fn run(services: &Services, NodesArguments { json }: NodesArguments) -> Result<(), CliError> {
+    let lines: Vec<NodeLine> =
+        services.nodes.list_nodes().await.map_err(CliError::Nodes)?.into_iter().map(node_line).collect();
     if lines.is_empty() && !json {
-        return print("no nodes: a server registers as a node only if it uses PostgreSQL or has a [cluster] section\n");
+        return print_stdout(
+            "no nodes: a server registers as a node only if it uses PostgreSQL or has a [cluster] section\n",
+        );
     }
-    Table::new(COLUMNS).print(&lines, json)
+    TextTable::new(NODE_COLUMNS).print(&lines, json)
 }
 
-fn line(NodeState { node, silent, is_lost }: NodeState) -> Line {
-    Line {
-        state: if is_lost { "lost" } else { "alive" },
-        seen_s_ago: silent.as_secs(),
+fn node_line(NodeState { node, since_heartbeat, is_offline }: NodeState) -> NodeLine {
+    NodeLine {
+        state: if is_offline { "lost" } else { "alive" },
+        seen_s_ago: since_heartbeat.as_secs(),
         started_at: node.started_at.to_rfc3339_opts(chrono::SecondsFormat::Secs, true),
         node: node.registration.id,
         version: node.registration.version,

@@ -1,12 +1,12 @@
-//! Progress bars: the source's bytes and then the entities of an import, the finished files of a backup or a restore.
+//! Progress bars of imports, backups, and restores.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use indicatif::{HumanCount, ProgressBar, ProgressDrawTarget, ProgressFinish, ProgressStyle};
-use strata_service::ImportProgress;
+use strata_service::RefreshCounters;
 
 use super::error::CliError;
-use super::print;
+use super::print_stdout;
 
 /// A bar on standard error, removed when dropped.
 pub(super) struct ProgressDisplay(ProgressBar);
@@ -24,11 +24,11 @@ impl ProgressDisplay {
     }
 
     fn set_style(&self, template: &str) {
-        // The templates are constants. An invalid one shows the default bar.
+        // The templates are constants. An invalid one would show the default bar.
         self.0.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
     }
 
-    pub(super) fn show_import(&self, progress: &ImportProgress) {
+    pub(super) fn show_import(&self, progress: &RefreshCounters) {
         let decoded = progress.entities_decoded.load(Relaxed);
         let written = progress.entities_written.load(Relaxed);
         let read_bytes = progress.bytes_read.load(Relaxed);
@@ -55,8 +55,7 @@ impl ProgressDisplay {
         self.0.set_position(bytes);
     }
 
-    /// Prints a text on standard output without overwriting the bar.
     pub(super) fn print(&self, text: &str) -> Result<(), CliError> {
-        self.0.suspend(|| print(text))
+        self.0.suspend(|| print_stdout(text))
     }
 }

@@ -3,12 +3,12 @@
 use clap::Args;
 use serde_json::json;
 use strata_config as config;
-use strata_service::{DamagedFile, Scrubbed, Services};
+use strata_service::{DamagedFile, ScrubSummary, Services};
 
-use super::check::{needed_by, version};
+use super::check::{describe_dependents, version_json};
 use super::error::CliError;
-use super::signals::or_interrupted;
-use super::{format_size, json_line, print, print_summary, print_unless_failed};
+use super::signals::run_until_signal;
+use super::{format_size, print_stdout, print_summary, print_unless_failed, to_json_line};
 
 /// Verify every version file at a limited rate, and list damaged files
 ///
@@ -16,37 +16,42 @@ use super::{format_size, json_line, print, print_summary, print_unless_failed};
 /// need it and, if possible, an intact file with the same entities. Then prints a summary. Exits with status 1 if any
 /// file is damaged. A running server scrubs regularly (scrub.interval_s).
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ScrubArguments {
     /// Average number of bytes to read per second, such as 8MiB; 0 means no limit (scrub.bytes_per_s) [default:
     /// 8388608]
-    #[arg(long, value_name = "BYTES", value_parser = config::bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = config::parse_bytes)]
     bytes_per_s: Option<u64>,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
 }
 
-/// Reads everything, and fails at the end if there is damage.
-pub(super) async fn run(services: &Services, Arguments { bytes_per_s, json }: Arguments) -> Result<(), CliError> {
+pub(super) async fn run(
+    services: &Services,
+    ScrubArguments { bytes_per_s, json }: ScrubArguments,
+) -> Result<(), CliError> {
     let bytes_per_s = bytes_per_s.unwrap_or(services.config.scrub.bytes_per_s);
     let mut printed = Ok(());
-    let mut tell = |file: &DamagedFile| print_unless_failed(&mut printed, || print(&line(file, json)?));
-    let scrubbed = or_interrupted(services.maintenance.scrub(bytes_per_s, &mut tell)).await??;
+    let mut report =
+        |file: &DamagedFile| print_unless_failed(&mut printed, || print_stdout(&format_damaged_file(file, json)?));
+    let scrubbed = run_until_signal(services.maintenance.scrub(bytes_per_s, &mut report)).await??;
     printed?;
-    let Scrubbed { files, bytes, damaged } = scrubbed;
+    let ScrubSummary { files, bytes, damaged } = scrubbed;
     let sum = json!({ "files": files, "bytes": bytes, "damaged": damaged });
     print_summary(json, &sum, format!("read {}: {damaged} damaged\n", format_size(files, bytes)))?;
     let what = "the scrub found";
     if damaged == 0 { Ok(()) } else { Err(CliError::DamagedFiles { what, files: damaged }) }
 }
 
-fn line(file: &DamagedFile, json: bool) -> Result<String, CliError> {
+fn format_damaged_file(file: &DamagedFile, json: bool) -> Result<String, CliError> {
     let DamagedFile { path, reason, versions, intact_copy } = file;
     if json {
-        let versions: Vec<_> = versions.iter().flatten().map(version).collect();
-        return json_line(&json!({ "path": path, "reason": reason, "versions": versions, "intact_copy": intact_copy }));
+        let versions: Vec<_> = versions.iter().flatten().map(version_json).collect();
+        return to_json_line(
+            &json!({ "path": path, "reason": reason, "versions": versions, "intact_copy": intact_copy }),
+        );
     }
-    let needed = needed_by(versions.as_deref());
+    let needed = describe_dependents(versions.as_deref());
     let copy = match intact_copy {
         Some(copy) => format!("{copy} is intact and contains the same entities"),
         None => "no other intact file contains the same entities".to_owned(),

@@ -10,19 +10,19 @@ use clap::builder::UnknownArgumentValueParser;
 use strata_config::{Config, InternalAddress, ListenAddress};
 use strata_dashboard as dashboard;
 use strata_runtime::memory;
-use strata_service::{Purpose, Services};
-use strata_types::node::Roles;
+use strata_service::{ProcessPurpose, Services};
+use strata_types::node::NodeRoles;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use super::error::CliError;
-use super::signals::Signals;
-use super::{closing, demo, print};
+use super::signals::ShutdownSignals;
+use super::{close_after, demo, print_stdout};
 
 /// Run the server
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct ServeArguments {
     /// Address and port to listen on (server.listen) [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub(super) listen: Option<String>,
@@ -42,24 +42,24 @@ pub(super) struct Arguments {
     _host: Option<String>,
 }
 
-/// Opens the services and serves requests. The first signal stops the server gracefully, a second one at once.
-pub(super) async fn run(arguments: Arguments, mut config: Config) -> Result<(), CliError> {
-    memory::use_no_huge_pages();
-    // Before anything is created, so that a port in use leaves nothing behind.
-    let (listener, address) = listen(config.server.listen.as_str()).await?;
-    let reachable = reachable(address);
+/// Serves requests. The first signal stops the server gracefully, and the second one immediately.
+pub(super) async fn run(arguments: ServeArguments, mut config: Config) -> Result<(), CliError> {
+    memory::disable_huge_pages();
+    // The port is bound first, so that a failure creates no files.
+    let (listener, address) = bind_listener(config.server.listen.as_str()).await?;
+    let reachable = reachable_address(address);
     let base_url = format!("http://{reachable}");
     let tasks = match &config.cluster.listen {
-        Some(address) => Some(listen(address.as_str()).await?),
+        Some(address) => Some(bind_listener(address.as_str()).await?),
         None => None,
     };
-    if config.server.listen.takes_any_port() {
+    if config.server.listen.has_any_port() {
         config.server.listen = ListenAddress::from(reachable);
     }
     if let (Some((_, address)), None) = (&tasks, &config.cluster.internal_address) {
         config.cluster.internal_address = InternalAddress::try_from(address.to_string()).ok();
     }
-    let services = Services::open(&config, Purpose::Serve).await?;
+    let services = Services::open(&config, ProcessPurpose::Serve).await?;
     let stop = CancellationToken::new();
     let task_server = tasks.map(|(listener, address)| {
         tracing::info!(%address, "listening for tasks from other nodes");
@@ -68,7 +68,7 @@ pub(super) async fn run(arguments: Arguments, mut config: Config) -> Result<(), 
         tokio::spawn(async move { services.serve_tasks(listener, stop).await })
     });
     let served = async {
-        let served = serve(services.clone(), arguments, &config, listener, base_url).await;
+        let served = serve_until_signal(services.clone(), arguments, &config, listener, base_url).await;
         stop.cancel();
         if let Some(task_server) = task_server {
             // The task ends soon, and has logged its errors.
@@ -76,44 +76,43 @@ pub(super) async fn run(arguments: Arguments, mut config: Config) -> Result<(), 
         }
         served
     };
-    closing(&services, Box::pin(served)).await
+    close_after(&services, Box::pin(served)).await
 }
 
-/// A listener, and the address that it is bound to.
-async fn listen(address: &str) -> Result<(TcpListener, SocketAddr), CliError> {
+async fn bind_listener(address: &str) -> Result<(TcpListener, SocketAddr), CliError> {
     let cannot_listen = |source| CliError::Listen { address: address.to_owned(), source };
     let listener = TcpListener::bind(address).await.map_err(cannot_listen)?;
     let bound = listener.local_addr().map_err(cannot_listen)?;
     Ok((listener, bound))
 }
 
-async fn serve(
+async fn serve_until_signal(
     services: Arc<Services>,
-    arguments: Arguments,
+    arguments: ServeArguments,
     config: &Config,
     listener: TcpListener,
     base_url: String,
 ) -> Result<(), CliError> {
     services.verify_catalog().await?;
     if arguments.demo {
-        services.demo.check().await?;
-        demo::load(&services, &base_url).await?;
+        services.demo.check_loadable().await?;
+        demo::load_demo(&services, &base_url).await?;
     }
-    let mut signals = Signals::listen()?;
+    let mut signals = ShutdownSignals::listen()?;
     let background = config.server.background;
     if !background {
         tracing::info!("background work is disabled: no schedules, webhooks, sweeps, or scrubs (server.background)");
-        print("background work is disabled: no schedules, webhooks, sweeps, or scrubs\n")?;
+        print_stdout("background work is disabled: no schedules, webhooks, sweeps, or scrubs\n")?;
     }
     let roles = config.server.roles;
-    if roles != Roles::all() {
-        print(&format!("roles: {roles}\n"))?;
+    if roles != NodeRoles::all() {
+        print_stdout(&format!("roles: {roles}\n"))?;
     }
-    print(&format!("listening on {base_url}\n"))?;
+    print_stdout(&format!("listening on {base_url}\n"))?;
     if services.accounts.users(None, 1).await.is_ok_and(|users| users.is_empty()) {
         tracing::info!("there are no users yet; run `strata user add` to add one");
     }
-    let node = services.nodes.own_name();
+    let node = services.nodes.local_name();
     tracing::info!(url = base_url, data = %config.data.directory.display(), background, %roles, node, "listening");
 
     let (begin_shutdown, shutdown) = oneshot::channel::<()>();
@@ -121,29 +120,29 @@ async fn serve(
     let mut serving = pin!(dashboard::serve(services, listener, shutdown));
     tokio::select! {
         outcome = &mut serving => return Ok(outcome?),
-        signal = signals.next() => tracing::info!(signal, drain_s = config.server.drain_s, "stopping"),
+        signal = signals.next_signal() => tracing::info!(signal, drain_s = config.server.drain_s, "stopping"),
     }
     // `serving` contains the receiver, so sending succeeds.
     let _ = begin_shutdown.send(());
     let [notice, limit] = [config.server.drain_notice_s, config.server.drain_s].map(Duration::from_secs);
-    let finished = async {
-        // Until the load balancer notices, it also sends requests for refreshes.
+    let background_work = async {
+        // Until the load balancer reacts, it also sends requests for refreshes.
         tokio::time::sleep(notice).await;
         background.finish(limit).await;
     };
-    let ended = async { tokio::join!(&mut serving, finished).0 };
+    let ended = async { tokio::join!(&mut serving, background_work).0 };
     tokio::select! {
         outcome = ended => {
             outcome?;
             tracing::info!("stopped");
         }
-        signal = signals.next() => tracing::warn!(signal, "stopped before all requests finished"),
+        signal = signals.next_signal() => tracing::warn!(signal, "stopped before all requests finished"),
     }
     Ok(())
 }
 
-/// An address to which a client on this machine can connect: the loopback if the service listens on all addresses.
-fn reachable(mut address: SocketAddr) -> SocketAddr {
+/// Returns an address to which a client on this machine can connect.
+fn reachable_address(mut address: SocketAddr) -> SocketAddr {
     if address.ip().is_unspecified() {
         address.set_ip(match address.ip() {
             IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
@@ -165,7 +164,7 @@ mod tests {
             ("192.0.2.1:80", "192.0.2.1:80"),
             ("[2001:db8::1]:80", "[2001:db8::1]:80"),
         ] {
-            assert_eq!(reachable(bound.parse().expect("an address")).to_string(), printed);
+            assert_eq!(reachable_address(bound.parse().expect("failed to parse address")).to_string(), printed);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The signals that end a process: SIGTERM, SIGINT, and SIGHUP, which is sent when its terminal is closed.
+//! Signals that end a process: SIGTERM, SIGINT, and SIGHUP, which the system sends when the terminal is closed.
 
 use std::fs;
 use std::io;
@@ -7,15 +7,15 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::error::CliError;
 
-/// Receives the signals, which no longer end the process by themselves.
-pub(super) struct Signals {
+/// Receives the signals, which then no longer end the process.
+pub(super) struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
     /// `None` if the process was started to ignore it, as by `nohup`.
     hang_up: Option<Signal>,
 }
 
-impl Signals {
+impl ShutdownSignals {
     pub(super) fn listen() -> Result<Self, CliError> {
         let all = || -> io::Result<Self> {
             Ok(Self {
@@ -27,8 +27,7 @@ impl Signals {
         all().map_err(|source| CliError::Io { what: "failed to install signal handlers", source })
     }
 
-    /// Waits for the next signal, and returns its name.
-    pub(super) async fn next(&mut self) -> &'static str {
+    pub(super) async fn next_signal(&mut self) -> &'static str {
         let hang_up = async {
             match &mut self.hang_up {
                 Some(signal) => signal.recv().await,
@@ -43,16 +42,14 @@ impl Signals {
     }
 }
 
-/// The outcome of the work, unless a signal ends it.
-pub(super) async fn or_interrupted<T>(work: impl Future<Output = T>) -> Result<T, CliError> {
-    let mut signals = Signals::listen()?;
+pub(super) async fn run_until_signal<T>(work: impl Future<Output = T>) -> Result<T, CliError> {
+    let mut signals = ShutdownSignals::listen()?;
     tokio::select! {
         outcome = work => Ok(outcome),
-        _ = signals.next() => Err(CliError::Interrupted),
+        _ = signals.next_signal() => Err(CliError::Interrupted),
     }
 }
 
-/// Whether the process does not ignore a signal.
 fn is_handled(kind: SignalKind) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));

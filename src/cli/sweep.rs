@@ -5,20 +5,22 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::json;
 use strata_config::Config;
-use strata_service::{Purpose, Services, Swept, SweptFile};
+use strata_service::{ProcessPurpose, Services, SweepSummary, SweptFile};
 
 use super::error::CliError;
-use super::signals::or_interrupted;
-use super::{closing, duration, format_bytes, format_size, json_line, print, print_summary, print_unless_failed};
+use super::signals::run_until_signal;
+use super::{
+    close_after, duration, format_bytes, format_size, print_stdout, print_summary, print_unless_failed, to_json_line,
+};
 
 /// Remove unused files
 ///
 /// Prints one line for each removed file, and then a summary. A running server sweeps regularly (sweep.interval_s).
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct SweepArguments {
     /// Remove only files that have been unused for at least this time, such as 90s, 90min, "1h 30min", or 7d
     /// (sweep.older_than_s) [default: 1d]
-    #[arg(long, value_name = "TIME", value_parser = duration::parse)]
+    #[arg(long, value_name = "TIME", value_parser = duration::parse_duration)]
     older_than: Option<Duration>,
     /// Allow any value for --older-than. Use this option only if no server is running
     #[arg(long)]
@@ -28,42 +30,42 @@ pub(super) struct Arguments {
     json: bool,
 }
 
-/// Sweeps once. Logs files that cannot be removed, and fails at the end if there are any.
-pub(super) async fn run(arguments: Arguments, config: Config) -> Result<(), CliError> {
+/// Sweeps once. Logs files that cannot be removed, and returns an error at the end if there are any.
+pub(super) async fn run(arguments: SweepArguments, config: Config) -> Result<(), CliError> {
     let older_than = arguments.older_than.unwrap_or(Duration::from_secs(config.sweep.older_than_s));
-    if !arguments.offline && older_than <= config.longest_read() {
-        return Err(CliError::SweepTooEarly { longest_read_s: config.longest_read().as_secs() });
+    if !arguments.offline && older_than <= config.max_read_duration() {
+        return Err(CliError::SweepTooEarly { longest_read_s: config.max_read_duration().as_secs() });
     }
-    let services = Services::open(&config, Purpose::Maintain).await?;
-    closing(&services, sweep(&services, older_than, &arguments)).await
+    let services = Services::open(&config, ProcessPurpose::Maintain).await?;
+    close_after(&services, sweep(&services, older_than, &arguments)).await
 }
 
-async fn sweep(services: &Services, older_than: Duration, arguments: &Arguments) -> Result<(), CliError> {
-    let Arguments { offline, json, .. } = *arguments;
+async fn sweep(services: &Services, older_than: Duration, arguments: &SweepArguments) -> Result<(), CliError> {
+    let SweepArguments { offline, json, .. } = *arguments;
     let mut printed = Ok(());
-    let mut tell = |file: &SweptFile| match &file.failure {
+    let mut report = |file: &SweptFile| match &file.failure {
         Some(error) => tracing::warn!(path = file.path, error, "failed to remove file"),
-        None => print_unless_failed(&mut printed, || print(&line(file, json)?)),
+        None => print_unless_failed(&mut printed, || print_stdout(&format_swept_file(file, json)?)),
     };
     let sweeping = async {
         if offline {
-            services.refreshes.end_writes_of_the_dead().await?;
+            services.refreshes.recover_writes().await?;
         }
-        services.maintenance.sweep(older_than, &mut tell).await
+        services.maintenance.sweep(older_than, &mut report).await
     };
-    let swept = or_interrupted(sweeping).await??;
+    let swept = run_until_signal(sweeping).await??;
     printed?;
-    let Swept { removed, removed_bytes, failed, held } = swept;
-    let rest = if held { "; a backup or check is still using files, so run the sweep again later" } else { "" };
-    let sum = json!({ "removed": removed, "removed_bytes": removed_bytes, "failed": failed, "held": held });
+    let SweepSummary { removed, removed_bytes, failed, was_held } = swept;
+    let rest = if was_held { "; a backup or check is still using files, so run the sweep again later" } else { "" };
+    let sum = json!({ "removed": removed, "removed_bytes": removed_bytes, "failed": failed, "held": was_held });
     print_summary(json, &sum, format!("removed {}{rest}\n", format_size(removed, removed_bytes)))?;
     if failed == 0 { Ok(()) } else { Err(CliError::SweepFailed { files: failed }) }
 }
 
-fn line(file: &SweptFile, json: bool) -> Result<String, CliError> {
+fn format_swept_file(file: &SweptFile, json: bool) -> Result<String, CliError> {
     let SweptFile { path, size_bytes, reason, .. } = file;
     match json {
-        true => json_line(&json!({ "path": path, "size_bytes": size_bytes, "reason": reason.name() })),
+        true => to_json_line(&json!({ "path": path, "size_bytes": size_bytes, "reason": reason.name() })),
         false => Ok(format!("removed {path} ({}, {})\n", format_bytes(*size_bytes), reason.name())),
     }
 }

@@ -9,20 +9,20 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use strata_catalog::ApiToken;
 use strata_config::Config;
-use strata_service::{Accounts, ManageError, Purpose, Services};
-use strata_types::scope::Scope;
-use strata_types::user::{Plan, User};
+use strata_service::{AccountService, ManageError, ProcessPurpose, Services};
+use strata_types::token_scope::TokenScope;
+use strata_types::user::{User, UserPlan};
 
 use super::error::CliError;
-use super::table::{Align, Column, PAGE, Table, visible};
-use super::{closing, duration, print};
+use super::table::{ColumnAlign, PAGE_ROWS, TextTable, TextTableColumn, escape_control_characters};
+use super::{close_after, duration, print_stdout};
 
-/// Most bytes that are read of a password, so that a file given by mistake is not read to its end.
-const PASSWORD_BYTES: u64 = 4096;
+/// Limit of the input, so that a wrong file is not read to its end.
+const MAX_PASSWORD_INPUT_BYTES: u64 = 4096;
 
 /// Manage users
 #[derive(Debug, Args)]
-pub(super) struct Arguments {
+pub(super) struct UserArguments {
     #[command(subcommand)]
     command: UserCommand,
 }
@@ -35,8 +35,8 @@ enum UserCommand {
         #[arg(value_name = "EMAIL")]
         email: String,
         /// Plan
-        #[arg(long, value_name = "free|pro|scale", value_parser = plans())]
-        plan: Plan,
+        #[arg(long, value_name = "free|pro|scale", value_parser = plan_value_parser())]
+        plan: UserPlan,
         /// Also create an API token with this name, and print it on the last line
         #[arg(long, value_name = "NAME")]
         token: Option<String>,
@@ -53,8 +53,8 @@ enum UserCommand {
         #[arg(value_name = "EMAIL")]
         email: String,
         /// Plan
-        #[arg(value_name = "PLAN", value_parser = plans())]
-        plan: Plan,
+        #[arg(value_name = "PLAN", value_parser = plan_value_parser())]
+        plan: UserPlan,
     },
     /// Create an API token for a user, and print it on the last line. The token is not shown again
     Token {
@@ -65,10 +65,10 @@ enum UserCommand {
         #[arg(long)]
         name: String,
         /// Calls that the token allows: only calls that change nothing (read), or all calls (write)
-        #[arg(long, value_parser = scopes(), default_value = Scope::Write.name())]
-        scope: Scope,
+        #[arg(long, value_parser = scope_value_parser(), default_value = TokenScope::Write.name())]
+        scope: TokenScope,
         /// Lifetime of the token, such as 90d [default: does not expire]
-        #[arg(long, value_name = "TIME", value_parser = lifetime)]
+        #[arg(long, value_name = "TIME", value_parser = parse_lifetime)]
         expires_in: Option<Duration>,
     },
     /// List a user's API tokens by name, without their secret values
@@ -110,10 +110,10 @@ struct UserLine {
     created_at: String,
 }
 
-const USER_COLUMNS: &[Column<UserLine>] = &[
-    ("EMAIL", Align::Left, |line| line.email.clone()),
-    ("PLAN", Align::Left, |line| line.plan.to_owned()),
-    ("CREATED", Align::Left, |line| line.created_at.clone()),
+const USER_COLUMNS: &[TextTableColumn<UserLine>] = &[
+    ("EMAIL", ColumnAlign::Left, |line| line.email.clone()),
+    ("PLAN", ColumnAlign::Left, |line| line.plan.to_owned()),
+    ("CREATED", ColumnAlign::Left, |line| line.created_at.clone()),
 ];
 
 #[derive(Serialize)]
@@ -125,60 +125,60 @@ struct TokenLine {
     expires_at: Option<String>,
 }
 
-const TOKEN_COLUMNS: &[Column<TokenLine>] = &[
-    ("NAME", Align::Left, |line| visible(&line.name)),
-    ("SCOPE", Align::Left, |line| line.scope.to_owned()),
-    ("CREATED", Align::Left, |line| line.created_at.clone()),
-    ("LAST USED", Align::Left, |line| line.last_used_at.clone().unwrap_or_else(|| "never".to_owned())),
-    ("EXPIRES", Align::Left, |line| line.expires_at.clone().unwrap_or_else(|| "never".to_owned())),
+const TOKEN_COLUMNS: &[TextTableColumn<TokenLine>] = &[
+    ("NAME", ColumnAlign::Left, |line| escape_control_characters(&line.name)),
+    ("SCOPE", ColumnAlign::Left, |line| line.scope.to_owned()),
+    ("CREATED", ColumnAlign::Left, |line| line.created_at.clone()),
+    ("LAST USED", ColumnAlign::Left, |line| line.last_used_at.clone().unwrap_or_else(|| "never".to_owned())),
+    ("EXPIRES", ColumnAlign::Left, |line| line.expires_at.clone().unwrap_or_else(|| "never".to_owned())),
 ];
 
-fn plans() -> impl TypedValueParser<Value = Plan> {
-    PossibleValuesParser::new(Plan::ALL.map(Plan::name)).try_map(|name| name.parse::<Plan>())
+fn plan_value_parser() -> impl TypedValueParser<Value = UserPlan> {
+    PossibleValuesParser::new(UserPlan::ALL.map(UserPlan::name)).try_map(|name| name.parse::<UserPlan>())
 }
 
-fn scopes() -> impl TypedValueParser<Value = Scope> {
-    PossibleValuesParser::new(Scope::ALL.map(Scope::name)).try_map(|name| name.parse::<Scope>())
+fn scope_value_parser() -> impl TypedValueParser<Value = TokenScope> {
+    PossibleValuesParser::new(TokenScope::ALL.map(TokenScope::name)).try_map(|name| name.parse::<TokenScope>())
 }
 
-fn lifetime(text: &str) -> Result<Duration, String> {
-    match duration::parse_with_unit(text)? {
+fn parse_lifetime(text: &str) -> Result<Duration, String> {
+    match duration::parse_duration_with_unit(text)? {
         span if span.is_zero() => Err("a token must be valid for at least 1s".to_owned()),
         span => Ok(span),
     }
 }
 
-impl Arguments {
-    /// Asks for a password before anything is opened.
+impl UserArguments {
+    /// Reads the password before anything is opened.
     pub(super) async fn run(self, config: Config) -> Result<(), CliError> {
         let password = match self.command {
-            UserCommand::Add { .. } | UserCommand::Passwd { .. } if io::stdin().is_terminal() => ask_password()?,
+            UserCommand::Add { .. } | UserCommand::Passwd { .. } if io::stdin().is_terminal() => prompt_password()?,
             UserCommand::Add { .. } | UserCommand::Passwd { .. } => read_password(io::stdin().lock())?,
             _ => String::new(),
         };
         let purpose = match self.command {
-            UserCommand::Add { .. } => Purpose::Serve,
-            _ => Purpose::Records,
+            UserCommand::Add { .. } => ProcessPurpose::Serve,
+            _ => ProcessPurpose::MaintainRecords,
         };
         let services = Services::open(&config, purpose).await?;
-        closing(&services, apply(self.command, &password, &services.accounts)).await
+        close_after(&services, run_user_command(self.command, &password, &services.accounts)).await
     }
 }
 
-async fn apply(command: UserCommand, password: &str, accounts: &Accounts) -> Result<(), CliError> {
+async fn run_user_command(command: UserCommand, password: &str, accounts: &AccountService) -> Result<(), CliError> {
     match command {
         UserCommand::Add { email, plan, token } => {
             let added = accounts.add_user(&email, password, plan, token.as_deref()).await?;
             let token = added.map_or(String::new(), |token| format!("{}\n", token.expose()));
-            print(&format!("added {email} on the {plan} plan\n{token}"))
+            print_stdout(&format!("added {email} on the {plan} plan\n{token}"))
         }
         UserCommand::Passwd { email } => {
             accounts.set_password(&email, password).await?;
-            print(&format!("changed the password for {email}\n"))
+            print_stdout(&format!("changed the password for {email}\n"))
         }
         UserCommand::Plan { email, plan } => {
             accounts.set_plan(&email, plan).await?;
-            print(&format!("changed the plan for {email} to {plan}\n"))
+            print_stdout(&format!("changed the plan for {email} to {plan}\n"))
         }
         UserCommand::Token { email, name, scope, expires_in } => {
             let user = accounts.user_by_email(&email).await?;
@@ -186,10 +186,10 @@ async fn apply(command: UserCommand, password: &str, accounts: &Accounts) -> Res
             let created = accounts.create_token(&user, &name, scope, expires_in_s).await;
             let (token, grant) = created.map_err(token_error("failed to create the token"))?;
             let expires = match grant.expires_at {
-                Some(time) => format!("expires at {}", to_the_second(time)),
+                Some(time) => format!("expires at {}", format_timestamp(time)),
                 None => "does not expire".to_owned(),
             };
-            print(&format!(
+            print_stdout(&format!(
                 "created the token {name} for {email} with the scope {}; it {expires}\n{}\n",
                 scope.name(),
                 token.expose()
@@ -199,33 +199,33 @@ async fn apply(command: UserCommand, password: &str, accounts: &Accounts) -> Res
         UserCommand::Revoke { email, name } => {
             let user = accounts.user_by_email(&email).await?;
             match accounts.delete_token(&user, &name).await {
-                Ok(()) => print(&format!("revoked the token {name} for {email}\n")),
+                Ok(()) => print_stdout(&format!("revoked the token {name} for {email}\n")),
                 Err(ManageError::TokenNotFound) => Err(CliError::NoToken { email, name }),
                 Err(error) => Err(token_error("failed to revoke the token")(error)),
             }
         }
         UserCommand::Remove { email } => {
             accounts.remove_user(&email).await?;
-            print(&format!("removed {email}\n"))
+            print_stdout(&format!("removed {email}\n"))
         }
-        UserCommand::List { json } => list(accounts, json).await,
+        UserCommand::List { json } => list_users(accounts, json).await,
     }
 }
 
-fn to_the_second(time: DateTime<Utc>) -> String {
+fn format_timestamp(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
-async fn list(accounts: &Accounts, json: bool) -> Result<(), CliError> {
-    let mut table = Table::new(USER_COLUMNS);
+async fn list_users(accounts: &AccountService, json: bool) -> Result<(), CliError> {
+    let mut table = TextTable::new(USER_COLUMNS);
     let mut after = None;
     loop {
-        let users = accounts.users(after, PAGE).await?;
+        let users = accounts.users(after, PAGE_ROWS).await?;
         let last = users.last().map(|user| user.id);
         let line = |User { email, plan, created_at, .. }| UserLine {
             email,
             plan: plan.name(),
-            created_at: to_the_second(created_at),
+            created_at: format_timestamp(created_at),
         };
         table.print(&users.into_iter().map(line).collect::<Vec<_>>(), json)?;
         if last.is_none() {
@@ -235,26 +235,25 @@ async fn list(accounts: &Accounts, json: bool) -> Result<(), CliError> {
     }
 }
 
-/// Prints the tokens of a user by name, at most [`limits::TOKENS`](strata_types::limits::TOKENS).
-async fn list_tokens(accounts: &Accounts, email: &str, json: bool) -> Result<(), CliError> {
+async fn list_tokens(accounts: &AccountService, email: &str, json: bool) -> Result<(), CliError> {
     let user = accounts.user_by_email(email).await?;
     let tokens = accounts.tokens(&user).await.map_err(token_error("failed to list the tokens"))?;
     let line = |token: ApiToken| TokenLine {
         name: token.name,
         scope: token.grant.scope.name(),
-        created_at: to_the_second(token.created_at),
-        last_used_at: token.last_used_at.map(to_the_second),
-        expires_at: token.grant.expires_at.map(to_the_second),
+        created_at: format_timestamp(token.created_at),
+        last_used_at: token.last_used_at.map(format_timestamp),
+        expires_at: token.grant.expires_at.map(format_timestamp),
     };
-    Table::new(TOKEN_COLUMNS).print(&tokens.into_iter().map(line).collect::<Vec<_>>(), json)
+    TextTable::new(TOKEN_COLUMNS).print(&tokens.into_iter().map(line).collect::<Vec<_>>(), json)
 }
 
 fn token_error(what: &'static str) -> impl FnOnce(ManageError) -> CliError {
     move |source| CliError::Token { what, source }
 }
 
-fn ask_password() -> Result<String, CliError> {
-    let ask = |prompt: &str| rpassword::prompt_password(prompt).map_err(unreadable);
+fn prompt_password() -> Result<String, CliError> {
+    let ask = |prompt: &str| rpassword::prompt_password(prompt).map_err(password_read_error);
     let password = ask("Password: ")?;
     if password.is_empty() {
         return Err(CliError::Password("the password is empty"));
@@ -265,22 +264,21 @@ fn ask_password() -> Result<String, CliError> {
     Ok(password)
 }
 
-/// The first line, without its end.
 fn read_password(input: impl BufRead) -> Result<String, CliError> {
     let mut line = String::new();
-    input.take(PASSWORD_BYTES + 1).read_line(&mut line).map_err(unreadable)?;
+    input.take(MAX_PASSWORD_INPUT_BYTES + 1).read_line(&mut line).map_err(password_read_error)?;
     let password = line.strip_suffix('\n').unwrap_or(&line);
     let password = password.strip_suffix('\r').unwrap_or(password);
     if password.is_empty() {
         return Err(CliError::Password("the password is missing: the first line of standard input must contain it"));
     }
-    if line.len() as u64 > PASSWORD_BYTES {
+    if line.len() as u64 > MAX_PASSWORD_INPUT_BYTES {
         return Err(CliError::Password("the password is longer than 4096 bytes"));
     }
     Ok(password.to_owned())
 }
 
-fn unreadable(source: io::Error) -> CliError {
+fn password_read_error(source: io::Error) -> CliError {
     CliError::Io { what: "failed to read the password", source }
 }
 
@@ -289,7 +287,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_the_first_line_of_standard_input() {
+    fn password_is_first_line_of_standard_input() {
         for input in ["pass word ", "pass word \n", "pass word \r\n", "pass word \nmore\n"] {
             assert_eq!(read_password(input.as_bytes()).ok().as_deref(), Some("pass word "), "{input:?}");
         }

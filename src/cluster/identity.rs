@@ -1,63 +1,60 @@
-//! The name of a server among those of the service: configured, or made once and kept in the data directory.
+//! The name of a node: configured, or generated once and stored in the data directory.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 
 use strata_config::Config;
-use strata_store::durable;
+use strata_store::fsync;
 use strata_types::node::NodeId;
 
-const FILE: &str = "node.id";
-
-const MAX_BYTES: u64 = 1_024;
+const NODE_ID_FILE: &str = "node.id";
+const MAX_NODE_ID_BYTES: u64 = 1_024;
 
 #[derive(Debug, thiserror::Error)]
 #[error("failed to read or create the node name in {} (you can set `cluster.node` instead)", path.display())]
-pub struct NoNodeId {
+pub struct NodeIdError {
     path: PathBuf,
     source: io::Error,
 }
 
-/// The name of this server; `None` for a service of one data directory. The data directory must exist.
-pub fn node_id(config: &Config) -> Result<Option<NodeId>, NoNodeId> {
+/// Returns the name of this node; `None` for a service with a single data directory. The data directory must exist.
+pub fn load_node_id(config: &Config) -> Result<Option<NodeId>, NodeIdError> {
     if let Some(name) = &config.cluster.node {
         return Ok(Some(name.clone()));
     }
-    // With the catalog in the data directory, whoever shares the catalog shares the directory.
-    if config.catalog.url.is_none() && !config.has_nodes() {
+    // A catalog in the data directory is used by this node only.
+    if config.catalog.url.is_none() && !config.has_node_registration() {
         return Ok(None);
     }
-    let path = config.data.directory.join(FILE);
-    read_or_create(&path).map(Some).map_err(|source| NoNodeId { path, source })
+    let path = config.data.directory.join(NODE_ID_FILE);
+    read_or_create(&path).map(Some).map_err(|source| NodeIdError { path, source })
 }
 
-/// The name in the file, which is made when it is missing.
 fn read_or_create(path: &Path) -> io::Result<NodeId> {
-    match File::open(path).and_then(|mut file| read(&mut file)) {
+    match File::open(path).and_then(|mut file| read_node_id(&mut file)) {
         Ok(Some(id)) => return Ok(id),
         Ok(None) => {}
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(error),
     }
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-    // Several processes may begin at once, and one may have been killed before it wrote.
+    // Several processes can start at the same time, and a killed process can leave an empty file.
     file.lock()?;
-    if let Some(id) = read(&mut file)? {
+    if let Some(id) = read_node_id(&mut file)? {
         return Ok(id);
     }
-    let id = NodeId::random(rand::random());
+    let id = NodeId::from_random_bytes(rand::random());
     file.rewind()?;
     writeln!(file, "{id}")?;
     file.sync_all()?;
-    durable::synchronise_directory(path.parent().unwrap_or(Path::new(".")))?;
+    fsync::sync_dir(path.parent().unwrap_or(Path::new(".")))?;
     Ok(id)
 }
 
-/// The name that a file holds; `None` if it is empty.
-fn read(file: &mut File) -> io::Result<Option<NodeId>> {
+fn read_node_id(file: &mut File) -> io::Result<Option<NodeId>> {
     let mut text = String::new();
-    file.take(MAX_BYTES).read_to_string(&mut text)?;
+    file.take(MAX_NODE_ID_BYTES).read_to_string(&mut text)?;
     match text.trim() {
         "" => Ok(None),
         name => NodeId::try_from(name.to_owned())

@@ -1,4 +1,4 @@
-//! What the processes of one service have in common besides catalog and store.
+//! Cooperation of the nodes of a service: registration, distributed queries, mutual TLS, node tokens and Redis.
 
 pub mod affinity;
 pub mod distributed;

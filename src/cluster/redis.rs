@@ -1,191 +1,185 @@
-//! Redis, or Valkey, for calls that can do without it, behind a circuit breaker.
+//! A client for Redis or Valkey with a circuit breaker, for callers that have a fallback.
 //!
-//! A call waits for at most a few milliseconds. The first one that is late, or that fails, opens the circuit: further
-//! calls do not wait at all. One task then looks after the connection:
+//! A call waits for at most a few milliseconds. The first call that times out or fails opens the circuit: further calls
+//! fail at once. A background task then restores the connection:
 //!
-//! 1. It probes a late connection a few times, at growing intervals.
-//! 2. If there is still no response, or if the connection failed, it makes another one, with growing pauses. A
-//!    connection counts when a script that writes was answered in time.
-//! 3. Without calls, it probes every second. So no caller waits to find out.
+//! 1. After a timeout, the task probes the connection a few times, at growing intervals.
+//! 2. If there is still no response, or if the connection failed, the task connects again, with growing delays. It
+//!    closes the circuit when a script that writes has succeeded in time.
+//! 3. While the circuit is closed, the task probes every second, so that it usually notices an outage before a caller.
 //!
-//! All calls share one connection, and the number of calls that wait for it is bounded.
+//! All calls share one connection, and the number of concurrent calls is limited.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Client, FromRedisValue, RedisError, Script, ScriptInvocation};
 use strata_runtime::metrics::metrics;
-use strata_types::causes::Causes;
+use strata_types::error_chain::ErrorChain;
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
-const CALLS: usize = 1_024;
+const MAX_CONCURRENT_CALLS: usize = 1_024;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-const CONNECT: Duration = Duration::from_secs(1);
+/// Delays before each further probe of a connection that has timed out.
+const REPROBE_DELAYS_MS: [u64; 7] = [0, 10, 20, 40, 80, 160, 320];
+const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(50);
+const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(2);
 
-const IDLE: Duration = Duration::from_secs(1);
-
-/// When a late connection is asked again, after the time before.
-const SECOND_LOOKS_MS: [u64; 7] = [0, 10, 20, 40, 80, 160, 320];
-
-/// The pause before the second attempt to connect, which doubles up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-
-/// How long a connection must hold before the pauses start again with the shortest.
-const STEADY: Duration = Duration::from_secs(10);
+/// A connection that lasted for this long resets the delay.
+const STABLE_CONNECTION_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
 pub struct RedisOptions {
-    /// `redis://` or `rediss://`, with its password.
     pub url: String,
-    pub answer_within: Duration,
+    pub response_timeout: Duration,
     pub prefix: String,
     pub scripts: Vec<Script>,
 }
 
-/// See the module. Dropping it ends the task and the connection.
-pub struct Redis {
-    shared: Arc<Shared>,
-    tried: watch::Receiver<bool>,
-    _keeper: AbortOnDropHandle<()>,
+pub struct RedisClient {
+    shared: Arc<RedisState>,
+    first_attempt: watch::Receiver<bool>,
+    _reconnect_task: AbortOnDropHandle<()>,
 }
 
-/// Redis did not answer in time, or cannot. The command may have run nevertheless.
+/// Redis did not respond in time, or is not connected. The command may have run nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NoAnswer;
+pub struct RedisUnavailable;
 
-struct Shared {
+struct RedisState {
     client: Client,
     options: RedisOptions,
-    /// Writes one key, so that an answer means that scripts work.
+    /// Writes a key, so that a response proves that scripts work.
     probe: Script,
-    /// The connection, while calls may use it: the circuit is closed.
-    live: ArcSwapOption<MultiplexedConnection>,
-    calls: Semaphore,
-    opened: Mutex<Option<Cause>>,
-    has_opened: Notify,
+    /// `Some` while the circuit is closed.
+    connection: ArcSwapOption<MultiplexedConnection>,
+    call_permits: Semaphore,
+    open_cause: Mutex<Option<OpenCause>>,
+    circuit_opened: Notify,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Cause {
+enum OpenCause {
     #[error("no response in time")]
-    Late,
-    #[error("{}", Causes(.0))]
+    TimedOut,
+    #[error("{}", ErrorChain(.0))]
     Failed(RedisError),
 }
 
-impl Redis {
-    /// Begins to connect; needs a runtime.
-    pub fn start(options: RedisOptions) -> Result<Redis, RedisError> {
-        // The one that all other connections use, too. That it is there already is no error.
+impl RedisClient {
+    pub fn start(options: RedisOptions) -> Result<RedisClient, RedisError> {
+        // An error means that the provider is already installed.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = Client::open(options.url.as_str())?;
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(RedisState {
             client,
             options,
             probe: Script::new("redis.call('SET', KEYS[1], 1, 'PX', 60000) return 1"),
-            live: ArcSwapOption::empty(),
-            calls: Semaphore::new(CALLS),
-            opened: Mutex::new(None),
-            has_opened: Notify::new(),
+            connection: ArcSwapOption::empty(),
+            call_permits: Semaphore::new(MAX_CONCURRENT_CALLS),
+            open_cause: Mutex::new(None),
+            circuit_opened: Notify::new(),
         });
-        let (has_tried, tried) = watch::channel(false);
-        let keeper = tokio::spawn(shared.clone().keep_up(has_tried));
-        Ok(Redis { shared, tried, _keeper: AbortOnDropHandle::new(keeper) })
+        let (has_tried, first_attempt) = watch::channel(false);
+        let task = tokio::spawn(shared.clone().maintain_connection(has_tried));
+        Ok(RedisClient { shared, first_attempt, _reconnect_task: AbortOnDropHandle::new(task) })
     }
 
-    /// Waits until the first attempt to connect is over, for about two seconds at most.
-    pub async fn tried(&self) {
-        let _ = self.tried.clone().wait_for(|tried| *tried).await;
+    /// Waits until the first attempt to connect is over, for at most about two seconds.
+    pub async fn wait_for_first_attempt(&self) {
+        let _ = self.first_attempt.clone().wait_for(|tried| *tried).await;
     }
 
     pub fn prefix(&self) -> &str {
         &self.shared.options.prefix
     }
 
-    pub fn is_up(&self) -> bool {
-        self.shared.live.load().is_some()
+    pub fn is_connected(&self) -> bool {
+        self.shared.connection.load().is_some()
     }
 
-    /// Calls a script. [`NoAnswer`] comes at once while the circuit is open, or within `answer_within`.
-    pub async fn call<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, NoAnswer> {
-        let outcome = |outcome: &'static str| metrics().redis_calls.of([outcome.into()]).increment(1);
-        let Some(live) = self.shared.live.load_full() else {
-            outcome("away");
-            return Err(NoAnswer);
+    /// Calls a script. Fails at once while the circuit is open, otherwise within `response_timeout`.
+    pub async fn call<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> Result<T, RedisUnavailable> {
+        let count_outcome =
+            |outcome: &'static str| metrics().redis_calls.with_label_values([outcome.into()]).increment(1);
+        let Some(current) = self.shared.connection.load_full() else {
+            count_outcome("away");
+            return Err(RedisUnavailable);
         };
-        let Ok(_turn) = self.shared.calls.try_acquire() else {
-            outcome("full");
-            return Err(NoAnswer);
+        let Ok(_permit) = self.shared.call_permits.try_acquire() else {
+            count_outcome("full");
+            return Err(RedisUnavailable);
         };
-        let begun = Instant::now();
-        let mut connection = MultiplexedConnection::clone(&live);
-        let cause = match timeout(self.shared.options.answer_within, script.invoke_async(&mut connection)).await {
-            Ok(Ok(answer)) => {
-                outcome("answered");
-                metrics().redis_seconds.record(begun.elapsed());
-                return Ok(answer);
+        let start = Instant::now();
+        let mut connection = MultiplexedConnection::clone(&current);
+        let cause = match timeout(self.shared.options.response_timeout, script.invoke_async(&mut connection)).await {
+            Ok(Ok(response)) => {
+                count_outcome("answered");
+                metrics().redis_seconds.record(start.elapsed());
+                return Ok(response);
             }
             Ok(Err(error)) => {
-                outcome("failed");
-                Cause::Failed(error)
+                count_outcome("failed");
+                OpenCause::Failed(error)
             }
             Err(_) => {
-                outcome("late");
-                Cause::Late
+                count_outcome("late");
+                OpenCause::TimedOut
             }
         };
-        self.shared.open_circuit(&live, cause);
-        Err(NoAnswer)
+        self.shared.open_circuit(&current, cause);
+        Err(RedisUnavailable)
     }
 }
 
-impl Shared {
-    /// Opens the circuit, unless it is open or another connection has taken the place of this one.
-    fn open_circuit(&self, live: &Arc<MultiplexedConnection>, cause: Cause) {
-        let before = self.live.compare_and_swap(live, None);
-        if before.as_ref().is_some_and(|before| Arc::ptr_eq(before, live)) {
-            *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(cause);
-            self.has_opened.notify_one();
+impl RedisState {
+    fn open_circuit(&self, failed: &Arc<MultiplexedConnection>, cause: OpenCause) {
+        let current = self.connection.compare_and_swap(failed, None);
+        if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, failed)) {
+            *self.open_cause.lock() = Some(cause);
+            self.circuit_opened.notify_one();
         }
     }
 
     fn close_circuit(&self, connection: &MultiplexedConnection) {
-        // The cause was that of the connection before.
         self.take_cause();
-        self.live.store(Some(Arc::new(connection.clone())));
+        self.connection.store(Some(Arc::new(connection.clone())));
     }
 
-    fn take_cause(&self) -> Option<Cause> {
-        self.opened.lock().unwrap_or_else(PoisonError::into_inner).take()
+    fn take_cause(&self) -> Option<OpenCause> {
+        self.open_cause.lock().take()
     }
 
-    async fn keep_up(self: Arc<Self>, has_tried: watch::Sender<bool>) {
-        let mut pause = FIRST_PAUSE;
-        // Since when callers do without it, as the log says.
-        let mut away: Option<Instant> = None;
+    async fn maintain_connection(self: Arc<Self>, has_tried: watch::Sender<bool>) {
+        let mut delay = MIN_RECONNECT_DELAY;
+        // Start of the outage that the log has reported.
+        let mut outage_start: Option<Instant> = None;
         loop {
-            let connected = timeout(CONNECT, self.connect()).await.unwrap_or(Err(Cause::Late));
+            let connected = timeout(CONNECT_TIMEOUT, self.connect()).await.unwrap_or(Err(OpenCause::TimedOut));
             let cause = match connected {
                 Ok(connection) => {
-                    if let Some(away) = away.take() {
-                        tracing::info!(after_s = away.elapsed().as_secs(), "connected to Redis; sharing limits");
+                    if let Some(start) = outage_start.take() {
+                        tracing::info!(after_s = start.elapsed().as_secs(), "connected to Redis; sharing limits");
                     }
                     let since = Instant::now();
                     self.close_circuit(&connection);
                     has_tried.send_replace(true);
-                    let cause = self.until_away(&connection).await;
-                    if since.elapsed() >= STEADY {
-                        pause = FIRST_PAUSE;
+                    let cause = self.wait_until_unavailable(&connection).await;
+                    if since.elapsed() >= STABLE_CONNECTION_TIME {
+                        delay = MIN_RECONNECT_DELAY;
                     }
                     match cause {
-                        // The server may have closed a connection that was idle, or have been restarted.
-                        Cause::Failed(_) if pause == FIRST_PAUSE => {
-                            pause *= 2;
+                        // The server may have closed an idle connection, or restarted, so reconnect at once.
+                        OpenCause::Failed(_) if delay == MIN_RECONNECT_DELAY => {
+                            delay *= 2;
                             continue;
                         }
                         cause => cause,
@@ -193,65 +187,63 @@ impl Shared {
                 }
                 Err(cause) => cause,
             };
-            if away.is_none() {
-                away = Some(Instant::now());
+            if outage_start.is_none() {
+                outage_start = Some(Instant::now());
                 tracing::warn!(error = %cause, "failed to reach Redis; applying limits locally");
             }
             has_tried.send_replace(true);
-            // Not all processes at the same moment.
-            sleep(pause.mul_f64(rand::random_range(0.5..1.0))).await;
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            // A random delay, so that not all processes connect at the same moment.
+            sleep(delay.mul_f64(rand::random_range(0.5..1.0))).await;
+            delay = (delay * 2).min(MAX_RECONNECT_DELAY);
         }
     }
 
-    /// A connection on which scripts are answered in time.
-    async fn connect(&self) -> Result<MultiplexedConnection, Cause> {
+    async fn connect(&self) -> Result<MultiplexedConnection, OpenCause> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
-            .set_pipeline_buffer_size(CALLS);
+            .set_pipeline_buffer_size(MAX_CONCURRENT_CALLS);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = connection.map_err(Cause::Failed)?;
+        let mut connection = connection.map_err(OpenCause::Failed)?;
         for script in self.options.scripts.iter().chain([&self.probe]) {
-            script.load_async(&mut connection).await.map_err(Cause::Failed)?;
+            script.load_async(&mut connection).await.map_err(OpenCause::Failed)?;
         }
-        self.ask(&connection).await?;
+        self.probe_connection(&connection).await?;
         Ok(connection)
     }
 
-    async fn ask(&self, connection: &MultiplexedConnection) -> Result<(), Cause> {
+    async fn probe_connection(&self, connection: &MultiplexedConnection) -> Result<(), OpenCause> {
         let mut connection = connection.clone();
         let mut probe = self.probe.prepare_invoke();
         probe.key(format!("{}:probe", self.options.prefix));
-        match timeout(self.options.answer_within, probe.invoke_async::<()>(&mut connection)).await {
-            Ok(answer) => answer.map_err(Cause::Failed),
-            Err(_) => Err(Cause::Late),
+        match timeout(self.options.response_timeout, probe.invoke_async::<()>(&mut connection)).await {
+            Ok(result) => result.map_err(OpenCause::Failed),
+            Err(_) => Err(OpenCause::TimedOut),
         }
     }
 
-    /// Waits until the connection fails, and returns the cause. The circuit is open then.
-    async fn until_away(&self, connection: &MultiplexedConnection) -> Cause {
+    async fn wait_until_unavailable(&self, connection: &MultiplexedConnection) -> OpenCause {
         loop {
             let cause = tokio::select! {
-                () = self.has_opened.notified() => self.take_cause(),
-                () = sleep(IDLE) => self.ask(connection).await.err(),
+                () = self.circuit_opened.notified() => self.take_cause(),
+                () = sleep(PROBE_INTERVAL) => self.probe_connection(connection).await.err(),
             };
             let Some(cause) = cause else { continue };
-            self.live.store(None);
+            self.connection.store(None);
             match cause {
-                Cause::Late if self.answers_again(connection).await => self.close_circuit(connection),
+                OpenCause::TimedOut if self.reprobe(connection).await => self.close_circuit(connection),
                 cause => return cause,
             }
         }
     }
 
-    async fn answers_again(&self, connection: &MultiplexedConnection) -> bool {
-        for pause_ms in SECOND_LOOKS_MS {
-            sleep(Duration::from_millis(pause_ms)).await;
-            match self.ask(connection).await {
+    async fn reprobe(&self, connection: &MultiplexedConnection) -> bool {
+        for delay_ms in REPROBE_DELAYS_MS {
+            sleep(Duration::from_millis(delay_ms)).await;
+            match self.probe_connection(connection).await {
                 Ok(()) => return true,
-                Err(Cause::Late) => {}
-                Err(Cause::Failed(_)) => return false,
+                Err(OpenCause::TimedOut) => {}
+                Err(OpenCause::Failed(_)) => return false,
             }
         }
         false

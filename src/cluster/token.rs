@@ -1,8 +1,8 @@
-//! Tokens and keys from the secret that the servers of a service share (`cluster.secret`), which never leaves a server.
+//! Tokens and keys that are derived from `cluster.secret`, which the nodes of a service share and never send.
 //!
-//! A token proves to a server that a request is from another one. It is a time, the name of the sender, and the
-//! HMAC-SHA256 of these and of the request. So it is valid for that request at that server, and for a while. Whoever
-//! sees it may send the same request there once more meanwhile.
+//! A token proves that a request comes from another node. It consists of a time, the name of the sender, and the
+//! HMAC-SHA256 of both and of the request ([`RequestClaims`]). So a token is valid only for one request to one node,
+//! and for at most [`MAX_TOKEN_AGE_S`]. Within that time, an attacker who reads the token can repeat the same request.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -14,22 +14,21 @@ use subtle::ConstantTimeEq;
 
 pub const TOKEN_HEADER: &str = "strata-node-token";
 
-/// How old a token may be, in seconds, by the clock of who is asked.
-const GOOD_FOR_S: u64 = 60;
+/// Maximum age of a token in seconds, by the receiver's clock.
+const MAX_TOKEN_AGE_S: u64 = 60;
 
-/// How far the caller's clock may be ahead of the server's, in seconds.
-const AHEAD_S: u64 = 10;
+/// Maximum time in seconds by which the sender's clock can be ahead of the receiver's clock.
+const MAX_CLOCK_SKEW_S: u64 = 10;
 
-/// The version of the program. What servers of another one ask may mean something else.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Requests of nodes with another program version can have another meaning, so their tokens are invalid.
+const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[derive(Clone, Copy, Debug)]
-pub struct Claim<'a> {
+pub struct RequestClaims<'a> {
     pub receiver: &'a str,
     pub method: &'a str,
     pub target: &'a str,
-    /// What else counts: for whom the server works, and what is meant.
-    pub said: &'a str,
+    pub tenant: &'a str,
 }
 
 #[derive(Clone, Debug)]
@@ -40,47 +39,47 @@ impl NodeSecret {
         NodeSecret(secret)
     }
 
-    pub fn of(config: &Config) -> Option<NodeSecret> {
+    pub fn from_config(config: &Config) -> Option<NodeSecret> {
         config.cluster.secret.as_ref().map(|secret| NodeSecret(secret.secret().clone()))
     }
 
-    /// A key for what servers must compute alike, another one for each.
-    pub fn key(&self, what: &str) -> Option<[u8; 16]> {
-        let code: [u8; 32] = self.of_parts(&["key", what])?.finalize().into_bytes().into();
+    /// Returns a key that is equal on all nodes, and different for each `purpose`.
+    pub fn derive_key(&self, purpose: &str) -> Option<[u8; 16]> {
+        let code: [u8; 32] = self.mac_of(&["key", purpose])?.finalize().into_bytes().into();
         code.first_chunk().copied()
     }
 
-    /// A token of this time, in seconds since 1970.
-    pub fn token(&self, sender: &str, claim: &Claim<'_>, now_s: u64) -> Option<String> {
+    /// Returns a token for a request at `now_s`, in seconds since 1970.
+    pub fn create_token(&self, sender: &str, claims: &RequestClaims<'_>, now_s: u64) -> Option<String> {
         let time = now_s.to_string();
-        let code = self.code(&time, sender, claim)?;
+        let code = self.token_mac(&time, sender, claims)?;
         Some(format!("{time} {sender} {code}"))
     }
 
-    /// Who sent a token with a request that is this, at this time; `None` unless it was made for it.
-    pub fn sender<'t>(&self, token: &'t str, claim: &Claim<'_>, now_s: u64) -> Option<&'t str> {
+    /// Returns the name of the sender; `None` if the token is not valid for this request at `now_s`.
+    pub fn verify_sender<'t>(&self, token: &'t str, claims: &RequestClaims<'_>, now_s: u64) -> Option<&'t str> {
         let mut parts = token.split(' ');
         let time = parts.next()?;
         let sender = parts.next()?;
-        let sent = parts.next()?;
+        let code = parts.next()?;
         let time_s = time.parse::<u64>().ok()?;
-        // Takes the same time for all that are wrong.
-        let is_ours = bool::from(self.code(time, sender, claim)?.as_bytes().ct_eq(sent.as_bytes()));
-        let is_new = now_s.saturating_sub(time_s) <= GOOD_FOR_S && time_s.saturating_sub(now_s) <= AHEAD_S;
-        (is_ours && is_new && parts.next().is_none()).then_some(sender)
+        // Compared in constant time, so that the time does not reveal the correct code.
+        let is_authentic = bool::from(self.token_mac(time, sender, claims)?.as_bytes().ct_eq(code.as_bytes()));
+        let is_recent =
+            now_s.saturating_sub(time_s) <= MAX_TOKEN_AGE_S && time_s.saturating_sub(now_s) <= MAX_CLOCK_SKEW_S;
+        (is_authentic && is_recent && parts.next().is_none()).then_some(sender)
     }
 
-    fn code(&self, time: &str, sender: &str, claim: &Claim<'_>) -> Option<String> {
-        let Claim { receiver, method, target, said } = *claim;
-        let code = self.of_parts(&["token", VERSION, time, sender, receiver, method, target, said])?;
+    fn token_mac(&self, time: &str, sender: &str, claims: &RequestClaims<'_>) -> Option<String> {
+        let RequestClaims { receiver, method, target, tenant } = *claims;
+        let code = self.mac_of(&["token", PROGRAM_VERSION, time, sender, receiver, method, target, tenant])?;
         Some(hex::encode(code.finalize().into_bytes()))
     }
 
-    /// `None` never: HMAC takes keys of any length. The library's type has an error.
-    fn of_parts(&self, parts: &[&str]) -> Option<Hmac<Sha256>> {
+    /// Never returns `None`, because HMAC accepts keys of any length.
+    fn mac_of(&self, parts: &[&str]) -> Option<Hmac<Sha256>> {
         let mut code = Hmac::<Sha256>::new_from_slice(self.0.expose().as_bytes()).ok()?;
         for part in parts {
-            // The lengths separate the parts.
             code.update(&(part.len() as u64).to_le_bytes());
             code.update(part.as_bytes());
         }
@@ -88,6 +87,6 @@ impl NodeSecret {
     }
 }
 
-pub fn now_s() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+pub fn unix_now_s() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |elapsed| elapsed.as_secs())
 }

@@ -1,4 +1,4 @@
-//! `[catalog]`: the database that knows users, datasets and versions.
+//! `[catalog]`: the metadata database.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::option::{checked_type, section};
 
 section! {
     /// The metadata database of users, datasets, and versions.
-    Catalog in "catalog" {
+    CatalogConfig in "catalog" {
         /// URL of the metadata database: `sqlite://path/to/file` or `postgres://user:password@host/database`. By
         /// default, strata uses the SQLite database `catalog.sqlite` in the data directory.
         url: Option<CatalogUrl> = None;
@@ -32,13 +32,10 @@ section! {
 }
 
 checked_type! {
-    /// The URL of a catalog. It may hold a password, which `Debug` leaves out.
-    ///
-    /// - Its scheme is `sqlite`, `postgres` or `postgresql`.
-    /// - A PostgreSQL URL parses as a URL.
+    /// The URL of a SQLite or PostgreSQL database. It can contain a password, which `Debug` omits.
     #[derive(Eq)]
     CatalogUrl(String) from String => expose -> str, |text| {
-        // The messages leave the text out: it may hold a password.
+        // The messages omit the text, because it can contain a password.
         let expected = "expected sqlite://path/to/file or postgres://user:password@host/database";
         match text.split_once(':') {
             Some(("sqlite", rest)) if rest.trim_start_matches('/').is_empty() => {
@@ -59,7 +56,7 @@ impl fmt::Debug for CatalogUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Url::parse(&self.0) {
             Ok(url) if url.scheme() != "sqlite" => {
-                // Both the part before the host and the query may hold a password.
+                // Both the part before the host and the query can contain a password.
                 write!(formatter, "{}://{}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
             }
             _ => formatter.write_str(&self.0),

@@ -1,18 +1,18 @@
-//! `[cluster]`: the process among others of the same service.
+//! `[cluster]`: this node, and its connections to other nodes.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use strata_types::node::{NodeId, Role, Roles};
+use strata_types::node::{NodeId, NodeRole, NodeRoles};
 use strata_types::secret::Secret;
 
-use super::option::{Violation, checked_type, section};
+use super::option::{OptionViolation, checked_type, section};
 use super::server::ListenAddress;
 
 section! {
     /// The node and its connections to other nodes of the same service. If you use PostgreSQL or set any of these
     /// options, servers register as nodes in the metadata database.
-    Cluster in "cluster" {
+    ClusterConfig in "cluster" {
         /// Name of this node: 1 to 64 letters, digits, `-`, `_`, and `.`. Each node must have a unique name. By
         /// default, strata creates a random name and stores it as `node.id` in the data directory.
         node: Option<NodeId> = None;
@@ -49,22 +49,22 @@ section! {
     }
 }
 
-impl Cluster {
-    /// Checks options that depend on each other, and on what the process does.
-    pub(super) fn check_combinations(&self, roles: Roles) -> Result<(), Violation> {
-        let wrong = |key: &str, reason: &str| Err(Violation::new(&format!("cluster.{key}"), reason));
+impl ClusterConfig {
+    /// Checks options that depend on each other and on the roles of the process.
+    pub(super) fn check_combinations(&self, roles: NodeRoles) -> Result<(), OptionViolation> {
+        let wrong = |key: &str, reason: &str| Err(OptionViolation::new(&format!("cluster.{key}"), reason));
         let tls = [
             ("tls_certificate", self.tls_certificate.is_some()),
             ("tls_key", self.tls_key.is_some()),
             ("tls_ca", self.tls_ca.is_some()),
         ];
-        let given = tls.iter().find(|(_, is_given)| *is_given);
-        if let (Some((given, _)), Some((missing, _))) = (given, tls.iter().find(|(_, is_given)| !is_given)) {
+        let present = tls.iter().find(|(_, is_set)| *is_set);
+        if let (Some((present, _)), Some((missing, _))) = (present, tls.iter().find(|(_, is_set)| !is_set)) {
             let reason =
                 format!("TLS requires a certificate, a private key, and a CA: you must also set cluster.{missing}");
-            return wrong(given, &reason);
+            return wrong(present, &reason);
         }
-        if given.is_some() && self.secret.is_none() {
+        if present.is_some() && self.secret.is_none() {
             return wrong(
                 "tls_certificate",
                 "nodes can connect to each other only with a secret: you must also set cluster.secret",
@@ -84,7 +84,7 @@ impl Cluster {
                 "a node can accept tasks from other nodes only with a secret: you must also set cluster.secret",
             );
         }
-        if !roles.include(Role::Query) {
+        if !roles.contains(NodeRole::Query) {
             let reason = "a node can accept tasks from other nodes only if it has the role `query`: add `query` to \
                           server.roles, or remove cluster.listen";
             return wrong("listen", reason);
@@ -102,7 +102,7 @@ impl Cluster {
 }
 
 checked_type! {
-    /// The secret that servers share: at least 16 bytes, since fewer can be guessed, not counting blanks at its ends.
+    /// The shared secret of all nodes: at least 16 bytes, not counting white space at its ends.
     #[derive(Debug)]
     ClusterSecret(Secret) from Secret => secret -> Secret, |secret| match secret.expose().trim().len() {
         16.. => Ok(secret),
@@ -111,7 +111,7 @@ checked_type! {
 }
 
 checked_type! {
-    /// Host and port of a process: a name or an address, a colon, and a port that is not 0. At most 255 bytes.
+    /// The host (a name or an address) and the port of a node, in at most 255 bytes. The port is not 0.
     #[derive(Debug, Eq)]
     InternalAddress(String) from String => as_str -> str, |text| {
         let expected = "expected host:port, such as 10.0.0.7:8081, [2001:db8::7]:8081, or node-7.internal:8081";

@@ -1,4 +1,4 @@
-//! `[limits]`: what the service accepts.
+//! `[limits]`: limits of requests.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use super::option::{checked_type, section};
 
 section! {
     /// Limits of requests to the service.
-    Limits in "limits" {
+    RequestLimitsConfig in "limits" {
         /// Maximum size in bytes of one entity as JSON.
         entity_bytes: u64 = 16 << 20, within 1_024..=1 << 30;
         /// Maximum size in bytes of one entity in a response. Regardless of this limit, an entity can always be up to
@@ -63,13 +63,10 @@ section! {
 }
 
 checked_type! {
-    /// The URL of a Redis. It may hold a password, which `Debug` leaves out.
-    ///
-    /// - Its scheme is `redis` or `rediss`.
-    /// - It has a host, perhaps a user, a password and a port. Its path is empty or the number of a database.
+    /// A Redis URL with an optional user, password, port, and database number. `Debug` omits the password.
     #[derive(Eq)]
     RedisUrl(String) from String => expose -> str, |text| {
-        // The messages leave the text out: it may hold a password.
+        // The messages omit the text, because it can contain a password.
         let expected = "expected redis://user:password@host:port/database, or rediss:// for TLS";
         let url = Url::parse(&text).map_err(|error| format!("{error}; {expected}"))?;
         if !matches!(url.scheme(), "redis" | "rediss") {

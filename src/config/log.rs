@@ -1,12 +1,12 @@
-//! `[log]`: what is logged, on standard error, and how.
+//! `[log]`: the log on standard error.
 
 use serde::Deserialize;
 
 use super::option::{checked_type, section};
 
 section! {
-    /// What strata logs to standard error, and in which format.
-    Log in "log" {
+    /// Contents and format of the log on standard error.
+    LogConfig in "log" {
         /// Log format: `text` for people, or `json` for machines. With `json`, each line is one JSON object.
         format: LogFormat = LogFormat::Text;
         /// Least severe level that strata logs: `error`, `warn`, `info`, `debug`, `trace`, or `off`. You can set levels
@@ -40,10 +40,8 @@ impl TryFrom<String> for LogFormat {
 }
 
 checked_type! {
-    /// Which events are logged, as `tracing_subscriber::EnvFilter` takes it: a level, and levels for single modules.
-    ///
-    /// - Every item between commas is a level, or `module=level`. The filter's own syntax takes a misspelt level for
-    ///   the name of a module, and then logs nothing else. So the check is here.
+    /// A filter for `tracing_subscriber::EnvFilter`: a level, and levels for single modules. The check is stricter than
+    /// `EnvFilter`, which takes a misspelled level for the name of a module and then logs nothing else.
     #[derive(Debug, Eq)]
     LogFilter(String) from String => as_str -> str, |text| {
         const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];

@@ -1,4 +1,4 @@
-//! `[net]`: where outgoing requests may go.
+//! `[net]`: limits of outgoing requests.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -7,11 +7,11 @@ use ipnet::IpNet;
 use super::option::{checked_type, section};
 
 section! {
-    /// Where outgoing requests can go.
-    Net in "net" {
+    /// Limits of outgoing requests.
+    NetworkConfig in "net" {
         /// Networks and addresses, such as `10.0.0.0/8` or `fd00::/8`, that sources and webhooks can use in addition to
         /// public addresses. By default, strata connects only to public addresses.
-        allow: Networks = Networks::default();
+        allow: AllowedNetworks = AllowedNetworks::default();
         /// Name servers, such as `192.0.2.53` or `[2001:db8::53]:5353`, that look up the hosts of sources and webhooks.
         /// The default is the list in `/etc/resolv.conf`. strata checks the hosts file first. For the metadata database
         /// and the store, strata uses the operating system's resolver.
@@ -26,12 +26,12 @@ section! {
 }
 
 checked_type! {
-    /// Addresses of name servers in the order in which they were given, each with its port: 53 where none is given.
+    /// Addresses of name servers in the configured order. The default port is 53.
     #[derive(Debug, Default, Eq)]
     NameServers(Vec<SocketAddr>) from Vec<String> => as_slice -> [SocketAddr], |texts| {
-        const PORT: u16 = 53;
+        const DNS_PORT: u16 = 53;
         let parse = |text: &String| {
-            let address = || text.parse().ok().map(|address: IpAddr| SocketAddr::new(address, PORT));
+            let address = || text.parse().ok().map(|address: IpAddr| SocketAddr::new(address, DNS_PORT));
             text.parse().ok().or_else(address).ok_or_else(|| {
                 format!(
                     "{text:?} is not the address of a name server; expected a value such as 192.0.2.53 or \
@@ -44,9 +44,9 @@ checked_type! {
 }
 
 checked_type! {
-    /// Networks, each an address and a prefix length, their host bits cleared; an address alone is a network of one.
+    /// Networks with cleared host bits. An address without a prefix length is a network of one address.
     #[derive(Debug, Default, Eq)]
-    Networks(Vec<IpNet>) from Vec<String> => as_slice -> [IpNet], |texts| {
+    AllowedNetworks(Vec<IpNet>) from Vec<String> => as_slice -> [IpNet], |texts| {
         let parse = |text: &String| {
             let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
             network.map(|network| network.trunc()).map_err(|_| {
@@ -57,7 +57,7 @@ checked_type! {
     }
 }
 
-impl From<Vec<IpNet>> for Networks {
+impl From<Vec<IpNet>> for AllowedNetworks {
     fn from(networks: Vec<IpNet>) -> Self {
         Self(networks.iter().map(IpNet::trunc).collect())
     }

@@ -1,7 +1,7 @@
-//! An option is data: its key, documentation, default and range stand in one place. The parser, the refusal of unknown
-//! keys and the table of docs/reference/configuration.md read them from there.
+//! Options as data: the key, documentation, default, and range of an option are declared in one place. The parser, the
+//! check for unknown keys, and the table in docs/reference/configuration.md use the declaration.
 //!
-//! [`section!`] makes a section of the configuration from a list of documented fields:
+//! [`section!`] declares a section of the configuration from documented fields:
 //!
 //! ```text
 //! section! {
@@ -15,32 +15,29 @@
 
 use std::ops::RangeInclusive;
 
-use super::unit::OptionUnit;
+use super::option_unit::OptionUnit;
 
-/// How a value is written in the environment and on the command line.
+/// The form of a value in the environment and on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
     Text,
-    /// Text that is never shown, also not in a message.
+    /// Never shown, not even in error messages.
     Secret,
-    /// Decimal digits. Bytes and times may have a unit.
+    /// Decimal digits. Bytes and durations can have a unit.
     WholeNumber,
     Boolean,
-    /// Texts separated by commas; an array in the file.
+    /// Comma-separated strings; an array in the file.
     List,
 }
 
-/// One option of the configuration, as documentation and the parser know it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ConfigOption {
-    /// The section, as in the file's `[section]`.
     pub section: &'static str,
     pub name: &'static str,
-    pub about: String,
+    pub description: String,
     pub kind: OptionKind,
-    /// Its default as text; `None` when there is no default.
     pub default: Option<String>,
-    /// The numbers it may have; `None` for any, or for no number.
+    /// Valid numbers; `None` if there is no limit.
     pub range: Option<RangeInclusive<u64>>,
 }
 
@@ -49,58 +46,51 @@ impl ConfigOption {
         format!("{}.{}", self.section, self.name)
     }
 
-    /// The environment variable that sets it, `STRATA_SECTION__NAME`.
     pub fn environment_variable(&self) -> String {
         format!("STRATA_{}__{}", self.section, self.name).to_ascii_uppercase()
     }
 
-    /// What the option's number counts, if it is one with a unit.
     pub(super) fn unit(&self) -> Option<OptionUnit> {
         if self.kind == OptionKind::WholeNumber { OptionUnit::from_option_name(self.name) } else { None }
     }
 
-    pub(super) fn expectation(&self) -> &'static str {
+    pub(super) fn expected_form(&self) -> &'static str {
         match self.kind {
             OptionKind::Text | OptionKind::Secret => "a string",
-            OptionKind::WholeNumber => self.unit().map_or("a whole number, 0 or more", OptionUnit::expectation),
+            OptionKind::WholeNumber => self.unit().map_or("a whole number, 0 or more", OptionUnit::expected_form),
             OptionKind::Boolean => "true or false",
             OptionKind::List => "a list of strings, such as [\"a\", \"b\"]",
         }
     }
 }
 
-/// A value that breaks a rule: the key and the right form.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Violation {
+pub(super) struct OptionViolation {
     pub(super) key: String,
     pub(super) reason: String,
 }
 
-impl Violation {
-    pub(super) fn new(key: &str, reason: impl Into<String>) -> Violation {
-        Violation { key: key.to_owned(), reason: reason.into() }
+impl OptionViolation {
+    pub(super) fn new(key: &str, reason: impl Into<String>) -> OptionViolation {
+        OptionViolation { key: key.to_owned(), reason: reason.into() }
     }
 }
 
-/// A section of the configuration, which [`section!`] implements.
-pub(super) trait Section {
-    /// Its options with their values as defaults, in the order of the fields.
+pub(super) trait ConfigSection {
+    /// Returns the options in the order of the fields, with their values as defaults.
     fn options(&self) -> Vec<ConfigOption>;
 
-    /// Returns the first number outside its range.
-    fn check_ranges(&self) -> Result<(), Violation>;
+    fn check_ranges(&self) -> Result<(), OptionViolation>;
 }
 
 pub(super) trait OptionValue {
     const KIND: OptionKind;
 
-    /// The value as a default in the documentation; `None` if the type has no default other than none.
-    fn shown(&self) -> Option<String> {
+    fn format_default(&self) -> Option<String> {
         None
     }
 
-    /// The value as a number, for the check of its range.
-    fn number(&self) -> Option<u64> {
+    fn as_number(&self) -> Option<u64> {
         None
     }
 }
@@ -108,11 +98,11 @@ pub(super) trait OptionValue {
 impl OptionValue for u64 {
     const KIND: OptionKind = OptionKind::WholeNumber;
 
-    fn shown(&self) -> Option<String> {
+    fn format_default(&self) -> Option<String> {
         Some(self.to_string())
     }
 
-    fn number(&self) -> Option<u64> {
+    fn as_number(&self) -> Option<u64> {
         Some(*self)
     }
 }
@@ -120,25 +110,26 @@ impl OptionValue for u64 {
 impl<T: OptionValue> OptionValue for Option<T> {
     const KIND: OptionKind = T::KIND;
 
-    fn shown(&self) -> Option<String> {
-        self.as_ref().and_then(T::shown)
+    fn format_default(&self) -> Option<String> {
+        self.as_ref().and_then(T::format_default)
     }
 
-    fn number(&self) -> Option<u64> {
-        self.as_ref().and_then(T::number)
+    fn as_number(&self) -> Option<u64> {
+        self.as_ref().and_then(T::as_number)
     }
 }
 
-pub(super) fn check_range(key: &str, value: Option<u64>, range: &RangeInclusive<u64>) -> Result<(), Violation> {
+pub(super) fn check_range(key: &str, value: Option<u64>, range: &RangeInclusive<u64>) -> Result<(), OptionViolation> {
     match value {
-        Some(number) if !range.contains(&number) => {
-            Err(Violation::new(key, format!("{number} is out of range; valid: {} to {}", range.start(), range.end())))
-        }
+        Some(number) if !range.contains(&number) => Err(OptionViolation::new(
+            key,
+            format!("{number} is out of range; valid: {} to {}", range.start(), range.end()),
+        )),
         _ => Ok(()),
     }
 }
 
-/// Makes a section: a struct with public fields, its defaults, its deserialization and its list of options.
+/// Declares a section: a struct with public fields, its defaults, its deserialization, and its list of options.
 macro_rules! section {
     (
         $(#[doc = $about:literal])+
@@ -162,24 +153,24 @@ macro_rules! section {
             }
         }
 
-        impl $crate::option::Section for $section_type {
+        impl $crate::option::ConfigSection for $section_type {
             fn options(&self) -> Vec<$crate::option::ConfigOption> {
                 use $crate::option::{ConfigOption, OptionValue};
                 vec![ $( ConfigOption {
                     section: $section,
                     name: stringify!($name),
-                    about: concat!($($doc),+).trim().to_owned(),
+                    description: concat!($($doc),+).trim().to_owned(),
                     kind: <$type as OptionValue>::KIND,
-                    default: self.$name.shown(),
+                    default: self.$name.format_default(),
                     range: None$(.or(Some($range)))?,
                 }, )+ ]
             }
 
-            fn check_ranges(&self) -> Result<(), $crate::option::Violation> {
+            fn check_ranges(&self) -> Result<(), $crate::option::OptionViolation> {
                 $( $(
                     $crate::option::check_range(
                         concat!($section, ".", stringify!($name)),
-                        $crate::option::OptionValue::number(&self.$name),
+                        $crate::option::OptionValue::as_number(&self.$name),
                         &$range,
                     )?;
                 )? )+
@@ -191,8 +182,7 @@ macro_rules! section {
 
 pub(super) use section;
 
-/// Makes a type whose values come from a source that a check accepts. The check may change them; its error says what
-/// would be right.
+/// Declares a type whose values a check accepts. The check can change the value, and its error contains the valid form.
 macro_rules! checked_type {
     (
         $(#[$attribute:meta])*

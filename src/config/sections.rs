@@ -1,15 +1,15 @@
-//! The sections whose options are numbers and paths, checked by their ranges alone.
+//! Sections with numbers and paths that only need a check of their ranges.
 
 use std::path::PathBuf;
 
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 
-use super::memory::MIN_QUERY_BYTES;
+use super::memory::MIN_QUERY_MEMORY_BYTES;
 use super::option::section;
 
 section! {
-    /// Where the service stores its local files.
-    Data in "data" {
+    /// Local files of the service.
+    DataDirectoryConfig in "data" {
         /// Data directory for temporary files. It also contains the metadata database and the store, unless
         /// `catalog.url` and `store.url` specify other locations. strata creates the directory if it does not exist,
         /// and resolves a relative path against the current directory.
@@ -17,15 +17,15 @@ section! {
     }
 }
 
-/// The SQLite catalog in the data directory, unless `catalog.url` names another.
-pub const CATALOG_FILE: &str = "catalog.sqlite";
+/// The default SQLite database in the data directory.
+pub const CATALOG_FILE_NAME: &str = "catalog.sqlite";
 
-/// The store in the data directory, unless `store.url` names another.
-pub const STORE_FOLDER: &str = "store";
+/// The default store in the data directory.
+pub const STORE_FOLDER_NAME: &str = "store";
 
 section! {
-    /// When unused files are removed.
-    Sweep in "sweep" {
+    /// Removal of unused files.
+    SweepConfig in "sweep" {
         /// Interval in seconds between sweeps. 0 disables sweeps.
         interval_s: u64 = 3_600, within 0..=2_592_000;
         /// Time in seconds for which strata keeps an unused file, so that reads in progress can still use it. The time
@@ -39,7 +39,7 @@ section! {
 
 section! {
     /// How often a running server checks files for damage.
-    Scrub in "scrub" {
+    ScrubConfig in "scrub" {
         /// Time in seconds from the end of one scrub to the start of the next. A scrub reads every version file once.
         /// If several processes share a metadata database, only one of them performs the scrub. After a restart, the
         /// scrub resumes where it stopped. 0 disables scrubs.
@@ -50,8 +50,8 @@ section! {
 }
 
 section! {
-    /// How long a session lasts.
-    Sessions in "sessions" {
+    /// Lifetime of login sessions.
+    LoginSessionConfig in "sessions" {
         /// Time in seconds after which an unused session ends.
         idle_s: u64 = 1_209_600, within 60..=31_536_000;
         /// Maximum lifetime of a session in seconds, even if it is in use.
@@ -61,7 +61,7 @@ section! {
 
 section! {
     /// The caches, in memory and on disk.
-    Cache in "cache" {
+    CacheConfig in "cache" {
         /// Size in bytes of the memory cache for decoded parts of version files. The default is a quarter of the memory
         /// that the process can use, but at least 64 MiB. The memory of the process can be limited, for example by a
         /// container or by `MemoryMax` in systemd. 0 disables this cache.
@@ -92,13 +92,13 @@ section! {
 
 section! {
     /// The resources of one process and of one request.
-    Query in "query" {
+    QueryConfig in "query" {
         /// Number of threads for each query class and for long responses. The query classes are light, medium, and
         /// heavy. 0 means one thread per core.
         threads: u64 = 0, within 0..=1_024;
         /// Maximum memory in bytes that all running queries can use in total, in addition to the cache. The default is
         /// an eighth of the memory that the process can use, but at least 128 MiB.
-        memory_bytes: Option<u64> = None, within MIN_QUERY_BYTES..=1 << 50;
+        memory_bytes: Option<u64> = None, within MIN_QUERY_MEMORY_BYTES..=1 << 50;
         /// Maximum disk space in bytes that all running queries can use in total for spilled data in the data
         /// directory.
         spill_bytes: u64 = 100 << 30;
@@ -145,7 +145,7 @@ section! {
 
 section! {
     /// How users and networks share permits and space.
-    Fair in "fair" {
+    FairShareConfig in "fair" {
         /// Percentage of the available permits that one user or one network of anonymous clients can hold. A network is
         /// an IPv4 address or a 64-bit IPv6 network. A permit is available if no one else holds it. The percentage
         /// applies to heavy queries, diffs, streamed responses, Parquet exports, and refreshes. A user or network
@@ -163,7 +163,7 @@ section! {
 
 section! {
     /// The POST request after each refresh.
-    Webhook in "webhook" {
+    WebhookConfig in "webhook" {
         /// Maximum total time in seconds for a webhook request, from the lookup of the receiver's host name to the
         /// response head.
         timeout_s: u64 = 10, within 1..=300;
@@ -171,8 +171,8 @@ section! {
 }
 
 section! {
-    /// What each plan includes.
-    Plans in "plans" {
+    /// Limits of each plan.
+    UserPlanConfig in "plans" {
         /// Maximum number of datasets that a user on the free plan can have. Frozen datasets do not count.
         free_active_datasets: u64 = 3;
         /// Maximum number of datasets that a user on the pro plan can have. Frozen datasets do not count.
@@ -182,13 +182,12 @@ section! {
     }
 }
 
-impl Plans {
-    /// How many active datasets a plan allows.
-    pub fn active_datasets(&self, plan: Plan) -> u64 {
+impl UserPlanConfig {
+    pub fn max_active_datasets(&self, plan: UserPlan) -> u64 {
         match plan {
-            Plan::Free => self.free_active_datasets,
-            Plan::Pro => self.pro_active_datasets,
-            Plan::Scale => self.scale_active_datasets,
+            UserPlan::Free => self.free_active_datasets,
+            UserPlan::Pro => self.pro_active_datasets,
+            UserPlan::Scale => self.scale_active_datasets,
         }
     }
 }

@@ -1,17 +1,17 @@
-//! `[server]`: where the service listens and how it treats connections.
+//! `[server]`: listen address, connections, and roles.
 
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net};
 use serde::Deserialize;
-use strata_types::node::Roles;
+use strata_types::node::NodeRoles;
 use url::Url;
 
 use super::option::{checked_type, section};
 
 section! {
-    /// Where the service listens, and how it handles connections.
-    Server in "server" {
+    /// Listen address, connections, and roles of the process.
+    HttpServerConfig in "server" {
         /// Address and port to listen on, such as `127.0.0.1:8080`, `[::1]:8080`, or `localhost:8080`. Port 0 selects
         /// any free port.
         listen: ListenAddress = ListenAddress("127.0.0.1:8080".to_owned());
@@ -70,7 +70,7 @@ section! {
         /// sweep, and scrub), and `query` (run parts of large queries, including the queries of other processes).
         /// Without `http`, all paths except `/healthz`, `/readyz`, and `/metrics` return 503. Without `refresh`, calls
         /// that create versions return 503.
-        roles: Roles = Roles::all();
+        roles: NodeRoles = NodeRoles::all();
         /// Whether the process runs schedules, sends webhooks, performs sweeps and scrubs, and builds exports in
         /// advance. If false, the process only serves requests, and pending work stays pending. You can then run the
         /// process on a copy of the data alongside the original process. `serve --no-background` sets this option to
@@ -82,22 +82,20 @@ section! {
 }
 
 checked_type! {
-    /// The networks of the proxies that are believed.
-    ///
-    /// An IPv6 network that stands for IPv4 addresses (`::ffff:10.0.0.0/104`) is kept as the IPv4 network.
+    /// A network of IPv4-mapped addresses (`::ffff:10.0.0.0/104`) is stored as the IPv4 network.
     #[derive(Debug, Default, Eq)]
-    TrustedProxies(Vec<IpNet>) from Vec<String>, |texts| texts.iter().map(|text| network(text)).collect()
+    TrustedProxies(Vec<IpNet>) from Vec<String>, |texts| texts.iter().map(|text| parse_network(text)).collect()
 }
 
 impl TrustedProxies {
-    pub fn contain(&self, address: IpAddr) -> bool {
+    pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         self.0.iter().any(|network| network.contains(&address))
     }
 }
 
-/// A network, or an address, which becomes a network of one address.
-fn network(text: &str) -> Result<IpNet, String> {
+/// Parses a network, or an address as a network of one address.
+fn parse_network(text: &str) -> Result<IpNet, String> {
     let network = text.parse::<IpNet>().or_else(|_| text.parse::<IpAddr>().map(IpNet::from));
     let network = network.map_err(|_| {
         format!(
@@ -111,7 +109,6 @@ fn network(text: &str) -> Result<IpNet, String> {
 }
 
 checked_type! {
-    /// Names of hosts, without ports.
     #[derive(Debug, Default, Eq)]
     HostNames(Vec<String>) from Vec<String>, |texts| {
         let is_name = |text: &str| text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte));
@@ -125,15 +122,13 @@ checked_type! {
 }
 
 impl HostNames {
-    /// Whether one of the names is `name`, in any case.
-    pub fn contain(&self, name: &str) -> bool {
+    /// Compares names case-insensitively.
+    pub fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
-/// The `http` or `https` URL at which clients reach the service.
-///
-/// - It has a host, perhaps a port and a path; no user, query or fragment, and no slash at its end.
+/// Has a host, and optionally a port and a path, but no user, query, fragment, or slash at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PublicUrl {
@@ -143,7 +138,6 @@ pub struct PublicUrl {
 }
 
 impl PublicUrl {
-    /// The URL, to which a path can be appended.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -183,10 +177,7 @@ impl TryFrom<String> for PublicUrl {
 }
 
 checked_type! {
-    /// A host and a port to listen on, as the standard library resolves them.
-    ///
-    /// - There is a host: a name, an IPv4 address, or an IPv6 address in brackets.
-    /// - There is a port from 0 to 65535.
+    /// A host name, an IPv4 address, or an IPv6 address in brackets, and a port from 0 to 65535.
     #[derive(Debug, Eq)]
     ListenAddress(String) from String => as_str -> str, |text| {
         let valid = text.rsplit_once(':').is_some_and(|(host, port)| {
@@ -208,8 +199,7 @@ impl ListenAddress {
         self.0.rsplit_once(':').map_or(&*self.0, |(host, _)| host)
     }
 
-    /// Whether the system chooses the port.
-    pub fn takes_any_port(&self) -> bool {
+    pub fn has_any_port(&self) -> bool {
         self.0.rsplit_once(':').is_some_and(|(_, port)| port.parse() == Ok(0_u16))
     }
 }

@@ -1,10 +1,10 @@
-//! `[sources]`: the bounds of sources and of fetching them.
+//! `[sources]`: limits of sources and downloads.
 
 use super::option::{checked_type, section};
 
 section! {
     /// The limits of sources, and of fetching them.
-    Sources in "sources" {
+    SourceConfig in "sources" {
         /// Maximum size in bytes of one source, both as received and after decompression.
         max_bytes: u64 = 16 << 30, within 1..=1 << 50;
         /// Maximum ratio of a source's decoded size to the number of bytes received. The limit applies to the
@@ -60,25 +60,21 @@ section! {
     }
 }
 
-/// The folder of the version files, which is never a source.
 pub const VERSIONS_FOLDER: &str = "versions";
 
-/// The folder of the exports that servers share, which is never a source either.
+/// Folder of the shared exports, which can never be sources.
 pub const SHARED_EXPORTS_FOLDER: &str = "shared-exports";
 
-/// The folders of the store that hold what the service keeps.
-pub const OWN_FOLDERS: [&str; 2] = [VERSIONS_FOLDER, SHARED_EXPORTS_FOLDER];
+pub const RESERVED_FOLDERS: [&str; 2] = [VERSIONS_FOLDER, SHARED_EXPORTS_FOLDER];
 
-/// Whether a folder directly below the store's root is the service's own, however its file system takes case.
-pub fn is_own_folder(name: &str) -> bool {
-    OWN_FOLDERS.iter().any(|own| name.eq_ignore_ascii_case(own))
+/// Returns true for a folder that can never contain sources. Ignores case, like some file systems.
+pub fn is_reserved_folder(name: &str) -> bool {
+    RESERVED_FOLDERS.iter().any(|own| name.eq_ignore_ascii_case(own))
 }
 
 checked_type! {
-    /// A folder of the store that is open to sources, without a slash at either end.
-    ///
-    /// - Its names are separated by `/`; there is at least one, and none is empty, `.` or `..`.
-    /// - It is none of the folders of the service, [`OWN_FOLDERS`], and inside none of them.
+    /// A folder of the store that can contain sources, without a slash at either end. It has at least one segment; no
+    /// segment is empty, `.`, or `..`, and the first one is not in [`RESERVED_FOLDERS`].
     #[derive(Debug, Eq)]
     SourcePrefix(String) from String => as_str -> str, |text| {
         let folder = text.strip_prefix('/').unwrap_or(&text);
@@ -89,8 +85,8 @@ checked_type! {
                 "{text:?} is not a folder in the store; expected a path such as incoming or data/incoming"
             ));
         }
-        if folder.split('/').next().is_some_and(is_own_folder) {
-            let [versions, exports] = OWN_FOLDERS;
+        if folder.split('/').next().is_some_and(is_reserved_folder) {
+            let [versions, exports] = RESERVED_FOLDERS;
             return Err(format!(
                 "{text:?}: the folders {versions} and {exports} are reserved for strata and cannot contain sources"
             ));

@@ -1,20 +1,20 @@
-//! `[store]`: where the version files lie.
+//! `[store]`: the location of the version files.
 
 use strata_types::secret::Secret;
 use url::Url;
 
-use super::option::{Violation, checked_type, section};
+use super::option::{OptionViolation, checked_type, section};
 
 section! {
-    /// Where the version files are stored.
-    Store in "store" {
+    /// Location of the version files.
+    StoreConfig in "store" {
         /// Location of the version files: a directory, `file:///path`, `s3://bucket/prefix`, or `memory://`. strata
         /// creates the directory if it does not exist. The files in a `memory://` store are lost when the process ends.
         /// By default, strata uses the directory `store` in the data directory.
         url: Option<StoreUrl> = None;
         /// Endpoint of an S3-compatible service, such as `https://s3.example.org`. The default is the value of the
         /// environment variable `AWS_ENDPOINT_URL`.
-        endpoint: Option<Endpoint> = None;
+        endpoint: Option<StoreEndpoint> = None;
         /// Region of the S3 bucket. The default is the value of the environment variable `AWS_REGION`.
         region: Option<String> = None;
         /// Access key ID for the S3 store. You must set this option together with `store.secret_access_key`. The
@@ -31,10 +31,10 @@ section! {
     }
 }
 
-impl Store {
-    pub(super) fn check_combinations(&self) -> Result<(), Violation> {
-        let violation = |key: &str, reason: &str| Err(Violation::new(key, reason));
-        let is_http = |endpoint: &Endpoint| Url::parse(endpoint.as_str()).is_ok_and(|url| url.scheme() == "http");
+impl StoreConfig {
+    pub(super) fn check_combinations(&self) -> Result<(), OptionViolation> {
+        let violation = |key: &str, reason: &str| Err(OptionViolation::new(key, reason));
+        let is_http = |endpoint: &StoreEndpoint| Url::parse(endpoint.as_str()).is_ok_and(|url| url.scheme() == "http");
         let is_plain_http = self.endpoint.as_ref().is_some_and(is_http);
         match (&self.access_key_id, &self.secret_access_key) {
             (Some(_), None) => violation("store.access_key_id", "you must also set store.secret_access_key"),
@@ -48,10 +48,7 @@ impl Store {
 }
 
 checked_type! {
-    /// Where the version files are stored: a directory's path or a URL.
-    ///
-    /// - Without `://` it is a path, and not empty.
-    /// - With it, the scheme is `file`, `s3` or `memory`, and what the scheme needs is there.
+    /// The location of the version files: the path of a directory, or a `file`, `s3`, or `memory` URL.
     #[derive(Debug, Eq)]
     StoreUrl(String) from String => as_str -> str, |text| {
         let expected = "expected a directory, file:///path, s3://bucket/prefix, or memory://";
@@ -72,9 +69,8 @@ checked_type! {
 }
 
 checked_type! {
-    /// The `http` or `https` address of a server.
     #[derive(Debug, Eq)]
-    Endpoint(String) from String => as_str -> str, |text| match Url::parse(&text) {
+    StoreEndpoint(String) from String => as_str -> str, |text| match Url::parse(&text) {
         Ok(url) if matches!(url.scheme(), "http" | "https") && url.has_host() => Ok(text),
         _ => Err(format!("{text:?} is not an http or https URL; expected a value such as https://s3.example.org")),
     }

@@ -1,4 +1,4 @@
-//! `/ui/account`: the visitor's plan and what of it is used, sessions, API tokens and password.
+//! `/ui/account`: the user's plan, usage, sessions, API tokens, and password.
 
 use std::cmp::Reverse;
 
@@ -9,53 +9,55 @@ use chrono::{DateTime, Utc};
 use strata_catalog::{ApiToken, UsageCounts};
 use strata_config::Config;
 use strata_http::error::HttpError;
-use strata_http::visit::quoted;
+use strata_http::page_support::quote_for_page;
 use strata_service::{ManageError, OwnedSession, Services, SessionOrigin};
 use strata_types::dataset::Dataset;
 use strata_types::limits;
-use strata_types::scope::Scope;
+use strata_types::token_scope::TokenScope;
 use strata_types::user::User;
 
-use super::context::Heading;
-use super::form_handling::{Problem, Question, SubmittedForm, invalid_field, problem, received};
-use super::format::{self, Time};
-use super::query::Query;
+use super::context::DatasetHeading;
+use super::form_handling::{
+    ConfirmationPrompt, FormProblem, SubmittedForm, invalid_field_error, receive_form, to_form_problem,
+};
+use super::format::{self, FormattedTime};
+use super::page_request::{PageLayout, PageRequest, PageResponse, PageResult, render};
+use super::query_params::QueryParams;
 use super::safe_text::SafeText;
-use super::urls::DatasetPlace;
-use super::visit::{PageResult, Reply, Shell, Visit, render};
+use super::urls::DatasetUrls;
 
-pub(super) const ACCOUNT: &str = "/ui/account";
+pub(super) const ACCOUNT_PATH: &str = "/ui/account";
 
 #[derive(Template)]
 #[template(path = "account.html")]
 struct AccountPage<'a> {
-    shell: Shell,
+    layout: PageLayout,
     config: &'a Config,
     user: User,
-    said: Flash,
-    used: Used,
+    flash: AccountFlash,
+    account_usage: AccountUsage,
     now: DateTime<Utc>,
     sessions: Vec<OwnedSession>,
     tokens: Vec<ApiToken>,
 }
 
-/// Days until a token expires; empty if it never does.
-const LIFETIMES: [(&str, &str); 5] =
+/// The lifetimes that the token form offers, in days; an empty string for tokens that never expire.
+const TOKEN_LIFETIMES_DAYS: [(&str, &str); 5] =
     [("7", "in 7 days"), ("30", "in 30 days"), ("90", "in 90 days"), ("365", "in a year"), ("", "never")];
 
 #[derive(Default)]
 struct TokenForm {
     name: String,
-    writes: bool,
+    can_write: bool,
     days: String,
 }
 
 impl TokenForm {
-    fn sent(sent: &SubmittedForm) -> TokenForm {
+    fn from_form(form: &SubmittedForm) -> TokenForm {
         TokenForm {
-            name: sent.trimmed("name").to_owned(),
-            writes: sent.fields.first("scope") == Some(Scope::Write.name()),
-            days: sent.trimmed("days").to_owned(),
+            name: form.trimmed_value("name").to_owned(),
+            can_write: form.fields.first("scope") == Some(TokenScope::Write.name()),
+            days: form.trimmed_value("days").to_owned(),
         }
     }
 
@@ -63,92 +65,85 @@ impl TokenForm {
         if self.days.is_empty() {
             return Ok(None);
         }
-        let days = self.days.parse().ok().and_then(|days: u64| days.checked_mul(DAY_S));
-        let invalid = || invalid_field(EXPIRES, format!("{} is not a valid number of days", quoted(&self.days)));
+        let days = self.days.parse().ok().and_then(|days: u64| days.checked_mul(SECONDS_PER_DAY));
+        let invalid = || {
+            invalid_field_error(EXPIRY_FIELD, format!("{} is not a valid number of days", quote_for_page(&self.days)))
+        };
         days.map(Some).ok_or_else(invalid)
     }
 }
 
-struct Used {
-    active: u64,
+struct AccountUsage {
+    active_datasets: u64,
     datasets: Vec<(Dataset, UsageCounts)>,
-    left_out: usize,
+    omitted_datasets: usize,
 }
 
-const DATASETS: usize = 50;
+const MAX_SHOWN_DATASETS: usize = 50;
+const SECONDS_PER_DAY: u64 = 86_400;
+const USAGE_PERIOD_DAYS: u64 = 30;
+const PROBLEM_FIELDS: [&str; 5] = ["name", EXPIRY_FIELD, "old", "new", "again"];
+const EXPIRY_FIELD: &str = "expires_in_s";
 
-const DAY_S: u64 = 86_400;
-
-/// Days over which requests are counted.
-const DAYS: u64 = 30;
-
-const FIELDS: [&str; 5] = ["name", EXPIRES, "old", "new", "again"];
-
-/// The name that the operation has for the field `days`.
-const EXPIRES: &str = "expires_in_s";
-
-/// The forms by their names in the path, with the notice after each.
-const DONE: [(&str, &str); 3] = [
+const DONE_NOTICES: [(&str, &str); 3] = [
     ("end-session", "The session was ended."),
     ("delete-token", "The token was deleted. Requests that use it now return 401."),
     ("password", "Your password was changed, and all your other sessions were ended."),
 ];
 
-pub(super) async fn show(visit: &mut Visit) -> PageResult {
-    let query = visit.query(&["done"])?;
-    let done = query.one_of("done", &DONE.map(|(name, _)| name))?;
-    let notice = DONE.into_iter().find(|(name, _)| Some(*name) == done).map(|(_, said)| said);
-    account(visit, Flash { notice, ..Flash::default() }).await
+pub(super) async fn show_account(req: &mut PageRequest) -> PageResult {
+    let query = req.parse_query(&["done"])?;
+    let done = query.parse_choice("done", &DONE_NOTICES.map(|(name, _)| name))?;
+    let notice = DONE_NOTICES.into_iter().find(|(name, _)| Some(*name) == done).map(|(_, notice)| notice);
+    render_account(req, AccountFlash { notice, ..AccountFlash::default() }).await
 }
 
 #[derive(Default)]
-struct Flash {
+struct AccountFlash {
     notice: Option<&'static str>,
-    problem: Problem,
-    /// The name of a new token, and the token.
-    made: Option<(String, String)>,
-    /// The token form that was refused.
-    typed: TokenForm,
+    problem: FormProblem,
+    created_token: Option<(String, String)>,
+    typed_form: TokenForm,
 }
 
-async fn account(visit: &Visit, said: Flash) -> PageResult {
-    let services = &visit.services;
-    let user = visit.user()?;
-    let current = visit.visitor.session.as_ref().map(|id| id.expose());
-    let sessions = services.sessions.list(&user, current).await?;
+async fn render_account(req: &PageRequest, flash: AccountFlash) -> PageResult {
+    let services = &req.services;
+    let user = req.require_user()?;
+    let current = req.current_user.session.as_ref().map(|id| id.expose());
+    let sessions = services.sessions.list_sessions(&user, current).await?;
     let tokens = services.accounts.tokens(&user).await?;
     let page = AccountPage {
-        shell: visit.shell(said.problem.title("Your account".to_owned())),
+        layout: req.layout(flash.problem.prefix_title("Your account".to_owned())),
         config: &services.config,
-        used: used(services, &user).await?,
-        said,
+        account_usage: load_account_usage(services, &user).await?,
+        flash,
         now: Utc::now(),
         sessions,
         tokens,
         user,
     };
-    render(page.said.problem.status, &page)
+    render(page.flash.problem.status, &page)
 }
 
-fn from(origin: &SessionOrigin) -> String {
+fn describe_session_origin(origin: &SessionOrigin) -> String {
     let address = origin.address.map(|address| address.to_string());
-    let parts: Vec<String> = origin.program_in_words().into_iter().chain(address).collect();
+    let parts: Vec<String> = origin.program_label().into_iter().chain(address).collect();
     if parts.is_empty() { "unknown".to_owned() } else { parts.join(", ") }
 }
 
-async fn used(services: &Services, user: &User) -> Result<Used, HttpError> {
+async fn load_account_usage(services: &Services, user: &User) -> Result<AccountUsage, HttpError> {
     let datasets = &services.datasets;
-    let (all, active) = datasets.count(user).await?;
-    let mut own = datasets.list_bare(user, None, limits::LISTED_DATASETS as u32).await?;
-    let totals = services.usage.totals(user, &own, DAYS).await?;
-    // One look-up does not return all datasets of a user who has many: add the others with the most requests.
+    let (all, active) = datasets.count_datasets(user).await?;
+    let mut own = datasets.list_without_attempts(user, None, limits::MAX_OWNED_DATASETS_PER_PAGE as u32).await?;
+    let totals = services.usage.total_usage(user, &own, USAGE_PERIOD_DAYS).await?;
+    // An owner of many datasets gets only the first ones here, so the others with the most requests are added.
     if own.len() as u64 != all {
         let mut others: Vec<_> = totals.iter().collect();
         others.sort_by_key(|(_, counts)| Reverse(counts.requests));
-        others.truncate(DATASETS);
+        others.truncate(MAX_SHOWN_DATASETS);
         others.retain(|(id, _)| own.iter().all(|dataset| dataset.id != **id));
         for (id, _) in others {
-            match datasets.owned(user, *id).await {
+            match datasets.find_owned(user, *id).await {
                 Ok(dataset) => own.push(dataset),
                 Err(ManageError::DatasetNotFound) => {}
                 Err(error) => return Err(error.into()),
@@ -157,89 +152,94 @@ async fn used(services: &Services, user: &User) -> Result<Used, HttpError> {
     }
     let counts = |dataset: &Dataset| totals.get(&dataset.id).copied().unwrap_or_default();
     own.sort_by_key(|dataset| Reverse(counts(dataset).requests));
-    own.truncate(DATASETS);
-    Ok(Used {
-        active,
+    own.truncate(MAX_SHOWN_DATASETS);
+    Ok(AccountUsage {
+        active_datasets: active,
         datasets: own.iter().map(|dataset| (dataset.clone(), counts(dataset))).collect(),
-        left_out: usize::try_from(all).unwrap_or(usize::MAX).saturating_sub(DATASETS),
+        omitted_datasets: usize::try_from(all).unwrap_or(usize::MAX).saturating_sub(MAX_SHOWN_DATASETS),
     })
 }
 
-pub(super) async fn confirm(visit: &mut Visit) -> PageResult {
-    let name = visit.query(&["name"])?.first("name").unwrap_or_default().to_owned();
-    let tokens = visit.services.accounts.tokens(&visit.user()?).await?;
+pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
+    let name = req.parse_query(&["name"])?.first("name").unwrap_or_default().to_owned();
+    let tokens = req.services.accounts.tokens(&req.require_user()?).await?;
     if !tokens.iter().any(|token| token.name == name) {
         return Err(ManageError::TokenNotFound.into());
     }
-    let question = Question {
-        title: format!("Delete the token {}?", quoted(&name)),
+    let question = ConfirmationPrompt {
+        title: format!("Delete the token {}?", quote_for_page(&name)),
         effects: vec![
             "Requests that use this token will return 401.".to_owned(),
             "This cannot be undone. If you create a token with the same name, the new token will get a different value."
                 .to_owned(),
         ],
-        action: format!("{ACCOUNT}/delete-token"),
+        action: format!("{ACCOUNT_PATH}/delete-token"),
         name: Some(name),
         button: "Delete token".to_owned(),
-        danger: true,
-        back: ACCOUNT.to_owned(),
-        ..Question::default()
+        is_dangerous: true,
+        back: ACCOUNT_PATH.to_owned(),
+        ..ConfirmationPrompt::default()
     };
-    question.page(visit, None::<Heading>, StatusCode::OK)
+    question.render_page(req, None::<DatasetHeading>, StatusCode::OK)
 }
 
-pub(super) async fn act(visit: &mut Visit, body: Body) -> PageResult {
-    let sent = received(visit, body).await?;
-    match done(visit, &sent).await {
-        Ok(Some(made)) => account(visit, Flash { made: Some(made), ..Flash::default() }).await,
-        Ok(None) => Ok(Reply::done(&sent.action, ACCOUNT)),
+pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
+    let form = receive_form(req, body).await?;
+    match apply_form(req, &form).await {
+        Ok(Some(created_token)) => {
+            render_account(req, AccountFlash { created_token: Some(created_token), ..AccountFlash::default() }).await
+        }
+        Ok(None) => Ok(PageResponse::redirect_with_notice(&form.action, ACCOUNT_PATH)),
         Err(error) => {
             let is_wrong = matches!(error, HttpError::Manage(ManageError::WrongPassword));
-            let problem = problem(visit, error, &FIELDS)?;
+            let problem = to_form_problem(req, error, &PROBLEM_FIELDS)?;
             let wrong = "this is not your current password. Your password was not changed.";
-            let problem = match problem.general() {
-                _ if is_wrong => Problem::at(problem.status, "old", wrong),
-                Some(text) if sent.action == "password" => Problem::at(problem.status, "old", text),
+            let problem = match problem.general_text() {
+                _ if is_wrong => FormProblem::for_field(problem.status, "old", wrong),
+                Some(text) if form.action == "password" => FormProblem::for_field(problem.status, "old", text),
                 _ => problem,
             };
-            let typed = if sent.action == "create-token" { TokenForm::sent(&sent) } else { TokenForm::default() };
-            account(visit, Flash { problem, typed, ..Flash::default() }).await
+            let typed = if form.action == "create-token" { TokenForm::from_form(&form) } else { TokenForm::default() };
+            render_account(req, AccountFlash { problem, typed_form: typed, ..AccountFlash::default() }).await
         }
     }
 }
 
-/// Returns the name of a new token and the token if the form creates one.
-async fn done(visit: &Visit, sent: &SubmittedForm) -> Result<Option<(String, String)>, HttpError> {
-    let services = &visit.services;
-    let user = visit.user()?;
-    let field = |name| sent.fields.first(name).unwrap_or_default();
-    match sent.action.as_str() {
+async fn apply_form(req: &PageRequest, form: &SubmittedForm) -> Result<Option<(String, String)>, HttpError> {
+    let services = &req.services;
+    let user = req.require_user()?;
+    let field = |name| form.fields.first(name).unwrap_or_default();
+    match form.action.as_str() {
         "end-session" => {
-            sent.check(&["id"], &[])?;
-            services.sessions.end_listed(&user, field("id")).await?;
+            form.check_fields(&["id"], &[])?;
+            services.sessions.end_by_public_id(&user, field("id")).await?;
         }
         "delete-token" => {
-            sent.check(&["name"], &[])?;
+            form.check_fields(&["name"], &[])?;
             services.accounts.delete_token(&user, field("name")).await?;
         }
         "create-token" => {
-            sent.check(&["name", "scope", "days"], &[])?;
-            sent.chosen("scope", &[Scope::Read.name(), Scope::Write.name()])?;
-            let form = TokenForm::sent(sent);
-            let scope = if form.writes { Scope::Write } else { Scope::Read };
-            let (token, _) = services.accounts.create_token(&user, &form.name, scope, form.lifetime_s()?).await?;
-            return Ok(Some((form.name, token.expose().to_owned())));
+            form.check_fields(&["name", "scope", "days"], &[])?;
+            form.validated_choice("scope", &[TokenScope::Read.name(), TokenScope::Write.name()])?;
+            let token_form = TokenForm::from_form(form);
+            let scope = if token_form.can_write { TokenScope::Write } else { TokenScope::Read };
+            let (token, _) =
+                services.accounts.create_token(&user, &token_form.name, scope, token_form.lifetime_s()?).await?;
+            return Ok(Some((token_form.name, token.expose().to_owned())));
         }
         "password" => {
-            sent.check(&["old", "new", "again"], &[])?;
+            form.check_fields(&["old", "new", "again"], &[])?;
             if field("again") != field("new") {
-                return Err(invalid_field("again", "the new passwords do not match. Your password was not changed"));
+                return Err(invalid_field_error(
+                    "again",
+                    "the new passwords do not match. Your password was not changed",
+                ));
             }
-            let current = visit.visitor.session.as_ref().map(|id| id.expose());
-            let client = visit.visitor.client;
+            let current = req.current_user.session.as_ref().map(|id| id.expose());
+            let client = req.current_user.client;
             services.logins.change_password(client, &user, field("old"), field("new"), current).await?;
         }
-        _ => return Err(HttpError::NoSuchPath),
+        _ => return Err(HttpError::PathNotFound),
     }
     Ok(None)
 }

@@ -1,106 +1,105 @@
 //! The dataset and the version that a page is about.
 
-use strata_catalog::{Attempt, AttemptOutcome};
+use strata_catalog::{AttemptOutcome, RefreshAttempt};
 use strata_http::error::HttpError;
-use strata_http::visit;
-use strata_service::{Admitted, Authorization, Bucket, ReadError, Requester, UsageMeter};
+use strata_http::page_support;
+use strata_service::{AuthorizationHeader, AuthorizedTarget, RateLimitBucket, ReadError, ReadRequester, UsageMeter};
 use strata_types::dataset::Dataset;
-use strata_types::version::{Version, VersionSelector};
+use strata_types::version::{DatasetVersion, VersionSelector};
 
-use super::query::Query;
+use super::page_request::PageRequest;
+use super::query_params::QueryParams;
 use super::safe_text::SafeText;
-use super::urls::{DatasetPlace, Place};
-use super::visit::Visit;
+use super::urls::{DatasetUrls, VersionUrls};
 
-pub(super) struct Opened {
+pub(super) struct VersionContext {
     pub(super) dataset: Dataset,
-    pub(super) version: Version,
-    pub(super) admitted: Admitted,
+    pub(super) version: DatasetVersion,
+    pub(super) authorized_target: AuthorizedTarget,
 }
 
-impl Opened {
+impl VersionContext {
     pub(super) fn title(&self) -> String {
-        let alternate = if self.admitted.alt { ", alternate" } else { "" };
+        let alternate = if self.authorized_target.alt { ", alternate" } else { "" };
         format!("{} v{}{alternate}", self.dataset.name.as_str(), self.version.number)
     }
 }
 
-/// Counts the request as a read, and finds its version. As at the read endpoint, an anonymous request over the rate
-/// limit costs no look-up. For all but its owner, a private dataset does not exist.
-pub(super) async fn open(visit: &mut Visit, place: &Place, alt: bool) -> Result<Opened, HttpError> {
-    let services = visit.services.clone();
-    let target = place.target();
-    let client = visit.visitor.client;
-    let user = visit.visitor.user.clone();
+/// Counts the request as a read and resolves its version. An anonymous request over the rate limit costs no look-up, as
+/// at the read endpoint. Only the owner can distinguish a private dataset from a missing one.
+pub(super) async fn open_version(
+    req: &mut PageRequest,
+    urls: &VersionUrls,
+    alt: bool,
+) -> Result<VersionContext, HttpError> {
+    let services = req.services.clone();
+    let target = urls.read_target();
+    let client = req.current_user.client;
+    let user = req.current_user.user.clone();
     if user.is_none()
-        && let Err(refused) = visit::count(&services, client, Bucket::Public, &mut visit.headers).await
+        && let Err(refused) =
+            page_support::count(&services, client, RateLimitBucket::Public, &mut req.response_headers).await
     {
-        visit.meter = Some(services.usage.refused(target.dataset, &target.name_slug));
+        req.usage_meter = Some(services.usage.meter_rate_limited(target.dataset, &target.name_slug));
         return Err(refused);
     }
     let lookup = match user {
         None => services.lookups.find(&target).await,
-        Some(_) => services.lookups.find_in_turn(client, &target).await,
+        Some(_) => services.lookups.find_with_permit(client, &target).await,
     };
-    let found = lookup.as_ref().ok().and_then(|lookup| lookup.visible_to(user.as_ref()));
+    let found = lookup.as_ref().ok().and_then(|lookup| lookup.version_visible_to(user.as_ref()));
     let found = found.map(|(dataset, version)| (dataset.clone(), version.cloned()));
-    visit.meter = found.as_ref().map(|(dataset, _)| services.usage.found(dataset.id));
+    req.usage_meter = found.as_ref().map(|(dataset, _)| services.usage.meter_read(dataset.id));
     if user.is_some() {
         let is_private = found.as_ref().is_some_and(|(dataset, _)| dataset.is_private());
-        let bucket = if is_private { Bucket::Private } else { Bucket::Public };
-        if let Err(refused) = visit::count(&services, client, bucket, &mut visit.headers).await {
-            visit.meter.iter().for_each(UsageMeter::rate_limited);
+        let bucket = if is_private { RateLimitBucket::Private } else { RateLimitBucket::Public };
+        if let Err(refused) = page_support::count(&services, client, bucket, &mut req.response_headers).await {
+            req.usage_meter.iter().for_each(UsageMeter::record_rate_limited);
             return Err(refused);
         }
     }
     let lookup = lookup?;
     let (dataset, version) = found.ok_or(ReadError::DatasetNotFound)?;
-    visit.dataset = dataset.latest_version.is_some().then(|| DatasetPlace::new(&dataset));
+    req.dataset_urls = dataset.latest_version.is_some().then(|| DatasetUrls::new(&dataset));
     let requester = match &user {
-        None => Requester::Client { client, authorization: Authorization::None },
-        Some(user) => Requester::User(user),
+        None => ReadRequester::Client { client, authorization: AuthorizationHeader::None },
+        Some(user) => ReadRequester::User(user),
     };
-    let admitted = lookup.authorize(requester, alt)?;
+    let authorized_target = lookup.authorize(requester, alt)?;
     let version = version.ok_or(ReadError::DatasetNotFound)?;
-    Ok(Opened { dataset, version, admitted })
+    Ok(VersionContext { dataset, version, authorized_target })
 }
 
-/// The parameter of the page of differences that names the version whose page has the link.
-pub(super) const COMPARED: &str = "of";
+/// The query parameter of the comparison page with the number of the version whose page links to it.
+pub(super) const LINKING_VERSION_PARAM: &str = "of";
 
-/// Characters and lines of a description that is not folded.
-const DESCRIPTION_CHARACTERS: usize = 400;
-const DESCRIPTION_LINES: usize = 4;
+const MAX_UNFOLDED_DESCRIPTION_CHARACTERS: usize = 400;
+const MAX_UNFOLDED_DESCRIPTION_LINES: usize = 4;
 
-/// The beginning of a long description, which is folded.
-pub(super) fn beginning(description: &str) -> Option<SafeText> {
-    let lines: Vec<&str> = description.lines().take(DESCRIPTION_LINES + 1).collect();
-    let is_long = description.chars().nth(DESCRIPTION_CHARACTERS).is_some() || lines.len() > DESCRIPTION_LINES;
+pub(super) fn description_preview(description: &str) -> Option<SafeText> {
+    let lines: Vec<&str> = description.lines().take(MAX_UNFOLDED_DESCRIPTION_LINES + 1).collect();
+    let is_long = description.chars().nth(MAX_UNFOLDED_DESCRIPTION_CHARACTERS).is_some()
+        || lines.len() > MAX_UNFOLDED_DESCRIPTION_LINES;
     let first = lines.iter().copied().find(|line| !line.trim().is_empty()).unwrap_or_default();
-    is_long.then(|| SafeText::short(first, DESCRIPTION_CHARACTERS / 2))
+    is_long.then(|| SafeText::with_ellipsis(first, MAX_UNFOLDED_DESCRIPTION_CHARACTERS / 2))
 }
 
-/// The values of `heading.html`.
-pub(super) struct Heading {
+pub(super) struct DatasetHeading {
     pub(super) dataset: Dataset,
-    /// The version of the page, such as `v3, active`.
     pub(super) version: Option<String>,
-    /// The active version, if the page shows another one, and its page.
-    pub(super) active: Option<(u64, String)>,
-    /// The words and the target of the link between a version and its alternate.
-    pub(super) beside: Option<(&'static str, String)>,
-    /// The version of the tabs.
-    pub(super) place: Place,
+    pub(super) active_version_link: Option<(u64, String)>,
+    pub(super) counterpart_link: Option<(&'static str, String)>,
+    pub(super) urls: VersionUrls,
     pub(super) browse: String,
-    pub(super) owned: bool,
+    pub(super) is_owner: bool,
     pub(super) compare: String,
-    /// Whether the newest refresh has failed, for the owner.
-    pub(super) failed: bool,
-    pub(super) tab: Tab,
+    /// Always false for visitors who do not own the dataset.
+    pub(super) has_failed_refresh: bool,
+    pub(super) tab: DatasetTab,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Tab {
+pub(super) enum DatasetTab {
     Data,
     Profile,
     Versions,
@@ -111,26 +110,33 @@ pub(super) enum Tab {
     Usage,
 }
 
-impl Heading {
-    pub(super) fn new(visit: &Visit, opened: &Opened, place: &Place, tab: Tab) -> Heading {
-        let Opened { dataset, version, admitted, .. } = opened;
-        let compare = Query::default().and(COMPARED, version.number);
-        let compare = if admitted.alt { compare.and("alt", true) } else { compare }.at(&place.dataset.page("diff"));
-        let shown = Heading::version(dataset, version.number.get(), admitted.alt);
+impl DatasetHeading {
+    pub(super) fn new(req: &PageRequest, ctx: &VersionContext, urls: &VersionUrls, tab: DatasetTab) -> DatasetHeading {
+        let VersionContext { dataset, version, authorized_target: target, .. } = ctx;
+        let compare = QueryParams::default().with_added(LINKING_VERSION_PARAM, version.number);
+        let compare =
+            if target.alt { compare.with_added("alt", true) } else { compare }.to_url(&urls.dataset.page_url("diff"));
+        let label = DatasetHeading::version_label(dataset, version.number.get(), target.alt);
         let active = dataset.active_version().filter(|active| *active != version.number && !dataset.frozen);
-        let active =
-            active.map(|active| (active.get(), place.dataset.version(VersionSelector::Active, false).browse()));
-        let other = place.dataset.version(VersionSelector::Number(version.number), !admitted.alt);
-        let words = if admitted.alt { "View original version" } else { "View alternate" };
-        let beside = match tab {
-            Tab::Data if version.alt.is_some() => Some((words, other.browse())),
-            Tab::Profile if version.alt.is_some() => Some((words, other.page("profile"))),
+        let active_version_link =
+            active.map(|active| (active.get(), urls.dataset.for_version(VersionSelector::Active, false).browse_url()));
+        let other = urls.dataset.for_version(VersionSelector::Number(version.number), !target.alt);
+        let words = if target.alt { "View original version" } else { "View alternate" };
+        let counterpart_link = match tab {
+            DatasetTab::Data if version.alternate.is_some() => Some((words, other.browse_url())),
+            DatasetTab::Profile if version.alternate.is_some() => Some((words, other.page_url("profile"))),
             _ => None,
         };
-        Heading { version: Some(shown), active, beside, compare, ..Heading::for_dataset(visit, dataset, place, tab) }
+        DatasetHeading {
+            version: Some(label),
+            active_version_link,
+            counterpart_link,
+            compare,
+            ..DatasetHeading::for_dataset(req, dataset, urls, tab)
+        }
     }
 
-    pub(super) fn version(dataset: &Dataset, number: u64, alt: bool) -> String {
+    pub(super) fn version_label(dataset: &Dataset, number: u64, alt: bool) -> String {
         let is_active = dataset.active_version().is_some_and(|active| active.get() == number);
         let active = match dataset.pinned_version {
             Some(_) if is_active => ", active and pinned",
@@ -140,27 +146,31 @@ impl Heading {
         format!("v{number}{active}{}", if alt { ", alternate" } else { "" })
     }
 
-    /// The heading of a page that is not about a version, with tabs for the version of this place.
-    pub(super) fn for_dataset(visit: &Visit, dataset: &Dataset, place: &Place, tab: Tab) -> Heading {
-        Heading {
+    pub(super) fn for_dataset(
+        req: &PageRequest,
+        dataset: &Dataset,
+        urls: &VersionUrls,
+        tab: DatasetTab,
+    ) -> DatasetHeading {
+        DatasetHeading {
             dataset: dataset.clone(),
             version: None,
-            active: None,
-            beside: None,
-            place: place.clone(),
-            browse: place.browse(),
-            owned: visit.visitor.user.as_ref().is_some_and(|user| user.id == dataset.owner),
-            compare: place.dataset.page("diff"),
-            failed: false,
+            active_version_link: None,
+            counterpart_link: None,
+            urls: urls.clone(),
+            browse: urls.browse_url(),
+            is_owner: req.current_user.user.as_ref().is_some_and(|user| user.id == dataset.owner),
+            compare: urls.dataset.page_url("diff"),
+            has_failed_refresh: false,
             tab,
         }
     }
 
-    /// Looks up whether the newest refresh has failed. The page does not need the look-up to succeed.
-    pub(super) async fn with_failure(self, visit: &Visit, dataset: &Dataset) -> Heading {
-        let Some(user) = visit.visitor.user.as_ref().filter(|_| self.owned) else { return self };
-        let newest = visit.services.datasets.attempts(user, dataset.id, None, 1).await.unwrap_or_default();
-        let has_failed = |attempt: &Attempt| matches!(attempt.outcome, Some(AttemptOutcome::Failed { .. }));
-        Heading { failed: newest.first().is_some_and(has_failed), ..self }
+    /// Sets `has_failed_refresh`. A failed look-up counts as no failed refresh.
+    pub(super) async fn with_refresh_status(self, req: &PageRequest, dataset: &Dataset) -> DatasetHeading {
+        let Some(user) = req.current_user.user.as_ref().filter(|_| self.is_owner) else { return self };
+        let newest = req.services.datasets.list_attempts(user, dataset.id, None, 1).await.unwrap_or_default();
+        let has_failed = |attempt: &RefreshAttempt| matches!(attempt.outcome, Some(AttemptOutcome::Failed { .. }));
+        DatasetHeading { has_failed_refresh: newest.first().is_some_and(has_failed), ..self }
     }
 }

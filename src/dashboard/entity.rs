@@ -7,89 +7,93 @@ use axum::http::StatusCode;
 use axum::http::header::REFERER;
 use axum::response::Response;
 use strata_encode::ContentCoding;
-use strata_http::visit::BaseUrl;
+use strata_http::page_support::BaseUrl;
 use strata_service::AuthorizedRead;
-use strata_types::limits::PAGE_BYTES;
-use strata_types::request::{Format, ReadRequest};
+use strata_types::limits::MAX_PAGE_ENTITY_BYTES;
+use strata_types::read_request::{ReadRequest, ResponseFormat};
 use url::Url;
 
-use super::alternates::OF_VERSION;
-use super::browse::{Entities, PAGE, numbered};
-use super::context::{Heading, Tab, open};
-use super::query::Query;
-use super::tree::Tree;
-use super::urls::{Place, Position};
-use super::visit::{PageResult, Shell, Visit, render};
+use super::alternates::VERSION_POSITION_PARAM;
+use super::browse::{ENTITIES_PER_PAGE, PageEntities, with_version_number};
+use super::context::{DatasetHeading, DatasetTab, open_version};
+use super::entity_tree::EntityTree;
+use super::page_request::{PageLayout, PageRequest, PageResult, render};
+use super::query_params::QueryParams;
+use super::urls::{EntityPosition, VersionUrls};
 use super::{format, unavailable};
 
 #[derive(Template)]
 #[template(path = "entity.html")]
 struct EntityPage {
-    shell: Shell,
-    heading: Heading,
-    /// The page of entities that has the link to this one, or one that has this entity.
+    layout: PageLayout,
+    heading: DatasetHeading,
     back: String,
     position: u64,
     entities: u64,
-    /// `None` if the entity is too large.
-    tree: Option<Tree>,
+    /// `None` if the entity exceeds `MAX_PAGE_ENTITY_BYTES`.
+    tree: Option<EntityTree>,
     api: String,
     api_href: Option<String>,
     download: String,
     edit: String,
 }
 
-pub(super) async fn show(visit: Visit) -> Response {
-    visit.build(|visit| Box::pin(unavailable::or_told(visit, Tab::Data, entity))).await
+pub(super) async fn show_entity(req: PageRequest) -> Response {
+    req.respond_on_worker(|req| Box::pin(unavailable::run_or_show_unavailable(req, DatasetTab::Data, render_entity)))
+        .await
 }
 
-async fn entity(visit: &mut Visit) -> PageResult {
-    let uri = visit.head.uri.clone();
-    visit.query(&[])?;
-    let (place, rest) = Place::parse(uri.path())?;
-    let asked = Position::parse(rest.get(1).copied().unwrap_or_default())?;
-    let position = asked.at;
-    let opened = open(visit, &place, place.alt).await?;
-    let entities = opened.admitted.file.entity_count;
+async fn render_entity(req: &mut PageRequest) -> PageResult {
+    let uri = req.head.uri.clone();
+    req.parse_query(&[])?;
+    let (urls, rest) = VersionUrls::parse(uri.path())?;
+    let typed_position = EntityPosition::parse(rest.get(1).copied().unwrap_or_default())?;
+    let position = typed_position.index;
+    let context = open_version(req, &urls, urls.alt).await?;
+    let entities = context.authorized_target.file.entity_count;
     if position >= entities {
-        return Err(asked.is_in_none("version", entities));
+        return Err(typed_position.not_found_error("version", entities));
     }
     let request = Arc::new(ReadRequest {
         offset: position,
         limit: Some(1),
-        format: Format::Jsonl,
+        format: ResponseFormat::Jsonl,
         pretty: false,
         ..ReadRequest::default()
     });
-    let read = AuthorizedRead::new(&opened.admitted, &request);
-    let answer = visit.services.reads.respond(read, ContentCoding::Identity).await?;
-    let found = Entities::take(answer.body, PAGE_BYTES).await?;
-    let tree = found.iter().next().map(Tree::new);
-    // Links name the version, since another one can become active.
-    let place = numbered(&place, opened.version.number);
-    let read = Query::default().and("offset", position).and("limit", 1);
-    let api = read.at(&place.api());
-    let private = opened.dataset.is_private();
-    let download = if private { read.at(&place.page("download")) } else { api.clone() };
-    // Positions of a version are not those of its alternate.
-    let named = if place.alt { "position" } else { OF_VERSION };
-    let edit = Query::default().and(named, position).at(&place.alternate_action("edit"));
-    let (browse, back) = match came_from(visit, &place) {
-        Some((from, query)) => (from.browse(), query.at(&from.browse())),
+    let read = AuthorizedRead::new(&context.authorized_target, &request);
+    let response = req.services.reads.respond(read, ContentCoding::Identity).await?;
+    let found = PageEntities::read_from_body(response.body, MAX_PAGE_ENTITY_BYTES).await?;
+    let tree = found.iter().next().map(EntityTree::new);
+    // Links use the version number, because another version can become active.
+    let urls = with_version_number(&urls, context.version.number);
+    let read = QueryParams::default().with_added("offset", position).with_added("limit", 1);
+    let api = read.to_url(&urls.api_path());
+    let private = context.dataset.is_private();
+    let download = if private { read.to_url(&urls.page_url("download")) } else { api.clone() };
+    // An entity can have different positions in the version and in its alternate.
+    let parameter = if urls.alt { "position" } else { VERSION_POSITION_PARAM };
+    let edit = QueryParams::default().with_added(parameter, position).to_url(&urls.alternate_action_url("edit"));
+    let (browse, back) = match parse_referring_page(req, &urls) {
+        Some((from, query)) => (from.browse_url(), query.to_url(&from.browse_url())),
         None => {
-            let query = Query::default();
-            let query = if position < PAGE { query } else { query.and("offset", position / PAGE * PAGE) };
-            (place.browse(), query.at(&place.browse()))
+            let query = QueryParams::default();
+            let query = if position < ENTITIES_PER_PAGE {
+                query
+            } else {
+                query.with_added("offset", position / ENTITIES_PER_PAGE * ENTITIES_PER_PAGE)
+            };
+            (urls.browse_url(), query.to_url(&urls.browse_url()))
         }
     };
     let page = EntityPage {
-        shell: visit.shell(format!("Entity at position {position}, {}", opened.title())),
-        heading: Heading { browse, ..Heading::new(visit, &opened, &place, Tab::Data) },
+        layout: req.layout(format!("Entity at position {position}, {}", context.title())),
+        heading: DatasetHeading { browse, ..DatasetHeading::new(req, &context, &urls, DatasetTab::Data) },
         back,
         position,
         entities,
         tree,
-        api: BaseUrl::of(&visit.head, &visit.services).url(&api),
+        api: BaseUrl::from_request_head(&req.head, &req.services).absolute_url(&api),
         api_href: (!private).then_some(api),
         download,
         edit,
@@ -97,11 +101,11 @@ async fn entity(visit: &mut Visit) -> PageResult {
     render(StatusCode::OK, &page)
 }
 
-/// The page of entities of this dataset that has the link to this page, and its query string.
-fn came_from(visit: &Visit, place: &Place) -> Option<(Place, Query)> {
-    let referer = visit.head.headers.get(REFERER)?.to_str().ok()?;
+/// Returns the URLs and the query of the page that links here, if it lists entities of the same dataset.
+fn parse_referring_page(req: &PageRequest, urls: &VersionUrls) -> Option<(VersionUrls, QueryParams)> {
+    let referer = req.head.headers.get(REFERER)?.to_str().ok()?;
     let url = Url::parse(referer).ok()?;
-    let (from, _) = Place::parse(url.path()).ok()?;
-    let is_of_it = from.dataset.id == place.dataset.id && from.dataset.slug == place.dataset.slug;
-    (is_of_it && url.path() == from.browse()).then(|| (from, Query::parse(url.query())))
+    let (from, _) = VersionUrls::parse(url.path()).ok()?;
+    let is_same_dataset = from.dataset.id == urls.dataset.id && from.dataset.slug == urls.dataset.slug;
+    (is_same_dataset && url.path() == from.browse_url()).then(|| (from, QueryParams::parse(url.query())))
 }

@@ -1,74 +1,73 @@
-//! The hits of a read's keywords in the texts that a page shows, found as the read finds them: in the texts of scalars,
-//! regardless of case (docs/reference/filters.md, keywords). Keys are not searched.
+//! Keyword highlighting. Matches are found as reads find them: in scalars, ignoring case, but not in keys
+//! (docs/reference/filters.md, keywords). For example, the keyword `na` marks two ranges of `{"na":"BaNaNa"}`.
 
 use std::ops::Range;
 
 use memchr::memmem::{FindIter, Finder};
-use strata_json::{fold, fold_into};
+use strata_json::{fold_case, fold_case_into};
 
-/// Keywords that are searched. Each costs one pass over a text.
-const KEYWORDS: usize = 20;
+/// Each keyword costs one pass over a text.
+const MAX_KEYWORDS: usize = 20;
 
-/// Parts that are returned for a text. The texts on a page have fewer.
-const PARTS: usize = 100_000;
-
-const PART_BYTES: usize = 1 << 16;
+const MAX_MATCH_RANGES: usize = 100_000;
+const MAX_MATCH_RANGE_BYTES: usize = 1 << 16;
 
 #[derive(Clone, Debug, Default)]
-pub(super) struct Highlighter(Vec<Finder<'static>>);
+pub(super) struct KeywordHighlighter(Vec<Finder<'static>>);
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Syntax {
+pub(super) enum TextSyntax {
     Text,
-    /// JSON that may be truncated. A part of a string with escapes begins and ends next to them.
+    /// JSON that may be truncated. Match ranges include whole escapes.
     Json,
 }
 
-impl Highlighter {
-    pub(super) fn new(keywords: &[String]) -> Highlighter {
-        let mut folded: Vec<_> = keywords.iter().take(KEYWORDS).map(|word| fold(word)).collect();
+impl KeywordHighlighter {
+    pub(super) fn new(keywords: &[String]) -> KeywordHighlighter {
+        let mut folded: Vec<_> = keywords.iter().take(MAX_KEYWORDS).map(|word| fold_case(word)).collect();
         folded.sort_unstable();
         folded.dedup();
-        Highlighter(folded.iter().filter(|word| !word.is_empty()).map(|word| Finder::new(word).into_owned()).collect())
+        KeywordHighlighter(
+            folded.iter().filter(|word| !word.is_empty()).map(|word| Finder::new(word).into_owned()).collect(),
+        )
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The parts of a text that are to be marked, in order. None touches another, unless it is longer than
-    /// [`PART_BYTES`].
-    pub(super) fn parts(&self, text: &str, syntax: Syntax) -> Vec<Range<usize>> {
-        let mut parts = Vec::new();
+    /// Returns the ranges to mark, in order. Ranges do not touch, except after [`MAX_MATCH_RANGE_BYTES`].
+    pub(super) fn match_ranges(&self, text: &str, syntax: TextSyntax) -> Vec<Range<usize>> {
+        let mut ranges = Vec::new();
         match syntax {
             _ if self.is_empty() => {}
-            Syntax::Text => self.find_in_text(text, 0, &mut parts),
-            Syntax::Json => self.find_in_json(text, &mut parts),
+            TextSyntax::Text => self.find_in_text(text, 0, &mut ranges),
+            TextSyntax::Json => self.find_in_json(text, &mut ranges),
         }
-        parts
+        ranges
     }
 
-    fn find_in_text(&self, text: &str, start: usize, parts: &mut Vec<Range<usize>>) {
+    fn find_in_text(&self, text: &str, start: usize, ranges: &mut Vec<Range<usize>>) {
         let mut folded = Vec::new();
-        fold_into(text, &mut folded);
+        fold_case_into(text, &mut folded);
         let characters = text.char_indices();
-        self.find_hits(&folded, characters.map(|(at, one)| (start + at..start + at + one.len_utf8(), one)), parts);
+        self.find_hits(&folded, characters.map(|(at, one)| (start + at..start + at + one.len_utf8(), one)), ranges);
     }
 
-    fn find_in_json(&self, json: &str, parts: &mut Vec<Range<usize>>) {
+    fn find_in_json(&self, json: &str, ranges: &mut Vec<Range<usize>>) {
         // Whether each open container is an object, and whether the next string is a key.
         let mut open = Vec::new();
         let mut key_next = false;
         let mut at = 0;
-        while let Some(first) = json.as_bytes().get(at).filter(|_| parts.len() < PARTS) {
+        while let Some(first) = json.as_bytes().get(at).filter(|_| ranges.len() < MAX_MATCH_RANGES) {
             let start = at;
             at += 1;
             match first {
                 b'"' => {
-                    let inside = start + 1..end_of_string(json, start + 1);
-                    at = (inside.end + 1).min(json.len());
+                    let in_string = start + 1..find_string_end(json, start + 1);
+                    at = (in_string.end + 1).min(json.len());
                     if !key_next {
-                        self.find_in_string(json, inside, parts);
+                        self.find_in_string(json, in_string, ranges);
                     }
                 }
                 b'{' | b'[' => {
@@ -82,7 +81,7 @@ impl Highlighter {
                     at = json[start..].find([',', ']', '}', '\n', ' ']).map_or(json.len(), |length| start + length);
                     let scalar = &json[start..at];
                     if scalar != "null" {
-                        self.find_in_text(scalar, start, parts);
+                        self.find_in_text(scalar, start, ranges);
                     }
                 }
                 _ => {}
@@ -90,38 +89,38 @@ impl Highlighter {
         }
     }
 
-    /// Searches the inside of a string of a JSON text.
-    fn find_in_string(&self, json: &str, inside: Range<usize>, parts: &mut Vec<Range<usize>>) {
-        let raw = &json[inside.clone()];
+    /// Searches the JSON string at `in_string`, which excludes the quotes.
+    fn find_in_string(&self, json: &str, in_string: Range<usize>, ranges: &mut Vec<Range<usize>>) {
+        let raw = &json[in_string.clone()];
         if !raw.contains('\\') {
-            return self.find_in_text(raw, inside.start, parts);
+            return self.find_in_text(raw, in_string.start, ranges);
         }
-        let text: String = characters(json, inside.clone()).map(|(_, one)| one).collect();
+        let text: String = unescape_chars(json, in_string.clone()).map(|(_, character)| character).collect();
         let mut folded = Vec::new();
-        fold_into(&text, &mut folded);
-        self.find_hits(&folded, characters(json, inside), parts);
+        fold_case_into(&text, &mut folded);
+        self.find_hits(&folded, unescape_chars(json, in_string), ranges);
     }
 
-    /// Appends the places of hits in characters, each of which has a place. `folded` is their text.
+    /// Appends the ranges of the characters that contain matches. `folded` is the case-folded text of `characters`.
     fn find_hits(
         &self,
         folded: &[u8],
         characters: impl Iterator<Item = (Range<usize>, char)>,
-        parts: &mut Vec<Range<usize>>,
+        ranges: &mut Vec<Range<usize>>,
     ) {
-        let mut hits = Hits::new(&self.0, folded).peekable();
-        // Maps offsets in the folded text to places: a character is marked if a part of it is hit.
+        let mut hits = KeywordHits::new(&self.0, folded).peekable();
+        // Maps offsets in the folded text to source ranges. A partially matched character is marked as a whole.
         let mut end = 0;
         let mut until = 0;
-        let mut one = Vec::new();
+        let mut folded_character = Vec::new();
         let mut last_end = None;
-        for (place, character) in characters {
+        for (range, character) in characters {
             let length = match character.is_ascii() {
                 true => 1,
                 false => {
-                    one.clear();
-                    fold_into(character.encode_utf8(&mut [0; 4]), &mut one);
-                    one.len()
+                    folded_character.clear();
+                    fold_case_into(character.encode_utf8(&mut [0; 4]), &mut folded_character);
+                    folded_character.len()
                 }
             };
             let start = end;
@@ -130,47 +129,48 @@ impl Highlighter {
                 until = until.max(hit.end);
             }
             if start >= until {
-                if hits.peek().is_none() || parts.len() >= PARTS {
+                if hits.peek().is_none() || ranges.len() >= MAX_MATCH_RANGES {
                     return;
                 }
                 continue;
             }
-            match parts.last_mut() {
-                Some(last) if last_end == Some(place.start) && last.len() < PART_BYTES => last.end = place.end,
-                _ => parts.push(place.clone()),
+            match ranges.last_mut() {
+                Some(last) if last_end == Some(range.start) && last.len() < MAX_MATCH_RANGE_BYTES => {
+                    last.end = range.end
+                }
+                _ => ranges.push(range.clone()),
             }
-            last_end = Some(place.end);
+            last_end = Some(range.end);
         }
     }
 }
 
-/// The hits of all keywords in a folded text, in the order of their beginnings.
-struct Hits<'f>(Vec<(FindIter<'f, 'f>, usize, Option<usize>)>);
+struct KeywordHits<'f>(Vec<(FindIter<'f, 'f>, usize, Option<usize>)>);
 
-impl<'f> Hits<'f> {
-    fn new(finders: &'f [Finder<'static>], folded: &'f [u8]) -> Hits<'f> {
-        let begun = finders.iter().map(|finder| {
-            let mut places = finder.find_iter(folded);
-            let first = places.next();
-            (places, finder.needle().len(), first)
+impl<'f> KeywordHits<'f> {
+    fn new(finders: &'f [Finder<'static>], folded: &'f [u8]) -> KeywordHits<'f> {
+        let iterators = finders.iter().map(|finder| {
+            let mut matches = finder.find_iter(folded);
+            let first = matches.next();
+            (matches, finder.needle().len(), first)
         });
-        Hits(begun.filter(|(.., first)| first.is_some()).collect())
+        KeywordHits(iterators.filter(|(.., first)| first.is_some()).collect())
     }
 }
 
-impl Iterator for Hits<'_> {
+impl Iterator for KeywordHits<'_> {
     type Item = Range<usize>;
 
     fn next(&mut self) -> Option<Range<usize>> {
-        let (places, length, first) = self.0.iter_mut().min_by_key(|(.., first)| first.unwrap_or(usize::MAX))?;
+        let (matches, length, first) = self.0.iter_mut().min_by_key(|(.., first)| first.unwrap_or(usize::MAX))?;
         let start = (*first)?;
-        *first = places.next();
+        *first = matches.next();
         Some(start..start + *length)
     }
 }
 
-/// The end of the string whose inside begins at `start`: its quote, or the end of the text.
-fn end_of_string(json: &str, start: usize) -> usize {
+/// Returns the offset of the closing quote of the string that begins at `start`, or the end of a truncated text.
+fn find_string_end(json: &str, start: usize) -> usize {
     let mut escaped = false;
     for (at, byte) in json.bytes().enumerate().skip(start) {
         match byte {
@@ -183,23 +183,23 @@ fn end_of_string(json: &str, start: usize) -> usize {
     json.len()
 }
 
-/// The characters that the inside of a string stands for, with their places.
-fn characters(json: &str, inside: Range<usize>) -> impl Iterator<Item = (Range<usize>, char)> + Clone {
-    let mut at = inside.start;
+/// Returns the unescaped characters of a JSON string with their source ranges.
+fn unescape_chars(json: &str, in_string: Range<usize>) -> impl Iterator<Item = (Range<usize>, char)> + Clone {
+    let mut at = in_string.start;
     std::iter::from_fn(move || {
-        let rest = json.get(at..inside.end)?;
+        let rest = json.get(at..in_string.end)?;
         let first = rest.chars().next()?;
         let (character, length) = match first {
-            '\\' => escape(rest),
+            '\\' => parse_escape(rest),
             first => (first, first.len_utf8()),
         };
-        let place = at..at + length;
-        at = place.end;
-        Some((place, character))
+        let range = at..at + length;
+        at = range.end;
+        Some((range, character))
     })
 }
 
-fn escape(text: &str) -> (char, usize) {
+fn parse_escape(text: &str) -> (char, usize) {
     match text.as_bytes().get(1) {
         Some(b'u') => {
             let code = text.get(2..6).and_then(|digits| u32::from_str_radix(digits, 16).ok());
@@ -223,22 +223,25 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_text_number_of_parts_is_limited() {
-        let marks = Highlighter::new(&["a".to_owned(), "A".to_owned()]);
-        assert_eq!(marks.parts(&"a ".repeat(PARTS + 1), Syntax::Text).len(), PARTS);
+    fn match_ranges_are_limited() {
+        let highlighter = KeywordHighlighter::new(&["a".to_owned(), "A".to_owned()]);
+        assert_eq!(
+            highlighter.match_ranges(&"a ".repeat(MAX_MATCH_RANGES + 1), TextSyntax::Text).len(),
+            MAX_MATCH_RANGES
+        );
     }
 
-    /// As [`Highlighter::parts`], obviously: each character that has a part in a hit is marked.
-    fn plainly(keywords: &[String], text: &str) -> Vec<Range<usize>> {
+    /// The obvious algorithm: marks each character whose folded bytes intersect a match.
+    fn naive_match_ranges(keywords: &[String], text: &str) -> Vec<Range<usize>> {
         let mut folded = Vec::new();
         let mut ends = Vec::new();
         for character in text.chars() {
-            fold_into(&character.to_string(), &mut folded);
+            fold_case_into(&character.to_string(), &mut folded);
             ends.push(folded.len());
         }
         let mut is_hit = vec![false; folded.len()];
         for keyword in keywords {
-            let keyword = fold(keyword);
+            let keyword = fold_case(keyword);
             let mut at = 0;
             while !keyword.is_empty() && at + keyword.len() <= folded.len() {
                 match folded[at..].starts_with(keyword.as_bytes()) {
@@ -250,19 +253,19 @@ mod tests {
                 }
             }
         }
-        let mut parts = Vec::<Range<usize>>::new();
+        let mut ranges = Vec::<Range<usize>>::new();
         let mut start = 0;
-        for ((place, character), end) in text.char_indices().zip(ends) {
-            let end_of_character = place + character.len_utf8();
+        for ((start_of_character, character), end) in text.char_indices().zip(ends) {
+            let end_of_character = start_of_character + character.len_utf8();
             if is_hit[start..end].contains(&true) {
-                match parts.last_mut() {
-                    Some(last) if last.end == place => last.end = end_of_character,
-                    _ => parts.push(place..end_of_character),
+                match ranges.last_mut() {
+                    Some(last) if last.end == start_of_character => last.end = end_of_character,
+                    _ => ranges.push(start_of_character..end_of_character),
                 }
             }
             start = end;
         }
-        parts
+        ranges
     }
 
     fn texts() -> impl Strategy<Value = String> {
@@ -273,7 +276,6 @@ mod tests {
         proptest::collection::vec("[aAbßẞİıiΣσς\"\\\\\n🦀 ]{0,3}", 0..5)
     }
 
-    /// The texts of the scalars of a document, in order; null has none.
     fn scalars(value: &serde_json::Value, out: &mut Vec<String>) {
         match value {
             serde_json::Value::Null => {}
@@ -286,12 +288,12 @@ mod tests {
 
     proptest! {
         #[test]
-        fn parts_of_text_equal_naive_search(keywords in keywords(), text in texts()) {
-            prop_assert_eq!(Highlighter::new(&keywords).parts(&text, Syntax::Text), plainly(&keywords, &text));
+        fn text_ranges_equal_naive_ranges(keywords in keywords(), text in texts()) {
+            prop_assert_eq!(KeywordHighlighter::new(&keywords).match_ranges(&text, TextSyntax::Text), naive_match_ranges(&keywords, &text));
         }
 
         #[test]
-        fn parts_of_json_equal_parts_of_its_scalars(
+        fn json_ranges_equal_scalar_ranges(
             keywords in keywords(),
             texts in proptest::collection::vec((texts(), texts()), 0..4),
             number in any::<i16>(),
@@ -305,22 +307,22 @@ mod tests {
             let document = serde_json::json!({"n": number, "of": members, "none": null});
             let json = if pretty { serde_json::to_string_pretty(&document) } else { serde_json::to_string(&document) };
             let json = json.expect("JSON");
-            let marks = Highlighter::new(&keywords);
+            let highlighter = KeywordHighlighter::new(&keywords);
             let mut texts = Vec::new();
             scalars(&document, &mut texts);
             let expected: Vec<String> = texts
                 .iter()
-                .flat_map(|text| plainly(&keywords, text).into_iter().map(|part| text[part].to_owned()))
+                .flat_map(|text| naive_match_ranges(&keywords, text).into_iter().map(|part| text[part].to_owned()))
                 .collect();
-            let parts = marks.parts(&json, Syntax::Json);
+            let parts = highlighter.match_ranges(&json, TextSyntax::Json);
             let found: Vec<String> = parts
                 .iter()
                 .map(|part| serde_json::from_str(&format!("\"{}\"", &json[part.clone()])).expect("a part of a string"))
                 .collect();
             prop_assert_eq!(&found, &expected);
-            // Truncated JSON has the same hits, except for an escape at its end.
+            // Truncated JSON has the same matches, except for an escape at its end.
             let cut = json.floor_char_boundary(cut.index(json.len()));
-            for part in marks.parts(&json[..cut], Syntax::Json).iter().filter(|part| part.end + 6 <= cut) {
+            for part in highlighter.match_ranges(&json[..cut], TextSyntax::Json).iter().filter(|part| part.end + 6 <= cut) {
                 prop_assert!(parts.iter().any(|whole| whole.start <= part.start && part.end <= whole.end), "{:?}", part);
             }
         }

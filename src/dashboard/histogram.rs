@@ -1,35 +1,32 @@
-//! The histogram of a path's numbers: exact counts of entities in ranges of equal width, each with a link to its
-//! entities.
+//! The histogram of the numbers at a path: exact counts of entities in ranges of equal width with round edges. For
+//! example, numbers from 1,999 to 2,026 are counted in `1995 to 2000`, `2000 to 2005`, …, `2025 to 2030`.
 
-use strata_format::profile::{PathRecord, ValueRecord};
+use strata_format::profile::{ProfilePathRecord, ValueRecord};
 use strata_http::error::HttpError;
-use strata_service::Admitted;
-use strata_types::path::Path;
+use strata_service::AuthorizedTarget;
+use strata_types::field_path::FieldPath;
 
 use super::format;
-use super::query::Query;
-use super::urls::Place;
-use super::visit::Visit;
+use super::page_request::PageRequest;
+use super::query_params::QueryParams;
+use super::urls::VersionUrls;
 
-/// The approximate number of ranges; at most two more if the ends are not round numbers.
-const RANGES: f64 = 10.0;
+const TARGET_BIN_COUNT: f64 = 10.0;
+const MAX_PLAIN_DIGITS: i32 = 15;
+const MIN_PLAIN_EXPONENT: i32 = -MAX_PLAIN_DIGITS;
 
-/// Digits before which a number is written without an exponent.
-const PLAIN_DIGITS: i32 = 15;
-const MIN_PLAIN_EXPONENT: i32 = -PLAIN_DIGITS;
-
-pub(super) struct Range {
-    /// For example, `0 to 10`, without 10.
+pub(super) struct HistogramBin {
+    /// For example, `0 to 10`, which excludes 10.
     pub(super) text: String,
     pub(super) href: String,
     pub(super) count: u64,
 }
 
-/// Whether the numbers of a path can be counted by ranges: they have an indexed column, and an entity has at most one.
-pub(super) fn can_be_counted(record: &PathRecord) -> Result<(), &'static str> {
+/// Returns an error text unless the path has an indexed column and at most one number for each entity.
+pub(super) fn check_histogram_support(record: &ProfilePathRecord) -> Result<(), &'static str> {
     match record {
         _ if record.types.number == 0 => Err("The path has no numbers."),
-        _ if edges(record).is_none() => {
+        _ if bin_edges(record).is_none() => {
             Err("The numbers are all equal, too close together, or too far apart for ranges of equal width.")
         }
         _ if record.fans_out => Err("The path is in an array, so one entity might be in several ranges."),
@@ -38,64 +35,66 @@ pub(super) fn can_be_counted(record: &PathRecord) -> Result<(), &'static str> {
     }
 }
 
-/// Counts the numbers of a path by ranges in one scan of its column, which is admitted as a read.
-pub(super) async fn count(
-    visit: &Visit,
-    admitted: &Admitted,
-    record: &PathRecord,
-    place: &Place,
-) -> Result<Vec<Range>, HttpError> {
-    let edges = edges(record).unwrap_or_default();
-    let Ok(path) = Path::parse(&record.path) else { return Ok(Vec::new()) };
-    let counted = visit.services.reads.numbers_not_below(admitted, &path, edges.clone()).await?;
-    let counts = counted.unwrap_or_default();
+/// Counts the numbers of a path by range in one scan of its indexed column. The scan needs a permit, as reads do.
+pub(super) async fn count_bins(
+    req: &PageRequest,
+    target: &AuthorizedTarget,
+    record: &ProfilePathRecord,
+    urls: &VersionUrls,
+) -> Result<Vec<HistogramBin>, HttpError> {
+    let edges = bin_edges(record).unwrap_or_default();
+    let Ok(path) = FieldPath::parse(&record.path) else { return Ok(Vec::new()) };
+    let counts_from = req.services.reads.count_numbers_at_least(target, &path, edges.clone()).await?;
+    let counts = counts_from.unwrap_or_default();
     let ranges = edges.windows(2).zip(counts.windows(2)).map(|(ends, counts)| {
         let [from, to] = ends else { return None };
         let [from_on, to_on] = counts else { return None };
         let count = from_on.saturating_sub(*to_on);
-        Some(Range { text: between(from, to), href: page_of(&record.path, from, to, place), count })
+        Some(HistogramBin { text: range_label(from, to), href: range_url(&record.path, from, to, urls), count })
     });
     Ok(ranges.flatten().collect())
 }
 
-pub(super) fn between(from: &str, to: &str) -> String {
-    format!("{} to {}", format::grouped_decimal(from), format::grouped_decimal(to))
+pub(super) fn range_label(from: &str, to: &str) -> String {
+    format!("{} to {}", format::group_decimal_thousands(from), format::group_decimal_thousands(to))
 }
 
-pub(super) fn page_of(path: &str, from: &str, to: &str, place: &Place) -> String {
-    let query = Query::default().and("filter_gte", format!("{path}:{from}")).and("filter_lt", format!("{path}:{to}"));
-    query.at(&place.browse())
+pub(super) fn range_url(path: &str, from: &str, to: &str, urls: &VersionUrls) -> String {
+    let query = QueryParams::default()
+        .with_added("filter_gte", format!("{path}:{from}"))
+        .with_added("filter_lt", format!("{path}:{to}"));
+    query.to_url(&urls.browse_url())
 }
 
-/// The ends of the ranges of a path.
-pub(super) fn edges(record: &PathRecord) -> Option<Vec<String>> {
+/// Returns the edges of the ranges, one more than there are ranges.
+pub(super) fn bin_edges(record: &ProfilePathRecord) -> Option<Vec<String>> {
     let number = |value: &Option<ValueRecord>| -> Option<f64> {
         let value = value.as_ref().filter(|value| !value.cut)?;
         value.value.to_string().trim_matches('"').parse().ok()
     };
-    round_edges(number(&record.number_min)?, number(&record.number_max)?)
+    round_bin_edges(number(&record.number_min)?, number(&record.number_max)?)
 }
 
-/// Round numbers at equal distances, the first at most `min`, the last greater than `max`.
-fn round_edges(min: f64, max: f64) -> Option<Vec<String>> {
-    let width = (max - min) / RANGES;
+/// Returns round numbers at equal distances. The first is at most `min`, and the last is greater than `max`.
+fn round_bin_edges(min: f64, max: f64) -> Option<Vec<String>> {
+    let width = (max - min) / TARGET_BIN_COUNT;
     if !width.is_normal() || width < 0.0 {
         return None;
     }
     let exponent = width.log10().floor();
-    // Steps of 1, 2, 5 or 10 of the power of ten below the width.
+    // The step is 1, 2, 5, or 10 times the power of ten below the width.
     let power = 10f64.powf(exponent);
-    let times = [1.0, 2.0, 5.0, 10.0].into_iter().find(|times| times * power >= width).unwrap_or(10.0);
-    let [first, last] = [min, max].map(|end| (end / (times * power)).floor());
-    // Larger neighbors would be equal.
-    if !(first.abs() < 1e15 && last.abs() < 1e15 && last - first <= RANGES + 1.0) {
+    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= width).unwrap_or(10.0);
+    let [first, last] = [min, max].map(|end| (end / (factor * power)).floor());
+    // Larger multiples are not exact, so neighbors could be equal.
+    if !(first.abs() < 1e15 && last.abs() < 1e15 && last - first <= TARGET_BIN_COUNT + 1.0) {
         return None;
     }
     let steps = first as i64..=last as i64 + 1;
-    Some(steps.map(|step| decimal(step * times as i64, exponent as i32)).collect())
+    Some(steps.map(|step| decimal_text(step * factor as i64, exponent as i32)).collect())
 }
 
-fn decimal(number: i64, exponent: i32) -> String {
+fn decimal_text(number: i64, exponent: i32) -> String {
     if number == 0 {
         return "0".to_owned();
     }
@@ -103,7 +102,7 @@ fn decimal(number: i64, exponent: i32) -> String {
     let digits = number.unsigned_abs().to_string();
     let length = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     match exponent {
-        0.. if length + exponent <= PLAIN_DIGITS => {
+        0.. if length + exponent <= MAX_PLAIN_DIGITS => {
             format!("{sign}{digits}{}", "0".repeat(exponent.unsigned_abs() as usize))
         }
         MIN_PLAIN_EXPONENT..0 => {
@@ -122,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ranges_have_round_ends_around_all_numbers() {
+    fn bins_have_round_edges_around_all_numbers() {
         for (min, max, ends) in [
             (0.0, 99.0, Some(("0", "100", 10))),
             (0.0, 100.0, Some(("0", "110", 11))),
@@ -138,7 +137,7 @@ mod tests {
             (0.0, f64::INFINITY, None),
             (5.0, 1.0, None),
         ] {
-            let edges = round_edges(min, max);
+            let edges = round_bin_edges(min, max);
             match (edges, ends) {
                 (None, None) => {}
                 (Some(edges), Some((first, last, ranges))) => {

@@ -1,141 +1,152 @@
-//! `/ui/new`: a new dataset, which has no version yet; and `…/clone`: one that begins with the newest version of
-//! another.
+//! `/ui/new`: creates a dataset without versions. `…/clone`: creates a dataset from the newest version of another
+//! dataset.
 
 use askama::Template;
 use axum::body::Body;
 use strata_http::error::HttpError;
 use strata_service::{ManageError, ReadError};
 use strata_types::dataset::{Dataset, DatasetChange, DatasetSource, InvalidDatasetName};
-use strata_types::limits::DATASET_NAME_CHARACTERS;
+use strata_types::limits::MAX_DATASET_NAME_CHARACTERS;
 use strata_types::version::VersionSelector;
 
-use super::context::{Heading, Tab};
-use super::form_handling::{Problem, SubmittedForm, invalid_field, problem, received};
-use super::settings::{AboutForm, FROM, URL_UNCHOSEN};
+use super::context::{DatasetHeading, DatasetTab};
+use super::form_handling::{FormProblem, SubmittedForm, invalid_field_error, receive_form, to_form_problem};
+use super::page_request::{PageLayout, PageRequest, PageResponse, PageResult, render};
+use super::settings::{AboutForm, SOURCE_CHOICES, UNSELECTED_URL_PROBLEM};
 use super::unavailable;
-use super::urls::DatasetPlace;
-use super::visit::{PageResult, Reply, Shell, Visit, render};
+use super::urls::DatasetUrls;
 
-const FIELDS: [&str; 4] = ["name", "description", "licence", "source"];
+const PROBLEM_FIELDS: [&str; 4] = ["name", "description", "licence", "source"];
 
 #[derive(Template)]
 #[template(path = "new.html")]
-struct NewPage {
-    shell: Shell,
-    problem: Problem,
+struct NewDatasetPage {
+    layout: PageLayout,
+    problem: FormProblem,
     about: AboutForm,
-    fetched: bool,
+    is_url_source: bool,
     source: String,
 }
 
-pub(super) async fn show(visit: &mut Visit) -> PageResult {
-    visit.query(&[])?;
-    visit.user()?;
-    form(visit, Problem::default(), None)
+pub(super) async fn show_new_dataset(req: &mut PageRequest) -> PageResult {
+    req.parse_query(&[])?;
+    req.require_user()?;
+    render_new_dataset_form(req, FormProblem::default(), None)
 }
 
-fn form(visit: &Visit, problem: Problem, sent: Option<&SubmittedForm>) -> PageResult {
-    let page = NewPage {
-        shell: visit.shell(problem.title("New dataset".to_owned())),
+fn render_new_dataset_form(req: &PageRequest, problem: FormProblem, form: Option<&SubmittedForm>) -> PageResult {
+    let page = NewDatasetPage {
+        layout: req.layout(problem.prefix_title("New dataset".to_owned())),
         problem,
-        about: sent.map(AboutForm::sent).unwrap_or_default(),
-        fetched: sent.is_some_and(|sent| sent.trimmed("from") == "url"),
-        source: sent.map(|sent| sent.trimmed("source").to_owned()).unwrap_or_default(),
+        about: form.map(AboutForm::from_form).unwrap_or_default(),
+        is_url_source: form.is_some_and(|form| form.trimmed_value("from") == "url"),
+        source: form.map(|form| form.trimmed_value("source").to_owned()).unwrap_or_default(),
     };
     render(page.problem.status, &page)
 }
 
-pub(super) async fn act(visit: &mut Visit, body: Body) -> PageResult {
-    let sent = received(visit, body).await?;
-    let error = match create(visit, &sent).await {
+pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
+    let form = receive_form(req, body).await?;
+    let error = match create_dataset(req, &form).await {
         Err(error) => error,
         reply => return reply,
     };
-    let problem = problem(visit, error, &FIELDS)?;
-    form(visit, problem, Some(&sent))
+    let problem = to_form_problem(req, error, &PROBLEM_FIELDS)?;
+    render_new_dataset_form(req, problem, Some(&form))
 }
 
-async fn create(visit: &Visit, sent: &SubmittedForm) -> PageResult {
-    sent.check(&[&AboutForm::TEXTS[..], &["from", "source"]].concat(), &AboutForm::BOXES)?;
-    let from = sent.chosen("from", &FROM)?;
-    let (name, about) = AboutForm::sent(sent).checked()?;
+async fn create_dataset(req: &PageRequest, form: &SubmittedForm) -> PageResult {
+    form.check_fields(&[&AboutForm::TEXT_FIELDS[..], &["from", "source"]].concat(), &AboutForm::CHECKBOX_FIELDS)?;
+    let from = form.validated_choice("from", &SOURCE_CHOICES)?;
+    let (name, about) = AboutForm::from_form(form).validate()?;
     let source = match from {
-        "url" => DatasetSource::Url(sent.trimmed("source").to_owned()),
-        _ if sent.trimmed("source").is_empty() => DatasetSource::Push,
-        // A URL that was typed is not dropped silently.
-        _ => return Err(invalid_field("source", URL_UNCHOSEN)),
+        "url" => DatasetSource::Url(form.trimmed_value("source").to_owned()),
+        _ if form.trimmed_value("source").is_empty() => DatasetSource::Push,
+        _ => return Err(invalid_field_error("source", UNSELECTED_URL_PROBLEM)),
     };
     let settings = DatasetChange { source: Some(source), ..about };
-    let created = visit.services.datasets.create(&visit.user()?, name, settings).await?;
-    Ok(Reply::SeeOther(DatasetPlace::new(&created.dataset).page("refresh")))
+    let created = req.services.datasets.create(&req.require_user()?, name, settings).await?;
+    Ok(PageResponse::SeeOther(DatasetUrls::new(&created.dataset).page_url("refresh")))
 }
 
 #[derive(Template)]
 #[template(path = "clone.html")]
-struct ClonePage {
-    shell: Shell,
-    heading: Heading,
-    problem: Problem,
+struct CloneDatasetPage {
+    layout: PageLayout,
+    heading: DatasetHeading,
+    problem: FormProblem,
     name: String,
 }
 
-pub(super) async fn show_clone(visit: &mut Visit) -> PageResult {
-    let page = async |visit: &mut Visit| {
-        visit.query(&[])?;
-        clone_form(visit, &seen(visit).await?, Problem::default(), None)
+pub(super) async fn show_clone_form(req: &mut PageRequest) -> PageResult {
+    let page = async |req: &mut PageRequest| {
+        req.parse_query(&[])?;
+        render_clone_form(req, &load_cloneable_dataset(req).await?, FormProblem::default(), None)
     };
-    unavailable::or_told(visit, Tab::Versions, page).await
+    unavailable::run_or_show_unavailable(req, DatasetTab::Versions, page).await
 }
 
-/// The dataset that the path names, if the user can clone it.
-async fn seen(visit: &Visit) -> Result<Dataset, HttpError> {
-    let place = DatasetPlace::parse(visit.head.uri.path())?;
-    let user = visit.user()?;
-    let found = visit.services.datasets.visible(Some(&user), visit.visitor.client, place.id).await?;
-    let found = found.filter(|dataset| dataset.name.slug() == place.slug).ok_or(ReadError::DatasetNotFound)?;
-    let is_own = found.owner == user.id;
+async fn load_cloneable_dataset(req: &PageRequest) -> Result<Dataset, HttpError> {
+    let urls = DatasetUrls::parse(req.head.uri.path())?;
+    let user = req.require_user()?;
+    let found = req.services.datasets.find_visible(Some(&user), req.current_user.client, urls.id).await?;
+    let found = found.filter(|dataset| dataset.name.slug() == urls.slug).ok_or(ReadError::DatasetNotFound)?;
+    let is_owner = found.owner == user.id;
     match (found.frozen, found.latest_version) {
-        (true, _) if !is_own => Err(ReadError::Frozen.into()),
+        (true, _) if !is_owner => Err(ReadError::Frozen.into()),
         (true, _) => Err(ManageError::Frozen.into()),
-        (false, None) => Err(ManageError::NothingToClone.into()),
+        (false, None) => Err(ManageError::CloneSourceEmpty.into()),
         (false, Some(_)) => Ok(found),
     }
 }
 
-fn clone_form(visit: &Visit, dataset: &Dataset, problem: Problem, sent: Option<&SubmittedForm>) -> PageResult {
-    let name = || format!("Clone of {}", dataset.name.as_str()).chars().take(DATASET_NAME_CHARACTERS).collect();
-    let place = DatasetPlace::new(dataset);
-    let page = ClonePage {
-        shell: visit.shell(problem.title(format!("Clone {}", dataset.name.as_str()))),
-        heading: Heading::for_dataset(visit, dataset, &place.version(VersionSelector::Active, false), Tab::Versions),
+fn render_clone_form(
+    req: &PageRequest,
+    dataset: &Dataset,
+    problem: FormProblem,
+    form: Option<&SubmittedForm>,
+) -> PageResult {
+    let name = || format!("Clone of {}", dataset.name.as_str()).chars().take(MAX_DATASET_NAME_CHARACTERS).collect();
+    let urls = DatasetUrls::new(dataset);
+    let page = CloneDatasetPage {
+        layout: req.layout(problem.prefix_title(format!("Clone {}", dataset.name.as_str()))),
+        heading: DatasetHeading::for_dataset(
+            req,
+            dataset,
+            &urls.for_version(VersionSelector::Active, false),
+            DatasetTab::Versions,
+        ),
         problem,
-        name: sent.map_or_else(name, |sent| sent.trimmed("name").to_owned()),
+        name: form.map_or_else(name, |form| form.trimmed_value("name").to_owned()),
     };
     render(page.problem.status, &page)
 }
 
-pub(super) async fn act_clone(visit: &mut Visit, body: Body) -> PageResult {
-    let sent = received(visit, body).await?;
-    unavailable::or_told(visit, Tab::Versions, async |visit: &mut Visit| cloned(visit, &sent).await).await
+pub(super) async fn handle_clone_form(req: &mut PageRequest, body: Body) -> PageResult {
+    let form = receive_form(req, body).await?;
+    unavailable::run_or_show_unavailable(req, DatasetTab::Versions, async |req: &mut PageRequest| {
+        apply_clone_form(req, &form).await
+    })
+    .await
 }
 
-async fn cloned(visit: &mut Visit, sent: &SubmittedForm) -> PageResult {
-    let dataset = seen(visit).await?;
-    let user = visit.user()?;
-    sent.check(&["name"], &[])?;
-    let invalid = |problem: InvalidDatasetName| invalid_field("name", problem.to_string());
-    let made = match sent.trimmed("name").parse().map_err(invalid) {
-        Ok(name) => visit.services.datasets.clone_dataset(&user, dataset.id, name).await.map_err(HttpError::from),
+async fn apply_clone_form(req: &mut PageRequest, form: &SubmittedForm) -> PageResult {
+    let dataset = load_cloneable_dataset(req).await?;
+    let user = req.require_user()?;
+    form.check_fields(&["name"], &[])?;
+    let invalid = |problem: InvalidDatasetName| invalid_field_error("name", problem.to_string());
+    let created = match form.trimmed_value("name").parse().map_err(invalid) {
+        Ok(name) => req.services.datasets.clone_dataset(&user, dataset.id, name).await.map_err(HttpError::from),
         Err(error) => Err(error),
     };
-    match made {
-        Ok(made) => {
-            let place = DatasetPlace::new(&made.dataset);
-            Ok(Reply::SeeOther(place.version(VersionSelector::Active, false).browse()))
+    match created {
+        Ok(created) => {
+            let urls = DatasetUrls::new(&created.dataset);
+            Ok(PageResponse::SeeOther(urls.for_version(VersionSelector::Active, false).browse_url()))
         }
         Err(error) => {
-            let problem = problem(visit, error, &["name"])?;
-            clone_form(visit, &dataset, problem, Some(sent))
+            let problem = to_form_problem(req, error, &["name"])?;
+            render_clone_form(req, &dataset, problem, Some(form))
         }
     }
 }

@@ -1,59 +1,48 @@
-//! `…/profile`: the paths of a version, with charts of their frequent values.
+//! `…/profile`: the paths of a version with charts of their values.
 
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
-use strata_format::profile::{NumberRange, PathRecord, ValueRecord, lengths_at};
+use strata_format::profile::{NumberRange, ProfilePathRecord, ValueRecord, length_range};
 use strata_http::error::HttpError;
-use strata_service::{Admitted, ReadError};
+use strata_service::{AuthorizedTarget, ReadError};
 use strata_types::version::VersionSelector;
 
 use super::browse::value_text;
-use super::context::{Heading, Tab, open};
-use super::form_handling::own;
-use super::histogram::{self, Range};
-use super::query::{Query, invalid_text};
-use super::safe_text::{SafeText, Sentence};
-use super::urls::Place;
-use super::visit::{PageResult, Shell, Visit, render};
+use super::context::{DatasetHeading, DatasetTab, open_version};
+use super::form_handling::load_owner_context;
+use super::histogram::{self, HistogramBin};
+use super::page_request::{PageLayout, PageRequest, PageResult, render};
+use super::query_params::{QueryParams, invalid_parameter_text};
+use super::safe_text::{InlineCodeText, SafeText};
+use super::urls::VersionUrls;
 use super::{format, unavailable};
 
-const PAGE: usize = 60;
-
-/// Characters of a path and of a value.
-const CHARACTERS: usize = 100;
-
-const SEARCHED: usize = 200;
-
-const RANGES: usize = 16;
-
-/// The parameter that names the path whose numbers are counted.
-const HISTOGRAM: &str = "histogram";
-
-const ANCHOR: &str = "#histogram";
-
-/// The width of a full bar in the units of its chart.
-const WIDTH: u64 = 1_000;
+const PATHS_PER_PAGE: usize = 60;
+const MAX_VALUE_CHARACTERS: usize = 100;
+const MAX_SEARCH_CHARACTERS: usize = 200;
+const MAX_NUMBER_RANGES: usize = 16;
+const HISTOGRAM_PARAM: &str = "histogram";
+const HISTOGRAM_ANCHOR: &str = "#histogram";
+const MAX_BAR_WIDTH: u64 = 1_000;
 
 #[derive(Template)]
 #[template(path = "profile.html")]
-struct ProfilePage<'a> {
-    shell: Shell,
-    heading: Heading,
+struct VersionProfilePage<'a> {
+    layout: PageLayout,
+    heading: DatasetHeading,
     entities: u64,
     document_bytes: String,
     file_bytes: String,
     q: String,
     problem: Option<String>,
-    /// Says that the path of the histogram does not exist.
-    no_path: Option<Sentence>,
-    /// Whether only the path of the histogram is shown.
-    is_one: bool,
+    missing_path_problem: Option<InlineCodeText>,
+    /// Whether the page shows only the path of [`HISTOGRAM_PARAM`].
+    is_histogram_page: bool,
     summary: String,
-    left_out: bool,
+    has_omitted_paths: bool,
     paths: Vec<PathCard<'a>>,
-    /// Whether only one path matches.
-    alone: bool,
+    has_single_match: bool,
     first: Option<String>,
     previous: Option<String>,
     next: Option<String>,
@@ -61,17 +50,14 @@ struct ProfilePage<'a> {
 
 struct PathCard<'a> {
     id: usize,
-    record: &'a PathRecord,
+    record: &'a ProfilePathRecord,
     path: SafeText,
-    /// The page of the entities with null there.
-    nulls: Option<String>,
+    nulls_url: Option<String>,
     ranges: Vec<ValueRange>,
-    top: Vec<Bar>,
-    /// Strings by their number of characters.
-    lengths: Vec<Bar>,
-    /// Numbers by the range that they are in.
-    numbers: Vec<Bar>,
-    spread: Spread,
+    frequent_values: Vec<ProfileBar>,
+    lengths: Vec<ProfileBar>,
+    numbers: Vec<ProfileBar>,
+    histogram: PathHistogram,
 }
 
 struct ValueRange {
@@ -82,202 +68,222 @@ struct ValueRange {
 }
 
 #[derive(Default)]
-struct Spread {
+struct PathHistogram {
     href: Option<String>,
-    /// Why there is no histogram.
-    why_not: Option<&'static str>,
-    ranges: Vec<Range>,
-    most: u64,
-    outside: Option<String>,
+    unavailable_reason: Option<&'static str>,
+    bins: Vec<HistogramBin>,
+    max_count: u64,
+    outside_text: Option<String>,
 }
 
-impl Spread {
-    /// The link to the histogram of a path; or why there is none, if its numbers are shown in no other way.
-    fn new(record: &PathRecord, place: &Place) -> Spread {
-        match histogram::can_be_counted(record) {
+impl PathHistogram {
+    /// Links to the histogram of a path. If there is none, explains why, unless the card shows the numbers otherwise.
+    fn new(record: &ProfilePathRecord, urls: &VersionUrls) -> PathHistogram {
+        match histogram::check_histogram_support(record) {
             Ok(()) => {
-                let href = Some(Query::default().and(HISTOGRAM, &record.path).at(&place.page("profile")) + ANCHOR);
-                Spread { href, ..Spread::default() }
+                let href = Some(
+                    QueryParams::default().with_added(HISTOGRAM_PARAM, &record.path).to_url(&urls.page_url("profile"))
+                        + HISTOGRAM_ANCHOR,
+                );
+                PathHistogram { href, ..PathHistogram::default() }
             }
             Err(why) => {
-                let is_told =
-                    record.types.number > 0 && record.number_bins.is_none() && histogram::edges(record).is_some();
-                Spread { why_not: is_told.then_some(why), ..Spread::default() }
+                let needs_reason =
+                    record.types.number > 0 && record.number_bins.is_none() && histogram::bin_edges(record).is_some();
+                PathHistogram { unavailable_reason: needs_reason.then_some(why), ..PathHistogram::default() }
             }
         }
     }
 
-    fn counted(ranges: Vec<Range>, numbers: u64) -> Spread {
-        let counted: u64 = ranges.iter().map(|range| range.count).sum();
-        let left = numbers.saturating_sub(counted);
-        let outside = || format!("{} outside these ranges.", format::counted(left, "number is", "numbers are"));
-        Spread {
-            most: ranges.iter().map(|range| range.count).max().unwrap_or(0),
-            outside: (left > 0).then(outside),
-            ranges,
-            ..Spread::default()
+    fn from_bins(bins: Vec<HistogramBin>, numbers: u64) -> PathHistogram {
+        let counted: u64 = bins.iter().map(|range| range.count).sum();
+        let outside = numbers.saturating_sub(counted);
+        let outside_text =
+            || format!("{} outside these ranges.", format::pluralize(outside, "number is", "numbers are"));
+        PathHistogram {
+            max_count: bins.iter().map(|range| range.count).max().unwrap_or(0),
+            outside_text: (outside > 0).then(outside_text),
+            bins,
+            ..PathHistogram::default()
         }
     }
 }
 
-/// A frequent value, or a range of lengths or numbers.
-struct Bar {
+struct ProfileBar {
     value: SafeText,
     href: Option<String>,
     count: u64,
-    /// 100 %.
-    all: u64,
-    /// The count of the longest bar.
-    most: u64,
+    total: u64,
+    max_count: u64,
 }
 
-pub(super) async fn show(visit: Visit) -> Response {
-    visit.build(|visit| Box::pin(unavailable::or_told(visit, Tab::Profile, profile))).await
+pub(super) async fn show_profile(req: PageRequest) -> Response {
+    req.respond_on_worker(|req| {
+        Box::pin(unavailable::run_or_show_unavailable(req, DatasetTab::Profile, render_profile))
+    })
+    .await
 }
 
 struct ProfileContext {
     name: String,
     selector: VersionSelector,
-    /// `None` if the dataset is frozen: its owner sees the profile, but reads are refused.
-    admitted: Option<Admitted>,
-    heading: Heading,
+    /// `None` if the dataset is frozen: its owner can see the profile, but reads fail.
+    authorized_target: Option<AuthorizedTarget>,
+    heading: DatasetHeading,
 }
 
-async fn seen(visit: &mut Visit, place: &Place) -> Result<ProfileContext, HttpError> {
-    match open(visit, place, place.alt).await {
-        Ok(opened) => Ok(ProfileContext {
-            name: opened.title(),
-            selector: VersionSelector::Number(opened.version.number),
-            heading: Heading::new(visit, &opened, place, Tab::Profile),
-            admitted: Some(opened.admitted),
+async fn load_profile_context(req: &mut PageRequest, urls: &VersionUrls) -> Result<ProfileContext, HttpError> {
+    match open_version(req, urls, urls.alt).await {
+        Ok(context) => Ok(ProfileContext {
+            name: context.title(),
+            selector: VersionSelector::Number(context.version.number),
+            heading: DatasetHeading::new(req, &context, urls, DatasetTab::Profile),
+            authorized_target: Some(context.authorized_target),
         }),
         Err(error @ HttpError::Read(ReadError::Frozen)) => {
-            let Ok(own) = own(visit).await else { return Err(error) };
+            let Ok(own) = load_owner_context(req).await else { return Err(error) };
             let dataset = &own.view.dataset;
             Ok(ProfileContext {
                 name: dataset.name.as_str().to_owned(),
-                selector: place.selector,
-                admitted: None,
-                heading: Heading::for_dataset(visit, dataset, place, Tab::Profile),
+                selector: urls.selector,
+                authorized_target: None,
+                heading: DatasetHeading::for_dataset(req, dataset, urls, DatasetTab::Profile),
             })
         }
         Err(error) => Err(error),
     }
 }
 
-async fn profile(visit: &mut Visit) -> PageResult {
-    let uri = visit.head.uri.clone();
-    let (place, _) = Place::parse(uri.path())?;
-    let query = visit.query(&["q", "from", HISTOGRAM])?;
-    let asked = query.first("q").unwrap_or_default().trim();
-    let q: String = asked.chars().take(SEARCHED).collect();
-    let is_too_long = q.len() < asked.len();
-    let from = query.number("from")?.map_or(0, |from| usize::try_from(from).unwrap_or(usize::MAX));
-    let seen = seen(visit, &place).await?;
-    let alt = seen.admitted.as_ref().map_or(place.alt, |admitted| admitted.alt);
-    let found = visit.services.reads.profile(visit.profile(place.dataset.id, seen.selector, alt)).await?;
+async fn render_profile(req: &mut PageRequest) -> PageResult {
+    let uri = req.head.uri.clone();
+    let (urls, _) = VersionUrls::parse(uri.path())?;
+    let query = req.parse_query(&["q", "from", HISTOGRAM_PARAM])?;
+    let search = query.first("q").unwrap_or_default().trim();
+    let q: String = search.chars().take(MAX_SEARCH_CHARACTERS).collect();
+    let is_too_long = q.len() < search.len();
+    let from = query.parse_number("from")?.map_or(0, |from| usize::try_from(from).unwrap_or(usize::MAX));
+    let context = load_profile_context(req, &urls).await?;
+    let alt = context.authorized_target.as_ref().map_or(urls.alt, |target| target.alt);
+    let found = req.services.reads.profile(req.profile_request(urls.dataset.id, context.selector, alt)).await?;
     let contents = &found.contents;
 
-    let wanted = q.to_lowercase();
-    let one = query.first(HISTOGRAM);
-    let shown = |path: &&PathRecord| match one {
-        Some(one) => path.path == one,
-        None => !is_too_long && (wanted.is_empty() || path.path.to_lowercase().contains(&wanted)),
+    let folded_q = q.to_lowercase();
+    let selected = query.first(HISTOGRAM_PARAM);
+    let is_match = |path: &&ProfilePathRecord| match selected {
+        Some(selected) => path.path == selected,
+        None => !is_too_long && (folded_q.is_empty() || path.path.to_lowercase().contains(&folded_q)),
     };
-    let matching: Vec<&PathRecord> = contents.paths.iter().filter(shown).collect();
-    let asked_from = from;
+    let matching: Vec<&ProfilePathRecord> = contents.paths.iter().filter(is_match).collect();
+    let requested_from = from;
     let from = from.min(matching.len());
-    let to = matching.len().min(from + PAGE);
-    let base = if q.is_empty() { Query::default() } else { Query::default().and("q", &q) };
-    let at = |from: usize| match from {
-        0 => base.at(&place.page("profile")),
-        from => base.with("from", from).at(&place.page("profile")),
+    let to = matching.len().min(from + PATHS_PER_PAGE);
+    let base = if q.is_empty() { QueryParams::default() } else { QueryParams::default().with_added("q", &q) };
+    let page_url = |from: usize| match from {
+        0 => base.to_url(&urls.page_url("profile")),
+        from => base.with_replaced("from", from).to_url(&urls.page_url("profile")),
     };
-    let of = format::counted(matching.len() as u64, "path", "paths");
+    let total = format::pluralize(matching.len() as u64, "path", "paths");
     let summary = match (matching.len(), to - from) {
-        (0, _) if one.is_some() => "Path not found.".to_owned(),
+        (0, _) if selected.is_some() => "Path not found.".to_owned(),
         (0, _) if is_too_long => "No paths were searched.".to_owned(),
         (0, _) if contents.paths.is_empty() => match contents.entities {
             0 => "This version has no paths because it has no entities.".to_owned(),
             _ => "This version has no paths because its entities have no fields.".to_owned(),
         },
         (0, _) => "No paths contain this text.".to_owned(),
-        (all, shown) if all == shown => of,
-        (_, 0) => format!("There is no path number {} ({of} in total).", format::grouped(asked_from as u64 + 1)),
-        _ => format!("{} to {to} of {of}", from + 1),
+        (all, shown) if all == shown => total,
+        (_, 0) => {
+            format!(
+                "There is no path number {} ({total} in total).",
+                format::group_thousands(requested_from as u64 + 1)
+            )
+        }
+        _ => format!("{} to {to} of {total}", from + 1),
     };
-    // There are no links to reads that are refused.
-    let reads = seen.admitted.as_ref().map(|_| &place);
+    let reads = context.authorized_target.as_ref().map(|_| &urls);
     let cards = matching[from..to].iter().enumerate();
-    let cards = cards.map(|(index, record)| card(from + index, record, contents.entities, reads));
+    let cards = cards.map(|(index, record)| build_path_card(from + index, record, contents.entities, reads));
     let mut paths: Vec<PathCard> = cards.collect();
-    // Counting scans all numbers of a path, so it is done for one path, on demand.
-    if let (Some(_), [record], [card], Some(admitted)) =
-        (one, &matching[from..to], paths.as_mut_slice(), &seen.admitted)
+    // A histogram scans all numbers of a path, so only the requested one is counted.
+    if let (Some(_), [record], [card], Some(target)) =
+        (selected, &matching[from..to], paths.as_mut_slice(), &context.authorized_target)
     {
-        card.spread = match histogram::can_be_counted(record) {
+        card.histogram = match histogram::check_histogram_support(record) {
             Ok(()) => {
-                let ranges = Box::pin(histogram::count(visit, admitted, record, &place)).await?;
-                Spread::counted(ranges, record.types.number)
+                let bins = Box::pin(histogram::count_bins(req, target, record, &urls)).await?;
+                PathHistogram::from_bins(bins, record.types.number)
             }
-            Err(why) => Spread { why_not: Some(why), ..Spread::default() },
+            Err(why) => PathHistogram { unavailable_reason: Some(why), ..PathHistogram::default() },
         };
     }
-    let no_path = one.filter(|_| matching.is_empty()).map(|one| {
+    let missing_path_problem = selected.filter(|_| matching.is_empty()).map(|selected| {
         let valid = "a path in this version, written as in a filter";
-        Sentence::new(&invalid_text(HISTOGRAM, one, "is not a path in this version", valid))
+        InlineCodeText::new(&invalid_parameter_text(HISTOGRAM_PARAM, selected, "is not a path in this version", valid))
     });
-    let is_wrong = is_too_long || no_path.is_some();
-    let title = match one {
+    let is_wrong = is_too_long || missing_path_problem.is_some();
+    let title = match selected {
         _ if is_wrong => "Error: Profile".to_owned(),
-        Some(one) => format!("Histogram of {}", SafeText::short(one, CHARACTERS).text),
+        Some(selected) => {
+            format!("Histogram of {}", SafeText::with_ellipsis(selected, MAX_VALUE_CHARACTERS).text)
+        }
         None if q.is_empty() => "Profile".to_owned(),
-        None => format!("Profile: {}", SafeText::short(&q, CHARACTERS).text),
+        None => format!("Profile: {}", SafeText::with_ellipsis(&q, MAX_VALUE_CHARACTERS).text),
     };
-    let page = ProfilePage {
-        is_one: one.is_some(),
-        shell: visit.shell(format!("{title}, {}", seen.name)),
-        heading: Heading {
-            version: seen.heading.version.or_else(|| Some(format!("v{}", found.version))),
-            ..seen.heading
+    let page = VersionProfilePage {
+        is_histogram_page: selected.is_some(),
+        layout: req.layout(format!("{title}, {}", context.name)),
+        heading: DatasetHeading {
+            version: context.heading.version.or_else(|| Some(format!("v{}", found.version))),
+            ..context.heading
         },
         entities: contents.entities,
-        document_bytes: format::size(contents.document_bytes),
-        file_bytes: format::size(found.file_size_bytes),
+        document_bytes: format::byte_size(contents.document_bytes),
+        file_bytes: format::byte_size(found.file_size_bytes),
         summary,
-        no_path,
-        problem: is_too_long.then(|| format!("The search text is longer than {SEARCHED} characters.")),
-        left_out: contents.paths_left_out,
+        missing_path_problem,
+        problem: is_too_long.then(|| format!("The search text is longer than {MAX_SEARCH_CHARACTERS} characters.")),
+        has_omitted_paths: contents.paths_left_out,
         paths,
-        alone: matching.len() == 1,
-        first: (from > 0).then(|| at(0)),
-        previous: (from > 0).then(|| at(from.saturating_sub(PAGE))),
-        next: (to < matching.len()).then(|| at(to)),
+        has_single_match: matching.len() == 1,
+        first: (from > 0).then(|| page_url(0)),
+        previous: (from > 0).then(|| page_url(from.saturating_sub(PATHS_PER_PAGE))),
+        next: (to < matching.len()).then(|| page_url(to)),
         q,
     };
     render(if is_wrong { StatusCode::BAD_REQUEST } else { StatusCode::OK }, &page)
 }
 
-/// A path, with links to reads of the version `reads`.
-fn card<'a>(id: usize, record: &'a PathRecord, entities: u64, reads: Option<&Place>) -> PathCard<'a> {
-    let named = !record.path.is_empty();
+fn build_path_card<'a>(
+    id: usize,
+    record: &'a ProfilePathRecord,
+    entities: u64,
+    reads: Option<&VersionUrls>,
+) -> PathCard<'a> {
+    let has_name = !record.path.is_empty();
     let filter = |value: &str| {
-        let place = reads.filter(|_| named)?;
-        Some(Query::default().and("filter", format!("{}:{value}", record.path)).at(&place.browse()))
+        let urls = reads.filter(|_| has_name)?;
+        Some(QueryParams::default().with_added("filter", format!("{}:{value}", record.path)).to_url(&urls.browse_url()))
     };
-    // Outside of arrays, an entity contains a value once.
-    let whole = match record.fans_out {
+    // Outside arrays, an entity has at most one value at a path.
+    let total = match record.fans_out {
         true => record.types.boolean + record.types.number + record.types.string,
         false => entities,
     };
-    let top = record.top.iter().map(|top| {
+    let frequent_values = record.top.iter().map(|top| {
         let text = value_text(&top.value);
         let href = if top.cut { None } else { filter(&text) };
-        Bar { value: SafeText::beginning(&text, CHARACTERS, top.cut), href, count: top.count, all: whole, most: whole }
+        ProfileBar {
+            value: SafeText::from_prefix(&text, MAX_VALUE_CHARACTERS, top.cut),
+            href,
+            count: top.count,
+            total,
+            max_count: total,
+        }
     });
-    let value = |record: &ValueRecord| SafeText::beginning(&value_text(&record.value), CHARACTERS, record.cut);
+    let value =
+        |record: &ValueRecord| SafeText::from_prefix(&value_text(&record.value), MAX_VALUE_CHARACTERS, record.cut);
     let number = |record: &ValueRecord| match record.cut {
-        false => SafeText::new(&format::grouped_decimal(&value_text(&record.value)), CHARACTERS),
+        false => SafeText::new(&format::group_decimal_thousands(&value_text(&record.value)), MAX_VALUE_CHARACTERS),
         true => value(record),
     };
     let between = |name, ends: [&'a Option<ValueRecord>; 2], shown: &dyn Fn(&ValueRecord) -> SafeText| {
@@ -292,57 +298,60 @@ fn card<'a>(id: usize, record: &'a PathRecord, entities: u64, reads: Option<&Pla
     PathCard {
         id,
         record,
-        path: if named { SafeText::new(&record.path, CHARACTERS) } else { SafeText::new("(no name)", CHARACTERS) },
-        nulls: filter("null"),
+        path: if has_name {
+            SafeText::new(&record.path, MAX_VALUE_CHARACTERS)
+        } else {
+            SafeText::new("(no name)", MAX_VALUE_CHARACTERS)
+        },
+        nulls_url: filter("null"),
         ranges: ranges.into_iter().flatten().collect(),
-        top: top.collect(),
-        lengths: lengths(record, filter("").filter(|_| !record.fans_out)),
-        numbers: numbers(record, reads),
-        spread: reads.map(|place| Spread::new(record, place)).unwrap_or_default(),
+        frequent_values: frequent_values.collect(),
+        lengths: build_length_bars(record, filter("").filter(|_| !record.fans_out)),
+        numbers: build_number_bars(record, reads),
+        histogram: reads.map(|urls| PathHistogram::new(record, urls)).unwrap_or_default(),
     }
 }
 
-/// The caption of the frequent values of a path.
-fn frequent(record: &PathRecord) -> String {
-    let (by, of) = match record.fans_out {
+fn frequent_values_caption(record: &ProfilePathRecord) -> String {
+    let (grouping, base) = match record.fans_out {
         true => ("by number of occurrences in arrays", "all strings, numbers, and booleans"),
         false => ("by number of entities", "all entities"),
     };
     let estimated = if record.top_estimated { ", estimated" } else { "" };
-    format!("Frequent values {by}{estimated} (% of {of})")
+    format!("Frequent values {grouping}{estimated} (% of {base})")
 }
 
-/// The strings of a path by their length. A filter finds the empty ones, but no other length.
-fn lengths(record: &PathRecord, empty: Option<String>) -> Vec<Bar> {
+/// Returns the strings of a path by length. A filter can find empty strings, but no other length.
+fn build_length_bars(record: &ProfilePathRecord, empty: Option<String>) -> Vec<ProfileBar> {
     let counts = &record.string_lengths;
-    let most = counts.iter().copied().max().unwrap_or(0);
+    let max_count = counts.iter().copied().max().unwrap_or(0);
     let counts = counts.iter().copied().enumerate().skip_while(|(_, count)| *count == 0);
-    let bars = counts.map(|(place, count)| {
-        let range = lengths_at(place);
-        let [first, last] = [range.start(), range.end()].map(|length| format::grouped(*length));
-        let value = SafeText::whole(&if first == last { first } else { format!("{first} to {last}") });
-        Bar { value, href: empty.clone().filter(|_| place == 0), count, all: record.types.string, most }
+    let bars = counts.map(|(index, count)| {
+        let range = length_range(index);
+        let [first, last] = [range.start(), range.end()].map(|length| format::group_thousands(*length));
+        let value = SafeText::from_text(&if first == last { first } else { format!("{first} to {last}") });
+        ProfileBar { value, href: empty.clone().filter(|_| index == 0), count, total: record.types.string, max_count }
     });
     bars.collect()
 }
 
-/// The numbers of a path by their range. In arrays, no filter finds those of one range.
-fn numbers(record: &PathRecord, reads: Option<&Place>) -> Vec<Bar> {
+/// Returns the numbers of a path by range. Inside arrays, no filter can find the numbers of one range.
+fn build_number_bars(record: &ProfilePathRecord, reads: Option<&VersionUrls>) -> Vec<ProfileBar> {
     let Some(bins) = &record.number_bins else { return Vec::new() };
-    let ranges = bins.ranges(RANGES);
-    let most = ranges.iter().map(|range| range.count).max().unwrap_or(0);
+    let ranges = bins.to_ranges(MAX_NUMBER_RANGES);
+    let max_count = ranges.iter().map(|range| range.count).max().unwrap_or(0);
     let reads = reads.filter(|_| !record.path.is_empty() && !record.fans_out);
     let bar = |range: &NumberRange| {
-        let value = SafeText::whole(&histogram::between(&range.from, &range.to));
-        let place = reads.filter(|_| range.is_exact);
-        let href = place.map(|place| histogram::page_of(&record.path, &range.from, &range.to, place));
-        Bar { value, href, count: range.count, all: record.types.number, most }
+        let value = SafeText::from_text(&histogram::range_label(&range.from, &range.to));
+        let urls = reads.filter(|_| range.is_exact);
+        let href = urls.map(|urls| histogram::range_url(&record.path, &range.from, &range.to, urls));
+        ProfileBar { value, href, count: range.count, total: record.types.number, max_count }
     };
     ranges.iter().map(bar).collect()
 }
 
-/// The width of a bar, which is visible unless its part is 0.
-fn width(part: u64, whole: u64) -> u64 {
-    let share = u128::from(part) * u128::from(WIDTH) / u128::from(whole.max(1));
-    u64::try_from(share).unwrap_or(WIDTH).clamp(u64::from(part > 0) * 4, WIDTH)
+/// Returns the width of a bar, which is visible unless `part` is 0.
+fn bar_width(part: u64, whole: u64) -> u64 {
+    let share = u128::from(part) * u128::from(MAX_BAR_WIDTH) / u128::from(whole.max(1));
+    u64::try_from(share).unwrap_or(MAX_BAR_WIDTH).clamp(u64::from(part > 0) * 4, MAX_BAR_WIDTH)
 }

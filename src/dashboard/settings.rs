@@ -1,8 +1,8 @@
-//! `…/settings`: the description, the source, the index and the private key of a dataset. A secret is shown only in the
-//! response to the form that requests it.
+//! `…/settings`: the description, source, index, and private key of a dataset. A secret is only shown in the response
+//! to the form that requests it.
 //!
-//! A form contains the former values of its fields ([`WAS`]), and only changed values are saved. An old page therefore
-//! does not revert what was saved since.
+//! A form contains the previous values of its fields ([`PREVIOUS_VALUES_FIELD`]), and only changed values are saved.
+//! Therefore, a page that was opened earlier does not revert later changes.
 
 use askama::Template;
 use axum::body::Body;
@@ -10,41 +10,41 @@ use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use strata_http::error::HttpError;
-use strata_service::{ManageError, visibility};
+use strata_service::{ManageError, new_visibility};
 use strata_types::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, InvalidDatasetName};
-use strata_types::index::IndexSettings;
-use strata_types::path::Path;
+use strata_types::field_path::FieldPath;
+use strata_types::index_settings::IndexSettings;
 use strata_types::source::SourceFormat;
 
-use super::context::{Heading, Tab};
+use super::context::{DatasetHeading, DatasetTab};
 use super::form_handling::{
-    OwnerContext, Problem, Question, SubmittedForm, asked, invalid_field, not_the_form, own, problem, received_of_owner,
+    ConfirmationPrompt, FormProblem, OwnerContext, SubmittedForm, form_mismatch_error, invalid_field_error,
+    load_confirmation_context, load_owner_context, receive_owner_form, to_form_problem,
 };
-use super::refresh::shown_url;
-use super::urls::DatasetPlace;
-use super::visit::{PageResult, Reply, Shell, Visit, render};
+use super::page_request::{PageLayout, PageRequest, PageResponse, PageResult, render};
+use super::refresh::redact_url;
+use super::urls::DatasetUrls;
 
-const FIELDS: [&str; 7] = ["name", "description", "licence", "source", "format", "records_path", "index"];
+const PROBLEM_FIELDS: [&str; 7] = ["name", "description", "licence", "source", "format", "records_path", "index"];
+const PREVIOUS_VALUES_FIELD: &str = "was";
 
-/// The field with the former values of the others, as JSON.
-const WAS: &str = "was";
+pub(super) const UNSELECTED_URL_PROBLEM: &str =
+    "to use this URL, choose “Fetch from this URL”; otherwise, clear this field";
 
-pub(super) const URL_UNCHOSEN: &str = "to use this URL, choose “Fetch from this URL”; otherwise, clear this field";
-
-pub(super) const FROM: [&str; 2] = ["push", "url"];
+pub(super) const SOURCE_CHOICES: [&str; 2] = ["push", "url"];
 
 #[derive(Template)]
 #[template(path = "settings.html")]
 struct SettingsPage {
-    shell: Shell,
-    heading: Heading,
-    said: Flash,
+    layout: PageLayout,
+    heading: DatasetHeading,
+    flash: SettingsFlash,
     about: AboutForm,
-    was: [String; 3],
-    key: Option<String>,
+    previous_values: [String; 3],
+    private_key: Option<String>,
     source: SourceForm,
     index: IndexForm,
-    empty: bool,
+    has_no_versions: bool,
 }
 
 #[derive(Default, Serialize, Deserialize)]
@@ -60,9 +60,9 @@ pub(super) struct AboutForm {
 struct SourceForm {
     pushed: bool,
     url: String,
-    /// The URL without parts that might be a key, if only that is shown.
+    /// The source URL without parts that might be a key, if the page hides them.
     #[serde(skip)]
-    hidden: Option<String>,
+    masked_url: Option<String>,
     format: String,
     records_path: String,
     publish_query: bool,
@@ -75,52 +75,49 @@ struct IndexForm {
     never: String,
 }
 
-/// Parts of the page that depend on the form that was sent.
 #[derive(Default)]
-struct Flash {
+struct SettingsFlash {
     notice: Option<&'static str>,
-    problem: Problem,
-    key: bool,
-    url: bool,
+    problem: FormProblem,
+    shows_key: bool,
+    shows_url: bool,
     about: Option<AboutForm>,
     source: Option<SourceForm>,
     index: Option<IndexForm>,
-    was: Option<String>,
+    previous_values: Option<String>,
 }
 
-/// The former values of a form's fields.
-fn was<F: DeserializeOwned>(sent: &SubmittedForm) -> Result<Option<F>, HttpError> {
-    let Some(was) = sent.fields.first(WAS) else { return Ok(None) };
-    serde_json::from_str(was).map(Some).map_err(|_| not_the_form("the field \"was\" has an invalid value"))
+fn parse_previous_values<F: DeserializeOwned>(form: &SubmittedForm) -> Result<Option<F>, HttpError> {
+    let Some(json) = form.fields.first(PREVIOUS_VALUES_FIELD) else { return Ok(None) };
+    serde_json::from_str(json).map(Some).map_err(|_| form_mismatch_error("the field \"was\" has an invalid value"))
 }
 
 impl AboutForm {
     fn new(dataset: &Dataset) -> AboutForm {
         AboutForm {
             name: dataset.name.as_str().to_owned(),
-            description: dataset.about.description.clone().unwrap_or_default(),
-            licence: dataset.about.licence.clone().unwrap_or_default(),
-            listed: dataset.about.listed,
+            description: dataset.metadata.description.clone().unwrap_or_default(),
+            licence: dataset.metadata.license.clone().unwrap_or_default(),
+            listed: dataset.metadata.listed,
             private: dataset.is_private(),
         }
     }
 
-    pub(super) fn sent(sent: &SubmittedForm) -> AboutForm {
+    pub(super) fn from_form(form: &SubmittedForm) -> AboutForm {
         AboutForm {
-            name: sent.trimmed("name").to_owned(),
-            description: sent.trimmed("description").replace("\r\n", "\n"),
-            licence: sent.trimmed("licence").to_owned(),
-            listed: sent.ticked("listed"),
-            private: sent.ticked("private"),
+            name: form.trimmed_value("name").to_owned(),
+            description: form.trimmed_value("description").replace("\r\n", "\n"),
+            licence: form.trimmed_value("licence").to_owned(),
+            listed: form.is_checked("listed"),
+            private: form.is_checked("private"),
         }
     }
 
-    pub(super) const TEXTS: [&str; 3] = ["name", "description", "licence"];
+    pub(super) const TEXT_FIELDS: [&str; 3] = ["name", "description", "licence"];
+    pub(super) const CHECKBOX_FIELDS: [&str; 2] = ["listed", "private"];
 
-    pub(super) const BOXES: [&str; 2] = ["listed", "private"];
-
-    fn settings(&self, was: Option<&AboutForm>) -> Result<DatasetChange, HttpError> {
-        let (name, all) = self.checked()?;
+    fn to_dataset_change(&self, was: Option<&AboutForm>) -> Result<DatasetChange, HttpError> {
+        let (name, all) = self.validate()?;
         Ok(DatasetChange {
             name: Some(name).filter(|_| was.is_none_or(|was| was.name != self.name)),
             description: all.description.filter(|_| was.is_none_or(|was| was.description != self.description)),
@@ -131,15 +128,14 @@ impl AboutForm {
         })
     }
 
-    /// The name, and the settings without it.
-    pub(super) fn checked(&self) -> Result<(DatasetName, DatasetChange), HttpError> {
+    pub(super) fn validate(&self) -> Result<(DatasetName, DatasetChange), HttpError> {
         let text = |text: &str| Some(Some(text.to_owned()).filter(|text| !text.is_empty()));
-        let invalid = |problem: InvalidDatasetName| invalid_field("name", problem.to_string());
+        let invalid = |problem: InvalidDatasetName| invalid_field_error("name", problem.to_string());
         let settings = DatasetChange {
             description: text(&self.description),
             licence: text(&self.licence),
             listed: Some(self.listed),
-            visibility: Some(visibility(self.private)),
+            visibility: Some(new_visibility(self.private)),
             ..DatasetChange::default()
         };
         Ok((self.name.parse().map_err(invalid)?, settings))
@@ -152,11 +148,11 @@ impl SourceForm {
             DatasetSource::Push => "",
             DatasetSource::Url(url) => url,
         };
-        let hidden = Some(shown_url(url)).filter(|shown| !shows_url && shown != url);
+        let masked_url = Some(redact_url(url)).filter(|shown| !shows_url && shown != url);
         SourceForm {
             pushed: dataset.source == DatasetSource::Push,
-            url: if hidden.is_some() { String::new() } else { url.to_owned() },
-            hidden,
+            url: if masked_url.is_some() { String::new() } else { url.to_owned() },
+            masked_url,
             format: dataset.format.map(SourceFormat::name).unwrap_or_default().to_owned(),
             records_path: dataset.records_path.clone().unwrap_or_default(),
             publish_query: dataset.publish_query,
@@ -164,35 +160,36 @@ impl SourceForm {
         }
     }
 
-    fn sent(sent: &SubmittedForm, dataset: &Dataset) -> SourceForm {
+    fn from_form(form: &SubmittedForm, dataset: &Dataset) -> SourceForm {
         SourceForm {
-            pushed: sent.trimmed("from") != "url",
-            url: sent.trimmed("source").to_owned(),
-            hidden: SourceForm::new(dataset, false).hidden,
-            format: sent.trimmed("format").to_owned(),
-            records_path: sent.trimmed("records_path").to_owned(),
-            publish_query: sent.ticked("publish_query"),
-            infer_types: sent.ticked("infer_types"),
+            pushed: form.trimmed_value("from") != "url",
+            url: form.trimmed_value("source").to_owned(),
+            masked_url: SourceForm::new(dataset, false).masked_url,
+            format: form.trimmed_value("format").to_owned(),
+            records_path: form.trimmed_value("records_path").to_owned(),
+            publish_query: form.is_checked("publish_query"),
+            infer_types: form.is_checked("infer_types"),
         }
     }
 
-    fn settings(&self, was: Option<&SourceForm>) -> Result<DatasetChange, HttpError> {
+    fn to_dataset_change(&self, was: Option<&SourceForm>) -> Result<DatasetChange, HttpError> {
         let source = match (self.pushed, self.url.as_str()) {
-            // A URL that was typed is not dropped silently.
+            // A typed URL must not be dropped silently.
             (true, url) if was.is_some_and(|was| was.url != url) && !url.is_empty() => {
-                return Err(invalid_field("source", URL_UNCHOSEN));
+                return Err(invalid_field_error("source", UNSELECTED_URL_PROBLEM));
             }
             (true, _) => Some(DatasetSource::Push),
-            // The hidden URL stays.
-            (false, "") if self.hidden.is_some() => None,
+            (false, "") if self.masked_url.is_some() => None,
             (false, "") => {
-                return Err(invalid_field("source", "enter a URL with the scheme http, https, s3, or store"));
+                return Err(invalid_field_error("source", "enter a URL with the scheme http, https, s3, or store"));
             }
             (false, url) => Some(DatasetSource::Url(url.to_owned())),
         };
         let format = match self.format.as_str() {
             "" => None,
-            format => Some(format.parse::<SourceFormat>().map_err(|error| invalid_field("format", error.to_string()))?),
+            format => {
+                Some(format.parse::<SourceFormat>().map_err(|error| invalid_field_error("format", error.to_string()))?)
+            }
         };
         if !self.records_path.is_empty()
             && let Some(format) = format.filter(|format| *format != SourceFormat::Json)
@@ -200,7 +197,7 @@ impl SourceForm {
             let problem = format!(
                 "this path requires the json format, but the selected format is {format}; clear the path or the format"
             );
-            return Err(invalid_field("records_path", problem));
+            return Err(invalid_field_error("records_path", problem));
         }
         let path = Some(self.records_path.clone()).filter(|path| !path.is_empty());
         Ok(DatasetChange {
@@ -216,133 +213,143 @@ impl SourceForm {
 
 impl IndexForm {
     fn new(index: &IndexSettings) -> IndexForm {
-        let lines = |paths: &[Path]| paths.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
-        IndexForm { always: lines(index.always()), never: lines(index.never()) }
+        let lines = |paths: &[FieldPath]| paths.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n");
+        IndexForm { always: lines(index.always_indexed()), never: lines(index.never_indexed()) }
     }
 
-    fn sent(sent: &SubmittedForm) -> IndexForm {
-        IndexForm { always: sent.trimmed("always").to_owned(), never: sent.trimmed("never").to_owned() }
+    fn from_form(form: &SubmittedForm) -> IndexForm {
+        IndexForm { always: form.trimmed_value("always").to_owned(), never: form.trimmed_value("never").to_owned() }
     }
 
-    fn settings(&self, was: Option<&IndexForm>) -> Result<DatasetChange, HttpError> {
+    fn to_dataset_change(&self, was: Option<&IndexForm>) -> Result<DatasetChange, HttpError> {
         let lines = |form: &IndexForm| [&form.always, &form.never].map(|text| text.replace("\r\n", "\n"));
         let paths = [&self.always, &self.never].map(|text| {
             text.lines().map(str::trim).filter(|line| !line.is_empty()).map(str::to_owned).collect::<Vec<_>>()
         });
         let index = IndexSettings::try_new(&paths[0], &paths[1]);
-        let index = index.map_err(|error| invalid_field("index", error.to_string()))?;
+        let index = index.map_err(|error| invalid_field_error("index", error.to_string()))?;
         let index = Some(index).filter(|_| was.is_none_or(|was| lines(was) != lines(self)));
         Ok(DatasetChange { index, ..DatasetChange::default() })
     }
 }
 
-pub(super) async fn show(visit: &mut Visit) -> PageResult {
-    let query = visit.query(&["done"])?;
-    let notice = query.one_of("done", &["about", "source", "index"])?.map(|done| match done {
+pub(super) async fn show_settings(req: &mut PageRequest) -> PageResult {
+    let query = req.parse_query(&["done"])?;
+    let notice = query.parse_choice("done", &["about", "source", "index"])?.map(|done| match done {
         "index" => "The index settings were saved. They apply to new versions.",
         _ => "The settings were saved.",
     });
-    settings(visit, Flash { notice, ..Flash::default() }).await
+    render_settings(req, SettingsFlash { notice, ..SettingsFlash::default() }).await
 }
 
-async fn settings(visit: &Visit, mut said: Flash) -> PageResult {
-    let own = own(visit).await?;
+async fn render_settings(req: &PageRequest, mut flash: SettingsFlash) -> PageResult {
+    let own = load_owner_context(req).await?;
     let dataset = &own.view.dataset;
-    let was = |is_typed: bool, saved: serde_json::Result<String>| {
-        if is_typed { said.was.clone() } else { saved.ok() }.unwrap_or_default()
+    let typed_or_saved = |is_typed: bool, saved: serde_json::Result<String>| {
+        if is_typed { flash.previous_values.clone() } else { saved.ok() }.unwrap_or_default()
     };
-    let was = [
-        was(said.about.is_some(), serde_json::to_string(&AboutForm::new(dataset))),
-        was(said.source.is_some(), serde_json::to_string(&SourceForm::new(dataset, said.url))),
-        was(said.index.is_some(), serde_json::to_string(&IndexForm::new(&dataset.index))),
+    let previous_values = [
+        typed_or_saved(flash.about.is_some(), serde_json::to_string(&AboutForm::new(dataset))),
+        typed_or_saved(flash.source.is_some(), serde_json::to_string(&SourceForm::new(dataset, flash.shows_url))),
+        typed_or_saved(flash.index.is_some(), serde_json::to_string(&IndexForm::new(&dataset.index))),
     ];
     let page = SettingsPage {
-        shell: visit.shell(said.problem.title(format!("Settings, {}", dataset.name.as_str()))),
-        heading: own.heading(visit, Tab::Settings),
-        about: said.about.take().unwrap_or_else(|| AboutForm::new(dataset)),
-        was,
-        key: dataset.private_key.as_ref().filter(|_| said.key).map(|key| key.expose().to_owned()),
-        source: said.source.take().unwrap_or_else(|| SourceForm::new(dataset, said.url)),
-        index: said.index.take().unwrap_or_else(|| IndexForm::new(&dataset.index)),
-        empty: own.view.versions.is_empty(),
-        said,
+        layout: req.layout(flash.problem.prefix_title(format!("Settings, {}", dataset.name.as_str()))),
+        heading: own.heading(req, DatasetTab::Settings),
+        about: flash.about.take().unwrap_or_else(|| AboutForm::new(dataset)),
+        previous_values,
+        private_key: dataset.private_key.as_ref().filter(|_| flash.shows_key).map(|key| key.expose().to_owned()),
+        source: flash.source.take().unwrap_or_else(|| SourceForm::new(dataset, flash.shows_url)),
+        index: flash.index.take().unwrap_or_else(|| IndexForm::new(&dataset.index)),
+        has_no_versions: own.view.versions.is_empty(),
+        flash,
     };
-    render(page.said.problem.status, &page)
+    render(page.flash.problem.status, &page)
 }
 
-pub(super) async fn confirm(visit: &mut Visit) -> PageResult {
-    let own = asked(visit).await?;
+pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
+    let own = load_confirmation_context(req).await?;
     if !own.view.versions.is_empty() {
         return Err(ManageError::HasVersions.into());
     }
-    let question = Question {
+    let question = ConfirmationPrompt {
         title: "Delete this dataset?".to_owned(),
         effects: vec![
             "You can delete this dataset because it has no versions.".to_owned(),
             "Its settings will be deleted, including its keys and any webhook. This cannot be undone.".to_owned(),
         ],
-        action: format!("{}/delete", own.place.page("settings")),
+        action: format!("{}/delete", own.urls.page_url("settings")),
         button: "Delete dataset".to_owned(),
-        danger: true,
-        back: own.place.page("settings"),
-        ..Question::default()
+        is_dangerous: true,
+        back: own.urls.page_url("settings"),
+        ..ConfirmationPrompt::default()
     };
-    question.page(visit, own.heading(visit, Tab::Settings), StatusCode::OK)
+    question.render_page(req, own.heading(req, DatasetTab::Settings), StatusCode::OK)
 }
 
-pub(super) async fn act(visit: &mut Visit, body: Body) -> PageResult {
-    let (own, sent) = received_of_owner(visit, body).await?;
-    let error = match done(visit, &own, &sent).await {
+pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
+    let (own, form) = receive_owner_form(req, body).await?;
+    let error = match apply_form(req, &own, &form).await {
         Err(error) => error,
         reply => return reply,
     };
-    let problem = problem(visit, error, &FIELDS)?;
-    let typed = |form| sent.action == form;
-    let said = Flash {
+    let problem = to_form_problem(req, error, &PROBLEM_FIELDS)?;
+    let typed = |action| form.action == action;
+    let flash = SettingsFlash {
         problem,
-        about: typed("about").then(|| AboutForm::sent(&sent)),
-        source: typed("source").then(|| SourceForm::sent(&sent, &own.view.dataset)),
-        index: typed("index").then(|| IndexForm::sent(&sent)),
-        was: sent.fields.first(WAS).map(str::to_owned),
-        ..Flash::default()
+        about: typed("about").then(|| AboutForm::from_form(&form)),
+        source: typed("source").then(|| SourceForm::from_form(&form, &own.view.dataset)),
+        index: typed("index").then(|| IndexForm::from_form(&form)),
+        previous_values: form.fields.first(PREVIOUS_VALUES_FIELD).map(str::to_owned),
+        ..SettingsFlash::default()
     };
-    settings(visit, said).await
+    render_settings(req, flash).await
 }
 
-async fn done(visit: &Visit, OwnerContext { place, view }: &OwnerContext, sent: &SubmittedForm) -> PageResult {
-    let datasets = &visit.services.datasets;
-    let user = visit.user()?;
-    if !matches!(sent.action.as_str(), "about" | "source" | "index") {
-        sent.check(&[], &[])?;
+async fn apply_form(req: &PageRequest, OwnerContext { urls, view }: &OwnerContext, form: &SubmittedForm) -> PageResult {
+    let datasets = &req.services.datasets;
+    let user = req.require_user()?;
+    if !matches!(form.action.as_str(), "about" | "source" | "index") {
+        form.check_fields(&[], &[])?;
     }
-    let form = match sent.action.as_str() {
+    let change = match form.action.as_str() {
         "about" => {
-            sent.check(&AboutForm::TEXTS, &[&AboutForm::BOXES[..], &[WAS]].concat())?;
-            AboutForm::sent(sent).settings(was(sent)?.as_ref())?
+            form.check_fields(
+                &AboutForm::TEXT_FIELDS,
+                &[&AboutForm::CHECKBOX_FIELDS[..], &[PREVIOUS_VALUES_FIELD]].concat(),
+            )?;
+            AboutForm::from_form(form).to_dataset_change(parse_previous_values(form)?.as_ref())?
         }
         "source" => {
-            sent.check(&["from", "source", "format", "records_path"], &["publish_query", "infer_types", WAS])?;
-            sent.chosen("from", &FROM)?;
-            SourceForm::sent(sent, &view.dataset).settings(was(sent)?.as_ref())?
+            form.check_fields(
+                &["from", "source", "format", "records_path"],
+                &["publish_query", "infer_types", PREVIOUS_VALUES_FIELD],
+            )?;
+            form.validated_choice("from", &SOURCE_CHOICES)?;
+            SourceForm::from_form(form, &view.dataset).to_dataset_change(parse_previous_values(form)?.as_ref())?
         }
         "index" => {
-            sent.check(&["always", "never"], &[WAS])?;
-            IndexForm::sent(sent).settings(was(sent)?.as_ref())?
+            form.check_fields(&["always", "never"], &[PREVIOUS_VALUES_FIELD])?;
+            IndexForm::from_form(form).to_dataset_change(parse_previous_values(form)?.as_ref())?
         }
-        "show-source" => return settings(visit, Flash { url: true, ..Flash::default() }).await,
-        "show-key" => return settings(visit, Flash { key: true, ..Flash::default() }).await,
+        "show-source" => {
+            return render_settings(req, SettingsFlash { shows_url: true, ..SettingsFlash::default() }).await;
+        }
+        "show-key" => {
+            return render_settings(req, SettingsFlash { shows_key: true, ..SettingsFlash::default() }).await;
+        }
         "rotate-key" => {
-            datasets.rotate_key(&user, place.id).await?;
+            datasets.rotate_private_key(&user, urls.id).await?;
             let notice = Some("The private key was replaced. The old key no longer works.");
-            return settings(visit, Flash { key: true, notice, ..Flash::default() }).await;
+            return render_settings(req, SettingsFlash { shows_key: true, notice, ..SettingsFlash::default() }).await;
         }
         "delete" => {
-            datasets.delete(&user, place.id).await?;
-            return Ok(Reply::SeeOther("/".to_owned()));
+            datasets.delete(&user, urls.id).await?;
+            return Ok(PageResponse::SeeOther("/".to_owned()));
         }
-        _ => return Err(HttpError::NoSuchPath),
+        _ => return Err(HttpError::PathNotFound),
     };
-    let updated = datasets.update(&user, place.id, form).await?;
-    let place = DatasetPlace::new(&updated.dataset);
-    Ok(Reply::done(&sent.action, &place.page("settings")))
+    let updated = datasets.update(&user, urls.id, change).await?;
+    let urls = DatasetUrls::new(&updated.dataset);
+    Ok(PageResponse::redirect_with_notice(&form.action, &urls.page_url("settings")))
 }

@@ -1,45 +1,43 @@
-//! The page for an owner of a version that cannot be shown, or of a dataset that cannot be cloned.
+//! The page that owners see if a version is unavailable or a dataset cannot be cloned.
 
 use askama::Template;
 use axum::http::StatusCode;
 use strata_http::error::HttpError;
 use strata_service::{ManageError, ReadError};
 
-use super::context::{Heading, Tab};
-use super::form_handling::own;
-use super::urls::Place;
-use super::visit::{PageResult, Shell, Visit, render};
+use super::context::{DatasetHeading, DatasetTab};
+use super::form_handling::load_owner_context;
+use super::page_request::{PageLayout, PageRequest, PageResult, render};
+use super::urls::VersionUrls;
 
 #[derive(Template)]
 #[template(path = "closed.html")]
-struct ClosedPage {
-    shell: Shell,
-    heading: Heading,
-    clones: bool,
+struct UnavailablePage {
+    layout: PageLayout,
+    heading: DatasetHeading,
+    is_clone_page: bool,
 }
 
-/// Runs a page. If its owner cannot see it because the dataset is frozen or has no version yet, returns a page that
-/// says so.
-pub(super) async fn or_told(
-    visit: &mut Visit,
-    tab: Tab,
-    page: impl AsyncFnOnce(&mut Visit) -> PageResult,
+/// Runs a page handler. If the dataset is frozen or has no version, its owner gets a page that explains this.
+pub(super) async fn run_or_show_unavailable(
+    req: &mut PageRequest,
+    tab: DatasetTab,
+    page: impl AsyncFnOnce(&mut PageRequest) -> PageResult,
 ) -> PageResult {
-    let outcome = page(visit).await;
+    let outcome = page(req).await;
     let status = match &outcome {
         Err(HttpError::Read(ReadError::Frozen)) => StatusCode::GONE,
         Err(HttpError::Read(ReadError::VersionNotFound { latest: None, .. })) => StatusCode::NOT_FOUND,
-        Err(HttpError::Manage(ManageError::Frozen | ManageError::NothingToClone)) => StatusCode::CONFLICT,
+        Err(HttpError::Manage(ManageError::Frozen | ManageError::CloneSourceEmpty)) => StatusCode::CONFLICT,
         _ => return outcome,
     };
-    let Ok(own) = own(visit).await else { return outcome };
+    let Ok(own) = load_owner_context(req).await else { return outcome };
     let dataset = &own.view.dataset;
-    // A page of the dataset is of no version.
-    let place = Place::parse(visit.head.uri.path()).map_or_else(|_| own.active(), |(place, _)| place);
-    let page = ClosedPage {
-        shell: visit.shell(dataset.name.as_str()),
-        heading: Heading::for_dataset(visit, dataset, &place, tab),
-        clones: tab == Tab::Versions,
+    let urls = VersionUrls::parse(req.head.uri.path()).map_or_else(|_| own.active_version_urls(), |(urls, _)| urls);
+    let page = UnavailablePage {
+        layout: req.layout(dataset.name.as_str()),
+        heading: DatasetHeading::for_dataset(req, dataset, &urls, tab),
+        is_clone_page: tab == DatasetTab::Versions,
     };
     render(status, &page)
 }

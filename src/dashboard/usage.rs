@@ -1,133 +1,141 @@
-//! `…/usage`: the requests for a dataset by day, as charts and as a table, and its storage.
+//! `…/usage`: the requests for a dataset by day as charts and as a table, and the stored bytes.
 
 use std::collections::HashMap;
 
 use askama::Template;
 use axum::http::StatusCode;
 use chrono::{NaiveDate, Utc};
-use strata_catalog::{DayUsage, UsageCounts};
+use strata_catalog::{DailyUsage, UsageCounts};
 
-use super::context::{Heading, Tab};
-use super::form_handling::{OwnerContext, own};
+use super::context::{DatasetHeading, DatasetTab};
+use super::form_handling::{OwnerContext, load_owner_context};
 use super::format;
-use super::query::Query;
-use super::visit::{PageResult, Shell, Visit, render};
+use super::page_request::{PageLayout, PageRequest, PageResult, render};
+use super::query_params::QueryParams;
 
-/// The time spans in days. The last is how long the counts are stored.
-const SPANS: [u64; 4] = [7, 30, 90, 400];
+/// The selectable periods. Daily counts are stored for the longest period.
+const PERIODS_DAYS: [u64; 4] = [7, 30, 90, 400];
 
-const DEFAULT_SPAN: u64 = 30;
-
-const DAYS: &str = "days";
-
-/// The width of a day, and the height of a chart, in its units.
-const DAY: u64 = 10;
-const HEIGHT: u64 = 200;
+const DEFAULT_PERIOD_DAYS: u64 = 30;
+const DAYS_PARAM: &str = "days";
+const DAY_WIDTH: u64 = 10;
+const CHART_HEIGHT: u64 = 200;
 
 #[derive(Template)]
 #[template(path = "usage.html")]
 struct UsagePage {
-    shell: Shell,
-    heading: Heading,
+    layout: PageLayout,
+    heading: DatasetHeading,
     days: u64,
-    first: String,
-    last: String,
-    charts: Vec<Chart>,
-    rows: Vec<DayUsage>,
+    first_day: String,
+    last_day: String,
+    charts: Vec<UsageChart>,
+    rows: Vec<DailyUsage>,
     total: UsageCounts,
     versions: String,
     stored: String,
 }
 
-struct Chart {
+struct UsageChart {
     id: &'static str,
     title: &'static str,
-    about: String,
-    most: String,
+    total_text: String,
+    max_text: String,
     width: u64,
-    bars: Vec<Bar>,
-    /// The classes and names of the parts of a bar.
+    bars: Vec<UsageBar>,
     parts: &'static [(&'static str, &'static str)],
 }
 
-struct Bar {
+struct UsageBar {
     x: u64,
     title: String,
-    /// From the bottom: a class, the top and the height.
+    /// The CSS class, top, and height of each part, from the bottom up.
     parts: Vec<(&'static str, u64, u64)>,
 }
 
-pub(super) async fn show(visit: &mut Visit) -> PageResult {
-    let query = visit.query(&[DAYS])?;
-    let days = query.one_of(DAYS, &SPANS.map(|days| days.to_string()).each_ref().map(String::as_str))?;
-    let days = days.and_then(|days| days.parse().ok()).unwrap_or(DEFAULT_SPAN);
-    let own = own(visit).await?;
-    let OwnerContext { place, view } = &own;
-    let read = visit.services.usage.days(&visit.user()?, place.id, days).await?;
-    let today = DayUsage::day_of(Utc::now());
+pub(super) async fn show_usage(req: &mut PageRequest) -> PageResult {
+    let query = req.parse_query(&[DAYS_PARAM])?;
+    let days =
+        query.parse_choice(DAYS_PARAM, &PERIODS_DAYS.map(|days| days.to_string()).each_ref().map(String::as_str))?;
+    let days = days.and_then(|days| days.parse().ok()).unwrap_or(DEFAULT_PERIOD_DAYS);
+    let own = load_owner_context(req).await?;
+    let OwnerContext { urls, view } = &own;
+    let daily_usage = req.services.usage.daily_usage(&req.require_user()?, urls.id, days).await?;
+    let today = DailyUsage::day_number(Utc::now());
     let first = today.saturating_sub(u32::try_from(days - 1).unwrap_or(u32::MAX));
     let mut total = UsageCounts::default();
-    read.iter().for_each(|day| total.add(day.counts));
-    // Versions may share a file.
+    daily_usage.iter().for_each(|day| total.add(day.counts));
     let files: HashMap<_, _> = view
         .versions
         .iter()
-        .flat_map(|record| std::iter::once(&record.version.file).chain(&record.version.alt))
+        .flat_map(|record| std::iter::once(&record.version.file).chain(&record.version.alternate))
         .map(|file| (&file.path, file.size_bytes))
         .collect();
     let page = UsagePage {
-        shell: visit.shell(format!("Usage, {}", view.dataset.name.as_str())),
-        heading: own.heading(visit, Tab::Usage),
+        layout: req.layout(format!("Usage, {}", view.dataset.name.as_str())),
+        heading: own.heading(req, DatasetTab::Usage),
         days,
-        first: date(first).to_string(),
-        last: date(today).to_string(),
-        charts: charts(first, today, &read, &total),
-        rows: read,
+        first_day: day_to_date(first).to_string(),
+        last_day: day_to_date(today).to_string(),
+        charts: build_charts(first, today, &daily_usage, &total),
+        rows: daily_usage,
         total,
-        versions: format::counted(view.versions.len() as u64, "version", "versions"),
-        stored: format::size(files.values().sum()),
+        versions: format::pluralize(view.versions.len() as u64, "version", "versions"),
+        stored: format::byte_size(files.values().sum()),
     };
     render(StatusCode::OK, &page)
 }
 
-fn date(day: u32) -> NaiveDate {
-    DayUsage { day, counts: UsageCounts::default() }.date()
+fn day_to_date(day: u32) -> NaiveDate {
+    DailyUsage { day, counts: UsageCounts::default() }.date()
 }
 
-fn charts(first: u32, last: u32, read: &[DayUsage], total: &UsageCounts) -> Vec<Chart> {
-    let width = (u64::from(last - first) + 1) * DAY;
-    let chart = |id, title, about, parts, shown: &dyn Fn(u64) -> String, of: &dyn Fn(&UsageCounts) -> Vec<u64>| {
-        let most = read.iter().map(|day| of(&day.counts).iter().sum()).max().unwrap_or(0);
-        let shown_days = read.iter().rev().filter(|day| (first..=last).contains(&day.day));
-        let bars = shown_days.map(|day| {
-            let values = of(&day.counts);
-            let title = format!("{}: {}", day.date(), shown(values.iter().sum()));
-            Bar { x: u64::from(day.day - first) * DAY + 1, title, parts: stacked(parts, &values, most) }
-        });
-        Chart { id, title, about, most: shown(most), width, bars: bars.collect(), parts }
-    };
+fn build_charts(first: u32, last: u32, daily_usage: &[DailyUsage], total: &UsageCounts) -> Vec<UsageChart> {
+    let width = (u64::from(last - first) + 1) * DAY_WIDTH;
+    let chart =
+        |id, title, about, parts, shown: &dyn Fn(u64) -> String, values_of: &dyn Fn(&UsageCounts) -> Vec<u64>| {
+            let max = daily_usage.iter().map(|day| values_of(&day.counts).iter().sum()).max().unwrap_or(0);
+            let days = daily_usage.iter().rev().filter(|day| (first..=last).contains(&day.day));
+            let bars = days.map(|day| {
+                let values = values_of(&day.counts);
+                let title = format!("{}: {}", day.date(), shown(values.iter().sum()));
+                UsageBar {
+                    x: u64::from(day.day - first) * DAY_WIDTH + 1,
+                    title,
+                    parts: stack_bar_parts(parts, &values, max),
+                }
+            });
+            UsageChart { id, title, total_text: about, max_text: shown(max), width, bars: bars.collect(), parts }
+        };
     let requests = |counts: &UsageCounts| {
-        let others = counts.requests.saturating_sub(counts.not_modified).saturating_sub(counts.rate_limited);
-        vec![others, counts.not_modified, counts.rate_limited]
+        let served = counts.requests.saturating_sub(counts.not_modified).saturating_sub(counts.rate_limited);
+        vec![served, counts.not_modified, counts.rate_limited]
     };
-    let count = |number: u64| format::counted(number, "request", "requests");
+    let count = |number: u64| format::pluralize(number, "request", "requests");
     vec![
-        chart("requests", "Requests", count(total.requests), PARTS, &count, &requests),
-        chart("bytes", "Bytes sent", format::size(total.bytes), BYTES, &format::size, &|counts| vec![counts.bytes]),
+        chart("requests", "Requests", count(total.requests), REQUEST_SERIES, &count, &requests),
+        chart(
+            "bytes",
+            "Bytes sent",
+            format::byte_size(total.sent_bytes),
+            BYTES_SERIES,
+            &format::byte_size,
+            &|counts| vec![counts.sent_bytes],
+        ),
     ]
 }
 
-const PARTS: &[(&str, &str)] =
+const REQUEST_SERIES: &[(&str, &str)] =
     &[("fill", "served"), ("fill-good", "304, not modified"), ("fill-danger", "429, too many requests")];
-const BYTES: &[(&str, &str)] = &[("fill", "bytes")];
+const BYTES_SERIES: &[(&str, &str)] = &[("fill", "bytes")];
 
-/// The parts of a bar, from the bottom. Each part is visible.
-fn stacked(parts: &[(&'static str, &str)], values: &[u64], most: u64) -> Vec<(&'static str, u64, u64)> {
-    let mut bottom = HEIGHT;
+/// Stacks the parts of a bar. Each nonzero part is at least 3 units high if the bar has space for it.
+fn stack_bar_parts(parts: &[(&'static str, &str)], values: &[u64], max: u64) -> Vec<(&'static str, u64, u64)> {
+    let mut bottom = CHART_HEIGHT;
     let mut stacked = Vec::new();
     for ((class, _), value) in parts.iter().zip(values).filter(|(_, value)| **value > 0) {
-        let share = u128::from(*value) * u128::from(HEIGHT) / u128::from(most.max(1));
-        let height = u64::try_from(share).unwrap_or(HEIGHT).clamp(3, HEIGHT).min(bottom);
+        let share = u128::from(*value) * u128::from(CHART_HEIGHT) / u128::from(max.max(1));
+        let height = u64::try_from(share).unwrap_or(CHART_HEIGHT).clamp(3, CHART_HEIGHT).min(bottom);
         bottom -= height;
         stacked.push((*class, bottom, height));
     }
@@ -140,14 +148,20 @@ mod tests {
 
     #[test]
     fn bars_fit_into_their_chart_and_are_visible() {
-        assert_eq!(stacked(PARTS, &[100, 0, 0], 100), [("fill", 0, 200)]);
-        assert_eq!(stacked(PARTS, &[0, 50, 50], 100), [("fill-good", 100, 100), ("fill-danger", 0, 100)]);
-        assert_eq!(stacked(PARTS, &[1_000_000, 1, 1], 1_000_002)[1..], [("fill-good", 0, 1), ("fill-danger", 0, 0)]);
-        assert_eq!(stacked(BYTES, &[u64::MAX], u64::MAX), [("fill", 0, 200)]);
-        assert_eq!(stacked(BYTES, &[0], 0), []);
-        let day = |day, requests| DayUsage { day, counts: UsageCounts { requests, ..UsageCounts::default() } };
+        assert_eq!(stack_bar_parts(REQUEST_SERIES, &[100, 0, 0], 100), [("fill", 0, 200)]);
+        assert_eq!(
+            stack_bar_parts(REQUEST_SERIES, &[0, 50, 50], 100),
+            [("fill-good", 100, 100), ("fill-danger", 0, 100)]
+        );
+        assert_eq!(
+            stack_bar_parts(REQUEST_SERIES, &[1_000_000, 1, 1], 1_000_002)[1..],
+            [("fill-good", 0, 1), ("fill-danger", 0, 0)]
+        );
+        assert_eq!(stack_bar_parts(BYTES_SERIES, &[u64::MAX], u64::MAX), [("fill", 0, 200)]);
+        assert_eq!(stack_bar_parts(BYTES_SERIES, &[0], 0), []);
+        let day = |day, requests| DailyUsage { day, counts: UsageCounts { requests, ..UsageCounts::default() } };
         let read = [day(9, 4), day(7, 1), day(3, 9)];
-        let charts = charts(5, 9, &read, &UsageCounts::default());
+        let charts = build_charts(5, 9, &read, &UsageCounts::default());
         let bars: Vec<(u64, &str)> = charts[0].bars.iter().map(|bar| (bar.x, bar.title.as_str())).collect();
         assert_eq!(bars, [(21, "1970-01-08: 1 request"), (41, "1970-01-10: 4 requests")]);
         assert_eq!(charts[0].width, 50);

@@ -1,4 +1,4 @@
-//! The result of a diff: a list of changes by position, and pages of it.
+//! The result of a diff: a list of changes, which refer to entities by position, and cursors for pages of that list.
 
 use std::fmt;
 
@@ -6,11 +6,8 @@ use datafusion::execution::memory_pool::MemoryReservation;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ChangeType {
-    /// The entity is in v2 only.
     Added,
-    /// The entity is in v1 only.
     Subtracted,
-    /// The entity is in both, with other fields.
     Modified,
 }
 
@@ -26,48 +23,45 @@ impl ChangeType {
     }
 }
 
-/// One change, by positions from 0.
+/// A change between two versions. `v1` and `v2` are positions in these versions, starting at 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Change {
-    /// The entity of this position in v1 has become that of v2.
+pub enum DiffChange {
     Modified { v1: u64, v2: u64 },
-    /// The entity of this position in v1 is gone.
     Subtracted { v1: u64 },
-    /// The entity of this position in v2 is new.
     Added { v2: u64 },
 }
 
-impl Change {
+impl DiffChange {
     pub fn change_type(self) -> ChangeType {
         match self {
-            Change::Modified { .. } => ChangeType::Modified,
-            Change::Subtracted { .. } => ChangeType::Subtracted,
-            Change::Added { .. } => ChangeType::Added,
+            DiffChange::Modified { .. } => ChangeType::Modified,
+            DiffChange::Subtracted { .. } => ChangeType::Subtracted,
+            DiffChange::Added { .. } => ChangeType::Added,
         }
     }
 
     pub fn v1(self) -> Option<u64> {
         match self {
-            Change::Modified { v1, .. } | Change::Subtracted { v1 } => Some(v1),
-            Change::Added { .. } => None,
+            DiffChange::Modified { v1, .. } | DiffChange::Subtracted { v1 } => Some(v1),
+            DiffChange::Added { .. } => None,
         }
     }
 
     pub fn v2(self) -> Option<u64> {
         match self {
-            Change::Modified { v2, .. } | Change::Added { v2 } => Some(v2),
-            Change::Subtracted { .. } => None,
+            DiffChange::Modified { v2, .. } | DiffChange::Added { v2 } => Some(v2),
+            DiffChange::Subtracted { .. } => None,
         }
     }
 }
 
-/// The id of the record: `m{i}-{j}`, `s{i}` or `a{j}`.
-impl fmt::Display for Change {
+/// Writes the id of the record: `m{v1}-{v2}`, `s{v1}` or `a{v2}`.
+impl fmt::Display for DiffChange {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Change::Modified { v1, v2 } => write!(formatter, "m{v1}-{v2}"),
-            Change::Subtracted { v1 } => write!(formatter, "s{v1}"),
-            Change::Added { v2 } => write!(formatter, "a{v2}"),
+            DiffChange::Modified { v1, v2 } => write!(formatter, "m{v1}-{v2}"),
+            DiffChange::Subtracted { v1 } => write!(formatter, "s{v1}"),
+            DiffChange::Added { v2 } => write!(formatter, "a{v2}"),
         }
     }
 }
@@ -79,115 +73,123 @@ pub struct DiffPage {
     pub limit: Option<u64>,
 }
 
-pub(super) const NONE: u64 = u64::MAX;
+pub(super) const NO_POSITION: u64 = u64::MAX;
 
-/// The changes between two versions: 16 bytes for each entity of v1 that has changed or is gone, 8 for each new one.
-/// They are accounted to the engine's memory pool until it is dropped, or given to another's account
-/// ([`Diff::unaccounted`]).
+/// The changes between two versions: 16 bytes per modified or subtracted entity and 8 bytes per added entity, which the
+/// engine's memory pool accounts for until the drop or [`ChangeList::without_reservations`].
 #[derive(Debug)]
-pub struct Diff {
+pub struct ChangeList {
     pub total_v1: u64,
     pub total_v2: u64,
-    pub(super) modified: u64,
-    /// Positions in v1, ascending, each with its position in v2 or [`NONE`].
-    pub(super) ones: Vec<(u64, u64)>,
-    pub(super) added: Vec<u64>,
+    pub(super) modified_count: u64,
+    /// Pairs of positions in v1 (ascending) and v2. The latter is [`NO_POSITION`] for a subtracted entity.
+    pub(super) v1_changes: Vec<(u64, u64)>,
+    pub(super) added_positions: Vec<u64>,
     #[expect(dead_code, reason = "held until the diff is dropped")]
-    pub(super) accounted: Option<[MemoryReservation; 2]>,
+    pub(super) reservations: Option<[MemoryReservation; 2]>,
 }
 
-impl Diff {
-    /// That of two versions with the same entities.
-    pub fn none(entities: u64) -> Diff {
-        let total_v1 = entities;
-        Diff { total_v1, total_v2: entities, modified: 0, ones: Vec::new(), added: Vec::new(), accounted: None }
+impl ChangeList {
+    /// Returns an empty list for two versions that have the same `entities` entities.
+    pub fn for_equal_versions(entities: u64) -> ChangeList {
+        ChangeList {
+            total_v1: entities,
+            total_v2: entities,
+            modified_count: 0,
+            v1_changes: Vec::new(),
+            added_positions: Vec::new(),
+            reservations: None,
+        }
     }
 
     pub fn memory_bytes(&self) -> usize {
-        size_of_val(self.ones.as_slice()) + size_of_val(self.added.as_slice())
+        size_of_val(self.v1_changes.as_slice()) + size_of_val(self.added_positions.as_slice())
     }
 
-    /// The same, no longer accounted to the pool. The new owner must bound its size.
-    pub fn unaccounted(self) -> Diff {
-        Diff { accounted: None, ..self }
+    /// Releases the memory pool's reservations. The caller must limit the size of the list by other means.
+    pub fn without_reservations(self) -> ChangeList {
+        ChangeList { reservations: None, ..self }
     }
 
-    pub fn added(&self) -> u64 {
-        self.added.len() as u64
+    pub fn added_count(&self) -> u64 {
+        self.added_positions.len() as u64
     }
 
-    pub fn subtracted(&self) -> u64 {
-        self.ones.len() as u64 - self.modified
+    pub fn subtracted_count(&self) -> u64 {
+        self.v1_changes.len() as u64 - self.modified_count
     }
 
-    pub fn modified(&self) -> u64 {
-        self.modified
+    pub fn modified_count(&self) -> u64 {
+        self.modified_count
     }
 
-    pub fn count(&self, change_type: Option<ChangeType>) -> u64 {
+    pub fn change_count(&self, change_type: Option<ChangeType>) -> u64 {
         match change_type {
-            None => (self.ones.len() + self.added.len()) as u64,
-            Some(ChangeType::Added) => self.added(),
-            Some(ChangeType::Subtracted) => self.subtracted(),
-            Some(ChangeType::Modified) => self.modified,
+            None => (self.v1_changes.len() + self.added_positions.len()) as u64,
+            Some(ChangeType::Added) => self.added_count(),
+            Some(ChangeType::Subtracted) => self.subtracted_count(),
+            Some(ChangeType::Modified) => self.modified_count,
         }
     }
 
-    /// The change at a place of the list: modified and subtracted ones by position in v1, then added ones by position
-    /// in v2.
-    fn change_at(&self, place: usize) -> Option<Change> {
-        match self.ones.get(place) {
-            Some((v1, NONE)) => Some(Change::Subtracted { v1: *v1 }),
-            Some((v1, v2)) => Some(Change::Modified { v1: *v1, v2: *v2 }),
-            None => self.added.get(place - self.ones.len()).map(|v2| Change::Added { v2: *v2 }),
+    /// Returns the change at an index: modified and subtracted ones ordered by v1, then added ones ordered by v2.
+    fn change_at(&self, index: usize) -> Option<DiffChange> {
+        match self.v1_changes.get(index) {
+            Some((v1, NO_POSITION)) => Some(DiffChange::Subtracted { v1: *v1 }),
+            Some((v1, v2)) => Some(DiffChange::Modified { v1: *v1, v2: *v2 }),
+            None => self.added_positions.get(index - self.v1_changes.len()).map(|v2| DiffChange::Added { v2: *v2 }),
         }
     }
 
-    pub fn page_count(&self, page: &DiffPage) -> u64 {
-        let left = self.count(page.change_type).saturating_sub(page.offset);
-        page.limit.map_or(left, |limit| left.min(limit))
+    pub fn page_change_count(&self, page: &DiffPage) -> u64 {
+        let remaining = self.change_count(page.change_type).saturating_sub(page.offset);
+        page.limit.map_or(remaining, |limit| remaining.min(limit))
     }
 
-    /// The changes of a page, in the order of records. Costs what [`Diff::cursor`] does.
-    pub fn changes(&self, page: &DiffPage) -> impl Iterator<Item = Change> + Send + '_ {
+    /// Returns the changes of a page in list order, at the cost of [`ChangeList::cursor`].
+    pub fn changes(&self, page: &DiffPage) -> impl Iterator<Item = DiffChange> + Send + '_ {
         let mut cursor = self.cursor(page);
-        std::iter::from_fn(move || self.next(&mut cursor))
+        std::iter::from_fn(move || self.next_change(&mut cursor))
     }
 
-    /// Where a page begins. Costs a look at every change before it when the page is of modified or subtracted ones,
-    /// otherwise nothing.
-    pub fn cursor(&self, page: &DiffPage) -> Cursor {
-        let most = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        let (mut place, mut skip) = match page.change_type {
-            None => (most(page.offset), 0),
-            Some(ChangeType::Added) => (self.ones.len().saturating_add(most(page.offset)), 0),
+    /// Returns a cursor at the beginning of a page. A page of only modified or only subtracted entities costs a scan
+    /// of all changes before the page; any other page takes constant time.
+    pub fn cursor(&self, page: &DiffPage) -> ChangeCursor {
+        let offset = usize::try_from(page.offset).unwrap_or(usize::MAX);
+        let (mut index, mut skip) = match page.change_type {
+            None => (offset, 0),
+            Some(ChangeType::Added) => (self.v1_changes.len().saturating_add(offset), 0),
             Some(ChangeType::Subtracted | ChangeType::Modified) => (0, page.offset),
         };
-        while skip > 0 && place < self.ones.len() {
-            skip -= u64::from(self.change_at(place).map(Change::change_type) == page.change_type);
-            place += 1;
+        while skip > 0 && index < self.v1_changes.len() {
+            skip -= u64::from(self.change_at(index).map(DiffChange::change_type) == page.change_type);
+            index += 1;
         }
         let end = match page.change_type {
-            None | Some(ChangeType::Added) => self.ones.len() + self.added.len(),
-            Some(ChangeType::Subtracted | ChangeType::Modified) => self.ones.len(),
+            None | Some(ChangeType::Added) => self.v1_changes.len() + self.added_positions.len(),
+            Some(ChangeType::Subtracted | ChangeType::Modified) => self.v1_changes.len(),
         };
-        Cursor { change_type: page.change_type, places: place.min(end)..end, left: page.limit.unwrap_or(u64::MAX) }
+        ChangeCursor {
+            change_type: page.change_type,
+            indexes: index.min(end)..end,
+            remaining: page.limit.unwrap_or(u64::MAX),
+        }
     }
 
-    pub fn next(&self, cursor: &mut Cursor) -> Option<Change> {
-        if cursor.left == 0 {
+    pub fn next_change(&self, cursor: &mut ChangeCursor) -> Option<DiffChange> {
+        if cursor.remaining == 0 {
             return None;
         }
-        let wanted = |change: &Change| cursor.change_type.is_none_or(|wanted| wanted == change.change_type());
-        let change = cursor.places.by_ref().filter_map(|place| self.change_at(place)).find(wanted)?;
-        cursor.left -= 1;
+        let matches = |change: &DiffChange| cursor.change_type.is_none_or(|wanted| wanted == change.change_type());
+        let change = cursor.indexes.by_ref().filter_map(|index| self.change_at(index)).find(matches)?;
+        cursor.remaining -= 1;
         Some(change)
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct Cursor {
+pub struct ChangeCursor {
     change_type: Option<ChangeType>,
-    places: std::ops::Range<usize>,
-    left: u64,
+    indexes: std::ops::Range<usize>,
+    remaining: u64,
 }

@@ -1,42 +1,33 @@
-//! The diff of two versions: which entities were added, subtracted, modified.
+//! Compares two versions: finds the added, subtracted and modified entities.
 //!
-//! Steps:
-//! 1. Equal entities of one `_source` match at once, by the stored canonical hashes; an entity whose `_source` leaves
-//!    none in the other version is added or subtracted (`identity`). Rows of one file that both have match without that
-//!    (`shared`).
-//! 2. Only if a `_source` leaves entities in both versions: every field is weighed (`weights`, `distinct`), the
-//!    fields of the entities that are left are read (`features`), and the similar ones of each source are matched
-//!    (`matching`).
-//! 3. The result is a list of positions ([`changes`]); records are written from the documents when they are asked for
-//!    ([`records`]).
+//! 1. Equal entities with the same `_source` match (`exact_matching`). Rows that both versions share in one file match
+//!    without a read (`shared_rows`). Entities of a `_source` that remain in only one version are added or subtracted.
+//! 2. If a `_source` has unmatched entities in both versions, every field gets a weight (`field_weights`,
+//!    `distinct_values`), the fields of these entities are read (`entity_features`), and similar entities match
+//!    (`similarity_matching`). Other nodes can read a part of the documents.
+//! 3. The result is a list of positions ([`changes`]), from which [`change_records`] encodes records on request.
 //!
-//! Other nodes may help to read the documents of step 2 (`query::fields`).
+//! Values of `_source` are compared as JSON, as in `dedup`. A missing `_source` equals only a missing one.
 //!
-//! A `_source` is compared by JSON value, as dedup compares: any value equals itself, none equals none, and null is a
-//! value. The pairs of a source that share a field's value are its candidates, counted among the entities that step 1
-//! leaves; so are the holders of a value, where there are too many candidates.
+//! The keys of step 1 and the distinct values of step 2 spill to disk. The engine's memory pool accounts for everything
+//! else: 4 bytes per entity, 16 bytes per change, the field names, and 16 bytes per field of the entities that are
+//! matched together (about 256 MiB of documents, or a single larger source). If the pool refuses a reservation, the
+//! diff fails with [`QueryError::OutOfMemory`], or with [`QueryError::TooMuchMemory`] if no other query uses memory.
 //!
-//! Memory: the keys of step 1 are sorted by DataFusion and the values of step 2 counted by `distinct`, both on disk
-//! where they do not fit. In memory, and accounted to the engine's pool, are 4 bytes per entity of both versions, 16
-//! for each change, the names of the fields, and 16 for each field of the entities of the sources that are matched
-//! together: as many as have about 256 MiB of documents, or one source where that is larger. What the pool refuses ends
-//! the diff with [`QueryError::OutOfMemory`], or with [`QueryError::TooMuchMemory`] where nobody else held any.
-//!
-//! DataFusion sorts, because keys of all shapes of versions sort alike: all of one source, each of its own, all equal.
-//! The other parts are loops of their own: a join on values would have to write every pair that shares one, although
-//! most are never looked at twice, and greedy matching is no relational operator.
+//! DataFusion sorts the keys, because that takes the same time for any distribution of sources and entities. Step 2 is
+//! not a query plan: a join on values would materialize every pair of entities that share a value.
 
+pub mod change_records;
 pub mod changes;
-mod distinct;
-mod features;
-mod identity;
-mod matching;
-pub mod records;
-mod shared;
-mod weights;
+mod distinct_values;
+mod entity_features;
+mod exact_matching;
+mod field_weights;
+mod shared_rows;
+mod similarity_matching;
 
-pub use changes::{Change, ChangeType, Cursor, Diff, DiffPage};
-pub use matching::DiffBounds;
+pub use changes::{ChangeCursor, ChangeList, ChangeType, DiffChange, DiffPage};
+pub use similarity_matching::DiffLimits;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,180 +37,192 @@ use datafusion::execution::SendableRecordBatchStream;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::execute_stream;
 use strata_format::reader::VersionReader;
-use strata_query::account::Accounted;
-use strata_query::fields::chosen::Chosen;
-use strata_query::fields::scan::{FieldScan, Wanted};
-use strata_query::fields::values::Seeds;
-use strata_query::{Engine, QueryError, distribute};
+use strata_query::fields::entity_counts::DiffEntityCounts;
+use strata_query::fields::field_hash::HashSeeds;
+use strata_query::fields::field_scan::{FieldScan, FieldScanOutput};
+use strata_query::tracked_vec::TrackedVec;
+use strata_query::{QueryEngine, QueryError, distribution};
 
-use self::changes::NONE;
-use self::features::Features;
-use self::identity::{Contested, Unmatched};
-use self::matching::Side;
-use self::weights::Weights;
+use self::changes::NO_POSITION;
+use self::entity_features::EntityFeatures;
+use self::exact_matching::{ContestedSource, UnmatchedEntities};
+use self::field_weights::FieldWeights;
+use self::similarity_matching::SourceEntities;
 
-/// About how many bytes of documents have their fields in memory at once.
-const CHUNK_DOCUMENT_BYTES: u64 = 256 << 20;
+/// Approximate maximum bytes of the documents whose fields are in memory at once, unless one source has more.
+const MAX_CHUNK_DOCUMENT_BYTES: u64 = 256 << 20;
 
-/// Most entities that have their fields in memory at once, but for those of one source.
-const CHUNK_ENTITIES: u64 = 1 << 19;
+/// Maximum number of entities whose fields are in memory at once, unless one source has more.
+const MAX_CHUNK_ENTITIES: u64 = 1 << 19;
 
-/// The state that all parts of one diff share.
 #[derive(Clone)]
-struct Session {
+struct DiffSession {
     readers: [VersionReader; 2],
-    engine: Engine,
-    seeds: Seeds,
+    engine: QueryEngine,
+    seeds: HashSeeds,
     reservation: Arc<MemoryReservation>,
     deadline: Instant,
 }
 
-impl Session {
-    /// What is made of the fields of entities that other nodes help to read; `None` where all of them should be read
-    /// here, because they are few, or because that failed.
-    async fn helped<T, F>(
+impl DiffSession {
+    /// Scans the fields of `entities` on several nodes and passes the batches to `collect`. Returns `None` if this node
+    /// must read all of them, because the scan is small or failed.
+    async fn run_distributed<T, F>(
         &self,
-        chosen: Chosen,
-        wanted: Wanted,
+        entities: DiffEntityCounts,
+        output: FieldScanOutput,
         collect: impl FnOnce(SendableRecordBatchStream) -> F,
     ) -> Option<T>
     where
         F: Future<Output = Result<T, QueryError>>,
     {
-        let distribution = self.engine.distribution()?;
-        let scan = FieldScan::new(&self.readers, chosen, wanted, self.seeds, self.engine.threads());
-        let plan = distribution.distribute(&(Arc::new(scan) as _), self.engine.context(), self.engine.tenant()).await?;
+        let distributor = self.engine.distributor()?;
+        let scan = FieldScan::new(&self.readers, entities, output, self.seeds, self.engine.threads());
+        let plan =
+            distributor.distribute(&(Arc::new(scan) as _), self.engine.task_context(), self.engine.principal()).await?;
         let collected = async { collect(execute_stream(plan.plan.clone(), plan.context.clone())?).await };
-        let limit = distribute::most_time(self.deadline.saturating_duration_since(Instant::now()));
-        distribute::finish(&**distribution, &plan, limit, collected).await.ok()
+        let max_time = distribution::max_distributed_time(self.deadline.saturating_duration_since(Instant::now()));
+        distribution::await_distributed(&**distributor, &plan, max_time, collected).await.ok()
     }
 }
 
-/// Finds what two versions differ in. Dropping the future stops the work.
+/// Compares two versions. To cancel the diff, drop the future.
 ///
 /// # Errors
-/// [`QueryError::Timeout`], [`QueryError::OutOfMemory`] and [`QueryError::TooMuchMemory`] by the engine's bounds,
-/// others when a version cannot be read.
+/// [`QueryError::Timeout`], [`QueryError::OutOfMemory`] and [`QueryError::TooMuchMemory`] if a limit of the engine is
+/// exceeded, and any error of reading a version.
 pub async fn compare(
-    engine: &Engine,
+    engine: &QueryEngine,
     v1: VersionReader,
     v2: VersionReader,
-    bounds: DiffBounds,
-) -> Result<Diff, QueryError> {
-    let of_work = engine.clone();
-    let work = async move { run([v1, v2], &bounds, of_work).await };
-    engine.run_query_within(engine.diff_timeout(), work).await
+    limits: DiffLimits,
+) -> Result<ChangeList, QueryError> {
+    let task_engine = engine.clone();
+    let work = async move { compare_versions([v1, v2], &limits, task_engine).await };
+    engine.run_with_timeout(engine.diff_timeout(), work).await
 }
 
-async fn run(readers: [VersionReader; 2], bounds: &DiffBounds, engine: Engine) -> Result<Diff, QueryError> {
-    let session = Session {
+async fn compare_versions(
+    readers: [VersionReader; 2],
+    limits: &DiffLimits,
+    engine: QueryEngine,
+) -> Result<ChangeList, QueryError> {
+    let session = DiffSession {
         readers,
-        seeds: Seeds::random(),
-        reservation: Arc::new(MemoryConsumer::new("diff").register(engine.context().memory_pool())),
+        seeds: HashSeeds::random(),
+        reservation: Arc::new(MemoryConsumer::new("diff").register(engine.task_context().memory_pool())),
         deadline: Instant::now() + engine.diff_timeout(),
         engine,
     };
-    let Unmatched { alone, contested, positions, multiplicities } = Box::pin(identity::unmatched(&session)).await?;
-    let mut ones = Accounted::new(&session.reservation);
-    let [subtracted, mut added] = alone;
-    ones.extend(subtracted.iter().map(|v1| (*v1, NONE)))?;
+    let UnmatchedEntities { one_sided, contested_sources, contested_positions, multiplicities } =
+        Box::pin(exact_matching::match_equal_entities(&session)).await?;
+    let mut v1_changes = TrackedVec::new(&session.reservation);
+    let [subtracted, mut added] = one_sided;
+    v1_changes.try_extend(subtracted.iter().map(|v1| (*v1, NO_POSITION)))?;
     drop(subtracted);
-    if contested.is_empty() {
+    if contested_sources.is_empty() {
         drop(multiplicities);
     } else {
-        let weights = weights::weigh(&session, multiplicities).await?;
+        let weights = field_weights::compute_weights(&session, multiplicities).await?;
         let mut start = 0;
-        while start < contested.len() {
-            let chunk = &contested[start..start + chunk_length(&session.readers, &contested[start..])];
+        while start < contested_sources.len() {
+            let chunk = &contested_sources[start..start + chunk_length(&session.readers, &contested_sources[start..])];
             start += chunk.len();
-            match_chunk(&session, bounds, &weights, chunk, &positions, &mut ones, &mut added).await?;
+            match_chunk(&session, limits, &weights, chunk, &contested_positions, &mut v1_changes, &mut added).await?;
         }
     }
-    ones.items_mut().sort_unstable();
-    added.items_mut().sort_unstable();
-    let modified = ones.iter().filter(|(_, v2)| *v2 != NONE).count() as u64;
+    v1_changes.as_mut_slice().sort_unstable();
+    added.as_mut_slice().sort_unstable();
+    let modified_count = v1_changes.iter().filter(|(_, v2)| *v2 != NO_POSITION).count() as u64;
     let [total_v1, total_v2] = [0, 1].map(|version: usize| session.readers[version].entity_count());
-    let (ones, of_ones) = ones.into_parts();
-    let (added, of_added) = added.into_parts();
-    Ok(Diff { total_v1, total_v2, modified, ones, added, accounted: Some([of_ones, of_added]) })
+    let (v1_changes, v1_reservation) = v1_changes.into_parts();
+    let (added_positions, added_reservation) = added.into_parts();
+    Ok(ChangeList {
+        total_v1,
+        total_v2,
+        modified_count,
+        v1_changes,
+        added_positions,
+        reservations: Some([v1_reservation, added_reservation]),
+    })
 }
 
-/// The row groups of items whose positions ascend, each with the range of the items that are in it.
-fn by_row_group<T>(
+/// Groups items with ascending positions by row group. Returns each row group with the range of its items.
+fn group_by_row_group<T>(
     reader: &VersionReader,
     items: &[T],
     position: impl Fn(&T) -> u64,
 ) -> impl Iterator<Item = (usize, Range<usize>)> {
     let mut start = 0;
     std::iter::from_fn(move || {
-        let row_group = reader.row_group_of(position(items.get(start)?));
+        let row_group = reader.row_group_at(position(items.get(start)?));
         let group = reader.row_groups()[row_group];
-        let end = start + items[start..].partition_point(|item| group.holds(position(item)));
+        let end = start + items[start..].partition_point(|item| group.contains(position(item)));
         Some((row_group, std::mem::replace(&mut start, end)..end))
     })
 }
 
-/// How many of the sources are matched together: at least the first.
-fn chunk_length(readers: &[VersionReader; 2], contested: &[Contested]) -> usize {
-    let mean = readers.each_ref().map(|reader| {
+/// Returns the number of sources to match together, at least 1.
+fn chunk_length(readers: &[VersionReader; 2], contested_sources: &[ContestedSource]) -> usize {
+    let mean_document_bytes = readers.each_ref().map(|reader| {
         let layout = reader.layout();
         layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
     });
     let mut bytes = 0;
     let mut entities = 0;
-    let fits = |source: &&Contested| {
-        for (places, mean) in source.iter().zip(mean) {
-            bytes += places.len() as u64 * mean;
-            entities += places.len() as u64;
+    let fits = |source: &&ContestedSource| {
+        for (range, mean) in source.iter().zip(mean_document_bytes) {
+            bytes += range.len() as u64 * mean;
+            entities += range.len() as u64;
         }
-        bytes <= CHUNK_DOCUMENT_BYTES && entities <= CHUNK_ENTITIES
+        bytes <= MAX_CHUNK_DOCUMENT_BYTES && entities <= MAX_CHUNK_ENTITIES
     };
-    contested.iter().take_while(fits).count().max(1)
+    contested_sources.iter().take_while(fits).count().max(1)
 }
 
-/// Matches the entities of some sources: what they become is added to `ones` and `added`.
+/// Matches the entities of several sources and appends the changes to `v1_changes` and `added`.
 async fn match_chunk(
-    session: &Session,
-    bounds: &DiffBounds,
-    weights: &Weights,
-    chunk: &[Contested],
-    positions: &[Accounted<u64>; 2],
-    ones: &mut Accounted<(u64, u64)>,
-    added: &mut Accounted<u64>,
+    session: &DiffSession,
+    limits: &DiffLimits,
+    weights: &FieldWeights,
+    chunk: &[ContestedSource],
+    contested_positions: &[TrackedVec<u64>; 2],
+    v1_changes: &mut TrackedVec<(u64, u64)>,
+    added: &mut TrackedVec<u64>,
 ) -> Result<(), QueryError> {
-    let mut wanted = [Accounted::new(&session.reservation), Accounted::new(&session.reservation)];
+    let mut positions = [TrackedVec::new(&session.reservation), TrackedVec::new(&session.reservation)];
     for source in chunk {
         for version in [0, 1] {
-            wanted[version].extend(positions[version][source[version].clone()].iter().copied())?;
+            positions[version].try_extend(contested_positions[version][source[version].clone()].iter().copied())?;
         }
     }
-    let first = Features::read(session, 0, &wanted[0], weights).await?;
-    let second = Features::read(session, 1, &wanted[1], weights).await?;
-    let mut taken: Accounted<bool> = Accounted::new(&session.reservation);
-    let mut partners: Accounted<u64> = Accounted::new(&session.reservation);
+    let v1_features = EntityFeatures::read(session, 0, &positions[0], weights).await?;
+    let v2_features = EntityFeatures::read(session, 1, &positions[1], weights).await?;
+    let mut is_matched: TrackedVec<bool> = TrackedVec::new(&session.reservation);
+    let mut partners: TrackedVec<u64> = TrackedVec::new(&session.reservation);
     let mut starts = [0, 0];
     for source in chunk {
-        let [count, other_count] = [0, 1].map(|version: usize| source[version].len());
+        let [v1_count, v2_count] = [0, 1].map(|version: usize| source[version].len());
         let sides = [
-            Side { features: &first, first: starts[0], count },
-            Side { features: &second, first: starts[1], count: other_count },
+            SourceEntities { features: &v1_features, first_entity: starts[0], count: v1_count },
+            SourceEntities { features: &v2_features, first_entity: starts[1], count: v2_count },
         ];
-        let v1 = &wanted[0][starts[0]..starts[0] + count];
-        let v2 = &wanted[1][starts[1]..starts[1] + other_count];
-        starts = [starts[0] + count, starts[1] + other_count];
-        taken.clear();
-        taken.extend(std::iter::repeat_n(false, other_count))?;
+        let v1 = &positions[0][starts[0]..starts[0] + v1_count];
+        let v2 = &positions[1][starts[1]..starts[1] + v2_count];
+        starts = [starts[0] + v1_count, starts[1] + v2_count];
+        is_matched.clear();
+        is_matched.try_extend(std::iter::repeat_n(false, v2_count))?;
         partners.clear();
-        partners.extend(std::iter::repeat_n(NONE, count))?;
-        let matched = |one: usize, other: usize| {
-            partners.items_mut()[one] = v2[other];
-            taken.items_mut()[other] = true;
+        partners.try_extend(std::iter::repeat_n(NO_POSITION, v1_count))?;
+        let on_match = |v1_entity: usize, v2_entity: usize| {
+            partners.as_mut_slice()[v1_entity] = v2[v2_entity];
+            is_matched.as_mut_slice()[v2_entity] = true;
         };
-        matching::match_source(session, bounds, &weights.by_rank, sides, matched).await?;
-        ones.extend(v1.iter().copied().zip(partners.iter().copied()))?;
-        for (position, taken) in v2.iter().zip(taken.iter()) {
-            if !taken {
-                added.push(*position)?;
+        similarity_matching::match_source(session, limits, &weights.by_rank, sides, on_match).await?;
+        v1_changes.try_extend(v1.iter().copied().zip(partners.iter().copied()))?;
+        for (position, is_matched) in v2.iter().zip(is_matched.iter()) {
+            if !is_matched {
+                added.try_push(*position)?;
             }
         }
     }

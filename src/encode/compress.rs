@@ -1,15 +1,16 @@
 //! Compresses a response (`Content-Encoding`).
 //!
-//! A [`Compressor`] creates one continuous stream of all parts of a response, because browsers do not read joined
+//! A [`BodyCompressor`] creates one continuous stream of all parts of a response, because browsers do not read joined
 //! members or frames. It flushes at increasing distances, so that a client sees data early at little cost.
 //!
 //! Equal bodies result in equal bytes. The parts of a body depend on the client and on the load of the service, so the
-//! encoder receives the body in pieces of fixed sizes.
+//! encoder receives the body in chunks of fixed sizes.
 
 use std::io::{self, Write};
 
 use brotli::CompressorWriter as BrotliEncoder;
 use bytes::Bytes;
+use flate2::Compression;
 use flate2::write::GzEncoder;
 use zstd::stream::write::Encoder as ZstdEncoder;
 
@@ -46,7 +47,7 @@ impl ContentCoding {
         }
     }
 
-    /// The maximum memory of a [`Compressor`]: the encoder, a piece of the body, and the coded piece.
+    /// The maximum memory of a [`BodyCompressor`]: the encoder, a chunk of the body, and the coded chunk.
     pub fn memory_bytes(self) -> usize {
         let encoder_bytes = match self {
             ContentCoding::Identity => return 0,
@@ -57,109 +58,109 @@ impl ContentCoding {
     }
 }
 
-// On the JSON of the fixtures, the next levels are much slower and hardly smaller.
+// For the JSON of the fixtures, the next levels are much slower and hardly smaller.
 
 const ZSTD_LEVEL: i32 = 3;
 const GZIP_LEVEL: u32 = 5;
 const BROTLI_LEVEL: u32 = 4;
 
-/// 1 MiB of history, like the largest piece. More would cost more memory for each response.
+/// 1 MiB of history, like the largest chunk. More would cost more memory for each response.
 const BROTLI_WINDOW_BITS: u32 = 20;
 const BROTLI_BUFFER_BYTES: usize = 64 << 10;
 
-/// Smaller bodies are not compressed, because compression would save less than a packet.
-pub const LEAST_COMPRESSED_BYTES: usize = 1 << 10;
+/// Smaller bodies are not compressed, because compression would save less than a network packet.
+pub const MIN_COMPRESSED_BODY_BYTES: usize = 1 << 10;
 
 /// Bytes before the first flush, and the maximum between two flushes. The distance doubles each time.
 const FIRST_FLUSH_BYTES: usize = 64 << 10;
 const MAX_UNFLUSHED_BYTES: usize = 1 << 20;
 
-/// Compresses a body, part by part. If it is dropped before the end, clients notice that the output is incomplete.
-pub struct Compressor {
-    encoder: Encoder,
-    piece: Vec<u8>,
-    piece_bytes: usize,
+/// Compresses a body, part by part. Without the end, clients notice that the output is incomplete.
+pub struct BodyCompressor {
+    encoder: CodingEncoder,
+    pending: Vec<u8>,
+    flush_every_bytes: usize,
 }
 
-enum Encoder {
+enum CodingEncoder {
     Identity(Vec<u8>),
     Gzip(GzEncoder<Vec<u8>>),
     Brotli(Box<BrotliEncoder<Vec<u8>>>),
     Zstd(ZstdEncoder<'static, Vec<u8>>),
 }
 
-impl Compressor {
-    pub fn try_new(coding: ContentCoding) -> io::Result<Compressor> {
+impl BodyCompressor {
+    pub fn try_new(coding: ContentCoding) -> io::Result<BodyCompressor> {
         let encoder = match coding {
-            ContentCoding::Identity => Encoder::Identity(Vec::new()),
-            ContentCoding::Gzip => Encoder::Gzip(GzEncoder::new(Vec::new(), flate2::Compression::new(GZIP_LEVEL))),
+            ContentCoding::Identity => CodingEncoder::Identity(Vec::new()),
+            ContentCoding::Gzip => CodingEncoder::Gzip(GzEncoder::new(Vec::new(), Compression::new(GZIP_LEVEL))),
             ContentCoding::Brotli => {
                 let encoder = BrotliEncoder::new(Vec::new(), BROTLI_BUFFER_BYTES, BROTLI_LEVEL, BROTLI_WINDOW_BITS);
-                Encoder::Brotli(Box::new(encoder))
+                CodingEncoder::Brotli(Box::new(encoder))
             }
-            ContentCoding::Zstd => Encoder::Zstd(ZstdEncoder::new(Vec::new(), ZSTD_LEVEL)?),
+            ContentCoding::Zstd => CodingEncoder::Zstd(ZstdEncoder::new(Vec::new(), ZSTD_LEVEL)?),
         };
-        Ok(Compressor { encoder, piece: Vec::new(), piece_bytes: FIRST_FLUSH_BYTES })
+        Ok(BodyCompressor { encoder, pending: Vec::new(), flush_every_bytes: FIRST_FLUSH_BYTES })
     }
 
     /// Adds a part. Returns the coded bytes that are ready, mostly of earlier parts.
     pub fn write(&mut self, mut part: &[u8]) -> io::Result<Bytes> {
         let mut ready = Vec::new();
         while !part.is_empty() {
-            let (fits, rest) = part.split_at(part.len().min(self.piece_bytes - self.piece.len()));
-            self.piece.extend_from_slice(fits);
+            let (fits, rest) = part.split_at(part.len().min(self.flush_every_bytes - self.pending.len()));
+            self.pending.extend_from_slice(fits);
             part = rest;
-            if self.piece.len() == self.piece_bytes {
-                ready.append(self.encoder.write(&self.piece)?);
-                self.piece.clear();
-                self.piece_bytes = (self.piece_bytes * 2).min(MAX_UNFLUSHED_BYTES);
+            if self.pending.len() == self.flush_every_bytes {
+                ready.append(self.encoder.compress_and_flush(&self.pending)?);
+                self.pending.clear();
+                self.flush_every_bytes = (self.flush_every_bytes * 2).min(MAX_UNFLUSHED_BYTES);
             }
         }
         Ok(ready.into())
     }
 
     pub fn finish(self) -> io::Result<Bytes> {
-        self.encoder.finish(&self.piece)
+        self.encoder.finish(&self.pending)
     }
 }
 
-impl Encoder {
-    fn writer(&mut self) -> &mut dyn Write {
+impl CodingEncoder {
+    fn as_writer(&mut self) -> &mut dyn Write {
         match self {
-            Encoder::Identity(made) => made,
-            Encoder::Gzip(encoder) => encoder,
-            Encoder::Brotli(encoder) => encoder,
-            Encoder::Zstd(encoder) => encoder,
+            CodingEncoder::Identity(coded) => coded,
+            CodingEncoder::Gzip(encoder) => encoder,
+            CodingEncoder::Brotli(encoder) => encoder,
+            CodingEncoder::Zstd(encoder) => encoder,
         }
     }
 
-    /// Codes a piece. The caller empties the output.
-    fn write(&mut self, piece: &[u8]) -> io::Result<&mut Vec<u8>> {
-        self.writer().write_all(piece)?;
-        self.writer().flush()?;
+    /// Codes a chunk. The caller empties the output.
+    fn compress_and_flush(&mut self, chunk: &[u8]) -> io::Result<&mut Vec<u8>> {
+        self.as_writer().write_all(chunk)?;
+        self.as_writer().flush()?;
         Ok(match self {
-            Encoder::Identity(made) => made,
-            Encoder::Gzip(encoder) => encoder.get_mut(),
-            Encoder::Brotli(encoder) => encoder.get_mut(),
-            Encoder::Zstd(encoder) => encoder.get_mut(),
+            CodingEncoder::Identity(coded) => coded,
+            CodingEncoder::Gzip(encoder) => encoder.get_mut(),
+            CodingEncoder::Brotli(encoder) => encoder.get_mut(),
+            CodingEncoder::Zstd(encoder) => encoder.get_mut(),
         })
     }
 
-    fn finish(mut self, piece: &[u8]) -> io::Result<Bytes> {
-        self.writer().write_all(piece)?;
-        let made = match self {
-            Encoder::Identity(made) => made,
-            Encoder::Gzip(encoder) => encoder.finish()?,
-            Encoder::Brotli(encoder) => encoder.into_inner(),
-            Encoder::Zstd(encoder) => encoder.finish()?,
+    fn finish(mut self, chunk: &[u8]) -> io::Result<Bytes> {
+        self.as_writer().write_all(chunk)?;
+        let coded = match self {
+            CodingEncoder::Identity(coded) => coded,
+            CodingEncoder::Gzip(encoder) => encoder.finish()?,
+            CodingEncoder::Brotli(encoder) => encoder.into_inner(),
+            CodingEncoder::Zstd(encoder) => encoder.finish()?,
         };
-        Ok(made.into())
+        Ok(coded.into())
     }
 }
 
-/// Compresses a body at once, with the same bytes as a [`Compressor`].
-pub fn compress(coding: ContentCoding, body: &[u8]) -> io::Result<Bytes> {
-    let mut compressor = Compressor::try_new(coding)?;
+/// Compresses a body at once, with the same bytes as a [`BodyCompressor`].
+pub fn compress_body(coding: ContentCoding, body: &[u8]) -> io::Result<Bytes> {
+    let mut compressor = BodyCompressor::try_new(coding)?;
     let mut coded = compressor.write(body)?.to_vec();
     coded.extend_from_slice(&compressor.finish()?);
     Ok(coded.into())

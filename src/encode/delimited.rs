@@ -1,26 +1,27 @@
-//! `format=csv` and `format=tsv`: a header and a row per flattened entity (docs/reference/formats.md, csv and tsv).
+//! `format=csv`, `format=tsv`: a header and a row for each flattened entity (docs/reference/formats.md, csv and tsv).
 //!
-//! Quoting follows RFC 4180. A cell is quoted only if it holds the delimiter, a quote, CR or LF. Canonical text tells
-//! where these can occur, so most cells cost one search and one copy. A record that would be an empty line is `""`.
+//! Quoting follows RFC 4180. A cell is quoted only if it contains the delimiter, a quote, CR or LF. In canonical text,
+//! these characters can occur only in known places, so most cells cost one search and one copy. A record that would be
+//! an empty line is `""`.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use strata_json::{Columns, Part, Text, find_either};
+use strata_json::{ColumnNames, JsonStr, JsonStrPart, find_either_byte};
 
-use super::pool::Pool;
-use super::row::Row;
-use super::{Encode, EntityTooLarge};
+use super::buffer_pool::BufferPool;
+use super::row_buffer::RowBuffer;
+use super::{EntityTooLarge, TextEncoder};
 
-pub(super) struct Delimited {
+pub(super) struct DelimitedEncoder {
     delimiter: u8,
-    columns: Arc<Columns>,
-    rows: Pool<Row>,
+    columns: Arc<ColumnNames>,
+    row_buffers: BufferPool<RowBuffer>,
 }
 
-impl Delimited {
-    pub(super) fn new(delimiter: u8, columns: Arc<Columns>) -> Delimited {
-        Delimited { delimiter, columns, rows: Pool::default() }
+impl DelimitedEncoder {
+    pub(super) fn new(delimiter: u8, columns: Arc<ColumnNames>) -> DelimitedEncoder {
+        DelimitedEncoder { delimiter, columns, row_buffers: BufferPool::default() }
     }
 
     fn end_record(&self, start: usize, out: &mut Vec<u8>) {
@@ -30,32 +31,31 @@ impl Delimited {
         out.push(b'\n');
     }
 
-    /// Appends the text of a scalar or an array of the document.
     #[inline]
-    fn cell(&self, document: &[u8], place: Range<usize>, out: &mut Vec<u8>) {
-        let value = &document[place.clone()];
+    fn write_cell(&self, document: &[u8], range: Range<usize>, out: &mut Vec<u8>) {
+        let value = &document[range.clone()];
         match value {
             [b'"', text @ .., b'"'] => {
                 // Other characters that need quotes are escaped in canonical text.
-                let end = place.end - 1;
-                let stop = find_either(document, place.start + 1, end, [b'\\', self.delimiter]);
+                let end = range.end - 1;
+                let stop = find_either_byte(document, range.start + 1, end, [b'\\', self.delimiter]);
                 if stop == end {
                     return out.extend_from_slice(text);
                 }
-                if find_either(document, stop, end, [b'\\'; 2]) == end {
+                if find_either_byte(document, stop, end, [b'\\'; 2]) == end {
                     out.push(b'"');
                     out.extend_from_slice(text);
                     out.push(b'"');
                 } else {
-                    self.escaped_cell(Text::new(text), out);
+                    self.write_escaped_cell(JsonStr::new(text), out);
                 }
             }
             [b'n', ..] => {}
-            [b'[', ..] if find_either(document, place.start, place.end, [b'"', self.delimiter]) < place.end => {
+            [b'[', ..] if find_either_byte(document, range.start, range.end, [b'"', self.delimiter]) < range.end => {
                 out.push(b'"');
-                for (number, piece) in value.split(|&byte| byte == b'"').enumerate() {
+                for (number, part) in value.split(|&byte| byte == b'"').enumerate() {
                     out.extend_from_slice(if number > 0 { b"\"\"" } else { b"" });
-                    out.extend_from_slice(piece);
+                    out.extend_from_slice(part);
                 }
                 out.push(b'"');
             }
@@ -63,20 +63,20 @@ impl Delimited {
         }
     }
 
-    fn escaped_cell(&self, text: Text<'_>, out: &mut Vec<u8>) {
+    fn write_escaped_cell(&self, text: JsonStr<'_>, out: &mut Vec<u8>) {
         let start = out.len();
         let mut needs_quotes = false;
         out.push(b'"');
         text.for_each_part(|part| match part {
-            Part::Plain(bytes) => {
+            JsonStrPart::Plain(bytes) => {
                 needs_quotes = needs_quotes || memchr::memchr(self.delimiter, bytes).is_some();
                 out.extend_from_slice(bytes);
             }
-            Part::Escaped(b'"') => {
+            JsonStrPart::Escaped(b'"') => {
                 needs_quotes = true;
                 out.extend_from_slice(b"\"\"");
             }
-            Part::Escaped(byte) => {
+            JsonStrPart::Escaped(byte) => {
                 needs_quotes |= matches!(byte, b'\n' | b'\r') || byte == self.delimiter;
                 out.push(byte);
             }
@@ -89,7 +89,7 @@ impl Delimited {
         }
     }
 
-    fn name(&self, name: &str, out: &mut Vec<u8>) {
+    fn write_column_name(&self, name: &str, out: &mut Vec<u8>) {
         if name.bytes().any(|byte| matches!(byte, b'"' | b'\n' | b'\r') || byte == self.delimiter) {
             out.extend_from_slice(format!("\"{}\"", name.replace('"', "\"\"")).as_bytes());
         } else {
@@ -98,27 +98,27 @@ impl Delimited {
     }
 }
 
-impl Encode for Delimited {
-    fn begin(&self, _: bool, out: &mut Vec<u8>) {
+impl TextEncoder for DelimitedEncoder {
+    fn write_header(&self, _: bool, out: &mut Vec<u8>) {
         let start = out.len();
         for (number, name) in self.columns.names().iter().enumerate() {
             if number > 0 {
                 out.push(self.delimiter);
             }
-            self.name(name, out);
+            self.write_column_name(name, out);
         }
         self.end_record(start, out);
     }
 
-    fn entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
+    fn write_entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
         let start = out.len();
-        self.rows.with(|row| {
-            for (number, cell) in row.place(document, &self.columns).by_column.iter().enumerate() {
+        self.row_buffers.with_buffer(|row| {
+            for (number, cell) in row.place_cells(document, &self.columns).ranges_by_column.iter().enumerate() {
                 if number > 0 {
                     out.push(self.delimiter);
                 }
                 if !cell.is_empty() {
-                    self.cell(document, cell.clone(), out);
+                    self.write_cell(document, cell.clone(), out);
                 }
             }
         });

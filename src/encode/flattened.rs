@@ -1,126 +1,129 @@
 //! `flatten=true` for formats with nested objects (docs/reference/select-fields.md, flatten).
 //!
-//! Entities repeat their keys, so a [`Shape`] contains the flattened names.
+//! Entities repeat their keys, so an [`EntityFlattener`] caches the flattened names.
 
-use strata_json::{Name, Names, Place, Shape};
+use strata_json::{CellSink, EntityFlattener, FlattenedKey, UniqueNames};
 
-use super::pool::Pool;
-use super::row::Cells;
-use super::{Encode, EntityBound, EntityTooLarge};
+use super::buffer_pool::BufferPool;
+use super::row_buffer::RowCells;
+use super::{EncodedSizeLimit, EntityTooLarge, TextEncoder};
 
-/// Names are dropped beyond these limits, because a body with a slow client keeps its names for each thread. A single
-/// entity can exceed them, up to its bound.
-const MAX_NAME_BYTES: usize = 2 << 20;
-const MAX_NAMES: usize = 1 << 15;
+/// Names are dropped beyond these limits, because a body with a slow client would hold its names for each thread. A
+/// single entity can exceed the limits, up to its size limit.
+const MAX_CACHED_NAME_BYTES: usize = 2 << 20;
+const MAX_CACHED_NAMES: usize = 1 << 15;
 
-pub(super) struct Flattened<E> {
+pub(super) struct FlatteningEncoder<E> {
     inner: E,
-    memory: Pool<Memory>,
-    bound: EntityBound,
+    buffers: BufferPool<FlattenBuffers>,
+    size_limit: EncodedSizeLimit,
 }
 
-impl<E> Flattened<E> {
-    pub(super) fn new(inner: E, bound: EntityBound) -> Flattened<E> {
-        Flattened { inner, memory: Pool::default(), bound }
+impl<E> FlatteningEncoder<E> {
+    pub(super) fn new(inner: E, size_limit: EncodedSizeLimit) -> FlatteningEncoder<E> {
+        FlatteningEncoder { inner, buffers: BufferPool::default(), size_limit }
     }
 }
 
-impl<E: Encode> Encode for Flattened<E> {
-    fn begin(&self, empty: bool, out: &mut Vec<u8>) {
-        self.inner.begin(empty, out);
+impl<E: TextEncoder> TextEncoder for FlatteningEncoder<E> {
+    fn write_header(&self, empty: bool, out: &mut Vec<u8>) {
+        self.inner.write_header(empty, out);
     }
 
-    fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
-        self.memory.with(|memory| {
-            let written =
-                memory.flatten(document, self.bound).and_then(|()| self.inner.entity(&memory.flat, first, out));
-            memory.free_large_memory();
+    fn write_entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
+        self.buffers.with_buffer(|buffers| {
+            let written = buffers
+                .flatten(document, self.size_limit)
+                .and_then(|()| self.inner.write_entity(&buffers.flattened, first, out));
+            buffers.free_large_buffers();
             written
         })
     }
 
-    fn end(&self, empty: bool, out: &mut Vec<u8>) {
-        self.inner.end(empty, out);
+    fn write_footer(&self, empty: bool, out: &mut Vec<u8>) {
+        self.inner.write_footer(empty, out);
     }
 }
 
 #[derive(Debug, Default)]
-struct Memory {
-    shape: Shape,
-    /// The names as JSON keys: `"name":`.
-    keys: Names,
+struct FlattenBuffers {
+    flattener: EntityFlattener,
+    keys: UniqueNames,
     /// The members of the current entity, by the number of their name.
-    cells: Cells,
-    flat: Vec<u8>,
+    cells: RowCells,
+    flattened: Vec<u8>,
 }
 
-impl Memory {
-    fn free_large_memory(&mut self) {
-        let Memory { keys, flat, .. } = &*self;
-        if keys.bytes() > MAX_NAME_BYTES || keys.list().len() > MAX_NAMES || flat.capacity() > MAX_NAME_BYTES {
-            *self = Memory::default();
+impl FlattenBuffers {
+    fn free_large_buffers(&mut self) {
+        let FlattenBuffers { keys, flattened, .. } = &*self;
+        if keys.name_bytes() > MAX_CACHED_NAME_BYTES
+            || keys.as_slice().len() > MAX_CACHED_NAMES
+            || flattened.capacity() > MAX_CACHED_NAME_BYTES
+        {
+            *self = FlattenBuffers::default();
         }
     }
 
-    fn flatten(&mut self, document: &[u8], bound: EntityBound) -> Result<(), EntityTooLarge> {
-        let Memory { shape, keys, cells, flat } = self;
-        let mut placing = Placing { keys, cells, name_bytes: 0, document_bytes: document.len(), bound };
-        if let Err(error) = shape.walk(document, &mut placing) {
-            // The shape contains columns without a name.
-            *self = Memory::default();
+    fn flatten(&mut self, document: &[u8], size_limit: EncodedSizeLimit) -> Result<(), EntityTooLarge> {
+        let FlattenBuffers { flattener, keys, cells, flattened } = self;
+        let mut sink = FlattenedCellSink { keys, cells, name_bytes: 0, document_bytes: document.len(), size_limit };
+        if let Err(error) = flattener.flatten(document, &mut sink) {
+            // The flattener contains columns without a name.
+            *self = FlattenBuffers::default();
             return Err(error);
         }
-        flat.clear();
-        flat.push(b'{');
-        for (number, name) in cells.filled.drain(..).enumerate() {
+        flattened.clear();
+        flattened.push(b'{');
+        for (number, name) in cells.filled_columns.drain(..).enumerate() {
             if number > 0 {
-                flat.push(b',');
+                flattened.push(b',');
             }
-            flat.extend_from_slice(keys.list()[name as usize].as_bytes());
-            let value = std::mem::take(&mut cells.by_column[name as usize]);
-            write_value(&document[value], flat);
+            flattened.extend_from_slice(keys.as_slice()[name as usize].as_bytes());
+            let value = std::mem::take(&mut cells.ranges_by_column[name as usize]);
+            write_flattened_value(&document[value], flattened);
         }
-        flat.push(b'}');
-        bound.check(document.len(), flat.len())
+        flattened.push(b'}');
+        size_limit.check_size(document.len(), flattened.len())
     }
 }
 
-struct Placing<'m> {
-    keys: &'m mut Names,
-    cells: &'m mut Cells,
+struct FlattenedCellSink<'m> {
+    keys: &'m mut UniqueNames,
+    cells: &'m mut RowCells,
     name_bytes: usize,
     document_bytes: usize,
-    bound: EntityBound,
+    size_limit: EncodedSizeLimit,
 }
 
-impl Place for Placing<'_> {
+impl CellSink for FlattenedCellSink<'_> {
     type Error = EntityTooLarge;
 
-    fn column(&mut self, name: Name<'_>) -> Result<u32, EntityTooLarge> {
-        // Checked before it is spelled out.
-        self.name_bytes += name.escaped_bytes();
-        self.bound.check(self.document_bytes, self.name_bytes)?;
-        let key = format!("\"{}\":", String::from_utf8_lossy(&name.spell_escaped()));
+    fn column(&mut self, name: FlattenedKey<'_>) -> Result<u32, EntityTooLarge> {
+        // Checked before the name is written.
+        self.name_bytes += name.max_escaped_bytes();
+        self.size_limit.check_size(self.document_bytes, self.name_bytes)?;
+        let key = format!("\"{}\":", String::from_utf8_lossy(&name.to_escaped()));
         let number = self.keys.find_or_insert(key);
-        self.cells.by_column.resize(self.keys.list().len(), 0..0);
+        self.cells.ranges_by_column.resize(self.keys.as_slice().len(), 0..0);
         Ok(number)
     }
 
     #[inline]
-    fn cell(&mut self, column: u32, start: usize, value: &[u8]) {
-        self.cells.set(column, start, value);
+    fn write_cell(&mut self, column: u32, start: usize, value: &[u8]) {
+        self.cells.set_cell(column, start, value);
     }
 }
 
-/// Appends a scalar as it is, an array as a string with its text.
+/// Appends a scalar unchanged, and an array as a string with its text.
 #[inline]
-fn write_value(value: &[u8], out: &mut Vec<u8>) {
+fn write_flattened_value(value: &[u8], out: &mut Vec<u8>) {
     if value.first() != Some(&b'[') {
         return out.extend_from_slice(value);
     }
     out.push(b'"');
     let mut rest = value;
-    // Canonical text has no control characters of its own.
+    // Canonical text contains no unescaped control characters.
     while let Some(stop) = memchr::memchr2(b'"', b'\\', rest) {
         out.extend_from_slice(&rest[..stop]);
         out.extend_from_slice(&[b'\\', rest[stop]]);

@@ -1,51 +1,51 @@
-//! `format=json`: one array, indented or compact; `format=jsonl`: a compact entity on every line, each line ended
-//! (docs/reference/formats.md, json and jsonl). With `count=true`, one object in place of the entities.
+//! `format=json`: an array, indented or compact. `format=jsonl`: a compact entity on each line
+//! (docs/reference/formats.md, json and jsonl). With `count=true`, an object replaces the entities.
 
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionNumber;
 
-use super::{Encode, EntityBound, EntityTooLarge};
+use super::{EncodedSizeLimit, EntityTooLarge, TextEncoder};
 
-/// `pretty=true`: two spaces per level, no final line feed.
-pub(super) struct Pretty(pub EntityBound);
+/// `pretty=true`: indented by two spaces, without a final line feed.
+pub(super) struct PrettyJsonEncoder(pub EncodedSizeLimit);
 
-impl Encode for Pretty {
-    fn begin(&self, _: bool, out: &mut Vec<u8>) {
+impl TextEncoder for PrettyJsonEncoder {
+    fn write_header(&self, _: bool, out: &mut Vec<u8>) {
         out.push(b'[');
     }
 
-    fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
-        indent(first, out);
-        let limit_bytes = self.0.bytes(document.len());
-        match strata_json::pretty_within(document, 1, limit_bytes, out) {
+    fn write_entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
+        write_indented_separator(first, out);
+        let limit_bytes = self.0.max_bytes_for(document.len());
+        match strata_json::try_write_indented(document, 1, limit_bytes, out) {
             true => Ok(()),
             false => Err(EntityTooLarge { limit_bytes }),
         }
     }
 
-    fn end(&self, empty: bool, out: &mut Vec<u8>) {
+    fn write_footer(&self, empty: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(if empty { b"]" } else { b"\n]" });
     }
 }
 
-/// Writes an entity as `pretty=true` does, given that it is indented as an element of an array.
-pub fn indented_entity(text: &[u8], first: bool, out: &mut Vec<u8>) {
-    indent(first, out);
+/// Writes an entity that is already indented as an element of an array, for `pretty=true`.
+pub fn write_indented_entity(text: &[u8], first: bool, out: &mut Vec<u8>) {
+    write_indented_separator(first, out);
     out.extend_from_slice(text);
 }
 
-fn indent(first: bool, out: &mut Vec<u8>) {
+fn write_indented_separator(first: bool, out: &mut Vec<u8>) {
     out.extend_from_slice(if first { b"\n  " } else { b",\n  " });
 }
 
-pub(super) struct Compact;
+pub(super) struct CompactJsonEncoder;
 
-impl Encode for Compact {
-    fn begin(&self, _: bool, out: &mut Vec<u8>) {
+impl TextEncoder for CompactJsonEncoder {
+    fn write_header(&self, _: bool, out: &mut Vec<u8>) {
         out.push(b'[');
     }
 
-    fn entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
+    fn write_entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
         if !first {
             out.push(b',');
         }
@@ -53,23 +53,23 @@ impl Encode for Compact {
         Ok(())
     }
 
-    fn end(&self, _: bool, out: &mut Vec<u8>) {
+    fn write_footer(&self, _: bool, out: &mut Vec<u8>) {
         out.push(b']');
     }
 }
 
-pub(super) struct Jsonl;
+pub(super) struct JsonLinesEncoder;
 
-impl Encode for Jsonl {
-    fn entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
+impl TextEncoder for JsonLinesEncoder {
+    fn write_entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
         out.extend_from_slice(document);
         out.push(b'\n');
         Ok(())
     }
 }
 
-/// `{"count":…,"dataset_id":…,"version":N,"alt":…}`, indented when `pretty`.
-pub fn count(count: u64, dataset: DatasetId, version: VersionNumber, alt: bool, pretty: bool) -> String {
+/// Formats `{"count":…,"dataset_id":…,"version":N,"alt":…}`, indented if `pretty`.
+pub fn format_count(count: u64, dataset: DatasetId, version: VersionNumber, alt: bool, pretty: bool) -> String {
     if pretty {
         format!(
             "{{\n  \"count\": {count},\n  \"dataset_id\": {dataset},\n  \"version\": {version},\n  \"alt\": {alt}\n}}"

@@ -1,134 +1,140 @@
-//! `format=xml`: `<dataset>` of one `<entity>` each (docs/reference/formats.md, xml).
+//! `format=xml`: `<dataset>` with an `<entity>` for each entity (docs/reference/formats.md, xml).
 //!
 //! Fields are elements, in order. An array is an element of elements: the outer tag is the plural of the field's name,
 //! the inner tag the singular. There is no white space between elements or after the declaration. An element without
-//! content (null, an empty string, array or object) is written `<tag/>`. Text keeps every character that XML 1.0 can
-//! hold. Any other becomes U+FFFD. A carriage return becomes `&#13;`, because parsers would make it a line feed.
+//! content (null, an empty string, array or object) is written `<tag/>`. Characters that XML 1.0 does not allow become
+//! U+FFFD. A carriage return becomes `&#13;`, because parsers would change it to a line feed.
 //!
-//! quick-xml writes each tag once; then its bytes are copied ([`TagMemory`]). An event for each element would double
-//! the time (`benches/reads`, export as XML).
+//! quick-xml writes each tag once; then its bytes are copied ([`TagCache`]). An event for each element would double the
+//! time (`benches/reads`, export as XML).
 
 use std::borrow::Cow;
 
 use quick_xml::Writer;
 use quick_xml::escape::partial_escape;
 use quick_xml::events::{BytesDecl, Event};
-use strata_json::{Cursor, JsonType, MAX_DEPTH, Part, Scalar, Text, find_markup};
+use strata_json::{JsonCursor, JsonScalar, JsonStr, JsonStrPart, JsonType, MAX_NESTING_DEPTH, find_xml_special};
 
-use super::pool::Pool;
-use super::tag::{Tag, TagMemory, Tags};
-use super::{Encode, EntityBound, EntityTooLarge};
+use super::buffer_pool::BufferPool;
+use super::xml_tags::{ElementTags, TagCache, TagRef};
+use super::{EncodedSizeLimit, EntityTooLarge, TextEncoder};
 
-/// Most bytes of text that are escaped at a time.
-const PIECE_BYTES: usize = 64 << 10;
+const ESCAPE_CHUNK_BYTES: usize = 64 << 10;
 
-pub(super) struct Xml {
-    dataset: Tags,
-    entity: Tag,
-    /// The tag of elements without a field name: those of an array directly inside an array.
-    item: Tag,
-    fields: Pool<TagMemory>,
-    bound: EntityBound,
+pub(super) struct XmlEncoder {
+    dataset_tags: ElementTags,
+    entity_tag: TagRef,
+    /// The tag of elements without a field name: elements of an array directly inside an array.
+    item_tag: TagRef,
+    tag_caches: BufferPool<TagCache>,
+    size_limit: EncodedSizeLimit,
 }
 
-impl Xml {
-    pub(super) fn new(bound: EntityBound) -> Xml {
-        let [entity, item] = ["entity", "item"].map(|name| Tag::Once(Tags::new(name)));
-        Xml { dataset: Tags::new("dataset"), entity, item, fields: Pool::default(), bound }
+impl XmlEncoder {
+    pub(super) fn new(size_limit: EncodedSizeLimit) -> XmlEncoder {
+        let [entity, item] = ["entity", "item"].map(|name| TagRef::Owned(ElementTags::new(name)));
+        XmlEncoder {
+            dataset_tags: ElementTags::new("dataset"),
+            entity_tag: entity,
+            item_tag: item,
+            tag_caches: BufferPool::default(),
+            size_limit,
+        }
     }
 }
 
-impl Encode for Xml {
-    fn begin(&self, empty: bool, out: &mut Vec<u8>) {
-        // A vector takes all that is written.
+impl TextEncoder for XmlEncoder {
+    fn write_header(&self, empty: bool, out: &mut Vec<u8>) {
+        // Writing to a vector cannot fail.
         let _ = Writer::new(&mut *out).write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)));
-        out.extend_from_slice(if empty { self.dataset.empty() } else { self.dataset.start() });
+        out.extend_from_slice(if empty { self.dataset_tags.empty_tag() } else { self.dataset_tags.start_tag() });
     }
 
-    fn entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
+    fn write_entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
         let start = out.len();
-        let limit_bytes = self.bound.bytes(document.len());
-        self.fields.with(|fields| {
-            fields.make_room();
-            let most = start.saturating_add(limit_bytes);
-            let mut walk = Walk { cursor: Cursor::new(document), fields, item: &self.item, out, most };
-            walk.element(&self.entity, &self.item, 1);
+        let limit_bytes = self.size_limit.max_bytes_for(document.len());
+        self.tag_caches.with_buffer(|tag_cache| {
+            tag_cache.clear_if_full();
+            let max_out_len = start.saturating_add(limit_bytes);
+            let cursor = JsonCursor::new(document);
+            let mut walk = XmlEntityWriter { cursor, tag_cache, item_tag: &self.item_tag, out, max_out_len };
+            walk.write_element(&self.entity_tag, &self.item_tag, 1);
         });
         if out.len() - start <= limit_bytes { Ok(()) } else { Err(EntityTooLarge { limit_bytes }) }
     }
 
-    fn end(&self, empty: bool, out: &mut Vec<u8>) {
+    fn write_footer(&self, empty: bool, out: &mut Vec<u8>) {
         if !empty {
-            out.extend_from_slice(self.dataset.end());
+            out.extend_from_slice(self.dataset_tags.end_tag());
         }
     }
 }
 
-struct Walk<'w, 'd> {
-    cursor: Cursor<'d>,
-    fields: &'w mut TagMemory,
-    item: &'w Tag,
+struct XmlEntityWriter<'w, 'd> {
+    cursor: JsonCursor<'d>,
+    tag_cache: &'w mut TagCache,
+    item_tag: &'w TagRef,
     out: &'w mut Vec<u8>,
-    /// Length of the output at which the walk stops, because the entity is too large.
-    most: usize,
+    /// The length of the output at which the walk stops, because the entity is too large.
+    max_out_len: usize,
 }
 
-impl Walk<'_, '_> {
+impl XmlEntityWriter<'_, '_> {
     /// Writes the next value, at level `depth`. The elements of an array have the tag `item`.
-    fn element(&mut self, tag: &Tag, item: &Tag, depth: usize) {
+    fn write_element(&mut self, tag: &TagRef, item: &TagRef, depth: usize) {
         let start = self.out.len();
-        self.out.extend_from_slice(self.fields.get(tag).start());
+        self.out.extend_from_slice(self.tag_cache.get(tag).start_tag());
         let content = self.out.len();
-        match self.cursor.peek() {
-            Some(JsonType::Object) if depth <= MAX_DEPTH => {
+        match self.cursor.peek_type() {
+            Some(JsonType::Object) if depth <= MAX_NESTING_DEPTH => {
                 self.cursor.enter();
-                while self.has_room()
+                while self.is_within_limit()
                     && let Some(name) = &self.cursor.next_key()
                 {
-                    self.field(name, depth + 1);
+                    self.write_field(name, depth + 1);
                 }
             }
-            Some(JsonType::Array) if depth <= MAX_DEPTH => {
+            Some(JsonType::Array) if depth <= MAX_NESTING_DEPTH => {
                 self.cursor.enter();
-                while self.has_room() && self.cursor.next_element() {
-                    self.element(item, self.item, depth + 1);
+                while self.is_within_limit() && self.cursor.next_element() {
+                    self.write_element(item, self.item_tag, depth + 1);
                 }
             }
-            _ => self.scalar(),
+            _ => self.write_scalar(),
         }
-        let tags = self.fields.get(tag);
+        let tags = self.tag_cache.get(tag);
         if self.out.len() == content {
             self.out.truncate(start);
-            self.out.extend_from_slice(tags.empty());
+            self.out.extend_from_slice(tags.empty_tag());
         } else {
-            self.out.extend_from_slice(tags.end());
+            self.out.extend_from_slice(tags.end_tag());
         }
     }
 
-    fn field(&mut self, name: &Text<'_>, depth: usize) {
-        if self.cursor.peek() == Some(JsonType::Array) {
-            let [array, element] = self.fields.array(name);
-            self.element(&array, &element, depth);
+    fn write_field(&mut self, name: &JsonStr<'_>, depth: usize) {
+        if self.cursor.peek_type() == Some(JsonType::Array) {
+            let [array, element] = self.tag_cache.array_and_element_tags(name);
+            self.write_element(&array, &element, depth);
         } else {
-            let tag = self.fields.field(name);
-            self.element(&tag, self.item, depth);
+            let tag = self.tag_cache.field_tag(name);
+            self.write_element(&tag, self.item_tag, depth);
         }
     }
 
-    fn has_room(&self) -> bool {
-        self.out.len() <= self.most
+    fn is_within_limit(&self) -> bool {
+        self.out.len() <= self.max_out_len
     }
 
-    fn scalar(&mut self) {
+    fn write_scalar(&mut self) {
         match self.cursor.next_scalar() {
-            Some(Scalar::String(text)) => text.for_each_part(|part| match part {
-                Part::Plain(text) => write_text(text, self.out),
-                Part::Escaped(character) => write_text(&[character], self.out),
+            Some(JsonScalar::String(text)) => text.for_each_part(|part| match part {
+                JsonStrPart::Plain(text) => write_text(text, self.out),
+                JsonStrPart::Escaped(character) => write_text(&[character], self.out),
             }),
-            Some(Scalar::Number(text)) => self.out.extend_from_slice(text.as_bytes()),
-            Some(Scalar::Bool(value)) => self.out.extend_from_slice(if value { b"true" } else { b"false" }),
-            Some(Scalar::Null) => {}
-            // Text that is not canonical must not stop the loops above from ending.
+            Some(JsonScalar::Number(text)) => self.out.extend_from_slice(text.as_bytes()),
+            Some(JsonScalar::Bool(value)) => self.out.extend_from_slice(if value { b"true" } else { b"false" }),
+            Some(JsonScalar::Null) => {}
+            // Ensures progress, even if the text is not canonical.
             None => {
                 self.cursor.skip_value();
             }
@@ -137,28 +143,28 @@ impl Walk<'_, '_> {
 }
 
 fn write_text(text: &[u8], out: &mut Vec<u8>) {
-    let plain = plain_length(text);
+    let plain = unescaped_prefix_len(text);
     out.extend_from_slice(&text[..plain]);
     if plain < text.len() {
         write_escaped(&String::from_utf8_lossy(&text[plain..]), out);
     }
 }
 
-/// Escapes in pieces, because escaping copies.
+/// Escapes in chunks, because escaping copies.
 fn write_escaped(text: &str, out: &mut Vec<u8>) {
     let mut rest = text;
     while !rest.is_empty() {
-        let (piece, after) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES));
-        out.extend_from_slice(escaped(piece).as_bytes());
-        rest = after;
+        let (chunk, others) = rest.split_at(rest.floor_char_boundary(ESCAPE_CHUNK_BYTES));
+        out.extend_from_slice(escape_text(chunk).as_bytes());
+        rest = others;
     }
 }
 
-/// The length of the text up to the first character that is escaped or replaced.
-fn plain_length(text: &[u8]) -> usize {
+/// Returns the length of the text before the first character that must be escaped or replaced.
+fn unescaped_prefix_len(text: &[u8]) -> usize {
     let mut at = 0;
     loop {
-        let stop = find_markup(text, at);
+        let stop = find_xml_special(text, at);
         match &text[stop..] {
             [0xef, 0xbf, 0xbe | 0xbf, ..] => return stop,
             [b'\t' | b'\n' | 0xef, ..] => at = stop + 1,
@@ -167,10 +173,10 @@ fn plain_length(text: &[u8]) -> usize {
     }
 }
 
-/// Escapes markup and carriage returns, and replaces characters that XML cannot hold.
-fn escaped(text: &str) -> Cow<'_, str> {
-    let text = match text.contains(|character| !is_character(character)) {
-        true => Cow::Owned(text.replace(|character| !is_character(character), "\u{fffd}")),
+/// Escapes markup and carriage returns, and replaces characters that XML does not allow.
+fn escape_text(text: &str) -> Cow<'_, str> {
+    let text = match text.contains(|character| !is_xml_character(character)) {
+        true => Cow::Owned(text.replace(|character| !is_xml_character(character), "\u{fffd}")),
         false => Cow::Borrowed(text),
     };
     match partial_escape(text) {
@@ -179,7 +185,7 @@ fn escaped(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whether XML 1.0 can hold the character (fifth edition, production 2).
-fn is_character(character: char) -> bool {
+/// Whether XML 1.0 allows the character (fifth edition, production 2).
+fn is_xml_character(character: char) -> bool {
     matches!(character, '\t' | '\n' | '\r' | ' '..='\u{fffd}' | '\u{10000}'..)
 }

@@ -1,20 +1,21 @@
-//! The characters that XML names may hold, among those that are alphanumeric and in the BMP.
+//! The characters that XML names may contain, among the alphanumeric characters of the BMP.
 //!
-//! The tables are those of XML 1.0, fourth edition, appendix B. The fifth edition allows all of them and more. But
-//! parsers in wide use still refuse the new characters, and a document must parse everywhere.
+//! The tables are copied from XML 1.0, fourth edition, appendix B. The fifth edition allows more characters, but common
+//! parsers still reject the new ones, and a document must parse everywhere.
 
-/// Whether a name may begin with `character`, a letter.
+/// Whether a name can begin with `character`, which must be a letter.
 pub(super) fn is_letter(character: char) -> bool {
-    character.is_ascii_alphabetic() || is_in(LETTERS, character)
+    character.is_ascii_alphabetic() || is_in_ranges(LETTER_RANGES, character)
 }
 
-/// Whether a name may hold `character`, which is alphanumeric (Unicode).
+/// Whether a name can contain `character`, which must be alphanumeric (Unicode).
 pub(super) fn is_alphanumeric(character: char) -> bool {
     character.is_ascii_alphanumeric()
-        || character.is_alphanumeric() && (is_in(LETTERS, character) || is_in(OTHERS, character))
+        || character.is_alphanumeric()
+            && (is_in_ranges(LETTER_RANGES, character) || is_in_ranges(OTHER_NAME_RANGES, character))
 }
 
-fn is_in(ranges: &[(u16, u16)], character: char) -> bool {
+fn is_in_ranges(ranges: &[(u16, u16)], character: char) -> bool {
     let Ok(unit) = u16::try_from(u32::from(character)) else { return false };
     let after = ranges.partition_point(|&(first, _)| first <= unit);
     after.checked_sub(1).is_some_and(|at| unit <= ranges[at].1)
@@ -22,7 +23,7 @@ fn is_in(ranges: &[(u16, u16)], character: char) -> bool {
 
 /// Productions 85 and 86: base characters and ideographs, outside of ASCII.
 #[rustfmt::skip]
-const LETTERS: &[(u16, u16)] = &[
+const LETTER_RANGES: &[(u16, u16)] = &[
     (0x00c0, 0x00d6), (0x00d8, 0x00f6), (0x00f8, 0x0131), (0x0134, 0x013e), (0x0141, 0x0148), (0x014a, 0x017e),
     (0x0180, 0x01c3), (0x01cd, 0x01f0), (0x01f4, 0x01f5), (0x01fa, 0x0217), (0x0250, 0x02a8), (0x02bb, 0x02c1),
     (0x0386, 0x0386), (0x0388, 0x038a), (0x038c, 0x038c), (0x038e, 0x03a1), (0x03a3, 0x03ce), (0x03d0, 0x03d6),
@@ -61,7 +62,7 @@ const LETTERS: &[(u16, u16)] = &[
 
 /// Productions 87 to 89: combining characters, digits and extenders, outside of ASCII.
 #[rustfmt::skip]
-const OTHERS: &[(u16, u16)] = &[
+const OTHER_NAME_RANGES: &[(u16, u16)] = &[
     (0x00b7, 0x00b7), (0x02d0, 0x02d1), (0x0300, 0x0345), (0x0360, 0x0361), (0x0387, 0x0387), (0x0483, 0x0486),
     (0x0591, 0x05a1), (0x05a3, 0x05b9), (0x05bb, 0x05bd), (0x05bf, 0x05bf), (0x05c1, 0x05c2), (0x05c4, 0x05c4),
     (0x0640, 0x0640), (0x064b, 0x0652), (0x0660, 0x0669), (0x0670, 0x0670), (0x06d6, 0x06e4), (0x06e7, 0x06e8),

@@ -1,52 +1,51 @@
-//! One cache for all decoded parts of version files, bounded in bytes.
+//! Cache for the decoded parts of version files, with a limit in bytes.
 
 use std::future::Future;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 use moka::future::Cache;
+use parking_lot::Mutex;
 use strata_runtime::metrics::metrics;
 use strata_store::disk_cache::DiskCache;
 use strata_store::{Result, StorageError};
 use tokio::sync::mpsc;
 
-use super::parts::{Part, PartKey};
+use super::cached_part::{CachedPart, PartKey};
 use super::reader_metrics::ReaderMetrics;
 
-/// A part is large that takes more than one in so many bytes of the cache.
-const LARGE_SHARE: u64 = 1_024;
+const LARGE_PART_CAPACITY_DIVISOR: u64 = 1_024;
 
-struct Lookups {
+struct CacheLookupCounters {
     hits: ::metrics::Counter,
     misses: ::metrics::Counter,
 }
 
-/// Found once, for a look-up in the cache is quicker than one of a counter.
-static LOOKUPS: LazyLock<[Lookups; 8]> = LazyLock::new(|| {
+/// Counters of all labels, resolved once, because resolving takes longer than a cache lookup.
+static CACHE_LOOKUP_COUNTERS: LazyLock<[CacheLookupCounters; 8]> = LazyLock::new(|| {
     ["footers", "documents", "columns", "blooms", "paths", "keywords", "shapes", "derived"].map(|cache| {
-        let counter = |outcome: &'static str| metrics().cache_lookups.of([cache.into(), outcome.into()]);
-        Lookups { hits: counter("hit"), misses: counter("miss") }
+        let counter = |outcome: &'static str| metrics().cache_lookups.with_label_values([cache.into(), outcome.into()]);
+        CacheLookupCounters { hits: counter("hit"), misses: counter("miss") }
     })
 });
 
-impl Lookups {
-    fn for_key(key: &PartKey) -> &'static Lookups {
-        let [footers, documents, columns, blooms, paths, keywords, shapes, derived] = &*LOOKUPS;
+impl CacheLookupCounters {
+    fn for_key(key: &PartKey) -> &'static CacheLookupCounters {
+        let [footers, documents, columns, blooms, paths, keywords, shapes, derived] = &*CACHE_LOOKUP_COUNTERS;
         match key {
             PartKey::Footer(_) | PartKey::Extents { .. } => footers,
-            PartKey::Documents { .. } | PartKey::Indented { .. } => documents,
+            PartKey::Documents { .. } | PartKey::IndentedDocuments { .. } => documents,
             PartKey::Column { .. } => columns,
-            PartKey::Bloom { .. } => blooms,
-            PartKey::Paths { .. } | PartKey::ProfileSummary { .. } => paths,
-            PartKey::Keywords { .. } | PartKey::KeywordLists { .. } => keywords,
-            PartKey::Shapes { .. } => shapes,
-            PartKey::Aux { .. } => derived,
+            PartKey::BloomFilter { .. } => blooms,
+            PartKey::ProfilePaths { .. } | PartKey::ProfileSummary { .. } => paths,
+            PartKey::KeywordTokens { .. } | PartKey::KeywordPostings { .. } => keywords,
+            PartKey::PathIndex { .. } => shapes,
+            PartKey::AuxIndex { .. } => derived,
         }
     }
 }
 
-fn count(part: &Part) {
-    // Others are neither rows nor large, and the size of a footer is dear to find.
-    if matches!(part, Part::Documents(_) | Part::Column(_)) {
+fn count_scanned_bytes(part: &CachedPart) {
+    if matches!(part, CachedPart::Documents(_) | CachedPart::Column(_)) {
         metrics().scanned_bytes.increment(part.memory_bytes() as u64);
     }
 }
@@ -55,102 +54,92 @@ fn count(part: &Part) {
 pub struct DamageReport {
     pub path: String,
     pub cause: String,
-    pub loss: Loss,
+    pub impact: DamageImpact,
 }
 
-/// What reads lose with a part that cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Loss {
-    Answers,
-    /// Time: other parts tell the same.
-    Time,
+pub enum DamageImpact {
+    ReadsFail,
+    ReadsSlower,
 }
 
-/// The cache. Files never change, so its parts are never stale, and a full cache evicts the least used ones. All parts
-/// are verified, and stay correct if the file is damaged later. Clones share everything.
+/// Cache of verified parts. Files are immutable, so parts do not become stale, and remain correct if the file is
+/// damaged later. A full cache evicts the least used parts. Clones share the cache.
 #[derive(Clone)]
 pub struct PartCache {
-    parts: Cache<PartKey, Part, foldhash::fast::RandomState>,
+    parts: Cache<PartKey, CachedPart, foldhash::fast::RandomState>,
     pub(super) reader_metrics: Option<Arc<ReaderMetrics>>,
-    /// Who is told of files that cannot be read, until [`PartCache::end_reports`].
-    damage: Arc<Mutex<Option<mpsc::Sender<DamageReport>>>>,
-    disk: Option<DiskCache>,
+    damage_reports: Arc<Mutex<Option<mpsc::Sender<DamageReport>>>>,
+    disk_cache: Option<DiskCache>,
 }
 
 impl PartCache {
     pub fn new(capacity_bytes: u64) -> PartCache {
         let parts = Cache::builder()
             .max_capacity(capacity_bytes)
-            .weigher(|_, part: &Part| u32::try_from(part.memory_bytes()).unwrap_or(u32::MAX))
+            .weigher(|_, part: &CachedPart| u32::try_from(part.memory_bytes()).unwrap_or(u32::MAX))
             .build_with_hasher(foldhash::fast::RandomState::default());
-        PartCache { parts, reader_metrics: None, damage: Arc::default(), disk: None }
+        PartCache { parts, reader_metrics: None, damage_reports: Arc::default(), disk_cache: None }
     }
 
-    /// The same cache; this clone and its clones report files that cannot be read to `damage`.
-    pub fn reporting(self, damage: mpsc::Sender<DamageReport>) -> PartCache {
-        PartCache { damage: Arc::new(Mutex::new(Some(damage))), ..self }
+    pub fn with_damage_reports(self, damage: mpsc::Sender<DamageReport>) -> PartCache {
+        PartCache { damage_reports: Arc::new(Mutex::new(Some(damage))), ..self }
     }
 
-    /// Ends the reports of all clones. The receiver gets the waiting reports, and then the end of the channel.
-    pub fn end_reports(&self) {
-        self.damage.lock().unwrap_or_else(PoisonError::into_inner).take();
+    pub fn close_damage_reports(&self) {
+        self.damage_reports.lock().take();
     }
 
-    /// The same cache; this clone looks for missing parts on `disk` before it fetches them from a remote store.
-    pub fn with_disk(self, disk: Option<DiskCache>) -> PartCache {
-        PartCache { disk, ..self }
+    pub fn with_disk_cache(self, disk_cache: Option<DiskCache>) -> PartCache {
+        PartCache { disk_cache, ..self }
     }
 
-    pub fn disk(&self) -> Option<&DiskCache> {
-        self.disk.as_ref()
+    pub fn disk_cache(&self) -> Option<&DiskCache> {
+        self.disk_cache.as_ref()
     }
 
-    /// The same cache; `metrics` also counts the look-ups of this clone.
-    pub fn observed(&self, metrics: Arc<ReaderMetrics>) -> PartCache {
+    pub fn with_reader_metrics(&self, metrics: Arc<ReaderMetrics>) -> PartCache {
         PartCache { reader_metrics: Some(metrics), ..self.clone() }
     }
 
-    /// Reports a file that cannot be read. If the channel is full, the report is dropped.
-    pub(super) fn report(&self, path: &str, cause: String, loss: Loss) {
+    pub(super) fn report_damage(&self, path: &str, cause: String, impact: DamageImpact) {
         metrics().damaged_parts.increment(1);
-        if let Some(damage) = &*self.damage.lock().unwrap_or_else(PoisonError::into_inner) {
-            let _ = damage.try_send(DamageReport { path: path.to_owned(), cause, loss });
+        if let Some(damage) = &*self.damage_reports.lock() {
+            let _ = damage.try_send(DamageReport { path: path.to_owned(), cause, impact });
         }
     }
 
-    fn looked_up(&self, key: &PartKey, found: bool) {
-        let lookups = Lookups::for_key(key);
-        if found { &lookups.hits } else { &lookups.misses }.increment(1);
+    fn record_lookup(&self, key: &PartKey, is_hit: bool) {
+        let lookups = CacheLookupCounters::for_key(key);
+        if is_hit { &lookups.hits } else { &lookups.misses }.increment(1);
         if let Some(reader) = &self.reader_metrics {
-            reader.looked_up(key, found);
+            reader.record_lookup(key, is_hit);
         }
     }
 
-    pub async fn get(&self, key: &PartKey) -> Option<Part> {
+    pub async fn get(&self, key: &PartKey) -> Option<CachedPart> {
         let part = self.parts.get(key).await?;
-        self.looked_up(key, true);
-        count(&part);
+        self.record_lookup(key, true);
+        count_scanned_bytes(&part);
         Some(part)
     }
 
-    /// A cached part. No look-up is counted, because the caller might not [use](PartCache::found_elsewhere) the part.
-    pub(super) async fn peek(&self, key: &PartKey) -> Option<Part> {
+    /// Returns a cached part without counting a lookup: the caller calls [`PartCache::record_hit`] if it uses the part.
+    pub(super) async fn peek(&self, key: &PartKey) -> Option<CachedPart> {
         self.parts.get(key).await
     }
 
-    /// Counts a look-up of a part that was found without the cache.
-    pub(super) fn found_elsewhere(&self, key: &PartKey, part: &Part) {
-        self.looked_up(key, true);
-        count(part);
+    pub(super) fn record_hit(&self, key: &PartKey, part: &CachedPart) {
+        self.record_lookup(key, true);
+        count_scanned_bytes(part);
     }
 
-    /// As [`PartCache::found_elsewhere`], for pages of documents.
-    pub(super) fn found_pages(&self, keys: &[PartKey], bytes: u64) {
-        let [_, documents, ..] = &*LOOKUPS;
+    pub(super) fn record_page_hits(&self, keys: &[PartKey], bytes: u64) {
+        let [_, documents, ..] = &*CACHE_LOOKUP_COUNTERS;
         documents.hits.increment(keys.len() as u64);
         metrics().scanned_bytes.increment(bytes);
         if let Some(reader) = &self.reader_metrics {
-            keys.iter().for_each(|key| reader.looked_up(key, true));
+            keys.iter().for_each(|key| reader.record_lookup(key, true));
         }
     }
 
@@ -158,52 +147,45 @@ impl PartCache {
         self.parts.contains_key(key)
     }
 
-    pub async fn insert(&self, key: PartKey, part: Part) {
-        self.looked_up(&key, false);
-        count(&part);
-        self.keep(key, part).await;
+    pub async fn insert_loaded(&self, key: PartKey, part: CachedPart) {
+        self.record_lookup(&key, false);
+        count_scanned_bytes(&part);
+        self.insert_derived(key, part).await;
     }
 
-    /// Caches a part that is computed from another one. No look-up is counted.
-    pub(super) async fn keep(&self, key: PartKey, part: Part) {
+    pub(super) async fn insert_derived(&self, key: PartKey, part: CachedPart) {
         let bytes = part.memory_bytes();
         self.parts.insert(key, part).await;
-        self.keep_to_capacity(bytes).await;
+        self.enforce_capacity(bytes).await;
     }
 
-    /// Evicts parts at once, after a part of `bytes` was added. By itself, the cache does so only after some dozen
-    /// parts, and a part can have tens of megabytes.
-    async fn keep_to_capacity(&self, bytes: usize) {
-        if bytes as u64 >= self.capacity_bytes() / LARGE_SHARE {
+    /// Evicts parts after a large part was added. The cache itself evicts only after some dozen insertions.
+    async fn enforce_capacity(&self, bytes: usize) {
+        if bytes as u64 >= self.capacity_bytes() / LARGE_PART_CAPACITY_DIVISOR {
             self.parts.run_pending_tasks().await;
         }
     }
 
-    /// A part, loaded when it is not there. Requests for the same part at the same time load it once. Loading is begun
-    /// in a box of its own: it is large, and parts are there most of the time.
-    ///
-    /// # Errors
-    /// What `load` failed with; nothing is kept then.
-    pub async fn get_or_load<F: Future<Output = Result<Part>>>(
+    /// Concurrent calls for one part load it once. Errors are not cached. The large future is boxed only on a miss.
+    pub async fn get_or_load<F: Future<Output = Result<CachedPart>>>(
         &self,
         key: PartKey,
         load: impl FnOnce() -> F,
-    ) -> Result<Part> {
+    ) -> Result<CachedPart> {
         if let Some(part) = self.get(&key).await {
             return Ok(part);
         }
-        Box::pin(self.loaded(key, load())).await
+        Box::pin(self.load_missing(key, load())).await
     }
 
-    async fn loaded(&self, key: PartKey, load: impl Future<Output = Result<Part>>) -> Result<Part> {
-        self.looked_up(&key, false);
+    async fn load_missing(&self, key: PartKey, load: impl Future<Output = Result<CachedPart>>) -> Result<CachedPart> {
+        self.record_lookup(&key, false);
         let part = self.parts.try_get_with(key, load).await.map_err(StorageError::Shared)?;
-        count(&part);
-        self.keep_to_capacity(part.memory_bytes()).await;
+        count_scanned_bytes(&part);
+        self.enforce_capacity(part.memory_bytes()).await;
         Ok(part)
     }
 
-    /// Whether the cache has space for `bytes` without an eviction.
     pub fn has_room_for(&self, bytes: u64) -> bool {
         self.memory_bytes().saturating_add(bytes) <= self.capacity_bytes()
     }

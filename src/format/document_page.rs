@@ -1,4 +1,4 @@
-//! The documents of one page of a version file, as a reader hands them out and the cache keeps them.
+//! The decoded documents of one page of a version file, in canonical form or indented for responses.
 
 use std::hint::black_box;
 use std::ops::Range;
@@ -11,66 +11,60 @@ use parquet::column::page::{Page, PageReader};
 use parquet::file::metadata::ColumnChunkMetaData;
 use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::serialized_reader::SerializedPageReader;
-use strata_json::pretty_within;
+use strata_json::try_write_indented;
 use strata_store::{Result, StorageError};
-use strata_types::limits::ENCODED_EXPANSION;
+use strata_types::limits::MIN_ENCODED_EXPANSION;
 
 use super::fetched_range::FetchedRange;
 use super::zstd_frame;
 
-/// Largest page that is kept indented, in bytes: usual ones, and those of a few long documents.
-const INDENTED_PAGE_BYTES: usize = 1 << 20;
+/// Max bytes of a page that is cached in indented form. Only pages with a few long documents are larger.
+const MAX_INDENTED_PAGE_BYTES: usize = 1 << 20;
+const CPU_PREFETCH_STRIDE_BYTES: usize = 128;
+/// Above this size, one page of memory, the hardware prefetcher is good enough.
+const MAX_CPU_PREFETCH_BYTES: usize = 4 << 10;
 
-/// Bytes that come from memory together: two lines of the processor's caches.
-const FETCHED_BYTES: usize = 128;
-
-/// Longer copies are foreseen by the processor: those of more than a page of memory.
-const FORESEEN_BYTES: usize = 4 << 10;
-
-/// The documents of one page, or some of them that follow each other. Clones share them.
+/// Consecutive documents of one page. Clones share the memory.
 #[derive(Clone, Debug)]
 pub struct DocumentPage {
-    documents: Arc<Documents>,
+    documents: Arc<PageDocuments>,
     first_row: usize,
-    /// How many of the page come before it.
-    skipped: usize,
+    skipped_rows: usize,
     rows: usize,
 }
 
 #[derive(Clone, Debug)]
-pub struct HeldDocuments {
+pub struct ResidentPage {
     pub stored: DocumentPage,
-    /// As elements of an indented array, where they are kept so, too, and were asked for.
     pub indented: Option<DocumentPage>,
 }
 
-/// A page that is there while others hold it.
 #[derive(Default)]
-pub(super) struct WeakPage(Weak<Documents>);
+pub(super) struct WeakDocumentPage(Weak<PageDocuments>);
 
-impl WeakPage {
-    pub(super) fn page(&self) -> Option<DocumentPage> {
-        self.0.upgrade().map(DocumentPage::whole)
+impl WeakDocumentPage {
+    pub(super) fn upgrade(&self) -> Option<DocumentPage> {
+        self.0.upgrade().map(DocumentPage::from_documents)
     }
 
-    pub(super) fn holders(&self) -> usize {
+    pub(super) fn strong_count(&self) -> usize {
         self.0.strong_count()
     }
 }
 
 #[derive(Debug)]
-struct Documents {
+struct PageDocuments {
     first_row: usize,
     bytes: Bytes,
-    /// Where each document lies in `bytes`.
-    spans: Box<[(u32, u32)]>,
-    /// How many documents have been indented for answers, since the page was last kept indented.
-    indented: AtomicUsize,
+    document_ranges: Box<[(u32, u32)]>,
+    /// Documents that responses have indented since the page was last cached in indented form.
+    indented_count: AtomicUsize,
 }
 
-impl Documents {
-    fn new(first_row: usize, bytes: Bytes, spans: Vec<(u32, u32)>) -> Arc<Documents> {
-        Arc::new(Documents { first_row, bytes, spans: spans.into(), indented: AtomicUsize::new(0) })
+impl PageDocuments {
+    fn new(first_row: usize, bytes: Bytes, document_ranges: Vec<(u32, u32)>) -> Arc<PageDocuments> {
+        let document_ranges = document_ranges.into();
+        Arc::new(PageDocuments { first_row, bytes, document_ranges, indented_count: AtomicUsize::new(0) })
     }
 }
 
@@ -79,98 +73,95 @@ impl DocumentPage {
         column: &ColumnChunkMetaData,
         location: &PageLocation,
         rows: usize,
-        run: &FetchedRange,
+        fetched: &FetchedRange,
     ) -> Result<Self> {
-        // Parquet's page reader reads a chunk from its start; a chunk of this one page makes it read just that. It
-        // would make a compressor and a decompressor for each page.
+        // The page reader of Parquet reads a whole chunk, so the metadata is changed to a chunk of only this page.
+        // `zstd_frame` decompresses the page, because the page reader would allocate a decompressor for each page.
         let compression = column.compression();
-        let own = matches!(compression, Compression::ZSTD(_));
+        let is_zstd = matches!(compression, Compression::ZSTD(_));
         let chunk = column
             .clone()
             .into_builder()
             .set_data_page_offset(location.offset)
             .set_dictionary_page_offset(None)
-            .set_compression(if own { Compression::UNCOMPRESSED } else { compression })
+            .set_compression(if is_zstd { Compression::UNCOMPRESSED } else { compression })
             .set_total_compressed_size(i64::from(location.compressed_page_size))
             .build()?;
-        let mut pages = SerializedPageReader::new(Arc::new(run.clone()), &chunk, rows, None)?;
-        let damaged = |what: &str| StorageError::Layout(format!("a document page {what}"));
+        let mut pages = SerializedPageReader::new(Arc::new(fetched.clone()), &chunk, rows, None)?;
+        let damaged = |what: &str| StorageError::InvalidFile(format!("a document page {what}"));
         let (mut bytes, count) = match pages.get_next_page()? {
             Some(Page::DataPage { buf, num_values, encoding: Encoding::PLAIN, .. }) => (buf, num_values as usize),
             _ => return Err(damaged("is not a plain data page")),
         };
-        // Before memory is taken for them.
         if count != rows {
-            return Err(StorageError::Layout(format!("it contains {count} documents instead of {rows}")));
+            return Err(StorageError::InvalidFile(format!("it contains {count} documents instead of {rows}")));
         }
-        if own {
-            let most = usize::try_from(column.uncompressed_size()).unwrap_or_default();
-            let size = zstd_frame::size(&bytes, most).ok_or_else(|| damaged("has an invalid size"))?;
+        if is_zstd {
+            let max_bytes = usize::try_from(column.uncompressed_size()).unwrap_or_default();
+            let size = zstd_frame::content_size(&bytes, max_bytes).ok_or_else(|| damaged("has an invalid size"))?;
             bytes = zstd_frame::decompress(&bytes, size).map_err(|_| damaged("cannot be decompressed"))?.into();
         }
-        let mut spans = Vec::with_capacity(count);
-        let mut at = 0_usize;
+        let mut document_ranges = Vec::with_capacity(count);
+        let mut offset = 0_usize;
         for _ in 0..count {
-            let length = bytes.get(at..at + 4).and_then(|prefix| <[u8; 4]>::try_from(prefix).ok());
+            let length = bytes.get(offset..offset + 4).and_then(|prefix| <[u8; 4]>::try_from(prefix).ok());
             let length = u32::from_le_bytes(length.ok_or_else(|| damaged("is truncated"))?) as usize;
-            at += 4;
-            if bytes.len() - at < length {
+            offset += 4;
+            if bytes.len() - offset < length {
                 return Err(damaged("is truncated"));
             }
-            spans.push((at as u32, (at + length) as u32));
-            at += length;
+            document_ranges.push((offset as u32, (offset + length) as u32));
+            offset += length;
         }
         let first_row = usize::try_from(location.first_row_index).map_err(|_| damaged("is misplaced"))?;
-        Ok(DocumentPage::whole(Documents::new(first_row, bytes, spans)))
+        Ok(DocumentPage::from_documents(PageDocuments::new(first_row, bytes, document_ranges)))
     }
 
-    fn whole(documents: Arc<Documents>) -> DocumentPage {
+    fn from_documents(documents: Arc<PageDocuments>) -> DocumentPage {
         let first_row = documents.first_row;
-        let rows = documents.spans.len();
-        DocumentPage { documents, first_row, skipped: 0, rows }
+        let rows = documents.document_ranges.len();
+        DocumentPage { documents, first_row, skipped_rows: 0, rows }
     }
 
-    /// Those documents of it that lie in these rows, which are counted from the first of these.
-    pub(super) fn within(self, rows: &Range<usize>) -> DocumentPage {
+    /// Returns the documents within `rows` of the row group. The new row numbers are relative to `rows.start`.
+    pub(super) fn slice_rows(self, rows: &Range<usize>) -> DocumentPage {
         let first = self.first_row.max(rows.start);
         let end = self.rows().end.min(rows.end).max(first);
         DocumentPage {
             first_row: first - rows.start,
-            skipped: self.skipped + (first - self.first_row),
+            skipped_rows: self.skipped_rows + (first - self.first_row),
             rows: end - first,
             documents: self.documents,
         }
     }
 
-    /// Counts documents that an answer shows indented. Says once whether these are so many by now that indenting the
-    /// whole page would have been less work.
-    pub(super) fn is_often_indented(&self, documents: usize) -> bool {
-        let Documents { indented, spans, .. } = &*self.documents;
-        let often = 2 * spans.len();
-        indented.fetch_add(documents, Ordering::Relaxed) + documents >= often
-            && indented.swap(0, Ordering::Relaxed) >= often
+    /// Counts indented documents. Returns `true` once when indenting the whole page would have been less work.
+    pub(super) fn should_cache_indented(&self, documents: usize) -> bool {
+        let threshold = 2 * self.documents.document_ranges.len();
+        let indented_count = &self.documents.indented_count;
+        indented_count.fetch_add(documents, Ordering::Relaxed) + documents >= threshold
+            && indented_count.swap(0, Ordering::Relaxed) >= threshold
     }
 
-    /// The whole page with each document as an element of an indented array; `None` where an answer might refuse one of
-    /// them, or the page is large.
-    pub(super) fn indented(&self) -> Option<DocumentPage> {
-        let Documents { first_row, bytes, spans, .. } = &*self.documents;
-        if bytes.len() > INDENTED_PAGE_BYTES {
+    /// Returns the page as elements of an indented array, unless it is large or a response could reject a document.
+    pub(super) fn to_indented(&self) -> Option<DocumentPage> {
+        let PageDocuments { first_row, bytes, document_ranges, .. } = &*self.documents;
+        if bytes.len() > MAX_INDENTED_PAGE_BYTES {
             return None;
         }
         let mut text = Vec::with_capacity(bytes.len() * 3 / 2);
-        let mut indented = Vec::with_capacity(spans.len());
-        for &(start, end) in spans {
+        let mut indented = Vec::with_capacity(document_ranges.len());
+        for &(start, end) in document_ranges {
             let document = &bytes[start as usize..end as usize];
             let start = text.len();
-            let most_bytes = ENCODED_EXPANSION * document.len();
-            if !pretty_within(document, 1, most_bytes, &mut text) || text.len() - start > most_bytes {
+            let max_bytes = MIN_ENCODED_EXPANSION * document.len();
+            if !try_write_indented(document, 1, max_bytes, &mut text) || text.len() - start > max_bytes {
                 return None;
             }
             indented.push((start as u32, text.len() as u32));
         }
         text.shrink_to_fit();
-        Some(DocumentPage::whole(Documents::new(*first_row, text.into(), indented)))
+        Some(DocumentPage::from_documents(PageDocuments::new(*first_row, text.into(), indented)))
     }
 
     pub fn len(&self) -> usize {
@@ -182,41 +173,37 @@ impl DocumentPage {
     }
 
     pub fn document(&self, row: usize) -> &[u8] {
-        let Documents { bytes, spans, .. } = &*self.documents;
-        let (start, end) = spans[row - self.first_row + self.skipped];
+        let PageDocuments { bytes, document_ranges, .. } = &*self.documents;
+        let (start, end) = document_ranges[row - self.first_row + self.skipped_rows];
         &bytes[start as usize..end as usize]
     }
 
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let bytes = &self.documents.bytes;
-        self.spans().iter().map(|(start, end)| &bytes[*start as usize..*end as usize])
+        self.document_ranges().iter().map(|(start, end)| &bytes[*start as usize..*end as usize])
     }
 
-    /// Bytes of the documents, and a few for each.
     pub fn document_bytes(&self) -> usize {
-        let spans = self.spans();
-        spans.first().zip(spans.last()).map_or(0, |((start, _), (_, end))| (end - start) as usize)
+        let ranges = self.document_ranges();
+        ranges.first().zip(ranges.last()).map_or(0, |((start, _), (_, end))| (end - start) as usize)
     }
 
-    /// Reads where a row's document lies, so that the processor has it when it is asked for.
-    pub(super) fn fetch_span(&self, row: usize) {
-        black_box(self.documents.spans.get(row.wrapping_sub(self.first_row)).copied());
+    pub(super) fn prefetch_range(&self, row: usize) {
+        black_box(self.documents.document_ranges.get(row.wrapping_sub(self.first_row)).copied());
     }
 
-    /// Reads a few short documents into the processor's caches, many pieces of memory at once: copying documents that
-    /// lie here and there would wait for each of them. It foresees by itself what a longer copy needs.
-    pub(super) fn fetch(&self) {
-        let spans = self.spans();
-        let Some(((start, _), (_, end))) = spans.first().zip(spans.last()) else { return };
+    /// Loads a few short documents into the processor's caches in parallel, which is faster than copying one by one.
+    pub(super) fn prefetch_documents(&self) {
+        let ranges = self.document_ranges();
+        let Some(((start, _), (_, end))) = ranges.first().zip(ranges.last()) else { return };
         let bytes = &self.documents.bytes[*start as usize..*end as usize];
-        if bytes.len() <= FORESEEN_BYTES {
-            black_box(bytes.iter().step_by(FETCHED_BYTES).fold(0_u8, |sum, byte| sum ^ byte));
+        if bytes.len() <= MAX_CPU_PREFETCH_BYTES {
+            black_box(bytes.iter().step_by(CPU_PREFETCH_STRIDE_BYTES).fold(0_u8, |sum, byte| sum ^ byte));
         }
     }
 
-    fn spans(&self) -> &[(u32, u32)] {
-        // Rows past the page are none.
-        self.documents.spans.get(self.skipped..self.skipped + self.rows).unwrap_or_default()
+    fn document_ranges(&self) -> &[(u32, u32)] {
+        self.documents.document_ranges.get(self.skipped_rows..self.skipped_rows + self.rows).unwrap_or_default()
     }
 
     pub fn rows(&self) -> Range<usize> {
@@ -224,25 +211,24 @@ impl DocumentPage {
     }
 
     pub(super) fn memory_bytes(&self) -> usize {
-        let Documents { bytes, spans, .. } = &*self.documents;
-        bytes.len() + 8 * spans.len() + size_of::<Documents>() + size_of::<DocumentPage>()
+        let PageDocuments { bytes, document_ranges, .. } = &*self.documents;
+        bytes.len() + 8 * document_ranges.len() + size_of::<PageDocuments>() + size_of::<DocumentPage>()
     }
 
-    /// The whole page, for as long as others hold it.
-    pub(super) fn downgrade(&self) -> WeakPage {
-        WeakPage(Arc::downgrade(&self.documents))
+    pub(super) fn downgrade(&self) -> WeakDocumentPage {
+        WeakDocumentPage(Arc::downgrade(&self.documents))
     }
 
     #[cfg(test)]
-    pub(super) fn of_test(documents: &[&[u8]]) -> DocumentPage {
+    pub(super) fn for_test(documents: &[&[u8]]) -> DocumentPage {
         let mut bytes = Vec::new();
-        let mut spans = Vec::new();
+        let mut document_ranges = Vec::new();
         for document in documents {
             let start = bytes.len() as u32;
             bytes.extend_from_slice(document);
-            spans.push((start, bytes.len() as u32));
+            document_ranges.push((start, bytes.len() as u32));
         }
-        DocumentPage::whole(Documents::new(0, bytes.into(), spans))
+        DocumentPage::from_documents(PageDocuments::new(0, bytes.into(), document_ranges))
     }
 }
 
@@ -252,17 +238,17 @@ mod tests {
 
     #[test]
     fn large_page_is_not_indented() {
-        let large = format!("\"{}\"", " ".repeat(INDENTED_PAGE_BYTES));
-        assert!(DocumentPage::of_test(&[large.as_bytes()]).indented().is_none());
+        let large = format!("\"{}\"", " ".repeat(MAX_INDENTED_PAGE_BYTES));
+        assert!(DocumentPage::for_test(&[large.as_bytes()]).to_indented().is_none());
     }
 
     #[test]
-    fn page_is_often_indented_after_twice_its_documents() {
-        let page = DocumentPage::of_test(&[b"0", b"1", b"2"]);
+    fn indentation_of_twice_the_page_caches_it() {
+        let page = DocumentPage::for_test(&[b"0", b"1", b"2"]);
         for _ in 0..2 {
-            let said: Vec<bool> = (0..4).map(|_| page.clone().is_often_indented(2)).collect();
-            assert_eq!(said, [false, false, true, false]);
-            assert!(!page.is_often_indented(2) && page.is_often_indented(90));
+            let results: Vec<bool> = (0..4).map(|_| page.clone().should_cache_indented(2)).collect();
+            assert_eq!(results, [false, false, true, false]);
+            assert!(!page.should_cache_indented(2) && page.should_cache_indented(90));
         }
     }
 }

@@ -1,55 +1,63 @@
-//! The row groups of a version as its readers see them: the extents of its files.
+//! Extents of a version, which readers handle as the row groups of the version.
 
-use super::keywords::stored::KeywordIndex;
+use super::keywords::segment_directory::KeywordIndex;
 use super::overlay::Extent;
-use super::shapes::stored::ShapeIndex;
+use super::path_index::directory::PathIndexDirectory;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowGroup {
-    pub first: u64,
+pub struct RowGroupSpan {
+    pub first_position: u64,
     pub rows: usize,
 }
 
-impl RowGroup {
-    pub fn holds(&self, position: u64) -> bool {
-        position >= self.first && position - self.first < self.rows as u64
+impl RowGroupSpan {
+    pub fn contains(&self, position: u64) -> bool {
+        position >= self.first_position && position - self.first_position < self.rows as u64
     }
 }
 
-/// The extents of a version and what the indexes of its files say of them. All readers of the version share it.
 pub struct ExtentList {
-    /// The number of the file, or of an edited list a number that no file has: parts of its extents are cached under
-    /// it.
+    /// ID of the file, or a new ID for an edited list. Parts of the extents are cached under this ID.
     pub(super) id: u64,
     pub(super) extents: Vec<Extent>,
-    pub(super) row_groups: Vec<RowGroup>,
-    pub(super) keywords: KeywordIndex,
-    pub(super) shapes: ShapeIndex,
+    pub(super) row_groups: Vec<RowGroupSpan>,
+    pub(super) keyword_index: KeywordIndex,
+    pub(super) path_index: PathIndexDirectory,
 }
 
 impl ExtentList {
-    /// The row groups of one file, which have these numbers of rows.
-    pub(super) fn of_file(id: u64, rows: &[usize], keywords: KeywordIndex, shapes: ShapeIndex) -> ExtentList {
+    /// Creates the list of a file with one extent per row group. `rows` has the row count of each row group.
+    pub(super) fn from_row_groups(
+        id: u64,
+        rows: &[usize],
+        keyword_index: KeywordIndex,
+        path_index: PathIndexDirectory,
+    ) -> ExtentList {
         let whole =
             |(row_group, rows): (u32, &usize)| Extent { file: Extent::BASE, row_group, start: 0, rows: *rows as u32 };
         let extents: Vec<Extent> = (0..).zip(rows).map(whole).collect();
-        ExtentList::new(id, extents, keywords, shapes)
+        ExtentList::new(id, extents, keyword_index, path_index)
     }
 
-    pub(super) fn new(id: u64, extents: Vec<Extent>, keywords: KeywordIndex, shapes: ShapeIndex) -> ExtentList {
+    pub(super) fn new(
+        id: u64,
+        extents: Vec<Extent>,
+        keyword_index: KeywordIndex,
+        path_index: PathIndexDirectory,
+    ) -> ExtentList {
         let mut first = 0;
         let row_group = |extent: &Extent| {
-            let row_group = RowGroup { first, rows: extent.rows as usize };
+            let row_group = RowGroupSpan { first_position: first, rows: extent.rows as usize };
             first += u64::from(extent.rows);
             row_group
         };
-        ExtentList { id, row_groups: extents.iter().map(row_group).collect(), extents, keywords, shapes }
+        ExtentList { id, row_groups: extents.iter().map(row_group).collect(), extents, keyword_index, path_index }
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.extents.len() * (size_of::<Extent>() + size_of::<RowGroup>())
-            + self.keywords.memory_bytes()
-            + self.shapes.memory_bytes()
+        self.extents.len() * (size_of::<Extent>() + size_of::<RowGroupSpan>())
+            + self.keyword_index.memory_bytes()
+            + self.path_index.memory_bytes()
             + size_of::<ExtentList>()
     }
 }

@@ -1,4 +1,4 @@
-//! Bytes of a version file that were fetched together.
+//! A range of a version file that was fetched with one request.
 
 use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parquet::file::reader::{ChunkReader, Length};
 use strata_store::{Result, StorageError};
 
-/// A run of a file's bytes under their own offsets, so that Parquet's readers may work on it.
+/// Bytes of a file that start at offset `start`. Parquet readers address them with offsets in the file.
 #[derive(Clone, Debug)]
 pub struct FetchedRange {
     pub start: u64,
@@ -42,7 +42,7 @@ impl ChunkReader for FetchedRange {
     }
 }
 
-/// Calls a decoder of Parquet. Decoders trust some lengths, so damaged bytes can make them panic.
-pub(super) fn decode<T>(decoder: impl FnOnce() -> Result<T>) -> Result<T> {
+/// Calls a Parquet decoder and catches its panics: decoders trust some lengths, which can be damaged.
+pub(super) fn decode_catching_panics<T>(decoder: impl FnOnce() -> Result<T>) -> Result<T> {
     catch_unwind(AssertUnwindSafe(decoder)).unwrap_or_else(|_| Err(StorageError::undecodable()))
 }

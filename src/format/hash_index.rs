@@ -1,9 +1,8 @@
-//! A hash index of a shredded column: which entities may hold a value, in memory alone. It is computed from the column
-//! when reads have looked through it often, and kept as an [auxiliary index](super::aux_index).
+//! In-memory hash index of an indexed column, built after reads have scanned the column often, and cached as an
+//! [auxiliary index](super::aux_index).
 //!
-//! Values are hashed, and the positions of a hash's bucket are listed together. So an answer names all entities that
-//! hold the value, and may name others: who asks compares their values. Most buckets are of one value alone, which the
-//! index knows: there one of them tells of all.
+//! A probe returns the positions in the bucket of a value's hash. They can belong to other values, so callers must
+//! compare, but for a bucket with a single value, which most buckets are, comparing one of its entities is enough.
 
 use std::hash::{BuildHasher, RandomState as SipState};
 
@@ -12,142 +11,145 @@ use foldhash::quality::RandomState;
 
 use super::aux_index::AuxIndex;
 
-/// Bytes that an index takes for each element of its column, at most: its position, and two buckets.
-pub const ELEMENT_BYTES: u64 = 3 * size_of::<u32>() as u64 + 1;
+/// Max memory of an index per element of its column: a position and two buckets.
+pub const MAX_INDEX_BYTES_PER_ELEMENT: u64 = 3 * size_of::<u32>() as u64 + 1;
 
-/// Bytes that making an index takes for each element: its entry, the index, and the fingerprints of two buckets.
-pub const MAKING_BYTES: u64 = size_of::<Entry>() as u64 + ELEMENT_BYTES + 2 * size_of::<u64>() as u64;
+/// Memory for building an index, per element: the entry, the index, and the fingerprints of two buckets.
+pub const BUILD_BYTES_PER_ELEMENT: u64 =
+    size_of::<HashIndexEntry>() as u64 + MAX_INDEX_BYTES_PER_ELEMENT + 2 * size_of::<u64>() as u64;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum IndexedValue<'a> {
     Text(&'a [u8]),
-    /// A number: its double, and what that leaves of it.
+    /// A double, and the remainder of the number that the double does not represent.
     Number(f64, i64),
 }
 
-/// A value, hashed: the same for values that are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedValue {
     bucket: u32,
-    /// Of another hash, with 64 bits and a key: values of one bucket that have the same one are taken to be equal.
+    /// A second, keyed 64-bit hash. Values with equal bucket and fingerprint are treated as equal.
     fingerprint: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Entry {
+pub struct HashIndexEntry {
     pub value: HashedValue,
     pub position: u32,
 }
 
-/// Hashes values, with seeds of its own: nobody outside can choose values that share a bucket.
+/// Hashes values with random seeds, so that clients cannot choose values that share a bucket.
 #[derive(Clone, Debug, Default)]
-pub struct ValueHasher {
-    buckets: RandomState,
-    fingerprints: SipState,
+pub struct SeededValueHasher {
+    bucket_hasher: RandomState,
+    fingerprint_hasher: SipState,
 }
 
-impl ValueHasher {
+impl SeededValueHasher {
     #[inline]
     fn bucket(&self, value: IndexedValue<'_>) -> u32 {
         let hash = match value {
-            IndexedValue::Text(text) => self.buckets.hash_one(text),
-            IndexedValue::Number(double, remainder) => self.buckets.hash_one((bits(double), remainder)),
+            IndexedValue::Text(text) => self.bucket_hasher.hash_one(text),
+            IndexedValue::Number(double, remainder) => self.bucket_hasher.hash_one((canonical_bits(double), remainder)),
         };
         (hash >> 32) as u32
     }
 
     pub fn hash(&self, value: IndexedValue<'_>) -> HashedValue {
         let fingerprint = match value {
-            IndexedValue::Text(text) => self.fingerprints.hash_one((true, text)),
-            IndexedValue::Number(double, remainder) => self.fingerprints.hash_one((false, bits(double), remainder)),
+            IndexedValue::Text(text) => self.fingerprint_hasher.hash_one((true, text)),
+            IndexedValue::Number(double, remainder) => {
+                self.fingerprint_hasher.hash_one((false, canonical_bits(double), remainder))
+            }
         };
-        // 0 is none.
+        // 0 marks an empty bucket.
         HashedValue { bucket: self.bucket(value), fingerprint: fingerprint.max(1) }
     }
 }
 
-fn bits(double: f64) -> u64 {
+fn canonical_bits(double: f64) -> u64 {
     (double + 0.0).to_bits()
 }
 
-/// Entities that hold a value, and perhaps others.
+/// All entities with a value, and possibly entities with other values.
 #[derive(Clone, Copy, Debug)]
-pub struct Listed<'i> {
-    /// Their positions, ascending; some stand there more than once.
+pub struct HashCandidates<'i> {
     pub positions: &'i [u32],
-    /// Whether they are listed for one and the same value: then all of them hold the value that is looked for, or none
-    /// does.
-    pub are_of_one_value: bool,
+    /// Set if all entities are listed for the same value. Then either all or none of them have the requested value.
+    pub is_single_value: bool,
 }
 
 #[derive(Debug)]
 pub struct HashIndex {
-    hasher: ValueHasher,
-    shift: u32,
-    /// Where each bucket's positions begin, and where the last one's end.
-    starts: Vec<u32>,
-    /// The positions of each bucket, ascending. One that holds several such values stands there as often.
+    hasher: SeededValueHasher,
+    bucket_shift: u32,
+    /// Index of each bucket's first position, followed by the number of positions.
+    bucket_starts: Vec<u32>,
+    /// Positions of each bucket, ascending. An entity with several values of one bucket is repeated.
     positions: Vec<u32>,
-    /// A bit for each bucket: whether it has several values.
-    mixed: FixedBitSet,
+    multi_value_buckets: FixedBitSet,
 }
 
 impl HashIndex {
-    /// The index of these entries, whose positions ascend. Each is looked at twice, so the work is done in stretches:
-    /// `give_way` is called between them.
-    pub async fn build(hasher: ValueHasher, entries: &[Entry], mut give_way: impl AsyncFnMut()) -> HashIndex {
+    /// The positions of `entries` must ascend. `yield_now` is called after each chunk of work.
+    pub async fn build(
+        hasher: SeededValueHasher,
+        entries: &[HashIndexEntry],
+        mut yield_now: impl AsyncFnMut(),
+    ) -> HashIndex {
         const YIELD_EVERY: usize = 1 << 16;
         let bits = entries.len().max(2).next_power_of_two().trailing_zeros().min(31);
-        let shift = 32 - bits;
-        let mut starts = vec![0_u32; (1 << bits) + 1];
-        for stretch in entries.chunks(YIELD_EVERY) {
-            stretch.iter().for_each(|entry| starts[(entry.value.bucket >> shift) as usize + 1] += 1);
-            give_way().await;
+        let bucket_shift = 32 - bits;
+        let mut bucket_starts = vec![0_u32; (1 << bits) + 1];
+        for chunk in entries.chunks(YIELD_EVERY) {
+            chunk.iter().for_each(|entry| bucket_starts[(entry.value.bucket >> bucket_shift) as usize + 1] += 1);
+            yield_now().await;
         }
-        for stretch in 0..starts.len().div_ceil(YIELD_EVERY) {
-            let first = (stretch * YIELD_EVERY).max(1);
-            for bucket in first..starts.len().min((stretch + 1) * YIELD_EVERY) {
-                starts[bucket] += starts[bucket - 1];
+        for chunk in 0..bucket_starts.len().div_ceil(YIELD_EVERY) {
+            let first = (chunk * YIELD_EVERY).max(1);
+            for bucket in first..bucket_starts.len().min((chunk + 1) * YIELD_EVERY) {
+                bucket_starts[bucket] += bucket_starts[bucket - 1];
             }
-            give_way().await;
+            yield_now().await;
         }
         let mut positions = vec![0_u32; entries.len()];
         let mut fingerprints = vec![0_u64; 1 << bits];
-        let mut mixed = FixedBitSet::with_capacity(1 << bits);
-        // Each bucket's start moves to its end, which is the start of the next one.
-        for stretch in entries.chunks(YIELD_EVERY) {
-            for Entry { value, position } in stretch {
-                let bucket = (value.bucket >> shift) as usize;
-                let place = &mut starts[bucket];
-                positions[*place as usize] = *position;
-                *place += 1;
+        let mut multi_value_buckets = FixedBitSet::with_capacity(1 << bits);
+        // Writing moves the start of each bucket to its end, which is the start of the next bucket.
+        for chunk in entries.chunks(YIELD_EVERY) {
+            for HashIndexEntry { value, position } in chunk {
+                let bucket = (value.bucket >> bucket_shift) as usize;
+                let next = &mut bucket_starts[bucket];
+                positions[*next as usize] = *position;
+                *next += 1;
                 let fingerprint = &mut fingerprints[bucket];
                 if *fingerprint == 0 {
                     *fingerprint = value.fingerprint;
                 } else if *fingerprint != value.fingerprint {
-                    mixed.insert(bucket);
+                    multi_value_buckets.insert(bucket);
                 }
             }
-            give_way().await;
+            yield_now().await;
         }
-        starts.rotate_right(1);
-        starts[0] = 0;
-        HashIndex { hasher, shift, starts, positions, mixed }
+        bucket_starts.rotate_right(1);
+        bucket_starts[0] = 0;
+        HashIndex { hasher, bucket_shift, bucket_starts, positions, multi_value_buckets }
     }
 
-    pub fn candidates(&self, value: IndexedValue<'_>) -> Listed<'_> {
-        let bucket = (self.hasher.bucket(value) >> self.shift) as usize;
-        Listed {
-            positions: &self.positions[self.starts[bucket] as usize..self.starts[bucket + 1] as usize],
-            are_of_one_value: !self.mixed.contains(bucket),
+    pub fn candidates(&self, value: IndexedValue<'_>) -> HashCandidates<'_> {
+        let bucket = (self.hasher.bucket(value) >> self.bucket_shift) as usize;
+        HashCandidates {
+            positions: &self.positions[self.bucket_starts[bucket] as usize..self.bucket_starts[bucket + 1] as usize],
+            is_single_value: !self.multi_value_buckets.contains(bucket),
         }
     }
 }
 
 impl AuxIndex for HashIndex {
-    const ENTITY_BYTES: u64 = ELEMENT_BYTES;
+    const MAX_BYTES_PER_ENTITY: u64 = MAX_INDEX_BYTES_PER_ELEMENT;
 
     fn memory_bytes(&self) -> usize {
-        (self.starts.capacity() + self.positions.capacity()) * size_of::<u32>() + size_of_val(self.mixed.as_slice())
+        (self.bucket_starts.capacity() + self.positions.capacity()) * size_of::<u32>()
+            + size_of_val(self.multi_value_buckets.as_slice())
     }
 }

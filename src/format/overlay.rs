@@ -1,21 +1,20 @@
-//! Which rows of which files are the entities of a version, in order.
+//! Overlays: the files and rows that make up a version.
 //!
-//! An edit changes a few entities of many. So an edited file, the *delta*, contains only the entities that edits
-//! brought, and names the file of the others, its *base*. An *extent* is some rows of one row group of either. For
-//! example, an edit that replaces row 3 of a base with six rows makes the extents `[[0,0,0,3],[1,0,0,1],[0,0,4,2]]`.
+//! An edit changes only a few entities. Therefore, an edited file, the *delta*, contains only the entities that edits
+//! added, and refers to a *base* file for all others. An *extent* is a range of rows in one row group of either file.
+//! For example, an edit that replaces row 3 of a base with six rows results in `[[0,0,0,3],[1,0,0,1],[0,0,4,2]]`.
 //!
-//! Readers see each extent as a row group. A version that lies in one file is the overlay whose extents are the row
-//! groups of that file, so readers have one way to all versions.
+//! Readers treat extents as row groups. The extents of an unedited version are the row groups of its only file.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use strata_store::{Result, StorageError};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Edit {
-    /// The file of the other entities. It is not an edited file.
+pub struct EditOverlay {
+    /// File of the other entities. The base is never an edited file.
     pub base: BaseFile,
-    /// Hex SHA-256 over the documents of the file's own entities, in order, each followed by a line feed.
+    /// Hexadecimal SHA-256 of the delta documents, in order, each followed by a line feed.
     pub own_sha256: String,
     #[serde(rename = "pieces")]
     pub extents: Vec<Extent>,
@@ -28,12 +27,10 @@ pub struct BaseFile {
     pub content_sha256: String,
 }
 
-/// Consecutive rows of a row group. As data it is an array of the file, the row group, its first row, and the number
-/// of rows.
+/// Consecutive rows of a row group. The JSON form is an array: file, row group, first row, number of rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "(u8, u32, u32, u32)", try_from = "(u8, u32, u32, u32)")]
 pub struct Extent {
-    /// The index of its file among the files of the overlay.
     pub file: u8,
     pub row_group: u32,
     pub start: u32,
@@ -59,14 +56,13 @@ impl TryFrom<(u8, u32, u32, u32)> for Extent {
 }
 
 impl Extent {
-    /// The first file: the base of an edited file, or the only file of a version.
+    /// The base of an edited file, or the only file of a version.
     pub const BASE: u8 = 0;
     pub const DELTA: u8 = 1;
 }
 
-impl Edit {
-    /// The hash of the list's entities: lists with the same hash are the same. It covers the hashes of both files and
-    /// the extents, because an edit does not read the entities of the base.
+impl EditOverlay {
+    /// Hashes the hashes of both files and the extents, so an edit does not have to read the entities of the base.
     pub fn content_sha256(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(format!("strata.edit:{}:{}:", self.base.content_sha256, self.own_sha256));
@@ -80,23 +76,22 @@ impl Edit {
         self.extents.iter().map(|extent| u64::from(extent.rows)).sum()
     }
 
-    pub fn own_entities(&self) -> u64 {
-        self.of_file(Extent::DELTA).map(|extent| u64::from(extent.rows)).sum()
+    pub fn delta_entity_count(&self) -> u64 {
+        self.extents_in_file(Extent::DELTA).map(|extent| u64::from(extent.rows)).sum()
     }
 
-    fn of_file(&self, file: u8) -> impl Iterator<Item = &Extent> {
+    fn extents_in_file(&self, file: u8) -> impl Iterator<Item = &Extent> {
         self.extents.iter().filter(move |extent| extent.file == file)
     }
 
-    /// Checks that the extents of a file, whose row groups have these numbers of rows, are within them, and in their
-    /// order.
-    pub(super) fn check(&self, file: u8, rows: &[usize]) -> Result<()> {
+    /// Checks that the extents of a file are in order and exist. `rows` has the row count of each row group.
+    pub(super) fn check_extents(&self, file: u8, rows: &[usize]) -> Result<()> {
         let mut next = (0, 0);
-        for extent in self.of_file(file) {
+        for extent in self.extents_in_file(file) {
             let end = u64::from(extent.start) + u64::from(extent.rows);
             let is_within = rows.get(extent.row_group as usize).is_some_and(|rows| end <= *rows as u64);
             if extent.rows == 0 || !is_within || (extent.row_group, u64::from(extent.start)) < next {
-                return Err(StorageError::Layout("its footer is damaged: an extent is misplaced".to_owned()));
+                return Err(StorageError::InvalidFile("its footer is damaged: an extent is misplaced".to_owned()));
             }
             next = (extent.row_group, end);
         }
@@ -108,9 +103,9 @@ impl Edit {
 mod tests {
     use super::*;
 
-    fn edit() -> Edit {
+    fn edit() -> EditOverlay {
         let extent = |file, row_group, start, rows| Extent { file, row_group, start, rows };
-        Edit {
+        EditOverlay {
             base: BaseFile { path: "versions/a.parquet".to_owned(), size_bytes: 7, content_sha256: "00".to_owned() },
             own_sha256: "11".to_owned(),
             extents: vec![
@@ -124,33 +119,36 @@ mod tests {
     }
 
     #[test]
-    fn edit_written_and_read_is_equal() {
+    fn overlay_survives_serialization() {
         let edit = edit();
-        let text = serde_json::to_string(&edit).expect("JSON");
+        let text = serde_json::to_string(&edit).expect("failed to serialize edit");
         assert!(text.contains(r#""pieces":[[0,0,0,3],[1,0,0,1],[0,0,4,2],[1,0,1,2],[0,2,1,1]]"#), "{text}");
-        assert_eq!(serde_json::from_str::<Edit>(&text).expect("an edit"), edit);
-        assert!(serde_json::from_str::<Edit>(&text.replace("[[0,", "[[2,")).is_err());
-        assert_eq!((edit.entity_count(), edit.own_entities()), (9, 3));
+        assert_eq!(serde_json::from_str::<EditOverlay>(&text).expect("failed to parse edit"), edit);
+        assert!(serde_json::from_str::<EditOverlay>(&text.replace("[[0,", "[[2,")).is_err());
+        assert_eq!((edit.entity_count(), edit.delta_entity_count()), (9, 3));
     }
 
     #[test]
-    fn extents_misplaced_or_disordered_are_rejected() {
+    fn misplaced_extents_are_rejected() {
         let edit = edit();
-        edit.check(Extent::BASE, &[6, 1, 2]).expect("sound");
-        edit.check(Extent::DELTA, &[3]).expect("sound");
+        edit.check_extents(Extent::BASE, &[6, 1, 2]).expect("failed to check base extents");
+        edit.check_extents(Extent::DELTA, &[3]).expect("failed to check delta extents");
         for rows in [&[5, 1, 2][..], &[6, 1, 1], &[6, 1]] {
-            edit.check(Extent::BASE, rows).expect_err("one lies outside");
+            edit.check_extents(Extent::BASE, rows).expect_err("accepted an extent outside of the file");
         }
-        for at in 0..edit.extents.len() {
+        for index in 0..edit.extents.len() {
             let mut other = edit.clone();
-            other.extents[at].rows = 0;
-            assert!(other.check(Extent::BASE, &[6, 1, 2]).is_err() || other.check(Extent::DELTA, &[3]).is_err());
+            other.extents[index].rows = 0;
+            assert!(
+                other.check_extents(Extent::BASE, &[6, 1, 2]).is_err()
+                    || other.check_extents(Extent::DELTA, &[3]).is_err()
+            );
             let mut other = edit.clone();
-            other.extents[at].rows += 1;
+            other.extents[index].rows += 1;
             assert_ne!(other.content_sha256(), edit.content_sha256());
         }
         let mut other = edit;
         other.extents.swap(0, 2);
-        other.check(Extent::BASE, &[6, 1, 2]).expect_err("out of order");
+        other.check_extents(Extent::BASE, &[6, 1, 2]).expect_err("accepted extents out of order");
     }
 }

@@ -1,129 +1,130 @@
-//! Whether a version file holds what it was written with: a full read.
+//! Full verification of a version file:
 //!
-//! 1. Every byte is compared with the checksums of the file.
-//! 2. The documents are hashed as the spool hashed them.
-//! 3. Every other column is a function of the documents, and so are the shapes, so they are computed anew and compared;
-//!    the profile has a hash of its own.
-//!
-//! So a damaged byte is found at any place in the file.
+//! 1. All bytes are compared with the checksums of the file.
+//! 2. The documents are hashed and compared with the content hash.
+//! 3. The other columns and the path index are computed again from the documents and compared. The profile has a hash.
 
 use arrow::array::{Array, ArrayRef, StringArray};
 use arrow::compute::cast;
 use sha2::{Digest, Sha256};
-use strata_runtime::blocking::blocking;
+use strata_runtime::blocking::run_blocking;
 use strata_store::{Result, StorageError};
 
-use super::reader::{FileReader, Pace, VersionReader};
-use super::shapes::builder::ShapeLimits;
-use super::shapes::decoded::Shapes;
-use super::shred::Shredder;
+use super::path_index::builder::PathIndexLimits;
+use super::path_index::structure_dictionary::StructureDictionary;
+use super::reader::{FileReader, ReadThrottle, VersionReader};
+use super::shredder::EntityShredder;
 
-const BATCH_ROWS: usize = 2_048;
+const VERIFY_BATCH_ROWS: usize = 2_048;
 
-/// Reads a whole file and returns the hash of its entities ([`super::layout::Layout::content_sha256`]). Holds a decoded
-/// row group; costs about as much as writing the file. `pace` is told of the bytes that are read, and may wait. Of an
-/// edited file its own entities are read: its base is a file of its own.
-pub async fn verify(reader: &VersionReader, pace: &mut dyn Pace) -> Result<String> {
-    reader.verify_checksums(pace).await?;
+/// Returns the content hash ([`super::layout::FileLayout::content_sha256`]). Needs memory for one decoded row group,
+/// and about as much time as writing the file. The base of an edited file is not read.
+pub async fn verify_file(reader: &VersionReader, throttle: &mut dyn ReadThrottle) -> Result<String> {
+    reader.verify_checksums(throttle).await?;
     let list = reader;
-    let reader = reader.own();
+    let reader = reader.version_file();
     let mut content = Sha256::new();
-    // Whatever bounds they were written within.
-    let any = ShapeLimits { share_percent: u64::MAX, ..ShapeLimits::default() };
-    let mut shredder = Shredder::new(&reader.footer.layout, (!reader.footer.list.shapes.is_empty()).then_some(any));
+    // The limits at the time of writing are unknown.
+    let limits = PathIndexLimits { max_document_percent: u64::MAX, ..PathIndexLimits::default() };
+    let mut shredder = EntityShredder::new(
+        &reader.footer.layout,
+        (!reader.footer.extent_list.path_index.is_empty()).then_some(limits),
+    );
     let mut entities = 0;
-    for row_group in 0..reader.footer.list.row_groups.len() {
-        let mut documents = Documents { texts: Vec::new(), first: 0, columns: columns(reader, row_group).await? };
+    for row_group in 0..reader.footer.extent_list.row_groups.len() {
+        let mut documents =
+            ColumnComparison { documents: Vec::new(), first_row: 0, columns: read_columns(reader, row_group).await? };
         for page in 0..reader.page_count(row_group) {
-            let page = reader.documents(row_group, page).await?;
+            let page = reader.read_document_page(row_group, page).await?;
             for row in page.rows() {
                 let document = page.document(row);
                 content.update(document);
                 content.update(b"\n");
                 let text = std::str::from_utf8(document)
-                    .map_err(|_| damaged(&format!("entity {} is not valid UTF-8", entities + 1)))?;
-                documents.texts.push(text.to_owned());
+                    .map_err(|_| file_damaged(&format!("entity {} is not valid UTF-8", entities + 1)))?;
+                documents.documents.push(text.to_owned());
                 entities += 1;
-                if documents.texts.len() == BATCH_ROWS {
-                    (documents, shredder) = documents.compare(shredder).await?;
+                if documents.documents.len() == VERIFY_BATCH_ROWS {
+                    (documents, shredder) = documents.compare_columns(shredder).await?;
                 }
             }
         }
-        (documents, shredder) = documents.compare(shredder).await?;
-        if documents.first != reader.footer.list.row_groups[row_group].rows {
-            return Err(damaged("a row group has the wrong number of entities"));
+        (documents, shredder) = documents.compare_columns(shredder).await?;
+        if documents.first_row != reader.footer.extent_list.row_groups[row_group].rows {
+            return Err(file_damaged("a row group has the wrong number of entities"));
         }
-        let rows = documents.first;
-        let computed = shredder.take_shapes().map(|bytes| Shapes::decode(&bytes, rows)).transpose();
-        let computed = computed.map_err(|error| StorageError::Layout(error.to_string()))?;
-        if let (Some(stored), Some(computed)) = (reader.shapes(row_group).await?, computed)
+        let rows = documents.first_row;
+        let computed = shredder.take_path_index().map(|bytes| StructureDictionary::decode(&bytes, rows)).transpose();
+        let computed = computed.map_err(|error| StorageError::InvalidFile(error.to_string()))?;
+        if let (Some(stored), Some(computed)) = (reader.read_structures(row_group).await?, computed)
             && *stored != computed
         {
-            return Err(damaged("the path index does not match the documents"));
+            return Err(file_damaged("the path index does not match the documents"));
         }
-        pace.spent(reader.stored_bytes(row_group)).await;
+        throttle.throttle(reader.stored_bytes(row_group)).await;
     }
     let layout = &reader.footer.layout;
-    if entities != layout.own_entities() {
-        return Err(damaged(&format!("it contains {entities} entities instead of {}", layout.own_entities())));
+    if entities != layout.file_entity_count() {
+        return Err(file_damaged(&format!(
+            "it contains {entities} entities instead of {}",
+            layout.file_entity_count()
+        )));
     }
     let profile = list.profile().await?;
     if (profile.entities, profile.document_bytes) != (layout.entity_count, layout.document_bytes) {
-        return Err(damaged("its profile belongs to another version"));
+        return Err(file_damaged("its profile belongs to another version"));
     }
     let content = hex::encode(content.finalize());
     match &list.layout().edit {
         None => Ok(content),
         Some(edit) if edit.own_sha256 == content => Ok(edit.content_sha256()),
-        Some(_) => Err(damaged("its delta entities do not match their hash")),
+        Some(_) => Err(file_damaged("its delta entities do not match their hash")),
     }
 }
 
-/// The columns of a row group but the documents, in the order of the layout's schema.
-async fn columns(reader: &FileReader, row_group: usize) -> Result<Vec<ArrayRef>> {
+async fn read_columns(reader: &FileReader, row_group: usize) -> Result<Vec<ArrayRef>> {
     let mut columns = Vec::new();
     for column in 1..reader.footer.layout.schema().fields().len() {
-        columns.push(reader.column(row_group, column).await?);
+        columns.push(reader.read_column(row_group, column).await?);
     }
     Ok(columns)
 }
 
-struct Documents {
-    texts: Vec<String>,
-    first: usize,
+struct ColumnComparison {
+    documents: Vec<String>,
+    first_row: usize,
     columns: Vec<ArrayRef>,
 }
 
-impl Documents {
-    /// Computes the columns of the documents that wait, and compares them with those of the file: on a thread for what
-    /// takes long, as a batch of large documents does.
-    async fn compare(mut self, mut shredder: Shredder) -> Result<(Documents, Shredder)> {
-        let compare = move || self.compare_now(&mut shredder).map(|()| (self, shredder));
-        blocking(compare).await?
+impl ColumnComparison {
+    /// Compares the columns of the pending documents on a blocking thread, because a batch can take long.
+    async fn compare_columns(mut self, mut shredder: EntityShredder) -> Result<(ColumnComparison, EntityShredder)> {
+        let compare = move || self.compare_columns_blocking(&mut shredder).map(|()| (self, shredder));
+        run_blocking(compare).await?
     }
 
-    fn compare_now(&mut self, shredder: &mut Shredder) -> Result<()> {
-        let documents = StringArray::from_iter_values(self.texts.drain(..));
+    fn compare_columns_blocking(&mut self, shredder: &mut EntityShredder) -> Result<()> {
+        let documents = StringArray::from_iter_values(self.documents.drain(..));
         let rows = documents.len();
         let batch = shredder.shred(&documents)?;
         let schema = batch.schema();
         for (index, stored) in self.columns.iter().enumerate() {
             let expected = batch.column(index + 1);
             let name = schema.field(index + 1).name();
-            if stored.len() < self.first + rows {
-                return Err(damaged(&format!("the column {name} has too few rows")));
+            if stored.len() < self.first_row + rows {
+                return Err(file_damaged(&format!("the column {name} has too few rows")));
             }
-            let stored = cast(&stored.slice(self.first, rows), expected.data_type())?;
+            let stored = cast(&stored.slice(self.first_row, rows), expected.data_type())?;
             if *stored != **expected {
-                return Err(damaged(&format!("the column {name} does not match the documents")));
+                return Err(file_damaged(&format!("the column {name} does not match the documents")));
             }
         }
-        shredder.recycle(batch);
-        self.first += rows;
+        shredder.reclaim_buffer(batch);
+        self.first_row += rows;
         Ok(())
     }
 }
 
-fn damaged(what: &str) -> StorageError {
-    StorageError::Layout(format!("it is damaged: {what}"))
+fn file_damaged(what: &str) -> StorageError {
+    StorageError::InvalidFile(format!("it is damaged: {what}"))
 }

@@ -11,7 +11,6 @@ use utoipa::{PartialSchema, ToSchema};
 
 use crate::AppState;
 
-/// Defines builder methods.
 macro_rules! setters {
     ($($field:ident: $type:ty),+ $(,)?) => { $(
         pub(crate) const fn $field(self, $field: $type) -> Self {
@@ -25,74 +24,70 @@ pub(crate) use setters;
 pub(super) struct Endpoint {
     pub path: &'static str,
     method: HttpMethod,
-    /// The id of its operation, unique in the document.
-    id: &'static str,
-    /// A second method of the handler, with the id of its operation.
-    also: Option<(HttpMethod, &'static str)>,
-    pub group: Group,
+    operation_id: &'static str,
+    second_operation: Option<(HttpMethod, &'static str)>,
+    pub group: EndpointGroup,
     /// One line without a final full stop.
     pub summary: &'static str,
     /// Full sentences.
     pub description: &'static str,
-    pub callers: Callers,
-    pub input: Input,
-    /// The response with status 200.
-    pub answer: Answer,
-    /// The statuses of its errors, without those of all endpoints with the same group, callers, and input.
+    pub callers: AllowedCallers,
+    pub input: EndpointInput,
+    pub response: EndpointResponse,
+    /// The statuses of errors, without the errors that the group, the callers, and the input imply.
     pub errors: &'static [u16],
-    handler: Handler,
+    method_router: MethodRouterFn,
 }
 
-type Handler = fn() -> MethodRouter<AppState>;
+type MethodRouterFn = fn() -> MethodRouter<AppState>;
 
-/// The tag of an operation. Tools show tags in this order.
+/// The OpenAPI tag. Tools show tags in this order.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Group {
+pub(super) enum EndpointGroup {
     Accounts,
     Datasets,
     Versions,
     Alternates,
     Webhooks,
-    /// Endpoints of the service itself, whose errors are described like the errors of reads.
+    /// Endpoints of the service itself. Their errors are described like the errors of reads.
     Operational,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Callers {
+pub(super) enum AllowedCallers {
     /// Credentials are ignored.
-    Anybody,
+    Anyone,
     Users,
     /// Without credentials, a caller can see less.
-    UsersAndAnybody,
+    UsersOrAnonymous,
 }
 
 /// The input of an endpoint. Names that are not listed return 400.
-pub(super) enum Input {
-    Nothing,
-    Query(&'static [Field]),
+pub(super) enum EndpointInput {
+    Empty,
+    Query(&'static [FieldSpec]),
     /// A query with these parameters and the parameters of a read.
-    Read(&'static [Field]),
-    Body(&'static [Field]),
+    ReadQuery(&'static [FieldSpec]),
+    Body(&'static [FieldSpec]),
     /// A JSON object, or a document of a source format with parameters in the query.
     BodyOrDocument {
-        body: &'static [Field],
-        query: &'static [Field],
+        body: &'static [FieldSpec],
+        query: &'static [FieldSpec],
     },
-    Token,
+    PathToken,
 }
 
-/// A member of a body, or a parameter of a query.
 #[derive(Clone, Copy)]
-pub(super) struct Field {
+pub(super) struct FieldSpec {
     pub name: &'static str,
-    pub need: Need,
+    pub requirement: FieldRequirement,
     pub kind: FieldKind,
-    pub about: &'static str,
+    pub description: &'static str,
     pub example: fn() -> Value,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum FieldRequirement {
     Required,
     Optional,
 }
@@ -100,114 +95,138 @@ pub(super) enum Need {
 #[derive(Clone, Copy)]
 pub(super) enum FieldKind {
     Id,
-    Positive,
-    PositiveOrNull(usize),
+    PositiveInteger,
+    PositiveIntegerOrNull(usize),
     WholeNumber,
     Boolean,
     Text,
-    /// Up to this many characters, or an empty string.
-    TextPart(usize),
-    /// Up to this many characters, an empty string, or null.
-    TextOrNull(usize),
+    BoundedText(usize),
+    BoundedTextOrNull(usize),
     OneOf(fn() -> Vec<&'static str>),
     OneOfOrNull(fn() -> Vec<&'static str>),
     DatasetName,
     Url,
-    /// `push` or a URL.
     Source,
     PathOrNull,
     ScheduleOrNull,
-    /// `active`, `latest`, or a number.
-    Version,
-    /// The same in a body, where a number can be a JSON number.
-    VersionOrNumber,
-    Index,
+    VersionSelector,
+    /// Like [`FieldKind::VersionSelector`], for a body, in which the number can be a JSON number.
+    VersionSelectorOrNumber,
+    IndexSettings,
     Entities,
     Edits,
 }
 
-pub(super) struct Answer {
-    /// A sentence.
-    pub about: &'static str,
-    /// The schema of its JSON record, followed by the schemas that it refers to. Empty if it is not a JSON record.
+pub(super) struct EndpointResponse {
+    pub description: &'static str,
+    /// The schema of the JSON record, followed by the schemas that it refers to. Empty for other content types.
     pub schemas: fn() -> Vec<NamedSchema>,
-    /// Further content types.
-    pub media: &'static [&'static str],
-    /// Its headers, without those of all endpoints with the same group, callers, and input.
+    /// Content types in addition to JSON.
+    pub extra_content_types: &'static [&'static str],
+    /// The response headers, without the headers that the group, the callers, and the input imply.
     pub headers: &'static [&'static [&'static str]],
-    /// The meaning of a 304 with the same headers, if it can occur.
+    /// The description of a 304 with the same headers, if the endpoint can return it.
     pub not_modified: Option<&'static str>,
 }
 
 pub(super) type NamedSchema = (String, RefOr<Schema>);
 
-impl Group {
-    pub(super) const ALL: [Group; 6] =
-        [Group::Accounts, Group::Datasets, Group::Versions, Group::Alternates, Group::Webhooks, Group::Operational];
+impl EndpointGroup {
+    pub(super) const ALL: [EndpointGroup; 6] = [
+        EndpointGroup::Accounts,
+        EndpointGroup::Datasets,
+        EndpointGroup::Versions,
+        EndpointGroup::Alternates,
+        EndpointGroup::Webhooks,
+        EndpointGroup::Operational,
+    ];
 
-    pub(super) fn described(self) -> (&'static str, &'static str) {
+    pub(super) fn tag_and_description(self) -> (&'static str, &'static str) {
         match self {
-            Group::Accounts => ("accounts", "Sessions and API tokens"),
-            Group::Datasets => ("datasets", "Your datasets, and clones of public datasets"),
-            Group::Versions => ("versions", "Refreshes, the active version, profiles, explanations, and diffs"),
-            Group::Alternates => ("alternates", "A second list of entities for a version, saved by an owner or agent"),
-            Group::Webhooks => ("webhooks", "The POST request that strata sends for each new version"),
-            Group::Operational => ("operational", "Health, metrics, and this document"),
+            EndpointGroup::Accounts => ("accounts", "Sessions and API tokens"),
+            EndpointGroup::Datasets => ("datasets", "Your datasets, and clones of public datasets"),
+            EndpointGroup::Versions => ("versions", "Refreshes, the active version, profiles, explanations, and diffs"),
+            EndpointGroup::Alternates => {
+                ("alternates", "A second list of entities for a version, saved by an owner or agent")
+            }
+            EndpointGroup::Webhooks => ("webhooks", "The POST request that strata sends for each new version"),
+            EndpointGroup::Operational => ("operational", "Health, metrics, and this document"),
         }
     }
 }
 
 impl Endpoint {
-    pub(super) const fn get(path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
-        Endpoint::new(HttpMethod::Get, path, id, group, handler)
+    pub(super) const fn get(
+        path: &'static str,
+        id: &'static str,
+        group: EndpointGroup,
+        method_router: MethodRouterFn,
+    ) -> Endpoint {
+        Endpoint::new(HttpMethod::Get, path, id, group, method_router)
     }
 
-    pub(super) const fn post(path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
-        Endpoint::new(HttpMethod::Post, path, id, group, handler)
+    pub(super) const fn post(
+        path: &'static str,
+        id: &'static str,
+        group: EndpointGroup,
+        method_router: MethodRouterFn,
+    ) -> Endpoint {
+        Endpoint::new(HttpMethod::Post, path, id, group, method_router)
     }
 
-    pub(super) const fn delete(path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
-        Endpoint::new(HttpMethod::Delete, path, id, group, handler)
+    pub(super) const fn delete(
+        path: &'static str,
+        id: &'static str,
+        group: EndpointGroup,
+        method_router: MethodRouterFn,
+    ) -> Endpoint {
+        Endpoint::new(HttpMethod::Delete, path, id, group, method_router)
     }
 
     /// An endpoint for users, without input.
-    const fn new(method: HttpMethod, path: &'static str, id: &'static str, group: Group, handler: Handler) -> Endpoint {
+    const fn new(
+        method: HttpMethod,
+        path: &'static str,
+        id: &'static str,
+        group: EndpointGroup,
+        method_router: MethodRouterFn,
+    ) -> Endpoint {
         Endpoint {
             path,
             method,
-            id,
-            also: None,
+            operation_id: id,
+            second_operation: None,
             group,
             summary: "",
             description: "",
-            callers: Callers::Users,
-            input: Input::Nothing,
-            answer: Answer::new("", &[]),
+            callers: AllowedCallers::Users,
+            input: EndpointInput::Empty,
+            response: EndpointResponse::new("", &[]),
             errors: &[],
-            handler,
+            method_router,
         }
     }
 
-    pub(super) const fn also(self, method: HttpMethod, id: &'static str) -> Endpoint {
-        Endpoint { also: Some((method, id)), ..self }
+    pub(super) const fn with_second_method(self, method: HttpMethod, id: &'static str) -> Endpoint {
+        Endpoint { second_operation: Some((method, id)), ..self }
     }
 
     setters! {
         summary: &'static str,
         description: &'static str,
-        callers: Callers,
-        input: Input,
-        answer: Answer,
+        callers: AllowedCallers,
+        input: EndpointInput,
+        response: EndpointResponse,
         errors: &'static [u16],
     }
 
-    pub(super) fn operations(&self) -> impl Iterator<Item = (&HttpMethod, &'static str)> {
-        let also = self.also.iter().map(|(method, id)| (method, *id));
-        std::iter::once((&self.method, self.id)).chain(also)
+    pub(super) fn methods_and_operation_ids(&self) -> impl Iterator<Item = (&HttpMethod, &'static str)> {
+        let second = self.second_operation.iter().map(|(method, id)| (method, *id));
+        std::iter::once((&self.method, self.operation_id)).chain(second)
     }
 
-    /// The methods of its route, as the header `Allow` lists them. A route with GET also has HEAD.
-    pub(super) fn allowed(&self) -> &'static str {
+    /// Returns the value of the `Allow` header. A route with GET also has HEAD.
+    pub(super) fn allow_header(&self) -> &'static str {
         match self.method {
             HttpMethod::Get => "GET,HEAD",
             HttpMethod::Delete => "DELETE",
@@ -215,57 +234,64 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn parameters(&self) -> &'static [Field] {
+    pub(super) fn query_fields(&self) -> &'static [FieldSpec] {
         match self.input {
-            Input::Query(fields) | Input::Read(fields) | Input::BodyOrDocument { query: fields, .. } => fields,
-            Input::Nothing | Input::Body(_) | Input::Token => &[],
+            EndpointInput::Query(fields)
+            | EndpointInput::ReadQuery(fields)
+            | EndpointInput::BodyOrDocument { query: fields, .. } => fields,
+            EndpointInput::Empty | EndpointInput::Body(_) | EndpointInput::PathToken => &[],
         }
     }
 
-    pub(super) fn members(&self) -> &'static [Field] {
+    pub(super) fn body_fields(&self) -> &'static [FieldSpec] {
         match self.input {
-            Input::Body(fields) | Input::BodyOrDocument { body: fields, .. } => fields,
-            Input::Nothing | Input::Query(_) | Input::Read(_) | Input::Token => &[],
+            EndpointInput::Body(fields) | EndpointInput::BodyOrDocument { body: fields, .. } => fields,
+            EndpointInput::Empty | EndpointInput::Query(_) | EndpointInput::ReadQuery(_) | EndpointInput::PathToken => {
+                &[]
+            }
         }
     }
 
-    /// The names of the members of its body other than the entities.
-    pub(super) fn beside_entities(&self) -> Vec<&'static str> {
-        let beside = self.members().iter().filter(|field| !matches!(field.kind, FieldKind::Entities));
-        beside.map(|field| field.name).collect()
+    /// The names of all body members except the entities.
+    pub(super) fn envelope_field_names(&self) -> Vec<&'static str> {
+        let envelope = self.body_fields().iter().filter(|field| !matches!(field.kind, FieldKind::Entities));
+        envelope.map(|field| field.name).collect()
     }
 }
 
-/// The routes of endpoints. Each request has its endpoint as an extension, from which `Fields` are extracted.
+/// Builds the routes. Each request gets its endpoint as an extension, from which `CallFields` are extracted.
 pub(super) fn routes(endpoints: impl Iterator<Item = &'static Endpoint>) -> Router<AppState> {
     endpoints.fold(Router::new(), |routes, endpoint| {
-        routes.route(endpoint.path, (endpoint.handler)().layer(Extension(endpoint)))
+        routes.route(endpoint.path, (endpoint.method_router)().layer(Extension(endpoint)))
     })
 }
 
-pub(super) fn names(fields: &[Field]) -> Vec<&'static str> {
+pub(super) fn field_names(fields: &[FieldSpec]) -> Vec<&'static str> {
     fields.iter().map(|field| field.name).collect()
 }
 
-impl Field {
-    pub(super) const fn required(name: &'static str, kind: FieldKind, example: fn() -> Value) -> Field {
-        Field { name, need: Need::Required, kind, about: "", example }
+impl FieldSpec {
+    pub(super) const fn required(name: &'static str, kind: FieldKind, example: fn() -> Value) -> FieldSpec {
+        FieldSpec { name, requirement: FieldRequirement::Required, kind, description: "", example }
     }
 
-    pub(super) const fn optional(name: &'static str, kind: FieldKind, example: fn() -> Value) -> Field {
-        Field { name, need: Need::Optional, kind, about: "", example }
+    pub(super) const fn optional(name: &'static str, kind: FieldKind, example: fn() -> Value) -> FieldSpec {
+        FieldSpec { name, requirement: FieldRequirement::Optional, kind, description: "", example }
     }
 
-    setters! { about: &'static str }
+    setters! { description: &'static str }
 }
 
-impl Answer {
-    pub(super) const fn record<T: ToSchema + PartialSchema>(about: &'static str) -> Answer {
-        Answer { schemas: record_schemas::<T>, ..Answer::new(about, &[]) }
+impl EndpointResponse {
+    pub(super) const fn for_record<T: ToSchema + PartialSchema>(description: &'static str) -> EndpointResponse {
+        EndpointResponse { schemas: record_schemas::<T>, ..EndpointResponse::new(description, &[]) }
     }
 
-    pub(super) const fn new(about: &'static str, media: &'static [&'static str]) -> Answer {
-        Answer { about, schemas: Vec::new, media, headers: &[], not_modified: None }
+    pub(super) const fn new(
+        description: &'static str,
+        extra_content_types: &'static [&'static str],
+    ) -> EndpointResponse {
+        EndpointResponse { description, schemas: Vec::new, extra_content_types, headers: &[], not_modified: None }
     }
 }
 

@@ -4,8 +4,7 @@
 //! `metrics`, `visit`, `management`, `read`, `description`, `params`, `endpoint`, `layers`, `large_responses`, `body`,
 //! `headers`, `error`, `text`, `values`.
 
-mod body;
-mod description;
+mod display_text;
 mod endpoint;
 pub mod error;
 pub mod headers;
@@ -16,16 +15,16 @@ pub mod management;
 pub mod mcp;
 mod metrics;
 pub mod openapi;
+mod openapi_components;
+pub mod page_support;
 pub mod params;
 pub mod read;
 pub mod router;
+mod scalar_parsers;
 pub mod server;
-mod text;
-mod values;
-pub mod visit;
+mod streamed_body;
 
 pub use router::router;
 pub use server::{ServeError, ServerLimits, serve, serve_app};
 
-/// The state of the handlers.
 pub type AppState = std::sync::Arc<strata_service::Services>;

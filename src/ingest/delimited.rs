@@ -1,89 +1,80 @@
-//! Decodes CSV and TSV: a header line of names, then one entity per row, every cell a string unless types
-//! are inferred.
-//!
-//! The grammar is RFC 4180's with a choice of delimiter: a cell that begins with a quote ends with one, and `""` inside
-//! stands for one quote; elsewhere a quote is a character like any other, and a warning names the first line with one.
-//! For example, `1, "x, y"` has three cells, because the second one begins with a space. Rows end with `\n`, `\r\n`
-//! or `\r`; blank lines are skipped (a row of one empty cell is `""`). A row with more or fewer cells than the header,
-//! text after a closing quote, and a quote that is never closed are bad: in these cases lenient readers shift cells or
-//! swallow the rest of the file.
-//!
-//! With `infers`, a cell whose text is exactly a JSON number, `true` or `false` is that, and an empty one null; in
-//! quotes or not, since quotes are no part of a cell's text. Nothing is trimmed.
-//!
-//! Two columns of one name give the entity one key, at the first one's position with the last one's
-//! cell, as two equal keys of a JSON object do (docs/reference/paths-and-values.md, Entities and values).
+//! Decodes CSV and TSV: a header line with the column names, then one entity per row. Cells are strings unless types
+//! are inferred. The grammar is RFC 4180 with a choice of delimiters. A quoted cell starts and ends with a quote, and
+//! contains quotes as `""`. In other cells, a quote is an ordinary character; a warning reports the first such line.
+//! For example, `1, "x, y"` has three cells, because the second one starts with a space. Rows end with `\n`, `\r\n`, or
+//! `\r`. Blank lines are skipped (a row with one empty cell is `""`). Rows with a wrong number of cells, text after a
+//! closing quote, and unclosed quotes are errors; lenient readers would shift cells or swallow the rest of the file.
+//! With type inference, a cell that is exactly a JSON number, `true`, or `false` becomes that value, and an empty cell
+//! becomes null, also in quotes. Nothing is trimmed. Columns with the same name give one key, at the position of the
+//! first column with the value of the last one, like duplicate keys of a JSON object.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
-use strata_json::{is_number, write_string};
-use strata_types::source::foreign_delimiter;
+use strata_json::{is_number, write_json_string};
+use strata_types::source::find_other_delimiter;
 
-use super::Decode;
-use super::entity::EntityWriter;
-use super::error::{Place, SourceError, quoted_name};
-use super::input::Window;
+use super::EntityDecoder;
+use super::entity_writer::EntityWriter;
+use super::error::{SourceError, SourcePosition, quote_name};
+use super::source_input::ReadWindow;
 
-/// What to do with a table in another encoding, as spreadsheets write them.
-const CONVERT: &str = ": save the table as UTF-8, or convert it, for example with `iconv -f latin1 -t utf-8`";
-
-const NUMBERED_COLUMNS: usize = 5;
+const ENCODING_HINT: &str = ": save the table as UTF-8, or convert it, for example with `iconv -f latin1 -t utf-8`";
+const MAX_REPORTED_COLUMNS: usize = 5;
 
 pub(super) struct DelimitedDecoder {
-    window: Window,
+    window: ReadWindow,
     writer: EntityWriter,
     delimiter: u8,
-    columns_max: usize,
-    infers: bool,
-    columns: Vec<Column>,
-    /// The cells that no entity shows, because a later column has the same name.
-    hidden: Vec<usize>,
+    max_columns: usize,
+    infers_types: bool,
+    columns: Vec<DelimitedColumn>,
+    /// The cells that no entity contains, because a later column has the same name.
+    hidden_cells: Vec<usize>,
     warnings: Vec<String>,
     has_warned_of_quote: bool,
-    width: usize,
-    rows: u64,
-    /// The line on which the unread part of the window begins, from 1.
+    column_count: usize,
+    row_count: u64,
     line: u64,
-    cells: Vec<Cell>,
+    cells: Vec<CellSpan>,
     cell_text: Vec<u8>,
     entity: Vec<u8>,
 }
 
-/// One key of the entities, and which cell of the row is its value. Numbers and texts count inferred cells.
-struct Column {
+/// A key of the entities, the index of its cell, and the numbers of cells with inferred numbers and strings.
+struct DelimitedColumn {
     key: Vec<u8>,
     cell: usize,
-    numbers: u64,
-    texts: u64,
+    number_count: u64,
+    string_count: u64,
 }
 
 #[derive(Debug, Clone)]
-struct Cell {
+struct CellSpan {
     text: Range<usize>,
     has_doubled_quotes: bool,
 }
 
 impl DelimitedDecoder {
     pub(super) fn try_new(
-        window: Window,
+        window: ReadWindow,
         writer: EntityWriter,
         delimiter: u8,
-        columns_max: usize,
-        infers: bool,
+        max_columns: usize,
+        infers_types: bool,
     ) -> Result<Self, SourceError> {
         let mut decoder = Self {
             window,
             writer,
             delimiter,
-            columns_max,
-            infers,
+            max_columns,
+            infers_types,
             columns: Vec::new(),
-            hidden: Vec::new(),
+            hidden_cells: Vec::new(),
             warnings: Vec::new(),
             has_warned_of_quote: false,
-            width: 0,
-            rows: 0,
+            column_count: 0,
+            row_count: 0,
             line: 1,
             cells: Vec::new(),
             cell_text: Vec::new(),
@@ -94,93 +85,93 @@ impl DelimitedDecoder {
     }
 
     fn read_header(&mut self) -> Result<(), SourceError> {
-        let Some(row) = self.next_row().map_err(in_header)? else {
-            return Err(SourceError::document("the table is empty: its first line must name the columns"));
+        let Some(row) = self.read_row().map_err(into_header_error)? else {
+            return Err(SourceError::invalid_document("the table is empty: its first line must name the columns"));
         };
-        self.width = row.cells;
-        if self.width > self.columns_max {
-            let reason = format!("the table has more than sources.max_columns ({}) columns", self.columns_max);
-            return Err(SourceError::TooLarge { place: None, reason });
+        self.column_count = row.cell_count;
+        if self.column_count > self.max_columns {
+            let reason = format!("the table has more than sources.max_columns ({}) columns", self.max_columns);
+            return Err(SourceError::TooLarge { position: None, reason });
         }
-        let bytes = &self.window.unread()[..row.length];
+        let bytes = &self.window.unread()[..row.length_bytes];
         let mut columns_by_key: HashMap<Vec<u8>, usize> = HashMap::new();
-        let mut nameless = Vec::new();
+        let mut unnamed = Vec::new();
         for (index, cell) in self.cells.iter().enumerate() {
-            let name = cell_text(bytes, cell, &mut self.cell_text)
-                .ok_or_else(|| SourceError::document(format!("the header line is not UTF-8{CONVERT}")))?;
+            let name = decode_cell(bytes, cell, &mut self.cell_text)
+                .ok_or_else(|| SourceError::invalid_document(format!("the header line is not UTF-8{ENCODING_HINT}")))?;
             if name.is_empty() {
-                nameless.push(index + 1);
+                unnamed.push(index + 1);
             }
             let mut key = Vec::with_capacity(name.len() + 3);
-            write_string(name, &mut key);
+            write_json_string(name, &mut key);
             key.push(b':');
             match columns_by_key.get(&key) {
-                Some(&column) => self.hidden.push(std::mem::replace(&mut self.columns[column].cell, index)),
+                Some(&column) => self.hidden_cells.push(std::mem::replace(&mut self.columns[column].cell, index)),
                 None => {
                     columns_by_key.insert(key.clone(), self.columns.len());
-                    self.columns.push(Column { key, cell: index, numbers: 0, texts: 0 });
+                    self.columns.push(DelimitedColumn { key, cell: index, number_count: 0, string_count: 0 });
                 }
             }
         }
-        if let Some(twice) = self.hidden.first().and_then(|cell| self.cells.get(*cell))
-            && let Some(name) = cell_text(bytes, twice, &mut self.cell_text)
+        if let Some(hidden) = self.hidden_cells.first().and_then(|cell| self.cells.get(*cell))
+            && let Some(name) = decode_cell(bytes, hidden, &mut self.cell_text)
         {
-            let name = quoted_name(name);
+            let name = quote_name(name);
             self.warnings.push(format!(
                 "Several columns of the table are named {name}. Entities contain only the values of the last one."
             ));
         }
-        self.warnings.extend(without_names(&nameless));
+        self.warnings.extend(unnamed_columns_warning(&unnamed));
         if let [_] = self.cells.as_slice()
-            && let Some(name) = cell_text(bytes, &self.cells[0], &mut self.cell_text)
-            && let Some(found) = foreign_delimiter(name)
+            && let Some(name) = decode_cell(bytes, &self.cells[0], &mut self.cell_text)
+            && let Some(found) = find_other_delimiter(name)
         {
-            let wanted = delimiter_name(self.delimiter);
+            let expected = delimiter_name(self.delimiter);
             self.warnings.push(format!(
-                "The table has only one column, and its name contains {found}. In this format, only {wanted} separate \
-                 cells."
+                "The table has only one column, and its name contains {found}. In this format, only {expected} \
+                 separate cells."
             ));
         }
-        self.warn_of_quote(row);
-        self.consume(row);
+        self.warn_of_stray_quote(row);
+        self.consume_row(row);
         Ok(())
     }
 
-    /// Makes the window begin with a whole row that is not blank, and finds its cells; none at the end.
-    fn next_row(&mut self) -> Result<Option<Row>, SourceError> {
+    /// Fills the window until it starts with a whole row that is not blank, and finds its cells; `None` at the end.
+    fn read_row(&mut self) -> Result<Option<RowSpan>, SourceError> {
         loop {
-            let limit_bytes = self.writer.limit_bytes;
+            let limit_bytes = self.writer.max_entity_bytes;
             let unread = self.window.unread();
-            let place = Place { item: self.rows + 1, line: Some(self.line), column: None };
-            let ended = self.window.ended;
-            match parse_row(unread, self.delimiter, ended, self.columns_max, &mut self.cells) {
-                Parsed::Row(row) if row.length > limit_bytes.saturating_add(2) => {
-                    return Err(SourceError::too_large(place, limit_bytes));
+            let position = SourcePosition { item: self.row_count + 1, line: Some(self.line), column: None };
+            let is_at_end = self.window.is_at_end;
+            match parse_row(unread, self.delimiter, is_at_end, self.max_columns, &mut self.cells) {
+                RowParse::Row(row) if row.length_bytes > limit_bytes.saturating_add(2) => {
+                    return Err(SourceError::entity_too_large(position, limit_bytes));
                 }
-                Parsed::Row(row) => {
+                RowParse::Row(row) => {
                     if row.is_blank {
-                        self.consume(row);
+                        self.consume_row(row);
                         continue;
                     }
                     return Ok(Some(row));
                 }
-                Parsed::End => return Ok(None),
-                Parsed::Bad(reason) => return Err(SourceError::item(place, reason)),
-                Parsed::Incomplete if unread.len() > limit_bytes.saturating_add(2) => {
-                    return Err(SourceError::too_large(place, limit_bytes));
+                RowParse::End => return Ok(None),
+                RowParse::Malformed(reason) => return Err(SourceError::invalid_item(position, reason)),
+                RowParse::Incomplete if unread.len() > limit_bytes.saturating_add(2) => {
+                    return Err(SourceError::entity_too_large(position, limit_bytes));
                 }
-                Parsed::Incomplete => {
+                RowParse::Incomplete => {
                     self.window.fill()?;
                 }
             }
         }
     }
 
-    fn warn_of_quote(&mut self, row: Row) {
+    fn warn_of_stray_quote(&mut self, row: RowSpan) {
         if self.has_warned_of_quote {
             return;
         }
-        if let Some(cell) = quote_inside_cell(&self.window.unread()[..row.length], &self.cells) {
+        if let Some(cell) = find_stray_quote(&self.window.unread()[..row.length_bytes], &self.cells) {
             self.has_warned_of_quote = true;
             let delimiters = delimiter_name(self.delimiter);
             self.warnings.push(format!(
@@ -193,45 +184,46 @@ impl DelimitedDecoder {
         }
     }
 
-    fn consume(&mut self, row: Row) {
-        self.line += row.lines;
-        self.window.consume(row.length);
+    fn consume_row(&mut self, row: RowSpan) {
+        self.line += row.line_count;
+        self.window.consume(row.length_bytes);
     }
 }
 
-impl Decode for DelimitedDecoder {
+impl EntityDecoder for DelimitedDecoder {
     fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
-        let Some(row) = self.next_row()? else {
-            // Only the first call reports them.
+    fn next_entity(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
+        let Some(row) = self.read_row()? else {
+            // Later calls report no warnings, because the columns are taken.
             let columns = std::mem::take(&mut self.columns);
-            self.warnings.extend(of_two_types(&columns));
+            self.warnings.extend(mixed_type_warnings(&columns));
             return Ok(false);
         };
-        self.rows += 1;
-        let place = Place { item: self.rows, line: Some(self.line), column: None };
-        if row.cells != self.width {
-            let quote = quote_inside_cell(&self.window.unread()[..row.length], &self.cells);
+        self.row_count += 1;
+        let position = SourcePosition { item: self.row_count, line: Some(self.line), column: None };
+        if row.cell_count != self.column_count {
+            let quote = find_stray_quote(&self.window.unread()[..row.length_bytes], &self.cells);
             let hint = quote.map(|cell| {
                 format!("; the quote in cell {} has no effect, because the cell does not begin with a quote", cell + 1)
             });
             let reason = format!(
                 "the row has {} {}, but the header has {}{}",
-                row.cells,
-                if row.cells == 1 { "cell" } else { "cells" },
-                self.width,
+                row.cell_count,
+                if row.cell_count == 1 { "cell" } else { "cells" },
+                self.column_count,
                 hint.unwrap_or_default(),
             );
-            return Err(SourceError::item(place, reason));
+            return Err(SourceError::invalid_item(position, reason));
         }
-        self.warn_of_quote(row);
-        let bytes = &self.window.unread()[..row.length];
-        let not_utf8 = |cell: usize| SourceError::item(place, format!("cell {} is not UTF-8{CONVERT}", cell + 1));
-        for &cell in &self.hidden {
-            cell_text(bytes, &self.cells[cell], &mut self.cell_text).ok_or_else(|| not_utf8(cell))?;
+        self.warn_of_stray_quote(row);
+        let bytes = &self.window.unread()[..row.length_bytes];
+        let not_utf8 =
+            |cell: usize| SourceError::invalid_item(position, format!("cell {} is not UTF-8{ENCODING_HINT}", cell + 1));
+        for &cell in &self.hidden_cells {
+            decode_cell(bytes, &self.cells[cell], &mut self.cell_text).ok_or_else(|| not_utf8(cell))?;
         }
         self.entity.clear();
         self.entity.push(b'{');
@@ -241,48 +233,48 @@ impl Decode for DelimitedDecoder {
             }
             self.entity.extend_from_slice(&column.key);
             let cell = &self.cells[column.cell];
-            let text = cell_text(bytes, cell, &mut self.cell_text).ok_or_else(|| not_utf8(column.cell))?;
-            match self.infers {
-                true => match write_inferred(text, &mut self.entity) {
-                    Inferred::Number => column.numbers += 1,
-                    Inferred::Text => column.texts += 1,
-                    Inferred::Other => {}
+            let text = decode_cell(bytes, cell, &mut self.cell_text).ok_or_else(|| not_utf8(column.cell))?;
+            match self.infers_types {
+                true => match write_inferred_value(text, &mut self.entity) {
+                    InferredType::Number => column.number_count += 1,
+                    InferredType::String => column.string_count += 1,
+                    InferredType::Other => {}
                 },
-                false => write_string(text, &mut self.entity),
+                false => write_json_string(text, &mut self.entity),
             }
         }
         self.entity.push(b'}');
-        self.writer.write_canonical(&self.entity, place, out)?;
-        self.consume(row);
+        self.writer.write_canonical(&self.entity, position, out)?;
+        self.consume_row(row);
         Ok(true)
     }
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Row {
-    length: usize,
-    /// Line ends in it, those in quoted cells too.
-    lines: u64,
-    cells: usize,
+struct RowSpan {
+    length_bytes: usize,
+    /// The number of line ends, including those in quoted cells.
+    line_count: u64,
+    cell_count: usize,
     is_blank: bool,
 }
 
-enum Parsed {
-    Row(Row),
+enum RowParse {
+    Row(RowSpan),
     End,
     Incomplete,
-    Bad(String),
+    Malformed(String),
 }
 
-/// Finds the cells of the row that `bytes` begins with. `ended` says that nothing follows.
-fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: &mut Vec<Cell>) -> Parsed {
+/// Finds the cells of the row at the start of `bytes`. `is_at_end` means that no more bytes follow.
+fn parse_row(bytes: &[u8], delimiter: u8, is_at_end: bool, max_cells: usize, cells: &mut Vec<CellSpan>) -> RowParse {
     cells.clear();
     if bytes.is_empty() {
-        return if ended { Parsed::End } else { Parsed::Incomplete };
+        return if is_at_end { RowParse::End } else { RowParse::Incomplete };
     }
     let mut position = 0;
-    let mut lines = 0;
-    let mut count = 0;
+    let mut line_count = 0;
+    let mut cell_count = 0;
     loop {
         let (cell, end);
         if bytes.get(position) == Some(&b'"') {
@@ -292,7 +284,7 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: 
             loop {
                 let Some(distance) = memchr::memchr(b'"', &bytes[search..]) else {
                     let reason = "a quote is opened but never closed";
-                    return if ended { Parsed::Bad(reason.to_owned()) } else { Parsed::Incomplete };
+                    return if is_at_end { RowParse::Malformed(reason.to_owned()) } else { RowParse::Incomplete };
                 };
                 let quote = search + distance;
                 match bytes.get(quote + 1) {
@@ -300,7 +292,7 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: 
                         has_doubled_quotes = true;
                         search = quote + 2;
                     }
-                    None if !ended => return Parsed::Incomplete,
+                    None if !is_at_end => return RowParse::Incomplete,
                     _ => {
                         end = quote + 1;
                         break;
@@ -308,22 +300,22 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: 
                 }
             }
             let text = text_start..end - 1;
-            lines += line_ends(&bytes[text.clone()]);
-            cell = Cell { text, has_doubled_quotes };
+            line_count += count_line_ends(&bytes[text.clone()]);
+            cell = CellSpan { text, has_doubled_quotes };
         } else {
             let distance = memchr::memchr3(delimiter, b'\n', b'\r', &bytes[position..]);
             end = match distance {
                 Some(distance) => position + distance,
-                None if ended => bytes.len(),
-                None => return Parsed::Incomplete,
+                None if is_at_end => bytes.len(),
+                None => return RowParse::Incomplete,
             };
-            cell = Cell { text: position..end, has_doubled_quotes: false };
+            cell = CellSpan { text: position..end, has_doubled_quotes: false };
         }
-        if cells.len() < cells_max {
+        if cells.len() < max_cells {
             cells.push(cell);
         }
-        count += 1;
-        let length = match bytes.get(end) {
+        cell_count += 1;
+        let length_bytes = match bytes.get(end) {
             Some(&byte) if byte == delimiter => {
                 position = end + 1;
                 continue;
@@ -331,21 +323,21 @@ fn parse_row(bytes: &[u8], delimiter: u8, ended: bool, cells_max: usize, cells: 
             Some(b'\n') => end + 1,
             Some(b'\r') => match bytes.get(end + 1) {
                 Some(b'\n') => end + 2,
-                None if !ended => return Parsed::Incomplete,
+                None if !is_at_end => return RowParse::Incomplete,
                 _ => end + 1,
             },
             None => end,
-            Some(&byte) => return Parsed::Bad(text_after_quote(byte, delimiter)),
+            Some(&byte) => return RowParse::Malformed(text_after_quote_error(byte, delimiter)),
         };
-        return Parsed::Row(Row { length, lines: lines + 1, cells: count, is_blank: end == 0 });
+        return RowParse::Row(RowSpan { length_bytes, line_count: line_count + 1, cell_count, is_blank: end == 0 });
     }
 }
 
-fn text_after_quote(byte: u8, delimiter: u8) -> String {
+fn text_after_quote_error(byte: u8, delimiter: u8) -> String {
     let mut reason = "there is text after the closing quote of a cell".to_owned();
-    if let Some(found) = foreign_delimiter(char::from(byte).encode_utf8(&mut [0; 4])) {
-        let wanted = delimiter_name(delimiter);
-        reason.push_str(&format!(": the cells seem to be separated by {found}, but must be separated by {wanted}"));
+    if let Some(found) = find_other_delimiter(char::from(byte).encode_utf8(&mut [0; 4])) {
+        let expected = delimiter_name(delimiter);
+        reason.push_str(&format!(": the cells seem to be separated by {found}, but must be separated by {expected}"));
     }
     reason
 }
@@ -354,8 +346,8 @@ fn delimiter_name(delimiter: u8) -> &'static str {
     if delimiter == b'\t' { "tabs" } else { "commas" }
 }
 
-/// The index of the first cell that has a quote, but does not begin with one.
-fn quote_inside_cell(row: &[u8], cells: &[Cell]) -> Option<usize> {
+/// Returns the index of the first cell that contains a quote but does not start with one.
+fn find_stray_quote(row: &[u8], cells: &[CellSpan]) -> Option<usize> {
     memchr::memchr(b'"', row)?;
     cells.iter().position(|cell| {
         let is_quoted = cell.text.start.checked_sub(1).is_some_and(|before| row[before] == b'"');
@@ -363,15 +355,15 @@ fn quote_inside_cell(row: &[u8], cells: &[Cell]) -> Option<usize> {
     })
 }
 
-/// Line ends in a quoted cell, counted as editors count them.
-fn line_ends(text: &[u8]) -> u64 {
+/// Counts the line ends in a quoted cell like an editor: `\r\n` is one.
+fn count_line_ends(text: &[u8]) -> u64 {
     memchr::memchr2_iter(b'\n', b'\r', text)
         .filter(|&position| text[position] == b'\n' || text.get(position + 1) != Some(&b'\n'))
         .count() as u64
 }
 
-/// A cell's text, unquoted; none when it is not UTF-8. `scratch` holds it when it had to be copied.
-fn cell_text<'a>(row: &'a [u8], cell: &Cell, scratch: &'a mut Vec<u8>) -> Option<&'a str> {
+/// Returns the unquoted text of a cell, copied to `scratch` if necessary; `None` if it is not UTF-8.
+fn decode_cell<'a>(row: &'a [u8], cell: &CellSpan, scratch: &'a mut Vec<u8>) -> Option<&'a str> {
     let raw = &row[cell.text.clone()];
     if !cell.has_doubled_quotes {
         return std::str::from_utf8(raw).ok();
@@ -380,76 +372,79 @@ fn cell_text<'a>(row: &'a [u8], cell: &Cell, scratch: &'a mut Vec<u8>) -> Option
     let mut rest = raw;
     while let Some(quote) = memchr::memchr(b'"', rest) {
         scratch.extend_from_slice(&rest[..=quote]);
-        // Every quote inside is one of a pair.
+        // Each quote inside is doubled.
         rest = &rest[quote + 2..];
     }
     scratch.extend_from_slice(rest);
     std::str::from_utf8(scratch).ok()
 }
 
-enum Inferred {
+enum InferredType {
     Number,
-    Text,
+    String,
     Other,
 }
 
-fn write_inferred(text: &str, out: &mut Vec<u8>) -> Inferred {
+fn write_inferred_value(text: &str, out: &mut Vec<u8>) -> InferredType {
     let (json, inferred) = match text {
-        "" => ("null", Inferred::Other),
-        "true" | "false" => (text, Inferred::Other),
-        _ if is_number(text) => (text, Inferred::Number),
+        "" => ("null", InferredType::Other),
+        "true" | "false" => (text, InferredType::Other),
+        _ if is_number(text) => (text, InferredType::Number),
         _ => {
-            write_string(text, out);
-            return Inferred::Text;
+            write_json_string(text, out);
+            return InferredType::String;
         }
     };
     out.extend_from_slice(json.as_bytes());
     inferred
 }
 
-/// A warning for each of the first few columns with numbers and texts, as postal codes that begin with 0 are.
-fn of_two_types(columns: &[Column]) -> impl Iterator<Item = String> {
-    let mixed = columns.iter().filter(|column| column.numbers > 0 && column.texts > 0);
-    let others = mixed.clone().count().saturating_sub(NUMBERED_COLUMNS);
+/// Returns warnings for the first columns with both numbers and strings, such as postal codes that start with 0.
+fn mixed_type_warnings(columns: &[DelimitedColumn]) -> impl Iterator<Item = String> {
+    let mixed = columns.iter().filter(|column| column.number_count > 0 && column.string_count > 0);
+    let others = mixed.clone().count().saturating_sub(MAX_REPORTED_COLUMNS);
     let others = (others > 0).then(|| match others {
         1 => "1 more column contains both numbers and strings.".to_owned(),
         _ => format!("{others} more columns contain both numbers and strings."),
     });
-    let told = mixed.take(NUMBERED_COLUMNS).map(|Column { key, numbers, texts, .. }| {
-        let name: String = serde_json::from_slice(&key[..key.len() - 1]).unwrap_or_default();
-        let name = quoted_name(&name);
-        format!(
-            "In the column {name}, {numbers} {} and {texts} {}. Ranges and sorts treat numbers and strings as \
+    let warnings = mixed.take(MAX_REPORTED_COLUMNS).map(
+        |DelimitedColumn { key, number_count: numbers, string_count: strings, .. }| {
+            let name: String = serde_json::from_slice(&key[..key.len() - 1]).unwrap_or_default();
+            let name = quote_name(&name);
+            format!(
+                "In the column {name}, {numbers} {} and {strings} {}. Ranges and sorts treat numbers and strings as \
              different types.",
-            if *numbers == 1 { "cell is a number" } else { "cells are numbers" },
-            if *texts == 1 { "is a string" } else { "are strings" },
-        )
-    });
-    told.chain(others)
+                if *numbers == 1 { "cell is a number" } else { "cells are numbers" },
+                if *strings == 1 { "is a string" } else { "are strings" },
+            )
+        },
+    );
+    warnings.chain(others)
 }
 
-/// The warning for columns whose header is empty, by their numbers from 1. An empty key alone is no path.
-fn without_names(columns: &[usize]) -> Option<String> {
+/// Returns the warning for columns without a name, by their numbers from 1. An empty key is not a valid path.
+fn unnamed_columns_warning(columns: &[usize]) -> Option<String> {
     let (subject, verb, object) = match columns {
         [] => return None,
         [_] => ("Column", "has", "it"),
         _ => ("Columns", "have", "them"),
     };
-    let numbers: Vec<String> = columns.iter().take(NUMBERED_COLUMNS).map(ToString::to_string).collect();
+    let numbers: Vec<String> = columns.iter().take(MAX_REPORTED_COLUMNS).map(ToString::to_string).collect();
     let numbers = numbers.join(", ");
-    let more = if columns.len() > NUMBERED_COLUMNS { ", …" } else { "" };
+    let more = if columns.len() > MAX_REPORTED_COLUMNS { ", …" } else { "" };
     Some(format!(
         "{subject} {numbers}{more} of the table {verb} no name, so filters and sorts cannot refer to {object}. Name \
          {object} in the header line, or omit {object} (in pandas, use to_csv with index=False)."
     ))
 }
 
-/// An error in the header line has no item.
-fn in_header(error: SourceError) -> SourceError {
+fn into_header_error(error: SourceError) -> SourceError {
     match error {
-        SourceError::BadDocument { reason, .. } => SourceError::document(format!("the header line: {reason}")),
+        SourceError::InvalidDocument { reason, .. } => {
+            SourceError::invalid_document(format!("the header line: {reason}"))
+        }
         SourceError::TooLarge { reason, .. } => {
-            SourceError::TooLarge { place: None, reason: format!("the header line: {reason}") }
+            SourceError::TooLarge { position: None, reason: format!("the header line: {reason}") }
         }
         other => other,
     }

@@ -1,62 +1,60 @@
-//! The errors between a source and its entities, with their place in the source.
+//! The errors of ingestion, with their positions in the source.
 
 use std::fmt;
 use std::io;
 
-use strata_store::budget::SpoolFull;
+use strata_store::spool_quota::SpoolQuotaExceeded;
 
-use crate::net::AddressError;
+use crate::egress::EgressUrlError;
 
-/// Why a source gave no entities. The variants differ by who must act: the owner of the address, the publisher of the
-/// document, or the operator of this machine.
+/// The reason why a source yields no entities. The variants differ in who must act: owner, publisher, or operator.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
-    /// Sources may not have this address (400: docs/reference/refreshes.md, A version or nothing).
+    /// The URL is invalid or its address is not allowed (400).
     #[error("the source URL cannot be used: {reason}")]
-    BadAddress { reason: String },
-    /// The source did not answer, answered with an error status, or broke off (502).
+    UnusableUrl { reason: String },
+    /// The server did not respond, returned an error status, or interrupted the transfer (502).
     #[error("failed to fetch the source: {reason}")]
     Unreachable {
-        /// What happened, without credentials or query strings of the address.
+        /// The reason, without the credentials and the query of the URL.
         reason: String,
     },
-    /// The document came, and cannot be used (422).
-    #[error("{}", describe(.place, .reason))]
-    BadDocument { place: Option<Place>, reason: String },
-    /// The document, or one item of it, is larger than it may be (413).
-    #[error("{}", describe(.place, .reason))]
-    TooLarge { place: Option<Place>, reason: String },
-    /// The pushed body is not the object that it should be, apart from its entities (400).
+    /// The document is malformed (422).
+    #[error("{}", format_with_position(.position, .reason))]
+    InvalidDocument { position: Option<SourcePosition>, reason: String },
+    /// The document or an item exceeds a limit (413).
+    #[error("{}", format_with_position(.position, .reason))]
+    TooLarge { position: Option<SourcePosition>, reason: String },
+    /// The pushed body has an invalid envelope (400).
     #[error("{reason}")]
-    BadBody { reason: String },
-    /// The pushed body broke off (400, though the client may have left).
+    InvalidBody { reason: String },
+    /// The pushed body was interrupted (400).
     #[error("the body is incomplete: {reason}")]
     Interrupted { reason: String },
-    /// The pushed body came too slowly (408).
+    /// The pushed body arrived too slowly (408).
     #[error(
         "the body arrived more slowly than limits.body_min_bytes_per_s ({bytes_per_s} bytes per second, measured over \
          {seconds} s)"
     )]
     TooSlow { bytes_per_s: u64, seconds: u64 },
     #[error(transparent)]
-    Full(#[from] SpoolFull),
-    /// Reading a local file or writing the temporary copy failed on this machine.
+    DiskQuotaExceeded(#[from] SpoolQuotaExceeded),
+    /// Reading a local file or writing the temporary copy failed.
     #[error("failed to read the source: {0}")]
     Io(#[source] io::Error),
 }
 
-/// A place in a source as people count: items and lines from 1.
+/// A position in a source. All numbers start at 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
-    /// The position of the item among the items, from 1.
+pub struct SourcePosition {
     pub item: u64,
-    /// The line on which the item begins, from 1, in the formats that have lines; in JSON the line of what is wrong.
+    /// The line of the item, or of the error within a JSON item; `None` in formats without lines.
     pub line: Option<u64>,
-    /// The character of the line at which that is, from 1, in JSON.
+    /// The column of the error in characters, in JSON.
     pub column: Option<u64>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for SourcePosition {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (self.line, self.column) {
             (Some(line), Some(column)) => write!(formatter, "item {} (line {line}, column {column})", self.item),
@@ -67,52 +65,52 @@ impl fmt::Display for Place {
 }
 
 impl SourceError {
-    pub(crate) fn document(reason: impl Into<String>) -> Self {
-        SourceError::BadDocument { place: None, reason: reason.into() }
+    pub(crate) fn invalid_document(reason: impl Into<String>) -> Self {
+        SourceError::InvalidDocument { position: None, reason: reason.into() }
     }
 
-    pub(crate) fn item(place: Place, reason: impl Into<String>) -> Self {
-        SourceError::BadDocument { place: Some(place), reason: reason.into() }
+    pub(crate) fn invalid_item(position: SourcePosition, reason: impl Into<String>) -> Self {
+        SourceError::InvalidDocument { position: Some(position), reason: reason.into() }
     }
 
-    pub(crate) fn too_large(place: Place, limit_bytes: usize) -> Self {
+    pub(crate) fn entity_too_large(position: SourcePosition, limit_bytes: usize) -> Self {
         let reason = format!("the entity is larger than limits.entity_bytes ({limit_bytes})");
-        SourceError::TooLarge { place: Some(place), reason }
+        SourceError::TooLarge { position: Some(position), reason }
     }
 
-    /// One edit of a list brings an entity that is longer than `limit_bytes`.
+    /// Returns the error for an edit that produces an entity larger than `limit_bytes`.
     pub fn edit_too_large(index: usize, limit_bytes: u64) -> Self {
         let reason = format!("edits[{index}]: an entity is larger than limits.entity_bytes ({limit_bytes})");
-        SourceError::TooLarge { place: None, reason }
+        SourceError::TooLarge { position: None, reason }
     }
 }
 
-impl From<AddressError> for SourceError {
-    fn from(error: AddressError) -> Self {
-        SourceError::BadAddress { reason: error.to_string() }
+impl From<EgressUrlError> for SourceError {
+    fn from(error: EgressUrlError) -> Self {
+        SourceError::UnusableUrl { reason: error.to_string() }
     }
 }
 
 impl From<io::Error> for SourceError {
-    /// Unpacks the `SourceError` that `into_io` packed. Any other error is this machine's.
+    /// Unwraps the `SourceError` that `into_io` wrapped. Any other error is an I/O error of this machine.
     fn from(error: io::Error) -> Self {
         error.downcast::<SourceError>().unwrap_or_else(SourceError::Io)
     }
 }
 
-/// Packs an error so that it can travel through `Read`; `SourceError::from` unpacks it.
+/// Wraps an error to pass it through `Read`; `SourceError::from` unwraps it.
 pub(crate) fn into_io(error: SourceError) -> io::Error {
     io::Error::other(error)
 }
 
-const NAME_CHARACTERS: usize = 60;
+const MAX_QUOTED_NAME_CHARACTERS: usize = 60;
 
-pub(super) fn quoted_name(name: &str) -> String {
-    let beginning: String = name.chars().take(NAME_CHARACTERS).collect();
+pub(super) fn quote_name(name: &str) -> String {
+    let beginning: String = name.chars().take(MAX_QUOTED_NAME_CHARACTERS).collect();
     let more = if beginning.len() < name.len() { "…" } else { "" };
     format!("{beginning:?}{more}")
 }
 
-fn describe(place: &Option<Place>, reason: &str) -> String {
-    place.map_or_else(|| reason.to_owned(), |place| format!("{place}: {reason}"))
+fn format_with_position(position: &Option<SourcePosition>, reason: &str) -> String {
+    position.map_or_else(|| reason.to_owned(), |position| format!("{position}: {reason}"))
 }

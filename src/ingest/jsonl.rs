@@ -1,34 +1,32 @@
-//! Decodes one JSON object per line.
-//!
-//! Blank lines are skipped and `\r\n` is fine. Positions count objects; the line is named beside them,
-//! for the two differ once a line is blank.
+//! Decodes JSON Lines: one object per line. Blank lines are skipped, and `\r\n` is a line end, too. Positions contain
+//! both the number of the object and the line, which differ after a blank line.
 
-use super::Decode;
-use super::detect::is_list_of_entities;
-use super::entity::EntityWriter;
-use super::error::{Place, SourceError};
-use super::input::Window;
+use super::EntityDecoder;
+use super::entity_writer::EntityWriter;
+use super::error::{SourceError, SourcePosition};
+use super::format_detection::has_only_entities_array;
+use super::source_input::ReadWindow;
 
-const LONE_LIST: &str = "The source contains only one entity, whose only field is the array `entities`. To import the \
-                         items of this array as entities, set `records_path` to the path of the array, or push the \
-                         object as application/json.";
+const LONE_ARRAY_WARNING: &str = "The source contains only one entity, whose only field is the array `entities`. \
+     To import the items of this array as entities, set `records_path` to the path of the array, or push the object \
+     as application/json.";
 
 pub(super) struct JsonlDecoder {
-    window: Window,
+    window: ReadWindow,
     writer: EntityWriter,
-    items: u64,
-    lines: u64,
-    begins_with_list: bool,
+    item_count: u64,
+    line_count: u64,
+    begins_with_entities_array: bool,
     warnings: Vec<String>,
 }
 
 impl JsonlDecoder {
-    pub(super) fn new(window: Window, writer: EntityWriter) -> Self {
-        Self { window, writer, items: 0, lines: 0, begins_with_list: false, warnings: Vec::new() }
+    pub(super) fn new(window: ReadWindow, writer: EntityWriter) -> Self {
+        Self { window, writer, item_count: 0, line_count: 0, begins_with_entities_array: false, warnings: Vec::new() }
     }
 
-    /// Makes the window hold a whole line; gives its length without and with the line end, or none at the end.
-    fn next_line(&mut self) -> Result<Option<(usize, usize)>, SourceError> {
+    /// Fills the window until it contains a whole line. Returns its length without and with the line end.
+    fn read_line(&mut self) -> Result<Option<(usize, usize)>, SourceError> {
         let mut searched = 0;
         loop {
             let unread = self.window.unread();
@@ -37,19 +35,20 @@ impl JsonlDecoder {
                 return Ok(Some((length, length + 1)));
             }
             searched = unread.len();
-            if searched > self.writer.limit_bytes {
-                let place = Place { item: self.items + 1, line: Some(self.lines + 1), column: None };
-                return Err(SourceError::too_large(place, self.writer.limit_bytes));
+            if searched > self.writer.max_entity_bytes {
+                let position =
+                    SourcePosition { item: self.item_count + 1, line: Some(self.line_count + 1), column: None };
+                return Err(SourceError::entity_too_large(position, self.writer.max_entity_bytes));
             }
-            if !self.window.fill()? && self.window.ended {
+            if !self.window.fill()? && self.window.is_at_end {
                 return Ok((searched > 0).then_some((searched, searched)));
             }
         }
     }
 }
 
-/// A line without the blanks around its text. They are JSON's: a form feed is none.
-fn without_blanks(line: &[u8]) -> &[u8] {
+/// Removes JSON whitespace around a line. A form feed is not JSON whitespace.
+fn trim_json_whitespace(line: &[u8]) -> &[u8] {
     let is_text = |byte: &u8| !matches!(byte, b' ' | b'\t' | b'\r' | b'\n');
     match (line.iter().position(is_text), line.iter().rposition(is_text)) {
         (Some(first), Some(last)) => &line[first..=last],
@@ -57,30 +56,30 @@ fn without_blanks(line: &[u8]) -> &[u8] {
     }
 }
 
-impl Decode for JsonlDecoder {
+impl EntityDecoder for JsonlDecoder {
     fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    fn next(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
-        while let Some((length, length_with_end)) = self.next_line()? {
-            self.lines += 1;
-            let text = without_blanks(&self.window.unread()[..length]);
+    fn next_entity(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
+        while let Some((length, length_with_end)) = self.read_line()? {
+            self.line_count += 1;
+            let text = trim_json_whitespace(&self.window.unread()[..length]);
             if text.is_empty() {
                 self.window.consume(length_with_end);
                 continue;
             }
-            self.items += 1;
-            if self.items == 1 {
-                self.begins_with_list = is_list_of_entities(text);
+            self.item_count += 1;
+            if self.item_count == 1 {
+                self.begins_with_entities_array = has_only_entities_array(text);
             }
-            let place = Place { item: self.items, line: Some(self.lines), column: None };
-            self.writer.write_json(text, |_| place, out)?;
+            let position = SourcePosition { item: self.item_count, line: Some(self.line_count), column: None };
+            self.writer.write_json(text, |_| position, out)?;
             self.window.consume(length_with_end);
             return Ok(true);
         }
-        if self.items == 1 && std::mem::take(&mut self.begins_with_list) {
-            self.warnings.push(LONE_LIST.to_owned());
+        if self.item_count == 1 && std::mem::take(&mut self.begins_with_entities_array) {
+            self.warnings.push(LONE_ARRAY_WARNING.to_owned());
         }
         Ok(false)
     }

@@ -1,48 +1,47 @@
-//! Bytes that are equal exactly when two JSON values are (docs/reference/sort-and-dedup.md, dedup): objects whatever
-//! the order of their keys, numbers by numeric value, strings exactly.
+//! A form of JSON values that is equal exactly if the values are equal: objects regardless of key order, numbers by
+//! value, and strings exactly (docs/reference/sort-and-dedup.md, dedup).
 //!
-//! The form is the canonical text with the members of every object in the order of their keys' bytes, and with each
-//! number in the one form of its value ([`NumericValue`]). It is made in one pass. An object's members are written as
-//! they come. If they are out of order, they are sorted when the object closes.
+//! The form is canonical text with the members of each object in the order of their keys' bytes, and with each number
+//! in the unique form of [`NumericValue`]: `{"b":1.0,"a":2}` becomes `{"a":2,"b":1}`. One pass writes the members in
+//! input order, and sorts them when the object closes if they are out of order.
 
 use std::cmp::Ordering;
 
 use sha2::{Digest, Sha256};
 
-use super::MAX_DEPTH;
-use super::cursor::{Cursor, JsonType};
+use super::MAX_NESTING_DEPTH;
+use super::cursor::{JsonCursor, JsonType};
 use super::number::NumericValue;
 
-/// Writes canonical forms, with working memory that is kept from one value to the next.
+/// Writes canonical forms. The buffers are reused between values.
 #[derive(Debug, Default)]
-pub struct CanonicalForm {
+pub struct CanonicalFormWriter {
     form: Vec<u8>,
-    /// The members so far of the objects that are open, outermost first.
-    members: Vec<MemberSpan>,
-    ordered: Vec<u8>,
+    /// The members of all open objects, outermost first.
+    members: Vec<SortableMember>,
+    sort_buffer: Vec<u8>,
 }
 
-/// Where a member stands in the output. Its key, in quotes, ends before the colon at `key_end`.
+/// The position of a member in the output. The quoted key ends before the colon, at `key_end`.
 #[derive(Clone, Copy, Debug)]
-struct MemberSpan {
-    /// The first bytes of the key, which order most keys.
+struct SortableMember {
     prefix: u64,
     start: usize,
     key_end: usize,
     end: usize,
 }
 
-impl MemberSpan {
+impl SortableMember {
     #[inline]
-    fn compare(&self, other: &MemberSpan, out: &[u8]) -> Ordering {
-        let key = |member: &MemberSpan| &out[member.start..member.key_end];
+    fn compare_keys(&self, other: &SortableMember, out: &[u8]) -> Ordering {
+        let key = |member: &SortableMember| &out[member.start..member.key_end];
         self.prefix.cmp(&other.prefix).then_with(|| key(self).cmp(key(other)))
     }
 }
 
-/// The first eight bytes of a text as a number that orders as they do.
+/// Returns the first eight bytes of `text` as a number that orders like them.
 #[inline]
-pub fn prefix(text: &[u8]) -> u64 {
+pub fn sortable_prefix(text: &[u8]) -> u64 {
     match text.first_chunk() {
         Some(bytes) => u64::from_be_bytes(*bytes),
         None => {
@@ -53,29 +52,28 @@ pub fn prefix(text: &[u8]) -> u64 {
     }
 }
 
-impl CanonicalForm {
+impl CanonicalFormWriter {
     pub fn write(&mut self, value: &[u8], out: &mut Vec<u8>) {
         self.members.clear();
-        self.value(&mut Cursor::new(value), 1, None, out);
+        self.write_value(&mut JsonCursor::new(value), 1, None, out);
     }
 
-    /// The SHA-256 of an entity's canonical form without its top-level `_source`. It is the key of `dedup`, and a diff
-    /// compares it first.
-    pub fn hash(&mut self, document: &[u8]) -> [u8; 32] {
+    /// Returns the SHA-256 of an entity's canonical form without the top-level `_source`. Used by `dedup` and diffs.
+    pub fn canonical_hash(&mut self, document: &[u8]) -> [u8; 32] {
         let mut form = std::mem::take(&mut self.form);
         form.clear();
         self.members.clear();
-        self.value(&mut Cursor::new(document), 1, Some("_source"), &mut form);
+        self.write_value(&mut JsonCursor::new(document), 1, Some("_source"), &mut form);
         let hash = Sha256::digest(&form).into();
         self.form = form;
         hash
     }
 
-    /// Appends the form of the value that comes next, at level `depth`; of an object without the member `except`.
-    fn value(&mut self, cursor: &mut Cursor<'_>, depth: usize, except: Option<&str>, out: &mut Vec<u8>) {
-        match cursor.peek() {
-            Some(JsonType::Object) if depth <= MAX_DEPTH => self.object(cursor, depth, except, out),
-            Some(JsonType::Array) if depth <= MAX_DEPTH => {
+    /// Appends the form of the next value, which is at level `depth`. The member `except` of an object is omitted.
+    fn write_value(&mut self, cursor: &mut JsonCursor<'_>, depth: usize, except: Option<&str>, out: &mut Vec<u8>) {
+        match cursor.peek_type() {
+            Some(JsonType::Object) if depth <= MAX_NESTING_DEPTH => self.write_object(cursor, depth, except, out),
+            Some(JsonType::Array) if depth <= MAX_NESTING_DEPTH => {
                 cursor.enter();
                 out.push(b'[');
                 let first = out.len();
@@ -83,7 +81,7 @@ impl CanonicalForm {
                     if out.len() > first {
                         out.push(b',');
                     }
-                    self.value(cursor, depth + 1, None, out);
+                    self.write_value(cursor, depth + 1, None, out);
                 }
                 out.push(b']');
             }
@@ -92,7 +90,7 @@ impl CanonicalForm {
         }
     }
 
-    fn object(&mut self, cursor: &mut Cursor<'_>, depth: usize, except: Option<&str>, out: &mut Vec<u8>) {
+    fn write_object(&mut self, cursor: &mut JsonCursor<'_>, depth: usize, except: Option<&str>, out: &mut Vec<u8>) {
         let first_member = self.members.len();
         cursor.enter();
         out.push(b'{');
@@ -109,41 +107,41 @@ impl CanonicalForm {
             let start = out.len();
             out.extend_from_slice(cursor.text_since(cursor.key_start(key)));
             let key_end = out.len() - 1;
-            let member = MemberSpan { prefix: prefix(key.raw()), start, key_end, end: key_end };
+            let member = SortableMember { prefix: sortable_prefix(key.raw()), start, key_end, end: key_end };
             if let [.., last] = &self.members[first_member..] {
-                in_order &= last.compare(&member, out).is_lt();
+                in_order &= last.compare_keys(&member, out).is_lt();
             }
             self.members.push(member);
-            self.value(cursor, depth + 1, None, out);
+            self.write_value(cursor, depth + 1, None, out);
             if let Some(member) = self.members.last_mut() {
                 member.end = out.len();
             }
         }
         if !in_order {
-            self.put_in_order(first_member, first, out);
+            self.sort_members(first_member, first, out);
         }
         self.members.truncate(first_member);
         out.push(b'}');
     }
 
-    /// Sorts the members from number `first_member` on, which stand at the end of `out` from `first` on.
-    fn put_in_order(&mut self, first_member: usize, first: usize, out: &mut Vec<u8>) {
+    /// Sorts the members from index `first_member`, which begin at `first` in `out`.
+    fn sort_members(&mut self, first_member: usize, first: usize, out: &mut Vec<u8>) {
         let members = &mut self.members[first_member..];
-        members.sort_unstable_by(|left, right| left.compare(right, out));
-        self.ordered.clear();
+        members.sort_unstable_by(|left, right| left.compare_keys(right, out));
+        self.sort_buffer.clear();
         for (number, member) in members.iter().enumerate() {
             if number > 0 {
-                self.ordered.push(b',');
+                self.sort_buffer.push(b',');
             }
-            self.ordered.extend_from_slice(&out[member.start..member.end]);
+            self.sort_buffer.extend_from_slice(&out[member.start..member.end]);
         }
         out.truncate(first);
-        out.extend_from_slice(&self.ordered);
+        out.extend_from_slice(&self.sort_buffer);
     }
 }
 
 fn write_number(text: &[u8], out: &mut Vec<u8>) {
-    // Up to 18 digits are an integer of 64 bits. Its form is its digits. Only zero has two spellings.
+    // An integer of up to 18 characters fits 64 bits, so its form is its digits. Only zero has two spellings.
     if text.len() <= 18 && text != b"-0" && text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-') {
         out.extend_from_slice(text);
         return;

@@ -1,9 +1,8 @@
-//! The columns of a table: the union of the flattened keys of its entities, in order of first appearance
+//! The columns of a table: the union of the flattened keys of all entities, in order of first appearance
 //! (docs/reference/formats.md, csv and tsv).
 //!
-//! A separate pass finds them before the first row is written. It keeps no entities. Parts of the answer run in
-//! parallel, each with a [`ColumnsBuilder`]. The builders are then merged in the order of the parts. The caller decides
-//! the columns of an answer without entities.
+//! A separate pass over the entities finds the columns before the first row is written. Parts of the response run in
+//! parallel, each with its own [`ColumnNamesBuilder`]; the builders are merged in the order of the parts.
 
 use std::hash::BuildHasher;
 
@@ -12,37 +11,29 @@ use hashbrown::HashTable;
 use serde::{Deserialize, Serialize};
 use strata_types::limits;
 
-use super::shape::{Name, Place, Shape};
+use super::flatten::{CellSink, EntityFlattener, FlattenedKey};
 
-/// The one column of a table whose entities have no key.
-const FALLBACK: &str = "_source";
+const FALLBACK_COLUMN: &str = "_source";
 
-/// Bytes that all names of a table may have together. Flattened names repeat the keys above them, so the names of a
-/// small entity may not fit into memory.
-const MAX_NAME_BYTES: usize = limits::COLUMN_NAME_BYTES;
+/// Flattened names repeat the keys above them, so the names of even a small entity can exceed the memory.
+const MAX_TOTAL_NAME_BYTES: usize = limits::MAX_COLUMN_NAMES_BYTES;
 
-/// A table would have too many columns (`limits.columns`), or far too long names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the table would have more than {limit} columns, or more than {} MiB of column names; \
      choose fewer fields with keep_field",
-    MAX_NAME_BYTES >> 20
+    MAX_TOTAL_NAME_BYTES >> 20
 )]
 pub struct TooManyColumns {
     pub limit: usize,
 }
 
-/// The names of a table's columns, in order.
-///
-/// - There is at least one.
-/// - No name occurs twice.
-///
-/// As data it is the list of the names.
+/// The names of a table's columns, in order: at least one, all distinct. Serializes as a list of strings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<String>", from = "Vec<String>")]
-pub struct Columns(Names);
+pub struct ColumnNames(UniqueNames);
 
-impl Columns {
+impl ColumnNames {
     pub fn names(&self) -> &[String] {
         &self.0.names
     }
@@ -53,11 +44,11 @@ impl Columns {
     }
 
     pub fn name_bytes(&self) -> usize {
-        self.0.bytes
+        self.0.name_bytes
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.0.bytes + self.len() * (size_of::<String>() + 2 * size_of::<u32>())
+        self.0.name_bytes + self.len() * (size_of::<String>() + 2 * size_of::<u32>())
     }
 
     pub fn position(&self, name: &str) -> Option<usize> {
@@ -65,162 +56,152 @@ impl Columns {
     }
 }
 
-impl Default for Columns {
+impl Default for ColumnNames {
     fn default() -> Self {
-        Columns::from(Names::default())
+        ColumnNames::from(UniqueNames::default())
     }
 }
 
-/// A repeated name counts once; no name is the one column `_source`.
-impl From<Vec<String>> for Columns {
+/// Ignores repeated names. An empty list becomes the single column `_source`.
+impl From<Vec<String>> for ColumnNames {
     fn from(list: Vec<String>) -> Self {
-        let mut names = Names::default();
+        let mut names = UniqueNames::default();
         for name in list {
             names.find_or_insert(name);
         }
-        Columns::from(names)
+        ColumnNames::from(names)
     }
 }
 
-impl From<Names> for Columns {
-    fn from(mut names: Names) -> Self {
+impl From<UniqueNames> for ColumnNames {
+    fn from(mut names: UniqueNames) -> Self {
         if names.names.is_empty() {
-            names.find_or_insert(FALLBACK.to_owned());
+            names.find_or_insert(FALLBACK_COLUMN.to_owned());
         }
-        Columns(names)
+        ColumnNames(names)
     }
 }
 
-impl From<Columns> for Vec<String> {
-    fn from(columns: Columns) -> Self {
+impl From<ColumnNames> for Vec<String> {
+    fn from(columns: ColumnNames) -> Self {
         columns.0.names
     }
 }
 
-/// Finds the columns of entities, given one after the other.
 #[derive(Debug)]
-pub struct ColumnsBuilder {
-    found: NamedColumns,
-    shape: Shape,
+pub struct ColumnNamesBuilder {
+    collector: ColumnNameCollector,
+    flattener: EntityFlattener,
 }
 
 #[derive(Debug)]
-struct NamedColumns {
-    names: Names,
-    limit: usize,
+struct ColumnNameCollector {
+    names: UniqueNames,
+    max_columns: usize,
 }
 
-impl ColumnsBuilder {
-    /// A builder that has seen no entity. `limit` columns are the most.
-    pub fn new(limit: usize) -> ColumnsBuilder {
-        ColumnsBuilder { found: NamedColumns { names: Names::default(), limit }, shape: Shape::default() }
+impl ColumnNamesBuilder {
+    pub fn new(max_columns: usize) -> ColumnNamesBuilder {
+        ColumnNamesBuilder {
+            collector: ColumnNameCollector { names: UniqueNames::default(), max_columns },
+            flattener: EntityFlattener::default(),
+        }
     }
 
-    /// Adds the columns of one entity, a canonical document. An entity that repeats the keys of earlier ones costs one
-    /// scan.
-    ///
-    /// # Errors
-    /// [`TooManyColumns`]. The columns so far stay.
-    pub fn add(&mut self, document: &[u8]) -> Result<(), TooManyColumns> {
-        self.shape.walk(document, &mut self.found)
+    /// Adds the columns of one canonical document. After an error, the columns collected so far remain.
+    pub fn add_entity(&mut self, document: &[u8]) -> Result<(), TooManyColumns> {
+        self.flattener.flatten(document, &mut self.collector)
     }
 
-    /// Adds the columns of the entities after those of `self`.
-    ///
-    /// # Errors
-    /// [`TooManyColumns`], when both together have more than `self` may.
-    pub fn merge(&mut self, later: ColumnsBuilder) -> Result<(), TooManyColumns> {
-        for name in later.found.names.names {
-            self.found.check(&name, name.len())?;
-            self.found.names.find_or_insert(name);
+    /// Appends the columns of `later`, whose entities follow the entities of `self`.
+    pub fn merge(&mut self, later: ColumnNamesBuilder) -> Result<(), TooManyColumns> {
+        for name in later.collector.names.names {
+            self.collector.check_limits(&name, name.len())?;
+            self.collector.names.find_or_insert(name);
         }
         Ok(())
     }
 
     pub fn is_empty(&self) -> bool {
-        self.found.names.names.is_empty()
+        self.collector.names.names.is_empty()
     }
 
     pub fn name_bytes(&self) -> usize {
-        self.found.names.bytes
+        self.collector.names.name_bytes
     }
 
-    /// The columns found so far, as [`ColumnsBuilder::finish`] gives them.
-    pub fn columns(&self) -> Columns {
-        self.found.names.clone().into()
+    pub fn columns(&self) -> ColumnNames {
+        self.collector.names.clone().into()
     }
 
-    /// The columns found; the one column `_source` when there is none.
-    pub fn finish(self) -> Columns {
-        self.found.names.into()
+    /// Returns only `_source` if there are no columns.
+    pub fn finish(self) -> ColumnNames {
+        self.collector.names.into()
     }
 }
 
-impl NamedColumns {
-    /// Fails if `name` would be one too many.
-    fn check(&self, name: &str, name_bytes: usize) -> Result<(), TooManyColumns> {
+impl ColumnNameCollector {
+    fn check_limits(&self, name: &str, name_bytes: usize) -> Result<(), TooManyColumns> {
         let names = &self.names;
-        let fits = names.names.len() < self.limit && names.bytes + name_bytes <= MAX_NAME_BYTES;
+        let fits = names.names.len() < self.max_columns && names.name_bytes + name_bytes <= MAX_TOTAL_NAME_BYTES;
         match fits || names.find(name).is_some() {
             true => Ok(()),
-            false => Err(TooManyColumns { limit: self.limit }),
+            false => Err(TooManyColumns { limit: self.max_columns }),
         }
     }
 }
 
-impl Place for NamedColumns {
+impl CellSink for ColumnNameCollector {
     type Error = TooManyColumns;
 
-    fn column(&mut self, name: Name<'_>) -> Result<u32, TooManyColumns> {
-        // Checked before it is spelled out.
-        if name.escaped_bytes() > MAX_NAME_BYTES {
-            return Err(TooManyColumns { limit: self.limit });
+    fn column(&mut self, name: FlattenedKey<'_>) -> Result<u32, TooManyColumns> {
+        // The size is checked first, because unescaping allocates the name.
+        if name.max_escaped_bytes() > MAX_TOTAL_NAME_BYTES {
+            return Err(TooManyColumns { limit: self.max_columns });
         }
-        let name = name.spell();
-        self.check(&name, name.len())?;
+        let name = name.unescape();
+        self.check_limits(&name, name.len())?;
         Ok(self.names.find_or_insert(name))
     }
 
-    fn cell(&mut self, _: u32, _: usize, _: &[u8]) {}
+    fn write_cell(&mut self, _: u32, _: usize, _: &[u8]) {}
 }
 
-/// A list of names that differ, and an index of it.
 #[derive(Clone, Debug, Default)]
-pub struct Names {
+pub struct UniqueNames {
     names: Vec<String>,
-    bytes: usize,
+    name_bytes: usize,
     index: HashTable<u32>,
-    /// A new seed each time, because anybody can choose the names.
+    /// Randomly seeded for each instance, because clients choose the names (hash flooding).
     hasher: RandomState,
 }
 
-impl PartialEq for Names {
-    fn eq(&self, other: &Names) -> bool {
+impl PartialEq for UniqueNames {
+    fn eq(&self, other: &UniqueNames) -> bool {
         self.names == other.names
     }
 }
 
-impl Eq for Names {}
+impl Eq for UniqueNames {}
 
-impl Names {
-    pub fn list(&self) -> &[String] {
+impl UniqueNames {
+    pub fn as_slice(&self) -> &[String] {
         &self.names
     }
 
-    pub fn bytes(&self) -> usize {
-        self.bytes
+    pub fn name_bytes(&self) -> usize {
+        self.name_bytes
     }
 
     fn find(&self, name: &str) -> Option<u32> {
         self.index.find(self.hasher.hash_one(name), |&column| self.names[column as usize] == name).copied()
     }
 
-    /// The position of a name, which is added at the end if it is new.
     pub fn find_or_insert(&mut self, name: String) -> u32 {
         if let Some(column) = self.find(&name) {
             return column;
         }
-        let Names { names, bytes, index, hasher } = self;
+        let UniqueNames { names, name_bytes: bytes, index, hasher } = self;
         let column = names.len() as u32;
         index.insert_unique(hasher.hash_one(name.as_str()), column, |&column| {
             hasher.hash_one(names[column as usize].as_str())

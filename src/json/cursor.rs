@@ -1,40 +1,37 @@
-//! Reads canonical text from front to back, without copies and allocations.
+//! A pull parser for canonical text that neither copies nor allocates.
 //!
-//! Everything here trusts its input to be canonical. Over other bytes the results mean nothing. But nothing panics,
-//! reads out of bounds or runs for ever.
+//! The input must be canonical text. For other bytes the results are unspecified, but all functions are safe and end.
 
+use super::json_str::JsonStr;
 use super::scan;
-use super::text::Text;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Token<'a> {
+pub enum JsonToken<'a> {
     ObjectStart,
     ObjectEnd,
     ArrayStart,
     ArrayEnd,
-    Key(Text<'a>),
-    Scalar(Scalar<'a>),
+    Key(JsonStr<'a>),
+    Scalar(JsonScalar<'a>),
 }
 
-/// A value that is neither object nor array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scalar<'a> {
+pub enum JsonScalar<'a> {
     Null,
     Bool(bool),
     Number(&'a str),
-    String(Text<'a>),
+    String(JsonStr<'a>),
 }
 
-impl<'a> Token<'a> {
-    pub fn scalar(self) -> Option<Scalar<'a>> {
-        if let Token::Scalar(scalar) = self { Some(scalar) } else { None }
+impl<'a> JsonToken<'a> {
+    pub fn as_scalar(self) -> Option<JsonScalar<'a>> {
+        if let JsonToken::Scalar(scalar) = self { Some(scalar) } else { None }
     }
 }
 
-impl<'a> Scalar<'a> {
-    /// The scalar whose canonical text is `value`; `None` for an object, an array and no value.
-    pub fn read(value: &'a [u8]) -> Option<Scalar<'a>> {
-        Cursor::new(value).next()?.scalar()
+impl<'a> JsonScalar<'a> {
+    pub fn parse(value: &'a [u8]) -> Option<JsonScalar<'a>> {
+        JsonCursor::new(value).next()?.as_scalar()
     }
 }
 
@@ -49,9 +46,8 @@ pub enum JsonType {
 }
 
 impl JsonType {
-    /// The type of the value whose canonical text begins with `byte`.
     #[inline]
-    pub fn of(byte: u8) -> Option<JsonType> {
+    pub fn from_first_byte(byte: u8) -> Option<JsonType> {
         match byte {
             b'"' => Some(JsonType::String),
             b'-' | b'0'..=b'9' => Some(JsonType::Number),
@@ -64,162 +60,154 @@ impl JsonType {
     }
 }
 
-/// A pull reader over canonical text. Read it token by token (it is an iterator), or by structure with
-/// [`enter`](Cursor::enter), [`next_key`](Cursor::next_key), [`next_element`](Cursor::next_element) and
-/// [`skip_value`](Cursor::skip_value); both may be mixed.
+/// A pull parser over canonical text. As an iterator it returns tokens; [`enter`](JsonCursor::enter),
+/// [`next_key`](JsonCursor::next_key), [`next_element`](JsonCursor::next_element), and
+/// [`skip_value`](JsonCursor::skip_value) read by structure. Both styles can be mixed.
 #[derive(Clone, Debug)]
-pub struct Cursor<'a> {
+pub struct JsonCursor<'a> {
     text: &'a [u8],
-    at: usize,
+    position: usize,
 }
 
-impl<'a> Cursor<'a> {
-    /// A cursor before the first byte of `text`, which may be any canonical value.
-    pub fn new(text: &'a [u8]) -> Cursor<'a> {
-        Cursor { text, at: 0 }
+impl<'a> JsonCursor<'a> {
+    pub fn new(text: &'a [u8]) -> JsonCursor<'a> {
+        JsonCursor { text, position: 0 }
     }
 
-    /// The position in bytes: after the last token (and the colon after a key).
+    /// Returns the byte position after the last token, and after the colon that follows a key.
     #[inline]
     pub fn offset(&self) -> usize {
-        self.at
+        self.position
     }
 
-    /// The type of the value that comes next; `None` at the end of a container or of the text.
+    /// Returns the type of the next value; `None` at the end of a container or of the text.
     #[inline]
-    pub fn peek(&mut self) -> Option<JsonType> {
-        JsonType::of(self.peek_byte()?)
+    pub fn peek_type(&mut self) -> Option<JsonType> {
+        JsonType::from_first_byte(self.peek_byte()?)
     }
 
-    /// Skips the next value (after a key, or in an array) and returns its text. Looks only at its quotes and brackets.
-    /// At the end of a container or of the text it returns nothing, and stays.
+    /// Skips the next value (after a key, or in an array) and returns its text; at the end of a container, nothing.
     #[inline]
     pub fn skip_value(&mut self) -> &'a [u8] {
         let Some(first) = self.peek_byte() else { return &[] };
-        let start = self.at;
-        self.at = match first {
-            b'"' => (scan::string_end(self.text, start + 1).0 + 1).min(self.text.len()),
-            b'{' | b'[' => scan::container_end(self.text, start, 0),
-            _ => self.scalar_end(),
+        let start = self.position;
+        self.position = match first {
+            b'"' => (scan::find_string_end(self.text, start + 1).0 + 1).min(self.text.len()),
+            b'{' | b'[' => scan::find_container_end(self.text, start, 0),
+            _ => self.find_scalar_end(),
         };
-        &self.text[start..self.at]
+        &self.text[start..self.position]
     }
 
-    /// Steps into the object or array that comes next. Its members are read by [`next_key`](Cursor::next_key), its
-    /// elements by [`next_element`](Cursor::next_element).
     #[inline]
     pub fn enter(&mut self) {
         if let Some(b'{' | b'[') = self.peek_byte() {
-            self.at += 1;
+            self.position += 1;
         }
     }
 
-    /// Inside an object: returns the next key; its value comes next. At the end of the object, steps out and returns
-    /// `None`.
+    /// Returns the next key of the current object. At the end of the object, leaves it and returns `None`.
     #[inline]
-    pub fn next_key(&mut self) -> Option<Text<'a>> {
+    pub fn next_key(&mut self) -> Option<JsonStr<'a>> {
         match self.peek_byte()? {
             b'"' => {
-                let text = self.string();
-                self.at = (self.at + 1).min(self.text.len());
+                let text = self.read_string();
+                self.position = (self.position + 1).min(self.text.len());
                 Some(text)
             }
             _ => {
-                self.at += 1;
+                self.position += 1;
                 None
             }
         }
     }
 
-    /// Inside an object: whether the next key is this one, given with its quotes and its colon. If it is, its value
-    /// comes next, else the cursor stays.
+    /// Consumes the next key of the current object if it equals `quoted`, which includes the quotes and the colon.
     #[inline]
-    pub(super) fn next_key_is(&mut self, quoted: &[u8]) -> bool {
-        let is_it = self.peek_byte() == Some(b'"') && self.text[self.at..].starts_with(quoted);
-        if is_it {
-            self.at += quoted.len();
+    pub(super) fn next_key_if_eq(&mut self, quoted: &[u8]) -> bool {
+        let matches = self.peek_byte() == Some(b'"') && self.text[self.position..].starts_with(quoted);
+        if matches {
+            self.position += quoted.len();
         }
-        is_it
+        matches
     }
 
-    /// Where `key`, which has just been read, starts: its quote.
+    /// Returns the position of the opening quote of `key`, which must be the last token.
     #[inline]
-    pub(super) fn key_start(&self, key: Text<'_>) -> usize {
-        // Two quotes and a colon.
-        self.at.saturating_sub(key.raw().len() + 3)
+    pub(super) fn key_start(&self, key: JsonStr<'_>) -> usize {
+        // Two quotes and a colon surround the key.
+        self.position.saturating_sub(key.raw().len() + 3)
     }
 
-    /// The text from `start`, which lies behind, to here.
     #[inline]
     pub(super) fn text_since(&self, start: usize) -> &'a [u8] {
-        &self.text[start..self.at]
+        &self.text[start..self.position]
     }
 
-    /// Inside an array: returns whether there is another element; it comes next. At the end of the array, steps out and
-    /// returns false.
+    /// Returns true if the current array has another element. At the end of the array, leaves it and returns false.
     #[inline]
     pub fn next_element(&mut self) -> bool {
         match self.peek_byte() {
             None => false,
             Some(b']' | b'}') => {
-                self.at += 1;
+                self.position += 1;
                 false
             }
-            // Text that is not canonical must not stop a loop over elements from ending.
-            Some(byte) if JsonType::of(byte).is_none() => {
-                self.at = self.text.len();
+            // Invalid text must not cause an endless loop.
+            Some(byte) if JsonType::from_first_byte(byte).is_none() => {
+                self.position = self.text.len();
                 false
             }
             Some(_) => true,
         }
     }
 
-    /// Inside an object or array, between two of its members or elements: skips the rest of it.
+    /// Skips the rest of the current object or array, from a position between two members or elements.
     pub fn leave(&mut self) {
-        self.at = scan::container_end(self.text, self.at, 1);
+        self.position = scan::find_container_end(self.text, self.position, 1);
     }
 
-    /// The scalar that comes next. If an object, array or end comes next, stays and returns `None`.
+    /// Returns the next value if it is a scalar. Otherwise returns `None` and does not move.
     #[inline]
-    pub fn next_scalar(&mut self) -> Option<Scalar<'a>> {
+    pub fn next_scalar(&mut self) -> Option<JsonScalar<'a>> {
         let (length, scalar) = match self.peek_byte()? {
-            b'"' => return Some(Scalar::String(self.string())),
-            b'n' => (4, Scalar::Null),
-            b't' => (4, Scalar::Bool(true)),
-            b'f' => (5, Scalar::Bool(false)),
+            b'"' => return Some(JsonScalar::String(self.read_string())),
+            b'n' => (4, JsonScalar::Null),
+            b't' => (4, JsonScalar::Bool(true)),
+            b'f' => (5, JsonScalar::Bool(false)),
             b'-' | b'0'..=b'9' => {
-                let number = &self.text[self.at..self.scalar_end()];
-                // The bytes of a number are ASCII in canonical text.
-                (number.len(), Scalar::Number(std::str::from_utf8(number).unwrap_or_default()))
+                let number = &self.text[self.position..self.find_scalar_end()];
+                // Numbers are ASCII in canonical text.
+                (number.len(), JsonScalar::Number(std::str::from_utf8(number).unwrap_or_default()))
             }
             _ => return None,
         };
-        self.at = (self.at + length).min(self.text.len());
+        self.position = (self.position + length).min(self.text.len());
         Some(scalar)
     }
 
-    /// The next byte but for the comma between two values.
+    /// Returns the next byte, after an optional comma.
     #[inline]
     fn peek_byte(&mut self) -> Option<u8> {
-        let byte = *self.text.get(self.at)?;
+        let byte = *self.text.get(self.position)?;
         if byte != b',' {
             return Some(byte);
         }
-        self.at += 1;
-        self.text.get(self.at).copied()
+        self.position += 1;
+        self.text.get(self.position).copied()
     }
 
     #[inline]
-    fn string(&mut self) -> Text<'a> {
-        let start = self.at + 1;
-        let (end, plain) = scan::string_end(self.text, start);
-        self.at = (end + 1).min(self.text.len());
-        Text::with_plainness(&self.text[start..end], plain)
+    fn read_string(&mut self) -> JsonStr<'a> {
+        let start = self.position + 1;
+        let (end, plain) = scan::find_string_end(self.text, start);
+        self.position = (end + 1).min(self.text.len());
+        JsonStr::from_parts(&self.text[start..end], plain)
     }
 
     #[inline]
-    fn scalar_end(&self) -> usize {
-        let mut at = self.at;
+    fn find_scalar_end(&self) -> usize {
+        let mut at = self.position;
         while let Some(byte) = self.text.get(at) {
             if matches!(byte, b',' | b'}' | b']') {
                 break;
@@ -230,34 +218,34 @@ impl<'a> Cursor<'a> {
     }
 }
 
-impl<'a> Iterator for Cursor<'a> {
-    type Item = Token<'a>;
+impl<'a> Iterator for JsonCursor<'a> {
+    type Item = JsonToken<'a>;
 
     #[inline]
-    fn next(&mut self) -> Option<Token<'a>> {
+    fn next(&mut self) -> Option<JsonToken<'a>> {
         let token = match self.peek_byte()? {
             b'"' => {
-                let text = self.string();
-                // In canonical text a colon outside of strings follows a key, and nothing else.
-                if self.text.get(self.at) == Some(&b':') {
-                    self.at += 1;
-                    return Some(Token::Key(text));
+                let text = self.read_string();
+                // In canonical text, a colon outside of strings always follows a key.
+                if self.text.get(self.position) == Some(&b':') {
+                    self.position += 1;
+                    return Some(JsonToken::Key(text));
                 }
-                return Some(Token::Scalar(Scalar::String(text)));
+                return Some(JsonToken::Scalar(JsonScalar::String(text)));
             }
-            b'{' => Token::ObjectStart,
-            b'}' => Token::ObjectEnd,
-            b'[' => Token::ArrayStart,
-            b']' => Token::ArrayEnd,
+            b'{' => JsonToken::ObjectStart,
+            b'}' => JsonToken::ObjectEnd,
+            b'[' => JsonToken::ArrayStart,
+            b']' => JsonToken::ArrayEnd,
             _ => {
                 let scalar = self.next_scalar();
                 if scalar.is_none() {
-                    self.at = self.text.len();
+                    self.position = self.text.len();
                 }
-                return scalar.map(Token::Scalar);
+                return scalar.map(JsonToken::Scalar);
             }
         };
-        self.at += 1;
+        self.position += 1;
         Some(token)
     }
 }

@@ -1,67 +1,67 @@
-//! One entity as JSON text: pure functions over bytes, without a tree of values.
+//! JSON text of single entities: pure functions over bytes that build no value tree.
 //!
-//! Text has one entry, [`canonicalize`]. It validates the text and writes the canonical form that storage keeps.
-//! Everything else trusts canonical text, and is fast because of that:
+//! [`canonicalize`] is the only entry for untrusted text. It validates the text and writes canonical text, the form
+//! that version files store. All other functions require canonical text, which makes them fast:
 //!
-//! | to | use |
+//! | Task | Items |
 //! |---|---|
-//! | find where a document ends in a stream | [`ValueScanner`] |
-//! | read | [`Cursor`], [`reach`], [`reach_values`], [`PathTree`], [`scalars`], [`member`], [`members`], [`Text`] |
-//! | clean and choose fields | [`denull`], [`Projection`] |
-//! | write | [`pretty_within`], [`write_string`] |
-//! | compare | [`fold`], [`NumericValue`], [`EqualNeedle`], [`ContainsNeedle`], [`RangeNeedle`], [`CanonicalForm`] |
-//! | sort | [`write_order`] |
-//! | flatten | [`Shape`], [`ColumnsBuilder`] |
-//! | cut into words | [`for_each_piece`] |
+//! | split a stream | [`ValueScanner`] |
+//! | read values | [`JsonCursor`], [`JsonStr`], [`find_member`], [`members`], [`visit_all_scalars`] |
+//! | evaluate paths | [`visit_scalars_at`], [`visit_values_at`], [`PathTrie`] |
+//! | select fields | [`remove_nulls`], [`FieldProjection`] |
+//! | write | [`try_write_indented`], [`write_json_string`] |
+//! | compare | [`fold_case`], [`NumericValue`], [`EqualsPredicate`], [`ContainsPredicate`], [`RangePredicate`] |
+//! | hash and sort | [`CanonicalFormWriter`], [`write_sort_key`] |
+//! | flatten | [`EntityFlattener`], [`ColumnNamesBuilder`] |
+//! | split into tokens | [`for_each_token`] |
 //!
-//! Objects and arrays nest at most [`MAX_DEPTH`] levels, and no function recurses deeper than that.
+//! Objects and arrays nest at most [`MAX_NESTING_DEPTH`] levels, and no function recurses deeper than that.
 
 mod canonical_form;
 mod canonicalize;
+mod case_folding;
 mod columns;
 mod cursor;
-mod denull;
 mod error;
-mod fold;
-mod keys;
+mod flatten;
+mod json_str;
+mod key_match;
 mod nearest_double;
 mod number;
-mod order;
-mod path_tree;
+mod path_eval;
+mod path_trie;
 mod predicate;
 mod pretty;
-mod project;
-mod range;
-mod reach;
+mod projection;
+mod range_predicate;
+mod remove_nulls;
 mod rewrite;
 mod scan;
-mod shape;
-mod split;
-mod text;
-mod words;
+mod sort_key;
+mod tokenizer;
+mod value_scanner;
 
-pub use canonical_form::{CanonicalForm, prefix};
-pub use canonicalize::{Canonicalizer, canonicalize, canonicalize_message};
-pub use columns::{Columns, ColumnsBuilder, Names, TooManyColumns};
-pub use cursor::{Cursor, JsonType, Scalar, Token};
-pub use denull::denull;
+pub use canonical_form::{CanonicalFormWriter, sortable_prefix};
+pub use canonicalize::{JsonCanonicalizer, canonicalize, canonicalize_envelope};
+pub use case_folding::{fold_case, fold_case_into, fold_json_str_into};
+pub use columns::{ColumnNames, ColumnNamesBuilder, TooManyColumns, UniqueNames};
+pub use cursor::{JsonCursor, JsonScalar, JsonToken, JsonType};
 pub use error::DocumentError;
-pub use fold::{fold, fold_into, fold_text_into};
+pub use flatten::{CellSink, EntityFlattener, FlattenedKey};
+pub use json_str::{JsonStr, JsonStrPart, escape_into, write_json_string};
 pub use nearest_double::nearest_double;
 pub use number::{NumericValue, is_number};
-pub use order::{ordered_bits, write_order, write_order_boolean, write_order_double, write_order_string};
-pub use path_tree::{PathTree, Visitor};
-pub use predicate::{ContainsNeedle, EqualNeedle, fold_scalar_into, matches_contains, matches_equal};
-pub use pretty::pretty_within;
-pub use project::{Inside, Projection};
-pub use range::{RangeLimit, RangeNeedle, matches_range};
-pub use reach::{member, members, reach, reach_values, scalars};
-pub use scan::{find_either, find_markup};
-pub use shape::{Name, Place, Shape};
-pub use split::ValueScanner;
-pub use text::{Part, Text, escape_into, write_string};
-pub use words::for_each_piece;
+pub use path_eval::{find_member, members, visit_all_scalars, visit_scalars_at, visit_values_at};
+pub use path_trie::{PathTrie, PathVisitor};
+pub use predicate::{ContainsPredicate, EqualsPredicate, fold_scalar_into, matches_contains, matches_equal};
+pub use pretty::try_write_indented;
+pub use projection::{FieldProjection, ValueProjection};
+pub use range_predicate::{RangeOperand, RangePredicate, matches_range};
+pub use remove_nulls::remove_nulls;
+pub use scan::{find_either_byte, find_xml_special};
+pub use sort_key::{sortable_bits, write_sort_key, write_sort_key_bool, write_sort_key_double, write_sort_key_string};
+pub use tokenizer::for_each_token;
+pub use value_scanner::ValueScanner;
 
-/// Levels to which objects and arrays may nest; the entity is level 1 (docs/reference/paths-and-values.md, Entities and
-/// values).
-pub const MAX_DEPTH: usize = strata_types::limits::ENTITY_DEPTH;
+/// Maximum nesting depth of objects and arrays; the entity itself is level 1.
+pub const MAX_NESTING_DEPTH: usize = strata_types::limits::MAX_ENTITY_DEPTH;

@@ -1,36 +1,37 @@
-//! The nearest double of a JSON number, however long its parts are.
+//! Conversion of JSON numbers of any length to the nearest double.
 
-/// Digits of an exponent that the standard library reads exactly. It cuts exponents of 655,360 and more, which matters
-/// where as many digits stand before or after the point.
-const SHORT_EXPONENT: usize = 5;
+/// Number of exponent digits that the standard library parses exactly. The standard library truncates exponents of
+/// 655,360 and more, which matters if the mantissa has as many digits before or after the point.
+const MAX_EXACT_EXPONENT_DIGITS: usize = 5;
 
-/// Digits that decide which double is nearest: 768 for one that lies halfway between two, and some more. Of the rest it
-/// matters only whether any is not 0.
-const DIGITS: usize = 800;
+/// Number of leading digits that determine the nearest double: 768 for a number halfway between two doubles, plus a
+/// margin. Of the remaining digits, only whether any is not 0 matters.
+const MAX_SIGNIFICANT_DIGITS: usize = 800;
 
-/// Where the first digit may stand for the value to be neither 0 nor infinite, with some to spare.
-const PLACES: i64 = 400;
+/// Maximum magnitude of the decimal exponent of a finite double that is not 0, plus a margin.
+const MAX_DECIMAL_EXPONENT: i64 = 400;
 
-/// The nearest double of a JSON number; infinite beyond the doubles. The sign of zero stays.
+/// Returns the double nearest to a JSON number, or infinity if the number is out of range. Zero keeps its sign.
 pub fn nearest_double(number: &str) -> Option<f64> {
     match number.rfind(['e', 'E']) {
-        Some(at) if number.len() - at - 1 > SHORT_EXPONENT => Some(of_long(&number[..at], &number[at + 1..])),
+        Some(at) if number.len() - at - 1 > MAX_EXACT_EXPONENT_DIGITS => {
+            Some(parse_long_exponent(&number[..at], &number[at + 1..]))
+        }
         _ => number.parse().ok(),
     }
 }
 
-/// As 0.DIGITS × 10^place.
-fn of_long(mantissa: &str, exponent: &str) -> f64 {
+fn parse_long_exponent(mantissa: &str, exponent: &str) -> f64 {
     let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |magnitude| ("-", magnitude));
     let (integer, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let mut text = format!("{sign}0.");
     let before = text.len();
-    let mut place = integer.len() as i64;
+    let mut decimal_exponent = integer.len() as i64;
     let mut rest_is_zero = true;
     for digit in integer.bytes().chain(fraction.bytes()) {
         match text.len() - before {
-            0 if digit == b'0' => place -= 1,
-            kept if kept < DIGITS => text.push(char::from(digit)),
+            0 if digit == b'0' => decimal_exponent -= 1,
+            digits if digits < MAX_SIGNIFICANT_DIGITS => text.push(char::from(digit)),
             _ => rest_is_zero &= digit == b'0',
         }
     }
@@ -40,9 +41,9 @@ fn of_long(mantissa: &str, exponent: &str) -> f64 {
     if !rest_is_zero {
         text.push('1');
     }
-    // An exponent beyond 64 bits has more digits than any text.
+    // An exponent that exceeds 64 bits also exceeds the number of digits of any text.
     let exponent = exponent.parse().unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
-    place = place.saturating_add(exponent).clamp(-PLACES, PLACES);
-    text.push_str(&format!("e{place}"));
+    decimal_exponent = decimal_exponent.saturating_add(exponent).clamp(-MAX_DECIMAL_EXPONENT, MAX_DECIMAL_EXPONENT);
+    text.push_str(&format!("e{decimal_exponent}"));
     text.parse().unwrap_or_default()
 }

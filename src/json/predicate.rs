@@ -1,73 +1,70 @@
-//! Tests one scalar for `filter` and `filter_contains` (docs/reference/filters.md, filter; docs/reference/filters.md,
-//! filter_contains). A needle is prepared once per request.
+//! Predicates of `filter` and `filter_contains` on one scalar (docs/reference/filters.md), prepared once per request.
 
 use memchr::memmem;
 
-use super::cursor::Scalar;
-use super::fold::{fold, fold_into, fold_text_into};
+use super::case_folding::{fold_case, fold_case_into, fold_json_str_into};
+use super::cursor::JsonScalar;
+use super::json_str::JsonStr;
 use super::number::NumericValue;
-use super::text::Text;
 
 #[derive(Clone, Debug)]
-pub struct EqualNeedle {
+pub struct EqualsPredicate {
     folded: String,
-    /// The value as a number, if it is one.
     pub number: Option<NumericValue>,
 }
 
-impl EqualNeedle {
-    pub fn new(value: &str) -> EqualNeedle {
-        EqualNeedle { folded: fold(value), number: NumericValue::parse(value) }
+impl EqualsPredicate {
+    pub fn new(value: &str) -> EqualsPredicate {
+        EqualsPredicate { folded: fold_case(value), number: NumericValue::parse(value) }
     }
 }
 
-/// Rule 5: the scalar's text equals the needle, case-insensitively; or both are numbers of one value; or it is null and
-/// the needle is `null`.
-pub fn matches_equal(scalar: Scalar<'_>, needle: &EqualNeedle) -> bool {
+/// Tests a scalar with `filter`: its text equals the operand case-insensitively, or both are equal numbers, or the
+/// scalar is null and the operand is `null`.
+pub fn matches_equal(scalar: JsonScalar<'_>, needle: &EqualsPredicate) -> bool {
     match scalar {
-        Scalar::Null => needle.folded == "null",
-        Scalar::Bool(value) => needle.folded == boolean_text(value),
-        Scalar::Number(text) => {
-            // The only letter in a number is its exponent's.
+        JsonScalar::Null => needle.folded == "null",
+        JsonScalar::Bool(value) => needle.folded == boolean_text(value),
+        JsonScalar::Number(text) => {
+            // A number contains no letter except for the `e` of its exponent.
             text.eq_ignore_ascii_case(&needle.folded)
                 || needle.number.as_ref().is_some_and(|number| NumericValue::parse(text).as_ref() == Some(number))
         }
-        Scalar::String(text) => folds_to(text, needle.folded.as_bytes()),
+        JsonScalar::String(text) => folded_eq(text, needle.folded.as_bytes()),
     }
 }
 
 #[derive(Clone, Debug)]
-pub struct ContainsNeedle {
+pub struct ContainsPredicate {
     finder: memmem::Finder<'static>,
 }
 
-impl ContainsNeedle {
-    pub fn new(value: &str) -> ContainsNeedle {
-        ContainsNeedle { finder: memmem::Finder::new(&fold(value)).into_owned() }
+impl ContainsPredicate {
+    pub fn new(value: &str) -> ContainsPredicate {
+        ContainsPredicate { finder: memmem::Finder::new(&fold_case(value)).into_owned() }
     }
 
-    fn is_in_folded(&self, text: &[u8]) -> bool {
+    fn is_contained_in(&self, text: &[u8]) -> bool {
         self.finder.find(text).is_some()
     }
 }
 
-/// Rule 6: the scalar's text contains the needle, case-insensitively. Null has no text.
-pub fn matches_contains(scalar: Scalar<'_>, needle: &ContainsNeedle) -> bool {
+pub fn matches_contains(scalar: JsonScalar<'_>, needle: &ContainsPredicate) -> bool {
     match scalar {
-        Scalar::Null => false,
-        Scalar::Bool(value) => needle.is_in_folded(boolean_text(value).as_bytes()),
-        Scalar::Number(text) => contains_folded(Text::with_plainness(text.as_bytes(), true), needle),
-        Scalar::String(text) => contains_folded(text, needle),
+        JsonScalar::Null => false,
+        JsonScalar::Bool(value) => needle.is_contained_in(boolean_text(value).as_bytes()),
+        JsonScalar::Number(text) => contains_folded(JsonStr::from_parts(text.as_bytes(), true), needle),
+        JsonScalar::String(text) => contains_folded(text, needle),
     }
 }
 
-/// Appends the scalar's text, folded, and says whether it has one (null has none).
-pub fn fold_scalar_into(scalar: Scalar<'_>, out: &mut Vec<u8>) -> bool {
+/// Appends the folded text of a scalar. Returns false for null, which has no text.
+pub fn fold_scalar_into(scalar: JsonScalar<'_>, out: &mut Vec<u8>) -> bool {
     match scalar {
-        Scalar::Null => return false,
-        Scalar::Bool(value) => out.extend_from_slice(boolean_text(value).as_bytes()),
-        Scalar::Number(text) => fold_into(text, out),
-        Scalar::String(text) => fold_text_into(text, out),
+        JsonScalar::Null => return false,
+        JsonScalar::Bool(value) => out.extend_from_slice(boolean_text(value).as_bytes()),
+        JsonScalar::Number(text) => fold_case_into(text, out),
+        JsonScalar::String(text) => fold_json_str_into(text, out),
     }
     true
 }
@@ -76,14 +73,14 @@ fn boolean_text(value: bool) -> &'static str {
     if value { "true" } else { "false" }
 }
 
-fn folds_to(text: Text<'_>, folded: &[u8]) -> bool {
+fn folded_eq(text: JsonStr<'_>, folded: &[u8]) -> bool {
     let raw = text.raw();
-    // Up to the first character that is not plain ASCII, bytes alone decide.
+    // Up to the first escape or non-ASCII character, the bytes are compared directly.
     let mut at = 0;
     while let Some(&byte) = raw.get(at) {
         if byte == b'\\' || !byte.is_ascii() {
             let mut rest = Vec::with_capacity(raw.len());
-            fold_text_into(Text::new(&raw[at..]), &mut rest);
+            fold_json_str_into(JsonStr::new(&raw[at..]), &mut rest);
             return rest == folded[at..];
         }
         if folded.get(at) != Some(&byte.to_ascii_lowercase()) {
@@ -94,8 +91,8 @@ fn folds_to(text: Text<'_>, folded: &[u8]) -> bool {
     at == folded.len()
 }
 
-fn contains_folded(text: Text<'_>, needle: &ContainsNeedle) -> bool {
-    const SHORT_BYTES: usize = 256;
+fn contains_folded(text: JsonStr<'_>, needle: &ContainsPredicate) -> bool {
+    const STACK_BUFFER_BYTES: usize = 256;
 
     if needle.finder.needle().is_empty() {
         return true;
@@ -104,13 +101,13 @@ fn contains_folded(text: Text<'_>, needle: &ContainsNeedle) -> bool {
     // Short ASCII text, the usual case, is folded on the stack.
     if text.is_plain()
         && raw.is_ascii()
-        && let Some(folded) = [0; SHORT_BYTES].get_mut(..raw.len())
+        && let Some(folded) = [0; STACK_BUFFER_BYTES].get_mut(..raw.len())
     {
         folded.copy_from_slice(raw);
         folded.make_ascii_lowercase();
-        return needle.is_in_folded(folded);
+        return needle.is_contained_in(folded);
     }
     let mut folded = Vec::with_capacity(raw.len());
-    fold_text_into(text, &mut folded);
-    needle.is_in_folded(&folded)
+    fold_json_str_into(text, &mut folded);
+    needle.is_contained_in(&folded)
 }

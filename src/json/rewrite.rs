@@ -1,42 +1,45 @@
-//! Writes what rules leave of an entity, in one pass. Key order stays, and so does every object that becomes empty.
+//! Removes members and values from an entity in one pass. The key order is unchanged, and empty objects remain.
 
-use super::MAX_DEPTH;
-use super::cursor::{Cursor, JsonType};
-use super::text::Text;
+use super::MAX_NESTING_DEPTH;
+use super::cursor::{JsonCursor, JsonType};
+use super::json_str::JsonStr;
 
-/// The rules for one value.
-pub(super) trait Rules: Copy {
-    /// Whether an array is removed that loses all of its elements.
-    const REMOVES_EMPTIED_ARRAYS: bool = false;
+pub(super) trait RewriteRules: Copy {
+    /// Whether an array is removed if it loses all of its elements.
+    const REMOVE_EMPTIED_ARRAYS: bool = false;
 
-    /// The rules for the value of this member; `None` removes the member.
-    fn member(self, key: Text<'_>) -> Option<Self>;
+    /// Returns the rules for a member's value, or `None` to remove the member.
+    fn for_member(self, key: JsonStr<'_>) -> Option<Self>;
 
-    /// How many members of an object can stay at most. The walk ends at the last of them.
+    /// Returns the maximum number of members that an object can keep. The walk ends after the last one.
     fn max_members(self) -> usize {
         usize::MAX
     }
 
-    /// Whether a value without members and elements stays.
-    fn keeps(self, value: &[u8]) -> bool;
+    /// Returns whether a value that is not rewritten member by member remains.
+    fn can_keep(self, value: &[u8]) -> bool;
 
-    /// Whether any value stays unchanged.
-    fn change_nothing(self) -> bool {
+    fn is_identity(self) -> bool {
         false
     }
 }
 
-/// Appends the rest of the next value, at level `depth`, and returns whether there is any.
-pub(super) fn write_rest<R: Rules>(cursor: &mut Cursor<'_>, rules: R, depth: usize, out: &mut Vec<u8>) -> bool {
-    let json_type = if depth > MAX_DEPTH || rules.change_nothing() { None } else { cursor.peek() };
+/// Appends the selected parts of the next value, which is at level `depth`. Returns false if nothing remains.
+pub(super) fn write_rewritten<R: RewriteRules>(
+    cursor: &mut JsonCursor<'_>,
+    rules: R,
+    depth: usize,
+    out: &mut Vec<u8>,
+) -> bool {
+    let json_type = if depth > MAX_NESTING_DEPTH || rules.is_identity() { None } else { cursor.peek_type() };
     let start = out.len();
     match json_type {
         Some(JsonType::Object) => {
             cursor.enter();
             out.push(b'{');
-            let mut left = rules.max_members();
+            let mut remaining = rules.max_members();
             while let Some(key) = cursor.next_key() {
-                let Some(rules) = rules.member(key) else {
+                let Some(rules) = rules.for_member(key) else {
                     cursor.skip_value();
                     continue;
                 };
@@ -45,12 +48,12 @@ pub(super) fn write_rest<R: Rules>(cursor: &mut Cursor<'_>, rules: R, depth: usi
                     out.push(b',');
                 }
                 out.extend_from_slice(cursor.text_since(cursor.key_start(key)));
-                if !write_rest(cursor, rules, depth + 1, out) {
+                if !write_rewritten(cursor, rules, depth + 1, out) {
                     out.truncate(before);
                 }
-                left -= 1;
-                if left == 0 {
-                    // Nothing comes after the entity.
+                remaining -= 1;
+                if remaining == 0 {
+                    // Nothing follows the top-level object.
                     if depth > 1 {
                         cursor.leave();
                     }
@@ -69,11 +72,11 @@ pub(super) fn write_rest<R: Rules>(cursor: &mut Cursor<'_>, rules: R, depth: usi
                 if before > start + 1 {
                     out.push(b',');
                 }
-                if !write_rest(cursor, rules, depth + 1, out) {
+                if !write_rewritten(cursor, rules, depth + 1, out) {
                     out.truncate(before);
                 }
             }
-            if R::REMOVES_EMPTIED_ARRAYS && out.len() == start + 1 && !was_empty {
+            if R::REMOVE_EMPTIED_ARRAYS && out.len() == start + 1 && !was_empty {
                 out.truncate(start);
                 return false;
             }
@@ -81,7 +84,7 @@ pub(super) fn write_rest<R: Rules>(cursor: &mut Cursor<'_>, rules: R, depth: usi
         }
         _ => {
             let value = cursor.skip_value();
-            if !rules.keeps(value) {
+            if !rules.can_keep(value) {
                 return false;
             }
             out.extend_from_slice(value);

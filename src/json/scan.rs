@@ -1,38 +1,36 @@
-//! Finds the bytes that matter in JSON text, many at a time.
+//! Vectorized searches in JSON text.
 //!
-//! Everything fast in this module tree rests on three searches:
+//! The fast functions of this crate are built on three searches:
 //!
-//! - [`string_stop`]: the next byte in a string that is not plain text, for untrusted input;
-//! - [`string_end`]: the closing quote of a string, for canonical text;
-//! - [`Block`] with [`StringState`]: the structural characters of 64 bytes as bit sets, and which of them stand inside
-//!   a string (the method of Langdale and Lemire, "Parsing Gigabytes of JSON per Second", 2019, section 3.1).
+//! - [`find_string_stop`] finds the next byte in a string that is not plain text, in untrusted text.
+//! - [`find_string_end`] finds the closing quote of a string, in canonical text.
+//! - [`StructuralMasks`] and [`StringState`] find the structural characters of 64 bytes as bit sets, and the bytes that
+//!   are inside strings (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", 2019, section 3.1).
 //!
-//! They are written over a [`Lane`] of 16 bytes, which is SSE2 on x86-64 and arithmetic on words elsewhere.
-//!
-//! Measured by `benches/instructions`.
+//! They use a [`ByteLane`] of 16 bytes: SSE2 on x86-64, and arithmetic on words elsewhere. `benches/instructions`
+//! measures them.
 
 #[cfg(not(target_arch = "x86_64"))]
-pub(super) use portable::Lane;
+pub(super) use portable::ByteLane;
 #[cfg(target_arch = "x86_64")]
-pub(super) use sse2::Lane;
+pub(super) use sse2::ByteLane;
 
 pub(super) const BLOCK_BYTES: usize = 64;
 
 pub(super) const LANE_BYTES: usize = 16;
 
-/// The first position from `at` on that holds a quote, a backslash or a control character; the length if none does.
+/// Returns the first position from `at` with a quote, a backslash, or a control character, or the length of the text.
 #[inline]
-pub(super) fn string_stop(text: &[u8], at: usize) -> usize {
-    let stops = |lane: Lane| lane.equal(b'"') | lane.equal(b'\\') | lane.at_most(0x1f);
-    find(text, at, stops, |byte| byte == b'"' || byte == b'\\' || byte <= 0x1f)
+pub(super) fn find_string_stop(text: &[u8], at: usize) -> usize {
+    let stops = |lane: ByteLane| lane.eq_mask(b'"') | lane.eq_mask(b'\\') | lane.le_mask(0x1f);
+    find_stop(text, at, stops, |byte| byte == b'"' || byte == b'\\' || byte <= 0x1f)
 }
 
-/// The first position from `at` on that a search for single bytes stops at, 16 bytes at a time and then one by one; the
-/// length if it does nowhere.
+/// Returns the first position from `at` where `stops` (for 16 bytes) or `is_stop` (for a byte of the rest) matches.
 #[inline(always)]
-fn find(text: &[u8], mut at: usize, stops: impl Fn(Lane) -> u16, is_stop: impl Fn(u8) -> bool) -> usize {
-    while let Some(bytes) = lane_at(text, at) {
-        let stops = stops(Lane::load(bytes));
+fn find_stop(text: &[u8], mut at: usize, stops: impl Fn(ByteLane) -> u16, is_stop: impl Fn(u8) -> bool) -> usize {
+    while let Some(bytes) = load_lane(text, at) {
+        let stops = stops(ByteLane::load(bytes));
         if stops != 0 {
             return at + stops.trailing_zeros() as usize;
         }
@@ -42,13 +40,12 @@ fn find(text: &[u8], mut at: usize, stops: impl Fn(Lane) -> u16, is_stop: impl F
     rest.iter().position(|byte| is_stop(*byte)).map_or(text.len(), |found| at + found)
 }
 
-/// The position of the quote that closes the string whose inside starts at `at`, or the length if it is not closed.
-/// Also whether the inside has no backslash.
+/// Returns the position of the closing quote of the string at `at`, and true if the string has no backslash.
 #[inline]
-pub(super) fn string_end(text: &[u8], mut at: usize) -> (usize, bool) {
+pub(super) fn find_string_end(text: &[u8], mut at: usize) -> (usize, bool) {
     let mut plain = true;
     loop {
-        let stop = quote_or_backslash(text, at);
+        let stop = find_quote_or_backslash(text, at);
         match text.get(stop) {
             Some(b'\\') => {
                 plain = false;
@@ -61,21 +58,20 @@ pub(super) fn string_end(text: &[u8], mut at: usize) -> (usize, bool) {
 }
 
 #[inline]
-fn quote_or_backslash(text: &[u8], at: usize) -> usize {
-    find(text, at, |lane| lane.equal(b'"') | lane.equal(b'\\'), |byte| byte == b'"' || byte == b'\\')
+fn find_quote_or_backslash(text: &[u8], at: usize) -> usize {
+    find_stop(text, at, |lane| lane.eq_mask(b'"') | lane.eq_mask(b'\\'), |byte| byte == b'"' || byte == b'\\')
 }
 
-/// The first position from `at` on that holds one of two bytes; `end` if none before it does. Strings are short: that a
-/// few bytes behind `end` are looked at, too, is faster than a search of the part alone.
+/// Returns the first position of one of two bytes, or `end`. Can load bytes after `end`, which is faster.
 #[inline]
-pub fn find_either(text: &[u8], mut at: usize, end: usize, [one, other]: [u8; 2]) -> usize {
+pub fn find_either_byte(text: &[u8], mut at: usize, end: usize, [one, other]: [u8; 2]) -> usize {
     while at < end {
-        let Some(bytes) = lane_at(text, at) else {
+        let Some(bytes) = load_lane(text, at) else {
             let mut rest = text.iter().take(end).skip(at);
             return rest.position(|&byte| byte == one || byte == other).map_or(end, |found| at + found);
         };
-        let lane = Lane::load(bytes);
-        let stops = lane.equal(one) | lane.equal(other);
+        let lane = ByteLane::load(bytes);
+        let stops = lane.eq_mask(one) | lane.eq_mask(other);
         if stops != 0 {
             return end.min(at + stops.trailing_zeros() as usize);
         }
@@ -84,73 +80,68 @@ pub fn find_either(text: &[u8], mut at: usize, end: usize, [one, other]: [u8; 2]
     end
 }
 
-/// The first position from `at` on that holds a byte that text in XML may not have: `&`, `<`, `>`, a control character,
-/// or the first byte of U+FFFE and U+FFFF, which others have, too. The length if none does.
+/// Returns the first position from `at` with a byte that XML might not allow. U+FFFE and U+FFFF begin with 0xEF.
 #[inline]
-pub fn find_markup(text: &[u8], at: usize) -> usize {
-    let stops =
-        |lane: Lane| lane.equal(b'&') | lane.equal(b'<') | lane.equal(b'>') | lane.equal(0xef) | lane.at_most(0x1f);
-    find(text, at, stops, |byte| matches!(byte, b'&' | b'<' | b'>' | 0xef | ..=0x1f))
+pub fn find_xml_special(text: &[u8], at: usize) -> usize {
+    let stops = |lane: ByteLane| {
+        lane.eq_mask(b'&') | lane.eq_mask(b'<') | lane.eq_mask(b'>') | lane.eq_mask(0xef) | lane.le_mask(0x1f)
+    };
+    find_stop(text, at, stops, |byte| matches!(byte, b'&' | b'<' | b'>' | 0xef | ..=0x1f))
 }
 
-/// The length of the ASCII text at the start of `text`.
 #[inline]
-pub(super) fn ascii_length(text: &[u8]) -> usize {
-    find(text, 0, Lane::not_ascii, |byte| !byte.is_ascii())
+pub(super) fn ascii_prefix_len(text: &[u8]) -> usize {
+    find_stop(text, 0, ByteLane::non_ascii_mask, |byte| !byte.is_ascii())
 }
 
-/// The position after the bracket that closes the outermost of `depth` open brackets, given that `at` is outside of
-/// strings; the length if there is none. With `depth` 0, the first bracket must be an opening one.
-pub(super) fn container_end(text: &[u8], at: usize, depth: usize) -> usize {
-    let mut nesting = Nesting { depth, strings: StringState::default() };
-    nesting.end(text, at, usize::MAX).ok().flatten().unwrap_or(text.len())
+/// Returns the position after the bracket that closes the outermost of `depth` open brackets, or the length of the
+/// text. `at` must be outside of strings. If `depth` is 0, the first bracket must be an opening one.
+pub(super) fn find_container_end(text: &[u8], at: usize, depth: usize) -> usize {
+    let mut nesting = BracketNesting { depth, strings: StringState::default() };
+    nesting.find_end(text, at, usize::MAX).ok().flatten().unwrap_or(text.len())
 }
 
-/// The brackets that are open after the text so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Nesting {
+pub(super) struct BracketNesting {
     depth: usize,
     strings: StringState,
 }
 
-impl Nesting {
-    /// The position after the bracket that closes the outermost open one, in a text that continues at `at`; `None` if
-    /// the text ends before.
-    ///
-    /// # Errors
-    /// The position of a bracket that nests deeper than `most`.
+impl BracketNesting {
+    /// Returns the position after the bracket that closes the outermost open bracket, or `None` if the text ends first.
+    /// The error is the position of a bracket that nests deeper than `max_depth`.
     #[inline]
-    pub(super) fn end(&mut self, text: &[u8], mut at: usize, most: usize) -> Result<Option<usize>, usize> {
+    pub(super) fn find_end(&mut self, text: &[u8], mut at: usize, max_depth: usize) -> Result<Option<usize>, usize> {
         loop {
-            let (bytes, length) = block_at(text, at);
+            let (bytes, length) = load_block(text, at);
             if length == 0 {
                 return Ok(None);
             }
-            let block = Block::read(&bytes);
-            let outside = !self.strings.advance(&block, length);
+            let block = StructuralMasks::from_bytes(&bytes);
+            let outside = !self.strings.string_mask(&block, length);
             let open = block.open & outside;
             let close = block.close & outside;
             let opened = open.count_ones() as usize;
             let closed = close.count_ones() as usize;
-            if self.depth > closed && self.depth.saturating_add(opened) <= most {
+            if self.depth > closed && self.depth.saturating_add(opened) <= max_depth {
                 self.depth = self.depth + opened - closed;
-            } else if let Some(end) = self.take_brackets(open, close, at, most)? {
+            } else if let Some(end) = self.step_brackets(open, close, at, max_depth)? {
                 return Ok(Some(end));
             }
             at += length;
         }
     }
 
-    /// Takes the brackets of the block at `at`, which may hold the end or nest too deep, one by one.
+    /// Processes each bracket of the block at `at`, which can contain the end or nest too deep.
     #[inline]
-    fn take_brackets(&mut self, open: u64, close: u64, at: usize, most: usize) -> Result<Option<usize>, usize> {
+    fn step_brackets(&mut self, open: u64, close: u64, at: usize, max_depth: usize) -> Result<Option<usize>, usize> {
         let mut brackets = open | close;
         while brackets != 0 {
             let bracket = brackets & brackets.wrapping_neg();
             let position = at + bracket.trailing_zeros() as usize;
             if open & bracket != 0 {
                 self.depth += 1;
-                if self.depth > most {
+                if self.depth > max_depth {
                     return Err(position);
                 }
             } else {
@@ -165,9 +156,9 @@ impl Nesting {
     }
 }
 
-/// The 64 bytes from `at` on, padded with blanks at the end of the text, and how many are the text's.
+/// Returns the 64 bytes from `at`, padded with spaces at the end of the text, and the number of bytes from the text.
 #[inline]
-pub(super) fn block_at(text: &[u8], at: usize) -> ([u8; BLOCK_BYTES], usize) {
+pub(super) fn load_block(text: &[u8], at: usize) -> ([u8; BLOCK_BYTES], usize) {
     let rest = text.get(at..).unwrap_or_default();
     match rest.first_chunk() {
         Some(bytes) => (*bytes, BLOCK_BYTES),
@@ -180,13 +171,12 @@ pub(super) fn block_at(text: &[u8], at: usize) -> ([u8; BLOCK_BYTES], usize) {
 }
 
 #[inline]
-fn lane_at(text: &[u8], at: usize) -> Option<&[u8; LANE_BYTES]> {
+fn load_lane(text: &[u8], at: usize) -> Option<&[u8; LANE_BYTES]> {
     text.get(at..)?.first_chunk()
 }
 
-/// The places of JSON's structural characters in 64 bytes: one bit per byte, the lowest for the first.
-pub(super) struct Block {
-    /// `"`, escaped or not.
+/// The structural characters of 64 bytes: one bit per byte, the lowest bit for the first byte.
+pub(super) struct StructuralMasks {
     pub quote: u64,
     pub backslash: u64,
     pub open: u64,
@@ -195,71 +185,69 @@ pub(super) struct Block {
     pub colon: u64,
 }
 
-impl Block {
+impl StructuralMasks {
     #[inline]
-    pub(super) fn read(bytes: &[u8; BLOCK_BYTES]) -> Block {
-        let mut block = Block { quote: 0, backslash: 0, open: 0, close: 0, comma: 0, colon: 0 };
+    pub(super) fn from_bytes(bytes: &[u8; BLOCK_BYTES]) -> StructuralMasks {
+        let mut block = StructuralMasks { quote: 0, backslash: 0, open: 0, close: 0, comma: 0, colon: 0 };
         for (number, bytes) in bytes.as_chunks::<LANE_BYTES>().0.iter().enumerate() {
             let shift = number * LANE_BYTES;
-            let lane = Lane::load(bytes);
-            // Brackets and braces differ in this bit only.
-            let brackets = lane.or(0x20);
-            block.quote |= u64::from(lane.equal(b'"')) << shift;
-            block.backslash |= u64::from(lane.equal(b'\\')) << shift;
-            block.open |= u64::from(brackets.equal(b'{')) << shift;
-            block.close |= u64::from(brackets.equal(b'}')) << shift;
-            block.comma |= u64::from(lane.equal(b',')) << shift;
-            block.colon |= u64::from(lane.equal(b':')) << shift;
+            let lane = ByteLane::load(bytes);
+            // Brackets and braces differ only in this bit.
+            let brackets = lane.or_byte(0x20);
+            block.quote |= u64::from(lane.eq_mask(b'"')) << shift;
+            block.backslash |= u64::from(lane.eq_mask(b'\\')) << shift;
+            block.open |= u64::from(brackets.eq_mask(b'{')) << shift;
+            block.close |= u64::from(brackets.eq_mask(b'}')) << shift;
+            block.comma |= u64::from(lane.eq_mask(b',')) << shift;
+            block.colon |= u64::from(lane.eq_mask(b':')) << shift;
         }
         block
     }
 }
 
-/// The state after the blocks so far: whether the next one starts inside a string, and whether a backslash escapes its
-/// first byte.
+/// The state between two blocks: whether the next block starts inside a string, and whether its first byte is escaped.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StringState {
-    /// All ones inside a string, else 0.
-    inside: u64,
-    /// 1 when the next byte is escaped, else 0.
-    escape: u64,
+    /// All ones inside a string, otherwise 0.
+    in_string: u64,
+    /// 1 if the next byte is escaped, otherwise 0.
+    escape_next: u64,
 }
 
 impl StringState {
-    /// The bytes of the next block, of which `length` count, that are inside a string. The opening quote counts as
-    /// inside, the closing one does not.
+    /// Returns the bytes of the next block that are inside strings, including opening but not closing quotes.
     #[inline]
-    pub(super) fn advance(&mut self, block: &Block, length: usize) -> u64 {
-        let escaped = self.escaped(block.backslash, length);
+    pub(super) fn string_mask(&mut self, block: &StructuralMasks, length: usize) -> u64 {
+        let escaped = self.escaped_mask(block.backslash, length);
         let quotes = block.quote & !escaped;
-        let inside = running_parity(quotes) ^ self.inside;
-        // Padding holds no quote, so that the last bit speaks for the last byte that counts.
-        self.inside = ((inside as i64) >> 63) as u64;
-        inside
+        let in_string = prefix_xor(quotes) ^ self.in_string;
+        // Padding contains no quotes, so the last bit is the state after the last byte that counts.
+        self.in_string = ((in_string as i64) >> 63) as u64;
+        in_string
     }
 
-    /// The bytes that a backslash escapes: the one after each backslash that is not escaped itself.
+    /// Returns the bytes that follow an unescaped backslash.
     #[inline]
-    fn escaped(&mut self, backslash: u64, length: usize) -> u64 {
+    fn escaped_mask(&mut self, backslash: u64, length: usize) -> u64 {
         if backslash == 0 {
-            return std::mem::take(&mut self.escape);
+            return std::mem::take(&mut self.escape_next);
         }
-        // A run of backslashes escapes every second byte from its second on, so only the parity of its start matters:
-        // adding the starts at odd positions to the runs carries out of each such run at its end.
-        const EVEN: u64 = 0x5555_5555_5555_5555;
-        let backslash = backslash & !self.escape;
-        let follows = backslash << 1 | self.escape;
-        let odd_starts = backslash & !EVEN & !follows;
+        // In a run of backslashes, every second byte is escaped, so only the parity of the run's start matters. Adding
+        // the starts at odd positions to the runs produces a carry at the end of each such run.
+        const EVEN_BITS: u64 = 0x5555_5555_5555_5555;
+        let backslash = backslash & !self.escape_next;
+        let follows = backslash << 1 | self.escape_next;
+        let odd_starts = backslash & !EVEN_BITS & !follows;
         let (carried, overflow) = odd_starts.overflowing_add(backslash);
-        let escaped = (EVEN ^ (carried << 1)) & follows;
-        self.escape = if length == BLOCK_BYTES { u64::from(overflow) } else { escaped >> length & 1 };
+        let escaped = (EVEN_BITS ^ (carried << 1)) & follows;
+        self.escape_next = if length == BLOCK_BYTES { u64::from(overflow) } else { escaped >> length & 1 };
         escaped
     }
 }
 
-/// Bit `i` is the parity of the bits up to and including `i`.
+/// Returns a number in which bit `i` is the parity of the bits up to and including `i`.
 #[inline]
-fn running_parity(mut bits: u64) -> u64 {
+fn prefix_xor(mut bits: u64) -> u64 {
     for shift in [1, 2, 4, 8, 16, 32] {
         bits ^= bits << shift;
     }
@@ -272,94 +260,93 @@ mod sse2 {
         __m128i, _mm_cmpeq_epi8, _mm_loadu_si128, _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128, _mm_set1_epi8,
     };
 
-    /// 16 bytes in a vector register. Answers hold one bit a byte, the lowest for the first.
+    /// 16 bytes in a vector register. Masks have one bit per byte, the lowest bit for the first byte.
     #[derive(Clone, Copy)]
-    pub(crate) struct Lane(__m128i);
+    pub(crate) struct ByteLane(__m128i);
 
     // SAFETY, for every block here: SSE2 belongs to the x86-64 baseline, and only `load` touches memory.
-    impl Lane {
+    impl ByteLane {
         #[inline]
-        pub(crate) fn load(bytes: &[u8; 16]) -> Lane {
+        pub(crate) fn load(bytes: &[u8; 16]) -> ByteLane {
             // SAFETY: the reference is valid for the 16 bytes read, and this load needs no alignment.
-            Lane(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
+            ByteLane(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
         }
 
         #[inline]
-        pub(crate) fn equal(self, byte: u8) -> u16 {
+        pub(crate) fn eq_mask(self, byte: u8) -> u16 {
             // SAFETY: see above.
             unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(self.0, _mm_set1_epi8(byte as i8))) as u16 }
         }
 
         #[inline]
-        pub(crate) fn at_most(self, byte: u8) -> u16 {
+        pub(crate) fn le_mask(self, byte: u8) -> u16 {
             // SAFETY: see above.
             unsafe {
-                let least = _mm_min_epu8(self.0, _mm_set1_epi8(byte as i8));
-                _mm_movemask_epi8(_mm_cmpeq_epi8(self.0, least)) as u16
+                let min = _mm_min_epu8(self.0, _mm_set1_epi8(byte as i8));
+                _mm_movemask_epi8(_mm_cmpeq_epi8(self.0, min)) as u16
             }
         }
 
         #[inline]
-        pub(crate) fn not_ascii(self) -> u16 {
+        pub(crate) fn non_ascii_mask(self) -> u16 {
             // SAFETY: see above.
             unsafe { _mm_movemask_epi8(self.0) as u16 }
         }
 
         #[inline]
-        pub(crate) fn or(self, byte: u8) -> Lane {
+        pub(crate) fn or_byte(self, byte: u8) -> ByteLane {
             // SAFETY: see above.
-            Lane(unsafe { _mm_or_si128(self.0, _mm_set1_epi8(byte as i8)) })
+            ByteLane(unsafe { _mm_or_si128(self.0, _mm_set1_epi8(byte as i8)) })
         }
     }
 }
 
 #[cfg(any(test, not(target_arch = "x86_64")))]
 mod portable {
-    const LOW: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = LOW << 7;
+    const LOW_BITS: u64 = 0x0101_0101_0101_0101;
+    const HIGH_BITS: u64 = LOW_BITS << 7;
 
-    /// 16 bytes as two words. Answers hold one bit a byte, the lowest for the first.
+    /// 16 bytes as two words. Masks have one bit per byte, the lowest bit for the first byte.
     #[derive(Clone, Copy)]
-    pub(crate) struct Lane([u64; 2]);
+    pub(crate) struct ByteLane([u64; 2]);
 
-    impl Lane {
+    impl ByteLane {
         #[inline]
-        pub(crate) fn load(bytes: &[u8; 16]) -> Lane {
+        pub(crate) fn load(bytes: &[u8; 16]) -> ByteLane {
             let both = u128::from_le_bytes(*bytes);
-            Lane([both as u64, (both >> 64) as u64])
+            ByteLane([both as u64, (both >> 64) as u64])
         }
 
         #[inline]
-        pub(crate) fn equal(self, byte: u8) -> u16 {
-            // The high bit of each byte that is zero, exactly: no carry leaves a byte.
-            self.bits(|word| {
-                let word = word ^ (LOW * u64::from(byte));
-                !(((word & !HIGH) + !HIGH) | word)
+        pub(crate) fn eq_mask(self, byte: u8) -> u16 {
+            // The high bit of each byte that is zero. The result is exact, because no carry leaves a byte.
+            self.movemask(|word| {
+                let word = word ^ (LOW_BITS * u64::from(byte));
+                !(((word & !HIGH_BITS) + !HIGH_BITS) | word)
             })
         }
 
         #[inline]
-        pub(crate) fn at_most(self, byte: u8) -> u16 {
+        pub(crate) fn le_mask(self, byte: u8) -> u16 {
             debug_assert!(byte < 0x80, "the sum below must stay within a byte");
-            // A byte is above when its low seven bits reach 0x80 with the rest added, or its high bit is set.
-            self.bits(|word| !(((word & !HIGH) + LOW * u64::from(0x7f - byte)) | word))
+            // A byte is greater if its low seven bits plus the rest reach 0x80, or if its high bit is set.
+            self.movemask(|word| !(((word & !HIGH_BITS) + LOW_BITS * u64::from(0x7f - byte)) | word))
         }
 
         #[inline]
-        pub(crate) fn not_ascii(self) -> u16 {
-            self.bits(|word| word)
+        pub(crate) fn non_ascii_mask(self) -> u16 {
+            self.movemask(|word| word)
         }
 
         #[inline]
-        pub(crate) fn or(self, byte: u8) -> Lane {
-            Lane(self.0.map(|word| word | (LOW * u64::from(byte))))
+        pub(crate) fn or_byte(self, byte: u8) -> ByteLane {
+            ByteLane(self.0.map(|word| word | (LOW_BITS * u64::from(byte))))
         }
 
-        /// Gathers the high bits of the bytes of `marked`.
         #[inline]
-        fn bits(self, marked: impl Fn(u64) -> u64) -> u16 {
+        fn movemask(self, marked: impl Fn(u64) -> u64) -> u16 {
             let [first, second] =
-                self.0.map(|word| ((marked(word) & HIGH) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56);
+                self.0.map(|word| ((marked(word) & HIGH_BITS) >> 7).wrapping_mul(0x0102_0408_1020_4080) >> 56);
             (first | second << 8) as u16
         }
     }
@@ -370,12 +357,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn bits(bytes: &[u8], is: impl Fn(u8) -> bool) -> u64 {
+    fn mask_of(bytes: &[u8], is: impl Fn(u8) -> bool) -> u64 {
         bytes.iter().enumerate().fold(0, |bits, (at, &byte)| bits | u64::from(is(byte)) << at)
     }
 
-    /// Bytes among which those that matter are frequent.
-    fn text(length: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<u8>> {
+    fn byte_strategy(length: impl Into<prop::collection::SizeRange>) -> impl Strategy<Value = Vec<u8>> {
         let byte = prop_oneof![
             any::<u8>(),
             prop::sample::select(br#""\{}[],: a"#.as_slice()),
@@ -387,60 +373,60 @@ mod tests {
 
     proptest! {
         #[test]
-        fn lanes(bytes in text(16), byte in any::<u8>()) {
-            let bytes: &[u8; 16] = bytes.first_chunk().expect("16 bytes");
+        fn lane_masks_match_byte_comparisons(bytes in byte_strategy(16), byte in any::<u8>()) {
+            let bytes: &[u8; 16] = bytes.first_chunk().expect("failed to get 16 bytes");
             macro_rules! check {
                 ($lane:ty) => {
                     let lane = <$lane>::load(bytes);
-                    prop_assert_eq!(u64::from(lane.equal(byte)), bits(bytes, |other| other == byte));
-                    prop_assert_eq!(u64::from(lane.equal(b'"')), bits(bytes, |other| other == b'"'));
-                    prop_assert_eq!(u64::from(lane.at_most(0x1f)), bits(bytes, |other| other <= 0x1f));
-                    prop_assert_eq!(u64::from(lane.not_ascii()), bits(bytes, |other| other >= 0x80));
-                    prop_assert_eq!(u64::from(lane.or(0x20).equal(b'{')), bits(bytes, |other| other | 0x20 == b'{'));
+                    prop_assert_eq!(u64::from(lane.eq_mask(byte)), mask_of(bytes, |other| other == byte));
+                    prop_assert_eq!(u64::from(lane.eq_mask(b'"')), mask_of(bytes, |other| other == b'"'));
+                    prop_assert_eq!(u64::from(lane.le_mask(0x1f)), mask_of(bytes, |other| other <= 0x1f));
+                    prop_assert_eq!(u64::from(lane.non_ascii_mask()), mask_of(bytes, |other| other >= 0x80));
+                    prop_assert_eq!(u64::from(lane.or_byte(0x20).eq_mask(b'{')), mask_of(bytes, |other| other | 0x20 == b'{'));
                 };
             }
-            check!(Lane);
-            check!(portable::Lane);
+            check!(ByteLane);
+            check!(portable::ByteLane);
         }
 
         #[test]
-        fn searches(bytes in text(0..200), at in 0..220_usize) {
+        fn searches_match_naive_search(bytes in byte_strategy(0..200), at in 0..220_usize) {
             let naive = |is: fn(u8) -> bool| {
                 (at..bytes.len()).find(|&at| is(bytes[at])).unwrap_or(bytes.len())
             };
             let stop = naive(|byte| matches!(byte, b'"' | b'\\' | ..=0x1f));
-            prop_assert_eq!(string_stop(&bytes, at), stop);
-            prop_assert_eq!(quote_or_backslash(&bytes, at), naive(|byte| matches!(byte, b'"' | b'\\')));
+            prop_assert_eq!(find_string_stop(&bytes, at), stop);
+            prop_assert_eq!(find_quote_or_backslash(&bytes, at), naive(|byte| matches!(byte, b'"' | b'\\')));
             let end = bytes.len().saturating_sub(at % 40);
             let either = (at..end).find(|&at| matches!(bytes[at], b',' | b'\\')).unwrap_or(end);
-            prop_assert_eq!(find_either(&bytes, at, end, [b',', b'\\']), either);
+            prop_assert_eq!(find_either_byte(&bytes, at, end, [b',', b'\\']), either);
             let markup = naive(|byte| matches!(byte, b'&' | b'<' | b'>' | 0xef | ..=0x1f));
-            prop_assert_eq!(find_markup(&bytes, at), markup);
+            prop_assert_eq!(find_xml_special(&bytes, at), markup);
             let ascii = bytes.iter().take_while(|byte| byte.is_ascii()).count();
-            prop_assert_eq!(ascii_length(&bytes), ascii);
+            prop_assert_eq!(ascii_prefix_len(&bytes), ascii);
         }
 
         #[test]
-        fn strings_over_any_split(bytes in text(0..300), sizes in prop::collection::vec(1..=64_usize, 1..10)) {
+        fn string_masks_match_naive_scan(bytes in byte_strategy(0..300), sizes in prop::collection::vec(1..=64_usize, 1..10)) {
             let mut naive = Vec::new();
-            let mut inside = false;
+            let mut in_string = false;
             let mut escape = false;
             for &byte in &bytes {
                 let quote = byte == b'"' && !escape;
                 escape = byte == b'\\' && !escape;
-                inside ^= quote;
-                naive.push(inside);
+                in_string ^= quote;
+                naive.push(in_string);
             }
             let mut fast = Vec::new();
             let mut strings = StringState::default();
             let mut at = 0;
             for size in sizes.iter().cycle() {
-                let (block, length) = block_at(&bytes[..bytes.len().min(at + size)], at);
+                let (block, length) = load_block(&bytes[..bytes.len().min(at + size)], at);
                 if length == 0 {
                     break;
                 }
-                let inside = strings.advance(&Block::read(&block), length);
-                fast.extend((0..length).map(|at| inside >> at & 1 == 1));
+                let in_string = strings.string_mask(&StructuralMasks::from_bytes(&block), length);
+                fast.extend((0..length).map(|at| in_string >> at & 1 == 1));
                 at += length;
             }
             prop_assert_eq!(fast, naive);

@@ -2,12 +2,12 @@
 //!
 //! Problem: a service has a fixed number of units, for example 8 permits for heavy queries or 1 GiB of query memory. A
 //! client that requests a thousand of them at once must not stop the other clients. A [`FairLimit`] charges each unit
-//! to a [`Principal`] and lets one principal have a share of the units that no other principal uses ([`Shares`]):
+//! to a [`Principal`] and lets one principal have a share of the units that no other principal uses ([`FairShares`]):
 //!
 //! ```
-//! # use strata_limits::{FairLimit, Principal, Shares};
+//! # use strata_limits::{FairLimit, FairShares, Principal};
 //! # use strata_types::ids::UserId;
-//! let memory = FairLimit::quota(Shares::new(1_000, 75, 0));
+//! let memory = FairLimit::new_quota(FairShares::new(1_000, 75, 0));
 //! let users = [1, 2].map(|id| Principal::User(UserId::new(id)));
 //! assert!(memory.try_reserve(users[0], 750).is_ok());
 //! // A first user has 75 %, a second one has 75 % of the rest.
@@ -22,14 +22,14 @@
 //! Invariants:
 //! - Only [`FairLimit::reserve`] exceeds the limit. Granted units are never taken back.
 //! - All anonymous principals together leave `user_percent` of the units to users.
-//! - A principal without units waits for a bounded number of grants, whatever the others request.
+//! - A principal without units waits for a bounded number of grants, regardless of other requests.
 
-mod limit;
+mod fair_limit;
 mod principal;
 mod queue;
 mod shares;
 
-pub use limit::{FairLimit, LimitName, Overloaded, Permit};
-pub use principal::{Client, HashedPrincipal, Principal};
-pub use queue::{Denial, Denied};
-pub use shares::{BeyondShare, OtherUnits, Shares};
+pub use fair_limit::{FairLimit, LimitName, Overloaded, Permit};
+pub use principal::{ClientNetwork, HashedPrincipal, Principal};
+pub use queue::{DenialReason, UnitsDenied};
+pub use shares::{BeyondShare, FairShares, OtherUnits};

@@ -1,35 +1,34 @@
-//! Who units are charged to.
+//! Principals, to which units are charged.
 
 use std::net::IpAddr;
 
 use strata_types::ids::UserId;
 
-/// A user or a client network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
-    /// A user: identified by a session, a token, the private key of a dataset of the user, or a job that runs for one.
+    /// Identified by a session, a token, a private key of the user's datasets, or a job of the user.
     User(UserId),
-    /// Who uses the command line. Counts as one more user.
+    /// The user of the command line, who counts as one more user.
     Operator,
-    /// All clients without a user in one network.
-    Anonymous(Client),
+    /// All clients in one network that are not identified as users.
+    Anonymous(ClientNetwork),
     /// Any of the above in a query, which can come from another node.
     Hashed(HashedPrincipal),
 }
 
-/// A principal as all nodes of a cluster know it, by a keyed hash that does not disclose who it is.
+/// A keyed hash of a principal that is the same on all nodes and does not disclose the principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HashedPrincipal {
     pub key: u64,
-    pub anonymous: bool,
+    pub is_anonymous: bool,
 }
 
-/// The network of a client. Rate limits and limits for anonymous clients apply to all of it.
+/// The network of a client. Rate limits and limits for anonymous clients apply to the whole network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Client {
-    /// An IPv4 address, or the IPv6 address that is mapped to it (`::ffff:a.b.c.d`).
+pub enum ClientNetwork {
+    /// An IPv4 address, including mapped ones (`::ffff:a.b.c.d`).
     V4([u8; 4]),
-    /// An IPv6 network of 64 bits, the least that a subscriber gets.
+    /// A 64-bit IPv6 network, the smallest one that a subscriber gets.
     V6([u8; 8]),
     /// All requests that did not arrive over a network.
     Unspecified,
@@ -44,7 +43,7 @@ pub(crate) enum PrincipalClass {
 }
 
 impl PrincipalClass {
-    pub(crate) fn other(self) -> PrincipalClass {
+    pub(crate) fn opposite(self) -> PrincipalClass {
         match self {
             PrincipalClass::User => PrincipalClass::Anonymous,
             PrincipalClass::Anonymous => PrincipalClass::User,
@@ -57,7 +56,7 @@ impl Principal {
         match self {
             Principal::User(_) | Principal::Operator => false,
             Principal::Anonymous(_) => true,
-            Principal::Hashed(hashed) => hashed.anonymous,
+            Principal::Hashed(hashed) => hashed.is_anonymous,
         }
     }
 
@@ -66,13 +65,13 @@ impl Principal {
     }
 }
 
-impl From<IpAddr> for Client {
-    fn from(address: IpAddr) -> Client {
+impl From<IpAddr> for ClientNetwork {
+    fn from(address: IpAddr) -> ClientNetwork {
         match address.to_canonical() {
-            IpAddr::V4(address) => Client::V4(address.octets()),
+            IpAddr::V4(address) => ClientNetwork::V4(address.octets()),
             IpAddr::V6(address) => {
                 let [a, b, c, d, e, f, g, h, ..] = address.octets();
-                Client::V6([a, b, c, d, e, f, g, h])
+                ClientNetwork::V6([a, b, c, d, e, f, g, h])
             }
         }
     }

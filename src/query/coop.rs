@@ -1,9 +1,9 @@
-//! Cooperative scheduling: long computations yield, so that they can be cancelled and exceed their time limit.
+//! Cooperative scheduling: long computations yield to the executor, so that cancellation and timeouts take effect.
 
-/// Work between two yields, in bytes: about a millisecond.
+/// About a millisecond of work.
 const YIELD_EVERY_BYTES: usize = 1 << 20;
 
-/// The work since the last yield, in bytes.
+/// The work since the last yield, in bytes. A caller records the bytes that it processes, or an equivalent number.
 #[derive(Debug, Default)]
 pub(super) struct YieldBudget(usize);
 

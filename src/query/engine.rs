@@ -1,4 +1,4 @@
-//! The query engine: threads, a memory pool and spill space, which tenants share ([`super::tenants`]).
+//! The query engine: the threads, memory pool and spill space that principals share ([`crate::principal_quota`]).
 
 use std::collections::HashMap;
 use std::io;
@@ -14,9 +14,9 @@ use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use strata_limits::{FairLimit, HashedPrincipal, Principal};
-use strata_runtime::blocking::blocking_on;
+use strata_runtime::blocking::run_blocking_on;
 use strata_runtime::metrics::metrics;
-use strata_runtime::priority::Priority;
+use strata_runtime::priority::ThreadPriority;
 use strata_store::StorageError;
 use strata_store::free_space::DiskReserve;
 use tokio::runtime::{Handle, Runtime};
@@ -25,35 +25,33 @@ use tokio_util::task::AbortOnDropHandle;
 use tracing::Instrument;
 
 use crate::QueryError;
-use crate::concurrency::ActiveQueries;
-use crate::distribute::Distribution;
-use crate::tenants::{DiskShare, SharedMemory, TenantFiles, TenantPool, TenantShares};
+use crate::active_queries::ActiveQueries;
+use crate::distribution::QueryDistributor;
+use crate::principal_quota::{PrincipalMemoryPool, PrincipalShares, PrincipalTempFiles, SpillQuota, UnchargedMemory};
 
-/// Memory that any sort or dedup needs to spill. A tenant can have it beyond its share while it is alone.
-const MIN_MEMORY_BYTES: u64 = 16 << 20;
+/// The memory that a sort or dedup needs to spill. A sole principal can reserve this much even beyond its share.
+const MIN_PRINCIPAL_MEMORY_BYTES: u64 = 16 << 20;
 
 #[derive(Clone, Debug)]
-pub struct EngineOptions {
-    /// Threads for queries and encoding. A query processes as many row groups at once.
+pub struct QueryEngineOptions {
     pub threads: usize,
     pub memory_bytes: usize,
-    /// The shares of a tenant in `memory_bytes` and in `spill_bytes`.
-    pub shares: TenantShares,
+    pub shares: PrincipalShares,
     pub timeout: Duration,
     pub diff_timeout: Duration,
-    /// The directory for spill files. `None` disables spilling.
+    /// `None` disables spilling.
     pub spill_directory: Option<PathBuf>,
     pub spill_bytes: u64,
-    /// The disk space that the queries of tenants leave free.
+    /// The free disk space below which the queries of principals cannot spill.
     pub disk_reserve: Option<DiskReserve>,
 }
 
-impl Default for EngineOptions {
-    fn default() -> EngineOptions {
-        EngineOptions {
-            threads: strata_runtime::priority::processors(),
+impl Default for QueryEngineOptions {
+    fn default() -> QueryEngineOptions {
+        QueryEngineOptions {
+            threads: strata_runtime::priority::processor_count(),
             memory_bytes: 1 << 30,
-            shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
+            shares: PrincipalShares { principal_percent: 100, anonymous_percent: 100 },
             timeout: Duration::from_secs(60),
             diff_timeout: Duration::from_secs(60),
             spill_directory: None,
@@ -63,63 +61,63 @@ impl Default for EngineOptions {
     }
 }
 
-/// The engine. Clones share its resources.
+/// Runs queries. Clones share their resources.
 #[derive(Clone)]
-pub struct Engine {
-    shared: Arc<Shared>,
-    /// Whose share its queries use. `None` is no tenant.
-    tenant: Option<HashedPrincipal>,
-    /// Created by the first query that needs it. Most pages do not.
-    context: Arc<OnceLock<Arc<TaskContext>>>,
-    priority: Priority,
-    /// The part of the time limit that has passed before a query begins.
+pub struct QueryEngine {
+    state: Arc<QueryEngineState>,
+    /// The principal whose share the queries use. `None` means no share: only the engine's limits apply.
+    principal: Option<HashedPrincipal>,
+    /// Created on first use, because most requests do not need a task context.
+    task_context: Arc<OnceLock<Arc<TaskContext>>>,
+    priority: ThreadPriority,
     elapsed: Duration,
 }
 
 /// A handle that does not keep the engine alive.
 #[derive(Clone)]
-pub struct WeakEngine(Weak<Shared>);
+pub struct WeakQueryEngine(Weak<QueryEngineState>);
 
-impl WeakEngine {
-    /// The engine without a tenant, for short work. `None` if the last [`Engine`] has been dropped.
-    pub fn upgrade(&self) -> Option<Engine> {
-        self.0.upgrade().map(Engine::new)
+impl WeakQueryEngine {
+    /// Returns an engine without a principal, for short work. `None` after the last [`QueryEngine`] was dropped.
+    pub fn upgrade(&self) -> Option<QueryEngine> {
+        self.0.upgrade().map(QueryEngine::new)
     }
 }
 
-struct Shared {
-    options: EngineOptions,
-    environment: Arc<RuntimeEnv>,
-    config: SessionConfig,
-    memory: FairLimit,
-    spilled: FairLimit,
+struct QueryEngineState {
+    options: QueryEngineOptions,
+    runtime_env: Arc<RuntimeEnv>,
+    session_config: SessionConfig,
+    memory_quota: FairLimit,
+    spill_quota: FairLimit,
     active_queries: ActiveQueries,
-    /// In the order of [`Priority::ALL`].
+    /// In the order of [`ThreadPriority::ALL`].
     runtimes: [QueryRuntime; 4],
-    distribution: OnceLock<Arc<dyn Distribution>>,
+    distributor: OnceLock<Arc<dyn QueryDistributor>>,
 }
 
-impl Shared {
-    fn environment(&self, tenant: Option<HashedPrincipal>) -> Arc<RuntimeEnv> {
-        let all = &self.environment;
-        let Some(principal) = tenant.map(Principal::Hashed) else { return all.clone() };
-        let pool = TenantPool { all: all.memory_pool.clone(), quota: self.memory.clone(), principal };
-        let share = DiskShare { quota: self.spilled.clone(), principal, reserve: self.options.disk_reserve.clone() };
-        let files = TenantFiles { all: all.disk_manager.clone(), share };
+impl QueryEngineState {
+    fn runtime_env_for(&self, hashed: Option<HashedPrincipal>) -> Arc<RuntimeEnv> {
+        let env = &self.runtime_env;
+        let Some(principal) = hashed.map(Principal::Hashed) else { return env.clone() };
+        let pool = PrincipalMemoryPool { inner: env.memory_pool.clone(), quota: self.memory_quota.clone(), principal };
+        let spill_quota =
+            SpillQuota { quota: self.spill_quota.clone(), principal, reserve: self.options.disk_reserve.clone() };
+        let files = PrincipalTempFiles { inner: env.disk_manager.clone(), spill_quota };
         let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(files)).build();
         Arc::new(RuntimeEnv {
             memory_pool: Arc::new(pool),
             // Building fails only if a directory cannot be created.
-            disk_manager: disk.map_or_else(|_| all.disk_manager.clone(), Arc::new),
-            ..(**all).clone()
+            disk_manager: disk.map_or_else(|_| env.disk_manager.clone(), Arc::new),
+            ..(**env).clone()
         })
     }
 }
 
 struct QueryRuntime {
     queries: DetachedRuntime,
-    /// The threads of [`Engine::spawn_apart`], whose blocking calls must not wait for threads of the same runtime.
-    apart: DetachedRuntime,
+    /// For [`QueryEngine::spawn_dedicated`], whose blocking calls must not wait for threads of the same runtime.
+    dedicated: DetachedRuntime,
 }
 
 /// A runtime that shuts down in the background when it is dropped, because async code must not block.
@@ -137,34 +135,33 @@ impl Drop for DetachedRuntime {
 }
 
 impl QueryRuntime {
-    fn try_new(threads: usize, priority: Priority) -> io::Result<QueryRuntime> {
+    fn try_new(threads: usize, priority: ThreadPriority) -> io::Result<QueryRuntime> {
         let start = |mut builder: tokio::runtime::Builder| {
-            let builder = builder.thread_name(priority.thread_name()).thread_stack_size(STACK_BYTES);
-            let runtime = builder.on_thread_start(move || priority.take()).build()?;
+            let builder = builder.thread_name(priority.thread_name()).thread_stack_size(QUERY_STACK_BYTES);
+            let runtime = builder.on_thread_start(move || priority.apply()).build()?;
             io::Result::Ok(DetachedRuntime { handle: runtime.handle().clone(), runtime: Some(runtime) })
         };
         let mut queries = tokio::runtime::Builder::new_multi_thread();
         queries.worker_threads(threads).enable_all();
-        let apart = tokio::runtime::Builder::new_current_thread();
-        Ok(QueryRuntime { queries: start(queries)?, apart: start(apart)? })
+        let dedicated = tokio::runtime::Builder::new_current_thread();
+        Ok(QueryRuntime { queries: start(queries)?, dedicated: start(dedicated)? })
     }
 }
 
-/// Rows of a batch between operators. A merge of spilled runs has two batches of each run in memory.
+/// Rows of a batch between operators. A merge of spilled runs keeps two batches of each run in memory.
 pub(super) const BATCH_ROWS: usize = 2_048;
 
 /// The stack of a query thread, regardless of `RUST_MIN_STACK`. Encoders recurse up to 128 levels, like entities. The
-/// depth of a plan does not depend on the request (`plan/pipeline.rs`).
-const STACK_BYTES: usize = 4 << 20;
+/// depth of a plan does not depend on the request.
+const QUERY_STACK_BYTES: usize = 4 << 20;
 
-/// How long the tasks of a failed query can take to release memory and disk space.
+/// The time for the tasks of a failed query to release memory and disk space.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// The most memory that a sort reserves for merging its spilled runs.
-const MAX_MERGE_BYTES: usize = 10 << 20;
+const MAX_MERGE_RESERVATION_BYTES: usize = 10 << 20;
 
-impl Engine {
-    pub fn try_new(options: &EngineOptions) -> Result<Engine, QueryError> {
+impl QueryEngine {
+    pub fn try_new(options: &QueryEngineOptions) -> Result<QueryEngine, QueryError> {
         let threads = options.threads.max(1);
         let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(options.memory_bytes));
         let disk = DiskManagerBuilder::default()
@@ -173,133 +170,133 @@ impl Engine {
                 None => DiskManagerMode::Disabled,
             })
             .with_max_temp_directory_size(options.spill_bytes);
-        let environment =
+        let runtime_env =
             RuntimeEnvBuilder::new().with_memory_pool(pool).with_disk_manager_builder(disk).build_arc()?;
-        let config = with_settings(SessionConfig::new())
-            .with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MAX_MERGE_BYTES))
-            .with_extension(Arc::new(SharedMemory(environment.memory_pool.clone())));
+        let session_config = with_query_settings(SessionConfig::new())
+            .with_sort_spill_reservation_bytes((options.memory_bytes / 16).min(MAX_MERGE_RESERVATION_BYTES))
+            .with_extension(Arc::new(UnchargedMemory(runtime_env.memory_pool.clone())));
         let runtime = |priority| QueryRuntime::try_new(threads, priority).map_err(StorageError::Io);
-        let [short, medium, heavy, long] = Priority::ALL.map(runtime);
+        let [short, medium, heavy, long] = ThreadPriority::ALL.map(runtime);
         let runtimes = [short?, medium?, heavy?, long?];
-        let shared = Shared {
-            environment,
-            config,
-            memory: options.shares.quota(options.memory_bytes as u64, MIN_MEMORY_BYTES),
-            spilled: options.shares.quota(options.spill_bytes, 0),
+        let state = QueryEngineState {
+            runtime_env,
+            session_config,
+            memory_quota: options.shares.to_quota(options.memory_bytes as u64, MIN_PRINCIPAL_MEMORY_BYTES),
+            spill_quota: options.shares.to_quota(options.spill_bytes, 0),
             active_queries: ActiveQueries::default(),
             runtimes,
-            distribution: OnceLock::new(),
-            options: EngineOptions { threads, ..options.clone() },
+            distributor: OnceLock::new(),
+            options: QueryEngineOptions { threads, ..options.clone() },
         };
-        Ok(Engine::new(Arc::new(shared)))
+        Ok(QueryEngine::new(Arc::new(state)))
     }
 
-    fn new(shared: Arc<Shared>) -> Engine {
-        Engine { shared, tenant: None, context: Arc::default(), priority: Priority::Short, elapsed: Duration::ZERO }
+    fn new(state: Arc<QueryEngineState>) -> QueryEngine {
+        let priority = ThreadPriority::Short;
+        QueryEngine { state, principal: None, task_context: Arc::default(), priority, elapsed: Duration::ZERO }
     }
 
-    /// The same engine for queries that use the tenant's share of memory and spill space.
-    pub fn for_tenant(&self, tenant: HashedPrincipal) -> Engine {
-        Engine { tenant: Some(tenant), context: Arc::default(), ..self.clone() }
+    /// Returns a handle whose queries use the principal's share of memory and spill space.
+    pub fn for_principal(&self, principal: HashedPrincipal) -> QueryEngine {
+        QueryEngine { principal: Some(principal), task_context: Arc::default(), ..self.clone() }
     }
 
-    /// The same engine for work on the threads of a priority. The default is [`Priority::Short`].
-    pub fn with_priority(&self, priority: Priority) -> Engine {
-        Engine { priority, ..self.clone() }
+    /// Returns a handle that uses the threads of a priority. The default is [`ThreadPriority::Short`].
+    pub fn with_priority(&self, priority: ThreadPriority) -> QueryEngine {
+        QueryEngine { priority, ..self.clone() }
     }
 
-    /// The same engine for a query that has already used this part of its time limit.
-    pub fn with_elapsed(&self, elapsed: Duration) -> Engine {
-        Engine { elapsed, ..self.clone() }
+    /// Returns a handle whose timeout is reduced by `elapsed`, for a query that waited before it started.
+    pub fn with_elapsed(&self, elapsed: Duration) -> QueryEngine {
+        QueryEngine { elapsed, ..self.clone() }
     }
 
-    pub fn weak(&self) -> WeakEngine {
-        WeakEngine(Arc::downgrade(&self.shared))
+    pub fn downgrade(&self) -> WeakQueryEngine {
+        WeakQueryEngine(Arc::downgrade(&self.state))
     }
 
-    /// Distributes large queries from now on. Only the first call has an effect.
-    pub fn distribute_by(&self, distribution: Arc<dyn Distribution>) {
-        let _ = self.shared.distribution.set(distribution);
+    /// Distributes large queries from now on. Later calls have no effect.
+    pub fn set_distributor(&self, distributor: Arc<dyn QueryDistributor>) {
+        let _ = self.state.distributor.set(distributor);
     }
 
-    pub fn distribution(&self) -> Option<&Arc<dyn Distribution>> {
-        self.shared.distribution.get()
+    pub fn distributor(&self) -> Option<&Arc<dyn QueryDistributor>> {
+        self.state.distributor.get()
     }
 
-    pub fn tenant(&self) -> Option<HashedPrincipal> {
-        self.tenant
+    pub fn principal(&self) -> Option<HashedPrincipal> {
+        self.principal
     }
 
-    /// The configuration of a session with the engine's settings.
-    pub fn settings(&self, config: SessionConfig) -> SessionConfig {
-        let config = with_settings(config);
-        match self.shared.config.get_extension::<SharedMemory>() {
+    pub fn apply_settings(&self, config: SessionConfig) -> SessionConfig {
+        let config = with_query_settings(config);
+        match self.state.session_config.get_extension::<UnchargedMemory>() {
             Some(memory) => config.with_extension(memory),
             None => config,
         }
     }
 
     pub fn threads(&self) -> usize {
-        self.shared.options.threads
+        self.state.options.threads
     }
 
-    /// The memory pool and the spill space of queries.
-    pub fn context(&self) -> &Arc<TaskContext> {
-        self.context.get_or_init(|| {
+    pub fn task_context(&self) -> &Arc<TaskContext> {
+        self.task_context.get_or_init(|| {
             // Plans contain the functions that they call, so the context needs no registry.
             Arc::new(TaskContext::new(
                 None,
                 "queries".to_owned(),
-                self.shared.config.clone(),
+                self.state.session_config.clone(),
                 HashMap::new(),
                 HashMap::new(),
                 HashMap::new(),
                 HashMap::new(),
-                self.shared.environment(self.tenant),
+                self.state.runtime_env_for(self.principal),
             ))
         })
     }
 
     pub fn timeout(&self) -> Duration {
-        self.shared.options.timeout.saturating_sub(self.elapsed)
+        self.state.options.timeout.saturating_sub(self.elapsed)
     }
 
     pub fn diff_timeout(&self) -> Duration {
-        self.shared.options.diff_timeout
+        self.state.options.diff_timeout
     }
 
-    pub fn memory_bytes(&self) -> usize {
-        self.shared.environment.memory_pool.reserved()
+    pub fn reserved_memory_bytes(&self) -> usize {
+        self.state.runtime_env.memory_pool.reserved()
     }
 
-    pub fn all_memory_bytes(&self) -> u64 {
-        self.shared.options.memory_bytes as u64
+    pub fn total_memory_bytes(&self) -> u64 {
+        self.state.options.memory_bytes as u64
     }
 
-    /// What its queries can reserve together while no other query has memory.
-    pub fn most_memory_bytes(&self) -> u64 {
-        self.tenant.map_or(self.all_memory_bytes(), |tenant| self.shared.memory.max_units(Principal::Hashed(tenant)))
+    /// The memory that the principal's queries can reserve together while no other query has memory.
+    pub fn max_memory_bytes(&self) -> u64 {
+        let principal = self.principal.map(Principal::Hashed);
+        principal.map_or(self.total_memory_bytes(), |principal| self.state.memory_quota.max_units(principal))
     }
 
-    /// What its queries can spill together while no other query has spilled anything.
-    pub fn most_spilled_bytes(&self) -> u64 {
-        self.tenant
-            .map_or(self.shared.options.spill_bytes, |tenant| self.shared.spilled.max_units(Principal::Hashed(tenant)))
+    /// The bytes that the principal's queries can spill together while no other query has spilled anything.
+    pub fn max_spill_bytes(&self) -> u64 {
+        let principal = self.principal.map(Principal::Hashed);
+        principal.map_or(self.state.options.spill_bytes, |principal| self.state.spill_quota.max_units(principal))
     }
 
     /// Reserves memory for something other than a query.
     ///
     /// # Errors
     /// [`QueryError::OutOfMemory`] if too much memory is in use.
-    pub fn reserve(&self, name: &'static str, size_bytes: usize) -> Result<MemoryReservation, QueryError> {
-        let reservation = MemoryConsumer::new(name).register(self.context().memory_pool());
+    pub fn try_reserve(&self, name: &'static str, size_bytes: usize) -> Result<MemoryReservation, QueryError> {
+        let reservation = MemoryConsumer::new(name).register(self.task_context().memory_pool());
         reservation.try_grow(size_bytes)?;
         Ok(reservation)
     }
 
-    /// Like [`Engine::reserve`], even beyond the limit: for work that must continue and has another limit.
-    pub fn reserve_anyway(&self, name: &'static str, size_bytes: usize) -> MemoryReservation {
-        let reservation = MemoryConsumer::new(name).register(self.context().memory_pool());
+    /// Like [`QueryEngine::try_reserve`], but can exceed the limit: for work that must continue and has another limit.
+    pub fn reserve_over_limit(&self, name: &'static str, size_bytes: usize) -> MemoryReservation {
+        let reservation = MemoryConsumer::new(name).register(self.task_context().memory_pool());
         reservation.grow(size_bytes);
         reservation
     }
@@ -310,35 +307,35 @@ impl Engine {
     }
 
     fn runtime(&self) -> &QueryRuntime {
-        &self.shared.runtimes[self.priority as usize]
+        &self.state.runtimes[self.priority as usize]
     }
 
-    /// Like [`Engine::spawn`], on a dedicated thread: for work that can take long between two awaits, such as encoding
-    /// a large entity. Callers limit the number of such threads. Stopped work ends at its next await, so its permit
-    /// should move into it.
+    /// Like [`QueryEngine::spawn`], on a dedicated thread: for work that can take long between two awaits, such as
+    /// encoding a large entity. Callers limit the number of such threads. Cancelled work ends at its next await, so its
+    /// permit should move into it.
     ///
     /// # Errors
     /// [`QueryError::Storage`] if the system cannot start a thread.
-    pub fn spawn_apart<T: Send + 'static>(
+    pub fn spawn_dedicated<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = Result<T, QueryError>> + Send + 'static {
-        self.spawn_apart_on(self.runtime().queries.handle.clone(), work)
+        self.spawn_dedicated_on(self.runtime().queries.handle.clone(), work)
     }
 
-    /// Like [`Engine::spawn_apart`], for work whose I/O, timers and tasks belong to this runtime.
-    pub fn spawn_apart_on<T: Send + 'static>(
+    /// Like [`QueryEngine::spawn_dedicated`], for work whose I/O, timers and tasks belong to `runtime`.
+    pub fn spawn_dedicated_on<T: Send + 'static>(
         &self,
         runtime: Handle,
         work: impl Future<Output = T> + Send + 'static,
     ) -> impl Future<Output = Result<T, QueryError>> + Send + 'static {
         let work = work.in_current_span();
-        let apart = self.runtime().apart.handle.clone();
+        let dedicated = self.runtime().dedicated.handle.clone();
         let task = self.spawn(async move {
-            let cancelled = CancellationToken::new();
-            let _cancel = cancelled.clone().drop_guard();
-            let working = move || runtime.block_on(async move { cancelled.run_until_cancelled(work).await });
-            match blocking_on(&apart, working).await {
+            let cancellation = CancellationToken::new();
+            let _cancel = cancellation.clone().drop_guard();
+            let run = move || runtime.block_on(async move { cancellation.run_until_cancelled(work).await });
+            match run_blocking_on(&dedicated, run).await {
                 Ok(Some(done)) => Ok(done),
                 // The work was cancelled with this task.
                 Ok(None) => std::future::pending().await,
@@ -348,38 +345,38 @@ impl Engine {
         async move { task.await? }
     }
 
-    /// Runs a query on the engine's threads and counts it. Dropping the future stops the query.
+    /// Runs a query on the engine's threads and counts it. Dropping the future cancels the query.
     ///
     /// # Errors
-    /// [`QueryError::Timeout`] if the query exceeds the time limit; [`QueryError::TooMuchMemory`] or
-    /// [`QueryError::TooMuchDisk`] if it ran out of memory or disk space although it ran alone; its own errors.
-    pub async fn run_query_within<T: Send + 'static>(
+    /// Errors of the query. [`QueryError::Timeout`] after `limit`. [`QueryError::TooMuchMemory`] and
+    /// [`QueryError::TooMuchDisk`] if the query exceeded a limit although no other query was running.
+    pub async fn run_with_timeout<T: Send + 'static>(
         &self,
         limit: Duration,
         query: impl Future<Output = Result<T, QueryError>> + Send + 'static,
     ) -> Result<T, QueryError> {
-        let held_bytes = self.memory_bytes();
-        let spilled_bytes = self.shared.spilled.used_units();
-        let guard = self.shared.active_queries.begin();
-        let mut measured = Measured::start();
+        let reserved_before = self.reserved_memory_bytes();
+        let spilled_before = self.state.spill_quota.used_units();
+        let guard = self.state.active_queries.begin();
+        let mut measurement = QueryMeasurement::start();
         let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await? {
             Ok(outcome) => outcome,
             Err(_) => Err(QueryError::Timeout { seconds: (limit + self.elapsed).as_secs() }),
         };
-        measured.end(&outcome);
-        drop(measured);
-        let was_alone = guard.ran_exclusively();
+        measurement.record_outcome(&outcome);
+        drop(measurement);
+        let ran_exclusively = guard.ran_exclusively();
         drop(guard);
         match outcome {
-            Err(QueryError::OutOfMemory(cause)) if was_alone && held_bytes == 0 => {
-                match self.releases_all(|engine| engine.memory_bytes() == 0).await {
-                    true => Err(QueryError::TooMuchMemory { limit_bytes: self.most_memory_bytes(), cause }),
+            Err(QueryError::OutOfMemory(cause)) if ran_exclusively && reserved_before == 0 => {
+                match self.wait_until_released(|engine| engine.reserved_memory_bytes() == 0).await {
+                    true => Err(QueryError::TooMuchMemory { limit_bytes: self.max_memory_bytes(), cause }),
                     false => Err(QueryError::OutOfMemory(cause)),
                 }
             }
-            Err(QueryError::OutOfDisk(cause)) if was_alone && spilled_bytes == 0 => {
-                match self.releases_all(|engine| engine.shared.spilled.used_units() == 0).await {
-                    true => Err(QueryError::TooMuchDisk { limit_bytes: self.most_spilled_bytes() }),
+            Err(QueryError::OutOfDisk(cause)) if ran_exclusively && spilled_before == 0 => {
+                match self.wait_until_released(|engine| engine.state.spill_quota.used_units() == 0).await {
+                    true => Err(QueryError::TooMuchDisk { limit_bytes: self.max_spill_bytes() }),
                     false => Err(QueryError::OutOfDisk(cause)),
                 }
             }
@@ -387,8 +384,7 @@ impl Engine {
         }
     }
 
-    /// Whether all of a resource is free soon after a query that ran alone has failed, when its tasks have ended.
-    async fn releases_all(&self, is_free: impl Fn(&Engine) -> bool) -> bool {
+    async fn wait_until_released(&self, is_free: impl Fn(&QueryEngine) -> bool) -> bool {
         let deadline = Instant::now() + RELEASE_TIMEOUT;
         while !is_free(self) {
             if Instant::now() >= deadline {
@@ -400,24 +396,23 @@ impl Engine {
     }
 }
 
-/// The settings that planning and execution share.
-pub(super) fn with_settings(config: SessionConfig) -> SessionConfig {
-    // The scan processes several row groups at once and returns them in order. Partitions would lose the order.
+pub(super) fn with_query_settings(config: SessionConfig) -> SessionConfig {
+    // The scan processes row groups concurrently and returns them in order. Partitions would lose the order.
     config.with_target_partitions(1).with_batch_size(BATCH_ROWS)
 }
 
-/// Counts a query when it ends or is cancelled.
-pub(super) struct Measured {
+/// Counts a query and its duration when it ends or is cancelled.
+pub(super) struct QueryMeasurement {
     started: Instant,
     outcome: &'static str,
 }
 
-impl Measured {
-    pub(super) fn start() -> Measured {
-        Measured { started: Instant::now(), outcome: "cancelled" }
+impl QueryMeasurement {
+    pub(super) fn start() -> QueryMeasurement {
+        QueryMeasurement { started: Instant::now(), outcome: "cancelled" }
     }
 
-    pub(super) fn end<T>(&mut self, outcome: &Result<T, QueryError>) {
+    pub(super) fn record_outcome<T>(&mut self, outcome: &Result<T, QueryError>) {
         self.outcome = match outcome {
             Ok(_) => "settled",
             Err(QueryError::Timeout { .. }) => "timeout",
@@ -428,21 +423,21 @@ impl Measured {
     }
 }
 
-impl Drop for Measured {
+impl Drop for QueryMeasurement {
     fn drop(&mut self) {
-        static SETTLED: LazyLock<Counter> = LazyLock::new(|| metrics().queries.of(["settled".into()]));
+        static SETTLED: LazyLock<Counter> = LazyLock::new(|| metrics().queries.with_label_values(["settled".into()]));
         match self.outcome {
             "settled" => SETTLED.increment(1),
-            outcome => metrics().queries.of([outcome.into()]).increment(1),
+            outcome => metrics().queries.with_label_values([outcome.into()]).increment(1),
         }
         metrics().query_seconds.record(self.started.elapsed());
     }
 }
 
-/// Counts the bytes that the operators of a plan have spilled when its execution ends.
-pub struct Spilled(pub Arc<dyn ExecutionPlan>);
+/// Counts the bytes that the operators of a plan have spilled, on drop.
+pub struct SpillRecorder(pub Arc<dyn ExecutionPlan>);
 
-impl Drop for Spilled {
+impl Drop for SpillRecorder {
     fn drop(&mut self) {
         fn bytes(plan: &Arc<dyn ExecutionPlan>) -> usize {
             let own = plan.metrics().and_then(|metrics| metrics.spilled_bytes()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! The errors of a query.
+//! Errors of queries, and their conversions from and to [`DataFusionError`].
 
 use std::io;
 use std::sync::Arc;
@@ -6,26 +6,23 @@ use std::sync::Arc;
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
 use strata_store::StorageError;
-use strata_store::shortage::Shortage;
-use strata_store::temporary;
+use strata_store::temp_file;
+use strata_store::unavailable::ResourceUnavailable;
 
-use crate::tenants::DiskShareUsed;
+use crate::principal_quota::SpillQuotaExceeded;
 
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
-    /// The query exceeded `query.timeout_s`, or the diff exceeded `query.diff_timeout_s`.
     #[error("the query took longer than {seconds} s")]
     Timeout { seconds: u64 },
-    /// All queries together would exceed `query.memory_bytes`.
+    /// All queries together would exceed `query.memory_bytes`. A retry can succeed.
     #[error("the query ran out of memory: {0}")]
     OutOfMemory(String),
     /// The query ran out of memory although no other query used any.
     #[error("the query exceeded the memory limit for one client ({limit_bytes} bytes): {cause}")]
     TooMuchMemory { limit_bytes: u64, cause: String },
-    /// The client can currently not spill more.
     #[error("the query ran out of disk space: {0}")]
     OutOfDisk(String),
-    /// The query would spill more than its client can ever have.
     #[error("the query exceeded the disk space limit for one client ({limit_bytes} bytes)")]
     TooMuchDisk { limit_bytes: u64 },
     #[error(transparent)]
@@ -40,76 +37,75 @@ impl From<DataFusionError> for QueryError {
     fn from(error: DataFusionError) -> QueryError {
         match error {
             DataFusionError::Context(_, cause) | DataFusionError::Diagnostic(_, cause) => QueryError::from(*cause),
-            // The error of a task that several operators await.
             DataFusionError::Shared(cause) => match Arc::try_unwrap(cause) {
                 Ok(cause) => QueryError::from(cause),
-                Err(cause) => copied(&cause).unwrap_or_else(|| QueryError::Engine(DataFusionError::Shared(cause))),
+                Err(cause) => {
+                    clone_resource_error(&cause).unwrap_or_else(|| QueryError::Engine(DataFusionError::Shared(cause)))
+                }
             },
             DataFusionError::External(cause) => match cause.downcast::<StorageError>().map(|error| *error) {
-                Ok(StorageError::Io(error)) => disk_error(error),
+                Ok(StorageError::Io(error)) => from_disk_error(error),
                 Ok(storage) => QueryError::Storage(storage),
                 Err(other) => QueryError::Engine(DataFusionError::External(other)),
             },
-            DataFusionError::IoError(error) => disk_error(error),
+            DataFusionError::IoError(error) => from_disk_error(error),
             DataFusionError::ArrowError(error, trace) => match *error {
-                ArrowError::IoError(_, error) => disk_error(error),
+                ArrowError::IoError(_, error) => from_disk_error(error),
                 error => QueryError::Engine(DataFusionError::ArrowError(Box::new(error), trace)),
             },
-            other => copied(&other).unwrap_or(QueryError::Engine(other)),
+            other => clone_resource_error(&other).unwrap_or(QueryError::Engine(other)),
         }
     }
 }
 
-/// A copy of an error that other operators have, too. `None` if it is not about memory or the disk.
-fn copied(cause: &DataFusionError) -> Option<QueryError> {
+/// Copies an error that other operators also have. `None` if the error is not about memory or the disk.
+fn clone_resource_error(cause: &DataFusionError) -> Option<QueryError> {
     match cause {
         DataFusionError::ResourcesExhausted(what) => Some(QueryError::OutOfMemory(what.clone())),
-        DataFusionError::IoError(error) => Some(disk_error(copy_of(error))),
+        DataFusionError::IoError(error) => Some(from_disk_error(clone_io_error(error))),
         DataFusionError::ArrowError(error, _) => match error.as_ref() {
-            ArrowError::IoError(_, error) => Some(disk_error(copy_of(error))),
+            ArrowError::IoError(_, error) => Some(from_disk_error(clone_io_error(error))),
             _ => None,
         },
-        DataFusionError::Context(_, cause) | DataFusionError::Diagnostic(_, cause) => copied(cause),
-        DataFusionError::Shared(cause) => copied(cause),
+        DataFusionError::Context(_, cause) | DataFusionError::Diagnostic(_, cause) => clone_resource_error(cause),
+        DataFusionError::Shared(cause) => clone_resource_error(cause),
         _ => None,
     }
 }
 
-/// An I/O error of a query comes from the disk.
-fn disk_error(error: io::Error) -> QueryError {
-    match DiskShareUsed::from_io(&error) {
-        Some(used) => QueryError::OutOfDisk(used.to_string()),
+fn from_disk_error(error: io::Error) -> QueryError {
+    match SpillQuotaExceeded::from_io(&error) {
+        Some(exceeded) => QueryError::OutOfDisk(exceeded.to_string()),
         None => QueryError::Storage(error.into()),
     }
 }
 
-fn copy_of(error: &io::Error) -> io::Error {
-    if let Some(used) = DiskShareUsed::from_io(error) {
-        return io::Error::other(used.clone());
+fn clone_io_error(error: &io::Error) -> io::Error {
+    if let Some(exceeded) = SpillQuotaExceeded::from_io(error) {
+        return io::Error::other(exceeded.clone());
     }
-    temporary::copy_of(error).unwrap_or_else(|| match error.raw_os_error() {
+    temp_file::clone_temp_dir_error(error).unwrap_or_else(|| match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
         None => io::Error::new(error.kind(), error.to_string()),
     })
 }
 
-/// The error of a failed spill. Without a fault of the disk, the limit of the spill space was exceeded.
-pub fn not_spilled(what: &str, error: io::Error) -> DataFusionError {
-    match Shortage::of(&error).is_some() || DiskShareUsed::from_io(&error).is_some() {
-        true => external(StorageError::Io(error)),
+/// The error of a failed spill: of the disk, or otherwise of the limit of the spill space.
+pub fn spill_error(what: &str, error: io::Error) -> DataFusionError {
+    match ResourceUnavailable::from_error(&error).is_some() || SpillQuotaExceeded::from_io(&error).is_some() {
+        true => to_external_error(StorageError::Io(error)),
         false => DataFusionError::ResourcesExhausted(format!("failed to spill {what}: {error}")),
     }
 }
 
-/// Carries a storage error through DataFusion.
-pub(crate) fn external(error: StorageError) -> DataFusionError {
+pub(crate) fn to_external_error(error: StorageError) -> DataFusionError {
     DataFusionError::External(Box::new(error))
 }
 
 impl From<QueryError> for DataFusionError {
     fn from(error: QueryError) -> DataFusionError {
         match error {
-            QueryError::Storage(storage) => external(storage),
+            QueryError::Storage(storage) => to_external_error(storage),
             QueryError::OutOfMemory(what) => DataFusionError::ResourcesExhausted(what),
             other => DataFusionError::External(Box::new(other)),
         }

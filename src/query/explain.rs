@@ -1,5 +1,5 @@
-//! The explanation of a query: its plans, the metrics of its operators, and what the scan read. It is made of the
-//! executed plan, whose operators always count, so it requires no second run.
+//! Explains a query: its plans, the metrics of its operators, and the report of the scan. The operators of an executed
+//! plan always count, so an explanation requires no second run.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,25 +9,22 @@ use datafusion::physical_plan::{ExecutionPlan, displayable};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::distribute::{DistributedPlan, DistributedUse};
-use crate::plan::planner::Plans;
-use crate::scan::report::ScanUse;
+use crate::distribution::{DistributedPlan, DistributionReport};
+use crate::plan::planner::QueryPlans;
+use crate::scan::scan_report::ScanReport;
 use crate::scan::version_scan::VersionScan;
 
 #[derive(Clone, Debug)]
-pub struct Explained {
-    /// The logical plan, with one indented operator on each line.
-    pub logical: String,
-    pub optimized: String,
-    /// The operators of the physical plan, each before its inputs.
+pub struct QueryExplanation {
+    pub logical_plan: String,
+    pub optimized_plan: String,
     pub operators: Vec<PlanOperator>,
-    /// `None` if nothing was scanned, or if other nodes scanned.
-    pub scan: Option<ScanUse>,
-    /// `None` if the query was not distributed.
-    pub distributed: Option<DistributedUse>,
-    pub planning: Duration,
-    /// From the end of planning until the entities were selected.
-    pub selecting: Duration,
+    /// `None` if this node did not scan.
+    pub scan: Option<ScanReport>,
+    pub distributed: Option<DistributionReport>,
+    pub planning_time: Duration,
+    /// The time from the end of planning until the selection was complete.
+    pub selection_time: Duration,
 }
 
 /// An operator of the physical plan, and its metrics.
@@ -53,52 +50,51 @@ pub struct PlanOperator {
 #[derive(Debug)]
 pub(super) struct DistributedRun {
     pub(super) plan: DistributedPlan,
-    /// Why the query ran again on this node, if it did.
+    /// The reason for running the query again on this node, if it did.
     pub(super) fallback: Option<String>,
 }
 
-/// An executed query.
-pub(super) struct Run {
-    pub(super) plans: Plans,
-    pub(super) planning: Duration,
-    pub(super) selecting: Duration,
+pub(super) struct ExecutedQuery {
+    pub(super) plans: QueryPlans,
+    pub(super) planning_time: Duration,
+    pub(super) selection_time: Duration,
     pub(super) distributed: Option<DistributedRun>,
 }
 
-impl Run {
-    pub(super) fn explained(&self) -> Explained {
-        let Run { plans: Plans { logical, optimized, physical }, distributed, .. } = self;
+impl ExecutedQuery {
+    pub(super) fn to_explanation(&self) -> QueryExplanation {
+        let ExecutedQuery { plans: QueryPlans { logical, optimized, physical }, distributed, .. } = self;
         let mut operators = Vec::new();
         let mut scan = None;
         let physical = match distributed {
             Some(DistributedRun { plan, fallback: None }) => &plan.plan,
             _ => physical,
         };
-        walk(physical, 0, &mut operators, &mut scan);
-        Explained {
-            logical: logical.display_indent().to_string(),
-            optimized: optimized.display_indent().to_string(),
+        walk_plan(physical, 0, &mut operators, &mut scan);
+        QueryExplanation {
+            logical_plan: logical.display_indent().to_string(),
+            optimized_plan: optimized.display_indent().to_string(),
             operators,
             scan,
-            distributed: distributed.as_ref().map(|DistributedRun { plan, fallback }| DistributedUse {
-                nodes: plan.parts.used(),
+            distributed: distributed.as_ref().map(|DistributedRun { plan, fallback }| DistributionReport {
+                nodes: plan.remote_parts.node_reports(),
                 fallback: fallback.clone(),
             }),
-            planning: self.planning,
-            selecting: self.selecting,
+            planning_time: self.planning_time,
+            selection_time: self.selection_time,
         }
     }
 }
 
-fn walk(plan: &Arc<dyn ExecutionPlan>, depth: u32, operators: &mut Vec<PlanOperator>, scan: &mut Option<ScanUse>) {
-    operators.push(operator(plan, depth));
-    if let Some(found) = plan.downcast_ref::<VersionScan>() {
-        *scan = Some(found.used());
+fn walk_plan(plan: &Arc<dyn ExecutionPlan>, depth: u32, out: &mut Vec<PlanOperator>, scan: &mut Option<ScanReport>) {
+    out.push(describe_operator(plan, depth));
+    if let Some(version_scan) = plan.downcast_ref::<VersionScan>() {
+        *scan = Some(version_scan.to_report());
     }
-    plan.children().into_iter().for_each(|child| walk(child, depth + 1, operators, scan));
+    plan.children().into_iter().for_each(|child| walk_plan(child, depth + 1, out, scan));
 }
 
-fn operator(plan: &Arc<dyn ExecutionPlan>, depth: u32) -> PlanOperator {
+fn describe_operator(plan: &Arc<dyn ExecutionPlan>, depth: u32) -> PlanOperator {
     let metrics = plan.metrics().unwrap_or_default();
     let bytes = metrics.sum(|metric| matches!(metric.value(), MetricValue::OutputBytes(_)));
     PlanOperator {

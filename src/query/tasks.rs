@@ -1,4 +1,4 @@
-//! Parallel work on row groups.
+//! Parallel jobs on row groups.
 
 use futures::StreamExt;
 use futures::stream::{self, BoxStream};
@@ -7,14 +7,14 @@ use tokio_util::task::AbortOnDropHandle;
 
 use crate::error::QueryError;
 
-/// The row groups of two versions, with the number of the version: 0 and 1.
-pub fn row_groups(readers: &[VersionReader; 2]) -> Vec<(usize, usize)> {
-    let of = |side: usize| (0..readers[side].row_groups().len()).map(move |row_group| (side, row_group));
-    of(0).chain(of(1)).collect()
+/// Lists the row groups of two versions, each with the index of its version (0 or 1).
+pub fn row_groups_of_both(readers: &[VersionReader; 2]) -> Vec<(usize, usize)> {
+    let list = |side: usize| (0..readers[side].row_groups().len()).map(move |row_group| (side, row_group));
+    list(0).chain(list(1)).collect()
 }
 
-/// Runs `threads` jobs at once and returns their results in order. Dropping the stream stops them.
-pub fn in_order<T, W>(
+/// Runs `threads` jobs at once and returns their results in order. Dropping the stream cancels the jobs.
+pub fn run_in_order<T, W>(
     jobs: impl Iterator<Item = W> + Send + 'static,
     threads: usize,
 ) -> BoxStream<'static, Result<T, QueryError>>

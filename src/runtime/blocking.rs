@@ -1,75 +1,72 @@
-//! Calls that block, on threads that the runtime keeps for them.
+//! Blocking work on threads of the async runtime, with errors instead of panics if no thread can be started.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use futures::FutureExt;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinError;
 
-/// Runs work that blocks, and waits for it. Dropping the future does not end the work. A panic of the work goes on
-/// here.
-///
-/// # Errors
-/// [`io::ErrorKind::WouldBlock`] where the system starts no thread for it.
-pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
-    blocking_on(&Handle::current(), work).await
+/// Runs blocking work, and waits for it. Dropping the future does not stop the work. A panic continues in the caller.
+/// If no thread can be started, the error is [`io::ErrorKind::WouldBlock`].
+pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    run_blocking_on(&Handle::current(), work).await
 }
 
-/// The same on threads of another runtime. Work that no thread was started for is dropped with all that it holds.
-pub async fn blocking_on<T: Send + 'static>(
+/// Like [`run_blocking`], on the threads of another runtime. If no thread can be started, the work is dropped.
+pub async fn run_blocking_on<T: Send + 'static>(
     runtime: &Handle,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let (done, outcome) = oneshot::channel();
-    // The runtime panics where it has no thread and the system starts none, and keeps what it was given until it has
-    // one. So that is only the place of the work, which is taken back out of it.
-    let place = Arc::new(Mutex::new(Some((work, done))));
-    let taken = place.clone();
+    // If no thread can be started, the runtime panics but still stores the closure until it has a thread. The closure
+    // therefore contains only a slot, from which the work can be removed.
+    let slot = Arc::new(Mutex::new(Some((work, done))));
+    let queued_slot = slot.clone();
     let run = move || {
-        if let Some((work, done)) = take(&taken) {
-            // Nobody may wait any more.
+        if let Some((work, done)) = take_work(&queued_slot) {
+            // The caller can have dropped its future.
             let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
         }
     };
     let started = catch_unwind(AssertUnwindSafe(|| runtime.spawn_blocking(run)));
-    if started.is_err() && take(&place).is_some() {
-        return Err(refused());
+    if started.is_err() && take_work(&slot).is_some() {
+        return Err(would_block_error());
     }
-    drop(place);
+    drop(slot);
     match outcome.await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(panic)) => resume_unwind(panic),
-        // The runtime ends.
+        // The runtime is shutting down.
         Err(_) => std::future::pending().await,
     }
 }
 
-fn take<T>(place: &Mutex<Option<T>>) -> Option<T> {
-    place.lock().unwrap_or_else(PoisonError::into_inner).take()
+fn take_work<T>(slot: &Mutex<Option<T>>) -> Option<T> {
+    slot.lock().take()
 }
 
-/// Runs a library's work that blocks on threads of the runtime by itself, and so panics where there can be none.
-pub async fn with_blocking_calls<T>(work: impl Future<Output = T>) -> io::Result<T> {
+/// Runs code of a library that starts blocking work itself, which panics if no thread can be started.
+pub async fn catch_thread_exhaustion<T>(work: impl Future<Output = T>) -> io::Result<T> {
     match AssertUnwindSafe(work).catch_unwind().await {
         Ok(done) => Ok(done),
-        Err(panic) if is_refusal(&*panic) => Err(refused()),
+        Err(panic) if is_thread_exhaustion(&*panic) => Err(would_block_error()),
         Err(panic) => resume_unwind(panic),
     }
 }
 
-/// That the system started no thread for a task, if it ended for that.
-pub fn refusal(ended: JoinError) -> Option<io::Error> {
-    ended.try_into_panic().ok().filter(|panic| is_refusal(&**panic)).map(|_| refused())
+pub fn thread_exhaustion_error(join_error: JoinError) -> Option<io::Error> {
+    join_error.try_into_panic().ok().filter(|panic| is_thread_exhaustion(&**panic)).map(|_| would_block_error())
 }
 
-/// Whether the runtime panics since the system starts no thread. Its text is all that can be asked.
-fn is_refusal(panic: &(dyn std::any::Any + Send)) -> bool {
+/// Returns true for the runtime's panic without a thread, which only its text identifies.
+fn is_thread_exhaustion(panic: &(dyn std::any::Any + Send)) -> bool {
     panic.downcast_ref::<String>().is_some_and(|text| text.starts_with("OS can't spawn worker thread"))
 }
 
-fn refused() -> io::Error {
+fn would_block_error() -> io::Error {
     io::ErrorKind::WouldBlock.into()
 }

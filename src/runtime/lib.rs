@@ -1,7 +1,7 @@
-//! What a process of strata is made of: threads and their priorities, blocking calls, memory, metrics.
+//! Basics of a strata process: threads and their priorities, blocking calls, memory, and metrics.
 
 pub mod blocking;
-pub mod crash;
+pub mod failpoint;
 pub mod memory;
 pub mod metrics;
 pub mod priority;

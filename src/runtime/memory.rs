@@ -1,4 +1,4 @@
-//! How much memory the process may use.
+//! The memory that is available to the process.
 
 use std::fs;
 use std::path::Path;
@@ -6,41 +6,38 @@ use std::sync::OnceLock;
 
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
-/// What a machine has that does not tell: little, so that nothing is planned that is not there.
-const UNKNOWN_BYTES: u64 = 2 << 30;
+/// The assumed memory of a machine of unknown size: little, so that no plan exceeds the real size.
+const FALLBACK_MEMORY_BYTES: u64 = 2 << 30;
 
-/// Where Linux shows control groups.
-const CGROUPS: &str = "/sys/fs/cgroup";
+const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
-/// Bytes of memory that the process may use: those of the machine, or fewer if its control group or one above it has a
-/// limit. Asked once.
-pub fn available_bytes() -> u64 {
+/// Returns the memory of the machine in bytes, or less if a control group has a lower limit. The result is cached.
+pub fn available_memory_bytes() -> u64 {
     static AVAILABLE: OnceLock<u64> = OnceLock::new();
     *AVAILABLE.get_or_init(|| {
         let system =
             System::new_with_specifics(RefreshKind::nothing().with_memory(MemoryRefreshKind::nothing().with_ram()));
         let machine = match system.total_memory() {
-            0 => UNKNOWN_BYTES,
+            0 => FALLBACK_MEMORY_BYTES,
             bytes => bytes,
         };
-        // The library looks at the root, which is the group of a container. A service has one further below.
+        // The library reads the root group, which is the group of a container. A systemd service has a group below it.
         let container = system.cgroup_limits().map_or(machine, |limits| limits.total_memory);
         let group = fs::read_to_string("/proc/self/cgroup").ok();
-        let service = group.and_then(|group| cgroup_limit(Path::new(CGROUPS), &group));
+        let service = group.and_then(|group| cgroup_limit(Path::new(CGROUP_ROOT), &group));
         machine.min(container).min(service.unwrap_or(machine))
     })
 }
 
-/// Lets the system back memory by small pages alone. Of a huge page, 2 MiB are taken while some bytes are in use, and a
-/// busy server would have hundreds of those.
-pub fn use_no_huge_pages() {
-    // Where that cannot be, the process is larger, and otherwise the same.
+/// Disables huge pages, because each one occupies 2 MiB while only some of its bytes are in use.
+pub fn disable_huge_pages() {
+    // If this fails, the process only needs more memory.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-/// The least limit of a process's control groups and of those above them. `group` is what Linux shows of the process:
-/// `0::/system.slice/strata.service` for version 2, `4:memory:/strata` for version 1.
+/// Returns the lowest limit of a process's control groups and their ancestors. `group` is the content of
+/// `/proc/self/cgroup`: `0::/system.slice/strata.service` for version 2, `4:memory:/strata` for version 1.
 fn cgroup_limit(root: &Path, group: &str) -> Option<u64> {
     let limits = group.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -48,22 +45,21 @@ fn cgroup_limit(root: &Path, group: &str) -> Option<u64> {
         let path = fields.next().unwrap_or_default().trim_start_matches('/');
         let has_memory = controllers.split(',').any(|controller| controller == "memory");
         let (roots, files): (&[&str], &[&str]) = match (controllers, has_memory) {
-            // The second place is that of systems that have both versions.
+            // The second root is used on systems that have both versions.
             ("", _) => (&["", "unified"], &["memory.max", "memory.high"]),
             (_, true) => (&["memory"], &["memory.limit_in_bytes"]),
             _ => (&[], &[]),
         };
-        roots.iter().filter_map(|below| least_limit(&root.join(below), path, files)).collect::<Vec<u64>>()
+        roots.iter().filter_map(|below| min_group_limit(&root.join(below), path, files)).collect::<Vec<u64>>()
     });
     limits.min()
 }
 
-/// The least number in these files of a group and of those above it.
-fn least_limit(root: &Path, path: &str, files: &[&str]) -> Option<u64> {
+fn min_group_limit(root: &Path, path: &str, files: &[&str]) -> Option<u64> {
     let group = root.join(path);
     let groups = group.ancestors().take_while(|directory| directory.starts_with(root));
     let limits = groups.flat_map(|directory| {
-        // `max` is no limit, and a root has no such file.
+        // `max` means no limit, and the root has no such file.
         files.iter().filter_map(|file| fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok())
     });
     limits.min()
@@ -76,46 +72,46 @@ mod tests {
     const GIB: u64 = 1 << 30;
 
     #[test]
-    fn the_least_limit_of_a_group_and_those_above_it_counts() {
-        let root = tempfile::tempdir().expect("a directory");
+    fn lowest_limit_of_group_and_ancestors_applies() {
+        let root = tempfile::tempdir().expect("failed to create directory");
         let slice = root.path().join("system.slice");
         let service = slice.join("strata.service");
-        fs::create_dir_all(&service).expect("groups");
+        fs::create_dir_all(&service).expect("failed to create groups");
         let limit = || cgroup_limit(root.path(), "12:cpuset:/\n0::/system.slice/strata.service\n");
         assert_eq!(limit(), None, "groups without limits");
-        fs::write(service.join("memory.max"), "max\n").expect("a file");
+        fs::write(service.join("memory.max"), "max\n").expect("failed to write file");
         assert_eq!(limit(), None);
-        fs::write(slice.join("memory.max"), "4294967296\n").expect("a file");
+        fs::write(slice.join("memory.max"), "4294967296\n").expect("failed to write file");
         assert_eq!(limit(), Some(4 * GIB));
-        fs::write(service.join("memory.max"), "1073741824\n").expect("a file");
+        fs::write(service.join("memory.max"), "1073741824\n").expect("failed to write file");
         assert_eq!(limit(), Some(GIB));
-        fs::write(slice.join("memory.max"), "536870912\n").expect("a file");
+        fs::write(slice.join("memory.max"), "536870912\n").expect("failed to write file");
         assert_eq!(limit(), Some(GIB / 2));
-        fs::write(service.join("memory.high"), "268435456\n").expect("a file");
-        assert_eq!(limit(), Some(GIB / 4), "above it the group is slowed down");
+        fs::write(service.join("memory.high"), "268435456\n").expect("failed to write file");
+        assert_eq!(limit(), Some(GIB / 4), "the group is throttled above `memory.high`");
     }
 
     #[test]
-    fn limits_of_version_1_count_too() {
-        let root = tempfile::tempdir().expect("a directory");
+    fn cgroup_version_1_limits_apply() {
+        let root = tempfile::tempdir().expect("failed to create directory");
         let group = root.path().join("memory/user/strata");
-        fs::create_dir_all(&group).expect("groups");
+        fs::create_dir_all(&group).expect("failed to create groups");
         let limit = |line| cgroup_limit(root.path(), line);
         assert_eq!(limit("4:memory:/user/strata\n"), None);
-        fs::write(group.join("memory.limit_in_bytes"), "1073741824\n").expect("a file");
+        fs::write(group.join("memory.limit_in_bytes"), "1073741824\n").expect("failed to write file");
         assert_eq!(limit("4:memory:/user/strata\n"), Some(GIB));
         assert_eq!(limit("4:cpu,memory:/user/strata\n0::/\n"), Some(GIB));
         assert_eq!(limit("4:cpu:/user/strata\n0::/\n"), None);
-        fs::write(root.path().join("memory/user/memory.limit_in_bytes"), "536870912\n").expect("a file");
+        fs::write(root.path().join("memory/user/memory.limit_in_bytes"), "536870912\n").expect("failed to write file");
         assert_eq!(limit("4:memory:/user/strata\n"), Some(GIB / 2));
         let unified = root.path().join("unified/strata");
-        fs::create_dir_all(&unified).expect("groups");
-        fs::write(unified.join("memory.max"), "134217728\n").expect("a file");
+        fs::create_dir_all(&unified).expect("failed to create groups");
+        fs::write(unified.join("memory.max"), "134217728\n").expect("failed to write file");
         assert_eq!(limit("4:memory:/user/strata\n0::/strata\n"), Some(GIB / 8));
     }
 
     #[test]
-    fn the_machine_tells() {
-        assert!(available_bytes() > 64 << 20);
+    fn machine_memory_is_detected() {
+        assert!(available_memory_bytes() > 64 << 20);
     }
 }

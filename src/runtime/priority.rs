@@ -1,110 +1,105 @@
 //! Priorities of threads, so that short work does not wait for long work.
 //!
-//! Small pages run on threads of their own, at the priority of the process. Medium and heavy queries run on others, of
-//! lower priority, each weight on its own. So a few milliseconds of work never wait behind a second of work. Long work
-//! of any client (an import, the rest of a large export) comes last. The system then runs short work first, and gives
-//! the rest of the time to long work.
+//! Small pages run on threads with the priority of the process. Medium and heavy queries run on separate threads with a
+//! lower priority. Long work of any kind (an import, the rest of a large export) has the lowest priority.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-/// How many threads can work at the same time, 1 if nobody knows. Asked once, since the answer is read from files.
-pub fn processors() -> usize {
+/// Returns the number of threads that can run in parallel. The result is cached, because it is read from files.
+pub fn processor_count() -> usize {
     static PROCESSORS: OnceLock<usize> = OnceLock::new();
     *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
-/// Work that is done before a thread gives way, in bytes of documents: a few tens of milliseconds.
-pub const SHORT_BYTES: u64 = 4 << 20;
+/// Work in bytes of documents after which a thread lowers its priority: a few tens of milliseconds.
+pub const MAX_SHORT_WORK_BYTES: u64 = 4 << 20;
 
-/// The work that the calling thread has done.
 #[derive(Default)]
-pub struct Work {
+pub struct ThreadWork {
     bytes: u64,
-    gives_way: bool,
+    is_lowered: bool,
 }
 
-impl Work {
-    /// Adds this much work. The thread gives way once it has done more than short work.
-    pub fn add(&mut self, bytes: u64) {
+impl ThreadWork {
+    /// Adds work. Lowers the priority of the thread if the work exceeds [`MAX_SHORT_WORK_BYTES`].
+    pub fn add_bytes(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes > SHORT_BYTES && !std::mem::replace(&mut self.gives_way, true) {
-            Priority::Long.take();
+        if self.bytes > MAX_SHORT_WORK_BYTES && !std::mem::replace(&mut self.is_lowered, true) {
+            ThreadPriority::Long.apply();
         }
     }
 }
 
-/// The share of scarce processors that work gets.
+/// The share of busy processors that a thread gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Priority {
-    /// Little work, such as a page or the beginning of an answer.
+pub enum ThreadPriority {
+    /// Little work, such as a page or the start of a response.
     Short,
-    /// Queries of more work: a third of what short work gets.
+    /// Medium queries: a third of the share of short work.
     Medium,
-    /// Heavy queries: as much as medium ones, on other threads.
+    /// Heavy queries: the share of medium queries, on separate threads.
     Heavy,
-    /// Long work of any kind: a tenth.
+    /// Long work of any kind: a tenth of the share of short work.
     Long,
 }
 
 thread_local! {
-    /// What the calling thread has taken.
-    static CURRENT: Cell<Priority> = const { Cell::new(Priority::Short) };
+    static CURRENT_PRIORITY: Cell<ThreadPriority> = const { Cell::new(ThreadPriority::Short) };
 }
 
-impl Priority {
-    pub const ALL: [Priority; 4] = [Priority::Short, Priority::Medium, Priority::Heavy, Priority::Long];
+impl ThreadPriority {
+    pub const ALL: [ThreadPriority; 4] =
+        [ThreadPriority::Short, ThreadPriority::Medium, ThreadPriority::Heavy, ThreadPriority::Long];
 
     pub fn thread_name(self) -> &'static str {
         match self {
-            Priority::Short => "strata-short",
-            Priority::Medium => "strata-medium",
-            Priority::Heavy => "strata-heavy",
-            Priority::Long => "strata-long",
+            ThreadPriority::Short => "strata-short",
+            ThreadPriority::Medium => "strata-medium",
+            ThreadPriority::Heavy => "strata-heavy",
+            ThreadPriority::Long => "strata-long",
         }
     }
 
-    /// Gives the calling thread, and those that it starts, this priority. It cannot be raised again, so do not call
-    /// this on a thread that later does other work.
+    /// Sets the priority of the calling thread, and of threads that it starts. The priority cannot be raised again, so
+    /// the thread must not do other work later.
     ///
-    /// A thread of low priority must hold nothing that others wait for. So it has permits of its own, and begins no
-    /// thread of the main runtime. The exception are parts of files that it loads into the cache, which are small.
-    pub fn take(self) {
-        CURRENT.set(self);
-        self.tell_the_system();
+    /// A thread with a low priority must not hold resources that others wait for. It therefore has its own permits, and
+    /// starts no tasks on the main runtime, except to load small parts of files into the cache.
+    pub fn apply(self) {
+        CURRENT_PRIORITY.set(self);
+        self.set_os_priority();
     }
 
-    pub fn current() -> Priority {
-        CURRENT.get()
+    pub fn current() -> ThreadPriority {
+        CURRENT_PRIORITY.get()
     }
 
     #[cfg(target_os = "linux")]
-    fn tell_the_system(self) {
+    fn set_os_priority(self) {
         use rustix::process;
 
         let below = match self {
-            Priority::Short => return,
-            Priority::Medium | Priority::Heavy => 5,
-            Priority::Long => 10,
+            ThreadPriority::Short => return,
+            ThreadPriority::Medium | ThreadPriority::Heavy => 5,
+            ThreadPriority::Long => 10,
         };
-        // On Linux a thread has a priority of its own. That of the process's number is the first thread's, which takes
-        // none: what the process was started with. No number means the calling thread. If the priority cannot be
-        // lowered, it stays.
+        // On Linux, each thread has a priority. The first thread never changes its priority, so the priority of the
+        // process ID is the one with which the process was started. `None` means the calling thread.
         let started = process::getpriority_process(Some(process::getpid()));
         let lowered = started.and_then(|started| process::setpriority_process(None, (started + below).min(19)));
         if let Err(error) = lowered {
-            warn_once(&error.into());
+            log_priority_failure_once(&error.into());
         }
     }
 
-    /// Elsewhere all threads are equal.
     #[cfg(not(target_os = "linux"))]
-    fn tell_the_system(self) {}
+    fn set_os_priority(self) {}
 }
 
-/// Logs the first failure only, because every thread of low priority fails in the same way.
+/// Logs only the first failure, because all threads fail in the same way.
 #[cfg(target_os = "linux")]
-fn warn_once(error: &std::io::Error) {
+fn log_priority_failure_once(error: &std::io::Error) {
     static WARNED: std::sync::Once = std::sync::Once::new();
     WARNED.call_once(|| {
         tracing::warn!(

@@ -1,24 +1,24 @@
-//! The use cases: the only crate that combines catalog, storage, query engine, encoders and sources.
+//! The use cases of strata. Only this crate combines the catalog, storage, query engine, encoders and sources.
 //!
-//! [`Services`] builds the services and gives access to them. A module uses only modules above it in this table:
+//! [`Services`] builds all services. A module depends only on modules above it in this table:
 //!
 //! | Module | Use cases |
 //! |---|---|
-//! | `rate_limit` | how many requests a client can make |
-//! | `admission` | permits that users and networks share fairly, for when there is more work than the machine can do |
-//! | `lookup` | finds the target of a read |
-//! | `version_path` | the paths of version files in the store |
-//! | `maintenance` | removes, verifies and copies files; readiness; the binding of catalog and store |
-//! | `manage` | the common part of management: errors, and how owners write |
-//! | `export_cache` | Parquet exports, created once and served in parts; disk quotas |
-//! | `read` | the path of every read: authorize, plan, execute, encode; with a cache, single flight and compression |
-//! | `explain` | what a read does: its plans, and their costs |
+//! | `rate_limit` | limits the request rate of each client |
+//! | `admission` | shares permits fairly among users and networks under overload |
+//! | `lookup` | resolves the target of a read |
+//! | `version_path` | names version files in the store |
+//! | `maintenance` | sweep, checks, backup, readiness, and the link between catalog and store |
+//! | `management` | errors and writes of owners |
+//! | `export_cache` | caches Parquet exports on disk |
+//! | `read` | authorizes, plans, executes and encodes reads |
+//! | `explain` | shows the plans and costs of a read |
 //! | `webhook` | notifies owners of new versions |
-//! | `refresh` | creates versions: by fetch, push, schedule or import, to a version file |
-//! | `dataset` | the datasets of owners: settings, alternates, clones, diffs, profiles, edits by agents |
+//! | `refresh` | creates versions from a URL, a push, a schedule or an import |
+//! | `dataset` | settings, alternates, clones, diffs, profiles and edits of datasets |
 //! | `account` | users, passwords, sessions and tokens |
-//! | `usage` | counts the reads of each dataset, and records them every few seconds |
-//! | `demo` | the fixtures, loaded for a demo owner |
+//! | `usage` | counts the reads of each dataset |
+//! | `demo` | loads example datasets |
 //! | `services` | the composition root |
 
 mod account;
@@ -29,7 +29,7 @@ mod explain;
 mod export_cache;
 mod lookup;
 mod maintenance;
-mod manage;
+mod management;
 mod rate_limit;
 mod read;
 mod refresh;
@@ -38,62 +38,55 @@ mod usage;
 mod version_path;
 pub mod webhook;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-pub use account::logins::{LoggedIn, Logins};
+pub use account::logins::{AuthenticatedSession, LoginService};
 pub use account::session_origin::SessionOrigin;
-pub use account::sessions::{OwnedSession, Sessions};
-pub use account::{AccountError, Accounts};
+pub use account::sessions::{OwnedSession, SessionService};
+pub use account::{AccountError, AccountService};
 
-pub use admission::bodies::{BodyRoom, LargeBodies};
-pub use admission::large_responses::{LargeResponses, ResponseReservation, UNCHARGED_BYTES};
-pub use admission::{Load, Weight};
-pub use dataset::agent_edits::Pulled;
+pub use admission::body_limit::{BodyLimit, BodyReservation};
+pub use admission::large_responses::{LargeResponseLimit, MAX_UNCHARGED_RESPONSE_BYTES, ResponseReservation};
+pub use admission::{AdmissionLoad, CostClass};
 pub use dataset::alternate_edits::{EntityChange, EntityEdit};
 pub use dataset::alternates::{AlternateError, EditError, EditProblem, alternate_etag};
-pub use dataset::diffs::{DiffError, DiffForm, DiffSides, DiffSummary, Diffs, VersionDiff};
+pub use dataset::diffs::{DiffError, DiffFormat, DiffService, DiffSides, DiffSummary, VersionDiff};
+pub use dataset::entity_pull::PulledPage;
 pub use dataset::profile::{ProfileError, ProfileRequest, VersionProfile};
-pub use dataset::{Datasets, OwnedDataset, visibility};
-pub use demo::{DEMO_OWNER, Demo, DemoCredentials, DemoDataset, DemoError, DemoExample, demo_examples};
-pub use explain::{Explanation, IgnoredParameter};
-pub use export_cache::{Export, ExportState};
+pub use dataset::{DatasetService, DatasetWithAttempts, new_visibility};
+pub use demo::{DEMO_OWNER_EMAIL, DemoCredentials, DemoDataset, DemoError, DemoExample, DemoService, demo_examples};
+pub use explain::{IgnoredParameter, ReadExplanation};
+pub use export_cache::{CachedExport, ExportState};
 pub use lookup::cache_key::CacheKey;
-pub use lookup::error::{ReadError, UnknownCause, UnknownField};
-pub use lookup::{Admitted, Authorization, Lookup, Lookups, ReadTarget};
-pub use maintenance::Maintenance;
-pub use maintenance::backup::{BackedUp, BackupError, BackupFiles, OnDamage};
-pub use maintenance::binding::BindingError;
-pub use maintenance::check::{CheckDepth, CheckError, Checked, Finding};
-pub use maintenance::readiness::{NotReady, Readiness};
-pub use maintenance::restore::{RestoreError, Restored, restore};
-pub use maintenance::scrub::{DamagedFile, Scrubbed};
-pub use maintenance::sweep::{SweepError, SweepReason, Swept, SweptFile};
-pub use manage::ManageError;
-pub use rate_limit::memory::{MemoryRateLimiter, RateCapacity};
+pub use lookup::error::{ReadError, UnknownField, UnknownFieldCause};
+pub use lookup::{AuthorizationHeader, AuthorizedTarget, LookupService, ReadTarget, ResolvedTarget};
+pub use maintenance::MaintenanceService;
+pub use maintenance::backup::{BackupCopyMode, BackupError, BackupSummary, OnDamage};
+pub use maintenance::integrity_check::{CheckDepth, CheckError, CheckFinding, CheckSummary};
+pub use maintenance::readiness::{NotReadyReason, ReadinessCheck};
+pub use maintenance::restore::{RestoreError, RestoreSummary, restore};
+pub use maintenance::scrub::{DamagedFile, ScrubSummary};
+pub use maintenance::store_identity::StoreIdentityError;
+pub use maintenance::sweep::{SweepError, SweepReason, SweepSummary, SweptFile};
+pub use management::ManageError;
+pub use rate_limit::memory::{MemoryRateLimiter, RateLimiterCapacity};
 pub use rate_limit::shared::{SharedRateLimiter, connect as connect_to_redis};
 pub use rate_limit::{
-    Bucket, Clock, ExportId, ExportPart, Moment, RateLimitDecision, RateLimitStatus, RateLimiter, RateLimits,
-    SystemClock,
+    ClockReading, ExportId, ExportPart, RateLimitBucket, RateLimitClock, RateLimitDecision, RateLimitStatus,
+    RateLimiter, RateLimits, SystemClock,
 };
-pub use read::ahead::ExportsAhead;
-pub use read::edited::InAlternate;
-pub use read::hints::{FilterHint, deep_sort_hint};
-pub use read::pipeline::{AuthorizedRead, Requester};
-pub use read::{Answer, AnswerBody, InspectError, Reads};
-pub use refresh::decoding::{ImportProgress, RefreshStage};
+pub use read::alternate_position::AlternatePosition;
+pub use read::export_prewarm::ExportPrewarmer;
+pub use read::hints::{FilterHint, nested_sort_hint};
+pub use read::pipeline::{AuthorizedRead, ReadRequester};
+pub use read::{OwnerReadError, ReadResponse, ReadService, ResponseBody};
+pub use refresh::decoding::{RefreshCounters, RefreshStage};
 pub use refresh::error::RefreshError;
-pub use refresh::import::{ImportError, ImportRequest, Imported, local_path};
-pub use refresh::ingest::{Ingest, Pushed, PushedEntities};
-pub use refresh::push::Push;
-pub use refresh::running::{RefreshProgress, Watch};
-pub use refresh::{Refreshed, Refreshes};
-pub use services::{Background, Dependencies, OpenError, Purpose, Services};
-pub use strata_limits::{Client, Overloaded, Principal};
-pub use usage::{Usage, UsageMeter};
-pub use webhook::Webhooks;
-pub use webhook::deliveries::{Deliveries, DeliveryError};
-
-/// Locks a value that no panic leaves half changed.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+pub use refresh::import::{ImportError, ImportRequest, ImportedVersion, local_path};
+pub use refresh::ingest::{IngestService, PushedBody, PushedEntities};
+pub use refresh::progress::{ProgressWatch, RefreshProgress};
+pub use refresh::push::PushRequest;
+pub use refresh::{RefreshService, RefreshedVersion};
+pub use services::{BackgroundTasks, OpenError, ProcessPurpose, ServiceDependencies, Services};
+pub use strata_limits::{ClientNetwork, Overloaded, Principal};
+pub use usage::{UsageMeter, UsageRecorder};
+pub use webhook::WebhookService;
+pub use webhook::dispatcher::{DeliveryError, WebhookDispatcher};

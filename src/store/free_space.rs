@@ -1,107 +1,104 @@
-//! Free space on a disk: checks after every few writes, and handlers that free space when it is short.
+//! Free space on a disk: a check after every few writes, and handlers that free space when there is too little.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
-/// How many bytes are written between two checks of the free space.
-pub const LOOK_BYTES: u64 = 16 << 20;
+use parking_lot::Mutex;
 
-/// Tells the free bytes of a directory's disk; `None` where the system does not tell.
-type Look = dyn Fn(&Path) -> Option<u64> + Send + Sync;
+pub const CHECK_INTERVAL_BYTES: u64 = 16 << 20;
+/// Returns the free bytes of the disk that contains a directory, or `None` if the system does not report them.
+type FreeSpaceProbe = dyn Fn(&Path) -> Option<u64> + Send + Sync;
+/// Deletes dispensable files until its argument returns `true`, which means that enough space is free.
+type SpaceReclaimer = dyn Fn(&dyn Fn() -> bool) + Send + Sync;
 
-/// Removes dispensable files until its argument says that this is enough.
-type GiveBack = dyn Fn(&dyn Fn() -> bool) + Send + Sync;
-
-/// A disk, and how much of it is to stay free. Clones are the same one.
+/// A disk and the number of bytes on it that must stay free. Clones share one state.
 #[derive(Clone)]
 pub struct DiskReserve {
-    shared: Arc<Shared>,
+    shared: Arc<DiskReserveState>,
 }
 
-struct Shared {
+struct DiskReserveState {
     directory: PathBuf,
     reserve_bytes: u64,
-    look: Box<Look>,
-    give_back: Mutex<Vec<Arc<GiveBack>>>,
+    probe: Box<FreeSpaceProbe>,
+    reclaimers: Mutex<Vec<Arc<SpaceReclaimer>>>,
 }
 
 impl fmt::Debug for DiskReserve {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Shared { directory, reserve_bytes, .. } = &*self.shared;
+        let DiskReserveState { directory, reserve_bytes, .. } = &*self.shared;
         formatter.debug_struct("DiskReserve").field("directory", directory).field("bytes", reserve_bytes).finish()
     }
 }
 
 impl DiskReserve {
     pub fn new(directory: &Path, reserve_bytes: u64) -> DiskReserve {
-        DiskReserve::looking(directory, reserve_bytes, free_bytes)
+        DiskReserve::with_probe(directory, reserve_bytes, free_bytes)
     }
 
-    pub fn looking(
+    pub fn with_probe(
         directory: &Path,
         reserve_bytes: u64,
-        look: impl Fn(&Path) -> Option<u64> + Send + Sync + 'static,
+        probe: impl Fn(&Path) -> Option<u64> + Send + Sync + 'static,
     ) -> DiskReserve {
         let directory = directory.to_owned();
-        let look = Box::new(look);
-        DiskReserve { shared: Arc::new(Shared { directory, reserve_bytes, look, give_back: Mutex::default() }) }
+        let probe = Box::new(probe);
+        DiskReserve {
+            shared: Arc::new(DiskReserveState { directory, reserve_bytes, probe, reclaimers: Mutex::default() }),
+        }
     }
 
-    pub fn bytes(&self) -> u64 {
+    pub fn reserve_bytes(&self) -> u64 {
         self.shared.reserve_bytes
     }
 
-    /// Adds a handler that frees space before the disk counts as full. It must not wait for its caller.
-    pub fn on_shortage(&self, give_back: impl Fn(&dyn Fn() -> bool) + Send + Sync + 'static) {
-        // Nothing panics while it is held.
-        self.shared.give_back.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::new(give_back));
+    /// Adds a handler that frees space before the disk counts as full. The handler must not wait for its caller.
+    pub fn add_reclaimer(&self, reclaim: impl Fn(&dyn Fn() -> bool) + Send + Sync + 'static) {
+        self.shared.reclaimers.lock().push(Arc::new(reclaim));
     }
 
-    pub fn keep(&self) -> bool {
-        self.keep_beside(0)
+    pub fn ensure_free(&self) -> bool {
+        self.ensure_free_after_writing(0)
     }
 
-    /// Whether the reserve stays free when `bytes` are written. If not, the handlers first free what they can. With a
-    /// reserve of 0, only the disk refuses.
-    pub fn keep_beside(&self, bytes: u64) -> bool {
+    pub fn ensure_free_after_writing(&self, bytes: u64) -> bool {
         let needed_bytes = self.shared.reserve_bytes.saturating_add(bytes);
-        if self.shared.reserve_bytes == 0 || self.leaves(needed_bytes) {
+        if self.shared.reserve_bytes == 0 || self.has_free_bytes(needed_bytes) {
             return true;
         }
-        let all = self.shared.give_back.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        all.iter().any(|give_back| {
-            give_back(&|| self.leaves(needed_bytes));
-            self.leaves(needed_bytes)
+        let reclaimers = self.shared.reclaimers.lock().clone();
+        reclaimers.iter().any(|reclaim| {
+            reclaim(&|| self.has_free_bytes(needed_bytes));
+            self.has_free_bytes(needed_bytes)
         })
     }
 
-    /// Whether twice the reserve is free: enough for work that no one waits for.
-    pub fn is_ample(&self) -> bool {
-        self.leaves(self.shared.reserve_bytes.saturating_mul(2))
+    pub fn has_ample_space(&self) -> bool {
+        self.has_free_bytes(self.shared.reserve_bytes.saturating_mul(2))
     }
 
-    fn leaves(&self, bytes: u64) -> bool {
-        (self.shared.look)(&self.shared.directory).is_none_or(|free| free >= bytes)
+    fn has_free_bytes(&self, bytes: u64) -> bool {
+        (self.shared.probe)(&self.shared.directory).is_none_or(|free| free >= bytes)
     }
 }
 
-/// Counts what is written between two looks. Many small files count as one large one does.
+/// Counts written bytes between two checks of the free space. Many small files count as much as one large file.
 #[derive(Debug, Default)]
-pub struct Looks {
-    /// Bytes that may be written before the next look; at first there is one.
-    until: u64,
+pub struct FreeSpaceCheckInterval {
+    /// Bytes that may be written before the next check. The initial 0 makes the first write due.
+    bytes_until_check: u64,
 }
 
-impl Looks {
+impl FreeSpaceCheckInterval {
     pub fn is_due(&mut self, bytes: u64) -> bool {
-        let is_due = bytes > 0 && bytes >= self.until;
-        self.until = if is_due { LOOK_BYTES } else { self.until - bytes };
+        let is_due = bytes > 0 && bytes >= self.bytes_until_check;
+        self.bytes_until_check = if is_due { CHECK_INTERVAL_BYTES } else { self.bytes_until_check - bytes };
         is_due
     }
 
-    pub fn again(&mut self) {
-        self.until = 0;
+    pub fn reset(&mut self) {
+        self.bytes_until_check = 0;
     }
 }
 

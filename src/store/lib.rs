@@ -1,15 +1,17 @@
-//! The object store of version files, and the local disk: caches, checksums, timeouts, and what is wrong with either.
+//! The object store of version files, and the local disk: caches, checksums, timeouts, and errors.
 
-pub mod budget;
 pub mod checksums;
-pub mod directory;
 pub mod disk_cache;
-pub mod durable;
 pub mod error;
 pub mod free_space;
-pub mod shortage;
+pub mod fs_timeout;
+pub mod fsync;
+pub mod spool_quota;
+pub mod staged_uploads;
 pub mod store;
-pub mod temporary;
-pub mod unfinished;
+pub mod temp_file;
+pub mod unavailable;
 
-pub use error::{BASE, DirectoryGone, NoTemporaryFiles, Result, StorageError, StoreGone, StoreSilent};
+pub use error::{
+    BASE_PART_NAME, DataDirectoryMissing, Result, StorageError, StoreMissing, StoreUnresponsive, TempDirUnusable,
+};

@@ -1,12 +1,9 @@
-//! The numbers that identify users, datasets, version files, refresh attempts and holds.
-//!
-//! The catalog assigns them: positive, never reused, at most `i64::MAX`. A request may name any number. A number that
-//! was never assigned is not found.
+//! Numeric IDs, which the metadata database assigns: positive, never reused, and at most `i64::MAX`. A request can
+//! contain any number, and a number that was never assigned is not found.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Declares ids: each a number in a type of its own.
 macro_rules! ids {
     ($($(#[$documentation:meta])* $name:ident),+ $(,)?) => {$(
         $(#[$documentation])*
@@ -14,7 +11,6 @@ macro_rules! ids {
         pub struct $name(u64);
 
         impl $name {
-            /// The id with this number, whether or not the catalog has assigned it.
             pub fn new(number: u64) -> Self {
                 $name(number)
             }
@@ -35,15 +31,12 @@ macro_rules! ids {
 pub(super) use ids;
 
 ids! {
-    /// Identifies a dataset, in URLs and in `X-Dataset-ID` too.
     DatasetId,
     UserId,
-    /// Identifies one immutable file of entities; versions may share one.
-    FileId,
-    /// Identifies one attempt to refresh a dataset.
-    AttemptId,
-    /// Identifies a hold on all files, as a backup takes one.
-    HoldId,
+    VersionFileId,
+    RefreshAttemptId,
+    /// Identifies a hold on all files, for example during a backup.
+    FileHoldId,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -53,8 +46,7 @@ pub struct InvalidDatasetId(pub String);
 impl FromStr for DatasetId {
     type Err = InvalidDatasetId;
 
-    /// Parses `[1-9][0-9]*` (docs/reference/query-semantics.md, Path of a read). A number past `u64` is well formed, so
-    /// it is no error. It becomes `u64::MAX`, which is never assigned.
+    /// Parses `[1-9][0-9]*`. A number above `u64::MAX` becomes `u64::MAX`, which is never assigned.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         match parse_decimal(text) {
             Some(number) if number > 0 => Ok(DatasetId(number)),
@@ -63,7 +55,7 @@ impl FromStr for DatasetId {
     }
 }
 
-/// Reads `0` or `[1-9][0-9]*`, ASCII digits only. A number past `u64` becomes `u64::MAX`.
+/// Parses `0` or `[1-9][0-9]*`. A number above `u64::MAX` becomes `u64::MAX`.
 pub(super) fn parse_decimal(text: &str) -> Option<u64> {
     let digits = text.as_bytes();
     let well_formed = match digits {
@@ -71,6 +63,6 @@ pub(super) fn parse_decimal(text: &str) -> Option<u64> {
         [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
         _ => false,
     };
-    // Well-formed digits fail to parse only if there are too many.
+    // Well-formed digits fail to parse only on overflow.
     well_formed.then(|| text.parse().unwrap_or(u64::MAX))
 }

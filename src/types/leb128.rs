@@ -1,8 +1,7 @@
-//! Numbers as LEB128: seven bits a byte, the lowest first; the highest bit says that more follow. 300 is `AC 02`.
+//! LEB128 numbers: seven bits per byte, lowest first. The highest bit means that more bytes follow. 300 is `AC 02`.
 
-/// Appends a number, which takes ten bytes at most.
 #[inline]
-pub fn write(number: impl Into<u64>, out: &mut Vec<u8>) {
+pub fn write_u64(number: impl Into<u64>, out: &mut Vec<u8>) {
     let mut rest = number.into();
     while rest >= 0x80 {
         out.push(rest as u8 | 0x80);
@@ -11,10 +10,10 @@ pub fn write(number: impl Into<u64>, out: &mut Vec<u8>) {
     out.push(rest as u8);
 }
 
-/// Reads the number at the start of `bytes`, which then start behind it. `None` if `bytes` end too early, or if the
-/// number takes more than ten bytes. The bits above the 64th are ignored.
+/// Removes a number from the front of `bytes`. Returns `None` if the number is truncated or longer than ten bytes. Bits
+/// above the 64th are ignored.
 #[inline]
-pub fn read(bytes: &mut &[u8]) -> Option<u64> {
+pub fn read_u64(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
         let (byte, rest) = bytes.split_first()?;
@@ -27,8 +26,8 @@ pub fn read(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Like [`read`], but `None` if the number has more than 32 bits.
+/// Like [`read_u64`], but returns `None` if the number exceeds 32 bits.
 #[inline]
 pub fn read_u32(bytes: &mut &[u8]) -> Option<u32> {
-    u32::try_from(read(bytes)?).ok()
+    u32::try_from(read_u64(bytes)?).ok()
 }

@@ -1,7 +1,6 @@
 //! Plain types that all crates of strata share, without I/O.
 
-/// Names the variants of an enum, in the order in which documentation lists them. `Display` writes the names, and
-/// `FromStr` parses nothing else. The error of any other text has this message.
+/// Names the variants of an enum. `Display` writes these names, and `FromStr` accepts only them.
 macro_rules! names {
     ($type:ident { $($variant:ident = $name:literal),+ }, $error:ident, $message:tt) => {
         impl $type {
@@ -34,21 +33,21 @@ macro_rules! names {
     };
 }
 
-pub mod causes;
 pub mod dataset;
+pub mod error_chain;
+pub mod field_path;
 pub mod ids;
-pub mod index;
+pub mod index_settings;
+pub mod invisible_text;
 pub mod leb128;
 pub mod limits;
 pub mod node;
-pub mod path;
-pub mod request;
+pub mod read_request;
 pub mod schedule;
-pub mod scope;
 pub mod secret;
-pub mod similar;
 pub mod slug;
 pub mod source;
-pub mod text;
+pub mod suggest;
+pub mod token_scope;
 pub mod user;
 pub mod version;

@@ -1,53 +1,53 @@
-//! The processes of a service: their names, and what they do.
+//! Names and roles of the nodes of a service.
 
 use std::fmt;
 
 use serde::Deserialize;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum NodeRole {
     Http,
-    /// It makes versions, sends webhooks, and looks after files.
+    /// Creates versions, sends webhooks, sweeps, and scrubs.
     Refresh,
-    /// It may be given parts of other processes' queries.
+    /// Runs tasks of distributed queries.
     Query,
 }
 
 names!(
-    Role { Http = "http", Refresh = "refresh", Query = "query" },
+    NodeRole { Http = "http", Refresh = "refresh", Query = "query" },
     UnknownRole,
     "{0:?} is not a role; valid: http, refresh, query"
 );
 
-/// The roles of a process: at least one, each at most once.
+/// The roles of a process: at least one, without duplicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
-pub struct Roles {
-    has: [bool; Role::ALL.len()],
+pub struct NodeRoles {
+    enabled: [bool; NodeRole::ALL.len()],
 }
 
-impl Roles {
-    pub fn all() -> Roles {
-        Roles { has: [true; Role::ALL.len()] }
+impl NodeRoles {
+    pub fn all() -> NodeRoles {
+        NodeRoles { enabled: [true; NodeRole::ALL.len()] }
     }
 
-    pub fn include(self, role: Role) -> bool {
-        self.has[role as usize]
+    pub fn contains(self, role: NodeRole) -> bool {
+        self.enabled[role as usize]
     }
 
-    pub fn iter(self) -> impl Iterator<Item = Role> {
-        Role::ALL.into_iter().filter(move |role| self.include(*role))
+    pub fn iter(self) -> impl Iterator<Item = NodeRole> {
+        NodeRole::ALL.into_iter().filter(move |role| self.contains(*role))
     }
 }
 
-impl TryFrom<Vec<String>> for Roles {
+impl TryFrom<Vec<String>> for NodeRoles {
     type Error = String;
 
     fn try_from(names: Vec<String>) -> Result<Self, String> {
-        let mut roles = Roles { has: [false; Role::ALL.len()] };
+        let mut roles = NodeRoles { enabled: [false; NodeRole::ALL.len()] };
         for name in names {
-            let role: Role = name.trim().parse().map_err(|error: UnknownRole| error.to_string())?;
-            if std::mem::replace(&mut roles.has[role as usize], true) {
+            let role: NodeRole = name.trim().parse().map_err(|error: UnknownRole| error.to_string())?;
+            if std::mem::replace(&mut roles.enabled[role as usize], true) {
                 return Err(format!("{role} is listed twice"));
             }
         }
@@ -58,22 +58,20 @@ impl TryFrom<Vec<String>> for Roles {
     }
 }
 
-impl fmt::Display for Roles {
+impl fmt::Display for NodeRoles {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.iter().map(Role::name).collect();
+        let names: Vec<&str> = self.iter().map(NodeRole::name).collect();
         formatter.write_str(&names.join(", "))
     }
 }
 
-/// The name of a process among those of the service.
-///
-/// - 1 to 64 ASCII letters, digits, `-`, `_` and `.`.
+/// The name of a node: 1 to 64 ASCII letters, digits, `-`, `_`, and `.`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct NodeId(String);
 
 impl NodeId {
-    pub fn random(random: [u8; 8]) -> NodeId {
+    pub fn from_random_bytes(random: [u8; 8]) -> NodeId {
         NodeId(random.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 

@@ -1,11 +1,10 @@
-//! The form of a dataset's name in its URL.
+//! URL forms of dataset names.
 
-/// The URL form of a name: lower case, every run of characters that are not alphanumeric (Unicode) one
-/// `-`, none at the ends; `None` when nothing is left (docs/reference/management.md, Names and slugs).
+/// Returns the URL form of a name: lowercase, with one `-` for each run of characters that are not alphanumeric
+/// (Unicode), and none at the ends. Returns `None` if nothing is left (docs/reference/management.md, Names and slugs).
 ///
-/// Lower case comes first, so the test sees the lowered characters: `İ` becomes `i` and a combining dot, which is not
-/// alphanumeric.
-pub fn name_slug(name: &str) -> Option<String> {
+/// The name is lowercased first: `İ` becomes `i` and a combining dot, which is not alphanumeric.
+pub fn slugify(name: &str) -> Option<String> {
     let mut slug = String::with_capacity(name.len());
     for character in name.to_lowercase().chars() {
         if character.is_alphanumeric() {

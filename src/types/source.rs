@@ -1,27 +1,21 @@
-//! The parts of a source: its URL, the format of its entities, its compression, and its validators.
-//!
-//! Users give the format as a name (`--format`, the `format` key of a dataset), and records keep it. So formats and
-//! compressions parse and print as one lower-case word each (docs/reference/import-semantics.md, Sources).
+//! Sources: URLs, formats, compression, and HTTP validators (docs/reference/import-semantics.md, Sources).
 
 use std::fmt;
 use std::str::FromStr;
 
 use percent_encoding::percent_decode_str;
 
-/// The URL of a source, by who answers it. Only its form is checked.
+/// The URL of a source. Only its syntax is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceUrl {
-    /// A server, by `http://` or `https://`. The rest of the text is not parsed.
+    /// An `http://` or `https://` URL. The rest is not parsed.
     Http(String),
-    /// An object of the configured store.
     Object(ObjectUrl),
 }
 
-/// The URL of an object of the configured store: `store:///incoming/a.json`, from the root of any store, or
-/// `s3://bucket/key` if the store is S3.
-///
-/// - The key has at least one name; none is empty, `.` or `..` or holds a slash, a backslash or a control character,
-///   once percent-decoded.
+/// An object in the configured store: `store:///incoming/a.json` relative to the root of any store, or
+/// `s3://bucket/key` in an S3 store. The key has at least one segment. After percent-decoding, no segment is empty,
+/// `.`, or `..`, or contains a slash, a backslash, or a control character.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ObjectUrl {
     text: String,
@@ -38,7 +32,7 @@ impl ObjectUrl {
         self.bucket.as_deref()
     }
 
-    /// The names of the key, decoded: from the bucket's root if there is a bucket, otherwise from the store's.
+    /// Returns the decoded segments of the key, relative to the bucket, or to the store if there is no bucket.
     pub fn key(&self) -> &[String] {
         &self.key
     }
@@ -46,11 +40,10 @@ impl ObjectUrl {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidSourceUrl {
-    /// The scheme is missing, or sources do not have it.
     #[error("{0}; valid: an http, https, s3, or store URL")]
-    Scheme(String),
+    InvalidScheme(String),
     #[error("{0}; valid: URLs such as store:///incoming/a.json or s3://bucket/incoming/a.json")]
-    Object(&'static str),
+    InvalidObjectKey(&'static str),
 }
 
 impl FromStr for SourceUrl {
@@ -58,31 +51,31 @@ impl FromStr for SourceUrl {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let Some((scheme, rest)) = text.split_once(':') else {
-            return Err(InvalidSourceUrl::Scheme("it is not a URL".to_owned()));
+            return Err(InvalidSourceUrl::InvalidScheme("it is not a URL".to_owned()));
         };
         let object = |bucket: Option<&str>, key: &str| {
-            let key = object_key(key).map_err(InvalidSourceUrl::Object)?;
+            let key = parse_object_key(key).map_err(InvalidSourceUrl::InvalidObjectKey)?;
             Ok(SourceUrl::Object(ObjectUrl { text: text.to_owned(), bucket: bucket.map(str::to_owned), key }))
         };
         match scheme.trim().to_ascii_lowercase().as_str() {
             "http" | "https" => Ok(SourceUrl::Http(text.to_owned())),
             "store" => match rest.strip_prefix("///") {
                 Some(key) => object(None, key),
-                None => Err(InvalidSourceUrl::Object("an object URL must start with store:///")),
+                None => Err(InvalidSourceUrl::InvalidObjectKey("an object URL must start with store:///")),
             },
             "s3" => match rest.strip_prefix("//").and_then(|rest| rest.split_once('/')) {
                 Some((bucket, key)) if !bucket.is_empty() => object(Some(bucket), key),
-                _ => Err(InvalidSourceUrl::Object("an S3 URL must contain a bucket and a key")),
+                _ => Err(InvalidSourceUrl::InvalidObjectKey("an S3 URL must contain a bucket and a key")),
             },
-            "file" => {
-                Err(InvalidSourceUrl::Scheme("to import a local file, use the command line (strata import)".to_owned()))
-            }
-            scheme => Err(InvalidSourceUrl::Scheme(format!("the scheme {scheme:?} is not supported"))),
+            "file" => Err(InvalidSourceUrl::InvalidScheme(
+                "to import a local file, use the command line (strata import)".to_owned(),
+            )),
+            scheme => Err(InvalidSourceUrl::InvalidScheme(format!("the scheme {scheme:?} is not supported"))),
         }
     }
 }
 
-fn object_key(key: &str) -> Result<Vec<String>, &'static str> {
+fn parse_object_key(key: &str) -> Result<Vec<String>, &'static str> {
     if key.contains(['?', '#']) {
         return Err("an object URL cannot contain a query or a fragment: write ? as %3F and # as %23");
     }
@@ -98,20 +91,18 @@ fn object_key(key: &str) -> Result<Vec<String>, &'static str> {
     key.split('/').map(decode).collect()
 }
 
-/// The validators of a document, as its publisher gave them. The next request asks with them whether the document has
-/// changed. They are valid only for the same URL, decoded in the same way. So a change of a dataset's source, format or
-/// records path clears them.
+/// The HTTP validators of a source, for conditional requests. They are valid only for the same URL and decoding, so a
+/// change of a dataset's source, format, or records path clears them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Validators {
-    /// The URL that answered, after redirects, without credentials.
+pub struct SourceValidators {
+    /// The final URL after redirects, without credentials.
     pub url: String,
-    /// Its `ETag`, with the quotes.
+    /// Includes the quotes.
     pub etag: Option<String>,
-    /// Its `Last-Modified`, as it was written.
     pub last_modified: Option<String>,
 }
 
-impl Validators {
+impl SourceValidators {
     pub fn is_empty(&self) -> bool {
         self.etag.is_none() && self.last_modified.is_none()
     }
@@ -119,21 +110,19 @@ impl Validators {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SourceFormat {
-    /// One JSON array of objects, or an object that holds such an array at a given path.
+    /// One JSON array of objects, or an object that contains such an array.
     Json,
-    /// One JSON object per line.
     Jsonl,
     /// Comma-separated cells with a header line (RFC 4180).
     Csv,
     /// Tab-separated cells with a header line, quoted as in CSV.
     Tsv,
-    /// Apache Parquet, one entity per row.
     Parquet,
 }
 
 impl SourceFormat {
-    /// The format that a media type stands for; none for general ones such as `text/plain` and `application/gzip`.
-    pub fn of_content_type(content_type: &str) -> Option<SourceFormat> {
+    /// Returns the format of a media type; `None` for general types, such as `text/plain` or `application/gzip`.
+    pub fn from_content_type(content_type: &str) -> Option<SourceFormat> {
         let essence = content_type.split(';').next().unwrap_or_default();
         match essence.trim().to_ascii_lowercase().as_str() {
             "application/json" | "text/json" => Some(SourceFormat::Json),
@@ -161,41 +150,39 @@ names!(
 );
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Compression {
-    /// The bytes are the format's own.
+pub enum SourceCompression {
     None,
-    /// One gzip member or several, one after the other (RFC 1952).
+    /// One or more gzip members (RFC 1952).
     Gzip,
-    /// One Zstandard frame or several, one after the other (RFC 8878).
+    /// One or more Zstandard frames (RFC 8878).
     Zstd,
 }
 
-impl Compression {
-    /// The compression that a stream's first four bytes announce. No source format starts with a magic number.
-    pub fn detect(first_bytes: &[u8]) -> Compression {
-        match first_bytes {
-            [0x1f, 0x8b, ..] => Compression::Gzip,
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Compression::Zstd,
-            // A skippable frame, with which parallel compressors begin.
-            [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => Compression::Zstd,
-            _ => Compression::None,
+impl SourceCompression {
+    /// Detects the compression by the first four bytes. No source format starts with one of the magic numbers.
+    pub fn detect(head: &[u8]) -> SourceCompression {
+        match head {
+            [0x1f, 0x8b, ..] => SourceCompression::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => SourceCompression::Zstd,
+            // A skippable frame, with which parallel compressors start.
+            [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => SourceCompression::Zstd,
+            _ => SourceCompression::None,
         }
     }
 }
 
-impl fmt::Display for Compression {
+impl fmt::Display for SourceCompression {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Compression::None => "none",
-            Compression::Gzip => "gzip",
-            Compression::Zstd => "zstd",
+            SourceCompression::None => "none",
+            SourceCompression::Gzip => "gzip",
+            SourceCompression::Zstd => "zstd",
         })
     }
 }
 
-/// The delimiter that the name of a table's only column seems to contain, in words. The header was then written with
-/// another delimiter than it was read with.
-pub fn foreign_delimiter(name: &str) -> Option<&'static str> {
+/// Returns the delimiter, in words, with which the header of a table with only one column was probably written.
+pub fn find_other_delimiter(name: &str) -> Option<&'static str> {
     [(';', "semicolons"), ('\t', "tabs"), ('|', "bars"), (',', "commas")]
         .into_iter()
         .find_map(|(delimiter, words)| name.contains(delimiter).then_some(words))

@@ -1,38 +1,40 @@
-//! What a dataset is, whose it is, and how that changes; clones.
+//! Datasets: ownership, changes, keys, imports, and clones.
 
 use std::collections::BTreeSet;
 
 use rand::random;
 use strata_catalog::{CatalogError, FirstAttempt};
 use strata_testing::databases::on_both_databases;
-use strata_types::dataset::{Dataset, DatasetChange, DatasetSource, NewClone, NewDataset, RefreshTrigger, Visibility};
+use strata_types::dataset::{
+    Dataset, DatasetChange, DatasetSource, DatasetVisibility, NewDataset, NewDatasetClone, RefreshTrigger,
+};
 use strata_types::ids::{DatasetId, UserId};
-use strata_types::index::IndexSettings;
+use strata_types::index_settings::IndexSettings;
 use strata_types::secret::Secret;
 use strata_types::source::SourceFormat;
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 use strata_types::version::VersionNumber;
 
 use super::{Database, LEASE, create, file, name, new_dataset, publish, resolved_number, with_dataset, with_owner};
 
 on_both_databases! {
     Database:
-    a_dataset_is_its_owners_alone
-    datasets_are_listed_page_by_page
-    a_change_changes_what_it_names
-    a_rename_is_as_unique_as_a_name
-    a_private_dataset_keeps_its_key
-    a_rotated_key_or_token_replaces_the_old
-    a_first_import_leaves_all_or_nothing
-    a_clone_begins_with_the_latest_version
-    a_private_dataset_is_cloned_by_its_owner_alone
-    what_cannot_be_cloned_is_refused
+    owned_dataset_rejects_other_owner
+    datasets_are_listed_in_pages
+    update_changes_only_named_fields
+    rename_to_taken_name_is_rejected
+    private_dataset_keeps_key
+    rotated_key_or_token_replaces_old
+    first_import_is_atomic
+    clone_starts_with_latest_version
+    private_dataset_clone_requires_owner
+    invalid_clone_is_rejected
 }
 
-async fn a_dataset_is_its_owners_alone(database: Database) {
+async fn owned_dataset_rejects_other_owner(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let owner = catalog.user_by_email("owner@example.test").await.unwrap().unwrap().id;
-    let other = catalog.add_user("b@example.test", "h", Plan::Scale).await.unwrap();
+    let other = catalog.add_user("b@example.test", "h", UserPlan::Scale).await.unwrap();
     assert_eq!(catalog.owned_dataset(owner, dataset).await.unwrap().id, dataset);
     for (user, id) in [(other, dataset), (owner, DatasetId::new(99)), (UserId::new(99), dataset)] {
         let found = catalog.owned_dataset(user, id).await;
@@ -40,9 +42,9 @@ async fn a_dataset_is_its_owners_alone(database: Database) {
     }
 }
 
-async fn datasets_are_listed_page_by_page(database: Database) {
+async fn datasets_are_listed_in_pages(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
-    let other = catalog.add_user("b@example.test", "h", Plan::Scale).await.unwrap();
+    let other = catalog.add_user("b@example.test", "h", UserPlan::Scale).await.unwrap();
     let mut created = Vec::new();
     for number in 0..5 {
         created.push(create(&catalog, owner, &format!("d{number}")).await.unwrap());
@@ -50,7 +52,7 @@ async fn datasets_are_listed_page_by_page(database: Database) {
     }
     let mut listed: Vec<Dataset> = Vec::new();
     loop {
-        let page = catalog.datasets_of(owner, listed.last().map(|dataset| dataset.id), 2).await.unwrap();
+        let page = catalog.datasets_by_owner(owner, listed.last().map(|dataset| dataset.id), 2).await.unwrap();
         assert!(page.len() <= 2);
         if page.is_empty() {
             break;
@@ -58,10 +60,10 @@ async fn datasets_are_listed_page_by_page(database: Database) {
         listed.extend(page);
     }
     assert_eq!(listed, created);
-    assert_eq!(catalog.datasets_of(owner, Some(DatasetId::new(u64::MAX)), 2).await.unwrap(), []);
+    assert_eq!(catalog.datasets_by_owner(owner, Some(DatasetId::new(u64::MAX)), 2).await.unwrap(), []);
 }
 
-async fn a_change_changes_what_it_names(database: Database) {
+async fn update_changes_only_named_fields(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let before = catalog.dataset(dataset).await.unwrap().unwrap();
     assert_eq!(catalog.update_dataset(dataset, &DatasetChange::default()).await.unwrap(), before);
@@ -102,9 +104,9 @@ async fn a_change_changes_what_it_names(database: Database) {
             ..Default::default()
         };
         check(change, &|dataset| {
-            dataset.about.description = text.clone();
-            dataset.about.licence = text.clone();
-            dataset.about.listed = listed;
+            dataset.metadata.description = text.clone();
+            dataset.metadata.license = text.clone();
+            dataset.metadata.listed = listed;
             dataset.infer_types = listed;
         })
         .await;
@@ -123,21 +125,21 @@ async fn a_change_changes_what_it_names(database: Database) {
     }
 
     for never in [&["a", "b.c\u{0}"][..], &[]] {
-        let index = IndexSettings::try_new(&["x"][..never.len() / 2], never).expect("an index");
+        let index = IndexSettings::try_new(&["x"][..never.len() / 2], never).expect("failed to create index settings");
         check(DatasetChange { index: Some(index.clone()), ..Default::default() }, &|dataset| {
             dataset.index = index.clone();
         })
         .await;
     }
 
-    let nobody = catalog.update_dataset(DatasetId::new(99), &DatasetChange::default()).await;
-    assert!(matches!(nobody, Err(CatalogError::NotFound)), "{nobody:?}");
+    let missing = catalog.update_dataset(DatasetId::new(99), &DatasetChange::default()).await;
+    assert!(matches!(missing, Err(CatalogError::NotFound)), "{missing:?}");
     let nul = DatasetChange { records_path: Some(Some("\0".to_owned())), ..Default::default() };
-    let refused = catalog.update_dataset(dataset, &nul).await;
-    assert!(matches!(refused, Err(CatalogError::Nul { field: "records_path" })), "{refused:?}");
+    let rejected = catalog.update_dataset(dataset, &nul).await;
+    assert!(matches!(rejected, Err(CatalogError::NulCharacter { field: "records_path" })), "{rejected:?}");
 }
 
-async fn a_rename_is_as_unique_as_a_name(database: Database) {
+async fn rename_to_taken_name_is_rejected(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     create(&catalog, owner, "one").await.unwrap();
     let two = create(&catalog, owner, "two").await.unwrap();
@@ -145,33 +147,34 @@ async fn a_rename_is_as_unique_as_a_name(database: Database) {
     let taken = catalog.update_dataset(two.id, &rename("one")).await;
     assert!(matches!(taken, Err(CatalogError::NameTaken)), "{taken:?}");
     assert_eq!(catalog.dataset(two.id).await.unwrap(), Some(two.clone()));
-    // Its own name is no obstacle, and the name it leaves is free.
+    // A dataset can keep its name. Its old name is free after a rename.
     catalog.update_dataset(two.id, &rename("two")).await.unwrap();
     catalog.update_dataset(two.id, &rename("three")).await.unwrap();
     create(&catalog, owner, "two").await.unwrap();
 }
 
-async fn a_private_dataset_keeps_its_key(database: Database) {
+async fn private_dataset_keeps_key(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let change = async |visibility| {
         let change = DatasetChange { visibility: Some(visibility), ..Default::default() };
         catalog.update_dataset(dataset, &change).await.unwrap().private_key
     };
-    let (first, second) = (Secret::private_key(random()), Secret::private_key(random()));
-    assert_eq!(change(Visibility::Private { new_key: first.clone() }).await, Some(first.clone()));
-    assert_eq!(change(Visibility::Private { new_key: second.clone() }).await, Some(first));
-    assert_eq!(change(Visibility::Public).await, None);
-    assert_eq!(change(Visibility::Private { new_key: second.clone() }).await, Some(second.clone()));
+    let first = Secret::new_private_key(random());
+    let second = Secret::new_private_key(random());
+    assert_eq!(change(DatasetVisibility::Private { new_private_key: first.clone() }).await, Some(first.clone()));
+    assert_eq!(change(DatasetVisibility::Private { new_private_key: second.clone() }).await, Some(first));
+    assert_eq!(change(DatasetVisibility::Public).await, None);
+    assert_eq!(change(DatasetVisibility::Private { new_private_key: second.clone() }).await, Some(second.clone()));
     assert_eq!(catalog.dataset(dataset).await.unwrap().unwrap().private_key, Some(second));
 }
 
-async fn a_rotated_key_or_token_replaces_the_old(database: Database) {
+async fn rotated_key_or_token_replaces_old(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let public = create(&catalog, owner, "public").await.unwrap();
-    let new = NewDataset { private_key: Some(Secret::private_key(random())), ..new_dataset(owner, "private") };
+    let new = NewDataset { private_key: Some(Secret::new_private_key(random())), ..new_dataset(owner, "private") };
     let private = catalog.create_dataset(&new, 10).await.unwrap();
 
-    let key = Secret::private_key(random());
+    let key = Secret::new_private_key(random());
     assert_eq!(catalog.rotate_key(private.id, &key).await.unwrap().private_key, Some(key.clone()));
     assert_eq!(catalog.dataset(private.id).await.unwrap().unwrap().private_key, Some(key.clone()));
     let rotated = catalog.rotate_key(public.id, &key).await;
@@ -179,7 +182,7 @@ async fn a_rotated_key_or_token_replaces_the_old(database: Database) {
     let rotated = catalog.rotate_key(DatasetId::new(99), &key).await;
     assert!(matches!(rotated, Err(CatalogError::NotFound)), "{rotated:?}");
 
-    let token = Secret::ping_token(random());
+    let token = Secret::new_ping_token(random());
     let found = async |token: &Secret| catalog.dataset_by_ping_token(token.expose()).await.unwrap();
     assert_eq!(found(&public.ping_token).await, Some(public.clone()));
     let rotated = catalog.rotate_ping_token(public.id, &token).await.unwrap();
@@ -189,19 +192,19 @@ async fn a_rotated_key_or_token_replaces_the_old(database: Database) {
     assert!(matches!(rotated, Err(CatalogError::NotFound)), "{rotated:?}");
 }
 
-async fn a_first_import_leaves_all_or_nothing(database: Database) {
+async fn first_import_is_atomic(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
-    let began = catalog.now() - chrono::TimeDelta::seconds(90);
+    let started_at = catalog.now() - chrono::TimeDelta::seconds(90);
     let import = async |text: &str, path: &str, limit| {
         let warnings = ["odd\0".to_owned(), "empty".to_owned()];
-        let attempt = FirstAttempt { trigger: RefreshTrigger::Import, started_at: began, warnings: &warnings };
+        let attempt = FirstAttempt { trigger: RefreshTrigger::Import, started_at, warnings: &warnings };
         catalog.create_dataset_with_version(&new_dataset(owner, text), limit, attempt, &file(path)).await
     };
     let imported = import("a", "f", 1).await;
     assert!(matches!(imported, Err(CatalogError::ReservationLost)), "{imported:?}");
     catalog.reserve_file("f", LEASE).await.unwrap();
     let imported = import("a", "f", 0).await;
-    assert!(matches!(imported, Err(CatalogError::PlanLimit { limit: 0 })), "{imported:?}");
+    assert!(matches!(imported, Err(CatalogError::TooManyDatasets { limit: 0 })), "{imported:?}");
     for table in ["datasets", "files", "versions", "refresh_attempts"] {
         assert_eq!(database.number(&format!("SELECT COUNT(*) FROM {table}")).await, 0, "{table}");
     }
@@ -209,34 +212,35 @@ async fn a_first_import_leaves_all_or_nothing(database: Database) {
     assert!(first.is_active);
     let view = catalog.dataset_view(dataset.id).await.unwrap().unwrap();
     assert_eq!((&view.dataset, &view.versions[..]), (&dataset, &[first][..]));
-    // It took no time: it was said to have begun when it ended.
-    let [attempt] = &view.last_attempts[..] else { panic!("one attempt: {:?}", view.last_attempts) };
-    assert_eq!(attempt.started_at, began);
-    assert!(attempt.finished_at.is_some_and(|finished| finished >= began + chrono::TimeDelta::seconds(90)));
+    // The attempt has the start time of the caller, not the time of the transaction.
+    let [attempt] = &view.last_attempts[..] else { panic!("expected one attempt: {:?}", view.last_attempts) };
+    assert_eq!(attempt.started_at, started_at);
+    let min_finished_at = started_at + chrono::TimeDelta::seconds(90);
+    assert!(attempt.finished_at.is_some_and(|finished_at| finished_at >= min_finished_at));
     assert_eq!(attempt.warnings, ["odd\0", "empty"]);
-    // Nothing keeps the next refresh from beginning.
+    // The import holds no lease, so the next refresh can start.
     assert_eq!(publish(&catalog, dataset.id, "g").await.unwrap().number, VersionNumber::new(2));
 }
 
-fn clone_of(source: DatasetId, owner: UserId, text: &str) -> NewClone {
-    NewClone {
+fn clone_of(source: DatasetId, owner: UserId, text: &str) -> NewDatasetClone {
+    NewDatasetClone {
         source,
         owner,
         name: name(text),
-        private_key: Secret::private_key(random()),
+        private_key: Secret::new_private_key(random()),
         schedule: None,
-        ping_token: Secret::ping_token(random()),
+        ping_token: Secret::new_ping_token(random()),
     }
 }
 
-async fn a_clone_begins_with_the_latest_version(database: Database) {
+async fn clone_starts_with_latest_version(database: Database) {
     let (catalog, source) = with_dataset(&database).await;
-    let other = catalog.add_user("b@example.test", "h", Plan::Pro).await.unwrap();
+    let other = catalog.add_user("b@example.test", "h", UserPlan::Pro).await.unwrap();
     catalog.register_webhook(source, "https://a.test/", None).await.unwrap();
     publish(&catalog, source, "a").await.unwrap();
     publish(&catalog, source, "b").await.unwrap();
     catalog.rollback(source, VersionNumber::new(1), false).await.unwrap();
-    let index = IndexSettings::try_new(&["a"], &["b"]).expect("an index");
+    let index = IndexSettings::try_new(&["a"], &["b"]).expect("failed to create index settings");
     catalog.update_dataset(source, &DatasetChange { index: Some(index.clone()), ..Default::default() }).await.unwrap();
     catalog.reserve_file("alt", LEASE).await.unwrap();
     let latest = catalog.save_alternate(source, VersionNumber::new(2), &file("alt"), None).await.unwrap().version;
@@ -248,36 +252,36 @@ async fn a_clone_begins_with_the_latest_version(database: Database) {
     assert_eq!((clone.pinned_version, clone.latest_version), (None, Some(VersionNumber::new(1))));
     assert_eq!(first.version.number, VersionNumber::new(1));
     assert!(first.is_active);
-    assert_eq!((&first.version.file, &first.version.alt), (&latest.file, &latest.alt));
+    assert_eq!((&first.version.file, &first.version.alternate), (&latest.file, &latest.alternate));
     assert_eq!(catalog.dataset(clone.id).await.unwrap(), Some(clone.clone()));
     assert!(catalog.claim_delivery().await.unwrap().is_none());
 
-    // From here on each goes its own way.
+    // Later changes of the source and of the clone are independent.
     catalog.delete_alternate(source, VersionNumber::new(2)).await.unwrap();
-    assert!(catalog.version(clone.id, VersionNumber::new(1)).await.unwrap().version.alt.is_some());
+    assert!(catalog.version(clone.id, VersionNumber::new(1)).await.unwrap().version.alternate.is_some());
     publish(&catalog, clone.id, "c").await.unwrap();
     assert_eq!(resolved_number(&catalog, clone.id, "active").await, Some(2));
     assert_eq!(resolved_number(&catalog, source, "latest").await, Some(2));
     assert_eq!(resolved_number(&catalog, source, "active").await, Some(1));
 }
 
-async fn a_private_dataset_is_cloned_by_its_owner_alone(database: Database) {
+async fn private_dataset_clone_requires_owner(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
-    let other = catalog.add_user("b@example.test", "h", Plan::Pro).await.unwrap();
-    let new = NewDataset { private_key: Some(Secret::private_key(random())), ..new_dataset(owner, "private") };
+    let other = catalog.add_user("b@example.test", "h", UserPlan::Pro).await.unwrap();
+    let new = NewDataset { private_key: Some(Secret::new_private_key(random())), ..new_dataset(owner, "private") };
     let source = catalog.create_dataset(&new, 10).await.unwrap();
     publish(&catalog, source.id, "a").await.unwrap();
-    let refused = catalog.clone_dataset(&clone_of(source.id, other, "x"), 10, None).await;
-    assert!(matches!(refused, Err(CatalogError::NotFound)), "{refused:?}");
+    let rejected = catalog.clone_dataset(&clone_of(source.id, other, "x"), 10, None).await;
+    assert!(matches!(rejected, Err(CatalogError::NotFound)), "{rejected:?}");
     let request = clone_of(source.id, owner, "x");
     let (clone, _) = catalog.clone_dataset(&request, 10, None).await.unwrap();
     assert_eq!(clone.private_key, Some(request.private_key));
     assert_ne!(clone.private_key, source.private_key);
 }
 
-async fn what_cannot_be_cloned_is_refused(database: Database) {
+async fn invalid_clone_is_rejected(database: Database) {
     let (catalog, source) = with_dataset(&database).await;
-    let other = catalog.add_user("b@example.test", "h", Plan::Pro).await.unwrap();
+    let other = catalog.add_user("b@example.test", "h", UserPlan::Pro).await.unwrap();
     let clone = async |source, user, text: &str, limit| {
         catalog.clone_dataset(&clone_of(source, user, text), limit, None).await.map(|(clone, _)| clone.id)
     };
@@ -285,17 +289,18 @@ async fn what_cannot_be_cloned_is_refused(database: Database) {
     assert!(matches!(without_version, Err(CatalogError::NoVersion)), "{without_version:?}");
     publish(&catalog, source, "a").await.unwrap();
     for (source, user) in [(DatasetId::new(99), other), (source, UserId::new(99))] {
-        let refused = clone(source, user, "x", 9).await;
-        assert!(matches!(refused, Err(CatalogError::NotFound)), "{refused:?}");
+        let rejected = clone(source, user, "x", 9).await;
+        assert!(matches!(rejected, Err(CatalogError::NotFound)), "{rejected:?}");
     }
-    let beyond = clone(source, other, "x", 0).await;
-    assert!(matches!(beyond, Err(CatalogError::PlanLimit { limit: 0 })), "{beyond:?}");
+    let limited = clone(source, other, "x", 0).await;
+    assert!(matches!(limited, Err(CatalogError::TooManyDatasets { limit: 0 })), "{limited:?}");
     let first = clone(source, other, "x", 1).await.unwrap();
     let taken = clone(source, other, "x", 9).await;
     assert!(matches!(taken, Err(CatalogError::NameTaken)), "{taken:?}");
     catalog.rollback(source, VersionNumber::new(1), true).await.unwrap();
     let frozen = clone(source, other, "y", 9).await;
     assert!(matches!(frozen, Err(CatalogError::Frozen)), "{frozen:?}");
-    let ids: BTreeSet<_> = catalog.datasets_of(other, None, 9).await.unwrap().iter().map(|each| each.id).collect();
+    let ids: BTreeSet<_> =
+        catalog.datasets_by_owner(other, None, 9).await.unwrap().iter().map(|dataset| dataset.id).collect();
     assert_eq!(ids, BTreeSet::from([first]));
 }

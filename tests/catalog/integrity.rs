@@ -1,27 +1,26 @@
-//! The check of the database itself.
+//! The integrity check of the metadata database.
 
-use strata_catalog::Catalog;
-use strata_catalog::VersionContent;
+use strata_catalog::{Catalog, VersionContent};
 use strata_testing::databases::on_both_databases;
 use strata_types::dataset::RefreshTrigger;
-use strata_types::version::NewFile;
+use strata_types::version::NewVersionFile;
 
 use super::{Database, LEASE, acquire, clock, create, v, with_owner};
 
 on_both_databases! {
     Database:
-    a_catalog_in_use_is_whole
-    records_that_do_not_agree_are_told
+    intact_database_has_no_findings
+    inconsistent_records_are_reported
 }
 
 async fn findings(catalog: &Catalog) -> Vec<String> {
-    let mut told = Vec::new();
+    let mut findings = Vec::new();
     for quick in [true, false] {
-        told.clear();
-        catalog.check_integrity(quick, &mut |reason| told.push(reason)).await.unwrap();
+        findings.clear();
+        catalog.check_integrity(quick, &mut |finding| findings.push(finding)).await.unwrap();
     }
-    assert_eq!(catalog.first_damage().await.unwrap(), None, "nothing is wrong with the pages");
-    told
+    assert_eq!(catalog.find_first_damage().await.unwrap(), None, "the pages are intact");
+    findings
 }
 
 fn hash(text: &str) -> String {
@@ -29,12 +28,12 @@ fn hash(text: &str) -> String {
     hex::encode(sha2::Sha256::digest(text))
 }
 
-/// With a row in every table.
-async fn in_use(database: &Database) -> Catalog {
+/// Returns a database with a row in every table.
+async fn populated(database: &Database) -> Catalog {
     let (catalog, owner) = with_owner(database).await;
     let catalog = catalog.with_clock(clock());
     catalog.add_token(owner, "ci", &hash("token"), 1_000).await.unwrap();
-    let session = strata_catalog::SessionRecord {
+    let session = strata_catalog::StoredSession {
         id_hash: hash("session"),
         user: Some(owner),
         data: "{}".to_owned(),
@@ -47,19 +46,19 @@ async fn in_use(database: &Database) -> Catalog {
     catalog.register_webhook(dataset, "https://a.test/", Some("secret")).await.unwrap();
     for path in ["a", "b", "c"] {
         let attempt = acquire(&catalog, dataset, path).await.unwrap();
-        let file = NewFile { content_hash: hash(path), ..super::file(path) };
+        let file = NewVersionFile { content_hash: hash(path), ..super::file(path) };
         catalog.publish_version(dataset, VersionContent::New(&file), None, attempt).await.unwrap();
     }
     catalog.reserve_file("alt", LEASE).await.unwrap();
-    let file = NewFile { content_hash: hash("alt"), ..super::file("alt") };
+    let file = NewVersionFile { content_hash: hash("alt"), ..super::file("alt") };
     catalog.save_alternate(dataset, v(2), &file, None).await.unwrap();
     catalog.acquire_refresh(dataset, RefreshTrigger::Manual, "e", LEASE).await.unwrap();
     catalog.reserve_file("d", LEASE).await.unwrap();
     catalog.hold_files(LEASE).await.unwrap();
-    catalog.probe().await.unwrap();
-    let node = strata_catalog::NewNode {
+    catalog.check_writable().await.unwrap();
+    let node = strata_catalog::NodeRegistration {
         id: "a".to_owned(),
-        process: "p".to_owned(),
+        process_id: "p".to_owned(),
         version: "0.1.0".to_owned(),
         roles: "http".to_owned(),
         internal_address: None,
@@ -68,14 +67,14 @@ async fn in_use(database: &Database) -> Catalog {
     catalog
 }
 
-async fn a_catalog_in_use_is_whole(database: Database) {
-    let catalog = in_use(&database).await;
+async fn intact_database_has_no_findings(database: Database) {
+    let catalog = populated(&database).await;
     assert_eq!(findings(&catalog).await, Vec::<String>::new());
 }
 
-async fn records_that_do_not_agree_are_told(database: Database) {
-    let catalog = in_use(&database).await;
-    for (damage, repair, told) in [
+async fn inconsistent_records_are_reported(database: Database) {
+    let catalog = populated(&database).await;
+    for (damage, repair, expected) in [
         (
             "UPDATE users SET email_key = 'x@example.test'",
             "UPDATE users SET email_key = 'owner@example.test'",
@@ -113,10 +112,10 @@ async fn records_that_do_not_agree_are_told(database: Database) {
         ),
     ] {
         database.execute(damage).await;
-        let found = findings(&catalog).await;
-        // A record that has a checksum tells by it first.
-        let unsealed = found.iter().any(|finding| finding.ends_with("does not match its checksum"));
-        assert!(unsealed || found.contains(&told.to_owned()), "{damage}: {found:?}");
+        let reported = findings(&catalog).await;
+        // For records with a checksum, the check reports only the mismatch.
+        let is_mismatch = reported.iter().any(|finding| finding.ends_with("does not match its checksum"));
+        assert!(is_mismatch || reported.contains(&expected.to_owned()), "{damage}: {reported:?}");
         database.execute(repair).await;
         assert_eq!(findings(&catalog).await, Vec::<String>::new(), "{repair}");
     }

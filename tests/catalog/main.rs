@@ -1,22 +1,25 @@
-//! The catalog's contract. Every case, here and in the modules below, runs against an SQLite file and against a
-//! PostgreSQL database, each of its own; what differs between the two is at the end.
+//! The contract of the metadata database. The tests here and in the modules run against SQLite and PostgreSQL, each
+//! test with its own database. The tests at the end cover the differences between the engines.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use chrono::DateTime;
 use strata_catalog::{
-    Catalog, CatalogError, CatalogOptions, Clock, DeliveryOutcome, Resolved, Unavailability, VersionContent,
+    Catalog, CatalogClock, CatalogError, CatalogOptions, DeliveryOutcome, ResolvedDataset, UnavailableReason,
+    VersionContent,
 };
 use strata_testing::databases::{Database, on_both_databases};
 use strata_testing::pages::ROOT;
-use strata_types::dataset::{About, DEFAULT_SCHEDULE, Dataset, DatasetName, DatasetSource, NewDataset, RefreshTrigger};
-use strata_types::ids::{AttemptId, DatasetId, UserId};
-use strata_types::index::IndexSettings;
+use strata_types::dataset::{
+    DEFAULT_CRON_SCHEDULE, Dataset, DatasetMetadata, DatasetName, DatasetSource, NewDataset, RefreshTrigger,
+};
+use strata_types::ids::{DatasetId, RefreshAttemptId, UserId};
+use strata_types::index_settings::IndexSettings;
 use strata_types::secret::{SECRET_BYTES, Secret};
 use strata_types::source::SourceFormat;
-use strata_types::user::Plan;
-use strata_types::version::{NewFile, Version, VersionNumber, VersionSelector};
+use strata_types::user::UserPlan;
+use strata_types::version::{DatasetVersion, NewVersionFile, VersionNumber, VersionSelector};
 use tokio::task::JoinSet;
 
 mod accounts;
@@ -37,35 +40,35 @@ mod webhooks;
 
 on_both_databases! {
     Database:
-    a_new_database_can_be_opened_by_many_at_once
-    what_was_recorded_is_there_after_reopening
-    a_database_of_a_newer_service_is_refused
-    an_address_names_one_user_whatever_its_case
-    a_token_name_is_unique_per_user
-    a_dataset_comes_back_as_it_was_created
-    a_dataset_name_is_unique_per_owner
-    hostile_texts_are_kept_as_they_are
-    the_plan_limits_active_datasets
-    the_plan_limit_holds_when_many_create_at_once
-    the_name_is_checked_before_the_limit
-    an_owner_must_exist
-    a_dataset_without_versions_resolves_to_none
-    numbers_that_were_never_assigned_find_nothing
-    versions_are_numbered_from_one_and_active_follows
-    a_pinned_version_stays_active
-    a_frozen_dataset_takes_no_version
-    an_alternate_is_resolved_with_its_version
-    versions_may_share_a_file
+    new_database_supports_concurrent_open
+    records_survive_reopening
+    newer_database_is_rejected
+    email_is_unique_ignoring_case
+    token_name_is_unique_per_user
+    dataset_round_trips
+    dataset_name_is_unique_per_owner
+    hostile_strings_round_trip
+    plan_limits_active_datasets
+    plan_limit_holds_for_concurrent_creation
+    name_is_checked_before_limit
+    create_dataset_requires_owner
+    dataset_without_versions_resolves_to_none
+    unassigned_ids_find_nothing
+    versions_are_numbered_and_newest_is_active
+    pinned_version_stays_active
+    frozen_dataset_rejects_version
+    alternate_is_resolved_with_version
+    versions_can_share_file
     concurrent_publications_get_consecutive_numbers
-    a_failed_publication_uses_no_number
-    a_cancelled_publication_leaves_no_gap
-    another_handle_sees_a_change_at_once
+    failed_publication_uses_no_number
+    canceled_publication_leaves_no_gap
+    change_is_visible_to_other_handle
 }
 
 /// Opens a catalog and adds an owner.
 async fn with_owner(database: &Database) -> (Catalog, UserId) {
     let catalog = database.open().await;
-    let owner = catalog.add_user("owner@example.test", "$argon2id$…", Plan::Pro).await.unwrap();
+    let owner = catalog.add_user("owner@example.test", "$argon2id$…", UserPlan::Pro).await.unwrap();
     (catalog, owner)
 }
 
@@ -84,16 +87,16 @@ fn new_dataset(owner: UserId, text: &str) -> NewDataset {
     NewDataset {
         owner,
         name: name(text),
-        about: About::default(),
+        metadata: DatasetMetadata::default(),
         private_key: None,
         source: DatasetSource::Push,
         format: None,
         records_path: None,
         publish_query: false,
         infer_types: false,
-        schedule: Some(DEFAULT_SCHEDULE.to_owned()),
+        schedule: Some(DEFAULT_CRON_SCHEDULE.to_owned()),
         index: IndexSettings::default(),
-        ping_token: Secret::ping_token(rand::random::<[u8; SECRET_BYTES]>()),
+        ping_token: Secret::new_ping_token(rand::random::<[u8; SECRET_BYTES]>()),
     }
 }
 
@@ -101,63 +104,62 @@ async fn create(catalog: &Catalog, owner: UserId, text: &str) -> Result<Dataset,
     catalog.create_dataset(&new_dataset(owner, text), 1_000).await
 }
 
-fn file(path: &str) -> NewFile {
-    NewFile { path: path.to_owned(), size_bytes: 91_234, entity_count: 250, content_hash: "c0ffee".to_owned() }
+fn file(path: &str) -> NewVersionFile {
+    NewVersionFile { path: path.to_owned(), size_bytes: 91_234, entity_count: 250, content_hash: "c0ffee".to_owned() }
 }
 
 fn v(number: u64) -> VersionNumber {
     VersionNumber::new(number)
 }
 
-/// What came of a delivery that was answered with this status, or not at all.
-fn answered(status: Option<u16>) -> DeliveryOutcome {
-    DeliveryOutcome { duration: Some(Duration::from_millis(12)), answer: status.ok_or("no answer".to_owned()) }
+/// Returns the outcome of a delivery with this response status, or without a response.
+fn delivery_outcome(status: Option<u16>) -> DeliveryOutcome {
+    DeliveryOutcome { duration: Some(Duration::from_millis(12)), response: status.ok_or("no answer".to_owned()) }
 }
 
-/// Longer than any test takes by the machine's clock.
+/// The duration of a lease that no test exceeds in real time.
 const LEASE: Duration = Duration::from_secs(600);
 
-/// The time at which manual clocks start.
-fn clock() -> Clock {
-    Clock::manual(DateTime::from_timestamp(1_800_000_000, 0).unwrap())
+/// Returns a manual clock.
+fn clock() -> CatalogClock {
+    CatalogClock::manual(DateTime::from_timestamp(1_800_000_000, 0).unwrap())
 }
 
-/// Refreshes the dataset with a new file; waits while another refresh holds it.
-async fn publish(catalog: &Catalog, dataset: DatasetId, path: &str) -> Result<Version, CatalogError> {
+/// Refreshes the dataset with a new file, after waiting for other refreshes of it.
+async fn publish(catalog: &Catalog, dataset: DatasetId, path: &str) -> Result<DatasetVersion, CatalogError> {
     let attempt = acquire(catalog, dataset, path).await?;
     let published = catalog.publish_version(dataset, VersionContent::New(&file(path)), None, attempt).await?;
     Ok(published.version)
 }
 
-/// Begins a refresh; waits while another one holds the dataset.
-async fn acquire(catalog: &Catalog, dataset: DatasetId, path: &str) -> Result<AttemptId, CatalogError> {
+/// Acquires the lease on the dataset, after waiting for other refreshes of it.
+async fn acquire(catalog: &Catalog, dataset: DatasetId, path: &str) -> Result<RefreshAttemptId, CatalogError> {
     loop {
         match catalog.acquire_refresh(dataset, RefreshTrigger::Import, path, LEASE).await {
-            Err(CatalogError::Busy) => tokio::time::sleep(Duration::from_millis(1)).await,
+            Err(CatalogError::RefreshRunning) => tokio::time::sleep(Duration::from_millis(1)).await,
             outcome => return Ok(outcome?.attempt),
         }
     }
 }
 
-async fn resolve(catalog: &Catalog, dataset: DatasetId, selector: &str) -> Resolved {
+async fn resolve(catalog: &Catalog, dataset: DatasetId, selector: &str) -> ResolvedDataset {
     catalog.resolve_read(dataset, selector.parse().unwrap()).await.unwrap().expect("the dataset exists")
 }
 
-/// The number that a selector resolves to.
 async fn resolved_number(catalog: &Catalog, dataset: DatasetId, selector: &str) -> Option<u64> {
     let resolved = resolve(catalog, dataset, selector).await;
     resolved.version.map(|version| version.number.get())
 }
 
-async fn a_new_database_can_be_opened_by_many_at_once(database: Database) {
+async fn new_database_supports_concurrent_open(database: Database) {
     let mut handles = JoinSet::new();
     for number in 0..8 {
         let url = database.url.clone();
         handles.spawn(async move {
             let catalog = Catalog::open(&url).await?;
-            catalog.probe().await?;
+            catalog.check_writable().await?;
             let email = format!("user{number}@example.test");
-            catalog.add_user(&email, "hash", Plan::Free).await
+            catalog.add_user(&email, "hash", UserPlan::Free).await
         });
     }
     let users: BTreeSet<UserId> = handles.join_all().await.into_iter().map(Result::unwrap).collect();
@@ -165,7 +167,7 @@ async fn a_new_database_can_be_opened_by_many_at_once(database: Database) {
     assert_eq!(database.number("SELECT COUNT(*) FROM users").await, 8);
 }
 
-async fn what_was_recorded_is_there_after_reopening(database: Database) {
+async fn records_survive_reopening(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let version = publish(&catalog, dataset, "a").await.unwrap();
     let before = resolve(&catalog, dataset, "active").await;
@@ -177,7 +179,7 @@ async fn what_was_recorded_is_there_after_reopening(database: Database) {
     assert_eq!(after.version, Some(version));
 }
 
-async fn a_database_of_a_newer_service_is_refused(database: Database) {
+async fn newer_database_is_rejected(database: Database) {
     database.open().await;
     database
         .execute(
@@ -185,59 +187,59 @@ async fn a_database_of_a_newer_service_is_refused(database: Database) {
              SELECT 9999, 'from the future', success, checksum, 0 FROM _sqlx_migrations WHERE version = 1",
         )
         .await;
-    let refused = Catalog::open(&database.url).await;
-    assert!(matches!(refused, Err(CatalogError::Migration(_))), "{refused:?}");
+    let rejected = Catalog::open(&database.url).await;
+    assert!(matches!(rejected, Err(CatalogError::Migration(_))), "{rejected:?}");
 }
 
-async fn an_address_names_one_user_whatever_its_case(database: Database) {
+async fn email_is_unique_ignoring_case(database: Database) {
     let catalog = database.open().await;
     assert_eq!(catalog.user_by_email("ada@example.test").await.unwrap(), None);
-    let id = catalog.add_user("Ada@Example.test", "$argon2id$1", Plan::Scale).await.unwrap();
+    let id = catalog.add_user("Ada@Example.test", "$argon2id$1", UserPlan::Scale).await.unwrap();
     for taken in ["Ada@Example.test", "ada@example.TEST", " ada@example.test "] {
-        let added = catalog.add_user(taken, "$argon2id$2", Plan::Free).await;
+        let added = catalog.add_user(taken, "$argon2id$2", UserPlan::Free).await;
         assert!(matches!(added, Err(CatalogError::EmailTaken)), "{added:?}");
         let user = catalog.user_by_email(taken).await.unwrap().unwrap();
         assert_eq!(user.id, id);
         assert_eq!(user.email, "Ada@Example.test");
         assert_eq!(user.password_hash, "$argon2id$1");
-        assert_eq!(user.plan, Plan::Scale);
+        assert_eq!(user.plan, UserPlan::Scale);
     }
 
-    // Beyond ASCII too, which neither engine's own comparison would find in every set-up.
-    catalog.add_user("ÄRA@example.test", "h", Plan::Free).await.unwrap();
-    let added = catalog.add_user("ära@example.test", "h", Plan::Free).await;
+    // The database's own comparison would ignore case only in ASCII, or only with some locales.
+    catalog.add_user("ÄRA@example.test", "h", UserPlan::Free).await.unwrap();
+    let added = catalog.add_user("ära@example.test", "h", UserPlan::Free).await;
     assert!(matches!(added, Err(CatalogError::EmailTaken)), "{added:?}");
 }
 
-async fn a_token_name_is_unique_per_user(database: Database) {
+async fn token_name_is_unique_per_user(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
-    let other = catalog.add_user("b@example.test", "h", Plan::Free).await.unwrap();
+    let other = catalog.add_user("b@example.test", "h", UserPlan::Free).await.unwrap();
     catalog.add_token(owner, "ci", "hash 1", 1_000).await.unwrap();
     catalog.add_token(owner, "laptop", "hash 2", 1_000).await.unwrap();
     catalog.add_token(other, "ci", "hash 3", 1_000).await.unwrap();
 
     let again = catalog.add_token(owner, "ci", "hash 4", 1_000).await;
     assert!(matches!(again, Err(CatalogError::TokenNameTaken)), "{again:?}");
-    let nobody = catalog.add_token(UserId::new(999), "ci", "hash 5", 1_000).await;
-    assert!(matches!(nobody, Err(CatalogError::NotFound)), "{nobody:?}");
+    let orphan = catalog.add_token(UserId::new(999), "ci", "hash 5", 1_000).await;
+    assert!(matches!(orphan, Err(CatalogError::NotFound)), "{orphan:?}");
     assert_eq!(
         database.texts("SELECT token_hash FROM api_tokens ORDER BY token_hash").await,
         ["hash 1", "hash 2", "hash 3"].map(|hash| Some(hash.to_owned()))
     );
 }
 
-async fn a_dataset_comes_back_as_it_was_created(database: Database) {
+async fn dataset_round_trips(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let new = NewDataset {
-        private_key: Some(Secret::private_key([7; SECRET_BYTES])),
+        private_key: Some(Secret::new_private_key([7; SECRET_BYTES])),
         source: DatasetSource::Url("https://example.test/x.json".to_owned()),
         format: Some(SourceFormat::Json),
         records_path: Some("data.items".to_owned()),
         publish_query: true,
         infer_types: true,
-        about: About { description: Some("Ä".to_owned()), licence: Some("".to_owned()), listed: true },
+        metadata: DatasetMetadata { description: Some("Ä".to_owned()), license: Some("".to_owned()), listed: true },
         schedule: None,
-        index: IndexSettings::try_new(&["a.b", "\u{0}\"\\."], &["ü"]).expect("an index"),
+        index: IndexSettings::try_new(&["a.b", "\u{0}\"\\."], &["ü"]).expect("failed to create index settings"),
         ..new_dataset(owner, "World Countries")
     };
     let dataset = catalog.create_dataset(&new, 1).await.unwrap();
@@ -250,7 +252,7 @@ async fn a_dataset_comes_back_as_it_was_created(database: Database) {
     assert_eq!(dataset.format, Some(SourceFormat::Json));
     assert_eq!(dataset.records_path.as_deref(), Some("data.items"));
     assert!(dataset.publish_query && dataset.infer_types);
-    assert_eq!(dataset.about, new.about);
+    assert_eq!(dataset.metadata, new.metadata);
     assert_eq!(dataset.schedule, None);
     assert_eq!(dataset.index, new.index);
     assert_eq!(dataset.ping_token, new.ping_token);
@@ -264,18 +266,18 @@ async fn a_dataset_comes_back_as_it_was_created(database: Database) {
     let public = create(&catalog, owner, "Public").await.unwrap();
     assert!(!public.is_private());
     assert_eq!(public.source, DatasetSource::Push);
-    assert_eq!(public.schedule.as_deref(), Some(DEFAULT_SCHEDULE));
+    assert_eq!(public.schedule.as_deref(), Some(DEFAULT_CRON_SCHEDULE));
     assert_eq!(catalog.dataset(public.id).await.unwrap(), Some(public));
 }
 
-async fn a_dataset_name_is_unique_per_owner(database: Database) {
+async fn dataset_name_is_unique_per_owner(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
-    let other = catalog.add_user("b@example.test", "h", Plan::Free).await.unwrap();
+    let other = catalog.add_user("b@example.test", "h", UserPlan::Free).await.unwrap();
     let first = create(&catalog, owner, "Films").await.unwrap();
 
     let again = create(&catalog, owner, "Films").await;
     assert!(matches!(again, Err(CatalogError::NameTaken)), "{again:?}");
-    // Another name with the same slug is another name.
+    // Another name with the same slug is a different name.
     let similar = create(&catalog, owner, "films").await.unwrap();
     let others = create(&catalog, other, "Films").await.unwrap();
     assert_eq!(BTreeSet::from([first.id, similar.id, others.id]).len(), 3);
@@ -292,7 +294,7 @@ async fn a_dataset_name_is_unique_per_owner(database: Database) {
     }
 }
 
-async fn hostile_texts_are_kept_as_they_are(database: Database) {
+async fn hostile_strings_round_trip(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     for text in [
         "'; DROP TABLE datasets; --x",
@@ -308,22 +310,22 @@ async fn hostile_texts_are_kept_as_they_are(database: Database) {
     }
 }
 
-async fn the_plan_limits_active_datasets(database: Database) {
+async fn plan_limits_active_datasets(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
-    let other = catalog.add_user("b@example.test", "h", Plan::Free).await.unwrap();
+    let other = catalog.add_user("b@example.test", "h", UserPlan::Free).await.unwrap();
     for text in ["one", "two"] {
         catalog.create_dataset(&new_dataset(owner, text), 2).await.unwrap();
     }
     let third = catalog.create_dataset(&new_dataset(owner, "three"), 2).await;
-    assert!(matches!(third, Err(CatalogError::PlanLimit { limit: 2 })), "{third:?}");
+    assert!(matches!(third, Err(CatalogError::TooManyDatasets { limit: 2 })), "{third:?}");
     assert_eq!(catalog.dataset_by_name(owner, &name("three")).await.unwrap(), None);
-    // Another owner's datasets do not count, nor do frozen ones.
+    // The datasets of other owners and frozen datasets do not count.
     catalog.create_dataset(&new_dataset(other, "three"), 1).await.unwrap();
     database.execute("UPDATE datasets SET frozen = (1 = 1) WHERE name = 'one'").await;
     catalog.create_dataset(&new_dataset(owner, "three"), 2).await.unwrap();
 }
 
-async fn the_plan_limit_holds_when_many_create_at_once(database: Database) {
+async fn plan_limit_holds_for_concurrent_creation(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let second = database.open().await;
     let mut creations = JoinSet::new();
@@ -332,30 +334,30 @@ async fn the_plan_limit_holds_when_many_create_at_once(database: Database) {
         creations
             .spawn(async move { catalog.create_dataset(&new_dataset(owner, &format!("dataset {number}")), 3).await });
     }
-    let (created, refused): (Vec<_>, Vec<_>) = creations.join_all().await.into_iter().partition(Result::is_ok);
+    let (created, rejected): (Vec<_>, Vec<_>) = creations.join_all().await.into_iter().partition(Result::is_ok);
     assert_eq!(created.len(), 3);
-    for refusal in refused {
-        assert!(matches!(refusal, Err(CatalogError::PlanLimit { limit: 3 })), "{refusal:?}");
+    for outcome in rejected {
+        assert!(matches!(outcome, Err(CatalogError::TooManyDatasets { limit: 3 })), "{outcome:?}");
     }
     assert_eq!(database.number("SELECT COUNT(*) FROM datasets").await, 3);
 }
 
-async fn the_name_is_checked_before_the_limit(database: Database) {
+async fn name_is_checked_before_limit(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     catalog.create_dataset(&new_dataset(owner, "one"), 1).await.unwrap();
     let again = catalog.create_dataset(&new_dataset(owner, "one"), 1).await;
     assert!(matches!(again, Err(CatalogError::NameTaken)), "{again:?}");
 }
 
-async fn an_owner_must_exist(database: Database) {
+async fn create_dataset_requires_owner(database: Database) {
     let catalog = database.open().await;
-    for nobody in [UserId::new(1), UserId::new(u64::MAX)] {
-        let created = create(&catalog, nobody, "one").await;
+    for missing in [UserId::new(1), UserId::new(u64::MAX)] {
+        let created = create(&catalog, missing, "one").await;
         assert!(matches!(created, Err(CatalogError::NotFound)), "{created:?}");
     }
 }
 
-async fn a_dataset_without_versions_resolves_to_none(database: Database) {
+async fn dataset_without_versions_resolves_to_none(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     for selector in ["active", "latest", "v0", "v1"] {
         let resolved = resolve(&catalog, dataset, selector).await;
@@ -364,7 +366,7 @@ async fn a_dataset_without_versions_resolves_to_none(database: Database) {
     }
 }
 
-async fn numbers_that_were_never_assigned_find_nothing(database: Database) {
+async fn unassigned_ids_find_nothing(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
     for number in [0, dataset.get() + 1, i64::MAX as u64, i64::MAX as u64 + 1, u64::MAX] {
@@ -380,7 +382,7 @@ async fn numbers_that_were_never_assigned_find_nothing(database: Database) {
     }
 }
 
-async fn versions_are_numbered_from_one_and_active_follows(database: Database) {
+async fn versions_are_numbered_and_newest_is_active(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let mut published = Vec::new();
     for (number, path) in [(1, "a"), (2, "b"), (3, "c")] {
@@ -391,7 +393,7 @@ async fn versions_are_numbered_from_one_and_active_follows(database: Database) {
         assert_eq!(version.file.size_bytes, 91_234);
         assert_eq!(version.file.entity_count, 250);
         assert_eq!(version.file.content_hash, "c0ffee");
-        assert_eq!(version.alt, None);
+        assert_eq!(version.alternate, None);
         for selector in ["active", "latest"] {
             let resolved = resolve(&catalog, dataset, selector).await;
             assert_eq!(resolved.dataset.latest_version, Some(version.number));
@@ -405,14 +407,14 @@ async fn versions_are_numbered_from_one_and_active_follows(database: Database) {
         assert_eq!(resolve(&catalog, dataset, &selector).await.version, Some(version));
     }
 
-    // Every dataset counts for itself.
+    // Each dataset has its own numbers.
     let owner = catalog.user_by_email("owner@example.test").await.unwrap().unwrap();
     let other = create(&catalog, owner.id, "Other").await.unwrap();
     let version = publish(&catalog, other.id, "d").await.unwrap();
     assert_eq!(version.number, VersionNumber::new(1));
 }
 
-async fn a_pinned_version_stays_active(database: Database) {
+async fn pinned_version_stays_active(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
     publish(&catalog, dataset, "b").await.unwrap();
@@ -432,7 +434,7 @@ async fn a_pinned_version_stays_active(database: Database) {
     assert_eq!(resolved_number(&catalog, dataset, "active").await, Some(3));
 }
 
-async fn a_frozen_dataset_takes_no_version(database: Database) {
+async fn frozen_dataset_rejects_version(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
     database.execute("UPDATE datasets SET frozen = (1 = 1), record_checksum = NULL").await;
@@ -449,7 +451,7 @@ async fn a_frozen_dataset_takes_no_version(database: Database) {
     assert_eq!(version.number, VersionNumber::new(2));
 }
 
-async fn an_alternate_is_resolved_with_its_version(database: Database) {
+async fn alternate_is_resolved_with_version(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
     publish(&catalog, dataset, "b").await.unwrap();
@@ -464,16 +466,16 @@ async fn an_alternate_is_resolved_with_its_version(database: Database) {
         .await;
     let version = resolve(&catalog, dataset, "v1").await.version.unwrap();
     assert_eq!(version.file.path, "a");
-    let alt = version.alt.expect("version 1 has an alternate");
+    let alt = version.alternate.expect("version 1 has an alternate");
     assert_eq!(alt.path, "alt");
     assert_eq!(alt.size_bytes, 5);
     assert_eq!(alt.entity_count, 6);
     assert_eq!(alt.content_hash, "abc");
     assert_ne!(alt.id, version.file.id);
-    assert_eq!(resolve(&catalog, dataset, "v2").await.version.unwrap().alt, None);
+    assert_eq!(resolve(&catalog, dataset, "v2").await.version.unwrap().alternate, None);
 }
 
-async fn versions_may_share_a_file(database: Database) {
+async fn versions_can_share_file(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
     database
@@ -505,35 +507,35 @@ async fn concurrent_publications_get_consecutive_numbers(database: Database) {
     assert_eq!(resolved_number(&second, dataset, "active").await, Some(20));
 }
 
-async fn a_failed_publication_uses_no_number(database: Database) {
+async fn failed_publication_uses_no_number(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
     let attempt = acquire(&catalog, dataset, "c").await.unwrap();
-    let publish = async |file: &NewFile, attempt| {
+    let publish = async |file: &NewVersionFile, attempt| {
         catalog
             .publish_version(dataset, VersionContent::New(file), None, attempt)
             .await
             .map(|published| published.version)
     };
 
-    // A path that nobody reserved, or that was recorded already.
+    // A path that is not reserved, or that is already recorded.
     for path in ["b", "a"] {
         let published = publish(&file(path), attempt).await;
         assert!(matches!(published, Err(CatalogError::ReservationLost)), "{published:?}");
     }
-    // A name that was used before, reserved again.
+    // A recorded path that is reserved again.
     catalog.reserve_file("a", LEASE).await.unwrap();
     let published = publish(&file("a"), attempt).await;
     assert!(matches!(published, Err(CatalogError::Database(_))), "{published:?}");
-    // A size that no database can hold.
+    // A size that exceeds the range of the column.
     catalog.reserve_file("b", LEASE).await.unwrap();
-    let published = publish(&NewFile { size_bytes: u64::MAX, ..file("b") }, attempt).await;
+    let published = publish(&NewVersionFile { size_bytes: u64::MAX, ..file("b") }, attempt).await;
     assert!(
         matches!(published, Err(CatalogError::OutOfRange { field: "size_bytes", value: u64::MAX })),
         "{published:?}"
     );
-    // An attempt that is not there.
-    let published = publish(&file("b"), AttemptId::new(attempt.get() + 1)).await;
+    // An attempt that does not exist.
+    let published = publish(&file("b"), RefreshAttemptId::new(attempt.get() + 1)).await;
     assert!(matches!(published, Err(CatalogError::LeaseLost)), "{published:?}");
 
     assert_eq!(resolved_number(&catalog, dataset, "latest").await, Some(1));
@@ -543,26 +545,26 @@ async fn a_failed_publication_uses_no_number(database: Database) {
     assert_eq!(version.number, VersionNumber::new(2));
 }
 
-async fn a_cancelled_publication_leaves_no_gap(database: Database) {
+async fn canceled_publication_leaves_no_gap(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
     for number in 0..40 {
-        // Lets go of the publication at another point each time, or after its end.
+        // Each iteration cancels the publication at another point, or after its end.
         let path = format!("file-{number}");
         let publication = publish(&catalog, dataset, &path);
-        let patience = async {
-            let (start, patience) = (Instant::now(), Duration::from_micros(400 * number));
-            while start.elapsed() < patience {
+        let timeout = async {
+            let started_at = Instant::now();
+            while started_at.elapsed() < Duration::from_micros(400 * number) {
                 tokio::task::yield_now().await;
             }
         };
         tokio::select! {
             biased;
             version = publication => drop(version.unwrap()),
-            () = patience => {}
+            () = timeout => {}
         }
-        // What was let go of while it held the dataset is taken over.
+        // The lease of a canceled publication expires, so that the next iteration takes over.
         clock.advance(LEASE);
     }
 
@@ -573,7 +575,7 @@ async fn a_cancelled_publication_leaves_no_gap(database: Database) {
     assert_eq!(database.number("SELECT COUNT(*) FROM refresh_attempts WHERE ok").await, recorded);
 }
 
-async fn another_handle_sees_a_change_at_once(database: Database) {
+async fn change_is_visible_to_other_handle(database: Database) {
     let (writer, dataset) = with_dataset(&database).await;
     let reader = database.open().await;
     for number in 1..=30 {
@@ -584,9 +586,9 @@ async fn another_handle_sees_a_change_at_once(database: Database) {
     }
 }
 
-/// Table, column, whether it may be null: the same list from each engine, its own tables left out.
+/// Compares the lists of tables, columns, and their nullability, without the engines' own tables.
 #[tokio::test]
-async fn both_engines_have_the_same_tables_and_columns() {
+async fn engines_have_same_tables_and_columns() {
     let sqlite = Database::sqlite().await;
     sqlite.open().await;
     let columns_sqlite = sqlite
@@ -642,23 +644,23 @@ async fn both_engines_have_the_same_tables_and_columns() {
 }
 
 #[tokio::test]
-async fn a_begin_that_was_cancelled_leaves_no_transaction_behind() {
+async fn canceled_begin_leaves_no_transaction() {
     let database = Database::postgres().await;
     let (catalog, dataset) = with_dataset(&database).await;
     let other = database.open().await;
     for polls in [1, 1, 1, 2, 2, 3] {
-        // A connection that is there already: the first thing to wait for is the answer to `BEGIN`.
-        catalog.probe().await.unwrap();
+        // The pool has an idle connection, so the call first waits for the response to `BEGIN`.
+        catalog.check_writable().await.unwrap();
         {
             let mut view = std::pin::pin!(catalog.dataset_view(dataset));
             for _ in 0..polls {
-                // A fast server may have answered all by now.
+                // A fast server might already have responded to everything.
                 if futures::poll!(&mut view).is_ready() {
                     break;
                 }
             }
         }
-        // What was left behind comes back to the others.
+        // The interrupted connection returns to the pool.
         tokio::time::sleep(Duration::from_millis(100)).await;
         for _ in 0..2 {
             let number = publish(&other, dataset, &rand::random::<u64>().to_string()).await.unwrap().number.get();
@@ -668,7 +670,7 @@ async fn a_begin_that_was_cancelled_leaves_no_transaction_behind() {
 }
 
 #[test]
-fn both_engines_have_migrations_of_the_same_names() {
+fn engines_have_same_migrations() {
     let names = |engine: &str| -> BTreeSet<_> {
         std::fs::read_dir(format!("{ROOT}/sql/{engine}")).unwrap().map(|entry| entry.unwrap().file_name()).collect()
     };
@@ -676,14 +678,14 @@ fn both_engines_have_migrations_of_the_same_names() {
     assert_eq!(names("sqlite"), names("postgres"));
 }
 
-/// Migrations from here on are run while processes of the version before still work.
+/// The first migration that can run while processes of the previous version still work.
 const ROLLING_FROM: &str = "0002";
 
-/// In the middle of a change from one version to the next, the former one goes on with the tables of the new one. So a
-/// migration only adds what the former one need not know: tables, indexes, and columns that may be null or have a
-/// default. An index over rows that are there must not be unique, for the former version does not expect that.
+/// During a rolling update, processes of the previous version continue to use the tables. Therefore a migration may
+/// only add tables, indexes, and columns that can be null or have a default. An index on an existing table must not be
+/// unique, because the previous version does not expect conflicts.
 #[test]
-fn migrations_add_only_what_the_former_version_need_not_know() {
+fn migrations_are_additive() {
     for engine in ["sqlite", "postgres"] {
         for entry in std::fs::read_dir(format!("{ROOT}/sql/{engine}")).unwrap() {
             let path = entry.unwrap().path();
@@ -707,7 +709,7 @@ fn is_additive(statement: &str) -> bool {
     match column {
         Some((_, column)) => {
             let required = column.contains(" NOT NULL") && !column.contains(" DEFAULT ");
-            // The former version writes rows without it, and knows no rule for it.
+            // The previous version inserts rows without the column, and does not know its constraints.
             !required
                 && !column.contains(',')
                 && [" UNIQUE", " REFERENCES", " CHECK"].iter().all(|rule| !column.contains(rule))
@@ -717,7 +719,7 @@ fn is_additive(statement: &str) -> bool {
 }
 
 #[test]
-fn what_is_not_additive_is_noticed() {
+fn is_additive_rejects_other_statements() {
     for statement in [
         "CREATE TABLE a (b TEXT NOT NULL)",
         "CREATE INDEX a_by_b ON a (b)",
@@ -742,20 +744,20 @@ fn what_is_not_additive_is_noticed() {
 }
 
 #[tokio::test]
-async fn an_sqlite_path_is_taken_literally() {
+async fn sqlite_path_is_not_decoded() {
     let directory = tempfile::tempdir().unwrap();
     for file_name in ["a b.db", "50%20?mode=ro.db", "ünïcode#1.db", "file:x.db"] {
         let path = directory.path().join("deep/er").join(file_name);
         for prefix in ["sqlite://", "sqlite:"] {
             let url = format!("{prefix}{}", path.display());
-            Catalog::open(&url).await.unwrap().probe().await.unwrap();
+            Catalog::open(&url).await.unwrap().check_writable().await.unwrap();
         }
         assert!(path.is_file(), "{path:?}");
     }
 }
 
 #[tokio::test]
-async fn an_sqlite_file_is_in_write_ahead_mode_and_enforces_references() {
+async fn sqlite_file_uses_wal_and_foreign_keys() {
     let database = Database::sqlite().await;
     let (catalog, dataset) = with_dataset(&database).await;
     assert_eq!(database.texts("PRAGMA journal_mode").await, [Some("wal".to_owned())]);
@@ -764,7 +766,7 @@ async fn an_sqlite_file_is_in_write_ahead_mode_and_enforces_references() {
 }
 
 #[tokio::test]
-async fn what_is_no_catalog_is_refused_without_showing_it() {
+async fn invalid_url_is_rejected_without_revealing_it() {
     for url in [
         "",
         "catalog.db",
@@ -774,38 +776,38 @@ async fn what_is_no_catalog_is_refused_without_showing_it() {
         "sqlite::memory:",
         "postgres://user:sesame@localhost:notaport/db",
     ] {
-        let refused = Catalog::open(url).await.expect_err(url);
-        assert!(matches!(refused, CatalogError::InvalidUrl { .. }), "{url}: {refused:?}");
-        assert!(!format!("{refused:?} {refused}").contains("sesame"), "{refused:?}");
+        let error = Catalog::open(url).await.expect_err(url);
+        assert!(matches!(error, CatalogError::InvalidUrl { .. }), "{url}: {error:?}");
+        assert!(!format!("{error:?} {error}").contains("sesame"), "{error:?}");
     }
 }
 
 #[tokio::test]
-async fn a_directory_that_cannot_be_made_is_named() {
+async fn directory_creation_error_names_path() {
     let directory = tempfile::tempdir().unwrap();
     let occupied = directory.path().join("occupied");
     std::fs::write(&occupied, "").unwrap();
     let url = format!("sqlite://{}/catalog.db", occupied.display());
-    let refused = Catalog::open(&url).await;
-    assert!(matches!(refused, Err(CatalogError::Directory { .. })), "{refused:?}");
+    let rejected = Catalog::open(&url).await;
+    assert!(matches!(rejected, Err(CatalogError::CreateDirectory { .. })), "{rejected:?}");
     let url = format!("sqlite://{}", directory.path().display());
-    let refused = Catalog::open(&url).await.expect_err("a directory").to_string();
-    assert!(refused.ends_with(": it is not a regular file"), "{refused}");
+    let error = Catalog::open(&url).await.expect_err("opened a directory").to_string();
+    assert!(error.ends_with(": it is not a regular file"), "{error}");
 }
 
 #[tokio::test]
-async fn a_moved_sqlite_file_is_read_but_not_written() {
+async fn moved_sqlite_file_is_read_only() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("catalog.sqlite");
     let away = directory.path().join("away");
-    let options = CatalogOptions { wait: Duration::from_millis(200), ..CatalogOptions::default() };
-    let catalog = Catalog::open_with(&format!("sqlite://{}", path.display()), &options).await.unwrap();
+    let options = CatalogOptions { wait_timeout: Duration::from_millis(200), ..CatalogOptions::default() };
+    let catalog = Catalog::open_with_options(&format!("sqlite://{}", path.display()), &options).await.unwrap();
     for is_replaced in [false, true] {
         std::fs::rename(&path, &away).unwrap();
         if is_replaced {
             std::fs::copy(&away, &path).unwrap();
         }
-        // At the same time, so that each uses a connection of its own.
+        // The reads run at the same time, so that each uses its own connection.
         let reads: JoinSet<_> = (0..8)
             .map(|_| {
                 let catalog = catalog.clone();
@@ -813,9 +815,9 @@ async fn a_moved_sqlite_file_is_read_but_not_written() {
             })
             .collect();
         assert!(reads.join_all().await.into_iter().all(|read| matches!(read, Ok(None))));
-        let error = catalog.probe().await.expect_err("a moved file");
-        assert_eq!(error.unavailability(), Some(Unavailability::Replaced), "{error}");
+        let error = catalog.check_writable().await.expect_err("wrote to a moved file");
+        assert_eq!(error.unavailability(), Some(UnavailableReason::FileReplaced), "{error}");
         std::fs::rename(&away, &path).unwrap();
-        catalog.probe().await.unwrap();
+        catalog.check_writable().await.unwrap();
     }
 }

@@ -1,9 +1,9 @@
-//! Servers that register, and the datasets that they hold.
+//! The registration of nodes, and the leases that they hold.
 
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use strata_catalog::{LeaseHolder, NewNode};
+use strata_catalog::{LeaseHolder, NodeRegistration};
 use strata_testing::databases::on_both_databases;
 use strata_types::dataset::RefreshTrigger;
 
@@ -11,15 +11,15 @@ use super::{Database, LEASE, clock, create, with_owner};
 
 on_both_databases! {
     Database:
-    a_name_belongs_to_whoever_registered_last
-    a_lease_names_who_holds_it
-    of_lost_servers_alone_refreshes_end
+    node_name_belongs_to_last_registration
+    lease_records_holder
+    refreshes_of_offline_nodes_end
 }
 
-fn node(id: &str, process: &str) -> NewNode {
-    NewNode {
+fn node(id: &str, process: &str) -> NodeRegistration {
+    NodeRegistration {
         id: id.to_owned(),
-        process: process.to_owned(),
+        process_id: process.to_owned(),
         version: "0.1.0".to_owned(),
         roles: "http,refresh".to_owned(),
         internal_address: None,
@@ -27,53 +27,57 @@ fn node(id: &str, process: &str) -> NewNode {
 }
 
 fn holder(node: Option<&str>, process: &str) -> LeaseHolder {
-    LeaseHolder { node: node.map(str::to_owned), process: process.to_owned() }
+    LeaseHolder { node_id: node.map(str::to_owned), process_id: process.to_owned() }
 }
 
-async fn a_name_belongs_to_whoever_registered_last(database: Database) {
+async fn node_name_belongs_to_last_registration(database: Database) {
     let clock = clock();
     let catalog = database.open().await.with_clock(clock.clone());
-    let (first, second) = (node("a", "p1"), NewNode { internal_address: Some("h:1".to_owned()), ..node("a", "p2") });
-    assert!(!catalog.node_lives(&first).await.unwrap());
+    let first = node("a", "p1");
+    let second = NodeRegistration { internal_address: Some("h:1".to_owned()), ..node("a", "p2") };
+    assert!(!catalog.record_heartbeat(&first).await.unwrap());
     catalog.register_node(&first).await.unwrap();
     clock.advance(Duration::from_secs(7));
-    assert!(catalog.node_lives(&first).await.unwrap());
-    let seen = catalog.node("a").await.unwrap().unwrap();
-    assert_eq!((seen.registration, seen.seen_at - seen.started_at), (first.clone(), TimeDelta::seconds(7)));
+    assert!(catalog.record_heartbeat(&first).await.unwrap());
+    let record = catalog.node("a").await.unwrap().unwrap();
+    assert_eq!(
+        (record.registration, record.last_heartbeat_at - record.started_at),
+        (first.clone(), TimeDelta::seconds(7))
+    );
 
     catalog.register_node(&second).await.unwrap();
     catalog.register_node(&node("b", "p3")).await.unwrap();
-    assert!(!catalog.node_lives(&first).await.unwrap());
-    // It is not the first one's to remove any more.
+    assert!(!catalog.record_heartbeat(&first).await.unwrap());
+    // A replaced process must not remove the node.
     catalog.remove_node(&first).await.unwrap();
-    let listed: Vec<NewNode> = catalog.nodes().await.unwrap().into_iter().map(|node| node.registration).collect();
+    let listed: Vec<NodeRegistration> =
+        catalog.nodes().await.unwrap().into_iter().map(|node| node.registration).collect();
     assert_eq!(listed, [second.clone(), node("b", "p3")]);
 
     clock.advance(Duration::from_secs(60));
-    assert!(catalog.node_lives(&second).await.unwrap());
-    assert_eq!(catalog.forget_nodes(catalog.now() - TimeDelta::seconds(30)).await.unwrap(), 1);
+    assert!(catalog.record_heartbeat(&second).await.unwrap());
+    assert_eq!(catalog.remove_offline_nodes(catalog.now() - TimeDelta::seconds(30)).await.unwrap(), 1);
     catalog.remove_node(&second).await.unwrap();
     assert_eq!(catalog.nodes().await.unwrap(), []);
 }
 
-async fn a_lease_names_who_holds_it(database: Database) {
+async fn lease_records_holder(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let dataset = create(&catalog, owner, "Held").await.unwrap().id;
-    assert_eq!(catalog.held_refresh(dataset).await.unwrap(), None);
+    assert_eq!(catalog.refresh_lease(dataset).await.unwrap(), None);
     for holder in [holder(Some("a"), "p1"), holder(None, "p2")] {
-        let catalog = catalog.clone().held_by(holder.clone());
+        let catalog = catalog.clone().with_lease_holder(holder.clone());
         let lease = catalog.acquire_refresh(dataset, RefreshTrigger::Manual, "a", LEASE).await.unwrap();
-        let held = catalog.held_refresh(dataset).await.unwrap().unwrap();
-        assert_eq!((held.dataset, held.attempt, &held.holder), (dataset, lease.attempt, &Some(holder)));
+        let record = catalog.refresh_lease(dataset).await.unwrap().unwrap();
+        assert_eq!((record.dataset, record.attempt, &record.holder), (dataset, lease.attempt, &Some(holder)));
         let later = catalog.now() + TimeDelta::hours(1);
-        assert_eq!(catalog.held_refreshes(later).await.unwrap(), std::slice::from_ref(&held));
-        assert_eq!(catalog.end_dead_refreshes(vec![held.clone()]).await.unwrap(), 1);
-        // Once.
-        assert_eq!(catalog.end_dead_refreshes(vec![held]).await.unwrap(), 0);
+        assert_eq!(catalog.leases_started_before(later).await.unwrap(), std::slice::from_ref(&record));
+        assert_eq!(catalog.end_orphaned_refreshes(vec![record.clone()]).await.unwrap(), 1);
+        assert_eq!(catalog.end_orphaned_refreshes(vec![record]).await.unwrap(), 0, "the refresh has already ended");
     }
 }
 
-async fn of_lost_servers_alone_refreshes_end(database: Database) {
+async fn refreshes_of_offline_nodes_end(database: Database) {
     let clock = clock();
     let (catalog, owner) = with_owner(&database).await;
     let catalog = catalog.with_clock(clock.clone());
@@ -83,7 +87,7 @@ async fn of_lost_servers_alone_refreshes_end(database: Database) {
     let mut datasets = Vec::new();
     for (number, holder) in [
         holder(Some("lost"), "p1"),
-        // A command beside that server, and a process before another one of its name.
+        // A command on the same node, and an earlier process of another node.
         holder(Some("lost"), "p2"),
         holder(Some("again"), "p0"),
         holder(Some("lives"), "p4"),
@@ -93,12 +97,12 @@ async fn of_lost_servers_alone_refreshes_end(database: Database) {
     .enumerate()
     {
         let dataset = create(&catalog, owner, &format!("D{number}")).await.unwrap().id;
-        let catalog = catalog.clone().held_by(holder);
+        let catalog = catalog.clone().with_lease_holder(holder);
         catalog.acquire_refresh(dataset, RefreshTrigger::Manual, &format!("f{number}"), LEASE).await.unwrap();
         datasets.push(dataset);
     }
     clock.advance(Duration::from_secs(31));
-    assert!(catalog.node_lives(&node("lives", "p4")).await.unwrap());
-    let lost = catalog.refreshes_of_lost_nodes(catalog.now() - TimeDelta::seconds(30)).await.unwrap();
-    assert_eq!(lost.iter().map(|held| held.dataset).collect::<Vec<_>>(), datasets[..1]);
+    assert!(catalog.record_heartbeat(&node("lives", "p4")).await.unwrap());
+    let leases = catalog.leases_of_offline_nodes(catalog.now() - TimeDelta::seconds(30)).await.unwrap();
+    assert_eq!(leases.iter().map(|lease| lease.dataset).collect::<Vec<_>>(), datasets[..1]);
 }

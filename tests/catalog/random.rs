@@ -1,5 +1,4 @@
-//! Random sequences of operations against a naive model of the catalog: lists in memory, and rules written down
-//! once more.
+//! Random sequences of operations, compared with a naive model of the metadata database in memory.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,18 +6,18 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use strata_catalog::{Catalog, CatalogError, VersionContent};
-use strata_types::dataset::{DatasetChange, NewClone, RefreshTrigger, Visibility};
+use strata_types::dataset::{DatasetChange, DatasetVisibility, NewDatasetClone, RefreshTrigger};
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::secret::Secret;
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 use tokio::runtime::Runtime;
 
 use super::{Database, LEASE, clock, file, name, new_dataset, v};
 
-/// How many datasets an owner may have that are not frozen.
+/// The maximum number of datasets per owner that are not frozen.
 const LIMIT: u64 = 3;
 
-/// Datasets, owners, names and versions are numbers that may or may not exist.
+/// The numbers of datasets, owners, names, and versions may refer to missing ones.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     Create { owner: usize, name: usize },
@@ -65,9 +64,9 @@ fn operation() -> impl Strategy<Value = Operation> {
 #[derive(Default)]
 struct Model {
     datasets: Vec<ModelDataset>,
-    /// Deliveries that are due, oldest first.
+    /// The due deliveries, oldest first: dataset and version.
     due: Vec<(usize, u64)>,
-    /// Recorded files, and whether something refers to them.
+    /// The recorded files, and whether each has a reference.
     files: BTreeMap<String, bool>,
 }
 
@@ -86,7 +85,7 @@ struct ModelDataset {
 type Outcome = Result<(), &'static str>;
 
 impl Model {
-    /// What `operation`, the `step`th, does. New files are named after the step.
+    /// Applies `operation`. A new file is named after `step`.
     fn apply(&mut self, operation: Operation, step: usize) -> Outcome {
         let path = format!("file {step}");
         match operation {
@@ -103,9 +102,10 @@ impl Model {
                 };
                 dataset.versions.push((file.clone(), None));
                 dataset.attempts.push("published");
-                let (number, fires) = (dataset.versions.len() as u64, dataset.webhook.is_some());
+                let number = dataset.versions.len() as u64;
+                let has_webhook = dataset.webhook.is_some();
                 self.files.insert(file, true);
-                if fires {
+                if has_webhook {
                     self.due.push((index, number));
                 }
             }
@@ -124,11 +124,11 @@ impl Model {
             }
             Operation::Unpin { dataset } => self.dataset(dataset)?.pinned = None,
             Operation::Unfreeze { dataset } => {
-                let found = self.dataset(dataset)?;
-                if !found.frozen {
+                let target = self.dataset(dataset)?;
+                if !target.frozen {
                     return Err("NotFrozen");
                 }
-                let owner = found.owner;
+                let owner = target.owner;
                 self.check_limit(owner)?;
                 self.dataset(dataset)?.frozen = false;
             }
@@ -158,7 +158,7 @@ impl Model {
                 self.dataset(index)?.webhook.take().ok_or("NoWebhook")?;
                 self.due.retain(|(dataset, _)| *dataset != index);
             }
-            // Compared where they are run.
+            // `Subject::apply` compares the claim.
             Operation::Claim => {}
             Operation::Sweep => self.files.retain(|_, referenced| *referenced),
         }
@@ -185,7 +185,7 @@ impl Model {
 
     fn check_limit(&self, owner: usize) -> Outcome {
         let active = self.datasets.iter().filter(|dataset| dataset.owner == owner && !dataset.frozen).count();
-        if active as u64 >= LIMIT { Err("PlanLimit") } else { Ok(()) }
+        if active as u64 >= LIMIT { Err("TooManyDatasets") } else { Ok(()) }
     }
 
     fn dataset(&mut self, index: usize) -> Result<&mut ModelDataset, &'static str> {
@@ -198,7 +198,7 @@ impl Model {
         position.and_then(|position| versions.get_mut(position)).ok_or("NoVersion")
     }
 
-    /// Finds the files that nothing refers to by looking everywhere.
+    /// Updates the marks of all files with a search through all versions.
     fn mark(&mut self) {
         for (path, referenced) in &mut self.files {
             let versions = self.datasets.iter().flat_map(|dataset| &dataset.versions);
@@ -208,10 +208,10 @@ impl Model {
     }
 }
 
-/// The catalog under test, and the ids that it gave to the model's numbers.
+/// The metadata database under test, and the IDs of the model's owners and datasets.
 struct Subject {
     catalog: Catalog,
-    clock: strata_catalog::Clock,
+    clock: strata_catalog::CatalogClock,
     owners: Vec<UserId>,
     datasets: Vec<DatasetId>,
 }
@@ -224,7 +224,7 @@ impl Subject {
     async fn apply(&mut self, operation: Operation, step: usize, model: &mut Model) -> Result<(), CatalogError> {
         let catalog = self.catalog.clone();
         let path = format!("file {step}");
-        // So that what is due has an order.
+        // Each operation has a different time, so that the due deliveries have an order.
         self.clock.advance(Duration::from_micros(1));
         match operation {
             Operation::Create { owner, name } => {
@@ -233,8 +233,8 @@ impl Subject {
             }
             Operation::Hide { dataset, private } => {
                 let visibility = match private {
-                    true => Visibility::Private { new_key: Secret::private_key(rand::random()) },
-                    false => Visibility::Public,
+                    true => DatasetVisibility::Private { new_private_key: Secret::new_private_key(rand::random()) },
+                    false => DatasetVisibility::Public,
                 };
                 let change = DatasetChange { visibility: Some(visibility), ..Default::default() };
                 catalog.update_dataset(self.id(dataset), &change).await?;
@@ -269,20 +269,20 @@ impl Subject {
             Operation::SaveAlternate { dataset, version } => {
                 catalog.reserve_file(&path, LEASE).await?;
                 let saved = catalog.save_alternate(self.id(dataset), v(version), &file(&path), None).await;
-                catalog.release_file(&path).await?;
+                catalog.release_file_reservation(&path).await?;
                 saved?;
             }
             Operation::DeleteAlternate { dataset, version } => {
                 catalog.delete_alternate(self.id(dataset), v(version)).await?;
             }
             Operation::Clone { dataset, owner, name: number } => {
-                let clone = NewClone {
+                let clone = NewDatasetClone {
                     source: self.id(dataset),
                     owner: self.owners[owner],
                     name: name(&format!("name {number}")),
-                    private_key: Secret::private_key(rand::random()),
+                    private_key: Secret::new_private_key(rand::random()),
                     schedule: None,
-                    ping_token: Secret::ping_token(rand::random()),
+                    ping_token: Secret::new_ping_token(rand::random()),
                 };
                 self.datasets.push(catalog.clone_dataset(&clone, LIMIT, None).await?.0.id);
             }
@@ -293,10 +293,10 @@ impl Subject {
             Operation::Claim => {
                 let expected = (!model.due.is_empty()).then(|| model.due.remove(0));
                 let claimed = catalog.claim_delivery().await?;
-                let found = claimed.as_ref().map(|delivery| (delivery.dataset, delivery.version.get()));
-                assert_eq!(found, expected.map(|(dataset, number)| (self.id(dataset), number)));
+                let actual = claimed.as_ref().map(|delivery| (delivery.dataset, delivery.version.get()));
+                assert_eq!(actual, expected.map(|(dataset, number)| (self.id(dataset), number)));
                 if let (Some(delivery), Some((dataset, _))) = (claimed, expected) {
-                    let webhook = model.datasets[dataset].webhook.expect("what is due has a webhook");
+                    let webhook = model.datasets[dataset].webhook.expect("a due delivery without a webhook");
                     assert_eq!(delivery.url, format!("https://{webhook}.test/"));
                 }
             }
@@ -320,7 +320,7 @@ impl Subject {
                 .iter()
                 .rev()
                 .map(|listed| {
-                    let alt = listed.version.alt.as_ref().map(|alt| alt.path.clone());
+                    let alt = listed.version.alternate.as_ref().map(|alt| alt.path.clone());
                     (listed.version.file.path.clone(), alt)
                 })
                 .collect();
@@ -334,7 +334,7 @@ impl Subject {
             assert_eq!(view.dataset.owner, self.owners[expected.owner]);
             let webhook = self.catalog.webhook(*id).await.unwrap().map(|webhook| webhook.url);
             assert_eq!(webhook, expected.webhook.map(|step| format!("https://{step}.test/")));
-            let attempts: Vec<&str> = view.last_attempts.iter().rev().map(ended).collect();
+            let attempts: Vec<&str> = view.last_attempts.iter().rev().map(outcome_name).collect();
             let expected = &expected.attempts[expected.attempts.len().saturating_sub(10)..];
             assert_eq!(attempts, expected);
         }
@@ -350,7 +350,7 @@ impl Subject {
     }
 }
 
-fn ended(attempt: &strata_catalog::Attempt) -> &'static str {
+fn outcome_name(attempt: &strata_catalog::RefreshAttempt) -> &'static str {
     match attempt.outcome {
         None => "running",
         Some(strata_catalog::AttemptOutcome::Published(_)) => "published",
@@ -363,13 +363,13 @@ async fn run(database: Database, operations: &[Operation]) {
     let catalog = database.open().await.with_clock(clock.clone());
     let mut owners = Vec::new();
     for email in ["a@example.test", "b@example.test"] {
-        owners.push(catalog.add_user(email, "h", Plan::Free).await.unwrap());
+        owners.push(catalog.add_user(email, "h", UserPlan::Free).await.unwrap());
     }
     let mut subject = Subject { catalog, clock, owners, datasets: Vec::new() };
     let mut model = Model::default();
     for (step, operation) in operations.iter().enumerate() {
         let outcome = subject.apply(*operation, step, &mut model).await.map_err(|error| match error {
-            CatalogError::PlanLimit { limit: LIMIT } => "PlanLimit".to_owned(),
+            CatalogError::TooManyDatasets { limit: LIMIT } => "TooManyDatasets".to_owned(),
             other => format!("{other:?}"),
         });
         let expected = model.apply(*operation, step).map_err(str::to_owned);
@@ -389,13 +389,13 @@ fn check(cases: u32, database: impl AsyncFn() -> Database) {
 }
 
 #[test]
-fn sqlite_does_what_the_model_does() {
+fn sqlite_matches_model() {
     check(16, Database::sqlite);
 }
 
 #[test]
-fn postgresql_does_what_the_model_does() {
-    // The server is the one that the other tests share.
+fn postgresql_matches_model() {
+    // The guard keeps the shared server running.
     let _server = strata_testing::postgres::Postgres::shared();
     check(16, Database::postgres);
 }

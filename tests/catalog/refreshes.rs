@@ -1,11 +1,11 @@
-//! Refreshes: one at a time for each dataset, across processes; what was tried.
+//! Refreshes: the exclusive lease on a dataset across processes, and the recorded attempts.
 
 use std::time::Duration;
 
 use strata_catalog::{AttemptOutcome, Catalog, CatalogError, VersionContent};
 use strata_testing::databases::on_both_databases;
 use strata_types::dataset::RefreshTrigger;
-use strata_types::ids::{AttemptId, DatasetId};
+use strata_types::ids::{DatasetId, RefreshAttemptId};
 use strata_types::version::VersionNumber;
 use tokio::task::JoinSet;
 
@@ -13,34 +13,34 @@ use super::{Database, acquire, clock, create, file, publish, resolved_number, wi
 
 on_both_databases! {
     Database:
-    one_refresh_at_a_time
-    of_many_at_once_one_refreshes
-    a_failed_refresh_gives_the_dataset_back
-    an_expired_lease_is_taken_over_and_its_attempt_has_failed
-    a_renewed_lease_is_not_taken_over
-    an_expired_lease_that_nobody_took_still_publishes
-    attempts_of_crashed_processes_are_ended
-    a_frozen_dataset_is_not_refreshed
-    a_freeze_in_the_middle_of_a_refresh_wins
-    an_unchanged_source_shares_its_file
-    a_failure_is_kept_with_its_reason
-    an_attempt_ends_once
-    old_attempts_are_forgotten
-    a_version_listed_is_active_at_most_once
+    refresh_lease_is_exclusive
+    concurrent_acquires_yield_one_lease
+    failed_refresh_releases_lease
+    expired_lease_takeover_fails_old_attempt
+    renewed_lease_is_not_taken_over
+    expired_lease_without_takeover_publishes
+    crashed_attempts_are_ended
+    frozen_dataset_rejects_refresh
+    freeze_during_refresh_wins
+    unchanged_source_shares_file
+    failure_reason_is_stored
+    attempt_ends_once
+    old_attempts_are_deleted
+    listed_versions_have_one_active
 }
 
 const SHORT: Duration = Duration::from_secs(60);
 
-/// Begins a refresh, with the path `a` for its file.
-async fn try_acquire(catalog: &Catalog, dataset: DatasetId) -> Result<AttemptId, CatalogError> {
+/// Acquires the lease on the dataset, with the path `a` for the file.
+async fn try_acquire(catalog: &Catalog, dataset: DatasetId) -> Result<RefreshAttemptId, CatalogError> {
     Ok(catalog.acquire_refresh(dataset, RefreshTrigger::Ping, "a", SHORT).await?.attempt)
 }
 
-/// Publishes a new file under a lease that is held.
+/// Publishes a new file with an acquired lease.
 async fn publish_as(
     catalog: &Catalog,
     dataset: DatasetId,
-    attempt: AttemptId,
+    attempt: RefreshAttemptId,
     path: &str,
 ) -> Result<u64, CatalogError> {
     catalog.reserve_file(path, SHORT).await?;
@@ -48,9 +48,9 @@ async fn publish_as(
     Ok(published.version.number.get())
 }
 
-/// The attempts, newest first, as short texts.
+/// Returns the attempts as strings, newest first.
 async fn attempts(catalog: &Catalog, dataset: DatasetId) -> Vec<String> {
-    let text = |attempt: strata_catalog::Attempt| {
+    let text = |attempt: strata_catalog::RefreshAttempt| {
         assert_eq!(attempt.finished_at.is_some(), attempt.outcome.is_some());
         let outcome = match attempt.outcome {
             None => "running".to_owned(),
@@ -64,7 +64,7 @@ async fn attempts(catalog: &Catalog, dataset: DatasetId) -> Vec<String> {
 
 const CRASHED: &str = "ping: strata stopped or lost access to the metadata database before the refresh finished";
 
-async fn one_refresh_at_a_time(database: Database) {
+async fn refresh_lease_is_exclusive(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let owner = catalog.user_by_email("owner@example.test").await.unwrap().unwrap();
     let other = create(&catalog, owner.id, "Other").await.unwrap().id;
@@ -72,7 +72,7 @@ async fn one_refresh_at_a_time(database: Database) {
     assert_eq!(lease.dataset.id, dataset);
     for catalog in [&catalog, &database.open().await] {
         let second = try_acquire(catalog, dataset).await;
-        assert!(matches!(second, Err(CatalogError::Busy)), "{second:?}");
+        assert!(matches!(second, Err(CatalogError::RefreshRunning)), "{second:?}");
     }
     try_acquire(&catalog, other).await.unwrap();
     assert_eq!(attempts(&catalog, dataset).await, ["manual: running"]);
@@ -84,7 +84,7 @@ async fn one_refresh_at_a_time(database: Database) {
     assert!(matches!(missing, Err(CatalogError::NotFound)), "{missing:?}");
 }
 
-async fn of_many_at_once_one_refreshes(database: Database) {
+async fn concurrent_acquires_yield_one_lease(database: Database) {
     let (first, dataset) = with_dataset(&database).await;
     let second = database.open().await;
     let mut refreshes = JoinSet::new();
@@ -92,36 +92,36 @@ async fn of_many_at_once_one_refreshes(database: Database) {
         let catalog = if number % 2 == 0 { &first } else { &second }.clone();
         refreshes.spawn(async move { try_acquire(&catalog, dataset).await });
     }
-    let (held, busy): (Vec<_>, Vec<_>) = refreshes.join_all().await.into_iter().partition(Result::is_ok);
-    assert_eq!(held.len(), 1);
-    assert!(busy.iter().all(|refused| matches!(refused, Err(CatalogError::Busy))), "{busy:?}");
+    let (acquired, busy): (Vec<_>, Vec<_>) = refreshes.join_all().await.into_iter().partition(Result::is_ok);
+    assert_eq!(acquired.len(), 1);
+    assert!(busy.iter().all(|outcome| matches!(outcome, Err(CatalogError::RefreshRunning))), "{busy:?}");
     assert_eq!(attempts(&first, dataset).await, ["ping: running"]);
 }
 
-async fn a_failed_refresh_gives_the_dataset_back(database: Database) {
+async fn failed_refresh_releases_lease(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let attempt = try_acquire(&catalog, dataset).await.unwrap();
     assert_eq!(database.number("SELECT COUNT(*) FROM file_reservations").await, 1);
     catalog.fail_refresh(attempt, "no").await.unwrap();
-    // What it had reserved is free with it.
+    // A failed attempt also loses its file reservation.
     assert_eq!(database.number("SELECT COUNT(*) FROM file_reservations").await, 0);
     let next = try_acquire(&catalog, dataset).await.unwrap();
     assert_eq!(attempts(&catalog, dataset).await, ["ping: running", "ping: no"]);
     assert_eq!(publish_as(&catalog, dataset, next, "b").await.unwrap(), 1);
 }
 
-async fn an_expired_lease_is_taken_over_and_its_attempt_has_failed(database: Database) {
+async fn expired_lease_takeover_fails_old_attempt(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
     let crashed = try_acquire(&catalog, dataset).await.unwrap();
     clock.advance(SHORT - Duration::from_micros(1));
-    assert!(matches!(try_acquire(&catalog, dataset).await, Err(CatalogError::Busy)));
+    assert!(matches!(try_acquire(&catalog, dataset).await, Err(CatalogError::RefreshRunning)));
     clock.advance(Duration::from_micros(1));
     let next = try_acquire(&catalog, dataset).await.unwrap();
     assert_eq!(attempts(&catalog, dataset).await, ["ping: running", CRASHED]);
 
-    // The first was only slow. It can do nothing any more.
+    // The old attempt was only slow, but all its calls now fail.
     let late = catalog.publish_version(dataset, VersionContent::New(&file("a")), None, crashed).await;
     assert!(matches!(late, Err(CatalogError::LeaseLost)), "{late:?}");
     for late in [catalog.renew_refresh(crashed, SHORT).await, catalog.fail_refresh(crashed, "late").await] {
@@ -131,7 +131,7 @@ async fn an_expired_lease_is_taken_over_and_its_attempt_has_failed(database: Dat
     assert_eq!(attempts(&catalog, dataset).await, ["ping: v1", CRASHED]);
 }
 
-async fn a_renewed_lease_is_not_taken_over(database: Database) {
+async fn renewed_lease_is_not_taken_over(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
@@ -139,14 +139,14 @@ async fn a_renewed_lease_is_not_taken_over(database: Database) {
     for _ in 0..5 {
         clock.advance(SHORT / 2);
         catalog.renew_refresh(attempt, SHORT).await.unwrap();
-        assert!(matches!(try_acquire(&catalog, dataset).await, Err(CatalogError::Busy)));
+        assert!(matches!(try_acquire(&catalog, dataset).await, Err(CatalogError::RefreshRunning)));
         assert_eq!(catalog.end_expired_refreshes().await.unwrap(), 0);
         assert_eq!(catalog.expire_reservations().await.unwrap(), 0);
     }
     catalog.publish_version(dataset, VersionContent::New(&file("a")), None, attempt).await.unwrap();
 }
 
-async fn an_expired_lease_that_nobody_took_still_publishes(database: Database) {
+async fn expired_lease_without_takeover_publishes(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
@@ -154,7 +154,7 @@ async fn an_expired_lease_that_nobody_took_still_publishes(database: Database) {
     clock.advance(SHORT * 10);
     assert_eq!(publish_as(&catalog, dataset, attempt, "a").await.unwrap(), 1);
 
-    // But not once a sweep has ended the reservation of its file.
+    // After a sweep has deleted the reservation of its file, the attempt cannot publish.
     let attempt = catalog.acquire_refresh(dataset, RefreshTrigger::Ping, "b", SHORT).await.unwrap().attempt;
     clock.advance(SHORT);
     assert_eq!(catalog.expire_reservations().await.unwrap(), 1);
@@ -163,7 +163,7 @@ async fn an_expired_lease_that_nobody_took_still_publishes(database: Database) {
     assert_eq!(resolved_number(&catalog, dataset, "latest").await, Some(1));
 }
 
-async fn attempts_of_crashed_processes_are_ended(database: Database) {
+async fn crashed_attempts_are_ended(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
@@ -176,16 +176,16 @@ async fn attempts_of_crashed_processes_are_ended(database: Database) {
     try_acquire(&catalog, dataset).await.unwrap();
 }
 
-async fn a_frozen_dataset_is_not_refreshed(database: Database) {
+async fn frozen_dataset_rejects_refresh(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
     catalog.rollback(dataset, VersionNumber::new(1), true).await.unwrap();
-    let refused = try_acquire(&catalog, dataset).await;
-    assert!(matches!(refused, Err(CatalogError::Frozen)), "{refused:?}");
+    let rejected = try_acquire(&catalog, dataset).await;
+    assert!(matches!(rejected, Err(CatalogError::Frozen)), "{rejected:?}");
     assert_eq!(attempts(&catalog, dataset).await, ["import: v1"]);
 }
 
-async fn a_freeze_in_the_middle_of_a_refresh_wins(database: Database) {
+async fn freeze_during_refresh_wins(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
     let attempt = try_acquire(&catalog, dataset).await.unwrap();
@@ -194,14 +194,14 @@ async fn a_freeze_in_the_middle_of_a_refresh_wins(database: Database) {
     assert!(matches!(published, Err(CatalogError::Frozen)), "{published:?}");
     catalog.fail_refresh(attempt, "frozen").await.unwrap();
     assert_eq!(resolved_number(&catalog, dataset, "latest").await, Some(1));
-    // Unfrozen meanwhile, it would have been published; the pin stays.
+    // After unfreezing, the next refresh publishes a version, and the pin remains.
     catalog.unfreeze(dataset, 100).await.unwrap();
     let attempt = try_acquire(&catalog, dataset).await.unwrap();
     assert_eq!(publish_as(&catalog, dataset, attempt, "c").await.unwrap(), 2);
     assert_eq!(resolved_number(&catalog, dataset, "active").await, Some(1));
 }
 
-async fn an_unchanged_source_shares_its_file(database: Database) {
+async fn unchanged_source_shares_file(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let owner = catalog.user_by_email("owner@example.test").await.unwrap().unwrap();
     let other = create(&catalog, owner.id, "Other").await.unwrap().id;
@@ -222,7 +222,7 @@ async fn an_unchanged_source_shares_its_file(database: Database) {
     assert_eq!(database.number("SELECT COUNT(*) FROM files").await, 2);
 }
 
-async fn a_failure_is_kept_with_its_reason(database: Database) {
+async fn failure_reason_is_stored(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     for error in ["item 3 is not an object: \"\0\"", &"é".repeat(2_001)] {
         let attempt = try_acquire(&catalog, dataset).await.unwrap();
@@ -235,11 +235,11 @@ async fn a_failure_is_kept_with_its_reason(database: Database) {
     assert_eq!(resolved_number(&catalog, dataset, "latest").await, None);
 }
 
-async fn an_attempt_ends_once(database: Database) {
+async fn attempt_ends_once(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let attempt = try_acquire(&catalog, dataset).await.unwrap();
     publish_as(&catalog, dataset, attempt, "a").await.unwrap();
-    for attempt in [attempt, AttemptId::new(attempt.get() + 1), AttemptId::new(u64::MAX)] {
+    for attempt in [attempt, RefreshAttemptId::new(attempt.get() + 1), RefreshAttemptId::new(u64::MAX)] {
         let failed = catalog.fail_refresh(attempt, "late").await;
         assert!(matches!(failed, Err(CatalogError::LeaseLost)), "{failed:?}");
     }
@@ -248,10 +248,10 @@ async fn an_attempt_ends_once(database: Database) {
     assert_eq!(attempts(&catalog, dataset).await, ["ping: v1"]);
 }
 
-async fn old_attempts_are_forgotten(database: Database) {
+async fn old_attempts_are_deleted(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
-    // As many as are kept but a few, and those of another dataset.
-    let other = create(&catalog, catalog.dataset(dataset).await.unwrap().unwrap().owner, "Kept").await.unwrap().id;
+    // Two datasets with slightly fewer attempts than the maximum.
+    let other = create(&catalog, catalog.dataset(dataset).await.unwrap().unwrap().owner, "Other").await.unwrap().id;
     for dataset in [dataset, other] {
         database
             .execute(&format!(
@@ -265,24 +265,24 @@ async fn old_attempts_are_forgotten(database: Database) {
         let attempt = try_acquire(&catalog, dataset).await.unwrap();
         catalog.fail_refresh(attempt, &format!("number {number}")).await.unwrap();
     }
-    let kept = attempts(&catalog, dataset).await;
-    assert_eq!((kept.len(), kept[0].as_str(), kept[999].as_str()), (1_000, "ping: number 54", "ping: old 46"));
+    let stored = attempts(&catalog, dataset).await;
+    assert_eq!((stored.len(), stored[0].as_str(), stored[999].as_str()), (1_000, "ping: number 54", "ping: old 46"));
     let sql = format!("SELECT COUNT(*) FROM refresh_attempts WHERE dataset_id = {dataset}");
     assert_eq!(database.number(&sql).await, 1_000);
     assert_eq!(catalog.attempts(other, None, 2_000).await.unwrap().len(), 990);
-    // Page by page.
+    // The attempts are listed in pages.
     let all = catalog.attempts(dataset, None, 2_000).await.unwrap();
     let next = catalog.attempts(dataset, Some(all[9].id), 10).await.unwrap();
     assert_eq!(next, all[10..20]);
     assert_eq!(catalog.attempts(dataset, Some(all[999].id), 10).await.unwrap(), []);
-    assert_eq!(catalog.attempts(dataset, Some(AttemptId::new(u64::MAX)), 10).await.unwrap(), all[..10]);
+    assert_eq!(catalog.attempts(dataset, Some(RefreshAttemptId::new(u64::MAX)), 10).await.unwrap(), all[..10]);
     let view = catalog.dataset_view(dataset).await.unwrap().unwrap();
     assert_eq!(view.last_attempts, catalog.attempts(dataset, None, 10).await.unwrap());
     assert_eq!(catalog.dataset_view(DatasetId::new(99)).await.unwrap(), None);
 }
 
-/// Twenty tasks refresh, roll back, unpin and read the same two datasets through two handles.
-async fn a_version_listed_is_active_at_most_once(database: Database) {
+/// Twenty tasks refresh, roll back, unpin, and read two datasets through two handles.
+async fn listed_versions_have_one_active(database: Database) {
     let (first, dataset) = with_dataset(&database).await;
     let owner = first.user_by_email("owner@example.test").await.unwrap().unwrap();
     let other = create(&first, owner.id, "Other").await.unwrap().id;
@@ -325,7 +325,7 @@ async fn a_version_listed_is_active_at_most_once(database: Database) {
     let mut published = tasks.join_all().await.concat();
     published.sort_unstable();
     for dataset in [dataset, other] {
-        let numbers: Vec<u64> = published.iter().filter(|(of, _)| *of == dataset).map(|(_, number)| *number).collect();
+        let numbers: Vec<u64> = published.iter().filter(|(id, _)| *id == dataset).map(|(_, number)| *number).collect();
         assert_eq!(numbers, (1..=16).collect::<Vec<u64>>(), "{dataset}");
         assert_eq!(attempts(&first, dataset).await.len(), 16);
     }

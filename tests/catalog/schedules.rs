@@ -1,11 +1,11 @@
-//! Schedules: every due time is given out once.
+//! Schedules: each due run is claimed exactly once.
 
 use std::time::Duration;
 
 use chrono::TimeDelta;
-use strata_catalog::{Catalog, DueSchedule};
+use strata_catalog::{Catalog, ScheduledRun};
 use strata_testing::databases::on_both_databases;
-use strata_types::dataset::{DEFAULT_SCHEDULE, DatasetChange, DatasetSource, NewDataset};
+use strata_types::dataset::{DEFAULT_CRON_SCHEDULE, DatasetChange, DatasetSource, NewDataset};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionNumber;
 use tokio::task::JoinSet;
@@ -14,32 +14,32 @@ use super::{Database, clock, create, new_dataset, publish, with_owner};
 
 on_both_databases! {
     Database:
-    a_schedule_is_computed_then_due_then_claimed_once
-    what_cannot_run_is_not_due
-    a_changed_schedule_is_computed_anew
+    schedule_is_computed_due_and_claimed_once
+    inactive_schedule_is_not_due
+    changed_schedule_is_recomputed
     saved_schedule_recomputes_only_a_future_run
     future_schedules_are_listed_by_id_in_pages
-    many_claimers_share_the_due_times
+    concurrent_claimers_share_due_runs
 }
 
-/// A dataset with a schedule and something to fetch.
+/// Creates a dataset with a schedule and a source to fetch.
 async fn scheduled(catalog: &Catalog, owner: strata_types::ids::UserId, text: &str) -> DatasetId {
     let source = DatasetSource::Url("https://a.test/".to_owned());
     catalog.create_dataset(&NewDataset { source, ..new_dataset(owner, text) }, 100).await.unwrap().id
 }
 
-async fn due(catalog: &Catalog) -> Vec<DueSchedule> {
+async fn due(catalog: &Catalog) -> Vec<ScheduledRun> {
     catalog.due_schedules(100).await.unwrap()
 }
 
-async fn a_schedule_is_computed_then_due_then_claimed_once(database: Database) {
+async fn schedule_is_computed_due_and_claimed_once(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
     let dataset = scheduled(&catalog, owner, "a").await;
 
     let new = due(&catalog).await;
-    assert_eq!(new, [DueSchedule { dataset, owner, schedule: DEFAULT_SCHEDULE.to_owned(), due_at: None }]);
+    assert_eq!(new, [ScheduledRun { dataset, owner, schedule: DEFAULT_CRON_SCHEDULE.to_owned(), due_at: None }]);
     let next = clock.now() + TimeDelta::hours(1);
     assert!(catalog.claim_schedule(&new[0], Some(next)).await.unwrap());
     assert!(!catalog.claim_schedule(&new[0], Some(next)).await.unwrap());
@@ -54,7 +54,7 @@ async fn a_schedule_is_computed_then_due_then_claimed_once(database: Database) {
     assert!(!catalog.claim_schedule(&now_due[0], Some(next + TimeDelta::days(1))).await.unwrap());
     assert_eq!(due(&catalog).await, []);
 
-    // A schedule without a next time rests until it changes.
+    // A schedule without a next run is inactive until it changes.
     clock.advance(Duration::from_secs(86_400));
     let last = due(&catalog).await;
     assert!(catalog.claim_schedule(&last[0], None).await.unwrap());
@@ -62,9 +62,9 @@ async fn a_schedule_is_computed_then_due_then_claimed_once(database: Database) {
     assert_eq!(due(&catalog).await, []);
 }
 
-async fn what_cannot_run_is_not_due(database: Database) {
+async fn inactive_schedule_is_not_due(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
-    // Nothing to fetch.
+    // A push dataset has no source to fetch.
     create(&catalog, owner, "push").await.unwrap();
     let unscheduled = DatasetChange { schedule: Some(None), ..Default::default() };
     let without = scheduled(&catalog, owner, "without").await;
@@ -77,13 +77,13 @@ async fn what_cannot_run_is_not_due(database: Database) {
     publish(&catalog, frozen, "a").await.unwrap();
     catalog.rollback(frozen, VersionNumber::new(1), true).await.unwrap();
     assert_eq!(due(&catalog).await, []);
-    // Listed before, claimed after: the freeze wins.
+    // A freeze between the listing and the claim prevents the claim.
     assert!(!catalog.claim_schedule(&listed[0], Some(catalog.now())).await.unwrap());
     catalog.unfreeze(frozen, 100).await.unwrap();
     assert_eq!(due(&catalog).await, listed);
 }
 
-async fn a_changed_schedule_is_computed_anew(database: Database) {
+async fn changed_schedule_is_recomputed(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let dataset = scheduled(&catalog, owner, "a").await;
     let before = due(&catalog).await;
@@ -96,10 +96,10 @@ async fn a_changed_schedule_is_computed_anew(database: Database) {
     change("5 4 * * *").await;
     let after = due(&catalog).await;
     assert_eq!((after[0].schedule.as_str(), after[0].due_at), ("5 4 * * *", None));
-    // Computed from the schedule that was.
+    // The next run was computed from the old schedule.
     assert!(!catalog.claim_schedule(&before[0], Some(far)).await.unwrap());
 
-    // A push dataset that gets a source begins to run.
+    // A push dataset becomes due when it gets a source.
     let push = create(&catalog, owner, "push").await.unwrap().id;
     let source = Some(DatasetSource::Url("https://a.test/".to_owned()));
     catalog.update_dataset(push, &DatasetChange { source, ..Default::default() }).await.unwrap();
@@ -115,7 +115,7 @@ async fn saved_schedule_recomputes_only_a_future_run(database: Database) {
     let next = clock.now() + TimeDelta::days(1_000);
     assert!(catalog.claim_schedule(&due(&catalog).await[0], Some(next)).await.unwrap());
     let save = async || {
-        let change = DatasetChange { schedule: Some(Some(DEFAULT_SCHEDULE.to_owned())), ..Default::default() };
+        let change = DatasetChange { schedule: Some(Some(DEFAULT_CRON_SCHEDULE.to_owned())), ..Default::default() };
         catalog.update_dataset(dataset, &change).await.unwrap();
     };
     catalog.update_dataset(dataset, &DatasetChange::default()).await.unwrap();
@@ -155,7 +155,7 @@ async fn future_schedules_are_listed_by_id_in_pages(database: Database) {
     assert_eq!(page(ids[3]).await, []);
 }
 
-async fn many_claimers_share_the_due_times(database: Database) {
+async fn concurrent_claimers_share_due_runs(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let other = database.open().await;
     for number in 0..12 {
@@ -179,5 +179,5 @@ async fn many_claimers_share_the_due_times(database: Database) {
     claimed.sort_unstable();
     assert_eq!(claimed.len(), 12);
     claimed.dedup();
-    assert_eq!(claimed.len(), 12, "no due time went to two");
+    assert_eq!(claimed.len(), 12, "two processes have claimed the same run");
 }

@@ -1,5 +1,4 @@
-//! The table of docs/reference/refreshes.md, States: from every state, every trigger
-//! leads where it should, and leaves all else as it was.
+//! The state table in docs/reference/refreshes.md: each trigger leads from each state to the expected one.
 
 use strata_catalog::{Catalog, CatalogError};
 use strata_testing::databases::on_both_databases;
@@ -7,26 +6,26 @@ use strata_types::dataset::RefreshTrigger;
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::secret::Secret;
 
-use super::{Database, LEASE, answered, clock, create, file, new_dataset, publish, v, with_owner};
+use super::{Database, LEASE, clock, create, delivery_outcome, file, new_dataset, publish, v, with_owner};
 
 on_both_databases! {
     Database:
-    every_trigger_leads_from_every_state_where_it_should
-    unfreezing_counts_against_the_plan
-    unfreezing_holds_the_limit_when_many_do_it_at_once
+    triggers_lead_to_expected_states
+    unfreeze_respects_plan_limit
+    concurrent_unfreezes_respect_plan_limit
 }
 
-/// A dataset of two versions, as far as the table speaks of it.
+/// The state of a dataset, as far as the table distinguishes it.
 #[derive(Clone, Debug, PartialEq)]
 struct State {
-    /// Its versions, and which of them have an alternate.
+    /// The number of versions, and the versions that have an alternate.
     versions: u64,
     alternates: &'static [u64],
     active: u64,
     pinned: bool,
     frozen: bool,
     webhook: Webhook,
-    /// The newest version that a webhook is due for.
+    /// The newest version with a due delivery.
     due: Option<u64>,
 }
 
@@ -43,8 +42,8 @@ enum Trigger {
     Rollback { to: u64, freeze: bool },
     Unpin,
     Unfreeze,
-    SaveAlternate { of: u64 },
-    DeleteAlternate { of: u64 },
+    SaveAlternate { version: u64 },
+    DeleteAlternate { version: u64 },
     Register,
     DeleteWebhook,
 }
@@ -57,15 +56,15 @@ const TRIGGERS: [Trigger; 13] = [
     Trigger::Rollback { to: 3, freeze: true },
     Trigger::Unpin,
     Trigger::Unfreeze,
-    Trigger::SaveAlternate { of: 1 },
-    Trigger::SaveAlternate { of: 3 },
-    Trigger::DeleteAlternate { of: 1 },
-    Trigger::DeleteAlternate { of: 2 },
+    Trigger::SaveAlternate { version: 1 },
+    Trigger::SaveAlternate { version: 3 },
+    Trigger::DeleteAlternate { version: 1 },
+    Trigger::DeleteAlternate { version: 2 },
     Trigger::Register,
     Trigger::DeleteWebhook,
 ];
 
-/// The table: the next state, or the name of the refusal.
+/// The state table. Returns the next state, or the name of the error.
 fn next(state: &State, trigger: Trigger) -> Result<State, &'static str> {
     let state = state.clone();
     match trigger {
@@ -83,9 +82,11 @@ fn next(state: &State, trigger: Trigger) -> Result<State, &'static str> {
         Trigger::Unpin => Ok(State { active: state.versions, pinned: false, ..state }),
         Trigger::Unfreeze if !state.frozen => Err("NotFrozen"),
         Trigger::Unfreeze => Ok(State { frozen: false, ..state }),
-        Trigger::SaveAlternate { of } | Trigger::DeleteAlternate { of } if of > state.versions => Err("NoVersion"),
+        Trigger::SaveAlternate { version } | Trigger::DeleteAlternate { version } if version > state.versions => {
+            Err("NoVersion")
+        }
         Trigger::SaveAlternate { .. } => Ok(State { alternates: &[1], ..state }),
-        Trigger::DeleteAlternate { of } if !state.alternates.contains(&of) => Err("NoAlternate"),
+        Trigger::DeleteAlternate { version } if !state.alternates.contains(&version) => Err("NoAlternate"),
         Trigger::DeleteAlternate { .. } => Ok(State { alternates: &[], ..state }),
         Trigger::Register => Ok(State { webhook: Webhook::Fresh, ..state }),
         Trigger::DeleteWebhook if state.webhook == Webhook::Absent => Err("NoWebhook"),
@@ -93,13 +94,13 @@ fn next(state: &State, trigger: Trigger) -> Result<State, &'static str> {
     }
 }
 
-/// What the table distinguishes.
+/// Returns all states that the table distinguishes.
 fn states() -> Vec<State> {
     let mut states = Vec::new();
     for (active, pinned, frozen) in
         [(2, false, false), (1, true, false), (2, true, false), (1, true, true), (2, false, true)]
     {
-        // Alternates and webhooks have nothing to do with each other.
+        // Alternates and webhooks are independent, so not all combinations are needed.
         for (alternates, webhook) in [(&[][..], Webhook::Absent), (&[1], Webhook::Fresh), (&[], Webhook::Fired)] {
             states.push(State { versions: 2, alternates, active, pinned, frozen, webhook, due: None });
         }
@@ -107,7 +108,7 @@ fn states() -> Vec<State> {
     states
 }
 
-/// Makes a dataset of that state.
+/// Creates a dataset in the given state.
 async fn arrange(catalog: &Catalog, owner: UserId, name: &str, state: &State) -> DatasetId {
     let dataset = catalog.create_dataset(&new_dataset(owner, name), 10_000).await.unwrap().id;
     publish(catalog, dataset, &format!("{name} 1")).await.unwrap();
@@ -117,7 +118,7 @@ async fn arrange(catalog: &Catalog, owner: UserId, name: &str, state: &State) ->
     publish(catalog, dataset, &format!("{name} 2")).await.unwrap();
     while let Some(delivery) = catalog.claim_delivery().await.unwrap() {
         if state.webhook == Webhook::Fired {
-            catalog.record_delivery(&delivery, &answered(Some(500))).await.unwrap();
+            catalog.record_delivery_outcome(&delivery, &delivery_outcome(Some(500))).await.unwrap();
         }
     }
     for alternate in state.alternates {
@@ -132,26 +133,26 @@ async fn arrange(catalog: &Catalog, owner: UserId, name: &str, state: &State) ->
     dataset
 }
 
-async fn save(catalog: &Catalog, dataset: DatasetId, of: u64, path: &str) -> Result<(), CatalogError> {
+async fn save(catalog: &Catalog, dataset: DatasetId, version: u64, path: &str) -> Result<(), CatalogError> {
     catalog.reserve_file(path, LEASE).await?;
-    catalog.save_alternate(dataset, v(of), &file(path), None).await?;
+    catalog.save_alternate(dataset, v(version), &file(path), None).await?;
     Ok(())
 }
 
-async fn pull(catalog: &Catalog, dataset: DatasetId, trigger: Trigger, path: &str) -> Result<(), CatalogError> {
+async fn apply(catalog: &Catalog, dataset: DatasetId, trigger: Trigger, path: &str) -> Result<(), CatalogError> {
     match trigger {
         Trigger::Refresh => publish(catalog, dataset, path).await.map(drop),
         Trigger::Rollback { to, freeze } => catalog.rollback(dataset, v(to), freeze).await.map(drop),
         Trigger::Unpin => catalog.unpin(dataset).await.map(drop),
         Trigger::Unfreeze => catalog.unfreeze(dataset, 10_000).await.map(drop),
-        Trigger::SaveAlternate { of } => save(catalog, dataset, of, path).await,
-        Trigger::DeleteAlternate { of } => catalog.delete_alternate(dataset, v(of)).await.map(drop),
+        Trigger::SaveAlternate { version } => save(catalog, dataset, version, path).await,
+        Trigger::DeleteAlternate { version } => catalog.delete_alternate(dataset, v(version)).await.map(drop),
         Trigger::Register => catalog.register_webhook(dataset, "https://new.test/", None).await.map(drop),
         Trigger::DeleteWebhook => catalog.delete_webhook(dataset).await,
     }
 }
 
-/// What the catalog says of the dataset. Claims what is due.
+/// Returns the state of the dataset, and claims its due delivery.
 async fn observe(catalog: &Catalog, dataset: DatasetId) -> State {
     let view = catalog.dataset_view(dataset).await.unwrap().unwrap();
     let active: Vec<u64> =
@@ -161,7 +162,7 @@ async fn observe(catalog: &Catalog, dataset: DatasetId) -> State {
     let alternates: Vec<u64> = view
         .versions
         .iter()
-        .filter(|listed| listed.version.alt.is_some())
+        .filter(|listed| listed.version.alternate.is_some())
         .map(|listed| listed.version.number.get())
         .collect();
     let webhook = match catalog.webhook(dataset).await.unwrap() {
@@ -178,7 +179,7 @@ async fn observe(catalog: &Catalog, dataset: DatasetId) -> State {
         alternates: match alternates[..] {
             [] => &[],
             [1] => &[1],
-            _ => panic!("no trigger gives {alternates:?} alternates"),
+            _ => panic!("unexpected alternates: {alternates:?}"),
         },
         active: active[0],
         pinned: view.dataset.pinned_version.is_some(),
@@ -188,7 +189,7 @@ async fn observe(catalog: &Catalog, dataset: DatasetId) -> State {
     }
 }
 
-async fn every_trigger_leads_from_every_state_where_it_should(database: Database) {
+async fn triggers_lead_to_expected_states(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let catalog = catalog.with_clock(clock());
     for (number, state) in states().into_iter().enumerate() {
@@ -196,7 +197,7 @@ async fn every_trigger_leads_from_every_state_where_it_should(database: Database
             let name = format!("d{number}-{index}");
             let dataset = arrange(&catalog, owner, &name, &state).await;
             let before = catalog.versions(dataset, None, 10).await.unwrap();
-            let outcome = pull(&catalog, dataset, trigger, &format!("{name} 3")).await;
+            let outcome = apply(&catalog, dataset, trigger, &format!("{name} 3")).await;
             let after = catalog.versions(dataset, None, 10).await.unwrap();
             let observed = observe(&catalog, dataset).await;
             match next(&state, trigger) {
@@ -204,33 +205,33 @@ async fn every_trigger_leads_from_every_state_where_it_should(database: Database
                     outcome.unwrap_or_else(|error| panic!("{trigger:?} from {state:?}: {error:?}"));
                     assert_eq!(observed, expected, "{trigger:?} from {state:?}");
                 }
-                Err(refusal) => {
-                    let error = outcome.expect_err(refusal);
-                    assert_eq!(format!("{error:?}"), refusal, "{trigger:?} from {state:?}");
+                Err(expected) => {
+                    let error = outcome.expect_err(expected);
+                    assert_eq!(format!("{error:?}"), expected, "{trigger:?} from {state:?}");
                     assert_eq!(observed, state, "{trigger:?} from {state:?}");
                 }
             }
-            // Versions are never changed or removed: only their alternates and which is active.
+            // Apart from the alternate and the active flag, versions are immutable.
             for old in before {
-                let new = after.iter().find(|new| new.version.number == old.version.number).expect("it stays");
+                let new = after.iter().find(|new| new.version.number == old.version.number).expect("a version is lost");
                 assert_eq!((&new.version.file, new.version.created_at), (&old.version.file, old.version.created_at));
             }
         }
     }
 }
 
-async fn unfreezing_counts_against_the_plan(database: Database) {
+async fn unfreeze_respects_plan_limit(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let frozen = create(&catalog, owner, "frozen").await.unwrap().id;
     publish(&catalog, frozen, "a").await.unwrap();
     catalog.rollback(frozen, v(1), true).await.unwrap();
     let active = catalog.create_dataset(&new_dataset(owner, "active"), 1).await.unwrap().id;
-    let refused = catalog.unfreeze(frozen, 1).await;
-    assert!(matches!(refused, Err(CatalogError::PlanLimit { limit: 1 })), "{refused:?}");
+    let rejected = catalog.unfreeze(frozen, 1).await;
+    assert!(matches!(rejected, Err(CatalogError::TooManyDatasets { limit: 1 })), "{rejected:?}");
     assert!(catalog.dataset(frozen).await.unwrap().unwrap().frozen);
-    // What is not frozen is said first.
-    let refused = catalog.unfreeze(active, 0).await;
-    assert!(matches!(refused, Err(CatalogError::NotFrozen)), "{refused:?}");
+    // The error for a dataset that is not frozen takes precedence.
+    let rejected = catalog.unfreeze(active, 0).await;
+    assert!(matches!(rejected, Err(CatalogError::NotFrozen)), "{rejected:?}");
     let missing = catalog.unfreeze(DatasetId::new(99), 9).await;
     assert!(matches!(missing, Err(CatalogError::NotFound)), "{missing:?}");
     let unfrozen = catalog.unfreeze(frozen, 2).await.unwrap();
@@ -241,7 +242,7 @@ async fn unfreezing_counts_against_the_plan(database: Database) {
     }
 }
 
-async fn unfreezing_holds_the_limit_when_many_do_it_at_once(database: Database) {
+async fn concurrent_unfreezes_respect_plan_limit(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let mut tasks = tokio::task::JoinSet::new();
     for number in 0..8 {
@@ -250,15 +251,18 @@ async fn unfreezing_holds_the_limit_when_many_do_it_at_once(database: Database) 
         catalog.rollback(dataset, v(1), true).await.unwrap();
         let catalog = catalog.clone();
         tasks.spawn(async move {
-            // Refreshes of the same datasets lock in their own order; nobody waits in a circle.
+            // Concurrent refreshes of the datasets lock other rows, but must not deadlock.
             let lease = catalog.acquire_refresh(dataset, RefreshTrigger::Ping, &format!("r{number}"), LEASE).await;
             assert!(!matches!(lease, Err(CatalogError::Database(_))), "{lease:?}");
-            let key = Secret::ping_token(rand::random());
+            let key = Secret::new_ping_token(rand::random());
             catalog.rotate_ping_token(dataset, &key).await.unwrap();
             catalog.unfreeze(dataset, 3).await
         });
     }
-    let (unfrozen, refused): (Vec<_>, Vec<_>) = tasks.join_all().await.into_iter().partition(Result::is_ok);
-    assert_eq!(unfrozen.len(), 3, "{refused:?}");
-    assert!(refused.iter().all(|refused| matches!(refused, Err(CatalogError::PlanLimit { limit: 3 }))), "{refused:?}");
+    let (unfrozen, rejected): (Vec<_>, Vec<_>) = tasks.join_all().await.into_iter().partition(Result::is_ok);
+    assert_eq!(unfrozen.len(), 3, "{rejected:?}");
+    assert!(
+        rejected.iter().all(|outcome| matches!(outcome, Err(CatalogError::TooManyDatasets { limit: 3 }))),
+        "{rejected:?}"
+    );
 }

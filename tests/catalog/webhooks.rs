@@ -1,36 +1,36 @@
-//! Webhooks: registered, due with a version, claimed once, reported to the registration they belong to.
+//! Webhooks: deliveries become due with a version, are claimed once, and report to their registration.
 
 use std::time::Duration;
 
-use strata_catalog::{Catalog, CatalogError, Delivery, SentDelivery};
+use strata_catalog::{Catalog, CatalogError, ClaimedDelivery, SentDelivery};
 use strata_testing::databases::on_both_databases;
 use strata_types::ids::DatasetId;
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 use strata_types::version::VersionNumber;
 use tokio::task::JoinSet;
 
-use super::{Database, answered, clock, create, publish, with_dataset};
+use super::{Database, clock, create, delivery_outcome, publish, with_dataset};
 
 on_both_databases! {
     Database:
-    a_webhook_is_registered_replaced_and_deleted
-    a_delivery_is_due_where_a_webhook_is_registered
-    a_delivery_tells_what_happened
-    two_claimers_never_get_the_same_delivery
-    what_was_claimed_stays_claimed_after_a_crash
-    what_is_due_goes_to_the_webhook_of_the_moment
-    a_deleted_webhook_hears_nothing_more
-    a_delivery_of_an_earlier_registration_reports_to_nobody
-    the_latest_firing_is_shown
-    the_last_thousand_deliveries_are_kept_and_all_that_are_due
-    what_was_sent_is_listed_also_when_the_webhook_goes
+    webhook_is_registered_replaced_and_deleted
+    delivery_is_due_with_webhook
+    delivery_describes_version
+    concurrent_claimers_get_distinct_deliveries
+    claimed_delivery_stays_claimed_after_crash
+    due_delivery_uses_current_webhook
+    deleted_webhook_gets_no_delivery
+    outcome_of_old_registration_is_not_shown
+    webhook_shows_latest_delivery
+    due_and_newest_deliveries_are_stored
+    sent_deliveries_survive_webhook_deletion
 }
 
-async fn claim(catalog: &Catalog) -> Option<Delivery> {
+async fn claim(catalog: &Catalog) -> Option<ClaimedDelivery> {
     catalog.claim_delivery().await.unwrap()
 }
 
-/// Which deliveries are claimed, until none is due.
+/// Claims all due deliveries and returns them.
 async fn claim_all(catalog: &Catalog) -> Vec<(DatasetId, u64)> {
     let mut claimed = Vec::new();
     while let Some(delivery) = claim(catalog).await {
@@ -39,7 +39,7 @@ async fn claim_all(catalog: &Catalog) -> Vec<(DatasetId, u64)> {
     claimed
 }
 
-async fn a_webhook_is_registered_replaced_and_deleted(database: Database) {
+async fn webhook_is_registered_replaced_and_deleted(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     assert_eq!(catalog.webhook(dataset).await.unwrap(), None);
     assert!(matches!(catalog.delete_webhook(dataset).await, Err(CatalogError::NoWebhook)));
@@ -52,7 +52,7 @@ async fn a_webhook_is_registered_replaced_and_deleted(database: Database) {
 
     publish(&catalog, dataset, "a").await.unwrap();
     let delivery = claim(&catalog).await.unwrap();
-    catalog.record_delivery(&delivery, &answered(Some(500))).await.unwrap();
+    catalog.record_delivery_outcome(&delivery, &delivery_outcome(Some(500))).await.unwrap();
     let fired = catalog.webhook(dataset).await.unwrap().unwrap();
     assert!(fired.last_fired_at.is_some() && fired.is_active);
     assert_eq!(fired.last_status, Some(500));
@@ -68,11 +68,11 @@ async fn a_webhook_is_registered_replaced_and_deleted(database: Database) {
     assert!(matches!(catalog.register_webhook(missing, "x", None).await, Err(CatalogError::NotFound)));
     assert!(matches!(catalog.delete_webhook(missing).await, Err(CatalogError::NotFound)));
     let nul = catalog.register_webhook(dataset, "https://a.test/", Some("a\0")).await;
-    assert!(matches!(nul, Err(CatalogError::Nul { field: "secret" })), "{nul:?}");
+    assert!(matches!(nul, Err(CatalogError::NulCharacter { field: "secret" })), "{nul:?}");
     assert_eq!(catalog.webhook(dataset).await.unwrap(), None);
 }
 
-async fn a_delivery_is_due_where_a_webhook_is_registered(database: Database) {
+async fn delivery_is_due_with_webhook(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let owner = catalog.user_by_email("owner@example.test").await.unwrap().unwrap();
     let other = create(&catalog, owner.id, "Other").await.unwrap().id;
@@ -87,27 +87,27 @@ async fn a_delivery_is_due_where_a_webhook_is_registered(database: Database) {
     assert_eq!(claim_all(&catalog).await, []);
 }
 
-async fn a_delivery_tells_what_happened(database: Database) {
+async fn delivery_describes_version(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     catalog.register_webhook(dataset, "https://a.test/", Some("sesame")).await.unwrap();
     let version = publish(&catalog, dataset, "a").await.unwrap();
     let delivery = claim(&catalog).await.unwrap();
     assert_eq!(delivery.dataset, dataset);
     assert_eq!(delivery.dataset_name, "World Countries");
-    assert_eq!(delivery.owner_plan, Plan::Pro);
+    assert_eq!(delivery.owner_plan, UserPlan::Pro);
     assert_eq!((delivery.version, delivery.entity_count), (version.number, version.file.entity_count));
     assert_eq!(delivery.refreshed_at, version.created_at);
     assert_eq!(delivery.url, "https://a.test/");
     assert_eq!(delivery.secret.as_ref().map(|secret| secret.expose()), Some("sesame"));
     assert!(!format!("{delivery:?}").contains("sesame"));
 
-    catalog.record_delivery(&delivery, &answered(None)).await.unwrap();
+    catalog.record_delivery_outcome(&delivery, &delivery_outcome(None)).await.unwrap();
     let webhook = catalog.webhook(dataset).await.unwrap().unwrap();
     assert!(webhook.last_fired_at.is_some());
     assert_eq!(webhook.last_status, None);
 }
 
-async fn two_claimers_never_get_the_same_delivery(database: Database) {
+async fn concurrent_claimers_get_distinct_deliveries(database: Database) {
     let (first, dataset) = with_dataset(&database).await;
     let second = database.open().await;
     first.register_webhook(dataset, "https://a.test/", None).await.unwrap();
@@ -131,7 +131,7 @@ async fn two_claimers_never_get_the_same_delivery(database: Database) {
     assert_eq!(claimed, (1..=10).map(|number| (dataset, number)).collect::<Vec<_>>());
 }
 
-async fn what_was_claimed_stays_claimed_after_a_crash(database: Database) {
+async fn claimed_delivery_stays_claimed_after_crash(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     catalog.register_webhook(dataset, "https://a.test/", None).await.unwrap();
     publish(&catalog, dataset, "a").await.unwrap();
@@ -142,7 +142,7 @@ async fn what_was_claimed_stays_claimed_after_a_crash(database: Database) {
     assert_eq!(claim_all(&catalog).await, [(dataset, 2)]);
 }
 
-async fn what_is_due_goes_to_the_webhook_of_the_moment(database: Database) {
+async fn due_delivery_uses_current_webhook(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     catalog.register_webhook(dataset, "https://old.test/", Some("old")).await.unwrap();
     publish(&catalog, dataset, "a").await.unwrap();
@@ -151,22 +151,22 @@ async fn what_is_due_goes_to_the_webhook_of_the_moment(database: Database) {
     assert_eq!((delivery.url.as_str(), delivery.secret), ("https://new.test/", None));
 }
 
-async fn a_deleted_webhook_hears_nothing_more(database: Database) {
+async fn deleted_webhook_gets_no_delivery(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     catalog.register_webhook(dataset, "https://a.test/", None).await.unwrap();
     publish(&catalog, dataset, "a").await.unwrap();
     catalog.delete_webhook(dataset).await.unwrap();
     assert_eq!(claim_all(&catalog).await, []);
-    // Nor does the next one hear of what was before it.
+    // The next webhook does not get the deliveries of the deleted one.
     catalog.register_webhook(dataset, "https://b.test/", None).await.unwrap();
     assert_eq!(claim_all(&catalog).await, []);
     publish(&catalog, dataset, "b").await.unwrap();
     assert_eq!(claim_all(&catalog).await, [(dataset, 2)]);
 }
 
-async fn a_delivery_of_an_earlier_registration_reports_to_nobody(database: Database) {
+async fn outcome_of_old_registration_is_not_shown(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
-    // At the same microsecond too.
+    // Even at the same microsecond, the registrations differ.
     let catalog = catalog.with_clock(clock());
     for delete in [false, true] {
         catalog.register_webhook(dataset, "https://old.test/", None).await.unwrap();
@@ -176,13 +176,13 @@ async fn a_delivery_of_an_earlier_registration_reports_to_nobody(database: Datab
             catalog.delete_webhook(dataset).await.unwrap();
         }
         let new = catalog.register_webhook(dataset, "https://new.test/", None).await.unwrap();
-        catalog.record_delivery(&delivery, &answered(Some(200))).await.unwrap();
+        catalog.record_delivery_outcome(&delivery, &delivery_outcome(Some(200))).await.unwrap();
         assert_eq!(catalog.webhook(dataset).await.unwrap(), Some(new), "{delete}");
     }
     assert_eq!(database.number("SELECT COUNT(*) FROM webhook_deliveries WHERE done_at IS NOT NULL").await, 2);
 }
 
-async fn the_latest_firing_is_shown(database: Database) {
+async fn webhook_shows_latest_delivery(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
@@ -193,18 +193,18 @@ async fn the_latest_firing_is_shown(database: Database) {
         clock.advance(Duration::from_secs(1));
         deliveries.push((claim(&catalog).await.unwrap(), clock.now()));
     }
-    // The answers come in the other order.
-    catalog.record_delivery(&deliveries[1].0, &answered(Some(204))).await.unwrap();
-    catalog.record_delivery(&deliveries[0].0, &answered(Some(500))).await.unwrap();
+    // The outcomes are recorded in the reverse order.
+    catalog.record_delivery_outcome(&deliveries[1].0, &delivery_outcome(Some(204))).await.unwrap();
+    catalog.record_delivery_outcome(&deliveries[0].0, &delivery_outcome(Some(500))).await.unwrap();
     let webhook = catalog.webhook(dataset).await.unwrap().unwrap();
     assert_eq!((webhook.last_status, webhook.last_fired_at), (Some(204), Some(deliveries[1].1)));
 }
 
-async fn the_last_thousand_deliveries_are_kept_and_all_that_are_due(database: Database) {
+async fn due_and_newest_deliveries_are_stored(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     catalog.register_webhook(dataset, "https://a.test/", None).await.unwrap();
     publish(&catalog, dataset, "a").await.unwrap();
-    // As many more versions, all but the first two and every hundredth of their deliveries claimed.
+    // Inserts 1,249 more versions. Their deliveries are claimed, except the first and every hundredth one.
     let rows = "WITH RECURSIVE n(n) AS (SELECT CAST(2 AS BIGINT) UNION ALL SELECT n + 1 FROM n WHERE n < 1250)";
     for sql in [
         format!(
@@ -217,48 +217,53 @@ async fn the_last_thousand_deliveries_are_kept_and_all_that_are_due(database: Da
         ),
         "UPDATE datasets SET latest_version = 1250, record_checksum = NULL".to_owned(),
     ] {
-        // SQLite takes a `WITH` before `INSERT`; so does PostgreSQL.
         database.execute(&sql).await;
     }
     let other = catalog.dataset(dataset).await.unwrap().unwrap().owner;
     let other = create(&catalog, other, "Other").await.unwrap().id;
     catalog.register_webhook(other, "https://a.test/", None).await.unwrap();
     publish(&catalog, other, "other").await.unwrap();
-    assert_eq!(database.number("SELECT COUNT(*) FROM webhook_deliveries").await, 1_251, "each dataset keeps its own");
+    assert_eq!(
+        database.number("SELECT COUNT(*) FROM webhook_deliveries").await,
+        1_251,
+        "the deliveries of other datasets do not count"
+    );
 
     publish(&catalog, dataset, "b").await.unwrap();
-    let mine = format!("FROM webhook_deliveries WHERE dataset_id = {dataset}");
-    // The newest 1,000 are 252 to 1251; 1, 2, 100 and 200 are still due.
-    assert_eq!(database.number(&format!("SELECT COUNT(*) {mine} AND version_number > 251")).await, 1_000);
+    let from_dataset = format!("FROM webhook_deliveries WHERE dataset_id = {dataset}");
+    // The newest 1,000 are 252 to 1251. Deliveries 1, 2, 100, and 200 are still due.
+    assert_eq!(database.number(&format!("SELECT COUNT(*) {from_dataset} AND version_number > 251")).await, 1_000);
     let sql = format!(
-        "SELECT CAST(version_number AS TEXT) {mine} AND version_number < 252 ORDER BY webhook_deliveries.version_number"
+        "SELECT CAST(version_number AS TEXT) {from_dataset} AND version_number < 252
+         ORDER BY webhook_deliveries.version_number"
     );
     let older: Vec<String> = database.texts(&sql).await.into_iter().flatten().collect();
     assert_eq!(older, ["1", "2", "100", "200"]);
-    assert_eq!(claim(&catalog).await.unwrap().version.get(), 2, "due the longest");
+    assert_eq!(claim(&catalog).await.unwrap().version.get(), 2, "the delivery that has been due the longest");
 }
 
-async fn what_was_sent_is_listed_also_when_the_webhook_goes(database: Database) {
+async fn sent_deliveries_survive_webhook_deletion(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
     let list = async |before: Option<u64>, limit| {
-        catalog.deliveries(dataset, before.map(VersionNumber::new), limit).await.unwrap()
+        catalog.sent_deliveries(dataset, before.map(VersionNumber::new), limit).await.unwrap()
     };
     catalog.register_webhook(dataset, "https://a.test/", Some("sesame")).await.unwrap();
     for path in ["a", "b", "c"] {
         publish(&catalog, dataset, path).await.unwrap();
     }
-    assert_eq!(list(None, 10).await, [], "nothing was sent yet");
-    let (first, second) = (claim(&catalog).await.unwrap(), claim(&catalog).await.unwrap());
+    assert_eq!(list(None, 10).await, [], "no delivery was sent");
+    let first = claim(&catalog).await.unwrap();
+    let second = claim(&catalog).await.unwrap();
     let fired_at = clock.now();
     clock.advance(Duration::from_secs(1));
-    let refused = format!("{}\0", "é".repeat(3_000));
-    let outcome = strata_catalog::DeliveryOutcome { duration: None, answer: Err(refused) };
-    catalog.record_delivery(&second, &outcome).await.unwrap();
+    let error = format!("{}\0", "é".repeat(3_000));
+    let outcome = strata_catalog::DeliveryOutcome { duration: None, response: Err(error) };
+    catalog.record_delivery_outcome(&second, &outcome).await.unwrap();
     catalog.delete_webhook(dataset).await.unwrap();
-    // Also what is recorded after it went; what was due is not sent.
-    catalog.record_delivery(&first, &answered(Some(500))).await.unwrap();
+    // An outcome can be recorded after the deletion of the webhook. The due delivery is not sent.
+    catalog.record_delivery_outcome(&first, &delivery_outcome(Some(500))).await.unwrap();
     assert!(claim(&catalog).await.is_none());
     let sent = |version, outcome| SentDelivery {
         version: VersionNumber::new(version),
@@ -266,21 +271,22 @@ async fn what_was_sent_is_listed_also_when_the_webhook_goes(database: Database) 
         fired_at,
         outcome,
     };
-    let kept = strata_catalog::DeliveryOutcome { duration: None, answer: Err("é".repeat(2_000)) };
-    let (first, second) = (sent(1, Some(answered(Some(500)))), sent(2, Some(kept)));
+    let truncated = strata_catalog::DeliveryOutcome { duration: None, response: Err("é".repeat(2_000)) };
+    let first = sent(1, Some(delivery_outcome(Some(500))));
+    let second = sent(2, Some(truncated));
     assert_eq!(list(None, 10).await, [second.clone(), first.clone()]);
     assert_eq!(list(None, 1).await, [second]);
     assert_eq!(list(Some(2), 10).await, [first]);
     assert_eq!(list(Some(1), 10).await, []);
     assert_eq!(list(Some(u64::MAX), 10).await.len(), 2);
-    // One that is under way, and one of a user whose plan has no webhooks.
+    // A running delivery is listed. A delivery to a user whose plan has no webhooks is not.
     let owner = catalog.dataset(dataset).await.unwrap().unwrap().owner;
     catalog.register_webhook(dataset, "https://b.test/", None).await.unwrap();
     publish(&catalog, dataset, "d").await.unwrap();
     claim(&catalog).await.unwrap();
-    catalog.set_plan(owner, Plan::Free).await.unwrap();
+    catalog.set_plan(owner, UserPlan::Free).await.unwrap();
     publish(&catalog, dataset, "e").await.unwrap();
-    assert_eq!(claim(&catalog).await.unwrap().owner_plan, Plan::Free);
+    assert_eq!(claim(&catalog).await.unwrap().owner_plan, UserPlan::Free);
     let newest = &list(None, 1).await[0];
     assert_eq!((newest.version.get(), newest.url.as_str(), &newest.outcome), (4, "https://b.test/", &None));
 }

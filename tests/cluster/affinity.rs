@@ -1,20 +1,20 @@
-//! Rendezvous hashing: which node row groups belong to.
+//! Rendezvous hashing: the assignment of row groups to nodes.
 
-use strata_cluster::affinity::share_out;
+use strata_cluster::affinity::assign_nodes;
 
 fn keys(count: usize, load: u64) -> Vec<(Vec<u8>, u64)> {
     (0..count).map(|number| (format!("versions/{number}.parquet").into_bytes(), load)).collect()
 }
 
-/// The nodes that the keys belong to, regardless of their load.
+/// Returns the nodes of the keys, regardless of loads.
 fn owners<'n>(keys: &[(Vec<u8>, u64)], nodes: &[&'n str]) -> Vec<&'n str> {
     let keys: Vec<_> = keys.iter().map(|(key, _)| (key.clone(), 0)).collect();
-    share_out(&keys, nodes).into_iter().map(|number| nodes[number]).collect()
+    assign_nodes(&keys, nodes).into_iter().map(|number| nodes[number]).collect()
 }
 
 #[test]
 fn owner_is_the_same_in_all_processes() {
-    // If these change, everything that nodes have cached moves.
+    // If the assignment changes, all cached data is assigned to other nodes.
     let keys = &keys(2, 0)[1..];
     assert_eq!(owners(keys, &["n1", "n2", "n3"]), ["n3"]);
     assert_eq!(owners(keys, &["n1", "n2"]), ["n1"]);
@@ -44,14 +44,15 @@ fn removed_node_moves_only_its_own_keys() {
 fn no_node_gets_much_more_than_its_share() {
     let nodes = ["a", "b", "c"];
     let keys = keys(60, 100);
-    let shared = share_out(&keys, &nodes);
+    let shared = assign_nodes(&keys, &nodes);
     for node in 0..3 {
         let count = shared.iter().filter(|owner| **owner == node).count();
         assert!((18..=21).contains(&count), "{count} of 60");
     }
-    // Most are where they belong.
-    let at_home = owners(&keys, &nodes).iter().zip(&shared).filter(|(owner, node)| **owner == nodes[**node]).count();
-    assert!(at_home > 45, "{at_home}");
+    // Most keys are assigned to their first node.
+    let on_first_node =
+        owners(&keys, &nodes).iter().zip(&shared).filter(|(owner, node)| **owner == nodes[**node]).count();
+    assert!(on_first_node > 45, "{on_first_node}");
 }
 
 #[test]
@@ -59,8 +60,8 @@ fn load_larger_than_a_share_goes_to_the_least_loaded() {
     let mut keys = keys(4, 1);
     keys[0].1 = 1_000;
     keys[3].1 = 1_000;
-    let shared = share_out(&keys, &["a", "b"]);
+    let shared = assign_nodes(&keys, &["a", "b"]);
     assert_ne!(shared[0], shared[3], "{shared:?}");
-    assert!(share_out(&[], &["a"]).is_empty());
-    assert_eq!(share_out(&[(vec![1], u64::MAX), (vec![2], u64::MAX)], &["a"]), [0, 0]);
+    assert!(assign_nodes(&[], &["a"]).is_empty());
+    assert_eq!(assign_nodes(&[(vec![1], u64::MAX), (vec![2], u64::MAX)], &["a"]), [0, 0]);
 }

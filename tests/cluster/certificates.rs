@@ -1,4 +1,4 @@
-//! The files of certificates: a server that others would refuse does not start, and says why.
+//! Certificate files: a node that other nodes would reject does not start, and its error names the file and the reason.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use rcgen::{
     date_time_ymd,
 };
 use strata_cluster::tls::{NodeTls, TlsError};
-use strata_types::causes::Causes;
+use strata_types::error_chain::ErrorChain;
 
 const HOST: &str = "127.0.0.1";
 
@@ -19,10 +19,10 @@ struct Authority {
 
 impl Authority {
     fn new(name: &str) -> Authority {
-        Authority::of(authority(name))
+        Authority::from_params(authority(name))
     }
 
-    fn of(params: CertificateParams) -> Authority {
+    fn from_params(params: CertificateParams) -> Authority {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.self_signed(&key).expect("a certificate");
         Authority { certificate, issuer: Issuer::new(params, key) }
@@ -47,24 +47,23 @@ fn server(host: &str) -> CertificateParams {
     params
 }
 
-/// The files of a server.
-struct Written {
+struct CertificateFiles {
     directory: tempfile::TempDir,
 }
 
-impl Written {
-    fn new(ca: &str, (certificate, key): &(String, String)) -> Written {
-        let written = Written { directory: tempfile::tempdir().expect("a directory") };
-        written.write("ca.pem", ca);
-        written.write("node.pem", certificate);
-        written.write("node.key", key);
-        written
+impl CertificateFiles {
+    fn new(ca: &str, (certificate, key): &(String, String)) -> CertificateFiles {
+        let files = CertificateFiles { directory: tempfile::tempdir().expect("a directory") };
+        files.write("ca.pem", ca);
+        files.write("node.pem", certificate);
+        files.write("node.key", key);
+        files
     }
 
-    /// Good files of a server at the loopback, signed by an authority that is made for them.
-    fn good() -> Written {
+    /// Valid files of a node on loopback, signed by a new CA.
+    fn valid() -> CertificateFiles {
         let authority = Authority::new("nodes");
-        Written::new(&authority.certificate.pem(), &authority.sign(&server(HOST)))
+        CertificateFiles::new(&authority.certificate.pem(), &authority.sign(&server(HOST)))
     }
 
     fn write(&self, name: &str, text: &str) {
@@ -89,114 +88,121 @@ impl Written {
     }
 }
 
-/// What a server says that does not start with these files. Nothing of the key is in it.
+/// Returns the error of a node that does not start with these files. The error must not contain lines of the key.
 #[track_caller]
-fn refused(written: &Written) -> String {
-    let error = written.open().err().expect("refused");
-    let text = Causes(&error).to_string().replace(&format!("{}/", written.directory.path().display()), "");
+fn rejection_message(written: &CertificateFiles) -> String {
+    let error = written.open().err().expect("files are rejected");
+    let text = ErrorChain(&error).to_string().replace(&format!("{}/", written.directory.path().display()), "");
     let key = std::fs::read_to_string(written.path("node.key")).unwrap_or_default();
     assert!(!text.contains('\n') && !key.lines().any(|line| !line.is_empty() && text.contains(line)), "{text}");
     text
 }
 
 #[track_caller]
-fn told_of(name: &str, text: &str, told: &str) {
-    let written = Written::good();
+fn check_rejection(name: &str, text: &str, expected: &str) {
+    let written = CertificateFiles::valid();
     written.write(name, text);
-    assert_eq!(refused(&written), told);
+    assert_eq!(rejection_message(&written), expected);
 }
 
 #[test]
 fn unusable_files_are_named_with_the_reason() {
-    let good = Written::good();
-    let text = |name: &str| std::fs::read_to_string(good.path(name)).expect("a text");
+    let valid = CertificateFiles::valid();
+    let text = |name: &str| std::fs::read_to_string(valid.path(name)).expect("a text");
     let no_certificate = "contains no PEM certificate (-----BEGIN CERTIFICATE-----)";
     for (setting, name) in [("tls_certificate", "node.pem"), ("tls_ca", "ca.pem")] {
         for other in ["", "text\n", &text("node.key")] {
-            told_of(name, other, &format!("`cluster.{setting}`: {name} {no_certificate}"));
+            check_rejection(name, other, &format!("`cluster.{setting}`: {name} {no_certificate}"));
         }
     }
     let no_key = "contains no unencrypted PEM private key (-----BEGIN PRIVATE KEY-----)";
     for other in ["", &text("node.pem"), &text("node.key").replace("PRIVATE KEY", "ENCRYPTED PRIVATE KEY")] {
-        told_of("node.key", other, &format!("`cluster.tls_key`: node.key {no_key}"));
+        check_rejection("node.key", other, &format!("`cluster.tls_key`: node.key {no_key}"));
     }
-    told_of("node.key", &text("node.key"), "`cluster.tls_key`: node.key does not match the certificate in node.pem");
-    let cut: String = text("node.pem").lines().take(3).collect::<Vec<_>>().join("\n");
-    let written = Written::good();
-    written.write("node.pem", &cut);
+    check_rejection(
+        "node.key",
+        &text("node.key"),
+        "`cluster.tls_key`: node.key does not match the certificate in node.pem",
+    );
+    let truncated: String = text("node.pem").lines().take(3).collect::<Vec<_>>().join("\n");
+    let written = CertificateFiles::valid();
+    written.write("node.pem", &truncated);
     let ends = "`cluster.tls_certificate`: node.pem ends before the line -----END CERTIFICATE-----";
-    assert!(refused(&written).starts_with(ends), "{}", refused(&written));
+    assert!(rejection_message(&written).starts_with(ends), "{}", rejection_message(&written));
     let head = "-----BEGIN EC PRIVATE KEY-----\nProc-Type: 4,ENCRYPTED\nDEK-Info: AES-256-CBC,00\n\nAAAA\n";
     let passphrase = "`cluster.tls_key`: node.key is not PEM, or has a passphrase; use a key without one";
-    told_of("node.key", &format!("{head}-----END EC PRIVATE KEY-----\n"), passphrase);
+    check_rejection("node.key", &format!("{head}-----END EC PRIVATE KEY-----\n"), passphrase);
     let large = "\n".repeat(1 << 20);
-    told_of("ca.pem", &large, "`cluster.tls_ca`: ca.pem is too large (1 MiB or more)");
-    std::fs::remove_file(good.path("node.key")).expect("removed");
+    check_rejection("ca.pem", &large, "`cluster.tls_ca`: ca.pem is too large (1 MiB or more)");
+    std::fs::remove_file(valid.path("node.key")).expect("removed");
     let missing = "`cluster.tls_key`: node.key cannot be read: No such file or directory";
-    assert!(refused(&good).starts_with(missing), "{}", refused(&good));
+    assert!(rejection_message(&valid).starts_with(missing), "{}", rejection_message(&valid));
 }
 
 #[track_caller]
-fn told_of_certificate(change: impl FnOnce(&mut CertificateParams), told: &str) {
+fn check_certificate_rejection(change: impl FnOnce(&mut CertificateParams), expected: &str) {
     let ours = Authority::new("nodes");
     let mut params = server(HOST);
     change(&mut params);
-    let written = Written::new(&ours.certificate.pem(), &ours.sign(&params));
-    assert_eq!(refused(&written), format!("`cluster.tls_certificate`: node.pem {told}"));
+    let written = CertificateFiles::new(&ours.certificate.pem(), &ours.sign(&params));
+    assert_eq!(rejection_message(&written), format!("`cluster.tls_certificate`: node.pem {expected}"));
 }
 
 #[test]
-fn certificate_that_others_refuse_is_refused() {
-    told_of_certificate(
+fn certificate_that_peers_reject_is_rejected() {
+    check_certificate_rejection(
         |params| params.not_after = date_time_ymd(2021, 2, 3),
         "expired at 2021-02-03T00:00:00Z; use a valid one",
     );
-    told_of_certificate(
+    check_certificate_rejection(
         |params| params.not_before = date_time_ymd(3021, 2, 3),
         "is not valid before 3021-02-03T00:00:00Z; check the clock of this machine",
     );
-    told_of_certificate(
+    check_certificate_rejection(
         |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth],
         "is not valid for both server and client use; extendedKeyUsage must contain serverAuth and clientAuth",
     );
-    told_of_certificate(
+    check_certificate_rejection(
         |params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth],
         "is not valid for both server and client use; extendedKeyUsage must contain serverAuth and clientAuth",
     );
-    told_of_certificate(
+    check_certificate_rejection(
         |params| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
         "is a CA certificate; use this node's certificate",
     );
     let connected = "other nodes connect to 127.0.0.1 (cluster.listen or cluster.internal_address)";
-    told_of_certificate(
+    check_certificate_rejection(
         |params| params.subject_alt_names.clear(),
         &format!("is valid for no host (subjectAltName), but {connected}"),
     );
     let ours = Authority::new("nodes");
     let unsigned = "`cluster.tls_certificate`: node.pem is not signed by a certificate in ca.pem (cluster.tls_ca), \
                     directly or through intermediate certificates";
-    // Also one with the same name.
+    // A CA with the same name is also rejected.
     for name in ["other nodes", "nodes"] {
-        let written = Written::new(&Authority::new(name).certificate.pem(), &ours.sign(&server(HOST)));
-        assert_eq!(refused(&written), unsigned);
+        let written = CertificateFiles::new(&Authority::new(name).certificate.pem(), &ours.sign(&server(HOST)));
+        assert_eq!(rejection_message(&written), unsigned);
     }
-    let written = Written::new(&ours.certificate.pem(), &ours.sign(&server("n1.internal")));
-    let told = refused(&written);
-    assert!(told.contains(&format!("is valid for n1.internal (subjectAltName), but {connected}")), "{told}");
+    let written = CertificateFiles::new(&ours.certificate.pem(), &ours.sign(&server("n1.internal")));
+    let message = rejection_message(&written);
+    assert!(message.contains(&format!("is valid for n1.internal (subjectAltName), but {connected}")), "{message}");
 }
 
 #[test]
 fn expired_authority_signs_nothing() {
     let mut params = authority("nodes");
     params.not_after = date_time_ymd(2021, 2, 3);
-    let (expired, ours) = (Authority::of(params), Authority::new("nodes"));
-    let written = Written::new(&expired.certificate.pem(), &ours.sign(&server(HOST)));
-    let told = "`cluster.tls_ca`: ca.pem contains only expired certificates; add a valid one";
-    assert_eq!(refused(&written), told);
-    // One beside it that is good is enough, and it itself signs nothing any more.
+    let expired = Authority::from_params(params);
+    let ours = Authority::new("nodes");
+    let written = CertificateFiles::new(&expired.certificate.pem(), &ours.sign(&server(HOST)));
+    let expected = "`cluster.tls_ca`: ca.pem contains only expired certificates; add a valid one";
+    assert_eq!(rejection_message(&written), expected);
+    // An additional valid CA is enough, but certificates of the expired CA stay invalid.
     let both = format!("{}{}", expired.certificate.pem(), ours.certificate.pem());
-    assert!(Written::new(&both, &ours.sign(&server(HOST))).open().is_ok());
-    assert!(refused(&Written::new(&both, &expired.sign(&server(HOST)))).contains("is not signed by"));
+    assert!(CertificateFiles::new(&both, &ours.sign(&server(HOST))).open().is_ok());
+    assert!(
+        rejection_message(&CertificateFiles::new(&both, &expired.sign(&server(HOST)))).contains("is not signed by")
+    );
 }
 
 #[test]
@@ -207,7 +213,7 @@ fn intermediate_certificate_in_the_file_is_used() {
     let certificate = params.signed_by(&key, &root.issuer).expect("signed");
     let between = Authority { certificate, issuer: Issuer::new(params, key) };
     let (own, key) = between.sign(&server(HOST));
-    let written = Written::new(&root.certificate.pem(), &(own.clone(), key.clone()));
-    assert!(refused(&written).contains("is not signed by"));
-    assert!(Written::new(&root.certificate.pem(), &(own + &between.certificate.pem(), key)).open().is_ok());
+    let written = CertificateFiles::new(&root.certificate.pem(), &(own.clone(), key.clone()));
+    assert!(rejection_message(&written).contains("is not signed by"));
+    assert!(CertificateFiles::new(&root.certificate.pem(), &(own + &between.certificate.pem(), key)).open().is_ok());
 }

@@ -1,5 +1,5 @@
-//! `dedup` by paths with other nodes: each gives the first of its groups, and the first of these is what the reference
-//! implementation finds, whatever else the request asks for and wherever the keys are read.
+//! Distributed `dedup` by paths: each node returns the first entity of each local group, and the first of these equals
+//! the result of the reference implementation, for all combinations with other parameters.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -10,20 +10,20 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata_format::cache::PartCache;
-use strata_format::editing::Slots;
+use strata_format::editing::EditScript;
 use strata_format::reader::VersionReader;
 use strata_format::writer::WriteOptions;
 use strata_reference::{Value, pipeline};
 use strata_testing::reads::{PathPlan, Places, Plan, alike, cases, entities, no_failure, path_plan, places, plan};
 use strata_testing::versions::{all_shredded, always_beside, edited, nothing_shredded, some_segments, some_shapes};
-use strata_types::path::Path;
-use strata_types::request::{PathValue, ReadRequest, Sort};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{PathValue, ReadRequest, SortField};
 
-use super::{Found, Nodes, SECRET, filter, forty, path, sort, tens};
+use super::{QueryResult, SECRET, TestNodes, filter, forty_entities, path, sort, ten_rows_per_group};
 
-/// What a request asks for besides the first of each group.
+/// A parameter in addition to `dedup`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Besides {
+enum ExtraClause {
     Nothing,
     Filter,
     Keywords,
@@ -31,39 +31,46 @@ enum Besides {
     Window,
     Sample,
     Count,
-    /// Instead of paths.
+    /// `keep_fields` instead of `dedup_key`.
     Keep,
-    /// What no other one of these has.
+    /// Any request.
     Anything,
 }
 
-const BESIDES: [Besides; 9] = [
-    Besides::Nothing,
-    Besides::Filter,
-    Besides::Keywords,
-    Besides::Sort,
-    Besides::Window,
-    Besides::Sample,
-    Besides::Count,
-    Besides::Keep,
-    Besides::Anything,
+const EXTRA_CLAUSES: [ExtraClause; 9] = [
+    ExtraClause::Nothing,
+    ExtraClause::Filter,
+    ExtraClause::Keywords,
+    ExtraClause::Sort,
+    ExtraClause::Window,
+    ExtraClause::Sample,
+    ExtraClause::Count,
+    ExtraClause::Keep,
+    ExtraClause::Anything,
 ];
 
-/// A request before it has entities.
+/// A request that is not yet resolved against entities.
 #[derive(Clone, Debug)]
 struct GroupPlan {
     keys: Vec<PathPlan>,
-    besides: Besides,
-    about: PathPlan,
+    clause: ExtraClause,
+    subject: PathPlan,
     numbers: (u64, u64),
     denull: bool,
     anything: Plan,
 }
 
-fn group_plan(besides: Besides) -> impl Strategy<Value = GroupPlan> {
+fn group_plan(clause: ExtraClause) -> impl Strategy<Value = GroupPlan> {
     let paths = (vec(path_plan(), 1..4), path_plan());
     (paths, (0..5_u64, 0..9_u64), prop::bool::weighted(0.25), plan()).prop_map(
-        move |((keys, about), numbers, denull, anything)| GroupPlan { keys, besides, about, numbers, denull, anything },
+        move |((keys, subject), numbers, denull, anything)| GroupPlan {
+            keys,
+            clause,
+            subject,
+            numbers,
+            denull,
+            anything,
+        },
     )
 }
 
@@ -72,95 +79,95 @@ impl GroupPlan {
         let keys: Vec<_> = self.keys.iter().filter_map(|key| Some(key.resolve(places)?.0)).collect();
         let request =
             ReadRequest { dedup: true, dedup_key: keys.clone(), denull: self.denull, ..ReadRequest::default() };
-        let about = self.about.resolve(places);
-        let text = || about.as_ref()?.1?.text();
+        let subject = self.subject.resolve(places);
+        let text = || subject.as_ref()?.1?.text();
         let (small, large) = self.numbers;
-        match self.besides {
-            Besides::Nothing => request,
-            Besides::Filter => {
+        match self.clause {
+            ExtraClause::Nothing => request,
+            ExtraClause::Filter => {
                 let condition =
-                    about.as_ref().zip(text()).map(|((path, _), value)| PathValue { path: path.clone(), value });
+                    subject.as_ref().zip(text()).map(|((path, _), value)| PathValue { path: path.clone(), value });
                 ReadRequest { filters: condition.into_iter().collect(), ..request }
             }
-            Besides::Keywords => {
+            ExtraClause::Keywords => {
                 let word = text().map(|text| text.chars().take(1).collect::<String>());
                 ReadRequest { keywords: word.into_iter().filter(|word| !word.is_empty()).collect(), ..request }
             }
-            Besides::Sort => {
-                let field = about.as_ref().map(|(path, _)| path.keys()[0].clone());
-                let sort = field.map(|field| Sort { field, descending: large % 2 == 0 });
+            ExtraClause::Sort => {
+                let field = subject.as_ref().map(|(path, _)| path.keys()[0].clone());
+                let sort = field.map(|field| SortField { field, descending: large % 2 == 0 });
                 ReadRequest { sort, limit: (small > 1).then_some(large), ..request }
             }
-            Besides::Window => ReadRequest { offset: small, limit: Some(large), ..request },
-            Besides::Sample => ReadRequest { sample: Some(large), seed: Some(small), offset: small / 2, ..request },
-            Besides::Count => ReadRequest { count: true, offset: small / 2, ..request },
-            Besides::Keep => {
-                let keep = keys.iter().filter_map(|key| Path::from_keys([key.keys()[0].clone()]).ok()).collect();
-                ReadRequest { keep, dedup_key: Vec::new(), ..request }
+            ExtraClause::Window => ReadRequest { offset: small, limit: Some(large), ..request },
+            ExtraClause::Sample => ReadRequest { sample: Some(large), seed: Some(small), offset: small / 2, ..request },
+            ExtraClause::Count => ReadRequest { count: true, offset: small / 2, ..request },
+            ExtraClause::Keep => {
+                let keep = keys.iter().filter_map(|key| FieldPath::from_keys([key.keys()[0].clone()]).ok()).collect();
+                ReadRequest { keep_fields: keep, dedup_key: Vec::new(), ..request }
             }
-            Besides::Anything => ReadRequest { dedup: true, dedup_key: keys, ..self.anything.resolve(entities) },
+            ExtraClause::Anything => ReadRequest { dedup: true, dedup_key: keys, ..self.anything.resolve(entities) },
         }
     }
 }
 
-/// What a request finds, by the reference implementation but for samples.
-fn expected(nodes: &Nodes, reader: &VersionReader, entities: &[Value], request: &ReadRequest) -> Found {
+/// Returns the result of the reference implementation, or for samples the local result.
+fn expected(nodes: &TestNodes, reader: &VersionReader, entities: &[Value], request: &ReadRequest) -> QueryResult {
     if request.sample.is_some() {
-        return nodes.alone(reader, request).expect("found");
+        return nodes.run_locally(reader, request).expect("found");
     }
     let positions = pipeline::selected_positions(entities, request);
-    if request.count { Found::Count(positions.len() as u64) } else { Found::Positions(positions) }
+    if request.count { QueryResult::Count(positions.len() as u64) } else { QueryResult::Positions(positions) }
 }
 
-/// Edits of a list: what becomes of some entities, and what comes before some.
-fn slots(edits: &[(Index, bool, Option<Value>)], length: usize) -> Slots {
-    let mut slots = Slots::new();
-    for (place, inserts, entity) in edits {
+/// Builds an edit script that changes, removes and inserts entities.
+fn edit_script(edits: &[(Index, bool, Option<Value>)], length: usize) -> EditScript {
+    let mut script = EditScript::new();
+    for (index, inserts, entity) in edits {
         let document = entity.as_ref().map(|entity| Bytes::from(entity.write()));
         match document {
             Some(document) if *inserts => {
-                slots.entry(place.index(length + 1) as u64).or_default().inserts.push(document);
+                script.entry(index.index(length + 1) as u64).or_default().inserts.push(document);
             }
-            document => slots.entry(place.index(length) as u64).or_default().change = Some(document),
+            document => script.entry(index.index(length) as u64).or_default().change = Some(document),
         }
     }
-    slots
+    script
 }
 
-/// The same entities in another version, edited; `None` where nothing would be left in its base.
+/// Returns an edited version of the entities; `None` if no entity of the base would remain.
 fn edited_version(
-    nodes: &Nodes,
+    nodes: &TestNodes,
     entities: &[Value],
     options: &WriteOptions,
     edits: &[(Index, bool, Option<Value>)],
 ) -> Option<(VersionReader, Vec<Value>)> {
     let list: Vec<String> = entities.iter().map(Value::write).collect();
-    let slots = slots(edits, list.len());
+    let script = edit_script(edits, list.len());
     let file = nodes.lab.write(entities, options);
-    let made = nodes.lab.bench.edit(&nodes.lab.store, &file, &slots, (options, &always_beside(1)));
+    let made = nodes.lab.bench.edit(&nodes.lab.store, &file, &script, (options, &always_beside(1)));
     let (path, written) = made.expect("planned and written")?;
-    let list = edited(&list, &slots);
+    let list = edited(&list, &script);
     let entities = list.iter().map(|text| Value::parse_entity(text).expect("an entity")).collect();
     Some((nodes.lab.open(&path, &written, &PartCache::new(0)), entities))
 }
 
 #[test]
-fn any_groups_have_with_other_nodes_the_first_that_the_reference_finds() {
-    let nodes = Nodes::new(3);
+fn distributed_dedup_equals_reference() {
+    let nodes = TestNodes::new(3);
     let edit = (any::<Index>(), any::<bool>(), prop::option::of(alike()));
     let layout = (1..6_usize, any::<bool>(), any::<usize>(), vec(edit, 1..4), any::<bool>());
-    // How many requests of each kind were distributed, and over what.
+    // Number of distributed requests for each extra clause, layout and key source.
     let distributed: RefCell<BTreeMap<String, usize>> = RefCell::default();
     let count = |kind: String| *distributed.borrow_mut().entry(kind).or_default() += 1;
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(30), ..PropertyConfig::default() });
-    let plans: Vec<_> = BESIDES.into_iter().map(group_plan).collect();
+    let plans: Vec<_> = EXTRA_CLAUSES.into_iter().map(group_plan).collect();
     let result = runner.run(&(entities(), layout, plans), |(entities, layout, plans)| {
         let (rows, shredded, indexed, edits, is_edited) = layout;
         let options = WriteOptions {
-            row_group_rows: rows,
-            shredding: if shredded { all_shredded() } else { nothing_shredded() },
-            keywords: some_segments(indexed),
-            shapes: some_shapes(indexed / 7),
+            max_row_group_rows: rows,
+            shredding_limits: if shredded { all_shredded() } else { nothing_shredded() },
+            keyword_limits: some_segments(indexed),
+            path_index_limits: some_shapes(indexed / 7),
             ..WriteOptions::default()
         };
         let made = match is_edited && !entities.is_empty() {
@@ -175,14 +182,14 @@ fn any_groups_have_with_other_nodes_the_first_that_the_reference_finds() {
         entities.iter().for_each(|entity| places(entity, &mut Vec::new(), &mut found_places));
         for (number, plan) in plans.iter().enumerate() {
             let request = plan.resolve(&entities, &found_places);
-            let (found, used) = nodes.found(number % 3, &reader, &request);
+            let (found, used) = nodes.run_on(number % 3, &reader, &request);
             let expected = expected(&nodes, &reader, &entities, &request);
             prop_assert_eq!(&found, &expected, "{:?} of {} {:?}", request, layout, entities);
-            prop_assert_eq!(&nodes.alone(&reader, &request).expect("found"), &expected, "alone: {:?}", request);
+            prop_assert_eq!(&nodes.run_locally(&reader, &request).expect("found"), &expected, "local: {:?}", request);
             if let Some(used) = used {
                 prop_assert_eq!(&used.fallback, &None, "{:?}", request);
                 prop_assert!(used.nodes.len() > 1, "{:?}", used);
-                count(format!("{:?}", plan.besides));
+                count(format!("{:?}", plan.clause));
                 count(layout.to_owned());
                 count(if shredded { "columns" } else { "documents" }.to_owned());
             }
@@ -190,53 +197,54 @@ fn any_groups_have_with_other_nodes_the_first_that_the_reference_finds() {
         Ok(())
     });
     no_failure(result);
-    let kinds = BESIDES.iter().map(|besides| format!("{besides:?}"));
+    let kinds = EXTRA_CLAUSES.iter().map(|clause| format!("{clause:?}"));
     for kind in kinds.chain(["whole", "edited", "columns", "documents"].map(str::to_owned)) {
         let times = distributed.borrow().get(&kind).copied().unwrap_or_default();
         assert!(times >= 3, "{kind} was distributed {times} times: {:?}", distributed.borrow());
     }
 }
 
-/// Requests for the first of each group of [`forty`].
-fn first_of_each() -> Vec<ReadRequest> {
+/// `dedup` requests for [`forty_entities`].
+fn dedup_requests() -> Vec<ReadRequest> {
     let by_k = ReadRequest { dedup: true, dedup_key: vec![path("k")], ..ReadRequest::default() };
     vec![
         by_k.clone(),
         ReadRequest { dedup_key: vec![path("k"), path("v")], ..by_k.clone() },
         ReadRequest { dedup_key: vec![path("missing")], filters: filter("k", "1").filters, ..by_k.clone() },
         ReadRequest { sort: sort("v", true), ..by_k.clone() },
-        ReadRequest { dedup_key: Vec::new(), keep: vec![path("_source")], ..by_k.clone() },
+        ReadRequest { dedup_key: Vec::new(), keep_fields: vec![path("_source")], ..by_k.clone() },
         ReadRequest { count: true, filters: filter("k", "2").filters, ..by_k },
     ]
 }
 
-/// Codes of values have a meaning in one process alone, and some nodes may have them.
+/// Codes of values are valid in one process only, and only some nodes have them.
 #[test]
-fn nodes_that_have_codes_of_a_path_and_nodes_that_have_none_find_the_same_groups() {
-    let mut nodes = Nodes::new(1);
-    let (file, cache) = (nodes.lab.write(&forty(), &tens()), PartCache::new(1 << 30));
+fn nodes_with_and_without_codes_find_equal_groups() {
+    let mut nodes = TestNodes::new(1);
+    let file = nodes.lab.write(&forty_entities(), &ten_rows_per_group());
+    let cache = PartCache::new(1 << 30);
     let store = nodes.lab.store.clone();
     nodes.add_with(SECRET, store, cache.clone());
     let reader_there = nodes.lab.open(&file.0, &file.1, &cache);
     let reader = nodes.lab.open(&file.0, &file.1, &PartCache::new(0));
-    for request in first_of_each() {
+    for request in dedup_requests() {
         let whole = ReadRequest { filters: Vec::new(), sort: None, count: false, ..request.clone() };
-        let dear = nodes.lab.scan(&reader_there, whole.clone());
-        assert!(dear.0 > 0);
-        let (found, used) = nodes.found(0, &reader, &request);
-        assert_eq!(found, expected(&nodes, &reader, &forty(), &request), "{request:?}");
+        let scan = nodes.lab.scan(&reader_there, whole.clone());
+        assert!(scan.0 > 0);
+        let (found, used) = nodes.run_on(0, &reader, &request);
+        assert_eq!(found, expected(&nodes, &reader, &forty_entities(), &request), "{request:?}");
         if let Some(used) = used {
             assert_eq!((used.fallback, used.nodes.len()), (None, 2), "{request:?}");
         } else {
-            assert!(request.keep == [path("_source")], "{request:?} was not distributed");
+            assert!(request.keep_fields == [path("_source")], "{request:?} was not distributed");
         }
     }
 }
 
 #[test]
-fn the_first_of_all_groups_are_kept_where_they_come_together() {
-    let nodes = Nodes::new(2);
-    let by_k = &first_of_each()[0];
+fn coordinator_caches_first_of_each_group() {
+    let nodes = TestNodes::new(2);
+    let by_k = &dedup_requests()[0];
     for windows in [
         ReadRequest { offset: 1, limit: Some(1), ..by_k.clone() },
         by_k.clone(),
@@ -244,18 +252,18 @@ fn the_first_of_all_groups_are_kept_where_they_come_together() {
         ReadRequest { filters: filter("v", "7").filters, ..by_k.clone() },
         ReadRequest { count: true, ..by_k.clone() },
     ] {
-        let (path, written) = nodes.lab.write(&forty(), &tens());
+        let (path, written) = nodes.lab.write(&forty_entities(), &ten_rows_per_group());
         let reader = nodes.lab.open(&path, &written, &PartCache::new(1 << 30));
-        let (found, explained) = nodes.explained(0, &reader, &windows);
-        assert_eq!(found, expected(&nodes, &reader, &forty(), &windows), "{windows:?}");
+        let (found, explained) = nodes.explain_on(0, &reader, &windows);
+        assert_eq!(found, expected(&nodes, &reader, &forty_entities(), &windows), "{windows:?}");
         assert_eq!(explained.distributed.map(|used| used.fallback), Some(None), "{windows:?}");
-        let keeps = explained.operators.iter().any(|operator| operator.operator == "KeepFirsts");
-        // Others are not all, or have no positions.
+        let is_cached = explained.operators.iter().any(|operator| operator.operator == "KeepFirsts");
+        // Other requests do not find all groups, or have no positions.
         let are_all = windows.sort.is_none() && windows.filters.is_empty() && !windows.count;
-        assert_eq!(keeps, are_all, "{windows:?}");
+        assert_eq!(is_cached, are_all, "{windows:?}");
         for request in [by_k.clone(), ReadRequest { count: true, ..by_k.clone() }] {
-            let (found, used) = nodes.found(1, &reader, &request);
-            assert_eq!(found, expected(&nodes, &reader, &forty(), &request), "{request:?} after {windows:?}");
+            let (found, used) = nodes.run_on(1, &reader, &request);
+            assert_eq!(found, expected(&nodes, &reader, &forty_entities(), &request), "{request:?} after {windows:?}");
             if are_all {
                 assert_eq!(used, None, "{request:?} after {windows:?}");
             }
@@ -263,17 +271,17 @@ fn the_first_of_all_groups_are_kept_where_they_come_together() {
     }
 }
 
-/// Nearly all rows were sent.
+/// Distributing such a query would send nearly all rows.
 #[test]
-fn a_key_that_most_of_many_entities_have_alone_is_not_distributed() {
-    let nodes = Nodes::new(2);
+fn dedup_by_mostly_unique_key_is_not_distributed() {
+    let nodes = TestNodes::new(2);
     let entity = |number: u64| Value::parse_entity(&format!(r#"{{"own":[{number}],"shared":[{}]}}"#, number % 5));
     let entities: Vec<Value> = (0..80_000).map(|number| entity(number).expect("an entity")).collect();
-    let reader = nodes.version(&entities, &WriteOptions { row_group_rows: 20_000, ..WriteOptions::default() });
+    let reader = nodes.version(&entities, &WriteOptions { max_row_group_rows: 20_000, ..WriteOptions::default() });
     for (key, groups, is_distributed) in [("own", 80_000, false), ("shared", 5, true)] {
         let dedup_key = vec![path(key)];
         let request = ReadRequest { dedup: true, dedup_key, count: true, ..ReadRequest::default() };
-        let (found, distributed) = nodes.found(0, &reader, &request);
-        assert_eq!((found, distributed.is_some()), (Found::Count(groups), is_distributed), "{key}");
+        let (found, distributed) = nodes.run_on(0, &reader, &request);
+        assert_eq!((found, distributed.is_some()), (QueryResult::Count(groups), is_distributed), "{key}");
     }
 }

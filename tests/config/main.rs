@@ -1,4 +1,4 @@
-//! The configuration: where values come from, what is refused and how the message reads, and the table of options.
+//! The configuration: sources, errors, and the table of options.
 
 mod cluster;
 mod memory;
@@ -9,38 +9,38 @@ use std::path::Path;
 use strata_config::{Config, ConfigError, ConfigFile, ConfigOption, ConfigSources, LogFormat, OptionKind};
 use strata_testing::pages::check_table;
 
-/// Sources with a file of this text and these environment variables.
-struct Given {
+/// Sources in a temporary directory, which is removed on drop.
+struct WrittenSources {
     directory: tempfile::TempDir,
     sources: ConfigSources,
 }
 
-fn given(toml: &str, environment: &[(&str, &str)]) -> Given {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+fn write_sources(toml: &str, environment: &[(&str, &str)]) -> WrittenSources {
+    let directory = tempfile::tempdir().expect("failed to create directory");
     let path = directory.path().join("strata.toml");
-    std::fs::write(&path, toml).expect("the file is written");
+    std::fs::write(&path, toml).expect("failed to write file");
     let environment = environment.iter().map(|(name, value)| (OsString::from(name), OsString::from(value)));
     let sources = ConfigSources { file: ConfigFile::Required(path), environment: environment.collect(), flags: vec![] };
-    Given { directory, sources }
+    WrittenSources { directory, sources }
 }
 
-/// The configuration that a file and an environment give.
+/// Loads the configuration from a file and environment variables.
 fn load(toml: &str, environment: &[(&str, &str)]) -> Config {
-    Config::load(&given(toml, environment).sources).unwrap_or_else(|error| panic!("{error}"))
+    Config::load(&write_sources(toml, environment).sources).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The message with which they are refused, the file's directory left out.
+/// Returns the error message, without the directory of the file.
 fn refused(toml: &str, environment: &[(&str, &str)]) -> String {
-    let given = given(toml, environment);
-    let error = Config::load(&given.sources).expect_err("the configuration is refused");
+    let written = write_sources(toml, environment);
+    let error = Config::load(&written.sources).expect_err("failed to reject configuration");
     let message = error.to_string();
-    assert!(!message.contains('\n'), "one line: {message}");
-    message.replace(&format!("{}/", given.directory.path().display()), "")
+    assert!(!message.contains('\n'), "the message has several lines: {message}");
+    message.replace(&format!("{}/", written.directory.path().display()), "")
 }
 
 #[test]
-fn without_any_source_the_defaults_hold() {
-    let config = Config::load(&ConfigSources::default()).expect("the defaults load");
+fn missing_sources_give_defaults() {
+    let config = Config::load(&ConfigSources::default()).expect("failed to load defaults");
     assert_eq!(config, Config::default());
     assert_eq!(config.server.listen.as_str(), "127.0.0.1:8080");
     assert_eq!(config.limits.entity_bytes, 16 * 1024 * 1024);
@@ -52,18 +52,18 @@ fn without_any_source_the_defaults_hold() {
 }
 
 #[test]
-fn a_later_source_overrides_an_earlier_one_key_by_key() {
+fn later_source_overrides_earlier_one_by_key() {
     let file = "[query]\nthreads = 3\ntimeout_s = 7\nmemory_bytes = 200000000\n";
     let environment = [("STRATA_QUERY__TIMEOUT_S", "8"), ("STRATA_SERVER__LISTEN", "[::1]:9001"), ("HOME", "/nowhere")];
-    let mut given = given(file, &environment);
-    given.sources.flags.push(("server.listen", "--listen", "localhost:9002".to_owned()));
-    let config = Config::load(&given.sources).unwrap_or_else(|error| panic!("{error}"));
+    let mut written = write_sources(file, &environment);
+    written.sources.flags.push(("server.listen", "--listen", "localhost:9002".to_owned()));
+    let config = Config::load(&written.sources).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((config.query.threads, config.query.timeout_s, config.query.memory_bytes), (3, 8, Some(200_000_000)));
     assert_eq!(config.server.listen.as_str(), "localhost:9002");
 }
 
 #[test]
-fn unknown_keys_are_named_with_the_place_and_what_would_be_right() {
+fn unknown_key_error_names_source_and_suggestion() {
     let keys = "valid: server.listen, server.drain_s, server.header_timeout_s, ";
     let message = refused("[server]\nlisten = \"a:1\"\nlisen = \"a:1\"\n", &[]);
     assert!(
@@ -74,17 +74,17 @@ fn unknown_keys_are_named_with_the_place_and_what_would_be_right() {
                  webhook, net, plans, log";
     let sections = format!("valid sections: {names}");
     assert_eq!(refused("[sever]\n", &[]), format!("strata.toml: unknown key `sever`; did you mean server? {sections}"));
-    for (file, meant) in [
+    for (file, suggestion) in [
         ("[sever]\nlisten = 1\n", "did you mean server.listen? "),
         ("[query]\nmemory = 1\n", "did you mean query.memory_bytes? "),
         ("[query]\nnothing_alike = 1\n", "valid: "),
         ("server = 1\n", "valid: "),
     ] {
         let message = refused(file, &[]);
-        assert!(message.split_once("; ").is_some_and(|(_, rest)| rest.starts_with(meant)), "{message}");
+        assert!(message.split_once("; ").is_some_and(|(_, rest)| rest.starts_with(suggestion)), "{message}");
     }
-    let variable = refused("", &[("STRATA_SERVER_LISTEN", "x")]);
-    assert!(variable.contains("; did you mean STRATA_SERVER__LISTEN? valid: STRATA_SECTION__KEY, with"), "{variable}");
+    let message = refused("", &[("STRATA_SERVER_LISTEN", "x")]);
+    assert!(message.contains("; did you mean STRATA_SERVER__LISTEN? valid: STRATA_SECTION__KEY, with"), "{message}");
     assert_eq!(refused("listen = 1\n", &[]), format!("strata.toml: unknown key `listen`; {sections}"));
     assert_eq!(
         refused("", &[("STRATA_CACHE__MEMORY", "1")]),
@@ -93,18 +93,18 @@ fn unknown_keys_are_named_with_the_place_and_what_would_be_right() {
          STRATA_CACHE__EXPORT_BYTES, STRATA_CACHE__SHARED_EXPORT_BYTES, STRATA_CACHE__DISK_BYTES, \
          STRATA_CACHE__EXPORTS_AHEAD"
     );
-    let unsectioned = refused("", &[("STRATA_LISTEN", "a:1")]);
+    let without_section = refused("", &[("STRATA_LISTEN", "a:1")]);
     assert!(
-        unsectioned
+        without_section
             .starts_with("environment variable STRATA_LISTEN: unknown key `listen`; valid: STRATA_SECTION__KEY, with")
     );
-    assert!(unsectioned.ends_with(&format!("one of the sections {names}")), "{unsectioned}");
-    let lower = refused("", &[("STRATA_server__listen", "a:1")]);
-    assert!(lower.contains("STRATA_SERVER__LISTEN"), "{lower}");
+    assert!(without_section.ends_with(&format!("one of the sections {names}")), "{without_section}");
+    let lowercase = refused("", &[("STRATA_server__listen", "a:1")]);
+    assert!(lowercase.contains("STRATA_SERVER__LISTEN"), "{lowercase}");
 }
 
 #[test]
-fn variables_of_container_links_are_not_configuration() {
+fn container_link_variables_are_ignored() {
     let links = [
         ("STRATA_PORT", "tcp://10.0.0.1:80"),
         ("STRATA_SERVICE_HOST", "10.0.0.1"),
@@ -118,7 +118,7 @@ fn variables_of_container_links_are_not_configuration() {
 }
 
 #[test]
-fn lists_in_the_environment_are_separated_by_commas() {
+fn environment_lists_are_comma_separated() {
     let names = |text: &str| load("", &[("STRATA_SERVER__TRUSTED_PROXIES", text)]).server.trusted_proxies;
     let file = |items: &str| load(&format!("[server]\ntrusted_proxies = [{items}]\n"), &[]).server.trusted_proxies;
     for (text, items) in [("::1, ::2,,::3 ", r#""::1", "::2", "::3""#), ("::1", r#""::1""#), (" ", "")] {
@@ -127,15 +127,15 @@ fn lists_in_the_environment_are_separated_by_commas() {
 }
 
 #[test]
-fn values_of_the_wrong_type_name_the_key() {
-    let cases = [
+fn wrong_type_error_names_key() {
+    let invalid_values = [
         ("[query]\nthreads = \"four\"\n", "found \"four\", expected a whole number, 0 or more"),
         ("[query]\nthreads = -1\n", "found `-1`, expected a whole number, 0 or more"),
         ("[query]\nthreads = 1.5\n", "found `1.5`, expected a whole number, 0 or more"),
         ("[query.threads]\nx = 1\n", "found a table, expected a whole number, 0 or more"),
         ("[query]\nthreads = 1025\n", "1025 is out of range; valid: 0 to 1024"),
     ];
-    for (file, reason) in cases {
+    for (file, reason) in invalid_values {
         assert_eq!(refused(file, &[]), format!("strata.toml: `query.threads`: {reason}"), "{file}");
     }
     assert_eq!(
@@ -154,7 +154,7 @@ fn values_of_the_wrong_type_name_the_key() {
     assert_eq!(refused("server = 1\n[query]\n", &[]).split(';').next(), Some("strata.toml: unknown key `server`"));
 }
 
-/// What an option takes as text, in the file and in the environment.
+/// Loads a string value from the file, and checks that the environment variable gives the same configuration.
 fn read_as(section: &str, name: &str, text: &str) -> Config {
     let file = load(&format!("[{section}]\n{name} = {text:?}\n"), &[]);
     let variable = format!("STRATA_{section}__{name}").to_ascii_uppercase();
@@ -163,7 +163,7 @@ fn read_as(section: &str, name: &str, text: &str) -> Config {
 }
 
 #[test]
-fn sizes_may_have_units() {
+fn sizes_accept_units() {
     for (text, bytes) in [
         ("1073741824", 1 << 30),
         ("1GiB", 1 << 30),
@@ -185,7 +185,7 @@ fn sizes_may_have_units() {
 }
 
 #[test]
-fn durations_may_have_units() {
+fn durations_accept_units() {
     for (text, seconds) in
         [("30", 30), ("30s", 30), ("2000ms", 2), ("1.5min", 90), ("1h 30min", 5_400), (" 1 h ", 3_600), ("0.5h", 1_800)]
     {
@@ -197,7 +197,7 @@ fn durations_may_have_units() {
 }
 
 #[test]
-fn wrong_units_are_refused_with_what_is_right() {
+fn wrong_units_are_rejected_with_valid_form() {
     let sizes = "expected a whole number of bytes, or a size such as \"64MiB\" or \"1.5GB\"";
     let seconds = "expected a whole number of seconds, or a duration such as \"30s\" or \"1h 30min\"";
     let milliseconds = "expected a whole number of milliseconds, or a duration such as \"500ms\" or \"2s\"";
@@ -238,13 +238,13 @@ fn wrong_units_are_refused_with_what_is_right() {
         refused("[query]\ntimeout_s = \"2days\"\n", &[]),
         "strata.toml: `query.timeout_s`: 172800 is out of range; valid: 1 to 86400"
     );
-    // Numbers that count nothing of the kind have no unit.
+    // Numbers that count neither bytes nor time have no unit.
     let threads = refused("[query]\nthreads = \"4\"\n", &[]);
     assert!(threads.ends_with("found \"4\", expected a whole number, 0 or more"), "{threads}");
 }
 
 #[test]
-fn texts_are_understood_or_refused_where_they_are_read() {
+fn invalid_texts_are_rejected_with_valid_form() {
     for listen in ["8080", "localhost", "localhost:http", ":80", "::1:80", "a:65536", "a:+1", "http://a:1"] {
         let message = refused("", &[("STRATA_SERVER__LISTEN", listen)]);
         assert!(message.contains("`server.listen`") && message.contains("127.0.0.1:8080"), "{message}");
@@ -271,8 +271,9 @@ fn texts_are_understood_or_refused_where_they_are_read() {
 }
 
 #[test]
-fn trusted_proxies_are_addresses_and_networks() {
-    let holds = |config: &Config, address: &str| config.server.trusted_proxies.contain(address.parse().expect(address));
+fn trusted_proxies_accept_addresses_and_networks() {
+    let is_trusted =
+        |config: &Config, address: &str| config.server.trusted_proxies.contains(address.parse().expect(address));
     let file = load("[server]\ntrusted_proxies = [\"10.0.0.0/8\", \"2001:db8::7\"]\n", &[]);
     let environment = load("", &[("STRATA_SERVER__TRUSTED_PROXIES", "10.0.0.0/8, 2001:db8::7")]);
     assert_eq!(file, environment);
@@ -283,8 +284,8 @@ fn trusted_proxies_are_addresses_and_networks() {
         ("2001:db8::7", true),
         ("2001:db8::8", false),
     ] {
-        assert_eq!(holds(&file, address), trusted, "{address}");
-        assert!(!holds(&Config::default(), address), "{address}");
+        assert_eq!(is_trusted(&file, address), trusted, "{address}");
+        assert!(!is_trusted(&Config::default(), address), "{address}");
     }
     for wrong in ["10.0.0.0/33", "proxy.internal", "10.0.0", "10.0.0.0/8/8", "[::1]"] {
         let message = refused("", &[("STRATA_SERVER__TRUSTED_PROXIES", &format!("::1,{wrong}"))]);
@@ -302,17 +303,17 @@ fn trusted_proxies_are_addresses_and_networks() {
 }
 
 #[test]
-fn the_options_of_a_store_must_fit_together() {
-    let lonely = refused("", &[("STRATA_STORE__ACCESS_KEY_ID", "a")]);
-    assert!(lonely.ends_with("`store.access_key_id`: you must also set store.secret_access_key"), "{lonely}");
+fn store_options_must_be_consistent() {
+    let incomplete = refused("", &[("STRATA_STORE__ACCESS_KEY_ID", "a")]);
+    assert!(incomplete.ends_with("`store.access_key_id`: you must also set store.secret_access_key"), "{incomplete}");
     let plain = refused("[store]\nendpoint = \"http://127.0.0.1:9000\"\n", &[]);
     assert!(plain.ends_with("`store.endpoint`: plain http requires store.allow_http = true"), "{plain}");
     load("[store]\nendpoint = \"http://127.0.0.1:9000\"\nallow_http = true\n", &[]);
 }
 
 #[test]
-fn secrets_are_in_no_message_and_in_no_debug_output() {
-    // Digits alone are still text in the environment.
+fn secrets_are_hidden_in_errors_and_debug_output() {
+    // Digits are text in the environment.
     let environment = [
         ("STRATA_STORE__ACCESS_KEY_ID", "key"),
         ("STRATA_STORE__SECRET_ACCESS_KEY", "20406080"),
@@ -345,17 +346,17 @@ fn secrets_are_in_no_message_and_in_no_debug_output() {
 }
 
 #[test]
-fn only_a_file_that_was_asked_for_must_exist() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+fn only_required_file_must_exist() {
+    let directory = tempfile::tempdir().expect("failed to create directory");
     let path = directory.path().join("none.toml");
     let sources = |file| ConfigSources { file, ..ConfigSources::default() };
     assert_eq!(Config::load(&sources(ConfigFile::IfPresent(path.clone()))).ok(), Some(Config::default()));
-    let error = Config::load(&sources(ConfigFile::Required(path))).expect_err("the file is missing");
-    assert!(matches!(error, ConfigError::Read { .. }) && error.to_string().contains("none.toml"), "{error}");
+    let error = Config::load(&sources(ConfigFile::Required(path))).expect_err("failed to reject missing file");
+    assert!(matches!(error, ConfigError::ReadFile { .. }) && error.to_string().contains("none.toml"), "{error}");
 }
 
 #[test]
-fn the_defaults_of_catalog_and_store_follow_the_data_directory_to_the_letter() {
+fn default_locations_use_data_directory_verbatim() {
     let mut config = Config::default();
     config.data.directory = "/tmp/50% off?/#1".into();
     assert_eq!(config.catalog_url(), "sqlite:///tmp/50% off?/#1/catalog.sqlite");
@@ -363,17 +364,21 @@ fn the_defaults_of_catalog_and_store_follow_the_data_directory_to_the_letter() {
 }
 
 #[test]
-fn every_option_can_be_set_by_its_environment_variable() {
+fn every_option_can_be_set_by_variable() {
     for option in Config::options() {
         let name = option.environment_variable();
-        assert!(!option.about.is_empty() && option.about.ends_with('.'), "{name}: {:?}", option.about);
+        assert!(
+            !option.description.is_empty() && option.description.ends_with('.'),
+            "{name}: {:?}",
+            option.description
+        );
         if let Some(default) = &option.default {
             assert_eq!(load("", &[(&name, default)]), Config::default(), "{name}={default}");
         }
     }
 }
 
-/// Every option as a row of one Markdown table: key, default, meaning.
+/// Formats all options as one Markdown table: key, default, meaning.
 fn markdown_table() -> String {
     let rows = Config::options().into_iter().map(|option| row(&option));
     ["| Key | Default | Meaning |\n".to_owned(), "|---|---|---|\n".to_owned()].into_iter().chain(rows).collect()
@@ -389,11 +394,11 @@ fn row(option: &ConfigOption) -> String {
     };
     let range =
         option.range.as_ref().map_or(String::new(), |range| format!(" Range: {} to {}.", range.start(), range.end()));
-    let about = option.about.replace('|', "\\|");
+    let about = option.description.replace('|', "\\|");
     format!("| `{}` | {default} | {about}{range} |\n", option.key())
 }
 
-/// ` (16 MiB)` after a number of bytes that is a whole number of such units.
+/// Returns ` (16 MiB)` for a multiple of a binary unit of bytes.
 fn binary_unit(bytes: &str) -> String {
     let Ok(bytes) = bytes.parse::<u64>() else { return String::new() };
     let units = [("GiB", 30), ("MiB", 20), ("KiB", 10)];
@@ -404,6 +409,6 @@ fn binary_unit(bytes: &str) -> String {
 }
 
 #[test]
-fn the_page_has_the_table_of_options() {
+fn documentation_contains_options_table() {
     check_table("docs/reference/configuration.md", "configuration", &markdown_table());
 }

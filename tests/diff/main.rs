@@ -1,3 +1,3 @@
-//! What two versions differ in.
+//! Tests of the diff of two versions.
 
 mod records;

@@ -1,14 +1,14 @@
-//! Batches of Parquet reuse memory.
+//! Cell batches reuse memory.
 
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use strata_encode::Batches;
-use strata_json::Columns;
+use strata_encode::CellBatches;
+use strata_json::ColumnNames;
 
-use super::{ParquetStream, ROW_GROUP_BYTES, written_row_group};
+use super::{ParquetFileStream, ROW_GROUP_BYTES, written_row_group};
 
-/// Entities with some of six keys, whose values have some bytes, and now and then nulls.
+/// Entities with some of six keys, whose values are strings of several lengths, numbers, and nulls.
 fn parts() -> impl Strategy<Value = Vec<Vec<String>>> {
     let value = prop_oneof!["\"[a-c]{0,20}\"", Just("null".to_owned()), Just("\"a\\nb\"".to_owned()), "[1-9]{1,3}"];
     let entity = proptest::collection::btree_map(0..6, value, 0..6).prop_map(|members| {
@@ -18,9 +18,9 @@ fn parts() -> impl Strategy<Value = Vec<Vec<String>>> {
     proptest::collection::vec(proptest::collection::vec(entity, 0..20), 1..6)
 }
 
-/// The sizes of a batch as it grows, and the bytes of a file with it.
-fn written(batches: &Batches, columns: &Columns, part: &[String]) -> (Vec<usize>, Vec<u8>) {
-    let mut batch = batches.begin();
+/// Returns the sizes of a batch as it grows, and the bytes of a file with the batch.
+fn written(batches: &CellBatches, columns: &ColumnNames, part: &[String]) -> (Vec<usize>, Vec<u8>) {
+    let mut batch = batches.new_builder();
     let sizes = part.iter().map(|entity| {
         batch.push(entity.as_bytes());
         batch.size_bytes()
@@ -28,7 +28,7 @@ fn written(batches: &Batches, columns: &Columns, part: &[String]) -> (Vec<usize>
     let mut sizes: Vec<usize> = sizes.collect();
     let batch = batch.finish();
     sizes.extend([batch.rows, batch.size_bytes()]);
-    let mut stream = ParquetStream::try_new(columns, None, ROW_GROUP_BYTES, usize::MAX).expect("a file");
+    let mut stream = ParquetFileStream::try_new(columns, None, ROW_GROUP_BYTES, usize::MAX).expect("a file");
     stream.push(batch);
     written_row_group(&mut stream);
     (sizes, stream.finish().expect("a file").to_vec())
@@ -37,16 +37,16 @@ fn written(batches: &Batches, columns: &Columns, part: &[String]) -> (Vec<usize>
 proptest! {
     #[test]
     fn batch_does_not_depend_on_reused_memory(parts in parts(), free in any::<bool>()) {
-        let columns: Arc<Columns> = Arc::new(Columns::from((0..6).map(|key| format!("k{key}")).collect::<Vec<_>>()));
-        let shared = Batches::new(columns.clone(), None);
+        let columns: Arc<ColumnNames> = Arc::new(ColumnNames::from((0..6).map(|key| format!("k{key}")).collect::<Vec<_>>()));
+        let shared = CellBatches::new(columns.clone(), None);
         for part in &parts {
             // Two batches at once use the memory of two.
-            let other = shared.begin();
-            let fresh = Batches::new(columns.clone(), None);
+            let other = shared.new_builder();
+            let fresh = CellBatches::new(columns.clone(), None);
             prop_assert_eq!(written(&shared, &columns, part), written(&fresh, &columns, part));
             drop(other.finish());
             if free {
-                shared.free_spare();
+                shared.free_spare_buffers();
             }
         }
     }

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use strata_encode::{Batches, ColumnType};
-use strata_json::Columns;
+use strata_encode::{CellBatches, ColumnType};
+use strata_json::ColumnNames;
 
-use super::{ParquetStream, ROW_GROUP_BYTES, written_row_group};
+use super::{ParquetFileStream, ROW_GROUP_BYTES, written_row_group};
 
-/// The bounds of a column with these values, which are JSON.
+/// Returns the bounds of a column with these JSON values.
 fn bounds(values: &[&str], column_type: ColumnType) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-    let columns = Columns::from(vec!["v".to_owned()]);
+    let columns = ColumnNames::from(vec!["v".to_owned()]);
     let types: Arc<[ColumnType]> = Arc::from([column_type]);
     let mut stream =
-        ParquetStream::try_new(&columns, Some(types.clone()), ROW_GROUP_BYTES, usize::MAX).expect("a file");
-    let mut batch = Batches::new(Arc::new(columns), Some(types)).begin();
+        ParquetFileStream::try_new(&columns, Some(types.clone()), ROW_GROUP_BYTES, usize::MAX).expect("a file");
+    let mut batch = CellBatches::new(Arc::new(columns), Some(types)).new_builder();
     values.iter().for_each(|value| batch.push(format!("{{\"v\":{value}}}").as_bytes()));
     stream.push(batch.finish());
     written_row_group(&mut stream);
@@ -42,8 +42,8 @@ fn text_bounds_are_truncated_between_characters() {
 
 #[test]
 fn number_bounds_are_ordered_by_value() {
-    let integers = bounds(&["-5", "300", "2", "-9223372036854775808"], ColumnType::Int64);
-    assert_eq!(integers, (Some(i64::MIN.to_le_bytes().to_vec()), Some(300_i64.to_le_bytes().to_vec())));
+    let integer_range = bounds(&["-5", "300", "2", "-9223372036854775808"], ColumnType::Int64);
+    assert_eq!(integer_range, (Some(i64::MIN.to_le_bytes().to_vec()), Some(300_i64.to_le_bytes().to_vec())));
     let zeros = bounds(&["0.0", "-0.0"], ColumnType::Double);
     assert_eq!(zeros, (Some((-0.0_f64).to_le_bytes().to_vec()), Some(0.0_f64.to_le_bytes().to_vec())));
 }

@@ -2,12 +2,12 @@
 
 use std::io::Read;
 
-use strata_encode::{Compressor, ContentCoding, compress};
+use strata_encode::{BodyCompressor, ContentCoding, compress_body};
 
 const MAX_UNFLUSHED_BYTES: usize = 1 << 20;
 const ZSTD_LEVEL: i32 = 3;
 
-/// All bytes that a reader can decode from coded bytes, which may be only the beginning of a body.
+/// Decodes coded bytes, which may be only the beginning of a body, as far as possible.
 fn readable(coding: ContentCoding, coded: &[u8]) -> Vec<u8> {
     let mut reader: Box<dyn Read> = match coding {
         ContentCoding::Identity => Box::new(coded),
@@ -16,7 +16,7 @@ fn readable(coding: ContentCoding, coded: &[u8]) -> Vec<u8> {
         ContentCoding::Zstd => Box::new(zstd::stream::read::Decoder::new(coded).expect("a decoder").single_frame()),
     };
     let mut read = Vec::new();
-    // The beginning of a body ends in an error, after all that can be read.
+    // The beginning of a body ends with an error, after all readable bytes.
     let _ = reader.read_to_end(&mut read);
     read
 }
@@ -32,8 +32,10 @@ fn flushed_output_is_readable_and_one_stream() {
     let body: Vec<u8> = parts().concat().repeat(20);
     assert!(body.len() > 3 << 20, "{}", body.len());
     for coding in ContentCoding::ALL {
-        let mut compressor = Compressor::try_new(coding).expect("a compressor");
-        let (mut coded, mut written, mut flushes) = (Vec::new(), 0, Vec::new());
+        let mut compressor = BodyCompressor::try_new(coding).expect("a compressor");
+        let mut coded = Vec::new();
+        let mut written = 0;
+        let mut flushes = Vec::new();
         for part in body.chunks(10_000) {
             let ready = compressor.write(part).expect("compressed");
             written += part.len();
@@ -56,10 +58,10 @@ fn flushed_output_is_readable_and_one_stream() {
 fn compressed_bytes_do_not_depend_on_parts() {
     for coding in ContentCoding::ALL {
         for body in [parts().concat(), b"short".to_vec(), Vec::new()] {
-            let whole = compress(coding, &body).expect("compressed");
+            let whole = compress_body(coding, &body).expect("compressed");
             assert!(readable(coding, &whole) == body, "{coding:?}");
             for part_bytes in [1_000, 65_536, 100_001, 1 << 20] {
-                let mut compressor = Compressor::try_new(coding).expect("a compressor");
+                let mut compressor = BodyCompressor::try_new(coding).expect("a compressor");
                 let mut coded = Vec::new();
                 for part in body.chunks(part_bytes) {
                     coded.extend_from_slice(&compressor.write(part).expect("compressed"));
@@ -75,12 +77,12 @@ fn compressed_bytes_do_not_depend_on_parts() {
 fn zstd_encoder_respects_memory_bytes() {
     let mut encoder = zstd::zstd_safe::CCtx::create();
     encoder.set_parameter(zstd::zstd_safe::CParameter::CompressionLevel(ZSTD_LEVEL)).expect("a level");
-    let piece: Vec<u8> = (0..MAX_UNFLUSHED_BYTES).map(|number| ((number * number) >> 7) as u8).collect();
+    let chunk: Vec<u8> = (0..MAX_UNFLUSHED_BYTES).map(|number| ((number * number) >> 7) as u8).collect();
     for _ in 0..4 {
         let mut coded = Vec::with_capacity(2 * MAX_UNFLUSHED_BYTES);
         let mut out = zstd::zstd_safe::OutBuffer::around(&mut coded);
-        encoder.compress_stream(&mut out, &mut zstd::zstd_safe::InBuffer::around(&piece)).expect("compressed");
+        encoder.compress_stream(&mut out, &mut zstd::zstd_safe::InBuffer::around(&chunk)).expect("compressed");
     }
-    let most = ContentCoding::Zstd.memory_bytes() - 2 * MAX_UNFLUSHED_BYTES;
-    assert!((1 << 20..=most).contains(&encoder.sizeof()), "{}", encoder.sizeof());
+    let max = ContentCoding::Zstd.memory_bytes() - 2 * MAX_UNFLUSHED_BYTES;
+    assert!((1 << 20..=max).contains(&encoder.sizeof()), "{}", encoder.sizeof());
 }

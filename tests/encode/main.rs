@@ -1,4 +1,4 @@
-//! `strata_encode`: each rule as text in, text out, and every format against the naive reference over hostile
+//! Tests of `strata_encode`: each rule as text in, text out, and every format against the naive reference over hostile
 //! entities.
 
 mod batches;
@@ -14,16 +14,18 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::basic::LogicalType;
 use proptest::collection::vec;
 use proptest::prelude::*;
-use strata_encode::{self as encode, Batch, Batches, ColumnEncoder, EntityBound, EntityTooLarge, ParquetStream};
-use strata_json::{Columns, ColumnsBuilder, TooManyColumns};
+use strata_encode::{
+    self as encode, CellBatch, CellBatches, ColumnEncoder, EncodedSizeLimit, EntityTooLarge, ParquetFileStream,
+};
+use strata_json::{ColumnNames, ColumnNamesBuilder, TooManyColumns};
 use strata_reference as reference;
 use strata_reference::value::set;
 use strata_reference::{Value, formats, hostile, rules};
-use strata_types::request::{Format, ReadRequest};
+use strata_types::read_request::{ReadRequest, ResponseFormat};
 
 const NO_LIMIT: usize = usize::MAX;
 
-/// Canonical documents of entities in any spelling.
+/// Converts entities in any spelling to canonical documents.
 fn documents(entities: &[&str]) -> Vec<String> {
     let canonical = |entity: &&str| {
         let mut out = Vec::new();
@@ -33,39 +35,39 @@ fn documents(entities: &[&str]) -> Vec<String> {
     entities.iter().map(canonical).collect()
 }
 
-fn columns_of(documents: &[String]) -> Columns {
-    let mut builder = ColumnsBuilder::new(NO_LIMIT);
-    documents.iter().for_each(|document| builder.add(document.as_bytes()).expect("no limit"));
+fn columns_of(documents: &[String]) -> ColumnNames {
+    let mut builder = ColumnNamesBuilder::new(NO_LIMIT);
+    documents.iter().for_each(|document| builder.add_entity(document.as_bytes()).expect("no limit"));
     builder.finish()
 }
 
-/// The body of an answer, its columns being those of the entities.
-fn body(format: Format, flatten: bool, documents: &[String]) -> String {
+/// Encodes the body of a response whose columns are the columns of the entities.
+fn body(format: ResponseFormat, flatten: bool, documents: &[String]) -> String {
     body_with(format, flatten, documents, columns_of(documents))
 }
 
-fn body_with(format: Format, flatten: bool, documents: &[String], columns: Columns) -> String {
+fn body_with(format: ResponseFormat, flatten: bool, documents: &[String], columns: ColumnNames) -> String {
     let request = ReadRequest { format, flatten, pretty: false, ..ReadRequest::default() };
-    let bound = EntityBound::new(1 << 20);
-    let encoder = encode::text_encoder(&request, Some(Arc::new(columns)), bound).expect("a text format");
+    let size_limit = EncodedSizeLimit::new(1 << 20);
+    let encoder = encode::new_text_encoder(&request, Some(Arc::new(columns)), size_limit).expect("a text format");
     let mut out = Vec::new();
-    encoder.begin(documents.is_empty(), &mut out);
+    encoder.write_header(documents.is_empty(), &mut out);
     for (number, document) in documents.iter().enumerate() {
-        encoder.entity(document.as_bytes(), number == 0, &mut out).expect("not too large");
+        encoder.write_entity(document.as_bytes(), number == 0, &mut out).expect("not too large");
     }
-    encoder.end(documents.is_empty(), &mut out);
+    encoder.write_footer(documents.is_empty(), &mut out);
     String::from_utf8(out).expect("UTF-8")
 }
 
 #[track_caller]
-fn check(format: Format, entities: &[&str], expected: &str) {
+fn check(format: ResponseFormat, entities: &[&str], expected: &str) {
     assert_eq!(body(format, false, &documents(entities)), expected);
 }
 
 #[track_caller]
 fn check_xml(entities: &[&str], expected: &str) {
     let expected = format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset>{expected}</dataset>");
-    check(Format::Xml, entities, &expected);
+    check(ResponseFormat::Xml, entities, &expected);
     well_formed(&expected).expect("well-formed");
 }
 
@@ -74,84 +76,84 @@ fn check_xml(entities: &[&str], expected: &str) {
 #[test]
 fn flatten_applies_to_json_and_jsonl() {
     let entities = documents(&[r#"{"a":{"b":1},"c":[{"d":"x"},{}],"e":[1,"y"]}"#, "{}"]);
-    let flat = r#"{"a.b":1,"c_0_d":"x","e":"[1,\"y\"]"}"#;
-    assert_eq!(body(Format::Json, true, &entities), format!("[{flat},{{}}]"));
-    assert_eq!(body(Format::Jsonl, true, &entities), format!("{flat}\n{{}}\n"));
-    assert_eq!(body(Format::Jsonl, false, &entities), format!("{}\n{{}}\n", entities[0]));
+    let flattened = r#"{"a.b":1,"c_0_d":"x","e":"[1,\"y\"]"}"#;
+    assert_eq!(body(ResponseFormat::Json, true, &entities), format!("[{flattened},{{}}]"));
+    assert_eq!(body(ResponseFormat::Jsonl, true, &entities), format!("{flattened}\n{{}}\n"));
+    assert_eq!(body(ResponseFormat::Jsonl, false, &entities), format!("{}\n{{}}\n", entities[0]));
 }
 
 #[test]
 fn pretty_json_is_flattened_too() {
     let request = ReadRequest { flatten: true, ..ReadRequest::default() };
-    let encoder = encode::text_encoder(&request, None, EntityBound::new(1 << 20)).expect("a text format");
+    let encoder = encode::new_text_encoder(&request, None, EncodedSizeLimit::new(1 << 20)).expect("a text format");
     let mut out = Vec::new();
-    encoder.begin(false, &mut out);
-    encoder.entity(br#"{"a":{"b":[]}}"#, true, &mut out).expect("not too large");
-    encoder.end(false, &mut out);
+    encoder.write_header(false, &mut out);
+    encoder.write_entity(br#"{"a":{"b":[]}}"#, true, &mut out).expect("not too large");
+    encoder.write_footer(false, &mut out);
     assert_eq!(String::from_utf8(out).expect("UTF-8"), "[\n  {\n    \"a.b\": \"[]\"\n  }\n]");
 }
 
 #[test]
-fn parquet_is_no_text_format() {
-    let request = ReadRequest { format: Format::Parquet, ..ReadRequest::default() };
-    assert!(encode::text_encoder(&request, None, EntityBound::new(1 << 20)).is_none());
+fn parquet_has_no_text_encoder() {
+    let request = ReadRequest { format: ResponseFormat::Parquet, ..ReadRequest::default() };
+    assert!(encode::new_text_encoder(&request, None, EncodedSizeLimit::new(1 << 20)).is_none());
 }
 
-// --- what entities may become ---
+// --- size limit ---
 
-/// The bytes that an entity takes in a form, or that it takes more than a MiB and four times its JSON.
+/// Returns the size of an encoded entity, or an error if it exceeds a MiB and four times its JSON.
 fn size_in(request: &ReadRequest, entity: &str) -> Result<usize, EntityTooLarge> {
-    let encoder = encode::text_encoder(request, None, EntityBound::new(1 << 20)).expect("a text format");
+    let encoder = encode::new_text_encoder(request, None, EncodedSizeLimit::new(1 << 20)).expect("a text format");
     let mut out = Vec::new();
-    let written = encoder.entity(entity.as_bytes(), true, &mut out);
-    // Nothing is built that would not fit into memory: the bound, one tag or name more, and spare room.
+    let written = encoder.write_entity(entity.as_bytes(), true, &mut out);
+    // No oversized output is built: at most the limit, one more tag or name, and spare capacity.
     assert!(out.len() <= (1 << 20) + 6 * entity.len() + (64 << 10), "{} bytes", out.len());
     written.map(|()| out.len())
 }
 
 #[test]
-fn an_entity_that_would_grow_beyond_its_bound_is_refused_before_it_has() {
+fn encoded_entity_over_size_limit_is_rejected() {
     let plain = ReadRequest { pretty: false, ..ReadRequest::default() };
     let pretty = ReadRequest::default();
-    let flat = ReadRequest { flatten: true, ..plain.clone() };
-    let lines = ReadRequest { format: Format::Jsonl, ..plain.clone() };
-    let xml = ReadRequest { format: Format::Xml, ..plain.clone() };
+    let flattened = ReadRequest { flatten: true, ..plain.clone() };
+    let lines = ReadRequest { format: ResponseFormat::Jsonl, ..plain.clone() };
+    let xml = ReadRequest { format: ResponseFormat::Xml, ..plain.clone() };
     let refused = |entity: &str| Err(EntityTooLarge { limit_bytes: (1 << 20).max(4 * entity.len()) });
 
-    // Each of 20,000 values is indented by 254 blanks.
+    // Each of 20,000 values is indented by 254 spaces.
     let deep = format!("{}[{}]{}", "{\"a\":".repeat(126), vec!["0"; 20_000].join(","), "}".repeat(126));
     assert_eq!(size_in(&pretty, &deep), refused(&deep));
     assert_eq!(size_in(&plain, &deep), Ok(deep.len()));
     assert_eq!(size_in(&lines, &deep), Ok(deep.len() + 1));
 
-    // Each of 5,000 elements has a tag of 10,000 letters, and another one to close it.
+    // Each of 5,000 elements has a start tag of 10,000 letters, and an end tag.
     let tagged = format!("{{\"{}\":[{}]}}", "t".repeat(10_000), vec!["0"; 5_000].join(","));
     assert_eq!(size_in(&xml, &tagged), refused(&tagged));
-    assert_eq!(size_in(&flat, &tagged).map(|size| size < 2 * tagged.len()), Ok(true));
+    assert_eq!(size_in(&flattened, &tagged).map(|size| size < 2 * tagged.len()), Ok(true));
 
-    // Each of 5,000 names is that of 10,000 letters and one more.
+    // Each of 5,000 flattened names consists of 10,000 letters and a number.
     let members: Vec<String> = (0..5_000).map(|number| format!("\"{number}\":0")).collect();
     let named = format!("{{\"{}\":{{{}}}}}", "n".repeat(10_000), members.join(","));
-    assert_eq!(size_in(&flat, &named), refused(&named));
+    assert_eq!(size_in(&flattened, &named), refused(&named));
     assert_eq!(size_in(&ReadRequest { flatten: true, ..xml.clone() }, &named), refused(&named));
     assert_eq!(size_in(&xml, &named).map(|size| size < 4 * named.len()), Ok(true));
 
-    // Large is not grown: four times its JSON always fits.
+    // A large entity may always grow to four times its JSON.
     let large = format!("{{\"a\":[{}]}}", vec!["\"text\""; 300_000].join(","));
     assert!(size_in(&pretty, &large).is_ok_and(|size| size > 2 << 20));
 }
 
-/// What was learned of an entity that was refused is not taken for that of the next one.
+/// Names that were cached for a rejected entity are not used for the next one.
 #[test]
-fn after_an_entity_that_was_refused_others_are_written_as_ever() {
+fn encoder_after_rejected_entity_is_reusable() {
     let request = ReadRequest { flatten: true, pretty: false, ..ReadRequest::default() };
-    let encoder = encode::text_encoder(&request, None, EntityBound::new(1 << 10)).expect("a text format");
+    let encoder = encode::new_text_encoder(&request, None, EncodedSizeLimit::new(1 << 10)).expect("a text format");
     let members: Vec<String> = (0..500).map(|number| format!("\"{number}\":0")).collect();
     let named = format!("{{\"{}\":{{{}}}}}", "n".repeat(200), members.join(","));
-    encoder.entity(named.as_bytes(), true, &mut Vec::new()).expect_err("too large");
+    encoder.write_entity(named.as_bytes(), true, &mut Vec::new()).expect_err("too large");
     for entity in [r#"{"n":{"0":1,"b":2}}"#.to_owned(), format!("{{\"{}\":{{\"0\":1}}}}", "n".repeat(200))] {
         let mut out = Vec::new();
-        encoder.entity(entity.as_bytes(), true, &mut out).expect("not too large");
+        encoder.write_entity(entity.as_bytes(), true, &mut out).expect("not too large");
         let expected = Value::parse_entity(&entity).map(|entity| rules::flatten(&entity).write()).expect("an entity");
         assert_eq!(String::from_utf8(out), Ok(expected));
     }
@@ -160,41 +162,41 @@ fn after_an_entity_that_was_refused_others_are_written_as_ever() {
 // --- columns ---
 
 #[test]
-fn columns_come_in_order_of_first_appearance() {
+fn columns_are_ordered_by_first_appearance() {
     let documents =
         documents(&[r#"{"b":1,"a":{"y":1,"x":2}}"#, r#"{"a":{"z":1,"x":2},"c":[{"k":1},{"k":2,"l":3}],"b":0}"#]);
     assert_eq!(columns_of(&documents).names(), ["b", "a.y", "a.x", "a.z", "c_0_k", "c_1_k", "c_1_l"]);
 }
 
 #[test]
-fn two_sources_of_one_name_are_one_column() {
+fn equal_flattened_names_share_a_column() {
     let documents = documents(&[r#"{"a":{"b":1},"a.b":2,"x_0_y":3,"x":[{"y":4}]}"#]);
     let columns = columns_of(&documents);
     assert_eq!(columns.names(), ["a.b", "x_0_y"]);
     assert_eq!(columns.position("x_0_y"), Some(1));
     assert_eq!(columns.position("y"), None);
-    assert_eq!(body(Format::Csv, false, &documents), "a.b,x_0_y\n2,4\n");
+    assert_eq!(body(ResponseFormat::Csv, false, &documents), "a.b,x_0_y\n2,4\n");
 }
 
 #[test]
-fn without_any_key_the_column_is_the_source() {
+fn columns_without_keys_are_only_source() {
     assert_eq!(columns_of(&documents(&["{}", r#"{"a":{"b":{}}}"#])).names(), ["_source"]);
-    assert_eq!(Columns::default().names(), ["_source"]);
-    assert_eq!(Columns::default().len(), 1);
+    assert_eq!(ColumnNames::default().names(), ["_source"]);
+    assert_eq!(ColumnNames::default().len(), 1);
 }
 
 #[test]
 fn columns_are_limited_by_the_union() {
-    let mut builder = ColumnsBuilder::new(2);
-    builder.add(br#"{"a":1,"b":{"c":2}}"#).expect("two");
-    builder.add(br#"{"b":{"c":2},"b.c":1}"#).expect("the same two");
-    assert_eq!(builder.add(br#"{"d":1}"#), Err(TooManyColumns { limit: 2 }));
+    let mut builder = ColumnNamesBuilder::new(2);
+    builder.add_entity(br#"{"a":1,"b":{"c":2}}"#).expect("two");
+    builder.add_entity(br#"{"b":{"c":2},"b.c":1}"#).expect("the same two");
+    assert_eq!(builder.add_entity(br#"{"d":1}"#), Err(TooManyColumns { limit: 2 }));
     let text = TooManyColumns { limit: 2 }.to_string();
     assert!(text.contains("2 columns") && text.contains("keep_field"), "{text}");
 
     let part = |document: &[u8]| {
-        let mut part = ColumnsBuilder::new(2);
-        part.add(document).expect("at most two");
+        let mut part = ColumnNamesBuilder::new(2);
+        part.add_entity(document).expect("at most two");
         part
     };
     let mut first = part(br#"{"a":1}"#);
@@ -203,19 +205,19 @@ fn columns_are_limited_by_the_union() {
 }
 
 #[test]
-fn names_too_long_to_hold_are_refused_before_they_are_made() {
+fn column_names_over_memory_limit_are_rejected() {
     let key = "k".repeat(1 << 20);
     let elements = vec![r#"{"a":1}"#; 100].join(",");
-    let mut builder = ColumnsBuilder::new(NO_LIMIT);
-    builder.add(format!("{{\"{key}\":[{elements}]}}").as_bytes()).expect_err("100 MiB of names");
+    let mut builder = ColumnNamesBuilder::new(NO_LIMIT);
+    builder.add_entity(format!("{{\"{key}\":[{elements}]}}").as_bytes()).expect_err("100 MiB of names");
 }
 
 #[test]
-fn columns_are_data() {
-    let columns = Columns::from(vec!["b".to_owned(), "a\"\n".to_owned()]);
+fn column_names_survive_serialization() {
+    let columns = ColumnNames::from(vec!["b".to_owned(), "a\"\n".to_owned()]);
     let text = serde_json::to_string(&columns).expect("serializable");
     assert_eq!(text, r#"["b","a\"\n"]"#);
-    assert_eq!(serde_json::from_str::<Columns>(&text).expect("valid"), columns);
+    assert_eq!(serde_json::from_str::<ColumnNames>(&text).expect("valid"), columns);
 }
 
 // --- csv, tsv ---
@@ -225,55 +227,55 @@ fn cells_are_quoted_only_where_needed() {
     let entities = [r#"{"a":" x ","b":"a,b","c":"say \"hi\"","d":"l\nm","e":"r\rs","f":"t\tu","g":"'; \\ \u0001"}"#];
     let plain = "'; \\ \u{1}";
     let csv = format!("a,b,c,d,e,f,g\n x ,\"a,b\",\"say \"\"hi\"\"\",\"l\nm\",\"r\rs\",t\tu,{plain}\n");
-    check(Format::Csv, &entities, &csv);
+    check(ResponseFormat::Csv, &entities, &csv);
     let tsv = format!("a\tb\tc\td\te\tf\tg\n x \ta,b\t\"say \"\"hi\"\"\"\t\"l\nm\"\t\"r\rs\"\t\"t\tu\"\t{plain}\n");
-    check(Format::Tsv, &entities, &tsv);
+    check(ResponseFormat::Tsv, &entities, &tsv);
 }
 
 #[test]
-fn values_are_their_text() {
+fn csv_scalars_keep_their_text() {
     let entities =
         [r#"{"n":1.50,"i":123456789012345678901234567890,"t":true,"f":false,"z":null,"e":"","o":{},"s":"Ä😀"}"#];
-    check(Format::Csv, &entities, "n,i,t,f,z,e,s\n1.50,123456789012345678901234567890,true,false,,,Ä😀\n");
+    check(ResponseFormat::Csv, &entities, "n,i,t,f,z,e,s\n1.50,123456789012345678901234567890,true,false,,,Ä😀\n");
 }
 
 #[test]
-fn arrays_are_compact_json() {
+fn csv_arrays_are_compact_json() {
     let entities = [r#"{"a":[ 1 ],"b":[1, "x\n\""],"c":[],"d":[{"k":null},1]}"#];
-    check(Format::Csv, &entities, "a,b,c,d\n[1],\"[1,\"\"x\\n\\\"\"\"\"]\",[],\"[{\"\"k\"\":null},1]\"\n");
-    check(Format::Tsv, &[r#"{"a":[1,2]}"#], "a\n[1,2]\n");
+    check(ResponseFormat::Csv, &entities, "a,b,c,d\n[1],\"[1,\"\"x\\n\\\"\"\"\"]\",[],\"[{\"\"k\"\":null},1]\"\n");
+    check(ResponseFormat::Tsv, &[r#"{"a":[1,2]}"#], "a\n[1,2]\n");
 }
 
 #[test]
-fn a_lone_empty_cell_is_quoted() {
-    check(Format::Csv, &[r#"{"a":"x"}"#, r#"{"a":""}"#, r#"{"a":null}"#, "{}"], "a\nx\n\"\"\n\"\"\n\"\"\n");
-    check(Format::Tsv, &[r#"{"":null}"#], "\"\"\n\"\"\n");
-    check(Format::Csv, &[r#"{"":1,"b":""}"#, "{}"], ",b\n1,\n,\n");
-    check(Format::Csv, &["{}"], "_source\n\"\"\n");
+fn single_empty_cell_is_quoted() {
+    check(ResponseFormat::Csv, &[r#"{"a":"x"}"#, r#"{"a":""}"#, r#"{"a":null}"#, "{}"], "a\nx\n\"\"\n\"\"\n\"\"\n");
+    check(ResponseFormat::Tsv, &[r#"{"":null}"#], "\"\"\n\"\"\n");
+    check(ResponseFormat::Csv, &[r#"{"":1,"b":""}"#, "{}"], ",b\n1,\n,\n");
+    check(ResponseFormat::Csv, &["{}"], "_source\n\"\"\n");
 }
 
 #[test]
-fn names_are_quoted_too() {
-    check(Format::Csv, &[r#"{"a,b":1,"c\"":2,"d\te":3}"#], "\"a,b\",\"c\"\"\",d\te\n1,2,3\n");
+fn csv_header_names_are_quoted() {
+    check(ResponseFormat::Csv, &[r#"{"a,b":1,"c\"":2,"d\te":3}"#], "\"a,b\",\"c\"\"\",d\te\n1,2,3\n");
 }
 
 #[test]
-fn no_entity_is_a_header() {
-    let columns = Columns::from(vec!["a".to_owned(), "b".to_owned()]);
-    assert_eq!(body_with(Format::Csv, false, &[], columns.clone()), "a,b\n");
-    assert_eq!(body_with(Format::Tsv, false, &[], columns), "a\tb\n");
+fn csv_without_entities_has_a_header() {
+    let columns = ColumnNames::from(vec!["a".to_owned(), "b".to_owned()]);
+    assert_eq!(body_with(ResponseFormat::Csv, false, &[], columns.clone()), "a,b\n");
+    assert_eq!(body_with(ResponseFormat::Tsv, false, &[], columns), "a\tb\n");
 }
 
 #[test]
-fn a_name_without_a_column_is_left_out() {
-    let columns = Columns::from(vec!["b".to_owned()]);
-    assert_eq!(body_with(Format::Csv, false, &documents(&[r#"{"a":1,"b":2,"c":3}"#]), columns), "b\n2\n");
+fn csv_fields_without_column_are_skipped() {
+    let columns = ColumnNames::from(vec!["b".to_owned()]);
+    assert_eq!(body_with(ResponseFormat::Csv, false, &documents(&[r#"{"a":1,"b":2,"c":3}"#]), columns), "b\n2\n");
 }
 
 // --- xml ---
 
 #[test]
-fn scalars_are_text() {
+fn xml_scalars_are_escaped_text() {
     check_xml(
         &[r#"{"s":"a<b>&c \"d\" 'e' ]]>","n":1.0,"t":true,"f":false}"#, "{}"],
         "<entity><s>a&lt;b&gt;&amp;c \"d\" 'e' ]]&gt;</s><n>1.0</n><t>true</t><f>false</f></entity><entity/>",
@@ -281,16 +283,16 @@ fn scalars_are_text() {
 }
 
 #[test]
-fn what_is_empty_is_an_empty_element() {
+fn xml_empty_values_are_empty_elements() {
     check_xml(
         &[r#"{"null":null,"empty":"","object":{},"array":[],"elements":[null,""]}"#],
         "<entity><null/><empty/><object/><arrays/><elements><element/><element/></elements></entity>",
     );
-    check(Format::Xml, &[], "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset/>");
+    check(ResponseFormat::Xml, &[], "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset/>");
 }
 
 #[test]
-fn what_xml_cannot_hold_is_replaced() {
+fn xml_forbidden_characters_are_replaced() {
     check_xml(
         &[r#"{"a":"\u0000\u0008\t\n\r\u001f\u007f\u0085","b":"\uffff\ufffe\ufffd\uffee😀"}"#],
         "<entity><a>\u{fffd}\u{fffd}\t\n&#13;\u{fffd}\u{7f}\u{85}</a><b>\u{fffd}\u{fffd}\u{fffd}\u{ffee}😀</b></entity>",
@@ -298,7 +300,7 @@ fn what_xml_cannot_hold_is_replaced() {
 }
 
 #[test]
-fn names_become_tags() {
+fn xml_names_become_valid_tags() {
     let cases = [
         ("price", "price"),
         ("_source", "_source"),
@@ -314,7 +316,7 @@ fn names_become_tags() {
         ("٣", "_٣"),
         ("x²", "x_"),
         ("<&>", "___"),
-        // Letters that older XML parsers refuse in names.
+        // Letters that older XML parsers reject in names.
         ("ꙮ", "_"),
     ];
     for (name, tag) in cases {
@@ -323,21 +325,21 @@ fn names_become_tags() {
 }
 
 #[test]
-fn tags_that_are_not_remembered_are_the_same() {
+fn xml_tags_beyond_cache_are_the_same() {
     let long = "n".repeat(200);
     let fields = |numbers: std::ops::Range<usize>| {
         let field = |number| format!(r#""f{number}":{number},"o{number}":{{"{long}":null}},"#);
         let fields: String = numbers.map(field).collect();
         format!(r#"{{{fields}"leaves":[1,[2],{{"child":[{{}}]}}],"{long}":[{{"leaf":3}}]}}"#)
     };
-    // One entity has more names than are remembered.
+    // One entity has more names than the cache can contain.
     let entities = [fields(0..2), fields(0..5_000), fields(4_000..4_010), fields(0..2)];
     let values = entities.each_ref().map(|entity| Value::parse_entity(entity).expect("an entity"));
-    assert_eq!(body(Format::Xml, false, &entities), formats::xml(&values));
+    assert_eq!(body(ResponseFormat::Xml, false, &entities), formats::xml(&values));
 }
 
 #[test]
-fn arrays_are_wrapped_in_a_plural() {
+fn xml_arrays_have_plural_tags() {
     let cases = [
         ("tag", "tags", "tag"),
         ("tags", "tags", "tag"),
@@ -355,7 +357,7 @@ fn arrays_are_wrapped_in_a_plural() {
 }
 
 #[test]
-fn arrays_in_arrays_are_items() {
+fn xml_nested_arrays_are_items() {
     check_xml(
         &[r#"{"m":[[1,2],[3],[],[[4]]],"deep":{"boxes":[{"k":[5]},{}]}}"#],
         "<entity><ms><m><item>1</item><item>2</item></m><m><item>3</item></m><m/><m><item><item>4</item></item></m></ms>\
@@ -364,25 +366,25 @@ fn arrays_in_arrays_are_items() {
 }
 
 #[test]
-fn xml_can_be_flat() {
+fn xml_with_flatten_is_flat() {
     let entities = documents(&[r#"{"a":{"b":1},"c":[{"d":"x"}],"e":[1,"<"]}"#]);
-    let xml = body(Format::Xml, true, &entities);
+    let xml = body(ResponseFormat::Xml, true, &entities);
     assert!(xml.contains("<entity><a_b>1</a_b><c_0_d>x</c_0_d><e>[1,\"&lt;\"]</e></entity>"), "{xml}");
 }
 
 // --- parquet ---
 
-/// The most that a row group may hold.
+/// The maximum bytes of a row group.
 const ROW_GROUP_BYTES: usize = 64 << 20;
 
-/// The file of an answer whose parts hold so many entities, and whose row groups so many bytes of cells.
-fn parquet_file(documents: &[String], columns: &Columns, part_rows: usize, row_group_bytes: usize) -> Bytes {
+/// Encodes a file from parts with this many entities and row groups with this many bytes of cells.
+fn parquet_file(documents: &[String], columns: &ColumnNames, part_rows: usize, row_group_bytes: usize) -> Bytes {
     let mut stream =
-        ParquetStream::try_new(columns, None, row_group_bytes, usize::MAX).expect("columns that Parquet can hold");
-    let batches = Batches::new(Arc::new(columns.clone()), None);
+        ParquetFileStream::try_new(columns, None, row_group_bytes, usize::MAX).expect("columns that Parquet can hold");
+    let batches = CellBatches::new(Arc::new(columns.clone()), None);
     let mut file = Vec::new();
     for part in documents.chunks(part_rows) {
-        let mut builder = batches.begin();
+        let mut builder = batches.new_builder();
         part.iter().for_each(|document| builder.push(document.as_bytes()));
         assert_eq!(builder.rows, part.len());
         file.extend_from_slice(&written_batch(&mut stream, builder.finish()));
@@ -392,23 +394,23 @@ fn parquet_file(documents: &[String], columns: &Columns, part_rows: usize, row_g
     file.into()
 }
 
-/// What a batch makes ready.
-fn written_batch(stream: &mut ParquetStream, batch: Batch) -> Bytes {
+/// Returns the bytes that are ready after a batch.
+fn written_batch(stream: &mut ParquetFileStream, batch: CellBatch) -> Bytes {
     stream.push(batch);
     if stream.is_full() {
         written_row_group(stream);
     }
-    stream.take().expect("bytes")
+    stream.take_bytes().expect("bytes")
 }
 
-fn written_row_group(stream: &mut ParquetStream) {
-    let Some(row_group) = stream.row_group() else { return };
+fn written_row_group(stream: &mut ParquetFileStream) {
+    let Some(row_group) = stream.take_row_group() else { return };
     let mut encoder = ColumnEncoder::try_new().expect("an encoder");
-    let mut encode = |column| row_group.encode(column, &mut encoder).expect("encoded");
-    stream.write((0..row_group.columns()).map(&mut encode).collect()).expect("written");
+    let mut encode = |column| row_group.encode_column(column, &mut encoder).expect("encoded");
+    stream.write_row_group((0..row_group.column_count()).map(&mut encode).collect()).expect("written");
 }
 
-/// The names of a file's columns and its cells, row by row.
+/// Returns the column names of a file and its cells, row by row.
 fn read_back(file: Bytes) -> (Vec<String>, Vec<Vec<Option<String>>>) {
     let builder = ParquetRecordBatchReaderBuilder::try_new(file.clone()).expect("a Parquet file");
     for field in builder.schema().fields() {
@@ -437,33 +439,33 @@ fn parquet_cells_are_text_or_null() {
 }
 
 #[test]
-fn a_later_null_of_one_name_wins() {
+fn later_null_of_same_name_wins() {
     let documents = documents(&[r#"{"o.p":"first","o":{"p":null}}"#]);
     assert_eq!(read_back(parquet_file(&documents, &columns_of(&documents), 1, ROW_GROUP_BYTES)).1, [[None]]);
-    assert_eq!(body(Format::Csv, false, &documents), "o.p\n\"\"\n");
+    assert_eq!(body(ResponseFormat::Csv, false, &documents), "o.p\n\"\"\n");
 }
 
 #[test]
 fn parquet_without_entities_has_the_columns() {
-    let columns = Columns::from(vec!["a".to_owned(), String::new()]);
+    let columns = ColumnNames::from(vec!["a".to_owned(), String::new()]);
     let (names, rows) = read_back(parquet_file(&[], &columns, 1, ROW_GROUP_BYTES));
     assert_eq!((names, rows), (vec!["a".to_owned(), String::new()], Vec::new()));
 }
 
 #[test]
-fn parquet_bytes_come_as_row_groups_fill() {
-    // 20 MiB a part, of which dictionary and compression leave about half.
+fn parquet_bytes_are_ready_when_row_groups_fill() {
+    // 20 MiB for each part. Dictionary and compression leave about half of the bytes.
     let mut state = 1_u64;
     let mut noise = || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         format!("{:08x}", state >> 32)
     };
-    let columns = Columns::from(vec!["a".to_owned(), "b".to_owned()]);
-    let mut stream = ParquetStream::try_new(&columns, None, ROW_GROUP_BYTES, usize::MAX).expect("a file");
+    let columns = ColumnNames::from(vec!["a".to_owned(), "b".to_owned()]);
+    let mut stream = ParquetFileStream::try_new(&columns, None, ROW_GROUP_BYTES, usize::MAX).expect("a file");
     let columns = Arc::new(columns);
     let mut early = 0;
     for _ in 0..4 {
-        let mut builder = Batches::new(columns.clone(), None).begin();
+        let mut builder = CellBatches::new(columns.clone(), None).new_builder();
         while builder.size_bytes() < 20 << 20 {
             let text: String = (0..1024).map(|_| noise()).collect();
             builder.push(format!("{{\"a\":\"{text}\"}}").as_bytes());
@@ -475,7 +477,7 @@ fn parquet_bytes_come_as_row_groups_fill() {
     assert!(early > 15 << 20 && last > 0, "{early} bytes before the end, then {last}");
 }
 
-/// Columns of every kind: of several pages, with a dictionary, without one, with few cells, with a single value.
+/// Columns of every kind: with several pages, with and without a dictionary, with few cells, with a single value.
 fn columns_of_every_kind() -> Vec<String> {
     let row = |row: u32| {
         let mut fields = vec![
@@ -501,7 +503,7 @@ fn parquet_pages_of_every_kind_read_back() {
     let documents = columns_of_every_kind();
     let entities: Vec<Value> = documents.iter().map(|text| Value::parse(text).expect("JSON")).collect();
     let columns = formats::columns(&entities);
-    let file = parquet_file(&documents, &Columns::from(columns.clone()), 700, ROW_GROUP_BYTES);
+    let file = parquet_file(&documents, &ColumnNames::from(columns.clone()), 700, ROW_GROUP_BYTES);
     let (names, rows) = read_back(file.clone());
     assert_eq!(names, columns);
     assert!(rows == formats::cells(&entities, &columns), "other cells");
@@ -515,10 +517,11 @@ fn parquet_pages_of_every_kind_read_back() {
         let texts = || rows.iter().filter_map(|row| row[number].as_deref());
         let statistics = column.statistics().expect("statistics");
         assert_eq!(statistics.null_count_opt(), Some((rows.len() - texts().count()) as u64), "{name}");
-        let (least, most) = (statistics.min_bytes_opt().expect("a minimum"), statistics.max_bytes_opt().expect("one"));
-        assert!(texts().all(|text| (least..=most).contains(&text.as_bytes())), "{name}");
-        assert!(least.len() <= 64 && most.len() <= 64, "{name}");
-        let exact = texts().min().map(str::as_bytes) == Some(least);
+        let (min_delta, most) =
+            (statistics.min_bytes_opt().expect("a minimum"), statistics.max_bytes_opt().expect("one"));
+        assert!(texts().all(|text| (min_delta..=most).contains(&text.as_bytes())), "{name}");
+        assert!(min_delta.len() <= 64 && most.len() <= 64, "{name}");
+        let exact = texts().min().map(str::as_bytes) == Some(min_delta);
         assert_eq!(statistics.min_is_exact(), exact, "{name}");
         assert_eq!(statistics.max_is_exact(), texts().max().map(str::as_bytes) == Some(most), "{name}");
     }
@@ -537,25 +540,25 @@ fn parquet_codes_and_levels_of_any_size_read_back() {
         let documents: Vec<String> = (0..2 * distinct + 300).map(row).collect();
         let entities: Vec<Value> = documents.iter().map(|text| Value::parse(text).expect("JSON")).collect();
         let columns = formats::columns(&entities);
-        let file = parquet_file(&documents, &Columns::from(columns.clone()), 10_000, ROW_GROUP_BYTES);
+        let file = parquet_file(&documents, &ColumnNames::from(columns.clone()), 10_000, ROW_GROUP_BYTES);
         assert!(read_back(file).1 == formats::cells(&entities, &columns), "{bits} bits");
     }
 }
 
-/// Ranges of a file may come from several processes, which have any number of threads.
+/// Ranges of a file may be encoded by several processes with different numbers of threads.
 #[test]
-fn parquet_bytes_do_not_depend_on_who_encodes_which_column() {
+fn parquet_bytes_do_not_depend_on_encoders() {
     let documents = columns_of_every_kind();
     let columns = columns_of(&documents);
     let file = |one_encoder: bool| {
-        let mut stream = ParquetStream::try_new(&columns, None, ROW_GROUP_BYTES, usize::MAX).expect("a file");
+        let mut stream = ParquetFileStream::try_new(&columns, None, ROW_GROUP_BYTES, usize::MAX).expect("a file");
         for part in documents.chunks(1_000) {
-            let mut builder = Batches::new(Arc::new(columns.clone()), None).begin();
+            let mut builder = CellBatches::new(Arc::new(columns.clone()), None).new_builder();
             part.iter().for_each(|document| builder.push(document.as_bytes()));
             stream.push(builder.finish());
         }
-        let row_group = stream.row_group().expect("rows");
-        let mut order: Vec<usize> = row_group.largest_first();
+        let row_group = stream.take_row_group().expect("rows");
+        let mut order: Vec<usize> = row_group.columns_by_size_desc();
         let largest: Vec<&str> = order[..2].iter().map(|&column| columns.names()[column].as_str()).collect();
         assert_eq!(largest, ["large", "long"]);
         if !one_encoder {
@@ -567,20 +570,20 @@ fn parquet_bytes_do_not_depend_on_who_encodes_which_column() {
             if !one_encoder {
                 encoder = ColumnEncoder::try_new().expect("an encoder");
             }
-            chunks.push((column, row_group.encode(column, &mut encoder).expect("encoded")));
+            chunks.push((column, row_group.encode_column(column, &mut encoder).expect("encoded")));
         }
         chunks.sort_unstable_by_key(|(column, _)| *column);
         let chunks = chunks.into_iter().map(|(_, chunk)| chunk).collect();
-        stream.write(chunks).expect("written");
+        stream.write_row_group(chunks).expect("written");
         stream.finish().expect("a file")
     };
     let expected = parquet_file(&documents, &columns, 1_000, ROW_GROUP_BYTES);
     assert!(file(true) == expected && file(false) == expected, "other bytes");
 }
 
-/// What a row group holds is bounded, whatever its columns and rows; cells that are not there take no room.
+/// The bytes of a row group are limited for any number of columns and rows. Missing cells need no memory.
 #[test]
-fn parquet_row_groups_are_cut_by_what_they_hold() {
+fn parquet_row_groups_are_limited_by_bytes() {
     let documents: Vec<String> = (0..3_000).map(|row| format!("{{\"c{}\":\"{row}\"}}", row % 300)).collect();
     let columns = columns_of(&documents);
     assert_eq!(columns.len(), 300);
@@ -593,12 +596,12 @@ fn parquet_row_groups_are_cut_by_what_they_hold() {
         ParquetRecordBatchReaderBuilder::try_new(file).expect("a Parquet file").metadata().num_row_groups()
     };
     assert_eq!(row_groups(ROW_GROUP_BYTES), 1);
-    // 900,000 cells of which 3,000 are there.
+    // 900,000 cells, of which 3,000 have values.
     assert!((2..30).contains(&row_groups(24 << 10)), "{}", row_groups(24 << 10));
 }
 
 #[test]
-fn parquet_of_many_columns_is_not_cut_to_pieces() {
+fn parquet_of_many_columns_has_one_row_group() {
     let documents: Vec<String> = (0..40)
         .map(|row| {
             let members: Vec<String> = (0..100).map(|k| format!("\"c{}\":{row}", row * 50 + k)).collect();
@@ -614,8 +617,8 @@ fn parquet_of_many_columns_is_not_cut_to_pieces() {
 
 // --- against the reference ---
 
-/// Entities of one answer. Half of them are made from one, with members left out and in another order, as real ones
-/// are.
+/// The entities of a response. Half of them are variants of one entity, with members left out and in another order,
+/// like real entities.
 fn entities() -> impl Strategy<Value = Vec<Value>> {
     let alike =
         (hostile::entity(), vec((any::<u64>(), any::<prop::sample::Index>()), 0..6)).prop_map(|(entity, changes)| {
@@ -645,7 +648,7 @@ fn entities() -> impl Strategy<Value = Vec<Value>> {
     })
 }
 
-/// Entities of many fields, any of them left out, in any order.
+/// Entities with many fields, some of them left out, in any order.
 fn wide_entities() -> impl Strategy<Value = Vec<Value>> {
     let entity = vec(0_u32..60, 0..60).prop_map(|fields| {
         let mut members = Vec::new();
@@ -669,7 +672,7 @@ fn written(entities: &[Value]) -> Vec<String> {
 
 proptest! {
     #[test]
-    fn columns_are_those_of_the_reference(entities in entities(), at in any::<prop::sample::Index>(), limit in 1_usize..40) {
+    fn columns_match_reference(entities in entities(), at in any::<prop::sample::Index>(), limit in 1_usize..40) {
         let documents = written(&entities);
         let expected = formats::columns(&entities);
         let columns = columns_of(&documents);
@@ -677,10 +680,10 @@ proptest! {
         for (position, name) in expected.iter().enumerate() {
             prop_assert_eq!(columns.position(name), Some(position));
         }
-        // In two parts, and limited.
+        // In two parts, with a limit.
         let find = |documents: &[String]| {
-            let mut builder = ColumnsBuilder::new(limit);
-            documents.iter().try_for_each(|document| builder.add(document.as_bytes())).map(|()| builder)
+            let mut builder = ColumnNamesBuilder::new(limit);
+            documents.iter().try_for_each(|document| builder.add_entity(document.as_bytes())).map(|()| builder)
         };
         let (before, after) = documents.split_at(at.index(documents.len() + 1));
         let merged = find(before).and_then(|mut first| {
@@ -700,15 +703,15 @@ proptest! {
     }
 
     #[test]
-    fn csv_and_tsv_are_those_of_the_reference(entities in entities()) {
+    fn csv_and_tsv_match_reference(entities in entities()) {
         let documents = written(&entities);
         let columns = formats::columns(&entities);
-        let csv = body(Format::Csv, false, &documents);
+        let csv = body(ResponseFormat::Csv, false, &documents);
         prop_assert_eq!(&csv, &formats::csv(&entities, &columns));
-        prop_assert_eq!(&csv, &body(Format::Csv, true, &documents));
-        let tsv = body(Format::Tsv, false, &documents);
+        prop_assert_eq!(&csv, &body(ResponseFormat::Csv, true, &documents));
+        let tsv = body(ResponseFormat::Tsv, false, &documents);
         prop_assert_eq!(&tsv, &formats::tsv(&entities, &columns));
-        // A reader of the format finds the cells.
+        // A CSV reader returns the same cells.
         for (text, delimiter) in [(csv, b','), (tsv, b'\t')] {
             let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(text.as_bytes());
             let header: Vec<String> = reader.headers().expect("a header").iter().map(str::to_owned).collect();
@@ -723,35 +726,35 @@ proptest! {
     }
 
     #[test]
-    fn xml_is_that_of_the_reference_and_well_formed(entities in entities()) {
+    fn xml_matches_reference_and_is_well_formed(entities in entities()) {
         let documents = written(&entities);
-        let xml = body(Format::Xml, false, &documents);
+        let xml = body(ResponseFormat::Xml, false, &documents);
         prop_assert_eq!(&xml, &formats::xml(&entities));
         prop_assert_eq!(well_formed(&xml), Ok(()));
-        let flat: Vec<Value> = entities.iter().map(rules::flatten).collect();
-        let xml = body(Format::Xml, true, &documents);
-        prop_assert_eq!(&xml, &formats::xml(&flat));
+        let flattened: Vec<Value> = entities.iter().map(rules::flatten).collect();
+        let xml = body(ResponseFormat::Xml, true, &documents);
+        prop_assert_eq!(&xml, &formats::xml(&flattened));
         prop_assert_eq!(well_formed(&xml), Ok(()));
     }
 
     #[test]
-    fn flat_json_is_that_of_the_reference(entities in entities()) {
+    fn flattened_json_matches_reference(entities in entities()) {
         let documents = written(&entities);
-        let flat: Vec<Value> = entities.iter().map(rules::flatten).collect();
-        prop_assert_eq!(body(Format::Json, true, &documents), Value::Array(flat.clone()).write());
-        let lines: String = flat.iter().map(|entity| entity.write() + "\n").collect();
-        prop_assert_eq!(body(Format::Jsonl, true, &documents), lines);
+        let flattened: Vec<Value> = entities.iter().map(rules::flatten).collect();
+        prop_assert_eq!(body(ResponseFormat::Json, true, &documents), Value::Array(flattened.clone()).write());
+        let lines: String = flattened.iter().map(|entity| entity.write() + "\n").collect();
+        prop_assert_eq!(body(ResponseFormat::Jsonl, true, &documents), lines);
     }
 
     #[test]
-    fn entities_of_many_fields_are_placed_as_the_reference_does(entities in wide_entities()) {
+    fn wide_entities_match_reference(entities in wide_entities()) {
         let documents = written(&entities);
         let columns = formats::columns(&entities);
         let found = columns_of(&documents);
         prop_assert_eq!(found.names(), columns.as_slice());
-        prop_assert_eq!(body(Format::Csv, false, &documents), formats::csv(&entities, &columns));
-        let flat: Vec<Value> = entities.iter().map(rules::flatten).collect();
-        prop_assert_eq!(body(Format::Json, true, &documents), Value::Array(flat).write());
+        prop_assert_eq!(body(ResponseFormat::Csv, false, &documents), formats::csv(&entities, &columns));
+        let flattened: Vec<Value> = entities.iter().map(rules::flatten).collect();
+        prop_assert_eq!(body(ResponseFormat::Json, true, &documents), Value::Array(flattened).write());
     }
 
     #[test]
@@ -768,10 +771,10 @@ proptest! {
     }
 }
 
-// --- a strict checker of what XML this service writes ---
+// --- a strict checker for the XML that strata writes ---
 
-/// Whether the text is a declaration and one well-formed element, by the productions of XML 1.0, fifth edition, that
-/// are in use: elements without attributes, character data, four references.
+/// Checks that the text is a declaration and one well-formed element, by the productions of XML 1.0, fifth edition,
+/// that strata uses: elements without attributes, character data, four references.
 fn well_formed(xml: &str) -> Result<(), String> {
     let mut rest = xml.strip_prefix("<?xml version=\"1.0\" encoding=\"UTF-8\"?>").ok_or("no declaration")?;
     let mut open: Vec<&str> = Vec::new();
@@ -823,8 +826,8 @@ fn is_name(name: &str) -> Result<(), String> {
             | '\u{370}'..='\u{37d}' | '\u{37f}'..='\u{1fff}' | '\u{2070}'..='\u{218f}' | '\u{2c00}'..='\u{2fef}'
             | '\u{3001}'..='\u{d7ff}' | '\u{f900}'..='\u{fdcf}' | '\u{fdf0}'..='\u{fffd}')
     };
-    let goes_on = |c: char| starts(c) || matches!(c, '0'..='9' | '\u{b7}' | '\u{300}'..='\u{36f}');
-    match name.starts_with(starts) && name.chars().all(goes_on) {
+    let continues = |c: char| starts(c) || matches!(c, '0'..='9' | '\u{b7}' | '\u{300}'..='\u{36f}');
+    match name.starts_with(starts) && name.chars().all(continues) {
         true => Ok(()),
         false => Err(format!("<{name}>")),
     }

@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
-use strata_encode::{ColumnType, Typing};
-use strata_json::Columns;
+use strata_encode::{ColumnType, ColumnTypeInference};
+use strata_json::ColumnNames;
 
 #[track_caller]
 fn check(values: &[&str], expected: ColumnType) {
-    let typing = Typing::new(Arc::new(Columns::from(vec!["v".to_owned()])), vec![None]);
-    // In one part, and each in its own.
-    let (mut all, mut merged) = (typing.begin(), typing.begin());
+    let inference = ColumnTypeInference::new(Arc::new(ColumnNames::from(vec!["v".to_owned()])), vec![None]);
+    // In one part, and with a part for each value.
+    let mut all = inference.new_builder();
+    let mut merged = inference.new_builder();
     for value in values {
         let document = format!("{{\"v\":{value}}}");
         all.push(document.as_bytes());
-        let mut one = typing.begin();
+        let mut one = inference.new_builder();
         one.push(document.as_bytes());
         merged.merge(&one);
     }

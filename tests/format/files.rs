@@ -1,5 +1,5 @@
-//! Version files: what is written comes back, damage is an error, and the columns beside the documents say what the
-//! naive reference says.
+//! Version files: entities survive writing and reading, damage is an error, and the other columns agree with the naive
+//! reference.
 
 use std::fmt::Debug;
 use std::panic::AssertUnwindSafe;
@@ -18,36 +18,40 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata_format::cache::PartCache;
 use strata_format::layout::{ShreddedKind, ShreddedPart};
-use strata_format::profile::ShreddingBounds;
+use strata_format::profile::ShreddingLimits;
 use strata_format::reader::VersionReader;
-use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
+use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions, WrittenVersionFile};
 use strata_reference::{Value, hostile, number, rules};
 use strata_store::StorageError;
 use strata_store::store::{self, S3Options, Store};
 use strata_testing::versions::{Bench, all_shredded, nothing_shredded, segments, shapes, some_segments, some_shapes};
 
-/// Hostile entities, others in every run.
+/// Random hostile entities.
 pub(crate) fn hostile_entities(count: usize) -> Vec<String> {
     let mut runner = TestRunner::default();
-    let mut one = || hostile::entity().new_tree(&mut runner).expect("an entity").current().write();
-    (0..count).map(|_| one()).collect()
+    let mut entity = || hostile::entity().new_tree(&mut runner).expect("failed to generate entity").current().write();
+    (0..count).map(|_| entity()).collect()
 }
 
 #[test]
-fn the_content_hash_is_that_of_the_entities_alone() {
+fn content_hash_depends_only_on_entities() {
     let entities = some_entities();
-    let one = check_round_trip(&opened("memory://"), &entities, &WriteOptions::default());
-    let options =
-        WriteOptions { threads: 3, row_group_rows: 2, shredding: nothing_shredded(), ..WriteOptions::default() };
+    let first = check_round_trip(&opened("memory://"), &entities, &WriteOptions::default());
+    let options = WriteOptions {
+        worker_threads: 3,
+        max_row_group_rows: 2,
+        shredding_limits: nothing_shredded(),
+        ..WriteOptions::default()
+    };
     let other = check_round_trip(&opened("memory://"), &entities, &options);
-    assert_eq!(one.content_sha256, other.content_sha256);
+    assert_eq!(first.content_sha256, other.content_sha256);
 
     let fewer = check_round_trip(&opened("memory://"), &entities[1..], &WriteOptions::default());
-    assert_ne!(one.content_sha256, fewer.content_sha256);
-    // An independent sum: of every document and a line feed.
+    assert_ne!(first.content_sha256, fewer.content_sha256);
+    // The hash covers each document and a line feed.
     let lines: String = entities.iter().map(|entity| format!("{entity}\n")).collect();
-    assert_eq!(one.content_sha256, sha256_hex(lines.as_bytes()));
-    // Known to `sha256sum` of nothing.
+    assert_eq!(first.content_sha256, sha256_hex(lines.as_bytes()));
+    // SHA-256 of empty input.
     let empty = check_round_trip(&opened("memory://"), &[], &WriteOptions::default());
     assert_eq!(empty.content_sha256, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
 }
@@ -56,24 +60,30 @@ fn the_content_hash_is_that_of_the_entities_alone() {
 fn entities_and_columns_match_the_reference() {
     let bench = Bench::new();
     let entities = proptest::collection::vec(hostile::entity(), 0..14);
-    let row_group_rows = prop_oneof![Just(1_usize), Just(3), Just(7), Just(ROW_GROUP_ROWS), 1..16_usize];
-    let bounds = prop_oneof![
-        Just(ShreddingBounds::default()),
+    let row_group_rows = prop_oneof![Just(1_usize), Just(3), Just(7), Just(MAX_ROW_GROUP_ROWS), 1..16_usize];
+    let limits = prop_oneof![
+        Just(ShreddingLimits::default()),
         Just(all_shredded()),
         Just(all_shredded()),
         Just(nothing_shredded())
     ];
-    let cases = (entities, row_group_rows, 1..=3_usize, bounds);
+    let cases = (entities, row_group_rows, 1..=3_usize, limits);
     let mut runner = TestRunner::new(PropertyConfig { cases: 32, ..PropertyConfig::default() });
-    let result = runner.run(&cases, |(entities, row_group_rows, threads, shredding)| {
+    let result = runner.run(&cases, |(entities, row_group_rows, threads, shredding_limits)| {
         let keywords = some_segments(row_group_rows + threads);
         let shapes = some_shapes(row_group_rows + threads);
-        let outline_chunks = if threads == 2 { WriteOptions::default().outline_chunks } else { 0 };
-        let bounds = WriteOptions { shredding, keywords, shapes, outline_chunks, ..WriteOptions::default() };
-        let options = WriteOptions { threads, row_group_rows, ..bounds };
+        let min_footer_index_chunks = if threads == 2 { WriteOptions::default().min_footer_index_chunks } else { 0 };
+        let options = WriteOptions {
+            shredding_limits,
+            keyword_limits: keywords,
+            path_index_limits: shapes,
+            min_footer_index_chunks,
+            ..WriteOptions::default()
+        };
+        let options = WriteOptions { worker_threads: threads, max_row_group_rows: row_group_rows, ..options };
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         let store = opened("memory://");
-        let (path, written) = bench.write(&store, &texts, &options).expect("written");
+        let (path, written) = bench.write(&store, &texts, &options).expect("failed to write file");
         check_documents(&bench, &store, &path, &written, &texts, &options);
         check_columns(&bench, &store, &path, &written, &entities);
         Ok(())
@@ -88,107 +98,109 @@ fn damaged_files_are_errors() {
     let bench = Bench::new();
     let store = opened("memory://");
     let options = WriteOptions {
-        row_group_rows: 16,
-        shredding: all_shredded(),
-        keywords: segments(20),
-        shapes: shapes(),
+        max_row_group_rows: 16,
+        shredding_limits: all_shredded(),
+        keyword_limits: segments(20),
+        path_index_limits: shapes(),
         ..WriteOptions::default()
     };
     let entities: Vec<String> = (0..40)
         .map(|number| format!(r#"{{"n":{number},"Name":"Entity {number}","tags":["A","b",{number}],"x":null}}"#))
         .collect();
-    let (path, written) = bench.write(&store, &entities, &options).expect("written");
+    let (path, written) = bench.write(&store, &entities, &options).expect("failed to write file");
     let whole = object_bytes(&bench, &store, &path);
-    assert_eq!(read_version(&bench, &store, &path, written.size_bytes).expect("undamaged"), entities);
+    let documents = read_version(&bench, &store, &path, written.size_bytes);
+    assert_eq!(documents.expect("failed to read undamaged file"), entities);
 
-    // Cut anywhere, with the size that the catalog knows or the size that is left.
-    for cut in (0..whole.len()).step_by(whole.len() / 40 + 1).chain(whole.len() - 12..whole.len()) {
-        for size in [cut as u64, written.size_bytes] {
-            let result = read_damaged(&bench, whole.slice(..cut), size);
-            assert!(result.is_err(), "cut at {cut} of {}, read as {size} bytes", whole.len());
+    // Truncated files, with the recorded size or the actual size.
+    for length in (0..whole.len()).step_by(whole.len() / 40 + 1).chain(whole.len() - 12..whole.len()) {
+        for size in [length as u64, written.size_bytes] {
+            let result = read_damaged(&bench, whole.slice(..length), size);
+            assert!(result.is_err(), "truncated at {length} of {}, read as {size} bytes", whole.len());
         }
     }
 
-    // A byte may change: an error or, where nothing checks it, other entities, but no panic.
-    // The magic at the start alone is not looked at.
-    let mut found = 0;
+    // A changed byte causes an error, or is in an unused part such as the magic at the start. It never causes a panic.
+    let mut errors = 0;
     let end = whole.len() - 8;
-    let footer = u32::from_le_bytes(whole[end..end + 4].try_into().expect("four bytes")) as usize;
+    let footer = u32::from_le_bytes(whole[end..end + 4].try_into().expect("failed to read footer length")) as usize;
     let data = (4..end - footer).step_by(211);
-    for (number, at) in data.chain((end - footer..whole.len()).step_by(5)).enumerate() {
+    for (number, offset) in data.chain((end - footer..whole.len()).step_by(5)).enumerate() {
         let mut bytes = whole.to_vec();
-        bytes[at] ^= [0x01, 0x80, 0xFF][number % 3];
-        found += usize::from(read_damaged(&bench, bytes.into(), written.size_bytes).is_err());
+        bytes[offset] ^= [0x01, 0x80, 0xFF][number % 3];
+        errors += usize::from(read_damaged(&bench, bytes.into(), written.size_bytes).is_err());
     }
-    assert!(found > 50, "{found} damages were noticed");
+    assert!(errors > 50, "only {errors} damaged files were rejected");
 }
 
-/// A length that leaves no room for a block once made the library index an empty list. Found by tests/fuzz.
+/// Regression: a length too small for a block made the Parquet library index an empty list. Found by tests/fuzz.
 #[test]
-fn a_bloom_filter_without_blocks_is_an_error() {
+fn bloom_filter_without_blocks_is_rejected() {
     let bench = Bench::new();
     let store = opened("memory://");
-    let options = WriteOptions { shredding: all_shredded(), ..WriteOptions::default() };
-    let (path, written) = bench.write(&store, &[r#"{"a":"x"}"#.to_owned()], &options).expect("written");
+    let options = WriteOptions { shredding_limits: all_shredded(), ..WriteOptions::default() };
+    let (path, written) = bench.write(&store, &[r#"{"a":"x"}"#.to_owned()], &options).expect("failed to write file");
     let whole = object_bytes(&bench, &store, &path);
-    let builder = ParquetRecordBatchReaderBuilder::try_new(whole.clone()).expect("Parquet");
+    let builder = ParquetRecordBatchReaderBuilder::try_new(whole.clone()).expect("failed to open Parquet file");
     let mut columns = builder.metadata().row_group(0).columns().iter();
-    let length = columns.find_map(|column| column.bloom_filter_length()).expect("a bloom filter");
+    let length = columns.find_map(|column| column.bloom_filter_length()).expect("failed to find bloom filter");
     assert!((40..64).contains(&length), "one block and its header take {length} bytes");
 
-    // Thrift writes the length in one byte, as twice its value; other bytes of the footer may be the same.
+    // Thrift encodes the length as one byte with twice its value. Other bytes of the footer can be equal.
     let end = whole.len() - 8;
-    let footer = u32::from_le_bytes(whole[end..end + 4].try_into().expect("four bytes")) as usize;
-    let mut refused = 0;
-    for at in (end - footer..end).filter(|at| i32::from(whole[*at]) == length * 2) {
+    let footer = u32::from_le_bytes(whole[end..end + 4].try_into().expect("failed to read footer length")) as usize;
+    let mut rejected = 0;
+    for offset in (end - footer..end).filter(|offset| i32::from(whole[*offset]) == length * 2) {
         let mut bytes = whole.to_vec();
-        bytes[at] = (length - 8) as u8 * 2;
-        refused += usize::from(read_damaged(&bench, bytes.into(), written.size_bytes).is_err());
+        bytes[offset] = (length - 8) as u8 * 2;
+        rejected += usize::from(read_damaged(&bench, bytes.into(), written.size_bytes).is_err());
     }
-    assert!(refused > 0, "the length is nowhere");
+    assert!(rejected > 0, "the footer does not contain the length");
 }
 
-/// Each request to a directory takes a thread, and the allocator kept some MiB for each of hundreds of threads.
+/// Regression: hundreds of requests to a directory started hundreds of threads, and the allocator kept memory for each.
 #[test]
-fn many_requests_to_a_directory_take_few_threads() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    let (bench, store) = (Bench::new(), opened(&directory.path().to_string_lossy()));
-    let options = WriteOptions { row_group_rows: 2, ..WriteOptions::default() };
+fn many_local_requests_start_few_threads() {
+    let directory = tempfile::tempdir().expect("failed to create directory");
+    let bench = Bench::new();
+    let store = opened(&directory.path().to_string_lossy());
+    let options = WriteOptions { max_row_group_rows: 2, ..WriteOptions::default() };
     let entities: Vec<String> = (0..800).map(|number| format!(r#"{{"n":{number}}}"#)).collect();
-    let (path, written) = bench.write(&store, &entities, &options).expect("written");
+    let (path, written) = bench.write(&store, &entities, &options).expect("failed to write file");
     let threads = Arc::new(AtomicUsize::new(0));
-    let counted = threads.clone();
+    let counter = threads.clone();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .on_thread_start(move || {
-            counted.fetch_add(1, Ordering::SeqCst);
+            counter.fetch_add(1, Ordering::SeqCst);
         })
         .enable_all()
         .build()
-        .expect("a runtime");
+        .expect("failed to build runtime");
     runtime.block_on(async {
-        let reader = VersionReader::open(&store, &path, written.size_bytes, &PartCache::new(0)).await.expect("opened");
-        let pages = (0..reader.row_groups().len()).map(|row_group| reader.documents(row_group, 0));
-        let pages = futures::future::try_join_all(pages).await.expect("read");
+        let cache = PartCache::new(0);
+        let reader = VersionReader::open(&store, &path, written.size_bytes, &cache).await.expect("failed to open file");
+        let pages = (0..reader.row_groups().len()).map(|row_group| reader.read_document_page(row_group, 0));
+        let pages = futures::future::try_join_all(pages).await.expect("failed to read pages");
         assert_eq!(pages.iter().map(|page| page.len()).sum::<usize>(), entities.len());
     });
-    // A thread that has just answered may not be free yet when the next request comes, on a loaded machine often.
-    let requests = entities.len() / options.row_group_rows;
+    // A thread may not be idle yet when the next request arrives, especially on a busy machine.
+    let requests = entities.len() / options.max_row_group_rows;
     assert!(threads.load(Ordering::SeqCst) <= requests / 4, "{} threads", threads.load(Ordering::SeqCst));
 }
 
 #[test]
 fn foreign_files_are_errors() {
     let bench = Bench::new();
-    let refused = |bytes: Vec<u8>| {
+    let rejection = |bytes: Vec<u8>| {
         let size = bytes.len() as u64;
-        read_damaged(&bench, bytes.into(), size).expect_err("a foreign file").to_string()
+        read_damaged(&bench, bytes.into(), size).expect_err("accepted a foreign file").to_string()
     };
-    refused(Vec::new());
-    refused(b"PAR1".to_vec());
-    refused(b"PAR1PAR1".to_vec());
-    refused(b"[{\"this\":\"is JSON\"}]".to_vec());
-    refused(vec![0xFF; 100_000]);
-    refused([b"PAR1".as_slice(), &[0; 1_000], &[0xFF, 0xFF, 0xFF, 0x7F], b"PAR1"].concat());
+    rejection(Vec::new());
+    rejection(b"PAR1".to_vec());
+    rejection(b"PAR1PAR1".to_vec());
+    rejection(b"[{\"this\":\"is JSON\"}]".to_vec());
+    rejection(vec![0xFF; 100_000]);
+    rejection([b"PAR1".as_slice(), &[0; 1_000], &[0xFF, 0xFF, 0xFF, 0x7F], b"PAR1"].concat());
 
     let text = Arc::new(StringArray::from(vec!["{}", "[]"])) as ArrayRef;
     let number = Arc::new(arrow::array::Int64Array::from(vec![1, 2])) as ArrayRef;
@@ -196,7 +208,7 @@ fn foreign_files_are_errors() {
         format!(r#"{{"format_version":1,"entity_count":{count},"document_bytes":4,"content_sha256":"","leaves":[]}}"#)
     };
     let foreign = |columns: Vec<(&str, ArrayRef)>, metadata: Option<String>| {
-        refused(parquet_file(&RecordBatch::try_from_iter(columns).expect("a batch"), metadata))
+        rejection(parquet_file(&RecordBatch::try_from_iter(columns).expect("failed to build batch"), metadata))
     };
     let error = foreign(vec![("document", text.clone())], None);
     assert!(error.contains("not written by strata"), "{error}");
@@ -208,18 +220,18 @@ fn foreign_files_are_errors() {
     assert!(error.contains("format 3"), "{error}");
     let error = foreign(vec![("document", text.clone())], Some(layout(2).replace("n\":1", "n\":2")));
     assert!(error.contains("format 2, but this build supports only format 1"), "{error}");
-    // An edited file without the entities that its layout counts.
+    // An edited file without the entities in its layout.
     let edit = r#""edit":{"base":{"path":"","size_bytes":0,"content_sha256":""},"own_sha256":"","pieces":[]},"leaves""#;
     let error = foreign(vec![("document", text)], Some(layout(2).replace("\"leaves\"", edit)));
     assert!(error.contains("metadata is inconsistent"), "{error}");
 }
 
-/// A store on its own.
+/// Opens a store.
 pub(crate) fn opened(url: &str) -> Store {
-    store::open(url, &S3Options::default()).expect(url)
+    store::open_store(url, &S3Options::default()).expect(url)
 }
 
-/// Entities of many shapes.
+/// Entities with various structures.
 pub(crate) fn some_entities() -> Vec<String> {
     let fixed = r#"{"_source":"https://shop.test/1","name":"Äpfel","price":1.50,"tags":["Fruit","rot"]}
 {"price":9007199254740993,"name":"a,b: \"c\"","a.b":1,"a":{"b":2,"c":{}}}
@@ -232,7 +244,7 @@ pub(crate) fn some_entities() -> Vec<String> {
     fixed.chain(numbered).collect()
 }
 
-/// About this many bytes of entities in which nothing repeats; the same in every run.
+/// Deterministic entities without repetitions, with about this many bytes in total.
 pub(crate) fn noise(bytes: usize) -> Vec<String> {
     const LETTERS: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
@@ -253,17 +265,17 @@ fn sha256_hex(bytes: &[u8]) -> String {
     hex::encode(sha2::Sha256::digest(bytes))
 }
 
-/// Writes and reads, with a memory of its own for nothing but the test.
-pub(crate) fn check_round_trip(store: &Store, entities: &[String], options: &WriteOptions) -> Written {
+/// Writes entities and checks all documents.
+pub(crate) fn check_round_trip(store: &Store, entities: &[String], options: &WriteOptions) -> WrittenVersionFile {
     let bench = Bench::new();
-    let (path, written) = bench.write(store, entities, options).expect("written");
+    let (path, written) = bench.write(store, entities, options).expect("failed to write file");
     check_documents(&bench, store, &path, &written, entities, options);
     written
 }
 
 fn object_bytes(bench: &Bench, store: &Store, path: &ObjectPath) -> Bytes {
-    let get = async { store.objects().get(path).await?.bytes().await };
-    bench.runtime.block_on(get).expect("an object")
+    let get = async { store.object_store().get(path).await?.bytes().await };
+    bench.runtime.block_on(get).expect("failed to read object")
 }
 
 pub(crate) fn read_version(
@@ -275,31 +287,32 @@ pub(crate) fn read_version(
     bench.runtime.block_on(read_all(store, path, size, &PartCache::new(1 << 30)))
 }
 
-/// Reads everything of a file of these bytes. Panics with the place when reading panics.
+/// Reads all parts of a file with these bytes. Fails the test if reading panics.
 fn read_damaged(bench: &Bench, bytes: Bytes, size: u64) -> Result<Vec<String>, StorageError> {
     let store = opened("memory://");
     let path = ObjectPath::from("versions/damaged.parquet");
     let work = async {
-        store.objects().put(&path, bytes.into()).await?;
+        store.object_store().put(&path, bytes.into()).await?;
         read_all(&store, &path, size, &PartCache::new(1 << 30)).await
     };
     let caught = bench.runtime.block_on(AssertUnwindSafe(work).catch_unwind());
     caught.unwrap_or_else(|_| panic!("reading a damaged file panicked"))
 }
 
-/// The file holds these documents, each byte for byte, and says so.
+/// Checks that the file contains exactly these documents, and that its metadata is right.
 fn check_documents(
     bench: &Bench,
     store: &Store,
     path: &ObjectPath,
-    written: &Written,
+    written: &WrittenVersionFile,
     entities: &[String],
     options: &WriteOptions,
 ) {
-    let meta = bench.runtime.block_on(store.objects().head(path)).expect("an object");
+    let meta = bench.runtime.block_on(store.object_store().head(path)).expect("failed to read object size");
     assert_eq!((meta.size, written.entity_count), (written.size_bytes, entities.len() as u64));
     let open = |cache: &PartCache| {
-        bench.runtime.block_on(VersionReader::open(store, path, written.size_bytes, cache)).expect("opened")
+        let reader = VersionReader::open(store, path, written.size_bytes, cache);
+        bench.runtime.block_on(reader).expect("failed to open file")
     };
     let reader = open(&PartCache::new(1 << 30));
     let layout = reader.layout();
@@ -308,48 +321,50 @@ fn check_documents(
     assert_eq!(layout.document_bytes, entities.iter().map(|entity| entity.len() as u64).sum::<u64>());
     let mut first = 0;
     for row_group in reader.row_groups() {
-        assert_eq!(row_group.first, first);
-        assert!((1..=options.row_group_rows).contains(&row_group.rows));
+        assert_eq!(row_group.first_position, first);
+        assert!((1..=options.max_row_group_rows).contains(&row_group.rows));
         first += row_group.rows as u64;
     }
 
-    // All at once and page by page, with room for everything and for nothing.
+    // Several pages at once and page by page, with an unlimited and an empty cache.
     for memory in [1 << 30, 1] {
         let cache = PartCache::new(memory);
-        let all = bench.runtime.block_on(read_all(store, path, written.size_bytes, &cache)).expect("read");
+        let all = bench.runtime.block_on(read_all(store, path, written.size_bytes, &cache)).expect("failed to read");
         assert!(all == entities, "{} documents differ from {}", all.len(), entities.len());
-        let ahead = bench.runtime.block_on(read_ahead(&open(&cache))).expect("read");
+        let ahead = bench.runtime.block_on(read_ahead(&open(&cache))).expect("failed to read several pages");
         assert!(ahead == entities, "{} documents differ from {}", ahead.len(), entities.len());
     }
 }
 
-/// The search text, the hashes and the shredded columns agree with the reference.
-fn check_columns(bench: &Bench, store: &Store, path: &ObjectPath, written: &Written, entities: &[Value]) {
+/// Checks that the full-text column, the hashes, and the indexed columns agree with the reference.
+fn check_columns(bench: &Bench, store: &Store, path: &ObjectPath, written: &WrittenVersionFile, entities: &[Value]) {
     let cache = PartCache::new(1 << 30);
     let reader = bench.runtime.block_on(VersionReader::open(store, path, written.size_bytes, &cache));
-    let reader = reader.expect("opened");
-    for (row_group, place) in reader.row_groups().iter().enumerate() {
-        let first = place.first as usize;
-        let entities = &entities[first..first + place.rows];
-        let search = bench.runtime.block_on(reader.search(row_group)).expect("search text");
-        let found: Vec<&[u8]> = search.as_binary::<i32>().iter().flatten().collect();
+    let reader = reader.expect("failed to open file");
+    for (row_group, span) in reader.row_groups().iter().enumerate() {
+        let first = span.first_position as usize;
+        let entities = &entities[first..first + span.rows];
+        let full_text = bench.runtime.block_on(reader.read_full_text(row_group)).expect("failed to read full text");
+        let found: Vec<&[u8]> = full_text.as_binary::<i32>().iter().flatten().collect();
         let expected: Vec<Vec<u8>> = entities.iter().map(rules::search_text).collect();
         assert_eq!(found, expected);
 
         for (number, shredded) in reader.layout().shredded_columns.iter().enumerate() {
             let column = |column| {
-                let array = bench.runtime.block_on(reader.shredded(row_group, number, column)).expect("a column");
-                assert_eq!(array.is_some(), shredded.has(column), "{column:?} of {shredded:?}");
+                let array = bench.runtime.block_on(reader.read_shredded(row_group, number, column));
+                let array = array.expect("failed to read indexed column");
+                assert_eq!(array.is_some(), shredded.has_part(column), "{column:?} of {shredded:?}");
                 array.map(|array| rows_of(&array, shredded.fans_out))
             };
-            let (text, kind) = (column(ShreddedPart::Text).expect("text"), column(ShreddedPart::Kind).expect("kind"));
+            let text = column(ShreddedPart::Text).expect("failed to find text");
+            let kind = column(ShreddedPart::Kind).expect("failed to find kind");
             let exact = column(ShreddedPart::Exact);
             let numbers = column(ShreddedPart::Number).zip(column(ShreddedPart::Remainder));
             for (row, entity) in entities.iter().enumerate() {
                 let mut expected: Vec<ShreddedValue> =
-                    rules::reach(entity, &shredded.keys).into_iter().map(ShreddedValue::of).collect();
+                    rules::reach(entity, &shredded.keys).into_iter().map(ShreddedValue::from_scalar).collect();
                 if !shredded.fans_out && expected.is_empty() {
-                    expected.push(ShreddedValue { kind: ShreddedKind::Nothing as u8, ..ShreddedValue::default() });
+                    expected.push(ShreddedValue { kind: ShreddedKind::Missing as u8, ..ShreddedValue::default() });
                 }
                 let found: Vec<ShreddedValue> = (0..text[row].len())
                     .map(|element| ShreddedValue {
@@ -374,54 +389,56 @@ fn check_columns(bench: &Bench, store: &Store, path: &ObjectPath, written: &Writ
     check_hashes(bench, store, path, entities);
 }
 
-/// What row groups are skipped by never denies what is there.
+/// Checks that pruning never excludes a value that occurs.
 fn check_pruning(bench: &Bench, reader: &VersionReader, row_group: usize, shredded: usize, entities: &[Value]) {
     let keys = &reader.layout().shredded_columns[shredded].keys;
     let scalars: Vec<&Value> = entities.iter().flat_map(|entity| rules::reach(entity, keys)).collect();
     for scalar in &scalars {
         if let Some(text) = scalar.text() {
             let folded = rules::fold(&text);
-            let may = bench.runtime.block_on(reader.may_hold_text(row_group, shredded, folded.as_bytes()));
-            assert!(may.expect("a bloom filter"), "{text:?} is denied");
+            let may_contain = reader.bloom_may_contain(row_group, shredded, folded.as_bytes());
+            let may_contain = bench.runtime.block_on(may_contain).expect("failed to read bloom filter");
+            assert!(may_contain, "the bloom filter excludes {text:?}");
         }
         if let Value::Number(text) = scalar
-            && ShreddedValue::of(scalar).number.is_some()
+            && ShreddedValue::from_scalar(scalar).number.is_some()
         {
-            let (least, greatest) = reader.number_range(row_group, shredded).expect("there is a number");
-            let double: f64 = text.parse().expect("a number");
-            assert!((least..=greatest).contains(&double), "{text} is outside {least}..={greatest}");
+            let (min, max) = reader.number_range(row_group, shredded).expect("failed to find number range");
+            let double: f64 = text.parse().expect("failed to parse number");
+            assert!((min..=max).contains(&double), "{text} is outside {min}..={max}");
         }
     }
     let null = scalars.iter().any(|scalar| matches!(scalar, Value::Null));
-    assert!(!null || reader.holds_null(row_group, shredded));
+    assert!(!null || reader.may_have_null(row_group, shredded));
 }
 
-/// Two entities have the same hash exactly when they are equal without `_source`.
+/// Checks that two hashes are equal if and only if the entities are equal without `_source`.
 fn check_hashes(bench: &Bench, store: &Store, path: &ObjectPath, entities: &[Value]) {
-    let builder = ParquetRecordBatchReaderBuilder::try_new(object_bytes(bench, store, path)).expect("Parquet");
+    let bytes = object_bytes(bench, store, path);
+    let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).expect("failed to open Parquet file");
     let mut hashes: Vec<Vec<u8>> = Vec::new();
-    for batch in builder.build().expect("a reader") {
-        let batch = batch.expect("a batch");
-        let column = batch.column_by_name("hash").expect("hashes").clone();
+    for batch in builder.build().expect("failed to build Parquet reader") {
+        let batch = batch.expect("failed to read batch");
+        let column = batch.column_by_name("hash").expect("failed to find hashes").clone();
         hashes.extend(column.as_fixed_size_binary().iter().flatten().map(<[u8]>::to_vec));
     }
     assert_eq!(hashes.len(), entities.len());
     let stripped: Vec<Value> = entities.iter().map(rules::strip_source).collect();
-    for one in 0..entities.len() {
-        for other in 0..one {
-            let equal = rules::equal(&stripped[one], &stripped[other]);
+    for left in 0..entities.len() {
+        for right in 0..left {
+            let equal = rules::equal(&stripped[left], &stripped[right]);
             assert_eq!(
-                hashes[one] == hashes[other],
+                hashes[left] == hashes[right],
                 equal,
                 "{} and {}",
-                entities[one].write(),
-                entities[other].write()
+                entities[left].write(),
+                entities[right].write()
             );
         }
     }
 }
 
-/// Every document, page by page, after everything beside them has been read too.
+/// Reads all parts, and returns the documents page by page.
 pub(crate) async fn read_all(
     store: &Store,
     path: &ObjectPath,
@@ -430,20 +447,20 @@ pub(crate) async fn read_all(
 ) -> Result<Vec<String>, StorageError> {
     let reader = VersionReader::open(store, path, size, cache).await?;
     let mut documents = Vec::new();
-    for (row_group, place) in reader.row_groups().iter().enumerate() {
-        assert_eq!(reader.search(row_group).await?.len(), place.rows);
+    for (row_group, span) in reader.row_groups().iter().enumerate() {
+        assert_eq!(reader.read_full_text(row_group).await?.len(), span.rows);
         for shredded in 0..reader.layout().shredded_columns.len() {
             for column in ShreddedPart::ALL {
-                if let Some(array) = reader.shredded(row_group, shredded, column).await? {
-                    assert_eq!(array.len(), place.rows);
+                if let Some(array) = reader.read_shredded(row_group, shredded, column).await? {
+                    assert_eq!(array.len(), span.rows);
                 }
             }
-            reader.may_hold_text(row_group, shredded, b"x").await?;
+            reader.bloom_may_contain(row_group, shredded, b"x").await?;
             reader.number_range(row_group, shredded);
-            reader.holds_null(row_group, shredded);
+            reader.may_have_null(row_group, shredded);
         }
         for page in 0..reader.page_count(row_group) {
-            let page = reader.documents(row_group, page).await?;
+            let page = reader.read_document_page(row_group, page).await?;
             for row in page.rows() {
                 documents.push(String::from_utf8_lossy(page.document(row)).into_owned());
             }
@@ -452,17 +469,17 @@ pub(crate) async fn read_all(
     Ok(documents)
 }
 
-/// Every document, as many pages at a time as one request yields.
+/// Returns all documents, with several pages per request.
 pub(crate) async fn read_ahead(reader: &VersionReader) -> Result<Vec<String>, StorageError> {
     let mut documents = Vec::new();
     for row_group in 0..reader.row_groups().len() {
         let count = reader.page_count(row_group);
         let mut next = 0;
         while next < count {
-            let pages = reader.documents_ahead(row_group, next..count).await?;
+            let pages = reader.read_document_pages(row_group, next..count).await?;
             assert!(!pages.is_empty());
             for page in pages {
-                assert!(!page.is_empty() && reader.page_of(row_group, page.rows().start) == next);
+                assert!(!page.is_empty() && reader.page_for_row(row_group, page.rows().start) == next);
                 documents.extend(page.rows().map(|row| String::from_utf8_lossy(page.document(row)).into_owned()));
                 next += 1;
             }
@@ -479,29 +496,30 @@ fn decoding_ahead_is_limited_by_decompressed_bytes() {
     let text = "x".repeat(1 << 20);
     let entities: Vec<String> =
         (0..DOCUMENTS).map(|number| format!("{{\"n\":{number},\"text\":\"{text}\"}}")).collect();
-    let (path, written) = bench.write(&store, &entities, &WriteOptions::default()).expect("written");
-    // From the file, then as far as the cache has them.
+    let (path, written) = bench.write(&store, &entities, &WriteOptions::default()).expect("failed to write file");
+    // First without a cache, and then with one.
     for cache in [PartCache::new(0), PartCache::new(1 << 30)] {
         bench.runtime.block_on(async {
-            let reader = VersionReader::open(&store, &path, written.size_bytes, &cache).await.expect("opened");
-            let at_hand = async |most_bytes| {
+            let reader = VersionReader::open(&store, &path, written.size_bytes, &cache).await;
+            let reader = reader.expect("failed to open file");
+            let resident_documents = async |max_bytes| {
                 let all = std::iter::once(0..DOCUMENTS as u64);
-                let held = reader.documents_at_hand(all, most_bytes, false).await;
-                held.map(|parts| parts.iter().map(|part| part.stored.len()).sum())
+                let pages = reader.try_resident_documents(all, max_bytes, false).await;
+                pages.map(|pages| pages.iter().map(|page| page.stored.len()).sum())
             };
-            assert_eq!(at_hand(usize::MAX).await, None::<usize>);
-            assert!(read_ahead(&reader).await.expect("read") == entities);
-            let is_kept = cache.capacity_bytes() > 0;
-            assert_eq!(at_hand(usize::MAX).await, is_kept.then_some(DOCUMENTS));
-            assert_eq!(at_hand(DOCUMENTS << 20).await, None);
-            let pages = reader.documents_ahead(0, 0..reader.page_count(0)).await.expect("pages");
+            assert_eq!(resident_documents(usize::MAX).await, None::<usize>);
+            assert!(read_ahead(&reader).await.expect("failed to read pages") == entities);
+            let is_cached = cache.capacity_bytes() > 0;
+            assert_eq!(resident_documents(usize::MAX).await, is_cached.then_some(DOCUMENTS));
+            assert_eq!(resident_documents(DOCUMENTS << 20).await, None);
+            let pages = reader.read_document_pages(0, 0..reader.page_count(0)).await.expect("failed to read pages");
             let bytes: usize = pages.iter().flat_map(|page| page.rows().map(|row| page.document(row).len())).sum();
             assert!((1 << 20..20 << 20).contains(&bytes), "{bytes}");
         });
     }
 }
 
-/// What a shredded column's columns should hold of one scalar.
+/// Expected elements of an indexed column's parts for one scalar.
 #[derive(Debug, Default, PartialEq)]
 struct ShreddedValue {
     text: Option<String>,
@@ -512,7 +530,7 @@ struct ShreddedValue {
 }
 
 impl ShreddedValue {
-    fn of(scalar: &Value) -> ShreddedValue {
+    fn from_scalar(scalar: &Value) -> ShreddedValue {
         let exact = scalar.text();
         let text = exact.as_deref().map(rules::fold);
         let mut value = ShreddedValue {
@@ -527,11 +545,11 @@ impl ShreddedValue {
             ..ShreddedValue::default()
         };
         if let Value::Number(text) = scalar {
-            let double: f64 = text.parse().expect("a number");
+            let double: f64 = text.parse().expect("failed to parse number");
             value.number = Some(double);
-            let integer = !text.contains(['.', 'e', 'E']);
-            // The remainder, by its definition: the integer less its double, where that fits.
-            if integer {
+            let is_integer = !text.contains(['.', 'e', 'E']);
+            // The remainder by definition: the integer minus its double, if the difference fits.
+            if is_integer {
                 match double.is_finite().then(|| remainder(text, double)).flatten() {
                     Some(0) => {}
                     Some(rest) => value.remainder = Some(rest),
@@ -546,48 +564,49 @@ impl ShreddedValue {
     }
 }
 
-/// An integer less a double that is whole, by digits; `None` when it does not fit.
+/// Returns `integer` minus an integral double, digit by digit, or `None` if the difference does not fit.
 fn remainder(integer: &str, double: f64) -> Option<i64> {
     let digits = |text: &str| -> Vec<i8> {
         let (sign, text) = text.strip_prefix('-').map_or((1, text), |rest| (-1, rest));
         text.bytes().rev().map(|digit| sign * (digit - b'0') as i8).collect()
     };
-    let (left, right) = (digits(integer), digits(&format!("{double:.0}")));
+    let left = digits(integer);
+    let right = digits(&format!("{double:.0}"));
     let mut sum: Option<i128> = Some(0);
-    for place in (0..left.len().max(right.len())).rev() {
-        let digit = |digits: &[i8]| i128::from(digits.get(place).copied().unwrap_or(0));
+    for index in (0..left.len().max(right.len())).rev() {
+        let digit = |digits: &[i8]| i128::from(digits.get(index).copied().unwrap_or(0));
         sum = sum.and_then(|sum| sum.checked_mul(10)?.checked_add(digit(&left) - digit(&right)));
     }
     assert!(number::is_number(integer));
     sum.and_then(|sum| i64::try_from(sum).ok())
 }
 
-/// Each row's elements, plain arrays; a row of a shredded column that does not fan out is one element.
+/// Returns the elements of each row without dictionaries. Without fan-out, each row has one element.
 fn rows_of(array: &ArrayRef, fans_out: bool) -> Vec<ArrayRef> {
     let plain = |array: ArrayRef| match array.data_type() {
-        DataType::Dictionary(_, values) => arrow::compute::cast(&array, values).expect("a plain array"),
+        DataType::Dictionary(_, values) => arrow::compute::cast(&array, values).expect("failed to cast dictionary"),
         _ => array,
     };
     match fans_out {
-        true => array.as_list::<i32>().iter().map(|row| plain(row.expect("no null lists"))).collect(),
+        true => array.as_list::<i32>().iter().map(|row| plain(row.expect("failed to find list"))).collect(),
         false => (0..array.len()).map(|row| plain(array.slice(row, 1))).collect(),
     }
 }
 
 fn bytes_at(array: &ArrayRef, element: usize) -> Option<String> {
     let array: &BinaryArray = array.as_binary();
-    array.is_valid(element).then(|| String::from_utf8(array.value(element).to_vec()).expect("UTF-8"))
+    array.is_valid(element).then(|| String::from_utf8(array.value(element).to_vec()).expect("failed to decode UTF-8"))
 }
 
 fn parquet_file(batch: &RecordBatch, metadata: Option<String>) -> Vec<u8> {
     use parquet::arrow::ArrowWriter;
     use parquet::file::metadata::KeyValue;
     let mut bytes = Vec::new();
-    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).expect("a writer");
-    writer.write(batch).expect("written");
+    let mut writer = ArrowWriter::try_new(&mut bytes, batch.schema(), None).expect("failed to create writer");
+    writer.write(batch).expect("failed to write batch");
     if let Some(metadata) = metadata {
         writer.append_key_value_metadata(KeyValue::new("strata".to_owned(), metadata));
     }
-    writer.close().expect("closed");
+    writer.close().expect("failed to close writer");
     bytes
 }

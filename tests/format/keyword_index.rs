@@ -1,12 +1,12 @@
-//! The keyword index in version files: the same however they are written, and never wrong when it is damaged.
+//! The keyword index in version files: independent of the number of threads, and never wrong after damage.
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use strata_format::cache::PartCache;
-use strata_format::keywords::cut::Plan;
-use strata_format::keywords::segment::Candidates;
-use strata_format::reader::{Unbounded, VersionReader};
-use strata_format::verify::verify;
+use strata_format::keywords::segment::KeywordCandidates;
+use strata_format::keywords::tokenizer::TermQuery;
+use strata_format::reader::{NoReadThrottle, VersionReader};
+use strata_format::verify::verify_file;
 use strata_format::writer::WriteOptions;
 use strata_store::StorageError;
 use strata_store::store::Store;
@@ -29,60 +29,71 @@ fn entities() -> Vec<String> {
     (0..90).map(entity).collect()
 }
 
-/// What every segment says of the needles.
-async fn ask(store: &Store, path: &ObjectPath, size: u64, cache: &PartCache) -> Result<Vec<Candidates>, StorageError> {
+/// Returns the candidates of all needles in all segments.
+async fn all_candidates(
+    store: &Store,
+    path: &ObjectPath,
+    size: u64,
+    cache: &PartCache,
+) -> Result<Vec<KeywordCandidates>, StorageError> {
     let reader = VersionReader::open(store, path, size, cache).await?;
     let mut all = Vec::new();
     for segment in 0..reader.keyword_index().segments.len() {
         for needle in NEEDLES {
-            all.push(reader.keyword_candidates(segment, &Plan::of(needle.as_bytes())).await?);
+            all.push(reader.keyword_candidates(segment, &TermQuery::from_needle(needle.as_bytes())).await?);
         }
     }
     Ok(all)
 }
 
 #[test]
-fn a_file_is_the_same_however_many_threads_write_it() {
+fn file_does_not_depend_on_thread_count() {
     let bench = Bench::new();
     let store = opened("memory://");
     let bytes = [1, 2, 3].map(|threads| {
-        let options = WriteOptions { threads, row_group_rows: 4, keywords: segments(10), ..WriteOptions::default() };
-        let (path, _) = bench.write(&store, &entities(), &options).expect("written");
-        let get = async { store.objects().get(&path).await?.bytes().await };
-        bench.runtime.block_on(get).expect("an object")
+        let options = WriteOptions {
+            worker_threads: threads,
+            max_row_group_rows: 4,
+            keyword_limits: segments(10),
+            ..WriteOptions::default()
+        };
+        let (path, _) = bench.write(&store, &entities(), &options).expect("failed to write file");
+        let get = async { store.object_store().get(&path).await?.bytes().await };
+        bench.runtime.block_on(get).expect("failed to read object")
     });
     assert!(bytes[0] == bytes[1] && bytes[0] == bytes[2]);
 }
 
 #[test]
-fn every_changed_byte_of_the_index_is_found() {
+fn each_changed_index_byte_is_detected() {
     let bench = Bench::new();
     let store = opened("memory://");
-    let options = WriteOptions { row_group_rows: 20, keywords: segments(40), ..WriteOptions::default() };
-    let (path, written) = bench.write(&store, &entities(), &options).expect("written");
+    let options = WriteOptions { max_row_group_rows: 20, keyword_limits: segments(40), ..WriteOptions::default() };
+    let (path, written) = bench.write(&store, &entities(), &options).expect("failed to write file");
     let size = written.size_bytes;
     let work = async {
         let cache = PartCache::new(1 << 30);
-        let reader = VersionReader::open(&store, &path, size, &cache).await.expect("opened");
+        let reader = VersionReader::open(&store, &path, size, &cache).await.expect("failed to open file");
         let index = reader.keyword_index();
-        assert_eq!((index.segments.len(), index.rows), (3, 90));
-        verify(&reader, &mut Unbounded).await.expect("verified");
-        let right = ask(&store, &path, size, &cache).await.expect("asked");
-        assert_eq!(right, ask(&store, &path, size, &cache).await.expect("asked again"));
-        assert!(right.iter().any(|rows| matches!(rows, Candidates::Candidates(_))), "{right:?}");
-        let whole = store.objects().get(&path).await.expect("an object").bytes().await.expect("bytes");
+        assert_eq!((index.segments.len(), index.indexed_rows), (3, 90));
+        verify_file(&reader, &mut NoReadThrottle).await.expect("failed to verify file");
+        let expected = all_candidates(&store, &path, size, &cache).await.expect("failed to search");
+        assert_eq!(expected, all_candidates(&store, &path, size, &cache).await.expect("failed to search again"));
+        assert!(expected.iter().any(|rows| matches!(rows, KeywordCandidates::Recheck(_))), "{expected:?}");
+        let whole = store.object_store().get(&path).await.expect("failed to get object");
+        let whole = whole.bytes().await.expect("failed to get bytes");
         let damaged = ObjectPath::from("versions/damaged.parquet");
         let mut failed = 0;
         for segment in &index.segments {
-            for at in (segment.offset..segment.offset + segment.header.bytes()).step_by(3) {
+            for offset in (segment.offset..segment.offset + segment.header.total_bytes()).step_by(3) {
                 let mut bytes = whole.to_vec();
-                bytes[at as usize] ^= 1 << (at % 8);
-                store.objects().put(&damaged, bytes.into()).await.expect("put");
+                bytes[offset as usize] ^= 1 << (offset % 8);
+                store.object_store().put(&damaged, bytes.into()).await.expect("failed to put object");
                 let cache = PartCache::new(1 << 30);
-                let reader = VersionReader::open(&store, &damaged, size, &cache).await.expect("opened");
-                assert!(reader.verify_checksums(&mut Unbounded).await.is_err(), "byte {at}");
-                match ask(&store, &damaged, size, &cache).await {
-                    Ok(found) => assert_eq!(found, right, "byte {at}"),
+                let reader = VersionReader::open(&store, &damaged, size, &cache).await.expect("failed to open file");
+                assert!(reader.verify_checksums(&mut NoReadThrottle).await.is_err(), "byte {offset}");
+                match all_candidates(&store, &damaged, size, &cache).await {
+                    Ok(candidates) => assert_eq!(candidates, expected, "byte {offset}"),
                     Err(_) => failed += 1,
                 }
             }
@@ -93,15 +104,15 @@ fn every_changed_byte_of_the_index_is_found() {
 }
 
 #[test]
-fn short_or_unique_search_text_has_no_index() {
+fn short_or_unique_full_text_has_no_index() {
     let bench = Bench::new();
     let store = opened("memory://");
     let check = |entities: &[String], segments| {
-        let options = WriteOptions { threads: 2, row_group_rows: 1_000, ..WriteOptions::default() };
-        let (path, written) = bench.write(&store, entities, &options).expect("written");
+        let options = WriteOptions { worker_threads: 2, max_row_group_rows: 1_000, ..WriteOptions::default() };
+        let (path, written) = bench.write(&store, entities, &options).expect("failed to write file");
         let cache = PartCache::new(0);
         let reader = VersionReader::open(&store, &path, written.size_bytes, &cache);
-        let reader = bench.runtime.block_on(reader).expect("opened");
+        let reader = bench.runtime.block_on(reader).expect("failed to open file");
         assert_eq!(reader.keyword_index().segments.len(), segments);
     };
     check(&entities(), 0);

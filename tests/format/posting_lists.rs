@@ -1,10 +1,10 @@
-//! Posting lists: whatever is encoded is decoded, and damage is an error or other rows.
+//! Posting lists: encoding and decoding, and damaged lists, which are errors or contain other rows.
 
 use fixedbitset::FixedBitSet;
 use proptest::prelude::*;
-use strata_format::keywords::postings::{encode, encoded_bytes, union_into};
+use strata_format::keywords::postings::{encode_postings, encoded_bytes, union_postings_into};
 
-/// Rows, and some of them at any density.
+/// A number of rows, and a random subset of any density.
 fn lists() -> impl Strategy<Value = (usize, Vec<u32>)> {
     (1usize..3_000, 0u32..=1_000, any::<u64>()).prop_map(|(rows, share, seed)| {
         let mut state = seed | 1;
@@ -28,22 +28,22 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn encoded_list_is_decoded((rows, list) in lists(), behind in proptest::collection::vec(any::<u8>(), 0..12), set in any::<u64>()) {
+    fn encoded_list_decodes_to_its_rows((rows, list) in lists(), suffix in proptest::collection::vec(any::<u8>(), 0..12), set in any::<u64>()) {
         let mut bytes = vec![0xAB];
-        encode(&list, rows, &mut bytes);
+        encode_postings(&list, rows, &mut bytes);
         prop_assert_eq!(bytes.len() - 1, encoded_bytes(list.len(), rows));
         prop_assert!(bytes.len() - 1 <= rows.div_ceil(8));
-        bytes.extend(behind);
+        bytes.extend(suffix);
         let mut union = FixedBitSet::with_capacity(rows);
-        union_into(&bytes[1..], list.len(), &mut union).expect("a list");
+        union_postings_into(&bytes[1..], list.len(), &mut union).expect("failed to decode list");
         let expected = bitmap(&list, rows);
         prop_assert_eq!(&union, &expected);
         let others: Vec<u32> = (0..rows as u32).filter(|row| set >> (row % 64) & 1 == 1).collect();
         let others = bitmap(&others, rows);
-        let mut more = others.clone();
-        union_into(&bytes[1..], list.len(), &mut more).expect("a list");
+        let mut extended = others.clone();
+        union_postings_into(&bytes[1..], list.len(), &mut extended).expect("failed to decode list");
         for row in 0..rows {
-            prop_assert_eq!(more.contains(row), others.contains(row) || expected.contains(row));
+            prop_assert_eq!(extended.contains(row), others.contains(row) || expected.contains(row));
         }
     }
 
@@ -51,7 +51,7 @@ proptest! {
     fn damaged_list_is_an_error_or_other_rows(bytes in proptest::collection::vec(any::<u8>(), 0..400), rows in 0usize..3_000, count in any::<usize>(), small in any::<bool>()) {
         let count = if small { count % (rows + 2) } else { count };
         let mut to = FixedBitSet::with_capacity(rows);
-        if union_into(&bytes, count, &mut to).is_ok() {
+        if union_postings_into(&bytes, count, &mut to).is_ok() {
             prop_assert!(to.ones().all(|row| row < rows));
         }
     }
@@ -59,9 +59,9 @@ proptest! {
     #[test]
     fn truncated_list_is_an_error((rows, list) in lists()) {
         let mut bytes = Vec::new();
-        encode(&list, rows, &mut bytes);
+        encode_postings(&list, rows, &mut bytes);
         if bytes.pop().is_some() {
-            prop_assert!(union_into(&bytes, list.len(), &mut FixedBitSet::with_capacity(rows)).is_err());
+            prop_assert!(union_postings_into(&bytes, list.len(), &mut FixedBitSet::with_capacity(rows)).is_err());
         }
     }
 }
@@ -79,7 +79,7 @@ fn list_size_follows_from_row_count() {
     check(65_536, 16_384);
     check(131_071, 3);
     check(131_072, 0);
-    // At every count no more than a bitmap, and no longer than the complement.
+    // For no count, a list is larger than a bitmap.
     for count in (1..rows).step_by(97) {
         assert!(encoded_bytes(count, rows) <= rows / 8);
     }
@@ -92,9 +92,9 @@ fn short_lists_of_every_length_are_decoded() {
             for from in [0, rows - count] {
                 let list: Vec<u32> = (from as u32..(from + count) as u32).collect();
                 let mut bytes = Vec::new();
-                encode(&list, rows, &mut bytes);
+                encode_postings(&list, rows, &mut bytes);
                 let mut decoded = FixedBitSet::with_capacity(rows);
-                union_into(&bytes, count, &mut decoded).expect("a list");
+                union_postings_into(&bytes, count, &mut decoded).expect("failed to decode list");
                 assert_eq!(decoded, bitmap(&list, rows), "{count} of {rows} from {from}");
             }
         }

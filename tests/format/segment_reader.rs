@@ -1,94 +1,97 @@
-//! Segments of the keyword index against a scan of their texts.
+//! Keyword segments, compared with a scan of their full text.
 
 use fixedbitset::FixedBitSet;
 use proptest::prelude::*;
-use strata_format::keywords::cut::{Class, Plan};
 use strata_format::keywords::segment::{
-    Candidates, Dictionary, Entries, Header, Lengths, ListBytes, Part, Section, Sections, Segment, SegmentBuilder,
-    SegmentLimits, Texts, find,
+    ClassTokens, KeywordCandidates, KeywordSegment, KeywordSegmentBuilder, KeywordSegmentLimits, LoadedSections,
+    PostingBytes, RowTokens, SectionKind, SectionLengths, SegmentHeader, SegmentSection, TokenDictionary,
+    probe_segment,
 };
-use strata_format::keywords::{Damaged, postings};
-use strata_format::layout::SEPARATOR;
+use strata_format::keywords::tokenizer::{TermQuery, TokenClass};
+use strata_format::keywords::{KeywordIndexError, postings};
+use strata_format::layout::TEXT_SEPARATOR;
 use strata_types::leb128;
 
-const TRUNCATED: Damaged = Damaged { part: "segment", cause: "it is truncated" };
+const TRUNCATED: KeywordIndexError = KeywordIndexError { part: "segment", cause: "it is truncated" };
 
-/// Packs a text and numbers as a builder does, but without its checks.
+/// Encodes a section like the builder, but without its checks.
 fn pack(text: &[u8], numbers: &[u32]) -> Vec<u8> {
     let mut varints = Vec::new();
-    numbers.iter().for_each(|number| leb128::write(*number, &mut varints));
-    let [text_frame, numbers_frame] = [text, &varints].map(|bytes| zstd::bulk::compress(bytes, 1).expect("compressed"));
+    numbers.iter().for_each(|number| leb128::write_u64(*number, &mut varints));
+    let compress = |bytes: &[u8]| zstd::bulk::compress(bytes, 1).expect("failed to compress");
+    let [text_frame, numbers_frame] = [compress(text), compress(&varints)];
     let lengths = [text.len(), numbers.len(), text_frame.len()].map(|length| (length as u32).to_le_bytes());
     [lengths.as_flattened(), &text_frame, &numbers_frame].concat()
 }
 
-struct Opened {
-    header: Header,
-    entries: Vec<Entries>,
+struct DecodedSegment {
+    header: SegmentHeader,
+    tokens: Vec<ClassTokens>,
     bytes: Vec<u8>,
 }
 
-impl Opened {
-    fn of(segment: &Segment) -> Opened {
-        Opened::try_new(&segment.header, &segment.bytes).expect("a segment")
+impl DecodedSegment {
+    fn from_segment(segment: &KeywordSegment) -> DecodedSegment {
+        DecodedSegment::try_new(&segment.header, &segment.bytes).expect("failed to decode segment")
     }
 
-    fn try_new(header: &Header, bytes: &[u8]) -> Result<Opened, Damaged> {
-        let entries = Class::ALL.map(|class| {
-            let range = header.entries_range(class);
+    fn try_new(header: &SegmentHeader, bytes: &[u8]) -> Result<DecodedSegment, KeywordIndexError> {
+        let tokens = TokenClass::ALL.map(|class| {
+            let range = header.token_range(class);
             let bytes = bytes.get(range.start as usize..range.end as usize);
-            Entries::decode(header, class, bytes.ok_or(TRUNCATED)?)
+            ClassTokens::decode(header, class, bytes.ok_or(TRUNCATED)?)
         });
-        let entries = entries.into_iter().collect::<Result<_, _>>()?;
-        Ok(Opened { header: header.clone(), entries, bytes: bytes.to_vec() })
+        let tokens = tokens.into_iter().collect::<Result<_, _>>()?;
+        Ok(DecodedSegment { header: header.clone(), tokens, bytes: bytes.to_vec() })
     }
 
-    fn candidates(&self, needle: &[u8], enough: usize) -> Result<Candidates, Damaged> {
-        let plan = Plan::of(needle);
-        let mut sections = Sections::default();
-        for class in self.header.classes_needed(&plan) {
-            sections.entries[class as usize] = Some(&self.entries[class as usize]);
+    fn candidates(&self, needle: &[u8], max_rows: usize) -> Result<KeywordCandidates, KeywordIndexError> {
+        let query = TermQuery::from_needle(needle);
+        let mut sections = LoadedSections::default();
+        for class in self.header.required_classes(&query) {
+            sections.tokens[class as usize] = Some(&self.tokens[class as usize]);
         }
-        let found = find(&self.header, &plan, &sections)?;
+        let probe = probe_segment(&self.header, &query, &sections)?;
         let mut candidates = None;
-        for piece in 0..found.pieces() {
-            let mut lists: [Vec<ListBytes<'_>>; 3] = Default::default();
-            for class in Class::ALL {
-                let all = self.header.range(Section { class, part: Part::Lists });
-                // Not a byte more than what is needed, in pieces.
-                for range in found.lists_needed(piece, class, &sections) {
-                    for start in range.clone().step_by(1 + enough * 3) {
-                        let end = range.end.min(start + 1 + enough as u32 * 3);
-                        let place = (all.start + u64::from(start)) as usize..(all.start + u64::from(end)) as usize;
-                        let bytes = self.bytes.get(place).ok_or(TRUNCATED)?;
-                        lists[class as usize].push(ListBytes { start, bytes });
+        for fragment in 0..probe.fragment_count() {
+            let mut postings: [Vec<PostingBytes<'_>>; 3] = Default::default();
+            for class in TokenClass::ALL {
+                let all = self.header.section_range(SegmentSection { class, kind: SectionKind::Postings });
+                // Exactly the needed bytes, in several parts.
+                for range in probe.required_postings(fragment, class, &sections) {
+                    for start in range.clone().step_by(1 + max_rows * 3) {
+                        let end = range.end.min(start + 1 + max_rows as u32 * 3);
+                        let range = (all.start + u64::from(start)) as usize..(all.start + u64::from(end)) as usize;
+                        let bytes = self.bytes.get(range).ok_or(TRUNCATED)?;
+                        postings[class as usize].push(PostingBytes { start, bytes });
                     }
                 }
             }
-            let sections = Sections { lists: [&lists[0], &lists[1], &lists[2]], ..sections };
-            candidates = found.narrow(candidates, piece, &sections)?;
-            if candidates.as_ref().is_some_and(|rows| rows.count_ones(..) <= enough) {
+            let sections = LoadedSections { postings: [&postings[0], &postings[1], &postings[2]], ..sections };
+            candidates = probe.intersect_fragment(candidates, fragment, &sections)?;
+            if candidates.as_ref().is_some_and(|rows| rows.count_ones(..) <= max_rows) {
                 break;
             }
         }
-        Ok(found.conclude(candidates))
+        Ok(probe.classify_candidates(candidates))
     }
 }
 
-fn search_text(texts: &[Vec<u8>]) -> Vec<u8> {
-    let mut text = vec![SEPARATOR];
-    for one in texts {
-        text.extend(one.iter().filter(|byte| **byte != SEPARATOR));
-        text.push(SEPARATOR);
+fn full_text(texts: &[Vec<u8>]) -> Vec<u8> {
+    let mut text = vec![TEXT_SEPARATOR];
+    for scalar in texts {
+        text.extend(scalar.iter().filter(|byte| **byte != TEXT_SEPARATOR));
+        text.push(TEXT_SEPARATOR);
     }
     text
 }
 
-fn build(rows: &[Vec<u8>]) -> Segment {
-    let limits = SegmentLimits { share_percent: 1_000_000, text_bytes: 0, ..SegmentLimits::default() };
-    let mut builder = SegmentBuilder::new(limits);
-    rows.iter().for_each(|row| builder.push(row));
-    builder.finish().expect("a segment")
+fn build(rows: &[Vec<u8>]) -> KeywordSegment {
+    let limits =
+        KeywordSegmentLimits { max_text_percent: 1_000_000, min_text_bytes: 0, ..KeywordSegmentLimits::default() };
+    let mut builder = KeywordSegmentBuilder::new(limits);
+    rows.iter().for_each(|row| builder.push_row(row));
+    builder.finish().expect("failed to build segment")
 }
 
 fn word() -> impl Strategy<Value = Vec<u8>> {
@@ -110,27 +113,27 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 }
 
 fn rows() -> impl Strategy<Value = Vec<Vec<u8>>> {
-    let row = proptest::collection::vec(text(), 0..4).prop_map(|texts| search_text(&texts));
+    let row = proptest::collection::vec(text(), 0..4).prop_map(|texts| full_text(&texts));
     (proptest::collection::vec(row, 1..12), 1usize..30)
         .prop_map(|(rows, times)| rows.iter().cycle().take(rows.len() * times).cloned().collect())
 }
 
-fn check(segment: &Opened, rows: &[Vec<u8>], needle: &[u8], enough: usize) -> Result<(), TestCaseError> {
-    let holds: Vec<bool> = rows.iter().map(|row| memchr::memmem::find(row, needle).is_some()).collect();
-    let candidates = segment.candidates(needle, enough).expect("candidates");
+fn check(segment: &DecodedSegment, rows: &[Vec<u8>], needle: &[u8], max_rows: usize) -> Result<(), TestCaseError> {
+    let contains: Vec<bool> = rows.iter().map(|row| memchr::memmem::find(row, needle).is_some()).collect();
+    let candidates = segment.candidates(needle, max_rows).expect("failed to search");
     match &candidates {
-        Candidates::Exact(found) => {
-            let found: Vec<bool> = (0..rows.len()).map(|row| found.contains(row)).collect();
-            prop_assert_eq!(found, holds, "{:?}", String::from_utf8_lossy(needle));
+        KeywordCandidates::Exact(rows_found) => {
+            let exact: Vec<bool> = (0..rows.len()).map(|row| rows_found.contains(row)).collect();
+            prop_assert_eq!(exact, contains, "{:?}", String::from_utf8_lossy(needle));
         }
-        Candidates::Candidates(found) => {
-            let missed = (0..rows.len()).find(|row| holds[*row] && !found.contains(*row));
+        KeywordCandidates::Recheck(rows_found) => {
+            let missed = (0..rows.len()).find(|row| contains[*row] && !rows_found.contains(*row));
             prop_assert_eq!(missed, None, "{:?}", String::from_utf8_lossy(needle));
         }
-        Candidates::Scan => {}
+        KeywordCandidates::Scan => {}
     }
-    if matches!(Plan::of(needle), Plan::Exact(_)) {
-        prop_assert!(matches!(candidates, Candidates::Exact(_)));
+    if matches!(TermQuery::from_needle(needle), TermQuery::ExactFragment(_)) {
+        prop_assert!(matches!(candidates, KeywordCandidates::Exact(_)));
     }
     Ok(())
 }
@@ -139,34 +142,34 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(300))]
 
     #[test]
-    fn candidates_are_those_of_a_scan(rows in rows(), others in proptest::collection::vec(text(), 0..4), cuts in proptest::collection::vec(any::<(usize, usize, usize)>(), 12), enough in 0usize..4) {
-        let segment = Opened::of(&build(&rows));
+    fn candidates_agree_with_a_scan(rows in rows(), others in proptest::collection::vec(text(), 0..4), cuts in proptest::collection::vec(any::<(usize, usize, usize)>(), 12), max_rows in 0usize..4) {
+        let segment = DecodedSegment::from_segment(&build(&rows));
         for needle in &others {
-            check(&segment, &rows, needle, enough)?;
+            check(&segment, &rows, needle, max_rows)?;
         }
         for (row, from, length) in cuts {
             let row = &rows[row % rows.len()];
             let from = from % row.len();
             let length = 1 + length % 20;
             let part = &row[from..row.len().min(from + length)];
-            // Also needles with separators: whole texts, and even more.
-            check(&segment, &rows, part, enough)?;
-            if let Some(inner) = part.split(|byte| *byte == SEPARATOR).max_by_key(|inner| inner.len()) {
-                check(&segment, &rows, inner, enough)?;
+            // Needles with separators can contain whole strings and more.
+            check(&segment, &rows, part, max_rows)?;
+            if let Some(inner) = part.split(|byte| *byte == TEXT_SEPARATOR).max_by_key(|inner| inner.len()) {
+                check(&segment, &rows, inner, max_rows)?;
             }
         }
     }
 
     #[test]
-    fn damaged_segment_is_an_error_or_other_rows(rows in rows(), places in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4), end in any::<usize>(), cut in any::<bool>()) {
-        let Segment { header, mut bytes, .. } = build(&rows);
-        let mut lengths = *header.lengths();
+    fn damaged_segment_is_an_error_or_other_rows(rows in rows(), places in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4), end in any::<usize>(), is_truncated in any::<bool>()) {
+        let KeywordSegment { header, mut bytes, .. } = build(&rows);
+        let mut lengths = *header.section_lengths();
         for (place, byte) in places {
-            // The lengths and the beginnings of sections are of most interest.
+            // Mostly lengths, and starts of sections.
             match (place % 4, bytes.len()) {
                 (0, _) => {
                     let length = &mut lengths[place / 4 % 3];
-                    let length = [&mut length.dictionary, &mut length.texts, &mut length.lists].into_iter().nth(place / 12 % 3);
+                    let length = [&mut length.dictionary, &mut length.row_tokens, &mut length.postings].into_iter().nth(place / 12 % 3);
                     length.into_iter().for_each(|length| *length ^= u32::from(byte));
                 }
                 (_, 0) => {}
@@ -174,51 +177,51 @@ proptest! {
                 (_, length) => bytes[place / 4 % length] ^= byte,
             }
         }
-        if cut {
+        if is_truncated {
             bytes.truncate(end % (bytes.len() + 1));
         }
-        let header = Header::try_new(rows.len(), lengths).expect("a header");
-        if let Ok(segment) = Opened::try_new(&header, &bytes) {
+        let header = SegmentHeader::try_new(rows.len(), lengths).expect("failed to create header");
+        if let Ok(segment) = DecodedSegment::try_new(&header, &bytes) {
             for needle in [&b"a"[..], b"b", b"0", b"12", b"the ", b"z a", b"12ab34cd56ef", b"-"] {
                 let _ = segment.candidates(needle, 0);
             }
         }
     }
 
-    /// Frames that are intact, with texts, numbers and lists that no builder writes.
+    /// Valid frames with texts, numbers, and lists that a builder cannot write.
     #[test]
     fn inconsistent_sections_are_errors_or_other_rows(rows in 0usize..70, text in proptest::collection::vec(proptest::sample::select(&b"ab1\xFF\xFF -"[..]), 0..40), numbers in proptest::collection::vec(0u32..9, 0..20), fit in any::<bool>(), lists in proptest::collection::vec(any::<u8>(), 0..200)) {
-        let text = [&[SEPARATOR], text.as_slice(), &[SEPARATOR]].concat();
-        let entries = text.iter().filter(|byte| **byte == SEPARATOR).count() - 1;
+        let text = [&[TEXT_SEPARATOR], text.as_slice(), &[TEXT_SEPARATOR]].concat();
+        let token_count = text.iter().filter(|byte| **byte == TEXT_SEPARATOR).count() - 1;
         let mut counts = numbers.clone();
         let mut lengths = numbers;
         if fit {
-            // What decoders compare is right: as many counts as entries, and rows that make up the text.
-            counts.resize(entries, 0);
+            // Satisfies the checks of the decoders: one count per token, and rows that cover the text.
+            counts.resize(token_count, 0);
             lengths.resize(rows, 0);
-            let mut left = text.len() as u32 - 1;
+            let mut remaining = text.len() as u32 - 1;
             lengths.iter_mut().for_each(|length| {
-                *length = left.min(*length);
-                left -= *length;
+                *length = remaining.min(*length);
+                remaining -= *length;
             });
-            lengths.last_mut().into_iter().for_each(|length| *length += left);
+            lengths.last_mut().into_iter().for_each(|length| *length += remaining);
         }
         let needed: usize = counts.iter().map(|count| postings::encoded_bytes(*count as usize + 2, rows)).sum();
-        let words = Lengths { dictionary: 1, texts: 1, lists: needed as u32 };
-        let header = Header::try_new(rows, [words, Lengths::default(), Lengths::default()]).expect("a header");
-        let dictionary = Dictionary::decode(&header, Class::Words, &pack(&text, &counts));
-        let texts = Texts::decode(&header, &pack(&text, &lengths));
-        if let (Ok(dictionary), Ok(texts)) = (dictionary, texts) {
-            let lists = [ListBytes { start: 0, bytes: &lists }];
-            let mut sections = Sections::default();
-            let entries = Entries { dictionary, texts, checksums: Vec::new() };
-            sections.entries[0] = Some(&entries);
-            sections.lists[0] = &lists;
+        let words = SectionLengths { dictionary: 1, row_tokens: 1, postings: needed as u32 };
+        let header = SegmentHeader::try_new(rows, [words, SectionLengths::default(), SectionLengths::default()]).expect("failed to create header");
+        let dictionary = TokenDictionary::decode(&header, TokenClass::Words, &pack(&text, &counts));
+        let row_tokens = RowTokens::decode(&header, &pack(&text, &lengths));
+        if let (Ok(dictionary), Ok(row_tokens)) = (dictionary, row_tokens) {
+            let postings = [PostingBytes { start: 0, bytes: &lists }];
+            let mut sections = LoadedSections::default();
+            let tokens = ClassTokens { dictionary, row_tokens, posting_checksums: Vec::new() };
+            sections.tokens[0] = Some(&tokens);
+            sections.postings[0] = &postings;
             for needle in [&b"a"[..], b"1", b"-", b"a ", b" a", b" a ", b"ab a", b"b-a"] {
-                let found = find(&header, &Plan::of(needle), &sections).expect("sections");
-                for piece in 0..found.pieces() {
-                    if let Ok(Some(found)) = found.narrow(None, piece, &sections) {
-                        prop_assert!(found.ones().all(|row| row < rows));
+                let probe = probe_segment(&header, &TermQuery::from_needle(needle), &sections).expect("failed to probe");
+                for fragment in 0..probe.fragment_count() {
+                    if let Ok(Some(candidates)) = probe.intersect_fragment(None, fragment, &sections) {
+                        prop_assert!(candidates.ones().all(|row| row < rows));
                     }
                 }
             }
@@ -227,54 +230,61 @@ proptest! {
 
     #[test]
     fn sections_of_any_bytes_are_errors(bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
-        let header = build(&[search_text(&[])]).header;
-        prop_assert!(Dictionary::decode(&header, Class::Words, &bytes).is_err());
-        prop_assert!(Texts::decode(&header, &bytes).is_err());
+        let header = build(&[full_text(&[])]).header;
+        prop_assert!(TokenDictionary::decode(&header, TokenClass::Words, &bytes).is_err());
+        prop_assert!(RowTokens::decode(&header, &bytes).is_err());
     }
 }
 
-/// Packed numbers and text that are damaged behind valid frames: the checks behind decompression.
+/// Valid frames with inconsistent contents, which the checks after decompression must reject.
 #[test]
-fn packed_inconsistencies_are_errors() {
-    // Lists of all three rows have no bytes, those of two have one.
-    let words = Lengths { lists: 1, ..Lengths::default() };
-    let header = Header::try_new(3, [words, Lengths::default(), Lengths::default()]).expect("a header");
+fn inconsistent_sections_are_rejected() {
+    // A list of all three rows takes no bytes, and a list of two rows one byte.
+    let words = SectionLengths { postings: 1, ..SectionLengths::default() };
+    let header = SegmentHeader::try_new(3, [words, SectionLengths::default(), SectionLengths::default()])
+        .expect("failed to create header");
     let dictionary =
-        |text: &[u8], counts: &[u32]| Dictionary::decode(&header, Class::Words, &pack(text, counts)).is_ok();
+        |text: &[u8], counts: &[u32]| TokenDictionary::decode(&header, TokenClass::Words, &pack(text, counts)).is_ok();
     assert!(dictionary(b"\xFFa\xFFb\xFF", &[0, 1]));
-    assert!(!dictionary(b"\xFFa\xFFb\xFF", &[0, 2]), "more rows than there are");
-    assert!(!dictionary(b"\xFFa\xFFb\xFF", &[0]), "fewer counts");
-    assert!(!dictionary(b"\xFFa\xFFb\xFF", &[0, 0, 0]), "more counts");
-    assert!(!dictionary(b"\xFFa\xFFb", &[0]), "no end");
-    assert!(!dictionary(b"a\xFF", &[0]), "no start");
-    assert!(!dictionary(b"\xFFa\xFF", &[u32::MAX]), "a count too large");
-    let texts = |text: &[u8], lengths: &[u32]| Texts::decode(&header, &pack(text, lengths)).is_ok();
-    assert!(texts(b"\xFFa\xFFb\xFF", &[2, 0, 2]));
-    assert!(!texts(b"\xFFa\xFFb\xFF", &[2, 2]), "fewer rows");
-    assert!(!texts(b"\xFFa\xFFb\xFF", &[2, 0, 1]), "a row too short");
-    assert!(!texts(b"\xFFa\xFFb\xFF", &[2, u32::MAX, 3]), "rows too long");
+    assert!(!dictionary(b"\xFFa\xFFb\xFF", &[0, 2]), "accepted too many rows");
+    assert!(!dictionary(b"\xFFa\xFFb\xFF", &[0]), "accepted too few counts");
+    assert!(!dictionary(b"\xFFa\xFFb\xFF", &[0, 0, 0]), "accepted too many counts");
+    assert!(!dictionary(b"\xFFa\xFFb", &[0]), "accepted a missing last separator");
+    assert!(!dictionary(b"a\xFF", &[0]), "accepted a missing first separator");
+    assert!(!dictionary(b"\xFFa\xFF", &[u32::MAX]), "accepted a huge count");
+    let row_tokens = |text: &[u8], lengths: &[u32]| RowTokens::decode(&header, &pack(text, lengths)).is_ok();
+    assert!(row_tokens(b"\xFFa\xFFb\xFF", &[2, 0, 2]));
+    assert!(!row_tokens(b"\xFFa\xFFb\xFF", &[2, 2]), "accepted too few rows");
+    assert!(!row_tokens(b"\xFFa\xFFb\xFF", &[2, 0, 1]), "accepted a row that is too short");
+    assert!(!row_tokens(b"\xFFa\xFFb\xFF", &[2, u32::MAX, 3]), "accepted rows that are too long");
 }
 
 #[test]
-fn plan_needs_only_sections_of_its_classes() {
-    let row = |text: &str| search_text(&[text.as_bytes().to_vec()]);
+fn query_requires_only_sections_of_its_classes() {
+    let row = |text: &str| full_text(&[text.as_bytes().to_vec()]);
     let rows = [row("word 12 a1b2 only"), row("word 12 a1b2"), row("none"), row("0123456789abcdef0123")];
-    let Segment { header, bytes, .. } = build(&rows);
-    assert_eq!(header.bytes(), bytes.len() as u64);
-    let needed = |needle: &str| header.classes_needed(&Plan::of(needle.as_bytes())).collect::<Vec<_>>();
-    assert_eq!(needed("word"), [Class::Words]);
-    assert_eq!(needed("deadbeef"), [Class::Words, Class::Hexadecimal]);
-    assert_eq!(needed("12"), Class::ALL);
-    assert_eq!(needed(" "), []);
+    let KeywordSegment { header, bytes, .. } = build(&rows);
+    assert_eq!(header.total_bytes(), bytes.len() as u64);
+    let required_classes =
+        |needle: &str| header.required_classes(&TermQuery::from_needle(needle.as_bytes())).collect::<Vec<_>>();
+    assert_eq!(required_classes("word"), [TokenClass::Words]);
+    assert_eq!(required_classes("deadbeef"), [TokenClass::Words, TokenClass::Hexadecimal]);
+    assert_eq!(required_classes("12"), TokenClass::ALL);
+    assert_eq!(required_classes(" "), []);
 }
 
 #[test]
-fn builder_over_its_memory_limit_gives_up() {
-    let limits = SegmentLimits { rows: 100, memory_bytes: 200 << 10, share_percent: 1_000_000, text_bytes: 0 };
-    let mut builder = SegmentBuilder::new(limits);
+fn builder_over_memory_limit_discards_segment() {
+    let limits = KeywordSegmentLimits {
+        max_rows: 100,
+        max_memory_bytes: 200 << 10,
+        max_text_percent: 1_000_000,
+        min_text_bytes: 0,
+    };
+    let mut builder = KeywordSegmentBuilder::new(limits);
     let mut full = None;
     for row in 0..20_000u32 {
-        builder.push(&search_text(&[format!("x{row} y{row} z{row}").into_bytes()]));
+        builder.push_row(&full_text(&[format!("x{row} y{row} z{row}").into_bytes()]));
         assert!(builder.memory_bytes() < 410 << 10);
         if builder.is_full() {
             full.get_or_insert(row);
@@ -285,36 +295,37 @@ fn builder_over_its_memory_limit_gives_up() {
 }
 
 #[test]
-fn segment_over_its_share_is_left_out() {
-    let rows: Vec<Vec<u8>> = (0..1_000u32).map(|row| search_text(&[format!("{row:x} z{row}").into_bytes()])).collect();
-    let build = |share_percent, text_bytes| {
-        let limits = SegmentLimits { share_percent, text_bytes, ..SegmentLimits::default() };
-        let mut builder = SegmentBuilder::new(limits);
-        rows.iter().for_each(|row| builder.push(row));
+fn segment_over_size_limit_is_discarded() {
+    let rows: Vec<Vec<u8>> = (0..1_000u32).map(|row| full_text(&[format!("{row:x} z{row}").into_bytes()])).collect();
+    let build = |max_text_percent, min_text_bytes| {
+        let limits = KeywordSegmentLimits { max_text_percent, min_text_bytes, ..KeywordSegmentLimits::default() };
+        let mut builder = KeywordSegmentBuilder::new(limits);
+        rows.iter().for_each(|row| builder.push_row(row));
         builder.finish()
     };
     assert!(build(1, 0).is_none());
     assert!(build(200, 1 << 20).is_none());
-    let segment = build(200, 1 << 10).expect("a segment");
+    let segment = build(200, 1 << 10).expect("failed to build segment");
     assert!(segment.bytes.len() < rows.iter().map(Vec::len).sum::<usize>() * 2);
 }
 
 #[test]
-fn same_rows_give_the_same_bytes() {
-    let rows: Vec<Vec<u8>> = (0..500u32).map(|row| search_text(&[format!("{} {row}", row % 7).into_bytes()])).collect();
-    let [one, other] = [build(&rows), build(&rows)];
-    assert_eq!((one.bytes, one.checksums), (other.bytes, other.checksums));
+fn equal_rows_result_in_equal_bytes() {
+    let rows: Vec<Vec<u8>> = (0..500u32).map(|row| full_text(&[format!("{} {row}", row % 7).into_bytes()])).collect();
+    let first = build(&rows);
+    let second = build(&rows);
+    assert_eq!((first.bytes, first.checksums), (second.bytes, second.checksums));
 }
 
 #[test]
 fn segment_without_rows_matches_nothing() {
-    let segment = Opened::of(&build(&[]));
+    let segment = DecodedSegment::from_segment(&build(&[]));
     assert_eq!(segment.bytes.len(), 0);
-    assert_eq!(segment.candidates(b"a", 0), Ok(Candidates::Exact(FixedBitSet::with_capacity(0))));
-    assert_eq!(segment.candidates(b" ", 0), Ok(Candidates::Scan));
+    assert_eq!(segment.candidates(b"a", 0), Ok(KeywordCandidates::Exact(FixedBitSet::with_capacity(0))));
+    assert_eq!(segment.candidates(b" ", 0), Ok(KeywordCandidates::Scan));
 }
 
-/// Rows of which every third has each of two words, side by side in every ninth.
+/// One in three rows has each of two words, and one in nine has them next to each other in each order.
 fn thirds() -> Vec<Vec<u8>> {
     let row = |row: u32| match row % 9 {
         0 => "all left right".to_owned(),
@@ -322,35 +333,37 @@ fn thirds() -> Vec<Vec<u8>> {
         6 => "all left, right".to_owned(),
         _ => "all".to_owned(),
     };
-    (0..900).map(|number| search_text(&[row(number).into_bytes()])).collect()
+    (0..900).map(|number| full_text(&[row(number).into_bytes()])).collect()
 }
 
 #[test]
-fn needle_of_most_rows_is_scanned() {
-    let segment = Opened::of(&build(&thirds()));
-    assert_eq!(segment.candidates(b" all", 0), Ok(Candidates::Scan));
-    // But not if one byte search over the entries settles it.
-    assert_eq!(segment.candidates(b"all", 0), Ok(Candidates::Exact((0..900).collect())));
-    // A piece of most rows does not count, the other does.
-    let Ok(Candidates::Candidates(found)) = segment.candidates(b"all right", 0) else { panic!("no candidates") };
+fn unselective_needle_is_scanned() {
+    let segment = DecodedSegment::from_segment(&build(&thirds()));
+    assert_eq!(segment.candidates(b" all", 0), Ok(KeywordCandidates::Scan));
+    // A needle with a single fragment is always exact.
+    assert_eq!(segment.candidates(b"all", 0), Ok(KeywordCandidates::Exact((0..900).collect())));
+    // An unselective fragment is ignored if another one is selective.
+    let Ok(KeywordCandidates::Recheck(found)) = segment.candidates(b"all right", 0) else { panic!("no candidates") };
     assert_eq!(found.count_ones(..), 300);
-    // `left` is an entry of two thirds of them.
-    let Ok(Candidates::Candidates(found)) = segment.candidates(b"left right", 0) else { panic!("no candidates") };
+    // Two thirds of these rows have the token `left`.
+    let Ok(KeywordCandidates::Recheck(found)) = segment.candidates(b"left right", 0) else { panic!("no candidates") };
     assert_eq!(found.count_ones(..), 200);
-    // The first piece that leaves few enough is the last.
-    let Ok(Candidates::Candidates(found)) = segment.candidates(b"left, right", 100) else { panic!("no candidates") };
+    // No further fragment is used after one that leaves few enough rows.
+    let Ok(KeywordCandidates::Recheck(found)) = segment.candidates(b"left, right", 100) else {
+        panic!("no candidates")
+    };
     assert_eq!(found.count_ones(..), 100);
-    assert_eq!(segment.candidates(b"left) right", 0), Ok(Candidates::Exact(FixedBitSet::with_capacity(900))));
+    assert_eq!(segment.candidates(b"left) right", 0), Ok(KeywordCandidates::Exact(FixedBitSet::with_capacity(900))));
 }
 
 #[test]
-fn missing_sections_are_an_error() {
-    let segment = Opened::of(&build(&thirds()));
-    let plan = Plan::of(b"left");
-    assert!(find(&segment.header, &plan, &Sections::default()).is_err());
-    let words = Class::Words as usize;
-    let mut sections = Sections::default();
-    sections.entries[words] = Some(&segment.entries[words]);
-    let found = find(&segment.header, &plan, &sections).expect("entries");
-    assert!(found.narrow(None, 0, &sections).is_err(), "the lists were not read");
+fn missing_sections_are_rejected() {
+    let segment = DecodedSegment::from_segment(&build(&thirds()));
+    let query = TermQuery::from_needle(b"left");
+    assert!(probe_segment(&segment.header, &query, &LoadedSections::default()).is_err());
+    let words = TokenClass::Words as usize;
+    let mut sections = LoadedSections::default();
+    sections.tokens[words] = Some(&segment.tokens[words]);
+    let probe = probe_segment(&segment.header, &query, &sections).expect("failed to probe");
+    assert!(probe.intersect_fragment(None, 0, &sections).is_err(), "accepted missing posting lists");
 }

@@ -1,4 +1,4 @@
-//! The contract that every store keeps, stores that fail, and addresses of stores.
+//! The contract of all stores, failing stores, and store URLs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +15,7 @@ use strata_format::writer::{WriteOptions, write_version};
 use strata_store::StorageError;
 use strata_store::store::{self, S3Options, Store};
 use strata_testing::versions::Bench;
-use strata_testing::watched_store::{Request, Watch, Watched};
+use strata_testing::watched_store::{Request, Watch, WatchedStore};
 use strata_testing::{FIXTURE_FILES, fixture_entities};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -23,20 +23,20 @@ use tokio::runtime::Runtime;
 use super::files::{check_round_trip, hostile_entities, noise, opened, read_all, some_entities};
 
 #[test]
-fn a_directory_keeps_the_contract() {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+fn directory_store_fulfills_contract() {
+    let directory = tempfile::tempdir().expect("failed to create directory");
     contract(&opened(&directory.path().join("made/when/missing").to_string_lossy()));
-    let url = url::Url::from_directory_path(directory.path().join("by url")).expect("an absolute path");
+    let url = url::Url::from_directory_path(directory.path().join("by url")).expect("failed to create URL");
     check_round_trip(&opened(url.as_str()), &some_entities(), &WriteOptions::default());
 }
 
 #[test]
-fn memory_keeps_the_contract() {
+fn memory_store_fulfills_contract() {
     contract(&opened("memory://"));
 }
 
 #[test]
-fn s3_keeps_the_contract() {
+fn s3_store_fulfills_contract() {
     let bench = Bench::new();
     let (_server, store) = s3(&bench.runtime, "/some/prefix");
     contract(&store);
@@ -44,17 +44,21 @@ fn s3_keeps_the_contract() {
     check_round_trip(&store, &some_entities(), &WriteOptions::default());
 }
 
-/// Everything that is written comes back the same, whatever it is and however it is cut.
+/// Checks that entities survive writing and reading, regardless of row groups, pages, and upload parts.
 fn contract(store: &Store) {
     let bench = Bench::new();
-    bench.runtime.block_on(store.probe()).expect("the store can be written");
+    bench.runtime.block_on(store.probe_write()).expect("failed to write to store");
 
-    let small = |row_group_rows, threads| WriteOptions { threads, row_group_rows, ..WriteOptions::default() };
+    let small = |row_group_rows, threads| WriteOptions {
+        worker_threads: threads,
+        max_row_group_rows: row_group_rows,
+        ..WriteOptions::default()
+    };
     check_round_trip(store, &[], &WriteOptions::default());
     check_round_trip(store, &["{}".to_owned()], &WriteOptions::default());
     check_round_trip(store, &some_entities(), &WriteOptions::default());
     for threads in [1, 3] {
-        // Many row groups, the last one not full.
+        // Many row groups, of which the last one is not full.
         check_round_trip(store, &some_entities(), &small(7, threads));
     }
     for (_, file, records) in FIXTURE_FILES {
@@ -64,57 +68,57 @@ fn contract(store: &Store) {
     }
     check_round_trip(store, &hostile_entities(200), &small(32, 2));
 
-    // Entities larger than a page among small ones, and a whole page of each.
+    // Entities larger than a page, next to small ones and to each other.
     let large = |length: usize| format!(r#"{{"text":"{}","n":{length}}}"#, "Long text. ".repeat(length / 11));
     let mut entities: Vec<String> = (0..300).map(|number| format!(r#"{{"n":{number}}}"#)).collect();
-    for (place, length) in [(0, 300_000), (100, 140_000), (101, 300_000), (250, 1_000_000), (299, 300_000)] {
-        entities[place] = large(length);
+    for (index, length) in [(0, 300_000), (100, 140_000), (101, 300_000), (250, 1_000_000), (299, 300_000)] {
+        entities[index] = large(length);
     }
     check_round_trip(store, &entities, &WriteOptions::default());
     check_round_trip(store, &entities, &small(101, 2));
 
-    // More than one part of an upload: text that no compression makes small.
+    // Incompressible text that takes several upload parts.
     let noise = noise(12 << 20);
-    let written = check_round_trip(store, &noise, &WriteOptions { threads: 2, ..WriteOptions::default() });
-    assert!(written.size_bytes > 9 << 20, "{} bytes are hardly more than one part", written.size_bytes);
+    let written = check_round_trip(store, &noise, &WriteOptions { worker_threads: 2, ..WriteOptions::default() });
+    assert!(written.size_bytes > 9 << 20, "{} bytes do not take several parts", written.size_bytes);
 
-    // What is not there is an error, and the store still answers.
+    // A missing object is an error, and the store remains usable.
     let missing = ObjectPath::from("versions/missing.parquet");
     let cache = PartCache::new(1 << 20);
-    let error = bench.runtime.block_on(VersionReader::open(store, &missing, 1_000, &cache)).expect_err("not there");
+    let opened = bench.runtime.block_on(VersionReader::open(store, &missing, 1_000, &cache));
+    let error = opened.expect_err("opened a missing object");
     assert!(!error.to_string().is_empty());
-    bench.runtime.block_on(store.probe()).expect("the store can be written");
+    bench.runtime.block_on(store.probe_write()).expect("failed to write to store");
 }
 
 #[test]
-fn a_write_that_fails_leaves_nothing() {
+fn failed_write_leaves_nothing() {
     let bench = Bench::new();
     let path = ObjectPath::from("versions/some.parquet");
-    let (small, large) = (some_entities(), noise(26 << 20));
-    let options = WriteOptions { threads: 2, ..WriteOptions::default() };
-    // One request for a small file; a start, three or more parts and an end for a large one.
+    let small = some_entities();
+    let large = noise(26 << 20);
+    let options = WriteOptions { worker_threads: 2, ..WriteOptions::default() };
+    // One request for a small file. Initiation, at least three parts, and completion for a large file.
     let mut failed = 0;
-    for (entities, least) in [(&small, 1), (&large, 5)] {
+    for (entities, min_calls) in [(&small, 1), (&large, 5)] {
         for fail_at in 0.. {
-            let objects = Failing::new(fail_at);
-            let (inner, store) = objects.store();
+            let watch = FailingWatch::new(fail_at);
+            let (inner, store) = watch.store();
             let spooled = bench.spool(entities);
             let result = write_version(&store, &path, spooled, &options, bench.runtime.handle(), &|_| {});
-            let listed = bench.runtime.block_on(inner.list(None).try_collect::<Vec<_>>()).expect("a listing");
+            let listed =
+                bench.runtime.block_on(inner.list(None).try_collect::<Vec<_>>()).expect("failed to list objects");
             match result {
                 Err(error) => {
                     assert!(error.to_string().contains("call number"), "{error}");
                     assert!(listed.is_empty(), "call {fail_at} left {listed:?}");
-                    assert_eq!(
-                        objects.open_uploads.load(Ordering::SeqCst),
-                        0,
-                        "call {fail_at} left parts of an upload"
-                    );
+                    let open_uploads = watch.open_uploads.load(Ordering::SeqCst);
+                    assert_eq!(open_uploads, 0, "call {fail_at} left parts of an upload");
                     failed += 1;
                 }
                 Ok(_) => {
                     assert_eq!(listed.len(), 1);
-                    assert!(fail_at >= least, "{fail_at} calls wrote {} entities", entities.len());
+                    assert!(fail_at >= min_calls, "{fail_at} calls wrote {} entities", entities.len());
                     break;
                 }
             }
@@ -124,34 +128,34 @@ fn a_write_that_fails_leaves_nothing() {
 }
 
 #[test]
-fn a_read_that_fails_is_an_error_and_is_tried_again() {
+fn failed_read_is_an_error_and_is_retried() {
     let bench = Bench::new();
-    let objects = Failing::new(usize::MAX);
-    let (_, store) = objects.store();
+    let watch = FailingWatch::new(usize::MAX);
+    let (_, store) = watch.store();
     let entities = some_entities();
-    let (path, written) = bench.write(&store, &entities, &WriteOptions::default()).expect("written");
+    let (path, written) = bench.write(&store, &entities, &WriteOptions::default()).expect("failed to write file");
     let cache = PartCache::new(1 << 30);
     for fail_at in 0..40 {
-        objects.calls.store(0, Ordering::SeqCst);
-        objects.fail_at.store(fail_at, Ordering::SeqCst);
+        watch.calls.store(0, Ordering::SeqCst);
+        watch.fail_at.store(fail_at, Ordering::SeqCst);
         let read = || bench.runtime.block_on(read_all(&store, &path, written.size_bytes, &cache));
         let Err(error) = read() else {
             assert!(fail_at > 0);
             break;
         };
         assert!(error.to_string().contains("call number"), "{error}");
-        // The failure is not kept.
-        assert_eq!(read().expect("the store answers again"), entities);
+        // Failures are not cached, so the next read succeeds.
+        assert_eq!(read().expect("failed to read again"), entities);
     }
 }
 
 #[test]
-fn addresses_that_are_none_are_named() {
-    let file = tempfile::NamedTempFile::new().expect("a file in place of a directory");
-    let file = file.path().to_str().expect("UTF-8");
+fn invalid_store_urls_are_named() {
+    let file = tempfile::NamedTempFile::new().expect("failed to create file");
+    let file = file.path().to_str().expect("failed to decode path");
     for url in ["ftp://x/y", "memory://x", "s3://", "s3:///prefix", "file://host/x y/%", file] {
-        match store::open(url, &S3Options::default()) {
-            Err(StorageError::Url { url: named, reason }) => {
+        match store::open_store(url, &S3Options::default()) {
+            Err(StorageError::InvalidUrl { url: named, reason }) => {
                 assert_eq!(named, url);
                 assert!(!reason.is_empty());
             }
@@ -160,21 +164,21 @@ fn addresses_that_are_none_are_named() {
     }
 }
 
-/// An S3 server on loopback; it ends with the runtime that it was started on.
+/// Starts an S3 server on the loopback interface. The server ends with the runtime.
 fn s3(runtime: &Runtime, prefix: &str) -> (TempDir, Store) {
-    let directory = tempfile::tempdir().expect("a temporary directory");
-    std::fs::create_dir(directory.path().join("bucket")).expect("a bucket");
-    let files = s3s_fs::FileSystem::new(directory.path()).expect("a file system");
+    let directory = tempfile::tempdir().expect("failed to create directory");
+    std::fs::create_dir(directory.path().join("bucket")).expect("failed to create bucket");
+    let files = s3s_fs::FileSystem::new(directory.path()).expect("failed to create file system");
     let mut service = s3s::service::S3ServiceBuilder::new(files);
     service.set_auth(s3s::auth::SimpleAuth::from_single("key", "secret"));
     let service = service.build();
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.set_nonblocking(true).expect("not blocking");
-    let address = listener.local_addr().expect("its address");
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("failed to bind port");
+    listener.set_nonblocking(true).expect("failed to set non-blocking mode");
+    let address = listener.local_addr().expect("failed to find address");
     runtime.spawn(async move {
-        let listener = tokio::net::TcpListener::from_std(listener).expect("a listener");
+        let listener = tokio::net::TcpListener::from_std(listener).expect("failed to create listener");
         while let Ok((connection, _)) = listener.accept().await {
-            connection.set_nodelay(true).expect("no delay");
+            connection.set_nodelay(true).expect("failed to set no-delay mode");
             let service = service.clone();
             tokio::spawn(async move {
                 let server = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
@@ -188,28 +192,32 @@ fn s3(runtime: &Runtime, prefix: &str) -> (TempDir, Store) {
         access_key_id: Some("key".to_owned()),
         secret_access_key: Some("secret".to_owned()),
         allow_http: true,
-        retry_within: None,
+        retry_timeout: None,
     };
-    (directory, store::open(&format!("s3://bucket{prefix}"), &options).expect("a store"))
+    (directory, store::open_store(&format!("s3://bucket{prefix}"), &options).expect("failed to open store"))
 }
 
-/// One call of a store fails: puts, starts, parts and ends of uploads, and reads are counted. Clones share everything.
+/// Makes one call of a store fail. Counts writes, reads, and the steps of uploads. Clones share the counts.
 #[derive(Clone, Debug)]
-struct Failing {
+struct FailingWatch {
     calls: Arc<AtomicUsize>,
     fail_at: Arc<AtomicUsize>,
     open_uploads: Arc<AtomicUsize>,
 }
 
-impl Failing {
-    fn new(fail_at: usize) -> Failing {
-        Failing { calls: Arc::default(), fail_at: Arc::new(AtomicUsize::new(fail_at)), open_uploads: Arc::default() }
+impl FailingWatch {
+    fn new(fail_at: usize) -> FailingWatch {
+        FailingWatch {
+            calls: Arc::default(),
+            fail_at: Arc::new(AtomicUsize::new(fail_at)),
+            open_uploads: Arc::default(),
+        }
     }
 
-    /// A store in memory, and the same one failing.
+    /// Returns a store in memory, and a failing store with the same objects.
     fn store(&self) -> (Arc<InMemory>, Store) {
         let inner = Arc::new(InMemory::new());
-        let watched = Watched { inner: inner.clone(), watch: self.clone() };
+        let watched = WatchedStore { inner: inner.clone(), watch: self.clone() };
         (inner, Store::from(Arc::new(watched) as Arc<dyn ObjectStore>))
     }
 
@@ -224,40 +232,40 @@ impl Failing {
 }
 
 #[async_trait]
-impl Watch for Failing {
+impl Watch for FailingWatch {
     async fn before(&self, _: Request<'_>) -> object_store::Result<()> {
         self.count()
     }
 
     fn upload(&self, inner: Box<dyn MultipartUpload>) -> Box<dyn MultipartUpload> {
         self.open_uploads.fetch_add(1, Ordering::SeqCst);
-        Box::new(FailingUpload { inner, failing: self.clone() })
+        Box::new(FailingUpload { inner, watch: self.clone() })
     }
 }
 
 #[derive(Debug)]
 struct FailingUpload {
     inner: Box<dyn MultipartUpload>,
-    failing: Failing,
+    watch: FailingWatch,
 }
 
 #[async_trait]
 impl MultipartUpload for FailingUpload {
     fn put_part(&mut self, data: PutPayload) -> UploadPart {
-        match self.failing.count() {
+        match self.watch.count() {
             Ok(()) => self.inner.put_part(data),
             Err(error) => async { Err(error) }.boxed(),
         }
     }
 
     async fn complete(&mut self) -> object_store::Result<PutResult> {
-        self.failing.count()?;
-        self.failing.open_uploads.fetch_sub(1, Ordering::SeqCst);
+        self.watch.count()?;
+        self.watch.open_uploads.fetch_sub(1, Ordering::SeqCst);
         self.inner.complete().await
     }
 
     async fn abort(&mut self) -> object_store::Result<()> {
-        self.failing.open_uploads.fetch_sub(1, Ordering::SeqCst);
+        self.watch.open_uploads.fetch_sub(1, Ordering::SeqCst);
         self.inner.abort().await
     }
 }

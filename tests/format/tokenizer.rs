@@ -1,19 +1,19 @@
-//! Search text to entries, and needles to plans.
+//! Tokenization of the full-text column, and the queries of needles.
 
 use proptest::prelude::*;
-use strata_format::keywords::cut::{Class, Piece, Plan, entries};
-use strata_format::layout::SEPARATOR;
+use strata_format::keywords::tokenizer::{TermQuery, TokenClass, TokenFragment, for_each_token};
+use strata_format::layout::TEXT_SEPARATOR;
 
-fn cut(text: &str) -> Vec<String> {
-    let bytes: Vec<u8> = text.bytes().map(|byte| if byte == b'|' { SEPARATOR } else { byte }).collect();
-    let mut found = Vec::new();
-    entries(&bytes, |entry| found.push(String::from_utf8_lossy(entry).into_owned()));
-    found
+fn tokenize(text: &str) -> Vec<String> {
+    let bytes: Vec<u8> = text.bytes().map(|byte| if byte == b'|' { TEXT_SEPARATOR } else { byte }).collect();
+    let mut tokens = Vec::new();
+    for_each_token(&bytes, |token| tokens.push(String::from_utf8_lossy(token).into_owned()));
+    tokens
 }
 
 #[test]
-fn texts_are_cut_into_entries() {
-    let check = |text, expected: &[&str]| assert_eq!(cut(text), expected, "{text}");
+fn text_is_split_into_tokens() {
+    let check = |text, expected: &[&str]| assert_eq!(tokenize(text), expected, "{text}");
     check("", &[]);
     check("| \n |", &[]);
     check("see https://example.org/c++ (1)", &["see", "https://", "example.", "org/", "c++", "(", "1)"]);
@@ -21,21 +21,22 @@ fn texts_are_cut_into_entries() {
     check("|straße|東京.|", &["straße", "東京."]);
 }
 
-/// A `|` in a piece is an edge of its entry; letters name the classes that the entry can have.
+/// A `|` in an expected fragment is an edge of its token. The letters are the classes that the token can have.
 #[test]
-fn needles_are_planned() {
+fn needles_are_converted_to_queries() {
     let check = |needle: &str, expected: &str| {
-        let needle: Vec<u8> = needle.bytes().map(|byte| if byte == b'|' { SEPARATOR } else { byte }).collect();
-        let plan = Plan::of(&needle);
-        let pieces = plan.pieces().iter().map(|piece| {
-            let classes = Class::ALL.iter().zip("wdh".chars()).filter(|(class, _)| piece.may_be_in(**class));
-            let edge = |byte: u8| if byte == SEPARATOR { '|' } else { char::from(byte) };
-            let pattern: String = piece.pattern().into_iter().map(edge).collect();
+        let needle: Vec<u8> = needle.bytes().map(|byte| if byte == b'|' { TEXT_SEPARATOR } else { byte }).collect();
+        let query = TermQuery::from_needle(&needle);
+        let fragments = query.fragments().iter().map(|fragment| {
+            let classes =
+                TokenClass::ALL.iter().zip("wdh".chars()).filter(|(class, _)| fragment.may_match_class(**class));
+            let edge = |byte: u8| if byte == TEXT_SEPARATOR { '|' } else { char::from(byte) };
+            let pattern: String = fragment.search_pattern().into_iter().map(edge).collect();
             format!("{pattern} {}", classes.map(|(_, letter)| letter).collect::<String>())
         });
-        let pieces: Vec<String> = pieces.collect();
-        let exact = if matches!(plan, Plan::Exact(_)) { "exact: " } else { "" };
-        assert_eq!(format!("{exact}{}", pieces.join(", ")), expected, "{plan:?}");
+        let fragments: Vec<String> = fragments.collect();
+        let exact = if matches!(query, TermQuery::ExactFragment(_)) { "exact: " } else { "" };
+        assert_eq!(format!("{exact}{}", fragments.join(", ")), expected, "{query:?}");
     };
     check("", "");
     check(" \t", "");
@@ -58,57 +59,57 @@ fn needles_are_planned() {
     check("a a a", "|a wh, a| wh, |a| w");
 }
 
-fn classes_and_breaks() -> impl Strategy<Value = Vec<u8>> {
+fn token_bytes() -> impl Strategy<Value = Vec<u8>> {
     proptest::collection::vec(proptest::sample::select(&b"aaeg129--. \x00\xC3\xBF"[..]), 0..24)
 }
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(4_000))]
 
-    /// A text that holds the needle has entries for all its pieces, of the classes that they may be in; one that
-    /// does not has none if the plan is exact.
+    /// A text that contains the needle has tokens for all fragments, in the classes of the fragments. With an exact
+    /// query, a text without the needle has none.
     #[test]
-    fn plan_finds_texts_that_contain_the_needle(texts in proptest::collection::vec(classes_and_breaks(), 0..4), needle in classes_and_breaks(), take in any::<(usize, usize)>(), of_text in any::<bool>(), whole in any::<bool>()) {
-        let mut text = vec![SEPARATOR];
-        for one in &texts {
-            text.extend_from_slice(one);
-            text.push(SEPARATOR);
+    fn query_matches_texts_that_contain_the_needle(texts in proptest::collection::vec(token_bytes(), 0..4), needle in token_bytes(), take in any::<(usize, usize)>(), occurs in any::<bool>(), whole in any::<bool>()) {
+        let mut text = vec![TEXT_SEPARATOR];
+        for scalar in &texts {
+            text.extend_from_slice(scalar);
+            text.push(TEXT_SEPARATOR);
         }
-        // Needles that occur are of most interest.
-        let mut needle = if of_text {
-            let one = texts.first().cloned().unwrap_or_default();
-            let from = take.0 % (one.len() + 1);
-            one[from..from + take.1 % (one.len() - from + 1)].to_vec()
+        // Mostly needles that occur.
+        let mut needle = if occurs {
+            let scalar = texts.first().cloned().unwrap_or_default();
+            let from = take.0 % (scalar.len() + 1);
+            scalar[from..from + take.1 % (scalar.len() - from + 1)].to_vec()
         } else {
             needle
         };
         if whole {
-            needle.insert(0, SEPARATOR);
-            needle.push(SEPARATOR);
+            needle.insert(0, TEXT_SEPARATOR);
+            needle.push(TEXT_SEPARATOR);
         }
-        let plan = Plan::of(&needle);
-        let mut found = Vec::new();
-        entries(&text, |entry| found.push(entry));
-        let holds = memchr::memmem::find(&text, &needle).is_some();
-        let has = |piece: &Piece| found.iter().any(|entry| piece.is_in(entry) && piece.may_be_in(Class::of(entry)));
-        let candidate = plan.pieces().iter().all(has);
-        prop_assert!(candidate || !holds, "{plan:?} {found:?}");
-        if matches!(plan, Plan::Exact(_)) {
-            prop_assert_eq!(candidate, holds);
+        let query = TermQuery::from_needle(&needle);
+        let mut tokens = Vec::new();
+        for_each_token(&text, |token| tokens.push(token));
+        let contains_needle = memchr::memmem::find(&text, &needle).is_some();
+        let has = |fragment: &TokenFragment| tokens.iter().any(|token| fragment.matches(token) && fragment.may_match_class(TokenClass::from_token(token)));
+        let candidate = query.fragments().iter().all(has);
+        prop_assert!(candidate || !contains_needle, "{query:?} {tokens:?}");
+        if matches!(query, TermQuery::ExactFragment(_)) {
+            prop_assert_eq!(candidate, contains_needle);
         }
-        for piece in plan.pieces() {
-            let joined = [&[SEPARATOR], found.join(&SEPARATOR).as_slice(), &[SEPARATOR]].concat();
-            let by_pattern = memchr::memmem::find(&joined, &piece.pattern()).is_some();
-            prop_assert_eq!(by_pattern, found.iter().any(|entry| piece.is_in(entry)));
+        for fragment in query.fragments() {
+            let joined = [&[TEXT_SEPARATOR], tokens.join(&TEXT_SEPARATOR).as_slice(), &[TEXT_SEPARATOR]].concat();
+            let by_pattern = memchr::memmem::find(&joined, &fragment.search_pattern()).is_some();
+            prop_assert_eq!(by_pattern, tokens.iter().any(|token| fragment.matches(token)));
         }
     }
 
-    /// Entries are all that is not a break, in order.
+    /// The concatenated tokens are the text without separators.
     #[test]
-    fn entries_are_all_but_breaks(text in classes_and_breaks()) {
+    fn tokens_contain_all_bytes_but_separators(text in token_bytes()) {
         let mut joined = Vec::new();
-        entries(&text, |entry| joined.extend_from_slice(entry));
-        let expected: Vec<u8> = text.iter().copied().filter(|byte| !matches!(*byte, 0..=b' ' | SEPARATOR)).collect();
+        for_each_token(&text, |token| joined.extend_from_slice(token));
+        let expected: Vec<u8> = text.iter().copied().filter(|byte| !matches!(*byte, 0..=b' ' | TEXT_SEPARATOR)).collect();
         prop_assert_eq!(joined, expected);
     }
 }

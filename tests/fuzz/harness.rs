@@ -1,11 +1,11 @@
-//! What the fuzz targets share: the choice of one, and what counts as a finding.
+//! The choice of a fuzz target, and the definition of a finding.
 
 use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe, PanicHookInfo};
 use std::process;
 use std::sync::OnceLock;
 
-/// A name, and a function that panics if the service does not do with these bytes what it should.
+/// The name of a target, and a function that panics if the service mishandles the input.
 pub type Target = (&'static str, fn(&[u8]));
 
 static CHOSEN: OnceLock<fn(&[u8])> = OnceLock::new();
@@ -14,10 +14,10 @@ thread_local! {
     static FOREIGN: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Chooses the target that the environment names.
+/// Selects the target that `STRATA_FUZZ_TARGET` names.
 ///
-/// A panic of the project's own code ends the process at once, even where somebody would catch it, so that libFuzzer
-/// keeps the input. A panic of a library may be caught by the code that calls it; uncaught, it is a finding, too.
+/// A panic in a crate of this workspace aborts the process at once, even if a caller would catch it, so that libFuzzer
+/// stores the input. A caller may catch a panic in a dependency; an uncaught one is a finding, too.
 pub fn start(targets: &[Target]) {
     let name = std::env::var("STRATA_FUZZ_TARGET").unwrap_or_default();
     let names: Vec<&str> = targets.iter().map(|(name, _)| *name).collect();
@@ -25,7 +25,7 @@ pub fn start(targets: &[Target]) {
     let Some((_, run)) = chosen else { panic!("STRATA_FUZZ_TARGET is {name:?}; valid: {}", names.join(", ")) };
     CHOSEN.get_or_init(|| *run);
 
-    // libFuzzer's hook ends the process at any panic; below it is the usual one, which prints.
+    // libFuzzer's hook aborts at any panic. Below it is the default hook, which prints the panic.
     drop(panic::take_hook());
     panic::set_hook(Box::new(|info| {
         if is_ours(info) {
@@ -36,12 +36,12 @@ pub fn start(targets: &[Target]) {
     }));
 }
 
-/// Whether the panic was raised in the workspace: its sources are compiled under relative paths.
+/// Returns whether the panic is in a crate of this workspace, whose sources are compiled under relative paths.
 fn is_ours(info: &PanicHookInfo<'_>) -> bool {
     info.location().is_none_or(|location| !location.file().starts_with('/'))
 }
 
-/// Runs the chosen target.
+/// Runs the selected target.
 pub fn run(bytes: &[u8]) {
     let run = CHOSEN.get().expect("chosen at the start");
     if panic::catch_unwind(AssertUnwindSafe(|| run(bytes))).is_err() {
@@ -50,7 +50,7 @@ pub fn run(bytes: &[u8]) {
     }
 }
 
-/// The input as text; bytes that are not UTF-8 end it.
+/// Returns the input as text, up to the first byte that is not UTF-8.
 pub fn text(bytes: &[u8]) -> &str {
     match std::str::from_utf8(bytes) {
         Ok(text) => text,
@@ -58,7 +58,7 @@ pub fn text(bytes: &[u8]) -> &str {
     }
 }
 
-/// The first line, and what follows it.
+/// Splits the text into its first line and the rest.
 pub fn line(text: &str) -> (&str, &str) {
     text.split_once('\n').unwrap_or((text, ""))
 }

@@ -1,10 +1,11 @@
-//! An allocator that refuses what no input of a few kilobytes is worth: a length that an input claims must not be
-//! believed. Where the service cannot go on without the memory, the process ends, and libFuzzer keeps the input.
+//! An allocator that refuses allocations that no input of a few kilobytes can justify, because the service must not
+//! trust a length in an input. If the service cannot continue without the memory, the process aborts and libFuzzer
+//! stores the input.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr;
 
-/// The largest allocation.
+/// The maximum size of an allocation.
 const LARGEST_BYTES: usize = 256 << 20;
 
 struct Bounded;
@@ -12,7 +13,7 @@ struct Bounded;
 #[global_allocator]
 static BOUNDED: Bounded = Bounded;
 
-// Sound as the system's is: it passes all on, or has no memory.
+// Sound because it either forwards to the system allocator or reports that there is no memory.
 unsafe impl GlobalAlloc for Bounded {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if layout.size() > LARGEST_BYTES { ptr::null_mut() } else { unsafe { System.alloc(layout) } }

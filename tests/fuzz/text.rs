@@ -1,4 +1,4 @@
-//! Fuzz targets of pure functions: bytes in, bytes out. `STRATA_FUZZ_TARGET` names the one to run.
+//! Fuzz targets of pure functions from bytes to bytes. `STRATA_FUZZ_TARGET` selects the target.
 
 #![no_main]
 

@@ -1,29 +1,29 @@
-//! The API reference as Markdown: the pages of `docs/reference/api/` are those that the document makes.
+//! The API reference as Markdown: `docs/reference/api/` must match the OpenAPI document.
 
 use std::path::Path;
 
 use askama::Template;
-use strata_http::openapi::reference::{Inline, Link, Prose, Resource, resources};
+use strata_http::openapi::reference::{InlineText, ReferenceLink, ReferencePage, RichText, reference_pages};
 use strata_testing::pages::{between, page};
 
 trait Markdown {
     fn markdown(&self) -> String;
 }
 
-impl Markdown for Link {
+impl Markdown for ReferenceLink {
     fn markdown(&self) -> String {
         let page = self.page.as_ref().map(|page| format!("{page}.md")).unwrap_or_default();
         format!("[`{}`]({page}#{})", self.text, self.anchor)
     }
 }
 
-impl Markdown for Prose {
+impl Markdown for RichText {
     fn markdown(&self) -> String {
-        let part = |part: &Inline| match part {
+        let part = |part: &InlineText| match part {
             // A vertical bar would end a cell.
-            Inline::Text(part) => part.replace('|', "\\|"),
-            Inline::Code(part) => format!("`{}`", part.replace('|', "\\|")),
-            Inline::Link(link) => link.markdown(),
+            InlineText::Text(part) => part.replace('|', "\\|"),
+            InlineText::Code(part) => format!("`{}`", part.replace('|', "\\|")),
+            InlineText::Link(link) => link.markdown(),
         };
         self.0.iter().map(part).collect()
     }
@@ -32,16 +32,19 @@ impl Markdown for Prose {
 #[derive(Template)]
 #[template(path = "api_resource.md", whitespace = "preserve")]
 struct Page<'a> {
-    resource: &'a Resource,
+    resource: &'a ReferencePage,
 }
 
 /// The operations of all pages as rows of a table.
 fn index() -> String {
     let mut rows = "| Operation | What it does |\n|---|---|\n".to_owned();
-    for resource in resources() {
+    for resource in reference_pages() {
         for operation in &resource.operations {
-            let link =
-                Link { text: operation.title.clone(), page: Some(resource.name.clone()), anchor: operation.anchor() };
+            let link = ReferenceLink {
+                text: operation.title.clone(),
+                page: Some(resource.name.clone()),
+                anchor: operation.anchor(),
+            };
             rows += &format!("| {} | {} |\n", link.markdown(), operation.summary.markdown());
         }
     }
@@ -49,14 +52,14 @@ fn index() -> String {
 }
 
 #[test]
-fn pages_match_the_document() {
+fn api_reference_pages_match_document() {
     let rendered = Path::new(env!("CARGO_TARGET_TMPDIR")).join("api");
-    std::fs::create_dir_all(&rendered).expect("a directory");
+    std::fs::create_dir_all(&rendered).expect("failed to create directory");
     let mut outdated = Vec::new();
-    for resource in resources() {
+    for resource in reference_pages() {
         let path = format!("docs/reference/api/{}.md", resource.name);
-        let expected = Page { resource }.render().expect("a page") + "\n";
-        std::fs::write(rendered.join(format!("{}.md", resource.name)), &expected).expect("written");
+        let expected = Page { resource }.render().expect("missing page") + "\n";
+        std::fs::write(rendered.join(format!("{}.md", resource.name)), &expected).expect("failed to write");
         if page(&path) != expected {
             outdated.push(path);
         }
@@ -68,14 +71,14 @@ fn pages_match_the_document() {
 }
 
 #[test]
-fn prose_alternates_text_and_code() {
-    assert_eq!(Prose::new("`a` or `b|c`").markdown(), "`a` or `b\\|c`");
-    assert_eq!(Prose::new("plain | text").markdown(), "plain \\| text");
+fn rich_text_alternates_text_and_code() {
+    assert_eq!(RichText::new("`a` or `b|c`").markdown(), "`a` or `b\\|c`");
+    assert_eq!(RichText::new("plain | text").markdown(), "plain \\| text");
 }
 
 #[test]
-fn every_operation_has_an_example() {
-    for operation in resources().iter().flat_map(|resource| &resource.operations) {
+fn operations_have_examples() {
+    for operation in reference_pages().iter().flat_map(|resource| &resource.operations) {
         assert!(operation.request.is_some(), "{}: no request", operation.title);
         let is_webhook = operation.statuses.is_empty();
         assert_eq!(operation.response.is_some(), !is_webhook, "{}: response", operation.title);

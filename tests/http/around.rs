@@ -1,6 +1,4 @@
-//! HTTP around the service: the order of the checks, the layers, and connections as a peer sees them.
-//!
-//! Here the routes are the tests' own or need no data; what needs datasets is tested beside them.
+//! HTTP behavior that needs no datasets: the order of checks, the layers, and connections at the byte level.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -17,29 +15,29 @@ use futures::future::join_all;
 use futures::{StreamExt, stream};
 use http_body_util::BodyExt;
 use strata_http::read;
-use strata_http::router::around;
+use strata_http::router::with_fallbacks_and_layers;
 use strata_http::server::{ServerLimits, serve_router};
-use strata_testing::Log;
+use strata_testing::CapturedLog;
 use strata_testing::serving::{limits, slow};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tower::Service;
 
-// ---- the checks of a read that need no data ----
+// ---- checks of a read that need no data ----
 
-/// The answer to a read that is refused before any dataset is looked for.
+/// Returns the error of a read that is rejected before any lookup.
 async fn refusal(method: &str, uri: &str) -> Answer {
-    let method: Method = method.parse().expect("a method");
-    let uri: Uri = uri.parse().expect("a URI");
-    match read::parse(&method, &uri) {
+    let method: Method = method.parse().expect("invalid method");
+    let uri: Uri = uri.parse().expect("invalid URI");
+    match read::parse_read(&method, &uri) {
         Ok(parsed) => panic!("{method} {uri} was taken as {parsed:?}"),
-        Err(error) => Answer::of(error.into_response()).await,
+        Err(error) => Answer::from_response(error.into_response()).await,
     }
 }
 
 #[tokio::test]
-async fn the_method_is_checked_before_the_path_and_the_path_before_the_parameters() {
+async fn read_checks_method_then_path_then_parameters() {
     for method in ["HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH", "BREW"] {
         for uri in ["/api/1/x/active/", "/api/wrong?limit=x", "/api/", "/api"] {
             let answer = refusal(method, uri).await;
@@ -68,8 +66,8 @@ async fn the_method_is_checked_before_the_path_and_the_path_before_the_parameter
 }
 
 #[tokio::test]
-async fn a_wrong_path_names_the_wrong_part() {
-    for (path, named) in [
+async fn invalid_path_error_contains_segment() {
+    for (path, segment) in [
         ("/api", "dataset_id is missing"),
         ("/api/1", "name_slug is missing"),
         ("/api/1/x/", "version is missing"),
@@ -80,19 +78,19 @@ async fn a_wrong_path_names_the_wrong_part() {
     ] {
         let answer = refusal("GET", path).await;
         assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{path}");
-        assert!(answer.text.contains(named), "{path}: {}", answer.text);
+        assert!(answer.text.contains(segment), "{path}: {}", answer.text);
     }
 }
 
 #[tokio::test]
-async fn a_query_string_that_is_too_long_is_414() {
+async fn long_query_string_returns_414() {
     let answer = refusal("GET", &format!("/api/1/x/v1?filter=a:{}", "b".repeat(40_000))).await;
     assert_eq!(answer.status, StatusCode::URI_TOO_LONG);
     assert_eq!(answer.text, "Invalid query: the query string is 40009 bytes long; valid: at most 32768 bytes.");
 }
 
 #[test]
-fn the_path_suffix_wins_over_the_parameter() {
+fn alt_path_suffix_overrides_parameter() {
     for (uri, alt) in [
         ("/api/1/x/v1", false),
         ("/api/1/x/v1?alt=1", true),
@@ -100,14 +98,14 @@ fn the_path_suffix_wins_over_the_parameter() {
         ("/api/1/x/v1/alt?alt=false", true),
         ("/api/1/x/v1/?alt=false", false),
     ] {
-        let parsed = read::parse(&Method::GET, &uri.parse().expect("a URI")).expect(uri);
+        let parsed = read::parse_read(&Method::GET, &uri.parse().expect("invalid URI")).expect(uri);
         assert_eq!(parsed.request.alt, alt, "{uri}");
     }
 }
 
 // ---- the layers around every route ----
 
-/// Routes that do what handlers may do.
+/// Routes with typical handlers.
 fn sample_routes() -> Router {
     Router::new()
         .route("/whole", get(async || "whole"))
@@ -116,10 +114,10 @@ fn sample_routes() -> Router {
         .route("/cut", get(async || body_that_fails_after("first")))
 }
 
-/// A body whose first chunk arrives, and then nothing but an error.
+/// A body that fails after its first chunk.
 fn body_that_fails_after(first: &'static str) -> Body {
     let fails = stream::once(async {
-        // So that the first chunk is on its way before the failure.
+        // The first chunk must be sent before the failure.
         tokio::time::sleep(Duration::from_millis(20)).await;
         Err(std::io::Error::other("the rest cannot be read"))
     });
@@ -127,17 +125,17 @@ fn body_that_fails_after(first: &'static str) -> Body {
 }
 
 #[tokio::test]
-async fn a_path_without_a_route_is_404_in_plain_text() {
+async fn unknown_path_returns_404_as_plain_text() {
     for path in ["/", "/nothing", "/apiary", "/API/1/x/v1", "//api/1/x/v1"] {
-        let answer = send(&mut around(sample_routes()), "GET", path).await;
+        let answer = send(&mut with_fallbacks_and_layers(sample_routes()), "GET", path).await;
         assert_eq!(answer.status, StatusCode::NOT_FOUND, "{path}");
         answer.is_plain_text();
     }
 }
 
 #[tokio::test]
-async fn a_method_that_a_route_does_not_take_is_405_and_lists_those_it_takes() {
-    let mut routes = around(sample_routes());
+async fn wrong_method_returns_405_with_allow() {
+    let mut routes = with_fallbacks_and_layers(sample_routes());
     for (method, path, allow) in [("POST", "/whole", "GET,HEAD"), ("GET", "/change", "POST")] {
         let answer = send(&mut routes, method, path).await;
         assert_eq!(answer.status, StatusCode::METHOD_NOT_ALLOWED, "{path}");
@@ -147,22 +145,22 @@ async fn a_method_that_a_route_does_not_take_is_405_and_lists_those_it_takes() {
 }
 
 #[tokio::test]
-async fn a_panic_is_500_in_plain_text_without_its_message() {
-    let answer = send(&mut around(sample_routes()), "GET", "/panic").await;
+async fn handler_panic_returns_500_without_message() {
+    let answer = send(&mut with_fallbacks_and_layers(sample_routes()), "GET", "/panic").await;
     assert_eq!(answer.status, StatusCode::INTERNAL_SERVER_ERROR);
     assert!(!answer.text.contains("secret"), "{}", answer.text);
     answer.is_plain_text();
 }
 
 #[tokio::test]
-async fn every_request_is_logged_once_with_the_id_that_the_caller_gets() {
-    let log = Log::default();
+async fn request_is_logged_once_with_its_id() {
+    let log = CapturedLog::default();
     let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
     let _default = tracing::subscriber::set_default(subscriber);
-    let mut routes = around(sample_routes());
+    let mut routes = with_fallbacks_and_layers(sample_routes());
 
     let answer = send(&mut routes, "GET", "/whole?secret=1").await;
-    let id = answer.header("x-request-id").expect("a request id").to_owned();
+    let id = answer.header("x-request-id").expect("missing request ID").to_owned();
     let lines = log.take();
     let [line] = lines.as_slice() else { panic!("{lines:?}") };
     let fields = &line["fields"];
@@ -191,11 +189,11 @@ async fn every_request_is_logged_once_with_the_id_that_the_caller_gets() {
 // ---- connections, byte by byte ----
 
 #[tokio::test]
-async fn a_whole_body_has_its_length_and_the_connection_stays_open() {
+async fn whole_body_has_length_and_keeps_connection() {
     let server = Server::start(sample_routes(), limits()).await;
     let mut connection = server.connect().await;
     for _ in 0..2 {
-        connection.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+        connection.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
         let answer = read_until(&mut connection, "whole").await.to_lowercase();
         assert!(answer.starts_with("http/1.1 200 ok\r\n"), "{answer}");
         assert!(answer.contains("\r\ncontent-length: 5\r\n"), "{answer}");
@@ -203,17 +201,17 @@ async fn a_whole_body_has_its_length_and_the_connection_stays_open() {
 }
 
 #[tokio::test]
-async fn a_body_that_fails_is_cut_without_a_final_chunk() {
+async fn failed_body_has_no_final_chunk() {
     let server = Server::start(sample_routes(), limits()).await;
     let answer = server.exchange(b"GET /cut HTTP/1.1\r\nHost: test\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.to_lowercase().contains("\r\ntransfer-encoding: chunked\r\n"), "{answer}");
-    // The chunk came whole, and then the connection ended where a next chunk or the final one would stand.
+    // The first chunk is complete, but the connection ended before the final chunk.
     assert!(answer.ends_with("\r\n\r\n5\r\nfirst\r\n"), "{answer}");
 }
 
 #[tokio::test]
-async fn http2_is_spoken_without_tls_and_a_body_that_fails_resets_its_stream() {
+async fn http2_failed_body_resets_stream() {
     const HEADERS: u8 = 1;
     const DATA: u8 = 0;
     const RST_STREAM: u8 = 3;
@@ -221,18 +219,18 @@ async fn http2_is_spoken_without_tls_and_a_body_that_fails_resets_its_stream() {
 
     let server = Server::start(Router::new().route("/", get(async || body_that_fails_after("first"))), limits()).await;
     let mut connection = server.connect().await;
-    connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("sent");
-    connection.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("sent");
+    connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("failed to send");
+    connection.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("failed to send");
     // HEADERS on stream 1, complete: GET, http, / from HPACK's static table.
-    connection.write_all(&[0, 0, 3, HEADERS, 0x5, 0, 0, 0, 1, 0x82, 0x86, 0x84]).await.expect("sent");
+    connection.write_all(&[0, 0, 3, HEADERS, 0x5, 0, 0, 0, 1, 0x82, 0x86, 0x84]).await.expect("failed to send");
 
     let mut frames = Vec::new();
     loop {
         let mut head = [0; 9];
-        connection.read_exact(&mut head).await.expect("a frame");
+        connection.read_exact(&mut head).await.expect("missing frame");
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
         let mut payload = vec![0; length];
-        connection.read_exact(&mut payload).await.expect("its payload");
+        connection.read_exact(&mut payload).await.expect("failed to read payload");
         if head[8] == 1 {
             assert_ne!(head[4] & END_STREAM, END_STREAM, "a cut body must not look whole");
             frames.push((head[3], payload));
@@ -247,7 +245,7 @@ async fn http2_is_spoken_without_tls_and_a_body_that_fails_resets_its_stream() {
 }
 
 #[tokio::test]
-async fn a_body_that_panics_is_cut_too() {
+async fn panicked_body_has_no_final_chunk() {
     let panics = async || {
         let chunks = stream::iter([Ok::<_, Infallible>(Bytes::from_static(b"first"))]);
         Body::from_stream(chunks.chain(stream::once(async {
@@ -261,12 +259,12 @@ async fn a_body_that_panics_is_cut_too() {
 }
 
 #[tokio::test]
-async fn a_peer_that_does_not_send_its_request_is_let_go() {
+async fn client_without_request_is_disconnected() {
     let impatient = ServerLimits { header_read_timeout: Duration::from_secs(1), ..limits() };
     let server = Server::start(sample_routes(), impatient).await;
-    // Nothing at all; what might become HTTP/2; half a head; an idle connection after an answer.
+    // Nothing; a prefix of the HTTP/2 preface; half a head; an idle connection after a response.
     let begun = ["", "PRI * HT", "GET /whole HTTP/1.1\r\nHo", "GET /whole HTTP/1.1\r\nHost: test\r\n\r\n"];
-    // Each returns when the server has closed the connection.
+    // Each connection is finished when the server has closed it.
     let answers = join_all(begun.map(|begun| server.exchange(begun.as_bytes()))).await;
     for (begun, answer) in begun.iter().zip(answers) {
         assert_eq!(answer.ends_with("whole"), begun.ends_with("\r\n\r\n"), "{begun:?}: {answer}");
@@ -274,75 +272,75 @@ async fn a_peer_that_does_not_send_its_request_is_let_go() {
 }
 
 #[tokio::test]
-async fn a_peer_that_does_not_read_its_answer_is_let_go() {
-    let (held, is_dropped) = oneshot::channel::<()>();
-    let held = Arc::new(Mutex::new(Some(held)));
+async fn client_that_does_not_read_is_disconnected() {
+    let (drop_signal, is_dropped) = oneshot::channel::<()>();
+    let drop_signal = Arc::new(Mutex::new(Some(drop_signal)));
     let endless = async move || {
-        let held = held.lock().expect("not poisoned").take();
+        let drop_signal = drop_signal.lock().expect("poisoned lock").take();
         Body::from_stream(stream::repeat_with(move || {
-            let _held = &held;
+            let _permit = &drop_signal;
             Ok::<_, Infallible>(Bytes::from_static(&[b'x'; 65_536]))
         }))
     };
-    let impatient = ServerLimits { write_stall: Duration::from_millis(50), ..limits() };
+    let impatient = ServerLimits { write_timeout: Duration::from_millis(50), ..limits() };
     let server = Server::start(Router::new().route("/", get(endless)), impatient).await;
     let mut connection = server.connect().await;
-    connection.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+    connection.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
     // The connection is still open on this side; the body is dropped nevertheless.
     assert!(is_dropped.await.is_err());
     drop(connection);
 }
 
 #[tokio::test]
-async fn a_head_that_is_too_large_is_refused() {
+async fn large_request_head_returns_431() {
     let server = Server::start(sample_routes(), limits()).await;
-    let large = "x".repeat(limits().header_bytes as usize + 1);
+    let large = "x".repeat(limits().max_header_bytes as usize + 1);
     let request = format!("GET /whole HTTP/1.1\r\nHost: test\r\nX: {large}\r\n\r\n");
     let mut connection = server.connect().await;
-    // The server may close before all of it is sent.
+    // The server can close the connection before all bytes are sent.
     let _ = connection.write_all(request.as_bytes()).await;
     let answer = read_until(&mut connection, "\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 431 "), "{answer}");
 }
 
 #[tokio::test]
-async fn connections_past_the_limit_wait_for_their_turn() {
-    let server = Server::start(sample_routes(), ServerLimits { connections: 1, ..limits() }).await;
+async fn connection_over_limit_waits() {
+    let server = Server::start(sample_routes(), ServerLimits { max_connections: 1, ..limits() }).await;
     let mut first = server.connect().await;
-    first.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+    first.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
     read_until(&mut first, "whole").await;
 
     let mut second = server.connect().await;
-    second.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+    second.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
     let mut byte = [0; 1];
     let early = tokio::time::timeout(Duration::from_millis(100), second.read(&mut byte)).await;
-    assert!(early.is_err(), "served beside the first connection");
+    assert!(early.is_err(), "served before the first connection was closed");
     drop(first);
     read_until(&mut second, "whole").await;
 }
 
 #[tokio::test]
-async fn shutdown_lets_a_request_finish_and_accepts_no_other() {
-    let (handler, was_started, finish) = slow();
-    let routes = Router::new().route("/slow", handler);
+async fn shutdown_finishes_request_and_accepts_no_other() {
+    let (method_router, was_started, finish) = slow();
+    let routes = Router::new().route("/slow", method_router);
     let mut server = Server::start(routes, limits()).await;
     let mut connection = server.connect().await;
-    connection.write_all(b"GET /slow HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
-    was_started.await.expect("the handler runs");
+    connection.write_all(b"GET /slow HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
+    was_started.await.expect("handler is not running");
 
     server.begin_shutdown();
     while TcpStream::connect(server.address).await.is_ok() {
         tokio::task::yield_now().await;
     }
-    finish.send(()).expect("the handler waits");
+    finish.send(()).expect("handler is not waiting");
     let mut answer = String::new();
-    connection.read_to_string(&mut answer).await.expect("the whole answer, then the end");
+    connection.read_to_string(&mut answer).await.expect("failed to read");
     assert!(answer.ends_with("finished"), "{answer}");
     server.ended().await;
 }
 
 #[tokio::test]
-async fn shutdown_cuts_what_does_not_end_within_the_drain_limit() {
+async fn shutdown_closes_connections_after_drain_timeout() {
     let routes = Router::new().route(
         "/endless",
         get(async || {
@@ -350,20 +348,20 @@ async fn shutdown_cuts_what_does_not_end_within_the_drain_limit() {
             Body::from_stream(chunks.chain(stream::once(pending())))
         }),
     );
-    let mut server = Server::start(routes, ServerLimits { drain: Duration::from_millis(50), ..limits() }).await;
+    let mut server = Server::start(routes, ServerLimits { drain_timeout: Duration::from_millis(50), ..limits() }).await;
     let mut connection = server.connect().await;
-    connection.write_all(b"GET /endless HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+    connection.write_all(b"GET /endless HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
     read_until(&mut connection, "first").await;
 
     server.begin_shutdown();
     server.ended().await;
     let mut rest = Vec::new();
-    // Either an end or a reset, but no final chunk.
+    // The stream ends or is reset, but has no final chunk.
     let _ = connection.read_to_end(&mut rest).await;
     assert_eq!(String::from_utf8_lossy(&rest).trim(), "");
 }
 
-// ---- what the tests are written with ----
+// ---- helpers ----
 
 /// A response, read to its end.
 struct Answer {
@@ -373,21 +371,21 @@ struct Answer {
 }
 
 impl Answer {
-    async fn of(response: axum::response::Response) -> Answer {
+    async fn from_response(response: axum::response::Response) -> Answer {
         let (parts, mut body) = response.into_parts();
         let mut bytes = Vec::new();
         while let Some(Ok(frame)) = body.frame().await {
             bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
         }
-        let text = String::from_utf8(bytes).expect("text");
+        let text = String::from_utf8(bytes).expect("invalid UTF-8");
         Answer { status: parts.status, headers: parts.headers, text }
     }
 
     fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().expect("text"))
+        self.headers.get(name).map(|value| value.to_str().expect("invalid UTF-8"))
     }
 
-    /// An error answer: readable, on one line, and not to be taken for anything else.
+    /// Checks that the response is an error in plain text on one line.
     #[track_caller]
     fn is_plain_text(&self) {
         assert_eq!(self.header("content-type"), Some("text/plain; charset=utf-8"));
@@ -396,17 +394,17 @@ impl Answer {
     }
 }
 
-/// One request to a router, in process.
+/// Sends one request to a router without a connection.
 async fn send(router: &mut Router, method: &str, uri: &str) -> Answer {
-    let request = Request::builder().method(method).uri(uri).body(Body::empty()).expect("a request");
+    let request = Request::builder().method(method).uri(uri).body(Body::empty()).expect("invalid request");
     let response = match router.call(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
-    Answer::of(response).await
+    Answer::from_response(response).await
 }
 
-/// A server on a free port, with the layers of the service around the given routes.
+/// A server on a free port, with the layers of the service around the routes.
 struct Server {
     address: SocketAddr,
     shutdown: Option<oneshot::Sender<()>>,
@@ -415,26 +413,28 @@ struct Server {
 
 impl Server {
     async fn start(routes: Router, limits: ServerLimits) -> Server {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("its address");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("failed to bind");
+        let address = listener.local_addr().expect("failed to get address");
         let (shutdown, is_shutdown) = oneshot::channel();
         let task = tokio::spawn(async move {
-            serve_router(around(routes), listener, limits, is_shutdown, |_| ()).await.expect("no failure");
+            serve_router(with_fallbacks_and_layers(routes), listener, limits, is_shutdown, |_| ())
+                .await
+                .expect("server failed");
         });
         Server { address, shutdown: Some(shutdown), task }
     }
 
     async fn connect(&self) -> TcpStream {
-        TcpStream::connect(self.address).await.expect("a connection")
+        TcpStream::connect(self.address).await.expect("failed to connect")
     }
 
     /// Sends bytes on a new connection and reads until the server closes it.
     async fn exchange(&self, bytes: &[u8]) -> String {
         let mut connection = self.connect().await;
-        connection.write_all(bytes).await.expect("sent");
+        connection.write_all(bytes).await.expect("failed to send");
         let mut answer = Vec::new();
-        connection.read_to_end(&mut answer).await.expect("an answer");
-        String::from_utf8(answer).expect("text")
+        connection.read_to_end(&mut answer).await.expect("failed to read response");
+        String::from_utf8(answer).expect("invalid UTF-8")
     }
 
     fn begin_shutdown(&mut self) {
@@ -442,7 +442,7 @@ impl Server {
     }
 
     async fn ended(self) {
-        self.task.await.expect("the server ends");
+        self.task.await.expect("server did not end");
     }
 }
 
@@ -450,7 +450,7 @@ impl Server {
 async fn read_until(connection: &mut TcpStream, end: &str) -> String {
     let mut read = Vec::new();
     while !read.ends_with(end.as_bytes()) {
-        read.push(connection.read_u8().await.expect("more"));
+        read.push(connection.read_u8().await.expect("failed to read"));
     }
-    String::from_utf8(read).expect("text")
+    String::from_utf8(read).expect("invalid UTF-8")
 }

@@ -1,4 +1,4 @@
-//! `If-None-Match`: whether a client has the response, with the OpenAPI document as the response.
+//! `If-None-Match`: whether a client has the response, tested with the OpenAPI document.
 
 use std::sync::LazyLock;
 
@@ -17,33 +17,33 @@ use crate::clients::services;
 
 static ROUTER: LazyLock<Router> = LazyLock::new(|| strata_http::router(services(|_| ())));
 
-/// The tag of the document that has no compression, without its quotation marks.
+/// The etag of the uncompressed document, without its quotation marks.
 static TAG: LazyLock<String> = LazyLock::new(|| {
-    let response = requested(&[]);
+    let response = get_document(&[]);
     assert_eq!(response.status(), 200);
-    response.headers()[ETAG].to_str().expect("text").trim_matches('"').to_owned()
+    response.headers()[ETAG].to_str().expect("invalid UTF-8").trim_matches('"').to_owned()
 });
 
-fn requested(lines: &[HeaderValue]) -> Response {
-    let mut request = Request::get("/openapi.json").body(Body::empty()).expect("a request");
+fn get_document(lines: &[HeaderValue]) -> Response {
+    let mut request = Request::get("/openapi.json").body(Body::empty()).expect("invalid request");
     for line in lines {
         request.headers_mut().append(IF_NONE_MATCH, line.clone());
     }
-    let response = ROUTER.clone().oneshot(request).now_or_never().expect("nothing to wait for");
-    response.expect("a response")
+    let response = ROUTER.clone().oneshot(request).now_or_never().expect("unexpected wait");
+    response.expect("missing response")
 }
 
-/// Whether a client with these lines has the document. The letter `a` stands for its tag.
-fn held(lines: &[&[u8]]) -> bool {
+/// Whether the service returns 304 for these lines. The letter `a` stands for the etag of the document.
+fn is_not_modified(lines: &[&[u8]]) -> bool {
     let line = |line: &&[u8]| {
         let bytes = line.iter().flat_map(|byte| match byte {
             b'a' => TAG.as_bytes().to_vec(),
             b'A' => TAG.to_uppercase().into_bytes(),
             other => vec![*other],
         });
-        HeaderValue::from_bytes(&bytes.collect::<Vec<u8>>()).expect("a header value")
+        HeaderValue::from_bytes(&bytes.collect::<Vec<u8>>()).expect("invalid header value")
     };
-    match requested(&lines.iter().map(line).collect::<Vec<_>>()).status().as_u16() {
+    match get_document(&lines.iter().map(line).collect::<Vec<_>>()).status().as_u16() {
         200 => false,
         304 => true,
         status => panic!("{status} for {lines:?}"),
@@ -51,23 +51,23 @@ fn held(lines: &[&[u8]]) -> bool {
 }
 
 #[test]
-fn a_tag_is_found_in_any_form_that_a_client_may_send() {
+fn if_none_match_accepts_all_etag_forms() {
     let one_line = "\"a\"|W/\"a\"|*| * |\"b\", \"a\"|\"b\",W/\"a\",\"c\"|,, \"b\" ,\t,\"a\",";
     for line in one_line.split('|') {
-        assert!(held(&[line.as_bytes()]), "{line}");
+        assert!(is_not_modified(&[line.as_bytes()]), "{line}");
     }
     let lines: [&[&[u8]]; 3] = [&[b"\"b\"", b"\"a\""], &[b"garbage", b"\"a\""], &[b"\"b,\xffc\", \"a\""]];
     for lines in lines {
-        assert!(held(lines), "{lines:?}");
+        assert!(is_not_modified(lines), "{lines:?}");
     }
     let others = "|a|\"A\"|\"ab\"|\"\"|\"b\"|w/\"a\"|W/ \"a\"|\"a|\"b\" \"a\"|\"a\"x|\"b,\"a\"|\"b\", *";
     for line in others.split('|') {
-        assert!(!held(&[line.as_bytes()]), "{line}");
+        assert!(!is_not_modified(&[line.as_bytes()]), "{line}");
     }
-    assert!(!held(&[]));
+    assert!(!is_not_modified(&[]));
 }
 
-/// A line and whether it holds `"a"`.
+/// A line, and whether it contains `"a"`.
 fn line() -> impl Strategy<Value = (String, bool)> {
     let tag = ("(W/)?", select(&["a", "b", "a,b", ",", "", "aa", "A", "a-gzip", "'", "\\"]));
     let separator = select(&[",", ", ", " ,", ",,", "\t, ,\t"]);
@@ -83,15 +83,15 @@ fn line() -> impl Strategy<Value = (String, bool)> {
 
 proptest! {
     #[test]
-    fn lists_are_read_as_they_were_written(lines in vec(line(), 0..4)) {
+    fn etag_lists_are_parsed_as_written(lines in vec(line(), 0..4)) {
         let texts: Vec<&[u8]> = lines.iter().map(|(text, _)| text.as_bytes()).collect();
-        prop_assert_eq!(held(&texts), lines.iter().any(|(_, holds)| *holds));
+        prop_assert_eq!(is_not_modified(&texts), lines.iter().any(|(_, holds)| *holds));
     }
 
     #[test]
-    fn any_bytes_are_read_without_a_panic(line in vec(prop_oneof![any::<u8>(), select(b"\"W/, *a".as_slice())], 0..40)) {
+    fn any_bytes_do_not_panic(line in vec(prop_oneof![any::<u8>(), select(b"\"W/, *a".as_slice())], 0..40)) {
         if HeaderValue::from_bytes(&line).is_ok() {
-            held(&[&line]);
+            is_not_modified(&[&line]);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The client of a request, as far as trusted proxies tell.
+//! The client of a request, as reported by trusted proxies.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -13,8 +13,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use strata_config::{Config, TrustedProxies};
-use strata_http::visit::{BaseUrl, Visitor};
-use strata_service::{Client, Services};
+use strata_http::page_support::{BaseUrl, CurrentUser};
+use strata_service::{ClientNetwork, Services};
 use strata_testing::TestService;
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
@@ -24,15 +24,15 @@ static APP: LazyLock<Arc<Services>> = LazyLock::new(|| {
     services(|config| {
         let networks = ["10.0.0.0/8", "192.0.2.7", "2001:db8:aaaa::/48", "::ffff:172.16.0.0/108"];
         let networks = networks.map(str::to_owned).to_vec();
-        config.server.trusted_proxies = TrustedProxies::try_from(networks).expect("networks");
+        config.server.trusted_proxies = TrustedProxies::try_from(networks).expect("invalid network");
     })
 });
 
-/// A service of which only the configuration is used.
+/// A service for tests that use only its configuration.
 pub(crate) fn services(change: impl FnOnce(&mut Config)) -> Arc<Services> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("failed to create runtime");
     let service = runtime.block_on(TestService::configured(change));
-    // What it has begun is not waited for.
+    // The runtime is leaked, because background tasks of the service still use it.
     Box::leak(Box::new(runtime));
     service.services.clone()
 }
@@ -47,16 +47,16 @@ pub(crate) fn head(peer: Option<IpAddr>, headers: HeaderMap) -> Parts {
     head
 }
 
-fn client(peer: Option<IpAddr>, headers: HeaderMap) -> Client {
+fn client(peer: Option<IpAddr>, headers: HeaderMap) -> ClientNetwork {
     let head = head(peer, headers);
-    let visitor = Visitor::of(&APP, &head).now_or_never().expect("nothing to wait for");
+    let visitor = CurrentUser::from_request_head(&APP, &head).now_or_never().expect("unexpected wait");
     visitor.expect("a visitor without a session").client
 }
 
 fn headers(lines: &[(HeaderName, &[u8])]) -> HeaderMap {
     let mut headers = HeaderMap::new();
     for (name, value) in lines {
-        headers.append(name, HeaderValue::from_bytes(value).expect("a value"));
+        headers.append(name, HeaderValue::from_bytes(value).expect("missing value"));
     }
     headers
 }
@@ -65,7 +65,7 @@ fn headers(lines: &[(HeaderName, &[u8])]) -> HeaderMap {
 fn check(peer: &str, lines: &[(HeaderName, &str)], expected: &str) {
     let lines: Vec<_> = lines.iter().map(|(name, value)| (name.clone(), value.as_bytes())).collect();
     let found = client(Some(peer.parse().expect(peer)), headers(&lines));
-    assert_eq!(found, Client::from(expected.parse::<IpAddr>().expect(expected)), "{lines:?}");
+    assert_eq!(found, ClientNetwork::from(expected.parse::<IpAddr>().expect(expected)), "{lines:?}");
 }
 
 #[track_caller]
@@ -79,7 +79,7 @@ fn check_described(value: &str, expected: &str) {
 }
 
 #[test]
-fn only_a_trusted_peer_is_believed() {
+fn forwarded_headers_need_trusted_peer() {
     for header in [(X_FORWARDED_FOR, "1.1.1.1"), (FORWARDED, "for=1.1.1.1")] {
         for peer in ["203.0.113.9", "192.0.2.8", "2001:db8:aaab::1", "11.0.0.1"] {
             check(peer, std::slice::from_ref(&header), peer);
@@ -92,7 +92,7 @@ fn only_a_trusted_peer_is_believed() {
 }
 
 #[test]
-fn the_last_hop_that_is_not_trusted_is_the_client() {
+fn last_untrusted_hop_is_client() {
     check_listed("1.1.1.1, 203.0.113.9", "203.0.113.9");
     check_listed("1.1.1.1, 203.0.113.9,10.1.1.1 ,\t192.0.2.7", "203.0.113.9");
     check_listed("10.3.3.3, 10.2.2.2", "10.3.3.3");
@@ -106,7 +106,7 @@ fn the_last_hop_that_is_not_trusted_is_the_client() {
 }
 
 #[test]
-fn several_lines_are_one_list() {
+fn header_lines_form_one_list() {
     let lines =
         [(X_FORWARDED_FOR, "1.1.1.1"), (X_FORWARDED_FOR, "203.0.113.9, 10.0.0.3"), (X_FORWARDED_FOR, "10.0.0.2")];
     check("10.0.0.1", &lines, "203.0.113.9");
@@ -116,7 +116,7 @@ fn several_lines_are_one_list() {
 }
 
 #[test]
-fn what_is_no_address_ends_the_walk_at_the_last_trusted_one() {
+fn invalid_hop_stops_at_last_trusted_address() {
     let no_addresses = "| |unknown|_hidden|localhost|1.1.1|1.1.1.1.1|1.1.1.1:|1.1.1.1:port|1.1.1.1:123456|1.1.1.1:80:80|\
                         [1.1.1.1]|[::1|::1]|[::1]80|[::1]:_|fe80::1%eth0|01.1.1.1|1.1.1.1 2.2.2.2";
     for bad in no_addresses.split('|') {
@@ -131,18 +131,18 @@ fn what_is_no_address_ends_the_walk_at_the_last_trusted_one() {
         check_described(&format!("for=1.1.1.1, {bad}"), "10.0.0.1");
         check_described(&format!("{bad}, for=203.0.113.9"), "203.0.113.9");
     }
-    // A quote that the client leaves open must not swallow what the proxies add.
+    // An unclosed quote of the client must not hide what the proxies add.
     for added in ["for=203.0.113.9", "for=\"[2001:db8:1::5]\"", "for=\"203.0.113.9:1\";by=\"_a\""] {
         check_described(&format!("for=1.1.1.1;x=\", {added}"), "10.0.0.1");
         check_described(&format!("for=1.1.1.1;x=\"\\, {added}"), "10.0.0.1");
     }
     let lines = headers(&[(X_FORWARDED_FOR, b"1.1.1.1, \xff")]);
-    let peer: IpAddr = "10.0.0.1".parse().expect("an address");
-    assert_eq!(client(Some(peer), lines), Client::from(peer));
+    let peer: IpAddr = "10.0.0.1".parse().expect("invalid address");
+    assert_eq!(client(Some(peer), lines), ClientNetwork::from(peer));
 }
 
 #[test]
-fn two_headers_must_agree() {
+fn conflicting_headers_are_ignored() {
     let lines = |listed, described| [(X_FORWARDED_FOR, listed), (FORWARDED, described)];
     check("10.0.0.1", &lines("1.1.1.1, 203.0.113.9", "for=203.0.113.9"), "203.0.113.9");
     check("10.0.0.1", &lines("203.0.113.9", "for=1.1.1.1"), "10.0.0.1");
@@ -150,11 +150,11 @@ fn two_headers_must_agree() {
 }
 
 #[test]
-fn a_trusted_peer_tells_the_scheme() {
+fn forwarded_scheme_needs_trusted_peer() {
     let check = |peer: &str, lines: &[(HeaderName, &str)], is_https| {
         let lines: Vec<_> = lines.iter().map(|(name, value)| (name.clone(), value.as_bytes())).collect();
         let head = head(Some(peer.parse().expect(peer)), headers(&lines));
-        assert_eq!(BaseUrl::of(&head, &APP).https, is_https, "{lines:?}");
+        assert_eq!(BaseUrl::from_request_head(&head, &APP).https, is_https, "{lines:?}");
     };
     check("203.0.113.9", &[(X_FORWARDED_PROTO, "https")], false);
     check("10.0.0.1", &[], false);
@@ -168,28 +168,28 @@ fn a_trusted_peer_tells_the_scheme() {
 }
 
 #[test]
-fn without_a_peer_nothing_is_believed() {
-    assert_eq!(client(None, headers(&[(X_FORWARDED_FOR, b"1.1.1.1")])), Client::Unspecified);
+fn missing_peer_is_unspecified_client() {
+    assert_eq!(client(None, headers(&[(X_FORWARDED_FOR, b"1.1.1.1")])), ClientNetwork::Unspecified);
 }
 
 const PARTS: &[&str] =
     &["for=", "1.1.1.1", "\"", "\\", ",", ";", "=", " ", "[::1]", "unknown", "10.0.0.9", "by=_x", ":80"];
 
-/// What a client may send before the proxies add theirs.
+/// Text that a client can send before the proxies add theirs.
 fn invented() -> impl Strategy<Value = String> {
     prop_oneof![vec(select(PARTS), 0..12).prop_map(|parts| parts.concat()), "[ -~]{0,40}"]
 }
 
 proptest! {
     #[test]
-    fn what_a_client_invents_is_never_believed(
+    fn forged_addresses_are_ignored(
         invented in invented(),
         own_line in any::<bool>(),
         described in any::<bool>(),
         quoted in any::<bool>(),
         inner in 0..3_usize,
     ) {
-        // The client 203.0.113.9 comes through `inner` trusted proxies and the one that is the peer.
+        // The client 203.0.113.9 is behind `inner` trusted proxies and the peer.
         let mut added = vec![if quoted { "for=\"203.0.113.9:1\"" } else { "for=203.0.113.9" }];
         added.extend(["for=10.0.0.2", "for=\"10.0.0.3\""].into_iter().take(inner));
         let added: Vec<String> = added.into_iter().map(|hop| match described {
@@ -206,22 +206,22 @@ proptest! {
             lines.push((name, joined.as_bytes()));
         }
         let found = client(Some(Ipv4Addr::new(10, 0, 0, 1).into()), headers(&lines));
-        let expected = Client::V4([203, 0, 113, 9]);
-        // An open quote may hide who it was; nothing makes it somebody else.
-        prop_assert!(found == expected || found == Client::V4([10, 0, 0, 1]), "{found:?}");
+        let expected = ClientNetwork::V4([203, 0, 113, 9]);
+        // An unclosed quote can hide the client, but never names another client.
+        prop_assert!(found == expected || found == ClientNetwork::V4([10, 0, 0, 1]), "{found:?}");
         if own_line || !described {
             prop_assert_eq!(found, expected);
         }
     }
 
     #[test]
-    fn any_bytes_are_read_without_a_panic(listed in vec(any::<u8>(), 0..60), described in vec(any::<u8>(), 0..60)) {
+    fn any_bytes_do_not_panic(listed in vec(any::<u8>(), 0..60), described in vec(any::<u8>(), 0..60)) {
         let mut lines = HeaderMap::new();
         for (name, value) in [(X_FORWARDED_FOR, listed), (FORWARDED, described)] {
             lines.extend(HeaderValue::from_bytes(&value).ok().map(|value| (Some(name), value)).into_iter());
         }
         let untrusted = client(Some(Ipv4Addr::new(203, 0, 113, 9).into()), lines.clone());
-        prop_assert_eq!(untrusted, Client::V4([203, 0, 113, 9]));
+        prop_assert_eq!(untrusted, ClientNetwork::V4([203, 0, 113, 9]));
         client(Some(Ipv4Addr::new(10, 0, 0, 1).into()), lines);
     }
 }

@@ -1,4 +1,4 @@
-//! Hostile connections beside honest newcomers: whatever they do or leave undone, a newcomer is answered.
+//! Hostile connections: new clients get responses regardless of hostile clients.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use axum::extract::Request;
 use axum::routing::{any, get};
 use futures::StreamExt;
 use http_body_util::BodyExt;
-use strata_http::router::around;
+use strata_http::router::with_fallbacks_and_layers;
 use strata_http::server::{ServerLimits, serve_router};
 use strata_testing::eventually;
 use strata_testing::metrics::value;
@@ -20,13 +20,13 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-/// Long past anything but a hang.
+/// A timeout that only a hang exceeds.
 const HANG: Duration = Duration::from_secs(30);
 
-/// Shorter than the time for a head and than any other of the default limits: nothing but making room helps a newcomer.
+/// Shorter than all default timeouts, so that only a released connection can help a new client.
 const PROMPT: Duration = Duration::from_secs(8);
 
-/// Connections of the servers here, all of which the hostile ones take.
+/// The connection limit in these tests. Hostile clients use up all connections.
 const CONNECTIONS: usize = 24;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -40,16 +40,16 @@ const HOSTILE: [u8; 4] = [127, 0, 0, 2];
 /// The flag of DATA with padding.
 const PADDED: u8 = 0x8;
 
-/// Connections that were cut because their clients flood, and because they stall.
+/// The counters of connections that were closed because of floods and because of stalls.
 const FLOODING: &str = "strata_connections_flooding_total";
 const OVERDUE: &str = "strata_connections_overdue_total";
 
-/// Tests with floods run one at a time: the process counts them all together.
+/// Tests with floods run one at a time, because they share the counters of the process.
 static COUNTED: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
 
-/// Does what cuts a connection, and waits until it has been counted.
+/// Runs `cut`, and waits until the closed connection has been counted.
 async fn counts(what: &str, series: &str, cut: impl Future<Output = ()>) {
-    let counted = || value(&strata_runtime::metrics::render(), series).unwrap_or_default();
+    let counted = || value(&strata_runtime::metrics::render_prometheus(), series).unwrap_or_default();
     let before = counted();
     cut.await;
     eventually(what, async || counted() > before).await;
@@ -83,9 +83,9 @@ fn routes() -> Router {
         .route("/upload", any(upload))
 }
 
-/// The default limits, but for the number of connections.
+/// The default limits with fewer connections.
 fn few() -> ServerLimits {
-    ServerLimits { connections: CONNECTIONS, connections_per_client: 0, ..limits() }
+    ServerLimits { max_connections: CONNECTIONS, max_connections_per_client: 0, ..limits() }
 }
 
 /// A connection from that address, with a small receive buffer.
@@ -98,27 +98,27 @@ async fn connect(from: [u8; 4], to: SocketAddr) -> std::io::Result<TcpStream> {
     Ok(stream)
 }
 
-/// What an honest newcomer is answered.
+/// Returns the response to a new honest client.
 async fn newcomer(to: SocketAddr) -> String {
-    let answering = async {
-        let mut connection = connect(HONEST, to).await.expect("a connection");
+    let response = async {
+        let mut connection = connect(HONEST, to).await.expect("failed to connect");
         let request = b"GET /whole HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
-        connection.write_all(request).await.expect("sent");
+        connection.write_all(request).await.expect("failed to send");
         let mut answer = String::new();
-        connection.read_to_string(&mut answer).await.expect("an answer");
+        connection.read_to_string(&mut answer).await.expect("failed to read response");
         answer
     };
-    tokio::time::timeout(PROMPT, answering).await.expect("a newcomer waits")
+    tokio::time::timeout(PROMPT, response).await.expect("no response in time")
 }
 
-/// Newcomers are answered although all connections are taken by some that have sent this, and do nothing more.
+/// Checks that new clients get responses although idle connections, which have sent `sent`, use up the limit.
 async fn check_idle(what: &str, sent: &[u8]) {
     let address = start(routes(), few()).await;
     let mut hostile = Vec::new();
-    // More than there is room for: the others wait in the queue before the newcomers.
+    // More connections than the limit: the others wait in the queue before the new clients.
     for _ in 0..CONNECTIONS + CONNECTIONS / 2 {
-        let mut connection = connect(HOSTILE, address).await.expect("a connection");
-        connection.write_all(sent).await.expect("sent");
+        let mut connection = connect(HOSTILE, address).await.expect("failed to connect");
+        connection.write_all(sent).await.expect("failed to send");
         hostile.push(connection);
     }
     for _ in 0..3 {
@@ -126,8 +126,8 @@ async fn check_idle(what: &str, sent: &[u8]) {
     }
 }
 
-/// Newcomers are answered beside as many clients as there is room for that send this again and again, each on a new
-/// connection when the last one was closed.
+/// Checks that new clients get responses although many clients send `again` repeatedly, on a new connection each time
+/// that the previous one is closed.
 async fn check_flood(what: &str, first: Vec<u8>, again: fn(u32) -> Vec<u8>) {
     let address = start(routes(), few()).await;
     let mut hostile = JoinSet::new();
@@ -165,15 +165,15 @@ async fn check_flood(what: &str, first: Vec<u8>, again: fn(u32) -> Vec<u8>) {
 }
 
 #[tokio::test]
-async fn connections_that_have_only_begun_keep_nobody_out() {
+async fn begun_connections_do_not_block_new_clients() {
     let half_headers = [PREFACE, SETTINGS, &frame(1, 0, 1, &[0x82, 0x86])].concat();
     let cut_headers = [PREFACE, SETTINGS, &headers(0x82, "/whole", 1, true)[..12]].concat();
     let begun: [(&str, &[u8]); 7] = [
         ("nothing", b""),
         ("a head that has begun", b"GET /whole HTTP/1.1\r\nHo"),
         ("a preface that has begun", &PREFACE[..10]),
-        ("a preface alone", PREFACE),
-        ("SETTINGS alone", &[PREFACE, SETTINGS].concat()),
+        ("only a preface", PREFACE),
+        ("only SETTINGS", &[PREFACE, SETTINGS].concat()),
         ("HEADERS without their end", &half_headers),
         ("a frame that has begun", &cut_headers),
     ];
@@ -181,7 +181,7 @@ async fn connections_that_have_only_begun_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn connections_that_idle_or_take_nothing_keep_nobody_out() {
+async fn idle_or_stalled_connections_do_not_block_clients() {
     let answered = b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n".to_vec();
     let untaken = b"GET /large HTTP/1.1\r\nHost: test\r\n\r\n".to_vec();
     let unsent = b"POST /upload HTTP/1.1\r\nHost: test\r\nContent-Length: 1000\r\n\r\nsome".to_vec();
@@ -203,19 +203,19 @@ async fn connections_that_idle_or_take_nothing_keep_nobody_out() {
     futures::future::join_all(idle.iter().map(|(what, sent)| check_idle(what, sent))).await;
 }
 
-/// The system took no more of an answer until megabytes of it were gone, as if the client took nothing meanwhile.
+/// Regression: the system accepted no data until megabytes had been sent, as if the client had read nothing.
 #[tokio::test]
-async fn a_client_that_reads_steadily_and_slowly_is_not_cut() {
+async fn slow_steady_reader_is_not_disconnected() {
     let endless = get(async || {
         Body::from_stream(futures::stream::repeat(Bytes::from_static(&[b'x'; 64 << 10])).map(Ok::<_, std::io::Error>))
     });
-    let limits = ServerLimits { write_stall: Duration::from_secs(1), ..limits() };
+    let limits = ServerLimits { write_timeout: Duration::from_secs(1), ..limits() };
     let address = start(Router::new().route("/endless", endless), limits).await;
-    let socket = TcpSocket::new_v4().expect("a socket");
-    // A system with room for megabytes would tell of what its client reads as seldom.
-    socket.set_recv_buffer_size(64 << 10).expect("a small buffer");
-    let mut connection = socket.connect(address).await.expect("connected");
-    connection.write_all(b"GET /endless HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+    let socket = TcpSocket::new_v4().expect("failed to create socket");
+    // With a receive buffer of megabytes, the client's system would report progress equally rarely.
+    socket.set_recv_buffer_size(64 << 10).expect("failed to set buffer size");
+    let mut connection = socket.connect(address).await.expect("failed to connect");
+    connection.write_all(b"GET /endless HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
     let mut some = vec![0; 32 << 10];
     for pause in 0..50 {
         let read = connection.read(&mut some).await.unwrap_or_else(|error| panic!("cut at pause {pause}: {error}"));
@@ -226,7 +226,7 @@ async fn a_client_that_reads_steadily_and_slowly_is_not_cut() {
 
 /// Pings cost the service more than their sender, and no limit of requests counts them.
 #[tokio::test]
-async fn a_flood_of_frames_beside_requests_is_cut_and_what_clients_send_is_not() {
+async fn frame_flood_is_disconnected_but_pings_are_not() {
     let _alone = COUNTED.lock().await;
     let address = start(routes(), few()).await;
     for (what, kind, flags, stream, payload) in [
@@ -234,49 +234,50 @@ async fn a_flood_of_frames_beside_requests_is_cut_and_what_clients_send_is_not()
         ("settings", 4, 0, 0, b""),
         ("unknown frames", 0x70, 0, 0, b""),
         ("empty data", 0, 0, 1, b""),
-        ("data of padding alone", 0, PADDED, 1, &[3, 0, 0, 0]),
+        ("data with only padding", 0, PADDED, 1, &[3, 0, 0, 0]),
     ] {
-        let mut connection = connect(HOSTILE, address).await.expect("connected");
+        let mut connection = connect(HOSTILE, address).await.expect("failed to connect");
         let upload = headers(0x83, "/upload", 1, false);
-        connection.write_all(&[PREFACE, SETTINGS, &upload].concat()).await.expect("sent");
+        connection.write_all(&[PREFACE, SETTINGS, &upload].concat()).await.expect("failed to send");
         let flood = frame(kind, flags, stream, payload).repeat(100);
         let cut = async {
             let (mut read, mut write) = connection.split();
             let sending = async { while write.write_all(&flood).await.is_ok() {} };
-            let reading = async {
+            let reads = async {
                 let mut some = [0; 4 << 10];
                 while read.read(&mut some).await.is_ok_and(|length| length > 0) {}
             };
             tokio::select! {
                 () = sending => {}
-                () = reading => {}
+                () = reads => {}
             }
         };
-        let cut = async { tokio::time::timeout(Duration::from_secs(60), cut).await.expect("the connection is cut") };
+        let cut = async { tokio::time::timeout(Duration::from_secs(60), cut).await.expect("not disconnected in time") };
         counts(&format!("{what} are counted as a flood"), FLOODING, cut).await;
     }
-    // A few pings with each request, for long.
-    let mut connection = connect(HONEST, address).await.expect("connected");
-    connection.write_all(&[PREFACE, SETTINGS].concat()).await.expect("sent");
+    // A few pings with each request are accepted for any time.
+    let mut connection = connect(HONEST, address).await.expect("failed to connect");
+    connection.write_all(&[PREFACE, SETTINGS].concat()).await.expect("failed to send");
     for number in 0..200 {
         let request = headers(0x82, "/whole", 2 * number + 1, true);
         let sent = [&request[..], &frame(6, 0, 0, b"abcdefgh").repeat(5)].concat();
-        connection.write_all(&sent).await.expect("the connection is there still");
+        connection.write_all(&sent).await.expect("disconnected");
         let mut some = [0; 4 << 10];
-        assert!(connection.read(&mut some).await.expect("an answer") > 0, "request {number}");
+        assert!(connection.read(&mut some).await.expect("failed to read response") > 0, "request {number}");
     }
 }
 
-/// Each byte of a body began the client's turn anew, so that connections with bodies that drip were never released.
+/// Regression: each byte of a body restarted the wait for the client, so such connections were never released.
 #[tokio::test]
-async fn bodies_that_drip_keep_nobody_out() {
+async fn dripping_bodies_do_not_block_new_clients() {
     let upload = b"POST /upload HTTP/1.1\r\nHost: test\r\nContent-Length: 10000\r\n\r\n".to_vec();
     let stream = [PREFACE, SETTINGS, &headers(0x83, "/upload", 1, false)].concat();
     for (what, first, drop) in [("HTTP/1.1", upload, b" ".to_vec()), ("HTTP/2", stream, frame(0, 0, 1, b" "))] {
         let address = start(routes(), few()).await;
         let mut hostile = JoinSet::new();
         for _ in 0..CONNECTIONS + 4 {
-            let (first, drop) = (first.clone(), drop.clone());
+            let first = first.clone();
+            let drop = drop.clone();
             hostile.spawn(async move {
                 loop {
                     let Ok(mut connection) = connect(HOSTILE, address).await else { continue };
@@ -296,7 +297,7 @@ async fn bodies_that_drip_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn a_request_without_one_host_is_refused() {
+async fn request_without_one_host_returns_400() {
     let address = start(routes(), limits()).await;
     for (version, hosts, status) in [
         ("1.1", "", "400 Bad Request"),
@@ -305,17 +306,17 @@ async fn a_request_without_one_host_is_refused() {
         ("1.1", "Host:\r\n", "200 OK"),
         ("1.0", "", "200 OK"),
     ] {
-        let mut connection = connect(HONEST, address).await.expect("a connection");
+        let mut connection = connect(HONEST, address).await.expect("failed to connect");
         let request = format!("GET /whole HTTP/{version}\r\n{hosts}Connection: close\r\n\r\n");
-        connection.write_all(request.as_bytes()).await.expect("sent");
+        connection.write_all(request.as_bytes()).await.expect("failed to send");
         let mut answer = String::new();
-        connection.read_to_string(&mut answer).await.expect("an answer");
+        connection.read_to_string(&mut answer).await.expect("failed to read response");
         assert!(answer.starts_with(&format!("HTTP/{version} {status}\r\n")), "{request}: {answer}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn floods_of_frames_keep_nobody_out() {
+async fn frame_floods_do_not_block_new_clients() {
     let _alone = COUNTED.lock().await;
     let begun = || [PREFACE, SETTINGS].concat();
     check_flood("PING", begun(), |_| PING.repeat(500)).await;
@@ -334,18 +335,21 @@ async fn floods_of_frames_keep_nobody_out() {
 }
 
 #[tokio::test]
-async fn an_http2_connection_without_a_request_is_told_to_go() {
+async fn idle_http2_connection_gets_goaway() {
     let limits = ServerLimits {
         header_read_timeout: Duration::from_millis(300),
-        write_stall: Duration::from_millis(300),
+        write_timeout: Duration::from_millis(300),
         ..limits()
     };
     let address = start(routes(), limits).await;
-    let mut silent = connect(HOSTILE, address).await.expect("a connection");
-    silent.write_all(&[PREFACE, SETTINGS, &headers(0x82, "/whole", 1, true)].concat()).await.expect("sent");
+    let mut silent = connect(HOSTILE, address).await.expect("failed to connect");
+    silent.write_all(&[PREFACE, SETTINGS, &headers(0x82, "/whole", 1, true)].concat()).await.expect("failed to send");
     let mut read = Vec::new();
-    // GOAWAY, and the end although nobody answers it.
-    tokio::time::timeout(HANG, silent.read_to_end(&mut read)).await.expect("it is cut").expect("an end");
+    // GOAWAY, and then the end, although the client does not respond.
+    tokio::time::timeout(HANG, silent.read_to_end(&mut read))
+        .await
+        .expect("not disconnected in time")
+        .expect("failed to read");
     let mut kinds = Vec::new();
     let mut rest = &read[..];
     while let [a, b, c, kind, ..] = *rest {
@@ -356,10 +360,10 @@ async fn an_http2_connection_without_a_request_is_told_to_go() {
 }
 
 #[tokio::test]
-async fn an_answer_without_a_window_is_cut_after_the_time_for_writing() {
-    let address = start(routes(), ServerLimits { write_stall: Duration::from_millis(300), ..limits() }).await;
-    let mut hostile = connect(HOSTILE, address).await.expect("a connection");
-    hostile.write_all(&[PREFACE, NO_WINDOW, &headers(0x82, "/large", 1, true)].concat()).await.expect("sent");
+async fn response_without_window_ends_after_write_timeout() {
+    let address = start(routes(), ServerLimits { write_timeout: Duration::from_millis(300), ..limits() }).await;
+    let mut hostile = connect(HOSTILE, address).await.expect("failed to connect");
+    hostile.write_all(&[PREFACE, NO_WINDOW, &headers(0x82, "/large", 1, true)].concat()).await.expect("failed to send");
     let cut = async {
         let ended = tokio::time::timeout(HANG, hostile.read_to_end(&mut Vec::new())).await;
         assert!(ended.is_ok(), "it is cut, with or without a reset");
@@ -368,12 +372,12 @@ async fn an_answer_without_a_window_is_cut_after_the_time_for_writing() {
 }
 
 #[tokio::test]
-async fn a_small_answer_without_a_window_is_cut_too_whatever_else_its_client_sends() {
+async fn small_response_without_window_ends_despite_pings() {
     let long = Duration::from_secs(600);
-    let limits = ServerLimits { write_stall: Duration::from_millis(300), header_read_timeout: long, ..limits() };
+    let limits = ServerLimits { write_timeout: Duration::from_millis(300), header_read_timeout: long, ..limits() };
     let address = start(routes(), limits).await;
-    let mut hostile = connect(HOSTILE, address).await.expect("a connection");
-    hostile.write_all(&[PREFACE, NO_WINDOW, &headers(0x82, "/whole", 1, true)].concat()).await.expect("sent");
+    let mut hostile = connect(HOSTILE, address).await.expect("failed to connect");
+    hostile.write_all(&[PREFACE, NO_WINDOW, &headers(0x82, "/whole", 1, true)].concat()).await.expect("failed to send");
     let (mut reading, mut writing) = hostile.split();
     let read = async {
         let mut read = vec![0; 16 << 10];
@@ -395,23 +399,23 @@ async fn a_small_answer_without_a_window_is_cut_too_whatever_else_its_client_sen
 }
 
 #[tokio::test]
-async fn an_http2_connection_holds_few_bytes_of_bodies_that_nobody_reads() {
+async fn unread_http2_bodies_use_limited_memory() {
     let routes = routes().route("/unread", any(async |_body: Body| std::future::pending::<()>().await));
     let address = start(routes, limits()).await;
-    let stream = TcpStream::connect(address).await.expect("a connection");
+    let stream = TcpStream::connect(address).await.expect("failed to connect");
     let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
     tokio::spawn(connection);
     let begin = async |path: &str| {
-        let request = axum::http::Request::post(format!("http://test{path}")).body(()).expect("a request");
-        let mut client = client.clone().ready().await.expect("ready");
-        client.send_request(request, false).expect("sent")
+        let request = axum::http::Request::post(format!("http://test{path}")).body(()).expect("invalid request");
+        let mut client = client.clone().ready().await.expect("not ready");
+        client.send_request(request, false).expect("failed to send")
     };
-    // What is read is taken in full.
+    // Bodies that the handler reads are received completely.
     const UPLOAD_BYTES: usize = 8 << 20;
     let (answer, mut upload) = begin("/upload").await;
-    upload.send_data(Bytes::from(vec![b'x'; UPLOAD_BYTES]), true).expect("sent");
-    let mut body = answer.await.expect("an answer").into_body();
-    assert_eq!(body.data().await.expect("a body").expect("a body"), UPLOAD_BYTES.to_string());
+    upload.send_data(Bytes::from(vec![b'x'; UPLOAD_BYTES]), true).expect("failed to send");
+    let mut body = answer.await.expect("failed to read response").into_body();
+    assert_eq!(body.data().await.expect("missing body").expect("missing body"), UPLOAD_BYTES.to_string());
 
     let mut sent = 0;
     let mut unread = Vec::new();
@@ -425,7 +429,7 @@ async fn an_http2_connection_holds_few_bytes_of_bodies_that_nobody_reads() {
         .await
         {
             sent += bytes;
-            upload.send_data(Bytes::from(vec![b'x'; bytes]), false).expect("sent");
+            upload.send_data(Bytes::from(vec![b'x'; bytes]), false).expect("failed to send");
             upload.reserve_capacity(UPLOAD_BYTES);
         }
         unread.push((answer, upload));
@@ -434,7 +438,7 @@ async fn an_http2_connection_holds_few_bytes_of_bodies_that_nobody_reads() {
 }
 
 #[tokio::test]
-async fn one_that_waits_while_its_client_gets_its_share_is_told_so() {
+async fn waiting_connection_over_client_limit_gets_503() {
     const BUSY: &[u8] = b"GET /busy HTTP/1.1\r\nHost: test\r\n\r\n";
     let begun = Arc::new(AtomicUsize::new(0));
     let count = begun.clone();
@@ -445,31 +449,37 @@ async fn one_that_waits_while_its_client_gets_its_share_is_told_so() {
             std::future::pending::<()>().await;
         }),
     );
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
-    let limits = ServerLimits { connections: 16, connections_per_client: 2, ..limits() };
-    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>(), |_| ()));
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("failed to bind");
+    let address = listener.local_addr().expect("failed to get address");
+    let limits = ServerLimits { max_connections: 16, max_connections_per_client: 2, ..limits() };
+    tokio::spawn(serve_router(
+        with_fallbacks_and_layers(routes),
+        listener,
+        limits,
+        std::future::pending::<()>(),
+        |_| (),
+    ));
     let mut busy = Vec::new();
     for number in 0..16_u8 {
-        let mut connection = connect([127, 0, 0, 10 + number / 2], address).await.expect("a connection");
-        connection.write_all(BUSY).await.expect("sent");
+        let mut connection = connect([127, 0, 0, 10 + number / 2], address).await.expect("failed to connect");
+        connection.write_all(BUSY).await.expect("failed to send");
         busy.push(connection);
     }
     while begun.load(Ordering::SeqCst) < 16 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // The last one's client has one, and two more wait, of which one has a place when others leave.
+    // The client of the last connection has one left, and two more wait. Only one of them gets a slot.
     let own = [127, 0, 0, 17];
     drop(busy.pop());
-    let mut full = connect([127, 0, 0, 30], address).await.expect("a connection");
-    full.write_all(BUSY).await.expect("sent");
+    let mut full = connect([127, 0, 0, 30], address).await.expect("failed to connect");
+    full.write_all(BUSY).await.expect("failed to send");
     while begun.load(Ordering::SeqCst) < 17 {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
     let mut waiting = JoinSet::new();
     for _ in 0..2 {
-        let mut connection = connect(own, address).await.expect("a connection");
-        connection.write_all(BUSY).await.expect("sent");
+        let mut connection = connect(own, address).await.expect("failed to connect");
+        connection.write_all(BUSY).await.expect("failed to send");
         waiting.spawn(async move {
             let mut answer = String::new();
             let _ = connection.read_to_string(&mut answer).await;
@@ -478,88 +488,94 @@ async fn one_that_waits_while_its_client_gets_its_share_is_told_so() {
     }
     tokio::time::sleep(Duration::from_millis(200)).await;
     busy.drain(..2);
-    let told = tokio::time::timeout(HANG, waiting.join_next()).await.expect("one is told").expect("one of two");
-    let told = told.expect("no panic");
-    assert!(told.starts_with("HTTP/1.1 503 ") && told.contains("server.connections_per_client"), "{told:?}");
+    let response = tokio::time::timeout(HANG, waiting.join_next()).await.expect("no response in time");
+    let response = response.expect("no task").expect("task panicked");
+    assert!(
+        response.starts_with("HTTP/1.1 503 ") && response.contains("server.connections_per_client"),
+        "{response:?}"
+    );
     drop(full);
 }
 
 #[tokio::test]
-async fn a_client_has_its_share_of_connections_and_is_told_so() {
-    let limits = ServerLimits { connections_per_client: 3, ..limits() };
+async fn connection_over_client_limit_gets_503() {
+    let limits = ServerLimits { max_connections_per_client: 3, ..limits() };
     let address = start(routes(), limits.clone()).await;
     let mut hostile = Vec::new();
     for _ in 0..3 {
-        hostile.push(connect(HOSTILE, address).await.expect("a connection"));
+        hostile.push(connect(HOSTILE, address).await.expect("failed to connect"));
     }
-    let mut refused = connect(HOSTILE, address).await.expect("a connection");
-    refused.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+    let mut refused = connect(HOSTILE, address).await.expect("failed to connect");
+    refused.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
     let mut answer = String::new();
-    refused.read_to_string(&mut answer).await.expect("an answer, then the end");
+    refused.read_to_string(&mut answer).await.expect("failed to read");
     assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
     assert!(answer.contains("\r\ncontent-type: text/plain; charset=utf-8\r\n"), "{answer}");
-    let (_, text) = answer.split_once("\r\n\r\n").expect("a body");
+    let (_, text) = answer.split_once("\r\n\r\n").expect("missing body");
     assert!(text.contains("limit of 3 connections (server.connections_per_client)"), "{text}");
     assert!(newcomer(address).await.ends_with("whole"));
 
-    // A while later it makes room by itself.
+    // After a while, an idle connection of the client is released.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    let mut late = connect(HOSTILE, address).await.expect("a connection");
-    late.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").await.expect("sent");
+    let mut late = connect(HOSTILE, address).await.expect("failed to connect");
+    late.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").await.expect("failed to send");
     answer.clear();
-    late.read_to_string(&mut answer).await.expect("an answer");
+    late.read_to_string(&mut answer).await.expect("failed to read response");
     assert!(answer.ends_with("whole"), "{answer}");
-    assert_eq!(hostile[0].read(&mut [0; 1]).await.expect("the end"), 0);
+    assert_eq!(hostile[0].read(&mut [0; 1]).await.expect("failed to read"), 0);
 
-    // A trusted proxy speaks for many.
-    let trusted = strata_config::TrustedProxies::try_from(vec!["127.0.0.2".to_owned()]).expect("an address");
+    // A trusted proxy acts for many clients.
+    let trusted = strata_config::TrustedProxies::try_from(vec!["127.0.0.2".to_owned()]).expect("invalid address");
     let address = start(routes(), ServerLimits { trusted_proxies: trusted, ..limits }).await;
     let mut proxied = Vec::new();
     for _ in 0..8 {
-        let mut connection = connect(HOSTILE, address).await.expect("a connection");
-        connection.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+        let mut connection = connect(HOSTILE, address).await.expect("failed to connect");
+        connection.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
         proxied.push(connection);
     }
     for connection in &mut proxied {
         let mut head = [0; 15];
-        connection.read_exact(&mut head).await.expect("an answer");
+        connection.read_exact(&mut head).await.expect("failed to read response");
         assert_eq!(&head, b"HTTP/1.1 200 OK");
     }
 }
 
 #[tokio::test]
-async fn limits_at_their_least_and_their_most_serve_honest_clients() {
-    use strata_config::{Config, Server};
+async fn extreme_limits_serve_honest_clients() {
+    use strata_config::{Config, HttpServerConfig};
     let seconds = [(1, 1), (3_600, 604_800)];
-    for (least, answer_timeout_s) in seconds {
-        let server = Server {
-            header_timeout_s: least,
-            write_stall_s: least,
+    for (timeout_s, answer_timeout_s) in seconds {
+        let server = HttpServerConfig {
+            header_timeout_s: timeout_s,
+            write_stall_s: timeout_s,
             answer_timeout_s,
-            keep_alive_s: least,
-            drain_s: least,
-            drain_idle_s: least,
-            connections: if least == 1 { 1 } else { 1_000_000 },
-            connections_per_client: if least == 1 { 1 } else { 1_000_000 },
-            header_bytes: if least == 1 { 8_192 } else { 16 << 20 },
-            concurrent_streams: if least == 1 { 1 } else { 10_000 },
-            ..Server::default()
+            keep_alive_s: timeout_s,
+            drain_s: timeout_s,
+            drain_idle_s: timeout_s,
+            connections: if timeout_s == 1 { 1 } else { 1_000_000 },
+            connections_per_client: if timeout_s == 1 { 1 } else { 1_000_000 },
+            header_bytes: if timeout_s == 1 { 8_192 } else { 16 << 20 },
+            concurrent_streams: if timeout_s == 1 { 1 } else { 10_000 },
+            ..HttpServerConfig::default()
         };
         let address = start(routes(), ServerLimits::from(&Config { server, ..Config::default() })).await;
         for _ in 0..3 {
             assert!(newcomer(address).await.ends_with("whole"));
         }
-        let mut large = connect(HONEST, address).await.expect("a connection");
-        large.write_all(b"GET /large HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n").await.expect("sent");
+        let mut large = connect(HONEST, address).await.expect("failed to connect");
+        large
+            .write_all(b"GET /large HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+            .await
+            .expect("failed to send");
         let mut answer = Vec::new();
-        large.read_to_end(&mut answer).await.expect("all of it");
+        large.read_to_end(&mut answer).await.expect("incomplete body");
         assert!(answer.len() > 8 << 20);
     }
 }
 
-/// A thousand connections of 126 requests each took gigabytes, and kept others waiting for seconds.
+/// Regression: a thousand connections of 126 requests each used gigabytes, and delayed others for seconds.
 #[tokio::test]
-async fn requests_over_http2_take_turns_and_are_bounded() {
+async fn http2_requests_per_client_are_limited() {
     const AT_ONCE: usize = 100;
     const MANY: usize = 6;
     let begun = Arc::new(AtomicUsize::new(0));
@@ -571,49 +587,52 @@ async fn requests_over_http2_take_turns_and_are_bounded() {
             std::future::pending::<()>().await;
         }),
     );
-    let limits = ServerLimits { concurrent_streams: AT_ONCE as u32, header_bytes: 128 << 10, ..limits() };
+    let limits = ServerLimits { max_concurrent_streams: AT_ONCE as u32, max_header_bytes: 128 << 10, ..limits() };
     let address = start(routes, limits).await;
-    let (greedy, other) = ([127, 0, 0, 20], [127, 0, 0, 21]);
+    let greedy = [127, 0, 0, 20];
+    let other = [127, 0, 0, 21];
     let http2 = async |from| {
-        let stream = connect(from, address).await.expect("a connection");
+        let stream = connect(from, address).await.expect("failed to connect");
         let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
         (client, tokio::spawn(connection))
     };
-    // 564 of 118 kB each fit into 64 MiB.
+    // 564 requests of 118 kB each fit into 64 MiB.
     let long = "x".repeat(100 << 10);
-    let (refusals, mut refused) = tokio::sync::mpsc::channel(MANY * AT_ONCE);
+    let (sender, mut refused) = tokio::sync::mpsc::channel(MANY * AT_ONCE);
     let mut open = Vec::new();
     for _ in 0..MANY {
         let (client, connection) = http2(greedy).await;
         for _ in 0..AT_ONCE {
             let request = axum::http::Request::get("http://test/stuck").header("x-long", &long);
-            let mut client = client.clone().ready().await.expect("ready");
-            let (answer, _) = client.send_request(request.body(()).expect("a request"), true).expect("sent");
-            let refusals = refusals.clone();
+            let mut client = client.clone().ready().await.expect("not ready");
+            let (answer, _) =
+                client.send_request(request.body(()).expect("invalid request"), true).expect("failed to send");
+            let sender = sender.clone();
             tokio::spawn(async move {
-                let answer = answer.await.expect("an answer");
-                let _ = refusals.send(answer.status().as_u16()).await;
+                let answer = answer.await.expect("failed to read response");
+                let _ = sender.send(answer.status().as_u16()).await;
             });
         }
         open.push(connection);
     }
     for _ in 0..MANY * AT_ONCE - 570 {
-        let status = tokio::time::timeout(HANG, refused.recv()).await.expect("in time");
+        let status = tokio::time::timeout(HANG, refused.recv()).await.expect("not in time");
         assert_eq!(status, Some(503));
     }
     assert_eq!(begun.load(Ordering::SeqCst), AT_ONCE, "others wait for their turn");
-    // Nobody else is in their way, nor the client itself over HTTP/1.1.
+    // Other clients are not delayed.
     let status = async |from| {
         let (client, connection) = http2(from).await;
-        let request = axum::http::Request::get("http://test/upload").body(()).expect("a request");
-        let mut client = client.ready().await.expect("ready");
-        let (answer, _) = client.send_request(request, true).expect("sent");
-        let status = tokio::time::timeout(HANG, answer).await.expect("in time").expect("an answer").status();
+        let request = axum::http::Request::get("http://test/upload").body(()).expect("invalid request");
+        let mut client = client.ready().await.expect("not ready");
+        let (answer, _) = client.send_request(request, true).expect("failed to send");
+        let status =
+            tokio::time::timeout(HANG, answer).await.expect("not in time").expect("failed to read response").status();
         connection.abort();
         status.as_u16()
     };
     assert_eq!(status(other).await, 200);
-    // What has ended leaves room.
+    // Finished requests release their permits.
     open.iter().for_each(tokio::task::JoinHandle::abort);
     while tokio::time::timeout(Duration::from_millis(200), status(greedy)).await != Ok(200) {}
 }

@@ -9,20 +9,20 @@ use strata_http::headers::content_encoding::negotiate;
 fn negotiated(lines: &[&str]) -> ContentCoding {
     let mut headers = HeaderMap::new();
     for line in lines {
-        headers.append(ACCEPT_ENCODING, HeaderValue::from_str(line).expect("a header"));
+        headers.append(ACCEPT_ENCODING, HeaderValue::from_str(line).expect("invalid header"));
     }
     negotiate(&headers)
 }
 
 #[test]
-fn the_coding_that_the_client_likes_most_is_taken() {
+fn negotiate_selects_highest_weight() {
     use ContentCoding::{Brotli, Gzip, Identity, Zstd};
     for (expected, lines) in [
         (Identity, "|identity"),
         (Gzip, "gzip|x-gzip|GZip|X-GZIP;Q=0.5"),
         (Brotli, "br"),
         (Zstd, "zstd|*"),
-        // What browsers and command-line clients send.
+        // Headers of browsers and command-line clients.
         (Zstd, "gzip, deflate, br, zstd"),
         (Brotli, "gzip, deflate, br"),
         (Gzip, "deflate, gzip|gzip;q=1.0, identity; q=0.5, *;q=0"),
@@ -31,13 +31,13 @@ fn the_coding_that_the_client_likes_most_is_taken() {
         (Brotli, "gzip;q=0.001, br;q=0.002|zstd;q=0, *"),
         (Zstd, "gzip;q=0.5,br;q=0.50,zstd;q=0.500|gzip;q=0.2, *;q=0.3, br;q=0"),
         (Identity, "zstd;q=0.0, br;q=0.000, gzip;q=0|*;q=0"),
-        // The plain form.
+        // Identity.
         (Identity, "identity;q=0.5, gzip;q=0.4|identity, gzip;q=0.9|identity;q=0|identity;q=0, *;q=0|identity, *;q=0"),
         (Gzip, "identity;q=0.5, gzip;q=0.5|identity, gzip|identity;q=0, gzip"),
         // White space and empty items.
         (Brotli, " gzip ; q=0.5 ,\tbr ;\tq=0.6, ,"),
         (Gzip, ",,gzip,,"),
-        // What breaks the grammar is ignored.
+        // Invalid items are ignored.
         (Brotli, "gzip;q=2, br;q=0.1|gzip;q=1.001, br;q=0.1|gzip;q=0.1234, br;q=0.1|gzip;q=-1, br;q=0.1"),
         (Brotli, "gzip;q=, br;q=0.1|gzip;q, br;q=0.1|gzip;level=9, br;q=0.1|gzip;q=1;q=1, br;q=0.1"),
         (Identity, "gzip br"),
@@ -54,24 +54,24 @@ fn the_coding_that_the_client_likes_most_is_taken() {
 }
 
 #[test]
-fn a_line_that_is_not_text_is_ignored() {
+fn negotiate_ignores_non_ascii_lines() {
     let mut headers = HeaderMap::new();
-    headers.append(ACCEPT_ENCODING, HeaderValue::from_bytes(b"br\xff").expect("a header"));
+    headers.append(ACCEPT_ENCODING, HeaderValue::from_bytes(b"br\xff").expect("invalid header"));
     headers.append(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
     assert_eq!(negotiate(&headers), ContentCoding::Gzip);
 }
 
-/// As the RFC reads, one coding at a time.
+/// A naive reference: one coding at a time, as in the RFC.
 fn naive(items: &[(String, Option<u16>)]) -> ContentCoding {
     let weight = |coding: ContentCoding| {
-        let named = |names: &[&str]| {
+        let item_weight = |names: &[&str]| {
             let item = items.iter().find(|(name, _)| names.contains(&&*name.to_lowercase()));
             item.map(|(_, quality)| quality.unwrap_or(1_000))
         };
         match coding {
-            ContentCoding::Identity => named(&["identity"]).unwrap_or(0),
-            ContentCoding::Gzip => named(&["gzip", "x-gzip"]).or(named(&["*"])).unwrap_or(0),
-            other => named(&[other.name()]).or(named(&["*"])).unwrap_or(0),
+            ContentCoding::Identity => item_weight(&["identity"]).unwrap_or(0),
+            ContentCoding::Gzip => item_weight(&["gzip", "x-gzip"]).or(item_weight(&["*"])).unwrap_or(0),
+            other => item_weight(&[other.name()]).or(item_weight(&["*"])).unwrap_or(0),
         }
     };
     let mut order = [ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip, ContentCoding::Identity];
@@ -81,7 +81,7 @@ fn naive(items: &[(String, Option<u16>)]) -> ContentCoding {
 
 proptest! {
     #[test]
-    fn negotiation_is_as_the_rfc_reads(
+    fn negotiate_matches_naive_reference(
         items in prop::collection::vec(
             (
                 prop::sample::select(vec![
@@ -105,7 +105,7 @@ proptest! {
     }
 
     #[test]
-    fn nothing_that_is_sent_can_make_it_fail(line in "[ -~\t]{0,60}") {
+    fn negotiate_never_panics(line in "[ -~\t]{0,60}") {
         negotiated(&[&line]);
     }
 }

@@ -8,7 +8,7 @@ use http_body_util::BodyExt;
 use strata_http::error::HttpError;
 use strata_service::{AlternateError, DiffError, ManageError, ReadError, RefreshError};
 use strata_store::StorageError;
-use strata_store::budget::SpoolFull;
+use strata_store::spool_quota::SpoolQuotaExceeded;
 use strata_types::version::{VersionNumber, VersionSelector};
 
 struct Refusal {
@@ -20,8 +20,8 @@ struct Refusal {
 impl From<HttpError> for Refusal {
     fn from(error: HttpError) -> Refusal {
         let (head, body) = error.into_response().into_parts();
-        let body = body.collect().now_or_never().expect("a whole body").expect("no failure");
-        let text = String::from_utf8(body.to_bytes().into()).expect("text");
+        let body = body.collect().now_or_never().expect("a whole body").expect("server failed");
+        let text = String::from_utf8(body.to_bytes().into()).expect("invalid UTF-8");
         Refusal { status: head.status.as_u16(), text, headers: head.headers }
     }
 }
@@ -34,7 +34,7 @@ fn check(error: ReadError, status: u16, text: &str) -> HeaderMap {
 }
 
 #[test]
-fn reads_that_fail() {
+fn read_errors_have_status_and_text() {
     check(ReadError::DatasetNotFound, 404, "There is no dataset with this dataset_id and name_slug.");
     check(
         ReadError::Forbidden,
@@ -62,21 +62,21 @@ fn reads_that_fail() {
 }
 
 #[test]
-fn what_is_used_up_or_gone_is_named() {
+fn unavailable_resource_returns_503() {
     let full = StorageError::Io(std::io::Error::from(std::io::ErrorKind::StorageFull));
     let text = "The service cannot complete this request at the moment: a disk is full. Try again in 30 s.";
     let error = ReadError::from(full);
-    assert_eq!(check(error.clone(), 503, text).get(RETRY_AFTER), None, "of reads only 429 has it");
-    assert_eq!(Refusal::from(HttpError::Inspect(error)).headers[RETRY_AFTER], "30");
+    assert_eq!(check(error.clone(), 503, text).get(RETRY_AFTER), None, "503 of a read has no Retry-After");
+    assert_eq!(Refusal::from(HttpError::InspectRead(error)).headers[RETRY_AFTER], "30");
     let failed = StorageError::Io(std::io::Error::from_raw_os_error(5));
     let text = "Failed to read the dataset from storage. The error was logged.";
     assert_eq!(check(ReadError::from(failed), 500, text).get(RETRY_AFTER), None);
 }
 
 #[test]
-fn an_edit_without_room_says_what_is_full_and_what_to_do() {
-    let check = |full: SpoolFull, status, words: &[&str], retry_after: Option<&'static str>| {
-        let Refusal { status: found, text, headers } = HttpError::from(AlternateError::Full(full)).into();
+fn alternate_over_disk_quota_names_limit_and_advice() {
+    let check = |full: SpoolQuotaExceeded, status, words: &[&str], retry_after: Option<&'static str>| {
+        let Refusal { status: found, text, headers } = HttpError::from(AlternateError::DiskQuotaExceeded(full)).into();
         assert_eq!(found, status, "{text}");
         assert!(text.starts_with("Nothing was saved") && !text.contains("version"), "{text}");
         assert!(words.iter().all(|word| text.contains(word)), "{text}");
@@ -84,13 +84,13 @@ fn an_edit_without_room_says_what_is_full_and_what_to_do() {
         assert_eq!(header, retry_after.map(HeaderValue::from_static), "{text}");
     };
     let disk = ["the disk of the data directory", "sources.disk_reserve_bytes (7)", "Free some space"];
-    check(SpoolFull::Disk { reserve: 7 }, 503, &disk, Some("10"));
-    check(SpoolFull::All { limit: 7 }, 503, &["sources.spool_bytes (7)", "Try again"], Some("10"));
-    check(SpoolFull::User { limit: 7 }, 413, &["sources.user_spool_bytes (7)", "Send less"], None);
+    check(SpoolQuotaExceeded::DiskReserve { reserve: 7 }, 503, &disk, Some("10"));
+    check(SpoolQuotaExceeded::Total { limit: 7 }, 503, &["sources.spool_bytes (7)", "Try again"], Some("10"));
+    check(SpoolQuotaExceeded::User { limit: 7 }, 413, &["sources.user_spool_bytes (7)", "Send less"], None);
 }
 
 #[test]
-fn management_that_is_refused_for_a_while_says_for_how_long() {
+fn temporary_errors_have_retry_after() {
     for (error, seconds) in [
         (HttpError::Manage(ManageError::LoginsBusy), "5"),
         (HttpError::Diff(DiffError::Read(ReadError::OutOfMemory)), "5"),
@@ -105,7 +105,7 @@ fn management_that_is_refused_for_a_while_says_for_how_long() {
 }
 
 #[test]
-fn a_missing_key_is_asked_for() {
+fn missing_key_returns_401_with_bearer() {
     let text = "This dataset is private: send its private key as Authorization: Bearer <PRIVATE_KEY>.";
     assert_eq!(check(ReadError::Unauthorized, 401, text)[WWW_AUTHENTICATE], "Bearer");
 }

@@ -1,11 +1,10 @@
-//! Fields that a read names and that are not there: `X-Unknown-Fields` and `strict` (docs/reference/query-semantics.md,
-//! Unknown fields).
+//! Unknown fields in reads: `X-Unknown-Fields` and `strict` (docs/reference/query-semantics.md, Unknown fields).
 
 use strata_http::params;
 use strata_reference::unknown;
 use strata_reference::value::Value;
 use strata_testing::TestService;
-use strata_types::request::ReadRequest;
+use strata_types::read_request::ReadRequest;
 
 const ENTITIES: [&str; 4] = [
     r#"{"_source":"s1","name":"A","stock":{"berlin":3,"köln":null},"note":"","sizes":[{"cm":5},{"cm":7}]}"#,
@@ -20,15 +19,15 @@ async fn service() -> TestService {
     service
 }
 
-/// The unknown paths of a request to them.
+/// Returns the unknown paths of a request, by the naive reference.
 fn unknown(request: &ReadRequest) -> Vec<String> {
-    unknown::paths(&ENTITIES.map(|entity| Value::parse_entity(entity).expect("an entity")), request)
+    unknown::paths(&ENTITIES.map(|entity| Value::parse_entity(entity).expect("missing entity")), request)
 }
 
 #[tokio::test]
-async fn unknown_fields_are_named_in_the_order_of_the_url_each_once() {
+async fn unknown_fields_are_listed_once_in_url_order() {
     let service = service().await;
-    for (query, named) in [
+    for (query, unknown_fields) in [
         ("limit=1", None),
         ("filter=name:A&sort=stock&keep_field=name,stock", None),
         ("filter=nmae:A", Some("nmae")),
@@ -36,18 +35,18 @@ async fn unknown_fields_are_named_in_the_order_of_the_url_each_once() {
         ("filter_lt=nmae:A&filter_gt=stock.berlin:1&sort=x&filter_gte=y:1", Some("nmae,x,y")),
         ("keep_field=name&filter_lte=stock.berlin:3", Some("stock.berlin")),
         ("dedup_key=y&sort=x&keep_field=name", Some("y,x")),
-        // Where one is named first, it is still there.
+        // The first use of the field precedes its removal.
         ("drop_field=stock&filter_gt=zz:1&filter_lt=stock:1", Some("zz,stock")),
         ("drop_field=stock&sort=stock&filter_gt=zz:1&filter_lt=stock:1", Some("stock,zz")),
         ("sort=zz&drop_field=stock&keep_field=name&filter_lt=stock:1", Some("zz,stock")),
-        // An escaped path: the name of a field, and the parts of a path.
+        // Escaped dots belong to the name of a field, and unescaped dots separate names.
         (r"drop_field=a\.b,a.b,a\,%20b", Some("a.b")),
         ("sort=a.b", None),
         ("sort=a.c", Some("a%5C.c")),
-        // Escaped as a path, then encoded: each item, decoded, is a path to write in a request.
+        // Unknown paths are escaped as in a request, and then percent-encoded.
         (r"drop_field=x\,y,x\:y,p%25q,b\\s,\.,ö.ü", Some("x%5C%2Cy,x%5C%3Ay,p%25q,b%5C%5Cs,%5C.,%C3%B6.%C3%BC")),
         (r"sort=x,y:z:asc&filter=x\,y\:z:1", Some("x%5C%2Cy%5C%3Az")),
-        // What an earlier step has taken away.
+        // Fields that an earlier step has removed.
         ("keep_field=name&filter=stock.berlin:3", Some("stock.berlin")),
         ("drop_field=stock&sort=stock", Some("stock")),
         ("include_source=false&dedup_key=_source", Some("_source")),
@@ -60,29 +59,34 @@ async fn unknown_fields_are_named_in_the_order_of_the_url_each_once() {
         ("format=parquet&keep_field=name,nope", Some("nope")),
     ] {
         let answer = service.get(&format!("/api/1/some/v1?{query}")).await;
-        assert_eq!((answer.status, answer.header("x-unknown-fields")), (200, named), "{query}: {}", answer.text());
-        let exposed = answer.header("access-control-expose-headers").expect("exposed headers");
+        assert_eq!(
+            (answer.status, answer.header("x-unknown-fields")),
+            (200, unknown_fields),
+            "{query}: {}",
+            answer.text()
+        );
+        let exposed = answer.header("access-control-expose-headers").expect("missing exposed headers");
         assert!(exposed.contains("X-Unknown-Fields"), "{exposed}");
     }
-    // Escaped twice, as decided: a header is a list to send again, and names the same then.
-    for named in ["x%5C%2Cy,x%5C%3Ay,p%25q,b%5C%5Cs,%5C.,%C3%B6.%C3%BC", "a%5C.c,a.c"] {
+    // Paths are escaped and then encoded, so that the decoded header is a valid list of paths.
+    for listed in ["x%5C%2Cy,x%5C%3Ay,p%25q,b%5C%5Cs,%5C.,%C3%B6.%C3%BC", "a%5C.c,a.c"] {
         for parameter in ["keep_field", "drop_field", "dedup_key"] {
-            let again = service.get(&format!("/api/1/some/v1?{parameter}={named}")).await;
-            assert_eq!(again.header("x-unknown-fields"), Some(named), "{parameter}");
+            let again = service.get(&format!("/api/1/some/v1?{parameter}={listed}")).await;
+            assert_eq!(again.header("x-unknown-fields"), Some(listed), "{parameter}");
         }
-        // One as the path of a filter.
-        let first = named.split(',').next().expect("one");
+        // A single path also works in a filter.
+        let first = listed.split(',').next().expect("missing item");
         let again = service.get(&format!("/api/1/some/v1?filter={first}:1")).await;
         assert_eq!(again.header("x-unknown-fields"), Some(first));
     }
     let long: Vec<String> = (0..200).map(|number| format!("unknown_{number}")).collect();
     let answer = service.get(&format!("/api/1/some/v1?drop_field={}", long.join(","))).await;
-    let named = answer.header("x-unknown-fields").expect("a header");
-    assert!(named.len() <= 1_024 && long.join(",").starts_with(&format!("{named},")), "{named}");
+    let listed = answer.header("x-unknown-fields").expect("invalid header");
+    assert!(listed.len() <= 1_024 && long.join(",").starts_with(&format!("{listed},")), "{listed}");
 }
 
 #[tokio::test]
-async fn a_strict_read_is_refused_for_what_it_names_in_vain() {
+async fn strict_read_rejects_unknown_names() {
     let service = service().await;
     let plain = service.get("/api/1/some/v1?filter=name:A").await;
     let strict = service.get("/api/1/some/v1?filter=name:A&strict=true").await;
@@ -106,7 +110,7 @@ async fn a_strict_read_is_refused_for_what_it_names_in_vain() {
         ("denull=true&keep_field=note", &["keep_field", "\"note\"", "denull removed this field"]),
         ("denull=true&keep_field=gone", &["keep_field", "\"gone\"", "denull removed this field"]),
         ("dedup_key=nope&count=true", &["dedup_key", "\"nope\""]),
-        // It takes paths.
+        // Suggestions are paths.
         ("dedup=true&dedup_key=stock.berln", &["Did you mean \"stock.berlin\"?"]),
         ("sort=stock.berlin", &["`sort` requires a top-level field, but \"stock.berlin\" is a nested path."]),
         ("drop_field=a1,b1,c1,d1,e1", &["\"a1\"", "\"c1\"", "And 2 more."]),
@@ -119,19 +123,19 @@ async fn a_strict_read_is_refused_for_what_it_names_in_vain() {
         }
         assert_eq!(answer.header("x-unknown-fields"), None);
     }
-    // Who holds the answer is refused all the same.
-    let tag = plain.header("etag").expect("a tag").to_owned();
+    // A matching etag does not skip the check.
+    let tag = plain.header("etag").expect("missing etag").to_owned();
     let uri = "/api/1/some/v1?filter=name:A&strict=true";
     assert_eq!(service.get_with(uri, &[("if-none-match", &tag)]).await.status, 304);
     let uri = "/api/1/some/v1?filter=nmae:A&strict=true";
     service.get_with(uri, &[("if-none-match", "*")]).await.is_error(400);
-    // The checks before come before.
+    // Earlier checks come first.
     service.get("/api/1/some/v9?filter=nmae:A&strict=true").await.is_error(404);
     service.get("/api/1/some/v1/alt/?filter=nmae:A&strict=true").await.is_error(404);
 }
 
 #[tokio::test]
-async fn a_refusal_of_fields_counts_against_the_rate_and_one_of_parameters_does_not() {
+async fn strict_field_error_counts_toward_rate_limit() {
     let service = TestService::configured(|config| config.limits.public_per_minute = 100).await;
     service.import("Some", "[{\"a\":1}]").await;
     let left = |answer: strata_testing::Answer| answer.header("x-ratelimit-remaining").map(str::to_owned);
@@ -141,7 +145,7 @@ async fn a_refusal_of_fields_counts_against_the_rate_and_one_of_parameters_does_
 }
 
 #[tokio::test]
-async fn a_version_without_entities_knows_every_path() {
+async fn empty_version_accepts_every_path() {
     let service = TestService::start().await;
     service.import("None", "[]").await;
     let answer = service.get("/api/1/none/v1?strict=true&keep_field=a&filter=b:1").await;
@@ -151,7 +155,7 @@ async fn a_version_without_entities_knows_every_path() {
 }
 
 #[tokio::test]
-async fn paths_that_no_profile_lists_are_looked_for_in_the_documents() {
+async fn unprofiled_paths_are_found_in_documents() {
     let service = TestService::configured(|config| config.limits.public_per_minute = 0).await;
     let members: Vec<String> = (0..10_050).map(|number| format!("\"k{number}\":{number}")).collect();
     service.import("Wide", &format!("[{{\"a\":1}},{{{}}}]", members.join(","))).await;
@@ -168,25 +172,25 @@ async fn paths_that_no_profile_lists_are_looked_for_in_the_documents() {
     assert_eq!((answer.status, answer.header("x-unknown-fields")), (200, None), "only the documents would tell");
 }
 
-/// Strict reads against a look at every entity after every step, for every combination of some lists.
+/// Compares strict reads with a naive check of every entity after every step, for all combinations of some lists.
 #[tokio::test]
-async fn strict_reads_are_refused_exactly_where_a_path_is_unknown() {
+async fn strict_reads_match_naive_reference() {
     let service = service().await;
     let lists =
         ["", "name,stock", "stock.berlin,gone", "sizes.cm,tags,lists.x,mixed.y,_source", "nope.x,stock.nope,deep"];
-    let named = r"dedup_key=_source,name,stock,stock.berlin,stock.köln,note,sizes,sizes.cm,tags,deep,deep.x,empty,a\.b";
+    let paths = r"dedup_key=_source,name,stock,stock.berlin,stock.köln,note,sizes,sizes.cm,tags,deep,deep.x,empty,a\.b";
     let mut both = [0, 0];
     for keep in lists {
         for drop in lists {
             for rest in ["", "&denull=1", "&include_source=0", "&denull=1&include_source=0"] {
                 let mut queries = vec![format!("keep_field={keep}&drop_field={drop}{rest}")];
                 for path in
-                    named.trim_start_matches("dedup_key=").split(',').chain(["lists", "gone", "mixed", "mixed.y"])
+                    paths.trim_start_matches("dedup_key=").split(',').chain(["lists", "gone", "mixed", "mixed.y"])
                 {
                     queries.push(format!("keep_field={keep}&drop_field={drop}{rest}&dedup_key={path}"));
                 }
                 for query in queries {
-                    let (request, _) = params::parse(Some(&query)).expect("a request");
+                    let (request, _) = params::parse_query(Some(&query)).expect("invalid request");
                     let expected = unknown(&request);
                     let answer = service.get(&format!("/api/1/some/v1?{query}&strict=1&count=1")).await;
                     both[usize::from(expected.is_empty())] += 1;

@@ -1,33 +1,34 @@
-//! The hosts of the service, and the URLs that name them.
+//! The accepted hosts of the service, and the base URL.
 
 use axum::body::Body;
 use axum::http::header::HOST;
 use axum::http::{HeaderMap, HeaderValue, Request};
 use http_body_util::BodyExt;
 use strata_config::{HostNames, ListenAddress, PublicUrl};
-use strata_http::visit::BaseUrl;
+use strata_http::page_support::BaseUrl;
 use tower::ServiceExt;
 
 use crate::clients::{head, services};
 
 #[test]
-fn names_of_other_hosts_are_foreign() {
+fn unknown_hosts_return_403() {
     let names = |names: &[&str]| HostNames::try_from(names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>());
     let services = services(|config| {
         let server = &mut config.server;
-        server.listen = ListenAddress::try_from("strata.internal:8080".to_owned()).expect("an address");
-        server.public_url = Some(PublicUrl::try_from("https://data.example.org/strata".to_owned()).expect("a URL"));
-        server.allowed_hosts = names(&["proxy.example.org"]).expect("names");
+        server.listen = ListenAddress::try_from("strata.internal:8080".to_owned()).expect("invalid address");
+        server.public_url =
+            Some(PublicUrl::try_from("https://data.example.org/strata".to_owned()).expect("invalid URL"));
+        server.allowed_hosts = names(&["proxy.example.org"]).expect("missing names");
     });
     let router = strata_http::router(services);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("failed to create runtime");
     // The host is checked before the token, which is missing.
     let refusal = |host: &str| {
-        let request = Request::post("/mcp").header(HOST, host).body(Body::empty()).expect("a request");
+        let request = Request::post("/mcp").header(HOST, host).body(Body::empty()).expect("invalid request");
         runtime.block_on(async {
-            let response = router.clone().oneshot(request).await.expect("a response");
+            let response = router.clone().oneshot(request).await.expect("missing response");
             let status = response.status().as_u16();
-            let text = response.into_body().collect().await.expect("a body").to_bytes();
+            let text = response.into_body().collect().await.expect("missing body").to_bytes();
             (status, String::from_utf8_lossy(&text).into_owned())
         })
     };
@@ -47,11 +48,11 @@ fn names_of_other_hosts_are_foreign() {
 }
 
 #[test]
-fn addresses_to_paste_have_plain_hosts_and_possible_ports() {
+fn base_url_rejects_unsafe_hosts_and_ports() {
     let services = services(|_| ());
     let url = |host: &str| {
-        let host = HeaderValue::from_bytes(host.as_bytes()).expect("a header");
-        BaseUrl::of(&head(None, HeaderMap::from_iter([(HOST, host)])), &services).url("/x")
+        let host = HeaderValue::from_bytes(host.as_bytes()).expect("invalid header");
+        BaseUrl::from_request_head(&head(None, HeaderMap::from_iter([(HOST, host)])), &services).absolute_url("/x")
     };
     for host in ["localhost:8080", "127.0.0.1", "[::1]:80", "a_b.example.org", "xn--bcher-kva.example"] {
         assert_eq!(url(host), format!("http://{host}/x"));

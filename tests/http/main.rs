@@ -1,4 +1,4 @@
-//! Query strings in, requests or refusals out; and the registry's promises about itself. Other exports have modules.
+//! Query strings are parsed to requests or errors, and the registry is consistent. Other exports have modules.
 
 #![allow(clippy::large_futures, reason = "a test polls few futures")]
 
@@ -23,27 +23,27 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 use serde_json::json;
 use strata_http::params::{
-    HEADER_BYTES_LIMIT, ITEMS_LIMIT, PARAMETERS, Parameter, ParameterKind, QUERY_BYTES_LIMIT, Repetition,
-    UnknownParameter, parse, unknown_parameters_header,
+    MAX_QUERY_BYTES, MAX_QUERY_ITEMS, MAX_UNKNOWN_HEADER_BYTES, PARAMETERS, ParameterKind, ParameterRepetition,
+    QueryParameter, UnknownParameter, parse_query, unknown_parameters_header,
 };
 use strata_http::read::path;
 use strata_testing::pages::between;
 use strata_testing::reads::{entities, plan};
-use strata_types::path::Path;
-use strata_types::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{KeywordsMode, PathValue, RangeBound, ReadRequest, ResponseFormat, SortField};
 
-/// The query is taken, as this request, with these parameters ignored.
+/// Checks that a query is parsed to this request, with these unknown parameters.
 #[track_caller]
 fn accepts(query: &str, expected: ReadRequest, ignored: &[&str]) {
     let ignored = ignored.iter().map(|name| UnknownParameter((*name).to_owned())).collect();
-    assert_eq!(parse(Some(query)), Ok((expected, ignored)), "{query}");
+    assert_eq!(parse_query(Some(query)), Ok((expected, ignored)), "{query}");
 }
 
-/// The query is refused with this text.
+/// Checks that a query is rejected with this text.
 #[track_caller]
 fn refuses(query: &str, text: &str) {
-    match parse(Some(query)) {
-        Ok(taken) => panic!("{query} was taken as {taken:?}"),
+    match parse_query(Some(query)) {
+        Ok(request) => panic!("{query} was accepted as {request:?}"),
         Err(error) => assert_eq!(error.to_string(), text, "{query}"),
     }
 }
@@ -53,11 +53,11 @@ fn defaults() -> ReadRequest {
 }
 
 fn condition(path: &str, value: &str) -> PathValue {
-    PathValue { path: Path::parse(path).expect(path), value: value.to_owned() }
+    PathValue { path: FieldPath::parse(path).expect(path), value: value.to_owned() }
 }
 
-fn paths(paths: &[&str]) -> Vec<Path> {
-    paths.iter().map(|path| Path::parse(path).expect(path)).collect()
+fn paths(paths: &[&str]) -> Vec<FieldPath> {
+    paths.iter().map(|path| FieldPath::parse(path).expect(path)).collect()
 }
 
 fn texts(texts: &[&str]) -> Vec<String> {
@@ -65,27 +65,27 @@ fn texts(texts: &[&str]) -> Vec<String> {
 }
 
 fn sorted(field: &str, descending: bool) -> ReadRequest {
-    ReadRequest { sort: Some(Sort { field: field.to_owned(), descending }), ..defaults() }
+    ReadRequest { sort: Some(SortField { field: field.to_owned(), descending }), ..defaults() }
 }
 
 #[test]
-fn nothing_given_is_the_default() {
-    assert_eq!(parse(None), Ok((defaults(), Vec::new())));
+fn empty_query_is_default() {
+    assert_eq!(parse_query(None), Ok((defaults(), Vec::new())));
     accepts("", defaults(), &[]);
     accepts("&&&", defaults(), &[]);
 }
 
 #[test]
-fn each_parameter_sets_its_part_of_the_request() {
+fn parameters_set_request_fields() {
     accepts("include_source=False", ReadRequest { include_source: false, ..defaults() }, &[]);
     accepts("denull=1", ReadRequest { denull: true, ..defaults() }, &[]);
-    accepts("keep_field=a,b.c", ReadRequest { keep: paths(&["a", "b.c"]), ..defaults() }, &[]);
-    accepts("drop_field=a,b.c", ReadRequest { drop: paths(&["a", "b.c"]), ..defaults() }, &[]);
+    accepts("keep_field=a,b.c", ReadRequest { keep_fields: paths(&["a", "b.c"]), ..defaults() }, &[]);
+    accepts("drop_field=a,b.c", ReadRequest { drop_fields: paths(&["a", "b.c"]), ..defaults() }, &[]);
     accepts("filter=a.b:C", ReadRequest { filters: vec![condition("a.b", "C")], ..defaults() }, &[]);
-    accepts("filter_contains=a:", ReadRequest { filters_contain: vec![condition("a", "")], ..defaults() }, &[]);
+    accepts("filter_contains=a:", ReadRequest { contains_filters: vec![condition("a", "")], ..defaults() }, &[]);
     for (bound, name) in RangeBound::ALL.into_iter().zip(["filter_gt", "filter_gte", "filter_lt", "filter_lte"]) {
         let mut expected = defaults();
-        expected.ranges[bound as usize] = vec![condition("a.b", "\"5\""), condition("c", " 1 ")];
+        expected.range_filters[bound as usize] = vec![condition("a.b", "\"5\""), condition("c", " 1 ")];
         accepts(&format!("{name}=a.b:%225%22&limit=1&{name}=c:+1+"), ReadRequest { limit: Some(1), ..expected }, &[]);
     }
     accepts("keywords=a,B+c", ReadRequest { keywords: texts(&["a", "B c"]), ..defaults() }, &[]);
@@ -97,7 +97,7 @@ fn each_parameter_sets_its_part_of_the_request() {
     accepts("offset=5", ReadRequest { offset: 5, ..defaults() }, &[]);
     accepts("limit=0", ReadRequest { limit: Some(0), ..defaults() }, &[]);
     accepts("flatten=1", ReadRequest { flatten: true, ..defaults() }, &[]);
-    for format in Format::ALL {
+    for format in ResponseFormat::ALL {
         accepts(&format!("format={}", format.name()), ReadRequest { format, ..defaults() }, &[]);
     }
     accepts("pretty=FALSE", ReadRequest { pretty: false, ..defaults() }, &[]);
@@ -106,7 +106,7 @@ fn each_parameter_sets_its_part_of_the_request() {
 }
 
 #[test]
-fn booleans_have_any_case_and_numbers_leading_zeros() {
+fn booleans_ignore_case_and_numbers_allow_zeros() {
     for value in ["true", "TRUE", "tRuE", "1"] {
         accepts(&format!("dedup={value}"), ReadRequest { dedup: true, ..defaults() }, &[]);
     }
@@ -119,7 +119,7 @@ fn booleans_have_any_case_and_numbers_leading_zeros() {
 }
 
 #[test]
-fn values_are_decoded_as_a_form() {
+fn values_are_form_decoded() {
     for (query, path, value) in [
         ("filter=name:a+b", "name", "a b"),
         ("filter=name:a%2Bb", "name", "a+b"),
@@ -141,12 +141,12 @@ fn values_are_decoded_as_a_form() {
 }
 
 #[test]
-fn filters_repeat_in_order_whatever_stands_between() {
+fn repeated_filters_keep_order() {
     accepts(
         "filter=a:1&limit=2&filter_contains=c:3&filter=b:2&&filter=a:1",
         ReadRequest {
             filters: vec![condition("a", "1"), condition("b", "2"), condition("a", "1")],
-            filters_contain: vec![condition("c", "3")],
+            contains_filters: vec![condition("c", "3")],
             limit: Some(2),
             ..defaults()
         },
@@ -155,7 +155,7 @@ fn filters_repeat_in_order_whatever_stands_between() {
 }
 
 #[test]
-fn lists_are_trimmed_and_joined_over_repeats() {
+fn repeated_lists_are_trimmed_and_joined() {
     for (query, listed) in [
         ("=a,b", &["a", "b"][..]),
         ("=a&%=b", &["a", "b"]),
@@ -169,30 +169,30 @@ fn lists_are_trimmed_and_joined_over_repeats() {
         ("=+,%09,&%=,", &[]),
     ] {
         let query = |name| format!("{name}{}", query.replace("%=", &format!("{name}=")));
-        accepts(&query("keep_field"), ReadRequest { keep: paths(listed), ..defaults() }, &[]);
-        accepts(&query("drop_field"), ReadRequest { drop: paths(listed), ..defaults() }, &[]);
+        accepts(&query("keep_field"), ReadRequest { keep_fields: paths(listed), ..defaults() }, &[]);
+        accepts(&query("drop_field"), ReadRequest { drop_fields: paths(listed), ..defaults() }, &[]);
         accepts(&query("dedup_key"), ReadRequest { dedup_key: paths(listed), ..defaults() }, &[]);
         accepts(&query("keywords"), ReadRequest { keywords: texts(listed), ..defaults() }, &[]);
     }
 }
 
 #[test]
-fn paths_have_escapes_and_keywords_have_none() {
+fn paths_have_escapes_and_keywords_do_not() {
     let list = r"a\,b,c\.d,e\\,\+,f\+";
     let listed = paths(&[r"a\,b", r"c\.d", r"e\\", r"\ ", r"f\ "]);
-    accepts(&format!("keep_field={list}"), ReadRequest { keep: listed.clone(), ..defaults() }, &[]);
-    accepts(&format!("drop_field={list}"), ReadRequest { drop: listed.clone(), ..defaults() }, &[]);
+    accepts(&format!("keep_field={list}"), ReadRequest { keep_fields: listed.clone(), ..defaults() }, &[]);
+    accepts(&format!("drop_field={list}"), ReadRequest { drop_fields: listed.clone(), ..defaults() }, &[]);
     accepts(&format!("dedup_key={list}"), ReadRequest { dedup_key: listed, ..defaults() }, &[]);
     let keywords = texts(&[r"a\", "b", r"c\.d", r"e\\", r"\", r"f\"]);
     accepts(&format!("keywords={list}"), ReadRequest { keywords, ..defaults() }, &[]);
-    // What is percent-encoded is not hidden from the list.
+    // A percent-encoded comma also separates keywords.
     accepts("keywords=a%2Cb", ReadRequest { keywords: texts(&["a", "b"]), ..defaults() }, &[]);
-    // A backslash at the end of one list does not reach into the next.
-    accepts(r"keep_field=a\&keep_field=b", ReadRequest { keep: paths(&[r"a\\", "b"]), ..defaults() }, &[]);
+    // A backslash at the end of one list does not escape the next list.
+    accepts(r"keep_field=a\&keep_field=b", ReadRequest { keep_fields: paths(&[r"a\\", "b"]), ..defaults() }, &[]);
 }
 
 #[test]
-fn sort_is_split_at_the_last_colon() {
+fn sort_splits_at_last_colon() {
     for (value, field, descending) in [
         ("a", "a", false),
         ("a:asc", "a", false),
@@ -212,15 +212,15 @@ fn sort_is_split_at_the_last_colon() {
 }
 
 #[test]
-fn a_parameter_without_its_partner_is_valid() {
+fn dependent_parameter_is_valid_by_itself() {
     accepts("keywords_mode=and", ReadRequest { keywords_mode: KeywordsMode::And, ..defaults() }, &[]);
     accepts("dedup_key=a", ReadRequest { dedup_key: paths(&["a"]), ..defaults() }, &[]);
-    accepts("flatten=0&format=csv", ReadRequest { format: Format::Csv, ..defaults() }, &[]);
-    accepts("count=1&format=parquet", ReadRequest { count: true, format: Format::Parquet, ..defaults() }, &[]);
+    accepts("flatten=0&format=csv", ReadRequest { format: ResponseFormat::Csv, ..defaults() }, &[]);
+    accepts("count=1&format=parquet", ReadRequest { count: true, format: ResponseFormat::Parquet, ..defaults() }, &[]);
 }
 
 #[test]
-fn the_order_in_the_url_does_not_matter() {
+fn parameter_order_does_not_matter() {
     let mut pairs = vec![
         "include_source=false",
         "denull=true",
@@ -256,14 +256,14 @@ fn the_order_in_the_url_does_not_matter() {
     let expected = ReadRequest {
         include_source: false,
         denull: true,
-        keep: paths(&["a"]),
-        drop: paths(&["a.b"]),
+        keep_fields: paths(&["a"]),
+        drop_fields: paths(&["a.b"]),
         filters: vec![condition("c", "1")],
-        filters_contain: vec![condition("d", "2")],
-        ranges: ["3", "\"3\"", "4", ""].map(|value| vec![condition("g", value)]),
+        contains_filters: vec![condition("d", "2")],
+        range_filters: ["3", "\"3\"", "4", ""].map(|value| vec![condition("g", value)]),
         keywords: texts(&["x"]),
         keywords_mode: KeywordsMode::And,
-        sort: Some(Sort { field: "e".to_owned(), descending: true }),
+        sort: Some(SortField { field: "e".to_owned(), descending: true }),
         dedup: true,
         dedup_key: paths(&["f"]),
         sample: Some(3),
@@ -271,7 +271,7 @@ fn the_order_in_the_url_does_not_matter() {
         offset: 4,
         limit: Some(5),
         flatten: true,
-        format: Format::Xml,
+        format: ResponseFormat::Xml,
         typed: true,
         pretty: false,
         count: true,
@@ -288,12 +288,12 @@ fn the_order_in_the_url_does_not_matter() {
 }
 
 #[test]
-fn unknown_parameters_are_ignored_and_named_once_in_order() {
+fn unknown_parameters_are_listed_once_in_order() {
     accepts("lmit=3", defaults(), &["lmit"]);
     accepts("z=1&Limit=3&a%20b&limit=4&z=2&=x&=", ReadRequest { limit: Some(4), ..defaults() }, &["z", "Limit", "a b"]);
     accepts("strict=true&&limit=4&", ReadRequest { limit: Some(4), strict: true, ..defaults() }, &[]);
     for nameless in ["strict=true&=x", "=&strict=true"] {
-        let error = parse(Some(nameless)).expect_err(nameless).to_string();
+        let error = parse_query(Some(nameless)).expect_err(nameless).to_string();
         assert!(error.starts_with(r#"unknown parameter "", which strict=true does not allow; valid: "#), "{error}");
     }
 }
@@ -304,11 +304,11 @@ fn header(names: &[&str]) -> Option<String> {
 }
 
 #[test]
-fn unknown_names_are_encoded_and_joined_up_to_a_limit() {
+fn unknown_names_header_is_encoded_and_limited() {
     assert_eq!(header(&[]), None);
     assert_eq!(header(&["lmit", "Sort"]).as_deref(), Some("lmit,Sort"));
     assert_eq!(header(&["a,b", "ä", "x\r\ny", "a-b._~"]).as_deref(), Some("a%2Cb,%C3%A4,x%0D%0Ay,a-b._~"));
-    let exact = "x".repeat(HEADER_BYTES_LIMIT);
+    let exact = "x".repeat(MAX_UNKNOWN_HEADER_BYTES);
     assert_eq!(header(&[&exact]), Some(exact.clone()));
     assert_eq!(header(&[&exact, "y"]), Some(exact.clone()), "nothing follows a full header");
     assert_eq!(header(&["y", &exact, "z"]).as_deref(), Some("y"), "later names do not jump the gap");
@@ -316,17 +316,17 @@ fn unknown_names_are_encoded_and_joined_up_to_a_limit() {
 }
 
 #[test]
-fn texts_stand_for_json_values() {
-    assert_eq!(ParameterKind::Boolean.json("true"), Some(json!(true)));
-    assert_eq!(ParameterKind::WholeNumber.json("18446744073709551615"), Some(json!(u64::MAX)));
-    assert_eq!(ParameterKind::WholeNumber.json("all"), None);
-    assert_eq!(ParameterKind::OneOf(&["or", "and"]).json("and"), Some(json!("and")));
-    assert_eq!(ParameterKind::OneOf(&["or", "and"]).json("none"), None);
-    assert_eq!(ParameterKind::PathValue.json("a:b,c"), Some(json!("a:b,c")));
+fn to_json_converts_text() {
+    assert_eq!(ParameterKind::Boolean.to_json("true"), Some(json!(true)));
+    assert_eq!(ParameterKind::WholeNumber.to_json("18446744073709551615"), Some(json!(u64::MAX)));
+    assert_eq!(ParameterKind::WholeNumber.to_json("all"), None);
+    assert_eq!(ParameterKind::OneOf(&["or", "and"]).to_json("and"), Some(json!("and")));
+    assert_eq!(ParameterKind::OneOf(&["or", "and"]).to_json("none"), None);
+    assert_eq!(ParameterKind::PathValue.to_json("a:b,c"), Some(json!("a:b,c")));
 }
 
 #[test]
-fn an_invalid_value_is_refused_with_the_parameter_the_value_and_what_is_valid() {
+fn invalid_value_error_has_name_value_and_valid() {
     let digits = "decimal digits only, from 0 to 18446744073709551615";
     let path_value = "path:value, such as address.city:Berlin";
     for (query, text) in [
@@ -400,7 +400,7 @@ fn an_invalid_value_is_refused_with_the_parameter_the_value_and_what_is_valid() 
             );
         }
     }
-    let formats = Format::ALL.map(Format::name).join(", ");
+    let formats = ResponseFormat::ALL.map(ResponseFormat::name).join(", ");
     for value in ["JSON", "yaml", ""] {
         refuses(
             &format!("format={value}"),
@@ -410,26 +410,26 @@ fn an_invalid_value_is_refused_with_the_parameter_the_value_and_what_is_valid() 
 }
 
 #[test]
-fn a_seed_needs_a_sample() {
+fn seed_requires_sample() {
     refuses("seed=1", r#"parameter seed: "1" requires sample; valid: seed together with sample"#);
     accepts("seed=1&sample=0", ReadRequest { sample: Some(0), seed: Some(1), ..defaults() }, &[]);
 }
 
 #[test]
-fn a_second_value_is_refused_even_when_it_is_the_same() {
+fn second_value_is_rejected() {
     refuses("limit=1&limit=1", r#"parameter limit: "1" is a second value; valid: limit given at most once"#);
     for parameter in &PARAMETERS {
         let name = parameter.name;
-        if parameter.repetition == Repetition::Single && !["all", "none"].contains(&parameter.default_text) {
+        if parameter.repetition == ParameterRepetition::Single && !["all", "none"].contains(&parameter.default_text) {
             let value = parameter.default_text;
-            let refused = parse(Some(&format!("{name}={value}&{name}={value}")));
+            let refused = parse_query(Some(&format!("{name}={value}&{name}={value}")));
             assert!(refused.is_err_and(|error| error.to_string().contains("second value")), "{name}");
         }
     }
 }
 
 #[test]
-fn bytes_that_are_not_utf8_are_refused_wherever_they_stand() {
+fn invalid_utf8_is_rejected() {
     refuses("filter=a:%FF", r#"parameter filter: "a:%FF" is not UTF-8; valid: percent-encoded UTF-8"#);
     refuses("other=%C3", r#"parameter "other": "%C3" is not UTF-8; valid: percent-encoded UTF-8"#);
     refuses("%ff=1", r#"parameter name "%ff" is not UTF-8; valid: percent-encoded UTF-8"#);
@@ -437,7 +437,7 @@ fn bytes_that_are_not_utf8_are_refused_wherever_they_stand() {
 }
 
 #[test]
-fn a_refusal_shows_the_value_on_one_line_and_not_at_any_length() {
+fn error_value_is_escaped_and_truncated() {
     refuses(
         "pretty=a%0D%0Ab%00%1B",
         "parameter pretty: \"a\\u{d}\\u{a}b\\u{0}\\u{1b}\" is not a boolean; valid: true, false, 1, or 0",
@@ -450,31 +450,31 @@ fn a_refusal_shows_the_value_on_one_line_and_not_at_any_length() {
 }
 
 #[test]
-fn the_query_string_is_bounded() {
-    let exact = format!("x={}", "y".repeat(QUERY_BYTES_LIMIT - 2));
+fn query_string_length_is_limited() {
+    let exact = format!("x={}", "y".repeat(MAX_QUERY_BYTES - 2));
     accepts(&exact, defaults(), &["x"]);
     refuses(
         &format!("{exact}y"),
-        &format!("the query string is {} bytes long; valid: at most {QUERY_BYTES_LIMIT} bytes", QUERY_BYTES_LIMIT + 1),
+        &format!("the query string is {} bytes long; valid: at most {MAX_QUERY_BYTES} bytes", MAX_QUERY_BYTES + 1),
     );
 }
 
 #[test]
-fn the_items_of_a_request_are_bounded_over_all_lists() {
+fn items_of_all_lists_are_limited() {
     let list = |items: usize| vec!["a"; items].join(",");
     let exact = format!(
         "keywords={}&keep_field={}&drop_field=a&dedup_key=a&filter=a:1&filter_contains=a:1&filter_gt=a:1\
          &filter_gte=a:1&filter_lt=a:1&filter_lte=a:1",
-        list(ITEMS_LIMIT / 2),
-        list(ITEMS_LIMIT / 2 - 8)
+        list(MAX_QUERY_ITEMS / 2),
+        list(MAX_QUERY_ITEMS / 2 - 8)
     );
-    assert!(parse(Some(&exact)).is_ok());
-    // Empty items do not count, nor does what takes one value.
-    assert!(parse(Some(&format!("{exact}&keywords=,,&keep_field=&limit=1&sort=a"))).is_ok());
+    assert!(parse_query(Some(&exact)).is_ok());
+    // Empty items do not count, and neither do parameters with a single value.
+    assert!(parse_query(Some(&format!("{exact}&keywords=,,&keep_field=&limit=1&sort=a"))).is_ok());
     let text = format!(
         "keep_field, drop_field, filter, filter_contains, filter_gt, filter_gte, filter_lt, filter_lte, keywords, and \
-         dedup_key contain {} items; valid: at most {ITEMS_LIMIT} in total",
-        ITEMS_LIMIT + 1
+         dedup_key contain {} items; valid: at most {MAX_QUERY_ITEMS} in total",
+        MAX_QUERY_ITEMS + 1
     );
     let ranges = ["filter_gt=b:1", "filter_gte=b:1", "filter_lt=b:1", "filter_lte=b:1"];
     let lists = ["keywords=b", "keep_field=b", "drop_field=b", "dedup_key=b", "filter=b:1", "filter_contains=b:1"];
@@ -484,35 +484,35 @@ fn the_items_of_a_request_are_bounded_over_all_lists() {
 }
 
 #[test]
-fn paths_are_not_deeper_than_entities() {
+fn path_depth_is_limited() {
     let longest = vec!["a"; 128].join(".");
     let valid = "valid: paths of at most 128 keys, the maximum depth of entities";
     for (name, value) in
         [("keep_field", ""), ("drop_field", ""), ("dedup_key", ""), ("filter", ":1"), ("filter_contains", ":1")]
             .into_iter()
-            .chain(RangeBound::ALL.map(|bound| (bound.parameter(), ":1")))
+            .chain(RangeBound::ALL.map(|bound| (bound.parameter_name(), ":1")))
     {
-        assert!(parse(Some(&format!("{name}={longest}{value}"))).is_ok(), "{name}");
+        assert!(parse_query(Some(&format!("{name}={longest}{value}"))).is_ok(), "{name}");
         for (path, names) in [(format!("{longest}.a"), 129), (".".repeat(30_000), 30_001)] {
-            let refused = parse(Some(&format!("{name}={path}{value}"))).expect_err(name).to_string();
+            let refused = parse_query(Some(&format!("{name}={path}{value}"))).expect_err(name).to_string();
             assert!(refused.ends_with(&format!(" has a path of {names} keys; {valid}")), "{refused}");
         }
     }
 }
 
 #[test]
-fn the_registry_is_consistent() {
+fn registry_is_consistent() {
     let mut names = HashSet::new();
     for parameter in &PARAMETERS {
         let name = parameter.name;
         assert!(names.insert(name), "{name} is listed twice");
         assert!(name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'), "{name}");
-        assert!(!parameter.kind.text().is_empty(), "{name} has no values");
+        assert!(!parameter.kind.label().is_empty(), "{name} has no values");
         let shown =
             matches!(parameter.kind, ParameterKind::Boolean | ParameterKind::OneOf(_)) || parameter.example.is_some();
         assert!(shown, "{name} has no example");
         assert!(parameter.documentation.ends_with('.'), "{name}");
-        // A default that can be given is the default.
+        // If the default can be specified, specifying it has no effect.
         let default = parameter.default_text;
         if !["all", "none"].contains(&default) {
             accepts(&format!("{name}={default}"), defaults(), &[]);
@@ -520,18 +520,18 @@ fn the_registry_is_consistent() {
     }
 }
 
-/// The columns of the page's table that the registry says.
-fn row(parameter: &Parameter) -> String {
+/// The columns of the documentation table that come from the registry.
+fn row(parameter: &QueryParameter) -> String {
     let repetition = match parameter.repetition {
-        Repetition::Single => "no",
-        Repetition::Repeat => "yes",
-        Repetition::List => "yes, lists are joined",
+        ParameterRepetition::Single => "no",
+        ParameterRepetition::Repeated => "yes",
+        ParameterRepetition::List => "yes, lists are joined",
     };
-    format!("| `{}` | {} | {} | {repetition} | ", parameter.name, parameter.kind.text(), parameter.default_text)
+    format!("| `{}` | {} | {} | {repetition} | ", parameter.name, parameter.kind.label(), parameter.default_text)
 }
 
 #[test]
-fn the_page_has_a_row_for_each_parameter() {
+fn documentation_has_row_per_parameter() {
     let table = between("docs/reference/query-semantics.md", "<!-- parameters:begin -->", "<!-- parameters:end -->");
     let rows: Vec<&str> = table.lines().skip(2).collect();
     assert_eq!(rows.len(), PARAMETERS.len());
@@ -542,7 +542,7 @@ fn the_page_has_a_row_for_each_parameter() {
     }
 }
 
-/// Text in which what the parsers look at is frequent.
+/// Text with many characters and words that are special in paths and queries.
 fn hostile() -> impl Strategy<Value = String> {
     let pieces = prop_oneof![
         4 => prop::sample::select(vec![
@@ -556,7 +556,7 @@ fn hostile() -> impl Strategy<Value = String> {
     prop::collection::vec(pieces, 0..24).prop_map(|pieces| pieces.concat())
 }
 
-/// A field's name in which the characters with a meaning are frequent.
+/// Field names with many special characters.
 fn key() -> impl Strategy<Value = String> {
     let pieces = prop_oneof![
         4 => prop::sample::select(vec![",", " ", "\t", ".", "\\", ":", "a", "ä", "\u{a0}", "asc"]).prop_map(str::to_owned),
@@ -566,17 +566,17 @@ fn key() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// What is shown of a request is all of it.
+    /// The non-default parameters describe the whole request.
     #[test]
-    fn the_parameters_of_a_request_parse_to_it(plan in plan(), entities in entities()) {
+    fn non_default_parameters_round_trip(plan in plan(), entities in entities()) {
         let request = plan.resolve(&entities);
-        let shown = form_urlencoded::Serializer::new(String::new()).extend_pairs(request.parameters()).finish();
-        prop_assert_eq!(parse(Some(&shown)).map(|parsed| parsed.0), Ok(request), "{}", shown);
+        let shown = form_urlencoded::Serializer::new(String::new()).extend_pairs(request.non_default_parameters()).finish();
+        prop_assert_eq!(parse_query(Some(&shown)).map(|parsed| parsed.0), Ok(request), "{}", shown);
     }
 
     #[test]
-    fn any_query_string_is_taken_or_refused_on_one_line(query in hostile()) {
-        let found = parse(Some(&query));
+    fn any_query_string_matches_reference(query in hostile()) {
+        let found = parse_query(Some(&query));
         match (&found, strata_reference::query::parse(&query, |name| PARAMETERS.iter().any(|parameter| parameter.name == name))) {
             (_, None) => {}
             (Ok((request, unknown)), Some(Ok((expected, names)))) => {
@@ -589,7 +589,7 @@ proptest! {
         match found {
             Ok((_, unknown)) => {
                 if let Some(header) = unknown_parameters_header(&unknown) {
-                    prop_assert!(header.len() <= HEADER_BYTES_LIMIT);
+                    prop_assert!(header.len() <= MAX_UNKNOWN_HEADER_BYTES);
                     prop_assert!(header.to_str().is_ok());
                 }
             }
@@ -598,9 +598,9 @@ proptest! {
     }
 
     #[test]
-    fn any_path_is_taken_or_refused_on_one_line(text in hostile()) {
+    fn any_path_matches_reference(text in hostile()) {
         for path in [text.clone(), format!("/api/{text}"), format!("/api/1/{text}"), format!("/api/1/x/{text}")] {
-            let found = path::parse(&path);
+            let found = path::parse_path(&path);
             prop_assert_eq!(found.is_ok(), strata_reference::url::parse(&path).is_some(), "{}", path);
             if let Err(error) = found {
                 prop_assert!(!error.to_string().chars().any(char::is_control), "{}", error);
@@ -609,27 +609,27 @@ proptest! {
     }
 
     #[test]
-    fn an_encoded_filter_arrives_as_it_was(keys in prop::collection::vec(".*", 1..4), value in ".*") {
-        let Ok(path) = Path::from_keys(keys) else { return Ok(()) };
+    fn encoded_filter_round_trips(keys in prop::collection::vec(".*", 1..4), value in ".*") {
+        let Ok(path) = FieldPath::from_keys(keys) else { return Ok(()) };
         let query = form_urlencoded::Serializer::new(String::new())
             .append_pair("filter", &format!("{path}:{value}"))
             .finish();
         let expected = ReadRequest { filters: vec![PathValue { path, value }], ..defaults() };
-        prop_assert_eq!(parse(Some(&query)), Ok((expected, Vec::new())));
+        prop_assert_eq!(parse_query(Some(&query)), Ok((expected, Vec::new())));
     }
 
     #[test]
-    fn encoded_lists_of_paths_arrive_as_they_were(
+    fn encoded_path_lists_round_trip(
         lists in prop::collection::vec(prop::collection::vec(prop::collection::vec(key(), 1..4), 0..4), 0..4),
     ) {
-        let lists: Vec<Vec<Path>> = lists
+        let lists: Vec<Vec<FieldPath>> = lists
             .into_iter()
-            .map(|list| list.into_iter().filter_map(|keys| Path::from_keys(keys).ok()).collect())
+            .map(|list| list.into_iter().filter_map(|keys| FieldPath::from_keys(keys).ok()).collect())
             .collect();
-        let all: Vec<Path> = lists.iter().flatten().cloned().collect();
+        let all: Vec<FieldPath> = lists.iter().flatten().cloned().collect();
         for (name, expected) in [
-            ("keep_field", ReadRequest { keep: all.clone(), ..defaults() }),
-            ("drop_field", ReadRequest { drop: all.clone(), ..defaults() }),
+            ("keep_field", ReadRequest { keep_fields: all.clone(), ..defaults() }),
+            ("drop_field", ReadRequest { drop_fields: all.clone(), ..defaults() }),
             ("dedup_key", ReadRequest { dedup_key: all.clone(), ..defaults() }),
         ] {
             let mut query = form_urlencoded::Serializer::new(String::new());
@@ -637,17 +637,17 @@ proptest! {
                 let list: Vec<String> = list.iter().map(|path| format!(" {path}\t")).collect();
                 query.append_pair(name, &list.join(","));
             }
-            prop_assert_eq!(parse(Some(&query.finish())), Ok((expected, Vec::new())));
+            prop_assert_eq!(parse_query(Some(&query.finish())), Ok((expected, Vec::new())));
         }
     }
 
     #[test]
-    fn keywords_are_the_items_between_all_commas(lists in prop::collection::vec(key(), 0..6)) {
+    fn keywords_match_naive_split(lists in prop::collection::vec(key(), 0..6)) {
         let mut query = form_urlencoded::Serializer::new(String::new());
         for list in &lists {
             query.append_pair("keywords", list);
         }
-        // The reference: one text of all lists, taken apart character by character.
+        // Reference: all lists as one text, split character by character.
         let mut keywords = vec![String::new()];
         for character in lists.join(",").chars() {
             match keywords.last_mut() {
@@ -664,24 +664,24 @@ proptest! {
             }
         }
         keywords.retain(|keyword| !keyword.is_empty());
-        prop_assert_eq!(parse(Some(&query.finish())), Ok((ReadRequest { keywords, ..defaults() }, Vec::new())));
+        prop_assert_eq!(parse_query(Some(&query.finish())), Ok((ReadRequest { keywords, ..defaults() }, Vec::new())));
     }
 
     #[test]
-    fn an_encoded_sort_arrives_as_it_was(field in key().prop_filter("a name", |key| !key.is_empty()), descending: bool) {
+    fn encoded_sort_round_trips(field in key().prop_filter("a name", |key| !key.is_empty()), descending: bool) {
         let direction = if descending { "desc" } else { "asc" };
         let query = |value: &str| form_urlencoded::Serializer::new(String::new()).append_pair("sort", value).finish();
         let expected = sorted(&field, descending);
-        prop_assert_eq!(parse(Some(&query(&format!("{field}:{direction}")))), Ok((expected, Vec::new())));
+        prop_assert_eq!(parse_query(Some(&query(&format!("{field}:{direction}")))), Ok((expected, Vec::new())));
         if !field.contains(':') {
-            prop_assert_eq!(parse(Some(&query(&field))), Ok((sorted(&field, false), Vec::new())));
+            prop_assert_eq!(parse_query(Some(&query(&field))), Ok((sorted(&field, false), Vec::new())));
         }
     }
 
     #[test]
-    fn any_slug_arrives_as_it_was(slug in ".+") {
+    fn any_slug_round_trips(slug in ".+") {
         let encoded = percent_encoding::utf8_percent_encode(&slug, percent_encoding::NON_ALPHANUMERIC);
-        let parsed = path::parse(&format!("/api/1/{encoded}/active/"));
+        let parsed = path::parse_path(&format!("/api/1/{encoded}/active/"));
         prop_assert_eq!(parsed.map(|parsed| parsed.target.name_slug), Ok(slug));
     }
 }

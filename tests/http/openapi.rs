@@ -1,9 +1,9 @@
-//! The read endpoint in `/openapi.json`: what it says of the parameters of the registry.
+//! The read endpoint in `/openapi.json` matches the registry of query parameters.
 
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use strata_http::params::{PARAMETERS, Parameter, ParameterKind, Repetition};
+use strata_http::params::{PARAMETERS, ParameterKind, ParameterRepetition, QueryParameter};
 use strata_testing::TestService;
 use strata_testing::openapi::{Document, READ};
 
@@ -15,30 +15,31 @@ fn encoded(name: &str, value: &str) -> String {
 }
 
 #[tokio::test]
-async fn both_forms_of_a_read_take_the_parameters_of_the_registry_in_its_order_and_no_other() {
+async fn read_operations_have_registry_parameters() {
     let service = TestService::start().await;
-    let document = Document::of(&service).await;
+    let document = Document::fetch(&service).await;
     for path in [READ, READ_ALT] {
         let described = document.parameters(path, "query");
-        let names: Vec<&str> = described.iter().map(|parameter| parameter["name"].as_str().expect("a name")).collect();
+        let names: Vec<&str> =
+            described.iter().map(|parameter| parameter["name"].as_str().expect("missing name")).collect();
         let registered: Vec<&str> = PARAMETERS.iter().map(|parameter| parameter.name).collect();
         assert_eq!(names, registered, "{path}");
         for (described, parameter) in described.into_iter().zip(&PARAMETERS) {
-            is_described(described, parameter);
+            check_parameter(described, parameter);
         }
         assert_eq!(document.parameters(path, "path").len(), 3);
     }
 }
 
-/// That the document says of a parameter what the registry says.
-fn is_described(described: &Value, parameter: &Parameter) {
+/// Checks that a parameter in the document matches the registry.
+fn check_parameter(described: &Value, parameter: &QueryParameter) {
     let name = parameter.name;
     assert_eq!(described["description"], parameter.documentation, "{name}");
     assert_eq!(described["required"], false, "{name}");
     let (value, explode) = match parameter.repetition {
-        Repetition::Single => (&described["schema"], Value::Null),
-        Repetition::Repeat => (&described["schema"]["items"], true.into()),
-        Repetition::List => (&described["schema"]["items"], false.into()),
+        ParameterRepetition::Single => (&described["schema"], Value::Null),
+        ParameterRepetition::Repeated => (&described["schema"]["items"], true.into()),
+        ParameterRepetition::List => (&described["schema"]["items"], false.into()),
     };
     assert_eq!(described["explode"], explode, "{name}");
     let (value_type, names) = match parameter.kind {
@@ -60,24 +61,24 @@ fn is_described(described: &Value, parameter: &Parameter) {
 }
 
 #[tokio::test]
-async fn every_example_of_a_parameter_finds_something_alone_and_beside_the_others() {
+async fn parameter_examples_find_entities() {
     let service = TestService::start().await;
     service.load_fixtures().await;
-    let document = Document::of(&service).await;
+    let document = Document::fetch(&service).await;
     let mut path = READ.to_owned();
     for parameter in document.parameters(READ, "path") {
         let example = parameter["example"].as_str().map_or_else(|| parameter["example"].to_string(), str::to_owned);
-        path = path.replace(&format!("{{{}}}", parameter["name"].as_str().expect("a name")), &example);
+        path = path.replace(&format!("{{{}}}", parameter["name"].as_str().expect("missing name")), &example);
     }
     let examples: BTreeMap<&str, String> = PARAMETERS
         .iter()
         .filter_map(|parameter| Some((parameter.name, encoded(parameter.name, parameter.example?))))
         .collect();
     let all = examples.values().cloned().collect::<Vec<_>>().join("&");
-    // A seed is one of a sample.
-    let alone =
+    // `seed` requires `sample`.
+    let single =
         examples.into_iter().map(|(name, query)| if name == "seed" { format!("{query}&sample=9") } else { query });
-    for query in alone.chain([all]) {
+    for query in single.chain([all]) {
         let answer = service.get(&format!("{path}?{query}")).await;
         assert_eq!(answer.status, 200, "{query}: {}", String::from_utf8_lossy(&answer.body));
         let total = answer.header("x-total-count").and_then(|total| total.parse::<u64>().ok());

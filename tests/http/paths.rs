@@ -1,12 +1,12 @@
 //! Paths of reads.
 
-use strata_http::read::path::{ReadPathError, parse};
+use strata_http::read::path::{ReadPathError, parse_path};
 use strata_types::ids::DatasetId;
 use strata_types::version::{VersionNumber, VersionSelector};
 
 #[track_caller]
 fn check(path: &str, dataset: u64, name_slug: &str, version: VersionSelector, alt: bool) {
-    let parsed = parse(path).expect(path);
+    let parsed = parse_path(path).expect(path);
     assert_eq!(parsed.target.dataset, DatasetId::new(dataset), "{path}");
     assert_eq!(parsed.target.name_slug, name_slug, "{path}");
     assert_eq!(parsed.target.version, version, "{path}");
@@ -18,7 +18,7 @@ fn number(number: u64) -> VersionSelector {
 }
 
 #[test]
-fn both_forms_with_and_without_the_final_slash() {
+fn trailing_slash_is_optional() {
     check("/api/7/world/active", 7, "world", VersionSelector::Active, false);
     check("/api/7/world/active/", 7, "world", VersionSelector::Active, false);
     check("/api/7/world/latest/alt", 7, "world", VersionSelector::Latest, true);
@@ -26,13 +26,13 @@ fn both_forms_with_and_without_the_final_slash() {
 }
 
 #[test]
-fn numbers_that_nothing_has_are_well_formed() {
+fn nonexistent_numbers_are_valid() {
     check("/api/7/world/v0", 7, "world", number(0), false);
     check(&format!("/api/{0}/world/v{0}", "9".repeat(40)), u64::MAX, "world", number(u64::MAX), false);
 }
 
 #[test]
-fn escapes_count_in_the_slug() {
+fn slug_is_percent_decoded() {
     check("/api/1/k%C3%B6ln/v1", 1, "köln", number(1), false);
     check("/api/1/köln/v1", 1, "köln", number(1), false);
     check("/api/1/a%2Fb+c/v1", 1, "a/b+c", number(1), false);
@@ -40,7 +40,7 @@ fn escapes_count_in_the_slug() {
 }
 
 #[test]
-fn the_first_wrong_part_is_named() {
+fn first_invalid_segment_is_reported() {
     use ReadPathError::{AfterVersion, DatasetId, Missing, NameSlug, Version};
     for (path, expected) in [
         ("/api", Missing("dataset_id")),
@@ -71,6 +71,6 @@ fn the_first_wrong_part_is_named() {
         ("/api/1/x/v1//alt", AfterVersion("/alt".into())),
         ("/api/1/x/v1/alt/more", AfterVersion("alt/more".into())),
     ] {
-        assert_eq!(parse(path).map(|_| ()), Err(expected), "{path}");
+        assert_eq!(parse_path(path).map(|_| ()), Err(expected), "{path}");
     }
 }

@@ -1,4 +1,4 @@
-//! `Range` and `If-Range`: the part that a client gets.
+//! `Range` and `If-Range`: the bytes that a client gets.
 
 use axum::http::header::{IF_RANGE, RANGE};
 use axum::http::{HeaderMap, HeaderValue};
@@ -10,17 +10,17 @@ const ETAG: HeaderValue = HeaderValue::from_static("\"abc\"");
 fn requested(ranges: &[&str], conditions: &[&str]) -> Option<ByteRange> {
     let mut headers = HeaderMap::new();
     for range in ranges {
-        headers.append(RANGE, HeaderValue::from_str(range).expect("a header"));
+        headers.append(RANGE, HeaderValue::from_str(range).expect("invalid header"));
     }
     for condition in conditions {
-        headers.append(IF_RANGE, HeaderValue::from_str(condition).expect("a header"));
+        headers.append(IF_RANGE, HeaderValue::from_str(condition).expect("invalid header"));
     }
-    ByteRange::requested(&headers, &ETAG)
+    ByteRange::from_headers(&headers, &ETAG)
 }
 
 #[test]
-fn one_range_of_bytes_is_understood() {
-    let from = |first, last| Some(ByteRange::From { first, last });
+fn single_byte_range_is_parsed() {
+    let from = |first, last| Some(ByteRange::FromFirst { first, last });
     let suffix = |length| Some(ByteRange::Suffix { length });
     let table = [
         ("bytes=0-0", from(0, Some(0))),
@@ -41,7 +41,7 @@ fn one_range_of_bytes_is_understood() {
 }
 
 #[test]
-fn anything_else_is_answered_whole() {
+fn other_ranges_are_ignored() {
     let ranges = "|bytes|bytes=|bytes=-|bytes=,|bytes=a-b|bytes=9-5|bytes=5|bytes=+5-9|bytes=5-9-|bytes=5 - 9|\
                   bytes=0x5-9|bytes=0-1,2-3|items=0-1|0-1|bytes:0-1|bytes=--5";
     for range in ranges.split('|') {
@@ -52,7 +52,7 @@ fn anything_else_is_answered_whole() {
 }
 
 #[test]
-fn a_condition_must_hold_the_very_same_etag() {
+fn if_range_requires_same_strong_etag() {
     let range = &["bytes=0-1"];
     assert!(requested(range, &["\"abc\""]).is_some());
     let others = "\"abd\"|W/\"abc\"|abc|*||Wed, 21 Oct 2026 07:28:00 GMT|\"abc\", \"abd\"|\"abc-gzip\"";
@@ -60,13 +60,13 @@ fn a_condition_must_hold_the_very_same_etag() {
         assert_eq!(requested(range, &[condition]), None, "{condition}");
     }
     assert_eq!(requested(range, &["\"abc\"", "\"abc\""]), None);
-    // Without a range it means nothing.
+    // `If-Range` without `Range` has no effect.
     assert_eq!(requested(&[], &["\"abc\""]), None);
 }
 
 #[test]
-fn ranges_are_cut_to_the_body() {
-    let from = |first, last| ByteRange::From { first, last };
+fn resolve_clamps_range_to_body() {
+    let from = |first, last| ByteRange::FromFirst { first, last };
     let suffix = |length| ByteRange::Suffix { length };
     for (range, length, expected) in [
         (from(0, Some(0)), 10, Some(0..1)),
@@ -84,23 +84,23 @@ fn ranges_are_cut_to_the_body() {
         (from(0, None), 0, None),
         (suffix(1), 0, None),
     ] {
-        assert_eq!(range.of(length), expected, "{range:?} of {length}");
+        assert_eq!(range.resolve(length), expected, "{range:?} of {length}");
     }
 }
 
 proptest! {
     #[test]
-    fn a_range_is_the_bytes_it_names(first in 0..30_u64, last in 0..30_u64, length in 0..30_u64) {
-        let named: Vec<u64> = (0..length).filter(|at| (first..=last).contains(at)).collect();
+    fn resolve_matches_naive_reference(first in 0..30_u64, last in 0..30_u64, length in 0..30_u64) {
+        let expected: Vec<u64> = (0..length).filter(|at| (first..=last).contains(at)).collect();
         let range = requested(&[&format!("bytes={first}-{last}")], &[]);
         prop_assert_eq!(range.is_some(), first <= last);
-        let found: Vec<u64> = range.and_then(|range| range.of(length)).into_iter().flatten().collect();
-        prop_assert_eq!(found, named);
+        let found: Vec<u64> = range.and_then(|range| range.resolve(length)).into_iter().flatten().collect();
+        prop_assert_eq!(found, expected);
     }
 
     #[test]
-    fn nothing_that_is_sent_can_make_it_fail(range in "[ -~]{0,40}", condition in "[ -~]{0,20}", length: u64) {
-        if let Some(found) = requested(&[&range], &[&condition]).and_then(|range| range.of(length)) {
+    fn any_range_does_not_panic(range in "[ -~]{0,40}", condition in "[ -~]{0,20}", length: u64) {
+        if let Some(found) = requested(&[&range], &[&condition]).and_then(|range| range.resolve(length)) {
             prop_assert!(found.start < found.end && found.end <= length);
         }
     }

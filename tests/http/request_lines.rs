@@ -1,4 +1,4 @@
-//! Targets of requests as people type them, over a connection: with characters that a client should have escaped.
+//! Request targets with characters that clients should have escaped, over a connection.
 
 use std::net::SocketAddr;
 
@@ -8,50 +8,53 @@ use axum::extract::Request;
 use axum::routing::any;
 use http_body_util::BodyExt;
 use strata_http as http;
-use strata_http::router::around;
+use strata_http::router::with_fallbacks_and_layers;
 use strata_http::server::{ServerLimits, serve_router};
 use strata_testing::TestService;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What is answered to these bytes, sent in parts of so many.
+/// Returns the response to these bytes, sent in chunks of `part` bytes.
 async fn exchange(to: SocketAddr, bytes: &[u8], part: usize) -> String {
-    let mut connection = TcpStream::connect(to).await.expect("a connection");
-    connection.set_nodelay(true).expect("set");
+    let mut connection = TcpStream::connect(to).await.expect("failed to connect");
+    connection.set_nodelay(true).expect("failed to set");
     for part in bytes.chunks(part) {
-        connection.write_all(part).await.expect("sent");
+        connection.write_all(part).await.expect("failed to send");
         tokio::task::yield_now().await;
     }
     let mut answer = Vec::new();
     let reading = connection.read_to_end(&mut answer);
-    tokio::time::timeout(std::time::Duration::from_secs(30), reading).await.expect("it ends").expect("read");
-    String::from_utf8(answer).expect("text")
+    tokio::time::timeout(std::time::Duration::from_secs(30), reading)
+        .await
+        .expect("did not end in time")
+        .expect("failed to read");
+    String::from_utf8(answer).expect("invalid UTF-8")
 }
 
 fn get(target: &[u8]) -> Vec<u8> {
     [b"GET ", target, b" HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n"].concat()
 }
 
-/// The status and the body, and that the answer has what every answer has.
+/// Returns the status and the body, and checks that the response has a request ID.
 #[track_caller]
-fn told(answer: &str) -> (u16, String) {
+fn status_and_body(answer: &str) -> (u16, String) {
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {answer}"));
     assert!(head.contains("\r\nx-request-id: "), "{head}");
-    (head[9..12].parse().expect("a status"), body.to_owned())
+    (head[9..12].parse().expect("missing status"), body.to_owned())
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_query_is_read_as_if_the_client_had_escaped_it() {
+async fn unescaped_query_equals_escaped_query() {
     let service = TestService::start().await;
     let entities = r#"[{"area":">1000"},{"area":"<1"},{"area":"a \"b\" {c|d^e}`"},{"name":"Köln"}]"#;
     service.import("Areas", entities).await;
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("failed to bind");
+    let address = listener.local_addr().expect("failed to get address");
     let services = service.services.clone();
     tokio::spawn(async move { http::serve(services, listener, std::future::pending::<()>()).await });
     let read = async |query: &[u8]| {
         let target = [b"/api/1/areas/v1/?pretty=false&include_source=false&", query].concat();
-        told(&exchange(address, &get(&target), 1_000).await)
+        status_and_body(&exchange(address, &get(&target), 1_000).await)
     };
     for (typed, escaped, found) in [
         (&b"filter=area:>1000"[..], "filter=area:%3E1000", r#"[{"area":">1000"}]"#),
@@ -66,31 +69,37 @@ async fn a_query_is_read_as_if_the_client_had_escaped_it() {
         assert_eq!(read(typed).await, (200, found.to_owned()));
         assert_eq!(read(typed).await, read(escaped.as_bytes()).await);
     }
-    // What is wrong is said in words.
+    // Errors have a text.
     let (status, text) = read(b"filter=name:k\xf6ln").await;
     assert_eq!(status, 400);
     assert!(text.contains("parameter filter: \"name:k%F6ln\" is not UTF-8"), "{text}");
-    let (status, text) = told(&exchange(address, &get(b"/api/<1>/areas/v1/"), 1_000).await);
+    let (status, text) = status_and_body(&exchange(address, &get(b"/api/<1>/areas/v1/"), 1_000).await);
     assert!(status == 400 && text.contains("dataset_id is \"%3C1%3E\""), "{status} {text}");
-    let counted = told(&exchange(address, &get(b"/metrics"), 1_000).await).1;
+    let counted = status_and_body(&exchange(address, &get(b"/metrics"), 1_000).await).1;
     let refused = counted.lines().find(|line| line.contains("/api/{*path}") && line.contains("\"400\""));
     assert!(refused.is_some_and(|line| !line.ends_with(" 0")), "{counted}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_and_what_follows_them_stay_as_they_are() {
+async fn bodies_are_not_changed() {
     let echo = async |request: Request| {
         let target = request.uri().to_string();
-        let body = request.into_body().collect().await.expect("a body").to_bytes();
+        let body = request.into_body().collect().await.expect("missing body").to_bytes();
         Body::from(format!("[{target} {}]", String::from_utf8_lossy(&body)))
     };
-    // Refuses without a look at the body, which is discarded.
+    // This handler does not read the body, which is discarded.
     let refuse = async || "refused";
     let routes = Router::new().route("/echo", any(echo)).route("/refuse", any(refuse));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("failed to bind");
+    let address = listener.local_addr().expect("failed to get address");
     let limits = ServerLimits::from(&strata_config::Config::default());
-    tokio::spawn(serve_router(around(routes), listener, limits, std::future::pending::<()>(), |_| ()));
+    tokio::spawn(serve_router(
+        with_fallbacks_and_layers(routes),
+        listener,
+        limits,
+        std::future::pending::<()>(),
+        |_| (),
+    ));
 
     let inner = "GET /echo?<inner> HTTP/1.1\r\nHost: a\r\n\r\n";
     let post = |path: &str, more: &str, body: &str| {
@@ -126,7 +135,7 @@ async fn bodies_and_what_follows_them_stay_as_they_are() {
         assert_eq!(rest, "", "{part}");
         assert_eq!(answer.matches("HTTP/1.1 200 OK").count(), expected.len());
     }
-    // A body in chunks is one, too, though nothing after it is changed.
+    // A chunked body also reaches the handler. Nothing after it is changed.
     let chunked = format!(
         "POST /echo?> HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{inner}\r\n0\r\n\r\n\
          GET /echo?plain HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",

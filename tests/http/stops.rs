@@ -1,10 +1,10 @@
-//! Stops under load: clients that try again only when a connection is refused lose no request.
+//! Shutdown under load: clients that retry only refused connections lose no request.
 
 use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use strata_http::router::around;
+use strata_http::router::with_fallbacks_and_layers;
 use strata_http::server::{ServerLimits, serve_router};
 use strata_testing::persistent_clients::{CLIENTS, answer, connect, load};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn no_request_is_lost_when_the_server_stops() {
+async fn server_stop_loses_no_request() {
     for round in 0..5 {
         let routes = Router::new().route(
             "/",
@@ -21,69 +21,70 @@ async fn no_request_is_lost_when_the_server_stops() {
                 "an answer ".repeat(100)
             }),
         );
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("its address");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("failed to bind");
+        let address = listener.local_addr().expect("failed to get address");
         let (shutdown, is_shutdown) = oneshot::channel::<()>();
         let limits = ServerLimits::from(&strata_config::Config::default());
-        let server = tokio::spawn(serve_router(around(routes), listener, limits, is_shutdown, |_| ()));
+        let server =
+            tokio::spawn(serve_router(with_fallbacks_and_layers(routes), listener, limits, is_shutdown, |_| ()));
         let answered = load(address, "/", async { drop(shutdown) }).await;
         assert!(answered > CLIENTS, "{answered} answers");
-        let ended = tokio::time::timeout(Duration::from_secs(60), server).await.expect("it ends");
-        ended.expect("no panic").expect("no failure");
+        let ended = tokio::time::timeout(Duration::from_secs(60), server).await.expect("did not end in time");
+        ended.expect("task panicked").expect("server failed");
     }
 }
 
 #[tokio::test]
-async fn an_idle_connection_may_make_one_more_request() {
+async fn idle_connection_can_send_one_more_request() {
     let routes = Router::new().route("/", get(async || "an answer"));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("failed to bind");
+    let address = listener.local_addr().expect("failed to get address");
     let (shutdown, is_shutdown) = oneshot::channel::<()>();
     let limits = ServerLimits::from(&strata_config::Config::default());
-    let limits = ServerLimits { drain_idle: Duration::from_secs(3), ..limits };
-    let server = tokio::spawn(serve_router(around(routes), listener, limits, is_shutdown, |_| ()));
+    let limits = ServerLimits { idle_drain_timeout: Duration::from_secs(3), ..limits };
+    let server = tokio::spawn(serve_router(with_fallbacks_and_layers(routes), listener, limits, is_shutdown, |_| ()));
     let request = b"GET / HTTP/1.1\r\nHost: test\r\n\r\n";
-    let mut kept = connect(address).await.expect("a connection");
-    let mut fresh = connect(address).await.expect("a connection");
-    let mut silent = connect(address).await.expect("a connection");
-    kept.write_all(request).await.expect("sent");
-    assert!(!answer(&mut kept).await.expect("an answer"), "not the last one");
+    let mut used = connect(address).await.expect("failed to connect");
+    let mut fresh = connect(address).await.expect("failed to connect");
+    let mut silent = connect(address).await.expect("failed to connect");
+    used.write_all(request).await.expect("failed to send");
+    assert!(!answer(&mut used).await.expect("failed to read response"), "not the last one");
     drop(shutdown);
-    // No request is on its way any more, and nobody else gets in.
+    // No request is in flight anymore, and no other client can connect.
     while connect(address).await.is_some() {}
-    for stream in [&mut kept, &mut fresh] {
-        stream.write_all(request).await.expect("sent");
-        assert!(answer(stream).await.expect("an answer"), "the last one");
-        assert_eq!(stream.read(&mut [0; 1]).await.expect("the end"), 0);
+    for stream in [&mut used, &mut fresh] {
+        stream.write_all(request).await.expect("failed to send");
+        assert!(answer(stream).await.expect("failed to read response"), "the last one");
+        assert_eq!(stream.read(&mut [0; 1]).await.expect("failed to read"), 0);
     }
-    // Who says nothing is let go, long before the drain limit.
-    assert_eq!(silent.read(&mut [0; 1]).await.expect("the end"), 0);
-    drop((kept, fresh, silent));
-    let ended = tokio::time::timeout(Duration::from_secs(20), server).await.expect("it ends");
-    ended.expect("no panic").expect("no failure");
+    // A connection without a request is closed long before the drain timeout.
+    assert_eq!(silent.read(&mut [0; 1]).await.expect("failed to read"), 0);
+    drop((used, fresh, silent));
+    let ended = tokio::time::timeout(Duration::from_secs(20), server).await.expect("did not end in time");
+    ended.expect("task panicked").expect("server failed");
 }
 
-/// The accepting loop waited for a place, whatever the time, when all were taken and so were the places to wait in.
+/// Regression: the accept loop waited for a slot without a timeout when all slots and waiting permits were in use.
 #[tokio::test]
-async fn a_full_server_stops_in_its_time() {
+async fn full_server_stops_within_drain_timeout() {
     let routes = Router::new().route("/", get(async || std::future::pending::<()>().await));
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let address = listener.local_addr().expect("its address");
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("failed to bind");
+    let address = listener.local_addr().expect("failed to get address");
     let (shutdown, is_shutdown) = oneshot::channel::<()>();
     let limits = ServerLimits::from(&strata_config::Config::default());
-    let limits = ServerLimits { connections: 1, drain: Duration::from_secs(1), ..limits };
-    let server = tokio::spawn(serve_router(around(routes), listener, limits, is_shutdown, |_| ()));
+    let limits = ServerLimits { max_connections: 1, drain_timeout: Duration::from_secs(1), ..limits };
+    let server = tokio::spawn(serve_router(with_fallbacks_and_layers(routes), listener, limits, is_shutdown, |_| ()));
     let mut clients = Vec::new();
     for client in 1..=8 {
-        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
-        socket.bind(([127, 0, 3, client], 0).into()).expect("an address");
-        let mut stream = socket.connect(address).await.expect("a connection");
-        stream.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("sent");
+        let socket = tokio::net::TcpSocket::new_v4().expect("failed to create socket");
+        socket.bind(([127, 0, 3, client], 0).into()).expect("invalid address");
+        let mut stream = socket.connect(address).await.expect("failed to connect");
+        stream.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
         clients.push(stream);
     }
-    // Long enough for all that are accepted before it stops.
+    // The server accepts all of them before it stops.
     tokio::time::sleep(Duration::from_millis(200)).await;
     drop(shutdown);
-    let ended = tokio::time::timeout(Duration::from_secs(60), server).await.expect("it ends");
-    ended.expect("no panic").expect("no failure");
+    let ended = tokio::time::timeout(Duration::from_secs(60), server).await.expect("did not end in time");
+    ended.expect("task panicked").expect("server failed");
 }

@@ -1,13 +1,13 @@
-//! The kinds of addresses that requests must not reach, and URLs without their secrets.
+//! The address policy of outgoing requests, and the removal of credentials from URLs.
 
-use strata_ingest::net::{AddressPolicy, without_credentials};
+use strata_ingest::egress::{AddressPolicy, strip_credentials};
 
 fn check(policy: &AddressPolicy, address: &str) -> Result<(), &'static str> {
-    policy.check(address.parse().expect("an address"))
+    policy.check(address.parse().expect("failed to parse address"))
 }
 
 #[test]
-fn address_of_each_kind_is_refused_by_its_kind() {
+fn special_address_is_rejected_with_kind() {
     let policy = AddressPolicy::default();
     let public = "";
     for (kind, addresses) in [
@@ -30,7 +30,7 @@ fn address_of_each_kind_is_refused_by_its_kind() {
             "100.100.100.200 168.63.129.16 169.254.169.254 192.0.0.192 ::ffff:a9fe:a9fe 64:ff9b::169.254.169.254 \
              2002:a9fe:a9fe::1 2606:4700::5efe:169.254.169.254 fd00:ec2::254",
         ),
-        // Of the last two of Teredo (2001:0::/32), the client is one, then the server.
+        // The last two are Teredo addresses (2001:0::/32) with the loopback address as the client and as the server.
         (
             "loopback",
             "127.0.0.1 127.255.255.255 ::1 ::ffff:127.0.0.1 2001:0:808:808::80ff:fffe 2001:0:7f00:1::f7f7:f7f7 \
@@ -54,18 +54,18 @@ fn address_of_each_kind_is_refused_by_its_kind() {
         for address in addresses.split(' ') {
             match check(&policy, address) {
                 Ok(()) => assert_eq!(kind, public, "{address} passed"),
-                Err(found) => assert!(kind != public && found.contains(kind), "{address}: {found}, not {kind}"),
+                Err(reason) => assert!(kind != public && reason.contains(kind), "{address}: {reason}, not {kind}"),
             }
         }
     }
 }
 
 #[test]
-fn network_opened_by_operator_passes() {
+fn network_allowed_by_operator_passes() {
     let networks = ["127.0.0.0/8", "fd00::/8", "169.254.169.254/32"];
-    let policy = AddressPolicy::new(networks.map(|network| network.parse().expect("a network")));
-    let opened = ["127.0.0.1", "::ffff:127.1.2.3", "64:ff9b::127.0.0.1", "2002:7f00:1::", "fd00::1", "8.8.8.8"];
-    for address in opened.into_iter().chain(["169.254.169.254"]) {
+    let policy = AddressPolicy::new(networks.map(|network| network.parse().expect("failed to parse network")));
+    let allowed = ["127.0.0.1", "::ffff:127.1.2.3", "64:ff9b::127.0.0.1", "2002:7f00:1::", "fd00::1", "8.8.8.8"];
+    for address in allowed.into_iter().chain(["169.254.169.254"]) {
         assert_eq!(check(&policy, address), Ok(()), "{address}");
     }
     for address in ["10.0.0.1", "::1", "fc00::1", "64:ff9b::10.0.0.1", "169.254.169.253"] {
@@ -74,8 +74,8 @@ fn network_opened_by_operator_passes() {
 }
 
 #[test]
-fn url_without_credentials_keeps_all_else() {
-    for (url, shown, shown_with_query) in [
+fn strip_credentials_keeps_other_parts() {
+    for (url, stripped, with_query) in [
         ("https://a.test/x?key=s3cret", "https://a.test/x", "https://a.test/x?key=s3cret"),
         ("https://ada:s3cret@a.test/x", "https://a.test/x", "https://a.test/x"),
         ("https://s3cret@a.test:8080/x?s3cret#part", "https://a.test:8080/x#part", "https://a.test:8080/x?s3cret#part"),
@@ -86,7 +86,7 @@ fn url_without_credentials_keeps_all_else() {
         ("push", "push", "push"),
         ("https://ada:s3cret@[/x?s3cret", "https", "https"),
     ] {
-        assert_eq!(without_credentials(url, false), shown, "{url}");
-        assert_eq!(without_credentials(url, true), shown_with_query, "{url}");
+        assert_eq!(strip_credentials(url, false), stripped, "{url}");
+        assert_eq!(strip_credentials(url, true), with_query, "{url}");
     }
 }

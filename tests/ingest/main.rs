@@ -1,4 +1,4 @@
-//! From a source to its entities.
+//! Tests of ingestion: URLs, fetching, detection, and decoding.
 
 mod addresses;
 mod bombs;

@@ -1,4 +1,4 @@
-//! Where outgoing requests may go: URLs at registration, names at connection, redirects, proxies.
+//! The restrictions of outgoing requests: URLs at registration, names at connection, and redirects.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,53 +9,54 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use strata_config::Networks;
-use strata_ingest::net::{AddressPolicy, LookUp, LookUpLimits, Outgoing, parse_http_url};
-use strata_ingest::{FetchLimits, Opened, SourceClient, SourceError};
+use strata_config::AllowedNetworks;
+use strata_ingest::egress::{AddressPolicy, DnsLookupLimits, EgressClient, HostResolver, parse_http_url};
+use strata_ingest::{FetchLimits, FetchOutcome, SourceClient, SourceError};
 use strata_testing::loopback_server::{LoopbackServer, ok, redirect};
 
-/// Names with the answers that they give one after the other, the last one again and again.
+/// A resolver with scripted responses. For each name, the last response repeats.
 #[derive(Default)]
-struct Names {
-    answers: HashMap<&'static str, Vec<Vec<IpAddr>>>,
-    asked: Arc<Mutex<Vec<String>>>,
-    turns: AtomicUsize,
+struct ScriptedResolver {
+    responses: HashMap<&'static str, Vec<Vec<IpAddr>>>,
+    queries: Arc<Mutex<Vec<String>>>,
+    query_count: AtomicUsize,
 }
 
-impl Names {
+impl ScriptedResolver {
     fn new(names: &[(&'static str, &[&[&str]])]) -> Self {
-        let address = |text: &&str| text.parse().expect("an address");
-        let answers = |answers: &[&[&str]]| answers.iter().map(|answer| answer.iter().map(address).collect()).collect();
-        Self { answers: names.iter().map(|(name, given)| (*name, answers(given))).collect(), ..Self::default() }
+        let address = |text: &&str| text.parse().expect("failed to parse address");
+        let parse =
+            |responses: &[&[&str]]| responses.iter().map(|response| response.iter().map(address).collect()).collect();
+        Self { responses: names.iter().map(|(name, responses)| (*name, parse(responses))).collect(), ..Self::default() }
     }
 }
 
-impl LookUp for Names {
-    fn look_up(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
-        self.asked.lock().expect("no panic").push(name.to_owned());
-        let turn = self.turns.fetch_add(1, Ordering::SeqCst);
-        let answers = self.answers.get(name.trim_end_matches('.'));
-        let answer = answers.and_then(|answers| answers.get(turn).or(answers.last())).cloned();
-        async move { answer.ok_or_else(|| io::Error::other("there is no such name")) }.boxed()
+impl HostResolver for ScriptedResolver {
+    fn resolve_host(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
+        self.queries.lock().expect("failed to lock").push(name.to_owned());
+        let index = self.query_count.fetch_add(1, Ordering::SeqCst);
+        let responses = self.responses.get(name.trim_end_matches('.'));
+        let response = responses.and_then(|responses| responses.get(index).or(responses.last())).cloned();
+        async move { response.ok_or_else(|| io::Error::other("there is no such name")) }.boxed()
     }
 }
 
 fn policy(networks: &[&str]) -> AddressPolicy {
     let texts: Vec<String> = networks.iter().map(|text| (*text).to_owned()).collect();
-    AddressPolicy::new(Networks::try_from(texts).expect("networks").as_slice().iter().copied())
+    AddressPolicy::new(AllowedNetworks::try_from(texts).expect("failed to parse networks").as_slice().iter().copied())
 }
 
-/// Registers a URL: empty if it passes, else the error.
-async fn register(outgoing: &Outgoing, url: &str) -> String {
+/// Checks a URL for registration. Returns the error, or an empty string if the URL is accepted.
+async fn register(egress_client: &EgressClient, url: &str) -> String {
     match parse_http_url(url) {
         Err(error) => error.to_string(),
-        Ok(url) => outgoing.check(&url).await.err().map_or(String::new(), |error| error.to_string()),
+        Ok(url) => egress_client.check_url(&url).await.err().map_or(String::new(), |error| error.to_string()),
     }
 }
 
 #[tokio::test]
-async fn urls_are_refused_at_registration_however_they_are_spelt() {
-    let names = Names::new(&[
+async fn forbidden_urls_are_rejected_at_registration() {
+    let resolver = ScriptedResolver::new(&[
         ("public.test", &[&["93.184.216.34", "2606:2800:21f::1"]]),
         ("inside.test", &[&["10.1.2.3"]]),
         ("metadata.google.internal", &[&["169.254.169.254"]]),
@@ -65,7 +66,7 @@ async fn urls_are_refused_at_registration_however_they_are_spelt() {
         ("split.test", &[&["fd00::1", "93.184.216.34"]]),
         ("empty.test", &[&[]]),
     ]);
-    let outgoing = Outgoing::with_look_up(AddressPolicy::default(), names);
+    let egress_client = EgressClient::with_resolver(AddressPolicy::default(), resolver);
     let passes = "";
     for (url, expected) in [
         ("http://public.test/x", passes),
@@ -74,7 +75,7 @@ async fn urls_are_refused_at_registration_however_they_are_spelt() {
         ("http://user:password@public.test/", passes),
         ("http://nowhere.test/", passes),
         ("http://empty.test/", passes),
-        // What is connected to later is the public address alone.
+        // The client will connect only to the public address.
         ("http://split.test/", passes),
         ("http://93.184.216.34/", passes),
         ("http://[2606:2800:21f::1]/", passes),
@@ -121,14 +122,14 @@ async fn urls_are_refused_at_registration_however_they_are_spelt() {
         ("http://[2002:7f00:1::]/", "a loopback address"),
         ("http://[fd00:ec2::254]/", "a cloud metadata service"),
         ("http://[fe80::1]/", "a link-local address"),
-        // An address with a zone is none in a URL.
+        // URLs do not support addresses with a zone.
         ("http://[fe80::1%25eth0]/", "it is not a URL"),
         ("http://[fe80::1%eth0]/", "it is not a URL"),
         ("http://[::1/", "it is not a URL"),
         ("http://256.0.0.1/", "it is not a URL"),
         ("http://1.2.3.4.5/", "it is not a URL"),
         ("http://0x7g.1/", "it is not a URL"),
-        // Whatever a host looks like before the last @, and whatever a backslash seems to separate.
+        // The host is the part after the last @, and a backslash counts as a slash.
         ("http://public.test@127.0.0.1/", "a loopback address"),
         ("http://public.test:80@127.0.0.1/", "a loopback address"),
         ("http://public.test%40127.0.0.1/", "it is not a URL"),
@@ -151,67 +152,67 @@ async fn urls_are_refused_at_registration_however_they_are_spelt() {
         ("javascript:alert(1)", "javascript: is not supported"),
         ("unix:/var/run/docker.sock", "unix: is not supported"),
     ] {
-        let found = register(&outgoing, url).await;
-        assert_eq!(found.is_empty(), expected.is_empty(), "{url:?}: {found:?}");
-        assert!(found.contains(expected), "{url:?}: {found:?}");
-        if !found.is_empty() && !found.contains("it is not a URL") && !found.contains("is not supported; valid: http") {
-            assert!(found.contains("net.allow"), "{url:?}: {found:?}");
+        let error = register(&egress_client, url).await;
+        assert_eq!(error.is_empty(), expected.is_empty(), "{url:?}: {error:?}");
+        assert!(error.contains(expected), "{url:?}: {error:?}");
+        if !error.is_empty() && !error.contains("it is not a URL") && !error.contains("is not supported; valid: http") {
+            assert!(error.contains("net.allow"), "{url:?}: {error:?}");
         }
     }
-    let long = register(&outgoing, &format!("http://public.test/{}", "x".repeat(9_000))).await;
+    let long = register(&egress_client, &format!("http://public.test/{}", "x".repeat(9_000))).await;
     assert!(long.contains("longer than 8 KiB"), "{long}");
 }
 
 #[tokio::test]
-async fn what_the_operator_opens_passes() {
-    let names = Names::new(&[("inside.test", &[&["10.1.2.3"]]), ("loop6.test", &[&["::1"]])]);
-    let outgoing = Outgoing::with_look_up(policy(&["127.0.0.0/8", "10.1.2.3", "fd00::/8"]), names);
+async fn allowed_networks_pass() {
+    let resolver = ScriptedResolver::new(&[("inside.test", &[&["10.1.2.3"]]), ("loop6.test", &[&["::1"]])]);
+    let egress_client = EgressClient::with_resolver(policy(&["127.0.0.0/8", "10.1.2.3", "fd00::/8"]), resolver);
     for url in ["http://127.0.0.1/", "http://localhost/", "http://inside.test/", "http://[fd00::1]/"] {
-        assert_eq!(register(&outgoing, url).await, "", "{url}");
+        assert_eq!(register(&egress_client, url).await, "", "{url}");
     }
     for url in ["http://10.1.2.4/", "http://[::1]/", "http://loop6.test/"] {
-        assert!(register(&outgoing, url).await.contains("net.allow"), "{url}");
+        assert!(register(&egress_client, url).await.contains("net.allow"), "{url}");
     }
 }
 
-/// Opens a source and gives its first bytes' origin, or the error.
-async fn open(outgoing: Outgoing, url: &str) -> Result<String, SourceError> {
-    match SourceClient::new(outgoing, FetchLimits::default(), None).open(url, None).await? {
-        Opened::Document(fetched) => Ok(fetched.validators.url),
-        Opened::NotModified(_) => panic!("nobody asked"),
+/// Opens a source and returns its final URL.
+async fn open(egress_client: EgressClient, url: &str) -> Result<String, SourceError> {
+    match SourceClient::new(egress_client, FetchLimits::default(), None).open(url, None).await? {
+        FetchOutcome::Document(fetched) => Ok(fetched.validators.url),
+        FetchOutcome::NotModified(_) => panic!("unexpected 304 to an unconditional request"),
     }
 }
 
 #[track_caller]
-fn assert_refused(answer: Result<String, SourceError>, expected: &str) {
-    match answer {
-        Err(SourceError::BadAddress { reason }) => assert!(reason.contains(expected), "{reason}"),
-        other => panic!("not refused: {other:?}"),
+fn check_forbidden(opened: Result<String, SourceError>, expected: &str) {
+    match opened {
+        Err(SourceError::UnusableUrl { reason }) => assert!(reason.contains(expected), "{reason}"),
+        other => panic!("expected UnusableUrl, got {other:?}"),
     }
 }
 
 #[tokio::test]
-async fn the_address_that_is_checked_is_the_one_that_is_connected_to() {
+async fn checked_address_is_connected_to() {
     let server = LoopbackServer::start(|_| ok("", b"[]"));
-    let names = Names::new(&[("rebinding.test", &[&["93.184.216.34"], &["127.0.0.1"]])]);
-    let asked = names.asked.clone();
-    let outgoing = Outgoing::with_look_up(AddressPolicy::default(), names);
+    let resolver = ScriptedResolver::new(&[("rebinding.test", &[&["93.184.216.34"], &["127.0.0.1"]])]);
+    let queries = resolver.queries.clone();
+    let egress_client = EgressClient::with_resolver(AddressPolicy::default(), resolver);
     let url = format!("http://rebinding.test:{}/a.json", server.port());
-    let client = SourceClient::new(outgoing.clone(), FetchLimits::default(), None);
-    client.check(&url).await.expect("a public address at registration");
-    assert_refused(open(outgoing, &url).await, "rebinding.test resolves to a loopback address");
-    assert_eq!(server.received().len(), 0, "nothing was sent");
-    assert_eq!(*asked.lock().expect("no panic"), ["rebinding.test", "rebinding.test"]);
+    let client = SourceClient::new(egress_client.clone(), FetchLimits::default(), None);
+    client.check_url(&url).await.expect("failed to register a public address");
+    check_forbidden(open(egress_client, &url).await, "rebinding.test resolves to a loopback address");
+    assert_eq!(server.received().len(), 0, "strata has sent a request");
+    assert_eq!(*queries.lock().expect("failed to lock"), ["rebinding.test", "rebinding.test"]);
 }
 
 #[tokio::test]
-async fn of_several_addresses_only_those_that_may_be_are_connected_to() {
+async fn only_permitted_addresses_are_connected_to() {
     let server = LoopbackServer::start(|_| ok("", b"[]"));
-    // 127.0.0.2 answers on this machine, too, and comes first.
-    let names = Names::new(&[("several.test", &[&["127.0.0.2", "10.0.0.1", "127.0.0.1"]])]);
-    let outgoing = Outgoing::with_look_up(policy(&["127.0.0.1"]), names);
+    // 127.0.0.2 also refers to this machine, and comes first.
+    let resolver = ScriptedResolver::new(&[("several.test", &[&["127.0.0.2", "10.0.0.1", "127.0.0.1"]])]);
+    let egress_client = EgressClient::with_resolver(policy(&["127.0.0.1"]), resolver);
     let url = format!("http://several.test:{}/a.json", server.port());
-    assert_eq!(open(outgoing, &url).await.expect("an answer"), url);
+    assert_eq!(open(egress_client, &url).await.expect("failed to fetch"), url);
     assert_eq!(server.received()[0].header("host"), Some(&*format!("several.test:{}", server.port())));
 }
 
@@ -238,27 +239,29 @@ async fn every_redirect_is_checked() {
         ("/scheme", "gopher: is not supported; valid: http: and https:"),
         ("/twice", "127.0.0.2 is a loopback address"),
     ] {
-        let names = Names::new(&[("inside.test", &[&["10.0.0.1"]])]);
-        let outgoing = Outgoing::with_look_up(policy(&["127.0.0.1"]), names);
-        assert_refused(open(outgoing, &server.url(path)).await, expected);
+        let resolver = ScriptedResolver::new(&[("inside.test", &[&["10.0.0.1"]])]);
+        let egress_client = EgressClient::with_resolver(policy(&["127.0.0.1"]), resolver);
+        check_forbidden(open(egress_client, &server.url(path)).await, expected);
     }
-    let answer = open(Outgoing::new(policy(&["127.0.0.1"])), &server.url("/file")).await;
-    assert!(matches!(answer, Err(SourceError::Unreachable { .. })), "{answer:?}");
-    // What is open may be redirected to, by name, too: localhost is 127.0.0.1 without the port that listens.
-    let answer = open(Outgoing::new(policy(&["127.0.0.1"])), &server.url("/localhost")).await;
-    assert!(matches!(answer, Err(SourceError::Unreachable { .. })), "{answer:?}");
+    let opened = open(EgressClient::new(policy(&["127.0.0.1"])), &server.url("/file")).await;
+    assert!(matches!(opened, Err(SourceError::Unreachable { .. })), "{opened:?}");
+    // A redirect to an allowed address by name is followed. No server listens on port 1.
+    let opened = open(EgressClient::new(policy(&["127.0.0.1"])), &server.url("/localhost")).await;
+    assert!(matches!(opened, Err(SourceError::Unreachable { .. })), "{opened:?}");
 }
 
-/// Resolves all names to a private address, but never answers for those that begin with `silent`.
+/// A resolver that resolves all names to a private address, but never responds for names that start with `silent`.
 #[derive(Default)]
-struct Silent(Arc<AtomicUsize>);
+struct SilentResolver {
+    query_count: Arc<AtomicUsize>,
+}
 
-impl LookUp for Silent {
-    fn look_up(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
-        let asked = self.0.clone();
+impl HostResolver for SilentResolver {
+    fn resolve_host(&self, name: &str) -> BoxFuture<'static, io::Result<Vec<IpAddr>>> {
+        let query_count = self.query_count.clone();
         let is_silent = name.starts_with("silent");
         async move {
-            asked.fetch_add(1, Ordering::SeqCst);
+            query_count.fetch_add(1, Ordering::SeqCst);
             match is_silent {
                 true => std::future::pending().await,
                 false => Ok(vec![IpAddr::from([10, 0, 0, 1])]),
@@ -269,26 +272,26 @@ impl LookUp for Silent {
 }
 
 #[tokio::test]
-async fn silent_names_of_one_user_delay_no_other_user() {
-    let limits = LookUpLimits { at_once: 3, at_once_for_one: 2, timeout: Duration::from_secs(1) };
-    let silent = Silent::default();
-    let asked = silent.0.clone();
-    let outgoing = Outgoing::with_look_up(AddressPolicy::default(), silent).with_limits(limits);
+async fn silent_names_do_not_delay_other_users() {
+    let limits = DnsLookupLimits { max_concurrent: 3, max_concurrent_per_user: 2, timeout: Duration::from_secs(1) };
+    let resolver = SilentResolver::default();
+    let query_count = resolver.query_count.clone();
+    let egress_client = EgressClient::with_resolver(AddressPolicy::default(), resolver).with_lookup_limits(limits);
     let hostile: Vec<_> = (0..10)
         .map(|number| {
-            let outgoing = outgoing.for_user(1);
-            tokio::spawn(async move { register(&outgoing, &format!("http://silent{number}.test/")).await })
+            let egress_client = egress_client.for_user(1);
+            tokio::spawn(async move { register(&egress_client, &format!("http://silent{number}.test/")).await })
         })
         .collect();
-    while asked.load(Ordering::SeqCst) < 2 {
+    while query_count.load(Ordering::SeqCst) < 2 {
         tokio::task::yield_now().await;
     }
-    // None of the ten has ended, or more than two would have been asked.
-    let found = register(&outgoing.for_user(2), "http://honest.test/").await;
-    assert!(found.contains("honest.test resolves to a private address"), "{found}");
-    assert_eq!(asked.load(Ordering::SeqCst), 3);
-    // The names of the others did not resolve in time, including the wait for their turn.
+    // The lookups of user 1 are still running, because no third one has started.
+    let error = register(&egress_client.for_user(2), "http://honest.test/").await;
+    assert!(error.contains("honest.test resolves to a private address"), "{error}");
+    assert_eq!(query_count.load(Ordering::SeqCst), 3);
+    // The lookups of user 1 time out, including the time that they wait for a permit.
     for registered in hostile {
-        assert_eq!(registered.await.expect("no panic"), "");
+        assert_eq!(registered.await.expect("failed to join task"), "");
     }
 }

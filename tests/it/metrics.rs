@@ -1,10 +1,10 @@
-//! What the service measures, and what `/metrics` shows of it.
+//! The metrics of the service in the response of `/metrics`.
 
 use strata_testing::TestService;
 use strata_testing::metrics::{growth, rendered, value};
 use strata_testing::pages::between;
 
-/// The names of the metrics that have one series, in the table of the documentation.
+/// Returns the names of the metrics without labels from the table in the documentation.
 fn names_without_labels() -> Vec<String> {
     let table = between("docs/reference/metrics.md", "<!-- metrics:begin -->", "<!-- metrics:end -->");
     let rows = table.lines().skip(2).map(|row| row.split(" | ").collect::<Vec<_>>());
@@ -15,11 +15,11 @@ fn names_without_labels() -> Vec<String> {
 }
 
 #[tokio::test]
-async fn requests_are_counted_by_route_status_and_format_and_datasets_are_not_named() {
+async fn request_metrics_do_not_contain_dataset_names() {
     let service = TestService::start().await;
     let secret = service.try_import("Very Hidden Name", true, b"{\"a\":1}\n{\"a\":2}\n").await.expect("imported");
     service.import("Open Name", "{\"a\":1}\n{\"a\":2}\n{\"a\":3}\n").await;
-    // Formats that no other test of this binary asks for with these statuses do not exist; so only differences count.
+    // Other tests in this process also count requests, so only differences are checked, and only for a rare format.
     let series = "strata_http_requests_total{route=\"/api/{*path}\",status=\"200\",format=\"xml\"}";
     let before = value(&rendered(), series).unwrap_or_default();
     for _ in 0..3 {
@@ -44,7 +44,7 @@ async fn requests_are_counted_by_route_status_and_format_and_datasets_are_not_na
         assert!(text.contains(&format!("# HELP {name} ")), "{name} has no text");
         assert!(text.contains(&format!("\n# TYPE {name} ")), "{name} has no type");
     }
-    // What a rule may ask for is there before it first happens.
+    // Series that alerts use exist before the first event.
     for series in [
         "strata_webhooks_total{outcome=\"unanswered\"}",
         "strata_queries_total{outcome=\"memory\"}",
@@ -57,7 +57,7 @@ async fn requests_are_counted_by_route_status_and_format_and_datasets_are_not_na
     for name in ["process_resident_memory_bytes", "process_open_fds"] {
         assert!(value(text, name).is_some_and(|number| number > 0.0), "{name} in {text}");
     }
-    // Whole seconds, so none in a young process.
+    // The counter has whole seconds, so it is 0 in a young process.
     assert!(value(text, "process_cpu_seconds_total").is_some(), "{text}");
     for name in ["strata_http_answer_seconds", "strata_http_answer_start_seconds"] {
         assert!(text.contains(&format!("{name}_bucket{{route=\"/api/{{*path}}\",le=\"0.001\"}}")), "{text}");
@@ -65,9 +65,9 @@ async fn requests_are_counted_by_route_status_and_format_and_datasets_are_not_na
 }
 
 #[tokio::test]
-async fn reads_are_measured_down_to_the_cache_and_the_store() {
+async fn read_metrics_include_cache_and_store() {
     let service = TestService::start().await;
-    // Long enough that the short fields have shredded columns.
+    // The text is long enough that the short fields get indexed columns.
     let about = "the quick brown fox jumps over the lazy dog ".repeat(5);
     let line = |number| format!("{{\"t\":\"word{number}\",\"about\":\"{about}{number}\"}}\n");
     service.import("Numbers", &(0..5_000).map(line).collect::<String>()).await;
@@ -88,11 +88,11 @@ async fn reads_are_measured_down_to_the_cache_and_the_store() {
     service.get("/api/1/numbers/v1/?keywords=word4999&keep_field=t&pretty=false").await.is("[{\"t\":\"word4999\"}]");
     assert_eq!(service.get("/api/1/numbers/v1/?limit=10").await.status, 200);
     let after = all(service.get("/metrics").await.text());
-    let least = [5_010.0, 11.0, 1_000.0, 3.0, 1_000.0, 1.0, 1.0, 1.0, 2.0, 100.0];
-    for (((name, before), after), least) in names.iter().zip(before).zip(after).zip(least) {
-        assert!(after - before >= least, "{name} grew by {} only", after - before);
+    let min_delta = [5_010.0, 11.0, 1_000.0, 3.0, 1_000.0, 1.0, 1.0, 1.0, 2.0, 100.0];
+    for (((name, before), after), min_delta) in names.iter().zip(before).zip(after).zip(min_delta) {
+        assert!(after - before >= min_delta, "{name} grew by {} only", after - before);
     }
-    // Values that no row group holds are found out from bloom filters, but for one now and then.
+    // Bloom filters exclude row groups without the value, except for rare false positives.
     let pruned = |text: &str| value(text, "strata_pruned_rows_total").unwrap_or_default();
     let before = pruned(&rendered());
     for word in ["nowhere", "nobody", "nothing", "never", "none"] {
@@ -103,7 +103,7 @@ async fn reads_are_measured_down_to_the_cache_and_the_store() {
 }
 
 #[tokio::test]
-async fn refreshes_are_counted_by_what_came_of_them() {
+async fn refreshes_are_counted_by_outcome() {
     let service = TestService::start().await;
     let series = |outcome: &str| format!("strata_refreshes_total{{trigger=\"import\",outcome=\"{outcome}\"}}");
     service.import("Some", "{\"a\":0}\n").await;

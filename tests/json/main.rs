@@ -1,4 +1,4 @@
-//! One entity as JSON text.
+//! JSON text of single entities.
 
 mod fold;
 mod nearest_double;

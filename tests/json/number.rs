@@ -1,4 +1,4 @@
-//! Numbers by their values.
+//! Numeric values.
 
 use strata_json::NumericValue;
 
@@ -6,19 +6,19 @@ use strata_json::NumericValue;
 const TWO_TO_63: f64 = 9_223_372_036_854_775_808.0;
 
 fn value(text: &str) -> NumericValue {
-    NumericValue::parse(text).expect("a JSON number")
+    NumericValue::parse(text).expect("failed to parse number")
 }
 
 #[test]
-fn only_json_numbers() {
+fn invalid_numbers_are_rejected() {
     for text in ["", "-", "01", "-01", "+1", ".5", "1.", "1e", "1e+", " 1", "1 ", "0x1", "NaN", "inf", "1_0", "١"] {
         assert_eq!(NumericValue::parse(text), None, "{text:?}");
     }
 }
 
 #[test]
-fn order_and_equality() {
-    // Ascending; values in one row are equal.
+fn numbers_order_by_value() {
+    // Ascending rows of equal values.
     let rows: &[&[&str]] = &[
         &["-1e400", "-1e999"],
         &["-1000000000000000000000000000000000"],
@@ -39,9 +39,9 @@ fn order_and_equality() {
         &["1e308"],
         &["1e400", "1e401"],
     ];
-    let in_rows = rows.iter().enumerate().flat_map(|(row, texts)| texts.iter().map(move |text| (row, text)));
-    for (left_row, left) in in_rows.clone() {
-        for (right_row, right) in in_rows.clone() {
+    let numbered = rows.iter().enumerate().flat_map(|(row, texts)| texts.iter().map(move |text| (row, text)));
+    for (left_row, left) in numbered.clone() {
+        for (right_row, right) in numbered.clone() {
             assert_eq!(value(left).cmp(&value(right)), left_row.cmp(&right_row), "{left} and {right}");
             assert_eq!(value(left) == value(right), left_row == right_row, "{left} and {right}");
         }
@@ -52,8 +52,8 @@ fn order_and_equality() {
 }
 
 #[test]
-fn double_and_remainder() {
-    let parts = |text| (value(text).double(), value(text).remainder());
+fn double_and_remainder_are_exact() {
+    let parts = |text| (value(text).nearest_double(), value(text).remainder());
     assert_eq!(parts("9007199254740993"), (9007199254740992.0, Some(1)));
     assert_eq!(parts("9223372036854775807"), (TWO_TO_63, Some(-1)));
     assert_eq!(parts("-9223372036854775807"), (-TWO_TO_63, Some(1)));
@@ -64,12 +64,12 @@ fn double_and_remainder() {
     assert_eq!(parts(&"1".repeat(400)), (f64::INFINITY, None));
     assert_eq!(value(&"1".repeat(200)).remainder(), None);
     let sides = ["1.5", "9223372036854775807", &"1".repeat(400), &format!("-{}", "1".repeat(400))]
-        .map(|text| value(text).double_and_side());
+        .map(|text| value(text).double_and_tie_breaker());
     let infinite = f64::INFINITY;
     assert_eq!(sides, [(1.5, 0), (TWO_TO_63, -1), (infinite, i128::MIN), (-infinite, i128::MAX)]);
     for digits in [200, 201, 250] {
         let text = "1".repeat(digits);
-        let (nearest, side) = value(&text).double_and_side();
+        let (nearest, side) = value(&text).double_and_tie_breaker();
         let nearest = format!("{nearest:.0}");
         let expected = (text.len(), &text).cmp(&(nearest.len(), &nearest));
         assert_eq!(side.cmp(&0), expected, "{digits} digits");

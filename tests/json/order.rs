@@ -1,15 +1,15 @@
 //! Sort keys.
 
-use strata_json::{Cursor, NumericValue, write_order};
+use strata_json::{JsonCursor, NumericValue, write_sort_key};
 
 fn key(value: &str, descending: bool) -> Vec<u8> {
     let mut out = Vec::new();
-    write_order(Cursor::new(value.as_bytes()).next_scalar(), descending, &mut out);
+    write_sort_key(JsonCursor::new(value.as_bytes()).next_scalar(), descending, &mut out);
     out
 }
 
 #[test]
-fn keys_order_as_the_values_do_in_both_directions() {
+fn sort_keys_order_like_values_in_both_directions() {
     let huge = format!("1{}", "0".repeat(400));
     let numbers = format!(
         "-1e400 -{huge} -1e300 -9007199254740993 -9007199254740992 -1 -0.5 0 1e-300 9.5 10 9007199254740992 \
@@ -27,7 +27,7 @@ fn keys_order_as_the_values_do_in_both_directions() {
 }
 
 #[test]
-fn equal_values_have_one_key() {
+fn equal_values_have_equal_sort_keys() {
     for (one, other) in [("1", "1.0"), ("10", "1e1"), ("0", "-0"), ("0", "-0.0"), (r#""ä""#, "\"ä\"")] {
         assert_eq!(key(one, false), key(other, false));
     }
@@ -35,8 +35,8 @@ fn equal_values_have_one_key() {
 }
 
 #[test]
-fn integers_around_one_double_keep_their_order() {
-    // All have the double 1e38 or one beside it, with remainders that fit 64 bits and that do not.
+fn integers_near_one_double_keep_their_order() {
+    // All have the double 1e38 or a neighbor of it; some remainders fit 64 bits, others do not.
     let ascending = [
         "99999999999999990000000000000000000000",
         "99999999999999997740000000000000000000",

@@ -1,4 +1,4 @@
-//! Permits and quotas, as the other crates use them.
+//! Permits and quotas, as other crates use them.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,16 +8,17 @@ use std::time::Duration;
 use futures::{FutureExt, poll};
 use proptest::prelude::*;
 use strata_limits::{
-    BeyondShare, Client, FairLimit, HashedPrincipal, LimitName, OtherUnits, Overloaded, Permit, Principal, Shares,
+    BeyondShare, ClientNetwork, FairLimit, FairShares, HashedPrincipal, LimitName, OtherUnits, Overloaded, Permit,
+    Principal,
 };
 use strata_types::ids::UserId;
 
-const ANONYMOUS: Principal = Principal::Anonymous(Client::Unspecified);
+const ANONYMOUS: Principal = Principal::Anonymous(ClientNetwork::Unspecified);
 
-const NAME: LimitName = LimitName { name: "test", what: "tests" };
+const NAME: LimitName = LimitName { name: "test", requests: "tests" };
 
 fn fair_limit(units: u64, queue: usize, max_wait: Duration) -> FairLimit {
-    FairLimit::new(NAME, Shares { queue, ..Shares::new(units, 50, 25) }, max_wait)
+    FairLimit::new(NAME, FairShares { max_waiters: queue, ..FairShares::new(units, 50, 25) }, max_wait)
 }
 
 fn user(number: u64) -> Principal {
@@ -26,58 +27,58 @@ fn user(number: u64) -> Principal {
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
-/// A request that has to wait.
-fn waits(
+/// Starts a request that has to wait.
+fn start_waiting(
     limit: &FairLimit,
     principal: Principal,
     units: u64,
 ) -> Pin<Box<impl Future<Output = Result<Permit, Overloaded>>>> {
-    let mut waits = Box::pin(limit.acquire(principal, units));
-    assert!((&mut waits).now_or_never().is_none());
-    waits
+    let mut request = Box::pin(limit.acquire(principal, units));
+    assert!((&mut request).now_or_never().is_none());
+    request
 }
 
 #[tokio::test]
 async fn released_permit_goes_to_next_in_line() {
     let limit = fair_limit(2, 10, HOUR);
-    let first = limit.acquire(user(1), 1).await.expect("a unit");
-    let second = limit.acquire(user(2), 1).await.expect("a unit");
-    let mut again = waits(&limit, user(1), 1);
-    let third = waits(&limit, user(3), 1);
-    assert_eq!((limit.used_units(), limit.waiting()), (2, 2));
+    let first = limit.acquire(user(1), 1).await.expect("failed to acquire unit");
+    let second = limit.acquire(user(2), 1).await.expect("failed to acquire unit");
+    let mut again = start_waiting(&limit, user(1), 1);
+    let third = start_waiting(&limit, user(3), 1);
+    assert_eq!((limit.used_units(), limit.waiter_count()), (2, 2));
     drop(second);
     // Another principal gets it, because the first one has its share.
     assert!(poll!(&mut again).is_pending());
-    let third = third.await.expect("a unit");
+    let third = third.await.expect("failed to acquire unit");
     drop((first, third));
-    drop(again.await.expect("a unit"));
-    assert_eq!((limit.used_units(), limit.waiting()), (0, 0));
+    drop(again.await.expect("failed to acquire unit"));
+    assert_eq!((limit.used_units(), limit.waiter_count()), (0, 0));
 }
 
 #[tokio::test]
-async fn full_queue_refuses_at_once_and_late_ones_later() {
+async fn full_queue_and_timeout_are_refused() {
     let limit = fair_limit(1, 1, Duration::ZERO);
-    let held = limit.acquire(user(1), 1).await.expect("a unit");
+    let held = limit.acquire(user(1), 1).await.expect("failed to acquire unit");
     let late = limit.acquire(user(2), 1).await.err();
     assert_eq!(late, Some(Overloaded { limit: NAME, waited: Some(Duration::ZERO) }));
-    assert_eq!((limit.used_units(), limit.waiting()), (1, 0));
+    assert_eq!((limit.used_units(), limit.waiter_count()), (1, 0));
 
     let patient = fair_limit(1, 1, HOUR);
-    let also = patient.acquire(user(1), 1).await.expect("a unit");
-    let waits = waits(&patient, user(2), 1);
+    let also = patient.acquire(user(1), 1).await.expect("failed to acquire unit");
+    let waiting = start_waiting(&patient, user(2), 1);
     let full = patient.acquire(user(2), 1).await.err();
     assert_eq!(full, Some(Overloaded { limit: NAME, waited: None }));
     drop((held, also));
-    assert!(waits.await.is_ok());
+    assert!(waiting.await.is_ok());
 }
 
 #[tokio::test]
 async fn evicted_waiter_is_refused_at_once() {
     let limit = fair_limit(1, 2, HOUR);
-    let held = limit.acquire(user(1), 1).await.expect("a unit");
-    let mut hostile: Vec<_> = (0..2).map(|_| waits(&limit, user(2), 1)).collect();
-    let other = waits(&limit, Principal::Anonymous(Client::V4([192, 0, 2, 1])), 1);
-    let evicted = hostile.pop().expect("the second").await.err();
+    let held = limit.acquire(user(1), 1).await.expect("failed to acquire unit");
+    let mut hostile: Vec<_> = (0..2).map(|_| start_waiting(&limit, user(2), 1)).collect();
+    let other = start_waiting(&limit, Principal::Anonymous(ClientNetwork::V4([192, 0, 2, 1])), 1);
+    let evicted = hostile.pop().expect("failed to get waiter").await.err();
     assert_eq!(evicted, Some(Overloaded { limit: NAME, waited: None }));
     drop((held, hostile));
     assert!(other.await.is_ok());
@@ -86,30 +87,30 @@ async fn evicted_waiter_is_refused_at_once() {
 #[tokio::test]
 async fn dropped_waiter_releases_its_units() {
     let limit = fair_limit(1, 10, HOUR);
-    let held = limit.acquire(user(1), 1).await.expect("a unit");
-    let [leaving, granted, stays] = [2, 3, 4].map(|number| waits(&limit, user(number), 1));
-    drop(leaving);
-    assert_eq!(limit.waiting(), 2);
+    let held = limit.acquire(user(1), 1).await.expect("failed to acquire unit");
+    let [cancelled, granted, stays] = [2, 3, 4].map(|number| start_waiting(&limit, user(number), 1));
+    drop(cancelled);
+    assert_eq!(limit.waiter_count(), 2);
     drop(held);
-    // `granted` got its unit, and is dropped before it is polled.
-    assert_eq!((limit.used_units(), limit.waiting()), (1, 1));
+    // `granted` has received its unit, and is dropped before it is polled.
+    assert_eq!((limit.used_units(), limit.waiter_count()), (1, 1));
     drop(granted);
     assert!(stays.await.is_ok());
-    assert_eq!((limit.used_units(), limit.waiting()), (0, 0));
+    assert_eq!((limit.used_units(), limit.waiter_count()), (0, 0));
 }
 
 #[tokio::test]
 async fn waiter_at_its_share_does_not_block_try_acquire() {
     let limit = fair_limit(4, 10, HOUR);
     let held = [limit.acquire(user(1), 1).await, limit.acquire(user(1), 1).await];
-    let own = waits(&limit, user(1), 1);
+    let own = start_waiting(&limit, user(1), 1);
     let tried = limit.try_acquire(user(2), 1);
-    assert!(tried.is_ok(), "two are free, and the first has its share");
-    // Both have their shares, and neither leaves a waiter behind.
+    assert!(tried.is_ok(), "two units are free, and the waiter has reached its share");
+    // Both principals have reached their shares, and no waiter remains.
     assert!(limit.try_acquire(user(1), 1).is_err() && limit.try_acquire(user(2), 1).is_err());
-    assert_eq!((limit.used_units(), limit.waiting()), (3, 1));
+    assert_eq!((limit.used_units(), limit.waiter_count()), (3, 1));
     // A waiter that blocks others is not overtaken.
-    let large = waits(&limit, user(3), 4);
+    let large = start_waiting(&limit, user(3), 4);
     assert!(limit.try_acquire(user(4), 1).is_err());
     drop((held, tried));
     assert!(own.await.is_ok() && large.await.is_ok());
@@ -124,12 +125,12 @@ async fn unbounded_waiter_keeps_its_place() {
         async move { limit.acquire_unbounded(user(2), 1).await }
     });
     tokio::time::sleep(Duration::from_millis(150)).await;
-    // A later request of the same user. It cannot be refused either, however slow the machine is.
+    // A later request of the same user, which cannot be refused, regardless of the speed of the machine.
     let mut later = Box::pin(limit.acquire_unbounded(user(2), 1));
     assert!(poll!(&mut later).is_pending());
     drop(held);
-    let first = patient.await.expect("no panic");
-    assert!(poll!(&mut later).is_pending(), "it has overtaken the first one");
+    let first = patient.await.expect("failed to join task");
+    assert!(poll!(&mut later).is_pending(), "the later request overtook the first one");
     drop(first);
     drop(later.await);
 }
@@ -137,13 +138,13 @@ async fn unbounded_waiter_keeps_its_place() {
 #[tokio::test]
 async fn oversized_permit_takes_all_and_can_shrink() {
     let limit = fair_limit(100, 10, HOUR);
-    let mut all = limit.acquire(user(1), 1_000).await.expect("all");
+    let mut all = limit.acquire(user(1), 1_000).await.expect("failed to acquire units");
     assert_eq!((all.units(), limit.used_units()), (100, 100));
-    let mut next = waits(&limit, user(2), 10);
-    all.shrink(91);
+    let mut next = start_waiting(&limit, user(2), 10);
+    all.shrink_to(91);
     assert!(poll!(&mut next).is_pending());
-    all.shrink(90);
-    drop(next.await.expect("ten"));
+    all.shrink_to(90);
+    drop(next.await.expect("failed to acquire units"));
     assert!(limit.try_acquire(user(3), 11).is_err());
     assert!(limit.try_acquire(user(3), 10).is_ok());
     drop(all);
@@ -162,20 +163,20 @@ async fn limit_holds_and_all_are_served_under_load() {
             tokio::spawn(async move {
                 let principal = match number % 9 {
                     number @ 0..4 => user(number),
-                    number => Principal::Anonymous(Client::V4([192, 0, 2, number as u8])),
+                    number => Principal::Anonymous(ClientNetwork::V4([192, 0, 2, number as u8])),
                 };
                 let units = number % 5 + 1;
                 for round in 0..20_u64 {
                     if (number + round) % 3 == 0 {
-                        // Is dropped at some time, perhaps when it is granted its units.
-                        let mut leaving = Box::pin(limit.acquire(principal, units));
-                        let _ = poll!(&mut leaving);
+                        // The request is dropped at some time, perhaps after its units are granted.
+                        let mut cancelled = Box::pin(limit.acquire(principal, units));
+                        let _ = poll!(&mut cancelled);
                         tokio::task::yield_now().await;
                         continue;
                     }
-                    let permit = limit.acquire(principal, units).await.expect("its turn");
+                    let permit = limit.acquire(principal, units).await.expect("failed to acquire units");
                     let now = at_once.fetch_add(permit.units(), Ordering::SeqCst) + permit.units();
-                    assert!(now <= UNITS, "{now} at once");
+                    assert!(now <= UNITS, "{now} units are in use");
                     tokio::task::yield_now().await;
                     at_once.fetch_sub(permit.units(), Ordering::SeqCst);
                 }
@@ -183,21 +184,24 @@ async fn limit_holds_and_all_are_served_under_load() {
         })
         .collect();
     let all = futures::future::join_all(tasks);
-    let all = tokio::time::timeout(Duration::from_secs(300), all).await.expect("a wake-up was lost");
+    let all = tokio::time::timeout(Duration::from_secs(300), all).await.expect("failed to wake waiter");
     assert!(all.into_iter().all(|task| task.is_ok()));
-    assert_eq!((limit.used_units(), limit.waiting()), (0, 0));
+    assert_eq!((limit.used_units(), limit.waiter_count()), (0, 0));
 }
 
-/// A quota that anonymous principals have three quarters of, and one principal a half of the rest.
-fn quota(units: u64, alone: u64) -> FairLimit {
-    FairLimit::quota(Shares { beyond_share: BeyondShare::Alone(alone), ..Shares::new(units, 50, 25) })
+/// A quota in which anonymous principals can have three quarters, and each principal half of the rest.
+fn quota(units: u64, sole_units: u64) -> FairLimit {
+    FairLimit::new_quota(FairShares {
+        beyond_share: BeyondShare::SolePrincipal(sole_units),
+        ..FairShares::new(units, 50, 25)
+    })
 }
 
 fn hashed(key: u64, anonymous: bool) -> Principal {
-    Principal::Hashed(HashedPrincipal { key, anonymous })
+    Principal::Hashed(HashedPrincipal { key, is_anonymous: anonymous })
 }
 
-/// What the principal can have in total, if that is less than what it requests.
+/// Returns the maximum for the principal in total, if it is less than the requested units.
 fn max_units(quota: &FairLimit, principal: Principal, units: u64) -> Result<(), u64> {
     quota.try_reserve(principal, units).map_err(|denied| denied.max_units)
 }
@@ -220,9 +224,9 @@ fn quota_leaves_shares_and_reserve_for_users() {
     for (principal, units) in [(other, 187), (user, 406)] {
         quota.release(principal, units);
     }
-    assert_eq!(quota.principals(), 0);
+    assert_eq!(quota.principal_count(), 0);
     assert_eq!(quota.used_units(), 0);
-    assert_eq!(reserve(one, 375), Ok(()), "nothing is left of the others");
+    assert_eq!(reserve(one, 375), Ok(()), "all other units are released");
 }
 
 #[test]
@@ -268,14 +272,13 @@ proptest! {
             prop_assert!(own[2..].iter().sum::<u64>() <= 750);
             prop_assert!(own.iter().all(|one| *one <= 500));
             prop_assert_eq!(quota.used_units(), own.iter().sum::<u64>());
-            prop_assert_eq!(quota.principals(), own.iter().filter(|one| **one > 0).count());
+            prop_assert_eq!(quota.principal_count(), own.iter().filter(|one| **one > 0).count());
         }
     }
 }
 
-/// So many percent of units, rounded down.
-fn percentage(units: u64, percent: u64) -> u64 {
-    u64::try_from(u128::from(units) * u128::from(percent) / 100).expect("at most as many")
+fn floor_percent(units: u64, percent: u64) -> u64 {
+    u64::try_from(u128::from(units) * u128::from(percent) / 100).expect("failed to convert percentage")
 }
 
 proptest! {
@@ -287,34 +290,34 @@ proptest! {
         used in 0..=100_u64,
         anonymous_used in 0..=100_u64,
     ) {
-        let shares = Shares::new(units, share_percent, user_percent);
+        let shares = FairShares::new(units, share_percent, user_percent);
         let user = Principal::User(UserId::new(1));
-        let all = percentage(units, used);
-        let others = OtherUnits { all, anonymous: percentage(all, anonymous_used) };
-        let more = OtherUnits { all: all.saturating_add(1), anonymous: others.anonymous.saturating_add(1) };
+        let all = floor_percent(units, used);
+        let others = OtherUnits { total_units: all, anonymous_units: floor_percent(all, anonymous_used) };
+        let more = OtherUnits { total_units: all.saturating_add(1), anonymous_units: others.anonymous_units.saturating_add(1) };
         for principal in [user, ANONYMOUS] {
-            let share = shares.share(principal, others);
-            let class_others = if principal.is_anonymous() { others.anonymous } else { others.all };
-            let left = (units - all).min(shares.class_units(principal).saturating_sub(class_others));
-            // The largest whole number whose hundredfold is within the percentage of what is left.
-            prop_assert!(u128::from(share) * 100 <= u128::from(left) * u128::from(share_percent));
-            prop_assert!((u128::from(share) + 1) * 100 > u128::from(left) * u128::from(share_percent));
-            prop_assert!(shares.share(principal, more) <= share);
-            for (alone, is_more) in [(0, false), (units / 2, all == 0 && units / 2 > share)] {
-                let quota = FairLimit::quota(Shares { beyond_share: BeyondShare::Alone(alone), ..shares });
-                quota.reserve(hashed(1, true), others.anonymous);
-                quota.reserve(hashed(2, false), others.all - others.anonymous);
+            let share = shares.principal_share(principal, others);
+            let class_others = if principal.is_anonymous() { others.anonymous_units } else { others.total_units };
+            let remaining = (units - all).min(shares.max_class_units(principal).saturating_sub(class_others));
+            // The share is the largest integer whose hundredfold is within the percentage of the remaining units.
+            prop_assert!(u128::from(share) * 100 <= u128::from(remaining) * u128::from(share_percent));
+            prop_assert!((u128::from(share) + 1) * 100 > u128::from(remaining) * u128::from(share_percent));
+            prop_assert!(shares.principal_share(principal, more) <= share);
+            for (sole_units, is_more) in [(0, false), (units / 2, all == 0 && units / 2 > share)] {
+                let quota = FairLimit::new_quota(FairShares { beyond_share: BeyondShare::SolePrincipal(sole_units), ..shares });
+                quota.reserve(hashed(1, true), others.anonymous_units);
+                quota.reserve(hashed(2, false), others.total_units - others.anonymous_units);
                 if let Err(denied) = quota.try_reserve(principal, u64::MAX) {
                     prop_assert_eq!(denied.max_units > share, is_more);
                     prop_assert!(denied.max_units == share || is_more);
                 }
             }
         }
-        prop_assert!(shares.share(ANONYMOUS, others) <= shares.share(user, others));
-        // What is reserved for users is rounded up, but one unit is not.
-        let reserved = u128::from(units - shares.anonymous_units()) * 100;
+        prop_assert!(shares.principal_share(ANONYMOUS, others) <= shares.principal_share(user, others));
+        // The reserve for users is rounded up, but anonymous principals can always have one unit.
+        let reserved = u128::from(units - shares.max_anonymous_units()) * 100;
         let wanted = u128::from(units) * u128::from(user_percent);
-        prop_assert!(reserved >= wanted || shares.anonymous_units() <= 1);
+        prop_assert!(reserved >= wanted || shares.max_anonymous_units() <= 1);
         prop_assert!(reserved < wanted + 100);
     }
 }

@@ -1,4 +1,4 @@
-//! The columns that a table has when fields are taken away, told from those of the whole version by their names alone.
+//! The columns of a table after fields are removed, derived from the column names of the whole version.
 
 use std::cell::Cell;
 
@@ -6,12 +6,12 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
-use strata_json::Columns;
-use strata_query::fetch::reshape::Reshape;
+use strata_json::ColumnNames;
+use strata_query::fetch::entity_projection::EntityProjection;
 use strata_reference::{Value, formats, hostile, rules};
-use strata_types::path::Path;
+use strata_types::field_path::FieldPath;
 
-/// Keys whose flattened names are alike.
+/// Keys with similar flattened names.
 fn member() -> impl Strategy<Value = (String, Value)> {
     let key = prop::sample::select(&["a", "b", "a.b", "a_0_b", "_source", "a_b", "a_0", "_source.b", ""][..]);
     let value = prop_oneof![
@@ -38,8 +38,8 @@ fn entity() -> impl Strategy<Value = Value> {
 }
 
 #[test]
-fn names_tell_the_columns_that_are_left() {
-    let told = Cell::new(0);
+fn projected_columns_match_reference() {
+    let decided = Cell::new(0);
     let chosen = (vec(any::<Index>(), 0..3), vec(any::<Index>(), 0..3));
     let strategy = (vec(entity(), 0..6), any::<bool>(), chosen);
     let mut runner = TestRunner::new(PropertyConfig { cases: 2_000, ..PropertyConfig::default() });
@@ -50,30 +50,31 @@ fn names_tell_the_columns_that_are_left() {
                 keys.extend(members.iter().map(|(key, _)| key.clone()));
             }
         }
-        let paths = |chosen: &[Index]| -> Vec<Path> {
-            chosen.iter().filter_map(|index| Path::from_keys([index.get(&keys).clone()]).ok()).collect()
+        let paths = |chosen: &[Index]| -> Vec<FieldPath> {
+            chosen.iter().filter_map(|index| FieldPath::from_keys([index.get(&keys).clone()]).ok()).collect()
         };
-        let (keep, drop) = (paths(&keep), paths(&drop));
-        let keys_of = |paths: &[Path]| paths.iter().map(|path| path.keys().to_vec()).collect::<Vec<_>>();
-        let reshaped = entities.iter().map(|entity| {
+        let keep = paths(&keep);
+        let drop = paths(&drop);
+        let keys_of = |paths: &[FieldPath]| paths.iter().map(|path| path.keys().to_vec()).collect::<Vec<_>>();
+        let expected = entities.iter().map(|entity| {
             let mut entity = if include_source { entity.clone() } else { rules::strip_source(entity) };
             if !keep.is_empty() {
                 entity = rules::keep(&entity, &keys_of(&keep));
             }
             rules::drop(&entity, &keys_of(&drop))
         });
-        let reshaped: Vec<Value> = reshaped.collect();
-        let reshape = Reshape::new(include_source, false, keep, drop);
-        if let Some(left) = reshape.columns_left(&Columns::from(formats::columns(&entities))) {
-            told.set(told.get() + 1);
-            prop_assert_eq!(left.names(), formats::columns(&reshaped));
+        let expected: Vec<Value> = expected.collect();
+        let projection = EntityProjection::new(include_source, false, keep, drop);
+        if let Some(projected) = projection.project_columns(&ColumnNames::from(formats::columns(&entities))) {
+            decided.set(decided.get() + 1);
+            prop_assert_eq!(projected.names(), formats::columns(&expected));
         }
-        let denulled = Reshape::new(include_source, true, Vec::new(), Vec::new());
-        prop_assert!(denulled.columns_left(&Columns::default()).is_none());
+        let with_denull = EntityProjection::new(include_source, true, Vec::new(), Vec::new());
+        prop_assert!(with_denull.project_columns(&ColumnNames::default()).is_none());
         Ok(())
     });
     if let Err(error) = outcome {
         panic!("{error}");
     }
-    assert!(told.get() > 400, "{} of 2,000", told.get());
+    assert!(decided.get() > 400, "{} of 2,000", decided.get());
 }

@@ -1,5 +1,5 @@
-//! Exact filters by hash indexes against the naive reference: before an index is made, with it, and in the plan that is
-//! explained.
+//! Exact filters with hash indexes against the naive reference: before an index is built, with the index, and in the
+//! explained plan.
 
 use std::time::Duration;
 
@@ -10,21 +10,21 @@ use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata_format::cache::PartCache;
 use strata_format::reader::VersionReader;
 use strata_format::writer::WriteOptions;
-use strata_query::scan::report::{AccessName, ScanUse};
-use strata_query::{Engine, Outcome, Tenant, cost};
+use strata_query::scan::scan_report::{AccessPath, ScanReport};
+use strata_query::{HashedPrincipal, QueryEngine, QueryOutcome, cost};
 use strata_reference::{Value, pipeline};
 use strata_testing::engines::Lab;
 use strata_testing::reads::{cases, no_failure};
 use strata_testing::versions::all_shredded;
-use strata_types::path::Path;
-use strata_types::request::{PathValue, ReadRequest, Sort};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{PathValue, ReadRequest, SortField};
 
 use super::sets::{Time, VALUES, open, parse, select_positions};
 
 const PATHS: &[&str] = &["a", "l.b"];
 
-fn path(text: &str) -> Path {
-    Path::parse(text).expect("a path")
+fn path(text: &str) -> FieldPath {
+    FieldPath::parse(text).expect("a path")
 }
 
 fn filter(at: &str, value: &str) -> PathValue {
@@ -59,8 +59,8 @@ fn request() -> impl Strategy<Value = ReadRequest> {
     (vec(condition, 1..3), sort, window, flags, other).prop_map(
         |(filters, sort, (offset, limit), (denull, dedup, count), other)| ReadRequest {
             filters,
-            filters_contain: other.map(|value| filter("a", value)).into_iter().collect(),
-            sort: sort.map(|(field, descending)| Sort { field: field.to_owned(), descending }),
+            contains_filters: other.map(|value| filter("a", value)).into_iter().collect(),
+            sort: sort.map(|(field, descending)| SortField { field: field.to_owned(), descending }),
             offset,
             limit,
             denull,
@@ -72,16 +72,16 @@ fn request() -> impl Strategy<Value = ReadRequest> {
     )
 }
 
-/// Filters by a path until its hash index is asked, which it is once it has been missed long enough. Indexes are made
-/// in the background, one at a time in all tests.
+/// Filters by a path until its hash index is used, which is built after enough scans. Indexes are built in the
+/// background, one at a time in all tests of the process.
 fn index(lab: &Lab, reader: &VersionReader, at: &str) -> bool {
     for _ in 0..2_000 {
-        let request = ReadRequest { filters: vec![filter(at, "nobody has this value")], ..ReadRequest::default() };
+        let request = ReadRequest { filters: vec![filter(at, "no entity has this value")], ..ReadRequest::default() };
         let (found, scan, _) = lab.scan(reader, request);
         assert_eq!(found, 0);
         match scan.predicates.first().map(|predicate| predicate.access) {
-            Some(AccessName::HashIndex) => return true,
-            Some(AccessName::ShreddedColumn) => std::thread::sleep(Duration::from_millis(1)),
+            Some(AccessPath::HashIndex) => return true,
+            Some(AccessPath::ShreddedColumn) => std::thread::sleep(Duration::from_millis(1)),
             _ => return false,
         }
     }
@@ -89,14 +89,14 @@ fn index(lab: &Lab, reader: &VersionReader, at: &str) -> bool {
 }
 
 #[test]
-fn exact_filters_find_what_the_reference_finds_with_an_index_and_without() {
+fn exact_filters_match_reference_with_any_index() {
     let lab = Lab::new();
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(30), ..PropertyConfig::default() });
     let result = runner.run(&(entities(), vec(request(), 12), 0..3_usize), |(entities, requests, rows)| {
         let options = WriteOptions {
-            threads: 1,
-            row_group_rows: [5, 32, 1_000][rows],
-            shredding: all_shredded(),
+            worker_threads: 1,
+            max_row_group_rows: [5, 32, 1_000][rows],
+            shredding_limits: all_shredded(),
             ..WriteOptions::default()
         };
         let written = lab.write(&entities, &options);
@@ -120,7 +120,7 @@ fn exact_filters_find_what_the_reference_finds_with_an_index_and_without() {
         };
         check(&[Time::First])?;
         for at in PATHS {
-            let is_shredded = reader.layout().shredded(path(at).keys()).is_some();
+            let is_shredded = reader.layout().find_shredded(path(at).keys()).is_some();
             prop_assert!(index(&lab, &reader, at) == (is_shredded && !entities.is_empty()), "{}", at);
         }
         check(&[Time::Second, Time::Explained])
@@ -128,31 +128,33 @@ fn exact_filters_find_what_the_reference_finds_with_an_index_and_without() {
     no_failure(result);
 }
 
-/// 30,000 entities in fifteen row groups: each with a text and a number of its own, and a text that ten share.
+/// Writes 30,000 entities in fifteen row groups: each with a string and a number of its own, and a string that ten
+/// share.
 fn many(lab: &Lab, cache: &PartCache) -> VersionReader {
     let entity = |number: u64| {
         let text = format!(r#"{{"id":"Id{number}","n":{number},"ten":"t{}","few":"f{}"}}"#, number % 3_000, number % 3);
         Value::parse_entity(&text).expect("an entity")
     };
     let entities: Vec<Value> = (0..30_000).map(entity).collect();
-    let written = lab.write(&entities, &WriteOptions { row_group_rows: 2_000, ..WriteOptions::default() });
+    let written = lab.write(&entities, &WriteOptions { max_row_group_rows: 2_000, ..WriteOptions::default() });
     open(lab, &written, cache)
 }
 
-fn scan(lab: &Lab, reader: &VersionReader, query: &str) -> (u64, ScanUse) {
+fn scan(lab: &Lab, reader: &VersionReader, query: &str) -> (u64, ScanReport) {
     let (found, scan, _) = lab.scan(reader, parse(query));
     (found, scan)
 }
 
-/// About one other value is in a bucket.
-const OTHERS: u64 = 9;
+/// About one other value, which ten entities share, is in the same bucket.
+const OTHER_ENTITIES: u64 = 9;
 
 #[test]
-fn an_index_leaves_the_row_groups_of_its_entities_and_weighs_as_little() {
+fn hash_index_prunes_row_groups_and_lowers_cost() {
     let lab = Lab::new();
     let reader = many(&lab, &PartCache::new(1 << 30));
-    let work = |query: &str| lab.bench.runtime.block_on(cost::work_bytes(&reader, &parse(query)));
-    let (before, expected) = (work("filter=ten:T7"), (0..10).map(|place| 7 + 3_000 * place).collect::<Vec<u64>>());
+    let work = |query: &str| lab.bench.runtime.block_on(cost::estimate_request_bytes(&reader, &parse(query)));
+    let before = work("filter=ten:T7");
+    let expected = (0..10).map(|place| 7 + 3_000 * place).collect::<Vec<u64>>();
     assert!(before >= 16 * 30_000, "{before}");
     for at in ["id", "n", "ten"] {
         assert!(index(&lab, &reader, at), "{at}");
@@ -177,90 +179,92 @@ fn an_index_leaves_the_row_groups_of_its_entities_and_weighs_as_little() {
         ("filter=ten:t7&sort=n:desc&limit=1", 1, 10),
         ("filter=ten:t7&dedup=true&dedup_key=few", 1, 10),
     ] {
-        let (answered, scan) = scan(&lab, &reader, query);
-        let (looked_at, pruned) = (scan.row_groups.scanned, scan.row_groups.pruned_by_hash_index);
-        assert_eq!((answered, looked_at + pruned), (found, 15), "{query}: {scan:?}");
+        let (selected, scan) = scan(&lab, &reader, query);
+        let row_groups_scanned = scan.row_groups.scanned;
+        let pruned = scan.row_groups.pruned_by_hash_index;
+        assert_eq!((selected, row_groups_scanned + pruned), (found, 15), "{query}: {scan:?}");
         // Another value may share the bucket.
-        assert!((scanned..scanned + OTHERS).contains(&looked_at), "{query}: {scan:?}");
-        assert!(scan.predicates.iter().any(|predicate| predicate.access == AccessName::HashIndex), "{query}");
+        assert!((scanned..scanned + OTHER_ENTITIES).contains(&row_groups_scanned), "{query}: {scan:?}");
+        assert!(scan.predicates.iter().any(|predicate| predicate.access == AccessPath::HashIndex), "{query}");
     }
-    // What a third of all entities have is looked through.
+    // A value of a third of all entities is scanned.
     let (found, scan) = scan(&lab, &reader, "filter=few:f1&count=true");
     assert_eq!((found, scan.row_groups.scanned, scan.row_groups.pruned_by_hash_index), (10_000, 15, 0));
-    while lab.engines.iter().any(|engine| engine.memory_bytes() > 0) {
+    while lab.engines.iter().any(|engine| engine.reserved_memory_bytes() > 0) {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn no_index_is_made_without_room_or_memory_for_it() {
+fn hash_index_without_cache_or_memory_is_not_built() {
     let lab = Lab::new();
     let small = many(&lab, &PartCache::new(1_000_000));
     let reader = many(&lab, &PartCache::new(1 << 30));
     let narrow = lab.engine(2, 64 << 20, Duration::from_secs(60));
-    let held = narrow.reserve("others", (64 << 20) - 300_000).expect("memory");
+    let held = narrow.try_reserve("others", (64 << 20) - 300_000).expect("memory");
     for _ in 0..100 {
-        assert_eq!(access(&lab, &lab.engines[0], &small), AccessName::ShreddedColumn);
-        assert_eq!(access(&lab, &narrow, &reader), AccessName::ShreddedColumn);
+        assert_eq!(access(&lab, &lab.engines[0], &small), AccessPath::ShreddedColumn);
+        assert_eq!(access(&lab, &narrow, &reader), AccessPath::ShreddedColumn);
     }
     drop(held);
-    // What failed is tried again.
+    // A failed build is retried.
     await_index(&lab, &narrow, &reader);
 }
 
-/// How a filter by `id` is answered.
-fn access(lab: &Lab, engine: &Engine, reader: &VersionReader) -> AccessName {
+/// Returns the access path of a filter by `id`.
+fn access(lab: &Lab, engine: &QueryEngine, reader: &VersionReader) -> AccessPath {
     let explained = engine.explain(reader.clone(), std::sync::Arc::new(parse("filter=id:id77")));
     let (_, explained) = lab.bench.runtime.block_on(explained).expect("explained");
     explained.scan.expect("a scan").predicates[0].access
 }
 
-/// Filters by `id` until an index answers.
-fn await_index(lab: &Lab, engine: &Engine, reader: &VersionReader) {
-    for tries in 0.. {
-        if access(lab, engine, reader) == AccessName::HashIndex {
+/// Filters by `id` until the hash index is used.
+fn await_index(lab: &Lab, engine: &QueryEngine, reader: &VersionReader) {
+    for attempts in 0.. {
+        if access(lab, engine, reader) == AccessPath::HashIndex {
             break;
         }
-        assert!(tries < 5_000);
+        assert!(attempts < 5_000);
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn an_index_is_made_in_nobodys_share_of_the_memory() {
+fn hash_index_build_is_charged_to_no_principal() {
     let lab = Lab::new();
     let reader = many(&lab, &PartCache::new(1 << 30));
     let engine = lab.engine_of_tenants(32 << 20, 1);
-    let tenant = |key| engine.for_tenant(Tenant { key, anonymous: false });
-    let held = tenant(1).reserve("another's", 1_000).expect("memory");
-    // Making the index takes 20 bytes a value: more than the share of who asks for it.
-    assert!(tenant(2).reserve("as much", 20 * 30_000).is_err());
+    let tenant = |key| engine.for_principal(HashedPrincipal { key, is_anonymous: false });
+    let held = tenant(1).try_reserve("another's", 1_000).expect("memory");
+    // The build takes 20 bytes for each value, which is more than the principal's share.
+    assert!(tenant(2).try_reserve("as much", 20 * 30_000).is_err());
     await_index(&lab, &tenant(2), &reader);
     drop(held);
-    while engine.memory_bytes() > 0 {
+    while engine.reserved_memory_bytes() > 0 {
         std::thread::sleep(Duration::from_millis(1));
     }
 }
 
 #[test]
-fn candidates_are_looked_at_in_stretches_between_which_others_have_their_turn() {
-    /// Values that all lists of them hold.
+fn hash_index_verification_yields_between_batches() {
+    /// The number of values in each list with common values.
     const SHARED: usize = 20;
     let lab = Lab::new();
     let entity = |number: u64| {
         let list: Vec<String> = match number.is_multiple_of(17) {
             true => (0..SHARED).map(|value| format!("\"Same{value}\"")).collect(),
-            // Values of their own, which share buckets with some of those.
+            // Distinct values, which share buckets with some common values.
             false => (0..3).map(|value| format!("\"{number} {value}\"")).collect(),
         };
         Value::parse_entity(&format!(r#"{{"id":"Id{number}","l":[{}]}}"#, list.join(","))).expect("an entity")
     };
     let entities: Vec<Value> = (0..30_000).map(entity).collect();
-    let options = WriteOptions { row_group_rows: 9_000, shredding: all_shredded(), ..WriteOptions::default() };
+    let options =
+        WriteOptions { max_row_group_rows: 9_000, shredding_limits: all_shredded(), ..WriteOptions::default() };
     let written = lab.write(&entities, &options);
     let reader = open(&lab, &written, &PartCache::new(1 << 30));
     assert!(index(&lab, &reader, "l"));
-    // What is found, and how often the search went on.
+    // Returns the result, and the number of polls.
     let select = |query: &str| {
         let mut polls = 0;
         let mut selecting = Box::pin(lab.engines[0].select(reader.clone(), std::sync::Arc::new(parse(query))));
@@ -269,19 +273,19 @@ fn candidates_are_looked_at_in_stretches_between_which_others_have_their_turn() 
             selecting.as_mut().poll(context)
         });
         match lab.bench.runtime.block_on(polled).expect("selected") {
-            Outcome::Count(count) => (vec![count], polls),
-            Outcome::Selection(selection) => (selection.positions().to_vec(), polls),
+            QueryOutcome::Count(count) => (vec![count], polls),
+            QueryOutcome::Selection(selection) => (selection.positions().to_vec(), polls),
         }
     };
-    // The values of all parts of the column lie in the cache from now on.
+    // Loads the values of all parts of the column into the cache.
     select("filter=l:nothing&filter=l:none");
     let all: Vec<u64> = (0..30_000).step_by(17).collect();
     let mut kinds = [false; 2];
     for value in 0..SHARED {
         let (found, turns) = select(&format!("filter=l:SAME{value}"));
         assert_eq!(found, all);
-        // One entity tells of all that are listed for one value. Of others, 1,765 lists of twenty values are looked at,
-        // 1,024 values at once, in four row groups.
+        // If all listed entities have one value, one comparison is sufficient. Otherwise 1,765 lists of twenty values
+        // are compared, 1,024 values at once, in four row groups.
         assert!(turns == 1 || (30..=45).contains(&turns), "{turns}");
         kinds[usize::from(turns > 1)] = true;
         assert_eq!(select(&format!("filter=l:same{value}&count=true")).0, [all.len() as u64]);

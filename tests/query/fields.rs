@@ -8,12 +8,12 @@ use datafusion::physical_plan::ExecutionPlan;
 use futures::TryStreamExt;
 use strata_format::reader::VersionReader;
 use strata_format::writer::WriteOptions;
-use strata_query::account::Accounted;
-use strata_query::fields::chosen::Chosen;
-use strata_query::fields::row_group::{FieldNumbers, Ranks};
-use strata_query::fields::rows::{feature_rows, value_rows};
-use strata_query::fields::scan::{FieldScan, Wanted};
-use strata_query::fields::values::{Seeds, rank};
+use strata_query::fields::entity_counts::DiffEntityCounts;
+use strata_query::fields::field_hash::{HashSeeds, feature_rank};
+use strata_query::fields::field_scan::{FieldScan, FieldScanOutput};
+use strata_query::fields::record_rows::{decode_feature_rows, decode_value_rows};
+use strata_query::fields::row_group_fields::{FieldNumbers, FieldRanks};
+use strata_query::tracked_vec::TrackedVec;
 use strata_reference::Value;
 use strata_testing::engines::Lab;
 
@@ -26,30 +26,30 @@ fn reader(lab: &Lab) -> VersionReader {
         Value::parse_entity(&text).expect("an entity")
     };
     let entities: Vec<Value> = (0..ENTITIES).map(entity).collect();
-    lab.reader(&entities, &WriteOptions { row_group_rows: ENTITIES, ..WriteOptions::default() })
+    lab.reader(&entities, &WriteOptions { max_row_group_rows: ENTITIES, ..WriteOptions::default() })
 }
 
-fn batches(lab: &Lab, reader: &VersionReader, wanted: Wanted) -> Vec<RecordBatch> {
+fn batches(lab: &Lab, reader: &VersionReader, wanted: FieldScanOutput) -> Vec<RecordBatch> {
     let engine = &lab.engines[1];
-    let memory = engine.reserve("entities", 0).expect("memory");
-    let counts = [1, 0].map(|count| Accounted::filled(count, ENTITIES, &memory).expect("memory"));
+    let memory = engine.try_reserve("entities", 0).expect("memory");
+    let counts = [1, 0].map(|count| TrackedVec::from_elem(count, ENTITIES, &memory).expect("memory"));
     let readers = [reader.clone(), reader.clone()];
-    let scan = FieldScan::new(&readers, Chosen::Counts(Arc::new(counts)), wanted, Seeds::random(), 2);
+    let scan = FieldScan::new(&readers, DiffEntityCounts::Counts(Arc::new(counts)), wanted, HashSeeds::random(), 2);
     lab.bench.runtime.block_on(async {
-        scan.execute(0, engine.context().clone()).expect("a stream").try_collect().await.expect("rows")
+        scan.execute(0, engine.task_context().clone()).expect("a stream").try_collect().await.expect("rows")
     })
 }
 
 #[test]
 fn value_rows_contain_each_value_once() {
     let lab = Lab::new();
-    let batches = batches(&lab, &reader(&lab), Wanted::Values);
+    let batches = batches(&lab, &reader(&lab), FieldScanOutput::Values);
     assert!(batches.len() > 1, "{}", batches.len());
     let mut found: BTreeMap<Vec<u8>, (u64, BTreeSet<u128>)> = BTreeMap::new();
-    for row in batches.iter().flat_map(value_rows) {
+    for row in batches.iter().flat_map(decode_value_rows) {
         let row = row.expect("a row");
         let (entities, hashes) = found.entry(row.name.to_vec()).or_default();
-        *entities += row.entities;
+        *entities += row.entity_count;
         for hash in row.hashes() {
             assert!(hashes.insert(hash), "a value is repeated");
         }
@@ -63,16 +63,16 @@ fn value_rows_contain_each_value_once() {
 fn feature_rows_belong_to_their_entities() {
     let lab = Lab::new();
     let numbers: FieldNumbers = [(b"few"[..].into(), 0), (b"many"[..].into(), 1)].into_iter().collect();
-    let batches = batches(&lab, &reader(&lab), Wanted::Features(Arc::new(Ranks(numbers))));
+    let batches = batches(&lab, &reader(&lab), FieldScanOutput::Features(Arc::new(FieldRanks(numbers))));
     assert!(batches.len() > 1, "{}", batches.len());
     let mut few = HashMap::new();
     let mut many = BTreeSet::new();
     let mut count = 0;
-    for row in batches.iter().flat_map(feature_rows) {
+    for row in batches.iter().flat_map(decode_feature_rows) {
         let (position, features) = row.expect("a row");
         assert_eq!(position, count);
         let features: Vec<u128> = features.collect();
-        assert_eq!(features.iter().map(|feature| rank(*feature)).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(features.iter().map(|feature| feature_rank(*feature)).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(*few.entry(position % 9).or_insert(features[0]), features[0]);
         assert!(many.insert(features[1]), "a feature is repeated");
         count += 1;
@@ -86,7 +86,7 @@ fn truncated_rows_are_errors() {
     let bytes = |length: usize| Arc::new(BinaryArray::from_iter_values([vec![0; length]])) as ArrayRef;
     let values = [("field", bytes(1)), ("entities", numbers()), ("hashes", bytes(13))];
     let values = RecordBatch::try_from_iter(values).expect("a batch");
-    assert!(value_rows(&values).any(|row| row.is_err()));
+    assert!(decode_value_rows(&values).any(|row| row.is_err()));
     let features = RecordBatch::try_from_iter([("position", numbers()), ("features", bytes(15))]).expect("a batch");
-    assert!(feature_rows(&features).any(|row| row.is_err()));
+    assert!(decode_feature_rows(&features).any(|row| row.is_err()));
 }

@@ -1,4 +1,4 @@
-//! Searches for text with a keyword index: exact over any segments, and without the search text where the index
+//! Searches for text with a keyword index: exact over any segments, and without the full-text column if the index
 //! decides.
 
 use proptest::collection::vec;
@@ -6,15 +6,15 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata_format::writer::WriteOptions;
-use strata_query::scan::report::KeywordIndexUse;
+use strata_query::scan::scan_report::KeywordIndexReport;
 use strata_reference::Value;
 use strata_testing::engines::{Lab as Engines, hundred};
 use strata_testing::reads::{Lab, cases, no_failure};
 use strata_testing::versions::{nothing_shredded, segments};
-use strata_types::path::Path;
-use strata_types::request::{Format, KeywordsMode, PathValue, ReadRequest};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{KeywordsMode, PathValue, ReadRequest, ResponseFormat};
 
-/// Parts of texts: words, numbers and hashes, with marks and breaks on either side.
+/// Parts of texts: words, numbers and hashes, with punctuation and breaks on both sides.
 fn part() -> impl Strategy<Value = String> {
     const PARTS: &[&str] = &[
         "long-",
@@ -65,7 +65,7 @@ fn text() -> impl Strategy<Value = String> {
     vec(part(), 0..5).prop_map(|parts| parts.concat())
 }
 
-/// An entity with texts in two fields and an origin.
+/// An entity with texts in two fields and a source.
 fn entity(name: &str, tags: &[String], source: &str) -> Value {
     let text = |text: &str| Value::String(text.to_owned());
     Value::Object(vec![
@@ -75,7 +75,7 @@ fn entity(name: &str, tags: &[String], source: &str) -> Value {
     ])
 }
 
-/// Entities of which some are there several times.
+/// Entities, some of them repeated.
 fn entities() -> impl Strategy<Value = Vec<Value>> {
     let one = (text(), vec(text(), 0..3), select(&["https://a.test/1", "long-term"][..]));
     let one = one.prop_map(|(name, tags, source)| entity(&name, &tags, source));
@@ -83,8 +83,8 @@ fn entities() -> impl Strategy<Value = Vec<Value>> {
         .prop_map(|(some, times)| some.iter().cycle().take(some.len() * times).cloned().collect())
 }
 
-/// A piece out of some text of the entities.
-fn cut(entities: &[Value], place: (Index, Index, usize)) -> String {
+/// A substring of the texts of an entity.
+fn substring(entities: &[Value], place: (Index, Index, usize)) -> String {
     let entity = place.0.get(entities);
     let texts: Vec<String> = ["name", "tags", "_source"]
         .iter()
@@ -100,7 +100,7 @@ fn cut(entities: &[Value], place: (Index, Index, usize)) -> String {
 }
 
 #[test]
-fn searches_are_exact_over_any_segments() {
+fn searches_over_any_segments_match_reference() {
     let labs = [Lab::without_cache(1), Lab::with_threads(2), Lab::new(|config| config.query.threads = 2)];
     let place = || (any::<Index>(), any::<Index>(), 1..12_usize);
     let search = (vec((place(), prop::option::weighted(0.2, text())), 1..4), 0..6_usize, any::<bool>(), 0..3_usize);
@@ -108,28 +108,29 @@ fn searches_are_exact_over_any_segments() {
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(20), ..PropertyConfig::default() });
     let result = runner.run(&(entities(), vec(search, 6..12), ways), |(entities, searches, (rows, size, lab))| {
         let options = WriteOptions {
-            row_group_rows: [1, 3, 7, 64][rows],
-            keywords: segments([1, 5, 20, usize::MAX][size]),
-            shredding: nothing_shredded(),
+            max_row_group_rows: [1, 3, 7, 64][rows],
+            keyword_limits: segments([1, 5, 20, usize::MAX][size]),
+            shredding_limits: nothing_shredded(),
             ..WriteOptions::default()
         };
         let version = labs[lab].publish(&entities, &options);
         for (words, kind, all, limit) in &searches {
-            let words = words.iter().map(|(place, other)| other.clone().unwrap_or_else(|| cut(&entities, *place)));
+            let words =
+                words.iter().map(|(place, other)| other.clone().unwrap_or_else(|| substring(&entities, *place)));
             let words: Vec<String> = words.collect();
             let on = |words: &[String]| {
                 let condition = |value: &String| {
-                    let path = Path::from_keys([["name", "tags"][value.len() % 2]]).expect("a path");
+                    let path = FieldPath::from_keys([["name", "tags"][value.len() % 2]]).expect("a path");
                     PathValue { path, value: value.clone() }
                 };
                 words.iter().map(condition).collect::<Vec<_>>()
             };
             let mut request = ReadRequest {
-                format: Format::Jsonl,
+                format: ResponseFormat::Jsonl,
                 limit: [None, Some(1), Some(5)][*limit],
                 ..ReadRequest::default()
             };
-            // In a URL, they are separated by commas and trimmed.
+            // In a URL, keywords are separated by commas and trimmed.
             let trimmed = words.iter().map(|word| word.replace(',', "").trim_matches([' ', '\t']).to_owned());
             let trimmed: Vec<String> = trimmed.filter(|word| !word.is_empty()).collect();
             match kind {
@@ -140,10 +141,10 @@ fn searches_are_exact_over_any_segments() {
                 }
                 3 => {
                     request.keywords = trimmed;
-                    request.drop = vec![Path::from_keys(["tags"]).expect("a path")];
-                    request.filters_contain = on(&words[..1]);
+                    request.drop_fields = vec![FieldPath::from_keys(["tags"]).expect("a path")];
+                    request.contains_filters = on(&words[..1]);
                 }
-                4 => request.filters_contain = on(&words),
+                4 => request.contains_filters = on(&words),
                 _ => request.filters = on(&words[..1]),
             }
             request.keywords_mode = if *all { KeywordsMode::And } else { KeywordsMode::Or };
@@ -154,8 +155,8 @@ fn searches_are_exact_over_any_segments() {
     no_failure(result);
 }
 
-/// A hundred entities with a common word, rare ones, and hashes.
-fn things() -> Vec<Value> {
+/// A hundred entities with a common word, rare words, and hashes.
+fn hundred_entities() -> Vec<Value> {
     hundred(|number, rare| {
         let name =
             format!("common n{number} {rare} half-{} {:x}", ["done", "open"][number % 2], 0xABCDE + number * 7919);
@@ -164,71 +165,74 @@ fn things() -> Vec<Value> {
 }
 
 #[test]
-fn what_the_index_did_is_told() {
+fn keyword_index_use_is_reported() {
     let lab = Engines::new();
     let options = WriteOptions {
-        row_group_rows: 10,
-        keywords: segments(40),
-        shredding: nothing_shredded(),
+        max_row_group_rows: 10,
+        keyword_limits: segments(40),
+        shredding_limits: nothing_shredded(),
         ..WriteOptions::default()
     };
-    let reader = lab.reader(&things(), &options);
+    let reader = lab.reader(&hundred_entities(), &options);
     assert_eq!(reader.keyword_index().segments.len(), 3);
     let count = |word: &str| ReadRequest { keywords: vec![word.to_owned()], count: true, ..ReadRequest::default() };
-    let used = |exact, candidates, left_to_scan, rows| Some(KeywordIndexUse { exact, candidates, left_to_scan, rows });
+    let used =
+        |exact, candidates, left_to_scan, rows| Some(KeywordIndexReport { exact, candidates, left_to_scan, rows });
 
-    // The index decides: neither search text nor documents are read.
-    let (found, scan_use, metrics) = lab.scan(&reader, count("zebra"));
-    assert_eq!((found, scan_use.row_groups.pruned_by_keyword_index, scan_use.row_groups.scanned), (1, 9, 1));
-    assert_eq!(scan_use.predicates[0].keyword_index, used(10, 0, 0, 1));
-    assert_eq!(scan_use.verification, None);
-    assert_eq!((metrics.columns.get().misses, metrics.documents.get().misses), (0, 0));
-    let (found, scan_use, metrics) = lab.scan(&reader, count("COMMON"));
-    assert_eq!((found, scan_use.predicates[0].keyword_index.clone()), (100, used(10, 0, 0, 100)));
-    assert_eq!((metrics.columns.get().misses, metrics.documents.get().misses), (0, 0));
+    // The index decides: neither the full-text column nor documents are read.
+    let (found, report, metrics) = lab.scan(&reader, count("zebra"));
+    assert_eq!((found, report.row_groups.pruned_by_keyword_index, report.row_groups.scanned), (1, 9, 1));
+    assert_eq!(report.predicates[0].keyword_index, used(10, 0, 0, 1));
+    assert_eq!(report.verification, None);
+    assert_eq!((metrics.columns.load().misses, metrics.documents.load().misses), (0, 0));
+    let (found, report, metrics) = lab.scan(&reader, count("COMMON"));
+    assert_eq!((found, report.predicates[0].keyword_index.clone()), (100, used(10, 0, 0, 100)));
+    assert_eq!((metrics.columns.load().misses, metrics.documents.load().misses), (0, 0));
 
-    // Of several pieces: candidates are verified.
-    let (found, scan_use, _) = lab.scan(&reader, count("57 zebra"));
-    assert_eq!((found, scan_use.predicates[0].keyword_index.clone()), (1, used(9, 1, 0, 1)));
-    let (found, scan_use, _) = lab.scan(&reader, count("57 horse"));
-    assert!(found == 0 && scan_use.row_groups.scanned >= 1, "{scan_use:?}");
+    // With several tokens, candidates are verified.
+    let (found, report, _) = lab.scan(&reader, count("57 zebra"));
+    assert_eq!((found, report.predicates[0].keyword_index.clone()), (1, used(9, 1, 0, 1)));
+    let (found, report, _) = lab.scan(&reader, count("57 horse"));
+    assert!(found == 0 && report.row_groups.scanned >= 1, "{report:?}");
 
-    // White space, and pieces of most entities, are left to the scan.
+    // White space, and tokens of most entities, are left to the scan.
     for word in ["n5 ", "common n"] {
-        let (_, scan_use, _) = lab.scan(&reader, count(word));
-        let index = scan_use.predicates[0].keyword_index.clone().expect("asked");
+        let (_, report, _) = lab.scan(&reader, count(word));
+        let index = report.predicates[0].keyword_index.clone().expect("asked");
         assert!(index.left_to_scan > 0 || index.exact + index.candidates == 10, "{word}: {index:?}");
     }
     let blank =
         ReadRequest { keywords: vec!["\u{a0}".to_owned(), "\u{1f}".to_owned()], count: true, ..ReadRequest::default() };
-    let (found, scan_use, _) = lab.scan(&reader, blank);
-    assert_eq!((found, scan_use.predicates[0].keyword_index.clone()), (0, used(0, 0, 10, 0)));
+    let (found, report, _) = lab.scan(&reader, blank);
+    assert_eq!((found, report.predicates[0].keyword_index.clone()), (0, used(0, 0, 10, 0)));
 
-    // A path without a shredded column: documents decide.
-    let filter = |value: &str| vec![PathValue { path: Path::parse("tags").expect("a path"), value: value.to_owned() }];
+    // For a path without an indexed column, documents decide.
+    let filter =
+        |value: &str| vec![PathValue { path: FieldPath::parse("tags").expect("a path"), value: value.to_owned() }];
     let request = ReadRequest { filters: filter("TAG 7"), count: true, ..ReadRequest::default() };
-    let (found, scan_use, _) = lab.scan(&reader, request);
-    assert_eq!((found, scan_use.row_groups.scanned), (10, 1));
-    assert_eq!(scan_use.verification.map(|verified| (verified.rows_in, verified.rows_out)), Some((10, 10)));
-    let request = ReadRequest { filters_contain: filter("zebra"), count: true, ..ReadRequest::default() };
-    let (found, scan_use, _) = lab.scan(&reader, request);
-    assert_eq!((found, scan_use.row_groups.pruned_by_keyword_index), (0, 9));
+    let (found, report, _) = lab.scan(&reader, request);
+    assert_eq!((found, report.row_groups.scanned), (10, 1));
+    assert_eq!(report.verification.map(|verified| (verified.rows_in, verified.rows_out)), Some((10, 10)));
+    let request = ReadRequest { contains_filters: filter("zebra"), count: true, ..ReadRequest::default() };
+    let (found, report, _) = lab.scan(&reader, request);
+    assert_eq!((found, report.row_groups.pruned_by_keyword_index), (0, 9));
 
-    // A page stops with the row group that fills it.
+    // A limited read stops with the row group that completes the page.
     let page = ReadRequest { keywords: vec!["horse".to_owned()], limit: Some(3), ..ReadRequest::default() };
-    let (found, scan_use, metrics) = lab.scan(&reader, page);
-    assert_eq!((found, metrics.columns.get().misses), (3, 0));
-    assert!(scan_use.row_groups.not_reached >= 7, "{scan_use:?}");
+    let (found, report, metrics) = lab.scan(&reader, page);
+    assert_eq!((found, metrics.columns.load().misses), (3, 0));
+    assert!(report.row_groups.not_reached >= 7, "{report:?}");
 }
 
 #[test]
-fn versions_without_an_index_are_scanned() {
+fn version_without_keyword_index_is_scanned() {
     let lab = Engines::new();
-    let options = WriteOptions { row_group_rows: 10, shredding: nothing_shredded(), ..WriteOptions::default() };
-    let reader = lab.reader(&things(), &options);
+    let options =
+        WriteOptions { max_row_group_rows: 10, shredding_limits: nothing_shredded(), ..WriteOptions::default() };
+    let reader = lab.reader(&hundred_entities(), &options);
     assert!(reader.keyword_index().is_empty());
     let request = ReadRequest { keywords: vec!["zebra".to_owned()], count: true, ..ReadRequest::default() };
-    let (found, scan_use, metrics) = lab.scan(&reader, request);
-    assert_eq!((found, scan_use.row_groups.scanned, metrics.columns.get().misses), (1, 10, 10));
-    assert_eq!(scan_use.predicates[0].keyword_index, None);
+    let (found, report, metrics) = lab.scan(&reader, request);
+    assert_eq!((found, report.row_groups.scanned, metrics.columns.load().misses), (1, 10, 10));
+    assert_eq!(report.predicates[0].keyword_index, None);
 }

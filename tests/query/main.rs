@@ -1,4 +1,4 @@
-//! A request as a plan, and what it selects.
+//! Tests of the query engine: plans, scans, selections and documents, most of them against the naive reference.
 
 mod cold;
 mod columns;

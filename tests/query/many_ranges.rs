@@ -1,29 +1,29 @@
-//! As many range filters as one request may hold, on one path, on some and on many: of those on one path the tightest
-//! are left, and one walk of a document tests all that documents settle.
+//! The maximum number of range filters in one request, on one path, on some and on many: of the filters on one path the
+//! tightest ones remain, and one walk of a document tests all that documents decide.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use strata_format::editing::{Slot, Slots};
+use strata_format::editing::{EditScript, PositionEdit};
 use strata_format::reader::VersionReader;
-use strata_http::params::ITEMS_LIMIT;
-use strata_query::Outcome;
-use strata_query::scan::predicate::Comparison;
+use strata_http::params::MAX_QUERY_ITEMS;
+use strata_query::QueryOutcome;
+use strata_query::scan::predicate::ComparisonOperator;
 use strata_reference::{Value, pipeline, rules};
 use strata_testing::engines::{Lab, hundred};
 use strata_testing::reads::cases;
 use strata_testing::versions::edited;
-use strata_types::path::Path;
-use strata_types::request::{PathValue, RangeBound, ReadRequest};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{PathValue, RangeBound, ReadRequest};
 
 use super::range_limits::{edited_reader, layouts, limits};
 
-/// Fields of an entity.
+/// The number of fields of an entity.
 const FIELDS: usize = 40;
 
-/// Values that lie close together, of every type; two of them are equal as numbers, and two only as text.
+/// Values close to each other, of every type. Two of them are equal as numbers, and two only as folded text.
 const VALUES: [&str; 20] = [
     "-1",
     "-0.0",
@@ -51,7 +51,7 @@ fn value(random: &mut StdRng) -> &'static str {
     VALUES[random.random_range(0..VALUES.len())]
 }
 
-/// An entity of many fields, of which some are scalars, some are lists, and some lead on to others.
+/// An entity with many fields: scalars, lists, and objects.
 fn entity(random: &mut StdRng) -> Value {
     let mut members = Vec::new();
     for field in 0..FIELDS {
@@ -77,15 +77,15 @@ fn list_of_any(random: &mut StdRng) -> String {
     format!("[{},{{\"v\":{}}},[{}]]", value(random), value(random), value(random))
 }
 
-/// Any path into such an entity, some of which no entity has.
-fn path(random: &mut StdRng) -> Path {
+/// Any path of such an entity, including paths that no entity has.
+fn path(random: &mut StdRng) -> FieldPath {
     let field = random.random_range(0..FIELDS);
     let below = ["", "", ".v", ".w", ".v.w"][random.random_range(0..5)];
-    Path::parse(&format!("f{field}{below}")).expect("a path")
+    FieldPath::parse(&format!("f{field}{below}")).expect("a path")
 }
 
-/// A request of so many range filters on these paths, which one entity matches, or all but one that another may fail.
-fn request(random: &mut StdRng, entity: &Value, paths: &[Path], count: usize, denull: bool) -> ReadRequest {
+/// A request with this many range filters on these paths, which one entity matches, except for one filter at most.
+fn request(random: &mut StdRng, entity: &Value, paths: &[FieldPath], count: usize, denull: bool) -> ReadRequest {
     let mut request = ReadRequest { denull, count: random.random_bool(0.3), ..ReadRequest::default() };
     let all: Vec<String> = VALUES
         .iter()
@@ -94,40 +94,42 @@ fn request(random: &mut StdRng, entity: &Value, paths: &[Path], count: usize, de
         .flat_map(|value| limits(&value))
         .collect();
     let mut left = count;
-    let mut tries = 0;
+    let mut attempts = 0;
     while left > 0 {
-        let (path, bound) = (&paths[random.random_range(0..paths.len())], RangeBound::ALL[random.random_range(0..4)]);
+        let path = &paths[random.random_range(0..paths.len())];
+        let bound = RangeBound::ALL[random.random_range(0..4)];
         let value = &all[random.random_range(0..all.len())];
         let fits = |scalar: &&Value| {
             let is_gone = denull && scalar.text().is_none_or(|text| text.is_empty());
             !is_gone && rules::matches_range(scalar, bound, value)
         };
         let is_met = rules::reach(entity, path.keys()).iter().any(fits);
-        tries += 1;
-        // Nothing may be met on some paths.
-        if is_met || random.random_bool(0.000_2) || tries > 20 * count {
-            request.ranges[bound as usize].push(PathValue { path: path.clone(), value: value.clone() });
+        attempts += 1;
+        // On some paths, no filter can match.
+        if is_met || random.random_bool(0.000_2) || attempts > 20 * count {
+            request.range_filters[bound as usize].push(PathValue { path: path.clone(), value: value.clone() });
             left -= 1;
         }
     }
     request
 }
 
-fn select(lab: &Lab, reader: &VersionReader, request: &ReadRequest) -> Outcome {
+fn select(lab: &Lab, reader: &VersionReader, request: &ReadRequest) -> QueryOutcome {
     let select = lab.engines[0].select(reader.clone(), Arc::new(request.clone()));
     lab.bench.runtime.block_on(select).expect("selected")
 }
 
 #[test]
-fn a_thousand_ranges_are_as_exact_as_one_after_the_other() {
+fn thousand_range_filters_match_reference() {
     let lab = Lab::new();
-    let (mut found, mut missed) = (0, 0);
+    let mut found = 0;
+    let mut missed = 0;
     for seed in 0..u64::from(cases(12).max(12)) {
         let random = &mut StdRng::seed_from_u64(seed);
         let entities: Vec<Value> = (0..random.random_range(1..12)).map(|_| entity(random)).collect();
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         let change = Some(Some(Bytes::from(entity(random).write())));
-        let slots = Slots::from([(0, Slot { inserts: Vec::new(), change })]);
+        let slots = EditScript::from([(0, PositionEdit { inserts: Vec::new(), change })]);
         let after: Vec<Value> =
             edited(&texts, &slots).iter().map(|text| Value::parse_entity(text).expect("an entity")).collect();
         let mut readers = Vec::new();
@@ -135,12 +137,12 @@ fn a_thousand_ranges_are_as_exact_as_one_after_the_other() {
             readers.push((lab.reader(&entities, &options), 0));
             readers.extend(edited_reader(&lab, &entities, &slots, &options).map(|reader| (reader, 1)));
         }
-        for (paths, count) in [(1, ITEMS_LIMIT), (4, 300), (60, 9), (60, 90), (200, ITEMS_LIMIT)] {
-            let paths: Vec<Path> = (0..paths).map(|_| path(random)).collect();
+        for (paths, count) in [(1, MAX_QUERY_ITEMS), (4, 300), (60, 9), (60, 90), (200, MAX_QUERY_ITEMS)] {
+            let paths: Vec<FieldPath> = (0..paths).map(|_| path(random)).collect();
             let denull = random.random_bool(0.2);
             let met = &entities[random.random_range(0..entities.len())];
             let request = request(random, met, &paths, count, denull);
-            assert_eq!(request.ranges().count(), count);
+            assert_eq!(request.range_filters().count(), count);
             let expected = [&entities, &after].map(|list| pipeline::selected_positions(list, &request));
             if expected[0].is_empty() {
                 missed += 1
@@ -150,8 +152,8 @@ fn a_thousand_ranges_are_as_exact_as_one_after_the_other() {
             for (reader, list) in &readers {
                 let expected = &expected[*list];
                 let is_right = match select(&lab, reader, &request) {
-                    Outcome::Count(found) => found == expected.len() as u64,
-                    Outcome::Selection(found) => found.positions().to_vec() == *expected,
+                    QueryOutcome::Count(found) => found == expected.len() as u64,
+                    QueryOutcome::Selection(found) => found.positions().to_vec() == *expected,
                 };
                 assert!(is_right, "seed {seed}, {count} ranges, not {expected:?}");
             }
@@ -160,9 +162,9 @@ fn a_thousand_ranges_are_as_exact_as_one_after_the_other() {
     assert!(found > 10 && missed > 10, "{found} requests found something, {missed} nothing");
 }
 
-/// Of a thousand ranges on one path one is left on each side, and one walk of each document tests it and all others.
+/// Of a thousand ranges on one path, one remains on each side, and one walk of each document tests all of them.
 #[test]
-fn what_is_left_of_a_thousand_ranges() {
+fn thousand_range_filters_reduce_to_two_predicates() {
     let lab = Lab::new();
     let entities = hundred(|number, word| {
         let text = format!(r#"{{"number":{number},"in":[{{"word":"{word}"}},{{"word":"ox"}}]}}"#);
@@ -172,47 +174,47 @@ fn what_is_left_of_a_thousand_ranges() {
     for options in [shaped, plain] {
         let reader = lab.reader(&entities, &options);
         let mut request = ReadRequest::default();
-        let path = Path::parse("in.word").expect("a path");
+        let path = FieldPath::parse("in.word").expect("a path");
         let mut add = |bound: RangeBound, value: String| {
-            request.ranges[bound as usize].push(PathValue { path: path.clone(), value });
+            request.range_filters[bound as usize].push(PathValue { path: path.clone(), value });
         };
-        (0..ITEMS_LIMIT - 2).for_each(|number| add(RangeBound::Greater, format!("a{number}")));
+        (0..MAX_QUERY_ITEMS - 2).for_each(|number| add(RangeBound::Greater, format!("a{number}")));
         add(RangeBound::GreaterOrEqual, "zebra".to_owned());
         add(RangeBound::Less, "p".to_owned());
-        let (found, used, _) = lab.scan(&reader, request);
+        let (found, report, _) = lab.scan(&reader, request);
         assert_eq!(found, 1);
-        let predicates: Vec<&str> = used.predicates.iter().map(|used| used.predicate.as_str()).collect();
+        let predicates: Vec<&str> = report.predicates.iter().map(|report| report.predicate.as_str()).collect();
         assert_eq!(predicates, ["filter_gte=in.word:zebra", "filter_lt=in.word:p"]);
-        let verified = used.verification.expect("documents were looked at");
+        let verified = report.verification.expect("verified documents");
         assert_eq!((verified.rows_in, verified.rows_out), (100, 1));
     }
 }
 
-/// The conditions that are left of range filters.
+/// Returns the remaining range filters.
 fn simplified(conditions: &[(RangeBound, &str)]) -> String {
     let mut request = ReadRequest::default();
     for (bound, condition) in conditions {
-        let (path, value) = Path::parse_prefix(condition).expect("a condition");
-        request.ranges[*bound as usize].push(PathValue { path, value: value.to_owned() });
+        let (path, value) = FieldPath::parse_path_value(condition).expect("a condition");
+        request.range_filters[*bound as usize].push(PathValue { path, value: value.to_owned() });
     }
-    let shown = |(comparison, condition): (Comparison, &PathValue)| {
+    let shown = |(comparison, condition): (ComparisonOperator, &PathValue)| {
         format!("{}={}:{}", comparison.parameter(), condition.path, condition.value)
     };
-    Comparison::from_request(&request).map(shown).collect::<Vec<_>>().join("&")
+    ComparisonOperator::from_request(&request).map(shown).collect::<Vec<_>>().join("&")
 }
 
 #[test]
-fn four_range_filters_are_left_of_a_path() {
+fn range_filters_reduce_to_four_for_each_path() {
     use RangeBound::{Greater, GreaterOrEqual, Less, LessOrEqual};
     for (conditions, expected) in [
         (&[(Greater, "a:1"), (Greater, "a:10"), (Greater, "a:9")][..], "filter_gt=a:10"),
         (&[(Less, "a:1"), (Less, "a:1.0"), (Less, "a:9")], "filter_lt=a:1"),
-        // Without its limit it is tighter.
+        // Without its limit, the range is tighter.
         (&[(GreaterOrEqual, "a:1"), (Greater, "a:1.0")], "filter_gt=a:1.0"),
         (&[(LessOrEqual, "a:b"), (Less, "a:b")], "filter_lt=a:b"),
         (&[(GreaterOrEqual, "a:2"), (Greater, "a:1")], "filter_gte=a:2"),
         (&[(LessOrEqual, "a:A"), (Less, "a:a")], "filter_lte=a:A"),
-        // Values that no filter can have in common.
+        // Filters that cannot imply each other.
         (
             &[(Greater, "a:9"), (Greater, "a:\"10\""), (Greater, "b:1")],
             "filter_gt=a:9&filter_gt=a:\"10\"&filter_gt=b:1",
@@ -242,11 +244,12 @@ fn array_beyond_walk_limit_is_compared_exactly() {
     let entity = Value::parse_entity(&format!("{{\"a\":[{}],\"b\":1}}", elements.join(","))).expect("an entity");
     let [.., plain] = layouts(50);
     let reader = lab.reader(&[entity], &plain);
-    let filter = |path: &str, value: String| PathValue { path: Path::parse(path).expect("a path"), value };
+    let filter = |path: &str, value: String| PathValue { path: FieldPath::parse(path).expect("a path"), value };
     // Groups of 8, 64 and 512 conditions: the last one compares 512 values with up to 2,000 elements.
     for (values, expected) in [(1_400..1_984, 1), (1_417..2_001, 0), (0..5, 1)] {
         let filters = values.map(|value| filter("a", format!("{value}.0"))).chain([filter("b", "1".to_owned())]);
-        let (found, used, _) = lab.scan(&reader, ReadRequest { filters: filters.collect(), ..ReadRequest::default() });
-        assert_eq!((found, used.verification.expect("documents").rows_in), (expected, 1));
+        let (found, report, _) =
+            lab.scan(&reader, ReadRequest { filters: filters.collect(), ..ReadRequest::default() });
+        assert_eq!((found, report.verification.expect("documents").rows_in), (expected, 1));
     }
 }

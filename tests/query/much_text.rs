@@ -1,21 +1,21 @@
-//! Keyword searches in so much text that finders adapt to it, with and without hidden fields.
+//! Keyword searches in enough text that finders adapt to it, with and without hidden fields.
 
 use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use strata_format::keywords::segment::SegmentLimits;
+use strata_format::keywords::segment::KeywordSegmentLimits;
 use strata_format::writer::WriteOptions;
-use strata_query::Outcome;
+use strata_query::QueryOutcome;
 use strata_reference::Value;
 use strata_testing::engines::Lab;
 use strata_testing::versions::{all_shredded, segments};
-use strata_types::path::Path;
-use strata_types::request::{KeywordsMode, ReadRequest};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{KeywordsMode, ReadRequest};
 
 const ENTITIES: usize = 16_000;
 
-/// The texts of an entity, of few letters, so that words occur, overlap and reach the end of a text.
+/// The texts of an entity, with few distinct letters, so that words occur, overlap and reach the end of a text.
 struct Texts {
     seen: String,
     plain: String,
@@ -57,9 +57,10 @@ fn keywords_in_much_text_match_naive_search() {
     let random = &mut StdRng::seed_from_u64(1);
     let all: Vec<Texts> = (0..ENTITIES).map(|_| texts(random)).collect();
     let entities: Vec<Value> = all.iter().map(Texts::entity).collect();
-    let without_index = SegmentLimits { text_bytes: u64::MAX, ..SegmentLimits::default() };
+    let without_index = KeywordSegmentLimits { min_text_bytes: u64::MAX, ..KeywordSegmentLimits::default() };
     for keywords in [without_index, segments(usize::MAX)] {
-        let options = WriteOptions { shredding: all_shredded(), keywords, ..WriteOptions::default() };
+        let options =
+            WriteOptions { shredding_limits: all_shredded(), keyword_limits: keywords, ..WriteOptions::default() };
         let reader = lab.reader(&entities, &options);
         for words in [&["ab"][..], &["aa", "b"], &["bbbb", "abab", "aaaaaaa"], &["bab", "bab"], &["bbbbbbbb"]] {
             for (mode, hides) in [KeywordsMode::Or, KeywordsMode::And].into_iter().flat_map(|m| [(m, false), (m, true)])
@@ -67,11 +68,11 @@ fn keywords_in_much_text_match_naive_search() {
                 let request = ReadRequest {
                     keywords: words.iter().map(|word| (*word).to_owned()).collect(),
                     keywords_mode: mode,
-                    drop: if hides { Path::parse_list("plain,listed") } else { Vec::new() },
+                    drop_fields: if hides { FieldPath::parse_list("plain,listed") } else { Vec::new() },
                     ..ReadRequest::default()
                 };
                 let select = lab.engines[1].select(reader.clone(), Arc::new(request));
-                let Ok(Outcome::Selection(selection)) = lab.bench.runtime.block_on(select) else {
+                let Ok(QueryOutcome::Selection(selection)) = lab.bench.runtime.block_on(select) else {
                     panic!("no selection");
                 };
                 let matching = all.iter().zip(0..).filter(|(texts, _)| texts.matches(words, mode, hides));

@@ -1,6 +1,6 @@
-//! Range filters whose limits are the very values of a version, and those next to them: there a comparison, its
-//! shortcuts and the statistics that settle it go wrong first. Over columns, shapes and documents, row groups that
-//! statistics tell apart, and lists that were edited.
+//! Range filters whose limits are values of the version, or neighbors of these values, where comparisons, their
+//! shortcuts and statistics are most likely wrong: with indexed columns, path indexes and documents, with row groups
+//! that statistics distinguish, and with edited lists.
 
 use std::sync::Arc;
 
@@ -10,19 +10,18 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 use strata_format::cache::PartCache;
-use strata_format::editing::{Slot, Slots};
+use strata_format::editing::{EditScript, PositionEdit};
 use strata_format::reader::VersionReader;
 use strata_format::writer::WriteOptions;
-use strata_query::Outcome;
+use strata_query::QueryOutcome;
 use strata_reference::{Value, pipeline};
 use strata_testing::engines::Lab;
 use strata_testing::reads::{cases, no_failure};
 use strata_testing::versions::{all_shredded, always_beside, edited, nothing_shredded, shapes, some_shapes};
-use strata_types::path::Path;
-use strata_types::request::{PathValue, RangeBound, ReadRequest};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{PathValue, RangeBound, ReadRequest};
 
-/// Values that lie close together, in ascending order where they have one. A column holds those of one family, or of
-/// two.
+/// Values close to each other, in ascending order if they have one. A column contains values of one or two families.
 const FAMILIES: &[&[&str]] = &[
     // Zeros, and spellings of one value.
     &["-2", "-1", "-0.5", "-0", "-0.0", "0", "0.0", "0e7", "5e-324", "0.5", "1", "1.0", "1e0", "10e-1", "1.5", "2"],
@@ -51,11 +50,11 @@ const FAMILIES: &[&[&str]] = &[
         "18446744073709551616",
         "18446744073709551617",
     ],
-    // Integers that no column holds: they differ from their double by more than 64 bits.
+    // Integers that no column can store: they differ from their double by more than 64 bits.
     &[
         "-1e400",
         "-1111111111111111111111111111111111111111111111",
-        // As integers, the powers of ten lie on either side of their doubles.
+        // The integers of these powers of ten are on both sides of their doubles.
         "-1e45",
         "-1000000000000000000000000000000000000000000000",
         "1e40",
@@ -69,7 +68,7 @@ const FAMILIES: &[&[&str]] = &[
         "1e47",
         "1e400",
     ],
-    // Numbers among which a long one stands: the doubles of the others do not bound it.
+    // Numbers with a long integer among them, which the doubles of the others do not bound.
     &[
         "-7",
         "3",
@@ -78,9 +77,9 @@ const FAMILIES: &[&[&str]] = &[
         "1111111111111111111111111111111111111111111111",
         "-1111111111111111111111111111111111111111",
     ],
-    // Empty and short texts, of which some need escapes.
+    // Empty and short texts, some of which need escapes.
     &[r#""""#, r#""""#, r#""\u0000""#, r#""\n""#, r#""\"""#, r#""A""#, r#""\\""#, r#""a""#, r#""a\u0000""#, r#""aa""#],
-    // Above the surrogates UTF-16 has another order than code points.
+    // Above the surrogates, the order of UTF-16 differs from the order of code points.
     &[
         "\"\u{d7ff}\"",
         "\"\u{e000}\"",
@@ -90,7 +89,7 @@ const FAMILIES: &[&[&str]] = &[
         "\"a\u{fffd}\"",
         "\"a\u{1f600}\"",
     ],
-    // Dates: text by text.
+    // Dates, which are compared as texts.
     &[
         r#""2023-12-31""#,
         r#""2024-02-28""#,
@@ -99,7 +98,7 @@ const FAMILIES: &[&[&str]] = &[
         r#""2024-03-01T00:00:00Z""#,
         r#""2024-10-01""#,
     ],
-    // Texts that folding changes, or makes one.
+    // Texts that folding changes, or makes equal.
     &[
         r#""ABC""#,
         r#""Abc""#,
@@ -113,11 +112,11 @@ const FAMILIES: &[&[&str]] = &[
         "\"\u{3c3}\"",
         "\"\u{3a3}\"",
     ],
-    // Everything that may stand at one path.
+    // Values of all types at one path.
     &[r#""5""#, "5", "5.0", r#""05""#, "true", r#""true""#, "null", r#""null""#, "{}", "[]", "false", r#""""#],
 ];
 
-/// Texts around the length at which the statistics of a file cut them, one of them within a character.
+/// Texts around the length at which the statistics of a file truncate them, one of them within a character.
 fn long_texts() -> Vec<String> {
     let mut texts = Vec::new();
     for length in [31, 32, 33, 64] {
@@ -133,10 +132,10 @@ fn families() -> Vec<Vec<String>> {
     FAMILIES.iter().map(texts).chain([long_texts()]).collect()
 }
 
-/// The values of one column, by their places in a family; `None` where there is none.
+/// The values of a column, as indexes of a family. `None` means no value.
 type Drawn = Vec<Option<Index>>;
 
-/// An entity of three columns: one value, a list of some, and objects that hold one each.
+/// An entity with three columns: a value, a list of values, and objects with one value each.
 fn entity(number: usize, [one, many, deep]: [&[Option<&str>]; 3]) -> Value {
     let at = |column: &[Option<&str>], place: usize| column[place % column.len()].map(str::to_owned);
     let mut members = vec![format!("\"id\":{number}")];
@@ -149,25 +148,25 @@ fn entity(number: usize, [one, many, deep]: [&[Option<&str>]; 3]) -> Value {
     Value::parse_entity(&format!("{{{}}}", members.join(","))).expect("an entity")
 }
 
-/// Limits at a value and right beside it: as the text of a request has them.
+/// Limits at a value and next to it, as text in a request.
 pub(super) fn limits(scalar: &Value) -> Vec<String> {
     let Some(text) = scalar.text() else { return vec!["null".to_owned(), "\"null\"".to_owned()] };
     let mut limits = vec![text.clone()];
     match scalar {
-        Value::Number(_) => limits.extend(numbers_beside(&text)),
-        _ => limits.extend(texts_beside(&text)),
+        Value::Number(_) => limits.extend(numbers_near(&text)),
+        _ => limits.extend(texts_near(&text)),
     }
     let quoted = limits.iter().map(|limit| format!("\"{limit}\"")).collect::<Vec<_>>();
     limits.extend(quoted);
     limits
 }
 
-/// The number in other spellings, its neighbours as an integer, and those as a double.
-fn numbers_beside(text: &str) -> Vec<String> {
+/// The number in other spellings, its neighbors as an integer, and its neighbors as a double.
+fn numbers_near(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     if !text.contains(['.', 'e', 'E']) {
         found.extend([format!("{text}.0"), format!("{text}e0"), format!("{text}0e-1")]);
-        found.extend([-1, 1].map(|step| stepped(text, step)));
+        found.extend([-1, 1].map(|step| increment(text, step)));
     }
     let double: f64 = text.parse().expect("a number");
     let doubles = [double, double.next_down(), double.next_up()].into_iter().filter(|double| double.is_finite());
@@ -175,8 +174,8 @@ fn numbers_beside(text: &str) -> Vec<String> {
     found
 }
 
-/// An integer of any length plus 1 or minus 1.
-fn stepped(text: &str, step: i32) -> String {
+/// Adds 1 or -1 to an integer of any length.
+fn increment(text: &str, step: i32) -> String {
     let (is_negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
     let magnitude: Vec<u8> = digits.bytes().map(|digit| digit - b'0').collect();
     if magnitude.iter().all(|digit| *digit == 0) {
@@ -202,8 +201,8 @@ fn stepped(text: &str, step: i32) -> String {
     }
 }
 
-/// Texts right before and after, in other cases, and cut.
-fn texts_beside(text: &str) -> Vec<String> {
+/// The texts directly before and after, in other cases, and truncated.
+fn texts_near(text: &str) -> Vec<String> {
     let mut found = vec![format!("{text}\u{0}"), text.to_uppercase(), text.to_lowercase(), String::new()];
     let mut start: Vec<char> = text.chars().collect();
     if let Some(last) = start.pop() {
@@ -215,7 +214,6 @@ fn texts_beside(text: &str) -> Vec<String> {
     found
 }
 
-/// The scalars of a column's values.
 fn scalars(column: &[Option<&str>]) -> Vec<Value> {
     let values = column.iter().flatten().map(|text| Value::parse(text).expect("a value"));
     values.filter(|value| !matches!(value, Value::Array(_) | Value::Object(_))).collect()
@@ -224,20 +222,20 @@ fn scalars(column: &[Option<&str>]) -> Vec<Value> {
 fn ranged(place: &str, conditions: impl IntoIterator<Item = (RangeBound, String)>) -> ReadRequest {
     let mut request = ReadRequest::default();
     for (bound, value) in conditions {
-        let path = Path::parse(place).expect("a path");
-        request.ranges[bound as usize].push(PathValue { path, value });
+        let path = FieldPath::parse(place).expect("a path");
+        request.range_filters[bound as usize].push(PathValue { path, value });
     }
     request
 }
 
-/// The positions that a request selects are those of the reference, and so is their number where it counts.
+/// Checks that the selected positions, or their number, match the reference.
 fn check(lab: &Lab, reader: &VersionReader, entities: &[Value], request: &ReadRequest) -> Result<(), TestCaseError> {
     let expected = pipeline::selected_positions(entities, request);
     let select = lab.engines[0].select(reader.clone(), Arc::new(request.clone()));
     let outcome = lab.bench.runtime.block_on(select).expect("selected");
     let is_right = match &outcome {
-        Outcome::Count(found) => *found == expected.len() as u64,
-        Outcome::Selection(found) => found.positions().to_vec() == expected,
+        QueryOutcome::Count(found) => *found == expected.len() as u64,
+        QueryOutcome::Selection(found) => found.positions().to_vec() == expected,
     };
     prop_assert!(
         is_right,
@@ -247,21 +245,21 @@ fn check(lab: &Lab, reader: &VersionReader, entities: &[Value], request: &ReadRe
     Ok(())
 }
 
-/// The ways in which a list is laid out that answer a range filter in ways of their own.
+/// The layouts that evaluate range filters differently: with indexed columns, with path indexes, and with documents.
 pub(super) fn layouts(row_group_rows: usize) -> [WriteOptions; 3] {
-    let options = WriteOptions { threads: 1, row_group_rows, ..WriteOptions::default() };
+    let options = WriteOptions { worker_threads: 1, max_row_group_rows: row_group_rows, ..WriteOptions::default() };
     [
-        WriteOptions { shredding: all_shredded(), ..options.clone() },
-        WriteOptions { shredding: nothing_shredded(), shapes: shapes(), ..options.clone() },
-        WriteOptions { shredding: nothing_shredded(), shapes: some_shapes(0), ..options },
+        WriteOptions { shredding_limits: all_shredded(), ..options.clone() },
+        WriteOptions { shredding_limits: nothing_shredded(), path_index_limits: shapes(), ..options.clone() },
+        WriteOptions { shredding_limits: nothing_shredded(), path_index_limits: some_shapes(0), ..options },
     ]
 }
 
-/// A list that was written as one and edited.
+/// Opens a list that was written and then edited.
 pub(super) fn edited_reader(
     lab: &Lab,
     before: &[Value],
-    slots: &Slots,
+    slots: &EditScript,
     options: &WriteOptions,
 ) -> Option<VersionReader> {
     let base = lab.write(before, options);
@@ -272,20 +270,20 @@ pub(super) fn edited_reader(
 
 #[derive(Clone, Debug)]
 struct Case {
-    /// For each column: its families, and its values by their places in them.
+    /// For each column: its two families, and its values as indexes of them.
     columns: [(Index, Index, Drawn); 3],
     rows: usize,
     row_group_rows: usize,
-    /// Whether values come in the order of their family, so that statistics tell row groups apart.
+    /// Whether values are in the order of their family, so that statistics distinguish row groups.
     in_order: bool,
-    /// Entities of the list that an edit changes, each to the entity of another place.
+    /// Entities that an edit replaces, each by the entity of another number.
     edits: Vec<(Index, Index)>,
-    requests: Vec<Asked>,
+    requests: Vec<RangeCase>,
 }
 
-/// A request: its column, some limits with their bounds, and whether empty strings are taken away.
+/// A request: its column, limits with their bounds, and options.
 #[derive(Clone, Debug)]
-struct Asked {
+struct RangeCase {
     column: usize,
     limits: Vec<(RangeBound, Index, Index)>,
     denull: bool,
@@ -296,21 +294,27 @@ struct Asked {
 fn case() -> impl Strategy<Value = Case> {
     let value = || prop_oneof![7 => any::<Index>().prop_map(Some), 1 => Just(None)];
     let column = || (any::<Index>(), any::<Index>(), vec(value(), 3..12));
-    let asked = (
+    let range_case = (
         0..3_usize,
         vec((select(&RangeBound::ALL[..]), any::<Index>(), any::<Index>()), 1..6),
         prop::bool::weighted(0.2),
         prop::option::weighted(0.1, 0..4_u64),
         any::<bool>(),
     );
-    let asked = asked.prop_map(|(column, limits, denull, limit, count)| Asked { column, limits, denull, limit, count });
+    let range_case = range_case.prop_map(|(column, limits, denull, limit, count)| RangeCase {
+        column,
+        limits,
+        denull,
+        limit,
+        count,
+    });
     (
         (column(), column(), column()),
         1..20_usize,
         select(&[1, 2, 4, 100][..]),
         any::<bool>(),
         vec((any::<Index>(), any::<Index>()), 1..4),
-        vec(asked, 16..24),
+        vec(range_case, 16..24),
     )
         .prop_map(|((one, many, deep), rows, row_group_rows, in_order, edits, requests)| Case {
             columns: [one, many, deep],
@@ -331,7 +335,7 @@ fn check_case(lab: &Lab, case: &Case) -> Result<(), TestCaseError> {
             .iter()
             .enumerate()
             .map(|(number, place)| {
-                // One in four is of the other family.
+                // One in four values is of the other family.
                 let family = if number % 4 == 3 { other } else { family }.index(families.len());
                 place.map(|place| (family, place.index(families[family].len())))
             })
@@ -347,11 +351,11 @@ fn check_case(lab: &Lab, case: &Case) -> Result<(), TestCaseError> {
     let [one, many, deep] = columns.each_ref().map(Vec::as_slice);
     let entities: Vec<Value> = (0..case.rows).map(|number| entity(number, [one, many, deep])).collect();
     let texts: Vec<String> = entities.iter().map(Value::write).collect();
-    let mut slots = Slots::new();
+    let mut slots = EditScript::new();
     for (at, to) in &case.edits {
-        let slot: &mut Slot = slots.entry(at.index(case.rows) as u64).or_default();
-        // The values of all columns wander from one row group to another; half of the time also from one column to
-        // another, which may be unable to hold them.
+        let slot: &mut PositionEdit = slots.entry(at.index(case.rows) as u64).or_default();
+        // The values of all columns move from one row group to another. Half of the time, they also move from one
+        // column to another, which may not be able to store them.
         let values = if to.index(2) == 0 { [one, many, deep] } else { [many, deep, one] };
         slot.change = Some(Some(Bytes::from(entity(to.index(97), values).write())));
     }
@@ -362,8 +366,8 @@ fn check_case(lab: &Lab, case: &Case) -> Result<(), TestCaseError> {
         readers.push((lab.reader(&entities, &options), &entities));
         readers.extend(edited_reader(lab, &entities, &slots, &options).map(|reader| (reader, &after)));
     }
-    for Asked { column, limits: wanted, denull, limit, count } in &case.requests {
-        // What the edits brought from the next column, too.
+    for RangeCase { column, limits: wanted, denull, limit, count } in &case.requests {
+        // Includes the values that edits moved from the next column.
         let mut found = scalars(&columns[*column]);
         found.extend(scalars(&columns[(column + 1) % 3]));
         if found.is_empty() {
@@ -383,20 +387,20 @@ fn check_case(lab: &Lab, case: &Case) -> Result<(), TestCaseError> {
 }
 
 #[test]
-fn limits_at_the_values_themselves_and_beside_them() {
+fn range_limits_near_values_match_reference() {
     let lab = Lab::new();
-    // The same cases each time: what fails once fails always.
+    // The same cases in each run, so that failures are reproducible.
     let config = PropertyConfig { cases: 32, failure_persistence: None, ..PropertyConfig::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
     no_failure(runner.run(&case(), |case| check_case(&lab, &case)));
-    // And others.
+    // Random cases.
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(8), ..PropertyConfig::default() });
     no_failure(runner.run(&case(), |case| check_case(&lab, &case)));
 }
 
 /// Each value of each family as the only limit, with all four bounds.
 #[test]
-fn each_value_as_the_limit_of_its_family() {
+fn each_value_as_range_limit_matches_reference() {
     let lab = Lab::new();
     for family in families() {
         let column: Vec<Option<&str>> = family.iter().map(|text| Some(text.as_str())).collect();
@@ -415,12 +419,12 @@ fn each_value_as_the_limit_of_its_family() {
     }
 }
 
-/// Row groups that differ in one thing each: what settles one of them must not settle the others.
+/// Row groups that differ in one aspect: a decision about one of them must not apply to the others.
 #[test]
-fn row_groups_that_statistics_could_mistake_for_each_other() {
+fn similar_statistics_do_not_confuse_row_groups() {
     let lab = Lab::new();
     let long = "1111111111111111111111111111111111111111111111";
-    // Of two rows each, "" where there is no value. The statistics of some are alike.
+    // Two rows each; "" means no value. The statistics of some row groups are equal.
     let groups = [
         ["5", "5"],
         ["5", "null"],
@@ -454,19 +458,20 @@ fn row_groups_that_statistics_could_mistake_for_each_other() {
     let entities: Vec<Value> = (0..rows).map(row).collect();
     let [options, ..] = layouts(2);
     let reader = lab.reader(&entities, &options);
-    // In an edited list, pieces of one row each have the statistics of what was there before.
-    let slots: Slots = (0..rows)
+    // In an edited list, extents of one row have the statistics of the previous row.
+    let slots: EditScript = (0..rows)
         .step_by(3)
         .map(|at| {
             let other = entities[(at + 7) % rows].write();
-            (at as u64, Slot { inserts: Vec::new(), change: Some(Some(Bytes::from(other))) })
+            (at as u64, PositionEdit { inserts: Vec::new(), change: Some(Some(Bytes::from(other))) })
         })
         .collect();
     let texts: Vec<String> = entities.iter().map(Value::write).collect();
     let after: Vec<Value> =
         edited(&texts, &slots).iter().map(|text| Value::parse_entity(text).expect("an entity")).collect();
-    let edited = edited_reader(&lab, &entities, &slots, &options).expect("beside its base");
-    let (below, above) = (stepped(long, -1), stepped(long, 1));
+    let edited = edited_reader(&lab, &entities, &slots, &options).expect("an edited file");
+    let below = increment(long, -1);
+    let above = increment(long, 1);
     let limits = [
         "4",
         "5",
@@ -499,21 +504,21 @@ fn row_groups_that_statistics_could_mistake_for_each_other() {
     }
 }
 
-/// A column of small letters alone has no exact texts, and no numbers: an edit brings some.
+/// A column of lower-case strings has no exact texts and no numbers. An edit adds some.
 #[test]
-fn an_edit_that_brings_what_a_column_cannot_hold() {
+fn edit_with_unsupported_value_matches_reference() {
     let lab = Lab::new();
     let row = |value: &str| Value::parse_entity(&format!(r#"{{"one":{value},"kept":"m"}}"#)).expect("an entity");
     let entities: Vec<Value> = (0..12).map(|number| row(&format!("\"m{}\"", number % 3))).collect();
     let [options, ..] = layouts(4);
-    for brought in
+    for added in
         [r#""M1""#, "\"\u{e9}\"", "7", "1111111111111111111111111111111111111111111111", r#"["m1","A"]"#, "null"]
     {
-        let change = Some(Some(Bytes::from(row(brought).write())));
-        let slots = Slots::from([(5, Slot { inserts: Vec::new(), change })]);
-        let reader = edited_reader(&lab, &entities, &slots, &options).expect("beside its base");
+        let change = Some(Some(Bytes::from(row(added).write())));
+        let slots = EditScript::from([(5, PositionEdit { inserts: Vec::new(), change })]);
+        let reader = edited_reader(&lab, &entities, &slots, &options).expect("an edited file");
         let mut after = entities.clone();
-        after[5] = row(brought);
+        after[5] = row(added);
         for limit in ["A", "M1", "M2", "l", "m1", "m\u{0}", "\u{e9}", "6", "7", "8", "1e45", "\"7\""] {
             for (place, bound) in
                 ["one", "kept"].into_iter().flat_map(|place| RangeBound::ALL.map(|bound| (place, bound)))
@@ -526,7 +531,7 @@ fn an_edit_that_brings_what_a_column_cannot_hold() {
 }
 
 #[test]
-fn integers_of_any_length_are_stepped() {
+fn increment_of_any_integer_is_exact() {
     for (text, below, above) in [
         ("0", "-1", "1"),
         ("-0", "-1", "1"),
@@ -538,6 +543,6 @@ fn integers_of_any_length_are_stepped() {
         ("9007199254740992", "9007199254740991", "9007199254740993"),
         ("99999999999999999999", "99999999999999999998", "100000000000000000000"),
     ] {
-        assert_eq!((stepped(text, -1), stepped(text, 1)), (below.to_owned(), above.to_owned()), "{text}");
+        assert_eq!((increment(text, -1), increment(text, 1)), (below.to_owned(), above.to_owned()), "{text}");
     }
 }

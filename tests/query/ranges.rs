@@ -1,4 +1,4 @@
-//! Range filters: exact whatever the entities and however the version is laid out, and what statistics settle.
+//! Range filters: exact for any entities and layouts, and decided by statistics if possible.
 
 use std::sync::Arc;
 
@@ -7,81 +7,88 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata_format::reader::VersionReader;
-use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions};
-use strata_query::Outcome;
-use strata_query::scan::report::{AccessName, ScanUse};
+use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions};
+use strata_query::QueryOutcome;
+use strata_query::scan::scan_report::{AccessPath, ScanReport};
 use strata_reference::{Value, pipeline};
 use strata_testing::engines::Lab as Engines;
 use strata_testing::reads::{Lab, cases, entities, no_failure, plan, range_plan};
 use strata_testing::versions::{all_shredded, nothing_shredded, shapes, some_segments, some_shapes};
-use strata_types::path::Path;
-use strata_types::request::{Format, PathValue, RangeBound, ReadRequest};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{PathValue, RangeBound, ReadRequest, ResponseFormat};
 
-fn path(text: &str) -> Path {
-    Path::parse(text).expect("a path")
+fn path(text: &str) -> FieldPath {
+    FieldPath::parse(text).expect("a path")
 }
 
 fn ranged(conditions: &[(RangeBound, &str, &str)]) -> ReadRequest {
     let mut request = ReadRequest::default();
     for (bound, place, value) in conditions {
-        request.ranges[*bound as usize].push(PathValue { path: path(place), value: (*value).to_owned() });
+        request.range_filters[*bound as usize].push(PathValue { path: path(place), value: (*value).to_owned() });
     }
     request
 }
 
-/// The layouts that answer a range filter in ways of their own: from columns, from shapes, from documents.
+/// The layouts that evaluate range filters differently: with indexed columns, with path indexes, and with documents.
 fn layouts(row_group_rows: usize) -> [WriteOptions; 3] {
-    let options = WriteOptions { threads: 1, row_group_rows, ..WriteOptions::default() };
+    let options = WriteOptions { worker_threads: 1, max_row_group_rows: row_group_rows, ..WriteOptions::default() };
     [
-        WriteOptions { shredding: all_shredded(), ..options.clone() },
-        WriteOptions { shredding: nothing_shredded(), shapes: shapes(), ..options.clone() },
-        WriteOptions { shredding: nothing_shredded(), shapes: some_shapes(0), ..options },
+        WriteOptions { shredding_limits: all_shredded(), ..options.clone() },
+        WriteOptions { shredding_limits: nothing_shredded(), path_index_limits: shapes(), ..options.clone() },
+        WriteOptions { shredding_limits: nothing_shredded(), path_index_limits: some_shapes(0), ..options },
     ]
 }
 
 #[test]
-fn ranges_are_exact_over_any_entities_beside_all_other_steps() {
+fn ranges_with_other_steps_match_reference() {
     let labs = [Lab::without_cache(1), Lab::with_threads(2), Lab::new(|config| config.query.threads = 2)];
     let plans = vec((plan(), vec(range_plan(), 1..4), any::<Index>(), any::<bool>()), 12..24);
     let ways = (0..4_usize, 0..5_usize, 0..3_usize, 0..6_usize, 0..3_usize);
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(30), ..PropertyConfig::default() });
-    let result = runner.run(&(entities(), plans, ways), |(entities, plans, (rows, size, lab, limits, shredding))| {
-        let options = WriteOptions {
-            row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
-            keywords: some_segments(size),
-            shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][shredding],
-            shapes: some_shapes(limits),
-            ..WriteOptions::default()
-        };
-        let version = labs[lab].publish(&entities, &options);
-        for (plan, ranges, place, is_alone) in &plans {
-            let mut request = plan.resolve(&entities);
-            // What other conditions look for, in ranges, so that some are met and others just missed.
-            let mut found: Vec<PathValue> =
-                request.filters.drain(..).chain(request.filters_contain.drain(..)).collect();
-            for ((bound, is_quoted), number) in ranges.iter().zip(0..) {
-                let Some(at) = (!found.is_empty()).then(|| (place.index(found.len()) + number) % found.len()) else {
-                    break;
-                };
-                let mut condition = found.swap_remove(at);
-                if *is_quoted {
-                    condition.value = format!("\"{}\"", condition.value);
+    let result =
+        runner.run(&(entities(), plans, ways), |(entities, plans, (rows, size, lab, limits, shredding_limits))| {
+            let options = WriteOptions {
+                max_row_group_rows: [1, 3, 7, MAX_ROW_GROUP_ROWS][rows],
+                keyword_limits: some_segments(size),
+                shredding_limits: [WriteOptions::default().shredding_limits, all_shredded(), nothing_shredded()]
+                    [shredding_limits],
+                path_index_limits: some_shapes(limits),
+                ..WriteOptions::default()
+            };
+            let version = labs[lab].publish(&entities, &options);
+            for (plan, ranges, place, is_only_ranges) in &plans {
+                let mut request = plan.resolve(&entities);
+                // Uses the values of other filters as limits, so that some filters match and others barely do not.
+                let mut found: Vec<PathValue> =
+                    request.filters.drain(..).chain(request.contains_filters.drain(..)).collect();
+                for ((bound, is_quoted), number) in ranges.iter().zip(0..) {
+                    let Some(at) = (!found.is_empty()).then(|| (place.index(found.len()) + number) % found.len())
+                    else {
+                        break;
+                    };
+                    let mut condition = found.swap_remove(at);
+                    if *is_quoted {
+                        condition.value = format!("\"{}\"", condition.value);
+                    }
+                    request.range_filters[*bound as usize].push(condition);
                 }
-                request.ranges[*bound as usize].push(condition);
+                if *is_only_ranges {
+                    request = ReadRequest {
+                        range_filters: request.range_filters,
+                        format: ResponseFormat::Jsonl,
+                        ..ReadRequest::default()
+                    };
+                }
+                labs[lab].check(version, &entities, &request)?;
             }
-            if *is_alone {
-                request = ReadRequest { ranges: request.ranges, format: Format::Jsonl, ..ReadRequest::default() };
-            }
-            labs[lab].check(version, &entities, &request)?;
-        }
-        Ok(())
-    });
+            Ok(())
+        });
     no_failure(result);
 }
 
-/// Values and limits at which a comparison, or a shortcut of one, could go wrong.
+/// Values and limits for which a comparison, or a shortcut, is most likely wrong.
 #[test]
-fn known_hard_ranges() {
+fn known_hard_ranges_match_reference() {
     let lab = Engines::new();
     let ones = |digits: usize| "1".repeat(digits);
     let mut scalars: Vec<String> = [
@@ -141,7 +148,7 @@ fn known_hard_ranges() {
     .map(str::to_owned)
     .into();
     scalars.extend([ones(30), ones(41), ones(200), ones(400), format!("-{}", ones(400)), format!("{}2", ones(29))]);
-    // Longer than the statistics of a file, and alike up to there.
+    // Longer than the statistics of a file, and equal up to their length.
     scalars.extend(["", "a", "B", "b", "\u{10ffff}"].map(|end| format!("\"{}{end}\"", "long text ".repeat(7))));
     let texts: Vec<String> = scalars
         .iter()
@@ -159,7 +166,8 @@ fn known_hard_ranges() {
 
     let mut entities: Vec<Value> = (0..scalars.len())
         .map(|place| {
-            let (scalar, other) = (&scalars[place], &scalars[(place + 1) % scalars.len()]);
+            let scalar = &scalars[place];
+            let other = &scalars[(place + 1) % scalars.len()];
             let text = format!(r#"{{"v":{scalar},"many":[{scalar},[{other}],{{}}],"deep":[{{"v":{scalar}}},{{}}]}}"#);
             Value::parse_entity(&text).expect("an entity")
         })
@@ -174,14 +182,14 @@ fn known_hard_ranges() {
         }
     }
     let mut wrong = Vec::new();
-    for (size, row_group_rows) in [1, 6, ROW_GROUP_ROWS].into_iter().enumerate() {
+    for (size, row_group_rows) in [1, 6, MAX_ROW_GROUP_ROWS].into_iter().enumerate() {
         for (layout, options) in layouts(row_group_rows).into_iter().enumerate() {
             let reader = lab.reader(&entities, &options);
-            // Each request of each size and of each layout.
+            // Each request with each size and with each layout.
             for (request, expected) in requests.iter().skip((size + layout) % 3).step_by(3) {
                 let select = lab.engines[1].select(reader.clone(), request.clone());
                 match lab.bench.runtime.block_on(select).expect("selected") {
-                    Outcome::Count(count) if count == *expected => {}
+                    QueryOutcome::Count(count) if count == *expected => {}
                     other => wrong.push(format!("{other:?}, not {expected}: {row_group_rows} {request:?}")),
                 }
             }
@@ -190,22 +198,22 @@ fn known_hard_ranges() {
     assert!(wrong.is_empty(), "{} requests differ, the first:\n{}", wrong.len(), wrong[0]);
 }
 
-/// What a counting request finds, and what the scan did. Checked against the reference.
-fn scan(lab: &Engines, reader: &VersionReader, entities: &[Value], request: ReadRequest) -> ScanUse {
+/// Explains a counting request and checks its count against the reference.
+fn scan(lab: &Engines, reader: &VersionReader, entities: &[Value], request: ReadRequest) -> ScanReport {
     let request = ReadRequest { count: true, ..request };
     let explain = lab.engines[1].explain(reader.clone(), Arc::new(request.clone()));
     let (outcome, explained) = lab.bench.runtime.block_on(explain).expect("explained");
     match outcome {
-        Outcome::Count(count) => {
+        QueryOutcome::Count(count) => {
             assert_eq!(count, pipeline::selected(entities, &request).len() as u64, "{request:?}");
         }
-        Outcome::Selection(_) => panic!("a count was asked for"),
+        QueryOutcome::Selection(_) => panic!("expected a count"),
     }
     explained.scan.expect("a scan")
 }
 
-/// Row groups of ten entities: pruned by numbers, pruned by texts, settled as a whole by statistics, scanned.
-fn outcome(used: &ScanUse) -> (u64, u64, u64, u64) {
+/// The row groups of ten entities: pruned by numbers, pruned by texts, matched completely by statistics, scanned.
+fn outcome(used: &ScanReport) -> (u64, u64, u64, u64) {
     let groups = &used.row_groups;
     let whole = used.predicates.iter().filter_map(|used| used.settled_by_statistics).sum();
     assert_eq!(groups.pruned_by_numbers + groups.pruned_by_texts + groups.scanned, groups.total, "{used:?}");
@@ -217,7 +225,7 @@ fn hundred(entity: impl Fn(usize) -> String) -> Vec<Value> {
 }
 
 #[test]
-fn statistics_settle_row_groups_and_never_wrongly() {
+fn statistics_decide_row_groups_correctly() {
     use RangeBound::{Greater, GreaterOrEqual, Less, LessOrEqual};
     let lab = Engines::new();
     let entities = hundred(|n| {
@@ -226,10 +234,10 @@ fn statistics_settle_row_groups_and_never_wrongly() {
             r#"{{"n":{n},"day":"2024-{:02}-{:02}","word":"{}{n:02}","big":{},"mixed":{},"list":[{n},{}],"long":"{}{n:02}"}}"#,
             n / 10 + 1,
             n % 10 + 1,
-            // Folded, both letters are one.
+            // When folded, both letters are equal.
             if n % 2 == 0 { "a" } else { "A" },
             9_007_199_254_740_980_u64 + n as u64,
-            // The one long integer of its row group is above all of its doubles.
+            // The only long integer of its row group is above all doubles of the row group.
             if n == 25 {
                 digits
             } else if n % 3 == 0 {
@@ -243,72 +251,72 @@ fn statistics_settle_row_groups_and_never_wrongly() {
     });
     let [options, ..] = layouts(10);
     let reader = lab.reader(&entities, &options);
-    let told = |bound, place, value| {
+    let scan_outcome = |bound, place, value| {
         let used = scan(&lab, &reader, &entities, ranged(&[(bound, place, value)]));
-        assert_eq!(used.predicates[0].access, AccessName::ShreddedColumn, "{used:?}");
+        assert_eq!(used.predicates[0].access, AccessPath::ShreddedColumn, "{used:?}");
         outcome(&used)
     };
-    // Numbers in the order of the file: one row group at most is looked at.
-    assert_eq!(told(Greater, "n", "54"), (5, 0, 4, 5));
-    assert_eq!(told(Greater, "n", "59"), (6, 0, 4, 4));
-    assert_eq!(told(GreaterOrEqual, "n", "6e1"), (6, 0, 4, 4));
-    assert_eq!(told(Less, "n", "60.0"), (4, 0, 6, 6));
-    assert_eq!(told(LessOrEqual, "n", "-1"), (10, 0, 0, 0));
-    assert_eq!(told(Less, "n", "1e400"), (0, 0, 10, 10));
-    // Texts of one case.
-    assert_eq!(told(GreaterOrEqual, "day", "2024-07"), (0, 6, 4, 4));
-    assert_eq!(told(Less, "day", "2024-03-05"), (0, 7, 2, 3));
-    // A text never matches a number, and a number no text: the kinds tell.
-    assert_eq!(told(Greater, "n", "\"1\""), (0, 10, 0, 0));
-    assert_eq!(told(Less, "day", "7"), (10, 0, 0, 0));
-    // Capitals are below all small letters, though their folded texts are not.
-    assert_eq!(told(Less, "word", "B"), (0, 0, 0, 10));
-    assert_eq!(told(Greater, "word", "a50"), (0, 5, 0, 5));
-    assert_eq!(told(Less, "word", "A"), (0, 10, 0, 0));
-    assert_eq!(told(LessOrEqual, "word", "zz"), (0, 0, 10, 10));
-    // Integers that share a double are told apart by their values.
-    assert_eq!(told(Greater, "big", "9007199254740995"), (1, 0, 8, 9));
-    assert_eq!(told(Greater, "big", "9007199254740989"), (1, 0, 9, 9));
-    // An integer that no column holds as a double is compared as it is.
+    // Numbers in the order of the file: at most one row group is read.
+    assert_eq!(scan_outcome(Greater, "n", "54"), (5, 0, 4, 5));
+    assert_eq!(scan_outcome(Greater, "n", "59"), (6, 0, 4, 4));
+    assert_eq!(scan_outcome(GreaterOrEqual, "n", "6e1"), (6, 0, 4, 4));
+    assert_eq!(scan_outcome(Less, "n", "60.0"), (4, 0, 6, 6));
+    assert_eq!(scan_outcome(LessOrEqual, "n", "-1"), (10, 0, 0, 0));
+    assert_eq!(scan_outcome(Less, "n", "1e400"), (0, 0, 10, 10));
+    // Strings without letters.
+    assert_eq!(scan_outcome(GreaterOrEqual, "day", "2024-07"), (0, 6, 4, 4));
+    assert_eq!(scan_outcome(Less, "day", "2024-03-05"), (0, 7, 2, 3));
+    // A string never matches a number, and a number never matches a string: the kinds decide.
+    assert_eq!(scan_outcome(Greater, "n", "\"1\""), (0, 10, 0, 0));
+    assert_eq!(scan_outcome(Less, "day", "7"), (10, 0, 0, 0));
+    // Upper-case letters are below all lower-case letters, although their folded texts are not.
+    assert_eq!(scan_outcome(Less, "word", "B"), (0, 0, 0, 10));
+    assert_eq!(scan_outcome(Greater, "word", "a50"), (0, 5, 0, 5));
+    assert_eq!(scan_outcome(Less, "word", "A"), (0, 10, 0, 0));
+    assert_eq!(scan_outcome(LessOrEqual, "word", "zz"), (0, 0, 10, 10));
+    // Integers that share a double are distinguished by their values.
+    assert_eq!(scan_outcome(Greater, "big", "9007199254740995"), (1, 0, 8, 9));
+    assert_eq!(scan_outcome(Greater, "big", "9007199254740989"), (1, 0, 9, 9));
+    // An integer that no column can store as a double is compared exactly.
     let beyond = format!("1{}", "0".repeat(39));
-    assert_eq!(told(Greater, "mixed", &beyond), (9, 0, 0, 1));
-    // Texts of numbers bound no less than those of strings.
-    assert_eq!(told(Greater, "mixed", "\"5\""), (0, 3, 0, 7));
-    // A row of a list may hold nothing.
-    assert_eq!(told(GreaterOrEqual, "list", "0"), (0, 0, 0, 10));
-    assert_eq!(told(Less, "list", "30"), (7, 0, 0, 3));
-    // Cut texts bound the whole ones, though they no longer tell them apart.
-    assert_eq!(told(Greater, "long", "statistics are cut before this text ends 50"), (0, 0, 0, 10));
-    assert_eq!(told(Greater, "long", "statistics are cut "), (0, 0, 10, 10));
-    assert_eq!(told(Less, "long", "statistics are cut "), (0, 10, 0, 0));
-    assert_eq!(told(Greater, "long", "statistics are cuu"), (0, 10, 0, 0));
+    assert_eq!(scan_outcome(Greater, "mixed", &beyond), (9, 0, 0, 1));
+    // The texts of numbers are in the bounds, too.
+    assert_eq!(scan_outcome(Greater, "mixed", "\"5\""), (0, 3, 0, 7));
+    // A list can be empty.
+    assert_eq!(scan_outcome(GreaterOrEqual, "list", "0"), (0, 0, 0, 10));
+    assert_eq!(scan_outcome(Less, "list", "30"), (7, 0, 0, 3));
+    // Truncated texts bound the complete ones, but do not distinguish them.
+    assert_eq!(scan_outcome(Greater, "long", "statistics are cut before this text ends 50"), (0, 0, 0, 10));
+    assert_eq!(scan_outcome(Greater, "long", "statistics are cut "), (0, 0, 10, 10));
+    assert_eq!(scan_outcome(Less, "long", "statistics are cut "), (0, 10, 0, 0));
+    assert_eq!(scan_outcome(Greater, "long", "statistics are cuu"), (0, 10, 0, 0));
 }
 
 #[test]
-fn empty_strings_that_denull_takes_are_not_settled_by_statistics() {
+fn statistics_do_not_decide_denulled_empty_strings() {
     let lab = Engines::new();
     let entities = hundred(|n| format!(r#"{{"s":"{}"}}"#, if n % 10 == 3 { "" } else { "x" }));
     let [options, ..] = layouts(10);
     let reader = lab.reader(&entities, &options);
     let request = ranged(&[(RangeBound::Less, "s", "y")]);
     assert_eq!(outcome(&scan(&lab, &reader, &entities, request.clone())), (0, 0, 10, 10));
-    let denulled = ReadRequest { denull: true, ..request };
-    assert_eq!(outcome(&scan(&lab, &reader, &entities, denulled)), (0, 0, 0, 10));
+    let with_denull = ReadRequest { denull: true, ..request };
+    assert_eq!(outcome(&scan(&lab, &reader, &entities, with_denull)), (0, 0, 0, 10));
 }
 
 #[test]
-fn without_a_column_numbers_are_settled_by_shapes_and_texts_by_documents_of_those_that_have_one() {
+fn ranges_without_indexed_column_use_path_index() {
     let lab = Engines::new();
     let entities = hundred(|n| {
         let rare = if n % 10 == 1 { r#","rare":"Text""# } else { "" };
         format!(r#"{{"n":{n}.5,"text":"t{n}"{rare}}}"#)
     });
-    let [_, by_shapes, by_documents] = layouts(10);
-    let reader = lab.reader(&entities, &by_shapes);
-    // What is in memory is searched, however few documents would tell, too.
+    let [_, with_path_index, with_documents] = layouts(10);
+    let reader = lab.reader(&entities, &with_path_index);
+    // Cached full-text columns are searched, even if reading a few documents would suffice.
     lab.bench.runtime.block_on(async {
         for row_group in 0..10 {
-            reader.search(row_group).await.expect("search text");
+            reader.read_full_text(row_group).await.expect("search text");
         }
     });
     for (request, settled, left, verified) in [
@@ -320,14 +328,14 @@ fn without_a_column_numbers_are_settled_by_shapes_and_texts_by_documents_of_thos
     ] {
         let used = scan(&lab, &reader, &entities, request.clone());
         let predicate = &used.predicates[0];
-        assert_eq!(predicate.access, AccessName::SearchTextAndShapes, "{used:?}");
+        assert_eq!(predicate.access, AccessPath::SearchTextAndShapes, "{used:?}");
         let shapes = predicate.shapes.as_ref().expect("shapes");
         assert_eq!((shapes.settled, shapes.left_to_documents), (settled, left), "{request:?}");
         assert_eq!(used.verification.map_or(0, |verified| verified.rows_in), verified, "{request:?}");
         assert_eq!(predicate.settled_by_statistics, None);
     }
-    let reader = lab.reader(&entities, &by_documents);
+    let reader = lab.reader(&entities, &with_documents);
     let used = scan(&lab, &reader, &entities, ranged(&[(RangeBound::LessOrEqual, "rare", "Text")]));
-    assert_eq!(used.predicates[0].access, AccessName::Documents);
+    assert_eq!(used.predicates[0].access, AccessPath::Documents);
     assert_eq!(used.verification.map(|verified| verified.rows_in), Some(100));
 }

@@ -1,5 +1,5 @@
-//! The whole read, over HTTP, against the naive reference: any request over any entities gives the same bytes, whatever
-//! the layout of the version, the number of threads and the memory; then the boundaries of each rule, one by one.
+//! Reads over HTTP against the naive reference: any request over any entities returns the same bytes, regardless of the
+//! layout of the version, the number of threads and the memory. Then the boundary cases of each rule.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
-use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions};
+use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions};
 use strata_reference::pipeline::{self, Body};
 use strata_reference::{Value, hostile};
 use strata_testing::files;
 use strata_testing::reads::{Lab, PathPlan, alike, cases, entities, no_failure, path_plan, places, plan, query, shown};
 use strata_testing::versions::{all_shredded, nothing_shredded, segments, some_segments, some_shapes};
-use strata_types::index::{INDEX_PATH_BYTES, IndexSettings};
-use strata_types::path::Path;
-use strata_types::request::{Format, PathValue, ReadRequest, Sort};
+use strata_types::field_path::FieldPath;
+use strata_types::index_settings::{IndexSettings, MAX_INDEX_PATH_BYTES};
+use strata_types::read_request::{PathValue, ReadRequest, ResponseFormat, SortField};
 
 // ---- any request over any entities ----
 
 #[test]
-fn any_request_is_answered_as_the_reference_answers() {
+fn any_request_matches_reference_response() {
     let labs = [Lab::without_cache(1), Lab::with_threads(2)];
     let indexed = vec((path_plan(), any::<bool>()), 0..4);
     let ways = (0..4_usize, 0..3_usize, 0..2_usize, indexed);
@@ -30,13 +30,13 @@ fn any_request_is_answered_as_the_reference_answers() {
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(25), ..PropertyConfig::default() });
     let result = runner.run(&(entities(), plans, ways), |(entities, plans, (rows, bounds, lab, indexed))| {
         let options = WriteOptions {
-            threads: 1,
-            row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
-            shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][bounds],
-            index: index(&indexed, &entities),
-            keywords: some_segments(rows + 2 * bounds + plans.len()),
-            shapes: some_shapes(rows + bounds + entities.len()),
-            outline_chunks: [usize::MAX, 0][plans.len() % 2],
+            worker_threads: 1,
+            max_row_group_rows: [1, 3, 7, MAX_ROW_GROUP_ROWS][rows],
+            shredding_limits: [WriteOptions::default().shredding_limits, all_shredded(), nothing_shredded()][bounds],
+            index_settings: index(&indexed, &entities),
+            keyword_limits: some_segments(rows + 2 * bounds + plans.len()),
+            path_index_limits: some_shapes(rows + bounds + entities.len()),
+            min_footer_index_chunks: [usize::MAX, 0][plans.len() % 2],
         };
         let lab = &labs[lab];
         let version = lab.publish(&entities, &options);
@@ -60,7 +60,7 @@ fn any_request_is_answered_as_the_reference_answers() {
     no_failure(result);
 }
 
-/// Paths that are there, and perhaps some that are not, each to get a shredded column or none.
+/// Existing paths, and perhaps missing ones, each with or without an indexed column.
 fn index(plans: &[(PathPlan, bool)], entities: &[Value]) -> IndexSettings {
     let mut found = Vec::new();
     entities.iter().for_each(|entity| places(entity, &mut Vec::new(), &mut found));
@@ -68,7 +68,7 @@ fn index(plans: &[(PathPlan, bool)], entities: &[Value]) -> IndexSettings {
     for (plan, always) in plans {
         let Some((path, _)) = plan.resolve(&found) else { continue };
         let text = path.to_string();
-        if text.len() <= INDEX_PATH_BYTES && lists.iter().all(|list| !list.contains(&text)) {
+        if text.len() <= MAX_INDEX_PATH_BYTES && lists.iter().all(|list| !list.contains(&text)) {
             lists[usize::from(*always)].push(text);
         }
     }
@@ -76,39 +76,39 @@ fn index(plans: &[(PathPlan, bool)], entities: &[Value]) -> IndexSettings {
     IndexSettings::try_new(&always, &never).expect("an index")
 }
 
-/// Beside one large entity, the others are encoded a few at a time: bodies come in pieces.
+/// Next to a large entity, the others are encoded a few at a time, so that the body has several chunks.
 #[test]
-fn an_answer_in_pieces_is_the_same() {
+fn response_in_chunks_matches_reference() {
     let labs = [Lab::without_cache(1), Lab::with_threads(2)];
     let list = vec(prop_oneof![3 => alike().boxed(), 1 => hostile::entity().boxed()], 12..40);
     let plans = vec((plan(), prop::bool::weighted(0.9)), 8..12);
     let ways = (0..2_usize, 0..2_usize, any::<Index>());
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(8), ..PropertyConfig::default() });
-    let pieces = std::cell::Cell::new(0);
+    let max_chunks = std::cell::Cell::new(0);
     let result = runner.run(&(list, plans, ways), |(mut entities, plans, (rows, lab, place))| {
         let large = Value::Object(vec![("large".to_owned(), Value::String("large ".repeat(500_000)))]);
         let small = entities.clone();
         entities.insert(place.index(entities.len()), large);
-        let options = WriteOptions { row_group_rows: [7, ROW_GROUP_ROWS][rows], ..WriteOptions::default() };
+        let options = WriteOptions { max_row_group_rows: [7, MAX_ROW_GROUP_ROWS][rows], ..WriteOptions::default() };
         let lab = &labs[lab];
         let version = lab.publish(&entities, &options);
-        for (plan, without) in &plans {
+        for (plan, drops_large) in &plans {
             let mut request = ReadRequest { filters: Vec::new(), ..plan.resolve(&small) };
-            if *without {
-                request.drop.push(Path::from_keys(["large"]).expect("a path"));
+            if *drops_large {
+                request.drop_fields.push(FieldPath::from_keys(["large"]).expect("a path"));
             }
             lab.check(version, &entities, &request)?;
         }
-        pieces.set(pieces.get().max(lab.get(version, "format=csv&drop_field=large").chunks));
+        max_chunks.set(max_chunks.get().max(lab.get(version, "format=csv&drop_field=large").chunks));
         Ok(())
     });
     no_failure(result);
-    assert!(pieces.get() > 2, "{} pieces", pieces.get());
+    assert!(max_chunks.get() > 2, "{} chunks", max_chunks.get());
 }
 
-// ---- many rows: the first of an order, spilling ----
+// ---- many rows: top-k, spilling ----
 
-/// Entities that are cheap to compare, in many row groups: what is first lies anywhere.
+/// Entities that are cheap to compare, in many row groups. The first entities of an order can be anywhere.
 fn many(count: u64, value: impl Fn(u64) -> &'static str) -> Vec<Value> {
     let entity = |number: u64| {
         let v = value(number);
@@ -119,13 +119,13 @@ fn many(count: u64, value: impl Fn(u64) -> &'static str) -> Vec<Value> {
     (0..count).map(entity).collect()
 }
 
-/// A number that looks random and is always the same.
+/// A pseudorandom number that is always the same.
 fn scrambled(number: u64) -> u64 {
     number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 20
 }
 
 #[test]
-fn the_first_of_an_order_are_the_same_however_they_are_found() {
+fn top_k_matches_reference_with_any_method() {
     const PREFIXED: &[&str] = &[
         r#""shared p""#,
         r#""shared prefix""#,
@@ -177,31 +177,38 @@ fn the_first_of_an_order_are_the_same_however_they_are_found() {
     let mut wrong = Vec::new();
     for (name, pool) in pools {
         let entities = many(900, |number| match name {
-            // Nearly nothing can be sorted.
+            // Almost no entity has a sortable value.
             "rare" if number % 400 == 399 => "7",
             _ => pool[scrambled(number) as usize % pool.len()],
         });
         let windows = [(false, 1, 0), (true, 1, 0), (false, 7, 3), (true, 7, 3), (true, 150, 0), (false, 90, 800)];
         let requests = windows.map(|(descending, limit, offset)| ReadRequest {
-            sort: Some(Sort { field: "v".to_owned(), descending }),
+            sort: Some(SortField { field: "v".to_owned(), descending }),
             limit: Some(limit),
             offset,
             denull: limit == 7,
-            format: Format::Jsonl,
+            format: ResponseFormat::Jsonl,
             filters: if limit == 7 { vec![filter("k", "3")] } else { Vec::new() },
             ..ReadRequest::default()
         });
         let expected = requests.each_ref().map(|request| pipeline::answer(&entities, request, 1, 1).1);
-        for (row_group_rows, shredding, lab) in
+        for (row_group_rows, shredding_limits, lab) in
             [(5, all_shredded(), &labs[0]), (64, all_shredded(), &labs[1]), (100, nothing_shredded(), &labs[1])]
         {
-            let version = lab
-                .publish(&entities, &WriteOptions { threads: 1, row_group_rows, shredding, ..WriteOptions::default() });
+            let version = lab.publish(
+                &entities,
+                &WriteOptions {
+                    worker_threads: 1,
+                    max_row_group_rows: row_group_rows,
+                    shredding_limits,
+                    ..WriteOptions::default()
+                },
+            );
             for (request, expected) in requests.iter().zip(&expected) {
                 let query = query(request);
-                let answer = lab.get(version, &query);
-                if answer.status != 200 || Body::Text(shown(&answer)) != *expected {
-                    let found = shown(&answer);
+                let response = lab.get(version, &query);
+                if response.status != 200 || Body::Text(shown(&response)) != *expected {
+                    let found = shown(&response);
                     wrong.push(format!("{name}, {row_group_rows} rows, ?{query}:\n{found}\n{expected:?}"));
                 }
             }
@@ -211,16 +218,15 @@ fn the_first_of_an_order_are_the_same_however_they_are_found() {
 }
 
 fn filter(path: &str, value: &str) -> PathValue {
-    PathValue { path: Path::parse(path).expect("a path"), value: value.to_owned() }
+    PathValue { path: FieldPath::parse(path).expect("a path"), value: value.to_owned() }
 }
 
-/// A memory pool in which little fits: an answer is right. Below what the configuration allows it may be a clean
-/// refusal.
+/// With little memory, each response is correct. Below the minimum of the configuration, the response can be 400.
 #[test]
-fn with_little_memory_everything_spills() {
-    /// What sorts and dedups need, an eighth of what `query.memory_bytes` is at least.
-    const LEAST_MEMORY: u64 = 16 << 20;
-    // Long keys, equal for a long way, more than the least memory there may be.
+fn queries_with_little_memory_spill() {
+    /// The memory that sorts and dedups need: an eighth of the minimum of `query.memory_bytes`.
+    const MIN_MEMORY_BYTES: u64 = 16 << 20;
+    // Long keys with a long common prefix, larger than the minimum memory.
     let filler = "x".repeat(700);
     let entities: Vec<Value> = (0..24_000_u64)
         .map(|number| {
@@ -229,21 +235,21 @@ fn with_little_memory_everything_spills() {
             Value::Object(members.map(|(key, value)| (key.to_owned(), value)).into())
         })
         .collect();
-    let path = |text: &str| Path::parse(text).expect("a path");
-    let sort = Some(Sort { field: "v".to_owned(), descending: true });
+    let path = |text: &str| FieldPath::parse(text).expect("a path");
+    let sort = Some(SortField { field: "v".to_owned(), descending: true });
     let keep = vec![path("n")];
-    let plain = ReadRequest { format: Format::Jsonl, ..ReadRequest::default() };
+    let plain = ReadRequest { format: ResponseFormat::Jsonl, ..ReadRequest::default() };
     let sorted = ReadRequest { sort: sort.clone(), ..plain.clone() };
-    // What is kept must not hide what is sorted by, so the answers are whole.
+    // `keep_field` must not hide the sort field, so the responses contain whole entities.
     let requests = [
         sorted.clone(),
         ReadRequest { offset: 100, limit: Some(50), ..sorted.clone() },
         ReadRequest { dedup: true, dedup_key: vec![path("v")], ..sorted.clone() },
         ReadRequest { dedup: true, dedup_key: vec![path("n")], ..sorted.clone() },
-        ReadRequest { dedup: true, keep: keep.clone(), ..plain.clone() },
+        ReadRequest { dedup: true, keep_fields: keep.clone(), ..plain.clone() },
         ReadRequest { dedup: true, dedup_key: vec![path("v")], count: true, ..plain.clone() },
     ];
-    // The reference's dedup compares all with all: by hand here.
+    // The reference's dedup compares all pairs, so the expected result is computed here.
     let expected: Vec<Vec<u64>> = {
         let texts: Vec<String> =
             entities.iter().map(|entity| entity.get("v").and_then(Value::text).expect("text")).collect();
@@ -256,28 +262,33 @@ fn with_little_memory_everything_spills() {
         };
         vec![order.clone(), order[100..150].to_vec(), firsts(&order), order.clone(), all.clone(), firsts(&all)]
     };
-    let (mut right, mut refused) = (0, 0);
-    for memory_bytes in [1 << 20, LEAST_MEMORY, 1 << 30] {
+    let mut right = 0;
+    let mut refused = 0;
+    for memory_bytes in [1 << 20, MIN_MEMORY_BYTES, 1 << 30] {
         let lab = Lab::new(|config| {
             config.query.memory_bytes = Some(memory_bytes);
             config.cache.memory_bytes = Some(1 << 20);
         });
-        let version = lab.publish(&entities, &WriteOptions { row_group_rows: 2_500, ..WriteOptions::default() });
+        let version = lab.publish(&entities, &WriteOptions { max_row_group_rows: 2_500, ..WriteOptions::default() });
         for (request, expected) in requests.iter().zip(&expected) {
-            let answer = lab.get(version, &query(request));
-            if answer.status == 400 {
+            let response = lab.get(version, &query(request));
+            if response.status == 400 {
                 refused += 1;
-                assert!(memory_bytes < LEAST_MEMORY, "{} for {request:?} with {memory_bytes} bytes", shown(&answer));
-                assert!(answer.text().contains("the limit per client (query.memory_bytes)"), "{}", shown(&answer));
+                assert!(
+                    memory_bytes < MIN_MEMORY_BYTES,
+                    "{} for {request:?} with {memory_bytes} bytes",
+                    shown(&response)
+                );
+                assert!(response.text().contains("the limit per client (query.memory_bytes)"), "{}", shown(&response));
                 continue;
             }
-            assert_eq!((answer.status, answer.whole), (200, true), "{} for {request:?}", shown(&answer));
+            assert_eq!((response.status, response.whole), (200, true), "{} for {request:?}", shown(&response));
             right += 1;
             if request.count {
-                assert_eq!(answer.header("x-total-count"), Some(expected.len().to_string().as_str()));
+                assert_eq!(response.header("x-total-count"), Some(expected.len().to_string().as_str()));
                 continue;
             }
-            let found: Vec<u64> = answer
+            let found: Vec<u64> = response
                 .text()
                 .lines()
                 .map(|line| {
@@ -287,7 +298,7 @@ fn with_little_memory_everything_spills() {
                 .collect();
             assert!(found == *expected, "{request:?} with {memory_bytes} bytes");
         }
-        // Nothing of what was spilled stays.
+        // No spilled file remains.
         let spilled = lab.service.directory().join("tmp");
         let left: Vec<_> =
             files(&spilled).into_iter().filter(|path| path.file_name() != Some("lock".as_ref())).collect();
@@ -296,28 +307,30 @@ fn with_little_memory_everything_spills() {
     assert!(right > 0 && refused > 0, "{right} right, {refused} refused");
 }
 
-// ---- the boundaries of each rule ----
+// ---- the boundary cases of each rule ----
 
-/// Publishes entities in several layouts, and checks what every query selects: `id` is the field that tells.
+/// Publishes entities in several layouts, and checks which entities every query selects. The field `id` identifies
+/// them.
 fn check_selected(lines: &[&str], id: &str, cases: &[(&str, &[&str])]) {
     let lab = Lab::with_threads(2);
     let entities: Vec<Value> = lines.iter().map(|line| Value::parse_entity(line).expect(line)).collect();
     let mut wrong = Vec::new();
-    for (row_group_rows, shredding) in [(1, all_shredded()), (2, nothing_shredded()), (ROW_GROUP_ROWS, all_shredded())]
+    for (row_group_rows, shredding_limits) in
+        [(1, all_shredded()), (2, nothing_shredded()), (MAX_ROW_GROUP_ROWS, all_shredded())]
     {
         let version = lab.publish(
             &entities,
             &WriteOptions {
-                threads: 1,
-                row_group_rows,
-                shredding,
-                keywords: segments(row_group_rows),
+                worker_threads: 1,
+                max_row_group_rows: row_group_rows,
+                shredding_limits,
+                keyword_limits: segments(row_group_rows),
                 ..WriteOptions::default()
             },
         );
         for (query, expected) in cases {
-            let answer = lab.get(version, &format!("format=jsonl&{query}"));
-            let found = answer.text().lines().map(|line| {
+            let response = lab.get(version, &format!("format=jsonl&{query}"));
+            let found = response.text().lines().map(|line| {
                 let text = Value::parse_entity(line).ok().and_then(|entity| entity.get(id)?.text());
                 text.unwrap_or_else(|| line.to_owned())
             });
@@ -337,7 +350,7 @@ fn check_selected(lines: &[&str], id: &str, cases: &[(&str, &[&str])]) {
 }
 
 #[test]
-fn conditions_see_what_the_reshaping_leaves() {
+fn filters_apply_to_projected_entities() {
     let lines = [
         r#"{"n":1,"_source":"s1","a":{"b":{"c":"deep"},"d":"side"},"k":"word"}"#,
         r#"{"n":2,"_source":"s2","a":"scalar","k":"deep"}"#,
@@ -352,7 +365,7 @@ fn conditions_see_what_the_reshaping_leaves() {
             ("filter=a:loose", &["3"]),
             ("filter=a.b:deep", &["3"]),
             ("filter=a.b.c:deep", &["1"]),
-            // A part is kept.
+            // `keep_field` with part of a field.
             ("keep_field=n,a.b&filter=a:scalar", &[]),
             ("keep_field=n,a.b&filter=a:loose", &[]),
             ("keep_field=n,a.b&filter_contains=a:", &[]),
@@ -367,7 +380,7 @@ fn conditions_see_what_the_reshaping_leaves() {
             ("keep_field=n,a.b,a&filter=a:scalar", &["2"]),
             ("keep_field=n,a.b&filter=k:word", &[]),
             ("keep_field=n,a.b,a.d&filter=a.d:side&filter=a.b.c:DEEP", &["1"]),
-            // A part is dropped.
+            // `drop_field` with part of a field.
             ("drop_field=a.b&filter=a.b:x", &[]),
             ("drop_field=a.b&filter=a.b.c:deep", &[]),
             ("drop_field=a.b&filter=a.d:side", &["1"]),
@@ -380,7 +393,7 @@ fn conditions_see_what_the_reshaping_leaves() {
             ("keep_field=a,n&drop_field=a.b&filter=a.b:x", &[]),
             ("keep_field=a.b,n&drop_field=a&filter=a.b:x", &[]),
             ("keep_field=a.b,n&drop_field=a.b.c&filter=a.b:x", &["3"]),
-            // Nulls and empty strings are gone.
+            // `denull` removes nulls and empty strings.
             ("filter=k:null", &["3"]),
             ("filter=k:", &["4"]),
             ("filter_contains=k:", &["1", "2", "4"]),
@@ -390,7 +403,7 @@ fn conditions_see_what_the_reshaping_leaves() {
             ("include_source=false&filter=_source:s1", &[]),
             ("include_source=false&filter_contains=_source:", &[]),
             ("filter=_source:S1", &["1"]),
-            // Words.
+            // Keywords.
             ("keywords=deep", &["1", "2", "3"]),
             ("keywords=deep&keep_field=n,k", &["2"]),
             ("keywords=deep&drop_field=k", &["1", "3"]),
@@ -404,11 +417,11 @@ fn conditions_see_what_the_reshaping_leaves() {
             ("keywords=s1&include_source=0", &[]),
             ("keywords=s1&drop_field=_source", &[]),
             ("keywords=s1&drop_field=k", &["1"]),
-            // Names of fields, nulls.
+            // Field names and nulls are not searched.
             ("keywords=b", &[]),
             ("keywords=_source", &[]),
             ("keywords=null", &[]),
-            // Across two scalars.
+            // Keywords do not match across two scalars.
             ("keywords=deepside", &[]),
             ("keywords=sideword", &[]),
             ("keywords=1s1", &[]),
@@ -426,7 +439,7 @@ fn conditions_see_what_the_reshaping_leaves() {
 }
 
 #[test]
-fn sort_sees_what_the_reshaping_leaves() {
+fn sort_applies_to_projected_entities() {
     let lines = [
         r#"{"n":1,"s":"","_source":"c"}"#,
         r#"{"n":2,"s":null,"_source":"b"}"#,
@@ -480,7 +493,7 @@ fn sort_sees_what_the_reshaping_leaves() {
 }
 
 #[test]
-fn dedup_compares_what_the_reshaping_leaves() {
+fn dedup_compares_projected_entities() {
     let lines = [
         r#"{"n":1,"a":{"x":1,"y":null},"_source":"1"}"#,
         r#"{"_source":"2","a":{"y":null,"x":1.0},"n":1e0}"#,
@@ -526,12 +539,12 @@ fn dedup_compares_what_the_reshaping_leaves() {
 }
 
 #[test]
-fn an_answer_of_nothing_in_every_format() {
+fn empty_response_is_valid_in_every_format() {
     let lab = Lab::with_threads(2);
     let lines = [r#"{"a":1,"b":{"c":null}}"#, r#"{"d":"","e":{}}"#];
     let entities = lines.map(|line| Value::parse_entity(line).expect(line));
     let version = lab.publish(&entities, &WriteOptions::default());
-    // The import of nothing.
+    // The version of an empty import.
     let empty = 1;
     const XML: &str = "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset/>";
     for (version, query, expected) in [
@@ -554,11 +567,11 @@ fn an_answer_of_nothing_in_every_format() {
         (version, "format=csv&limit=0&keep_field=d,b", "b.c,d\n"),
         (version, "format=csv&limit=0&drop_field=a,b.c", "d\n"),
         (version, "format=csv&limit=0&keep_field=z", "_source\n"),
-        // Entities without a key.
+        // Entities without any of the keys.
         (version, "format=csv&keep_field=z", "_source\n\"\"\n\"\"\n"),
         (version, "format=csv&keep_field=e&limit=1", "_source\n\"\"\n"),
         (version, "format=csv&keep_field=d", "d\n\"\"\n\"\"\n"),
-        // The columns of what is there, not of the version.
+        // The columns of the selected entities, not of the version.
         (version, "format=csv&offset=1", "d\n\"\"\n"),
         (
             version,
@@ -566,26 +579,30 @@ fn an_answer_of_nothing_in_every_format() {
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset><entity/><entity/></dataset>",
         ),
     ] {
-        let answer = lab.get(version, query);
-        assert_eq!((answer.status, answer.text()), (200, expected), "v{version} ?{query}");
+        let response = lab.get(version, query);
+        assert_eq!((response.status, response.text()), (200, expected), "v{version} ?{query}");
     }
     for (version, query, columns, rows) in [
         (empty, "", &["_source"][..], 0),
         (version, "limit=0", &["a", "b.c", "d"], 0),
         (version, "keep_field=z", &["_source"], 2),
     ] {
-        let answer = lab.get(version, &format!("format=parquet&{query}"));
+        let response = lab.get(version, &format!("format=parquet&{query}"));
         let columns: Vec<String> = columns.iter().map(|&name| name.to_owned()).collect();
         let cells = vec![vec![None; columns.len()]; rows];
-        assert_eq!(Body::read(&answer.body, Format::Parquet), Body::Cells(columns, cells), "v{version} ?{query}");
+        assert_eq!(
+            Body::read(&response.body, ResponseFormat::Parquet),
+            Body::Cells(columns, cells),
+            "v{version} ?{query}"
+        );
     }
-    let answer = lab.get(version, "format=parquet");
-    let Body::Cells(_, cells) = Body::read(&answer.body, Format::Parquet) else { unreachable!() };
+    let response = lab.get(version, "format=parquet");
+    let Body::Cells(_, cells) = Body::read(&response.body, ResponseFormat::Parquet) else { unreachable!() };
     assert_eq!(cells, [[Some("1".to_owned()), None, None], [None, None, Some(String::new())]]);
 }
 
 #[test]
-fn an_answer_is_named_after_what_it_is() {
+fn response_headers_describe_the_response() {
     let lab = Lab::with_threads(1);
     let one = [Value::parse_entity(r#"{"which":"original"}"#).expect("an entity")];
     let other = [Value::parse_entity(r#"{"which":"alternate"}"#).expect("an entity")];
@@ -599,33 +616,33 @@ fn an_answer_is_named_after_what_it_is() {
         assert_eq!(update.execute(&pool).await.expect("updated").rows_affected(), 1);
         pool.close().await;
     });
-    for format in Format::ALL {
+    for format in ResponseFormat::ALL {
         let name = format.name();
         for (path, query, alt) in
             [("", "", false), ("", "&alt=1", true), ("alt/", "", true), ("alt/", "&alt=false", true)]
         {
             let uri = format!("/api/1/data/v{version}/{path}?format={name}{query}");
-            let answer = lab.bench.runtime.block_on(lab.service.get(&uri));
-            assert_eq!(answer.status, 200, "{uri} {}", shown(&answer));
-            assert_eq!(answer.header("content-type"), Some(format.content_type()), "{uri}");
-            assert_eq!(answer.header("x-dataset-alt"), Some(if alt { "true" } else { "false" }), "{uri}");
-            assert_eq!(answer.header("x-total-count"), Some("1"), "{uri}");
+            let response = lab.bench.runtime.block_on(lab.service.get(&uri));
+            assert_eq!(response.status, 200, "{uri} {}", shown(&response));
+            assert_eq!(response.header("content-type"), Some(format.content_type()), "{uri}");
+            assert_eq!(response.header("x-dataset-alt"), Some(if alt { "true" } else { "false" }), "{uri}");
+            assert_eq!(response.header("x-total-count"), Some("1"), "{uri}");
             let suffix = if alt { "-alt" } else { "" };
             let file = format!("attachment; filename=\"data-v{version}{suffix}.{name}\"");
             let is_table = ["csv", "tsv", "parquet"].contains(&name);
-            assert_eq!(answer.header("content-disposition"), is_table.then_some(file.as_str()), "{uri}");
+            assert_eq!(response.header("content-disposition"), is_table.then_some(file.as_str()), "{uri}");
             let which = if alt { "alternate" } else { "original" };
-            match Body::read(&answer.body, format) {
+            match Body::read(&response.body, format) {
                 Body::Text(text) => assert!(text.contains(which), "{uri}: {text}"),
                 Body::Cells(_, cells) => assert_eq!(cells, [[Some(which.to_owned())]], "{uri}"),
-                Body::Typed(..) => unreachable!("types are not asked for"),
+                Body::Typed(..) => unreachable!("types are not requested"),
             }
-            // A count is JSON, whatever the format, and no file.
-            let answer = lab.bench.runtime.block_on(lab.service.get(&format!("{uri}&count=1&pretty=0")));
+            // A count is JSON, regardless of the format, and not an attachment.
+            let response = lab.bench.runtime.block_on(lab.service.get(&format!("{uri}&count=1&pretty=0")));
             let counted = format!("{{\"count\":1,\"dataset_id\":1,\"version\":{version},\"alt\":{alt}}}");
-            assert_eq!((answer.status, answer.text()), (200, counted.as_str()), "{uri}");
-            assert_eq!(answer.header("content-type"), Some("application/json"), "{uri}");
-            assert_eq!(answer.header("content-disposition"), None, "{uri}");
+            assert_eq!((response.status, response.text()), (200, counted.as_str()), "{uri}");
+            assert_eq!(response.header("content-type"), Some("application/json"), "{uri}");
+            assert_eq!(response.header("content-disposition"), None, "{uri}");
         }
     }
     assert_eq!(lab.get(donor, "alt=true").status, 404);
@@ -633,11 +650,11 @@ fn an_answer_is_named_after_what_it_is() {
 }
 
 #[test]
-fn a_table_of_too_many_columns_is_refused() {
+fn table_with_too_many_columns_returns_400() {
     let lab = Lab::new(|config| config.limits.columns = 3);
     let lines = [r#"{"a":1,"b":{"c":1,"d":[]}}"#, r#"{"a":1,"e":{}}"#, r#"{"f":[{"g":1}]}"#];
     let entities = lines.map(|line| Value::parse_entity(line).expect(line));
-    let options = WriteOptions { row_group_rows: 1, ..WriteOptions::default() };
+    let options = WriteOptions { max_row_group_rows: 1, ..WriteOptions::default() };
     let version = lab.publish(&entities, &options);
     for (query, fits) in [
         ("", false),
@@ -646,19 +663,19 @@ fn a_table_of_too_many_columns_is_refused() {
         ("drop_field=f", true),
         ("sort=a&dedup=1", false),
         ("sample=3", false),
-        // Of nothing, the columns are all of the version's.
+        // Without entities, the columns are all columns of the version.
         ("limit=0", false),
         ("limit=0&keep_field=a", true),
         ("count=true", true),
     ] {
         for format in ["csv", "tsv", "parquet"] {
-            let answer = lab.get(version, &format!("format={format}&{query}"));
+            let response = lab.get(version, &format!("format={format}&{query}"));
             if fits {
-                assert_eq!(answer.status, 200, "{format} {query}: {}", shown(&answer));
+                assert_eq!(response.status, 200, "{format} {query}: {}", shown(&response));
             } else {
-                answer.is_error(400);
-                assert!(answer.text().contains("keep_field"), "{}", answer.text());
-                assert_eq!(answer.header("content-disposition"), None);
+                response.is_error(400);
+                assert!(response.text().contains("keep_field"), "{}", response.text());
+                assert_eq!(response.header("content-disposition"), None);
             }
         }
         for format in ["json", "jsonl", "xml"] {
@@ -668,31 +685,31 @@ fn a_table_of_too_many_columns_is_refused() {
 }
 
 #[test]
-fn a_sample_holds_entities_of_as_many_levels_as_there_may_be() {
+fn sample_supports_maximum_nesting_depth() {
     let lab = Lab::with_threads(2);
     let arrays = |levels: usize| format!(r#"{{"deep":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
     let entities = [arrays(127), r#"{"deep":0}"#.to_owned()].map(|text| Value::parse_entity(&text).expect("an entity"));
     let version = lab.publish(&entities, &WriteOptions::default());
-    for format in Format::ALL {
+    for format in ResponseFormat::ALL {
         let request = ReadRequest { sample: Some(2), format, ..ReadRequest::default() };
         lab.check_sample(version, &entities, &request).expect("the reference's answer");
     }
 }
 
 #[test]
-fn a_sample_is_shuffled_and_each_entity_has_its_chance() {
+fn sample_is_shuffled_and_covers_all_entities() {
     let lab = Lab::with_threads(2);
     let entities: Vec<Value> =
         (0..5).map(|number| Value::Object(vec![("n".to_owned(), Value::Number(number.to_string()))])).collect();
-    let version = lab.publish(&entities, &WriteOptions { row_group_rows: 2, ..WriteOptions::default() });
+    let version = lab.publish(&entities, &WriteOptions { max_row_group_rows: 2, ..WriteOptions::default() });
     let mut orders: BTreeMap<String, usize> = BTreeMap::new();
     let mut firsts: BTreeMap<String, usize> = BTreeMap::new();
     for _ in 0..200 {
-        // An order before it does not matter.
+        // A preceding sort does not matter.
         *orders.entry(shown(&lab.get(version, "format=jsonl&sample=5&sort=n:desc"))).or_default() += 1;
         *firsts.entry(shown(&lab.get(version, "format=jsonl&sample=2&offset=1"))).or_default() += 1;
     }
-    // 120 orders, 5 entities: each of these fails once in 10^18 runs or more rarely.
+    // There are 120 orders and 5 entities, so each assertion fails by chance less than once in 10^18 runs.
     assert!(orders.len() > 50, "{orders:?}");
     assert_eq!(firsts.len(), 5, "{firsts:?}");
 }

@@ -1,5 +1,5 @@
-//! The query engine against the naive reference: the same entities for any request, however the version is cut into row
-//! groups, whichever paths have a shredded column, with any number of threads; and the bounds that queries keep.
+//! The query engine against the naive reference: the same selection for any request, row group size, set of indexed
+//! columns and number of threads. Also the limits of queries.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -12,35 +12,35 @@ use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
 use strata_format::cache::PartCache;
 use strata_format::reader::VersionReader;
-use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions};
-use strata_query::fetch::documents;
-use strata_query::fetch::selection::Positions;
-use strata_query::{Engine, Outcome, QueryError};
+use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions};
+use strata_query::fetch::selected_documents;
+use strata_query::fetch::selection::SelectedPositions;
+use strata_query::{QueryEngine, QueryError, QueryOutcome};
 use strata_reference::{Value, hostile, rules};
 use strata_testing::engines::Lab;
 use strata_testing::versions::{all_shredded, nothing_shredded, segments, shapes, some_segments, some_shapes};
-use strata_types::path::Path;
-use strata_types::request::{PathValue, ReadRequest};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{PathValue, ReadRequest};
 
 // ---- the reference ----
 
-/// The positions that a request selects, by the rules on trees.
+/// Returns the positions that a request selects, by the rules on trees.
 fn selected(entities: &[Value], request: &ReadRequest) -> Vec<u64> {
     let matches = |entity: &Value, filter: &PathValue, rule: fn(&Value, &str) -> bool| {
         rules::reach(entity, filter.path.keys()).into_iter().any(|scalar| rule(scalar, &filter.value))
     };
     let matching = entities.iter().enumerate().filter(|(_, entity)| {
         request.filters.iter().all(|filter| matches(entity, filter, rules::matches_equal))
-            && request.filters_contain.iter().all(|filter| matches(entity, filter, rules::matches_contains))
+            && request.contains_filters.iter().all(|filter| matches(entity, filter, rules::matches_contains))
     });
     let positions = matching.map(|(position, _)| position as u64);
-    let skipped = positions.skip(usize::try_from(request.offset).unwrap_or(usize::MAX));
-    skipped.take(request.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))).collect()
+    let after_offset = positions.skip(usize::try_from(request.offset).unwrap_or(usize::MAX));
+    after_offset.take(request.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))).collect()
 }
 
 // ---- requests that tend to find something ----
 
-/// What a request is made of; resolved against the entities that it asks.
+/// A request that is not resolved against entities yet.
 #[derive(Clone, Debug)]
 struct Plan {
     filters: Vec<Condition>,
@@ -52,11 +52,10 @@ struct Plan {
 
 #[derive(Clone, Debug)]
 struct Condition {
-    /// Which of the entities' scalars is looked for.
+    /// Selects one of the entities' scalars.
     scalar: Index,
-    /// How the value is spelled.
     spelling: u8,
-    /// A path and a value of their own, where they are taken.
+    /// Replace the path and the value of the scalar, if set.
     path: Option<Vec<String>>,
     value: Option<String>,
 }
@@ -81,7 +80,7 @@ fn plan() -> impl Strategy<Value = Plan> {
         .prop_map(|(filters, contains, offset, limit, count)| Plan { filters, contains, offset, limit, count })
 }
 
-/// Every scalar of an entity with the keys that lead to it.
+/// Collects every scalar of an entity with its keys.
 fn scalars_with_paths<'v>(value: &'v Value, keys: &mut Vec<String>, out: &mut Vec<(Vec<String>, &'v Value)>) {
     match value {
         Value::Object(members) => {
@@ -96,7 +95,7 @@ fn scalars_with_paths<'v>(value: &'v Value, keys: &mut Vec<String>, out: &mut Ve
     }
 }
 
-/// Another spelling of a scalar: mostly one that still finds it.
+/// Respells a scalar. Most spellings still match it.
 fn respell(scalar: &Value, spelling: u8) -> String {
     let Some(text) = scalar.text() else { return ["null", "NULL", "Null", ""][usize::from(spelling % 4)].to_owned() };
     if let Value::Number(text) = scalar {
@@ -123,8 +122,8 @@ fn respell(scalar: &Value, spelling: u8) -> String {
     }
 }
 
-/// A piece of a text.
-fn piece(text: &str, spelling: u8) -> String {
+/// Returns a substring.
+fn substring(text: &str, spelling: u8) -> String {
     let length = text.chars().count();
     let start = usize::from(spelling) % (length + 1);
     text.chars().skip(start).take(usize::from(spelling % 5)).collect()
@@ -139,15 +138,15 @@ impl Plan {
             let keys = condition.path.clone().or_else(|| found.map(|(keys, _)| keys.clone()));
             let value = condition.value.clone().or_else(|| {
                 let value = respell(found?.1, condition.spelling);
-                Some(if contains { piece(&value, condition.spelling / 7) } else { value })
+                Some(if contains { substring(&value, condition.spelling / 7) } else { value })
             });
-            // The lone empty key cannot be written as a path.
-            let path = Path::from_keys(keys.unwrap_or_default());
+            // A single empty key cannot be written as a path.
+            let path = FieldPath::from_keys(keys.unwrap_or_default());
             path.ok().map(|path| PathValue { path, value: value.unwrap_or_default() })
         };
         ReadRequest {
             filters: self.filters.iter().filter_map(|condition| resolve(condition, false)).collect(),
-            filters_contain: self.contains.iter().filter_map(|condition| resolve(condition, true)).collect(),
+            contains_filters: self.contains.iter().filter_map(|condition| resolve(condition, true)).collect(),
             offset: self.offset.unwrap_or_default(),
             limit: self.limit,
             count: self.count,
@@ -159,7 +158,7 @@ impl Plan {
 // ---- any request over any entities ----
 
 #[test]
-fn any_request_selects_what_the_reference_selects() {
+fn any_request_selects_like_the_reference() {
     let lab = Lab::new();
     let sizes = prop_oneof![3 => 0..12_usize, 1 => 12..60_usize];
     let entities = sizes.prop_flat_map(|size| vec(hostile::entity(), size..=size));
@@ -167,11 +166,11 @@ fn any_request_selects_what_the_reference_selects() {
     let mut runner = TestRunner::new(PropertyConfig { cases: 60, ..PropertyConfig::default() });
     let result = runner.run(&(entities, vec(plan(), 8..16), ways), |(entities, plans, (rows, bounds))| {
         let options = WriteOptions {
-            threads: 1,
-            row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
-            shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][bounds],
-            keywords: some_segments(rows + 2 * bounds + plans.len()),
-            shapes: some_shapes(rows + bounds + entities.len()),
+            worker_threads: 1,
+            max_row_group_rows: [1, 3, 7, MAX_ROW_GROUP_ROWS][rows],
+            shredding_limits: [WriteOptions::default().shredding_limits, all_shredded(), nothing_shredded()][bounds],
+            keyword_limits: some_segments(rows + 2 * bounds + plans.len()),
+            path_index_limits: some_shapes(rows + bounds + entities.len()),
             ..WriteOptions::default()
         };
         let reader = lab.reader(&entities, &options);
@@ -185,9 +184,9 @@ fn any_request_selects_what_the_reference_selects() {
     }
 }
 
-/// Entities and values where ways of answering have gone wrong, or easily could.
+/// Entities and values for which access paths were wrong, or could easily be.
 #[test]
-fn known_hard_cases() {
+fn known_hard_filters_match_reference() {
     let lab = Lab::new();
     let ones = |digits: usize| "1".repeat(digits);
     let numbers = [
@@ -240,7 +239,7 @@ fn known_hard_cases() {
         .iter()
         .enumerate()
         .map(|(place, scalar)| {
-            // Alone, in arrays, and across the border of two elements and two rows.
+            // As a field, in arrays, and across the border of two elements and two rows.
             let other = &scalars[(place + 1) % scalars.len()];
             let text = format!(
                 r#"{{"v":{scalar},"many":[{scalar},[{other}],{{}},"x"],"deep":[{{"v":{scalar}}},{{"v":null}},{{}}]}}"#
@@ -249,20 +248,26 @@ fn known_hard_cases() {
         })
         .collect();
     let mut wrong = Vec::new();
-    for row_group_rows in [1, 5, ROW_GROUP_ROWS] {
-        for (shredding, shapes) in
+    for row_group_rows in [1, 5, MAX_ROW_GROUP_ROWS] {
+        for (shredding_limits, shapes) in
             [(all_shredded(), some_shapes(0)), (nothing_shredded(), some_shapes(0)), (nothing_shredded(), shapes())]
         {
             let keywords = segments(row_group_rows);
-            let options =
-                WriteOptions { threads: 2, row_group_rows, shredding, keywords, shapes, ..WriteOptions::default() };
+            let options = WriteOptions {
+                worker_threads: 2,
+                max_row_group_rows: row_group_rows,
+                shredding_limits,
+                keyword_limits: keywords,
+                path_index_limits: shapes,
+                ..WriteOptions::default()
+            };
             let reader = lab.reader(&entities, &options);
             for value in &values {
                 for keys in [vec!["v"], vec!["many"], vec!["deep", "v"]] {
-                    let path = Path::from_keys(keys).expect("a path");
+                    let path = FieldPath::from_keys(keys).expect("a path");
                     let filter = vec![PathValue { path, value: value.clone() }];
                     let request = ReadRequest { filters: filter.clone(), ..ReadRequest::default() };
-                    let contains = ReadRequest { filters_contain: filter, ..ReadRequest::default() };
+                    let contains = ReadRequest { contains_filters: filter, ..ReadRequest::default() };
                     for request in [request, contains] {
                         wrong.extend(
                             check_selection(&lab, &reader, &entities, &request).err().map(|error| error.to_string()),
@@ -275,9 +280,9 @@ fn known_hard_cases() {
     assert!(wrong.is_empty(), "{} requests differ, the first:\n{}", wrong.len(), wrong[0]);
 }
 
-/// Windows over row groups and pages give the documents that stand there.
+/// Windows over row groups and pages return the documents of their positions.
 #[test]
-fn documents_are_those_at_the_selected_positions() {
+fn documents_match_selected_positions() {
     let lab = Lab::new();
     let entities: Vec<Value> = (0..500)
         .map(|number| {
@@ -286,9 +291,9 @@ fn documents_are_those_at_the_selected_positions() {
             Value::parse_entity(&text).expect("an entity")
         })
         .collect();
-    let odd = vec![PathValue { path: Path::from_keys(["odd"]).expect("a path"), value: "true".to_owned() }];
-    for row_group_rows in [1, 64, ROW_GROUP_ROWS] {
-        let options = WriteOptions { row_group_rows, ..WriteOptions::default() };
+    let odd = vec![PathValue { path: FieldPath::from_keys(["odd"]).expect("a path"), value: "true".to_owned() }];
+    for row_group_rows in [1, 64, MAX_ROW_GROUP_ROWS] {
+        let options = WriteOptions { max_row_group_rows: row_group_rows, ..WriteOptions::default() };
         let reader = lab.reader(&entities, &options);
         for filters in [Vec::new(), odd.clone()] {
             for (offset, limit) in
@@ -297,16 +302,16 @@ fn documents_are_those_at_the_selected_positions() {
                 let request = ReadRequest { filters: filters.clone(), offset, limit, ..ReadRequest::default() };
                 let expected: Vec<String> =
                     selected(&entities, &request).iter().map(|position| entities[*position as usize].write()).collect();
-                let Ok(Outcome::Selection(selection)) = select(&lab, &lab.engines[1], &reader, &request) else {
+                let Ok(QueryOutcome::Selection(selection)) = select(&lab, &lab.engines[1], &reader, &request) else {
                     panic!("no selection for {request:?}");
                 };
                 let mut found = Vec::new();
-                for unit in documents::units(&reader, selection.len()) {
+                for chunk in selected_documents::selection_chunks(&reader, selection.len()) {
                     let each = |document: &[u8]| {
                         found.push(String::from_utf8_lossy(document).into_owned());
                         ControlFlow::Continue(())
                     };
-                    let work = documents::for_each(&reader, selection.positions(), &unit, each);
+                    let work = selected_documents::for_each_document(&reader, selection.positions(), &chunk, each);
                     lab.bench.runtime.block_on(work).expect("read");
                 }
                 assert!(found == expected, "{} documents for {} of {request:?}", found.len(), expected.len());
@@ -315,10 +320,10 @@ fn documents_are_those_at_the_selected_positions() {
     }
 }
 
-// ---- bounds ----
+// ---- limits ----
 
-/// The outcome, once the tasks of a refused query have ended and given back what they held.
-fn fits(select: &dyn Fn() -> Result<Outcome, QueryError>) -> Outcome {
+/// Returns the outcome after the tasks of a rejected query have ended and released their memory.
+fn select_until_fits(select: &dyn Fn() -> Result<QueryOutcome, QueryError>) -> QueryOutcome {
     for _ in 0..600 {
         match select() {
             Err(QueryError::OutOfMemory(_) | QueryError::TooMuchMemory { .. }) => {
@@ -327,60 +332,61 @@ fn fits(select: &dyn Fn() -> Result<Outcome, QueryError>) -> Outcome {
             outcome => return outcome.expect("it fits"),
         }
     }
-    panic!("memory is not given back");
+    panic!("the memory was not released");
 }
 
 #[test]
-fn a_selection_that_does_not_fit_is_refused_and_gives_its_memory_back() {
+fn selection_over_memory_limit_releases_its_memory() {
     let lab = Lab::new();
     let engine = lab.engine(1, 64 << 10, Duration::from_secs(60));
     let entities: Vec<Value> =
         (0..40_000).map(|number| Value::Object(vec![("odd".to_owned(), Value::Bool(number % 2 == 1))])).collect();
-    let reader = lab.reader(&entities, &WriteOptions { row_group_rows: 1_000, ..WriteOptions::default() });
-    let odd = vec![PathValue { path: Path::from_keys(["odd"]).expect("a path"), value: "true".to_owned() }];
+    let reader = lab.reader(&entities, &WriteOptions { max_row_group_rows: 1_000, ..WriteOptions::default() });
+    let odd = vec![PathValue { path: FieldPath::from_keys(["odd"]).expect("a path"), value: "true".to_owned() }];
     // Every second entity: 160 kB of positions.
     let large = ReadRequest { filters: odd.clone(), ..ReadRequest::default() };
     let fitting = ReadRequest { limit: Some(1_000), ..large.clone() };
     for _ in 0..20 {
         match select(&lab, &engine, &reader, &large) {
-            // Or the tasks of the one before have not ended.
+            // Otherwise the tasks of the previous query have not ended.
             Err(QueryError::TooMuchMemory { limit_bytes: 65_536, .. } | QueryError::OutOfMemory(_)) => {}
             other => panic!("{other:?}"),
         }
-        let Outcome::Selection(selection) = fits(&|| select(&lab, &engine, &reader, &fitting)) else {
+        let QueryOutcome::Selection(selection) = select_until_fits(&|| select(&lab, &engine, &reader, &fitting)) else {
             panic!("no list")
         };
         assert_eq!(selection.len(), 1_000);
     }
-    // A count holds nothing, and neither do entities in a row.
+    // Counts and consecutive positions need no memory.
     let count = ReadRequest { count: true, ..large };
-    assert!(matches!(select(&lab, &engine, &reader, &count), Ok(Outcome::Count(20_000))));
-    let Ok(Outcome::Selection(all)) = select(&lab, &engine, &reader, &ReadRequest::default()) else {
+    assert!(matches!(select(&lab, &engine, &reader, &count), Ok(QueryOutcome::Count(20_000))));
+    let Ok(QueryOutcome::Selection(all)) = select(&lab, &engine, &reader, &ReadRequest::default()) else {
         panic!("it fits")
     };
-    assert_eq!(*all.positions(), Positions::Range(0..40_000));
+    assert_eq!(*all.positions(), SelectedPositions::Range(0..40_000));
 
-    // What selections hold together counts until they are dropped.
-    let mut held = Vec::new();
+    // The memory of selections counts until they are dropped.
+    let mut selections = Vec::new();
     let refused = loop {
         match select(&lab, &engine, &reader, &fitting) {
-            Ok(outcome) if held.len() < 100 => held.push(outcome),
+            Ok(outcome) if selections.len() < 100 => selections.push(outcome),
             other => break other,
         }
     };
-    assert!(matches!(refused, Err(QueryError::OutOfMemory(_))), "{refused:?} after {}", held.len());
-    held.clear();
-    fits(&|| select(&lab, &engine, &reader, &fitting));
+    assert!(matches!(refused, Err(QueryError::OutOfMemory(_))), "{refused:?} after {}", selections.len());
+    selections.clear();
+    select_until_fits(&|| select(&lab, &engine, &reader, &fitting));
 }
 
 #[test]
-fn a_query_that_takes_too_long_is_stopped() {
+fn query_over_timeout_is_cancelled() {
     let lab = Lab::new();
     let entities: Vec<Value> =
         (0..2_000).map(|number| Value::Object(vec![("n".to_owned(), Value::Number(number.to_string()))])).collect();
-    let options = WriteOptions { row_group_rows: 10, shredding: nothing_shredded(), ..WriteOptions::default() };
+    let options =
+        WriteOptions { max_row_group_rows: 10, shredding_limits: nothing_shredded(), ..WriteOptions::default() };
     let reader = lab.reader(&entities, &options);
-    let filter = vec![PathValue { path: Path::from_keys(["n"]).expect("a path"), value: "1e99".to_owned() }];
+    let filter = vec![PathValue { path: FieldPath::from_keys(["n"]).expect("a path"), value: "1e99".to_owned() }];
     let request = ReadRequest { filters: filter, ..ReadRequest::default() };
     for timeout in [Duration::ZERO, Duration::from_millis(1)] {
         let engine = lab.engine(2, 1 << 30, timeout);
@@ -389,32 +395,33 @@ fn a_query_that_takes_too_long_is_stopped() {
             other => panic!("{timeout:?} gives {other:?}"),
         }
     }
-    // The engine serves on.
+    // Other queries still succeed.
     assert!(
-        matches!(select(&lab, &lab.engines[1], &reader, &request), Ok(Outcome::Selection(none)) if none.is_empty())
+        matches!(select(&lab, &lab.engines[1], &reader, &request), Ok(QueryOutcome::Selection(none)) if none.is_empty())
     );
 }
 
 #[test]
-fn a_query_that_nobody_waits_for_is_stopped() {
+fn dropped_query_is_cancelled() {
     let lab = Lab::new();
     let engine = lab.engine(1, 1 << 30, Duration::from_secs(600));
     let entities: Vec<Value> =
         (0..3_000).map(|number| Value::Object(vec![("n".to_owned(), Value::Number(number.to_string()))])).collect();
-    let options = WriteOptions { row_group_rows: 2, shredding: nothing_shredded(), ..WriteOptions::default() };
+    let options =
+        WriteOptions { max_row_group_rows: 2, shredding_limits: nothing_shredded(), ..WriteOptions::default() };
     let (path, written) = lab.write(&entities, &options);
-    // A cache that holds what was read tells how far the query went.
+    // The cached pages show the progress of the query.
     let cache = PartCache::new(1 << 30);
     let open = VersionReader::open(&lab.store, &path, written.size_bytes, &cache);
     let reader = lab.bench.runtime.block_on(open).expect("opened");
-    let filter = vec![PathValue { path: Path::from_keys(["n"]).expect("a path"), value: "1e99".to_owned() }];
+    let filter = vec![PathValue { path: FieldPath::from_keys(["n"]).expect("a path"), value: "1e99".to_owned() }];
     let request = Arc::new(ReadRequest { filters: filter, ..ReadRequest::default() });
     let pages_read = || {
         let cached = async {
             let mut count = 0;
             for row_group in 0..reader.row_groups().len() as u32 {
                 let file = file_id(&cache, &path).await;
-                let key = strata_format::parts::PartKey::Documents { file, row_group, page: 0 };
+                let key = strata_format::cached_part::PartKey::Documents { file, row_group, page: 0 };
                 count += usize::from(cache.get(&key).await.is_some());
             }
             count
@@ -423,33 +430,33 @@ fn a_query_that_nobody_waits_for_is_stopped() {
     };
     lab.bench.runtime.block_on(async {
         let mut query = Box::pin(engine.select(reader.clone(), request.clone()));
-        // Under way, then dropped.
+        // The query starts and is then dropped.
         assert!(futures::poll!(&mut query).is_pending());
         drop(query);
-        // The only thread of the engine is free again once this has run.
+        // The only thread of the engine is free again after this task.
         engine.spawn(async {}).await.expect("run");
     });
     let read = pages_read();
     assert!(read < reader.row_groups().len(), "the query ran to its end");
     lab.bench.runtime.block_on(engine.spawn(async {})).expect("run");
-    assert_eq!(pages_read(), read, "the query went on");
+    assert_eq!(pages_read(), read, "the query continued");
 }
 
-/// The number under which the cache keeps the parts of a file.
+/// The number of a file in the keys of the cache.
 async fn file_id(cache: &PartCache, path: &ObjectPath) -> u64 {
-    match cache.get(&strata_format::parts::PartKey::Footer(path.as_ref().into())).await {
-        Some(strata_format::parts::Part::Footer(footer)) => footer.id,
+    match cache.get(&strata_format::cached_part::PartKey::Footer(path.as_ref().into())).await {
+        Some(strata_format::cached_part::CachedPart::Footer(footer)) => footer.id,
         _ => panic!("no footer"),
     }
 }
 
 #[test]
-fn a_version_that_is_gone_is_a_storage_error() {
+fn missing_version_file_is_a_storage_error() {
     let lab = Lab::new();
     let entities: Vec<Value> =
         (0..20).map(|number| Value::Object(vec![("n".to_owned(), Value::Number(number.to_string()))])).collect();
-    let reader = lab.gone(&entities, &WriteOptions { shredding: nothing_shredded(), ..WriteOptions::default() });
-    let filter = vec![PathValue { path: Path::from_keys(["n"]).expect("a path"), value: "1".to_owned() }];
+    let reader = lab.gone(&entities, &WriteOptions { shredding_limits: nothing_shredded(), ..WriteOptions::default() });
+    let filter = vec![PathValue { path: FieldPath::from_keys(["n"]).expect("a path"), value: "1".to_owned() }];
     for engine in &lab.engines {
         for count in [false, true] {
             let request = ReadRequest { filters: filter.clone(), count, ..ReadRequest::default() };
@@ -461,13 +468,18 @@ fn a_version_that_is_gone_is_a_storage_error() {
     }
 }
 
-// ---- what the tests are written with ----
+// ---- helpers ----
 
-fn select(lab: &Lab, engine: &Engine, reader: &VersionReader, request: &ReadRequest) -> Result<Outcome, QueryError> {
+fn select(
+    lab: &Lab,
+    engine: &QueryEngine,
+    reader: &VersionReader,
+    request: &ReadRequest,
+) -> Result<QueryOutcome, QueryError> {
     lab.bench.runtime.block_on(engine.select(reader.clone(), Arc::new(request.clone())))
 }
 
-/// Both engines select what the reference selects.
+/// Checks that both engines select the same entities as the reference.
 fn check_selection(
     lab: &Lab,
     reader: &VersionReader,
@@ -477,13 +489,13 @@ fn check_selection(
     let expected = selected(entities, request);
     for engine in &lab.engines {
         match select(lab, engine, reader, request) {
-            Ok(Outcome::Count(count)) if request.count => {
+            Ok(QueryOutcome::Count(count)) if request.count => {
                 prop_assert_eq!(count, expected.len() as u64, "{:?}", request)
             }
-            Ok(Outcome::Selection(selection)) if !request.count => {
+            Ok(QueryOutcome::Selection(selection)) if !request.count => {
                 let found: Vec<u64> = match selection.positions() {
-                    Positions::Range(range) => range.clone().collect(),
-                    Positions::List(list) => list.clone(),
+                    SelectedPositions::Range(range) => range.clone().collect(),
+                    SelectedPositions::List(list) => list.clone(),
                 };
                 prop_assert_eq!(&found, &expected, "{:?} with {:?}", request, reader.layout().shredded_columns);
             }

@@ -1,5 +1,5 @@
-//! `dedup` and the first of an order against the naive reference: by codes, by kept orders and distinct sets, by the
-//! values of columns and by documents, each before and after something is kept.
+//! `dedup` and top-k against the naive reference: by codes, by cached indexes, by the values of columns and by
+//! documents, each before and after an index is cached.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,18 +12,18 @@ use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata_format::cache::PartCache;
 use strata_format::reader::VersionReader;
 use strata_format::reader_metrics::ReaderMetrics;
-use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions, Written};
-use strata_query::fetch::selection::Positions;
-use strata_query::scan::report::{AccessName, KeyUse, ScanUse};
-use strata_query::{Engine, Outcome, cost};
+use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions, WrittenVersionFile};
+use strata_query::fetch::selection::SelectedPositions;
+use strata_query::scan::scan_report::{AccessPath, KeySourceReport, ScanReport};
+use strata_query::{QueryEngine, QueryOutcome, cost};
 use strata_reference::{Value, hostile, pipeline};
 use strata_testing::engines::Lab;
 use strata_testing::reads::{cases, no_failure, small};
 use strata_testing::versions::{all_shredded, nothing_shredded};
-use strata_types::path::Path;
-use strata_types::request::{PathValue, ReadRequest, Sort};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{PathValue, ReadRequest, SortField};
 
-/// Values that are equal in many spellings, or nearly equal.
+/// Values that are equal in several spellings, or nearly equal.
 pub(super) const VALUES: &[&str] = &[
     "1",
     "1.0",
@@ -60,7 +60,7 @@ pub(super) const VALUES: &[&str] = &[
     "\"a text that is longer than the codes compare as it stands, and so is compared by its hash alone.\"",
 ];
 
-/// Values that no column of scalars holds.
+/// Values that a column of scalars cannot store.
 const CONTAINERS: &[&str] = &[
     "[]",
     "[1]",
@@ -83,11 +83,11 @@ fn parsed(text: &str) -> Value {
     Value::parse(text).expect("a value")
 }
 
-/// The value of a field, if an entity has it.
+/// The value of a field, if the entity has the field.
 type Field = Option<Value>;
 
-/// The value of a field, if it has one. `kind` says what fields hold in all entities of a version: scalars alone,
-/// numbers alone, or anything.
+/// Generates the value of a field. `kind` decides which values all entities of a version have: scalars, numbers,
+/// objects, lists, or any values.
 fn field(kind: usize) -> BoxedStrategy<Field> {
     let scalar = select(VALUES).prop_map(parsed);
     let number = select(&["1", "1.0", "2", "2.5", "-7", "0", "1e400", "9007199254740993"][..]).prop_map(parsed);
@@ -113,7 +113,7 @@ fn field(kind: usize) -> BoxedStrategy<Field> {
     }
 }
 
-/// Entities of a few fields, each of one kind throughout.
+/// Entities with a few fields, each of one kind in all entities.
 fn entities() -> impl Strategy<Value = Vec<Value>> {
     let sizes = prop_oneof![1 => Just(0..2_usize), 3 => Just(2..14), 4 => Just(14..60)];
     (vec(0..6_usize, 3), sizes).prop_flat_map(|(kinds, size)| {
@@ -180,12 +180,12 @@ fn plan() -> impl Strategy<Value = Plan> {
 
 impl Plan {
     fn resolve(&self, entities: &[Value]) -> ReadRequest {
-        let paths = |list: &[&str]| list.iter().map(|text| Path::parse(text).expect("a path")).collect::<Vec<_>>();
+        let paths = |list: &[&str]| list.iter().map(|text| FieldPath::parse(text).expect("a path")).collect::<Vec<_>>();
         let (include_source, denull, keep, drop) = &self.reshape;
         let mut keep = paths(keep);
         if !keep.is_empty() {
-            // Tells which of several equal entities is the first.
-            keep.push(Path::parse("_source").expect("a path"));
+            // Identifies the first of several equal entities.
+            keep.push(FieldPath::parse("_source").expect("a path"));
         }
         let filters = self.filter.as_ref().filter(|_| !entities.is_empty()).and_then(|(place, frequent)| {
             let (field, value) = match place.get(entities) {
@@ -194,15 +194,15 @@ impl Plan {
                 _ => return None,
             };
             let value = value.text().unwrap_or_else(|| "null".to_owned());
-            Some(vec![PathValue { path: Path::from_keys([field]).ok()?, value }])
+            Some(vec![PathValue { path: FieldPath::from_keys([field]).ok()?, value }])
         });
         ReadRequest {
             include_source: *include_source,
             denull: *denull,
-            keep,
-            drop: paths(drop),
+            keep_fields: keep,
+            drop_fields: paths(drop),
             filters: filters.unwrap_or_default(),
-            sort: self.sort.map(|(field, descending)| Sort { field: field.to_owned(), descending }),
+            sort: self.sort.map(|(field, descending)| SortField { field: field.to_owned(), descending }),
             dedup: self.dedup,
             dedup_key: paths(&self.key),
             offset: self.window.0,
@@ -213,7 +213,7 @@ impl Plan {
     }
 }
 
-/// How a request is asked: what is kept serves it from the second time on, by itself and in the plan that is explained.
+/// How a request runs. From the second time on, cached indexes are used, also in the explained plan.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Time {
     First,
@@ -221,10 +221,10 @@ pub(super) enum Time {
     Explained,
 }
 
-/// The engines that are asked, and when. Without a cache all times are the first one.
-fn ways(lab: &Lab, keeps: bool) -> Vec<(&Engine, Time)> {
+/// The engines and times to check. Without a cache, each time is like the first.
+fn ways(lab: &Lab, has_cache: bool) -> Vec<(&QueryEngine, Time)> {
     let [one, two] = &lab.engines;
-    match keeps {
+    match has_cache {
         true => vec![(one, Time::First), (two, Time::Second), (one, Time::Explained), (two, Time::Explained)],
         false => vec![(two, Time::First)],
     }
@@ -232,29 +232,30 @@ fn ways(lab: &Lab, keeps: bool) -> Vec<(&Engine, Time)> {
 
 pub(super) fn select_positions(
     lab: &Lab,
-    engine: &Engine,
+    engine: &QueryEngine,
     reader: &VersionReader,
     request: &ReadRequest,
     time: Time,
 ) -> Result<Vec<u64>, u64> {
-    let (reader, wanted) = (reader.clone(), Arc::new(request.clone()));
+    let reader = reader.clone();
+    let shared_request = Arc::new(request.clone());
     let selecting = async {
         match time {
-            Time::First | Time::Second => engine.select(reader, wanted).await,
-            Time::Explained => engine.explain(reader, wanted).await.map(|(outcome, _)| outcome),
+            Time::First | Time::Second => engine.select(reader, shared_request).await,
+            Time::Explained => engine.explain(reader, shared_request).await.map(|(outcome, _)| outcome),
         }
     };
     match lab.bench.runtime.block_on(selecting) {
-        Ok(Outcome::Count(count)) => Err(count),
-        Ok(Outcome::Selection(selection)) => Ok(match selection.positions() {
-            Positions::Range(range) => range.clone().collect(),
-            Positions::List(list) => list.clone(),
+        Ok(QueryOutcome::Count(count)) => Err(count),
+        Ok(QueryOutcome::Selection(selection)) => Ok(match selection.positions() {
+            SelectedPositions::Range(range) => range.clone().collect(),
+            SelectedPositions::List(list) => list.clone(),
         }),
         Err(error) => panic!("{request:?} fails: {error}"),
     }
 }
 
-pub(super) fn open(lab: &Lab, (path, written): &(ObjectPath, Written), cache: &PartCache) -> VersionReader {
+pub(super) fn open(lab: &Lab, (path, written): &(ObjectPath, WrittenVersionFile), cache: &PartCache) -> VersionReader {
     let open = VersionReader::open(&lab.store, path, written.size_bytes, cache);
     lab.bench.runtime.block_on(open).expect("opened")
 }
@@ -268,7 +269,7 @@ fn check(
     let expected = pipeline::window(pipeline::selected(entities, request), request);
     let reshaped = pipeline::reshaped(entities, request);
     for (name, reader) in readers {
-        for (engine, time) in ways(lab, *name == "kept") {
+        for (engine, time) in ways(lab, *name == "cached") {
             match select_positions(lab, engine, reader, request, time) {
                 Err(count) => prop_assert_eq!(count, expected.len() as u64, "{} {:?} {:?}", name, time, request),
                 Ok(positions) => {
@@ -287,22 +288,22 @@ fn check(
 }
 
 #[test]
-fn sets_and_orders_are_those_of_the_reference() {
+fn dedup_and_sort_match_reference() {
     let lab = Lab::new();
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(15), ..PropertyConfig::default() });
     let ways = (0..4_usize, 0..3_usize);
     let result = runner.run(&(entities(), vec(plan(), 8..16), ways), |(entities, plans, (rows, bounds))| {
         let options = WriteOptions {
-            threads: 1,
-            row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][rows],
-            shredding: [WriteOptions::default().shredding, all_shredded(), nothing_shredded()][bounds],
+            worker_threads: 1,
+            max_row_group_rows: [1, 3, 7, MAX_ROW_GROUP_ROWS][rows],
+            shredding_limits: [WriteOptions::default().shredding_limits, all_shredded(), nothing_shredded()][bounds],
             ..WriteOptions::default()
         };
         let written = lab.write(&entities, &options);
-        // Without a cache nothing is kept, and so nothing is made to be kept.
+        // Without a cache, no index is built.
         let readers = [
-            ("kept", open(&lab, &written, &PartCache::new(1 << 30))),
-            ("not kept", open(&lab, &written, &PartCache::new(0))),
+            ("cached", open(&lab, &written, &PartCache::new(1 << 30))),
+            ("not cached", open(&lab, &written, &PartCache::new(0))),
         ];
         for plan in &plans {
             check(&lab, &readers, &entities, &plan.resolve(&entities))?;
@@ -312,15 +313,15 @@ fn sets_and_orders_are_those_of_the_reference() {
     no_failure(result);
 }
 
-/// A number that looks random and is always the same.
+/// A pseudorandom number that is always the same.
 fn scrambled(number: u64) -> u64 {
     number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 20
 }
 
-/// Many rows in several row groups: enough that predicates leave rows to be found in a kept order, that keys are too
-/// many for a table, and that a path has too many values for codes.
+/// Many rows in several row groups: enough that a sort index serves queries with predicates, that keys are too many for
+/// a table, and that a path has too many values for codes.
 #[test]
-fn many_rows_are_as_few() {
+fn dedup_and_sort_of_many_rows_match_reference() {
     let lab = Lab::new();
     let count = 70_000;
     let entity = |number: u64| {
@@ -340,10 +341,10 @@ fn many_rows_are_as_few() {
         Value::parse_entity(&text).expect("an entity")
     };
     let entities: Vec<Value> = (0..count).map(entity).collect();
-    let written = lab.write(&entities, &WriteOptions { row_group_rows: 9_000, ..WriteOptions::default() });
+    let written = lab.write(&entities, &WriteOptions { max_row_group_rows: 9_000, ..WriteOptions::default() });
     let readers = [
-        ("kept", open(&lab, &written, &PartCache::new(1 << 30))),
-        ("not kept", open(&lab, &written, &PartCache::new(0))),
+        ("cached", open(&lab, &written, &PartCache::new(1 << 30))),
+        ("not cached", open(&lab, &written, &PartCache::new(0))),
     ];
     let mut compared = 0;
     for query in [
@@ -377,10 +378,10 @@ fn many_rows_are_as_few() {
         "sort=alike&limit=20&offset=30000",
     ] {
         let request = parse(query);
-        // The reference for many rows: by sets of texts, which serve because these values are written in few ways.
+        // The reference for many rows compares texts, because most of these values have one spelling.
         let expected = naive(&entities, &request);
         for (name, reader) in &readers {
-            for (engine, time) in ways(&lab, *name == "kept") {
+            for (engine, time) in ways(&lab, *name == "cached") {
                 compared += 1;
                 match select_positions(&lab, engine, reader, &request, time) {
                     Err(counted) => assert_eq!(counted, expected.len() as u64, "{query} {name} {time:?}"),
@@ -407,17 +408,17 @@ pub(super) fn parse(query: &str) -> ReadRequest {
             "dedup" => request.dedup = true,
             "denull" => request.denull = true,
             "count" => request.count = true,
-            "dedup_key" => request.dedup_key = Path::parse_list(value),
-            "keep_field" => request.keep = Path::parse_list(value),
+            "dedup_key" => request.dedup_key = FieldPath::parse_list(value),
+            "keep_field" => request.keep_fields = FieldPath::parse_list(value),
             "offset" => request.offset = value.parse().expect("a number"),
             "limit" => request.limit = Some(value.parse().expect("a number")),
             "filter" => {
-                let (path, value) = Path::parse_prefix(value).expect("a filter");
+                let (path, value) = FieldPath::parse_path_value(value).expect("a filter");
                 request.filters.push(PathValue { path, value: value.to_owned() });
             }
             "sort" => {
                 let (field, direction) = value.split_once(':').unwrap_or((value, "asc"));
-                request.sort = Some(Sort { field: field.to_owned(), descending: direction == "desc" });
+                request.sort = Some(SortField { field: field.to_owned(), descending: direction == "desc" });
             }
             other => panic!("{other}"),
         }
@@ -425,7 +426,7 @@ pub(super) fn parse(query: &str) -> ReadRequest {
     request
 }
 
-/// The positions that a request selects among entities whose values have one spelling each, but `1.0`.
+/// Returns the positions that a request selects among entities whose values have one spelling each, except `1.0`.
 fn naive(entities: &[Value], request: &ReadRequest) -> Vec<u64> {
     let value = |entity: &Value, field: &str| {
         let value = entity.get(field).cloned();
@@ -448,7 +449,8 @@ fn naive(entities: &[Value], request: &ReadRequest) -> Vec<u64> {
             _ => 3,
         };
         let compare = |one: &u64, other: &u64| {
-            let (one, other) = (value(entity(one), &sort.field), value(entity(other), &sort.field));
+            let one = value(entity(one), &sort.field);
+            let other = value(entity(other), &sort.field);
             let number = |value: &Value| value.text().expect("a number").parse::<f64>().expect("a number");
             let ordering = class(&one).cmp(&class(&other)).then_with(|| match (&one, &other) {
                 (Some(one @ Value::Number(_)), Some(other)) => number(one).total_cmp(&number(other)),
@@ -461,7 +463,7 @@ fn naive(entities: &[Value], request: &ReadRequest) -> Vec<u64> {
         positions.sort_by(compare);
     }
     if request.dedup {
-        let paths = if request.dedup_key.is_empty() { &request.keep } else { &request.dedup_key };
+        let paths = if request.dedup_key.is_empty() { &request.keep_fields } else { &request.dedup_key };
         let mut seen = std::collections::HashSet::new();
         positions.retain(|position| {
             // The only object has one field.
@@ -473,63 +475,63 @@ fn naive(entities: &[Value], request: &ReadRequest) -> Vec<u64> {
     positions.into_iter().skip(request.offset as usize).take(limit).collect()
 }
 
-/// 30,000 entities in fifteen row groups.
-fn steps(lab: &Lab) -> (ObjectPath, Written) {
+/// Writes 30,000 entities in fifteen row groups.
+fn steps(lab: &Lab) -> (ObjectPath, WrittenVersionFile) {
     let entity = |number: u64| {
         let text = format!(r#"{{"n":{number},"k":{},"t":"x{}","o":{{"p":[{}]}}}}"#, number % 7, number % 5, number % 3);
         Value::parse_entity(&text).expect("an entity")
     };
     let entities: Vec<Value> = (0..30_000).map(entity).collect();
-    lab.write(&entities, &WriteOptions { row_group_rows: 2_000, ..WriteOptions::default() })
+    lab.write(&entities, &WriteOptions { max_row_group_rows: 2_000, ..WriteOptions::default() })
 }
 
-/// What a scan did, and how many columns it looked at.
-fn explained(lab: &Lab, engine: &Engine, reader: &VersionReader, query: &str) -> (ScanUse, u64) {
+/// Returns the report of a scan, and the number of column lookups.
+fn explained(lab: &Lab, engine: &QueryEngine, reader: &VersionReader, query: &str) -> (ScanReport, u64) {
     let metrics = Arc::new(ReaderMetrics::default());
-    let explained = engine.explain(reader.observed(metrics.clone()), Arc::new(parse(query)));
+    let explained = engine.explain(reader.with_metrics(metrics.clone()), Arc::new(parse(query)));
     let (_, explained) = lab.bench.runtime.block_on(explained).expect("explained");
-    let columns = metrics.columns.get();
+    let columns = metrics.columns.load();
     (explained.scan.expect("a scan"), columns.hits + columns.misses)
 }
 
-fn access(of: Option<KeyUse>) -> AccessName {
-    of.expect("keys").access
+fn access(report: Option<KeySourceReport>) -> AccessPath {
+    report.expect("keys").access
 }
 
 #[test]
-fn what_is_kept_is_read_off_and_weighs_what_the_answer_does() {
+fn cached_indexes_are_used_and_lower_cost() {
     let lab = Lab::new();
     let reader = open(&lab, &steps(&lab), &PartCache::new(1 << 30));
-    let work = |query: &str| lab.bench.runtime.block_on(cost::work_bytes(&reader, &parse(query)));
+    let work = |query: &str| lab.bench.runtime.block_on(cost::estimate_request_bytes(&reader, &parse(query)));
     let [engine, _] = &lab.engines;
 
     let query = "sort=n:desc&limit=5&offset=10";
     let before = work(query);
     assert!(before >= 64 * 30_000, "{before}");
     let (first, columns) = explained(&lab, engine, &reader, query);
-    assert!(access(first.sort) == AccessName::KeptOrder && columns > 0);
+    assert!(access(first.sort) == AccessPath::KeptOrder && columns > 0);
     let (second, columns) = explained(&lab, engine, &reader, query);
-    assert_eq!((access(second.sort), columns), (AccessName::KeptOrder, 0));
+    assert_eq!((access(second.sort), columns), (AccessPath::KeptOrder, 0));
     assert_eq!((second.row_groups.scanned, second.row_groups.not_reached, second.rows_selected), (0, 15, 15));
     assert!(work(query) < 1_000, "{}", work(query));
-    // The same order serves the other direction, and conditions that select many.
+    // The same sort index serves the other direction, and predicates that select many entities.
     assert_eq!(explained(&lab, engine, &reader, "sort=n&limit=3").1, 0);
     let (many, _) = explained(&lab, engine, &reader, "sort=n&limit=3&filter=k:1");
     let (few, _) = explained(&lab, engine, &reader, "sort=n&limit=3&filter=n:77");
-    assert_eq!((access(many.sort), access(few.sort)), (AccessName::KeptOrder, AccessName::ShreddedColumn));
+    assert_eq!((access(many.sort), access(few.sort)), (AccessPath::KeptOrder, AccessPath::ShreddedColumn));
 
     for (query, source, groups) in [
-        ("dedup=true&dedup_key=k,t", AccessName::Codes, 35),
-        ("dedup=true", AccessName::StoredHashes, 30_000),
-        ("dedup=true&dedup_key=o", AccessName::Codes, 3),
-        ("dedup=true&denull=true&dedup_key=o", AccessName::Documents, 3),
-        ("dedup=true&dedup_key=n", AccessName::Codes, 30_000),
+        ("dedup=true&dedup_key=k,t", AccessPath::Codes, 35),
+        ("dedup=true", AccessPath::StoredHashes, 30_000),
+        ("dedup=true&dedup_key=o", AccessPath::Codes, 3),
+        ("dedup=true&denull=true&dedup_key=o", AccessPath::Documents, 3),
+        ("dedup=true&dedup_key=n", AccessPath::Codes, 30_000),
     ] {
         let before = work(query);
         let (first, _) = explained(&lab, engine, &reader, query);
         assert_eq!((access(first.dedup), first.rows_selected), (source, groups), "{query}");
         let (second, columns) = explained(&lab, engine, &reader, query);
-        assert_eq!((access(second.dedup), second.rows_selected), (AccessName::KeptSet, groups), "{query}");
+        assert_eq!((access(second.dedup), second.rows_selected), (AccessPath::KeptSet, groups), "{query}");
         assert_eq!((second.row_groups.scanned, columns), (0, 0), "{query}");
         assert_eq!(second.duplicates_left_out, Some(30_000 - groups), "{query}");
         let counted = work(&format!("{query}&count=true"));
@@ -539,30 +541,30 @@ fn what_is_kept_is_read_off_and_weighs_what_the_answer_does() {
 }
 
 #[test]
-fn an_order_is_not_made_without_room_or_memory_for_it() {
+fn sort_index_without_cache_or_memory_is_not_built() {
     let lab = Lab::new();
     let file = steps(&lab);
     let [engine, _] = &lab.engines;
     let query = "sort=n:desc&limit=5";
-    // Statistics tell where the first lie: all others are left out.
+    // Statistics prune all row groups but the one with the first entities.
     let small = open(&lab, &file, &PartCache::new(100_000));
     for _ in 0..2 {
         let (scan, _) = explained(&lab, engine, &small, query);
-        assert_eq!(access(scan.sort), AccessName::ShreddedColumn);
+        assert_eq!(access(scan.sort), AccessPath::ShreddedColumn);
         assert_eq!((scan.row_groups.scanned, scan.row_groups.pruned_by_order), (1, 14));
     }
     let reader = open(&lab, &file, &PartCache::new(1 << 30));
-    let narrow = lab.engine(2, 64 << 20, Duration::from_secs(60));
-    let held = narrow.reserve("others", 63 << 20).expect("memory");
-    assert_eq!(access(explained(&lab, &narrow, &reader, query).0.sort), AccessName::ShreddedColumn);
-    assert_eq!(narrow.memory_bytes(), 63 << 20);
-    drop(held);
-    assert_eq!(access(explained(&lab, &narrow, &reader, query).0.sort), AccessName::KeptOrder);
-    assert_eq!(narrow.memory_bytes(), 0);
+    let limited = lab.engine(2, 64 << 20, Duration::from_secs(60));
+    let reservation = limited.try_reserve("others", 63 << 20).expect("memory");
+    assert_eq!(access(explained(&lab, &limited, &reader, query).0.sort), AccessPath::ShreddedColumn);
+    assert_eq!(limited.reserved_memory_bytes(), 63 << 20);
+    drop(reservation);
+    assert_eq!(access(explained(&lab, &limited, &reader, query).0.sort), AccessPath::KeptOrder);
+    assert_eq!(limited.reserved_memory_bytes(), 0);
 }
 
 #[test]
-fn an_order_that_is_given_up_holds_no_memory_and_is_made_by_the_next_query() {
+fn cancelled_sort_index_build_releases_memory() {
     let lab = Lab::new();
     let file = steps(&lab);
     let request = Arc::new(parse("sort=n:desc&limit=5"));
@@ -572,7 +574,7 @@ fn an_order_that_is_given_up_holds_no_memory_and_is_made_by_the_next_query() {
         lab.bench.runtime.block_on(async {
             let selecting = engine.select(reader.clone(), request.clone());
             let _ = tokio::time::timeout(Duration::from_micros(patience_us), selecting).await;
-            while engine.memory_bytes() > 0 {
+            while engine.reserved_memory_bytes() > 0 {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });
@@ -583,7 +585,7 @@ fn an_order_that_is_given_up_holds_no_memory_and_is_made_by_the_next_query() {
 
 /// The examples of docs/reference/sort-and-dedup.md, sample.
 #[test]
-fn sample_order_of_a_seed_never_changes() {
+fn sample_order_for_a_seed_is_stable() {
     let lab = Lab::new();
     let entities: Vec<Value> = (0..10).map(|number| parsed(&format!("{{\"n\":{number}}}"))).collect();
     let reader = lab.reader(&entities, &WriteOptions::default());
@@ -597,7 +599,7 @@ fn sample_order_of_a_seed_never_changes() {
 }
 
 #[test]
-fn dedup_key_without_descendant_paths() {
+fn dedup_key_drops_descendant_paths() {
     let lab = Lab::new();
     let reader = lab.reader(&[parsed("{}")], &WriteOptions::default());
     for (list, expected) in [
@@ -606,7 +608,7 @@ fn dedup_key_without_descendant_paths() {
         ("a.b.c,a.b,a.b,ab,a!,a.bc", "a.b,a.bc,a!,ab"),
         (r"a\.b,a.b,a..b", r"a..b,a.b,a\.b"),
     ] {
-        let request = ReadRequest { dedup: true, dedup_key: Path::parse_list(list), ..ReadRequest::default() };
+        let request = ReadRequest { dedup: true, dedup_key: FieldPath::parse_list(list), ..ReadRequest::default() };
         let (_, used, _) = lab.scan(&reader, request);
         assert_eq!(used.dedup.expect("a key").by, expected, "{list}");
     }

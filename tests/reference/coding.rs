@@ -1,8 +1,8 @@
-//! Bodies in a content coding, decoded by the libraries as a browser would.
+//! Decodes compressed bodies with the libraries that browsers use.
 
 use std::io::Read;
 
-/// The body of an answer: one stream, to its end, and nothing after it.
+/// Returns the decoded body of a response, which must be a single complete stream.
 #[track_caller]
 pub fn decoded(coding: &str, body: &[u8]) -> Vec<u8> {
     let mut rest = body;
@@ -10,14 +10,15 @@ pub fn decoded(coding: &str, body: &[u8]) -> Vec<u8> {
     match coding {
         "gzip" => {
             let mut decoder = flate2::bufread::GzDecoder::new(&mut rest);
-            decoder.read_to_end(&mut decoded).expect("gzip");
+            decoder.read_to_end(&mut decoded).expect("failed to decompress gzip");
         }
         "br" => {
-            brotli::BrotliDecompress(&mut rest, &mut decoded).expect("brotli");
+            brotli::BrotliDecompress(&mut rest, &mut decoded).expect("failed to decompress Brotli");
         }
         "zstd" => {
-            let mut decoder = zstd::stream::read::Decoder::with_buffer(&mut rest).expect("a decoder").single_frame();
-            decoder.read_to_end(&mut decoded).expect("Zstandard");
+            let mut decoder =
+                zstd::stream::read::Decoder::with_buffer(&mut rest).expect("failed to create decoder").single_frame();
+            decoder.read_to_end(&mut decoded).expect("failed to decompress Zstandard");
         }
         other => panic!("{other}"),
     }

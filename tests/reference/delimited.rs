@@ -1,11 +1,11 @@
-//! CSV and TSV as sources (RFC 4180; docs/reference/import-semantics.md, Sources), one byte after the other, with the
-//! types of cells where they are inferred.
+//! CSV and TSV sources (RFC 4180; docs/reference/import-semantics.md), parsed byte by byte, with optional type
+//! inference.
 
 use super::value::{Value, set};
 
-/// The entities, as compact JSON; with an error, those before it.
-pub fn entities(table: &[u8], delimiter: u8, infers: bool) -> Result<Vec<String>, Vec<String>> {
-    let value = |cell| if infers { inferred(cell) } else { Value::String(cell) };
+/// Returns the entities as compact JSON; in case of an error, the entities before the error.
+pub fn entities(table: &[u8], delimiter: u8, infers_types: bool) -> Result<Vec<String>, Vec<String>> {
+    let value = |cell| if infers_types { inferred(cell) } else { Value::String(cell) };
     let mut rows = Rows { rest: table, delimiter };
     let mut found = Vec::new();
     let Some(Some(names)) = rows.next() else { return Err(found) };
@@ -22,14 +22,14 @@ pub fn entities(table: &[u8], delimiter: u8, infers: bool) -> Result<Vec<String>
     Ok(found)
 }
 
-/// A cell that is exactly a number, `true` or `false` is that; an empty one is null.
+/// Infers the type of a cell: an exact number, `true` or `false`; an empty cell is null.
 fn inferred(cell: String) -> Value {
     match cell.as_str() {
         "" => Value::Null,
         "true" => Value::Bool(true),
         "false" => Value::Bool(false),
         _ => match Value::parse(&cell) {
-            // No blanks around it.
+            // The text must have no surrounding spaces.
             Ok(Value::Number(text)) if text == cell => Value::Number(text),
             _ => Value::String(cell),
         },
@@ -54,7 +54,7 @@ impl Rows<'_> {
 }
 
 impl Iterator for Rows<'_> {
-    /// A row's cells; none if it is bad.
+    /// The cells of a row; `None` if the row is invalid.
     type Item = Option<Vec<Vec<u8>>>;
 
     fn next(&mut self) -> Option<Option<Vec<Vec<u8>>>> {
@@ -91,7 +91,7 @@ impl Iterator for Rows<'_> {
             cells.push(cell);
             match after {
                 Some(byte) if byte == self.delimiter => {}
-                // A line feed after a carriage return is taken with the blank lines before the next row.
+                // A line feed after a carriage return is skipped with the empty lines before the next row.
                 None | Some(b'\n' | b'\r') => return Some(Some(cells)),
                 Some(_) => return Some(None),
             }

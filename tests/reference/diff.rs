@@ -1,21 +1,21 @@
-//! The diff of two versions over trees: docs/reference/diffs.md, Diffs, with all pairs looked at.
+//! The diff of two versions (docs/reference/diffs.md, Matching), which compares all pairs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::rules;
 use super::value::{Value, quote};
 
-/// From when on candidates are restricted.
+/// The limits beyond which candidates are restricted.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
     pub candidate_pairs: usize,
     pub value_holders: usize,
 }
 
-/// A record: its change type, and its JSON text.
+/// The change type of a record, and its JSON text.
 pub type Record = (&'static str, String);
 
-/// All records, in order.
+/// Returns all records, in order.
 pub fn records(v1: &[Value], v2: &[Value], bounds: Bounds) -> Vec<Record> {
     let partners = matches(v1, v2, bounds);
     let mut records = Vec::new();
@@ -36,7 +36,7 @@ pub fn records(v1: &[Value], v2: &[Value], bounds: Bounds) -> Vec<Record> {
     records
 }
 
-/// The matched pairs of positions.
+/// Returns the matched pairs of positions.
 fn matches(v1: &[Value], v2: &[Value], bounds: Bounds) -> Vec<(usize, usize)> {
     let all: Vec<&Value> = v1.iter().chain(v2).collect();
     let weights: BTreeMap<&str, f64> = names(&all).into_iter().map(|name| (name, weight(name, &all))).collect();
@@ -50,17 +50,17 @@ fn matches(v1: &[Value], v2: &[Value], bounds: Bounds) -> Vec<(usize, usize)> {
     }
     // Highest similarity first, then lowest position in v1, then lowest in v2.
     pairs.sort_by(|left, right| {
-        right.0.partial_cmp(&left.0).expect("a number").then((left.1, left.2).cmp(&(right.1, right.2)))
+        right.0.partial_cmp(&left.0).expect("failed to parse number").then((left.1, left.2).cmp(&(right.1, right.2)))
     });
 
-    // What equal entities leave, and how many of its pairs in one source share a value.
+    // The unmatched entities, and for each source the number of its pairs that share a value.
     let equals = pairs.iter().filter(|(_, i, j)| equal(&v1[*i], &v2[*j]));
     let equals = greedy(equals.map(|(_, i, j)| (*i, *j)));
     let left_one = |i: usize| equals.iter().all(|(matched, _)| *matched != i);
     let left_other = |j: usize| equals.iter().all(|(_, matched)| *matched != j);
     let candidates: Vec<(usize, usize)> =
         pairs.iter().map(|(_, i, j)| (*i, *j)).filter(|(i, j)| left_one(*i) && left_other(*j)).collect();
-    // A source is told by the first entity of v1 that has it.
+    // A source is represented by the first entity of v1 that has it.
     let source = |i: usize| v1.iter().position(|entity| same(entity.get("_source"), v1[i].get("_source")));
     let mut sharing = BTreeMap::new();
     for (i, j) in &candidates {
@@ -89,7 +89,7 @@ fn matches(v1: &[Value], v2: &[Value], bounds: Bounds) -> Vec<(usize, usize)> {
     greedy(taken.map(|(_, i, j)| (*i, *j)))
 }
 
-/// Of pairs in order, each that is of two positions not taken before.
+/// Returns each pair, in order, whose positions are both not used by an earlier pair.
 fn greedy(pairs: impl Iterator<Item = (usize, usize)>) -> Vec<(usize, usize)> {
     let mut taken: Vec<(usize, usize)> = Vec::new();
     for (i, j) in pairs {
@@ -100,7 +100,7 @@ fn greedy(pairs: impl Iterator<Item = (usize, usize)>) -> Vec<(usize, usize)> {
     taken
 }
 
-/// Whether two values are equal, or both missing.
+/// Returns true if two values are equal or both missing.
 fn same(one: Option<&Value>, other: Option<&Value>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => rules::equal(one, other),
@@ -109,12 +109,12 @@ fn same(one: Option<&Value>, other: Option<&Value>) -> bool {
     }
 }
 
-/// Whether two entities are equal but for `_source`.
+/// Returns true if two entities are equal except for `_source`.
 fn equal(one: &Value, other: &Value) -> bool {
     names(&[one, other]).into_iter().all(|name| same(one.get(name), other.get(name)))
 }
 
-/// The fields that some of the entities have, in code point order.
+/// Returns the fields of the entities, in code point order.
 fn names<'v>(entities: &[&'v Value]) -> Vec<&'v str> {
     let mut names: Vec<&str> = Vec::new();
     for entity in entities {
@@ -126,7 +126,7 @@ fn names<'v>(entities: &[&'v Value]) -> Vec<&'v str> {
     names
 }
 
-/// The fields whose values two entities share.
+/// Returns the fields whose values two entities share.
 fn shared<'v>(one: &'v Value, other: &'v Value) -> Vec<&'v str> {
     let equal = |name: &&str| match (one.get(name), other.get(name)) {
         (Some(one), Some(other)) => rules::equal(one, other),

@@ -1,14 +1,14 @@
-//! The rules of docs/reference/formats.md, Formats, over trees: what a whole answer in each format holds. Entities come
-//! as the steps before serialization left them, not flattened.
+//! The rules of docs/reference/formats.md for complete response bodies. Entities are the result of the steps before
+//! serialization and are not flattened.
 
 use super::rules;
 use super::value::{Value, set};
 
-// The tables of the XML standard. The rules around them are written anew here.
+// The tables come from the XML standard. The rules are written independently of the service.
 #[path = "../../src/encode/xml_names.rs"]
 mod xml_names;
 
-/// The columns of a table of these entities.
+/// Returns the columns of a table with these entities.
 pub fn columns(entities: &[Value]) -> Vec<String> {
     let mut union = Vec::new();
     for entity in entities {
@@ -23,21 +23,21 @@ pub fn columns(entities: &[Value]) -> Vec<String> {
     union.into_iter().map(|(name, _)| name).collect()
 }
 
-/// The cells of a Parquet file: for each entity, and each column, its text or null.
+/// Returns the cells of a Parquet file: for each entity and column, a text or null.
 pub fn cells(entities: &[Value], columns: &[String]) -> Vec<Vec<Option<String>>> {
     let row = |entity: &Value| {
-        let flat = rules::flatten(entity);
-        columns.iter().map(|name| flat.get(name).and_then(Value::text)).collect()
+        let flattened = rules::flatten(entity);
+        columns.iter().map(|name| flattened.get(name).and_then(Value::text)).collect()
     };
     entities.iter().map(row).collect()
 }
 
-/// A whole CSV body.
+/// Returns a complete CSV body.
 pub fn csv(entities: &[Value], columns: &[String]) -> String {
     delimited(entities, columns, ',')
 }
 
-/// A whole TSV body.
+/// Returns a complete TSV body.
 pub fn tsv(entities: &[Value], columns: &[String]) -> String {
     delimited(entities, columns, '\t')
 }
@@ -61,7 +61,7 @@ fn delimited(entities: &[Value], columns: &[String], delimiter: char) -> String 
     lines.collect()
 }
 
-/// A whole XML body. An empty element is `<tag/>`.
+/// Returns a complete XML body. An empty element is `<tag/>`.
 pub fn xml(entities: &[Value]) -> String {
     let entities: String = entities.iter().map(|entity| element("entity", content(entity, "item"))).collect();
     format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>{}", element("dataset", entities))
@@ -74,7 +74,7 @@ fn element(tag: &str, content: String) -> String {
     }
 }
 
-/// The inside of an element that holds `value`; the elements of an array are called `item`.
+/// Returns the content of an element with this value. The elements of an array are called `item`.
 fn content(value: &Value, item: &str) -> String {
     match value {
         Value::Object(members) => members.iter().map(|(name, value)| field(name, value)).collect(),

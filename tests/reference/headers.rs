@@ -1,29 +1,29 @@
-//! Headers of conditions, ranges and codings (RFC 9110).
+//! Conditional, range and content negotiation headers (RFC 9110).
 
 use std::ops::Range;
 
-/// The bytes that a client wants.
+/// A requested byte range.
 #[derive(Debug)]
-pub enum Wanted {
+pub enum RequestedRange {
     Between(u128, u128),
     Last(u128),
 }
 
-impl Wanted {
-    /// Of a body of this length; none if it has none of them.
-    pub fn of(&self, length: u64) -> Option<Range<u64>> {
+impl RequestedRange {
+    /// Resolves the range for a body of this length; `None` if the range is not satisfiable.
+    pub fn resolve(&self, length: u64) -> Option<Range<u64>> {
         let length = u128::from(length);
         let (start, end) = match *self {
-            Wanted::Between(first, last) => (first, length.min(last.saturating_add(1))),
-            Wanted::Last(count) => (length - count.min(length), length),
+            RequestedRange::Between(first, last) => (first, length.min(last.saturating_add(1))),
+            RequestedRange::Last(count) => (length - count.min(length), length),
         };
-        let narrow = |number: u128| u64::try_from(number).expect("within the body");
+        let narrow = |number: u128| u64::try_from(number).expect("range exceeds body");
         (start < end).then(|| narrow(start)..narrow(end))
     }
 }
 
-/// One range of bytes under a condition that holds; all else is answered whole.
-pub fn range(ranges: &[&[u8]], conditions: &[&[u8]], etag: &[u8]) -> Option<Wanted> {
+/// Returns the only requested range if all conditions are true. Otherwise, the entire body is returned.
+pub fn range(ranges: &[&[u8]], conditions: &[&[u8]], etag: &[u8]) -> Option<RequestedRange> {
     let ([range], [] | [_]) = (ranges, conditions) else { return None };
     if conditions.iter().any(|condition| *condition != etag) {
         return None;
@@ -40,25 +40,26 @@ pub fn range(ranges: &[&[u8]], conditions: &[&[u8]], etag: &[u8]) -> Option<Want
         .collect();
     let [item] = items.as_slice() else { return None };
     let dash = item.find('-')?;
-    let (first, last) = (&item[..dash], &item[dash + 1..]);
+    let first = &item[..dash];
+    let last = &item[dash + 1..];
     if first.is_empty() {
-        return Some(Wanted::Last(digits(last)?));
+        return Some(RequestedRange::Last(digits(last)?));
     }
     let first = digits(first)?;
     let last = if last.is_empty() { u128::MAX } else { digits(last)? };
-    // Past the largest number of the service all are the same.
+    // Numbers beyond the maximum of the service have the same effect.
     let cut = |number: u128| number.min(u128::from(u64::MAX));
-    (cut(first) <= cut(last)).then_some(Wanted::Between(cut(first), last))
+    (cut(first) <= cut(last)).then_some(RequestedRange::Between(cut(first), last))
 }
 
-/// Whether `If-None-Match` lists the tag, or is `*`.
+/// Returns true if `If-None-Match` contains the tag or is `*`.
 pub fn is_held(lines: &[&[u8]], etag: &[u8]) -> bool {
     let text: Vec<String> = lines.iter().map(|line| String::from_utf8_lossy(line).into_owned()).collect();
     let etag = String::from_utf8_lossy(etag);
     text.iter().any(|line| line.trim_matches([' ', '\t']) == "*" || tags(line).contains(&etag.as_ref()))
 }
 
-/// The tags of a line with their quotes, up to where it breaks the grammar.
+/// Returns the quoted tags of a line up to its first syntax error.
 fn tags(line: &str) -> Vec<&str> {
     let mut tags = Vec::new();
     let mut rest = line;
@@ -75,7 +76,7 @@ fn tags(line: &str) -> Vec<&str> {
     }
 }
 
-/// The name of the coding to answer with.
+/// Returns the name of the coding of the response.
 pub fn coding(lines: &[&[u8]]) -> &'static str {
     let mut weights: Vec<(String, u32)> = Vec::new();
     for item in lines.iter().filter_map(|line| visible(line)).flat_map(|line| line.split(',')) {
@@ -93,7 +94,7 @@ pub fn coding(lines: &[&[u8]]) -> &'static str {
     }
     let weight = |name: &str| weights.iter().find(|(known, _)| known == name).map(|(_, weight)| *weight);
     let mut best = ("identity", weight("identity").unwrap_or(0));
-    // The last one that is as good as all others.
+    // `max_by` returns the last of several equally good codings.
     for name in ["gzip", "br", "zstd"] {
         let weight = weight(name).or_else(|| weight("*")).unwrap_or(0);
         if weight > 0 && weight >= best.1 {
@@ -123,10 +124,10 @@ fn thousandths(text: &str) -> Option<u32> {
     }
 }
 
-/// A header's value, if it is text.
+/// Returns the value of a header if it is text.
 fn visible(value: &[u8]) -> Option<&str> {
     let text = value.iter().all(|byte| *byte == b'\t' || (b' '..=b'~').contains(byte));
-    text.then(|| std::str::from_utf8(value).expect("ASCII"))
+    text.then(|| std::str::from_utf8(value).expect("not ASCII"))
 }
 
 fn digits(text: &str) -> Option<u128> {

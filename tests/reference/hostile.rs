@@ -1,4 +1,4 @@
-//! Entities, paths and values that a careless implementation gets wrong.
+//! Strategies for entities, paths and values that careless implementations handle incorrectly.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::sample::select;
 
 use super::Value;
 
-/// Names from a small pool, so that keys repeat and paths hit, and now and then any text.
+/// Names from a small pool, so that keys repeat and paths match, and sometimes any text.
 pub fn key() -> impl Strategy<Value = String> {
     const USUAL: &[&str] = &["a", "b", "name"];
     const LONG: &[&str] = &["description", "description_de", "description_en"];
@@ -53,7 +53,7 @@ pub fn key() -> impl Strategy<Value = String> {
     ]
 }
 
-/// Texts of scalars that are nearly equal, need escapes, fold in surprising ways or look like something else.
+/// Texts that are nearly equal, need escapes, fold in unusual ways, or look like other types.
 pub fn string() -> impl Strategy<Value = String> {
     const POOL: &[&str] = &[
         "",
@@ -114,7 +114,7 @@ pub fn string() -> impl Strategy<Value = String> {
     ]
 }
 
-/// JSON numbers: equal ones in many spellings, huge, tiny, long.
+/// JSON numbers: equal numbers with different spellings, and huge, tiny and long numbers.
 pub fn number() -> impl Strategy<Value = String> {
     const POOL: &[&str] = &[
         "0",
@@ -171,7 +171,6 @@ pub fn number() -> impl Strategy<Value = String> {
     ]
 }
 
-/// A scalar.
 pub fn scalar() -> impl Strategy<Value = Value> {
     prop_oneof![
         1 => Just(Value::Null),
@@ -181,7 +180,7 @@ pub fn scalar() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Any value that an entity can hold, so of at most 127 levels; keys may repeat.
+/// Any value that an entity can contain, with at most 127 levels. Keys can repeat.
 pub fn value() -> impl Strategy<Value = Value> {
     let shredded = prop_oneof![
         8 => scalar(),
@@ -200,7 +199,8 @@ pub fn value() -> impl Strategy<Value = Value> {
     any.prop_filter("at most 127 levels", |value| depth(value) < 128)
 }
 
-/// `levels` objects and arrays around a value, by the bits of `shape`; none if there would be too many.
+/// Wraps a value in `levels` objects and arrays, selected by the bits of `shape`, or in none if the depth would exceed
+/// the limit.
 fn wrap(value: Value, levels: usize, shape: u64) -> Value {
     if levels + depth(&value) > 126 {
         return value;
@@ -219,7 +219,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// The text of one entity as a careless sender writes it: white space, needless escapes, repeated keys. Valid.
+/// The valid text of an entity with white space, unnecessary escapes and repeated keys.
 pub fn text() -> impl Strategy<Value = String> {
     let members = vec((key(), value()), 0..7);
     (members, vec(any::<u8>(), 1..40)).prop_map(|(members, choices)| {
@@ -229,12 +229,12 @@ pub fn text() -> impl Strategy<Value = String> {
     })
 }
 
-/// One entity, parsed: no key twice.
+/// A parsed entity, without repeated keys.
 pub fn entity() -> impl Strategy<Value = Value> {
-    text().prop_map(|text| Value::parse_entity(&text).expect("valid text"))
+    text().prop_map(|text| Value::parse_entity(&text).expect("failed to parse text"))
 }
 
-/// The keys of a path that tends to hit something.
+/// The keys of a path that often matches.
 pub fn path() -> impl Strategy<Value = Vec<String>> {
     vec(key(), 1..4).prop_filter("the lone empty key is no path", |keys| *keys != [""])
 }
@@ -244,7 +244,7 @@ pub fn needle() -> impl Strategy<Value = String> {
     prop_oneof![string(), number()]
 }
 
-/// Writes a value, spelled as `choices` say; all zero is canonical.
+/// Writes a value with spellings that `choices` select. If all are zero, the text is canonical.
 fn spell(value: &Value, choices: &mut impl Iterator<Item = u8>, out: &mut String) {
     match value {
         Value::Array(elements) => {

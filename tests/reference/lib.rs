@@ -1,16 +1,16 @@
-//! The reference implementation, which the integration tests and the fuzz targets share: the rules of
-//! docs/reference/query-semantics.md once more, over trees of values and one character at a time. It is written to be
-//! obviously right, is slow, and is independent of the code it checks.
+//! The reference implementation of docs/reference/query-semantics.md for the integration tests and fuzz targets. The
+//! code works on trees of values, one character at a time. It is slow but obviously correct, and independent of the
+//! code under test.
 //!
 //! | Module | Rules of |
 //! |---|---|
 //! | `value`, `number`, `rules` | entities, numbers, and each step of a read |
 //! | `pipeline`, `sample`, `formats`, `types`, `diff` | whole reads, seeded samples, formats, types of columns, diffs |
-//! | `unknown`, `links` | what is told beside a read: the paths that it names in vain, the pages beside it |
+//! | `unknown`, `links` | unknown fields and page links of a response |
 //! | `query`, `path`, `url`, `headers` | requests: parameters, paths to fields, the address, headers |
 //! | `delimited` | CSV and TSV as sources |
-//! | `parquet`, `coding` | nothing: they read answers by libraries |
-//! | `hostile` | nothing: it generates what to compare over |
+//! | `parquet`, `coding` | none; read responses with libraries |
+//! | `hostile` | none; generates test data |
 
 pub mod coding;
 pub mod delimited;

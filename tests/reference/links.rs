@@ -1,26 +1,25 @@
-//! The pages beside an answer (docs/reference/query-semantics.md, Pages).
+//! The page links of a response (docs/reference/query-semantics.md, Pages).
 
-use strata_types::request::ReadRequest;
+use strata_types::read_request::ReadRequest;
 
-/// The relations and the query strings of the links of an answer with so many entities to a request that was sent as
-/// `query`.
+/// Returns the relations and query strings of the links in the response to `query` that returned `returned` entities.
 pub fn pages(query: &str, request: &ReadRequest, returned: u64) -> Vec<(&'static str, String)> {
     let mut found = Vec::new();
     if request.count || (request.sample.is_some() && request.seed.is_none()) {
         return found;
     }
     if let Some(limit) = request.limit.filter(|limit| *limit != 0 && *limit == returned) {
-        found.push(("next", at(query, request.offset.saturating_add(limit))));
+        found.push(("next", with_offset(query, request.offset.saturating_add(limit))));
     }
     if request.offset != 0 {
         let offset = request.limit.map_or(0, |limit| request.offset.saturating_sub(limit));
-        found.push(("prev", at(query, offset)));
+        found.push(("prev", with_offset(query, offset)));
     }
     found
 }
 
-/// The query with this offset: where one stood, or last.
-fn at(query: &str, offset: u64) -> String {
+/// Returns the query with this offset, in place of an existing offset or at the end.
+fn with_offset(query: &str, offset: u64) -> String {
     let offset = format!("offset={offset}");
     let mut parameters: Vec<&str> = query.split('&').filter(|parameter| !parameter.is_empty()).collect();
     match parameters.iter().position(|parameter| parameter.starts_with("offset=")) {

@@ -1,4 +1,4 @@
-//! What a Parquet export holds, read by the library.
+//! The contents of a Parquet export, read with the library.
 
 use arrow::array::{Array, AsArray};
 use arrow::datatypes::{DataType, Float64Type, Int64Type};
@@ -7,17 +7,17 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 
 use super::types;
 
-/// The cells of each row; none where it has none.
+/// The cells of each row; `None` for null.
 type Rows = Vec<Vec<Option<String>>>;
 
-/// The columns with their types, and each row's cells in them.
+/// Returns the columns with their types, and the cells of each row.
 pub fn typed_cells(file: &Bytes) -> (Vec<(String, String)>, Rows) {
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file.clone()).expect("a Parquet file");
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file.clone()).expect("failed to open Parquet file");
     let columns = builder.parquet_schema().columns().iter();
     let columns = columns.map(|column| (column.name().to_owned(), column.physical_type().to_string())).collect();
     let mut rows: Vec<Vec<Option<String>>> = Vec::new();
-    for batch in builder.build().expect("a reader") {
-        let batch = batch.expect("a batch");
+    for batch in builder.build().expect("failed to build reader") {
+        let batch = batch.expect("failed to read batch");
         let start = rows.len();
         rows.resize(start + batch.num_rows(), Vec::new());
         for column in batch.columns() {
@@ -34,21 +34,21 @@ pub fn typed_cells(file: &Bytes) -> (Vec<(String, String)>, Rows) {
     (columns, rows)
 }
 
-/// The columns, and each row's cells.
+/// Returns the columns and the cells of each row.
 pub fn cells(file: &Bytes) -> (Vec<String>, Vec<Vec<Option<String>>>) {
-    let builder = ParquetRecordBatchReaderBuilder::try_new(file.clone()).expect("a Parquet file");
+    let builder = ParquetRecordBatchReaderBuilder::try_new(file.clone()).expect("failed to open Parquet file");
     let names = builder.schema().fields().iter().map(|field| {
         assert!(field.is_nullable(), "{field}");
         field.name().clone()
     });
     let names = names.collect();
     let mut rows: Vec<Vec<Option<String>>> = Vec::new();
-    for batch in builder.build().expect("a reader") {
-        let batch = batch.expect("a batch");
+    for batch in builder.build().expect("failed to build reader") {
+        let batch = batch.expect("failed to read batch");
         let start = rows.len();
         rows.resize(start + batch.num_rows(), Vec::new());
         for column in batch.columns() {
-            let column = arrow::compute::cast(column, &DataType::Utf8).expect("text");
+            let column = arrow::compute::cast(column, &DataType::Utf8).expect("invalid text");
             let column = column.as_string::<i32>();
             for row in 0..batch.num_rows() {
                 rows[start + row].push(column.is_valid(row).then(|| column.value(row).to_owned()));

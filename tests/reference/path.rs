@@ -1,6 +1,6 @@
 //! Paths (docs/reference/paths-and-values.md, Paths).
 
-/// A character of a path: one that means something, or one that stands for itself.
+/// A character of a path: an operator or a literal.
 #[derive(Clone, Copy, PartialEq)]
 enum Sign {
     Plain(char),
@@ -40,12 +40,12 @@ fn keys(signs: &[Sign]) -> Option<Vec<String>> {
     (keys != [""]).then_some(keys)
 }
 
-/// The keys of a path; none of the empty one.
+/// Returns the keys of a path; `None` if the path is empty or invalid.
 pub fn parse(text: &str) -> Option<Vec<String>> {
     keys(&signs(text))
 }
 
-/// The paths of a list.
+/// Returns the paths of a list.
 pub fn parse_list(text: &str) -> Vec<Vec<String>> {
     let signs = signs(text);
     let items = signs.split(|sign| *sign == Sign::Plain(','));
@@ -59,7 +59,7 @@ pub fn parse_list(text: &str) -> Vec<Vec<String>> {
         .collect()
 }
 
-/// The path before the first colon that is not escaped, and what follows it.
+/// Returns the path before the first unescaped colon, and the rest.
 pub fn parse_prefix(text: &str) -> Option<(Vec<String>, &str)> {
     let signs = signs(text);
     let colon = signs.iter().position(|sign| *sign == Sign::Plain(':'))?;

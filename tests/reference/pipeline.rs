@@ -1,66 +1,67 @@
-//! The whole read over trees: the steps of docs/reference/query-semantics.md, Steps, in their order, then the
-//! body in each format.
+//! A complete read over trees: the steps of docs/reference/query-semantics.md in order, then the body in each format.
 
 use std::cmp::Ordering;
 
 use bytes::Bytes;
-use strata_types::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
+use strata_types::read_request::{KeywordsMode, PathValue, RangeBound, ReadRequest, ResponseFormat, SortField};
 
 use super::value::Value;
 use super::{formats, number, parquet, rules, sample, types};
 
-/// An entity and its position in the version.
+/// The position of an entity in the version, and the entity.
 type Placed = (u64, Value);
 
-/// What a body holds.
+/// The decoded contents of a body.
 #[derive(Debug, PartialEq)]
 pub enum Body {
-    /// Every byte.
+    /// All bytes of a text format.
     Text(String),
-    /// The columns and the cells of a Parquet file.
+    /// The columns and cells of a Parquet file.
     Cells(Vec<String>, Vec<Vec<Option<String>>>),
-    /// The columns of a typed Parquet file with their types, and the cells in them.
+    /// The columns and types of a typed Parquet file, and its cells.
     Typed(Vec<(String, String)>, Vec<Vec<Option<String>>>),
 }
 
 impl Body {
-    /// What the body of an answer to a request holds.
-    pub fn of(body: &Bytes, request: &ReadRequest) -> Body {
-        if request.format == Format::Parquet && request.typed && !request.count {
+    /// Decodes the body of the response to a request.
+    pub fn decode(body: &Bytes, request: &ReadRequest) -> Body {
+        if request.format == ResponseFormat::Parquet && request.typed && !request.count {
             let (columns, rows) = parquet::typed_cells(body);
             return Body::Typed(columns, rows);
         }
-        Body::read(body, if request.count { Format::Json } else { request.format })
+        Body::read(body, if request.count { ResponseFormat::Json } else { request.format })
     }
 
-    /// What the body of an answer in this format holds, without types.
-    pub fn read(body: &Bytes, format: Format) -> Body {
-        if format == Format::Parquet {
+    /// Decodes the body of a response in this format, without types.
+    pub fn read(body: &Bytes, format: ResponseFormat) -> Body {
+        if format == ResponseFormat::Parquet {
             let (names, rows) = parquet::cells(body);
             return Body::Cells(names, rows);
         }
-        Body::Text(String::from_utf8(body.to_vec()).expect("UTF-8"))
+        Body::Text(String::from_utf8(body.to_vec()).expect("invalid UTF-8"))
     }
 }
 
-/// An answer without `sample`, or with a `seed`: how many entities it holds or counts, and its body.
+/// Returns the number of entities of a response and its body, for a request without `sample` or with a `seed`.
 pub fn answer(entities: &[Value], request: &ReadRequest, dataset_id: u64, version: u64) -> (u64, Body) {
     let mut list = selected_places(entities, request);
     if let Some(number) = request.sample {
-        list = sample::draw(list, number, request.seed.expect("a sample without a seed is not one answer"));
+        list = sample::draw(list, number, request.seed.expect("missing seed"));
     }
     let result = window(list.into_iter().map(|(_, entity)| entity).collect(), request);
     let total = result.len() as u64;
     (total, if request.count { count(total, request, dataset_id, version) } else { body(entities, &result, request) })
 }
 
-/// Steps 2 to 5: what each entity becomes before anything selects it.
+/// Applies steps 2 to 5, which reshape each entity before the selection.
 pub fn reshaped(entities: &[Value], request: &ReadRequest) -> Vec<Value> {
     entities.iter().map(|entity| reshape(entity, request)).collect()
 }
 
 fn reshape(entity: &Value, request: &ReadRequest) -> Value {
-    let keys = |paths: &[strata_types::path::Path]| paths.iter().map(|path| path.keys().to_vec()).collect::<Vec<_>>();
+    let keys = |paths: &[strata_types::field_path::FieldPath]| {
+        paths.iter().map(|path| path.keys().to_vec()).collect::<Vec<_>>()
+    };
     let mut entity = entity.clone();
     if !request.include_source {
         entity = rules::strip_source(&entity);
@@ -68,34 +69,34 @@ fn reshape(entity: &Value, request: &ReadRequest) -> Value {
     if request.denull {
         entity = rules::denull(&entity);
     }
-    if !request.keep.is_empty() {
-        entity = rules::keep(&entity, &keys(&request.keep));
+    if !request.keep_fields.is_empty() {
+        entity = rules::keep(&entity, &keys(&request.keep_fields));
     }
-    if !request.drop.is_empty() {
-        entity = rules::drop(&entity, &keys(&request.drop));
+    if !request.drop_fields.is_empty() {
+        entity = rules::drop(&entity, &keys(&request.drop_fields));
     }
     entity
 }
 
-/// Steps 2 to 10: everything before `sample`.
+/// Applies steps 2 to 10, which precede `sample`.
 pub fn selected(entities: &[Value], request: &ReadRequest) -> Vec<Value> {
     selected_places(entities, request).into_iter().map(|(_, entity)| entity).collect()
 }
 
-/// The positions in the version of what steps 2 to 14 leave but for `sample`.
+/// Returns the positions in the version after steps 2 to 14 except `sample`.
 pub fn selected_positions(entities: &[Value], request: &ReadRequest) -> Vec<u64> {
-    let most = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let places = selected_places(entities, request).into_iter().skip(most(request.offset));
-    places.take(request.limit.map_or(usize::MAX, most)).map(|(position, _)| position).collect()
+    let to_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let places = selected_places(entities, request).into_iter().skip(to_usize(request.offset));
+    places.take(request.limit.map_or(usize::MAX, to_usize)).map(|(position, _)| position).collect()
 }
 
-/// The same, each with its position in the version.
+/// Returns the selected entities with their positions in the version.
 fn selected_places(entities: &[Value], request: &ReadRequest) -> Vec<Placed> {
     let mut entities: Vec<Placed> = (0..).zip(reshaped(entities, request)).collect();
     entities.retain(|(_, entity)| {
         request.filters.iter().all(|filter| reaches(entity, filter, rules::matches_equal))
-            && request.filters_contain.iter().all(|filter| reaches(entity, filter, rules::matches_contains))
-            && request.ranges().all(|(bound, condition)| lies_in(entity, bound, condition))
+            && request.contains_filters.iter().all(|filter| reaches(entity, filter, rules::matches_contains))
+            && request.range_filters().all(|(bound, condition)| lies_in(entity, bound, condition))
             && holds_keywords(entity, request)
     });
     if let Some(order) = &request.sort {
@@ -107,10 +108,10 @@ fn selected_places(entities: &[Value], request: &ReadRequest) -> Vec<Placed> {
     entities
 }
 
-/// Steps 12 and 13.
+/// Applies steps 12 and 13.
 pub fn window(entities: Vec<Value>, request: &ReadRequest) -> Vec<Value> {
-    let most = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    entities.into_iter().skip(most(request.offset)).take(request.limit.map_or(usize::MAX, most)).collect()
+    let to_usize = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    entities.into_iter().skip(to_usize(request.offset)).take(request.limit.map_or(usize::MAX, to_usize)).collect()
 }
 
 fn reaches(entity: &Value, filter: &PathValue, rule: fn(&Value, &str) -> bool) -> bool {
@@ -132,10 +133,10 @@ fn holds_keywords(entity: &Value, request: &ReadRequest) -> bool {
 }
 
 /// Rule 8.
-fn sort(entities: Vec<Placed>, order: &Sort) -> Vec<Placed> {
+fn sort(entities: Vec<Placed>, order: &SortField) -> Vec<Placed> {
     let sortable = |(_, entity): &Placed| entity.get(&order.field).is_some_and(|value| class(value).is_some());
     let (mut first, last): (Vec<Placed>, Vec<Placed>) = entities.into_iter().partition(sortable);
-    // Stable, in both directions.
+    // The sort is stable in both directions.
     first.sort_by(|(_, one), (_, other)| {
         let ordering = match (one.get(&order.field), other.get(&order.field)) {
             (Some(one), Some(other)) => ascending(one, other),
@@ -147,7 +148,7 @@ fn sort(entities: Vec<Placed>, order: &Sort) -> Vec<Placed> {
     first
 }
 
-/// Numbers, strings, false, true; nothing else can be sorted.
+/// Returns the rank of the type: number, string, false, true; `None` for values that cannot be sorted.
 fn class(value: &Value) -> Option<u8> {
     match value {
         Value::Number(_) => Some(0),
@@ -168,7 +169,7 @@ fn ascending(one: &Value, other: &Value) -> Ordering {
 
 /// Rule 9.
 fn dedup(entities: Vec<Placed>, request: &ReadRequest) -> Vec<Placed> {
-    // One value that is equal exactly where the entities are.
+    // A value that is equal exactly if the entities are equal.
     let key = |entity: &Value| match request.dedup_key.as_slice() {
         [] => rules::strip_source(entity),
         paths => {
@@ -203,7 +204,7 @@ fn count(total: u64, request: &ReadRequest, dataset_id: u64, version: u64) -> Bo
     Body::Text(if request.pretty { object.write_pretty(0) } else { object.write() })
 }
 
-/// Section 4: the body that holds `result`, out of a version of these entities.
+/// Returns the body with `result` from a version with these entities (section 4).
 pub fn body(entities: &[Value], result: &[Value], request: &ReadRequest) -> Body {
     let flattened: Vec<Value>;
     let shown = if request.flatten {
@@ -212,19 +213,19 @@ pub fn body(entities: &[Value], result: &[Value], request: &ReadRequest) -> Body
     } else {
         result
     };
-    // Found only where it is needed: it is slow.
+    // Computed only if necessary, because it is slow.
     let columns = || match result {
         [] => formats::columns(&reshaped(entities, request)),
         _ => formats::columns(result),
     };
     match request.format {
-        Format::Json if request.pretty => Body::Text(Value::Array(shown.to_vec()).write_pretty(0)),
-        Format::Json => Body::Text(Value::Array(shown.to_vec()).write()),
-        Format::Jsonl => Body::Text(shown.iter().map(|entity| format!("{}\n", entity.write())).collect()),
-        Format::Csv => Body::Text(formats::csv(result, &columns())),
-        Format::Tsv => Body::Text(formats::tsv(result, &columns())),
-        Format::Xml => Body::Text(formats::xml(shown)),
-        Format::Parquet => {
+        ResponseFormat::Json if request.pretty => Body::Text(Value::Array(shown.to_vec()).write_pretty(0)),
+        ResponseFormat::Json => Body::Text(Value::Array(shown.to_vec()).write()),
+        ResponseFormat::Jsonl => Body::Text(shown.iter().map(|entity| format!("{}\n", entity.write())).collect()),
+        ResponseFormat::Csv => Body::Text(formats::csv(result, &columns())),
+        ResponseFormat::Tsv => Body::Text(formats::tsv(result, &columns())),
+        ResponseFormat::Xml => Body::Text(formats::xml(shown)),
+        ResponseFormat::Parquet => {
             let columns = columns();
             let cells = formats::cells(result, &columns);
             if !request.typed {

@@ -1,11 +1,11 @@
 //! Query strings (docs/reference/query-semantics.md, Parameters).
 
-use strata_types::path::Path;
-use strata_types::request::{Format, KeywordsMode, PathValue, ReadRequest, Sort};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{KeywordsMode, PathValue, ReadRequest, ResponseFormat, SortField};
 
 use super::path;
 
-/// What is known here; a query that holds another parameter of the service is not judged.
+/// The implemented parameters. Queries with other parameters of the service are not checked.
 const KNOWN: [&str; 27] = [
     "include_source",
     "denull",
@@ -36,14 +36,14 @@ const KNOWN: [&str; 27] = [
     "strict",
 ];
 
-/// The request and the unknown names, or the name of the parameter that is wrong (empty where it has none); `None` if
-/// the query has a parameter that this does not implement, as `is_parameter` tells.
+/// Returns the request and the unknown names, or the name of the invalid parameter (empty if it has no name). Returns
+/// `None` if the query has a parameter of the service (`is_parameter`) that is not implemented here.
 pub fn parse(query: &str, is_parameter: impl Fn(&str) -> bool) -> Option<Result<(ReadRequest, Vec<String>), String>> {
     if query.len() > 32 * 1024 {
         return Some(Err(String::new()));
     }
     let mut request = ReadRequest::default();
-    let mut given: Vec<String> = Vec::new();
+    let mut seen: Vec<String> = Vec::new();
     let mut unknown: Vec<String> = Vec::new();
     let mut is_unnamed = false;
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -62,10 +62,10 @@ pub fn parse(query: &str, is_parameter: impl Fn(&str) -> bool) -> Option<Result<
             continue;
         }
         let repeats = ["keep_field", "drop_field", "keywords", "dedup_key"];
-        if !(repeats.contains(&named.as_str()) || named.starts_with("filter")) && given.contains(&named) {
+        if !(repeats.contains(&named.as_str()) || named.starts_with("filter")) && seen.contains(&named) {
             return Some(Err(named));
         }
-        given.push(named.clone());
+        seen.push(named.clone());
         if set(&mut request, &named, &value).is_none() {
             return Some(Err(named));
         }
@@ -73,9 +73,11 @@ pub fn parse(query: &str, is_parameter: impl Fn(&str) -> bool) -> Option<Result<
     if request.seed.is_some() && request.sample.is_none() {
         return Some(Err("seed".to_owned()));
     }
-    let lists = [request.keep.len(), request.drop.len(), request.dedup_key.len(), request.keywords.len()];
-    let items =
-        lists.iter().sum::<usize>() + request.filters.len() + request.filters_contain.len() + request.ranges().count();
+    let lists = [request.keep_fields.len(), request.drop_fields.len(), request.dedup_key.len(), request.keywords.len()];
+    let items = lists.iter().sum::<usize>()
+        + request.filters.len()
+        + request.contains_filters.len()
+        + request.range_filters().count();
     let is_refused = items > 1_000 || (request.strict && (is_unnamed || !unknown.is_empty()));
     Some(if is_refused { Err(String::new()) } else { Ok((request, unknown)) })
 }
@@ -99,7 +101,7 @@ fn decode(text: &str) -> Option<String> {
     String::from_utf8(out).ok()
 }
 
-/// Writes a value; none if it is not valid.
+/// Sets a parameter; `None` if the value is invalid.
 fn set(request: &mut ReadRequest, name: &str, value: &str) -> Option<()> {
     match name {
         "include_source" => request.include_source = boolean(value)?,
@@ -116,15 +118,15 @@ fn set(request: &mut ReadRequest, name: &str, value: &str) -> Option<()> {
         "sample" => request.sample = Some(integer(value)?),
         "offset" => request.offset = integer(value)?,
         "limit" => request.limit = Some(integer(value)?),
-        "keep_field" => request.keep.extend(paths(value)?),
-        "drop_field" => request.drop.extend(paths(value)?),
+        "keep_field" => request.keep_fields.extend(paths(value)?),
+        "drop_field" => request.drop_fields.extend(paths(value)?),
         "dedup_key" => request.dedup_key.extend(paths(value)?),
         "filter" => request.filters.push(condition(value)?),
-        "filter_contains" => request.filters_contain.push(condition(value)?),
-        "filter_gt" => request.ranges[0].push(condition(value)?),
-        "filter_gte" => request.ranges[1].push(condition(value)?),
-        "filter_lt" => request.ranges[2].push(condition(value)?),
-        "filter_lte" => request.ranges[3].push(condition(value)?),
+        "filter_contains" => request.contains_filters.push(condition(value)?),
+        "filter_gt" => request.range_filters[0].push(condition(value)?),
+        "filter_gte" => request.range_filters[1].push(condition(value)?),
+        "filter_lt" => request.range_filters[2].push(condition(value)?),
+        "filter_lte" => request.range_filters[3].push(condition(value)?),
         "keywords" => {
             let words = value.split(',').map(|word| word.trim_matches([' ', '\t']));
             request.keywords.extend(words.filter(|word| !word.is_empty()).map(str::to_owned));
@@ -136,7 +138,7 @@ fn set(request: &mut ReadRequest, name: &str, value: &str) -> Option<()> {
                 _ => return None,
             }
         }
-        "format" => request.format = Format::ALL.into_iter().find(|format| format.name() == value)?,
+        "format" => request.format = ResponseFormat::ALL.into_iter().find(|format| format.name() == value)?,
         "sort" => {
             let (field, descending) = match value.rfind(':').map(|colon| (&value[..colon], &value[colon..])) {
                 None => (value, false),
@@ -144,7 +146,7 @@ fn set(request: &mut ReadRequest, name: &str, value: &str) -> Option<()> {
                 Some((field, ":desc")) => (field, true),
                 Some(_) => return None,
             };
-            request.sort = Some(Sort { field: field.to_owned(), descending });
+            request.sort = Some(SortField { field: field.to_owned(), descending });
             return (!field.is_empty()).then_some(());
         }
         _ => unreachable!("all known names are above"),
@@ -169,7 +171,7 @@ fn integer(value: &str) -> Option<u64> {
     (!value.is_empty()).then_some(number)
 }
 
-fn paths(value: &str) -> Option<Vec<Path>> {
+fn paths(value: &str) -> Option<Vec<FieldPath>> {
     path::parse_list(value).into_iter().map(checked).collect()
 }
 
@@ -178,6 +180,6 @@ fn condition(value: &str) -> Option<PathValue> {
     Some(PathValue { path: checked(keys)?, value: value.to_owned() })
 }
 
-fn checked(keys: Vec<String>) -> Option<Path> {
-    if keys.len() > 128 { None } else { Path::from_keys(keys).ok() }
+fn checked(keys: Vec<String>) -> Option<FieldPath> {
+    if keys.len() > 128 { None } else { FieldPath::from_keys(keys).ok() }
 }

@@ -1,9 +1,8 @@
-//! The rules of docs/reference/paths-and-values.md, Entities and values, docs/reference/paths-and-values.md, Paths, and
-//! docs/reference/query-semantics.md, Steps, over trees.
+//! The rules of docs/reference/paths-and-values.md and docs/reference/query-semantics.md over trees.
 
 use std::cmp::Ordering;
 
-use strata_types::request::RangeBound;
+use strata_types::read_request::RangeBound;
 
 use super::number;
 use super::value::{Value, set};
@@ -14,7 +13,7 @@ pub fn fold(text: &str) -> String {
     lower.replace('ς', "σ")
 }
 
-/// Section 2: the values that a path reaches, an array at its end being one.
+/// Section 2: the values at a path. An array at its end is one value.
 pub fn reach_values<'v>(value: &'v Value, keys: &[String]) -> Vec<&'v Value> {
     let Some((first, rest)) = keys.split_first() else { return vec![value] };
     match value {
@@ -24,7 +23,7 @@ pub fn reach_values<'v>(value: &'v Value, keys: &[String]) -> Vec<&'v Value> {
     }
 }
 
-/// Rule 5: the scalars that a path reaches, fanning out over arrays at its end.
+/// Rule 5: the scalars at a path, including the elements of arrays at its end.
 pub fn reach<'v>(value: &'v Value, keys: &[String]) -> Vec<&'v Value> {
     fn fan_out(value: &Value) -> Vec<&Value> {
         match value {
@@ -36,7 +35,7 @@ pub fn reach<'v>(value: &'v Value, keys: &[String]) -> Vec<&'v Value> {
     reach_values(value, keys).into_iter().flat_map(fan_out).collect()
 }
 
-/// Every scalar at any depth.
+/// Returns every scalar at any depth.
 pub fn scalars(value: &Value) -> Vec<&Value> {
     match value {
         Value::Array(elements) => elements.iter().flat_map(scalars).collect(),
@@ -45,7 +44,7 @@ pub fn scalars(value: &Value) -> Vec<&Value> {
     }
 }
 
-/// Rule 5, for one scalar.
+/// Rule 5 for a single scalar.
 pub fn matches_equal(scalar: &Value, needle: &str) -> bool {
     match scalar {
         Value::Null => fold(needle) == "null",
@@ -54,12 +53,12 @@ pub fn matches_equal(scalar: &Value, needle: &str) -> bool {
     }
 }
 
-/// Rule 6, for one scalar.
+/// Rule 6 for a single scalar.
 pub fn matches_contains(scalar: &Value, needle: &str) -> bool {
     scalar.text().is_some_and(|text| fold(&text).contains(&fold(needle)))
 }
 
-/// The range filters, for one scalar: a text in double quotes, a JSON number, or any other text.
+/// The range filters for a single scalar. `value` is a quoted text, a JSON number, or any other text.
 pub fn matches_range(scalar: &Value, bound: RangeBound, value: &str) -> bool {
     let value: Vec<char> = value.chars().collect();
     let (text, is_quoted) = match value.as_slice() {
@@ -95,25 +94,25 @@ pub fn denull(entity: &Value) -> Value {
             Value::Null => None,
             Value::String(text) if text.is_empty() => None,
             Value::Array(elements) => {
-                let kept: Vec<Value> = elements.iter().filter_map(keep).collect();
-                (elements.is_empty() || !kept.is_empty()).then_some(Value::Array(kept))
+                let remaining: Vec<Value> = elements.iter().filter_map(keep).collect();
+                (elements.is_empty() || !remaining.is_empty()).then_some(Value::Array(remaining))
             }
             Value::Object(members) => {
-                let kept = members.iter().filter_map(|(key, value)| Some((key.clone(), keep(value)?)));
-                Some(Value::Object(kept.collect()))
+                let remaining = members.iter().filter_map(|(key, value)| Some((key.clone(), keep(value)?)));
+                Some(Value::Object(remaining.collect()))
             }
             _ => Some(value.clone()),
         }
     }
-    keep(entity).expect("objects stay")
+    keep(entity).expect("object became empty value")
 }
 
-/// Rule 3; `paths` is not empty.
+/// Rule 3. `paths` is not empty.
 pub fn keep(entity: &Value, paths: &[Vec<String>]) -> Value {
-    reduce(entity, paths).expect("an entity is no scalar")
+    reduce(entity, paths).expect("entity is a scalar")
 }
 
-/// What the paths leave of a value; nothing of a scalar.
+/// Returns the part of a value that the paths keep; `None` for a scalar.
 fn reduce(value: &Value, paths: &[Vec<String>]) -> Option<Value> {
     match value {
         Value::Object(members) => {
@@ -180,7 +179,7 @@ pub fn flatten(entity: &Value) -> Value {
             _ => set(out, name, value.clone()),
         }
     }
-    let Value::Object(members) = entity else { panic!("an entity is an object") };
+    let Value::Object(members) = entity else { panic!("entity is not an object") };
     let mut out = Vec::new();
     for (key, value) in members {
         put(&mut out, key.clone(), value);
@@ -188,7 +187,7 @@ pub fn flatten(entity: &Value) -> Value {
     Value::Object(out)
 }
 
-/// Rule 9: whether two values are equal.
+/// Rule 9: returns true if two values are equal.
 pub fn equal(left: &Value, right: &Value) -> bool {
     match (left, right) {
         (Value::Number(left), Value::Number(right)) => number::compare(left, right).is_eq(),
@@ -203,10 +202,10 @@ pub fn equal(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// The separator in the search text: a byte that no UTF-8 text contains.
+/// The separator in the full-text column, which is a byte that no UTF-8 text contains.
 const SEPARATOR: u8 = 0xFF;
 
-/// All folded texts of an entity, each after a byte that no text holds.
+/// Returns the folded texts of an entity, each preceded by [`SEPARATOR`].
 pub fn search_text(entity: &Value) -> Vec<u8> {
     let mut bytes = Vec::new();
     for text in scalars(entity).into_iter().filter_map(Value::text) {

@@ -1,6 +1,6 @@
-//! The list that a seed draws (docs/reference/sort-and-dedup.md, sample), word for word.
+//! The sample for a seed (docs/reference/sort-and-dedup.md, sample), implemented literally.
 
-/// SipHash-2-4 of eight bytes under a key of two words, as its paper has it.
+/// SipHash-2-4 (Aumasson and Bernstein, 2012) of an 8-byte message with a key of two words.
 pub fn sip_hash(key: [u64; 2], message: u64) -> u64 {
     let mut v = [
         key[0] ^ 0x736f_6d65_7073_6575,
@@ -31,7 +31,7 @@ fn round(v: &mut [u64; 4]) {
     add(2, 1, 17, 32);
 }
 
-/// The drawn list: of entities with their positions, so many with the least ranks, the least first.
+/// Returns the `sample` entities with the lowest ranks, lowest first. Entities come with their positions.
 pub fn draw<T>(mut entities: Vec<(u64, T)>, sample: u64, seed: u64) -> Vec<(u64, T)> {
     entities.sort_by_key(|(position, _)| (sip_hash([seed, 0], *position), *position));
     entities.truncate(usize::try_from(sample).unwrap_or(usize::MAX));

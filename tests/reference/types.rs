@@ -1,10 +1,10 @@
-//! The types of columns (docs/reference/formats.md, parquet), decided by digits.
+//! Column types (docs/reference/formats.md, parquet), determined from digits.
 
 use super::number::nearest_double;
 use super::rules;
 use super::value::Value;
 
-/// The type of a column by its name in Parquet; text is `BYTE_ARRAY`.
+/// Returns the Parquet name of a column's type; `BYTE_ARRAY` for text.
 pub fn type_of(entities: &[Value], column: &str) -> &'static str {
     let cells: Vec<Value> = entities.iter().filter_map(|entity| rules::flatten(entity).get(column).cloned()).collect();
     let values: Vec<&Value> = cells.iter().filter(|value| !matches!(value, Value::Null)).collect();
@@ -30,23 +30,23 @@ fn is_int64(text: &str) -> bool {
 
 fn is_double(text: &str) -> bool {
     let double = nearest_double(text);
-    // All its digits, of which an integer must have the same.
+    // An integer must have the same digits as its double.
     double.is_finite()
         && (!is_integer(text) || format!("{double:.0}").trim_start_matches('-') == text.trim_start_matches('-'))
 }
 
-/// A cell as it is compared: the value in its type.
+/// Returns a comparable form of a cell: the value in its type.
 pub fn cell(text: &str, column_type: &str) -> String {
     match column_type {
-        "INT64" => text.parse::<i128>().expect("an integer").to_string(),
-        // An integer has no sign of zero.
+        "INT64" => text.parse::<i128>().expect("failed to parse integer").to_string(),
+        // An integer has no negative zero.
         "DOUBLE" if text == "-0" => double(0.0),
         "DOUBLE" => double(nearest_double(text)),
         _ => text.to_owned(),
     }
 }
 
-/// A double by its bits: -0.0 is another than 0.0.
+/// Returns the bits of a double, so that -0.0 differs from 0.0.
 pub fn double(value: f64) -> String {
     format!("{value:?} {:016x}", value.to_bits())
 }

@@ -1,6 +1,7 @@
 //! The path of a read (docs/reference/query-semantics.md, Path of a read).
 
-/// The dataset, the slug, the version (its number without `v`), and whether it is the alternate; none if it is bad.
+/// Returns the dataset, the slug, the version (a number without `v`), and true for an alternate; `None` if the path is
+/// invalid.
 pub fn parse(path: &str) -> Option<(u64, String, String, bool)> {
     let mut parts: Vec<&str> = path.split('/').collect();
     if parts.len() > 3 && parts.last() == Some(&"") {
@@ -19,7 +20,7 @@ pub fn parse(path: &str) -> Option<(u64, String, String, bool)> {
     Some((dataset, slug(parts[3])?, version, alt))
 }
 
-/// Decimal digits without leading zeros; past the largest, the largest.
+/// Parses decimal digits without leading zeros. Numbers that are too large become the maximum.
 fn number(text: &str) -> Option<u64> {
     let well_formed = text == "0" || (!text.is_empty() && !text.starts_with('0'));
     let mut number = 0_u64;

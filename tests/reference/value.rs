@@ -1,11 +1,11 @@
-//! A tree of JSON values that keeps key order and the text of numbers, with a parser and two writers.
+//! A tree of JSON values that preserves key order and the text of numbers, with a parser and two writers.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-use strata_json::Scalar;
+use strata_json::JsonScalar;
 
-/// One JSON value. A number is its text; an object's keys differ from each other once it has been parsed.
+/// A JSON value. Numbers are stored as text. After parsing, the keys of an object are unique.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     Null,
@@ -17,17 +17,17 @@ pub enum Value {
 }
 
 impl Value {
-    /// A scalar of the code that is checked.
-    pub fn of(scalar: Scalar<'_>) -> Value {
+    /// Converts a scalar of the code under test.
+    pub fn from_scalar(scalar: JsonScalar<'_>) -> Value {
         match scalar {
-            Scalar::Null => Value::Null,
-            Scalar::Bool(value) => Value::Bool(value),
-            Scalar::Number(text) => Value::Number(text.to_owned()),
-            Scalar::String(text) => Value::String(text.unescape().into_owned()),
+            JsonScalar::Null => Value::Null,
+            JsonScalar::Bool(value) => Value::Bool(value),
+            JsonScalar::Number(text) => Value::Number(text.to_owned()),
+            JsonScalar::String(text) => Value::String(text.unescape().into_owned()),
         }
     }
 
-    /// Parses one entity: an object of at most 128 levels, white space around it allowed. A repeated key keeps its
+    /// Parses an entity: an object with at most 128 levels and optional surrounding white space. A repeated key has its
     /// first position and its last value.
     pub fn parse_entity(text: &str) -> Result<Value, String> {
         match Value::parse_at(text, 1)? {
@@ -36,17 +36,17 @@ impl Value {
         }
     }
 
-    /// Parses any value that an entity can hold.
+    /// Parses any value that an entity can contain.
     pub fn parse(text: &str) -> Result<Value, String> {
         Value::parse_at(text, 2)
     }
 
-    /// Parses an array of entities: it stands around their first level.
+    /// Parses an array of entities.
     pub fn parse_list(text: &str) -> Result<Value, String> {
         Value::parse_at(text, 0)
     }
 
-    /// Parses any value of which objects and arrays begin at this level.
+    /// Parses a value whose objects and arrays begin at `level`.
     pub fn parse_at(text: &str, level: usize) -> Result<Value, String> {
         let mut parser = Parser { rest: text.chars().peekable() };
         parser.blanks();
@@ -58,7 +58,7 @@ impl Value {
         }
     }
 
-    /// The compact text with canonical escapes.
+    /// Returns the compact text with canonical escapes.
     pub fn write(&self) -> String {
         match self {
             Value::Null => "null".to_owned(),
@@ -77,7 +77,7 @@ impl Value {
         }
     }
 
-    /// The indented text of a value that stands at `level`; the first line has no indentation.
+    /// Returns the indented text of a value at `level`. The first line has no indentation.
     pub fn write_pretty(&self, level: usize) -> String {
         let lines = |open: &str, items: Vec<String>, close: &str| {
             let inner = format!("\n{}", "  ".repeat(level + 1));
@@ -97,7 +97,7 @@ impl Value {
         }
     }
 
-    /// The value of a member, if this is an object that has it.
+    /// Returns the value of a member if this is an object that has it.
     pub fn get(&self, key: &str) -> Option<&Value> {
         match self {
             Value::Object(members) => members.iter().find(|(name, _)| name == key).map(|(_, value)| value),
@@ -105,7 +105,7 @@ impl Value {
         }
     }
 
-    /// The text of a scalar: null has none, nor have objects and arrays.
+    /// Returns the text of a scalar; `None` for null, objects and arrays.
     pub fn text(&self) -> Option<String> {
         match self {
             Value::String(text) | Value::Number(text) => Some(text.clone()),
@@ -115,7 +115,7 @@ impl Value {
     }
 }
 
-/// Sets a member: a key that is there keeps its position and takes the new value.
+/// Sets a member. An existing key keeps its position and gets the new value.
 pub fn set(members: &mut Vec<(String, Value)>, key: String, value: Value) {
     match members.iter_mut().find(|(name, _)| *name == key) {
         Some((_, old)) => *old = value,
@@ -123,7 +123,7 @@ pub fn set(members: &mut Vec<(String, Value)>, key: String, value: Value) {
     }
 }
 
-/// A JSON string with canonical escapes.
+/// Returns a JSON string with canonical escapes.
 pub fn quote(text: &str) -> String {
     let mut out = "\"".to_owned();
     for character in text.chars() {
@@ -217,7 +217,7 @@ impl Parser<'_> {
                         let digits: String =
                             (0..4).filter_map(|_| self.rest.next_if(char::is_ascii_hexdigit)).collect();
                         match digits.len() {
-                            4 => u16::from_str_radix(&digits, 16).expect("four digits"),
+                            4 => u16::from_str_radix(&digits, 16).expect("invalid escape"),
                             _ => return Err("a bad escape".to_owned()),
                         }
                     }
@@ -228,7 +228,7 @@ impl Parser<'_> {
         }
     }
 
-    /// A literal or a number.
+    /// Parses a literal or a number.
     fn word(&mut self) -> Result<Value, String> {
         let belongs = |character: &char| character.is_ascii_alphanumeric() || "+-.".contains(*character);
         let word: String = std::iter::from_fn(|| self.rest.next_if(belongs)).collect();

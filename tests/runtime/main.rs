@@ -1,4 +1,4 @@
-//! Blocking calls, and the registry of metrics with the tables of docs/reference/metrics.md.
+//! The metrics registry, and the tables in docs/reference/metrics.md.
 
 mod blocking;
 #[cfg(target_os = "linux")]
@@ -9,28 +9,28 @@ use strata_runtime::metrics::{self, MetricKind};
 use strata_testing::metrics::value;
 use strata_testing::pages::check_table;
 
-/// Every metric as a row of one Markdown table: name, kind, labels, meaning.
+/// Formats all metrics as one Markdown table: name, kind, labels, meaning.
 fn markdown_table() -> String {
     let mut table = "| Metric | Kind | Labels | Meaning |\n|---|---|---|---|\n".to_owned();
-    for metric in metrics::all() {
+    for metric in metrics::metric_descriptions() {
         let labels = metric.labels.iter().map(|label| format!("`{label}`")).collect::<Vec<_>>().join(", ");
-        let (name, kind, about) = (metric.name, format!("{:?}", metric.kind).to_lowercase(), metric.about.trim());
-        table += &format!("| `{name}` | {kind} | {labels} | {about} |\n");
+        let kind = format!("{:?}", metric.kind).to_lowercase();
+        table += &format!("| `{}` | {kind} | {labels} | {} |\n", metric.name, metric.help.trim());
     }
     table
 }
 
 #[test]
-fn the_page_has_the_table_of_metrics() {
+fn documentation_contains_metrics_table() {
     check_table("docs/reference/metrics.md", "metrics", &markdown_table());
 }
 
 #[test]
-fn the_page_lists_the_metrics_of_the_process() {
-    let rendering = metrics::render();
-    let helps = rendering.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
+fn documentation_lists_process_metrics() {
+    let rendering = metrics::render_prometheus();
+    let metrics = rendering.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let mut table = "| Metric | Kind |\n|---|---|\n".to_owned();
-    let mut process: Vec<_> = helps.filter(|(name, _)| name.starts_with("process_")).collect();
+    let mut process: Vec<_> = metrics.filter(|(name, _)| name.starts_with("process_")).collect();
     process.sort_unstable();
     for (name, kind) in process {
         table += &format!("| `{name}` | {kind} |\n");
@@ -39,23 +39,23 @@ fn the_page_lists_the_metrics_of_the_process() {
 }
 
 #[test]
-fn metrics_are_named_by_the_rules_of_prometheus_and_once() {
+fn metric_names_are_unique_and_follow_prometheus() {
     let mut names = std::collections::BTreeSet::new();
-    for metric in metrics::all() {
+    for metric in metrics::metric_descriptions() {
         let name = metric.name;
-        assert!(names.insert(name), "{name} is there twice");
+        assert!(names.insert(name), "{name} is declared twice");
         assert!(name.starts_with("strata_") && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_'));
         assert_eq!(name.ends_with("_total"), metric.kind == MetricKind::Counter, "{name}");
-        assert!(metric.values.is_empty() || metric.values.len() == metric.labels.len(), "{name}");
+        assert!(metric.label_values.is_empty() || metric.label_values.len() == metric.labels.len(), "{name}");
         assert_eq!(name.ends_with("_seconds"), metric.kind == MetricKind::Histogram, "{name}");
-        assert!(metric.about.trim().ends_with('.'), "{name}: {:?}", metric.about);
+        assert!(metric.help.trim().ends_with('.'), "{name}: {:?}", metric.help);
     }
 }
 
 #[test]
 fn limiter_decisions_are_counted_by_bucket() {
     let series = "strata_limiter_decisions_total{bucket=\"private\",decision=\"refused\"}";
-    let before = value(&metrics::render(), series).unwrap_or_default();
-    metrics::limiter_decision(true, "refused");
-    assert!(value(&metrics::render(), series).unwrap_or_default() >= before + 1.0);
+    let before = value(&metrics::render_prometheus(), series).unwrap_or_default();
+    metrics::count_rate_limit_decision(true, "refused");
+    assert!(value(&metrics::render_prometheus(), series).unwrap_or_default() >= before + 1.0);
 }

@@ -1,14 +1,14 @@
-//! Threads of low priority.
+//! Threads with a low priority.
 
 use std::io;
 
-use strata_runtime::priority::{Priority, SHORT_BYTES, Work};
-use strata_testing::Log;
+use strata_runtime::priority::{MAX_SHORT_WORK_BYTES, ThreadPriority, ThreadWork};
+use strata_testing::CapturedLog;
 
-/// Makes the system call fail with EPERM on the calling thread, as the filter of a systemd unit does.
+/// Makes a system call fail with EPERM on the calling thread, like the filter of a systemd unit.
 fn deny_system_call(number: libc::c_long) {
     let statement = |code: u32, jump_true, jump_false, value| libc::sock_filter {
-        code: u16::try_from(code).expect("a code"),
+        code: u16::try_from(code).expect("failed to convert code"),
         jt: jump_true,
         jf: jump_false,
         k: value,
@@ -16,7 +16,7 @@ fn deny_system_call(number: libc::c_long) {
     let mut program = [
         // The number of the system call is the first field of the data.
         statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, u32::try_from(number).expect("a number")),
+        statement(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 0, 1, u32::try_from(number).expect("failed to convert")),
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM.unsigned_abs()),
         statement(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
     ];
@@ -33,17 +33,17 @@ fn deny_system_call(number: libc::c_long) {
 
 #[test]
 fn denied_setpriority_logs_one_warning() {
-    let log = Log::default();
+    let log = CapturedLog::default();
     let writer = log.clone();
     let thread = std::thread::spawn(move || {
         let subscriber = tracing_subscriber::fmt().json().with_writer(writer).finish();
         deny_system_call(libc::SYS_setpriority);
         tracing::subscriber::with_default(subscriber, || {
-            Priority::Medium.take();
-            Priority::Long.take();
+            ThreadPriority::Medium.apply();
+            ThreadPriority::Long.apply();
         });
     });
-    thread.join().expect("the thread ends");
+    thread.join().expect("failed to join thread");
     let lines = log.lines();
     let [line] = lines.as_slice() else { panic!("{lines:?}") };
     let fields = line["fields"].to_string();
@@ -51,24 +51,24 @@ fn denied_setpriority_logs_one_warning() {
     assert!(fields.contains("os error 1"), "{line}");
 }
 
-/// The 19th field of the calling thread's state, counted after its name.
+/// Returns the nice value of the calling thread: field 19 of its state.
 fn nice() -> i64 {
-    let state = std::fs::read_to_string("/proc/thread-self/stat").expect("Linux tells");
-    let mut fields = state.rsplit_once(')').expect("a name").1.split_whitespace();
-    fields.nth(16).expect("a field").parse().expect("a number")
+    let state = std::fs::read_to_string("/proc/thread-self/stat").expect("failed to read thread state");
+    let mut fields = state.rsplit_once(')').expect("failed to find name").1.split_whitespace();
+    fields.nth(16).expect("failed to find field").parse().expect("failed to parse number")
 }
 
 #[test]
-fn a_thread_that_gives_way_is_the_only_one() {
+fn lowered_priority_affects_only_one_thread() {
     let before = nice();
-    let there = std::thread::spawn(move || {
-        let mut work = Work::default();
-        work.add(SHORT_BYTES);
-        assert_eq!(nice(), before, "not yet");
-        work.add(1);
+    let thread = std::thread::spawn(move || {
+        let mut work = ThreadWork::default();
+        work.add_bytes(MAX_SHORT_WORK_BYTES);
+        assert_eq!(nice(), before, "the priority is lowered too early");
+        work.add_bytes(1);
         nice()
     });
-    // A process that was started with a low priority itself must not raise it.
-    assert_eq!(there.join().expect("it ends"), (before + 10).min(19));
+    // The test process can have been started with a low priority.
+    assert_eq!(thread.join().expect("failed to join thread"), (before + 10).min(19));
     assert_eq!(nice(), before);
 }

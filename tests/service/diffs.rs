@@ -1,42 +1,43 @@
-//! Diffs of any two versions against the naive reference, and diffs whose files go away.
+//! Diffs of random versions compared with the naive reference, and diffs whose files are deleted.
 
 use futures::StreamExt;
 use proptest::collection::vec;
 use proptest::strategy::{Strategy, ValueTree};
 use proptest::test_runner::TestRunner;
 use serde_json::json;
-use strata_diff::{DiffBounds, DiffPage};
+use strata_diff::{DiffLimits, DiffPage};
 use strata_reference::diff::{self as reference, Bounds};
-use strata_reference::value::Value as Tree;
-use strata_service::{DiffForm, DiffSides};
+use strata_reference::value::Value as EntityTree;
+use strata_service::{DiffFormat, DiffSides};
 use strata_testing::owned::Owned;
 use strata_testing::{Answer, diffs};
 use strata_types::ids::DatasetId;
 use strata_types::version::{VersionNumber, VersionSelector};
 
-/// A call of the owner's.
-async fn asked(owned: &Owned, query: &str) -> Answer {
+async fn request_diff(owned: &Owned, query: &str) -> Answer {
     owned.call("GET", &format!("/dataset/diff?{query}"), "").await
 }
 
-/// The entities as a JSON array.
-fn array(entities: &[Tree]) -> String {
-    format!("[{}]", entities.iter().map(Tree::write).collect::<Vec<_>>().join(","))
+fn json_array(entities: &[EntityTree]) -> String {
+    format!("[{}]", entities.iter().map(EntityTree::write).collect::<Vec<_>>().join(","))
 }
 
 #[tokio::test]
-async fn any_page_of_any_two_versions_is_as_the_reference_says() {
+async fn diff_pages_equal_reference() {
     let owned = Owned::sqlite().await;
-    let bounds = DiffBounds::default();
-    let bounds =
-        Bounds { candidate_pairs: bounds.candidate_pairs as usize, value_holders: bounds.value_holders as usize };
+    let bounds = DiffLimits::default();
+    let bounds = Bounds {
+        candidate_pairs: bounds.max_candidate_pairs as usize,
+        value_holders: bounds.max_value_holders as usize,
+    };
     let mut runner = TestRunner::default();
     let cases = (diffs::plan(), vec(diffs::page(), 4));
     for number in 0..40 {
         let (plan, pages) = cases.new_tree(&mut runner).expect("a tree").current();
-        let (v1, v2) = (plan.v1(), plan.v2());
+        let v1 = plan.v1();
+        let v2 = plan.v2();
         let name = format!("Things {number}");
-        let id = owned.dataset(&name, json!({}), &[&array(v1), &array(&v2)]).await;
+        let id = owned.dataset(&name, json!({}), &[&json_array(v1), &json_array(&v2)]).await;
         let expected = reference::records(v1, &v2, bounds);
         let count = |wanted: &str| expected.iter().filter(|(change_type, _)| *change_type == wanted).count();
         let head = format!(
@@ -61,16 +62,16 @@ async fn any_page_of_any_two_versions_is_as_the_reference_says() {
             if let Some(limit) = page.limit {
                 query.push_str(&format!("&limit={limit}"));
             }
-            asked(&owned, &query).await.is(&format!("{head}{}]}}", wanted.join(",")));
+            request_diff(&owned, &query).await.is(&format!("{head}{}]}}", wanted.join(",")));
             let lines: String = wanted.iter().map(|record| format!("{record}\n")).collect();
-            asked(&owned, &format!("{query}&format=jsonl")).await.is(&lines);
+            request_diff(&owned, &format!("{query}&format=jsonl")).await.is(&lines);
         }
     }
 }
 
 #[tokio::test]
-async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_cut_after_it() {
-    // Nothing is kept, so that every page is read from its file.
+async fn diff_of_unreadable_version_fails_or_is_truncated() {
+    // Without a cache, so that each document page is read from the file.
     let owned = Owned::configured(|config| config.cache.memory_bytes = Some(0), None).await;
     let text = "x".repeat(2_000);
     let version = |salt: u64| {
@@ -81,9 +82,9 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
     let (services, [v1, v2]) = (&owned.service.services, [1, 2].map(VersionNumber::new).map(VersionSelector::Number));
     let sides = DiffSides { v1, v2, alt: false };
     let diff = services.diffs.compare(Some(&owned.user), DatasetId::new(id), sides).await.expect("a diff");
-    assert_eq!((diff.summary().modified, diff.count(None)), (3_000, 3_000));
-    for form in [DiffForm::Result, DiffForm::Lines] {
-        let mut parts = diff.stream(&DiffPage::default(), form);
+    assert_eq!((diff.summary().modified, diff.change_count(None)), (3_000, 3_000));
+    for form in [DiffFormat::Json, DiffFormat::Jsonl] {
+        let mut parts = diff.stream_page(&DiffPage::default(), form);
         let mut bytes = 0;
         while let Some(part) = parts.next().await {
             let part = part.expect("a part");
@@ -92,7 +93,7 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
         }
         assert!(bytes > 12_000_000, "{bytes} bytes");
     }
-    let mut parts = diff.stream(&DiffPage::default(), DiffForm::Lines);
+    let mut parts = diff.stream_page(&DiffPage::default(), DiffFormat::Jsonl);
     parts.next().await.expect("a part").expect("bytes");
     for file in owned.service.version_files() {
         std::fs::remove_file(file).expect("removed");
@@ -101,8 +102,8 @@ async fn a_version_that_cannot_be_read_is_an_error_before_the_first_byte_and_a_c
     while let Some(part) = parts.next().await {
         failed = part.is_err();
     }
-    assert!(failed, "the records end as if they were all");
-    let answer = asked(&owned, &format!("dataset_id={id}&v1=1&v2=2")).await;
+    assert!(failed, "the truncated records look complete");
+    let answer = request_diff(&owned, &format!("dataset_id={id}&v1=1&v2=2")).await;
     answer.is_error(500);
     assert!(answer.text().starts_with("Failed to read the dataset from storage."), "{}", answer.text());
 }

@@ -1,10 +1,10 @@
-//! The POST after a refresh, as a receiver gets it, and the limits of requests.
+//! Webhooks, request limits, alternates, diffs, and the memory of response bodies.
 
 #![allow(clippy::large_futures, reason = "a test polls few futures")]
 
 mod alternates;
+mod buffered_bodies;
 mod diffs;
-mod held;
 mod rate_limits;
 mod session_origin;
 mod shared_limits;
@@ -13,8 +13,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use sha2::{Digest, Sha256};
-use strata_ingest::net::{AddressPolicy, Outgoing};
-use strata_service::webhook::{WebhookPayload, WebhookSender, sign};
+use strata_ingest::egress::{AddressPolicy, EgressClient};
+use strata_service::webhook::{WebhookPayload, WebhookSender, sign_body};
 use strata_testing::loopback;
 use strata_testing::loopback_server::{LoopbackServer, Reply, ok, redirect, with_status};
 use strata_types::secret::Secret;
@@ -41,18 +41,18 @@ async fn send(url: &str, secret: Option<&str>) -> Option<u16> {
 }
 
 #[test]
-fn signatures_are_those_of_rfc_4231() {
+fn signatures_match_rfc_4231() {
     // Test cases 1 and 2, whose keys are text.
     for (key, data, expected) in [
         (&*"\u{b}".repeat(20), "Hi There", "b0344c61d8db38535ca8afceaf0bf12b881dc200c9833da726e9376c2e32cff7"),
         ("Jefe", "what do ya want for nothing?", "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843"),
     ] {
-        let signature = sign(&Secret::from_stored(key.to_owned()), data.as_bytes());
+        let signature = sign_body(&Secret::from_stored(key.to_owned()), data.as_bytes());
         assert_eq!(signature.as_deref(), Ok(expected));
     }
 }
 
-/// HMAC-SHA256 from its definition (RFC 2104), on nothing but the hash.
+/// HMAC-SHA256, implemented from its definition (RFC 2104).
 fn hmac(secret: &[u8], body: &[u8]) -> String {
     let mut key = [0_u8; 64];
     match secret.len() {
@@ -68,7 +68,7 @@ fn hmac(secret: &[u8], body: &[u8]) -> String {
 }
 
 #[tokio::test]
-async fn one_post_with_the_event_and_its_signature() {
+async fn webhook_is_one_post_with_signature() {
     let server = LoopbackServer::start(|_| ok("", b"thanks"));
     let long = "s".repeat(100);
     for secret in ["whsec_1", "ключ", &long] {
@@ -85,14 +85,14 @@ async fn one_post_with_the_event_and_its_signature() {
 }
 
 #[tokio::test]
-async fn without_a_secret_there_is_no_signature() {
+async fn webhook_without_secret_has_no_signature() {
     let server = LoopbackServer::start(|_| ok("", b""));
     assert_eq!(send(&server.url("/"), None).await, Some(200));
     assert_eq!(server.received()[0].header("x-service-signature"), None);
 }
 
 #[tokio::test]
-async fn every_status_is_recorded_and_none_leads_to_another_request() {
+async fn every_status_is_recorded_without_retry() {
     let server = LoopbackServer::start(|request| match request.target.as_str() {
         "/elsewhere" => redirect("/there"),
         path => Reply::Bytes(with_status(&format!("{} Status", &path[1..]), "Retry-After: 0\r\n", b"no")),
@@ -108,7 +108,7 @@ async fn every_status_is_recorded_and_none_leads_to_another_request() {
 }
 
 #[tokio::test]
-async fn without_an_answer_there_is_no_status_and_no_second_try() {
+async fn missing_response_has_no_status_and_no_retry() {
     let server = LoopbackServer::start(|request| match request.target.as_str() {
         "/hang-up" => Reply::Bytes(Vec::new()),
         "/half" => Reply::Bytes(b"HTTP/1.1 200".to_vec()),
@@ -119,17 +119,17 @@ async fn without_an_answer_there_is_no_status_and_no_second_try() {
         assert_eq!(send(&server.url(path), None).await, None, "{path}");
         assert_eq!(server.take_received().len(), 1, "{path}");
     }
-    let impatient = sender(Duration::from_millis(100));
-    assert_eq!(impatient.send(&server.url("/stall"), None, &payload()).await.ok(), None);
-    // A port on which nothing listens, a name that does not exist, and no URL at all.
-    let gone = LoopbackServer::start(|_| ok("", b"")).url("/");
-    for url in [&*gone, "http://receiver.invalid/", "receiver"] {
+    let sender_with_timeout = sender(Duration::from_millis(100));
+    assert_eq!(sender_with_timeout.send(&server.url("/stall"), None, &payload()).await.ok(), None);
+    // A port without a listener, a name that does not exist, and an invalid URL.
+    let closed = LoopbackServer::start(|_| ok("", b"")).url("/");
+    for url in [&*closed, "http://receiver.invalid/", "receiver"] {
         assert_eq!(send(url, None).await, None, "{url}");
     }
 }
 
 #[tokio::test]
-async fn the_body_of_an_answer_is_not_waited_for() {
+async fn response_body_is_not_awaited() {
     let server = LoopbackServer::start(|request| match request.target.as_str() {
         "/stall" => Reply::Stall(b"HTTP/1.1 202 Accepted\r\nContent-Length: 10\r\n\r\n".to_vec()),
         _ => {
@@ -138,16 +138,16 @@ async fn the_body_of_an_answer_is_not_waited_for() {
             Reply::Stall(answer)
         }
     });
-    let impatient = sender(Duration::from_secs(3));
-    assert_eq!(impatient.send(&server.url("/stall"), None, &payload()).await.ok(), Some(202));
-    // This one would stall for ever after the first part; the bound ends it.
+    let sender_with_timeout = sender(Duration::from_secs(3));
+    assert_eq!(sender_with_timeout.send(&server.url("/stall"), None, &payload()).await.ok(), Some(202));
+    // The body never ends, but the sender stops at its size limit.
     assert_eq!(send(&server.url("/endless"), None).await, Some(201));
 }
 
 #[tokio::test]
-async fn receivers_are_held_to_public_addresses() {
+async fn private_receiver_addresses_are_rejected() {
     let server = LoopbackServer::start(|_| ok("", b""));
-    let strict = Outgoing::new(AddressPolicy::default());
+    let strict = EgressClient::new(AddressPolicy::default());
     let sender = WebhookSender::try_new(strict, Duration::from_secs(10)).expect("a sender");
     for url in [server.url("/"), format!("http://localhost:{}/", server.port()), "ftp://a.test/".to_owned()] {
         assert_eq!(sender.send(&url, None, &payload()).await.ok(), None, "{url}");

@@ -1,4 +1,4 @@
-//! How the program that began a session is named.
+//! Labels for the programs that start sessions.
 
 use strata_service::SessionOrigin;
 
@@ -27,6 +27,6 @@ fn browsers_are_named_with_their_systems() {
         ("Mozilla/5.0", "Mozilla/5.0"),
     ] {
         let origin = SessionOrigin::new(None, Some(program));
-        assert_eq!(origin.program_in_words().as_deref(), Some(named), "{program}");
+        assert_eq!(origin.program_label().as_deref(), Some(named), "{program}");
     }
 }

@@ -1,34 +1,34 @@
-//! Certificates of nodes, as the commands that docs/guides/cluster.md shows make them.
+//! Certificates of nodes, created by the commands of docs/guides/cluster.md.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
-use strata_config::Cluster;
+use strata_config::ClusterConfig;
 use tempfile::TempDir;
 
 use crate::pages::block;
 
-/// An authority, and certificates of three nodes, whose addresses end in 11, 12 and 13.
+/// An authority and certificates of three nodes, whose addresses end with 11, 12 and 13.
 pub struct Certificates {
     directory: TempDir,
-    /// As `127.70.3.`, for `10.0.0.` of the page.
+    /// The network prefix such as `127.70.3.`, which replaces `10.0.0.` of the page.
     network: String,
 }
 
 impl Certificates {
     pub fn make(network: &str) -> Certificates {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        let directory = tempfile::tempdir().expect("failed to create temporary directory");
         let script = block("docs/guides/cluster.md", "certificates").replace("10.0.0.", network);
         let mut command = Command::new("sh");
         command.args(["-e", "-c", &script]).current_dir(directory.path()).stdin(Stdio::null());
-        let made = command.output().expect("sh runs");
+        let made = command.output().expect("failed to run sh");
         assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
         Certificates { directory, network: network.to_owned() }
     }
 
-    /// Of the addresses of the nodes, as they were given.
+    /// Returns the network prefix of the nodes.
     pub fn network(&self) -> &str {
         &self.network
     }
@@ -41,7 +41,7 @@ impl Certificates {
         format!("{}1{}.{ending}", self.network, node + 1)
     }
 
-    /// The options of a node, from 0, and the paths of its files.
+    /// Returns the options of a node (0 to 2) with the paths of its files.
     pub fn options(&self, node: usize) -> [(&'static str, String); 3] {
         let path = |name: &str| self.path(name).display().to_string();
         [
@@ -51,28 +51,27 @@ impl Certificates {
         ]
     }
 
-    /// The same as variables of the environment.
+    /// Returns the same options as environment variables.
     pub fn environment(&self, node: usize) -> Vec<(String, String)> {
         let variable = |name: &str| format!("STRATA_CLUSTER__{}", name.to_ascii_uppercase());
         self.options(node).into_iter().map(|(name, path)| (variable(name), path)).collect()
     }
 
-    /// The same as a section of the configuration.
-    pub fn section(&self, node: usize) -> Cluster {
+    /// Returns the same options as a section of the configuration.
+    pub fn section(&self, node: usize) -> ClusterConfig {
         let lines = self.options(node).map(|(name, path)| format!("{name} = {path:?}\n"));
-        toml::from_str(&lines.concat()).expect("a section")
+        toml::from_str(&lines.concat()).expect("failed to parse section")
     }
 
-    /// The certificate of a node.
     pub fn certificate(&self, node: usize) -> CertificateDer<'static> {
-        CertificateDer::from_pem_file(self.path(&self.file(node, "pem"))).expect("a certificate")
+        CertificateDer::from_pem_file(self.path(&self.file(node, "pem"))).expect("failed to read certificate")
     }
 
-    /// Puts the files of others in the place of these, one after the other.
+    /// Replaces these files one by one with the files of other certificates.
     pub fn replace(&self, others: &Certificates) {
         let nodes = (0..3).flat_map(|node| ["pem", "key"].map(|ending| self.file(node, ending)));
         for name in nodes.chain(["ca.pem".to_owned()]) {
-            std::fs::copy(others.path(&name), self.path(&name)).expect("copied");
+            std::fs::copy(others.path(&name), self.path(&name)).expect("failed to copy");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tests that run on SQLite and on PostgreSQL, and a database of either.
+//! Macro and databases for tests that run on SQLite and on PostgreSQL.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use tempfile::TempDir;
 
 use crate::postgres::Postgres;
 
-/// Makes every case a test on each database: `on_both_databases! { Fixture: case … }`. The fixture is in the scope of
-/// whoever uses this; it has the constructors `sqlite` and `postgres`.
+/// Generates two tests for each case: `on_both_databases! { Fixture: case … }`. The type `Fixture` must be in scope and
+/// have the constructors `sqlite` and `postgres`.
 #[macro_export]
 macro_rules! on_both_databases {
     ($fixture:ident: $($case:ident)*) => {
@@ -29,20 +29,20 @@ macro_rules! on_both_databases {
 }
 pub use on_both_databases;
 
-/// Executes statements on a metadata database of either engine.
+/// Executes SQL statements on a metadata database of either engine.
 pub async fn execute(url: &str, sql: &str) {
     let statements = sqlx::raw_sql(AssertSqlSafe(sql.to_owned()));
     if url.starts_with("postgres") {
-        let mut connection = PgConnection::connect(url).await.expect("a connection");
+        let mut connection = PgConnection::connect(url).await.expect("failed to connect");
         statements.execute(&mut connection).await.expect(sql);
     } else {
-        let mut connection = SqliteConnection::connect(url).await.expect("a connection");
+        let mut connection = SqliteConnection::connect(url).await.expect("failed to connect");
         statements.execute(&mut connection).await.expect(sql);
     }
 }
 
-/// A new, empty database of one engine. Raw SQL arranges what the catalog has no method for yet, and sees
-/// what it wrote.
+/// A new, empty database. Tests use raw SQL for states that the catalog's methods cannot create, and to inspect the
+/// tables.
 pub struct Database {
     pub url: String,
     pub raw: Raw,
@@ -80,7 +80,7 @@ impl Database {
         }
     }
 
-    /// The rows of a query with one text column.
+    /// Returns the rows of a query with one text column.
     pub async fn texts(&self, sql: &str) -> Vec<Option<String>> {
         let sql = AssertSqlSafe(sql.to_owned());
         match &self.raw {
@@ -89,7 +89,7 @@ impl Database {
         }
     }
 
-    /// The one number that a query yields.
+    /// Returns the result of a query for a single number.
     pub async fn number(&self, sql: &str) -> i64 {
         let sql = AssertSqlSafe(sql.to_owned());
         match &self.raw {

@@ -1,4 +1,4 @@
-//! Two versions that are much alike: what diffs are compared over.
+//! Strategies for pairs of similar versions, which diff tests compare.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -6,7 +6,7 @@ use proptest::sample::{Index, select};
 use strata_diff::{ChangeType, DiffPage};
 use strata_reference::{Value, hostile, value};
 
-/// Sources, some of them equal.
+/// Values of `_source`, some of which are equal as JSON.
 pub const SOURCES: &[&str] = &[
     "\"a\"",
     "\"A\"",
@@ -23,7 +23,7 @@ pub const SOURCES: &[&str] = &[
     "{}",
 ];
 
-/// Names whose order in code points is neither that of their escapes nor that of UTF-16.
+/// Names whose order of code points differs from the order of their escapes and from the order in UTF-16.
 pub const NAMES: &[&str] = &["a", "b", "c", "\"", "\u{1}", "\\", "é", "\u{ffff}", "😀", "", "_source2"];
 
 pub const VALUES: &[&str] = &[
@@ -44,14 +44,14 @@ pub const VALUES: &[&str] = &[
     "{}",
 ];
 
-/// What two versions are made of.
+/// The plan from which two versions are built.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub v1: Vec<Value>,
     edits: Vec<Edit>,
 }
 
-/// How an entity of v2 comes about.
+/// The way in which an entity of v2 is derived.
 #[derive(Clone, Debug)]
 pub enum Edit {
     Copy(Index),
@@ -84,15 +84,15 @@ pub fn entity(sources: usize, names: usize, values: usize) -> impl Strategy<Valu
         {
             members.insert(place.index(members.len() + 1), ("_source".to_owned(), parsed(source)));
         }
-        // As the service reads it: hostile values may repeat a key.
-        Value::parse_entity(&Value::Object(members).write()).expect("an entity")
+        // Parsed like in the service, because hostile values can repeat a key.
+        Value::parse_entity(&Value::Object(members).write()).expect("failed to parse entity")
     })
 }
 
 pub fn plan() -> impl Strategy<Value = Plan> {
     let sizes = (1..=SOURCES.len(), 1..=NAMES.len(), 1..=VALUES.len(), prop_oneof![6 => 0..8_usize, 1 => 8..30_usize]);
     sizes.prop_flat_map(|(sources, names, values, size)| {
-        // Mostly few sources, so that many entities meet.
+        // Mostly few sources, so that many entities have the same source.
         let sources = if sources % 2 == 0 { 1 } else { sources };
         let edit = prop_oneof![
             3 => any::<Index>().prop_map(Edit::Copy),
@@ -136,7 +136,7 @@ impl Plan {
                 Value::Object(members)
             }
         });
-        edited.map(|entity| Value::parse_entity(&entity.write()).expect("an entity")).collect()
+        edited.map(|entity| Value::parse_entity(&entity.write()).expect("failed to parse entity")).collect()
     }
 }
 

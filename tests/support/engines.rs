@@ -1,4 +1,4 @@
-//! Query engines over version files.
+//! Query engines for version files.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,20 +8,20 @@ use object_store::path::Path as ObjectPath;
 use strata_format::cache::PartCache;
 use strata_format::reader::VersionReader;
 use strata_format::reader_metrics::ReaderMetrics;
-use strata_format::writer::{WriteOptions, Written};
-use strata_query::scan::report::ScanUse;
-use strata_query::{Engine, EngineOptions, Outcome, TenantShares};
+use strata_format::writer::{WriteOptions, WrittenVersionFile};
+use strata_query::scan::scan_report::ScanReport;
+use strata_query::{PrincipalShares, QueryEngine, QueryEngineOptions, QueryOutcome};
 use strata_reference::Value;
 use strata_store::store::{self, S3Options, Store};
-use strata_types::request::ReadRequest;
+use strata_types::read_request::ReadRequest;
 
 use crate::versions::Bench;
 
-/// A store in memory and engines of one and two threads, made once per test.
+/// An in-memory store, and engines with one and two threads, created once per test.
 pub struct Lab {
     pub bench: Bench,
     pub store: Store,
-    pub engines: [Engine; 2],
+    pub engines: [QueryEngine; 2],
 }
 
 impl Lab {
@@ -32,31 +32,35 @@ impl Lab {
     pub fn with_timeout(timeout: Duration) -> Lab {
         let bench = Bench::new();
         let engines = [1, 2].map(|threads| engine(&bench, threads, 1 << 30, timeout));
-        Lab { store: store::open("memory://", &S3Options::default()).expect("a store"), engines, bench }
+        Lab {
+            store: store::open_store("memory://", &S3Options::default()).expect("failed to open store"),
+            engines,
+            bench,
+        }
     }
 
-    /// One more engine.
-    pub fn engine(&self, threads: usize, memory_bytes: usize, timeout: Duration) -> Engine {
+    /// Creates another engine.
+    pub fn engine(&self, threads: usize, memory_bytes: usize, timeout: Duration) -> QueryEngine {
         engine(&self.bench, threads, memory_bytes, timeout)
     }
 
-    /// One more engine, of which a tenant may have so many percent.
-    pub fn engine_of_tenants(&self, memory_bytes: usize, one_percent: u64) -> Engine {
-        let shares = TenantShares { one_percent, anonymous_percent: 100 };
+    /// Creates another engine, of whose memory each principal can use `principal_percent` percent.
+    pub fn engine_of_tenants(&self, memory_bytes: usize, principal_percent: u64) -> QueryEngine {
+        let shares = PrincipalShares { principal_percent, anonymous_percent: 100 };
         let options = options(&self.bench, 2, memory_bytes, Duration::from_secs(60));
-        Engine::try_new(&EngineOptions { shares, ..options }).expect("an engine")
+        QueryEngine::try_new(&QueryEngineOptions { shares, ..options }).expect("failed to create engine")
     }
 
-    /// One more engine with little memory, of which a tenant may spill half of so much.
-    pub fn engine_that_spills(&self, spill_bytes: u64) -> Engine {
-        let shares = TenantShares { one_percent: 50, anonymous_percent: 100 };
+    /// Creates another engine with little memory, on which each principal can spill half of `spill_bytes`.
+    pub fn engine_that_spills(&self, spill_bytes: u64) -> QueryEngine {
+        let shares = PrincipalShares { principal_percent: 50, anonymous_percent: 100 };
         let options = options(&self.bench, 2, 16 << 20, Duration::from_secs(60));
-        Engine::try_new(&EngineOptions { shares, spill_bytes, ..options }).expect("an engine")
+        QueryEngine::try_new(&QueryEngineOptions { shares, spill_bytes, ..options }).expect("failed to create engine")
     }
 
-    pub fn write(&self, entities: &[Value], options: &WriteOptions) -> (ObjectPath, Written) {
+    pub fn write(&self, entities: &[Value], options: &WriteOptions) -> (ObjectPath, WrittenVersionFile) {
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
-        self.bench.write(&self.store, &texts, options).expect("written")
+        self.bench.write(&self.store, &texts, options).expect("failed to write")
     }
 
     pub fn reader(&self, entities: &[Value], options: &WriteOptions) -> VersionReader {
@@ -64,47 +68,47 @@ impl Lab {
         self.open(&path, &written, &PartCache::new(1 << 30))
     }
 
-    /// A version that was opened, and whose file is gone.
+    /// Returns a reader of a version whose file was deleted after it was opened.
     pub fn gone(&self, entities: &[Value], options: &WriteOptions) -> VersionReader {
         let (path, written) = self.write(entities, options);
         let reader = self.open(&path, &written, &PartCache::new(0));
-        self.bench.runtime.block_on(self.store.objects().delete(&path)).expect("deleted");
+        self.bench.runtime.block_on(self.store.object_store().delete(&path)).expect("failed to delete file");
         reader
     }
 
-    /// How many entities a request finds, what the scan did, and what it read.
-    pub fn scan(&self, reader: &VersionReader, request: ReadRequest) -> (u64, ScanUse, Arc<ReaderMetrics>) {
+    /// Returns the number of entities of a read, the scan report, and the reader's metrics.
+    pub fn scan(&self, reader: &VersionReader, request: ReadRequest) -> (u64, ScanReport, Arc<ReaderMetrics>) {
         let metrics = Arc::new(ReaderMetrics::default());
-        let explain = self.engines[1].explain(reader.observed(metrics.clone()), Arc::new(request));
-        let (outcome, explained) = self.bench.runtime.block_on(explain).expect("explained");
+        let explain = self.engines[1].explain(reader.with_metrics(metrics.clone()), Arc::new(request));
+        let (outcome, explained) = self.bench.runtime.block_on(explain).expect("failed to explain read");
         let found = match outcome {
-            Outcome::Count(count) => count,
-            Outcome::Selection(selection) => selection.len(),
+            QueryOutcome::Count(count) => count,
+            QueryOutcome::Selection(selection) => selection.len(),
         };
-        (found, explained.scan.expect("a scan"), metrics)
+        (found, explained.scan.expect("missing scan"), metrics)
     }
 
-    /// A file of its store.
-    pub fn open(&self, path: &ObjectPath, written: &Written, cache: &PartCache) -> VersionReader {
+    /// Opens a file of the store.
+    pub fn open(&self, path: &ObjectPath, written: &WrittenVersionFile, cache: &PartCache) -> VersionReader {
         let open = VersionReader::open(&self.store, path, written.size_bytes, cache);
-        self.bench.runtime.block_on(open).expect("opened")
+        self.bench.runtime.block_on(open).expect("failed to open")
     }
 }
 
-/// A hundred entities, each of its number and a word that is `zebra` in one of them.
+/// Returns a hundred entities, built from the number and a word that is `zebra` for one of them.
 pub fn hundred(entity: impl Fn(usize, &str) -> Value) -> Vec<Value> {
     (0..100).map(|number| entity(number, if number == 57 { "zebra" } else { "horse" })).collect()
 }
 
-fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> Engine {
-    Engine::try_new(&options(bench, threads, memory_bytes, timeout)).expect("an engine")
+fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> QueryEngine {
+    QueryEngine::try_new(&options(bench, threads, memory_bytes, timeout)).expect("failed to create engine")
 }
 
-fn options(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> EngineOptions {
-    EngineOptions {
+fn options(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> QueryEngineOptions {
+    QueryEngineOptions {
         threads,
         memory_bytes,
-        shares: TenantShares { one_percent: 100, anonymous_percent: 100 },
+        shares: PrincipalShares { principal_percent: 100, anonymous_percent: 100 },
         timeout,
         diff_timeout: timeout,
         spill_directory: Some(bench.directory().to_owned()),

@@ -1,7 +1,8 @@
-//! The file system under the real binary: every change and sync recorded, any call made to fail, a disk made full.
+//! Fault injection for the file system of the binary: records every change and sync, and makes calls fail or a disk
+//! full.
 //!
-//! The binary runs with a preloaded library (`tests/tools/faultfs.c`, which says what it sees and how rules read). That
-//! works on Linux with the GNU C library alone; the tests with it are left out elsewhere.
+//! The binary runs with a preloaded library (`tests/tools/faultfs.c`, which documents the recorded calls and the syntax
+//! of rules). The library requires Linux and glibc; on other systems, the tests are skipped.
 //!
 //! ```ignore
 //! let machine = Machine::with_user();
@@ -21,9 +22,9 @@ use tempfile::TempDir;
 
 use crate::machine::{Machine, Server};
 
-/// The library, compiled once per run.
+/// The library, which is compiled once per run.
 static LIBRARY: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
-    let directory = tempfile::tempdir().expect("a temporary directory");
+    let directory = tempfile::tempdir().expect("failed to create temporary directory");
     let library = directory.path().join("faultfs.so");
     let source = concat!(env!("CARGO_MANIFEST_DIR"), "/../tools/faultfs.c");
     let compiled = Command::new("cc")
@@ -31,43 +32,42 @@ static LIBRARY: LazyLock<(TempDir, PathBuf)> = LazyLock::new(|| {
         .arg(&library)
         .args([source, "-ldl", "-lpthread"])
         .output()
-        .expect("a C compiler, which the build needs, too");
+        .expect("failed to run C compiler");
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
     (directory, library)
 });
 
-/// A directory whose file system is watched.
+/// A directory whose file system calls are intercepted.
 pub struct FaultFs {
     root: PathBuf,
-    /// Rules, log and trace.
+    /// The directory of the rules, the log and the trace.
     directory: TempDir,
     traced: bool,
     undoes: bool,
 }
 
-/// A call that a rule made fail.
+/// A call that failed because of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// The number of the rule, from 0.
+    /// The index of the rule, starting at 0.
     pub rule: usize,
-    /// The kind of call (`write`, `fsync`, …), or `quota`.
+    /// The kind of call, such as `write` or `fsync`, or `quota`.
     pub kind: String,
-    /// The path, relative to the directory.
+    /// The path relative to the directory.
     pub path: String,
 }
 
-/// A change or a sync, as it was done.
+/// A recorded change or sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// Where its record ends in the trace.
+    /// The end of the event's record in the trace.
     pub end: u64,
-    /// The file, by its inode; 0 where the operation names none.
+    /// The inode of the file; 0 if the operation has no file.
     pub inode: u64,
-    /// What was done.
     pub operation: Operation,
 }
 
-/// What was done; paths are relative to the directory, which is `.` itself.
+/// A recorded operation. Paths are relative to the directory, which is `.` itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operation {
     Create {
@@ -105,36 +105,40 @@ pub enum Operation {
     SyncDirectory {
         path: String,
     },
-    /// What was not synced is lost.
+    /// Unsynced data is lost.
     SyncFailed {
         path: String,
     },
 }
 
 impl FaultFs {
-    /// Watches a directory, which need not exist yet (its parent must). Without rules nothing fails.
+    /// Intercepts the calls below `root`, which need not exist, but whose parent must. Without rules, no call fails.
     pub fn below(root: &Path) -> FaultFs {
-        let parent = root.parent().expect("a parent").canonicalize().expect("the parent exists");
-        let root = parent.join(root.file_name().expect("a name"));
-        let faults =
-            FaultFs { root, directory: tempfile::tempdir().expect("a directory"), traced: false, undoes: false };
+        let parent = root.parent().expect("missing parent").canonicalize().expect("missing parent directory");
+        let root = parent.join(root.file_name().expect("missing name"));
+        let faults = FaultFs {
+            root,
+            directory: tempfile::tempdir().expect("failed to create directory"),
+            traced: false,
+            undoes: false,
+        };
         faults.set(&[]);
         faults
     }
 
-    /// Records a trace, too.
+    /// Also records a trace.
     pub fn traced(self) -> FaultFs {
         FaultFs { traced: true, ..self }
     }
 
-    /// Remembers what is not synced, so that `drop` rules take it back.
+    /// Also remembers unsynced data, so that `drop` rules can undo it.
     pub fn undoing(self) -> FaultFs {
         FaultFs { undoes: true, ..self }
     }
 
-    /// The environment variables that a process needs to run on it.
+    /// Returns the environment variables that a process needs for the interception.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
-        let path = |path: &Path| path.to_str().expect("a path in UTF-8").to_owned();
+        let path = |path: &Path| path.to_str().expect("path is not UTF-8").to_owned();
         let mut environment = vec![
             ("LD_PRELOAD", path(&LIBRARY.1)),
             ("FAULTFS_ROOT", path(&self.root)),
@@ -150,29 +154,29 @@ impl FaultFs {
         environment
     }
 
-    /// A server on it.
+    /// Starts an intercepted server.
     pub fn serve(&self, machine: &Machine, more: &[&str], environment: &[(&str, &str)]) -> Server {
         let own = self.environment();
         let own = own.iter().map(|(name, value)| (*name, value.as_str()));
         Server::start(machine, more, &own.chain(environment.iter().copied()).collect::<Vec<_>>())
     }
 
-    /// A command on it, to its end.
+    /// Runs an intercepted command to its end.
     pub fn run(&self, machine: &Machine, arguments: &[&str]) -> Output {
         let mut command = machine.command(arguments);
         command.envs(self.environment()).stdin(Stdio::null());
-        command.output().expect("the binary runs")
+        command.output().expect("failed to run binary")
     }
 
-    /// Replaces the rules. Running processes follow with their next call; all counters begin anew.
+    /// Replaces the rules. Running processes apply them on their next call, with new counters.
     pub fn set(&self, rules: &[&str]) {
         let text: String = rules.iter().map(|rule| format!("{rule}\n")).collect();
         let next = self.file("rules.next");
-        std::fs::write(&next, text).expect("written");
-        std::fs::rename(next, self.file("rules")).expect("renamed");
+        std::fs::write(&next, text).expect("failed to write");
+        std::fs::rename(next, self.file("rules")).expect("failed to rename");
     }
 
-    /// The calls that failed so far, with those of earlier rules.
+    /// Returns the failed calls of the current rules and of earlier rules.
     pub fn fired(&self) -> Vec<Fault> {
         let log = std::fs::read_to_string(self.file("log")).unwrap_or_default();
         let faults = log.lines().filter_map(|line| {
@@ -185,21 +189,20 @@ impl FaultFs {
         faults.collect()
     }
 
-    /// Forgets the faults so far.
+    /// Clears the list of failed calls.
     pub fn forget_fired(&self) {
         if let Ok(log) = std::fs::OpenOptions::new().write(true).open(self.file("log")) {
-            log.set_len(0).expect("emptied");
+            log.set_len(0).expect("failed to truncate log");
         }
     }
 
-    /// How long the trace is: every event whose record ends there or before has happened, others may have.
+    /// Returns the length of the trace. Every event whose record ends before this position has happened.
     pub fn position(&self) -> u64 {
         std::fs::metadata(self.file("trace")).map_or(0, |trace| trace.len())
     }
 
-    /// The trace.
     pub fn trace(&self) -> Vec<Event> {
-        let bytes = std::fs::read(self.file("trace")).expect("a trace");
+        let bytes = std::fs::read(self.file("trace")).expect("failed to read trace");
         let mut events = Vec::new();
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
@@ -216,7 +219,7 @@ impl FaultFs {
 }
 
 impl Event {
-    /// The first event, and what comes after it, up to `end` of the trace.
+    /// Parses the first event. Returns it and the rest of the trace up to `end`.
     fn parse(bytes: &[u8], end: u64) -> (Event, &[u8]) {
         const MAGIC: u32 = 0x3154_4646;
         let mut rest = bytes;
@@ -227,10 +230,16 @@ impl Event {
             u64::from_le_bytes(value)
         };
         assert_eq!(number(4), u64::from(MAGIC));
-        let (kind, _errno, inode, offset) = (number(1) as u8, number(4), number(8), number(8));
-        let (length, first, second) = (number(8) as usize, number(2) as usize, number(2) as usize);
-        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("a path in UTF-8");
-        let (path, to) = (text(&rest[..first]), text(&rest[first..first + second]));
+        let kind = number(1) as u8;
+        let _errno = number(4);
+        let inode = number(8);
+        let offset = number(8);
+        let length = number(8) as usize;
+        let first = number(2) as usize;
+        let second = number(2) as usize;
+        let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("path is not UTF-8");
+        let path = text(&rest[..first]);
+        let to = text(&rest[first..first + second]);
         let data = rest[first + second..first + second + length].to_vec();
         let after = &rest[first + second + length..];
         let operation = match kind {
@@ -245,14 +254,14 @@ impl Event {
             b'S' => Operation::Sync { path },
             b's' => Operation::SyncDirectory { path },
             b'F' => Operation::SyncFailed { path },
-            other => panic!("no operation {other}"),
+            other => panic!("unknown operation {other}"),
         };
         (Event { end: end - after.len() as u64, inode, operation }, after)
     }
 }
 
 #[test]
-fn a_trace_holds_what_an_import_does_to_the_disk() {
+fn trace_contains_disk_operations_of_import() {
     let machine = Machine::with_user();
     machine.write("small.jsonl", "{\"a\":1}\n");
     let faults = FaultFs::below(&machine.path("strata-data")).traced();
@@ -267,7 +276,7 @@ fn a_trace_holds_what_an_import_does_to_the_disk() {
     let synced = position(&|operation| matches!(operation, Operation::Sync { path } if version(path)));
     let log = |operation: &Operation| matches!(operation, Operation::Write { path, .. } if path.ends_with("-wal"));
     assert!(renamed < synced && trace.iter().any(|event| log(&event.operation)));
-    // What was written is what is there.
+    // The recorded writes produce the file on disk.
     let Operation::Rename { from, to } = &trace[renamed].operation else { unreachable!() };
     let mut written = Vec::new();
     for event in &trace {
@@ -278,13 +287,13 @@ fn a_trace_holds_what_an_import_does_to_the_disk() {
             written.extend_from_slice(data);
         }
     }
-    assert_eq!(written, std::fs::read(machine.path("strata-data").join(to)).expect("the file"));
+    assert_eq!(written, std::fs::read(machine.path("strata-data").join(to)).expect("failed to read file"));
     assert_eq!(trace.last().map(|event| event.end), Some(faults.position()));
     assert_eq!(faults.fired(), []);
 }
 
 #[test]
-fn rules_make_single_calls_fail_while_a_server_runs() {
+fn rule_fails_single_call_of_running_server() {
     let machine = Machine::with_user();
     machine.write("small.jsonl", "{\"a\":1}\n");
     let faults = FaultFs::below(&machine.path("strata-data")).undoing();

@@ -1,4 +1,4 @@
-//! Parquet files that no writer makes: Thrift by hand.
+//! Hand-written Parquet files that no writer creates, with metadata in Thrift.
 
 /// A Thrift struct in the compact protocol, field by field.
 #[derive(Clone, Default)]
@@ -39,13 +39,13 @@ impl Struct {
         new
     }
 
-    pub fn of(self, id: i16, inner: Struct) -> Self {
+    pub fn nested(self, id: i16, inner: Struct) -> Self {
         let mut new = self.head(id, 12);
         new.bytes.extend(inner.end());
         new
     }
 
-    /// A list that announces `count` structs, and holds these.
+    /// Appends a list that declares `count` structs but contains `items`.
     pub fn list(self, id: i16, count: u64, items: Vec<Struct>) -> Self {
         let mut new = self.head(id, 9);
         new.bytes.push(0xf0 | 12);
@@ -54,14 +54,14 @@ impl Struct {
         new
     }
 
-    /// A list of nothing, without the type of its elements, as fastparquet writes it.
+    /// Appends an empty list without an element type, as fastparquet writes it.
     pub fn untyped_list(self, id: i16) -> Self {
         let mut new = self.head(id, 9);
         new.bytes.push(0);
         new
     }
 
-    /// A list of numbers.
+    /// Appends a list of numbers.
     pub fn numbers(self, id: i16, numbers: &[i32]) -> Self {
         let mut new = self.head(id, 9);
         new.bytes.push((numbers.len() as u8) << 4 | 5);
@@ -69,7 +69,7 @@ impl Struct {
         new
     }
 
-    /// A list of texts.
+    /// Appends a list of texts.
     pub fn texts(self, id: i16, texts: &[&str]) -> Self {
         let mut new = self.head(id, 9);
         new.bytes.push((texts.len() as u8) << 4 | 8);
@@ -100,7 +100,7 @@ pub fn zigzag(value: i64) -> Vec<u8> {
     varint(((value << 1) ^ (value >> 63)) as u64)
 }
 
-/// The physical types, encodings, codecs and page types that are forged.
+/// Physical types, encodings, codecs and page types of the forged files.
 pub const INT64: i32 = 2;
 pub const BYTE_ARRAY: i32 = 6;
 pub const PLAIN: i32 = 0;
@@ -115,13 +115,13 @@ pub const BROTLI: i32 = 4;
 pub const LZ4: i32 = 5;
 pub const LZ4_RAW: i32 = 7;
 
-/// A page as its header describes it, and its bytes.
+/// A page with the values of its header, and its bytes.
 #[derive(Clone)]
 pub struct Page {
     pub is_dictionary: bool,
     pub values: i32,
     pub encoding: i32,
-    /// `None` is what it has.
+    /// `None` for the real number.
     pub uncompressed: Option<i32>,
     pub bytes: Vec<u8>,
 }
@@ -141,30 +141,30 @@ impl Page {
         let head = head.i32(2, self.uncompressed.unwrap_or(length)).i32(3, length);
         let inner = Struct::default().i32(1, self.values).i32(2, self.encoding);
         match self.is_dictionary {
-            true => head.of(7, inner).end(),
-            false => head.of(5, inner.i32(3, RLE).i32(4, RLE)).end(),
+            true => head.nested(7, inner).end(),
+            false => head.nested(5, inner.i32(3, RLE).i32(4, RLE)).end(),
         }
     }
 }
 
-/// The one column of a file.
+/// The only column of a file.
 #[derive(Clone)]
 pub struct Column {
     pub physical: i32,
     pub codec: i32,
-    /// 0 is required, 2 repeated.
+    /// 0 means required, 2 repeated.
     pub repetition: i32,
     pub rows: i64,
     pub pages: Vec<Page>,
 }
 
 impl Column {
-    /// The file.
+    /// Returns the file.
     pub fn file(&self) -> Vec<u8> {
         self.file_with(|metadata| metadata, |chunk| chunk)
     }
 
-    /// The file with more fields in the metadata of its column chunk, and in the chunk itself.
+    /// Returns the file with additional fields in the column metadata and in the column chunk.
     pub fn file_with(&self, metadata_with: fn(Struct) -> Struct, chunk_with: fn(Struct) -> Struct) -> Vec<u8> {
         let mut file = b"PAR1".to_vec();
         let start = file.len() as i64;
@@ -184,7 +184,7 @@ impl Column {
         if self.pages.first().is_some_and(|page| page.is_dictionary) {
             metadata = metadata.i64(11, start);
         }
-        let chunk = chunk_with(Struct::default().i64(2, 0).of(3, metadata_with(metadata)));
+        let chunk = chunk_with(Struct::default().i64(2, 0).nested(3, metadata_with(metadata)));
         let group = Struct::default().list(1, 1, vec![chunk]).i64(2, length).i64(3, self.rows);
         let root = Struct::default().text(4, "root").i32(5, 1);
         let leaf = Struct::default().i32(1, self.physical).i32(3, self.repetition).text(4, "a");
@@ -193,7 +193,7 @@ impl Column {
     }
 }
 
-/// A file with this footer.
+/// Appends a footer to a file.
 pub fn end(mut file: Vec<u8>, footer: Vec<u8>) -> Vec<u8> {
     let length = footer.len() as u32;
     file.extend(footer);

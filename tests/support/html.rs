@@ -1,4 +1,4 @@
-//! Pages of the dashboard, parsed as browsers parse them, and what holds of every one.
+//! Dashboard pages, parsed like in a browser, and checks that every page must pass.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,29 +6,28 @@ use scraper::{ElementRef, Html, Selector};
 
 use crate::service::Answer;
 
-/// What a page may load and do.
+/// The expected content security policy.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; \
                       connect-src 'self'; form-action 'self'; \
                       frame-ancestors 'none'; base-uri 'none'";
 
-/// The patterns of the paths of all pages, such as `/ui/{dataset_id}/{name_slug}`.
+/// Returns the path patterns of all pages, such as `/ui/{dataset_id}/{name_slug}`.
 pub fn page_paths() -> impl Iterator<Item = &'static str> {
     strata_dashboard::page_paths()
 }
 
-/// A page.
 pub struct Page {
     pub html: Html,
     pub text: String,
 }
 
-/// Elements that a selector finds.
+/// Returns the elements that match a selector.
 pub fn select<'a>(html: &'a Html, selector: &str) -> Vec<ElementRef<'a>> {
-    let parsed = Selector::parse(selector).expect("a selector");
+    let parsed = Selector::parse(selector).expect("failed to parse selector");
     html.select(&parsed).collect()
 }
 
-/// What every answer of the dashboard tells browsers.
+/// Checks the security headers of a dashboard response.
 #[track_caller]
 pub fn is_guarded(answer: &Answer) {
     assert_eq!(answer.header("content-security-policy"), Some(POLICY));
@@ -37,20 +36,21 @@ pub fn is_guarded(answer: &Answer) {
 }
 
 impl Page {
-    /// The page of an answer with this status: well-formed, accessible, and without anything that runs but our script.
+    /// Parses the page of a response with this status, and checks that it is well-formed and accessible, and runs only
+    /// our script.
     #[track_caller]
-    pub fn of(answer: &Answer, status: u16) -> Page {
+    pub fn parse(answer: &Answer, status: u16) -> Page {
         assert_eq!((answer.status, answer.whole), (status, true), "{}", answer.text());
         assert_eq!(answer.header("content-type"), Some("text/html; charset=utf-8"));
         is_guarded(answer);
-        let control = answer.header("cache-control").expect("a rule for caches");
+        let control = answer.header("cache-control").expect("missing cache-control");
         assert!(matches!(control, "private, no-cache" | "private, no-store"), "{control}");
         let text = answer.text().to_owned();
-        // As without scripts: what is there for that alone is part of the page.
+        // Parsed as without scripts, so that the contents of `noscript` are part of the page.
         let html = Html::parse_document(&text.replace("<noscript>", "").replace("</noscript>", ""));
         assert!(html.errors.is_empty(), "{:?}: {text}", html.errors);
         if text.contains("<datalist") {
-            // With scripts, a `noscript` is text.
+            // With scripts enabled, the contents of `noscript` are text.
             assert!(select(&Html::parse_document(&text), "datalist noscript").is_empty(), "options only: {text}");
         }
         let page = Page { html, text };
@@ -63,7 +63,7 @@ impl Page {
         select(&self.html, selector)
     }
 
-    /// The only element that a selector finds.
+    /// Returns the only element that matches a selector.
     #[track_caller]
     pub fn one(&self, selector: &str) -> ElementRef<'_> {
         let found = self.select(selector);
@@ -71,18 +71,18 @@ impl Page {
         found[0]
     }
 
-    /// The text of the only element that a selector finds, on one line.
+    /// Returns the text of the only element that matches a selector, on one line.
     #[track_caller]
     pub fn words(&self, selector: &str) -> String {
         words(self.one(selector))
     }
 
-    /// The texts of all elements that a selector finds.
+    /// Returns the texts of all elements that match a selector.
     pub fn all_words(&self, selector: &str) -> Vec<String> {
         self.select(selector).into_iter().map(words).collect()
     }
 
-    /// Where the links lead, each once, in their order.
+    /// Returns the targets of all links, without duplicates, in order.
     pub fn links(&self) -> Vec<String> {
         let mut seen = BTreeSet::new();
         let links = self.select("a[href]").into_iter().filter_map(|link| link.attr("href"));
@@ -90,16 +90,16 @@ impl Page {
         links.filter(|link| seen.insert(link.clone())).collect()
     }
 
-    /// Where the link with this text leads.
+    /// Returns the target of the link with this text.
     #[track_caller]
     pub fn link(&self, text: &str) -> String {
         let found = self.select("a[href]").into_iter().find(|link| words(*link) == text);
         let found = found.unwrap_or_else(|| panic!("no link {text:?}: {}", self.text));
-        found.attr("href").expect("a target").to_owned()
+        found.attr("href").expect("missing target").to_owned()
     }
 
     fn runs_nothing_else(&self) {
-        // One script, ours, and none within the page.
+        // The page has one script file and no inline script.
         let script = self.one("script");
         let source = script.attr("src").unwrap_or_default();
         assert!(source.starts_with("/ui/assets/island-") && script.inner_html().is_empty(), "{}", script.html());
@@ -130,7 +130,7 @@ impl Page {
         }
         let mut ids = BTreeMap::new();
         for element in self.select("[id]") {
-            let id = element.attr("id").expect("an id");
+            let id = element.attr("id").expect("missing ID");
             assert!(ids.insert(id.to_owned(), ()).is_none(), "two elements have the id {id}");
         }
         let labels: BTreeSet<_> = self.select("label[for]").iter().filter_map(|label| label.attr("for")).collect();
@@ -142,8 +142,8 @@ impl Page {
         }
         for name in ["aria-labelledby", "aria-describedby", "list"] {
             for element in self.select(&format!("[{name}]")) {
-                for id in element.attr(name).expect("names").split_whitespace() {
-                    assert!(ids.contains_key(id), "{name}={id} names nothing");
+                for id in element.attr(name).expect("missing names").split_whitespace() {
+                    assert!(ids.contains_key(id), "{name}={id} refers to no element");
                 }
             }
         }
@@ -157,7 +157,7 @@ impl Page {
     }
 }
 
-/// The texts of an element, on one line.
+/// Returns the text of an element on one line.
 pub fn words(element: ElementRef<'_>) -> String {
     element.text().flat_map(str::split_whitespace).collect::<Vec<_>>().join(" ")
 }

@@ -1,4 +1,4 @@
-//! What tests share.
+//! Helpers that all tests share.
 
 #![allow(clippy::new_without_default, reason = "a test makes each of these once, by name")]
 
@@ -46,7 +46,7 @@ pub mod waves;
 
 pub use files::{files, seal};
 pub use fixtures::{FIXTURE_FILES, FIXTURES, fixture, fixture_entities};
-pub use log::Log;
+pub use log::CapturedLog;
 pub use network::{http_client, loopback, loopback_client};
 pub use service::{Answer, DEMO_OWNER, ImportedSource, OWNER, PASSWORD, TestService};
 pub use wait::{comes_about, eventually};

@@ -1,4 +1,4 @@
-//! What the service logs.
+//! Captures the log of the service.
 
 use std::sync::{Arc, LazyLock, Mutex};
 
@@ -7,40 +7,40 @@ use tracing::subscriber::NoSubscriber;
 
 /// Collects log lines.
 #[derive(Clone)]
-pub struct Log(Arc<Mutex<Vec<u8>>>);
+pub struct CapturedLog(Arc<Mutex<Vec<u8>>>);
 
-/// A second dispatcher that lives as long as the process. If the dispatcher of a test is the only one, tracing asks the
-/// thread that reaches a log statement first. If this thread belongs to another test, it has no dispatcher, and the
-/// statement is off for all threads.
+/// A second dispatcher that lives as long as the process. If a test's dispatcher is the only one, tracing asks the
+/// dispatcher of the thread that first reaches a log statement. If that thread belongs to another test, it has no
+/// dispatcher, and tracing disables the statement for all threads.
 static SECOND: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(NoSubscriber::default()));
 
-impl Default for Log {
-    fn default() -> Log {
+impl Default for CapturedLog {
+    fn default() -> CapturedLog {
         LazyLock::force(&SECOND);
-        Log(Arc::default())
+        CapturedLog(Arc::default())
     }
 }
 
-impl Log {
-    /// The lines so far.
+impl CapturedLog {
+    /// Returns the captured lines.
     pub fn lines(&self) -> Vec<serde_json::Value> {
-        parsed(self.0.lock().expect("not poisoned").clone())
+        parsed(self.0.lock().expect("poisoned lock").clone())
     }
 
-    /// The lines so far, which are forgotten.
+    /// Returns the captured lines and clears them.
     pub fn take(&self) -> Vec<serde_json::Value> {
-        parsed(std::mem::take(&mut *self.0.lock().expect("not poisoned")))
+        parsed(std::mem::take(&mut *self.0.lock().expect("poisoned lock")))
     }
 }
 
 fn parsed(lines: Vec<u8>) -> Vec<serde_json::Value> {
-    let text = String::from_utf8(lines).expect("text");
-    text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    let text = String::from_utf8(lines).expect("invalid text");
+    text.lines().map(|line| serde_json::from_str(line).expect("failed to parse JSON")).collect()
 }
 
-impl std::io::Write for Log {
+impl std::io::Write for CapturedLog {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("not poisoned").extend_from_slice(bytes);
+        self.0.lock().expect("poisoned lock").extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -49,10 +49,10 @@ impl std::io::Write for Log {
     }
 }
 
-impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for Log {
-    type Writer = Log;
+impl<'a> tracing_subscriber::fmt::MakeWriter<'a> for CapturedLog {
+    type Writer = CapturedLog;
 
-    fn make_writer(&'a self) -> Log {
+    fn make_writer(&'a self) -> CapturedLog {
         self.clone()
     }
 }

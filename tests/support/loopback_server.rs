@@ -1,4 +1,4 @@
-//! A server of the tests' own on loopback: it keeps every request, and answers byte for byte what it is told to.
+//! A test server on loopback that records every request and returns prepared bytes.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -7,38 +7,36 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A request as it came.
+/// A recorded request.
 #[derive(Clone, Debug, Default)]
 pub struct Received {
-    /// The method.
     pub method: String,
-    /// Path and query, or the whole URL if a client takes the server for a proxy.
+    /// The path and query, or the entire URL if the client uses the server as a proxy.
     pub target: String,
-    /// The headers, their names in lower case.
+    /// The headers, with lower-case names.
     pub headers: Vec<(String, String)>,
-    /// The body.
     pub body: Vec<u8>,
 }
 
 impl Received {
-    /// The one value of a header.
+    /// Returns the value of a header that occurs at most once.
     pub fn header(&self, name: &str) -> Option<&str> {
         let values: Vec<&str> =
             self.headers.iter().filter(|(key, _)| key == name).map(|(_, value)| value.as_str()).collect();
-        assert!(values.len() < 2, "{name} comes {} times", values.len());
+        assert!(values.len() < 2, "{name} occurs {} times", values.len());
         values.first().copied()
     }
 }
 
-/// What is sent back, and then.
+/// The bytes of a response, and what happens to the connection.
 pub enum Reply {
-    /// These bytes; then the connection ends.
+    /// Sends the bytes, then closes the connection.
     Bytes(Vec<u8>),
-    /// These bytes; then nothing, until the client hangs up.
+    /// Sends the bytes, then waits until the client closes the connection.
     Stall(Vec<u8>),
 }
 
-/// The server. It ends when it is dropped.
+/// A running server, which stops on drop.
 pub struct LoopbackServer {
     address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
@@ -47,13 +45,15 @@ pub struct LoopbackServer {
 }
 
 impl LoopbackServer {
-    /// Starts on a free port of 127.0.0.1, for one connection after the other.
+    /// Starts a server on a free port of 127.0.0.1, which handles one connection at a time.
     pub fn start(answer: impl Fn(&Received) -> Reply + Send + 'static) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let address = listener.local_addr().expect("an address");
-        let (received, is_over) = (Arc::<Mutex<Vec<Received>>>::default(), Arc::<AtomicBool>::default());
-        let (log, over) = (received.clone(), is_over.clone());
-        // A client whose runtime the end of a test blocks cannot hang up any more.
+        let listener = TcpListener::bind("127.0.0.1:0").expect("failed to bind port");
+        let address = listener.local_addr().expect("missing address");
+        let received = Arc::<Mutex<Vec<Received>>>::default();
+        let is_over = Arc::<AtomicBool>::default();
+        let log = received.clone();
+        let over = is_over.clone();
+        // If the end of a test blocks the client's runtime, the client cannot close the connection.
         let wait = move |connection: &mut TcpStream| {
             connection.set_read_timeout(Some(Duration::from_millis(20)))?;
             while !over.load(Ordering::SeqCst) {
@@ -74,7 +74,7 @@ impl LoopbackServer {
                 let Some(request) = read_request(&mut connection) else { continue };
                 let reply = answer(&request);
                 log.lock().unwrap_or_else(PoisonError::into_inner).push(request);
-                // A client that has seen enough may be gone.
+                // The client can already have closed the connection.
                 let _ = match reply {
                     Reply::Bytes(bytes) => connection.write_all(&bytes),
                     Reply::Stall(bytes) => connection.write_all(&bytes).and_then(|()| wait(&mut connection)),
@@ -84,22 +84,21 @@ impl LoopbackServer {
         Self { address, received, is_over, thread: Some(thread) }
     }
 
-    /// Its port.
     pub fn port(&self) -> u16 {
         self.address.port()
     }
 
-    /// The URL of a path.
+    /// Returns the URL of a path.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.address)
     }
 
-    /// What came until now.
+    /// Returns all requests.
     pub fn received(&self) -> Vec<Received> {
         self.received.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// What came since the last time.
+    /// Returns the requests since the previous call.
     pub fn take_received(&self) -> Vec<Received> {
         std::mem::take(&mut *self.received.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -108,7 +107,7 @@ impl LoopbackServer {
 impl Drop for LoopbackServer {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::SeqCst);
-        // Wakes the thread where it waits for a connection.
+        // Wakes the thread that waits for a connection.
         let _ = TcpStream::connect(self.address);
         if let Some(thread) = self.thread.take() {
             let ended = thread.join();
@@ -127,30 +126,31 @@ fn read_request(connection: &mut TcpStream) -> Option<Received> {
     let head = String::from_utf8(head).ok()?;
     let mut lines = head.lines();
     let mut first = lines.next()?.split(' ');
-    let (method, target) = (first.next()?.to_owned(), first.next()?.to_owned());
+    let method = first.next()?.to_owned();
+    let target = first.next()?.to_owned();
     let headers: Vec<(String, String)> = lines
         .filter_map(|line| line.split_once(": "))
         .map(|(name, value)| (name.to_ascii_lowercase(), value.to_owned()))
         .collect();
     let mut request = Received { method, target, headers, body: Vec::new() };
-    assert_eq!(request.header("transfer-encoding"), None, "bodies come with their length");
-    let length = request.header("content-length").map_or(0, |length| length.parse().expect("a length"));
+    assert_eq!(request.header("transfer-encoding"), None, "chunked bodies are not supported");
+    let length = request.header("content-length").map_or(0, |length| length.parse().expect("missing length"));
     request.body = vec![0; length];
     connection.read_exact(&mut request.body).ok()?;
     Some(request)
 }
 
-/// A 200 with these header lines, each with its line end.
+/// Returns a 200 response with these header lines, each of which includes its line end.
 pub fn ok(headers: &str, body: &[u8]) -> Reply {
     Reply::Bytes(with_status("200 OK", headers, body))
 }
 
-/// A redirect to `location`.
+/// Returns a redirect to `location`.
 pub fn redirect(location: &str) -> Reply {
     Reply::Bytes(with_status("302 Found", &format!("Location: {location}\r\n"), b""))
 }
 
-/// An answer with a status line's end, header lines and a body.
+/// Returns a response with the rest of the status line, header lines and a body.
 pub fn with_status(status: &str, headers: &str, body: &[u8]) -> Vec<u8> {
     let length = body.len();
     let mut bytes =

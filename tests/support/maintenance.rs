@@ -1,12 +1,14 @@
-//! Checks and backups of a service, as the commands `check` and `backup` make them.
+//! Checks and backups of a service, with the results of the commands `check` and `backup`.
 
 use std::path::Path;
 
-use strata_service::{BackedUp, BackupError, BackupFiles, CheckDepth, CheckError, Finding as ServiceFinding, OnDamage};
+use strata_service::{
+    BackupCopyMode, BackupError, BackupSummary, CheckDepth, CheckError, CheckFinding as ServiceFinding, OnDamage,
+};
 
 use crate::service::TestService;
 
-/// How much of the version files a check reads.
+/// The part of the version files that a check reads.
 #[derive(Clone, Copy, Debug)]
 pub enum Depth {
     Footers,
@@ -23,9 +25,9 @@ pub enum FindingKind {
     Unnamed,
 }
 
-/// A finding of a check. Text that a kind does not have is empty.
+/// A finding of a check. Fields that do not apply are empty.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Finding {
+pub struct CheckFinding {
     pub kind: FindingKind,
     pub path: String,
     pub reason: String,
@@ -33,26 +35,25 @@ pub struct Finding {
     pub versions: Vec<String>,
 }
 
-/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct CheckReport {
     pub files: u64,
     pub damaged: u64,
     pub unnamed: u64,
-    pub findings: Vec<Finding>,
+    pub findings: Vec<CheckFinding>,
 }
 
-/// How a backup gets the version files.
+/// The way in which a backup copies version files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupKind {
     Copied,
-    /// As hard links where that is possible.
+    /// Hard links if possible.
     Linked,
 }
 
 impl TestService {
     pub async fn check(&self, depth: Depth) -> CheckReport {
-        self.try_check(depth).await.expect("checked")
+        self.try_check(depth).await.expect("failed to check")
     }
 
     pub async fn try_check(&self, depth: Depth) -> Result<CheckReport, CheckError> {
@@ -62,44 +63,44 @@ impl TestService {
         };
         let mut findings = Vec::new();
         let mut tell = |finding: &ServiceFinding| findings.push(described(finding));
-        let checked = self.services.maintenance.check(depth, &mut tell).await?;
-        Ok(CheckReport { files: checked.files, damaged: checked.damaged, unnamed: checked.unnamed, findings })
+        let checked = self.services.maintenance.check_integrity(depth, &mut tell).await?;
+        Ok(CheckReport { files: checked.files, damaged: checked.damaged, unnamed: checked.unrecorded, findings })
     }
 
-    /// Makes a backup, which ends at the first file that is damaged.
-    pub async fn backup(&self, directory: &Path, kind: BackupKind) -> Result<BackedUp, BackupError> {
+    /// Creates a backup, which fails at the first damaged file.
+    pub async fn backup(&self, directory: &Path, kind: BackupKind) -> Result<BackupSummary, BackupError> {
         self.backup_with_progress(directory, kind, |_| {}).await
     }
 
-    /// Like [`TestService::backup`]. After each file, `tell` gets the number of files so far.
+    /// Like [`TestService::backup`], but calls `tell` with the number of files after each file.
     pub async fn backup_with_progress(
         &self,
         directory: &Path,
         kind: BackupKind,
         mut tell: impl FnMut(u64) + Send,
-    ) -> Result<BackedUp, BackupError> {
+    ) -> Result<BackupSummary, BackupError> {
         let files = match kind {
-            BackupKind::Copied => BackupFiles::Copied,
-            BackupKind::Linked => BackupFiles::LinkedWherePossible,
+            BackupKind::Copied => BackupCopyMode::AlwaysCopy,
+            BackupKind::Linked => BackupCopyMode::LinkIfPossible,
         };
-        let mut tell = |so_far: &BackedUp| tell(so_far.files);
-        self.services.maintenance.backup(directory, files, OnDamage::End, &mut tell).await
+        let mut tell = |so_far: &BackupSummary| tell(so_far.files);
+        self.services.maintenance.backup(directory, files, OnDamage::Fail, &mut tell).await
     }
 }
 
-fn described(finding: &ServiceFinding) -> Finding {
+fn described(finding: &ServiceFinding) -> CheckFinding {
     let (kind, path, reason, versions) = match finding.clone() {
         ServiceFinding::Damaged { path, reason, versions } => {
             let versions = versions.iter().flatten().map(ToString::to_string).collect();
             (FindingKind::Damaged, path, reason, versions)
         }
-        ServiceFinding::Store { reason } => (FindingKind::Store, String::new(), reason, Vec::new()),
-        ServiceFinding::Catalog { reason } => (FindingKind::Catalog, String::new(), reason, Vec::new()),
-        ServiceFinding::Dangling(reference) => {
+        ServiceFinding::UnidentifiedStore { reason } => (FindingKind::Store, String::new(), reason, Vec::new()),
+        ServiceFinding::DamagedCatalog { reason } => (FindingKind::Catalog, String::new(), reason, Vec::new()),
+        ServiceFinding::DanglingReference(reference) => {
             (FindingKind::Dangling, String::new(), String::new(), vec![reference.to_string()])
         }
         ServiceFinding::Unneeded { path, reason } => (FindingKind::Unneeded, path, reason, Vec::new()),
-        ServiceFinding::Unnamed { path, .. } => (FindingKind::Unnamed, path, String::new(), Vec::new()),
+        ServiceFinding::UnrecordedFile { path, .. } => (FindingKind::Unnamed, path, String::new(), Vec::new()),
     };
-    Finding { kind, path, reason, versions }
+    CheckFinding { kind, path, reason, versions }
 }

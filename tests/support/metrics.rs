@@ -1,19 +1,19 @@
-//! What `/metrics` shows.
+//! Values of `/metrics`.
 
 use strata_runtime::metrics;
 
-/// What `/metrics` shows of this process now. Unlike a response, it is never shared with another reader.
+/// Renders the metrics of this process.
 pub fn rendered() -> String {
-    metrics::render()
+    metrics::render_prometheus()
 }
 
-/// The value of a series of a rendering, as `name` or `name{label="value",…}`.
+/// Returns the value of a series, such as `name` or `name{label="value",…}`, in a rendering.
 pub fn value(rendering: &str, series: &str) -> Option<f64> {
     let line = rendering.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')))?;
     line.rsplit(' ').next().and_then(|number| number.parse().ok())
 }
 
-/// By how much a series has grown when the work is done, at least: other tests may count in it, too.
+/// Returns the increase of a series during `work`, to which other tests can contribute.
 pub async fn growth(series: &str, work: impl Future<Output = ()>) -> f64 {
     let now = || value(&rendered(), series).unwrap_or_default();
     let before = now();

@@ -1,23 +1,23 @@
-//! The way out of a service whose operator opened the loopback network.
+//! Clients that can connect to the loopback network.
 
-use strata_ingest::net::{AddressPolicy, Outgoing};
+use strata_ingest::egress::{AddressPolicy, EgressClient};
 use strata_ingest::{FetchLimits, SourceClient};
 
-/// The way out of a service whose operator opened the loopback network.
-pub fn loopback() -> Outgoing {
-    Outgoing::new(AddressPolicy::new(["127.0.0.0/8".parse().expect("a network")]))
+/// Returns the client of a service whose configuration allows the loopback network.
+pub fn loopback() -> EgressClient {
+    EgressClient::new(AddressPolicy::new(["127.0.0.0/8".parse().expect("failed to parse network")]))
 }
 
-/// Fetches sources from loopback, too; there is no store.
+/// Returns a source client that can connect to loopback and has no store.
 pub fn loopback_client(limits: FetchLimits) -> SourceClient {
     SourceClient::new(loopback(), limits, None)
 }
 
-/// A client over HTTP, as other programs are one. It brings the TLS that the process otherwise gets with the first
-/// service in it.
+/// Returns a builder for an HTTP client. Also installs the TLS provider, which a process otherwise gets with its first
+/// service.
 pub fn http_client() -> reqwest::ClientBuilder {
-    // An error says that there is one.
+    // Fails if a provider is already installed.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    // Reading the machine's certificates takes longer than a request.
+    // Reading the system's certificates takes longer than a request.
     reqwest::Client::builder().tls_built_in_root_certs(false)
 }

@@ -1,4 +1,4 @@
-//! `/openapi.json`, and whether it describes an answer.
+//! The OpenAPI document, and checks of responses against it.
 
 use std::collections::BTreeSet;
 
@@ -6,26 +6,24 @@ use serde_json::Value;
 
 use crate::{Answer, TestService};
 
-/// Headers of HTTP itself, which a document need not describe.
+/// Headers of HTTP itself, which the document need not describe.
 pub const UNDESCRIBED: [&str; 4] = ["content-type", "content-length", "date", "x-content-type-options"];
 
-/// The path of a read.
 pub const READ: &str = "/api/{dataset_id}/{name_slug}/{version}";
 
-/// The tags of what owners do.
+/// The tags of management operations.
 pub const MANAGED: [&str; 5] = ["accounts", "datasets", "versions", "alternates", "webhooks"];
 
-/// The document, as the service sends it.
 pub struct Document(pub Value);
 
 impl Document {
-    pub async fn of(service: &TestService) -> Document {
+    pub async fn fetch(service: &TestService) -> Document {
         let answer = service.get("/openapi.json").await;
         assert_eq!(answer.status, 200);
-        Document(serde_json::from_slice(&answer.body).expect("JSON"))
+        Document(serde_json::from_slice(&answer.body).expect("failed to parse JSON"))
     }
 
-    /// The node, or the component that it refers to.
+    /// Resolves the reference of a node.
     fn resolved<'a>(&'a self, node: &'a Value) -> &'a Value {
         match node["$ref"].as_str() {
             Some(reference) => self.0.pointer(reference.trim_start_matches('#')).expect(reference),
@@ -33,7 +31,7 @@ impl Document {
         }
     }
 
-    /// The query parameters of a read, in the order of the document.
+    /// Returns the query parameters of a read, in document order.
     pub fn read_parameters(&self) -> Vec<ReadParameter> {
         self.parameters(READ, "query").into_iter().map(ReadParameter::new).collect()
     }
@@ -42,30 +40,30 @@ impl Document {
         &self.0["paths"][path]["get"]
     }
 
-    /// The parameters of an operation that are in the query, or elsewhere.
+    /// Returns the parameters of an operation in the query or in another place.
     pub fn parameters(&self, path: &str, place: &str) -> Vec<&Value> {
         let parameters = self.operation(path)["parameters"].as_array().expect(path);
         parameters.iter().map(|parameter| self.resolved(parameter)).filter(|node| node["in"] == place).collect()
     }
 
-    /// The names of the headers that an answer with a status may have.
+    /// Returns the names of the described headers of a response.
     pub fn headers(&self, path: &str, status: u16) -> Vec<String> {
         let response = self.resolved(&self.operation(path)["responses"][status.to_string()]);
-        response["headers"].as_object().expect("headers").keys().cloned().collect()
+        response["headers"].as_object().expect("missing headers").keys().cloned().collect()
     }
 
-    /// That the answer has a status, a content type and headers that the operation describes.
+    /// Checks that the operation describes the status, content type and headers of a response.
     #[track_caller]
     pub fn describes(&self, path: &str, answer: &Answer) {
         self.describes_call("get", path, answer);
     }
 
-    /// The same of an operation with another method.
+    /// Like [`Document::describes`], for another method.
     #[track_caller]
     pub fn describes_call(&self, method: &str, path: &str, answer: &Answer) {
         let item = &self.0["paths"][path];
         let operation = &item[method.to_ascii_lowercase()];
-        // A method that is not described is refused as every operation of the path says.
+        // An undescribed method is rejected like every operation of the path.
         let operation = if operation.is_object() {
             operation
         } else {
@@ -73,7 +71,7 @@ impl Document {
         };
         let response = self.resolved(&operation["responses"][answer.status.to_string()]);
         assert!(response.is_object(), "{method} {path} does not describe {}", answer.status);
-        let described = response["headers"].as_object().expect("headers");
+        let described = response["headers"].as_object().expect("missing headers");
         let described: BTreeSet<String> = described.keys().map(|name| name.to_ascii_lowercase()).collect();
         for name in answer.headers.keys().map(|name| name.as_str()) {
             let known = described.contains(name) || UNDESCRIBED.contains(&name);
@@ -85,7 +83,6 @@ impl Document {
     }
 }
 
-/// A query parameter of a read.
 pub struct ReadParameter {
     pub name: String,
     pub kind: ParameterKind,
@@ -104,19 +101,19 @@ pub enum ParameterKind {
     Sort,
 }
 
-/// How often one request may have a parameter.
+/// The allowed number of occurrences of a parameter in a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Repetition {
     Single,
-    /// Any number of times.
+    /// Any number of occurrences.
     Repeat,
-    /// Any number of times; lists with commas are joined.
+    /// Any number of occurrences, whose comma-separated lists are joined.
     List,
 }
 
 impl ReadParameter {
     fn new(described: &Value) -> ReadParameter {
-        let name = described["name"].as_str().expect("a name");
+        let name = described["name"].as_str().expect("missing name");
         let repetition = match described["explode"].as_bool() {
             None => Repetition::Single,
             Some(true) => Repetition::Repeat,
@@ -131,16 +128,16 @@ impl ReadParameter {
             (Some("boolean"), _) => ParameterKind::Boolean,
             (Some("integer"), _) => ParameterKind::WholeNumber,
             (Some("string"), Some(names)) => {
-                let names = names.iter().map(|name| name.as_str().expect("a name").to_owned());
+                let names = names.iter().map(|name| name.as_str().expect("missing name").to_owned());
                 ParameterKind::OneOf(names.collect())
             }
-            // The document says in words what such a text is.
+            // The document describes the format of such a text only in prose.
             _ => match name {
                 "keep_field" | "drop_field" | "dedup_key" => ParameterKind::Paths,
                 "keywords" => ParameterKind::Keywords,
                 "sort" => ParameterKind::Sort,
                 _ if name.starts_with("filter") => ParameterKind::PathValue,
-                _ => panic!("{name} is of no known kind"),
+                _ => panic!("{name} has an unknown type"),
             },
         };
         let example = match &described["example"] {

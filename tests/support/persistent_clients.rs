@@ -1,4 +1,4 @@
-//! Clients that make requests until a server is gone, and try again only when a connection is refused.
+//! Clients that send requests until a server is gone, and retry only if a connection is refused.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 
-/// Clients of each kind.
+/// The number of clients of each kind.
 pub const CLIENTS: u64 = 6;
 
-/// Requests that were sent and answered, of all clients.
+/// The numbers of requests and responses of all clients.
 #[derive(Default)]
 struct Count {
     sent: AtomicU64,
@@ -29,11 +29,11 @@ impl Count {
     }
 }
 
-/// A connection, or `None` when nobody listens any more.
+/// Connects, or returns `None` if the port is closed.
 pub async fn connect(address: SocketAddr) -> Option<TcpStream> {
     match TcpStream::connect(address).await {
         Ok(stream) => {
-            stream.set_nodelay(true).expect("a TCP connection");
+            stream.set_nodelay(true).expect("failed to set TCP option");
             Some(stream)
         }
         Err(error) => {
@@ -43,13 +43,13 @@ pub async fn connect(address: SocketAddr) -> Option<TcpStream> {
     }
 }
 
-/// Makes requests over HTTP/1.1 until connections are refused.
+/// Sends requests over HTTP/1.1 until connections are refused.
 async fn http1(address: SocketAddr, target: String, keep: bool, pause: Duration, count: Arc<Count>) {
     let close = if keep { "" } else { "Connection: close\r\n" };
     let request = format!("GET {target} HTTP/1.1\r\nHost: test\r\n{close}\r\n");
     while let Some(mut stream) = connect(address).await {
         loop {
-            // As clients do: a kept connection is not used again when its end is there already.
+            // Like other clients, does not reuse a connection that the server has already closed.
             if stream.try_read(&mut [0; 1]).is_ok() {
                 break;
             }
@@ -58,7 +58,7 @@ async fn http1(address: SocketAddr, target: String, keep: bool, pause: Duration,
                 stream.write_all(request.as_bytes()).await?;
                 answer(&mut stream).await
             };
-            let last = answered.await.unwrap_or_else(|error| panic!("a request is lost: {error}"));
+            let last = answered.await.unwrap_or_else(|error| panic!("lost request: {error}"));
             count.answer();
             if last || !keep {
                 break;
@@ -68,7 +68,7 @@ async fn http1(address: SocketAddr, target: String, keep: bool, pause: Duration,
     }
 }
 
-/// Reads an answer of a known length; whether it is the last one of its connection.
+/// Reads a response with a known length. Returns true if it is the last one of its connection.
 pub async fn answer(stream: &mut TcpStream) -> std::io::Result<bool> {
     let mut read = Vec::new();
     let mut some = [0; 4_096];
@@ -82,31 +82,33 @@ pub async fn answer(stream: &mut TcpStream) -> std::io::Result<bool> {
         let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
         assert!(head.starts_with("http/1.1 200 "), "{head}");
         let header = |name: &str| head.lines().find_map(|line| line.strip_prefix(name));
-        let length: usize = header("content-length: ").expect("a length").parse().expect("a number");
+        let length: usize =
+            header("content-length: ").expect("missing length").parse().expect("failed to parse number");
         if body.len() >= length {
             return Ok(header("connection: ") == Some("close"));
         }
     }
 }
 
-/// Makes requests over HTTP/2, some at a time, until connections are refused.
+/// Sends requests over HTTP/2, several at a time, until connections are refused.
 async fn http2(address: SocketAddr, target: String, count: Arc<Count>) {
     while let Some(stream) = connect(address).await {
         let (client, connection) = match h2::client::handshake(stream).await {
             Ok(both) => both,
-            Err(error) => panic!("a connection is lost: {error}"),
+            Err(error) => panic!("lost connection: {error}"),
         };
         let driver = tokio::spawn(connection);
         while let Ok(mut ready) = client.clone().ready().await {
-            let request = || axum::http::Request::get(format!("http://test{target}")).body(()).expect("a request");
+            let request =
+                || axum::http::Request::get(format!("http://test{target}")).body(()).expect("failed to build request");
             let mut answers = Vec::new();
             for _ in 0..3 {
-                // Refused before it was sent, where the service has said that it goes away.
+                // The service has announced that it closes the connection, so the request was not sent.
                 if let Ok((answer, _)) = ready.send_request(request(), true) {
                     answers.push(answer);
                 }
             }
-            let mut gone = answers.len() < 3;
+            let mut is_closed = answers.len() < 3;
             for answer in answers {
                 count.send();
                 let answered = async {
@@ -120,15 +122,15 @@ async fn http2(address: SocketAddr, target: String, count: Arc<Count>) {
                 };
                 match answered.await {
                     Ok(()) => count.answer(),
-                    // The service has not looked at the request, and says so.
+                    // The service reports that it has not processed the request.
                     Err(error) if error.is_go_away() && error.reason() == Some(h2::Reason::NO_ERROR) => {
                         count.answer();
-                        gone = true;
+                        is_closed = true;
                     }
-                    Err(error) => panic!("a request is lost: {error}"),
+                    Err(error) => panic!("lost request: {error}"),
                 }
             }
-            if gone {
+            if is_closed {
                 break;
             }
         }
@@ -137,7 +139,7 @@ async fn http2(address: SocketAddr, target: String, count: Arc<Count>) {
     }
 }
 
-/// All kinds of clients, until the service is gone; how many requests were answered.
+/// Runs all kinds of clients until the service is gone, and returns the number of responses.
 pub async fn load(address: SocketAddr, target: &str, stop: impl Future<Output = ()>) -> u64 {
     let count = Arc::new(Count::default());
     let mut clients = JoinSet::new();
@@ -154,11 +156,12 @@ pub async fn load(address: SocketAddr, target: &str, stop: impl Future<Output = 
     };
     let ended = async {
         while let Some(ended) = clients.join_next().await {
-            ended.expect("no request is lost");
+            ended.expect("lost request");
         }
     };
-    tokio::join!(stopped, tokio::time::timeout(Duration::from_secs(60), ended)).1.expect("all clients end");
-    let (sent, answered) = (count.sent.load(Ordering::Relaxed), count.answered.load(Ordering::Relaxed));
+    tokio::join!(stopped, tokio::time::timeout(Duration::from_secs(60), ended)).1.expect("failed to wait for clients");
+    let sent = count.sent.load(Ordering::Relaxed);
+    let answered = count.answered.load(Ordering::Relaxed);
     assert_eq!(sent, answered);
     answered
 }

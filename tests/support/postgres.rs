@@ -1,8 +1,8 @@
-//! A PostgreSQL server of the tests' own: on loopback, on a free port, in a temporary directory, gone when
-//! the last test that uses it is over.
+//! A PostgreSQL server for tests, on a free loopback port and in a temporary directory. The server stops when the last
+//! test that uses it ends.
 //!
-//! The programs `initdb` and `postgres` are looked for in `STRATA_TEST_POSTGRES_BIN` (a directory), in
-//! `PATH`, and where Debian puts them. `tests/run` installs them; where they are missing the tests fail.
+//! The programs `initdb` and `postgres` are searched for in the directory `STRATA_TEST_POSTGRES_BIN`, in `PATH`, and in
+//! Debian's directories. `tests/run` installs them. If they are missing, the tests fail.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,15 +24,15 @@ pub struct Postgres {
     process: Child,
     port: u16,
     databases: AtomicU32,
-    // Dropped last: the directory goes after the server.
+    // Dropped last, so that the directory is removed after the server has stopped.
     directory: TempDir,
 }
 
 impl Postgres {
-    /// The server that all tests running at the moment share.
+    /// Returns the server that all running tests share.
     pub fn shared() -> Arc<Postgres> {
         static SHARED: Mutex<Weak<Postgres>> = Mutex::new(Weak::new());
-        // A test that failed to start a server must not keep others from trying.
+        // A test that failed to start a server must not prevent others from trying.
         let mut shared = SHARED.lock().unwrap_or_else(|poison| poison.into_inner());
         shared.upgrade().unwrap_or_else(|| {
             let server = Arc::new(Postgres::start());
@@ -41,17 +41,17 @@ impl Postgres {
         })
     }
 
-    /// A server of one test's own, which may stop it.
+    /// Starts a server for a single test, which can stop it.
     pub fn own() -> Postgres {
         Postgres::start()
     }
 
-    /// Ends the server as a crash would, with all its connections.
+    /// Kills the server with all its connections, like a crash.
     pub fn crash(&mut self) {
         stop(&mut self.process);
     }
 
-    /// Lets the server answer nobody, without ending a connection, until [`Postgres::thaw`].
+    /// Stops all responses of the server without closing connections, until [`Postgres::thaw`].
     pub fn freeze(&self) {
         self.signal_all("STOP");
     }
@@ -61,43 +61,47 @@ impl Postgres {
         self.signal_all("CONT");
     }
 
-    /// The server and the processes of its connections, which are its children.
+    /// Sends a signal to the server and to its child processes, which serve the connections.
     fn signal_all(&self, signal: &str) {
         let id = self.process.id();
-        let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children")).expect("the server's children");
+        let children =
+            fs::read_to_string(format!("/proc/{id}/task/{id}/children")).expect("failed to read child processes");
         let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {id} {children}")]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "the signal is sent");
+        assert!(sent.is_ok_and(|status| status.success()), "failed to send signal");
     }
 
-    /// Starts the server again, on the same port and data.
+    /// Starts the server again with the same port and data.
     pub fn restart(&mut self) {
         let log = self.directory.path().join("log-again");
         self.process = Postgres::serve(self.directory.path(), self.port, &log);
         if let Err(log) = wait_until_ready(&mut self.process, &log) {
-            panic!("postgres does not start again:\n{log}");
+            panic!(
+                "failed to restart postgres:
+{log}"
+            );
         }
     }
 
-    /// Makes a new, empty database and returns its URL.
+    /// Creates an empty database and returns its URL.
     pub async fn create_database(&self) -> String {
         let number = self.databases.fetch_add(1, Ordering::Relaxed);
         let mut connection =
-            PgConnection::connect(&self.url("postgres")).await.expect("connecting to the tests' server");
+            PgConnection::connect(&self.url("postgres")).await.expect("failed to connect to test server");
         sqlx::raw_sql(AssertSqlSafe(format!("CREATE DATABASE test_{number}")))
             .execute(&mut connection)
             .await
-            .expect("creating a database");
-        connection.close().await.expect("closing the connection");
+            .expect("failed to create database");
+        connection.close().await.expect("failed to close connection");
         self.url(&format!("test_{number}"))
     }
 
-    /// Runs SQL about the database of a URL, whose name stands in it as `{}`, from another one.
+    /// Runs SQL about the database of a URL from another database. `{}` in the SQL stands for the database name.
     pub async fn execute_on(&self, url: &str, sql: &str) {
-        let name = url.rsplit('/').next().expect("a name");
+        let name = url.rsplit('/').next().expect("missing name");
         let mut connection =
-            PgConnection::connect(&self.url("postgres")).await.expect("connecting to the tests' server");
+            PgConnection::connect(&self.url("postgres")).await.expect("failed to connect to test server");
         sqlx::raw_sql(AssertSqlSafe(sql.replace("{}", name))).execute(&mut connection).await.expect(sql);
-        connection.close().await.expect("closing the connection");
+        connection.close().await.expect("failed to close connection");
     }
 
     fn url(&self, database: &str) -> String {
@@ -107,11 +111,12 @@ impl Postgres {
     fn start() -> Postgres {
         let programs = programs();
         let account = account();
-        let directory =
-            tempfile::Builder::new().prefix("strata-postgres-").tempdir().expect("making a temporary directory");
+        let directory = tempfile::Builder::new()
+            .prefix("strata-postgres-")
+            .tempdir()
+            .expect("failed to create temporary directory");
         if let Some(account) = account {
-            chown(directory.path(), Some(account.user), Some(account.group))
-                .expect("giving the directory to the server's account");
+            chown(directory.path(), Some(account.user), Some(account.group)).expect("failed to change directory owner");
         }
         let data = directory.path().join("data");
 
@@ -120,7 +125,7 @@ impl Postgres {
             .args(["--locale=C", "--no-sync", "--pgdata"])
             .arg(&data)
             .output()
-            .expect("running initdb");
+            .expect("failed to run initdb");
         assert!(
             output.status.success(),
             "initdb failed:\n{}{}",
@@ -128,7 +133,7 @@ impl Postgres {
             String::from_utf8_lossy(&output.stderr)
         );
 
-        // Between finding a port free and listening on it, another program may take it.
+        // Another program can take the port between the search for a free port and the start of the server.
         for attempt in 1.. {
             let port = free_port();
             let log = directory.path().join(format!("log-{attempt}"));
@@ -137,7 +142,10 @@ impl Postgres {
                 Ok(()) => {
                     return Postgres { process, port, databases: AtomicU32::new(0), directory };
                 }
-                Err(log) if attempt == 5 => panic!("postgres does not start:\n{log}"),
+                Err(log) if attempt == 5 => panic!(
+                    "failed to start postgres:
+{log}"
+                ),
                 Err(_) => {}
             }
         }
@@ -152,9 +160,9 @@ impl Postgres {
             .args(["-c", "listen_addresses=127.0.0.1"])
             .args(["-c", "unix_socket_directories="])
             .args(["-c", "fsync=off", "-c", "max_connections=200"])
-            .stderr(File::create(log).expect("making the server's log"))
+            .stderr(File::create(log).expect("failed to create server log"))
             .spawn()
-            .expect("starting postgres")
+            .expect("failed to start postgres")
     }
 }
 
@@ -164,22 +172,22 @@ impl Drop for Postgres {
     }
 }
 
-/// An account that is not root's, under which the server refuses to run.
+/// A non-root account, because the server refuses to run as root.
 #[derive(Clone, Copy)]
 struct Account {
     user: u32,
     group: u32,
 }
 
-/// The account to run the server under: the present one, or, for root, that of `postgres` or `nobody`.
+/// Returns the account to run the server: the current one or, for root, `postgres` or `nobody`.
 fn account() -> Option<Account> {
     use std::os::unix::fs::MetadataExt;
-    // A new file belongs to whoever makes it.
-    let own = tempfile::tempfile().and_then(|file| file.metadata()).expect("making a temporary file");
+    // A new file belongs to the current account.
+    let own = tempfile::tempfile().and_then(|file| file.metadata()).expect("failed to create temporary file");
     if own.uid() != 0 {
         return None;
     }
-    let accounts = fs::read_to_string("/etc/passwd").expect("reading the accounts");
+    let accounts = fs::read_to_string("/etc/passwd").expect("failed to read accounts");
     ["postgres", "nobody"]
         .into_iter()
         .find_map(|wanted| {
@@ -194,7 +202,7 @@ fn account() -> Option<Account> {
             })
         })
         .map(Some)
-        .expect("an account named postgres or nobody, to run the server under")
+        .expect("missing account `postgres` or `nobody` for the server")
 }
 
 fn command(program: &Path, directory: &Path, account: Option<Account>) -> Command {
@@ -206,14 +214,14 @@ fn command(program: &Path, directory: &Path, account: Option<Account>) -> Comman
     command
 }
 
-/// The directory of `initdb` and `postgres`.
+/// Returns the directory of `initdb` and `postgres`.
 fn programs() -> PathBuf {
     let is_there = |directory: &PathBuf| directory.join("initdb").is_file() && directory.join("postgres").is_file();
     if let Some(directory) = std::env::var_os("STRATA_TEST_POSTGRES_BIN") {
         let directory = PathBuf::from(directory);
         assert!(
             is_there(&directory),
-            "STRATA_TEST_POSTGRES_BIN names {directory:?}, where initdb and postgres are not"
+            "STRATA_TEST_POSTGRES_BIN is {directory:?}, which does not contain initdb and postgres"
         );
         return directory;
     }
@@ -227,17 +235,20 @@ fn programs() -> PathBuf {
     std::env::split_paths(&path)
         .chain(debian)
         .find(is_there)
-        // The programs look for their data beside where they really are.
+        // The programs look for their data relative to their real path.
         .and_then(|directory| fs::canonicalize(directory.join("initdb")).ok())
         .and_then(|initdb| Some(initdb.parent()?.to_owned()))
         .expect("the PostgreSQL server (initdb, postgres) is not installed: run ./tests/run, which installs it")
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("finding a free port").port()
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("failed to find free port")
+        .port()
 }
 
-/// Waits for the server's word in its log; if the server ends before or never gives it, returns the log.
+/// Waits until the log reports that the server is ready. If the server ends or times out, returns the log.
 fn wait_until_ready(process: &mut Child, log: &Path) -> Result<(), String> {
     let deadline = Instant::now() + Duration::from_secs(120);
     loop {
@@ -245,7 +256,7 @@ fn wait_until_ready(process: &mut Child, log: &Path) -> Result<(), String> {
         if written.contains("database system is ready to accept connections") {
             return Ok(());
         }
-        let ended = process.try_wait().expect("asking after postgres").is_some();
+        let ended = process.try_wait().expect("failed to poll postgres").is_some();
         if ended || Instant::now() > deadline {
             stop(process);
             return Err(written);
@@ -254,10 +265,10 @@ fn wait_until_ready(process: &mut Child, log: &Path) -> Result<(), String> {
     }
 }
 
-/// Ends the server with the signal for an immediate shutdown, which takes its children with it.
+/// Stops the server and its child processes with the signal for an immediate shutdown.
 fn stop(process: &mut Child) {
     if let Ok(None) = process.try_wait() {
-        // The shell's own `kill` is there even where the program is not.
+        // The shell's built-in `kill` exists even if the program does not.
         let signalled = Command::new("sh").args(["-c", &format!("kill -QUIT {}", process.id())]).status();
         if !signalled.is_ok_and(|status| status.success()) {
             let _ = process.kill();

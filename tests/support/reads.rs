@@ -1,4 +1,4 @@
-//! Requests over entities: any of them, and a service to which they are put.
+//! Strategies for read requests, and a service that executes them.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -10,23 +10,23 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::{TestCaseError, TestError};
 use strata_catalog::{Catalog, VersionContent};
 use strata_config::Config;
-use strata_format::writer::{WriteOptions, Written};
+use strata_format::writer::{WriteOptions, WrittenVersionFile};
 use strata_reference::pipeline::{self, Body};
 use strata_reference::{Value, hostile, links, rules, unknown};
 use strata_store::store::{self, S3Options, Store};
 use strata_types::dataset::RefreshTrigger;
-use strata_types::limits::{LINK_BYTES, UNKNOWN_HEADER_BYTES};
-use strata_types::path::Path;
-use strata_types::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest, Sort};
-use strata_types::version::NewFile;
+use strata_types::field_path::FieldPath;
+use strata_types::limits::{MAX_LINK_HEADER_BYTES, MAX_UNKNOWN_NAMES_HEADER_BYTES};
+use strata_types::read_request::{KeywordsMode, PathValue, RangeBound, ReadRequest, ResponseFormat, SortField};
+use strata_types::version::NewVersionFile;
 
 use crate::versions::Bench;
 use crate::{Answer, TestService};
 
-/// Longer than any version takes to be published.
+/// Longer than the publication of any version takes.
 pub const LEASE: Duration = Duration::from_secs(600);
 
-/// Values of which some are equal as JSON, some only look so, and some nearly are.
+/// Values that are equal as JSON, look equal, or are nearly equal.
 pub const SMALL: &[&str] = &[
     "1",
     "1",
@@ -105,7 +105,7 @@ pub fn small() -> impl Strategy<Value = Value> {
     select(SMALL).prop_map(|text| Value::parse(text).unwrap_or_else(|_| Value::String(text.to_owned())))
 }
 
-/// Entities of few fields and few values, so that they tie, repeat and differ in type.
+/// Entities with few fields and few values, so that values tie, repeat and differ in type.
 pub fn alike() -> impl Strategy<Value = Value> {
     const KEYS: &[&str] = &["a", "a", "b", "c", "_source", "a.b", "s"];
     let value = prop_oneof![8 => small(), 1 => hostile::value()];
@@ -114,12 +114,12 @@ pub fn alike() -> impl Strategy<Value = Value> {
         for (key, value) in members {
             strata_reference::value::set(&mut object, key.to_owned(), value);
         }
-        // Parsed once more, since a hostile value may repeat keys.
-        Value::parse_entity(&Value::Object(object).write()).expect("an entity")
+        // Parsed again, because a hostile value can repeat keys.
+        Value::parse_entity(&Value::Object(object).write()).expect("failed to parse entity")
     })
 }
 
-/// The entities of a version; some of them more than once.
+/// The entities of a version, some of which repeat.
 pub fn entities() -> impl Strategy<Value = Vec<Value>> {
     let sizes = prop_oneof![1 => Just(0..2_usize), 4 => Just(2..14), 2 => Just(14..50)];
     let list = sizes.prop_flat_map(|size| {
@@ -137,11 +137,11 @@ pub fn entities() -> impl Strategy<Value = Vec<Value>> {
     })
 }
 
-/// A path: one that the entities have, or one made up.
+/// A path that the entities have, or an invented one.
 #[derive(Clone, Debug)]
 pub struct PathPlan {
     place: Index,
-    /// Keys appended to it.
+    /// Keys that are appended to the path.
     more: Option<String>,
     own: Option<Vec<String>>,
 }
@@ -152,7 +152,7 @@ pub fn path_plan() -> impl Strategy<Value = PathPlan> {
     (any::<Index>(), more, own).prop_map(|(place, more, own)| PathPlan { place, more, own })
 }
 
-/// A text to look for: one that the entities hold, or one made up.
+/// A search text that the entities contain, or an invented one.
 #[derive(Clone, Debug)]
 pub struct TextPlan {
     place: Index,
@@ -165,7 +165,7 @@ pub fn text_plan() -> impl Strategy<Value = TextPlan> {
     (any::<Index>(), any::<u8>(), own).prop_map(|(place, change, own)| TextPlan { place, change, own })
 }
 
-/// Which of the range filters, and whether its value is put into double quotes.
+/// The range filter, and true if its value is quoted.
 pub type RangePlan = (RangeBound, bool);
 
 pub fn range_plan() -> impl Strategy<Value = RangePlan> {
@@ -189,7 +189,7 @@ pub struct Plan {
     offset: Option<u64>,
     limit: Option<u64>,
     flatten: bool,
-    format: Format,
+    format: ResponseFormat,
     pretty: bool,
     typed: bool,
     total: bool,
@@ -214,11 +214,11 @@ pub fn plan() -> impl Strategy<Value = Plan> {
         few(12, text_plan),
         any::<bool>(),
     );
-    // Many paths have duplicates among them, and paths below others.
+    // Many paths contain duplicates and prefixes of each other.
     let key = prop_oneof![5 => few(2, path_plan), 1 => vec(path_plan(), 4..40).boxed()];
     let order = (prop::option::of((path_plan(), any::<bool>())), any::<bool>(), key, number(), number());
     let told = (any::<bool>(), any::<bool>());
-    let format = (prop::bool::weighted(0.3), select(&Format::ALL[..]), any::<bool>(), told);
+    let format = (prop::bool::weighted(0.3), select(&ResponseFormat::ALL[..]), any::<bool>(), told);
     (reshape, conditions, order, format).prop_map(
         |(
             (include_source, denull, keep, drop),
@@ -249,7 +249,7 @@ pub fn plan() -> impl Strategy<Value = Plan> {
     )
 }
 
-/// Every path into a value, with the scalar at its end if there is one.
+/// Collects every path into a value, with the scalar at its end if there is one.
 pub fn places<'v>(value: &'v Value, keys: &mut Vec<String>, out: &mut Vec<(Vec<String>, Option<&'v Value>)>) {
     match value {
         Value::Object(members) => {
@@ -268,17 +268,17 @@ pub fn places<'v>(value: &'v Value, keys: &mut Vec<String>, out: &mut Vec<(Vec<S
 pub type Places<'v> = Vec<(Vec<String>, Option<&'v Value>)>;
 
 impl PathPlan {
-    /// The keys, and a scalar that stands there.
-    pub fn resolve<'v>(&self, places: &Places<'v>) -> Option<(Path, Option<&'v Value>)> {
+    /// Returns the keys, and a scalar at the path.
+    pub fn resolve<'v>(&self, places: &Places<'v>) -> Option<(FieldPath, Option<&'v Value>)> {
         if let Some(own) = &self.own {
-            return Some((Path::from_keys(own.clone()).ok()?, None));
+            return Some((FieldPath::from_keys(own.clone()).ok()?, None));
         }
         if places.is_empty() {
             return None;
         }
         let (mut keys, scalar) = self.place.get(places).clone();
         keys.extend(self.more.clone());
-        Some((Path::from_keys(keys).ok()?, scalar))
+        Some((FieldPath::from_keys(keys).ok()?, scalar))
     }
 }
 
@@ -323,20 +323,20 @@ impl Plan {
             ranges[*bound as usize].push(PathValue { path, value });
         }
         let keywords = self.keywords.iter().map(|text| text.resolve(None, &found, true));
-        // In a URL, they are separated by commas and trimmed.
+        // In a URL, the values are separated by commas and trimmed.
         let keywords = keywords.map(|word| word.replace(',', "").trim_matches([' ', '\t']).to_owned());
         let sort = self.sort.as_ref().and_then(|(path, descending)| {
             let field = path.resolve(&found)?.0.keys()[0].clone();
-            (!field.is_empty()).then_some(Sort { field, descending: *descending })
+            (!field.is_empty()).then_some(SortField { field, descending: *descending })
         });
         ReadRequest {
             include_source: self.include_source,
             denull: self.denull,
-            keep: paths(&self.keep),
-            drop: paths(&self.drop),
+            keep_fields: paths(&self.keep),
+            drop_fields: paths(&self.drop),
             filters: conditions(&self.filters, false),
-            filters_contain: conditions(&self.contains, true),
-            ranges,
+            contains_filters: conditions(&self.contains, true),
+            range_filters: ranges,
             keywords: keywords.filter(|word| !word.is_empty()).collect(),
             keywords_mode: if self.all_keywords { KeywordsMode::And } else { KeywordsMode::Or },
             sort,
@@ -354,11 +354,11 @@ impl Plan {
     }
 }
 
-/// The query string of a request.
+/// Returns the query string of a request.
 pub fn query(request: &ReadRequest) -> String {
     let mut out = form_urlencoded::Serializer::new(String::new());
-    let list = |paths: &[Path]| paths.iter().map(Path::to_string).collect::<Vec<_>>().join(",");
-    // Against the processing order, which must not depend on it.
+    let list = |paths: &[FieldPath]| paths.iter().map(FieldPath::to_string).collect::<Vec<_>>().join(",");
+    // In the opposite of the processing order, on which the order of parameters must not have an effect.
     for (name, value, default) in [
         ("typed", request.typed, false),
         ("total", request.total, false),
@@ -373,7 +373,7 @@ pub fn query(request: &ReadRequest) -> String {
             out.append_pair(name, if value { "true" } else { "false" });
         }
     }
-    if request.format != Format::Json {
+    if request.format != ResponseFormat::Json {
         out.append_pair("format", request.format.name());
     }
     for (name, value) in [("seed", request.seed), ("limit", request.limit), ("sample", request.sample)] {
@@ -388,7 +388,7 @@ pub fn query(request: &ReadRequest) -> String {
         out.append_pair("sort", &format!("{}:{}", sort.field, if sort.descending { "desc" } else { "asc" }));
     }
     for (name, paths) in
-        [("dedup_key", &request.dedup_key), ("drop_field", &request.drop), ("keep_field", &request.keep)]
+        [("dedup_key", &request.dedup_key), ("drop_field", &request.drop_fields), ("keep_field", &request.keep_fields)]
     {
         if !paths.is_empty() {
             out.append_pair(name, &list(paths));
@@ -400,10 +400,10 @@ pub fn query(request: &ReadRequest) -> String {
     if request.keywords_mode == KeywordsMode::And {
         out.append_pair("keywords_mode", "and");
     }
-    for (bound, PathValue { path, value }) in request.ranges() {
-        out.append_pair(bound.parameter(), &format!("{path}:{value}"));
+    for (bound, PathValue { path, value }) in request.range_filters() {
+        out.append_pair(bound.parameter_name(), &format!("{path}:{value}"));
     }
-    for (name, conditions) in [("filter_contains", &request.filters_contain), ("filter", &request.filters)] {
+    for (name, conditions) in [("filter_contains", &request.contains_filters), ("filter", &request.filters)] {
         for PathValue { path, value } in conditions {
             out.append_pair(name, &format!("{path}:{value}"));
         }
@@ -411,7 +411,7 @@ pub fn query(request: &ReadRequest) -> String {
     out.finish()
 }
 
-/// A service into whose catalog versions are put, laid out as a test wants them. Dataset 1 is `data`.
+/// A service to whose catalog tests add versions with any file layout. Dataset 1 is `data`.
 pub struct Lab {
     pub bench: Bench,
     pub service: TestService,
@@ -425,14 +425,15 @@ impl Lab {
         let (service, catalog) = bench.runtime.block_on(async {
             let service = TestService::configured(change).await;
             service.import("data", "[]").await;
-            let catalog = Catalog::open(&service.services.config.catalog_url()).await.expect("the catalog opens");
+            let catalog = Catalog::open(&service.services.config.catalog_url()).await.expect("failed to open catalog");
             (service, catalog)
         });
-        let store = store::open(&service.services.config.store_url(), &S3Options::default()).expect("the store opens");
+        let store = store::open_store(&service.services.config.store_url(), &S3Options::default())
+            .expect("failed to open store");
         Lab { bench, service, catalog, store }
     }
 
-    /// With this many threads; parts are dropped from the cache while they are used.
+    /// Starts a service with `threads` threads and a cache so small that parts are evicted while they are used.
     pub fn with_threads(threads: u64) -> Lab {
         Lab::new(|config| {
             config.query.threads = threads;
@@ -440,7 +441,7 @@ impl Lab {
         })
     }
 
-    /// With nothing kept between reads, so that what is sorted goes by way of the disk.
+    /// Starts a service without caches, so that sorts spill.
     pub fn without_cache(threads: u64) -> Lab {
         Lab::new(|config| {
             config.query.threads = threads;
@@ -448,8 +449,7 @@ impl Lab {
         })
     }
 
-    /// The number of a new version with these entities.
-    /// A version whose file is written as the service writes files.
+    /// Publishes a version whose file is written with the default options, and returns its number.
     pub fn publish_default(&self, entities: &[Value]) -> u64 {
         self.publish(entities, &WriteOptions::default())
     }
@@ -458,21 +458,20 @@ impl Lab {
         self.publish_file(&self.write(entities, options))
     }
 
-    /// A file with these entities.
-    pub fn write(&self, entities: &[Value], options: &WriteOptions) -> (ObjectPath, Written) {
+    /// Writes a file with these entities.
+    pub fn write(&self, entities: &[Value], options: &WriteOptions) -> (ObjectPath, WrittenVersionFile) {
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         let written = self.bench.write(&self.store, &texts, options);
         written.unwrap_or_else(|error| panic!("{error:?} for [{}]", texts.join(",")))
     }
 
-    /// The store of the service.
     pub fn store(&self) -> &Store {
         &self.store
     }
 
-    /// The number of a new version that is this file.
-    pub fn publish_file(&self, (path, written): &(ObjectPath, Written)) -> u64 {
-        let file = NewFile {
+    /// Publishes a file as a new version and returns its number.
+    pub fn publish_file(&self, (path, written): &(ObjectPath, WrittenVersionFile)) -> u64 {
+        let file = NewVersionFile {
             path: path.to_string(),
             size_bytes: written.size_bytes,
             entity_count: written.entity_count,
@@ -484,10 +483,10 @@ impl Lab {
                 .catalog
                 .acquire_refresh(dataset, RefreshTrigger::Import, &file.path, LEASE)
                 .await
-                .expect("acquired");
+                .expect("failed to acquire lease");
             let published =
                 self.catalog.publish_version(dataset, VersionContent::New(&file), None, lease.attempt).await;
-            published.expect("published").version.number.get()
+            published.expect("failed to publish version").version.number.get()
         })
     }
 
@@ -495,7 +494,7 @@ impl Lab {
         self.bench.runtime.block_on(self.service.get(&format!("/api/1/data/v{version}/?{query}")))
     }
 
-    /// A request without `sample`, or with a `seed`, gives what the reference gives, and so does its count.
+    /// Checks a request without `sample`, or with a `seed`, and its count against the reference.
     pub fn check(&self, version: u64, entities: &[Value], request: &ReadRequest) -> Result<(), TestCaseError> {
         let query = query(request);
         let (total, expected) = pipeline::answer(entities, request, 1, version);
@@ -504,13 +503,13 @@ impl Lab {
         let matches = request.total.then(|| pipeline::selected(entities, request).len().to_string());
         prop_assert!(answer.status == 200 && answer.whole, "{} {} for {}", answer.status, shown(&answer), about());
         prop_assert_eq!(answer.header("x-total-count").map(str::to_owned), Some(total.to_string()), "{}", about());
-        let format = if request.count { Format::Json } else { request.format };
+        let format = if request.count { ResponseFormat::Json } else { request.format };
         prop_assert_eq!(answer.header("content-type"), Some(format.content_type()), "{}", about());
         let file = format!("attachment; filename=\"data-v{version}.{}\"", format.name());
         let file = format.is_table().then_some(file.as_str());
         prop_assert_eq!(answer.header("content-disposition"), file, "{}", about());
         prop_assert_eq!(answer.header("x-total-matches"), matches.as_deref(), "{}", about());
-        let found = Body::of(&answer.body, request);
+        let found = Body::decode(&answer.body, request);
         prop_assert_eq!(found, expected, "{}", about());
         check_links(&answer, version, &query, request, total)?;
         self.check_fields(version, entities, request, &answer)?;
@@ -531,7 +530,7 @@ impl Lab {
         Ok(())
     }
 
-    /// What an answer names as unknown fields, and whether the same read is refused if it is strict.
+    /// Checks the reported unknown fields, and that a strict read is rejected if there are any.
     fn check_fields(
         &self,
         version: u64,
@@ -544,12 +543,12 @@ impl Lab {
         let expected = unknown::paths(entities, request);
         let header = answer.header("x-unknown-fields").unwrap_or_default();
         let decoded =
-            |path: &str| percent_encoding::percent_decode_str(path).decode_utf8().expect("UTF-8").into_owned();
+            |path: &str| percent_encoding::percent_decode_str(path).decode_utf8().expect("invalid UTF-8").into_owned();
         let listed: Vec<String> = header.split(',').filter(|path| !path.is_empty()).map(decoded).collect();
         prop_assert!(listed.iter().all(|path| expected.contains(path)), "{listed:?} {expected:?} {}", about());
-        // The header leaves out what would make it too long, and what the profile does not tell.
+        // The header omits fields that would make it too long or that the profile cannot determine.
         let encoded: usize = expected.iter().map(|path| 1 + 3 * path.len()).sum();
-        if !request.denull && encoded < UNKNOWN_HEADER_BYTES {
+        if !request.denull && encoded < MAX_UNKNOWN_NAMES_HEADER_BYTES {
             prop_assert_eq!(listed.len(), expected.len(), "{:?} {:?} {}", listed, expected, about());
         }
         let strict = self.get(version, &format!("{query}&strict=true"));
@@ -560,7 +559,7 @@ impl Lab {
         Ok(())
     }
 
-    /// A request with `sample` gives some of what it may, and as many as it should.
+    /// Checks that a request with `sample` returns the right number of possible entities.
     pub fn check_sample(&self, version: u64, entities: &[Value], request: &ReadRequest) -> Result<(), TestCaseError> {
         let query = query(request);
         let about = || format!("?{query}\n{request:?}\nover {}", Value::Array(entities.to_vec()).write());
@@ -579,19 +578,19 @@ impl Lab {
             prop_assert_eq!(found, expected, "{}", about());
             return Ok(());
         }
-        let flat = request.flatten || request.format.is_table();
-        // Rows without what a table cannot tell from what is missing.
+        let flattened = request.flatten || request.format.is_table();
+        // Rows without the values that a table cannot distinguish from missing ones.
         let row = |cells: Vec<(String, Option<String>)>| {
             let cells: BTreeMap<String, String> = cells
                 .into_iter()
                 .filter_map(|(name, cell)| Some((name, cell?)))
-                .filter(|(_, cell)| request.format == Format::Parquet || !cell.is_empty())
+                .filter(|(_, cell)| request.format == ResponseFormat::Parquet || !cell.is_empty())
                 .collect();
             format!("{cells:?}")
         };
         let table = request.format.is_table();
         let text = |entity: &Value| {
-            let entity = if flat { rules::flatten(entity) } else { entity.clone() };
+            let entity = if flattened { rules::flatten(entity) } else { entity.clone() };
             match &entity {
                 Value::Object(members) if table => {
                     row(members.iter().map(|(name, value)| (name.clone(), value.text())).collect())
@@ -602,17 +601,17 @@ impl Lab {
         let mut possible: BTreeMap<String, usize> = BTreeMap::new();
         all.iter().for_each(|entity| *possible.entry(text(entity)).or_default() += 1);
         let found: Vec<String> = match (request.format, Body::read(&answer.body, request.format)) {
-            (Format::Json, Body::Text(body)) => match Value::parse_list(&body).expect("JSON") {
+            (ResponseFormat::Json, Body::Text(body)) => match Value::parse_list(&body).expect("failed to parse JSON") {
                 Value::Array(elements) => elements.iter().map(Value::write).collect(),
                 other => panic!("{other:?}"),
             },
-            (Format::Jsonl, Body::Text(body)) => body.lines().map(str::to_owned).collect(),
-            (Format::Csv | Format::Tsv, Body::Text(body)) => {
-                let delimiter = if request.format == Format::Csv { b',' } else { b'\t' };
+            (ResponseFormat::Jsonl, Body::Text(body)) => body.lines().map(str::to_owned).collect(),
+            (ResponseFormat::Csv | ResponseFormat::Tsv, Body::Text(body)) => {
+                let delimiter = if request.format == ResponseFormat::Csv { b',' } else { b'\t' };
                 let mut reader = csv::ReaderBuilder::new().delimiter(delimiter).from_reader(body.as_bytes());
-                let names = reader.headers().expect("a header").clone();
+                let names = reader.headers().expect("missing header").clone();
                 let records = reader.records().map(|record| {
-                    let record = record.expect("a record");
+                    let record = record.expect("failed to read record");
                     let cells = names.iter().zip(&record);
                     row(cells.map(|(name, cell)| (name.to_owned(), Some(cell.to_owned()))).collect())
                 });
@@ -621,9 +620,9 @@ impl Lab {
             (_, Body::Cells(names, rows)) => {
                 rows.into_iter().map(|cells| row(names.iter().cloned().zip(cells).collect())).collect()
             }
-            (_, Body::Typed(..)) => unreachable!("types are not asked for"),
+            (_, Body::Typed(..)) => unreachable!("types are not requested"),
             (_, Body::Text(xml)) => {
-                // All of it in another order is the same bytes, sorted.
+                // A complete sample has the same entities in another order.
                 if total == all.len() as u64 {
                     let Body::Text(expected) = pipeline::body(entities, &all, request) else { unreachable!() };
                     let sorted = |text: &str| {
@@ -647,7 +646,7 @@ impl Lab {
     }
 }
 
-/// The pages that an answer names beside itself.
+/// Checks the page links of a response.
 fn check_links(
     answer: &Answer,
     version: u64,
@@ -657,13 +656,13 @@ fn check_links(
 ) -> Result<(), TestCaseError> {
     let header = answer.header("link").unwrap_or_default();
     let mut expected = String::new();
-    // Whatever the address of the service.
+    // Regardless of the address of the service.
     let base = header.strip_prefix('<').and_then(|rest| Some(&rest[..rest.find("/api/")?])).unwrap_or_default();
     for (relation, query) in links::pages(query, request, returned) {
         let separator = if expected.is_empty() { "" } else { ", " };
         let link = format!("{separator}<{base}/api/1/data/v{version}/?{query}>; rel=\"{relation}\"");
-        // What does not fit is left out; without any link nothing tells the address.
-        if expected.len() + link.len() + if base.is_empty() { 100 } else { 0 } <= LINK_BYTES {
+        // Links that do not fit are omitted. Without a link, the address is unknown.
+        if expected.len() + link.len() + if base.is_empty() { 100 } else { 0 } <= MAX_LINK_HEADER_BYTES {
             expected.push_str(&link);
         }
     }
@@ -675,7 +674,7 @@ pub fn shown(answer: &Answer) -> String {
     String::from_utf8_lossy(&answer.body).into_owned()
 }
 
-/// Panics with what differed; the plans that led to it say less.
+/// Panics with the difference, because the plans that led to it are less helpful.
 pub fn no_failure<T: std::fmt::Debug>(result: Result<(), TestError<T>>) {
     match result {
         Ok(()) => {}
@@ -684,7 +683,7 @@ pub fn no_failure<T: std::fmt::Debug>(result: Result<(), TestError<T>>) {
     }
 }
 
-/// `PROPTEST_CASES`, or the usual number of cases.
+/// Returns `PROPTEST_CASES`, or else `usual`.
 pub fn cases(usual: u32) -> u32 {
     std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(usual)
 }

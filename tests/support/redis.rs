@@ -1,7 +1,7 @@
-//! A Redis of a test's own: on loopback, on a free port, in a temporary directory, gone with the test.
+//! A Redis server for a single test, on a free loopback port and in a temporary directory.
 //!
-//! The program `redis-server` (or `valkey-server`) is looked for in `PATH`. `tests/run` installs it. Where it is
-//! missing, the tests fail.
+//! The program `redis-server` or `valkey-server` is searched for in `PATH`. `tests/run` installs it. If it is missing,
+//! the tests fail.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -18,7 +18,7 @@ pub struct RedisServer {
     process: Child,
     port: u16,
     password: Option<&'static str>,
-    // Dropped last: the directory goes after the server.
+    // Dropped last, so that the directory is removed after the server has stopped.
     directory: TempDir,
 }
 
@@ -27,10 +27,11 @@ impl RedisServer {
         RedisServer::start_with(None)
     }
 
-    /// With a password, if one is given.
+    /// Starts a server, optionally with a password.
     pub fn start_with(password: Option<&'static str>) -> RedisServer {
-        let directory = tempfile::Builder::new().prefix("strata-redis-").tempdir().expect("a temporary directory");
-        // Between finding a port free and listening on it, another program may take it.
+        let directory =
+            tempfile::Builder::new().prefix("strata-redis-").tempdir().expect("failed to create temporary directory");
+        // Another program can take the port between the search for a free port and the start of the server.
         for _ in 0..5 {
             let port = free_port();
             let mut process = serve(&directory, port, password);
@@ -38,7 +39,7 @@ impl RedisServer {
                 return RedisServer { process, port, password, directory };
             }
         }
-        panic!("redis-server does not start");
+        panic!("failed to start redis-server");
     }
 
     pub fn url(&self) -> RedisUrl {
@@ -47,10 +48,10 @@ impl RedisServer {
 
     pub fn url_with(&self, password: Option<&str>) -> RedisUrl {
         let password = password.map(|password| format!(":{password}@")).unwrap_or_default();
-        RedisUrl::try_from(format!("redis://{password}127.0.0.1:{}", self.port)).expect("a URL")
+        RedisUrl::try_from(format!("redis://{password}127.0.0.1:{}", self.port)).expect("failed to parse URL")
     }
 
-    /// Lets the server answer nobody, without ending a connection, until [`RedisServer::thaw`].
+    /// Stops all responses of the server without closing connections, until [`RedisServer::thaw`].
     pub fn freeze(&self) {
         self.signal("STOP");
     }
@@ -60,32 +61,32 @@ impl RedisServer {
         self.signal("CONT");
     }
 
-    /// Ends the server as a crash would. It has kept nothing.
+    /// Kills the server like a crash, which loses all data.
     pub fn kill(&mut self) {
-        self.process.kill().expect("the server is killed");
-        self.process.wait().expect("the server has ended");
+        self.process.kill().expect("failed to kill server");
+        self.process.wait().expect("failed to wait for server");
     }
 
-    /// Starts it again, on the same port.
+    /// Starts the server again on the same port.
     pub fn restart(&mut self) {
         self.process = serve(&self.directory, self.port, self.password);
-        assert!(is_ready(&mut self.process, self.port), "redis-server does not start again");
+        assert!(is_ready(&mut self.process, self.port), "failed to restart redis-server");
     }
 
-    /// Runs a command without quotes and spaces in its words, and returns a short answer as it is sent.
+    /// Runs a command whose words contain no quotes or spaces, and returns the raw response.
     pub fn run(&self, command: &str) -> String {
-        ask(self.port, command).expect("an answer")
+        ask(self.port, command).expect("failed to get response")
     }
 
     fn signal(&self, signal: &str) {
         let sent = Command::new("sh").args(["-c", &format!("kill -{signal} {}", self.process.id())]).status();
-        assert!(sent.is_ok_and(|status| status.success()), "the signal is sent");
+        assert!(sent.is_ok_and(|status| status.success()), "failed to send signal");
     }
 }
 
 impl Drop for RedisServer {
     fn drop(&mut self) {
-        // It ends a process that is stopped, too.
+        // SIGKILL also ends a stopped process.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
@@ -98,7 +99,12 @@ fn serve(directory: &TempDir, port: u16, password: Option<&str>) -> Child {
     if let Some(password) = password {
         command.args(["--requirepass", password]);
     }
-    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("starting redis-server")
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("failed to start redis-server")
 }
 
 fn program() -> PathBuf {
@@ -114,8 +120,8 @@ fn program() -> PathBuf {
 
 fn is_ready(process: &mut Child, port: u16) -> bool {
     let until = Instant::now() + Duration::from_secs(60);
-    while Instant::now() < until && process.try_wait().expect("asking after redis-server").is_none() {
-        // A server with a password says so.
+    while Instant::now() < until && process.try_wait().expect("failed to poll redis-server").is_none() {
+        // A server with a password returns an error, which shows that it is ready.
         if ask(port, "PING").is_ok_and(|answer| answer == "+PONG" || answer.starts_with("-NOAUTH")) {
             return true;
         }
@@ -136,5 +142,8 @@ fn ask(port: u16, command: &str) -> std::io::Result<String> {
 }
 
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("finding a free port").port()
+    TcpListener::bind("127.0.0.1:0")
+        .and_then(|listener| listener.local_addr())
+        .expect("failed to find free port")
+        .port()
 }

@@ -1,4 +1,4 @@
-//! An S3 server on loopback that can be stopped and started again, at the same address and with the same objects.
+//! An S3 server on loopback that can be stopped and restarted with the same address and objects.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -8,31 +8,31 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-/// The server, with one bucket, `bucket`; needs a runtime.
+/// A server with the bucket `bucket`. Requires a runtime.
 pub struct S3Server {
     address: SocketAddr,
     directory: TempDir,
-    refused: Refused,
+    faults: RequestFaults,
     running: Option<(oneshot::Sender<()>, tokio::task::JoinHandle<()>)>,
 }
 
-/// What is not answered as it should be.
+/// Requests that fail or never get a response.
 #[derive(Clone, Default)]
-struct Refused {
-    /// The methods of requests that are refused.
+struct RequestFaults {
+    /// The methods of rejected requests.
     methods: Arc<Mutex<Vec<&'static str>>>,
-    /// Requests for paths with this text are never answered.
+    /// Requests whose path contains this text get no response.
     stalled: Arc<Mutex<Option<&'static str>>>,
 }
 
 #[async_trait::async_trait]
-impl s3s::access::S3Access for Refused {
+impl s3s::access::S3Access for RequestFaults {
     async fn check(&self, request: &mut s3s::access::S3AccessContext<'_>) -> s3s::S3Result<()> {
-        let stalled = *self.stalled.lock().expect("not poisoned");
+        let stalled = *self.stalled.lock().expect("poisoned lock");
         if stalled.is_some_and(|text| request.uri().path().contains(text)) {
             std::future::pending::<()>().await;
         }
-        match self.methods.lock().expect("not poisoned").contains(&request.method().as_str()) {
+        match self.methods.lock().expect("poisoned lock").contains(&request.method().as_str()) {
             true => Err(s3s::s3_error!(AccessDenied)),
             false => Ok(()),
         }
@@ -40,17 +40,21 @@ impl s3s::access::S3Access for Refused {
 }
 
 impl S3Server {
-    /// Starts one with an empty bucket.
+    /// Starts a server with an empty bucket.
     pub async fn start() -> S3Server {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        std::fs::create_dir(directory.path().join("bucket")).expect("a bucket");
-        let mut server =
-            S3Server { address: ([127, 0, 0, 1], 0).into(), directory, refused: Refused::default(), running: None };
+        let directory = tempfile::tempdir().expect("failed to create temporary directory");
+        std::fs::create_dir(directory.path().join("bucket")).expect("failed to create bucket");
+        let mut server = S3Server {
+            address: ([127, 0, 0, 1], 0).into(),
+            directory,
+            faults: RequestFaults::default(),
+            running: None,
+        };
         server.resume().await;
         server
     }
 
-    /// The environment of a strata that keeps its files there.
+    /// Returns the environment variables of a strata process that uses the bucket as its store.
     pub fn environment(&self) -> [(&'static str, String); 6] {
         [
             ("STRATA_STORE__URL", "s3://bucket/strata".to_owned()),
@@ -62,39 +66,38 @@ impl S3Server {
         ]
     }
 
-    /// Where it answers.
     pub fn endpoint(&self) -> String {
         format!("http://{}", self.address)
     }
 
-    /// The directory of the bucket's objects.
+    /// Returns the directory with the objects of the bucket.
     pub fn bucket(&self) -> std::path::PathBuf {
         self.directory.path().join("bucket")
     }
 
-    /// From now on refuses requests of these methods, as to credentials without the permission.
+    /// Rejects requests with these methods, as if the credentials lacked the permission.
     pub fn refuse(&self, methods: &[&'static str]) {
-        *self.refused.methods.lock().expect("not poisoned") = methods.to_vec();
+        *self.faults.methods.lock().expect("poisoned lock") = methods.to_vec();
     }
 
-    /// From now on takes requests for paths with this text, and does not answer them.
+    /// Accepts requests for paths with this text without responding.
     pub fn stall(&self, text: &'static str) {
-        *self.refused.stalled.lock().expect("not poisoned") = Some(text);
+        *self.faults.stalled.lock().expect("poisoned lock") = Some(text);
     }
 
-    /// Listens again.
+    /// Starts listening again.
     pub async fn resume(&mut self) {
-        let files = s3s_fs::FileSystem::new(self.directory.path()).expect("a file system");
+        let files = s3s_fs::FileSystem::new(self.directory.path()).expect("failed to open file system");
         let mut service = s3s::service::S3ServiceBuilder::new(files);
         service.set_auth(s3s::auth::SimpleAuth::from_single("key", "secret"));
-        service.set_access(self.refused.clone());
+        service.set_access(self.faults.clone());
         let service = service.build();
-        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
-        // The port has connections of before, which wait for their end.
-        socket.set_reuseaddr(true).expect("set");
-        socket.bind(self.address).expect("the port");
-        let listener = socket.listen(64).expect("listening");
-        self.address = listener.local_addr().expect("its address");
+        let socket = tokio::net::TcpSocket::new_v4().expect("failed to create socket");
+        // Earlier connections of the port can still be closing.
+        socket.set_reuseaddr(true).expect("failed to set option");
+        socket.bind(self.address).expect("failed to bind port");
+        let listener = socket.listen(64).expect("failed to listen");
+        self.address = listener.local_addr().expect("failed to get address");
         let (stop, mut stopped) = oneshot::channel();
         let task = tokio::spawn(async move {
             let mut connections = JoinSet::new();
@@ -114,17 +117,17 @@ impl S3Server {
         self.running = Some((stop, task));
     }
 
-    /// Ends the listening and all connections.
+    /// Stops listening and closes all connections.
     pub async fn stop(&mut self) {
         if let Some((stop, task)) = self.running.take() {
             let _ = stop.send(());
-            task.await.expect("it ends");
+            task.await.expect("failed to wait for end");
         }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_bucket_that_does_not_exist_is_named_at_the_start() {
+async fn missing_bucket_is_reported_at_start() {
     let server = S3Server::start().await;
     let mut environment = server.environment();
     environment[0].1 = "s3://nowhere/strata".to_owned();
@@ -138,11 +141,11 @@ async fn a_bucket_that_does_not_exist_is_named_at_the_start() {
         commands.map(|arguments| {
             let mut command = machine.command(arguments);
             command.envs(environment.iter().map(|(name, value)| (*name, value.as_str())));
-            command.output().expect("it runs")
+            command.output().expect("failed to run")
         })
     });
-    let ended = tokio::time::timeout(std::time::Duration::from_secs(60), ran).await.expect("it does not serve");
-    for output in ended.expect("no panic") {
+    let ended = tokio::time::timeout(std::time::Duration::from_secs(60), ran).await.expect("failed to wait for exit");
+    for output in ended.expect("task panicked") {
         let message = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{message}");
         assert!(message.contains("the bucket for the store s3://nowhere/strata does not exist"), "{message}");

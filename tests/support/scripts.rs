@@ -1,4 +1,4 @@
-//! Programs and scripts beside the tests: those that `tests/run` installs, and those of the pages.
+//! External programs of tests, and scripts of the documentation.
 
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -9,15 +9,15 @@ use crate::binary::{self, target_directory};
 use crate::machine::Machine;
 use crate::pages::{ROOT, between};
 
-/// One of the programs that `tests/run` installs.
+/// Returns a command for a program that `tests/run` installs.
 pub fn tool(name: &str) -> Command {
-    // Beside the directory for the tests' own files, which is in the target directory.
+    // Next to the directory for test files, which is in the target directory.
     let program = target_directory().join("python-tools").join("bin").join(name);
     assert!(program.exists(), "{} is missing; ./tests/run installs it", program.display());
     Command::new(program)
 }
 
-/// The directory with the npm packages that `tests/run` installs.
+/// Returns the directory with the npm packages that `tests/run` installs.
 pub fn node_tools() -> PathBuf {
     let directory = target_directory().join("node-tools");
     let packages = directory.join("node_modules");
@@ -25,7 +25,7 @@ pub fn node_tools() -> PathBuf {
     directory
 }
 
-/// One of their programs.
+/// Returns a command for a program of the npm packages.
 pub fn node_tool(name: &str) -> Command {
     Command::new(node_tools().join("node_modules/.bin").join(name))
 }
@@ -34,8 +34,8 @@ pub fn tools_file(name: &str) -> PathBuf {
     Path::new(ROOT).join("tests/tools").join(name)
 }
 
-/// Ten free ports. They are below the range from which the system gives ports to connections and to `127.0.0.1:0`, so
-/// that no other test gets one of them before a script listens on it.
+/// Returns ten free ports. They are below the range of ephemeral ports, so that no other test gets one of them before a
+/// script listens on it.
 pub fn free_ports() -> Vec<String> {
     static NEXT: AtomicU16 = AtomicU16::new(21_000);
     loop {
@@ -47,23 +47,24 @@ pub fn free_ports() -> Vec<String> {
     }
 }
 
-/// Runs a script of a page, from between its marks, in the machine's directory, with other ports than it names.
+/// Runs the script between the marks of a page in the machine's directory, with its ports replaced.
 #[track_caller]
 pub fn paste<const N: usize>(machine: &Machine, path: &str, mark: &str, ports: [&str; N]) -> String {
     let script = between(path, &format!("<!-- {mark}:begin -->"), &format!("<!-- {mark}:end -->"));
     let script = script.trim_start_matches("```sh").trim_end_matches("```").to_owned();
     let script = ports.iter().zip(free_ports()).fold(script, |script, (port, free)| script.replace(port, &free));
 
-    // Whatever fails, nothing of it goes on running.
+    // If the script fails, its background processes are killed.
     let script = format!("trap 'kill $(jobs -p) 2> /dev/null || true' EXIT\n{script}");
     let mut command = Command::new("bash");
-    let binaries = binary::path().parent().expect("a directory").to_owned();
+    let binaries = binary::path().parent().expect("failed to create directory").to_owned();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let paths = std::iter::once(binaries).chain(std::env::split_paths(&path));
-    command.env("PATH", std::env::join_paths(paths).expect("a path"));
+    command.env("PATH", std::env::join_paths(paths).expect("missing path"));
     let output = command.args(["-euo", "pipefail", "-c", &script]).current_dir(machine.path("")).stdin(Stdio::null());
-    let output = output.output().expect("bash runs");
-    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output = output.output().expect("failed to run bash");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}{errors}");
     printed.into_owned()
 }

@@ -1,4 +1,4 @@
-//! The whole service on a temporary directory, and a client that drives it in process.
+//! A service on a temporary directory, and a client that calls it in process.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -15,13 +15,14 @@ use strata_catalog::Catalog;
 use strata_config::Config;
 use strata_http::ServeError;
 use strata_service::{
-    Clock, DemoDataset, Dependencies, ImportError, ImportProgress, ImportRequest, Imported, Load, MemoryRateLimiter,
-    Moment, Purpose, RateCapacity, RateLimits, Services, SystemClock,
+    AdmissionLoad, ClockReading, DemoDataset, ImportError, ImportRequest, ImportedVersion, MemoryRateLimiter,
+    ProcessPurpose, RateLimitClock, RateLimiterCapacity, RateLimits, RefreshCounters, ServiceDependencies, Services,
+    SystemClock,
 };
 use strata_store::store::Store;
-use strata_types::dataset::About;
-use strata_types::path::Path as FieldPath;
-use strata_types::user::Plan;
+use strata_types::dataset::DatasetMetadata;
+use strata_types::field_path::FieldPath;
+use strata_types::user::UserPlan;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -31,16 +32,14 @@ use tower::Service;
 use crate::fixtures::FIXTURES;
 use crate::{catalog, metrics};
 
-/// Who owns what the tests import.
+/// The owner of imported datasets.
 pub const OWNER: &str = "owner@strata.test";
 
-/// The owner of the demo's datasets.
 pub const DEMO_OWNER: &str = "demo@strata.test";
 
-/// The password of every user of the tests.
 pub const PASSWORD: &str = "a long enough password";
 
-/// A service of its own, with an owner.
+/// A service with an owner.
 pub struct TestService {
     pub services: Arc<Services>,
     router: Router,
@@ -48,17 +47,17 @@ pub struct TestService {
 }
 
 impl TestService {
-    /// With a cache so small that parts are dropped while they are used.
+    /// Starts a service with a cache so small that parts are evicted while they are used.
     pub async fn start() -> TestService {
         TestService::configured(|config| config.cache.memory_bytes = Some(1 << 20)).await
     }
 
-    /// With the configuration changed.
+    /// Starts a service with a changed configuration.
     pub async fn configured(change: impl FnOnce(&mut Config)) -> TestService {
         TestService::clocked(SystemClock::start(), change).await
     }
 
-    /// Like [`TestService::configured`], but rate limits count requests by the time that `elapsed` returns.
+    /// Like [`TestService::configured`], but rate limits use the time that `elapsed` returns.
     pub async fn timed_by(
         elapsed: impl Fn() -> Duration + Send + Sync + 'static,
         change: impl FnOnce(&mut Config),
@@ -66,46 +65,46 @@ impl TestService {
         TestService::clocked(ElapsedClock(elapsed), change).await
     }
 
-    async fn clocked(clock: impl Clock, change: impl FnOnce(&mut Config)) -> TestService {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+    async fn clocked(clock: impl RateLimitClock, change: impl FnOnce(&mut Config)) -> TestService {
+        let directory = tempfile::tempdir().expect("failed to create temporary directory");
         let mut config = Config::default();
         config.data.directory = directory.path().to_owned();
         // The same on every machine.
         config.query.threads = 2;
         (config.cache.memory_bytes, config.query.memory_bytes) = (Some(1 << 30), Some(1 << 30));
-        // All requests of a test are one client's.
+        // All requests of a test belong to one client.
         (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
         change(&mut config);
-        let limiter = MemoryRateLimiter::new(RateLimits::from(&config.limits), RateCapacity::default(), clock);
-        let services = Services::build(Dependencies {
+        let limiter = MemoryRateLimiter::new(RateLimits::from(&config.limits), RateLimiterCapacity::default(), clock);
+        let services = Services::build(ServiceDependencies {
             rate_limiter: Some(Arc::new(limiter)),
-            ..Dependencies::new(&config, Purpose::Serve)
+            ..ServiceDependencies::new(&config, ProcessPurpose::Serve)
         })
         .await
-        .expect("the service opens");
-        services.accounts.add_user(OWNER, PASSWORD, Plan::Scale, None).await.expect("the owner is added");
+        .expect("failed to open service");
+        services.accounts.add_user(OWNER, PASSWORD, UserPlan::Scale, None).await.expect("failed to add owner");
         TestService { router: strata_dashboard::router(services.clone()), services, directory }
     }
 
-    /// Another process on the same data, with the configuration changed.
+    /// Starts another process on the same data with a changed configuration.
     pub async fn beside(&self, change: impl FnOnce(&mut Config)) -> TestService {
         let mut config = (*self.services.config).clone();
         change(&mut config);
-        TestService::open(&config).await.expect("the service opens")
+        TestService::open(&config).await.expect("failed to open service")
     }
 
-    /// Another process on the same data, with the same configuration.
+    /// Starts another process on the same data with the same configuration.
     pub async fn reopened(&self) -> TestService {
         self.beside(|_| {}).await
     }
 
-    /// A service with this configuration, which names its data; or why it does not open.
+    /// Opens a service with this configuration. The error is a message.
     pub async fn open(config: &Config) -> Result<TestService, String> {
-        Services::open(config, Purpose::Serve).await.map(TestService::on).map_err(|error| error.to_string())
+        Services::open(config, ProcessPurpose::Serve).await.map(TestService::on).map_err(|error| error.to_string())
     }
 
-    /// A service on the data directory of another service or on a backup, with the default configuration and without
-    /// rate limits; or why it does not open.
+    /// Opens a service on a data directory or a backup, with the default configuration and without rate limits. The
+    /// error is a message.
     pub async fn open_data(directory: &Path) -> Result<TestService, String> {
         let mut config = Config::default();
         config.data.directory = directory.to_owned();
@@ -113,69 +112,68 @@ impl TestService {
         TestService::open(&config).await
     }
 
-    /// A service whose version files are in this object store. Its configuration names the data directory.
+    /// Opens a service with this object store. The configuration specifies the data directory.
     pub async fn open_with_store(config: &Config, objects: Arc<dyn ObjectStore>) -> TestService {
         let limits = RateLimits::from(&config.limits);
-        let limiter = MemoryRateLimiter::new(limits, RateCapacity::default(), SystemClock::start());
-        let services = Services::build(Dependencies {
+        let limiter = MemoryRateLimiter::new(limits, RateLimiterCapacity::default(), SystemClock::start());
+        let services = Services::build(ServiceDependencies {
             rate_limiter: Some(Arc::new(limiter)),
             store: Some(Store::from(objects)),
-            ..Dependencies::new(config, Purpose::Serve)
+            ..ServiceDependencies::new(config, ProcessPurpose::Serve)
         })
         .await;
-        TestService::on(services.expect("the service opens"))
+        TestService::on(services.expect("failed to open service"))
     }
 
     fn on(services: Arc<Services>) -> TestService {
-        let directory = tempfile::tempdir().expect("a temporary directory");
+        let directory = tempfile::tempdir().expect("failed to create temporary directory");
         TestService { router: strata_dashboard::router(services.clone()), services, directory }
     }
 
-    /// The metadata database, as another process opens it.
+    /// Opens the metadata database like another process.
     pub async fn catalog(&self) -> Catalog {
         catalog::open(&self.services.config.catalog_url()).await
     }
 
-    /// The routes with the layers of the server around them.
+    /// Returns the routes with all layers of the server.
     pub fn router(&self) -> Router {
         self.router.clone()
     }
 
-    /// Serves the service on a free port of the loopback interface, with the limits of its configuration.
+    /// Serves the service on a free loopback port, with the limits of its configuration.
     pub async fn listen(&self) -> ListeningService {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("its address");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("failed to bind free port");
+        let address = listener.local_addr().expect("failed to get address");
         let (stop, stopped) = oneshot::channel::<()>();
         let services = self.services.clone();
         let server = tokio::spawn(async move { strata_dashboard::serve(services, listener, stopped).await });
         ListeningService { address, stop, server }
     }
 
-    /// Whether no work runs or waits, and no response takes memory.
+    /// Returns true if no work is running or queued, and no response uses memory.
     pub fn is_idle(&self) -> bool {
-        self.services.load() == Load::default()
+        self.services.current_load() == AdmissionLoad::default()
     }
 
-    /// The metrics of the process, with what they say of this service.
+    /// Renders the metrics of the process and of this service.
     pub fn metrics(&self) -> String {
         self.services.update_metrics();
         metrics::rendered()
     }
 
-    /// The directory of its data.
     pub fn directory(&self) -> &Path {
         self.directory.path()
     }
 
-    /// The version files that are there.
+    /// Returns the existing version files.
     pub fn version_files(&self) -> Vec<std::path::PathBuf> {
         let Ok(entries) = std::fs::read_dir(self.directory().join("store/versions")) else { return Vec::new() };
-        let mut files: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+        let mut files: Vec<_> = entries.map(|entry| entry.expect("failed to read entry").path()).collect();
         files.sort();
         files
     }
 
-    /// The files of exports, whole or in the making.
+    /// Returns the export files, including incomplete ones.
     pub fn export_files(&self) -> std::collections::BTreeSet<std::path::PathBuf> {
         let entries = |path: std::path::PathBuf| {
             std::fs::read_dir(path).into_iter().flatten().flatten().map(|entry| entry.path())
@@ -184,66 +182,66 @@ impl TestService {
         own.flat_map(entries).filter(|path| path.extension().is_some()).collect()
     }
 
-    /// Imports a text in any source format as the dataset of that name.
-    pub async fn try_import(&self, name: &str, private: bool, text: &[u8]) -> Result<Imported, ImportError> {
-        let source = tempfile::NamedTempFile::new_in(self.directory()).expect("a temporary file");
-        std::fs::write(source.path(), text).expect("written");
+    /// Imports text in any source format as a dataset.
+    pub async fn try_import(&self, name: &str, private: bool, text: &[u8]) -> Result<ImportedVersion, ImportError> {
+        let source = tempfile::NamedTempFile::new_in(self.directory()).expect("failed to create temporary file");
+        std::fs::write(source.path(), text).expect("failed to write");
         let source = source.path().to_string_lossy();
         self.import_source(ImportedSource { private, ..ImportedSource::new(name, &source) }).await
     }
 
-    /// Imports a source as the `import` command does.
-    pub async fn import_source(&self, source: ImportedSource<'_>) -> Result<Imported, ImportError> {
+    /// Imports a source like the `import` command.
+    pub async fn import_source(&self, source: ImportedSource<'_>) -> Result<ImportedVersion, ImportError> {
         let request = ImportRequest {
             source: source.source.to_owned(),
             name: source.name.to_owned(),
             owner_email: source.owner.to_owned(),
-            about: About::default(),
+            about: DatasetMetadata::default(),
             private: source.private,
             format: None,
-            records_path: source.records_path.map(|path| FieldPath::parse(path).expect("a path")),
+            records_path: source.records_path.map(|path| FieldPath::parse(path).expect("missing path")),
             publish_query: false,
             infer_types: false,
         };
-        self.services.refreshes.import(request, Arc::new(ImportProgress::default())).await
+        self.services.refreshes.import(request, Arc::new(RefreshCounters::default())).await
     }
 
-    /// Imports entities, given as the text of a JSON array or as lines.
-    pub async fn import(&self, name: &str, text: &str) -> Imported {
-        self.try_import(name, false, text.as_bytes()).await.expect("imported")
+    /// Imports entities from the text of a JSON array or from lines.
+    pub async fn import(&self, name: &str, text: &str) -> ImportedVersion {
+        self.try_import(name, false, text.as_bytes()).await.expect("failed to import")
     }
 
-    /// Imports every fixture.
+    /// Imports all fixtures.
     pub async fn load_fixtures(&self) -> Vec<DemoDataset> {
-        self.services.demo.load(Path::new(FIXTURES)).await.expect("the fixtures are loaded")
+        self.services.demo.load(Path::new(FIXTURES)).await.expect("failed to load fixtures")
     }
 
-    /// `GET` of a path and query.
+    /// Sends a GET of a path and query.
     pub async fn get(&self, uri: &str) -> Answer {
         self.send("GET", uri, None).await
     }
 
-    /// A request, with an `Authorization` if one is given.
+    /// Sends a request with an optional `Authorization` header.
     pub async fn send(&self, method: &str, uri: &str, authorization: Option<&str>) -> Answer {
         let headers: Vec<_> = authorization.map(|value| ("authorization", value)).into_iter().collect();
         self.send_with(method, uri, &headers).await
     }
 
-    /// `GET` with headers.
+    /// Sends a GET with headers.
     pub async fn get_with(&self, uri: &str, headers: &[(&str, &str)]) -> Answer {
         self.send_with("GET", uri, headers).await
     }
 
-    /// A request with headers.
+    /// Sends a request with headers.
     pub async fn send_with(&self, method: &str, uri: &str, headers: &[(&str, &str)]) -> Answer {
         let mut request = Request::builder().method(method).uri(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        self.call(request.body(Body::empty()).expect("a request")).await
+        self.call(request.body(Body::empty()).expect("failed to build request")).await
     }
 
-    /// The response to any request, of whose body nothing is read yet.
+    /// Returns the response to a request without reading its body.
     pub async fn respond(&self, request: Request<Body>) -> Response<Body> {
         match self.router.clone().call(request).await {
             Ok(response) => response,
@@ -251,7 +249,7 @@ impl TestService {
         }
     }
 
-    /// Any request.
+    /// Sends a request and reads the response.
     pub async fn call(&self, request: Request<Body>) -> Answer {
         let (parts, mut body) = self.respond(request).await.into_parts();
         let mut answer = Answer {
@@ -274,7 +272,7 @@ impl TestService {
     }
 }
 
-/// A source to import, and the dataset that it becomes a version of.
+/// A source to import, and the dataset for its version.
 #[derive(Clone, Copy)]
 pub struct ImportedSource<'a> {
     pub name: &'a str,
@@ -286,13 +284,13 @@ pub struct ImportedSource<'a> {
 }
 
 impl<'a> ImportedSource<'a> {
-    /// A public dataset of the owner whom every service has.
+    /// Creates a public dataset of the default owner.
     pub fn new(name: &'a str, source: &'a str) -> ImportedSource<'a> {
         ImportedSource { name, source, owner: OWNER, private: false, records_path: None }
     }
 }
 
-/// A service that listens until this is dropped.
+/// A service that listens until the drop.
 pub struct ListeningService {
     pub address: SocketAddr,
     stop: oneshot::Sender<()>,
@@ -300,56 +298,57 @@ pub struct ListeningService {
 }
 
 impl ListeningService {
-    /// Shuts the server down, and waits until it has ended without an error.
+    /// Shuts the server down, and waits until it has stopped without an error.
     pub async fn stop(self) {
         drop(self.stop);
-        self.server.await.expect("no panic").expect("no failure");
+        self.server.await.expect("task panicked").expect("server failed");
     }
 }
 
-/// A clock that a closure drives. The windows of rate limits begin at a time in 2023.
+/// A clock that a closure controls. The windows of rate limits begin at a time in 2023.
 struct ElapsedClock<F>(F);
 
-impl<F: Fn() -> Duration + Send + Sync + 'static> Clock for ElapsedClock<F> {
-    fn now(&self) -> Moment {
+impl<F: Fn() -> Duration + Send + Sync + 'static> RateLimitClock for ElapsedClock<F> {
+    fn now(&self) -> ClockReading {
         let elapsed = (self.0)();
-        Moment { elapsed, unix: elapsed + Duration::from_secs(1_700_000_000) }
+        ClockReading { elapsed, unix: elapsed + Duration::from_secs(1_700_000_000) }
     }
 }
 
-/// A response, read as far as it went.
+/// A response, whose body can be incomplete.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// How many pieces the body came in.
+    /// The number of chunks of the body.
     pub chunks: usize,
-    /// Whether the body came to its proper end.
+    /// True if the body is complete.
     pub whole: bool,
 }
 
 impl Answer {
     pub fn header(&self, name: &str) -> Option<&str> {
-        self.headers.get(name).map(|value| value.to_str().expect("text"))
+        self.headers.get(name).map(|value| value.to_str().expect("invalid text"))
     }
 
     pub fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).expect("text")
+        std::str::from_utf8(&self.body).expect("invalid text")
     }
 
-    /// A successful answer with this body.
+    /// Checks that the response is successful and has this body.
     #[track_caller]
     pub fn is(&self, body: &str) {
         assert_eq!((self.status, self.whole), (200, true), "{}", self.text());
-        // Compared before they are shown: bodies can be large.
+        // Compared before formatting, because bodies can be large.
         if self.body != body.as_bytes() {
             let differs = self.body.iter().zip(body.as_bytes()).position(|(one, other)| one != other);
             let from = differs.unwrap_or_else(|| self.body.len().min(body.len())).saturating_sub(100);
             let shown = |bytes: &[u8]| {
                 String::from_utf8_lossy(&bytes[from.min(bytes.len())..bytes.len().min(from + 300)]).into_owned()
             };
-            let (found, expected) = (shown(&self.body), shown(body.as_bytes()));
+            let found = shown(&self.body);
+            let expected = shown(body.as_bytes());
             panic!(
                 "{} bytes for {}; from byte {from}:\nfound    {found}\nexpected {expected}",
                 self.body.len(),
@@ -358,7 +357,7 @@ impl Answer {
         }
     }
 
-    /// An error answer: of this status, and readable on one line.
+    /// Checks that the response is an error with this status and a message on one line.
     #[track_caller]
     pub fn is_error(&self, status: u16) {
         assert_eq!(self.status, status, "{}", self.text());

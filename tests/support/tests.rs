@@ -1,4 +1,4 @@
-//! The integration tests that there are.
+//! A list of the integration tests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,21 +6,21 @@ use std::path::{Path, PathBuf};
 
 use crate::pages::ROOT;
 
-/// The crates that have tests in a folder of their name in `tests/`.
+/// The crates whose tests are in the folder of their name in `tests/`.
 const CRATES: [&str; 14] = [
     "catalog", "cluster", "config", "diff", "encode", "format", "http", "ingest", "json", "limits", "query", "runtime",
     "service", "types",
 ];
 
-/// The path of a test's module: that which `cargo test` prints, below the name of the crate for a crate's own tests.
+/// Returns the module path of a test as `cargo test` prints it. For tests of a crate, it begins with the crate's name.
 fn module_of(prefix: Option<&str>, root: &Path, file: &Path) -> String {
-    let relative = file.strip_prefix(root).expect("below the root").with_extension("");
+    let relative = file.strip_prefix(root).expect("path outside root").with_extension("");
     let names = relative.iter().map(|name| name.to_string_lossy()).filter(|name| name != "mod" && name != "main");
     prefix.map(Into::into).into_iter().chain(names).collect::<Vec<_>>().join("::")
 }
 
-/// Every function of the integration tests, tests among them: `module::name` for those in `tests/it`, and
-/// `crate::module::name` for those in `tests/<crate>`.
+/// Returns all functions of the integration tests, including tests: `module::name` for `tests/it`, and
+/// `crate::module::name` for `tests/<crate>`.
 pub fn tests() -> BTreeSet<String> {
     let mut tests = BTreeSet::new();
     tests_below(None, &Path::new(ROOT).join("tests/it"), &mut tests);
@@ -35,7 +35,7 @@ fn tests_below(prefix: Option<&str>, root: &Path, tests: &mut BTreeSet<String>) 
     sources(root, &mut files);
     for file in files {
         let module = module_of(prefix, root, &file);
-        let text = fs::read_to_string(&file).expect("a source");
+        let text = fs::read_to_string(&file).expect("failed to read source");
         for line in text.lines().map(str::trim_start) {
             let line = line.strip_prefix("pub ").unwrap_or(line);
             let line = line.strip_prefix("async ").unwrap_or(line);
@@ -48,10 +48,10 @@ fn tests_below(prefix: Option<&str>, root: &Path, tests: &mut BTreeSet<String>) 
     }
 }
 
-/// The files of Rust below a directory.
+/// Collects the Rust files below a directory.
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(directory).expect("a directory") {
-        let path = entry.expect("an entry").path();
+    for entry in fs::read_dir(directory).expect("failed to create directory") {
+        let path = entry.expect("failed to read entry").path();
         if path.is_dir() {
             sources(&path, found);
         } else if path.extension().is_some_and(|extension| extension == "rs") {

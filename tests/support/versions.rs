@@ -1,4 +1,4 @@
-//! Version files of entities, in a store of the tests' own.
+//! Version files in the store of a test.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use object_store::path::Path as ObjectPath;
 use strata_format::cache::PartCache;
-use strata_format::editing::{self, EditLimits, Slots};
-use strata_format::keywords::segment::SegmentLimits;
-use strata_format::profile::{PathRecord, ShreddingBounds, StoredProfile};
+use strata_format::editing::{self, EditLimits, EditScript};
+use strata_format::keywords::segment::KeywordSegmentLimits;
+use strata_format::path_index::builder::PathIndexLimits;
+use strata_format::profile::{ProfilePathRecord, ShreddingLimits, StoredProfile};
 use strata_format::reader::VersionReader;
-use strata_format::shapes::builder::ShapeLimits;
-use strata_format::spool::{Spool, Spooled};
-use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions, Written, write_edited, write_version};
+use strata_format::spool::{FinishedSpool, SpoolWriter};
+use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions, WrittenVersionFile, write_edited, write_version};
 use strata_store::StorageError;
-use strata_store::budget::SpoolCharge;
+use strata_store::spool_quota::SpoolReservation;
 use strata_store::store::{self, S3Options, Store};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -24,7 +24,7 @@ pub struct Bench {
     pub runtime: Runtime,
     directory: TempDir,
     next: AtomicUsize,
-    /// Edits whose profile followed from the one before.
+    /// The number of edits whose profile was derived from the previous one.
     pub followed: AtomicUsize,
 }
 
@@ -32,8 +32,8 @@ impl Bench {
     pub fn new() -> Bench {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         Bench {
-            runtime: runtime.expect("a runtime"),
-            directory: tempfile::tempdir().expect("a temporary directory"),
+            runtime: runtime.expect("failed to build runtime"),
+            directory: tempfile::tempdir().expect("failed to create temporary directory"),
             next: AtomicUsize::new(0),
             followed: AtomicUsize::new(0),
         }
@@ -43,29 +43,32 @@ impl Bench {
         self.directory.path()
     }
 
-    pub fn spool(&self, entities: &[String]) -> Spooled {
-        let mut spool = Spool::create(self.directory.path(), SpoolCharge::unbounded()).expect("a spool");
+    pub fn spool(&self, entities: &[String]) -> FinishedSpool {
+        let mut spool =
+            SpoolWriter::create(self.directory.path(), SpoolReservation::unbounded()).expect("failed to create spool");
         for block in entities.chunks(50) {
             let lines: String = block.iter().map(|entity| format!("{entity}\n")).collect();
-            spool.add_lines(lines.as_bytes()).expect("spooled");
+            spool.add_lines(lines.as_bytes()).expect("failed to spool");
         }
         assert_eq!(spool.entities(), entities.len() as u64);
-        spool.finish().expect("spooled")
+        spool.finish().expect("failed to spool")
     }
 
-    /// Writes the list of a file after edits beside its base; `None` where it is to be written whole.
+    /// Writes the edited list of a file with a reference to its base; `None` if the list must be written in full.
     pub fn edit(
         &self,
         store: &Store,
-        (path, written): &(ObjectPath, Written),
-        slots: &Slots,
+        (path, written): &(ObjectPath, WrittenVersionFile),
+        slots: &EditScript,
         (options, limits): (&WriteOptions, &EditLimits),
-    ) -> Result<Option<(ObjectPath, Written)>, StorageError> {
+    ) -> Result<Option<(ObjectPath, WrittenVersionFile)>, StorageError> {
         let cache = PartCache::new(1 << 20);
         let planned = self.runtime.block_on(async {
             let list = VersionReader::open(store, path, written.size_bytes, &cache).await?;
-            let base = editing::base_of(&list, path.as_ref(), written.size_bytes);
-            let plan = editing::plan(&list, base, slots, &options.index, limits, options.row_group_rows).await?;
+            let base = editing::resolve_base_file(&list, path.as_ref(), written.size_bytes);
+            let plan =
+                editing::plan_edit(&list, base, slots, &options.index_settings, limits, options.max_row_group_rows)
+                    .await?;
             let Some(mut plan) = plan else {
                 return Ok::<_, StorageError>(None);
             };
@@ -74,13 +77,16 @@ impl Bench {
                     self.followed.fetch_add(1, Ordering::Relaxed);
                     told
                 }
-                None => editing::profile::read_anew(&list, slots, &mut plan.list.layout).await?,
+                None => editing::profile::rebuild_profile(&list, slots, &mut plan.list.layout).await?,
             };
             Ok(Some((plan, profile.encode(columns.as_ref())?)))
         })?;
         let Some((plan, told)) = planned else { return Ok(None) };
-        let own: Vec<String> =
-            plan.own.iter().map(|entity| String::from_utf8(entity.to_vec()).expect("UTF-8")).collect();
+        let own: Vec<String> = plan
+            .delta_documents
+            .iter()
+            .map(|entity| String::from_utf8(entity.to_vec()).expect("invalid UTF-8"))
+            .collect();
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = ObjectPath::from(format!("versions/edited-{number}.parquet"));
         let spooled = self.spool(&own);
@@ -88,13 +94,13 @@ impl Bench {
         Ok(Some((path, written)))
     }
 
-    /// Writes entities, canonical texts, under a name of their own.
+    /// Writes entities (canonical texts) to a new path.
     pub fn write(
         &self,
         store: &Store,
         entities: &[String],
         options: &WriteOptions,
-    ) -> Result<(ObjectPath, Written), StorageError> {
+    ) -> Result<(ObjectPath, WrittenVersionFile), StorageError> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = ObjectPath::from(format!("versions/{}-{number}.parquet", entities.len()));
         let told = AtomicUsize::new(0);
@@ -105,14 +111,20 @@ impl Bench {
     }
 }
 
-/// When a test's lists are written beside their base: always.
-pub fn always_beside(gap_rows: u32) -> EditLimits {
-    EditLimits { list_bytes: 0, gap_rows, extents: usize::MAX >> 1, own_bytes: u64::MAX, own_percent: u64::MAX }
+/// Returns limits with which every edited list refers to its base.
+pub fn always_beside(max_gap_rows: u32) -> EditLimits {
+    EditLimits {
+        min_list_bytes: 0,
+        max_gap_rows,
+        max_extra_extents: usize::MAX >> 1,
+        max_delta_bytes: u64::MAX,
+        max_delta_percent: u64::MAX,
+    }
 }
 
-/// The entities of a list after edits.
-pub fn edited(entities: &[String], slots: &Slots) -> Vec<String> {
-    let text = |document: &Bytes| String::from_utf8(document.to_vec()).expect("UTF-8");
+/// Returns the entities of a list after edits.
+pub fn edited(entities: &[String], slots: &EditScript) -> Vec<String> {
+    let text = |document: &Bytes| String::from_utf8(document.to_vec()).expect("invalid UTF-8");
     let mut list = Vec::new();
     for position in 0..=entities.len() {
         let slot = slots.get(&(position as u64)).cloned().unwrap_or_default();
@@ -125,59 +137,69 @@ pub fn edited(entities: &[String], slots: &Slots) -> Vec<String> {
     list
 }
 
-/// Leaves wherever a path reaches a scalar, as far as a test has time for them.
-pub fn all_shredded() -> ShreddingBounds {
-    ShreddingBounds { shredded_columns: 40, one_in: 1_000_000, mean_text_bytes: 1_000_000, text_share: 1e9 }
+/// Returns limits that allow indexed columns for nearly all paths of test data.
+pub fn all_shredded() -> ShreddingLimits {
+    ShreddingLimits {
+        max_columns: 40,
+        max_entities_per_scalar: 1_000_000,
+        max_mean_text_bytes: 1_000_000,
+        max_text_fraction: 1e9,
+    }
 }
 
-/// No shredded column at all.
-pub fn nothing_shredded() -> ShreddingBounds {
-    ShreddingBounds { shredded_columns: 0, ..ShreddingBounds::default() }
+/// Returns limits that allow no indexed columns.
+pub fn nothing_shredded() -> ShreddingLimits {
+    ShreddingLimits { max_columns: 0, ..ShreddingLimits::default() }
 }
 
-/// Files with row groups of so many rows.
-pub fn row_groups_of(rows: usize, shredding: ShreddingBounds) -> WriteOptions {
-    WriteOptions { threads: 1, row_group_rows: rows, shredding, ..WriteOptions::default() }
+/// Returns options for row groups of `rows` rows.
+pub fn row_groups_of(rows: usize, shredding_limits: ShreddingLimits) -> WriteOptions {
+    WriteOptions { worker_threads: 1, max_row_group_rows: rows, shredding_limits, ..WriteOptions::default() }
 }
 
-/// One of two kinds of files: small row groups and all indexed columns, or large ones and none; with a keyword index
-/// as in [`some_segments`].
+/// Returns options for small row groups with all indexed columns, or for large row groups without any. The keyword
+/// index is chosen as in [`some_segments`].
 pub fn options_like(kind: usize, segments: usize) -> WriteOptions {
-    let rows = [3, ROW_GROUP_ROWS][kind];
-    let shredding = [all_shredded(), nothing_shredded()][kind];
-    WriteOptions { keywords: some_segments(segments), ..row_groups_of(rows, shredding) }
+    let rows = [3, MAX_ROW_GROUP_ROWS][kind];
+    let shredding_limits = [all_shredded(), nothing_shredded()][kind];
+    WriteOptions { keyword_limits: some_segments(segments), ..row_groups_of(rows, shredding_limits) }
 }
 
-/// Keyword indexes of any version: one of several sizes of their segments, counted in rows, or none.
-pub fn some_segments(choice: usize) -> SegmentLimits {
+/// Returns one of several segment sizes of the keyword index in rows, or no keyword index.
+pub fn some_segments(choice: usize) -> KeywordSegmentLimits {
     match choice % 5 {
-        0 => SegmentLimits::default(),
+        0 => KeywordSegmentLimits::default(),
         choice => segments([1, 5, 20, usize::MAX][choice - 1]),
     }
 }
 
-/// A keyword index of any version, whose segments end with the row group that takes them to so many rows.
-pub fn segments(rows: usize) -> SegmentLimits {
-    SegmentLimits { rows, share_percent: 1_000_000_000, text_bytes: 0, ..SegmentLimits::default() }
+/// Returns a keyword index whose segments end with the row group in which they reach `rows` rows.
+pub fn segments(rows: usize) -> KeywordSegmentLimits {
+    KeywordSegmentLimits {
+        max_rows: rows,
+        max_text_percent: 1_000_000_000,
+        min_text_bytes: 0,
+        ..KeywordSegmentLimits::default()
+    }
 }
 
-/// Shapes of any version: within several bounds, which leave those of some row groups out, or none.
-pub fn some_shapes(choice: usize) -> ShapeLimits {
+/// Returns a path index with one of several limits, some of which omit row groups, or no path index.
+pub fn some_shapes(choice: usize) -> PathIndexLimits {
     let all = shapes();
     match choice % 6 {
-        0 => ShapeLimits::default(),
-        1 => ShapeLimits { paths: 9, ..all },
-        2 => ShapeLimits { raw_bytes: 120, key_bytes: 60, ..all },
+        0 => PathIndexLimits::default(),
+        1 => PathIndexLimits { max_paths: 9, ..all },
+        2 => PathIndexLimits { max_raw_bytes: 120, max_key_bytes: 60, ..all },
         _ => all,
     }
 }
 
-/// Shapes of any version.
-pub fn shapes() -> ShapeLimits {
-    ShapeLimits { document_bytes: 0, share_percent: u64::MAX, ..ShapeLimits::default() }
+/// Returns a path index for any version.
+pub fn shapes() -> PathIndexLimits {
+    PathIndexLimits { min_document_bytes: 0, max_document_percent: u64::MAX, ..PathIndexLimits::default() }
 }
 
-/// A store in memory with files in it.
+/// An in-memory store with files.
 pub struct Files {
     pub bench: Bench,
     pub store: Store,
@@ -185,27 +207,30 @@ pub struct Files {
 
 impl Files {
     pub fn new() -> Files {
-        Files { bench: Bench::new(), store: store::open("memory://", &S3Options::default()).expect("a store") }
+        Files {
+            bench: Bench::new(),
+            store: store::open_store("memory://", &S3Options::default()).expect("failed to open store"),
+        }
     }
 
-    pub fn write(&self, entities: &[String], options: &WriteOptions) -> (ObjectPath, Written) {
-        self.bench.write(&self.store, entities, options).expect("written")
+    pub fn write(&self, entities: &[String], options: &WriteOptions) -> (ObjectPath, WrittenVersionFile) {
+        self.bench.write(&self.store, entities, options).expect("failed to write")
     }
 
-    /// The file, opened, with nothing kept from before.
-    pub fn open(&self, (path, written): &(ObjectPath, Written)) -> VersionReader {
+    /// Opens a file without any cached parts.
+    pub fn open(&self, (path, written): &(ObjectPath, WrittenVersionFile)) -> VersionReader {
         let cache = PartCache::new(1 << 20);
         let open = VersionReader::open(&self.store, path, written.size_bytes, &cache);
-        self.bench.runtime.block_on(open).expect("opened")
+        self.bench.runtime.block_on(open).expect("failed to open")
     }
 
     pub fn profile(&self, entities: &[String], options: &WriteOptions) -> StoredProfile {
         let reader = self.open(&self.write(entities, options));
-        self.bench.runtime.block_on(reader.profile()).expect("undamaged")
+        self.bench.runtime.block_on(reader.profile()).expect("failed to read profile")
     }
 }
 
 #[track_caller]
-pub fn of<'p>(profile: &'p StoredProfile, path: &str) -> &'p PathRecord {
-    profile.paths.iter().find(|record| record.path == path).unwrap_or_else(|| panic!("there is no {path}"))
+pub fn path_record<'p>(profile: &'p StoredProfile, path: &str) -> &'p ProfilePathRecord {
+    profile.paths.iter().find(|record| record.path == path).unwrap_or_else(|| panic!("missing path {path}"))
 }

@@ -1,6 +1,6 @@
-//! Waiting for what takes a while.
+//! Waiting for conditions.
 
-/// Waits until a condition holds, which is asked every few milliseconds: long, since machines can be slow.
+/// Waits until a condition is true, with a long timeout because machines can be slow.
 pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let until = tokio::time::Instant::now() + std::time::Duration::from_secs(60);
     while !condition().await {
@@ -9,7 +9,7 @@ pub async fn eventually(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// Whether something becomes so within a few seconds, where it need not.
+/// Returns true if a condition becomes true within a few seconds.
 pub async fn comes_about(mut condition: impl AsyncFnMut() -> bool) -> bool {
     let until = tokio::time::Instant::now() + std::time::Duration::from_secs(5);
     while !condition().await {

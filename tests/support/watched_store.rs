@@ -1,4 +1,4 @@
-//! A store whose requests a test looks at first.
+//! A store that shows a test each request before it is executed.
 
 use std::fmt::{Debug, Display, Formatter};
 use std::sync::Arc;
@@ -11,41 +11,41 @@ use object_store::{
     PutOptions, PutPayload, PutResult,
 };
 
-/// A request that is about to be made.
+/// A request that is about to be executed.
 pub enum Request<'a> {
     Put,
-    /// The start of an upload in parts.
+    /// The start of a multipart upload.
     Upload,
     Get(&'a GetOptions),
 }
 
-/// Who looks at requests.
+/// Observes the requests of a store.
 #[async_trait]
 pub trait Watch: Clone + Debug + Send + Sync + 'static {
-    /// Called before a request is made; one that fails is not.
+    /// Called before a request is executed. An error prevents the request.
     async fn before(&self, request: Request<'_>) -> object_store::Result<()>;
 
-    /// An upload that was started, as the caller gets it.
+    /// Wraps the upload that the caller gets.
     fn upload(&self, upload: Box<dyn MultipartUpload>) -> Box<dyn MultipartUpload> {
         upload
     }
 }
 
-/// The store. Clones share everything that their parts share.
+/// The store. Clones share the wrapped store and the observer.
 #[derive(Clone, Debug)]
-pub struct Watched<W> {
+pub struct WatchedStore<W> {
     pub inner: Arc<dyn ObjectStore>,
     pub watch: W,
 }
 
-impl<W: Debug> Display for Watched<W> {
+impl<W: Debug> Display for WatchedStore<W> {
     fn fmt(&self, formatter: &mut Formatter<'_>) -> std::fmt::Result {
         write!(formatter, "{} with {:?}", self.inner, self.watch)
     }
 }
 
 #[async_trait]
-impl<W: Watch> ObjectStore for Watched<W> {
+impl<W: Watch> ObjectStore for WatchedStore<W> {
     async fn put_opts(
         &self,
         location: &ObjectPath,

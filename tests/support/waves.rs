@@ -1,4 +1,4 @@
-//! A store over a network, as far as waiting goes: requests that are made at the same time are answered together.
+//! A store that counts network round trips: concurrent requests are answered together, as one wave.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,27 +9,27 @@ use object_store::GetRange;
 
 use crate::watched_store::{Request, Watch};
 
-/// Requests are answered when nobody has made another one for so long. Work between two requests takes less, on a busy
-/// machine, too.
+/// Requests are answered if no other request arrives for this time, which is longer than the work between two requests,
+/// even on a busy machine.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// A request for a range of an object, and the wave that it was answered with, from 0.
+/// A request for a range of an object, and the number of its wave, starting at 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct RangeRequest {
     pub range: Range<u64>,
     pub wave: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    asked: Vec<Asked>,
+    asked: Vec<RangeRequest>,
     wave: usize,
     last: Option<Instant>,
-    /// Ranges from here on cannot be read.
+    /// Ranges from this offset cannot be read.
     broken: Option<Range<u64>>,
 }
 
-/// What a [`Watched`](crate::watched_store::Watched) store is asked for. Clones share everything.
+/// The recorded requests of a [`WatchedStore`](crate::watched_store::WatchedStore). Clones share the record.
 #[derive(Clone, Debug, Default)]
 pub struct Waves(Arc<Mutex<State>>);
 
@@ -38,14 +38,14 @@ impl Waves {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What was asked for since this was called last.
-    pub fn asked(&self) -> Vec<Asked> {
+    /// Returns the requests since the previous call.
+    pub fn take_requests(&self) -> Vec<RangeRequest> {
         let mut state = self.state();
         state.wave = 0;
         std::mem::take(&mut state.asked)
     }
 
-    /// From now on requests that touch these bytes fail.
+    /// Makes requests for these bytes fail.
     pub fn break_bytes(&self, range: Option<Range<u64>>) {
         self.state().broken = range;
     }
@@ -57,7 +57,7 @@ impl Waves {
             state.last = Some(Instant::now());
             let broken =
                 state.broken.as_ref().is_some_and(|broken| broken.start < range.end && range.start < broken.end);
-            state.asked.push(Asked { range, wave });
+            state.asked.push(RangeRequest { range, wave });
             (wave, broken)
         };
         loop {
@@ -77,8 +77,8 @@ impl Waves {
     }
 }
 
-/// How many waves there were.
-pub fn waves(asked: &[Asked]) -> usize {
+/// Returns the number of waves.
+pub fn waves(asked: &[RangeRequest]) -> usize {
     asked.iter().map(|asked| asked.wave + 1).max().unwrap_or(0)
 }
 

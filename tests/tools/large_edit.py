@@ -1,10 +1,10 @@
 """Changes three entities of a large version with the official Python SDK, as an agent does that knows nothing of the
 dataset, and counts every byte that goes over its connections.
 
-    large_edit.py BASE_URL TOKEN DATASET_ID WORD MOST_BYTES
+    large_edit.py BASE_URL TOKEN DATASET_ID WORD MAX_BYTES
 
 Three entities of the version have WORD in some text, and each has a number `i`, its position. Prints the bytes; more
-than MOST_BYTES, or an alternate with other changes, is an error.
+than MAX_BYTES, or an alternate with other changes, is an error.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 
-BASE_URL, TOKEN, DATASET_ID, WORD, MOST_BYTES = (
+BASE_URL, TOKEN, DATASET_ID, WORD, MAX_BYTES = (
     sys.argv[1],
     sys.argv[2],
     int(sys.argv[3]),
@@ -81,8 +81,8 @@ async def main():
         if (changed, left) != (3, 3):
             sys.exit(f"{changed} changed, {left} left")
     print(f"{counted.bytes} bytes")
-    if counted.bytes > MOST_BYTES:
-        sys.exit(f"more than {MOST_BYTES} bytes")
+    if counted.bytes > MAX_BYTES:
+        sys.exit(f"more than {MAX_BYTES} bytes")
 
 
 asyncio.run(main())

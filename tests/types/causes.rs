@@ -1,6 +1,6 @@
-//! An error with its causes.
+//! Display of errors with their causes.
 
-use strata_types::causes::Causes;
+use strata_types::error_chain::ErrorChain;
 
 #[derive(Debug, thiserror::Error)]
 #[error("{text}")]
@@ -12,11 +12,11 @@ struct Layer {
 #[track_caller]
 fn check(texts: &[&'static str], expected: &str) {
     let error = texts.iter().rev().fold(None, |source, text| Some(Box::new(Layer { text, source })));
-    assert_eq!(Causes(&*error.expect("a chain")).to_string(), expected);
+    assert_eq!(ErrorChain(&*error.expect("failed to build chain")).to_string(), expected);
 }
 
 #[test]
-fn a_chain_of_causes_is_one_line_without_repetition() {
+fn error_chain_is_one_line_without_repetition() {
     check(&["disk full"], "disk full");
     check(&["cannot read the page", "cannot read the page", "disk gone"], "cannot read the page: disk gone");
     check(&["not available", "not available: disk gone"], "not available: disk gone");

@@ -1,9 +1,9 @@
-//! Ids in text.
+//! Parsing of IDs.
 
 use strata_types::ids::{DatasetId, InvalidDatasetId};
 
 #[test]
-fn a_dataset_id_is_a_positive_integer_without_leading_zeros() {
+fn dataset_id_is_positive_integer() {
     for (text, number) in [
         ("1", 1),
         ("10", 10),

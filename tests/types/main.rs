@@ -1,4 +1,4 @@
-//! The plain types: what texts they take, and how they print.
+//! Plain types: parsing and display.
 
 mod causes;
 mod dataset;

@@ -1,12 +1,12 @@
-//! Names of values: each parses as it is printed, and no other text does.
+//! Names of enum variants: each parses as it is printed, and no other text parses.
 
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
 use strata_types::dataset::RefreshTrigger;
-use strata_types::scope::Scope;
 use strata_types::source::SourceFormat;
-use strata_types::user::Plan;
+use strata_types::token_scope::TokenScope;
+use strata_types::user::UserPlan;
 
 #[track_caller]
 fn check<T>(all: &[T], name: fn(T) -> &'static str, others: &[&str], message: &str)
@@ -27,9 +27,9 @@ where
 #[test]
 fn values_parse_from_their_names_only() {
     let message = "is not a scope; valid: read, write";
-    check(&Scope::ALL, Scope::name, &["", "Read", "write ", "admin"], message);
+    check(&TokenScope::ALL, TokenScope::name, &["", "Read", "write ", "admin"], message);
     let message = "is not a plan; valid: free, pro, scale";
-    check(&Plan::ALL, Plan::name, &["", "Free", "PRO", "scale ", "enterprise"], message);
+    check(&UserPlan::ALL, UserPlan::name, &["", "Free", "PRO", "scale ", "enterprise"], message);
     let message = "is not a refresh trigger; valid: schedule, ping, manual, import";
     check(&RefreshTrigger::ALL, RefreshTrigger::name, &["Ping"], message);
     let message = "is not a source format; valid: json, jsonl, csv, tsv, parquet";
@@ -37,7 +37,7 @@ fn values_parse_from_their_names_only() {
 }
 
 #[test]
-fn only_what_changes_something_needs_more_than_reading() {
-    let allowed = |scope: Scope| Scope::ALL.map(|needed| scope.allows(needed));
-    assert_eq!(Scope::ALL.map(allowed), [[true, false], [true, true]]);
+fn read_scope_allows_only_read_calls() {
+    let accessible = |scope: TokenScope| TokenScope::ALL.map(|needed| scope.can_access(needed));
+    assert_eq!(TokenScope::ALL.map(accessible), [[true, false], [true, true]]);
 }

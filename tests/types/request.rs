@@ -1,19 +1,19 @@
-//! What of a request matters, and what does not.
+//! Canonical requests, and counts.
 
-use strata_types::path::Path;
-use strata_types::request::{Format, KeywordsMode, PathValue, RangeBound, ReadRequest};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{KeywordsMode, PathValue, RangeBound, ReadRequest, ResponseFormat};
 
-/// A request with range filters on one path, of one value.
+/// Returns a request with range filters on one path, all with the same value.
 fn ranged(bounds: &[RangeBound]) -> ReadRequest {
-    let condition = PathValue { path: Path::parse("a").expect("a path"), value: "1".to_owned() };
+    let condition = PathValue { path: FieldPath::parse("a").expect("failed to parse path"), value: "1".to_owned() };
     let mut request = ReadRequest::default();
-    bounds.iter().for_each(|bound| request.ranges[*bound as usize].push(condition.clone()));
+    bounds.iter().for_each(|bound| request.range_filters[*bound as usize].push(condition.clone()));
     request
 }
 
 #[test]
-fn what_has_no_effect_is_not_told_apart() {
-    let plain = ReadRequest { format: Format::Csv, ..ReadRequest::default() };
+fn ineffective_parameters_are_reset() {
+    let plain = ReadRequest { format: ResponseFormat::Csv, ..ReadRequest::default() };
     let same = [
         ReadRequest { pretty: false, ..plain.clone() },
         ReadRequest { flatten: true, ..plain.clone() },
@@ -22,33 +22,34 @@ fn what_has_no_effect_is_not_told_apart() {
         ReadRequest { typed: true, ..plain.clone() },
     ];
     for request in same {
-        assert_eq!(request.canonical(), plain.canonical(), "{request:?}");
+        assert_eq!(request.canonicalize(), plain.canonicalize(), "{request:?}");
     }
     let words = |words: [&str; 2]| ReadRequest { keywords: words.map(str::to_owned).into(), ..plain.clone() };
-    assert_eq!(words(["a", "b"]).canonical(), words(["b", "a"]).canonical());
-    let (less, greater) = (RangeBound::Less, RangeBound::Greater);
-    assert_eq!(ranged(&[less, greater, less]).canonical(), ranged(&[greater, less]).canonical());
-    assert_ne!(ranged(&[less]).canonical(), ranged(&[RangeBound::LessOrEqual]).canonical());
+    assert_eq!(words(["a", "b"]).canonicalize(), words(["b", "a"]).canonicalize());
+    let less = RangeBound::Less;
+    let greater = RangeBound::Greater;
+    assert_eq!(ranged(&[less, greater, less]).canonicalize(), ranged(&[greater, less]).canonicalize());
+    assert_ne!(ranged(&[less]).canonicalize(), ranged(&[RangeBound::LessOrEqual]).canonicalize());
 }
 
 #[test]
-fn the_count_of_what_matches_is_one_for_all_forms() {
+fn count_request_ignores_page_and_format() {
     let page = ReadRequest { total: true, limit: Some(3), ..ReadRequest::default() };
     let count = ReadRequest { count: true, ..ReadRequest::default() };
     for request in [
         page.clone(),
         ReadRequest { pretty: false, ..page.clone() },
-        ReadRequest { format: Format::Parquet, typed: true, offset: 7, ..page.clone() },
+        ReadRequest { format: ResponseFormat::Parquet, typed: true, offset: 7, ..page.clone() },
         ReadRequest { sample: Some(3), seed: Some(1), ..page },
     ] {
-        assert_eq!(request.matching(), count.canonical(), "{request:?}");
+        assert_eq!(request.count_request(), count.canonicalize(), "{request:?}");
     }
 }
 
 #[test]
-fn a_page_tells_the_total_only_where_it_ends_what_there_is() {
+fn match_count_is_inferred_only_from_last_page() {
     let page = |offset, limit, sample| ReadRequest { offset, limit, sample, ..ReadRequest::default() };
-    for (request, found, told) in [
+    for (request, returned, expected) in [
         (page(0, None, None), 7, Some(7)),
         (page(0, None, None), 0, Some(0)),
         (page(5, None, None), 2, Some(7)),
@@ -63,17 +64,17 @@ fn a_page_tells_the_total_only_where_it_ends_what_there_is() {
         (page(1, None, Some(3)), 2, None),
         (page(0, None, Some(0)), 0, None),
     ] {
-        assert_eq!(request.matches_told_by(found), told, "{request:?} {found}");
+        assert_eq!(request.infer_match_count(returned), expected, "{request:?} {returned}");
     }
 }
 
 #[test]
-fn what_has_an_effect_is() {
+fn effective_parameters_are_distinguished() {
     let plain = ReadRequest::default();
     let others = [
         ReadRequest { pretty: false, ..plain.clone() },
         ReadRequest { flatten: true, ..plain.clone() },
-        ReadRequest { format: Format::Xml, ..plain.clone() },
+        ReadRequest { format: ResponseFormat::Xml, ..plain.clone() },
         ReadRequest { count: true, ..plain.clone() },
         ReadRequest { alt: true, ..plain.clone() },
         ReadRequest { offset: 1, ..plain.clone() },
@@ -85,6 +86,6 @@ fn what_has_an_effect_is() {
         ReadRequest { sample: Some(1), seed: Some(2), ..plain.clone() },
     ];
     for request in others {
-        assert_ne!(request.canonical(), plain.canonical(), "{request:?}");
+        assert_ne!(request.canonicalize(), plain.canonicalize(), "{request:?}");
     }
 }

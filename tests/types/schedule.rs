@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use chrono::{DateTime, Datelike, TimeDelta, Utc};
 use croner::{Cron, YEAR_UPPER_LIMIT};
-use strata_types::dataset::DEFAULT_SCHEDULE;
+use strata_types::dataset::DEFAULT_CRON_SCHEDULE;
 use strata_types::ids::DatasetId;
-use strata_types::schedule::Schedule;
+use strata_types::schedule::RefreshSchedule;
 
-fn at(text: &str) -> DateTime<Utc> {
+fn utc(text: &str) -> DateTime<Utc> {
     text.parse().unwrap()
 }
 
@@ -19,16 +19,16 @@ fn id(number: u64) -> DatasetId {
 
 #[track_caller]
 fn check_next(expression: &str, after: &str, expected: &[&str]) {
-    let schedule: Schedule = expression.parse().unwrap();
-    let mut moment = at(after);
+    let schedule: RefreshSchedule = expression.parse().unwrap();
+    let mut moment = utc(after);
     for expected in expected {
-        moment = schedule.next_after(moment).unwrap();
-        assert_eq!(moment, at(expected), "{expression}");
+        moment = schedule.next_occurrence(moment).unwrap();
+        assert_eq!(moment, utc(expected), "{expression}");
     }
 }
 
 #[test]
-fn the_moments_of_an_expression() {
+fn next_occurrences_follow_expression() {
     check_next("0 2 * * *", "2024-02-28T02:00:00Z", &["2024-02-29T02:00:00Z", "2024-03-01T02:00:00Z"]);
     check_next("0 2 * * *", "2024-02-28T01:59:59.5Z", &["2024-02-28T02:00:00Z"]);
     check_next("*/20 * * * *", "2024-12-31T23:39:00Z", &["2024-12-31T23:40:00Z", "2025-01-01T00:00:00Z"]);
@@ -36,16 +36,16 @@ fn the_moments_of_an_expression() {
     check_next("0 0 1 jan *", "2024-01-01T00:00:00Z", &["2025-01-01T00:00:00Z"]);
     check_next("0 0 29 2 *", "2024-03-01T00:00:00Z", &["2028-02-29T00:00:00Z"]);
     check_next("0 0 29 2 *", "2096-03-01T00:00:00Z", &["2104-02-29T00:00:00Z"]);
-    // Either day counts when both are given: the 13th, and Fridays.
+    // If both days are set, either of them is sufficient: the 13th, and Fridays.
     check_next("0 0 13 * 5", "2024-03-09T00:00:00Z", &["2024-03-13T00:00:00Z", "2024-03-15T00:00:00Z"]);
     check_next("0 0 L * *", "2023-02-01T00:00:00Z", &["2023-02-28T00:00:00Z", "2023-03-31T00:00:00Z"]);
-    // The hour that clocks skip where summer time begins is an hour like any other.
+    // The hour that clocks skip at the start of summer time is not special in UTC.
     check_next("30 2 31 3 *", "2024-03-30T00:00:00Z", &["2024-03-31T02:30:00Z"]);
     check_next("* * * * *", "2024-01-01T00:00:00Z", &["2024-01-01T00:01:00Z", "2024-01-01T00:02:00Z"]);
 }
 
 #[test]
-fn what_is_no_schedule_is_refused() {
+fn invalid_schedules_are_rejected() {
     for (text, reason) in [
         ("", "it has 0 fields, not five"),
         ("nightly", "it has 1 field, not five;"),
@@ -69,13 +69,13 @@ fn what_is_no_schedule_is_refused() {
         ("0 0 31 4,6,9,11 *", "it matches no date"),
         (&"0,".repeat(200), "longer than 200 bytes"),
     ] {
-        let error = text.parse::<Schedule>().unwrap_err().to_string();
+        let error = text.parse::<RefreshSchedule>().unwrap_err().to_string();
         assert!(error.contains(reason) && error.contains("0 2 * * *"), "{text}: {error}");
     }
 }
 
 #[test]
-fn days_fit_in_28_years_or_never() {
+fn dates_occur_within_28_years_or_never() {
     let years = (YEAR_UPPER_LIMIT - 28)..YEAR_UPPER_LIMIT;
     let kinds: HashSet<_> = years
         .filter_map(|year| chrono::NaiveDate::from_ymd_opt(year, 1, 1))
@@ -95,56 +95,59 @@ fn days_fit_in_28_years_or_never() {
         ("0 0 1-7 * +MON#2", false),
         ("0 0 30-31 2 *", false),
     ] {
-        assert_eq!(expression.parse::<Schedule>().is_ok(), fits, "{expression}");
+        assert_eq!(expression.parse::<RefreshSchedule>().is_ok(), fits, "{expression}");
         let cron: Cron = expression.parse().unwrap();
         assert_eq!(cron.find_next_occurrence(&DateTime::UNIX_EPOCH, false).is_ok(), fits, "{expression}");
     }
 }
 
 #[test]
-fn a_schedule_prints_as_it_parses() {
-    assert_eq!("  0\t2 *  * * ".parse::<Schedule>().unwrap().to_string(), "0 2 * * *");
-    assert_eq!(DEFAULT_SCHEDULE.parse::<Schedule>().unwrap().to_string(), DEFAULT_SCHEDULE);
+fn schedule_prints_normalized_expression() {
+    assert_eq!("  0\t2 *  * * ".parse::<RefreshSchedule>().unwrap().to_string(), "0 2 * * *");
+    assert_eq!(DEFAULT_CRON_SCHEDULE.parse::<RefreshSchedule>().unwrap().to_string(), DEFAULT_CRON_SCHEDULE);
 }
 
 #[test]
-fn shares_are_bounded_spread_and_steady() {
+fn due_time_offsets_are_bounded_and_constant() {
     let spread = Duration::from_secs(900);
-    let nightly: Schedule = DEFAULT_SCHEDULE.parse().unwrap();
-    let evening = at("2024-05-01T20:00:00Z");
-    let shares: Vec<i64> = (1..=400)
+    let nightly: RefreshSchedule = DEFAULT_CRON_SCHEDULE.parse().unwrap();
+    let evening = utc("2024-05-01T20:00:00Z");
+    let offsets: Vec<i64> = (1..=400)
         .map(|number| {
-            let due = nightly.due_after(evening, id(number), spread).unwrap();
-            let again = nightly.due_after(due, id(number), spread).unwrap();
-            assert_eq!(again - due, TimeDelta::days(1), "the same share every night");
-            (due - at("2024-05-02T02:00:00Z")).num_seconds()
+            let due = nightly.next_due_time(evening, id(number), spread).unwrap();
+            let again = nightly.next_due_time(due, id(number), spread).unwrap();
+            assert_eq!(again - due, TimeDelta::days(1), "the offset changes between nights");
+            (due - utc("2024-05-02T02:00:00Z")).num_seconds()
         })
         .collect();
-    assert!(shares.iter().all(|share| (0..900).contains(share)), "{shares:?}");
+    assert!(offsets.iter().all(|offset| (0..900).contains(offset)), "{offsets:?}");
     for third in 0..3 {
-        let within = shares.iter().filter(|share| **share / 300 == third).count();
-        assert!((80..190).contains(&within), "{within} of 400 in one third");
+        let within = offsets.iter().filter(|offset| **offset / 300 == third).count();
+        assert!((80..190).contains(&within), "{within} of 400 offsets are in one third");
     }
-    assert_eq!(nightly.due_after(evening, id(7), Duration::ZERO), Some(at("2024-05-02T02:00:00Z")));
+    assert_eq!(nightly.next_due_time(evening, id(7), Duration::ZERO), Some(utc("2024-05-02T02:00:00Z")));
 }
 
 #[test]
-fn due_times_are_those_of_the_expression_each_once_and_in_order() {
+fn each_occurrence_is_due_once_and_in_order() {
     let spread = Duration::from_secs(3600);
     for expression in ["* * * * *", "*/7 3-4 * * *", "0,1 * * * *", "0 0 29 2 *", "0 2 * * *"] {
-        let schedule: Schedule = expression.parse().unwrap();
+        let schedule: RefreshSchedule = expression.parse().unwrap();
         for number in [1, 2, 3, 1_000_000] {
-            let mut named = at("2024-02-28T22:58:30Z");
-            let mut due = named - TimeDelta::seconds(1);
+            let mut occurrence = utc("2024-02-28T22:58:30Z");
+            let mut due = occurrence - TimeDelta::seconds(1);
             for _ in 0..50 {
-                named = schedule.next_after(named).unwrap();
-                due = match schedule.due_after(due, id(number), spread).unwrap() {
-                    // The share of the moment before the first one may still be ahead.
-                    early if early < named => schedule.due_after(early, id(number), spread).unwrap(),
+                occurrence = schedule.next_occurrence(occurrence).unwrap();
+                due = match schedule.next_due_time(due, id(number), spread).unwrap() {
+                    // The offset of the occurrence before the first one can be later.
+                    early if early < occurrence => schedule.next_due_time(early, id(number), spread).unwrap(),
                     due => due,
                 };
-                let following = schedule.next_after(named).unwrap();
-                assert!(named <= due && due - named <= (following - named) / 10, "{expression}: {named} {due}");
+                let following = schedule.next_occurrence(occurrence).unwrap();
+                assert!(
+                    occurrence <= due && due - occurrence <= (following - occurrence) / 10,
+                    "{expression}: {occurrence} {due}"
+                );
             }
         }
     }

@@ -1,11 +1,11 @@
-//! The known name that is nearest to a slip.
+//! Suggestions for misspelled names.
 
-use strata_types::similar::nearest;
+use strata_types::suggest::find_similar_name;
 
 #[test]
-fn a_slip_finds_the_name_that_was_meant() {
+fn typo_finds_similar_name() {
     let known = "limit filter filter_contains filter_gt keep_field keywords dataset_id v1 v2 alt".split(' ');
-    for (name, meant) in [
+    for (name, expected) in [
         ("limt", Some("limit")),
         ("lmit", Some("limit")),
         ("ilmit", Some("limit")),
@@ -26,9 +26,9 @@ fn a_slip_finds_the_name_that_was_meant() {
         ("page", None),
         ("country", None),
     ] {
-        assert_eq!(nearest(name, known.clone()), meant, "{name}");
+        assert_eq!(find_similar_name(name, known.clone()), expected, "{name}");
     }
-    assert_eq!(nearest(&"x".repeat(10_000), ["x"]), None);
-    assert_eq!(nearest(&"x".repeat(64), ["x".repeat(65).as_str()]), None);
-    assert_eq!(nearest("regoin", ["name", "region", "regions"]), Some("region"));
+    assert_eq!(find_similar_name(&"x".repeat(10_000), ["x"]), None);
+    assert_eq!(find_similar_name(&"x".repeat(64), ["x".repeat(65).as_str()]), None);
+    assert_eq!(find_similar_name("regoin", ["name", "region", "regions"]), Some("region"));
 }

@@ -1,10 +1,10 @@
-//! Names in URLs.
+//! URL forms of names.
 
-use strata_types::slug::name_slug;
+use strata_types::slug::slugify;
 
 #[track_caller]
 fn check(name: &str, slug: &str) {
-    assert_eq!(name_slug(name).as_deref(), Some(slug), "{name:?}");
+    assert_eq!(slugify(name).as_deref(), Some(slug), "{name:?}");
 }
 
 #[test]
@@ -38,8 +38,8 @@ fn lower_case_follows_unicode() {
 }
 
 #[test]
-fn a_name_without_a_letter_or_digit_has_none() {
+fn name_without_letter_or_digit_has_no_slug() {
     for name in ["", " ", "---", "!?", "\u{301}", "🦀🦀", "\u{200b}"] {
-        assert_eq!(name_slug(name), None, "{name:?}");
+        assert_eq!(slugify(name), None, "{name:?}");
     }
 }

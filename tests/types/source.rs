@@ -1,9 +1,9 @@
-//! URLs, formats and compressions of sources.
+//! URLs of sources.
 
 use strata_types::source::SourceUrl;
 
 #[test]
-fn the_url_of_a_source_says_who_answers_it() {
+fn source_url_determines_server_or_object() {
     let check = |text: &str, expected: &str| {
         let found = match text.parse::<SourceUrl>() {
             Ok(SourceUrl::Http(url)) => format!("http {url}"),

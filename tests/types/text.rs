@@ -1,29 +1,30 @@
-//! Characters that nobody sees.
+//! Invisible characters.
 
-use strata_types::text::{with_invisible, with_names};
+use strata_types::invisible_text::{flag_invisible, format_escapes_as_code_points};
 
 #[test]
-fn what_leaves_no_mark_is_told_from_what_makes_another_picture() {
-    let hidden = |text: &str| -> String {
-        with_invisible(text).filter(|(_, is_invisible)| *is_invisible).map(|(character, _)| character).collect()
+fn only_invisible_characters_are_flagged() {
+    let invisible_part = |text: &str| -> String {
+        flag_invisible(text).filter(|(_, is_invisible)| *is_invisible).map(|(character, _)| character).collect()
     };
-    let unseen = "\u{0}\n\u{AD}\u{34F}\u{115F}\u{1160}\u{17B4}\u{17B5}\u{180E}\u{200B}\u{202E}\u{206A}\u{206F}\u{2800}\
+    let invisible = "\u{0}\n\u{AD}\u{34F}\u{115F}\u{1160}\u{17B4}\u{17B5}\u{180E}\u{200B}\u{202E}\u{206A}\u{206F}\u{2800}\
                   \u{3164}\u{FEFF}\u{FFA0}\u{FFF0}\u{FFFB}\u{1BCA0}\u{1BCA3}\u{1D173}\u{1D17A}\u{E0001}\u{E0067}\
                   \u{E0100}\u{E0FFF}";
-    for unseen in unseen.chars() {
-        assert_eq!(hidden(&format!("a{unseen}b")), unseen.to_string(), "{unseen:?}");
+    for invisible in invisible.chars() {
+        assert_eq!(invisible_part(&format!("a{invisible}b")), invisible.to_string(), "{invisible:?}");
     }
     let wales = "\u{1F3F4}\u{E0067}\u{E0062}\u{E0077}\u{E006C}\u{E0073}\u{E007F}";
-    for seen in ["a b\u{A0}", "❤\u{FE0F}", "ᠠ\u{180B}\u{180F}", "👩\u{200D}🚀", "ab\u{FFFC}\u{FFFD}", wales] {
-        assert_eq!(hidden(seen), "", "{seen}");
+    for visible in ["a b\u{A0}", "❤\u{FE0F}", "ᠠ\u{180B}\u{180F}", "👩\u{200D}🚀", "ab\u{FFFC}\u{FFFD}", wales]
+    {
+        assert_eq!(invisible_part(visible), "", "{visible}");
     }
-    // Behind anything else, or after another character, tags are a text that nobody sees.
-    assert_eq!(hidden(&format!("{wales}x\u{E0067}👩\u{E0062}")), "\u{E0067}\u{E0062}");
-    assert_eq!(hidden("\u{1F3F4}\u{E0001}"), "\u{E0001}");
+    // After anything but a black flag, tags are invisible text.
+    assert_eq!(invisible_part(&format!("{wales}x\u{E0067}👩\u{E0062}")), "\u{E0067}\u{E0062}");
+    assert_eq!(invisible_part("\u{1F3F4}\u{E0001}"), "\u{E0001}");
 }
 
 #[test]
-fn escapes_become_names() {
+fn escapes_become_code_points() {
     for (text, named) in [
         ("", ""),
         ("plain", "plain"),
@@ -32,6 +33,6 @@ fn escapes_become_names() {
         ("\\u{61} \\u{} \\u{202e \\u{110000} \\u{+9}", "\\u{61} \\u{} \\u{202e \\u{110000} \\u{+9}"),
         ("\\u{\\u{feff}", "\\u{U+FEFF"),
     ] {
-        assert_eq!(with_names(text), named, "{text}");
+        assert_eq!(format_escapes_as_code_points(text), named, "{text}");
     }
 }

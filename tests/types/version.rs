@@ -1,9 +1,9 @@
-//! Versions as requests name them.
+//! Version selectors.
 
 use strata_types::version::{InvalidVersion, InvalidVersionSelector, VersionNumber, VersionSelector};
 
 #[test]
-fn a_selector_parses_and_prints_as_the_same_text() {
+fn selector_parses_and_prints_identically() {
     for (text, selector) in [
         ("active", VersionSelector::Active),
         ("latest", VersionSelector::Latest),
@@ -17,12 +17,12 @@ fn a_selector_parses_and_prints_as_the_same_text() {
 }
 
 #[test]
-fn a_number_past_u64_is_well_formed() {
+fn number_above_u64_max_is_accepted() {
     assert_eq!("v99999999999999999999999".parse(), Ok(VersionSelector::Number(VersionNumber::new(u64::MAX))));
 }
 
 #[test]
-fn anything_else_is_refused() {
+fn invalid_selectors_are_rejected() {
     for text in [
         "", "v", "V1", "1", "v01", "v00", "v-1", "v+1", "v1.0", "v 1", "vv1", "v1/", "Active", "LATEST", "active ",
         "newest", "v١",
@@ -32,7 +32,7 @@ fn anything_else_is_refused() {
 }
 
 #[test]
-fn a_bare_number_selects_where_it_may() {
+fn bare_number_is_accepted_outside_of_urls() {
     let number = |number| Ok(VersionSelector::Number(VersionNumber::new(number)));
     for (text, selector) in [
         ("12", number(12)),
@@ -42,6 +42,6 @@ fn a_bare_number_selects_where_it_may() {
         ("0", Err(InvalidVersion("0".to_owned()))),
         ("-1", Err(InvalidVersion("-1".to_owned()))),
     ] {
-        assert_eq!(VersionSelector::parse_or_number(text), selector);
+        assert_eq!(VersionSelector::parse_with_bare_number(text), selector);
     }
 }

@@ -1,1 +1,1 @@
-"""The systems, one file each; what a system is stands in `system.py`."""
+"""The compared systems, one in each file; `system.py` defines their interface."""

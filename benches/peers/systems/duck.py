@@ -1,4 +1,4 @@
-"""DuckDB, in this process: documents as text beside columns for the fields that are asked for."""
+"""DuckDB in this process: documents as text, and columns for the queried fields."""
 
 import shutil
 from collections.abc import Callable
@@ -32,7 +32,7 @@ FROM (
 
 
 def column(name: str) -> str:
-    """The expression of a column of the flattened table."""
+    """Returns the expression of a column of the flattened table."""
     if name == "dependencies":
         return "CASE WHEN len(dependencies) = 0 THEN '[]' END AS dependencies"
     array, _, rest = name.partition("_")
@@ -45,7 +45,7 @@ def column(name: str) -> str:
 
 
 class Duck(System):
-    """The database file, and cursors on it."""
+    """The database file and its cursors."""
 
     name = "duckdb"
 
@@ -77,7 +77,7 @@ class Duck(System):
         return True
 
     def sql(self, question: Question) -> str:
-        """The statement of a question; values stand in it, so that the planner sees them."""
+        """Returns the statement of a question. It contains the values, so that the planner sees them."""
         row = question.row
         texts = ["'" + text.replace("'", "''") + "'" for text in question.texts]
         page = f"ORDER BY position LIMIT {LIMIT} OFFSET {question.offset}"
@@ -114,7 +114,7 @@ class Duck(System):
 
     def export(self, row: Row, path: Path) -> None:
         if row == JSON:
-            # The documents as they are, one a line.
+            # The unchanged documents, one on each line.
             columns, options = "document", "FORMAT csv, HEADER false, QUOTE '', ESCAPE '', DELIMITER E'\\x01'"
         else:
             columns = ", ".join(column(name) for name in entities.COLUMNS)

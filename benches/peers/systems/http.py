@@ -1,4 +1,4 @@
-"""What systems that answer over HTTP share."""
+"""Base class of the systems that answer over HTTP."""
 
 import subprocess
 import urllib.request
@@ -12,22 +12,22 @@ from peers.systems.system import System
 
 
 class HttpSystem(System):
-    """A system that answers GETs on a port of the loopback interface."""
+    """A system that answers GET requests on a port of the loopback interface."""
 
     def __init__(self, wrk: Wrk) -> None:
         self._wrk = wrk
         self.port = 0
 
     def target(self, question: Question) -> str:
-        """The path and query of a question."""
+        """Returns the path and the query of a question."""
         raise NotImplementedError
 
     def parse(self, question: Question, body: bytes) -> Answer:
-        """The answer that a body holds."""
+        """Returns the answer in a body."""
         raise NotImplementedError
 
     def get(self, target: str) -> bytes:
-        """The body of a GET."""
+        """Returns the body of a GET request."""
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{target}", timeout=300) as response:
             return response.read()
 

@@ -1,4 +1,4 @@
-"""nginx: a static file for each row, with the bytes of strata's answer to the row's first question."""
+"""nginx: a static file for each row, with the bytes of strata's answer to the first question of the row."""
 
 import os
 import subprocess
@@ -32,7 +32,7 @@ http {{
 
 
 class Nginx(HttpSystem):
-    """The static server."""
+    """The static file server."""
 
     name = "static file"
 
@@ -48,7 +48,7 @@ class Nginx(HttpSystem):
         return ran.stderr.rpartition("/")[2].strip()
 
     def put(self, name: str) -> Path:
-        """The path of the file that is served under a name."""
+        """Returns the path of the file that is served under a name."""
         files = self.directory / "files"
         files.mkdir(parents=True, exist_ok=True)
         return files / name
@@ -83,6 +83,6 @@ class Nginx(HttpSystem):
         self.download(f"/{row.key}", path)
 
     def ceiling(self, connections: int, seconds: float) -> float:
-        """Requests per second of a file of two bytes: what server and load generator reach together."""
+        """Returns the requests per second for a file of two bytes, which server and load generator reach together."""
         measured = self._wrk.run(self.port, ["/small"], True, connections, seconds)
         return measured["requests"] / measured["seconds"]

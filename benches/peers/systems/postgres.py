@@ -1,4 +1,4 @@
-"""PostgreSQL: statements prepared by libpq, an index made by hand for every field that is asked for."""
+"""PostgreSQL: statements that libpq prepares, and a manually created index for every queried field."""
 
 import os
 import pwd
@@ -40,7 +40,7 @@ from peers.questions import (
 )
 from peers.systems.system import System
 
-# Safety is given up for speed, in favour of PostgreSQL: no other system here gives up as much.
+# These settings trade safety for speed, in favor of PostgreSQL: no other system here trades as much.
 SETTINGS = {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
@@ -57,7 +57,7 @@ SETTINGS = {
     "autovacuum": "off",
 }
 
-# Texts lie apart from documents, so that both stay small enough to be stored in their rows.
+# Texts are in a separate table, so that both texts and documents are small enough to be stored in their rows.
 TABLES = """
 CREATE UNLOGGED TABLE raw (position bigint GENERATED ALWAYS AS IDENTITY (START 0 MINVALUE 0), document text);
 CREATE UNLOGGED TABLE entities (
@@ -85,7 +85,7 @@ INDEXES = [
     "CREATE INDEX ON entities USING gin (dependencies jsonb_path_ops) WITH (fastupdate = off)",
     "CREATE INDEX ON texts USING gin (description gin_trgm_ops) WITH (fastupdate = off)",
     "CREATE INDEX ON texts USING gin (document gin_trgm_ops) WITH (fastupdate = off)",
-    *(f"CREATE INDEX ON entities ({', '.join(fields)})" for fields in combinations(entities.FEW_VALUED, 2)),
+    *(f"CREATE INDEX ON entities ({', '.join(fields)})" for fields in combinations(entities.LOW_CARDINALITY_FIELDS, 2)),
 ]
 
 PAGE_SQL = f"SELECT document FROM entities WHERE position >= $1::bigint AND position < $1::bigint + {LIMIT} ORDER BY 1"
@@ -103,7 +103,7 @@ STATEMENTS = {
     TOP: f"SELECT document FROM entities ORDER BY downloads DESC, position LIMIT {LIMIT} OFFSET $1::bigint",
 }
 
-# A loose index scan: the next pair is looked up in the index, again and again.
+# A loose index scan: each step looks up the next pair in the index.
 PAIRS_SQL = """
 WITH RECURSIVE pairs AS (
     (SELECT {one}, {other} FROM entities ORDER BY {one}, {other} LIMIT 1)
@@ -115,12 +115,12 @@ WITH RECURSIVE pairs AS (
 ) SELECT {first}, {second} FROM pairs WHERE $1::bigint = 0
 """
 
-# The estimate of a pattern that is not known is no estimate: these are planned for each needle.
+# The planner cannot estimate an unknown pattern, so these statements are planned for each needle.
 PATTERNS = (SUBSTRING, WORDS, WORDS_COUNT)
 
 
 def column(name: str) -> sql.Composable:
-    """The expression of a column of the flattened table."""
+    """Returns the expression of a column of the flattened table."""
     if name == "dependencies":
         return sql.SQL("CASE WHEN data -> 'dependencies' = '[]' THEN '[]' END AS dependencies")
     path = name.split(".")
@@ -130,13 +130,13 @@ def column(name: str) -> sql.Composable:
         path = [array, at, key]
     text = sql.SQL("data #>> {}").format(sql.Literal(path))
     if name == "keywords":
-        # As it stands in the document: a jsonb is printed with blanks.
+        # As in the document, because jsonb is printed with spaces.
         text = sql.SQL("""replace({}, '", "', '","')""").format(text)
     return sql.SQL("{} AS {}").format(text, sql.Identifier(name))
 
 
 class Postgres(System):
-    """A server of the comparison's own, which is gone afterwards."""
+    """A PostgreSQL server for the comparison, which is deleted afterwards."""
 
     name = "postgres"
 
@@ -144,7 +144,7 @@ class Postgres(System):
         self._debian = debian
         self._server: Server | None = None
         self._user: pwd.struct_passwd | None = None
-        # Where an account that is not root's can reach it.
+        # In a directory that an account other than root can access.
         self.directory = Path(tempfile.gettempdir()) / f"strata-peers-postgres-{os.geteuid()}"
 
     def prepare(self) -> str:
@@ -196,7 +196,7 @@ class Postgres(System):
             command, log, listens(self._port), self._debian.environment() | {"LC_ALL": "C"}, user, signal.SIGINT
         )
 
-        # It listens before it takes connections.
+        # The server listens before it accepts connections.
         for _ in range(600):
             try:
                 self._connect().close()
@@ -216,7 +216,7 @@ class Postgres(System):
         return psycopg.connect(f"postgresql://peers@127.0.0.1:{self._port}/postgres", autocommit=True)
 
     def _open_ask(self, row: Row) -> Callable[[Question], PGresult]:
-        """A function that asks questions of a row over a connection of its own; answers stay as libpq has them."""
+        """Returns a function that asks questions of a row on a new connection; answers remain in libpq's format."""
         connection = self._connect()
         if row in PATTERNS:
             connection.execute("SET plan_cache_mode = force_custom_plan")
@@ -228,7 +228,7 @@ class Postgres(System):
             if fields not in prepared:
                 text = STATEMENTS.get(row, PAIRS_SQL)
                 if row == PAIRS:
-                    one, other = sorted(fields, key=entities.FEW_VALUED.index)
+                    one, other = sorted(fields, key=entities.LOW_CARDINALITY_FIELDS.index)
                     text = text.format(one=one, other=other, first=fields[0], second=fields[1])
                 name = f"statement{len(prepared)}".encode()
                 checked(raw.prepare(name, text.encode()))
@@ -272,7 +272,7 @@ class Postgres(System):
             statement = sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT (FORMAT csv, HEADER)").format(columns, rows)
         with self._connect() as connection, connection.cursor().copy(statement) as copy:
             for data in copy:
-                # As text, COPY doubles backslashes; a document holds nothing else that it escapes.
+                # In text format, COPY doubles backslashes. Documents contain no other characters that COPY escapes.
                 yield bytes(data) if row == CSV else bytes(data).replace(b"\\\\", b"\\")
 
     def _run(self, program: str, *arguments: str) -> str:
@@ -286,7 +286,7 @@ class Postgres(System):
 
 
 def parameters(question: Question) -> list[str]:
-    """The parameters of a question's statement, after the offset."""
+    """Returns the parameters of a question's statement, after the offset."""
     if question.row in PATTERNS:
         return [f"%{text}%" for text in question.texts]
     if question.row == NESTED:

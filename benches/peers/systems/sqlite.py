@@ -1,4 +1,4 @@
-"""SQLite with full-text indexes of trigrams, served by datasette as queries that have names."""
+"""SQLite with full-text indexes of trigrams, served by datasette as named queries."""
 
 import json
 import shutil
@@ -31,7 +31,7 @@ from peers.questions import (
 )
 from peers.systems.http import HttpSystem
 
-# The description apart from the rest, so that both are indexed once.
+# The description is separate from the other texts, so that each text is indexed once.
 IMPORT = """
 CREATE TABLE entities (
     position INTEGER PRIMARY KEY, publisher TEXT, category TEXT, licence TEXT, language TEXT, status TEXT,
@@ -56,7 +56,7 @@ FILL = [
     "CREATE INDEX by_downloads ON entities (downloads DESC, position)",
     *(
         f"CREATE INDEX by_{'_'.join(fields)} ON entities ({', '.join(fields)})"
-        for fields in combinations(entities.FEW_VALUED, 2)
+        for fields in combinations(entities.LOW_CARDINALITY_FIELDS, 2)
     ),
     "ANALYZE",
 ]
@@ -89,7 +89,7 @@ WITH RECURSIVE pairs (one, other) AS (
 
 
 class Sqlite(HttpSystem):
-    """The database file, and datasette on it."""
+    """The database file, and datasette serving it."""
 
     name = "datasette"
 
@@ -123,7 +123,7 @@ class Sqlite(HttpSystem):
 
     def start(self) -> None:
         queries = {row.key: {"sql": text} for row, text in QUERIES.items()}
-        for one, other in combinations(entities.FEW_VALUED, 2):
+        for one, other in combinations(entities.LOW_CARDINALITY_FIELDS, 2):
             for columns, key in (("one, other", f"{one}-{other}"), ("other, one", f"{other}-{one}")):
                 queries[f"pairs-{key}"] = {"sql": PAIRS_SQL.format(one=one, other=other, columns=columns)}
         metadata = self.directory / "metadata.json"
@@ -166,7 +166,7 @@ class Sqlite(HttpSystem):
         return answers.of_rows(question, json.loads(body)["rows"])
 
     def export(self, row: Row, path: Path) -> None:
-        """Without datasette, which would page through the table."""
+        """Exports without datasette, which would page through the table."""
         connection = sqlite3.connect(self._file)
         with path.open("w", encoding="utf-8", newline="\n") as file:
             rows = connection.execute("SELECT document FROM entities ORDER BY position")

@@ -18,18 +18,18 @@ from peers.systems.http import HttpSystem
 OWNER = "peers@example.org"
 FORMATS = {JSON: "format=json&pretty=false", CSV: "format=csv", PARQUET: "format=parquet"}
 
-# Every client is on one network here; strata would refuse it after 100 requests a minute.
+# All clients have the same network here, so the rate limit of 100 requests per minute would reject them.
 UNLIMITED = {"STRATA_LIMITS__PUBLIC_PER_MINUTE": "0"}
 NOTHING_KEPT = {"STRATA_CACHE__RESPONSE_BYTES": "0", "STRATA_CACHE__EXPORT_BYTES": "0"}
 
 
 class Strata(HttpSystem):
-    """The server. The one that keeps no answers serves what the other one has imported."""
+    """The server. An instance without cached answers serves the data that the other instance has imported."""
 
     def __init__(self, wrk: Wrk, program: Path, directory: Path, keeps_answers: bool = True) -> None:
         super().__init__(wrk)
         self.name = "strata default" if keeps_answers else "strata, no answers kept"
-        # A Parquet export is kept: the second one would be a copy of a file.
+        # strata caches a Parquet export, so that a second one would only copy a file.
         self.exports_again = not keeps_answers
         self._program = program
         self.directory = directory

@@ -1,4 +1,4 @@
-"""What the comparison asks of a system."""
+"""The interface of a system under comparison."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -9,44 +9,44 @@ from peers.questions import Question, Row, Supply
 
 
 class System:
-    """A system that holds the data. Calls come in this order: prepare, load, start, those that ask, stop."""
+    """A system that stores the data. The order of calls is: prepare, load, start, measurements, stop."""
 
-    # As in the table.
+    # The name in the table.
     name: str
-    # Where its data lie.
+    # The directory of the data.
     directory: Path
 
     def prepare(self) -> str:
-        """Finds or installs its programs, and returns its version; raises `Unavailable`."""
+        """Finds or installs the programs and returns the version. Raises `Unavailable` if that is impossible."""
         raise NotImplementedError
 
     def load(self, source: Path) -> None:
-        """Imports the JSON lines, to the point where every question can be asked."""
+        """Imports the JSON lines, until every question can be answered."""
         raise NotImplementedError
 
     def start(self) -> None:
-        """Makes it ready to answer."""
+        """Starts the system, so that it can answer questions."""
 
     def stop(self) -> None:
-        """Ends what was started."""
+        """Stops all processes that were started."""
 
     def serves(self, row: Row) -> bool:
-        """Whether it answers the questions of a row, or makes its export."""
+        """Returns whether the system supports the questions or the export of a row."""
         raise NotImplementedError
 
     def answer(self, question: Question) -> Answer:
-        """Its answer to a question, for comparison."""
+        """Returns the answer to a question, for comparison."""
         raise NotImplementedError
 
     def measure(self, supply: Supply, connections: int, seconds: float) -> Load:
-        """Asks questions at one connection, then at several."""
+        """Measures questions on one connection, and then on several."""
         raise NotImplementedError
 
     def export(self, row: Row, path: Path) -> None:
-        """Writes everything it holds to a file: JSON as an array or as lines, tables with `entities.COLUMNS`."""
+        """Writes all entities to a file: JSON as an array or as lines, and tables with `entities.COLUMNS`."""
         raise NotImplementedError
 
-    # Whether a second export of the same is made anew, so that the median of several says something.
+    # Whether a second export is built again, so that the median of several exports is meaningful.
     exports_again: bool = True
 
 

@@ -1,8 +1,7 @@
-//! Connections to other nodes. They are kept, and looked after: a node that hangs answers no ping, and its requests
-//! fail then.
+//! Cached connections to other nodes. HTTP/2 pings detect a node that hangs, so that its requests fail.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,58 +11,53 @@ use datafusion_distributed::grpc::{BoxCloneSyncChannel, create_worker_client};
 use datafusion_distributed::{ChannelResolver, WorkerChannel};
 use http::Uri;
 use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
 use tokio::runtime::Handle;
 use tonic::transport::Endpoint;
 use tower::ServiceExt;
 use url::Url;
 
-use super::guard::Guard;
+use super::auth::NodeAuth;
 use crate::tls::NodeTls;
 
-const CONNECTING: Duration = Duration::from_secs(1);
-
-/// How often a node is pinged that has work, and how long it may take to answer.
-pub(super) const PING_EVERY: Duration = Duration::from_secs(2);
-
-pub(super) const PING_ANSWERED_WITHIN: Duration = Duration::from_secs(3);
-
-const KEPT: usize = 1_000;
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const PING_INTERVAL: Duration = Duration::from_secs(2);
+pub(super) const PING_TIMEOUT: Duration = Duration::from_secs(3);
+const MAX_CACHED_CHANNELS: usize = 1_000;
 
 #[derive(Clone)]
-pub(super) struct Channels {
-    guard: Guard,
-    /// With what connections are made; `None` without TLS.
+pub(super) struct NodeChannels {
+    auth: NodeAuth,
     tls: Option<Arc<NodeTls>>,
-    /// Whose threads answer pings: those that queries do not keep busy.
+    /// The runtime that responds to pings, whose threads run no queries.
     runtime: Handle,
-    /// By name and address: a token is for one node.
-    open: Arc<Mutex<HashMap<(String, Url), BoxCloneSyncChannel>>>,
+    /// The key contains the name, because a token is valid for one node.
+    open_channels: Arc<Mutex<HashMap<(String, Url), BoxCloneSyncChannel>>>,
 }
 
-impl Channels {
-    pub(super) fn new(guard: Guard, tls: Option<Arc<NodeTls>>, runtime: Handle) -> Channels {
-        Channels { guard, tls, runtime, open: Arc::default() }
+impl NodeChannels {
+    pub(super) fn new(auth: NodeAuth, tls: Option<Arc<NodeTls>>, runtime: Handle) -> NodeChannels {
+        NodeChannels { auth, tls, runtime, open_channels: Arc::default() }
     }
 
-    /// The connection to a node. It is made with the first request, and made again after it was lost.
-    fn channel(&self, name: &str, url: &Url) -> Result<BoxCloneSyncChannel> {
+    fn get_or_connect(&self, name: &str, url: &Url) -> Result<BoxCloneSyncChannel> {
         let key = (name.to_owned(), url.clone());
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open_channels.lock();
         if let Some(channel) = open.get(&key) {
             return Ok(channel.clone());
         }
-        if open.len() >= KEPT {
+        if open.len() >= MAX_CACHED_CHANNELS {
             open.clear();
         }
         let endpoint = Endpoint::from_shared(url.to_string())
             .map_err(|error| internal_datafusion_err!("{url} is not a valid node address: {error}"))?
-            .connect_timeout(CONNECTING)
+            .connect_timeout(CONNECT_TIMEOUT)
             .tcp_nodelay(true)
-            .http2_keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PING_ANSWERED_WITHIN)
+            .http2_keep_alive_interval(PING_INTERVAL)
+            .keep_alive_timeout(PING_TIMEOUT)
             .keep_alive_while_idle(true);
         let channel = {
-            let _threads = self.runtime.enter();
+            let _runtime = self.runtime.enter();
             match self.tls.clone() {
                 None => endpoint.connect_lazy(),
                 Some(tls) => endpoint.connect_with_connector_lazy(tower::service_fn(move |url: Uri| {
@@ -72,26 +66,26 @@ impl Channels {
                 })),
             }
         };
-        let guard = self.guard.clone();
+        let auth = self.auth.clone();
         let name = name.to_owned();
-        let signed = channel.map_request(move |request: http::Request<tonic::body::Body>| guard.sign(&name, request));
+        let signed = channel.map_request(move |request: http::Request<tonic::body::Body>| auth.sign(&name, request));
         let channel = BoxCloneSyncChannel::new(signed);
         open.insert(key, channel.clone());
         Ok(channel)
     }
 }
 
-pub(super) struct NamedChannels {
-    pub(super) channels: Channels,
-    pub(super) names: HashMap<Url, String>,
+pub(super) struct NodeChannelResolver {
+    pub(super) channels: NodeChannels,
+    pub(super) node_names: HashMap<Url, String>,
 }
 
 #[async_trait]
-impl ChannelResolver for NamedChannels {
+impl ChannelResolver for NodeChannelResolver {
     async fn get_worker_client_for_url(&self, url: &Url) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
-        let Some(name) = self.names.get(url) else { return internal_err!("{url} is not a node of this query") };
-        let channel = self.channels.channel(name, url)?;
-        // The library takes a channel that is ready, and its errors name no node.
+        let Some(name) = self.node_names.get(url) else { return internal_err!("{url} is not a node of this query") };
+        let channel = self.channels.get_or_connect(name, url)?;
+        // The library requires a ready channel, and its errors do not contain the node.
         let ready = channel.ready_oneshot().await.map_err(|error| exec_datafusion_err!("{url}: {error}"))?;
         Ok(create_worker_client(ready))
     }

@@ -1,6 +1,8 @@
-//! The connections of other nodes: a bounded number at once, and a share of them for each address. Further ones of an
-//! address are closed, and further ones of all wait to be accepted. One on which no node has shown a token soon is
-//! closed, and so is one that is silent. So a client without the secret cannot keep nodes out for long.
+//! Incoming connections of other nodes, with limits, so that a client without the secret cannot block nodes for long.
+//!
+//! - If an address has too many connections, further ones are closed. If there are too many in total, further ones wait
+//!   to be accepted.
+//! - A connection is closed if no valid token arrives on it soon, or if no data arrives for a while.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,135 +26,137 @@ use tonic::transport::server::Connected;
 
 use crate::tls::NodeTls;
 
-/// Before the next attempt to accept one, when the process has no descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
-    /// Connections at once. Each node keeps one.
-    pub(super) at_once: usize,
-    /// Those of one address: several nodes of a machine, or behind a translation of addresses.
-    pub(super) of_address: usize,
-    /// How long the first good token may take. A node connects when it has a request.
-    pub(super) token_within: Duration,
-    /// How long nothing may come from a node. Nodes that live answer pings, and send their own.
-    pub(super) silence: Duration,
+pub(super) struct ConnectionLimits {
+    /// In total. Each node keeps one connection.
+    pub(super) max_connections: usize,
+    /// Several nodes share an address if they run on one machine or behind NAT.
+    pub(super) max_per_address: usize,
+    pub(super) token_timeout: Duration,
+    /// Limit for a connection without incoming data. Online nodes respond to pings.
+    pub(super) idle_timeout: Duration,
 }
 
-pub(super) const NODE_BOUNDS: Bounds =
-    Bounds { at_once: 1_024, of_address: 64, token_within: Duration::from_secs(5), silence: Duration::from_secs(30) };
+pub(super) const NODE_CONNECTION_LIMITS: ConnectionLimits = ConnectionLimits {
+    max_connections: 1_024,
+    max_per_address: 64,
+    token_timeout: Duration::from_secs(5),
+    idle_timeout: Duration::from_secs(30),
+};
 
-/// Whether a connection is one of a node: a request with a valid token came on it.
-pub(super) type Proof = Arc<AtomicBool>;
+/// True after a request with a valid token has arrived on the connection.
+pub(super) type AuthenticatedFlag = Arc<AtomicBool>;
 
-/// The connections of each address: one handle here, and one for each connection until it is dropped.
-type Addresses = HashMap<IpAddr, Arc<()>>;
+/// The reference count for an address is one more than the number of its connections.
+type AddressSlots = HashMap<IpAddr, Arc<()>>;
 
-/// A place among the connections of an address; `None` if it has as many as it may.
-fn acquire(addresses: &mut Addresses, address: IpAddr, max: usize) -> Option<Arc<()>> {
-    addresses.retain(|_, place| Arc::strong_count(place) > 1);
-    let place = addresses.entry(address).or_default();
-    (Arc::strong_count(place) <= max).then(|| place.clone())
+/// Returns a slot for a connection; `None` if the address already has `max` connections.
+fn acquire_address_slot(addresses: &mut AddressSlots, address: IpAddr, max: usize) -> Option<Arc<()>> {
+    addresses.retain(|_, slot| Arc::strong_count(slot) > 1);
+    let slot = addresses.entry(address).or_default();
+    (Arc::strong_count(slot) <= max).then(|| slot.clone())
 }
 
-pub(super) struct Connection {
+pub(super) struct NodeConnection {
     stream: Either<TcpStream, TlsStream<TcpStream>>,
-    proof: Proof,
-    /// When it is closed, unless something comes.
-    until: Pin<Box<Sleep>>,
-    silence: Duration,
-    heard: Instant,
-    _of_address: Arc<()>,
-    _of_all: OwnedSemaphorePermit,
+    is_authenticated: AuthenticatedFlag,
+    deadline: Pin<Box<Sleep>>,
+    idle_timeout: Duration,
+    last_read_at: Instant,
+    _address_slot: Arc<()>,
+    _permit: OwnedSemaphorePermit,
 }
 
-/// The connections that a listener accepts, for ever; those with TLS when both sides have shown certificates.
-pub(super) fn incoming(
+/// Returns the accepted connections, without end. With TLS, connections are returned after the handshake.
+pub(super) fn incoming_connections(
     listener: TcpListener,
-    bounds: Bounds,
+    limits: ConnectionLimits,
     tls: Option<Arc<NodeTls>>,
-) -> impl Stream<Item = io::Result<Connection>> {
-    let accepted = accepted(listener, bounds);
+) -> impl Stream<Item = io::Result<NodeConnection>> {
+    let accepted = accept_connections(listener, limits);
     match tls {
         None => accepted.map(Ok).left_stream(),
-        // One that is slow to show its certificate holds up no other.
+        // Handshakes run concurrently, so that a slow client delays no others.
         Some(tls) => accepted
-            .map(move |connection| connection.secured(tls.acceptor()))
-            .buffer_unordered(bounds.at_once)
+            .map(move |connection| connection.accept_tls(tls.acceptor()))
+            .buffer_unordered(limits.max_connections)
             .filter_map(|connection| std::future::ready(connection.map(Ok)))
             .right_stream(),
     }
 }
 
-fn accepted(listener: TcpListener, bounds: Bounds) -> impl Stream<Item = Connection> {
-    let places = Arc::new(Semaphore::new(bounds.at_once));
-    let state = (listener, places, Addresses::default());
-    futures::stream::unfold(state, move |(listener, places, mut addresses)| async move {
-        let of_all = places.clone().acquire_owned().await.ok()?;
+fn accept_connections(listener: TcpListener, limits: ConnectionLimits) -> impl Stream<Item = NodeConnection> {
+    let permits = Arc::new(Semaphore::new(limits.max_connections));
+    let state = (listener, permits, AddressSlots::default());
+    futures::stream::unfold(state, move |(listener, permits, mut addresses)| async move {
+        let permit = permits.clone().acquire_owned().await.ok()?;
         loop {
             match listener.accept().await {
                 Ok((stream, address)) => {
-                    let Some(of_address) = acquire(&mut addresses, address.ip().to_canonical(), bounds.of_address)
+                    let Some(address_slot) =
+                        acquire_address_slot(&mut addresses, address.ip().to_canonical(), limits.max_per_address)
                     else {
-                        closed("the address has too many connections");
+                        record_close("the address has too many connections");
                         continue;
                     };
                     let _ = stream.set_nodelay(true);
-                    let connection = Connection {
+                    let connection = NodeConnection {
                         stream: Either::Left(stream),
-                        proof: Proof::default(),
-                        until: Box::pin(tokio::time::sleep(bounds.token_within)),
-                        silence: bounds.silence,
-                        heard: Instant::now(),
-                        _of_address: of_address,
-                        _of_all: of_all,
+                        is_authenticated: AuthenticatedFlag::default(),
+                        deadline: Box::pin(tokio::time::sleep(limits.token_timeout)),
+                        idle_timeout: limits.idle_timeout,
+                        last_read_at: Instant::now(),
+                        _address_slot: address_slot,
+                        _permit: permit,
                     };
-                    return Some((connection, (listener, places, addresses)));
+                    return Some((connection, (listener, permits, addresses)));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "failed to accept connection from another node");
-                    tokio::time::sleep(PAUSE).await;
+                    tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
                 }
             }
         }
     })
 }
 
-fn closed(reason: &'static str) {
-    metrics().node_tasks.of(["refused".into()]).increment(1);
+fn record_close(reason: &'static str) {
+    metrics().node_tasks.with_label_values(["refused".into()]).increment(1);
     tracing::debug!(reason, "closed connection from another node");
 }
 
-impl Connection {
-    /// The same with TLS; `None`, and closed, if the other side shows no certificate of a node in time.
-    async fn secured(mut self, acceptor: TlsAcceptor) -> Option<Connection> {
+impl NodeConnection {
+    /// Runs the TLS handshake. Returns `None` if the client sends no valid certificate in time.
+    async fn accept_tls(mut self, acceptor: TlsAcceptor) -> Option<NodeConnection> {
         let Either::Left(stream) = self.stream else { return Some(self) };
         tokio::select! {
             secured = acceptor.accept(stream) => match secured {
-                Ok(stream) => Some(Connection { stream: Either::Right(stream), ..self }),
+                Ok(stream) => Some(NodeConnection { stream: Either::Right(stream), ..self }),
                 Err(error) => {
                     tracing::debug!(%error, "failed TLS handshake with another node");
-                    closed("the client did not send a valid certificate");
+                    record_close("the client did not send a valid certificate");
                     None
                 }
             },
-            () = &mut self.until => {
-                closed("the client did not authenticate in time");
+            () = &mut self.deadline => {
+                record_close("the client did not authenticate in time");
                 None
             }
         }
     }
 
-    /// An error when it is to be closed; wakes the task then.
-    fn is_overdue(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        while self.until.as_mut().poll(context).is_ready() {
-            let until = self.heard + self.silence;
-            if !self.proof.load(Ordering::Relaxed) {
-                closed("the client did not authenticate in time");
-            } else if until <= Instant::now() {
-                closed("no data was received in time");
+    /// Returns an error if the connection must be closed. Otherwise registers a wakeup for the next deadline.
+    fn check_deadline(&mut self, context: &mut Context<'_>) -> io::Result<()> {
+        while self.deadline.as_mut().poll(context).is_ready() {
+            let idle_deadline = self.last_read_at + self.idle_timeout;
+            if !self.is_authenticated.load(Ordering::Relaxed) {
+                record_close("the client did not authenticate in time");
+            } else if idle_deadline <= Instant::now() {
+                record_close("no data was received in time");
             } else {
-                self.until.as_mut().reset(until);
+                self.deadline.as_mut().reset(idle_deadline);
                 continue;
             }
             return Err(io::ErrorKind::TimedOut.into());
@@ -161,30 +165,30 @@ impl Connection {
     }
 }
 
-impl Connected for Connection {
-    type ConnectInfo = Proof;
+impl Connected for NodeConnection {
+    type ConnectInfo = AuthenticatedFlag;
 
-    fn connect_info(&self) -> Proof {
-        self.proof.clone()
+    fn connect_info(&self) -> AuthenticatedFlag {
+        self.is_authenticated.clone()
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for NodeConnection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        self.is_overdue(context)?;
+        self.check_deadline(context)?;
         let read = Pin::new(&mut self.stream).poll_read(context, buffer);
         if read.is_ready() {
-            self.heard = Instant::now();
+            self.last_read_at = Instant::now();
         }
         read
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for NodeConnection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, bytes)
     }
@@ -218,77 +222,82 @@ mod tests {
 
     use super::*;
 
-    const BOUNDS: Bounds =
-        Bounds { at_once: 3, of_address: 2, token_within: Duration::from_millis(300), silence: Duration::from_secs(3) };
+    const TEST_LIMITS: ConnectionLimits = ConnectionLimits {
+        max_connections: 3,
+        max_per_address: 2,
+        token_timeout: Duration::from_millis(300),
+        idle_timeout: Duration::from_secs(3),
+    };
 
-    async fn listening(
-        bounds: Bounds,
+    async fn start_listener(
+        limits: ConnectionLimits,
         tls: Option<Arc<NodeTls>>,
-    ) -> (impl Stream<Item = io::Result<Connection>> + Unpin, std::net::SocketAddr) {
+    ) -> (impl Stream<Item = io::Result<NodeConnection>> + Unpin, std::net::SocketAddr) {
         let listener = TcpListener::bind("127.0.0.11:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
-        (Box::pin(incoming(listener, bounds, tls)), address)
+        (Box::pin(incoming_connections(listener, limits, tls)), address)
     }
 
     async fn connect(address: std::net::SocketAddr) -> TcpStream {
         TcpStream::connect(address).await.expect("connected")
     }
 
-    async fn read(connection: &mut Connection) -> io::Result<usize> {
+    async fn read(connection: &mut NodeConnection) -> io::Result<usize> {
         connection.read(&mut [0; 16]).await
     }
 
     #[tokio::test]
-    async fn connections_of_one_address_leave_room_for_others() {
-        let (mut accepted, address) = listening(Bounds { token_within: BOUNDS.silence, ..BOUNDS }, None).await;
+    async fn connections_of_one_address_are_limited() {
+        let (mut accepted, address) =
+            start_listener(ConnectionLimits { token_timeout: TEST_LIMITS.idle_timeout, ..TEST_LIMITS }, None).await;
         let mut clients = vec![connect(address).await, connect(address).await, connect(address).await];
-        let first = accepted.next().await.expect("one").expect("accepted");
-        let _second = accepted.next().await.expect("one").expect("accepted");
-        // The third is closed, and the next one accepted that has a place.
+        let first = accepted.next().await.expect("a connection").expect("accepted");
+        let _second = accepted.next().await.expect("a connection").expect("accepted");
+        // The third connection is closed. The next connection is accepted after the first one is closed.
         let next = tokio::spawn(async move { accepted.next().await.expect("one").is_ok() });
-        let mut refused = clients.pop().expect("the third");
-        assert_eq!(refused.read(&mut [0; 1]).await.unwrap_or_default(), 0, "closed");
+        let mut rejected = clients.pop().expect("the third");
+        assert_eq!(rejected.read(&mut [0; 1]).await.unwrap_or_default(), 0, "closed");
         drop(first);
         let _fourth = connect(address).await;
         assert!(next.await.expect("no panic"));
     }
 
     #[tokio::test]
-    async fn connection_is_closed_without_token_or_when_silent() {
+    async fn idle_or_unauthenticated_connection_is_closed() {
         for is_node in [false, true] {
-            let (mut accepted, address) = listening(BOUNDS, None).await;
+            let (mut accepted, address) = start_listener(TEST_LIMITS, None).await;
             let mut client = connect(address).await;
-            let mut connection = accepted.next().await.expect("one").expect("accepted");
+            let mut connection = accepted.next().await.expect("a connection").expect("accepted");
             if is_node {
                 connection.connect_info().store(true, Ordering::Relaxed);
-                // Longer than a connection without a token stays open.
-                tokio::time::sleep(2 * BOUNDS.token_within).await;
+                // A connection without a token would be closed by then.
+                tokio::time::sleep(2 * TEST_LIMITS.token_timeout).await;
             }
-            let began = Instant::now();
+            let start = Instant::now();
             client.write_all(b"PRI * HTTP/2.0\r\n").await.expect("written");
             assert_eq!(read(&mut connection).await.expect("open"), 16);
             assert_eq!(read(&mut connection).await.expect_err("closed").kind(), io::ErrorKind::TimedOut);
-            assert!(!is_node || began.elapsed() >= BOUNDS.silence);
+            assert!(!is_node || start.elapsed() >= TEST_LIMITS.idle_timeout);
         }
     }
 
     #[tokio::test]
-    async fn silent_client_of_tls_delays_no_node() {
+    async fn silent_tls_client_delays_no_node() {
         let certificates = Certificates::make("127.0.0.");
-        let tls = NodeTls::open(&certificates.section(0)).expect("good files").expect("certificates");
-        let bounds = Bounds { token_within: BOUNDS.silence, ..BOUNDS };
-        let (mut accepted, address) = listening(bounds, Some(tls.clone())).await;
-        let mut silent = connect(address).await;
+        let tls = NodeTls::open(&certificates.section(0)).expect("valid files").expect("certificates");
+        let limits = ConnectionLimits { token_timeout: TEST_LIMITS.idle_timeout, ..TEST_LIMITS };
+        let (mut accepted, address) = start_listener(limits, Some(tls.clone())).await;
+        let mut silent_client = connect(address).await;
         let url = format!("https://{address}").parse().expect("a URL");
         let node = tokio::spawn(async move { tls.connect(&url).await });
-        let mut connection = accepted.next().await.expect("one").expect("accepted");
+        let mut connection = accepted.next().await.expect("a connection").expect("accepted");
         let mut node = node.await.expect("no panic").expect("connected");
         node.write_all(b"ping").await.expect("written");
         node.flush().await.expect("written");
         assert_eq!(read(&mut connection).await.expect("read"), 4);
         assert_eq!(read(&mut connection).await.expect_err("no token").kind(), io::ErrorKind::TimedOut);
         let next = tokio::spawn(async move { accepted.next().await.is_some() });
-        assert_eq!(silent.read(&mut [0; 1]).await.unwrap_or_default(), 0, "closed");
+        assert_eq!(silent_client.read(&mut [0; 1]).await.unwrap_or_default(), 0, "closed");
         assert!(!next.is_finished(), "no other connection is accepted");
         next.abort();
     }

@@ -1,9 +1,9 @@
-//! Which queries are distributed, and to whom.
+//! Decides which queries are distributed, assigns row groups to nodes, and builds the distributed plans.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -19,9 +19,10 @@ use datafusion::prelude::SessionConfig;
 use datafusion_distributed::{
     DistributedExt, RouteTasksEvent, RouteTasksEventResponse, SessionStateBuilderExt, Worker, WorkerResolver,
 };
+use parking_lot::Mutex;
 use strata_format::cache::PartCache;
-use strata_query::distribute::{DistributedPlan, Distribution, NodeUse};
-use strata_query::{Engine, Tenant};
+use strata_query::distribution::{DistributedPlan, NodeReport, QueryDistributor};
+use strata_query::{HashedPrincipal, QueryEngine};
 use strata_runtime::metrics::metrics;
 use strata_store::store::Store;
 use tokio::net::TcpListener;
@@ -29,216 +30,217 @@ use tokio::runtime::Handle;
 use tokio_util::sync::CancellationToken;
 use url::Url;
 
-use super::channels::{Channels, NamedChannels};
-use super::cut::{self, Cut};
-use super::gather::{Stage, TaskProgress, Tasks};
-use super::guard::Guard;
-use super::part_scan::{Files, PartCodec};
-use super::task::{Runner, task_permits};
-use super::worker::{self, Sessions};
+use super::auth::NodeAuth;
+use super::channels::{NodeChannelResolver, NodeChannels};
+use super::gather::{QueryTasks, TaskProgress, TaskState};
+use super::partial_scan::{PartialPlanCodec, ScanStorage};
+use super::plan_split::{self, PlanSplit};
+use super::remote_task::{TaskRunner, new_task_limit};
+use super::worker::{self, TaskSessions};
 use crate::tls::NodeTls;
 use crate::token::NodeSecret;
 use crate::{affinity, nodes};
 
-const LEFT_ALONE: Duration = Duration::from_secs(10);
-
-const COMPRESSION: datafusion_distributed::CompressionType = datafusion_distributed::CompressionType::LZ4_FRAME;
+const FAILED_NODE_COOLDOWN: Duration = Duration::from_secs(10);
+const BATCH_COMPRESSION: datafusion_distributed::CompressionType = datafusion_distributed::CompressionType::LZ4_FRAME;
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Peer {
+pub struct PeerNode {
     pub name: String,
-    /// Host and port where it serves tasks, after `https://` if it does with TLS.
+    /// Host and port for tasks, with the prefix `https://` if the node uses TLS.
     pub address: String,
 }
 
 #[derive(Clone, Debug)]
-pub struct OwnNode {
+pub struct LocalNode {
     pub name: String,
-    /// Whether it takes a part of its queries, and tasks of others.
-    pub helps: bool,
+    pub runs_tasks: bool,
 }
 
 pub struct DistributionOptions {
     pub secret: NodeSecret,
     pub tls: Option<Arc<NodeTls>>,
-    /// Queries are distributed that have to read more bytes than this which are not cached; 0: none is.
+    /// A query is distributed if it must read more uncached bytes than this. 0 disables distribution.
     pub distribute_bytes: u64,
-    pub tasks: usize,
-    pub own: OwnNode,
-    /// The other nodes that help, as they are at the moment.
-    pub peers: Arc<dyn Fn() -> Vec<Peer> + Send + Sync>,
+    pub max_tasks: usize,
+    pub local_node: LocalNode,
+    pub peers: Arc<dyn Fn() -> Vec<PeerNode> + Send + Sync>,
 }
 
-pub struct Coordinator {
+pub struct QueryCoordinator {
     options: DistributionOptions,
-    guard: Guard,
-    sessions: Sessions,
+    auth: NodeAuth,
+    sessions: TaskSessions,
     worker: Worker,
-    channels: Channels,
-    failed: Mutex<HashMap<String, Instant>>,
+    channels: NodeChannels,
+    failed_nodes: Mutex<HashMap<String, Instant>>,
 }
 
-struct Share {
+struct NodeShare {
     name: String,
     url: Url,
-    is_own: bool,
+    is_local: bool,
     row_groups: Vec<usize>,
     bytes: u64,
 }
 
-impl Coordinator {
-    /// For queries of this engine, on files of this store. Connections are served by the runtime that it is made in.
-    pub fn new(options: DistributionOptions, engine: &Engine, store: Store, cache: PartCache) -> Coordinator {
-        let guard = Guard::new(options.secret.clone(), &options.own.name);
-        let permits = task_permits(options.tasks);
-        let sessions = Sessions { engine: engine.weak(), files: Files { store, cache }, permits };
-        Coordinator {
-            channels: Channels::new(guard.clone(), options.tls.clone(), Handle::current()),
-            worker: sessions.worker(engine),
+impl QueryCoordinator {
+    /// The current runtime serves the connections to other nodes.
+    pub fn new(options: DistributionOptions, engine: &QueryEngine, store: Store, cache: PartCache) -> QueryCoordinator {
+        let auth = NodeAuth::new(options.secret.clone(), &options.local_node.name);
+        let permits = new_task_limit(options.max_tasks);
+        let sessions = TaskSessions { engine: engine.downgrade(), storage: ScanStorage { store, cache }, permits };
+        QueryCoordinator {
+            channels: NodeChannels::new(auth.clone(), options.tls.clone(), Handle::current()),
+            worker: sessions.new_worker(engine),
             sessions,
-            guard,
+            auth,
             options,
-            failed: Mutex::default(),
+            failed_nodes: Mutex::default(),
         }
     }
 
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
         let tls = self.options.tls.clone();
-        worker::serve(self.worker.clone(), self.guard.clone(), tls, listener, stop).await
+        worker::serve(self.worker.clone(), self.auth.clone(), tls, listener, stop).await
     }
 
-    /// The nodes that can be given a part, by name, and nothing yet.
-    fn nodes(&self) -> Vec<Share> {
-        let own = &self.options.own;
-        let share = |name: String, url, is_own| Share { name, url, is_own, row_groups: Vec::new(), bytes: 0 };
+    fn candidate_nodes(&self) -> Vec<NodeShare> {
+        let own = &self.options.local_node;
+        let share = |name: String, url, is_local| NodeShare { name, url, is_local, row_groups: Vec::new(), bytes: 0 };
         let mut nodes = Vec::new();
-        if own.helps {
-            nodes.extend(own_url().map(|url| share(own.name.clone(), url, true)));
+        if own.runs_tasks {
+            nodes.extend(placeholder_node_url().map(|url| share(own.name.clone(), url, true)));
         }
         let now = Instant::now();
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        failed.retain(|_, since| now.duration_since(*since) < LEFT_ALONE);
-        for Peer { name, address } in (self.options.peers)() {
-            // One with TLS and one without cannot talk to each other.
-            let is_alike = nodes::has_tls(&address) == self.options.tls.is_some();
-            if name == own.name || failed.contains_key(&name) || !is_alike {
+        let mut failed = self.failed_nodes.lock();
+        failed.retain(|_, since| now.duration_since(*since) < FAILED_NODE_COOLDOWN);
+        for PeerNode { name, address } in (self.options.peers)() {
+            // A node with TLS and a node without TLS cannot connect to each other.
+            let has_same_scheme = nodes::has_tls(&address) == self.options.tls.is_some();
+            if name == own.name || failed.contains_key(&name) || !has_same_scheme {
                 continue;
             }
-            nodes.extend(Url::parse(&nodes::url_of(&address)).ok().map(|url| share(name, url, false)));
+            nodes.extend(Url::parse(&nodes::node_url(&address)).ok().map(|url| share(name, url, false)));
         }
         nodes.sort_by(|one, other| (&one.name, &one.url).cmp(&(&other.name, &other.url)));
         nodes.dedup_by(|one, other| one.name == other.name);
         nodes
     }
 
-    /// What each node is given of a plan that has to read much; nothing where this node runs it alone.
-    async fn shares(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<Share> {
-        let most = self.options.distribute_bytes;
-        let Some(scan) = cut::divisible_scan(plan).filter(|scan| most > 0 && scan.most_bytes() > most) else {
+    /// Assigns the row groups of a plan to nodes. Returns no shares if this node must run the plan by itself.
+    async fn assign_shares(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<NodeShare> {
+        let min_bytes = self.options.distribute_bytes;
+        let Some(scan) =
+            plan_split::partitionable_scan(plan).filter(|scan| min_bytes > 0 && scan.max_read_bytes() > min_bytes)
+        else {
             return Vec::new();
         };
         let row_groups = scan.row_groups_to_read().await;
-        let total = row_groups.iter().fold(0_u64, |total, row_group| total.saturating_add(row_group.bytes));
-        if total <= most {
+        let total = row_groups.iter().fold(0_u64, |total, row_group| total.saturating_add(row_group.uncached_bytes));
+        if total <= min_bytes {
             return Vec::new();
         }
-        let mut shares = self.nodes();
+        let mut shares = self.candidate_nodes();
         if shares.len() < 2 {
             return Vec::new();
         }
-        let keys: Vec<_> = row_groups.iter().map(|row_group| (row_group.name.clone(), row_group.bytes)).collect();
+        let keys: Vec<_> =
+            row_groups.iter().map(|row_group| (row_group.stable_name.clone(), row_group.uncached_bytes)).collect();
         let names: Vec<&str> = shares.iter().map(|share| &*share.name).collect();
-        let owners = affinity::share_out(&keys, &names);
-        for (row_group, owner) in row_groups.into_iter().zip(owners) {
-            if let Some(share) = shares.get_mut(owner) {
-                share.row_groups.push(row_group.number);
-                share.bytes = share.bytes.saturating_add(row_group.bytes);
+        let assignments = affinity::assign_nodes(&keys, &names);
+        for (row_group, node) in row_groups.into_iter().zip(assignments) {
+            if let Some(share) = shares.get_mut(node) {
+                share.row_groups.push(row_group.row_group);
+                share.bytes = share.bytes.saturating_add(row_group.uncached_bytes);
             }
         }
         shares.retain(|share| !share.row_groups.is_empty());
-        // One task is no distribution: the library would run it here.
+        // The library would run a single task on this node.
         if shares.len() < 2 { Vec::new() } else { shares }
     }
 
-    async fn planned(
+    async fn plan_distributed(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
-        shares: Vec<Share>,
+        shares: Vec<NodeShare>,
         context: &TaskContext,
-        tenant: Option<Tenant>,
+        tenant: Option<HashedPrincipal>,
     ) -> Result<DistributedPlan> {
-        let Some(scan) = cut::divisible_scan(plan) else {
+        let Some(scan) = plan_split::partitionable_scan(plan) else {
             return Err(DataFusionError::Internal("a plan without a scan cannot be distributed".to_owned()));
         };
         let urls: Vec<Url> = shares.iter().map(|share| share.url.clone()).collect();
         let names = shares.iter().map(|share| (share.url.clone(), share.name.clone())).collect();
-        let scans = shares.iter().map(|share| scan.part(share.row_groups.clone())).collect();
-        let progress = |share: Share| {
-            TaskProgress::new(NodeUse {
+        let scans = shares.iter().map(|share| scan.to_partial_scan(share.row_groups.clone())).collect();
+        let progress = |share: NodeShare| {
+            TaskProgress::new(NodeReport {
                 node: share.name,
-                is_own: share.is_own,
+                is_own: share.is_local,
                 row_groups: share.row_groups.len() as u64,
                 stored_bytes: share.bytes,
                 rows: 0,
                 bytes: 0,
             })
         };
-        let tasks = Arc::new(Tasks(shares.into_iter().map(progress).collect()));
-        let engine = self.sessions.engine_of(tenant)?;
-        let settings = engine.settings(SessionConfig::new());
-        let own = Runner { is_of_diff: scan.is_of_diff(), permits: None, engine };
-        let placed = Cut { scans, tasks: tasks.clone(), own }.place(plan)?;
+        let tasks = Arc::new(QueryTasks(shares.into_iter().map(progress).collect()));
+        let engine = self.sessions.engine_for(tenant)?;
+        let settings = engine.apply_settings(SessionConfig::new());
+        let local_runner = TaskRunner { is_diff: scan.is_diff_scan(), permits: None, engine };
+        let split_plan = PlanSplit { scans, tasks: tasks.clone(), local_runner }.split(plan)?;
 
-        let routed = urls.clone();
+        let task_urls = urls.clone();
         let mut config = settings
-            .with_distributed_user_codec(PartCodec { here: None })
-            .with_distributed_channel_resolver(NamedChannels { channels: self.channels.clone(), names })
-            .with_distributed_worker_resolver(Urls(urls))
-            .with_distributed_route_tasks_handler(move |_: RouteTasksEvent<'_>| {
-                Some(Ok(RouteTasksEventResponse::new(routed.clone())))
+            .with_distributed_user_codec(PartialPlanCodec { local: None })
+            .with_distributed_channel_resolver(NodeChannelResolver {
+                channels: self.channels.clone(),
+                node_names: names,
             })
-            .with_distributed_compression(Some(COMPRESSION))?
+            .with_distributed_worker_resolver(NodeUrls(urls))
+            .with_distributed_route_tasks_handler(move |_: RouteTasksEvent<'_>| {
+                Some(Ok(RouteTasksEventResponse::new(task_urls.clone())))
+            })
+            .with_distributed_compression(Some(BATCH_COMPRESSION))?
             .with_distributed_passthrough_headers(worker::tenant_headers(tenant))?;
-        if let Some(url) = own_url() {
+        if let Some(url) = placeholder_node_url() {
             config.set_distributed_local_worker_context(self.worker.to_local_worker_context(url));
         }
         let session = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(context.runtime_env())
-            .with_query_planner(Arc::new(Placed(placed)))
+            .with_query_planner(Arc::new(PreparedPlanner(split_plan)))
             .with_distributed_planner()
             .build();
-        let nothing =
+        let unused_plan =
             LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema: Arc::new(DFSchema::empty()) });
-        let plan = session.query_planner().create_physical_plan(&nothing, &session).await?;
-        Ok(DistributedPlan { plan, context: session.task_ctx(), parts: tasks })
+        let plan = session.query_planner().create_physical_plan(&unused_plan, &session).await?;
+        Ok(DistributedPlan { plan, context: session.task_ctx(), remote_parts: tasks })
     }
 }
 
-/// The address that represents this node itself. No connection is made to it.
-fn own_url() -> Option<Url> {
+fn placeholder_node_url() -> Option<Url> {
     Url::parse("http://own.invalid").ok()
 }
 
-impl fmt::Debug for Coordinator {
+impl fmt::Debug for QueryCoordinator {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("Coordinator").field("own", &self.options.own).finish_non_exhaustive()
+        formatter.debug_struct("Coordinator").field("own", &self.options.local_node).finish_non_exhaustive()
     }
 }
 
 #[async_trait]
-impl Distribution for Coordinator {
+impl QueryDistributor for QueryCoordinator {
     async fn distribute(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
         context: &TaskContext,
-        tenant: Option<Tenant>,
+        tenant: Option<HashedPrincipal>,
     ) -> Option<DistributedPlan> {
-        let shares = self.shares(plan).await;
-        if shares.is_empty() || cut::divisible_scan(plan)?.is_kept().await {
+        let shares = self.assign_shares(plan).await;
+        if shares.is_empty() || plan_split::partitionable_scan(plan)?.has_cached_index().await {
             return None;
         }
-        match self.planned(plan, shares, context, tenant).await {
+        match self.plan_distributed(plan, shares, context, tenant).await {
             Ok(plan) => Some(plan),
             Err(error) => {
                 tracing::error!(%error, "failed to distribute query plan; running the query on this node");
@@ -247,28 +249,29 @@ impl Distribution for Coordinator {
         }
     }
 
-    fn succeeded(&self, _: &DistributedPlan) {
-        metrics().distributed_queries.of(["answered".into()]).increment(1);
+    fn on_success(&self, _: &DistributedPlan) {
+        metrics().distributed_queries.with_label_values(["answered".into()]).increment(1);
     }
 
-    fn failed(&self, plan: &DistributedPlan, failure: &str) -> String {
-        metrics().distributed_queries.of(["repeated".into()]).increment(1);
-        let tasks: &dyn std::any::Any = &*plan.parts;
-        let tasks = tasks.downcast_ref::<Tasks>().map(|tasks| tasks.0.as_slice()).unwrap_or_default();
-        let others = || tasks.iter().filter(|task| !task.given.is_own);
-        let at =
-            |stage| others().filter(|task| task.stage() == stage).map(|task| &*task.given.node).collect::<Vec<_>>();
-        let ended = |task: &TaskProgress| matches!(task.stage(), Stage::Refused | Stage::Failed);
-        let is_own = tasks.iter().any(|task| task.given.is_own && ended(task));
-        let refused = at(Stage::Refused);
-        let blamed = match at(Stage::Failed) {
+    fn on_failure(&self, plan: &DistributedPlan, failure: &str) -> String {
+        metrics().distributed_queries.with_label_values(["repeated".into()]).increment(1);
+        let tasks: &dyn std::any::Any = &*plan.remote_parts;
+        let tasks = tasks.downcast_ref::<QueryTasks>().map(|tasks| tasks.0.as_slice()).unwrap_or_default();
+        let others = || tasks.iter().filter(|task| !task.assignment.is_own);
+        let nodes_in = |state| {
+            others().filter(|task| task.state() == state).map(|task| &*task.assignment.node).collect::<Vec<_>>()
+        };
+        let has_failed = |task: &TaskProgress| matches!(task.state(), TaskState::Refused | TaskState::Failed);
+        let has_failed_here = tasks.iter().any(|task| task.assignment.is_own && has_failed(task));
+        let refused = nodes_in(TaskState::Refused);
+        let blamed = match nodes_in(TaskState::Failed) {
             failed if !failed.is_empty() => failed,
-            // One user's exhausted limit takes no node from others.
-            _ if is_own || !refused.is_empty() => Vec::new(),
-            _ => at(Stage::Running),
+            // The exhausted limit of one principal does not exclude a node for others.
+            _ if has_failed_here || !refused.is_empty() => Vec::new(),
+            _ => nodes_in(TaskState::Running),
         };
         let now = Instant::now();
-        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.failed_nodes.lock();
         for node in &blamed {
             failed.insert((*node).to_owned(), now);
         }
@@ -282,20 +285,19 @@ impl Distribution for Coordinator {
     }
 }
 
-struct Urls(Vec<Url>);
+struct NodeUrls(Vec<Url>);
 
-impl WorkerResolver for Urls {
+impl WorkerResolver for NodeUrls {
     fn get_urls(&self) -> Result<Vec<Url>, DataFusionError> {
         Ok(self.0.clone())
     }
 }
 
-/// The planner of a plan that is there already. The library prepares plans for execution only where it plans them.
 #[derive(Debug)]
-struct Placed(Arc<dyn ExecutionPlan>);
+struct PreparedPlanner(Arc<dyn ExecutionPlan>);
 
 #[async_trait]
-impl QueryPlanner for Placed {
+impl QueryPlanner for PreparedPlanner {
     async fn create_physical_plan(&self, _: &LogicalPlan, _: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(self.0.clone())
     }

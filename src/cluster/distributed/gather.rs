@@ -1,5 +1,5 @@
-//! What the nodes give, as an operator: a partition for each. It counts rows and bytes by node, and checks that each
-//! gives all that it found, and its entities in their order.
+//! The operator that receives the rows of all nodes, with one partition for each node. Counts rows and bytes by node,
+//! and checks that the rows of each node are complete and in the correct order.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,43 +14,42 @@ use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSe
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{ExecutionPlan, Partitioning, PlanProperties};
 use futures::StreamExt;
-use strata_query::distribute::{NodeUse, Parts};
-use strata_query::operator::{Input, Operator};
+use strata_query::distribution::{DistributedParts, NodeReport};
+use strata_query::unary_exec::{OperatorInput, UnaryOperator};
 
-use super::ending::Ending;
+use super::end_marker::EndMarkerChecker;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum TaskState {
     Running,
     Done,
-    /// It has no permit, or no memory left for whom the query runs: nothing is wrong with the node.
+    /// The node had no permit or no memory for the principal of the query. The node itself works.
     Refused,
     Failed,
 }
 
 #[derive(Debug)]
 pub(super) struct TaskProgress {
-    /// As given, without rows and bytes.
-    pub(super) given: NodeUse,
+    pub(super) assignment: NodeReport,
     rows: AtomicU64,
     bytes: AtomicU64,
-    end: OnceLock<Stage>,
+    outcome: OnceLock<TaskState>,
 }
 
 impl TaskProgress {
-    pub(super) fn new(given: NodeUse) -> TaskProgress {
-        TaskProgress { given, rows: AtomicU64::new(0), bytes: AtomicU64::new(0), end: OnceLock::new() }
+    pub(super) fn new(assignment: NodeReport) -> TaskProgress {
+        TaskProgress { assignment, rows: AtomicU64::new(0), bytes: AtomicU64::new(0), outcome: OnceLock::new() }
     }
 
-    fn set_end(&self, end: Stage) {
-        let _ = self.end.set(end);
+    fn set_outcome(&self, outcome: TaskState) {
+        let _ = self.outcome.set(outcome);
     }
 
-    pub(super) fn stage(&self) -> Stage {
-        self.end.get().copied().unwrap_or(Stage::Running)
+    pub(super) fn state(&self) -> TaskState {
+        self.outcome.get().copied().unwrap_or(TaskState::Running)
     }
 
-    fn count(&self, batch: &RecordBatch) {
+    fn count_batch(&self, batch: &RecordBatch) {
         let bytes: usize =
             batch.columns().iter().map(|column| column.to_data().get_slice_memory_size().unwrap_or(0)).sum();
         self.rows.fetch_add(batch.num_rows() as u64, Ordering::Relaxed);
@@ -58,84 +57,86 @@ impl TaskProgress {
     }
 }
 
-/// The tasks of a query, in the order of the partitions.
 #[derive(Debug)]
-pub(super) struct Tasks(pub(super) Vec<TaskProgress>);
+pub(super) struct QueryTasks(pub(super) Vec<TaskProgress>);
 
-impl Parts for Tasks {
-    fn used(&self) -> Vec<NodeUse> {
-        let used = |task: &TaskProgress| NodeUse {
+impl DistributedParts for QueryTasks {
+    fn node_reports(&self) -> Vec<NodeReport> {
+        let report = |task: &TaskProgress| NodeReport {
             rows: task.rows.load(Ordering::Relaxed),
             bytes: task.bytes.load(Ordering::Relaxed),
-            ..task.given.clone()
+            ..task.assignment.clone()
         };
-        self.0.iter().map(used).collect()
+        self.0.iter().map(report).collect()
     }
 }
 
-/// What the operator does. What is below comes over the network.
 #[derive(Clone, Debug)]
-pub(super) struct Gather {
-    /// What it gives: rows without their end.
+pub(super) struct GatherTasks {
     properties: Arc<PlanProperties>,
-    tasks: Arc<Tasks>,
-    /// The column of positions, where they must ascend.
-    ascending: Option<usize>,
-    /// The library runs a copy, and shows this one.
+    tasks: Arc<QueryTasks>,
+    position_column: Option<usize>,
+    /// Shared by all clones, because the library runs a clone and reports the metrics of the original.
     metrics: ExecutionPlanMetricsSet,
 }
 
-impl Gather {
-    /// What comes of a part, of which there is one for each task.
-    pub(super) fn new(part: &PlanProperties, tasks: Arc<Tasks>, ascending: Option<usize>) -> Gather {
+impl GatherTasks {
+    /// `part` has the properties of the plan that each task runs.
+    pub(super) fn new(part: &PlanProperties, tasks: Arc<QueryTasks>, position_column: Option<usize>) -> GatherTasks {
         let properties = PlanProperties::new(
             part.eq_properties.clone(),
             Partitioning::UnknownPartitioning(tasks.0.len()),
             part.emission_type,
             part.boundedness,
         );
-        Gather { properties: Arc::new(properties), tasks, ascending, metrics: ExecutionPlanMetricsSet::new() }
+        GatherTasks {
+            properties: Arc::new(properties),
+            tasks,
+            position_column,
+            metrics: ExecutionPlanMetricsSet::new(),
+        }
     }
 }
 
-impl Operator for Gather {
+impl UnaryOperator for GatherTasks {
     const NAME: &'static str = "GatherTasks";
 
     fn properties(&self, _: &dyn ExecutionPlan) -> Arc<PlanProperties> {
         self.properties.clone()
     }
 
-    fn describe(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes: Vec<&str> = self.tasks.0.iter().map(|task| &*task.given.node).collect();
+    fn fmt_one_line(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<&str> = self.tasks.0.iter().map(|task| &*task.assignment.node).collect();
         write!(formatter, "GatherTasks: nodes=[{}]", nodes.join(", "))
     }
 
-    fn execute(&self, input: Input<'_>) -> Result<SendableRecordBatchStream> {
-        let Input { partition, schema, .. } = &input;
+    fn execute(&self, input: OperatorInput<'_>) -> Result<SendableRecordBatchStream> {
+        let OperatorInput { partition, schema, .. } = &input;
         let partition = *partition;
         if partition >= self.tasks.0.len() {
             return internal_err!("task {partition} does not exist");
         }
         let batches = input.execute()?;
-        let measured = Arc::new(BaselineMetrics::new(&self.metrics, partition));
-        let ending = Ending::new(schema.clone(), self.tasks.0[partition].given.node.clone());
-        let given = Given { batches, ending, ascending: self.ascending, last: None };
+        let metrics = Arc::new(BaselineMetrics::new(&self.metrics, partition));
+        let end_marker = EndMarkerChecker::new(schema.clone(), self.tasks.0[partition].assignment.node.clone());
+        let batches =
+            CheckedBatches { batches, end_marker, position_column: self.position_column, last_position: None };
         let tasks = self.tasks.clone();
-        let checked = futures::stream::try_unfold(given, move |mut given| {
+        let checked = futures::stream::try_unfold(batches, move |mut batches| {
             let tasks = tasks.clone();
-            let measured = measured.clone();
+            let metrics = metrics.clone();
             async move {
                 let task = &tasks.0[partition];
-                let batch = given.next().await;
+                let batch = batches.next_batch().await;
                 match &batch {
-                    Ok(Some(batch)) => task.count(batch),
-                    Ok(None) => task.set_end(Stage::Done),
-                    Err(error) => task.set_end(match error.find_root() {
-                        DataFusionError::ResourcesExhausted(_) => Stage::Refused,
-                        _ => Stage::Failed,
+                    Ok(Some(batch)) => task.count_batch(batch),
+                    Ok(None) => task.set_outcome(TaskState::Done),
+                    Err(error) => task.set_outcome(match error.find_root() {
+                        DataFusionError::ResourcesExhausted(_) => TaskState::Refused,
+                        _ => TaskState::Failed,
                     }),
                 }
-                Ok(batch?.map(|batch| (batch.record_output(&measured), given)))
+                Ok(batch?.map(|batch| (batch.record_output(&metrics), batches)))
             }
         });
         Ok(Box::pin(RecordBatchStreamAdapter::new(input.schema, checked)))
@@ -146,28 +147,27 @@ impl Operator for Gather {
     }
 }
 
-struct Given {
+struct CheckedBatches {
     batches: SendableRecordBatchStream,
-    ending: Ending,
-    ascending: Option<usize>,
-    last: Option<u64>,
+    end_marker: EndMarkerChecker,
+    position_column: Option<usize>,
+    last_position: Option<u64>,
 }
 
-impl Given {
-    async fn next(&mut self) -> Result<Option<RecordBatch>> {
+impl CheckedBatches {
+    async fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         loop {
-            let Some(batch) = self.batches.next().await else { return self.ending.end().map(|()| None) };
-            let Some(batch) = self.ending.rows(&batch?)? else { continue };
-            if let Some(column) = self.ascending {
-                self.last = still_ascending(&batch, column, self.last, &self.ending.node)?;
+            let Some(batch) = self.batches.next().await else { return self.end_marker.check_ended().map(|()| None) };
+            let Some(batch) = self.end_marker.strip_marker(&batch?)? else { continue };
+            if let Some(column) = self.position_column {
+                self.last_position = check_ascending(&batch, column, self.last_position, &self.end_marker.node)?;
             }
             return Ok(Some(batch));
         }
     }
 }
 
-/// The last position of a batch, where all ascend from the last one before.
-fn still_ascending(batch: &RecordBatch, column: usize, mut last: Option<u64>, node: &str) -> Result<Option<u64>> {
+fn check_ascending(batch: &RecordBatch, column: usize, mut last: Option<u64>, node: &str) -> Result<Option<u64>> {
     for position in batch.column(column).as_primitive::<UInt64Type>().values() {
         if last.is_some_and(|last| last >= *position) {
             return internal_err!("node {node} returned its entities in the wrong order");
@@ -184,12 +184,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entities_out_of_order_are_noticed_within_and_between_batches() {
+    fn positions_out_of_order_are_detected() {
         let batch = |positions: &[u64]| {
             let column: ArrayRef = Arc::new(UInt64Array::from(positions.to_vec()));
             RecordBatch::try_from_iter([("position", column)]).expect("a batch")
         };
-        let check = |positions: &[u64], last| still_ascending(&batch(positions), 0, last, "n1").ok();
+        let check = |positions: &[u64], last| check_ascending(&batch(positions), 0, last, "n1").ok();
         assert_eq!(check(&[1, 2, 5], Some(0)), Some(Some(5)));
         assert_eq!(check(&[], Some(7)), Some(Some(7)));
         assert_eq!(check(&[1, 1], None), None);

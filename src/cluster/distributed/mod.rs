@@ -1,24 +1,24 @@
-//! Large queries of one node that others help with. All that knows the library `datafusion-distributed` is here.
+//! Distributed queries: several nodes scan the row groups of one query. Only this module uses `datafusion-distributed`.
 //!
-//! 1. A query that has to read more than `cluster.distribute_bytes` which are not cached is cut into tasks, one for
-//!    each node: a row group belongs to nodes by rendezvous hashing ([`crate::affinity`]).
-//! 2. `cut` places the boundary between the nodes and the one that answers.
-//! 3. Each node opens the file and scans its row groups, within its own permits, memory and time.
-//! 4. The node that answers merges the rows by columns: neither the order of batches nor that of tasks counts.
-//! 5. If anything fails, the query runs again without the others (`query::distribute`).
+//! 1. The coordinating node divides a query that must read more than `cluster.distribute_bytes` of uncached bytes into
+//!    tasks, one for each node. Rendezvous hashing ([`crate::affinity`]) assigns each row group to a node.
+//! 2. [`plan_split`] decides which operators run on the nodes and which on the coordinating node.
+//! 3. Each node opens the file and scans its row groups, with its own limits for permits, memory and time.
+//! 4. The coordinating node merges the rows by their columns. The order of batches and of tasks does not matter.
+//! 5. If a task fails, the query runs again on the coordinating node only ([`strata_query::distribution`]).
 
+mod auth;
 mod channels;
 mod connections;
 mod coordinator;
-mod cut;
-mod ending;
+mod end_marker;
 mod gather;
-mod guard;
-mod part_scan;
-mod task;
+mod partial_scan;
+mod plan_split;
+mod remote_task;
 mod worker;
 
-pub use coordinator::{Coordinator, DistributionOptions, OwnNode, Peer};
+pub use coordinator::{DistributionOptions, LocalNode, PeerNode, QueryCoordinator};
 
-/// The version of the program. Nodes of another one do not help: plans and files may mean something else to them.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Nodes with another program version run no tasks, because they might interpret plans and files differently.
+const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,7 +1,7 @@
-//! The files of certificates: read, checked, and made into what the library of TLS takes.
+//! Reads and validates the certificate files, and builds the rustls configurations.
 //!
-//! A server that others would refuse does not start. So its own certificate is checked as they will check it: by
-//! `cluster.tls_ca`, which is the same on all, and for the host at which they connect.
+//! A node that other nodes would reject does not start. So a node verifies its own certificate like the other nodes:
+//! with `cluster.tls_ca`, which is the same on all nodes, and for the host that they connect to.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,15 +18,13 @@ use rustls::server::{NoServerSessionStorage, ParsedCertificate, WebPkiClientVeri
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
 use rustls::{CertificateError, ClientConfig, Error, RootCertStore, ServerConfig};
-use strata_config::Cluster;
+use strata_config::ClusterConfig;
 
-const FILE_BYTES: u64 = 1 << 20;
-
-const SETTINGS: [&str; 3] = ["cluster.tls_certificate", "cluster.tls_key", "cluster.tls_ca"];
-
-const CERTIFICATE: usize = 0;
-const KEY: usize = 1;
-const CA: usize = 2;
+const MAX_FILE_BYTES: u64 = 1 << 20;
+const FILE_SETTINGS: [&str; 3] = ["cluster.tls_certificate", "cluster.tls_key", "cluster.tls_ca"];
+const CERTIFICATE_INDEX: usize = 0;
+const KEY_INDEX: usize = 1;
+const CA_INDEX: usize = 2;
 
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -38,64 +36,68 @@ pub enum TlsError {
     Library(#[from] Error),
 }
 
-pub(super) struct Files {
+pub(super) struct TlsFiles {
     paths: [PathBuf; 3],
-    /// The host at which other servers connect to this one, if they do.
+    /// The host that other nodes connect to; `None` if this node does not listen for tasks.
     host: Option<String>,
 }
 
-pub(super) type Contents = [Vec<u8>; 3];
+pub(super) type TlsFileContents = [Vec<u8>; 3];
 
 pub(super) struct TlsConfigs {
     pub(super) server: Arc<ServerConfig>,
     pub(super) client: Arc<ClientConfig>,
-    /// When the first certificate of the chain expires, in seconds since 1970, if one does.
+    /// Earliest expiry of the certificates in the chain, in seconds since 1970.
     pub(super) expires_s: Option<u64>,
 }
 
-impl Files {
-    pub(super) fn new(cluster: &Cluster) -> Option<Files> {
+impl TlsFiles {
+    pub(super) fn new(cluster: &ClusterConfig) -> Option<TlsFiles> {
         let address = cluster.internal_address.as_ref().and_then(|address| address.as_str().rsplit_once(':'));
         let host = address.map(|(host, _)| host.trim_matches(['[', ']']));
         let paths = [cluster.tls_certificate.clone()?, cluster.tls_key.clone()?, cluster.tls_ca.clone()?];
-        Some(Files { paths, host: host.map(str::to_owned) })
+        Some(TlsFiles { paths, host: host.map(str::to_owned) })
     }
 
-    pub(super) fn read(&self) -> Result<Contents, TlsError> {
-        Ok([self.read_one(CERTIFICATE)?, self.read_one(KEY)?, self.read_one(CA)?])
+    pub(super) fn read(&self) -> Result<TlsFileContents, TlsError> {
+        Ok([self.read_file(CERTIFICATE_INDEX)?, self.read_file(KEY_INDEX)?, self.read_file(CA_INDEX)?])
     }
 
-    fn read_one(&self, file: usize) -> Result<Vec<u8>, TlsError> {
+    fn read_file(&self, file: usize) -> Result<Vec<u8>, TlsError> {
         let path = &self.paths[file];
         let mut bytes = Vec::new();
-        let read = File::open(path).and_then(|opened| opened.take(FILE_BYTES).read_to_end(&mut bytes));
-        match read {
-            Ok(length) if length as u64 == FILE_BYTES => Err(self.wrong(file, "is too large (1 MiB or more)")),
+        let result = File::open(path).and_then(|opened| opened.take(MAX_FILE_BYTES).read_to_end(&mut bytes));
+        match result {
+            Ok(length) if length as u64 == MAX_FILE_BYTES => Err(self.file_error(file, "is too large (1 MiB or more)")),
             Ok(_) => Ok(bytes),
-            Err(source) => Err(TlsError::Read { setting: SETTINGS[file], path: path.clone(), source }),
+            Err(source) => Err(TlsError::Read { setting: FILE_SETTINGS[file], path: path.clone(), source }),
         }
     }
 
-    fn wrong(&self, file: usize, reason: impl Into<String>) -> TlsError {
-        TlsError::File { setting: SETTINGS[file], path: self.paths[file].clone(), reason: reason.into() }
+    fn file_error(&self, file: usize, reason: impl Into<String>) -> TlsError {
+        TlsError::File { setting: FILE_SETTINGS[file], path: self.paths[file].clone(), reason: reason.into() }
     }
 
-    pub(super) fn check(&self, contents: &Contents, now: UnixTime) -> Result<TlsConfigs, TlsError> {
+    pub(super) fn build_configs(&self, contents: &TlsFileContents, now: UnixTime) -> Result<TlsConfigs, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let chain = self.certificates(CERTIFICATE, &contents[CERTIFICATE])?;
-        let roots = Arc::new(self.roots(&contents[CA], &provider, now)?);
-        let resolver = Arc::new(SingleCertAndKey::from(self.certified(&chain, &contents[KEY], &provider)?));
+        let chain = self.parse_certificates(CERTIFICATE_INDEX, &contents[CERTIFICATE_INDEX])?;
+        let roots = Arc::new(self.trusted_roots(&contents[CA_INDEX], &provider, now)?);
+        let resolver =
+            Arc::new(SingleCertAndKey::from(self.parse_certified_key(&chain, &contents[KEY_INDEX], &provider)?));
 
         let clients = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
         let clients = clients.map_err(|error| Error::General(error.to_string()))?;
         let servers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
         let servers = servers.map_err(|error| Error::General(error.to_string()))?;
         if let [own, rest @ ..] = &*chain {
-            clients.verify_client_cert(own, rest, now).map_err(|error| self.refused(&error))?;
+            clients.verify_client_cert(own, rest, now).map_err(|error| self.certificate_error(&error))?;
             if let Some(host) = &self.host {
                 let name = ServerName::try_from(&**host);
-                let name = name.map_err(|_| self.wrong(CERTIFICATE, format!("cannot match {host}: not a DNS name")))?;
-                servers.verify_server_cert(own, rest, &name, &[], now).map_err(|error| self.refused(&error))?;
+                let name = name
+                    .map_err(|_| self.file_error(CERTIFICATE_INDEX, format!("cannot match {host}: not a DNS name")))?;
+                servers
+                    .verify_server_cert(own, rest, &name, &[], now)
+                    .map_err(|error| self.certificate_error(&error))?;
             }
         }
 
@@ -111,44 +113,50 @@ impl Files {
         Ok(TlsConfigs {
             server: Arc::new(server),
             client: Arc::new(client),
-            expires_s: chain.iter().filter_map(|certificate| expires_s(certificate, &provider)).min(),
+            expires_s: chain.iter().filter_map(|certificate| parse_expiry_s(certificate, &provider)).min(),
         })
     }
 
-    /// Whether certificates that were good are good still.
-    pub(super) fn check_time(&self, expires_s: Option<u64>, now: UnixTime) -> Result<(), TlsError> {
+    pub(super) fn check_expiry(&self, expires_s: Option<u64>, now: UnixTime) -> Result<(), TlsError> {
         match expires_s {
-            Some(expires_s) if expires_s < now.as_secs() => Err(self.wrong(CERTIFICATE, expired(expires_s))),
+            Some(expires_s) if expires_s < now.as_secs() => {
+                Err(self.file_error(CERTIFICATE_INDEX, expired_text(expires_s)))
+            }
             _ => Ok(()),
         }
     }
 
-    fn certificates(&self, file: usize, contents: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-        let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(contents).collect();
-        match found {
-            Ok(found) if !found.is_empty() => Ok(found),
-            Ok(_) => Err(self.wrong(file, "contains no PEM certificate (-----BEGIN CERTIFICATE-----)")),
-            Err(error) => Err(self.wrong(file, not_pem(&error))),
+    fn parse_certificates(&self, file: usize, contents: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(contents).collect();
+        match certificates {
+            Ok(certificates) if !certificates.is_empty() => Ok(certificates),
+            Ok(_) => Err(self.file_error(file, "contains no PEM certificate (-----BEGIN CERTIFICATE-----)")),
+            Err(error) => Err(self.file_error(file, pem_error_text(&error))),
         }
     }
 
-    /// The certificates that may sign. An expired one is left out, and does not affect the others.
-    fn roots(&self, contents: &[u8], provider: &CryptoProvider, now: UnixTime) -> Result<RootCertStore, TlsError> {
+    fn trusted_roots(
+        &self,
+        contents: &[u8],
+        provider: &CryptoProvider,
+        now: UnixTime,
+    ) -> Result<RootCertStore, TlsError> {
         let mut roots = RootCertStore::empty();
-        for certificate in self.certificates(CA, contents)? {
-            if expires_s(&certificate, provider).is_none_or(|expires_s| expires_s >= now.as_secs()) {
+        for certificate in self.parse_certificates(CA_INDEX, contents)? {
+            if parse_expiry_s(&certificate, provider).is_none_or(|expires_s| expires_s >= now.as_secs()) {
                 let added = roots.add(certificate);
-                added
-                    .map_err(|error| self.wrong(CA, format!("contains a certificate that cannot be used: {error}")))?;
+                added.map_err(|error| {
+                    self.file_error(CA_INDEX, format!("contains a certificate that cannot be used: {error}"))
+                })?;
             }
         }
         match roots.is_empty() {
-            true => Err(self.wrong(CA, "contains only expired certificates; add a valid one")),
+            true => Err(self.file_error(CA_INDEX, "contains only expired certificates; add a valid one")),
             false => Ok(roots),
         }
     }
 
-    fn certified(
+    fn parse_certified_key(
         &self,
         chain: &[CertificateDer<'static>],
         key: &[u8],
@@ -156,38 +164,41 @@ impl Files {
     ) -> Result<CertifiedKey, TlsError> {
         let key = PrivateKeyDer::from_pem_slice(key).map_err(|error| match error {
             pem::Error::NoItemsFound => {
-                self.wrong(KEY, "contains no unencrypted PEM private key (-----BEGIN PRIVATE KEY-----)")
+                self.file_error(KEY_INDEX, "contains no unencrypted PEM private key (-----BEGIN PRIVATE KEY-----)")
             }
-            pem::Error::Base64Decode(_) => self.wrong(KEY, "is not PEM, or has a passphrase; use a key without one"),
-            error => self.wrong(KEY, not_pem(&error)),
+            pem::Error::Base64Decode(_) => {
+                self.file_error(KEY_INDEX, "is not PEM, or has a passphrase; use a key without one")
+            }
+            error => self.file_error(KEY_INDEX, pem_error_text(&error)),
         })?;
         CertifiedKey::from_der(chain.to_vec(), key, provider).map_err(|error| match error {
-            Error::InconsistentKeys(_) => {
-                self.wrong(KEY, format!("does not match the certificate in {}", self.paths[CERTIFICATE].display()))
-            }
-            Error::InvalidCertificate(_) => self.refused(&error),
+            Error::InconsistentKeys(_) => self.file_error(
+                KEY_INDEX,
+                format!("does not match the certificate in {}", self.paths[CERTIFICATE_INDEX].display()),
+            ),
+            Error::InvalidCertificate(_) => self.certificate_error(&error),
             error => {
-                let taken = "RSA with at least 2,048 bits, ECDSA on P-256 or P-384, and Ed25519";
-                self.wrong(KEY, format!("is not a supported key (valid: {taken}): {error}"))
+                let supported = "RSA with at least 2,048 bits, ECDSA on P-256 or P-384, and Ed25519";
+                self.file_error(KEY_INDEX, format!("is not a supported key (valid: {supported}): {error}"))
             }
         })
     }
 
-    fn refused(&self, error: &Error) -> TlsError {
+    fn certificate_error(&self, error: &Error) -> TlsError {
         let Error::InvalidCertificate(cause) = error else {
-            return self.wrong(CERTIFICATE, format!("cannot be used: {error}"));
+            return self.file_error(CERTIFICATE_INDEX, format!("cannot be used: {error}"));
         };
         let reason = match cause {
-            CertificateError::ExpiredContext { not_after, .. } => expired(not_after.as_secs()),
+            CertificateError::ExpiredContext { not_after, .. } => expired_text(not_after.as_secs()),
             CertificateError::NotValidYetContext { not_before, .. } => {
-                format!("is not valid before {}; check the clock of this machine", date(not_before.as_secs()))
+                format!("is not valid before {}; check the clock of this machine", format_date(not_before.as_secs()))
             }
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
-                let ca = format!("{} ({})", self.paths[CA].display(), SETTINGS[CA]);
+                let ca = format!("{} ({})", self.paths[CA_INDEX].display(), FILE_SETTINGS[CA_INDEX]);
                 format!("is not signed by a certificate in {ca}, directly or through intermediate certificates")
             }
             CertificateError::NotValidForNameContext { presented, .. } => {
-                // As `IpAddress(10.0.0.7)` and `DnsName("a")`.
+                // For example `IpAddress(10.0.0.7)` or `DnsName("a")`.
                 let bare = |name: &String| Some(name.split_once('(')?.1.trim_matches(['"', ')']).to_owned());
                 let named: Vec<String> = presented.iter().filter_map(bare).collect();
                 let named = if named.is_empty() { "no host".to_owned() } else { named.join(", ") };
@@ -201,17 +212,17 @@ impl Files {
                 "is not valid for both server and client use; extendedKeyUsage must contain serverAuth and clientAuth"
                     .to_owned()
             }
-            // The library tells it as another error, whose type is not to be had.
+            // The type of this error is private to rustls-webpki.
             cause if format!("{cause:?}").contains("CaUsedAsEndEntity") => {
                 "is a CA certificate; use this node's certificate".to_owned()
             }
             cause => format!("cannot be used: {cause}"),
         };
-        self.wrong(CERTIFICATE, reason)
+        self.file_error(CERTIFICATE_INDEX, reason)
     }
 }
 
-fn not_pem(error: &pem::Error) -> String {
+fn pem_error_text(error: &pem::Error) -> String {
     match error {
         pem::Error::MissingSectionEnd { end_marker } => {
             format!("ends before the line -----END {}-----", String::from_utf8_lossy(end_marker))
@@ -220,8 +231,8 @@ fn not_pem(error: &pem::Error) -> String {
     }
 }
 
-/// When a certificate expires, in seconds since 1970: the library tells it of one that has expired at the time given.
-fn expires_s(certificate: &CertificateDer<'_>, provider: &CryptoProvider) -> Option<u64> {
+/// rustls reports the expiry only in the error for an expired certificate, so this verifies for the end of time.
+fn parse_expiry_s(certificate: &CertificateDer<'_>, provider: &CryptoProvider) -> Option<u64> {
     let end = UnixTime::since_unix_epoch(std::time::Duration::from_secs(u64::MAX));
     let algorithms = provider.signature_verification_algorithms.all;
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
@@ -231,11 +242,11 @@ fn expires_s(certificate: &CertificateDer<'_>, provider: &CryptoProvider) -> Opt
     }
 }
 
-fn expired(expired_s: u64) -> String {
-    format!("expired at {}; use a valid one", date(expired_s))
+fn expired_text(expired_s: u64) -> String {
+    format!("expired at {}; use a valid one", format_date(expired_s))
 }
 
-fn date(seconds: u64) -> String {
+fn format_date(seconds: u64) -> String {
     let date = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     date.map_or_else(|| format!("{seconds} s after 1970"), |date| date.to_rfc3339_opts(SecondsFormat::Secs, true))
 }

@@ -1,9 +1,9 @@
-//! Mutual TLS between the servers of a service, with certificates that one of `cluster.tls_ca` has signed.
+//! Mutual TLS between the nodes of a service, with certificates that a CA in `cluster.tls_ca` has signed.
 //!
-//! 1. Three files are read at the start (`files`). If something is wrong with them, the server does not start.
-//! 2. They are read again every few seconds, and new ones are used for new connections. If something is wrong with
-//!    them, the former ones stay in use, and the log says so.
-//! 3. No session is resumed, so that both certificates are checked on each connection.
+//! 1. A node reads three files at startup ([`files`]). If they are invalid, the node does not start.
+//! 2. The node reads the files again every few seconds, and uses new certificates for new connections. If the new files
+//!    are invalid, the node logs a warning, and continues to use the previous certificates.
+//! 3. Sessions are not resumed, so that both certificates are verified on each connection.
 
 mod files;
 
@@ -14,122 +14,123 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use http::Uri;
 use rustls::pki_types::{ServerName, UnixTime};
-use strata_config::Cluster;
-use strata_runtime::blocking::blocking;
+use strata_config::ClusterConfig;
+use strata_runtime::blocking::run_blocking;
 use strata_runtime::metrics::metrics;
-use strata_types::causes::Causes;
+use strata_types::error_chain::ErrorChain;
 use tokio::net::TcpStream;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 pub use self::files::TlsError;
-use self::files::{Contents, Files, TlsConfigs};
+use self::files::{TlsConfigs, TlsFileContents, TlsFiles};
 
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The certificates of this server and of those that it trusts, as they are at the moment.
 pub struct NodeTls {
-    in_use: ArcSwap<TlsConfigs>,
+    current: ArcSwap<TlsConfigs>,
 }
 
 impl NodeTls {
-    /// Within a runtime; `None` without certificates. The files are watched until the last handle is dropped.
-    pub fn open(cluster: &Cluster) -> Result<Option<Arc<NodeTls>>, TlsError> {
-        let Some(files) = Files::new(cluster) else { return Ok(None) };
-        let (tls, watch) = NodeTls::watched(files)?;
-        tokio::spawn(watch.run());
+    /// Returns `None` without certificates. The current runtime watches the files until the last handle is dropped.
+    pub fn open(cluster: &ClusterConfig) -> Result<Option<Arc<NodeTls>>, TlsError> {
+        let Some(files) = TlsFiles::new(cluster) else { return Ok(None) };
+        let (tls, watcher) = NodeTls::open_watched(files)?;
+        tokio::spawn(watcher.run());
         Ok(Some(tls))
     }
 
-    fn watched(files: Files) -> Result<(Arc<NodeTls>, Watch), TlsError> {
+    fn open_watched(files: TlsFiles) -> Result<(Arc<NodeTls>, TlsFileWatcher), TlsError> {
         let contents = files.read()?;
-        let configs = files.check(&contents, UnixTime::now())?;
-        let tls = Arc::new(NodeTls { in_use: ArcSwap::from_pointee(configs) });
+        let configs = files.build_configs(&contents, UnixTime::now())?;
+        let tls = Arc::new(NodeTls { current: ArcSwap::from_pointee(configs) });
         tls.record_expiry();
-        let watch =
-            Watch { tls: Arc::downgrade(&tls), files: Arc::new(files), contents: Arc::new(contents), trouble: None };
-        Ok((tls, watch))
+        let watcher = TlsFileWatcher {
+            tls: Arc::downgrade(&tls),
+            files: Arc::new(files),
+            contents: Arc::new(contents),
+            last_error: None,
+        };
+        Ok((tls, watcher))
     }
 
     pub(super) fn acceptor(&self) -> TlsAcceptor {
-        self.in_use.load().server.clone().into()
+        self.current.load().server.clone().into()
     }
 
-    /// A connection to the server at a URL, if it shows a certificate that names the host of the URL.
     pub(super) async fn connect(&self, url: &Uri) -> io::Result<TlsStream<TcpStream>> {
         let no_address = || io::Error::new(io::ErrorKind::InvalidInput, "not the address of a node");
         let (Some(host), Some(port)) = (url.host(), url.port_u16()) else { return Err(no_address()) };
         let host = host.trim_matches(['[', ']']);
         let name = ServerName::try_from(host.to_owned()).map_err(|_| no_address())?;
-        let connector = TlsConnector::from(self.in_use.load().client.clone());
+        let connector = TlsConnector::from(self.current.load().client.clone());
         let stream = TcpStream::connect((host, port)).await?;
         let _ = stream.set_nodelay(true);
         connector.connect(name, stream).await
     }
 
     fn record_expiry(&self) {
-        let expires_s = self.in_use.load().expires_s.unwrap_or_default();
+        let expires_s = self.current.load().expires_s.unwrap_or_default();
         metrics().node_certificate_expires.set(expires_s as f64);
     }
 }
 
-struct Watch {
+struct TlsFileWatcher {
     tls: Weak<NodeTls>,
-    files: Arc<Files>,
-    contents: Arc<Contents>,
-    /// The error of the last look, and whether it was logged.
-    trouble: Option<(String, bool)>,
+    files: Arc<TlsFiles>,
+    contents: Arc<TlsFileContents>,
+    last_error: Option<(String, bool)>,
 }
 
-impl Watch {
+impl TlsFileWatcher {
     async fn run(mut self) {
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
             let Some(tls) = self.tls.upgrade() else { return };
-            self.look(&tls).await;
+            self.reload(&tls).await;
         }
     }
 
-    async fn look(&mut self, tls: &NodeTls) {
+    async fn reload(&mut self, tls: &NodeTls) {
         let files = self.files.clone();
-        let before = self.contents.clone();
-        let expires_s = tls.in_use.load().expires_s;
-        let looked = blocking(move || {
+        let current = self.contents.clone();
+        let expires_s = tls.current.load().expires_s;
+        let reload = run_blocking(move || {
             let contents = files.read()?;
             let now = UnixTime::now();
-            if contents == *before {
-                return files.check_time(expires_s, now).map(|()| None);
+            if contents == *current {
+                return files.check_expiry(expires_s, now).map(|()| None);
             }
-            files.check(&contents, now).map(|configs| Some((contents, configs)))
+            files.build_configs(&contents, now).map(|configs| Some((contents, configs)))
         });
-        match looked.await {
+        match reload.await {
             Ok(Ok(None)) => {
-                if let Some((_, true)) = self.trouble.take() {
+                if let Some((_, true)) = self.last_error.take() {
                     tracing::info!("found the node's current TLS certificates again");
                 }
             }
             Ok(Ok(Some((contents, configs)))) => {
-                tls.in_use.store(Arc::new(configs));
+                tls.current.store(Arc::new(configs));
                 tls.record_expiry();
                 self.contents = Arc::new(contents);
-                self.trouble = None;
+                self.last_error = None;
                 tracing::info!("reloaded node TLS certificates");
             }
             Ok(Err(error)) => {
-                let is_in_use =
-                    tls.in_use.load().expires_s.is_none_or(|expires_s| UnixTime::now().as_secs() <= expires_s);
-                self.note(Causes(&error).to_string(), is_in_use);
+                let is_valid =
+                    tls.current.load().expires_s.is_none_or(|expires_s| UnixTime::now().as_secs() <= expires_s);
+                self.log_error(ErrorChain(&error).to_string(), is_valid);
             }
             Err(_) => {}
         }
     }
 
-    /// Logs trouble once. Files are replaced one after the other, so only an error that the next look repeats counts.
-    /// `is_good` tells whether the certificate that is in use has not expired.
-    fn note(&mut self, cause: String, is_good: bool) {
-        let (is_same, is_told) = self.trouble.as_ref().map_or((false, false), |(last, told)| (*last == cause, *told));
-        match is_same && !is_told {
-            true if is_good => {
+    /// Logs an error when a second reload repeats it, because files are replaced one after another.
+    fn log_error(&mut self, cause: String, is_valid: bool) {
+        let (is_same, is_logged) =
+            self.last_error.as_ref().map_or((false, false), |(last, is_logged)| (*last == cause, *is_logged));
+        match is_same && !is_logged {
+            true if is_valid => {
                 tracing::warn!(
                     error = cause,
                     "failed to reload node TLS certificates; keeping the current certificates"
@@ -141,7 +142,7 @@ impl Watch {
             ),
             false => {}
         }
-        self.trouble = Some((cause, is_same));
+        self.last_error = Some((cause, is_same));
     }
 }
 
@@ -152,14 +153,14 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn changed_files_are_used_if_they_are_good() {
+    async fn changed_files_are_used_if_valid() {
         let certificates = Certificates::make("127.0.0.");
         let others = Certificates::make("127.0.0.");
-        let files = Files::new(&certificates.section(0)).expect("files");
-        let (tls, mut watch) = NodeTls::watched(files).expect("good files");
-        let first = tls.in_use.load_full();
-        watch.look(&tls).await;
-        assert!(Arc::ptr_eq(&first, &tls.in_use.load()) && watch.trouble.is_none(), "nothing has changed");
+        let files = TlsFiles::new(&certificates.section(0)).expect("files");
+        let (tls, mut watcher) = NodeTls::open_watched(files).expect("valid files");
+        let first = tls.current.load_full();
+        watcher.reload(&tls).await;
+        assert!(Arc::ptr_eq(&first, &tls.current.load()) && watcher.last_error.is_none(), "nothing has changed");
         let replace = |option: usize| {
             let path = |certificates: &Certificates| certificates.options(0)[option].1.clone();
             std::fs::copy(path(&others), path(&certificates)).expect("copied");
@@ -168,23 +169,23 @@ mod tests {
         for (option, cause) in [(0, "cluster.tls_key"), (1, "is not signed by")] {
             replace(option);
             for is_logged in [false, true, true] {
-                watch.look(&tls).await;
-                let (found, logged) = watch.trouble.clone().expect("trouble");
-                assert!(found.contains(cause) && logged == is_logged, "{found}");
-                assert!(Arc::ptr_eq(&first, &tls.in_use.load()), "the first certificates stay in use");
+                watcher.reload(&tls).await;
+                let (error, logged) = watcher.last_error.clone().expect("an error");
+                assert!(error.contains(cause) && logged == is_logged, "{error}");
+                assert!(Arc::ptr_eq(&first, &tls.current.load()), "the first certificates stay in use");
             }
         }
         replace(2);
-        watch.look(&tls).await;
-        assert!(watch.trouble.is_none() && !Arc::ptr_eq(&first, &tls.in_use.load()));
+        watcher.reload(&tls).await;
+        assert!(watcher.last_error.is_none() && !Arc::ptr_eq(&first, &tls.current.load()));
     }
 
     #[test]
     fn expired_certificate_in_use_is_an_error() {
-        let files = Files::new(&Certificates::make("127.0.0.").section(0)).expect("files");
+        let files = TlsFiles::new(&Certificates::make("127.0.0.").section(0)).expect("files");
         let now = UnixTime::since_unix_epoch(Duration::from_secs(1_000));
-        assert!(files.check_time(None, now).is_ok() && files.check_time(Some(1_000), now).is_ok());
-        let error = files.check_time(Some(999), now).expect_err("expired").to_string();
+        assert!(files.check_expiry(None, now).is_ok() && files.check_expiry(Some(1_000), now).is_ok());
+        let error = files.check_expiry(Some(999), now).expect_err("expired").to_string();
         assert!(error.ends_with("expired at 1970-01-01T00:16:39Z; use a valid one"), "{error}");
     }
 }

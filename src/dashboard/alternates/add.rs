@@ -1,115 +1,122 @@
-//! `…/alternate/add`: new entities, typed as JSON.
+//! `…/alternate/add`: adds entities, which the user types as JSON.
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use strata_http::error::HttpError;
 use strata_service::{EntityChange, EntityEdit, ManageError};
 
-use super::change::{Target, call, save};
-use super::editor::{Draft, Flash, NAMED, Preview, TRIES, failed, page};
-use super::list::{List, list};
-use super::text;
-use crate::entity_diff::{Compared, Equality, Paths, Room};
+use super::edit_target::{EditTarget, api_call_body, save_edits};
+use super::editable_list::{EditableList, load_list};
+use super::editor::{
+    EditDraft, EditPreview, EditorFlash, MAX_NAMED_ITEMS, MAX_SAVE_ATTEMPTS, flash_from_error, render_editor,
+};
+use super::entity_text;
+use crate::entity_diff::{ComparisonBudget, EntityComparison, LeafEquality, ShownPaths};
 use crate::form_handling::SubmittedForm;
 use crate::format;
-use crate::query::Query;
-use crate::urls::Position;
-use crate::visit::{PageResult, Reply, Visit};
+use crate::page_request::{PageRequest, PageResponse, PageResult};
+use crate::query_params::QueryParams;
+use crate::urls::EntityPosition;
 
-pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> PageResult {
-    let list = list(visit, &target.place, None).await?;
+pub(super) async fn render_addition_form(req: &PageRequest, target: &EditTarget, query: &QueryParams) -> PageResult {
+    let list = load_list(req, &target.urls, None).await?;
     let typed = query.first("position");
     let (position, problem) = match typed {
-        Some(typed) => before(typed, list.length, list.length),
+        Some(typed) => parse_insert_position(typed, list.length, list.length),
         None => (list.length, None),
     };
-    let draft = Draft { is_new: true, position, text: "{\n  \n}".to_owned(), ..Draft::default().on(&list) };
+    let draft =
+        EditDraft { is_new: true, position, text: "{\n  \n}".to_owned(), ..EditDraft::default().rebased_on(&list) };
     let status = if problem.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
     let typed_position = typed.filter(|_| problem.is_some()).map(str::to_owned);
-    let said = Flash { status, position_problem: problem, typed_position, ..Flash::default() };
-    page(visit, target, &list, &draft, said)
+    let flash = EditorFlash { status, position_problem: problem, typed_position, ..EditorFlash::default() };
+    render_editor(req, target, &list, &draft, flash)
 }
 
-/// The position before which entities are added, at most `last`, and the mistake in it in a list of `length`.
-fn before(typed: &str, last: u64, length: u64) -> (u64, Option<String>) {
+/// Parses an insert position. Returns `length` and the problem if the position is invalid or greater than `last`.
+fn parse_insert_position(typed: &str, last: u64, length: u64) -> (u64, Option<String>) {
     let valid = format!("Enter a position from 0 to {length}.");
-    match Position::parse(typed) {
+    match EntityPosition::parse(typed) {
         Err(_) => (length, Some(format!("This is not a valid position. {valid}"))),
-        Ok(position) if position.is_past_all() || position.at > last => {
+        Ok(position) if position.is_overflow() || position.index > last => {
             (length, Some(format!("This position is past the end of the list. {valid}")))
         }
-        Ok(position) => (position.at, None),
+        Ok(position) => (position.index, None),
     }
 }
 
-/// Handles the form. Every response contains the text again.
-pub(super) async fn act(visit: &mut Visit, target: &Target, mut sent: SubmittedForm) -> PageResult {
-    let mut list_now = list(visit, &target.place, None).await?;
-    let typed = sent.fields.first("position").unwrap_or_default().to_owned();
-    let mut draft = Draft::sent(&sent, true, list_now.length)?;
-    // If the list has changed, the position is checked below.
+pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, mut form: SubmittedForm) -> PageResult {
+    let mut list_now = load_list(req, &target.urls, None).await?;
+    let typed = form.fields.first("position").unwrap_or_default().to_owned();
+    let mut draft = EditDraft::from_form(&form, true, list_now.length)?;
     let last = if list_now.etag == draft.etag { list_now.length } else { u64::MAX };
-    let (position, position_problem) = before(&typed, last, list_now.length);
+    let (position, position_problem) = parse_insert_position(&typed, last, list_now.length);
     draft.position = position;
-    let entities = draft.read(text::entities).await?;
+    let entities = draft.parse_text(entity_text::parse_entities).await?;
     if entities.is_err() || position_problem.is_some() {
-        let status = if entities.is_err() { draft.status_of_mistake() } else { StatusCode::BAD_REQUEST };
+        let status = if entities.is_err() { draft.text_error_status() } else { StatusCode::BAD_REQUEST };
         let typed_position = Some(typed);
-        let said = Flash { status, problem: entities.err(), position_problem, typed_position, ..Flash::default() };
-        return page(visit, target, &list_now, &draft, said);
+        let flash =
+            EditorFlash { status, problem: entities.err(), position_problem, typed_position, ..EditorFlash::default() };
+        return render_editor(req, target, &list_now, &draft, flash);
     }
     let entities = entities.unwrap_or_default();
-    let is_saved = sent.fields.first("do") == Some("save");
+    let is_saved = form.fields.first("do") == Some("save");
     let edits_at = |position| {
-        let list_of = entities.iter().map(|entity| Bytes::from(entity.clone())).collect();
-        vec![EntityEdit { position, change: EntityChange::Insert(list_of) }]
+        let list = entities.iter().map(|entity| Bytes::from(entity.clone())).collect();
+        vec![EntityEdit { position, change: EntityChange::Insert(list) }]
     };
-    let mut is_beside = false;
-    let mut tries_left = TRIES;
+    let mut is_rebased = false;
+    let mut tries_left = MAX_SAVE_ATTEMPTS;
     loop {
         if list_now.etag != draft.etag {
-            // Entities that were to be added to the end still are.
-            if !is_saved || draft.position != draft.length || tries_left == 0 {
-                return stale(visit, target, &list_now, &draft);
+            // Entities that were to be appended are appended to the changed list.
+            if !is_saved || draft.position != draft.list_length || tries_left == 0 {
+                return render_stale_form(req, target, &list_now, &draft);
             }
-            is_beside = true;
-            draft = Draft { position: list_now.length, ..draft.on(&list_now) };
+            is_rebased = true;
+            draft = EditDraft { position: list_now.length, ..draft.rebased_on(&list_now) };
         }
         if !is_saved {
             break;
         }
         tries_left -= 1;
-        match save(visit, target, &draft.etag, edits_at(draft.position), sent.room.take()).await {
-            Ok(reply) => return Ok(if is_beside { Reply::done("beside", &target.place.alternate()) } else { reply }),
-            Err(HttpError::Manage(ManageError::Stale)) => list_now = list(visit, &target.place, None).await?,
+        match save_edits(req, target, &draft.etag, edits_at(draft.position), form.body_reservation.take()).await {
+            Ok(reply) => {
+                return Ok(if is_rebased {
+                    PageResponse::redirect_with_notice("beside", &target.urls.alternate_url())
+                } else {
+                    reply
+                });
+            }
+            Err(HttpError::Manage(ManageError::Stale)) => list_now = load_list(req, &target.urls, None).await?,
             Err(error) => {
-                let said = failed(visit, error);
-                return page(visit, target, &list_now, &draft, said);
+                let flash = flash_from_error(req, error);
+                return render_editor(req, target, &list_now, &draft, flash);
             }
         }
     }
-    let mut space = Room::for_page();
-    let tables = entities.iter().take(NAMED).enumerate().map(|(number, entity)| {
+    let mut budget = ComparisonBudget::for_page();
+    let tables = entities.iter().take(MAX_NAMED_ITEMS).enumerate().map(|(number, entity)| {
         let caption = format!("New entity {} of {}", number + 1, entities.len());
         let sides = [None, Some(entity.as_slice())];
-        Compared::new(caption, ["Now", "After saving"], sides, Equality::Text, Paths::All, &mut space)
+        EntityComparison::new(caption, ["Now", "After saving"], sides, LeafEquality::Text, ShownPaths::All, &mut budget)
     });
-    let tables: Vec<Compared> = tables.collect();
-    let left_out = entities.len() - tables.len();
-    let call = call(target, &list_now.etag, &edits_at(draft.position));
-    let preview = Some(Preview { tables, left_out, note: None, call });
-    page(visit, target, &list_now, &draft, Flash { preview, ..Flash::default() })
+    let tables: Vec<EntityComparison> = tables.collect();
+    let omitted_count = entities.len() - tables.len();
+    let api_call = api_call_body(target, &list_now.etag, &edits_at(draft.position));
+    let preview = Some(EditPreview { tables, omitted_count, note: None, api_call });
+    render_editor(req, target, &list_now, &draft, EditorFlash { preview, ..EditorFlash::default() })
 }
 
-/// Another user has saved or deleted the alternate since the form was made.
-fn stale(visit: &Visit, target: &Target, list: &List, draft: &Draft) -> PageResult {
+fn render_stale_form(req: &PageRequest, target: &EditTarget, list: &EditableList, draft: &EditDraft) -> PageResult {
     let alert = format!(
         "Another user saved changes first, so yours were not saved. The list had {} and now has {}. Your text is still \
          below. Before you save again, check that the position is still correct.",
-        format::counted(draft.length, "entity", "entities"),
-        format::grouped(list.length)
+        format::pluralize(draft.list_length, "entity", "entities"),
+        format::group_thousands(list.length)
     );
-    let position = if draft.position >= draft.length { list.length } else { draft.position.min(list.length) };
-    let said = Flash { status: StatusCode::CONFLICT, alert: Some(alert), ..Flash::default() };
-    page(visit, target, list, &Draft { position, ..draft.on(list) }, said)
+    let position = if draft.position >= draft.list_length { list.length } else { draft.position.min(list.length) };
+    let flash = EditorFlash { status: StatusCode::CONFLICT, alert: Some(alert), ..EditorFlash::default() };
+    render_editor(req, target, list, &EditDraft { position, ..draft.rebased_on(list) }, flash)
 }

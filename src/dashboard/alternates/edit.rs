@@ -1,89 +1,93 @@
-//! `…/alternate/edit`: an entity as a text. What another user has saved since the form was made is merged, or shown
-//! next to the text.
+//! `…/alternate/edit`: edits an entity as JSON text. If another user has saved the list since the form was created, the
+//! page merges the changes or shows the conflict.
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use strata_http::error::HttpError;
-use strata_service::{EntityChange, EntityEdit, InAlternate, ManageError};
+use strata_service::{AlternatePosition, EntityChange, EntityEdit, ManageError};
 
-use super::OF_VERSION;
-use super::change::{Target, call, save};
-use super::editor::{Conflict, Draft, Flash, NAMED, Preview, TRIES, failed, page, too_large};
-use super::list::{FoundEntity, List, list_beside, of_version};
-use super::neighbours::{Fate, Neighbour};
-use super::text;
-use crate::entity_diff::{Compared, Equality, Paths, Room};
+use super::VERSION_POSITION_PARAM;
+use super::edit_target::{EditTarget, api_call_body, save_edits};
+use super::editable_list::{EditableList, EntityAtPosition, load_list_with_neighbors, load_version_entity};
+use super::editor::{
+    EditConflict, EditDraft, EditPreview, EditorFlash, MAX_NAMED_ITEMS, MAX_SAVE_ATTEMPTS, entity_too_large_error,
+    flash_from_error, render_editor,
+};
+use super::entity_text;
+use super::neighbors::{ConcurrentChange, NeighborEntity};
+use crate::entity_diff::{ComparisonBudget, EntityComparison, LeafEquality, ShownPaths};
 use crate::form_handling::SubmittedForm;
 use crate::format;
-use crate::query::{Query, invalid};
-use crate::safe_text::{SafeText, escaped_json};
-use crate::urls::Position;
-use crate::visit::{PageResult, Reply, Visit};
+use crate::page_request::{PageRequest, PageResponse, PageResult};
+use crate::query_params::{QueryParams, invalid_parameter_error};
+use crate::safe_text::{SafeText, escape_invisible_json};
+use crate::urls::EntityPosition;
 
-/// The editor of the entity that an address names: by its position in the list, or in the version.
-pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> PageResult {
-    let (sent, place) = match (query.first(OF_VERSION), query.first("position")) {
+pub(super) async fn render_edit_form(req: &PageRequest, target: &EditTarget, query: &QueryParams) -> PageResult {
+    let (typed_position, found) = match (query.first(VERSION_POSITION_PARAM), query.first("position")) {
         (Some(_), Some(position)) => {
-            let problem = format!("cannot be combined with {OF_VERSION}");
-            return Err(invalid("position", position, &problem, "position or entity, but not both"));
+            let problem = format!("cannot be combined with {VERSION_POSITION_PARAM}");
+            return Err(invalid_parameter_error("position", position, &problem, "position or entity, but not both"));
         }
-        (Some(given), None) => {
-            let sent = Position::parse(given)?;
-            let place = visit.services.reads.place_in_alternate(&target.version, sent.at).await?;
-            (sent, place)
+        (Some(position), None) => {
+            let typed_position = EntityPosition::parse(position)?;
+            let found = req.services.reads.find_in_alternate(&target.version, typed_position.index).await?;
+            (typed_position, found)
         }
-        (None, given) => (Position::parse(given.unwrap_or_default())?, None),
+        (None, position) => (EntityPosition::parse(position.unwrap_or_default())?, None),
     };
-    let named = sent.at;
+    let index = typed_position.index;
     let number = target.version.number;
-    let shown = format::grouped(named);
-    let (position, note) = match place {
-        None => (named, None),
-        Some(InAlternate::Kept(position)) => {
-            let now = format::grouped(position);
+    let index_text = format::group_thousands(index);
+    let (position, note) = match found {
+        None => (index, None),
+        Some(AlternatePosition::Unchanged(position)) => {
+            let now = format::group_thousands(position);
             let text = format!(
-                "This entity is at position {shown} in version {number}, but at position {now} in the alternate."
+                "This entity is at position {index_text} in version {number}, but at position {now} in the alternate."
             );
-            (position, Some(text).filter(|_| position != named))
+            (position, Some(text).filter(|_| position != index))
         }
-        Some(InAlternate::Changed(position)) => {
+        Some(AlternatePosition::Changed(position)) => {
             let text =
-                format!("In the alternate, this entity replaces the one at position {shown} of version {number}.");
+                format!("In the alternate, this entity replaces the one at position {index_text} of version {number}.");
             (position, Some(text))
         }
-        Some(InAlternate::Replaced(position)) => {
+        Some(AlternatePosition::Replaced(position)) => {
             let text = format!(
-                "In the alternate, the entity at position {shown} of version {number} and some of its neighbors were \
+                "In the alternate, the entity at position {index_text} of version {number} and some of its neighbors were \
                  changed or removed. This page shows the first of the entities that replaced them."
             );
             (position, Some(text))
         }
-        Some(InAlternate::Removed) => {
-            let text = format!("The entity at position {shown} of version {number} was removed from the alternate.");
-            return Err(HttpError::Invalid { status: StatusCode::NOT_FOUND, text });
+        Some(AlternatePosition::Removed) => {
+            let text =
+                format!("The entity at position {index_text} of version {number} was removed from the alternate.");
+            return Err(HttpError::InvalidRequest { status: StatusCode::NOT_FOUND, text });
         }
     };
-    let list = list_beside(visit, &target.place, position).await?;
-    if matches!(list.entity, FoundEntity::None) {
-        return Err(if position == named { sent } else { position.into() }.is_in_none("list", list.length));
+    let list = load_list_with_neighbors(req, &target.urls, position).await?;
+    if matches!(list.entity, EntityAtPosition::None) {
+        return Err(
+            if position == index { typed_position } else { position.into() }.not_found_error("list", list.length)
+        );
     }
-    let mut said = Flash::default();
+    let mut flash = EditorFlash::default();
     if list.is_alternate {
-        let there = of_version(visit, &target.place, named).await?;
-        let is_other = there.text().is_some_and(|there| list.entity.text() != Some(there));
-        let is_known = matches!(place, Some(InAlternate::Changed(_) | InAlternate::Replaced(_)));
-        said.notes.extend(if is_other && !is_known { Some(differs(target, &list)) } else { note });
+        let version_entity = load_version_entity(req, &target.urls, index).await?;
+        let differs = version_entity.entity_bytes().is_some_and(|entity| list.entity.entity_bytes() != Some(entity));
+        let is_explained = matches!(found, Some(AlternatePosition::Changed(_) | AlternatePosition::Replaced(_)));
+        flash.notes.extend(if differs && !is_explained { Some(difference_note(target, &list)) } else { note });
     }
-    let entity = list.entity.text();
-    let text = entity.and_then(text::editable);
-    said.too_large = text.is_none();
-    let base = text.as_ref().and(entity).map(base_text).unwrap_or_default();
-    let draft = Draft { position, base, text: text.unwrap_or_default(), ..Draft::default().on(&list) };
-    page(visit, target, &list, &draft, said)
+    let entity = list.entity.entity_bytes();
+    let text = entity.and_then(entity_text::to_editor_text);
+    flash.too_large = text.is_none();
+    let base = text.as_ref().and(entity).map(escape_base_entity).unwrap_or_default();
+    let draft = EditDraft { position, base, text: text.unwrap_or_default(), ..EditDraft::default().rebased_on(&list) };
+    render_editor(req, target, &list, &draft, flash)
 }
 
-/// Why an entity of the alternate is not the one at its position in the version.
-fn differs(target: &Target, list: &List) -> String {
+fn difference_note(target: &EditTarget, list: &EditableList) -> String {
     let number = target.version.number;
     match list.length == target.version.file.entity_count {
         true => format!(
@@ -96,229 +100,265 @@ fn differs(target: &Target, list: &List) -> String {
     }
 }
 
-/// An entity for a hidden field.
-fn base_text(entity: &[u8]) -> String {
-    escaped_json(&String::from_utf8_lossy(entity))
+fn escape_base_entity(entity: &[u8]) -> String {
+    escape_invisible_json(&String::from_utf8_lossy(entity))
 }
 
-/// Handles the form. Every response contains the text again.
-pub(super) async fn act(visit: &mut Visit, target: &Target, mut sent: SubmittedForm) -> PageResult {
-    let position = Position::parse(sent.trimmed("position"))?;
-    let mut draft = Draft::sent(&sent, false, position.at)?;
-    let mut list_now = list_beside(visit, &target.place, draft.position).await?;
-    if position.is_past_all() {
-        return Err(position.is_in_none("list", list_now.length));
+pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, mut form: SubmittedForm) -> PageResult {
+    let position = EntityPosition::parse(form.trimmed_value("position"))?;
+    let mut draft = EditDraft::from_form(&form, false, position.index)?;
+    let mut list_now = load_list_with_neighbors(req, &target.urls, draft.position).await?;
+    if position.is_overflow() {
+        return Err(position.not_found_error("list", list_now.length));
     }
-    let mine = match draft.read(text::entity).await? {
+    let mine = match draft.parse_text(entity_text::parse_entity).await? {
         Ok(mine) => mine,
         Err(mistake) => {
-            let said = Flash { status: draft.status_of_mistake(), problem: Some(mistake), ..Flash::default() };
-            return page(visit, target, &list_now, &draft, said);
+            let flash =
+                EditorFlash { status: draft.text_error_status(), problem: Some(mistake), ..EditorFlash::default() };
+            return render_editor(req, target, &list_now, &draft, flash);
         }
     };
-    let mut beside = None;
-    for tries_left in (0..TRIES).rev() {
+    let mut note = None;
+    for tries_left in (0..MAX_SAVE_ATTEMPTS).rev() {
         if list_now.etag != draft.etag {
-            let again = find_again(visit, target, list_now, &draft).await?;
-            if again.fate != Fate::Same {
-                return conflict(visit, target, &again, &draft, &mine);
+            let moved = find_moved_entity(req, target, list_now, &draft).await?;
+            if moved.change != ConcurrentChange::Unchanged {
+                return render_conflict(req, target, &moved, &draft, &mine);
             }
-            draft = Draft { position: again.at, ..draft.on(&again.list) };
-            beside = Some(again.note());
-            list_now = again.list;
+            draft = EditDraft { position: moved.position, ..draft.rebased_on(&moved.list) };
+            note = Some(moved.note());
+            list_now = moved.list;
         }
-        let Some(there) = list_now.entity.text() else {
+        let Some(current) = list_now.entity.entity_bytes() else {
             return Err(match list_now.entity {
-                FoundEntity::TooLarge => too_large(),
-                _ => Position::from(draft.position).is_in_none("list", list_now.length),
+                EntityAtPosition::TooLarge => entity_too_large_error(),
+                _ => EntityPosition::from(draft.position).not_found_error("list", list_now.length),
             });
         };
-        match sent.fields.first("do") {
-            Some("save") if there == mine => {
+        match form.fields.first("do") {
+            Some("save") if current == mine => {
                 let alert = Some("Nothing was saved because nothing has changed.".to_owned());
-                return page(visit, target, &list_now, &draft, Flash { alert, ..Flash::default() });
+                return render_editor(req, target, &list_now, &draft, EditorFlash { alert, ..EditorFlash::default() });
             }
             Some("save") => {
-                let edits = vec![edit(draft.position, &mine)];
-                match save(visit, target, &draft.etag, edits, sent.room.take()).await {
+                let edits = vec![replace_entity(draft.position, &mine)];
+                match save_edits(req, target, &draft.etag, edits, form.body_reservation.take()).await {
                     Ok(reply) => {
-                        return Ok(if beside.is_some() {
-                            Reply::done("beside", &target.place.alternate())
+                        return Ok(if note.is_some() {
+                            PageResponse::redirect_with_notice("beside", &target.urls.alternate_url())
                         } else {
                             reply
                         });
                     }
                     Err(HttpError::Manage(ManageError::Stale)) => {
-                        list_now = list_beside(visit, &target.place, draft.position).await?
+                        list_now = load_list_with_neighbors(req, &target.urls, draft.position).await?
                     }
                     Err(error) => {
-                        let said = failed(visit, error);
-                        return page(visit, target, &list_now, &draft, said);
+                        let flash = flash_from_error(req, error);
+                        return render_editor(req, target, &list_now, &draft, flash);
                     }
                 }
                 if tries_left == 0 {
-                    let again = find_again(visit, target, list_now, &draft).await?;
-                    return conflict(visit, target, &again, &draft, &mine);
+                    let moved = find_moved_entity(req, target, list_now, &draft).await?;
+                    return render_conflict(req, target, &moved, &draft, &mine);
                 }
             }
-            Some("merge") => return merged(visit, target, &list_now, draft, there, &mine),
-            _ => return preview(visit, target, &list_now, &draft, there, &mine, beside.into_iter().collect()),
+            Some("merge") => return render_merged_preview(req, target, &list_now, draft, current, &mine),
+            _ => {
+                return render_preview(req, target, &list_now, &draft, current, &mine, note.into_iter().collect());
+            }
         }
     }
     Err(ManageError::Stale.into())
 }
 
-fn edit(position: u64, entity: &[u8]) -> EntityEdit {
+fn replace_entity(position: u64, entity: &[u8]) -> EntityEdit {
     EntityEdit { position, change: EntityChange::Set(Bytes::copy_from_slice(entity)) }
 }
 
-/// The preview of my text, merged with the current entity.
-fn merged(visit: &Visit, target: &Target, list_now: &List, draft: Draft, there: &[u8], mine: &[u8]) -> PageResult {
-    let Ok(base) = text::entity(&draft.base) else {
-        return preview(visit, target, list_now, &draft, there, mine, Vec::new());
+fn render_merged_preview(
+    req: &PageRequest,
+    target: &EditTarget,
+    list_now: &EditableList,
+    draft: EditDraft,
+    current: &[u8],
+    mine: &[u8],
+) -> PageResult {
+    let Ok(base) = entity_text::parse_entity(&draft.base) else {
+        return render_preview(req, target, list_now, &draft, current, mine, Vec::new());
     };
-    let merged = text::merge(&base, there, mine);
+    let merged = entity_text::merge_entities(&base, current, mine);
     let mut notes = vec!["Your changes were merged into the current entity.".to_owned()];
     if !merged.conflicts.is_empty() {
-        let fields = format::counted(merged.conflicts.len() as u64, "field", "fields");
+        let fields = format::pluralize(merged.conflicts.len() as u64, "field", "fields");
         notes.push(format!("In {fields}, your changes replace another user’s changes."));
     }
-    let text = text::editable(&merged.entity).ok_or_else(too_large)?;
-    preview(visit, target, list_now, &Draft { text, ..draft }, there, &merged.entity, notes)
+    let text = entity_text::to_editor_text(&merged.entity).ok_or_else(entity_too_large_error)?;
+    render_preview(req, target, list_now, &EditDraft { text, ..draft }, current, &merged.entity, notes)
 }
 
-fn preview(
-    visit: &Visit,
-    target: &Target,
-    list: &List,
-    draft: &Draft,
-    there: &[u8],
+fn render_preview(
+    req: &PageRequest,
+    target: &EditTarget,
+    list: &EditableList,
+    draft: &EditDraft,
+    current: &[u8],
     mine: &[u8],
     notes: Vec<String>,
 ) -> PageResult {
     let caption = "The entity before and after saving".to_owned();
-    let sides = [Some(there), Some(mine)];
+    let sides = [Some(current), Some(mine)];
     let titles = ["Now", "After saving"];
-    let table = Compared::new(caption, titles, sides, Equality::Text, Paths::Changed, &mut Room::for_page());
-    let note = match (there == mine, table.is_empty()) {
+    let table = EntityComparison::new(
+        caption,
+        titles,
+        sides,
+        LeafEquality::Text,
+        ShownPaths::Changed,
+        &mut ComparisonBudget::for_page(),
+    );
+    let note = match (current == mine, table.is_empty()) {
         (true, _) => Some("Nothing has changed."),
         (false, true) => Some("Only the field order has changed."),
         (false, false) => None,
     };
-    let call = call(target, &list.etag, &[edit(draft.position, mine)]);
+    let api_call = api_call_body(target, &list.etag, &[replace_entity(draft.position, mine)]);
     let tables = if table.is_empty() { Vec::new() } else { vec![table] };
-    let preview = Some(Preview { tables, left_out: 0, note, call });
-    // The text is now one of the current entity.
-    let draft = Draft { base: base_text(there), ..draft.on(list) };
-    page(visit, target, list, &draft, Flash { notes, preview, ..Flash::default() })
+    let preview = Some(EditPreview { tables, omitted_count: 0, note, api_call });
+    let draft = EditDraft { base: escape_base_entity(current), ..draft.rebased_on(list) };
+    render_editor(req, target, list, &draft, EditorFlash { notes, preview, ..EditorFlash::default() })
 }
 
-/// The position of a form's entity in a list that was saved since.
+/// The entity of a form in a list that has changed since the form was created.
 struct MovedEntity {
-    list: List,
-    at: u64,
-    fate: Fate,
+    list: EditableList,
+    position: u64,
+    change: ConcurrentChange,
 }
 
 impl MovedEntity {
     fn note(&self) -> String {
-        let at = format::grouped(self.at);
+        let at = format::group_thousands(self.position);
         format!(
             "Another user has saved changes to other entities. This entity has not changed. It is at position {at}."
         )
     }
 }
 
-/// Searches the entity of a form at its former position, and at the one that it has if all entities that were added or
-/// removed are before it.
-async fn find_again(visit: &Visit, target: &Target, list_now: List, draft: &Draft) -> Result<MovedEntity, HttpError> {
-    let base = text::entity(&draft.base).ok();
+/// Searches the entity at its previous position, and at its position if all insertions and removals were before it.
+async fn find_moved_entity(
+    req: &PageRequest,
+    target: &EditTarget,
+    list_now: EditableList,
+    draft: &EditDraft,
+) -> Result<MovedEntity, HttpError> {
+    let base = entity_text::parse_entity(&draft.base).ok();
     let length = list_now.length;
-    let fate = |list: &List| match (list.entity.text(), &base) {
-        (Some(there), Some(base)) if there == base => Fate::Same,
-        (there, _) => {
-            let there = there.map_or(Neighbour::End, Neighbour::new);
-            draft.beside.fate(&there, &list.beside, length < draft.length)
+    let change_in = |list: &EditableList| match (list.entity.entity_bytes(), &base) {
+        (Some(current), Some(base)) if current == base => ConcurrentChange::Unchanged,
+        (current, _) => {
+            let current = current.map_or(NeighborEntity::ListEnd, NeighborEntity::from_entity);
+            draft.neighbors.classify(&current, &list.neighbors, length < draft.list_length)
         }
     };
-    let moved = draft.position.checked_add(length).and_then(|moved| moved.checked_sub(draft.length));
-    // If the entity was removed, the next one has moved to `moved`, and its former neighbor is one behind.
-    let places = [moved, moved.and_then(|moved| moved.checked_add(1))].into_iter().flatten();
-    let places = places.filter(|place| *place <= length && *place != draft.position && length != draft.length);
-    let mut found = MovedEntity { fate: fate(&list_now), at: draft.position, list: list_now };
-    for place in places {
-        if found.fate == Fate::Same {
+    let moved = draft.position.checked_add(length).and_then(|moved| moved.checked_sub(draft.list_length));
+    let positions = [moved, moved.and_then(|moved| moved.checked_add(1))].into_iter().flatten();
+    let positions =
+        positions.filter(|position| *position <= length && *position != draft.position && length != draft.list_length);
+    let mut found = MovedEntity { change: change_in(&list_now), position: draft.position, list: list_now };
+    for position in positions {
+        if found.change == ConcurrentChange::Unchanged {
             break;
         }
-        let there = list_beside(visit, &target.place, place).await?;
-        let fate = fate(&there);
-        if fate == Fate::Same || found.fate == Fate::Unknown && fate != Fate::Unknown {
-            found = MovedEntity { list: there, at: place, fate };
+        let list = load_list_with_neighbors(req, &target.urls, position).await?;
+        let change = change_in(&list);
+        if change == ConcurrentChange::Unchanged
+            || found.change == ConcurrentChange::Unknown && change != ConcurrentChange::Unknown
+        {
+            found = MovedEntity { list, position, change };
         }
     }
     Ok(found)
 }
 
-/// Another user has changed or removed the entity since the form was made, or saves all the time.
-fn conflict(visit: &Visit, target: &Target, again: &MovedEntity, draft: &Draft, mine: &[u8]) -> PageResult {
-    const FIRST: &str = "Another user saved changes first, so yours were not saved. Your text is still below.";
-    let MovedEntity { list: list_now, at, fate } = again;
-    let base = text::entity(&draft.base).ok();
-    let mut said = Flash { status: StatusCode::CONFLICT, alert: Some(FIRST.to_owned()), ..Flash::default() };
-    let was = format::grouped(draft.position);
-    let shown = format::grouped(*at);
-    let draft = Draft { position: *at, ..draft.on(list_now) };
-    if *fate == Fate::Same {
-        said.notes.push(again.note());
-        return page(visit, target, list_now, &draft, said);
+/// Renders the form after another user has changed or removed the entity, or keeps saving the list.
+fn render_conflict(
+    req: &PageRequest,
+    target: &EditTarget,
+    moved: &MovedEntity,
+    draft: &EditDraft,
+    mine: &[u8],
+) -> PageResult {
+    const OVERTAKEN_ALERT: &str =
+        "Another user saved changes first, so yours were not saved. Your text is still below.";
+    let MovedEntity { list: list_now, position, change } = moved;
+    let base = entity_text::parse_entity(&draft.base).ok();
+    let mut flash =
+        EditorFlash { status: StatusCode::CONFLICT, alert: Some(OVERTAKEN_ALERT.to_owned()), ..EditorFlash::default() };
+    let previous_position = format::group_thousands(draft.position);
+    let position_text = format::group_thousands(*position);
+    let draft = EditDraft { position: *position, ..draft.rebased_on(list_now) };
+    if *change == ConcurrentChange::Unchanged {
+        flash.notes.push(moved.note());
+        return render_editor(req, target, list_now, &draft, flash);
     }
     let number = &target.version.number;
-    let diff = target.place.dataset.diff(number, number, true);
-    let mut room = Room::for_page();
-    let mut compared = |new: &[u8], caption: &str, title: &str| {
+    let diff = target.urls.dataset.diff_url(number, number, true);
+    let mut budget = ComparisonBudget::for_page();
+    let mut compare = |new: &[u8], caption: &str, title: &str| {
         let titles = ["When you started", title];
         let sides = [Some(base.as_deref()?), Some(new)];
-        Some(Compared::new(caption.to_owned(), titles, sides, Equality::Text, Paths::Changed, &mut room))
+        Some(EntityComparison::new(caption.into(), titles, sides, LeafEquality::Text, ShownPaths::Changed, &mut budget))
     };
-    if *fate == Fate::Removed {
+    if *change == ConcurrentChange::Removed {
         let alert = "Another user has removed this entity, so your changes were not saved. Your text is still below.";
-        said.alert = Some(alert.to_owned());
-        said.notes.push(format!(
-            "The entity was at position {was}. If you add it again with your text, it will be at position {shown}. If \
+        flash.alert = Some(alert.to_owned());
+        flash.notes.push(format!(
+            "The entity was at position {previous_position}. If you add it again with your text, it will be at position {position_text}. If \
              you discard your changes, the entity stays removed."
         ));
-        let own = compared(mine, "Your changes", "Your text");
-        said.conflict = Some(Conflict { theirs: None, mine: own, both: Vec::new(), can_merge: false, diff });
-        said.is_removed = true;
-        return page(visit, target, list_now, &Draft { is_new: true, ..draft }, said);
-    }
-    let Some(there) = list_now.entity.text() else {
-        said.notes.push(match list_now.entity {
-            FoundEntity::TooLarge => "The entity at this position is now too large for the editor.".to_owned(),
-            _ => format!("There is no longer an entity at position {shown}. You can add your text as a new entity."),
+        let mine_comparison = compare(mine, "Your changes", "Your text");
+        flash.conflict = Some(EditConflict {
+            theirs: None,
+            mine: mine_comparison,
+            conflicting_fields: Vec::new(),
+            can_merge: false,
+            diff,
         });
-        let draft = Draft { is_new: true, position: list_now.length, ..draft };
-        return page(visit, target, list_now, &draft, said);
+        flash.is_removed = true;
+        return render_editor(req, target, list_now, &EditDraft { is_new: true, ..draft }, flash);
+    }
+    let Some(current) = list_now.entity.entity_bytes() else {
+        flash.notes.push(match list_now.entity {
+            EntityAtPosition::TooLarge => "The entity at this position is now too large for the editor.".to_owned(),
+            _ => format!(
+                "There is no longer an entity at position {position_text}. You can add your text as a new entity."
+            ),
+        });
+        let draft = EditDraft { is_new: true, position: list_now.length, ..draft };
+        return render_editor(req, target, list_now, &draft, flash);
     };
-    let theirs = compared(there, "Changes saved in the meantime", "Now");
-    let own = compared(mine, "Your changes", "Your text");
-    let both = base.as_deref().map(|base| text::merge(base, there, mine).conflicts).unwrap_or_default();
-    said.notes.push(match fate {
-        Fate::Changed => format!(
-            "Another user has changed this entity, which is now at position {shown}. Review the differences before you \
+    let theirs = compare(current, "Changes saved in the meantime", "Now");
+    let mine_comparison = compare(mine, "Your changes", "Your text");
+    let conflicts =
+        base.as_deref().map(|base| entity_text::merge_entities(base, current, mine).conflicts).unwrap_or_default();
+    flash.notes.push(match change {
+        ConcurrentChange::Changed => format!(
+            "Another user has changed this entity, which is now at position {position_text}. Review the differences before you \
              overwrite the entity."
         ),
         _ => format!(
-            "Another user has changed or removed the entity that you were editing, so position {shown} now contains a \
+            "Another user has changed or removed the entity that you were editing, so position {position_text} now contains a \
              different entity. Review the differences before you overwrite that entity."
         ),
     });
-    said.conflict = Some(Conflict {
+    flash.conflict = Some(EditConflict {
         theirs,
-        mine: own,
-        both: both.iter().take(NAMED).map(|name| SafeText::new(name, 100)).collect(),
+        mine: mine_comparison,
+        conflicting_fields: conflicts.iter().take(MAX_NAMED_ITEMS).map(|name| SafeText::new(name, 100)).collect(),
         can_merge: base.is_some(),
         diff,
     });
-    page(visit, target, list_now, &draft, said)
+    render_editor(req, target, list_now, &draft, flash)
 }

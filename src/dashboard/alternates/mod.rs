@@ -1,180 +1,181 @@
-//! `…/alternate`: the alternate of a version, for its owner: edited entity by entity, and deleted. Each change is a
-//! call of `POST /dataset/alternate/edit` with the etag of what its page shows.
+//! `…/alternate`: the owner edits the alternate of a version entity by entity, or deletes it. Each change corresponds
+//! to a call of `POST /dataset/alternate/edit` with the ETag of the list on the page.
 
 mod add;
-mod change;
 mod edit;
+mod edit_target;
+mod editable_list;
 mod editor;
-mod list;
-mod neighbours;
+mod entity_text;
+mod neighbors;
 mod removal;
-mod text;
 
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use strata_http::error::{CallError, HttpError};
-use strata_http::visit::BaseUrl;
-use strata_service::{BodyRoom, ManageError};
-use strata_types::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES};
+use strata_http::page_support::BaseUrl;
+use strata_service::{BodyReservation, ManageError};
+use strata_types::limits::{MAX_EDITOR_FORM_BYTES, MAX_EDITOR_TEXT_BYTES};
 use strata_types::version::VersionNumber;
 
-use self::change::{Target, target};
-use super::context::{Heading, Tab};
-use super::form_handling::{Question, SubmittedForm};
+use self::edit_target::{EditTarget, load_edit_target};
+use super::context::{DatasetHeading, DatasetTab};
+use super::form_handling::{ConfirmationPrompt, SubmittedForm};
 use super::format;
-use super::query::Query;
-use super::urls::Place;
-use super::visit::{PageResult, Posted, Reply, Shell, Visit, render};
+use super::page_request::{FormRequest, PageLayout, PageRequest, PageResponse, PageResult, render};
+use super::query_params::QueryParams;
+use super::urls::VersionUrls;
 
-/// The parameter of the editor with a position in the version. `position` is one in the list.
-pub(super) const OF_VERSION: &str = "entity";
+/// A position in the version; the query parameter `position` is a position in the list.
+pub(super) const VERSION_POSITION_PARAM: &str = "entity";
 
 #[derive(Template)]
 #[template(path = "alternate.html")]
 struct AlternatePage {
-    shell: Shell,
-    heading: Heading,
+    layout: PageLayout,
+    heading: DatasetHeading,
     version: VersionNumber,
-    /// The change that was just made.
-    done: String,
+    completed_action: String,
     entities: Option<String>,
-    of_version: String,
-    last: Option<u64>,
-    /// `None` if reads return 410.
-    browse: Option<String>,
-    diff: String,
+    version_count_text: String,
+    last_position: Option<u64>,
+    browse_url: Option<String>,
+    diff_url: String,
     api: String,
 }
 
-pub(super) async fn show(visit: &mut Visit) -> PageResult {
-    let Target { dataset, place, version, .. } = target(visit).await?;
-    let query = visit.query(&["done"])?;
-    let done = query.one_of("done", &["saved", "beside", "deleted"])?.unwrap_or_default().to_owned();
-    let entities = version.alt.as_ref().map(|file| file.entity_count);
-    let counted = |entities| format::counted(entities, "entity", "entities");
+pub(super) async fn show_alternate(req: &mut PageRequest) -> PageResult {
+    let EditTarget { dataset, urls, version, .. } = load_edit_target(req).await?;
+    let query = req.parse_query(&["done"])?;
+    let completed_action = query.parse_choice("done", &["saved", "beside", "deleted"])?.unwrap_or_default().to_owned();
+    let entities = version.alternate.as_ref().map(|file| file.entity_count);
+    let entity_count_text = |entities| format::pluralize(entities, "entity", "entities");
     let number = version.number;
-    let alternate = Place { alt: true, ..place.clone() };
+    let alternate = VersionUrls { alt: true, ..urls.clone() };
     let page = AlternatePage {
-        shell: visit.shell(format!("Alternate of version {number}, {}", dataset.name.as_str())),
-        heading: Heading::for_dataset(visit, &dataset, &place, Tab::Versions),
+        layout: req.layout(format!("Alternate of version {number}, {}", dataset.name.as_str())),
+        heading: DatasetHeading::for_dataset(req, &dataset, &urls, DatasetTab::Versions),
         version: number,
-        done,
-        entities: entities.map(counted),
-        of_version: counted(version.file.entity_count),
-        last: entities.unwrap_or(version.file.entity_count).checked_sub(1),
-        browse: (!dataset.frozen && entities.is_some()).then(|| alternate.browse()),
-        diff: place.dataset.diff(&number, &number, true),
-        api: BaseUrl::of(&visit.head, &visit.services).url("/dataset/alternate/edit"),
+        completed_action,
+        entities: entities.map(entity_count_text),
+        version_count_text: entity_count_text(version.file.entity_count),
+        last_position: entities.unwrap_or(version.file.entity_count).checked_sub(1),
+        browse_url: (!dataset.frozen && entities.is_some()).then(|| alternate.browse_url()),
+        diff_url: urls.dataset.diff_url(&number, &number, true),
+        api: BaseUrl::from_request_head(&req.head, &req.services).absolute_url("/dataset/alternate/edit"),
     };
     render(StatusCode::OK, &page)
 }
 
-pub(super) async fn form(visit: Visit) -> Response {
-    visit.build(|visit| Box::pin(opened_form(visit))).await
+pub(super) async fn show_form(req: PageRequest) -> Response {
+    req.respond_on_worker(|req| Box::pin(render_editor_form(req))).await
 }
 
-async fn opened_form(visit: &mut Visit) -> PageResult {
-    let target = target(visit).await?;
-    visit.dataset = Some(target.place.dataset.clone());
-    let query = visit.query(match target.action.as_str() {
-        "edit" => &["position", OF_VERSION],
+async fn render_editor_form(req: &mut PageRequest) -> PageResult {
+    let target = load_edit_target(req).await?;
+    req.dataset_urls = Some(target.urls.dataset.clone());
+    let query = req.parse_query(match target.action.as_str() {
+        "edit" => &["position", VERSION_POSITION_PARAM],
         "add" => &["position"],
         "remove" => &["positions", "position"],
         _ => &[],
     })?;
     match target.action.as_str() {
-        // A browser keeps the address of the form if the response to it was a page.
-        "edit" if query.pairs().is_empty() => Ok(Reply::SeeOther(target.place.alternate())),
-        "edit" => edit::open(visit, &target, &query).await,
-        "add" => add::open(visit, &target, &query).await,
-        "remove" => removal::open(visit, &target, &query).await,
-        "delete" => confirm(visit, &target, StatusCode::OK, None),
-        _ => Err(HttpError::NoSuchPath),
+        // Browsers stay on the path of the form if the response to the form was a page.
+        "edit" if query.pairs().is_empty() => Ok(PageResponse::SeeOther(target.urls.alternate_url())),
+        "edit" => edit::render_edit_form(req, &target, &query).await,
+        "add" => add::render_addition_form(req, &target, &query).await,
+        "remove" => removal::render_removal_form(req, &target, &query).await,
+        "delete" => render_deletion(req, &target, StatusCode::OK, None),
+        _ => Err(HttpError::PathNotFound),
     }
 }
 
-pub(super) async fn act(Posted { mut visit, body }: Posted) -> Response {
-    // Received before the session is checked: if it has ended, the error page shows the typed text again.
-    let (fields, room) = match visit.fields_within(body, EDITOR_FORM_BYTES).await {
+pub(super) async fn handle_form(FormRequest { request: mut req, body }: FormRequest) -> Response {
+    let (fields, reservation) = match req.read_form_fields(body, MAX_EDITOR_FORM_BYTES).await {
         Ok(received) => received,
-        Err(HttpError::Call(CallError::TooLarge { limit, .. })) => return visit.answer(Err(too_long(limit))).await,
-        Err(error) => return visit.answer(Err(error)).await,
+        Err(HttpError::Call(CallError::BodyTooLarge { limit, .. })) => {
+            return req.finish_response(Err(form_too_long_error(limit))).await;
+        }
+        Err(error) => return req.finish_response(Err(error)).await,
     };
-    visit.typed = fields.iter().find(|(name, _)| name == "text").map(|(_, text)| text.clone());
-    match visit.user().and_then(|_| visit.check_token(&fields)) {
-        Ok(()) => visit.build(|visit| Box::pin(done(visit, Query::from_iter(fields), room))).await,
-        Err(error) => visit.answer(Err(error)).await,
+    req.typed_text = fields.iter().find(|(name, _)| name == "text").map(|(_, text)| text.clone());
+    match req.require_user().and_then(|_| req.check_form_token(&fields)) {
+        Ok(()) => {
+            req.respond_on_worker(|req| Box::pin(apply_form(req, QueryParams::from_iter(fields), reservation))).await
+        }
+        Err(error) => req.finish_response(Err(error)).await,
     }
 }
 
-fn too_long(limit_bytes: u64) -> HttpError {
+fn form_too_long_error(limit_bytes: u64) -> HttpError {
     let text = format!(
         "Nothing was saved because the form is longer than {} bytes. To recover your text, go back in your browser. \
          The editor accepts up to {} bytes. For longer texts, use POST /dataset/alternate/edit.",
-        format::grouped(limit_bytes),
-        format::grouped(EDITOR_BYTES as u64)
+        format::group_thousands(limit_bytes),
+        format::group_thousands(MAX_EDITOR_TEXT_BYTES as u64)
     );
-    HttpError::Invalid { status: StatusCode::PAYLOAD_TOO_LARGE, text }
+    HttpError::InvalidRequest { status: StatusCode::PAYLOAD_TOO_LARGE, text }
 }
 
-async fn done(visit: &mut Visit, fields: Query, room: Option<BodyRoom>) -> PageResult {
-    let target = target(visit).await?;
-    visit.dataset = Some(target.place.dataset.clone());
-    let sent = SubmittedForm { action: target.action.clone(), fields, room };
-    match sent.action.as_str() {
+async fn apply_form(req: &mut PageRequest, fields: QueryParams, reservation: Option<BodyReservation>) -> PageResult {
+    let target = load_edit_target(req).await?;
+    req.dataset_urls = Some(target.urls.dataset.clone());
+    let form = SubmittedForm { action: target.action.clone(), fields, body_reservation: reservation };
+    match form.action.as_str() {
         "edit" => {
-            sent.check(&["etag", "length", "position", "base", "text"], &["beside", "do"])?;
-            sent.check_pressed("do", &["preview", "save", "merge"])?;
-            Box::pin(edit::act(visit, &target, sent)).await
+            form.check_fields(&["etag", "length", "position", "base", "text"], &["beside", "do"])?;
+            form.check_button("do", &["preview", "save", "merge"])?;
+            Box::pin(edit::handle_form(req, &target, form)).await
         }
         "add" => {
-            sent.check(&["etag", "length", "position", "text"], &["do"])?;
-            sent.check_pressed("do", &["preview", "save"])?;
-            Box::pin(add::act(visit, &target, sent)).await
+            form.check_fields(&["etag", "length", "position", "text"], &["do"])?;
+            form.check_button("do", &["preview", "save"])?;
+            Box::pin(add::handle_form(req, &target, form)).await
         }
         "remove" => {
-            sent.check(&["positions"], &["etag", "checked", "do"])?;
-            sent.check_pressed("do", &["preview", "save"])?;
-            Box::pin(removal::act(visit, &target, sent)).await
+            form.check_fields(&["positions"], &["etag", "checked", "do"])?;
+            form.check_button("do", &["preview", "save"])?;
+            Box::pin(removal::handle_form(req, &target, form)).await
         }
         "delete" => {
-            sent.check(&["etag"], &[])?;
-            delete(visit, &target, &sent.fields).await
+            form.check_fields(&["etag"], &[])?;
+            delete_alternate(req, &target, &form.fields).await
         }
-        _ => Err(HttpError::NoSuchPath),
+        _ => Err(HttpError::PathNotFound),
     }
 }
 
-fn confirm(visit: &Visit, target: &Target, status: StatusCode, notice: Option<&str>) -> PageResult {
-    let Target { dataset, place, version, .. } = target;
-    let Some(alternate) = &version.alt else { return Err(ManageError::AltNotFound.into()) };
-    let entities = format::counted(alternate.entity_count, "entity", "entities");
+fn render_deletion(req: &PageRequest, target: &EditTarget, status: StatusCode, notice: Option<&str>) -> PageResult {
+    let EditTarget { dataset, urls, version, .. } = target;
+    let Some(alternate) = &version.alternate else { return Err(ManageError::AltNotFound.into()) };
+    let entities = format::pluralize(alternate.entity_count, "entity", "entities");
     let effects = [
         format!("The alternate and its {entities} will be deleted, including all edits."),
         "This cannot be undone.".to_owned(),
-        format!("Requests for {} will return 404.", Place { alt: true, ..place.clone() }.api()),
+        format!("Requests for {} will return 404.", VersionUrls { alt: true, ..urls.clone() }.api_path()),
         format!("Version {} itself will not change.", version.number),
     ];
-    let question = Question {
+    let question = ConfirmationPrompt {
         title: format!("Delete the alternate of version {}?", version.number),
         effects: notice.map(str::to_owned).into_iter().chain(effects).collect(),
-        action: place.alternate_action("delete"),
+        action: urls.alternate_action_url("delete"),
         etag: Some(strata_service::alternate_etag(version)),
         button: "Delete alternate".to_owned(),
-        danger: true,
-        back: place.alternate(),
-        ..Question::default()
+        is_dangerous: true,
+        back: urls.alternate_url(),
+        ..ConfirmationPrompt::default()
     };
-    question.page(visit, Heading::for_dataset(visit, dataset, place, Tab::Versions), status)
+    question.render_page(req, DatasetHeading::for_dataset(req, dataset, urls, DatasetTab::Versions), status)
 }
 
-async fn delete(visit: &Visit, target: &Target, fields: &Query) -> PageResult {
-    let Target { user, place, version, .. } = target;
-    if version.alt.is_some() && fields.first("etag") != Some(strata_service::alternate_etag(version).as_str()) {
+async fn delete_alternate(req: &PageRequest, target: &EditTarget, fields: &QueryParams) -> PageResult {
+    let EditTarget { user, urls, version, .. } = target;
+    if version.alternate.is_some() && fields.first("etag") != Some(strata_service::alternate_etag(version).as_str()) {
         let notice = "The alternate has changed in the meantime, so it was not deleted. Confirm again to delete it.";
-        return confirm(visit, target, StatusCode::CONFLICT, Some(notice));
+        return render_deletion(req, target, StatusCode::CONFLICT, Some(notice));
     }
-    visit.services.datasets.delete_alternate(user, place.dataset.id, version.number).await?;
-    Ok(Reply::done("deleted", &place.alternate()))
+    req.services.datasets.delete_alternate(user, urls.dataset.id, version.number).await?;
+    Ok(PageResponse::redirect_with_notice("deleted", &urls.alternate_url()))
 }

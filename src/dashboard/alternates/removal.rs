@@ -1,140 +1,150 @@
-//! `…/alternate/remove`: entities are removed by their positions, after a preview.
+//! `…/alternate/remove`: removes entities by position after a preview.
 
 use askama::Template;
 use axum::http::StatusCode;
 use strata_http::error::HttpError;
-use strata_http::visit::BaseUrl;
+use strata_http::page_support::BaseUrl;
 use strata_service::{EntityChange, EntityEdit, ManageError};
-use strata_types::limits::EDITOR_POSITIONS;
+use strata_types::limits::MAX_REMOVED_ENTITIES;
 
-use super::change::{self, Target, call, save};
-use super::list::list;
-use super::text;
-use crate::context::{Heading, Tab};
-use crate::entity_diff::{Compared, Equality, Paths, Room};
+use super::edit_target::{self, EditTarget, api_call_body, save_edits};
+use super::editable_list::load_list;
+use super::entity_text;
+use crate::context::{DatasetHeading, DatasetTab};
+use crate::entity_diff::{ComparisonBudget, EntityComparison, LeafEquality, ShownPaths};
 use crate::form_handling::SubmittedForm;
 use crate::format;
-use crate::query::{Query, invalid};
+use crate::page_request::{PageLayout, PageRequest, PageResult, render};
+use crate::query_params::{QueryParams, invalid_parameter_error};
 use crate::safe_text::SafeText;
-use crate::visit::{PageResult, Shell, Visit, render};
 
-/// Entities that the preview shows.
-const SHOWN: usize = 10;
+const MAX_PREVIEW_ENTITIES: usize = 10;
 
 #[derive(Template)]
 #[template(path = "removal.html")]
 struct RemovalPage {
-    shell: Shell,
-    heading: Heading,
-    list: String,
+    layout: PageLayout,
+    heading: DatasetHeading,
+    list_description: String,
     positions: String,
     problem: Option<String>,
     alert: Option<String>,
-    checked: Option<Checked>,
+    preview: Option<RemovalPreview>,
 }
 
-struct Checked {
-    number: String,
+struct RemovalPreview {
+    count_text: String,
     etag: String,
-    /// The first of them with their positions; `None` if one is too large for a page.
-    entities: Vec<(String, Option<Compared>)>,
-    left_out: usize,
+    entities: Vec<(String, Option<EntityComparison>)>,
+    omitted_count: usize,
     api: String,
-    call: SafeText,
+    api_call: SafeText,
 }
 
-pub(super) async fn open(visit: &Visit, target: &Target, query: &Query) -> PageResult {
-    let asked = match (query.first("positions"), query.first("position")) {
+pub(super) async fn render_removal_form(req: &PageRequest, target: &EditTarget, query: &QueryParams) -> PageResult {
+    let positions = match (query.first("positions"), query.first("position")) {
         (Some(positions), Some(_)) => {
             let problem = "cannot be combined with position";
-            return Err(invalid("positions", positions, problem, "positions or position, but not both"));
+            return Err(invalid_parameter_error(
+                "positions",
+                positions,
+                problem,
+                "positions or position, but not both",
+            ));
         }
         (positions, position) => positions.or(position),
     };
-    page(visit, target, asked, StatusCode::OK, None).await
+    render_removal(req, target, positions, StatusCode::OK, None).await
 }
 
-pub(super) async fn act(visit: &mut Visit, target: &Target, sent: SubmittedForm) -> PageResult {
-    let SubmittedForm { fields, room, .. } = sent;
-    let asked = fields.first("positions").unwrap_or_default();
-    let positions = text::positions(asked, EDITOR_POSITIONS);
+pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, form: SubmittedForm) -> PageResult {
+    let SubmittedForm { fields, body_reservation, .. } = form;
+    let typed_positions = fields.first("positions").unwrap_or_default();
+    let positions = entity_text::parse_positions(typed_positions, MAX_REMOVED_ENTITIES);
     let (Some("save"), Some(etag), Ok(positions)) = (fields.first("do"), fields.first("etag"), positions) else {
-        return page(visit, target, Some(asked), StatusCode::OK, None).await;
+        return render_removal(req, target, Some(typed_positions), StatusCode::OK, None).await;
     };
-    // Only the entities of the preview are removed.
-    if fields.first("checked") != Some(asked) {
+    // Only entities that the preview has shown are removed.
+    if fields.first("checked") != Some(typed_positions) {
         let alert = "You have changed the positions. Review the entities again before you remove them.".to_owned();
-        return page(visit, target, Some(asked), StatusCode::OK, Some(alert)).await;
+        return render_removal(req, target, Some(typed_positions), StatusCode::OK, Some(alert)).await;
     }
-    let (status, alert) = match save(visit, target, etag, edits(&positions), room).await {
+    let (status, alert) = match save_edits(req, target, etag, build_removals(&positions), body_reservation).await {
         Err(HttpError::Manage(ManageError::Stale)) => {
             let alert = "Another user saved changes first, so nothing was removed. These positions might now contain \
                          different entities. Review the entities again.";
             (StatusCode::CONFLICT, alert.to_owned())
         }
-        Err(error) => visit.tell(error),
+        Err(error) => req.log_and_render(error),
         reply => return reply,
     };
-    page(visit, target, Some(asked), status, Some(alert)).await
+    render_removal(req, target, Some(typed_positions), status, Some(alert)).await
 }
 
-fn edits(positions: &[u64]) -> Vec<EntityEdit> {
+fn build_removals(positions: &[u64]) -> Vec<EntityEdit> {
     positions.iter().map(|position| EntityEdit { position: *position, change: EntityChange::Remove }).collect()
 }
 
-async fn page(
-    visit: &Visit,
-    target: &Target,
-    asked: Option<&str>,
+async fn render_removal(
+    req: &PageRequest,
+    target: &EditTarget,
+    typed_positions: Option<&str>,
     mut status: StatusCode,
     alert: Option<String>,
 ) -> PageResult {
-    let current = list(visit, &target.place, None).await?;
+    let current = load_list(req, &target.urls, None).await?;
     let mut problem = None;
-    let mut checked = None;
-    match asked.map(|asked| text::positions(asked, EDITOR_POSITIONS)) {
+    let mut preview = None;
+    match typed_positions.map(|typed_positions| entity_text::parse_positions(typed_positions, MAX_REMOVED_ENTITIES)) {
         None => {}
         Some(Err(mistake)) => (status, problem) = (StatusCode::BAD_REQUEST, Some(format!("{mistake}."))),
         Some(Ok(positions)) => match positions.last().filter(|last| **last >= current.length) {
             Some(last) => {
                 status = StatusCode::NOT_FOUND;
-                problem = Some(format::no_position(&last.to_string(), "list", current.length));
+                problem = Some(format::position_not_found_text(&last.to_string(), "list", current.length));
             }
-            None => checked = Some(check(visit, target, &positions).await?),
+            None => preview = Some(build_preview(req, target, &positions).await?),
         },
     }
     let page = RemovalPage {
-        shell: visit.shell(format!("Remove entities, {}", target.dataset.name.as_str())),
-        heading: Heading::for_dataset(visit, &target.dataset, &target.place, Tab::Versions),
-        list: change::name(target, &current),
-        positions: asked.unwrap_or_default().to_owned(),
+        layout: req.layout(format!("Remove entities, {}", target.dataset.name.as_str())),
+        heading: DatasetHeading::for_dataset(req, &target.dataset, &target.urls, DatasetTab::Versions),
+        list_description: edit_target::describe_list(target, &current),
+        positions: typed_positions.unwrap_or_default().to_owned(),
         problem,
         alert,
-        checked,
+        preview,
     };
     render(status, &page)
 }
 
-async fn check(visit: &Visit, target: &Target, positions: &[u64]) -> Result<Checked, HttpError> {
-    let mut room = Room::for_page();
+async fn build_preview(req: &PageRequest, target: &EditTarget, positions: &[u64]) -> Result<RemovalPreview, HttpError> {
+    let mut budget = ComparisonBudget::for_page();
     let mut entities = Vec::new();
     let mut etag = None;
-    for position in positions.iter().take(SHOWN) {
-        let found = list(visit, &target.place, Some(*position)).await?;
-        etag.get_or_insert(found.etag);
-        let caption = format!("Entity at position {}", format::grouped(*position));
-        let compared = found.entity.text().map(|entity| {
-            Compared::new(caption, ["Now", "After saving"], [Some(entity), None], Equality::Text, Paths::All, &mut room)
+    for position in positions.iter().take(MAX_PREVIEW_ENTITIES) {
+        let list = load_list(req, &target.urls, Some(*position)).await?;
+        etag.get_or_insert(list.etag);
+        let caption = format!("Entity at position {}", format::group_thousands(*position));
+        let comparison = list.entity.entity_bytes().map(|entity| {
+            EntityComparison::new(
+                caption,
+                ["Now", "After saving"],
+                [Some(entity), None],
+                LeafEquality::Text,
+                ShownPaths::All,
+                &mut budget,
+            )
         });
-        entities.push((format::grouped(*position), compared));
+        entities.push((format::group_thousands(*position), comparison));
     }
     let etag = etag.unwrap_or_default();
-    Ok(Checked {
-        number: format::counted(positions.len() as u64, "entity", "entities"),
-        left_out: positions.len() - entities.len(),
+    Ok(RemovalPreview {
+        count_text: format::pluralize(positions.len() as u64, "entity", "entities"),
+        omitted_count: positions.len() - entities.len(),
         entities,
-        api: BaseUrl::of(&visit.head, &visit.services).url("/dataset/alternate/edit"),
-        call: call(target, &etag, &edits(positions)),
+        api: BaseUrl::from_request_head(&req.head, &req.services).absolute_url("/dataset/alternate/edit"),
+        api_call: api_call_body(target, &etag, &build_removals(positions)),
         etag,
     })
 }

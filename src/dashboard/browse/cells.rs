@@ -1,121 +1,135 @@
-//! A value as a cell of a table: all of it if it is short; otherwise its beginning, which unfolds.
+//! A JSON value as a table cell. Short values are shown as a whole; longer ones as a preview that unfolds.
 
 use std::ops::Range;
 
-use strata_json::{Cursor, JsonType, Scalar, members, pretty_within};
+use strata_json::{JsonCursor, JsonScalar, JsonType, members, try_write_indented};
 
 use crate::format;
-use crate::highlight::{Highlighter, Syntax};
+use crate::highlight::{KeywordHighlighter, TextSyntax};
 use crate::safe_text::SafeText;
 
-/// Characters of a value in a table. A longer text unfolds.
-pub(super) const CELL_CHARACTERS: usize = 120;
+pub(super) const MAX_CELL_CHARACTERS: usize = 120;
+const MAX_TEXT_PREVIEW_CHARACTERS: usize = 90;
+const MAX_UNFOLDED_TEXT_CHARACTERS: usize = 2_000;
+const MAX_UNFOLDED_JSON_CHARACTERS: usize = 4_000;
+const MAX_NESTED_PREVIEW_CHARACTERS: usize = 60;
+const MAX_MATCH_EXCERPT_CHARACTERS: usize = 90;
 
-/// Characters of the beginning of a text.
-const BEGINNING_CHARACTERS: usize = 90;
-
-const LONG_CHARACTERS: usize = 2_000;
-
-const NESTED_CHARACTERS: usize = 4_000;
-
-/// Characters of the beginning of a nested value.
-const PREVIEW_CHARACTERS: usize = 60;
-
-/// Characters around the first hit of a keyword.
-const HIT_CHARACTERS: usize = 90;
-
-pub(super) enum Cell {
+pub(super) enum TableCell {
     Missing,
     Null,
     Boolean(SafeText),
     Number(SafeText),
     Text(SafeText),
     Nested(SafeText),
-    /// A long text, an object or an array, which unfolds.
-    Folded(Box<Folded>),
+    Folded(Box<FoldedValue>),
 }
 
-pub(super) struct Folded {
-    pub(super) beginning: SafeText,
-    /// The first hit of a keyword and the text around it, if the beginning has none.
-    pub(super) hit: Option<SafeText>,
-    pub(super) whole: SafeText,
+pub(super) struct FoldedValue {
+    pub(super) preview: SafeText,
+    pub(super) match_excerpt: Option<SafeText>,
+    pub(super) full_text: SafeText,
 }
 
-impl Cell {
+impl TableCell {
     pub(super) fn is_marked(&self) -> bool {
         match self {
-            Cell::Missing | Cell::Null => false,
-            Cell::Boolean(shown) | Cell::Number(shown) | Cell::Text(shown) | Cell::Nested(shown) => shown.is_marked(),
-            Cell::Folded(folded) => folded.beginning.is_marked() || folded.hit.is_some(),
+            TableCell::Missing | TableCell::Null => false,
+            TableCell::Boolean(shown)
+            | TableCell::Number(shown)
+            | TableCell::Text(shown)
+            | TableCell::Nested(shown) => shown.is_marked(),
+            TableCell::Folded(folded) => folded.preview.is_marked() || folded.match_excerpt.is_some(),
         }
     }
 }
 
-/// A value as a cell, and roughly the bytes of its HTML.
-pub(super) fn cell(value: &[u8], marks: &Highlighter) -> (Cell, usize) {
-    let cell = match Scalar::read(value) {
-        Some(Scalar::Null) => Cell::Null,
-        Some(Scalar::Bool(value)) => {
-            Cell::Boolean(SafeText::whole(if value { "true" } else { "false" }).marking(marks, Syntax::Text).alone())
+pub(super) fn build_cell(value: &[u8], highlighter: &KeywordHighlighter) -> (TableCell, usize) {
+    let cell = match JsonScalar::parse(value) {
+        Some(JsonScalar::Null) => TableCell::Null,
+        Some(JsonScalar::Bool(value)) => TableCell::Boolean(
+            SafeText::from_text(if value { "true" } else { "false" })
+                .with_highlights(highlighter, TextSyntax::Text)
+                .without_bdi(),
+        ),
+        Some(JsonScalar::Number(text)) => {
+            TableCell::Number(highlight_short_text(SafeText::new(text, MAX_CELL_CHARACTERS), text, highlighter))
         }
-        Some(Scalar::Number(text)) => Cell::Number(marked(SafeText::new(text, CELL_CHARACTERS), text, marks)),
-        Some(Scalar::String(text)) => text_cell(&text.unescape(), marks),
-        None => nested_cell(value, marks),
+        Some(JsonScalar::String(text)) => build_text_cell(&text.unescape(), highlighter),
+        None => build_nested_cell(value, highlighter),
     };
-    let weight = match &cell {
-        Cell::Number(shown) | Cell::Text(shown) | Cell::Nested(shown) => shown.weight(),
-        Cell::Folded(folded) => {
-            let Folded { beginning, hit, whole } = &**folded;
-            beginning.weight() + hit.as_ref().map_or(0, SafeText::weight) + whole.weight()
+    let html_bytes = match &cell {
+        TableCell::Number(shown) | TableCell::Text(shown) | TableCell::Nested(shown) => shown.estimated_html_bytes(),
+        TableCell::Folded(folded) => {
+            let FoldedValue { preview, match_excerpt, full_text } = &**folded;
+            preview.estimated_html_bytes()
+                + match_excerpt.as_ref().map_or(0, SafeText::estimated_html_bytes)
+                + full_text.estimated_html_bytes()
         }
-        Cell::Missing | Cell::Null | Cell::Boolean(_) => 8,
+        TableCell::Missing | TableCell::Null | TableCell::Boolean(_) => 8,
     };
-    (cell, weight)
+    (cell, html_bytes)
 }
 
-fn text_cell(text: &str, marks: &Highlighter) -> Cell {
-    let shown = SafeText::linked(text, CELL_CHARACTERS);
-    if !shown.is_cut() || shown.link.is_some() {
-        return Cell::Text(marked(shown, text, marks));
+fn build_text_cell(text: &str, highlighter: &KeywordHighlighter) -> TableCell {
+    let shown = SafeText::with_auto_link(text, MAX_CELL_CHARACTERS);
+    if !shown.is_truncated() || shown.link.is_some() {
+        return TableCell::Text(highlight_short_text(shown, text, highlighter));
     }
-    let beginning = SafeText::short(text, BEGINNING_CHARACTERS).marking(marks, Syntax::Text);
-    folded(beginning, SafeText::new(text, LONG_CHARACTERS), text, marks, Syntax::Text)
+    let preview =
+        SafeText::with_ellipsis(text, MAX_TEXT_PREVIEW_CHARACTERS).with_highlights(highlighter, TextSyntax::Text);
+    build_folded_cell(preview, SafeText::new(text, MAX_UNFOLDED_TEXT_CHARACTERS), text, highlighter, TextSyntax::Text)
 }
 
-/// A text that does not unfold.
-fn marked(shown: SafeText, text: &str, marks: &Highlighter) -> SafeText {
-    match shown.is_cut() && !marks.is_empty() {
-        true => shown.searched(text, marks, Syntax::Text).0.alone(),
-        false => shown.marking(marks, Syntax::Text).alone(),
+fn highlight_short_text(shown: SafeText, text: &str, highlighter: &KeywordHighlighter) -> SafeText {
+    match shown.is_truncated() && !highlighter.is_empty() {
+        true => shown.with_matches_in(text, highlighter, TextSyntax::Text).0.without_bdi(),
+        false => shown.with_highlights(highlighter, TextSyntax::Text).without_bdi(),
     }
 }
 
-fn nested_cell(value: &[u8], marks: &Highlighter) -> Cell {
-    let (beginning, is_whole) = preview(value, marks);
+fn build_nested_cell(value: &[u8], highlighter: &KeywordHighlighter) -> TableCell {
+    let (preview, is_whole) = preview_nested(value, highlighter);
     if is_whole {
-        return Cell::Nested(beginning.alone());
+        return TableCell::Nested(preview.without_bdi());
     }
-    folded(beginning, pretty(value, NESTED_CHARACTERS), &String::from_utf8_lossy(value), marks, Syntax::Json)
+    build_folded_cell(
+        preview,
+        pretty_json(value, MAX_UNFOLDED_JSON_CHARACTERS),
+        &String::from_utf8_lossy(value),
+        highlighter,
+        TextSyntax::Json,
+    )
 }
 
-fn folded(beginning: SafeText, whole: SafeText, text: &str, marks: &Highlighter, syntax: Syntax) -> Cell {
-    let (whole, hits) = whole.searched(text, marks, syntax);
-    let is_hit = !beginning.is_marked() && !hits.is_empty();
-    let hit = is_hit.then(|| SafeText::around(text, &hits, HIT_CHARACTERS).alone());
-    Cell::Folded(Box::new(Folded { beginning: beginning.alone(), hit, whole: whole.alone() }))
+fn build_folded_cell(
+    preview: SafeText,
+    full_text: SafeText,
+    text: &str,
+    highlighter: &KeywordHighlighter,
+    syntax: TextSyntax,
+) -> TableCell {
+    let (full_text, matches) = full_text.with_matches_in(text, highlighter, syntax);
+    let has_excerpt = !preview.is_marked() && !matches.is_empty();
+    let match_excerpt =
+        has_excerpt.then(|| SafeText::from_match_excerpt(text, &matches, MAX_MATCH_EXCERPT_CHARACTERS).without_bdi());
+    TableCell::Folded(Box::new(FoldedValue {
+        preview: preview.without_bdi(),
+        match_excerpt,
+        full_text: full_text.without_bdi(),
+    }))
 }
 
-/// The beginning of an object or an array, such as `{common: "Aruba", … of 3 fields}`, and whether it is complete.
-fn preview(value: &[u8], marks: &Highlighter) -> (SafeText, bool) {
-    let mut cursor = Cursor::new(value);
-    let is_object = cursor.peek() == Some(JsonType::Object);
+/// Returns a preview of an object or array, such as `{common: "Aruba", … of 3 fields}`, and whether it is complete.
+fn preview_nested(value: &[u8], highlighter: &KeywordHighlighter) -> (SafeText, bool) {
+    let mut cursor = JsonCursor::new(value);
+    let is_object = cursor.peek_type() == Some(JsonType::Object);
     cursor.enter();
     let mut text = String::from(if is_object { "{" } else { "[" });
-    let mut room = PREVIEW_CHARACTERS;
-    let mut is_whole = true;
+    let mut characters_left = MAX_NESTED_PREVIEW_CHARACTERS;
+    let mut is_complete = true;
     let mut separator = "";
-    let mut marked = Vec::new();
+    let mut marked_ranges = Vec::new();
     loop {
         let key = if is_object { cursor.next_key() } else { None };
         if key.is_none() && (is_object || !cursor.next_element()) {
@@ -123,53 +137,53 @@ fn preview(value: &[u8], marks: &Highlighter) -> (SafeText, bool) {
         }
         let mut part = key.map(|key| format!("{}: ", key.unescape())).unwrap_or_default();
         let value_here = cursor.skip_value();
-        is_whole &= !matches!(value_here, [b'{' | b'[', _, _, ..]);
+        is_complete &= !matches!(value_here, [b'{' | b'[', _, _, ..]);
         match value_here {
             [b'{', _, _, ..] => part.push_str("{…}"),
             [b'[', _, _, ..] => part.push_str("[…]"),
             value => {
-                let scalar = String::from_utf8_lossy(&value[..value.len().min(4 * PREVIEW_CHARACTERS)]);
+                let scalar = String::from_utf8_lossy(&value[..value.len().min(4 * MAX_NESTED_PREVIEW_CHARACTERS)]);
                 let start = text.len() + separator.len() + part.len();
-                let hits = marks.parts(&scalar, Syntax::Json).into_iter();
-                marked.extend(hits.map(|hit| start + hit.start..start + hit.end));
+                let matches = highlighter.match_ranges(&scalar, TextSyntax::Json).into_iter();
+                marked_ranges.extend(matches.map(|found| start + found.start..start + found.end));
                 part.push_str(&scalar);
             }
         }
         let characters = part.chars().count() + separator.len();
         text.push_str(separator);
-        if characters > room {
+        if characters > characters_left {
             if separator.is_empty() {
-                text.extend(part.chars().take(room));
+                text.extend(part.chars().take(characters_left));
             }
-            marked.retain(|hit: &Range<usize>| hit.end <= text.len());
-            let all = summary(value);
+            marked_ranges.retain(|range: &Range<usize>| range.end <= text.len());
+            let all = summarize_container(value);
             text.push_str(&format!("… of {}", all.trim_matches(['{', '}', '[', ']'])));
-            is_whole = false;
+            is_complete = false;
             break;
         }
         text.push_str(&part);
-        room -= characters;
+        characters_left -= characters;
         separator = ", ";
     }
     text.push(if is_object { '}' } else { ']' });
-    (SafeText::whole(&text).marked_at(marked), is_whole)
+    (SafeText::from_text(&text).with_marked_ranges(marked_ranges), is_complete)
 }
 
-/// The number of fields or items of a value.
-pub(crate) fn summary(value: &[u8]) -> String {
-    let mut cursor = Cursor::new(value);
-    if cursor.peek() == Some(JsonType::Object) {
-        return format!("{{{}}}", format::counted(members(value).count() as u64, "field", "fields"));
+/// Formats the number of members of an object or array: `{3 fields}` or `[1 item]`.
+pub(crate) fn summarize_container(value: &[u8]) -> String {
+    let mut cursor = JsonCursor::new(value);
+    if cursor.peek_type() == Some(JsonType::Object) {
+        return format!("{{{}}}", format::pluralize(members(value).count() as u64, "field", "fields"));
     }
     cursor.enter();
     let items = std::iter::from_fn(|| cursor.next_element().then(|| cursor.skip_value()));
-    format!("[{}]", format::counted(items.count() as u64, "item", "items"))
+    format!("[{}]", format::pluralize(items.count() as u64, "item", "items"))
 }
 
-/// A value as indented JSON, or its beginning.
-pub(super) fn pretty(value: &[u8], characters: usize) -> SafeText {
+/// Formats a value as indented JSON if that is short enough; otherwise as truncated compact JSON.
+pub(super) fn pretty_json(value: &[u8], characters: usize) -> SafeText {
     let mut text = Vec::new();
-    let is_small = value.len() <= characters && pretty_within(value, 0, 8 * characters, &mut text);
+    let is_small = value.len() <= characters && try_write_indented(value, 0, 8 * characters, &mut text);
     let text = if is_small { &text[..] } else { value };
     SafeText::new(&String::from_utf8_lossy(text), characters)
 }

@@ -1,205 +1,216 @@
-//! A query in words: as links that remove one part of it, and as the next steps if nothing matches.
+//! The query in words: links that remove one part of it, and suggestions if no entity matches.
 
 use std::fmt;
 
 use askama::filters::HtmlSafe;
-use strata_types::path::Path;
-use strata_types::request::RangeBound;
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::RangeBound;
 
-use super::links::{FILTER, Links};
-use super::{COLUMNS, PAGE, VIEW};
-use crate::query::{Query, is_true};
+use super::links::{BrowseLinks, FILTER_PARAM};
+use super::{COLUMNS_PARAM, ENTITIES_PER_PAGE, VIEW_PARAM};
+use crate::query_params::{QueryParams, is_true_value};
 use crate::safe_text::SafeText;
 
-/// The parameters of conditions, with the words between path and value.
-pub(super) const OPERATORS: [(&str, &str); 7] = [
-    (FILTER, "is"),
-    (CONTAINS, "contains"),
-    (RangeBound::Greater.parameter(), "is greater than"),
-    (RangeBound::GreaterOrEqual.parameter(), "is at least"),
-    (RangeBound::Less.parameter(), "is less than"),
-    (RangeBound::LessOrEqual.parameter(), "is at most"),
-    (IS_NULL, "is null"),
+/// The parameters of conditions, with the words between the path and the value.
+pub(super) const CONDITION_OPERATORS: [(&str, &str); 7] = [
+    (FILTER_PARAM, "is"),
+    (CONTAINS_PARAM, "contains"),
+    (RangeBound::Greater.parameter_name(), "is greater than"),
+    (RangeBound::GreaterOrEqual.parameter_name(), "is at least"),
+    (RangeBound::Less.parameter_name(), "is less than"),
+    (RangeBound::LessOrEqual.parameter_name(), "is at most"),
+    (NULL_OPERATOR, "is null"),
 ];
 
-/// The operator for null, which is a value of [`FILTER`].
-pub(super) const IS_NULL: &str = "null";
+/// The pseudo-parameter for null. The real condition is a [`FILTER_PARAM`] with the value `null`.
+pub(super) const NULL_OPERATOR: &str = "null";
 
-const CONTAINS: &str = "filter_contains";
-const KEYWORDS: &str = "keywords";
-const MODE: &str = "keywords_mode";
+const CONTAINS_PARAM: &str = "filter_contains";
+const KEYWORDS_PARAM: &str = "keywords";
+const KEYWORDS_MODE_PARAM: &str = "keywords_mode";
+const MAX_VALUE_CHARACTERS: usize = 60;
+const MAX_TITLE_CHARACTERS: usize = 80;
+pub(super) const MAX_QUERY_PARTS: usize = 20;
 
-/// Characters of a path and of a value.
-const CHARACTERS: usize = 60;
-
-const TITLE_CHARACTERS: usize = 80;
-
-/// Links of a kind on a page.
-pub(super) const PARTS: usize = 20;
-
-pub(super) fn label(parameter: &str) -> Option<&'static str> {
-    OPERATORS.iter().find(|(name, _)| *name == parameter && parameter != IS_NULL).map(|(_, label)| *label)
+pub(super) fn operator_label(parameter: &str) -> Option<&'static str> {
+    CONDITION_OPERATORS
+        .iter()
+        .find(|(name, _)| *name == parameter && parameter != NULL_OPERATOR)
+        .map(|(_, label)| *label)
 }
 
-pub(super) struct Part {
-    pub(super) words: Words,
+pub(super) struct SuggestedQuery {
+    pub(super) words: ConditionText,
     pub(super) href: String,
 }
 
-/// Words of ours and of others, with a space between them.
 #[derive(Default)]
-pub(super) struct Words(Vec<SafeText>);
+pub(super) struct ConditionText(Vec<SafeText>);
 
-impl HtmlSafe for Words {}
+impl HtmlSafe for ConditionText {}
 
-impl fmt::Display for Words {
+impl fmt::Display for ConditionText {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.0.iter().map(SafeText::to_string).collect::<Vec<_>>().join(" "))
     }
 }
 
-impl Words {
-    fn text(&self) -> String {
+impl ConditionText {
+    fn plain_text(&self) -> String {
         self.0.iter().map(|part| part.text.as_str()).collect::<Vec<_>>().join(" ")
     }
 
-    fn ours(mut self, words: &str) -> Words {
-        self.0.extend((!words.is_empty()).then(|| SafeText::whole(words).alone()));
+    fn with_words(mut self, words: &str) -> ConditionText {
+        self.0.extend((!words.is_empty()).then(|| SafeText::from_text(words).without_bdi()));
         self
     }
 
-    fn value(mut self, value: &str) -> Words {
-        self.0.push(SafeText::short(value, CHARACTERS).naming_ends());
+    fn with_value(mut self, value: &str) -> ConditionText {
+        self.0.push(SafeText::with_ellipsis(value, MAX_VALUE_CHARACTERS).with_named_edges());
         self
     }
 
-    fn plain(words: &str) -> Words {
-        Words::default().ours(words)
+    fn from_words(words: &str) -> ConditionText {
+        ConditionText::default().with_words(words)
     }
 
-    /// A condition, such as `region is Europe`; `None` for a parameter that is not one.
-    fn condition(before: &str, parameter: &str, given: &str) -> Option<Words> {
-        let label = label(parameter)?;
-        let mut words = Words::plain(before);
-        let value = match Path::parse_prefix(given) {
+    /// Describes a condition: `region is Europe`. Returns `None` if `parameter` is not a condition.
+    fn for_condition(before: &str, parameter: &str, condition: &str) -> Option<ConditionText> {
+        let label = operator_label(parameter)?;
+        let mut words = ConditionText::from_words(before);
+        let value = match FieldPath::parse_path_value(condition) {
             Ok((path, value)) => {
-                words.0.push(SafeText::short(&path.to_string(), CHARACTERS));
+                words.0.push(SafeText::with_ellipsis(&path.to_string(), MAX_VALUE_CHARACTERS));
                 value
             }
-            Err(_) => given,
+            Err(_) => condition,
         };
-        Some(words.ours(label).value(value))
+        Some(words.with_words(label).with_value(value))
     }
 }
 
-/// The active parts of a query, without keywords.
-pub(super) struct InForce {
-    /// Each with the page without it; `None` if the query is too long to be repeated.
-    pub(super) parts: Vec<(Words, Option<String>)>,
-    pub(super) more: usize,
+pub(super) struct ActiveQuery {
+    /// Each part, and the URL of the page without the part; `None` if the query is too long to be repeated.
+    pub(super) parts: Vec<(ConditionText, Option<String>)>,
+    pub(super) omitted_parts: usize,
 }
 
-pub(super) fn in_force(links: &Links<'_>) -> InForce {
-    let part = |(place, (name, value)): (usize, &(String, String))| {
+pub(super) fn describe_active_query(links: &BrowseLinks<'_>) -> ActiveQuery {
+    let part = |(index, (name, value)): (usize, &(String, String))| {
         let words = match name.as_str() {
             "sort" => match value.rsplit_once(':') {
-                Some((field, "desc")) => Words::plain("sorted by").value(field).ours("descending"),
-                Some((field, _)) => Words::plain("sorted by").value(field),
-                None => Words::plain("sorted by").value(value),
+                Some((field, "desc")) => {
+                    ConditionText::from_words("sorted by").with_value(field).with_words("descending")
+                }
+                Some((field, _)) => ConditionText::from_words("sorted by").with_value(field),
+                None => ConditionText::from_words("sorted by").with_value(value),
             },
-            "dedup" if is_true(value) => match links.query.all("dedup_key").collect::<Vec<_>>().join(", ") {
-                keys if keys.is_empty() => Words::plain("without duplicates"),
-                keys => Words::plain("without duplicates by").value(&keys),
+            "dedup" if is_true_value(value) => match links.query.values("dedup_key").collect::<Vec<_>>().join(", ") {
+                keys if keys.is_empty() => ConditionText::from_words("without duplicates"),
+                keys => ConditionText::from_words("without duplicates by").with_value(&keys),
             },
-            "limit" if value.parse().is_ok_and(|limit: u64| limit != PAGE) => {
-                Words::default().value(value).ours("per page")
+            "limit" if value.parse().is_ok_and(|limit: u64| limit != ENTITIES_PER_PAGE) => {
+                ConditionText::default().with_value(value).with_words("per page")
             }
-            "denull" if is_true(value) => Words::plain("without nulls and empty strings"),
-            "flatten" if is_true(value) => Words::plain("flattened"),
-            "include_source" if !is_true(value) => Words::plain("without _source"),
-            "count" if is_true(value) => Words::plain("count only"),
-            "sample" => Words::plain("random sample of").value(value),
-            "keep_field" => Words::plain("only the fields").value(value),
-            "drop_field" => Words::plain("without the fields").value(value),
-            COLUMNS => Words::plain("only the columns").value(value),
-            parameter => Words::condition("", parameter, value)?,
+            "denull" if is_true_value(value) => ConditionText::from_words("without nulls and empty strings"),
+            "flatten" if is_true_value(value) => ConditionText::from_words("flattened"),
+            "include_source" if !is_true_value(value) => ConditionText::from_words("without _source"),
+            "count" if is_true_value(value) => ConditionText::from_words("count only"),
+            "sample" => ConditionText::from_words("random sample of").with_value(value),
+            "keep_field" => ConditionText::from_words("only the fields").with_value(value),
+            "drop_field" => ConditionText::from_words("without the fields").with_value(value),
+            COLUMNS_PARAM => ConditionText::from_words("only the columns").with_value(value),
+            parameter => ConditionText::for_condition("", parameter, value)?,
         };
-        Some((place, words))
+        Some((index, words))
     };
-    let href = |place: usize| {
-        let rest = match links.query.pairs()[place].0.as_str() {
+    let href = |index: usize| {
+        let rest = match links.query.pairs()[index].0.as_str() {
             "dedup" => links.query.without(&["dedup", "dedup_key"]),
             "sample" => links.query.without(&["sample", "seed"]),
-            _ => links.query.without_place(place),
+            _ => links.query.without_index(index),
         };
-        links.beginning_of(&rest)
+        links.first_page_url(&rest)
     };
-    let mut parts: Vec<(usize, Words)> = links.query.pairs().iter().enumerate().filter_map(part).collect();
-    let more = parts.len().saturating_sub(PARTS);
-    parts.truncate(PARTS);
-    InForce { parts: parts.into_iter().map(|(place, words)| (words, href(place))).collect(), more }
+    let mut parts: Vec<(usize, ConditionText)> = links.query.pairs().iter().enumerate().filter_map(part).collect();
+    let omitted_parts = parts.len().saturating_sub(MAX_QUERY_PARTS);
+    parts.truncate(MAX_QUERY_PARTS);
+    ActiveQuery { parts: parts.into_iter().map(|(index, words)| (words, href(index))).collect(), omitted_parts }
 }
 
-/// The query in the title of a page.
-pub(super) fn title(links: &Links<'_>, in_force: &InForce) -> String {
-    let keywords = links.query.all(KEYWORDS).filter(|list| !list.trim().is_empty()).map(|list| format!("“{list}”"));
-    let parts: Vec<String> = keywords.chain(in_force.parts.iter().map(|(words, _)| words.text())).collect();
+pub(super) fn query_title(links: &BrowseLinks<'_>, active_query: &ActiveQuery) -> String {
+    let keywords =
+        links.query.values(KEYWORDS_PARAM).filter(|list| !list.trim().is_empty()).map(|list| format!("“{list}”"));
+    let parts: Vec<String> = keywords.chain(active_query.parts.iter().map(|(words, _)| words.plain_text())).collect();
     let text = parts.join(", ");
-    match text.char_indices().nth(TITLE_CHARACTERS) {
+    match text.char_indices().nth(MAX_TITLE_CHARACTERS) {
         Some((end, _)) => format!("{}…", &text[..end]),
         None => text,
     }
 }
 
-/// Queries that are one change away from a query that nothing matches, and that might match more. None of them searches
-/// paths that no entity has.
-pub(super) fn next_steps(links: &Links<'_>, absent: &[Path]) -> Vec<Part> {
+/// Suggests queries that differ in one part from a query without matches, but none that searches `absent` paths.
+pub(super) fn suggest_queries(links: &BrowseLinks<'_>, absent: &[FieldPath]) -> Vec<SuggestedQuery> {
     let query = &links.query;
-    let mut steps = Vec::new();
-    let mut add = |words: Words, query: &Query| {
-        steps.extend(links.beginning_of(query).map(|href| Part { words, href }));
+    let mut suggestions = Vec::new();
+    let mut add = |words: ConditionText, query: &QueryParams| {
+        suggestions.extend(links.first_page_url(query).map(|href| SuggestedQuery { words, href }));
     };
-    let keywords: Vec<&str> = query.all(KEYWORDS).flat_map(|list| list.split(',')).collect();
+    let keywords: Vec<&str> = query.values(KEYWORDS_PARAM).flat_map(|list| list.split(',')).collect();
     let keywords = keywords.iter().filter(|word| !word.trim().is_empty()).count();
-    if keywords > 1 && query.first(MODE).is_some_and(|mode| mode == "and") {
-        add(Words::plain("Match any of the keywords"), &query.without(&[MODE]));
+    if keywords > 1 && query.first(KEYWORDS_MODE_PARAM).is_some_and(|mode| mode == "and") {
+        add(ConditionText::from_words("Match any of the keywords"), &query.without(&[KEYWORDS_MODE_PARAM]));
     }
-    for (place, (name, given)) in query.pairs().iter().enumerate() {
-        let Some(words) = Words::condition("Remove:", name, given) else { continue };
-        let rest = query.without_place(place);
+    for (index, (name, condition)) in query.pairs().iter().enumerate() {
+        let Some(words) = ConditionText::for_condition("Remove:", name, condition) else { continue };
+        let rest = query.without_index(index);
         add(words, &rest);
-        let Ok((path, value)) = Path::parse_prefix(given) else { continue };
-        let is_there = !absent.contains(&path);
-        let change = |name: &str, given: &str| Words::condition("Change to:", name, given).unwrap_or_default();
-        if let Some((range, limit)) = as_range(value).filter(|_| name == FILTER && is_there) {
-            let meant = format!("{path}:{limit}");
-            add(change(range, &meant), &rest.clone().and(range, &meant));
+        let Ok((path, value)) = FieldPath::parse_path_value(condition) else { continue };
+        let exists = !absent.contains(&path);
+        let change = |name: &str, condition: &str| {
+            ConditionText::for_condition("Change to:", name, condition).unwrap_or_default()
+        };
+        if let Some((range, limit)) = parse_comparison(value).filter(|_| name == FILTER_PARAM && exists) {
+            let range_condition = format!("{path}:{limit}");
+            add(change(range, &range_condition), &rest.clone().with_added(range, &range_condition));
         }
-        if is_there && matches!(name.as_str(), FILTER | CONTAINS) && !value.trim().is_empty() && value.trim() != value {
+        if exists
+            && matches!(name.as_str(), FILTER_PARAM | CONTAINS_PARAM)
+            && !value.trim().is_empty()
+            && value.trim() != value
+        {
             let trimmed = format!("{path}:{}", value.trim());
-            add(change(name, &trimmed), &rest.clone().and(name, &trimmed));
+            add(change(name, &trimmed), &rest.clone().with_added(name, &trimmed));
         }
-        let is_text = !(value.trim().is_empty() || value.eq_ignore_ascii_case("null"));
-        if name == FILTER && is_text && is_there {
-            add(change(CONTAINS, given), &rest.clone().and(CONTAINS, given));
+        let is_searchable = !(value.trim().is_empty() || value.eq_ignore_ascii_case("null"));
+        if name == FILTER_PARAM && is_searchable && exists {
+            add(change(CONTAINS_PARAM, condition), &rest.clone().with_added(CONTAINS_PARAM, condition));
         }
-        // A comma separates keywords.
-        if matches!(name.as_str(), FILTER | CONTAINS) && is_text && !value.contains(',') && keywords == 0 {
-            add(Words::plain("Search all fields for").value(value), &rest.and(KEYWORDS, value));
+        if matches!(name.as_str(), FILTER_PARAM | CONTAINS_PARAM)
+            && is_searchable
+            && !value.contains(',')
+            && keywords == 0
+        {
+            add(
+                ConditionText::from_words("Search all fields for").with_value(value),
+                &rest.with_added(KEYWORDS_PARAM, value),
+            );
         }
     }
     if keywords > 0 {
-        add(Words::plain("Remove the keywords"), &query.without(&[KEYWORDS, MODE]));
+        add(ConditionText::from_words("Remove the keywords"), &query.without(&[KEYWORDS_PARAM, KEYWORDS_MODE_PARAM]));
     }
-    steps.truncate(PARTS - 1);
-    let all = query.first(VIEW).map_or_else(Query::default, |view| Query::default().and(VIEW, view));
-    steps.push(Part { words: Words::plain("Show all entities"), href: links.here(&all) });
-    steps
+    suggestions.truncate(MAX_QUERY_PARTS - 1);
+    let all = query
+        .first(VIEW_PARAM)
+        .map_or_else(QueryParams::default, |view| QueryParams::default().with_added(VIEW_PARAM, view));
+    suggestions
+        .push(SuggestedQuery { words: ConditionText::from_words("Show all entities"), href: links.page_url(&all) });
+    suggestions
 }
 
-/// The range that a value of a filter, such as `>100` or `<= 7`, was perhaps meant to be: its parameter, and the
-/// number.
-fn as_range(value: &str) -> Option<(&'static str, &str)> {
+/// Parses a filter value such as `>100` or `<= 7`, which was probably meant as a range. Returns parameter and number.
+fn parse_comparison(value: &str) -> Option<(&'static str, &str)> {
     let signs = [
         (">=", RangeBound::GreaterOrEqual),
         ("<=", RangeBound::LessOrEqual),
@@ -210,5 +221,5 @@ fn as_range(value: &str) -> Option<(&'static str, &str)> {
     let mut ranges = signs.into_iter().filter_map(|(sign, bound)| Some((bound, value.strip_prefix(sign)?.trim())));
     let (bound, number) = ranges.next()?;
     let is_number = serde_json::from_str::<serde_json::Number>(number).is_ok();
-    is_number.then_some((bound.parameter(), number))
+    is_number.then_some((bound.parameter_name(), number))
 }

@@ -1,31 +1,25 @@
-//! The form of a page of entities. It sends empty fields and a condition in three parts; the page redirects to the
-//! address without them, which is a link that can be shared.
+//! The query form of a page of entities. Browsers submit empty fields and a condition in three fields; the page
+//! redirects to the equivalent short URL, which users can share.
 
-use strata_types::path::{Path, PathError};
+use strata_types::field_path::{FieldPath, FieldPathError};
 
-use super::conditions::{self, IS_NULL, OPERATORS, label};
-use super::links::{ADD_OPERATOR, ADD_PATH, ADD_VALUE, FILTER, Links};
-use super::{COLUMNS, VIEW};
-use crate::query::Query;
+use super::conditions::{self, CONDITION_OPERATORS, NULL_OPERATOR, operator_label};
+use super::links::{ADD_OPERATOR_PARAM, ADD_PATH_PARAM, ADD_VALUE_PARAM, BrowseLinks, FILTER_PARAM};
+use super::{COLUMNS_PARAM, VIEW_PARAM};
+use crate::query_params::QueryParams;
 use crate::safe_text::SafeText;
 
-pub(super) const SENT: &str = "form";
+pub(super) const SUBMITTED_PARAM: &str = "form";
+const KEYWORDS_PARAM: &str = "keywords";
+const MAX_VALUE_CHARACTERS: usize = 60;
+const CONDITION_FIELD: &str = "condition";
 
-const KEYWORDS: &str = "keywords";
-
-/// Characters of the value of a condition in words.
-const CHARACTERS: usize = 60;
-
-/// Stands for a condition in place of the name of a field.
-const CONDITION: &str = "condition";
-
-/// Parameters that have a field.
-const FIELDS: [&str; 18] = [
-    ADD_PATH,
-    ADD_OPERATOR,
-    ADD_VALUE,
-    COLUMNS,
-    KEYWORDS,
+const FORM_FIELDS: [&str; 18] = [
+    ADD_PATH_PARAM,
+    ADD_OPERATOR_PARAM,
+    ADD_VALUE_PARAM,
+    COLUMNS_PARAM,
+    KEYWORDS_PARAM,
     "keywords_mode",
     "sort",
     "limit",
@@ -41,149 +35,154 @@ const FIELDS: [&str; 18] = [
     "offset",
 ];
 
-/// A condition that a link has begun, to be finished in the form.
-pub(super) struct Added {
+/// A condition from a link that the user completes in the form.
+pub(super) struct DraftCondition {
     pub(super) path: String,
     pub(super) operator: &'static str,
     pub(super) value: String,
 }
 
-impl Added {
-    pub(super) fn new(query: &Query) -> Added {
-        let asked = query.first(ADD_OPERATOR).unwrap_or_default();
-        let known = OPERATORS.iter().find(|(name, _)| *name == asked);
+impl DraftCondition {
+    pub(super) fn new(query: &QueryParams) -> DraftCondition {
+        let operator = query.first(ADD_OPERATOR_PARAM).unwrap_or_default();
+        let known = CONDITION_OPERATORS.iter().find(|(name, _)| *name == operator);
         let text = |name| query.first(name).unwrap_or_default().to_owned();
-        Added { path: text(ADD_PATH), operator: known.map_or(FILTER, |(name, _)| name), value: text(ADD_VALUE) }
+        DraftCondition {
+            path: text(ADD_PATH_PARAM),
+            operator: known.map_or(FILTER_PARAM, |(name, _)| name),
+            value: text(ADD_VALUE_PARAM),
+        }
     }
 }
 
-pub(super) struct Form {
-    query: Query,
+pub(super) struct BrowseForm {
+    query: QueryParams,
     pub(super) action: String,
     pub(super) can_reset: bool,
-    pub(super) conditions: Vec<Condition>,
-    pub(super) added: Added,
-    /// How many of the folded fields are used.
-    pub(super) used: usize,
-    /// Whether they are unfolded: one has a problem, or a condition is begun. Folded empty fields are only for browsers
-    /// without scripts: the script inserts them once the page is ready, because a browser checks each field before
-    /// that.
-    pub(super) open: bool,
+    pub(super) conditions: Vec<FormCondition>,
+    pub(super) draft_condition: DraftCondition,
+    pub(super) used_field_count: usize,
+    /// Set if a folded field has a problem or a condition is incomplete. Empty folded fields are only sent to browsers
+    /// without scripts; otherwise the script inserts them after loading, because browsers check every field first.
+    pub(super) is_unfolded: bool,
     pub(super) hidden: Vec<(String, String)>,
     pub(super) paths: Vec<String>,
     pub(super) problem: Option<String>,
-    /// The field that has the problem; empty if there is none.
-    wrong: &'static str,
+    invalid_field: &'static str,
 }
 
-/// A parameter that was refused, and its value.
-pub(super) type Refused = (&'static str, String);
+pub(super) type RefusedParameter = (&'static str, String);
 
-pub(super) struct Condition {
+pub(super) struct FormCondition {
     pub(super) id: usize,
     pub(super) name: String,
     pub(super) label: &'static str,
     pub(super) value: String,
     pub(super) shown: SafeText,
-    /// The page without it; `None` if the query is too long to be repeated for each.
+    /// The URL of the page without the condition; `None` if the query is too long to be repeated.
     pub(super) remove: Option<String>,
-    /// Whether it was refused.
-    pub(super) wrong: bool,
+    pub(super) is_invalid: bool,
 }
 
-impl Form {
+impl BrowseForm {
     pub(super) fn new(
-        links: &Links<'_>,
+        links: &BrowseLinks<'_>,
         paths: Vec<String>,
-        added: Added,
+        draft_condition: DraftCondition,
         problem: Option<String>,
-        refused: Option<&Refused>,
-    ) -> Form {
+        refused: Option<&RefusedParameter>,
+    ) -> BrowseForm {
         let query = &links.query;
-        let given = query.pairs().iter().enumerate();
-        let given = given.filter_map(|(place, (name, value))| Some((place, name, label(name)?, value)));
-        let conditions = given.enumerate().map(|(count, (id, name, label, value))| {
-            let remove = (count < conditions::PARTS).then(|| links.beginning_of(&query.without_place(id))).flatten();
-            let shown = SafeText::short(value, CHARACTERS);
-            Condition { id, name: name.clone(), label, value: value.clone(), shown, remove, wrong: false }
+        let labeled = query.pairs().iter().enumerate();
+        let labeled = labeled.filter_map(|(index, (name, value))| Some((index, name, operator_label(name)?, value)));
+        let conditions = labeled.enumerate().map(|(count, (id, name, label, value))| {
+            let remove =
+                (count < conditions::MAX_QUERY_PARTS).then(|| links.first_page_url(&query.without_index(id))).flatten();
+            let shown = SafeText::with_ellipsis(value, MAX_VALUE_CHARACTERS);
+            FormCondition { id, name: name.clone(), label, value: value.clone(), shown, remove, is_invalid: false }
         });
-        let mut conditions: Vec<Condition> = conditions.collect();
-        let is_refused =
-            |one: &Condition| refused.is_some_and(|(name, value)| one.name == *name && one.value == *value);
-        let refused_condition = conditions.iter_mut().find(|one| is_refused(one));
+        let mut conditions: Vec<FormCondition> = conditions.collect();
+        let is_refused = |condition: &FormCondition| {
+            refused.is_some_and(|(name, value)| condition.name == *name && condition.value == *value)
+        };
+        let refused_condition = conditions.iter_mut().find(|condition| is_refused(condition));
         let problem = match (&refused_condition, problem) {
-            (Some(one), Some(_)) if matches!(Path::parse_prefix(&one.value), Err(PathError::Empty)) => {
+            (Some(condition), Some(_))
+                if matches!(FieldPath::parse_path_value(&condition.value), Err(FieldPathError::Empty)) =>
+            {
                 Some("Enter a field name. This condition has only a value.".to_owned())
             }
             (_, problem) => problem,
         };
-        let wrong = match (refused_condition, refused) {
+        let invalid_field = match (refused_condition, refused) {
             (Some(condition), _) => {
-                condition.wrong = true;
-                CONDITION
+                condition.is_invalid = true;
+                CONDITION_FIELD
             }
-            (None, Some((name, _))) if FIELDS.contains(name) && *name != "offset" => *name,
+            (None, Some((name, _))) if FORM_FIELDS.contains(name) && *name != "offset" => *name,
             _ => "",
         };
-        // An invalid view is not sent again.
-        let is_refused = |name: &str| name == VIEW && refused.is_some_and(|(refused, _)| *refused == VIEW);
-        let is_kept = |name: &str| !FIELDS.contains(&name) && label(name).is_none() && !is_refused(name);
-        let hidden = query.pairs().iter().filter(|(name, _)| is_kept(name));
-        let plain = query.without(&[VIEW]).pairs().is_empty();
-        let folded =
-            |name: &str| label(name).is_some() || (FIELDS.contains(&name) && !matches!(name, KEYWORDS | "offset"));
-        let used = query.pairs().iter().filter(|(name, _)| folded(name)).count();
-        let open = !added.path.is_empty() || (problem.is_some() && !matches!(wrong, "" | KEYWORDS));
-        Form {
-            action: links.place.browse(),
-            can_reset: !plain,
+        let is_refused = |name: &str| name == VIEW_PARAM && refused.is_some_and(|(refused, _)| *refused == VIEW_PARAM);
+        let is_hidden_field =
+            |name: &str| !FORM_FIELDS.contains(&name) && operator_label(name).is_none() && !is_refused(name);
+        let hidden = query.pairs().iter().filter(|(name, _)| is_hidden_field(name));
+        let is_plain = query.without(&[VIEW_PARAM]).pairs().is_empty();
+        let folded = |name: &str| {
+            operator_label(name).is_some()
+                || (FORM_FIELDS.contains(&name) && !matches!(name, KEYWORDS_PARAM | "offset"))
+        };
+        let used_field_count = query.pairs().iter().filter(|(name, _)| folded(name)).count();
+        let is_unfolded =
+            !draft_condition.path.is_empty() || (problem.is_some() && !matches!(invalid_field, "" | KEYWORDS_PARAM));
+        BrowseForm {
+            action: links.urls.browse_url(),
+            can_reset: !is_plain,
             conditions,
-            added,
-            used,
-            open,
+            draft_condition,
+            used_field_count,
+            is_unfolded,
             hidden: hidden.cloned().collect(),
             paths,
             problem,
-            wrong,
+            invalid_field,
             query: query.clone(),
         }
     }
 
-    pub(super) fn text(&self, name: &str) -> &str {
+    pub(super) fn field_value(&self, name: &str) -> &str {
         self.query.first(name).unwrap_or_default()
     }
 
-    pub(super) fn list(&self, name: &str) -> String {
-        self.query.all(name).collect::<Vec<_>>().join(",")
+    pub(super) fn joined_values(&self, name: &str) -> String {
+        self.query.values(name).collect::<Vec<_>>().join(",")
     }
 
-    /// Whether a boolean has this value.
-    pub(super) fn is(&self, name: &str, value: &str) -> bool {
-        let given = self.text(name);
+    /// Returns whether a boolean parameter has this value. Booleans have several spellings.
+    pub(super) fn has_boolean(&self, name: &str, value: &str) -> bool {
+        let given = self.field_value(name);
         given.eq_ignore_ascii_case(value) || given == if value == "true" { "1" } else { "0" }
     }
 
-    pub(super) fn is_wrong(&self, name: &str) -> bool {
-        self.problem.is_some() && self.wrong == name
+    pub(super) fn is_invalid(&self, name: &str) -> bool {
+        self.problem.is_some() && self.invalid_field == name
     }
 }
 
-/// The query string that a sent form stands for; `None` if no form was sent.
-pub(super) fn cleaned(query: &Query) -> Option<Query> {
-    query.first(SENT)?;
-    let added = |name| query.first(name).unwrap_or_default();
-    let [path, operator, value] = [ADD_PATH, ADD_OPERATOR, ADD_VALUE].map(added);
-    // A colon in the name of the field would end it.
-    let path = Path::parse(path).map_or(path.to_owned(), |path| path.to_string());
+pub(super) fn clean_query(query: &QueryParams) -> Option<QueryParams> {
+    query.first(SUBMITTED_PARAM)?;
+    let value_of = |name| query.first(name).unwrap_or_default();
+    let [path, operator, value] = [ADD_PATH_PARAM, ADD_OPERATOR_PARAM, ADD_VALUE_PARAM].map(value_of);
+    // A colon in a field name must be escaped.
+    let path = FieldPath::parse(path).map_or(path.to_owned(), |path| path.to_string());
     let condition = match operator {
         _ if path.is_empty() && value.is_empty() => None,
-        IS_NULL => Some((FILTER, format!("{path}:null"))),
+        NULL_OPERATOR => Some((FILTER_PARAM, format!("{path}:null"))),
         name => {
-            let known = OPERATORS.iter().find(|(parameter, _)| *parameter == name);
-            Some((known.map_or(FILTER, |(parameter, _)| parameter), format!("{path}:{value}")))
+            let known = CONDITION_OPERATORS.iter().find(|(parameter, _)| *parameter == name);
+            Some((known.map_or(FILTER_PARAM, |(parameter, _)| parameter), format!("{path}:{value}")))
         }
     };
-    let given = query.without(&[SENT, ADD_PATH, ADD_OPERATOR, ADD_VALUE]);
-    let given = given.pairs().iter().filter(|(_, value)| !value.is_empty()).cloned();
-    Some(given.chain(condition.map(|(name, value)| (name.to_owned(), value))).collect())
+    let rest = query.without(&[SUBMITTED_PARAM, ADD_PATH_PARAM, ADD_OPERATOR_PARAM, ADD_VALUE_PARAM]);
+    let rest = rest.pairs().iter().filter(|(_, value)| !value.is_empty()).cloned();
+    Some(rest.chain(condition.map(|(name, value)| (name.to_owned(), value))).collect())
 }

@@ -1,145 +1,152 @@
-//! Hints about unknown parameters and fields, and about filters that find nothing, with a link to what was perhaps
-//! meant.
+//! Hints about unknown parameters, missing fields, and filters without matches. A hint can suggest a corrected query.
 
+use strata_http::page_support::quote_for_page;
 use strata_http::params::{self, UnknownParameter};
-use strata_http::visit::quoted;
-use strata_service::{FilterHint, UnknownCause, UnknownField, deep_sort_hint};
-use strata_types::path::Path;
-use strata_types::request::ReadRequest;
+use strata_service::{FilterHint, UnknownField, UnknownFieldCause, nested_sort_hint};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::ReadRequest;
 
-use super::links::Links;
-use super::{COLUMNS, conditions};
-use crate::context::Opened;
-use crate::safe_text::Sentence;
-use crate::visit::Visit;
+use super::links::BrowseLinks;
+use super::{COLUMNS_PARAM, conditions};
+use crate::context::VersionContext;
+use crate::page_request::PageRequest;
+use crate::safe_text::InlineCodeText;
 
-const FIELDS: usize = 10;
+const MAX_HINTED_FIELDS: usize = 10;
 
-pub(super) struct Hint {
-    pub(super) text: Sentence,
-    /// A question, and the page that it leads to.
-    pub(super) meant: Option<(Sentence, Option<String>)>,
+pub(super) struct QueryHint {
+    pub(super) text: InlineCodeText,
+    pub(super) suggestion: Option<(InlineCodeText, Option<String>)>,
 }
 
-impl Hint {
-    pub(super) fn for_parameter(parameter: &UnknownParameter, links: &Links<'_>) -> Hint {
+impl QueryHint {
+    pub(super) fn for_parameter(parameter: &UnknownParameter, links: &BrowseLinks<'_>) -> QueryHint {
         let name = parameter.0.as_str();
-        let nearest = strata_types::similar::nearest(name, params::PARAMETERS.iter().map(|parameter| parameter.name));
+        let nearest =
+            strata_types::suggest::find_similar_name(name, params::PARAMETERS.iter().map(|parameter| parameter.name));
         let renamed = |nearest: &str| {
-            links.query.mapped(|given, value| (given == name).then(|| (nearest.to_owned(), value.to_owned())))
+            links.query.map_pairs(|given, value| (given == name).then(|| (nearest.to_owned(), value.to_owned())))
         };
-        let text = format!("This page ignores the unknown parameter {}.", quoted(name));
-        let meant = nearest.map(|one| (format!("Did you mean {one}?"), links.beginning_of(&renamed(one))));
-        Hint::new(&text, meant)
+        let text = format!("This page ignores the unknown parameter {}.", quote_for_page(name));
+        let suggestion = nearest.map(|name| (format!("Did you mean {name}?"), links.first_page_url(&renamed(name))));
+        QueryHint::new(&text, suggestion)
     }
 
-    fn new(text: &str, meant: Option<(String, Option<String>)>) -> Hint {
-        Hint { text: Sentence::new(text), meant: meant.map(|(question, href)| (Sentence::new(&question), href)) }
-    }
-
-    fn for_deep_column(path: &Path, links: &Links<'_>) -> Hint {
-        let path = quoted(&path.to_string());
-        let text = format!("A table has columns only for top-level fields, but {path} is nested.");
-        let flattened = links.beginning_of(&links.query.with("flatten", true));
-        Hint::new(&text, Some(("Show a column for each nested field".to_owned(), flattened)))
-    }
-
-    fn for_field(field: &UnknownField, links: &Links<'_>) -> Hint {
-        if let Some(nearest) = field.deep_sort() {
-            return Hint::new(&deep_sort_hint(quoted(nearest)), None);
+    fn new(text: &str, suggestion: Option<(String, Option<String>)>) -> QueryHint {
+        QueryHint {
+            text: InlineCodeText::new(text),
+            suggestion: suggestion.map(|(question, href)| (InlineCodeText::new(&question), href)),
         }
-        let path = quoted(&field.path.to_string());
+    }
+
+    fn for_deep_column(path: &FieldPath, links: &BrowseLinks<'_>) -> QueryHint {
+        let path = quote_for_page(&path.to_string());
+        let text = format!("A table has columns only for top-level fields, but {path} is nested.");
+        let flattened = links.first_page_url(&links.query.with_replaced("flatten", true));
+        QueryHint::new(&text, Some(("Show a column for each nested field".to_owned(), flattened)))
+    }
+
+    fn for_field(field: &UnknownField, links: &BrowseLinks<'_>) -> QueryHint {
+        if let Some(nearest) = field.nested_sort_path() {
+            return QueryHint::new(&nested_sort_hint(quote_for_page(nearest)), None);
+        }
+        let path = quote_for_page(&field.path.to_string());
         let parameter = field.parameter;
         let (text, nearest) = match &field.cause {
-            UnknownCause::Absent { nearest } => {
+            UnknownFieldCause::Absent { nearest } => {
                 (format!("No entity has the field {path} ({parameter})."), nearest.as_deref())
             }
-            UnknownCause::Taken { step } => {
+            UnknownFieldCause::Removed { step } => {
                 (format!("{step} removes {path} from every entity before {parameter} is applied."), None)
             }
         };
-        let meant = nearest.map(|nearest| {
-            let query = links.query.mapped(|name, value| {
-                let corrected = (name == parameter).then(|| corrected(name, value, &field.path, nearest)).flatten();
+        let suggestion = nearest.map(|nearest| {
+            let query = links.query.map_pairs(|name, value| {
+                let corrected = (name == parameter).then(|| correct_value(name, value, &field.path, nearest)).flatten();
                 corrected.map(|value| (name.to_owned(), value))
             });
-            let href = (query != links.query).then(|| links.beginning_of(&query)).flatten();
-            (format!("Did you mean {}?", quoted(nearest)), href)
+            let href = (query != links.query).then(|| links.first_page_url(&query)).flatten();
+            (format!("Did you mean {}?", quote_for_page(nearest)), href)
         });
-        Hint::new(&text, meant)
+        QueryHint::new(&text, suggestion)
     }
 
-    fn for_filter(FilterHint { parameter, filter, reason, advice, meant }: FilterHint, links: &Links<'_>) -> Hint {
-        let href = meant.and_then(|meant| {
-            let query = links.query.mapped(|name, value| {
-                let (path, rest) = Path::parse_prefix(value).ok().filter(|_| name == parameter)?;
-                let is_it = path == filter.path && rest == filter.value;
-                is_it.then(|| (name.to_owned(), format!("{path}:{meant}")))
+    fn for_filter(
+        FilterHint { parameter, filter, reason, advice, suggested_value }: FilterHint,
+        links: &BrowseLinks<'_>,
+    ) -> QueryHint {
+        let href = suggested_value.and_then(|suggested| {
+            let query = links.query.map_pairs(|name, value| {
+                let (path, rest) = FieldPath::parse_path_value(value).ok().filter(|_| name == parameter)?;
+                let is_filter = path == filter.path && rest == filter.value;
+                is_filter.then(|| (name.to_owned(), format!("{path}:{suggested}")))
             });
-            (query != links.query).then(|| links.beginning_of(&query)).flatten()
+            (query != links.query).then(|| links.first_page_url(&query)).flatten()
         });
-        Hint::new(&reason, advice.map(|advice| (advice, href)))
+        QueryHint::new(&reason, advice.map(|advice| (advice, href)))
     }
 }
 
-/// The value of a parameter with its wrong path replaced; `None` if the value does not contain the path.
-fn corrected(parameter: &str, value: &str, wrong: &Path, right: &str) -> Option<String> {
-    if conditions::label(parameter).is_some() {
-        let (_, rest) = Path::parse_prefix(value).ok().filter(|(path, _)| path == wrong)?;
+/// Returns the parameter value with `wrong` replaced by `right`; `None` if the value does not contain the path.
+fn correct_value(parameter: &str, value: &str, wrong: &FieldPath, right: &str) -> Option<String> {
+    if conditions::operator_label(parameter).is_some() {
+        let (_, rest) = FieldPath::parse_path_value(value).ok().filter(|(path, _)| path == wrong)?;
         return Some(format!("{right}:{rest}"));
     }
     if parameter == "sort" {
-        // A sort names its field without escapes.
-        let path = Path::parse(right).ok()?;
+        let path = FieldPath::parse(right).ok()?;
         let [right] = path.keys() else { return None };
         let (field, direction) = value.rsplit_once(':').map_or((value, None), |(field, rest)| (field, Some(rest)));
         let is_wrong = matches!(wrong.keys(), [only] if only == field);
         return is_wrong.then(|| direction.map_or(right.clone(), |direction| format!("{right}:{direction}")));
     }
-    let paths = Path::parse_list(value);
+    let paths = FieldPath::parse_list(value);
     let corrected = paths.iter().map(|path| if path == wrong { right.to_owned() } else { path.to_string() });
     paths.contains(wrong).then(|| corrected.collect::<Vec<_>>().join(","))
 }
 
-/// Hints about absent fields and about filters and sorts, and the paths that no entity has.
-pub(super) async fn for_fields(
-    visit: &Visit,
-    opened: &Opened,
+pub(super) async fn load_field_hints(
+    req: &PageRequest,
+    context: &VersionContext,
     request: &ReadRequest,
-    links: &Links<'_>,
-) -> (Vec<Hint>, Vec<Path>) {
-    let reads = &visit.services.reads;
-    let admitted = &opened.admitted;
-    // A strict read has been refused.
-    let unknown = match request.strict {
-        true => Vec::new(),
-        false => reads.explained_unknown_fields(admitted, request).await,
-    };
-    let mut hints: Vec<Hint> = unknown.iter().take(FIELDS).map(|field| Hint::for_field(field, links)).collect();
-    let filters = reads.filter_hints(admitted, request).await;
-    let is_there = |hint: &FilterHint| unknown.iter().all(|field| field.path != hint.filter.path);
-    hints.extend(filters.into_iter().filter(is_there).map(|hint| Hint::for_filter(hint, links)));
-    let sort = reads.sort_hint(admitted, request).await;
-    hints.extend(sort.map(|text| Hint::new(&text, None)));
-    let absent = unknown.into_iter().filter(|field| matches!(field.cause, UnknownCause::Absent { .. }));
+    links: &BrowseLinks<'_>,
+) -> (Vec<QueryHint>, Vec<FieldPath>) {
+    let reads = &req.services.reads;
+    let target = &context.authorized_target;
+    let unknown = if request.strict { Vec::new() } else { reads.unknown_fields_with_nearest(target, request).await };
+    let mut hints: Vec<QueryHint> =
+        unknown.iter().take(MAX_HINTED_FIELDS).map(|field| QueryHint::for_field(field, links)).collect();
+    let filters = reads.filter_hints(target, request).await;
+    let has_field = |hint: &FilterHint| unknown.iter().all(|field| field.path != hint.filter.path);
+    hints.extend(filters.into_iter().filter(has_field).map(|hint| QueryHint::for_filter(hint, links)));
+    let sort = reads.sort_hint(target, request).await;
+    hints.extend(sort.map(|text| QueryHint::new(&text, None)));
+    let absent = unknown.into_iter().filter(|field| matches!(field.cause, UnknownFieldCause::Absent { .. }));
     (hints, absent.map(|field| field.path).collect())
 }
 
-/// Hints about columns that no table has. Flattened tables have more names than fields are known.
-pub(super) async fn for_columns(visit: &Visit, opened: &Opened, request: &ReadRequest, links: &Links<'_>) -> Vec<Hint> {
+/// Returns hints about missing columns. Flattened tables are not checked, because the profile lacks some columns.
+pub(super) async fn load_column_hints(
+    req: &PageRequest,
+    context: &VersionContext,
+    request: &ReadRequest,
+    links: &BrowseLinks<'_>,
+) -> Vec<QueryHint> {
     if request.flatten {
         return Vec::new();
     }
-    let columns = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
-    let is_field = |path: &Path| path.keys().len() == 1;
-    let (fields, deep): (Vec<Path>, Vec<Path>) = columns.into_iter().partition(is_field);
-    let mut hints: Vec<Hint> = deep.iter().take(FIELDS).map(|path| Hint::for_deep_column(path, links)).collect();
-    let looked_for: Vec<Path> = fields.into_iter().filter(|path| path.keys() != ["_source"]).collect();
-    if !looked_for.is_empty() {
-        let looked = ReadRequest { keep: looked_for, ..ReadRequest::default() };
-        let unknown = visit.services.reads.explained_unknown_fields(&opened.admitted, &looked).await;
-        let unknown = unknown.into_iter().take(FIELDS).map(|field| UnknownField { parameter: COLUMNS, ..field });
-        hints.extend(unknown.map(|field| Hint::for_field(&field, links)));
+    let columns = FieldPath::parse_list(&links.query.values(COLUMNS_PARAM).collect::<Vec<_>>().join(","));
+    let is_field = |path: &FieldPath| path.keys().len() == 1;
+    let (fields, deep): (Vec<FieldPath>, Vec<FieldPath>) = columns.into_iter().partition(is_field);
+    let mut hints: Vec<QueryHint> =
+        deep.iter().take(MAX_HINTED_FIELDS).map(|path| QueryHint::for_deep_column(path, links)).collect();
+    let keep_fields: Vec<FieldPath> = fields.into_iter().filter(|path| path.keys() != ["_source"]).collect();
+    if !keep_fields.is_empty() {
+        let probe = ReadRequest { keep_fields, ..ReadRequest::default() };
+        let unknown = req.services.reads.unknown_fields_with_nearest(&context.authorized_target, &probe).await;
+        let unknown =
+            unknown.into_iter().take(MAX_HINTED_FIELDS).map(|field| UnknownField { parameter: COLUMNS_PARAM, ..field });
+        hints.extend(unknown.map(|field| QueryHint::for_field(&field, links)));
     }
     hints
 }

@@ -1,95 +1,100 @@
-//! The paths of pages that a page of entities leads to.
+//! The links on a page of entities, which repeat its query with one change.
 
-use strata_types::path::Path;
+use strata_types::field_path::FieldPath;
 
-use super::{COLUMNS, VIEW};
-use crate::query::Query;
-use crate::urls::Place;
+use super::{COLUMNS_PARAM, VIEW_PARAM};
+use crate::query_params::QueryParams;
+use crate::urls::VersionUrls;
 
-pub(super) const FILTER: &str = "filter";
+pub(super) const FILTER_PARAM: &str = "filter";
+pub(super) const ADD_PATH_PARAM: &str = "add_path";
+pub(super) const ADD_OPERATOR_PARAM: &str = "add_operator";
+pub(super) const ADD_VALUE_PARAM: &str = "add_value";
+const ADD_VALUE_ANCHOR: &str = "#add_value";
 
-/// The parts of a condition that the form adds.
-pub(super) const ADD_PATH: &str = "add_path";
-pub(super) const ADD_OPERATOR: &str = "add_operator";
-pub(super) const ADD_VALUE: &str = "add_value";
+/// The maximum length of a query that the links to fields and columns repeat. A page has hundreds of them.
+const MAX_REPEATED_QUERY_BYTES: usize = 1_024;
 
-const ADD_ANCHOR: &str = "#add_value";
+const MAX_RARELY_REPEATED_QUERY_BYTES: usize = 4_096;
 
-/// Bytes of a query string that links to fields and columns repeat: there are hundreds of them.
-const REPEATED_BYTES: usize = 1_024;
-
-/// Bytes of a query string that a few links repeat, such as those to the query without one of its first parts.
-const FEW_REPEATED_BYTES: usize = 4_096;
-
-/// The link that counts all matches, for the visitor or the script.
-pub(super) struct Counting {
+/// A link that counts all matches. The script requests `call`; the page `page` shows the count without scripts.
+pub(super) struct CountLink {
     pub(super) page: String,
     pub(super) call: String,
     pub(super) limit: u64,
 }
 
-pub(super) struct Links<'a> {
-    pub(super) place: &'a Place,
-    /// The page's query string without parameters that only the form has.
-    pub(super) query: Query,
-    /// The filters among the pairs of the query; empty if no link repeats them.
-    filters: Vec<Option<(Path, String)>>,
-    /// Whether the query is short enough for links to columns, fields and other conditions.
-    repeated: bool,
-    few_repeated: bool,
+pub(super) struct BrowseLinks<'a> {
+    pub(super) urls: &'a VersionUrls,
+    pub(super) query: QueryParams,
+    /// The filter at each index of the query; empty if `can_repeat_query` is false.
+    filters: Vec<Option<(FieldPath, String)>>,
+    can_repeat_query: bool,
+    can_rarely_repeat_query: bool,
 }
 
-impl<'a> Links<'a> {
-    pub(super) fn new(place: &'a Place, query: Query, text: Option<&str>) -> Links<'a> {
-        let bytes = text.unwrap_or_default().len();
-        let repeated = bytes <= REPEATED_BYTES;
-        let filter = |(name, given): &(String, String)| {
-            let (path, value) = Path::parse_prefix(given).ok().filter(|_| name == FILTER)?;
+impl<'a> BrowseLinks<'a> {
+    pub(super) fn new(urls: &'a VersionUrls, query: QueryParams, query_string: Option<&str>) -> BrowseLinks<'a> {
+        let bytes = query_string.unwrap_or_default().len();
+        let can_repeat_query = bytes <= MAX_REPEATED_QUERY_BYTES;
+        let can_rarely_repeat_query = bytes <= MAX_RARELY_REPEATED_QUERY_BYTES;
+        let filter = |(name, condition): &(String, String)| {
+            let (path, value) = FieldPath::parse_path_value(condition).ok().filter(|_| name == FILTER_PARAM)?;
             Some((path, value.to_owned()))
         };
-        let filters = if repeated { query.pairs().iter().map(filter).collect() } else { Vec::new() };
-        Links { place, query, filters, repeated, few_repeated: bytes <= FEW_REPEATED_BYTES }
+        let filters = if can_repeat_query { query.pairs().iter().map(filter).collect() } else { Vec::new() };
+        BrowseLinks { urls, query, filters, can_repeat_query, can_rarely_repeat_query }
     }
 
-    pub(super) fn here(&self, query: &Query) -> String {
-        query.at(&self.place.browse())
+    pub(super) fn page_url(&self, query: &QueryParams) -> String {
+        query.to_url(&self.urls.browse_url())
     }
 
-    /// The first page of another query, if a few links can repeat it.
-    pub(super) fn beginning_of(&self, query: &Query) -> Option<String> {
-        self.few_repeated.then(|| self.here(&query.without(&["offset"])))
+    /// Returns the first page of `query` unless the query is too long.
+    pub(super) fn first_page_url(&self, query: &QueryParams) -> Option<String> {
+        self.can_rarely_repeat_query.then(|| self.page_url(&query.without(&["offset"])))
     }
 
-    pub(super) fn with_condition(&self, name: &str, value: &str) -> Option<String> {
-        self.repeated.then(|| self.here(&self.query.without(&["offset"]).and(name, value)))
+    pub(super) fn condition_url(&self, name: &str, value: &str) -> Option<String> {
+        self.can_repeat_query.then(|| self.page_url(&self.query.without(&["offset"]).with_added(name, value)))
     }
 
-    /// The first page with this filter instead of those of the same path.
-    pub(super) fn with_filter_alone(&self, path: &Path, value: &str) -> Option<String> {
-        let is_other = |filter: &Option<(Path, String)>| filter.as_ref().is_none_or(|(other, _)| other != path);
+    /// Returns the first page with this filter instead of other filters of the same path.
+    pub(super) fn replace_filter_url(&self, path: &FieldPath, value: &str) -> Option<String> {
+        let is_other = |filter: &Option<(FieldPath, String)>| filter.as_ref().is_none_or(|(other, _)| other != path);
         let pairs = self.query.pairs().iter().zip(&self.filters);
         let others = pairs.filter(|(_, filter)| is_other(filter)).map(|(pair, _)| pair.clone());
-        let query = Query::from_iter(others).without(&["offset"]).and(FILTER, format!("{path}:{value}"));
-        self.repeated.then(|| self.here(&query))
+        let query =
+            QueryParams::from_iter(others).without(&["offset"]).with_added(FILTER_PARAM, format!("{path}:{value}"));
+        self.can_repeat_query.then(|| self.page_url(&query))
     }
 
-    pub(super) fn has_filter(&self, path: &Path, value: &str) -> bool {
-        self.filters.iter().flatten().any(|(filtered, by)| filtered == path && by == value)
+    pub(super) fn has_filter(&self, path: &FieldPath, value: &str) -> bool {
+        self.filters.iter().flatten().any(|(filtered, filter_value)| filtered == path && filter_value == value)
     }
 
-    /// This page with a condition begun in the form.
-    pub(super) fn with_begun(&self, path: &str, operator: &str) -> Option<String> {
-        let query = self.query.without(&["offset"]).and(ADD_PATH, path).and(ADD_OPERATOR, operator);
-        self.repeated.then(|| self.here(&query) + ADD_ANCHOR)
+    pub(super) fn draft_condition_url(&self, path: &str, operator: &str) -> Option<String> {
+        let query =
+            self.query.without(&["offset"]).with_added(ADD_PATH_PARAM, path).with_added(ADD_OPERATOR_PARAM, operator);
+        self.can_repeat_query.then(|| self.page_url(&query) + ADD_VALUE_ANCHOR)
     }
 
-    pub(super) fn counting(&self, limit: u64) -> Counting {
-        // These parameters do not change the count, so its cache key must not contain them.
-        let count =
-            self.query.without(&[VIEW, COLUMNS, "format", "typed", "pretty", "sort", "offset", "limit", "total"]);
-        Counting {
-            page: self.here(&self.query.with("total", true)),
-            call: count.and("count", true).at(&self.place.page("download")),
+    pub(super) fn count_link(&self, limit: u64) -> CountLink {
+        // These parameters do not change the count, so the cache key must not contain them.
+        let count = self.query.without(&[
+            VIEW_PARAM,
+            COLUMNS_PARAM,
+            "format",
+            "typed",
+            "pretty",
+            "sort",
+            "offset",
+            "limit",
+            "total",
+        ]);
+        CountLink {
+            page: self.page_url(&self.query.with_replaced("total", true)),
+            call: count.with_added("count", true).to_url(&self.urls.page_url("download")),
             limit,
         }
     }
@@ -99,8 +104,8 @@ impl<'a> Links<'a> {
         Some(sort.strip_suffix(":asc").or_else(|| sort.strip_suffix(":desc")).unwrap_or(sort))
     }
 
-    pub(super) fn sorted(&self, field: &str, direction: &str) -> Option<String> {
-        let query = self.query.without(&["offset"]).with("sort", format!("{field}:{direction}"));
-        self.repeated.then(|| self.here(&query))
+    pub(super) fn sort_url(&self, field: &str, direction: &str) -> Option<String> {
+        let query = self.query.without(&["offset"]).with_replaced("sort", format!("{field}:{direction}"));
+        self.can_repeat_query.then(|| self.page_url(&query))
     }
 }

@@ -1,231 +1,237 @@
-//! A version's entities: `/ui/{dataset_id}/{name_slug}/{version}/[alt/]`.
+//! `/ui/{dataset_id}/{name_slug}/{version}/[alt/]`: the entities of a version.
 //!
-//! The query string and its parser are those of the read endpoint. A page shows what that read returns, but at most
-//! `PAGE_ENTITIES` and `PAGE_BYTES`, and [`PAGE`] entities without a limit. A problem with a parameter is shown next to
-//! its field, in the words of the read endpoint.
+//! The page has the query string of the read endpoint. It shows the response of that read, but at most
+//! `MAX_PAGE_ENTITIES` entities and `MAX_PAGE_ENTITY_BYTES` bytes, and [`ENTITIES_PER_PAGE`] entities by default. The
+//! page shows the error for an invalid parameter next to its form field.
 
 mod cells;
+mod column_widths;
 mod conditions;
-mod entities;
-mod fields;
+mod entity_table;
+mod field_tree;
 mod form;
 mod hints;
 mod links;
+mod page_entities;
 mod results;
-mod rows;
 mod snippets;
-mod widths;
 
 use askama::Template;
 use axum::http::{HeaderName, StatusCode};
 use axum::response::Response;
 use strata_http::error::HttpError;
+use strata_http::page_support::{self, BaseUrl};
 use strata_http::params::{self, ParameterError};
 use strata_http::read;
-use strata_http::visit::{self, BaseUrl};
-use strata_service::Admitted;
-use strata_types::request::Format;
+use strata_service::AuthorizedTarget;
+use strata_types::read_request::ResponseFormat;
 use strata_types::version::{VersionNumber, VersionSelector};
 
-use super::context::{Heading, Tab, open};
-use super::query::Query;
+use super::context::{DatasetHeading, DatasetTab, open_version};
+use super::page_request::{PageLayout, PageRequest, PageResponse, PageResult, render};
+use super::query_params::QueryParams;
 use super::unavailable;
-use super::urls::{DatasetPlace, Place};
-use super::visit::{PageResult, Reply, Shell, Visit, render};
-use cells::Cell;
-pub(super) use cells::summary;
-use conditions::{InForce, OPERATORS};
-pub(super) use entities::Entities;
-use fields::Fields;
-pub(super) use fields::{text as value_text, types};
-use form::Form;
-use hints::Hint;
-use links::{ADD_OPERATOR, ADD_PATH, ADD_VALUE, Links};
+use super::urls::{DatasetUrls, VersionUrls};
+use cells::TableCell;
+pub(super) use cells::summarize_container;
+use conditions::{ActiveQuery, CONDITION_OPERATORS};
+use field_tree::FieldTree;
+pub(super) use field_tree::{describe_types, filter_value_text as value_text};
+use form::BrowseForm;
+use hints::QueryHint;
+use links::{ADD_OPERATOR_PARAM, ADD_PATH_PARAM, ADD_VALUE_PARAM, BrowseLinks};
+pub(super) use page_entities::PageEntities;
 use results::PageResults;
-use snippets::Snippet;
+use snippets::QuerySnippet;
 
-/// Entities on a page without a limit.
-pub(super) const PAGE: u64 = 50;
+pub(super) const ENTITIES_PER_PAGE: u64 = 50;
 
-/// Parameters of pages, not of reads.
-const VIEW: &str = "view";
-const VIEWS: [&str; 2] = ["table", "json"];
-const COLUMNS: &str = "columns";
-const OWN: [&str; 6] = [VIEW, COLUMNS, form::SENT, ADD_PATH, ADD_OPERATOR, ADD_VALUE];
+/// Parameters of the page that the read endpoint does not have.
+const VIEW_PARAM: &str = "view";
+const VIEW_VALUES: [&str; 2] = ["table", "json"];
+const COLUMNS_PARAM: &str = "columns";
+const PAGE_ONLY_PARAMS: [&str; 6] =
+    [VIEW_PARAM, COLUMNS_PARAM, form::SUBMITTED_PARAM, ADD_PATH_PARAM, ADD_OPERATOR_PARAM, ADD_VALUE_PARAM];
 
-/// Redirects from a path without a version to the active one.
-pub(super) async fn active(visit: &mut Visit) -> PageResult {
-    let place = DatasetPlace::parse(visit.head.uri.path())?;
-    let query = Query::parse(visit.head.uri.query());
-    Ok(Reply::SeeOther(query.at(&place.version(VersionSelector::Active, false).browse())))
+pub(super) async fn redirect_to_active(req: &mut PageRequest) -> PageResult {
+    let urls = DatasetUrls::parse(req.head.uri.path())?;
+    let query = QueryParams::parse(req.head.uri.query());
+    Ok(PageResponse::SeeOther(query.to_url(&urls.for_version(VersionSelector::Active, false).browse_url())))
 }
 
-pub(super) async fn show(visit: Visit) -> Response {
-    visit.build(|visit| Box::pin(unavailable::or_told(visit, Tab::Data, browse))).await
+pub(super) async fn show_entities(req: PageRequest) -> Response {
+    req.respond_on_worker(|req| Box::pin(unavailable::run_or_show_unavailable(req, DatasetTab::Data, render_entities)))
+        .await
 }
 
 #[derive(Template)]
 #[template(path = "browse.html")]
 struct BrowsePage {
-    shell: Shell,
-    heading: Heading,
-    form: Form,
-    fields: Option<Fields>,
-    in_force: InForce,
-    hints: Vec<Hint>,
-    found: Option<PageResults>,
-    /// The API call that corresponds to this page, and its link if a browser can send it.
+    layout: PageLayout,
+    heading: DatasetHeading,
+    form: BrowseForm,
+    fields: Option<FieldTree>,
+    active_query: ActiveQuery,
+    hints: Vec<QueryHint>,
+    results: Option<PageResults>,
+    /// The equivalent API call, and its URL if a browser can open it.
     api: String,
     api_href: Option<String>,
     as_table: String,
     as_json: String,
-    downloads: Vec<Download>,
-    /// Those without the limit and the offset.
-    all_downloads: Vec<Download>,
+    downloads: Vec<DownloadLink>,
+    all_downloads: Vec<DownloadLink>,
     is_limited: bool,
-    snippets: Vec<Snippet>,
+    snippets: Vec<QuerySnippet>,
     explain: Option<String>,
     all_columns: String,
 }
 
-struct Download {
+struct DownloadLink {
     format: &'static str,
     href: String,
-    file: String,
+    file_name: String,
 }
 
-async fn browse(visit: &mut Visit) -> PageResult {
-    let uri = visit.head.uri.clone();
-    let (place, _) = Place::parse(uri.path())?;
-    let query = Query::parse(uri.query());
-    let own = check_own(&query);
-    if let (Ok(()), Some(clean)) = (&own, form::cleaned(&query)) {
-        return Ok(Reply::SeeOther(clean.at(&place.browse())));
+async fn render_entities(req: &mut PageRequest) -> PageResult {
+    let uri = req.head.uri.clone();
+    let (urls, _) = VersionUrls::parse(uri.path())?;
+    let query = QueryParams::parse(uri.query());
+    let page_params = check_page_params(&query);
+    if let (Ok(()), Some(clean)) = (&page_params, form::clean_query(&query)) {
+        return Ok(PageResponse::SeeOther(clean.to_url(&urls.browse_url())));
     }
-    let parsed = params::parse_beside(uri.query(), &OWN);
+    let parsed = params::parse_query_except(uri.query(), &PAGE_ONLY_PARAMS);
     if let Err(error @ ParameterError::QueryTooLong { .. }) = parsed {
         return Err(error.into());
     }
-    let alt = place.alt || parsed.as_ref().is_ok_and(|(request, _)| request.alt);
-    let place = Place { alt, ..place };
-    let added = form::Added::new(&query);
-    let opened = open(visit, &place, alt).await?;
-    let in_json = query.first(VIEW) == Some("json");
-    let query = query.without(&OWN[2..]);
-    let links = Links::new(&place, query, uri.query());
+    let alt = urls.alt || parsed.as_ref().is_ok_and(|(request, _)| request.alt);
+    let urls = VersionUrls { alt, ..urls };
+    let draft_condition = form::DraftCondition::new(&query);
+    let context = open_version(req, &urls, alt).await?;
+    let in_json = query.first(VIEW_PARAM) == Some("json");
+    let query = query.without(&PAGE_ONLY_PARAMS[2..]);
+    let links = BrowseLinks::new(&urls, query, uri.query());
 
     let mut hints = Vec::new();
-    let refused = match (&own, &parsed) {
+    let refused = match (&page_params, &parsed) {
         (Err((name, _)), _) => Some((*name, String::new())),
-        (_, Err(ParameterError::Invalid { name, value, .. } | ParameterError::GivenTwice { name, value })) => {
+        (_, Err(ParameterError::InvalidText { name, value, .. } | ParameterError::SpecifiedTwice { name, value })) => {
             Some((*name, value.clone()))
         }
         _ => None,
     };
-    let seen: &Visit = visit;
-    let finds = async {
-        own.map_err(|(_, error)| error)?;
+    let shared_req: &PageRequest = req;
+    let load = async {
+        page_params.map_err(|(_, error)| error)?;
         let (request, unknown) = parsed?;
-        hints.extend(unknown.iter().map(|name| Hint::for_parameter(name, &links)));
-        results::find(seen, &opened, &links, request, in_json, &mut hints).await
+        hints.extend(unknown.iter().map(|name| QueryHint::for_parameter(name, &links)));
+        results::load_results(shared_req, &context, &links, request, in_json, &mut hints).await
     };
-    let (outcome, fields) = tokio::join!(Box::pin(finds), Box::pin(fields::load(seen, &opened, &links)));
-    let (status, found, problem) = match outcome {
-        Ok(found) => (StatusCode::OK, Some(found), None),
+    let (outcome, fields) =
+        tokio::join!(Box::pin(load), Box::pin(field_tree::load_field_tree(shared_req, &context, &links)));
+    let (status, results, problem) = match outcome {
+        Ok(results) => (StatusCode::OK, Some(results), None),
         Err(error) => {
-            let (status, text) = visit.tell(error);
+            let (status, text) = req.log_and_render(error);
             (status, None, Some(text))
         }
     };
-    let private = opened.dataset.is_private();
-    let read = read_query(&links.query);
-    // Programs and downloads get all matches, unless a limit was chosen.
+    let private = context.dataset.is_private();
+    let read = to_read_query(&links.query);
+    // Snippets and downloads return all matches unless the user chose a limit.
     let is_limited = links.query.first("limit").is_some();
-    let wanted = if is_limited { read.clone() } else { read.without(&["limit", "offset"]) };
-    let base = BaseUrl::of(&visit.head, &visit.services);
-    let api = read.at(&place.api());
-    let mut heading = Heading::new(visit, &opened, &place, Tab::Data).with_failure(visit, &opened.dataset).await;
-    let elsewhere = links.query.without(&["offset", "alt"]);
-    let others = heading.active.iter_mut().map(|(_, href)| href);
-    others.chain(heading.beside.iter_mut().map(|(_, href)| href)).for_each(|href| *href = elsewhere.at(href));
-    let downloaded = wanted.without(&["count", "format", "typed", "pretty", "total"]);
+    let exported = if is_limited { read.clone() } else { read.without(&["limit", "offset"]) };
+    let base = BaseUrl::from_request_head(&req.head, &req.services);
+    let api = read.to_url(&urls.api_path());
+    let mut heading =
+        DatasetHeading::new(req, &context, &urls, DatasetTab::Data).with_refresh_status(req, &context.dataset).await;
+    let portable_query = links.query.without(&["offset", "alt"]);
+    let version_links = heading.active_version_link.iter_mut().map(|(_, href)| href);
+    version_links
+        .chain(heading.counterpart_link.iter_mut().map(|(_, href)| href))
+        .for_each(|href| *href = portable_query.to_url(href));
+    let downloaded = exported.without(&["count", "format", "typed", "pretty", "total"]);
     let all_downloaded = downloaded.without(&["limit", "offset"]);
-    let download = if private { place.page("download") } else { place.api() };
-    let download_of = |query: &Query, format: Format| {
-        let query = query.clone().and("format", format.name());
-        let query = if format == Format::Parquet { query.and("typed", true) } else { query };
-        let Admitted { name_slug, version, alt, .. } = &opened.admitted;
-        let file = read::file_name(name_slug, *version, *alt, format);
-        Download { format: format.name(), href: query.at(&download), file }
+    let download = if private { urls.page_url("download") } else { urls.api_path() };
+    let download_link = |query: &QueryParams, format: ResponseFormat| {
+        let query = query.clone().with_added("format", format.name());
+        let query = if format == ResponseFormat::Parquet { query.with_added("typed", true) } else { query };
+        let AuthorizedTarget { name_slug, version, alt, .. } = &context.authorized_target;
+        let file_name = read::file_name(name_slug, *version, *alt, format);
+        DownloadLink { format: format.name(), href: query.to_url(&download), file_name }
     };
-    let in_force = conditions::in_force(&links);
+    let active_query = conditions::describe_active_query(&links);
     let error = if problem.is_some() { "Error: " } else { "" };
-    let of = conditions::title(&links, &in_force);
-    let colon = if of.is_empty() { "" } else { ": " };
-    let paths = fields.as_ref().map(|fields| fields.names.clone()).unwrap_or_default();
+    let title = conditions::query_title(&links, &active_query);
+    let separator = if title.is_empty() { "" } else { ": " };
+    let paths = fields.as_ref().map(|fields| fields.path_names.clone()).unwrap_or_default();
     let page = BrowsePage {
-        shell: visit.shell(format!("{error}{}{colon}{of}", opened.title())),
-        form: Form::new(&links, paths, added, problem, refused.as_ref()),
-        in_force,
+        layout: req.layout(format!("{error}{}{separator}{title}", context.title())),
+        form: BrowseForm::new(&links, paths, draft_condition, problem, refused.as_ref()),
+        active_query,
         fields,
         hints,
-        found,
-        api: base.url(&api),
+        results,
+        api: base.absolute_url(&api),
         api_href: (!private).then_some(api),
-        as_table: links.here(&links.query.without(&[VIEW])),
-        as_json: links.here(&links.query.with(VIEW, "json")),
-        downloads: Format::ALL.map(|format| download_of(&downloaded, format)).into(),
-        all_downloads: Format::ALL.map(|format| download_of(&all_downloaded, format)).into(),
+        as_table: links.page_url(&links.query.without(&[VIEW_PARAM])),
+        as_json: links.page_url(&links.query.with_replaced(VIEW_PARAM, "json")),
+        downloads: ResponseFormat::ALL.map(|format| download_link(&downloaded, format)).into(),
+        all_downloads: ResponseFormat::ALL.map(|format| download_link(&all_downloaded, format)).into(),
         is_limited,
-        snippets: snippets::snippets(&base, &place, &wanted, private),
-        explain: heading.owned.then(|| read.at(&place.page("explain"))),
-        all_columns: links.here(&links.query.without(&[COLUMNS])),
+        snippets: snippets::to_snippets(&base, &urls, &exported, private),
+        explain: heading.is_owner.then(|| read.to_url(&urls.page_url("explain"))),
+        all_columns: links.page_url(&links.query.without(&[COLUMNS_PARAM])),
         heading,
     };
     render(status, &page)
 }
 
-/// `…/download`: a read with the session of the owner. For a private dataset, the read endpoint requires the private
-/// key, which a browser does not send with a link.
-pub(super) async fn download(visit: &mut Visit) -> PageResult {
-    let page = async |visit: &mut Visit| {
-        let uri = visit.head.uri.clone();
-        let (place, _) = Place::parse(uri.path())?;
-        let (mut request, unknown) = params::parse(uri.query())?;
-        request.alt |= place.alt;
-        // A file cannot name ignored parameters.
-        let named = params::unknown_parameters_header(&unknown);
-        visit.headers.extend(named.map(|named| (HeaderName::from_static("x-unknown-parameters"), named)));
-        let opened = open(visit, &place, request.alt).await?;
+/// `…/download`: a read with the owner's session, because browsers cannot send a private key with a link.
+pub(super) async fn download(req: &mut PageRequest) -> PageResult {
+    let page = async |req: &mut PageRequest| {
+        let uri = req.head.uri.clone();
+        let (urls, _) = VersionUrls::parse(uri.path())?;
+        let (mut request, unknown) = params::parse_query(uri.query())?;
+        request.alt |= urls.alt;
+        // A file cannot contain a note about ignored parameters, so a header lists them.
+        let header = params::unknown_parameters_header(&unknown);
+        req.response_headers.extend(header.map(|header| (HeaderName::from_static("x-unknown-parameters"), header)));
+        let context = open_version(req, &urls, request.alt).await?;
         if request.strict {
-            visit.services.reads.check_fields(&opened.admitted, &request).await?;
+            req.services.reads.reject_unknown_fields(&context.authorized_target, &request).await?;
         }
-        let response = visit::download(&visit.services, &visit.head, &opened.admitted, request).await?;
-        Ok(Reply::Other(response))
+        let response =
+            page_support::download_response(&req.services, &req.head, &context.authorized_target, request).await?;
+        Ok(PageResponse::Raw(response))
     };
-    unavailable::or_told(visit, Tab::Data, page).await
+    unavailable::run_or_show_unavailable(req, DatasetTab::Data, page).await
 }
 
-pub(super) fn check_view(query: &Query) -> Result<(), HttpError> {
-    query.one_of(VIEW, &VIEWS).map(|_| ())
+pub(super) fn check_view_param(query: &QueryParams) -> Result<(), HttpError> {
+    query.parse_choice(VIEW_PARAM, &VIEW_VALUES).map(|_| ())
 }
 
-/// Checks the parameters that pages have and reads do not.
-fn check_own(query: &Query) -> Result<(), (&'static str, HttpError)> {
-    check_view(query).map_err(|error| (VIEW, error))?;
-    for name in [form::SENT, ADD_PATH, ADD_VALUE] {
-        query.once(name).map_err(|error| (name, error))?;
+fn check_page_params(query: &QueryParams) -> Result<(), (&'static str, HttpError)> {
+    check_view_param(query).map_err(|error| (VIEW_PARAM, error))?;
+    for name in [form::SUBMITTED_PARAM, ADD_PATH_PARAM, ADD_VALUE_PARAM] {
+        query.single(name).map_err(|error| (name, error))?;
     }
-    let operators = OPERATORS.map(|(name, _)| name);
-    query.one_of(ADD_OPERATOR, &operators).map(|_| ()).map_err(|error| (ADD_OPERATOR, error))
+    let operators = CONDITION_OPERATORS.map(|(name, _)| name);
+    query.parse_choice(ADD_OPERATOR_PARAM, &operators).map(|_| ()).map_err(|error| (ADD_OPERATOR_PARAM, error))
 }
 
-/// The read that a page shows, with the default limit.
-pub(super) fn read_query(query: &Query) -> Query {
-    let read = query.without(&[VIEW, COLUMNS]);
-    if read.first("limit").is_some() || read.is_true("count") { read } else { read.and("limit", PAGE) }
+/// Returns the query of the equivalent read, with the default limit of the page.
+pub(super) fn to_read_query(query: &QueryParams) -> QueryParams {
+    let read = query.without(&[VIEW_PARAM, COLUMNS_PARAM]);
+    if read.first("limit").is_some() || read.is_true("count") {
+        read
+    } else {
+        read.with_added("limit", ENTITIES_PER_PAGE)
+    }
 }
 
-pub(super) fn numbered(place: &Place, number: VersionNumber) -> Place {
-    Place { selector: VersionSelector::Number(number), ..place.clone() }
+pub(super) fn with_version_number(urls: &VersionUrls, number: VersionNumber) -> VersionUrls {
+    VersionUrls { selector: VersionSelector::Number(number), ..urls.clone() }
 }

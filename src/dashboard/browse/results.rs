@@ -1,4 +1,4 @@
-//! The result of the read of a page, and the pages around it.
+//! The results of a page's read, and the links to the other pages.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -6,40 +6,36 @@ use std::time::Duration;
 
 use strata_encode::ContentCoding;
 use strata_http::error::HttpError;
-use strata_service::{Answer, AuthorizedRead, Weight};
-use strata_types::limits::{PAGE_BYTES, PAGE_ENTITIES};
-use strata_types::path::Path;
-use strata_types::request::{Format, ReadRequest};
+use strata_service::{AuthorizedRead, CostClass, ReadResponse};
+use strata_types::field_path::FieldPath;
+use strata_types::limits::{MAX_PAGE_ENTITIES, MAX_PAGE_ENTITY_BYTES};
+use strata_types::read_request::{ReadRequest, ResponseFormat};
 
-use super::conditions::{self, Part};
-use super::entities::Entities;
-use super::hints::{self, Hint};
-use super::links::{Counting, Links};
-use super::rows::{self, JsonRow, RowLabel, TABLE_COLUMNS, Table, TableContext};
-use super::{COLUMNS, PAGE};
-use crate::context::Opened;
+use super::conditions::{self, SuggestedQuery};
+use super::entity_table::{self, EntityTable, JsonRow, MAX_TABLE_COLUMNS, RowLabel, TableContext};
+use super::hints::{self, QueryHint};
+use super::links::{BrowseLinks, CountLink};
+use super::page_entities::PageEntities;
+use super::{COLUMNS_PARAM, ENTITIES_PER_PAGE};
+use crate::context::VersionContext;
 use crate::format;
-use crate::highlight::Highlighter;
-use crate::visit::Visit;
+use crate::highlight::KeywordHighlighter;
+use crate::page_request::PageRequest;
 
-/// How long a page waits for the number of matches if counting is not light work. Most counts of a column in memory
-/// take less.
-const COUNT_WAIT: Duration = Duration::from_millis(2);
+/// How long a page waits for the number of matches. Most counts of a cached column finish in this time.
+const COUNT_TIMEOUT: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
 pub(super) struct PageResults {
-    /// `1 to 50 of 250 entities`.
     pub(super) summary: String,
     pub(super) count: Option<String>,
-    /// The link that counts all matches, if that would delay this page.
-    pub(super) counting: Option<Counting>,
-    pub(super) table: Option<Table>,
+    pub(super) count_link: Option<CountLink>,
+    pub(super) table: Option<EntityTable>,
     pub(super) json: Option<Vec<JsonRow>>,
-    /// The first entity of the page if it is larger than a page.
-    pub(super) too_large: Option<RowLabel>,
+    pub(super) oversized_entity: Option<RowLabel>,
     pub(super) notes: Vec<String>,
-    pub(super) next_steps: Vec<Part>,
-    pub(super) pages: Pages,
+    pub(super) suggested_queries: Vec<SuggestedQuery>,
+    pub(super) pages: PageLinks,
 }
 
 impl PageResults {
@@ -50,175 +46,182 @@ impl PageResults {
 }
 
 #[derive(Default)]
-pub(super) struct Pages {
+pub(super) struct PageLinks {
     pub(super) first: Option<String>,
     pub(super) previous: Option<String>,
     pub(super) next: Option<String>,
     pub(super) last: Option<String>,
 }
 
-pub(super) async fn find(
-    visit: &Visit,
-    opened: &Opened,
-    links: &Links<'_>,
+pub(super) async fn load_results(
+    req: &PageRequest,
+    context: &VersionContext,
+    links: &BrowseLinks<'_>,
     request: ReadRequest,
     in_json: bool,
-    hints: &mut Vec<Hint>,
+    hints: &mut Vec<QueryHint>,
 ) -> Result<PageResults, HttpError> {
-    let reads = &visit.services.reads;
-    let admitted = &opened.admitted;
+    let reads = &req.services.reads;
+    let target = &context.authorized_target;
     if request.strict {
-        reads.check_fields(admitted, &request).await?;
+        reads.reject_unknown_fields(target, &request).await?;
     }
-    let asked = request.limit.unwrap_or(PAGE);
-    let limit = asked.min(PAGE_ENTITIES as u64);
-    let told = async {
-        let (mut told, absent) = hints::for_fields(visit, opened, &request, links).await;
-        told.extend(hints::for_columns(visit, opened, &request, links).await);
-        (told, absent)
+    let requested_limit = request.limit.unwrap_or(ENTITIES_PER_PAGE);
+    let limit = requested_limit.min(MAX_PAGE_ENTITIES as u64);
+    let field_hints = async {
+        let (mut field_hints, absent) = hints::load_field_hints(req, context, &request, links).await;
+        field_hints.extend(hints::load_column_hints(req, context, &request, links).await);
+        (field_hints, absent)
     };
-    let ((told, absent), read) = tokio::join!(told, Box::pin(read(visit, opened, &request, limit)));
-    hints.extend(told);
-    let Read { answer, positions, shown, matches } = read?;
-    let returned = answer.total;
+    let ((field_hints, absent), read) =
+        tokio::join!(field_hints, Box::pin(execute_read(req, context, &request, limit)));
+    hints.extend(field_hints);
+    let PageRead { response, positions, executed_request, match_count } = read?;
+    let returned = response.total;
     if request.count {
-        let count = format::counted(returned, "entity", "entities");
+        let count = format::pluralize(returned, "entity", "entities");
         let summary = "The query returns only a count.".to_owned();
         return Ok(PageResults { summary, count: Some(count), ..PageResults::default() });
     }
-    let entities = Entities::take(answer.body, PAGE_BYTES).await?;
-    let look = TableContext {
+    let entities = PageEntities::read_from_body(response.body, MAX_PAGE_ENTITY_BYTES).await?;
+    let context = TableContext {
         links,
         positions: &positions,
-        offset: shown.offset,
-        marks: Highlighter::new(&request.keywords),
-        columns: chosen_columns(links, &request),
+        offset: executed_request.offset,
+        highlighter: KeywordHighlighter::new(&request.keywords),
+        requested_columns: requested_columns(links, &request),
     };
     let mut notes = Vec::new();
-    if let Some(more) = look.columns.len().checked_sub(TABLE_COLUMNS).filter(|more| *more > 0) {
-        let more = format::counted(more as u64, "column is", "columns are");
-        notes.push(format!("A table shows at most {TABLE_COLUMNS} columns, so {more} not shown."));
+    if let Some(more) = context.requested_columns.len().checked_sub(MAX_TABLE_COLUMNS).filter(|more| *more > 0) {
+        let more = format::pluralize(more as u64, "column is", "columns are");
+        notes.push(format!("A table shows at most {MAX_TABLE_COLUMNS} columns, so {more} not shown."));
     }
-    let table = (!in_json).then(|| Table::new(&entities, &look));
-    let json = in_json.then(|| rows::json(&entities, &look));
+    let table = (!in_json).then(|| EntityTable::new(&entities, &context));
+    let json = in_json.then(|| entity_table::build_json_rows(&entities, &context));
     let fits = table.as_ref().map_or(0, |table| table.rows.len()).max(json.as_ref().map_or(0, Vec::len)) as u64;
-    let too_large = (fits == 0 && returned > 0).then(|| look.label(0));
+    let oversized_entity = (fits == 0 && returned > 0).then(|| context.label(0));
     if fits > 0 && fits < returned {
         notes.push(format!(
             "These entities are large, so only {} of {} fit on this page. The next page continues where this one ends.",
-            format::grouped(fits),
-            format::grouped(returned)
+            format::group_thousands(fits),
+            format::group_thousands(returned)
         ));
     }
-    let drawn = request.is_drawn_anew();
-    if drawn {
+    let is_random = request.is_random();
+    if is_random {
         notes.push("This sample is different each time. To page through a fixed sample, set a seed.".to_owned());
     }
-    let all = matches.map(|matches| request.sample.map_or(matches, |sample| sample.min(matches)));
-    let leaves_out = all.map_or(returned == limit, |all| all > shown.offset.saturating_add(limit));
-    if asked > limit && leaves_out {
+    let all = match_count.map(|match_count| request.sample.map_or(match_count, |sample| sample.min(match_count)));
+    let has_omitted = all.map_or(returned == limit, |all| all > executed_request.offset.saturating_add(limit));
+    if requested_limit > limit && has_omitted {
         notes.push(format!(
             "A page shows at most {limit} entities. The API call returns up to {}.",
-            format::grouped(asked)
+            format::group_thousands(requested_limit)
         ));
     }
-    let pages = if drawn { Pages::default() } else { pages(links, &shown, fits, returned, all) };
+    let pages =
+        if is_random { PageLinks::default() } else { page_links(links, &executed_request, fits, returned, all) };
     let finds_nothing = returned == 0 && all == Some(0);
-    let summary = match finds_nothing && !request.has_conditions() {
+    let summary = match finds_nothing && !request.has_predicates() {
         true => "This version has no entities.".to_owned(),
-        false => range(shown.offset, fits.max(returned.min(1)), all),
+        false => range_summary(executed_request.offset, fits.max(returned.min(1)), all),
     };
-    let has_steps = finds_nothing && request.has_conditions();
-    let next_steps = if has_steps { conditions::next_steps(links, &absent) } else { Vec::new() };
-    let counting = all.is_none().then(|| links.counting(limit));
-    Ok(PageResults { summary, count: None, counting, table, json, too_large, notes, next_steps, pages })
+    let has_suggestions = finds_nothing && request.has_predicates();
+    let suggested_queries = if has_suggestions { conditions::suggest_queries(links, &absent) } else { Vec::new() };
+    let count_link = all.is_none().then(|| links.count_link(limit));
+    Ok(PageResults { summary, count: None, count_link, table, json, oversized_entity, notes, suggested_queries, pages })
 }
 
-struct Read {
-    answer: Answer,
+struct PageRead {
+    response: ReadResponse,
     positions: Vec<u64>,
-    /// The request that was executed.
-    shown: Arc<ReadRequest>,
-    /// How many entities match, if that is known by now.
-    matches: Option<u64>,
+    executed_request: Arc<ReadRequest>,
+    match_count: Option<u64>,
 }
 
-/// Executes a request with at most `limit` entities.
-async fn read(visit: &Visit, opened: &Opened, request: &ReadRequest, limit: u64) -> Result<Read, HttpError> {
-    let reads = &visit.services.reads;
-    let admitted = &opened.admitted;
-    let is_asked_for = request.total || request.count || request.sample.is_some() || is_plain(request);
-    let weight = match is_asked_for {
-        true => Weight::Light,
-        false => Box::pin(reads.count_weight(admitted, request)).await?,
+async fn execute_read(
+    req: &PageRequest,
+    context: &VersionContext,
+    request: &ReadRequest,
+    limit: u64,
+) -> Result<PageRead, HttpError> {
+    let reads = &req.services.reads;
+    let target = &context.authorized_target;
+    let includes_count =
+        request.total || request.count || request.sample.is_some() || has_consecutive_entities(request);
+    let cost_class = match includes_count {
+        true => CostClass::Light,
+        false => Box::pin(reads.count_cost_class(target, request)).await?,
     };
-    let is_counted = weight == Weight::Light;
-    let shown = match request.count {
+    let is_counted = cost_class == CostClass::Light;
+    let executed = match request.count {
         true => ReadRequest { pretty: false, ..request.clone() },
         false => {
             let paged = ReadRequest { limit: Some(limit), total: is_counted, ..request.clone() };
-            ReadRequest { format: Format::Jsonl, pretty: false, typed: false, ..paged }
+            ReadRequest { format: ResponseFormat::Jsonl, pretty: false, typed: false, ..paged }
         }
     };
-    let shown = Arc::new(shown);
-    let (answer, positions) = match shown.count || is_plain(&shown) {
-        false => Box::pin(reads.locate(admitted, shown.clone())).await?,
+    let executed = Arc::new(executed);
+    let (response, positions) = match executed.count || has_consecutive_entities(&executed) {
+        false => Box::pin(reads.respond_with_positions(target, executed.clone())).await?,
         true => {
-            let answer = reads.respond(AuthorizedRead::new(admitted, &shown), ContentCoding::Identity).await?;
-            let end = shown.offset.saturating_add(answer.total);
-            (answer, (shown.offset..end).take(PAGE_ENTITIES).collect())
+            let response = reads.respond(AuthorizedRead::new(target, &executed), ContentCoding::Identity).await?;
+            let end = executed.offset.saturating_add(response.total);
+            (response, (executed.offset..end).take(MAX_PAGE_ENTITIES).collect())
         }
     };
-    let matches = match answer.matches.or_else(|| shown.matches_told_by(answer.total)) {
-        // If the count takes long or fails, the page has a link to it instead.
-        None if weight == Weight::Medium => {
-            tokio::time::timeout(COUNT_WAIT, Box::pin(reads.count(admitted, request))).await.ok().and_then(Result::ok)
+    let match_count = match response.matches.or_else(|| executed.infer_match_count(response.total)) {
+        // If counting takes too long or fails, the page has a link that counts.
+        None if cost_class == CostClass::Medium => {
+            tokio::time::timeout(COUNT_TIMEOUT, Box::pin(reads.count_matches(target, request)))
+                .await
+                .ok()
+                .and_then(Result::ok)
         }
-        matches => matches,
+        match_count => match_count,
     };
-    Ok(Read { answer, positions, shown, matches })
+    Ok(PageRead { response, positions, executed_request: executed, match_count })
 }
 
-fn range(offset: u64, shown: u64, all: Option<u64>) -> String {
-    let first = format::grouped(offset.saturating_add(1));
-    let total = all.map(|all| format::counted(all, "entity", "entities"));
+fn range_summary(offset: u64, shown: u64, all: Option<u64>) -> String {
+    let first = format::group_thousands(offset.saturating_add(1));
+    let total = all.map(|all| format::pluralize(all, "entity", "entities"));
     let of = total.as_ref().map(|total| format!(" of {total}")).unwrap_or_default();
     match (shown, total) {
         (0, _) if all == Some(0) => "No entities match.".to_owned(),
         (0, Some(total)) => format!("No entities to show from number {first} onward ({total} in total)."),
         (0, None) => format!("No entities to show from number {first} onward."),
         (1, _) => format!("{first}{of}"),
-        _ => format!("{first} to {}{of}", format::grouped(offset.saturating_add(shown))),
+        _ => format!("{first} to {}{of}", format::group_thousands(offset.saturating_add(shown))),
     }
 }
 
-/// The pages around one that shows the first `fits` of `returned` entities.
-fn pages(links: &Links<'_>, request: &ReadRequest, fits: u64, returned: u64, all: Option<u64>) -> Pages {
-    let limit = request.limit.unwrap_or(PAGE);
+fn page_links(links: &BrowseLinks<'_>, request: &ReadRequest, fits: u64, returned: u64, all: Option<u64>) -> PageLinks {
+    let limit = request.limit.unwrap_or(ENTITIES_PER_PAGE);
     let offset = request.offset;
-    let at = |offset: u64| match offset {
-        0 => links.here(&links.query.without(&["offset"])),
-        offset => links.here(&links.query.with("offset", offset)),
+    let page_url = |offset: u64| match offset {
+        0 => links.page_url(&links.query.without(&["offset"])),
+        offset => links.page_url(&links.query.with_replaced("offset", offset)),
     };
     if limit == 0 {
-        return Pages::default();
+        return PageLinks::default();
     }
-    // An entity that does not fit has its own page, so that it can be skipped.
+    // An entity that is too large has its own page, so that users can skip it.
     let step = if fits < returned { fits.max(1) } else { limit };
     let next = offset.saturating_add(step);
     let has_next = returned > 0 && all.map_or(returned == limit, |all| next < all);
     let last = all.filter(|all| *all > 0).map(|all| (all - 1) / limit * limit);
-    Pages {
-        first: (offset > 0).then(|| at(0)),
-        previous: (offset > 0).then(|| at(offset.saturating_sub(limit).min(last.unwrap_or(u64::MAX)))),
-        next: has_next.then(|| at(next)),
-        last: last.filter(|last| *last > offset && has_next).map(at),
+    PageLinks {
+        first: (offset > 0).then(|| page_url(0)),
+        previous: (offset > 0).then(|| page_url(offset.saturating_sub(limit).min(last.unwrap_or(u64::MAX)))),
+        next: has_next.then(|| page_url(next)),
+        last: last.filter(|last| *last > offset && has_next).map(page_url),
     }
 }
 
-/// The requested columns. In flattened entities a path is the name of a field.
-fn chosen_columns(links: &Links<'_>, request: &ReadRequest) -> Vec<String> {
-    let paths = Path::parse_list(&links.query.all(COLUMNS).collect::<Vec<_>>().join(","));
+/// Returns the names of the requested columns. Fields of flattened entities are named by their path.
+fn requested_columns(links: &BrowseLinks<'_>, request: &ReadRequest) -> Vec<String> {
+    let paths = FieldPath::parse_list(&links.query.values(COLUMNS_PARAM).collect::<Vec<_>>().join(","));
     let names = paths.iter().filter_map(|path| match path.keys() {
         [field] => Some(field.clone()),
         keys if request.flatten => Some(keys.join(".")),
@@ -228,7 +231,7 @@ fn chosen_columns(links: &Links<'_>, request: &ReadRequest) -> Vec<String> {
     names.filter(|name| seen.insert(name.clone())).collect()
 }
 
-/// Whether the entities of a response are consecutive in the version.
-fn is_plain(request: &ReadRequest) -> bool {
-    !request.has_conditions() && request.sort.is_none() && !request.dedup && request.sample.is_none()
+/// Returns whether the read returns consecutive entities of the version, so that their positions are known.
+fn has_consecutive_entities(request: &ReadRequest) -> bool {
+    !request.has_predicates() && request.sort.is_none() && !request.dedup && request.sample.is_none()
 }

@@ -1,37 +1,38 @@
-//! The same query for other tools. Addresses in them are escaped so that no quotes end early.
+//! The query as commands and programs for other tools. URLs are escaped so that they cannot end a quoted string.
 
 use serde_json::{Map, Value, json};
-use strata_http::params::{PARAMETERS, ParameterKind, Repetition};
-use strata_http::visit::BaseUrl;
-use strata_types::request::Format;
+use strata_http::page_support::BaseUrl;
+use strata_http::params::{PARAMETERS, ParameterKind, ParameterRepetition};
+use strata_types::read_request::ResponseFormat;
 
-use crate::query::Query;
-use crate::safe_text::escaped_json;
-use crate::urls::Place;
+use crate::query_params::QueryParams;
+use crate::safe_text::escape_invisible_json;
+use crate::urls::VersionUrls;
 
-/// The name of a tool, and the query in its form.
-pub(super) type Snippet = (&'static str, String);
+pub(super) type QuerySnippet = (&'static str, String);
 
-/// A placeholder for the key of a private dataset.
-const KEY: &str = "PRIVATE_KEY";
+const KEY_PLACEHOLDER: &str = "PRIVATE_KEY";
 
-pub(super) fn snippets(base: &BaseUrl, place: &Place, read: &Query, private: bool) -> Vec<Snippet> {
-    let url = base.url(&read.at(&place.api()));
+pub(super) fn to_snippets(base: &BaseUrl, urls: &VersionUrls, read: &QueryParams, private: bool) -> Vec<QuerySnippet> {
+    let url = base.absolute_url(&read.to_url(&urls.api_path()));
     let count = read.first("count").is_some();
     let shaped = read.without(&["format", "pretty", "typed"]);
-    let in_format = |format: Format| {
-        let query = shaped.clone().and("format", format.name());
-        base.url(&if format == Format::Parquet { query.and("typed", true) } else { query }.at(&place.api()))
+    let in_format = |format: ResponseFormat| {
+        let query = shaped.clone().with_added("format", format.name());
+        base.absolute_url(
+            &if format == ResponseFormat::Parquet { query.with_added("typed", true) } else { query }
+                .to_url(&urls.api_path()),
+        )
     };
-    let plain = base.url(&shaped.at(&place.api()));
-    let authorization = format!("Bearer {KEY}");
-    let keyed = |text: String| if private { text } else { String::new() };
+    let plain = base.absolute_url(&shaped.to_url(&urls.api_path()));
+    let authorization = format!("Bearer {KEY_PLACEHOLDER}");
+    let if_private = |text: String| if private { text } else { String::new() };
 
     let curl = match private {
         false => format!("curl '{url}'"),
         true => format!("curl -H 'Authorization: {authorization}' \\\n  '{url}'"),
     };
-    let headers = keyed(format!(", headers={{\"Authorization\": \"{authorization}\"}}"));
+    let headers = if_private(format!(", headers={{\"Authorization\": \"{authorization}\"}}"));
     let requests = format!(
         "import requests  # python3 -m pip install requests\n\n\
          response = requests.get(\n    \"{plain}\"{headers},\n    timeout=60,\n)\n\
@@ -39,31 +40,36 @@ pub(super) fn snippets(base: &BaseUrl, place: &Place, read: &Query, private: boo
     );
     let mut snippets = vec![("URL", url), ("curl", curl), ("Python, requests", requests)];
     if !count {
-        let scope = base.url(&format!("/api/{}/", place.dataset.id));
-        snippets.extend(tables(&in_format(Format::Jsonl), &in_format(Format::Parquet), &scope, private));
+        let scope = base.absolute_url(&format!("/api/{}/", urls.dataset.id));
+        snippets.extend(build_table_snippets(
+            &in_format(ResponseFormat::Jsonl),
+            &in_format(ResponseFormat::Parquet),
+            &scope,
+            private,
+        ));
     }
-    let options = keyed(format!(", {{ headers: {{ Authorization: \"{authorization}\" }} }}"));
+    let options = if_private(format!(", {{ headers: {{ Authorization: \"{authorization}\" }} }}"));
     let fetch = format!(
         "const response = await fetch(\n  \"{plain}\"{options}\n);\n\
          if (!response.ok) throw new Error(await response.text());\nconsole.log(await response.json());"
     );
-    snippets.extend([("JavaScript", fetch), ("MCP tool call", tool_call(place, &shaped))]);
+    snippets.extend([("JavaScript", fetch), ("MCP tool call", build_tool_call(urls, &shaped))]);
     snippets
 }
 
-/// The tools that make tables. DuckDB sends the key to addresses that begin with the scope.
-fn tables(lines: &str, parquet: &str, scope: &str, private: bool) -> [Snippet; 3] {
-    let keyed = |text: String| if private { text } else { String::new() };
-    let storage = keyed(format!(", storage_options={{\"Authorization\": \"Bearer {KEY}\"}}"));
-    let secret = keyed(format!(
+/// Returns the snippets for tools that load tables. DuckDB sends the key to URLs that begin with `scope`.
+fn build_table_snippets(lines: &str, parquet: &str, scope: &str, private: bool) -> [QuerySnippet; 3] {
+    let if_private = |text: String| if private { text } else { String::new() };
+    let storage = if_private(format!(", storage_options={{\"Authorization\": \"Bearer {KEY_PLACEHOLDER}\"}}"));
+    let secret = if_private(format!(
         "CREATE OR REPLACE SECRET strata (TYPE http, SCOPE '{scope}', EXTRA_HTTP_HEADERS MAP {{'Authorization': \
-         'Bearer {KEY}'}});\n"
+         'Bearer {KEY_PLACEHOLDER}'}});\n"
     ));
     let polars = match private {
         false => format!("polars.read_parquet(\n    \"{parquet}\"\n)"),
         true => format!(
             "polars.read_parquet(\n    urllib.request.urlopen(urllib.request.Request(\n        \"{parquet}\",\n        \
-             headers={{\"Authorization\": \"Bearer {KEY}\"}},\n    )).read()\n)"
+             headers={{\"Authorization\": \"Bearer {KEY_PLACEHOLDER}\"}},\n    )).read()\n)"
         ),
     };
     let import = if private { "import urllib.request\n\n" } else { "" };
@@ -79,36 +85,37 @@ fn tables(lines: &str, parquet: &str, scope: &str, private: bool) -> [Snippet; 3
     [("Python, pandas", pandas), ("DuckDB", duckdb), ("Polars", polars)]
 }
 
-fn tool_call(place: &Place, read: &Query) -> String {
+fn build_tool_call(urls: &VersionUrls, read: &QueryParams) -> String {
     let mut arguments = Map::new();
-    arguments.insert("dataset_id".to_owned(), place.dataset.id.get().into());
-    arguments.insert("version".to_owned(), place.selector.to_string().into());
+    arguments.insert("dataset_id".to_owned(), urls.dataset.id.get().into());
+    arguments.insert("version".to_owned(), urls.selector.to_string().into());
     for parameter in &PARAMETERS {
-        let values: Vec<Value> = read.all(parameter.name).filter_map(|value| argument(parameter.kind, value)).collect();
+        let values: Vec<Value> =
+            read.values(parameter.name).filter_map(|value| parse_argument(parameter.kind, value)).collect();
         match (values.as_slice(), parameter.repetition) {
             ([], _) => {}
-            ([value, ..], Repetition::Single) => {
+            ([value, ..], ParameterRepetition::Single) => {
                 arguments.insert(parameter.name.to_owned(), value.clone());
             }
-            (_, Repetition::Repeat | Repetition::List) => {
+            (_, ParameterRepetition::Repeated | ParameterRepetition::List) => {
                 arguments.insert(parameter.name.to_owned(), values.into());
             }
         }
     }
-    if place.alt {
+    if urls.alt {
         arguments.insert("alt".to_owned(), true.into());
     }
     let call = json!({"name": "read", "arguments": arguments});
     let text = serde_json::to_string_pretty(&call).unwrap_or_default();
-    escaped_json(&text)
+    escape_invisible_json(&text)
 }
 
-/// A value of a query string as JSON. Booleans have several spellings.
-fn argument(kind: ParameterKind, value: &str) -> Option<Value> {
+/// Converts a value of the query string to JSON. Booleans have several spellings.
+fn parse_argument(kind: ParameterKind, value: &str) -> Option<Value> {
     match kind {
         ParameterKind::Boolean if value == "1" => Some(true.into()),
         ParameterKind::Boolean if value == "0" => Some(false.into()),
-        ParameterKind::Boolean => kind.json(&value.to_ascii_lowercase()),
-        _ => kind.json(value),
+        ParameterKind::Boolean => kind.to_json(&value.to_ascii_lowercase()),
+        _ => kind.to_json(value),
     }
 }

@@ -1,288 +1,289 @@
-//! `…/diff`: the differences between two versions of a dataset, or a version and its alternate, for the owner. The
-//! query string is that of `GET /dataset/diff`.
+//! `…/diff`: compares two versions of a dataset, or a version with its alternate; only for the owner. The page has the
+//! query string of `GET /dataset/diff`.
 
+mod path_summary;
 mod records;
-mod summary;
 
 use askama::Template;
 use axum::http::StatusCode;
 use strata_diff::{ChangeType, DiffPage};
 use strata_encode::ContentCoding;
 use strata_http::error::HttpError;
-use strata_http::visit::{self, BaseUrl, DiffCall};
-use strata_service::{DiffError, DiffForm, DiffSummary, ManageError, ReadError, VersionDiff};
-use strata_types::limits::{PAGE_BYTES, PAGE_ENTITIES};
-use strata_types::version::{VersionNumber, there_are};
+use strata_http::page_support::{self, BaseUrl, DiffCall};
+use strata_service::{DiffError, DiffFormat, DiffSummary, ManageError, ReadError, VersionDiff};
+use strata_types::limits::{MAX_PAGE_ENTITIES, MAX_PAGE_ENTITY_BYTES};
+use strata_types::version::{VersionNumber, describe_versions};
 
-use self::records::Record;
-use self::summary::Summary;
-use super::browse::Entities;
-use super::context::{COMPARED, Heading, Tab};
-use super::entity_diff::{Compared, Equality, Paths, Room};
-use super::form_handling::own;
+use self::path_summary::PathSummary;
+use self::records::DiffRecord;
+use super::browse::PageEntities;
+use super::context::{DatasetHeading, DatasetTab, LINKING_VERSION_PARAM};
+use super::entity_diff::{ComparisonBudget, EntityComparison, LeafEquality, ShownPaths};
+use super::form_handling::load_owner_context;
 use super::format;
-use super::query::Query;
-use super::urls::{DatasetPlace, Place};
-use super::visit::{PageResult, Shell, Visit, render};
+use super::page_request::{PageLayout, PageRequest, PageResult, render};
+use super::query_params::QueryParams;
+use super::urls::{DatasetUrls, VersionUrls};
 
-const RECORDS: u64 = 20;
-
-const FIELD_CHARACTERS: usize = 200;
-
-/// The parameter that shows equal values, too.
-const VIEW: &str = "view";
-const WHOLE: &str = "whole";
-const VIEWS: [&str; 2] = ["changes", WHOLE];
+const RECORDS_PER_PAGE: u64 = 20;
+const MAX_FIELD_CHARACTERS: usize = 200;
+const VIEW_PARAM: &str = "view";
+const WHOLE_VIEW: &str = "whole";
+const VIEW_VALUES: [&str; 2] = ["changes", WHOLE_VIEW];
 
 #[derive(Template)]
 #[template(path = "diff.html")]
-struct DiffPageHtml {
-    shell: Shell,
-    heading: Heading,
-    form: Form,
+struct CompareVersionsPage {
+    layout: PageLayout,
+    heading: DatasetHeading,
+    form: CompareForm,
     problem: Option<String>,
-    found: Option<DiffResults>,
+    results: Option<DiffResults>,
 }
 
-struct Form {
+struct CompareForm {
     v1: String,
     v2: String,
     alt: bool,
-    /// SubmittedForm again, though the form has no field for it.
     change_type: String,
 }
 
 struct DiffResults {
     title: String,
-    /// Entities of each version, and of each change type.
     totals: DiffSummary,
     names: [String; 2],
-    of: u64,
-    kinds: Vec<Kind>,
-    summary: Option<Summary>,
+    total_differences: u64,
+    change_type_filters: Vec<ChangeTypeFilter>,
+    summary: Option<PathSummary>,
     summary_href: Option<String>,
     records: String,
     notes: Vec<String>,
-    list: Vec<RecordHtml>,
+    list: Vec<DiffRecordHtml>,
     pages: Vec<(&'static str, &'static str, String)>,
-    whole: bool,
-    view: String,
+    shows_unchanged: bool,
+    toggle_view_url: String,
     api: String,
     api_href: String,
 }
 
-/// A filter by change type.
-struct Kind {
+struct ChangeTypeFilter {
     name: &'static str,
     number: String,
     href: String,
     current: bool,
 }
 
-struct RecordHtml {
-    kind: &'static str,
+struct DiffRecordHtml {
+    change_label: &'static str,
     class: &'static str,
-    /// The entity in words, and its page.
     old: Option<(String, String)>,
     new: Option<(String, String)>,
-    changed: Option<String>,
-    compared: Compared,
+    changed_paths_text: Option<String>,
+    comparison: EntityComparison,
 }
 
-pub(super) async fn show(visit: &mut Visit) -> PageResult {
-    let uri = visit.head.uri.clone();
-    visit::check_utf8(&visit.head)?;
-    let place = DatasetPlace::parse(uri.path())?;
-    let own = own(visit).await?;
+pub(super) async fn show_diff(req: &mut PageRequest) -> PageResult {
+    let uri = req.head.uri.clone();
+    page_support::check_utf8(&req.head)?;
+    let urls = DatasetUrls::parse(uri.path())?;
+    let own = load_owner_context(req).await?;
     let dataset = &own.view.dataset;
-    let sent = Query::parse(uri.query());
-    // Calls that are copied here can name the dataset and a format.
-    let names: Vec<&str> = DiffCall::parameters().chain([VIEW, COMPARED]).collect();
-    let shown: Vec<&str> = names.iter().copied().filter(|name| !["dataset_id", "format"].contains(name)).collect();
-    visit.ignore_others(&sent.without(&["dataset_id", "format"]), &shown);
-    // The form sends empty fields.
-    let given = sent.pairs().iter().filter(|(name, value)| !value.is_empty() && names.contains(&name.as_str()));
-    let query: Query = given.cloned().collect();
-    let field = |name| query.first(name).unwrap_or_default().chars().take(FIELD_CHARACTERS).collect::<String>();
-    // Unless two are chosen: the version whose page has the link to this one, or the last version, and the one before.
+    let raw_query = QueryParams::parse(uri.query());
+    // Users can copy the query of an API call, which names the dataset and a format.
+    let names: Vec<&str> = DiffCall::parameter_names().chain([VIEW_PARAM, LINKING_VERSION_PARAM]).collect();
+    let displayed_names: Vec<&str> =
+        names.iter().copied().filter(|name| !["dataset_id", "format"].contains(name)).collect();
+    req.note_ignored_parameters(&raw_query.without(&["dataset_id", "format"]), &displayed_names);
+    let pairs = raw_query.pairs().iter().filter(|(name, value)| !value.is_empty() && names.contains(&name.as_str()));
+    let query: QueryParams = pairs.cloned().collect();
+    let field = |name| query.first(name).unwrap_or_default().chars().take(MAX_FIELD_CHARACTERS).collect::<String>();
+    // By default, the page compares the version that links here, or else the latest version, with its predecessor.
     let latest = dataset.latest_version.map_or(0, VersionNumber::get);
-    let of_alternate = query.is_true("alt");
-    let has_two = latest > 1 || (of_alternate && latest > 0);
-    let is_open = has_two && query.first("v1").is_none() && query.first("v2").is_none();
-    let of = of(&query, latest);
-    let [v1, v2] = proposed(*of.as_ref().unwrap_or(&None), latest, of_alternate);
-    let chosen = |name, number: u64| if is_open { number.to_string() } else { field(name) };
-    let form =
-        Form { v1: chosen("v1", v1), v2: chosen("v2", v2), alt: of_alternate, change_type: field("change_type") };
-    let compared = async {
-        of?;
-        let is_asked = query.first("v1").is_some() || query.first("v2").is_some();
-        let call = call(&place, &query, (!is_asked).then_some([v1, v2]))?;
-        if is_asked { Box::pin(find(visit, &place, &query, call)).await.map(Some) } else { Ok(None) }
+    let compares_alternate = query.is_true("alt");
+    let has_pair = latest > 1 || (compares_alternate && latest > 0);
+    let uses_defaults = has_pair && query.first("v1").is_none() && query.first("v2").is_none();
+    let linking_version = parse_linking_version(&query, latest);
+    let [v1, v2] = propose_versions(*linking_version.as_ref().unwrap_or(&None), latest, compares_alternate);
+    let field_or_default = |name, number: u64| if uses_defaults { number.to_string() } else { field(name) };
+    let form = CompareForm {
+        v1: field_or_default("v1", v1),
+        v2: field_or_default("v2", v2),
+        alt: compares_alternate,
+        change_type: field("change_type"),
     };
-    let (status, problem, found) = match compared.await {
-        Ok(found) => (StatusCode::OK, None, found),
-        Err(error) if is_mistake(&error) => {
-            let (status, text) = visit.tell(error);
+    let load = async {
+        linking_version?;
+        let has_versions = query.first("v1").is_some() || query.first("v2").is_some();
+        let call = build_diff_call(&urls, &query, (!has_versions).then_some([v1, v2]))?;
+        if has_versions { Box::pin(load_results(req, &urls, &query, call)).await.map(Some) } else { Ok(None) }
+    };
+    let (status, problem, results) = match load.await {
+        Ok(results) => (StatusCode::OK, None, results),
+        Err(error) if is_form_error(&error) => {
+            let (status, text) = req.log_and_render(error);
             (status, Some(text), None)
         }
         Err(error) => return Err(error),
     };
-    let title = found.as_ref().map_or("Compare versions", |found: &DiffResults| &found.title);
-    let page = DiffPageHtml {
-        shell: visit.shell(format!("{title}, {}", dataset.name.as_str())),
-        heading: own.heading(visit, Tab::Compare),
+    let title = results.as_ref().map_or("Compare versions", |results: &DiffResults| &results.title);
+    let page = CompareVersionsPage {
+        layout: req.layout(format!("{title}, {}", dataset.name.as_str())),
+        heading: own.heading(req, DatasetTab::Compare),
         form,
         problem,
-        found,
+        results,
     };
     render(status, &page)
 }
 
-/// The versions that the form proposes to compare.
-fn proposed(of: Option<u64>, latest: u64, alt: bool) -> [u64; 2] {
-    let of = of.filter(|number| (1..=latest).contains(number)).unwrap_or(latest);
-    match of {
-        of if alt => [of, of],
+fn propose_versions(version: Option<u64>, latest: u64, alt: bool) -> [u64; 2] {
+    let version = version.filter(|number| (1..=latest).contains(number)).unwrap_or(latest);
+    match version {
+        version if alt => [version, version],
         0 | 1 => [1, 2],
-        of => [of - 1, of],
+        version => [version - 1, version],
     }
 }
 
-/// The version whose page has the link to this one; 404 if it does not exist.
-fn of(query: &Query, latest: u64) -> Result<Option<u64>, HttpError> {
-    let of = query.number(COMPARED)?;
-    match of.filter(|number| !(1..=latest).contains(number)) {
-        None => Ok(of),
+/// Parses [`LINKING_VERSION_PARAM`]; 404 if the version does not exist.
+fn parse_linking_version(query: &QueryParams, latest: u64) -> Result<Option<u64>, HttpError> {
+    let version = query.parse_number(LINKING_VERSION_PARAM)?;
+    match version.filter(|number| !(1..=latest).contains(number)) {
+        None => Ok(version),
         Some(number) => {
             let latest = VersionNumber::new(latest);
-            let there_are = there_are(Some(latest).filter(|all| all.get() > 0));
-            let text = format!("There is no version {number}; {there_are}.");
-            Err(HttpError::Invalid { status: StatusCode::NOT_FOUND, text })
+            let existing = describe_versions(Some(latest).filter(|all| all.get() > 0));
+            let text = format!("There is no version {number}; {existing}.");
+            Err(HttpError::InvalidRequest { status: StatusCode::NOT_FOUND, text })
         }
     }
 }
 
-/// The API call of the page's query string, with these versions if it names none.
-fn call(place: &DatasetPlace, query: &Query, versions: Option<[u64; 2]>) -> Result<DiffCall, HttpError> {
-    query.one_of(VIEW, &VIEWS)?;
-    let read = read(place, query);
-    let mut parameters = vec![("dataset_id".to_owned(), place.id.to_string())];
+/// Returns the equivalent API call, with default `versions` if the query names none.
+fn build_diff_call(urls: &DatasetUrls, query: &QueryParams, versions: Option<[u64; 2]>) -> Result<DiffCall, HttpError> {
+    query.parse_choice(VIEW_PARAM, &VIEW_VALUES)?;
+    let params = operation_params(urls, query);
+    let mut parameters = vec![("dataset_id".to_owned(), urls.id.to_string())];
     let versions = ["v1", "v2"].into_iter().zip(versions.into_iter().flatten());
     parameters.extend(versions.map(|(name, number)| (name.to_owned(), number.max(1).to_string())));
-    parameters.extend(read.pairs().iter().cloned());
+    parameters.extend(params.pairs().iter().cloned());
     DiffCall::parse(parameters)
 }
 
-/// The parameters of the operation, without the dataset.
-fn read(place: &DatasetPlace, query: &Query) -> Query {
-    let read = query.without(&[VIEW, COMPARED]);
-    // Another dataset is an error of the operation: it is given twice.
-    if read.all("dataset_id").eq([place.id.to_string()]) { read.without(&["dataset_id"]) } else { read }
+fn operation_params(urls: &DatasetUrls, query: &QueryParams) -> QueryParams {
+    let params = query.without(&[VIEW_PARAM, LINKING_VERSION_PARAM]);
+    // A different `dataset_id` stays, so that the API call fails because of the repeated parameter.
+    if params.values("dataset_id").eq([urls.id.to_string()]) { params.without(&["dataset_id"]) } else { params }
 }
 
-/// Whether the page explains an error in its form.
-fn is_mistake(error: &HttpError) -> bool {
-    use HttpError::{Call, Diff, Invalid};
+fn is_form_error(error: &HttpError) -> bool {
+    use HttpError::{Call, Diff, InvalidRequest};
     matches!(
         error,
         Call(_)
-            | Invalid { .. }
-            | Diff(DiffError::Manage(ManageError::NoVersionOf { .. } | ManageError::NoVersionYet))
+            | InvalidRequest { .. }
+            | Diff(DiffError::Manage(ManageError::UnknownVersion { .. } | ManageError::NoVersionYet))
             | Diff(DiffError::Read(ReadError::AltNotFound(_)))
     )
 }
 
-async fn find(visit: &Visit, place: &DatasetPlace, query: &Query, call: DiffCall) -> Result<DiffResults, HttpError> {
-    let user = visit.user()?;
-    let whole = query.first(VIEW) == Some(WHOLE);
-    let read = read(place, query);
-    let asked = call.page.limit.unwrap_or(RECORDS);
-    let page = DiffPage { limit: Some(asked.min(PAGE_ENTITIES as u64)), ..call.page };
-    let diff = call.compare(&visit.services, &user).await?;
-    let answer = diff.answer(&page, DiffForm::Lines, ContentCoding::Identity).await.map_err(DiffError::from)?;
-    let lines = Entities::take(answer.body, PAGE_BYTES).await?;
+async fn load_results(
+    req: &PageRequest,
+    urls: &DatasetUrls,
+    query: &QueryParams,
+    call: DiffCall,
+) -> Result<DiffResults, HttpError> {
+    let user = req.require_user()?;
+    let shows_unchanged = query.first(VIEW_PARAM) == Some(WHOLE_VIEW);
+    let params = operation_params(urls, query);
+    let requested_limit = call.page.limit.unwrap_or(RECORDS_PER_PAGE);
+    let page = DiffPage { limit: Some(requested_limit.min(MAX_PAGE_ENTITIES as u64)), ..call.page };
+    let diff = call.compare(&req.services, &user).await?;
+    let response =
+        diff.page_response(&page, DiffFormat::Jsonl, ContentCoding::Identity).await.map_err(DiffError::from)?;
+    let lines = PageEntities::read_from_body(response.body, MAX_PAGE_ENTITY_BYTES).await?;
 
     let [v1, v2] = diff.versions;
     let names = [format!("Version {v1}"), format!("Version {v2}{}", if diff.alt { ", alternate" } else { "" })];
-    let places = [place.number(v1), Place { alt: diff.alt, ..place.number(v2) }];
-    let mut room = Room::for_page();
-    let paths = if whole { Paths::All } else { Paths::Changed };
+    let version_urls = [urls.for_version_number(v1), VersionUrls { alt: diff.alt, ..urls.for_version_number(v2) }];
+    let mut budget = ComparisonBudget::for_page();
+    let paths = if shows_unchanged { ShownPaths::All } else { ShownPaths::Changed };
     let mut list = Vec::new();
-    for (at, record) in lines.iter().filter_map(Record::parse).enumerate() {
-        list.push(record_html(&record, page.offset + at as u64, &names, &places, paths, &mut room));
+    for (index, record) in lines.iter().filter_map(DiffRecord::parse).enumerate() {
+        list.push(build_record_html(&record, page.offset + index as u64, &names, &version_urls, paths, &mut budget));
     }
 
-    let count = diff.page_count(&page);
+    let count = diff.page_change_count(&page);
     let shown = list.len() as u64;
     let mut notes = Vec::new();
-    if asked > PAGE_ENTITIES as u64 {
+    if requested_limit > MAX_PAGE_ENTITIES as u64 {
         notes.push(format!(
-            "A page shows at most {PAGE_ENTITIES} records. The API call below returns up to {}.",
-            format::as_sent(query.first("limit").unwrap_or_default())
+            "A page shows at most {MAX_PAGE_ENTITIES} records. The API call below returns up to {}.",
+            format::truncate_digits(query.first("limit").unwrap_or_default())
         ));
     }
     if shown < count {
         notes.push(format!(
             "Only {} of {} fit on this page. The next page continues where this one ends.",
-            format::grouped(shown),
-            format::counted(count, "record", "records")
+            format::group_thousands(shown),
+            format::pluralize(count, "record", "records")
         ));
     }
-    let total = diff.count(page.change_type);
+    let total = diff.change_count(page.change_type);
     if let Some(last) = total.checked_sub(1).filter(|last| page.offset > *last) {
         notes.push(format!(
             "There is no record {}. The last record is {}.",
-            format::grouped(page.offset),
-            format::grouped(last)
+            format::group_thousands(page.offset),
+            format::group_thousands(last)
         ));
     }
     if shown == 0 && count > 0 {
         notes.push("The first record is too large for this page. The API call below returns it.".to_owned());
     }
-    // A record that is too large for a page is skipped.
     let next = page.offset.saturating_add(shown.max(count.min(1)));
-    let at = |offset: u64| {
-        let query = if offset == 0 { query.without(&["offset"]) } else { query.with("offset", offset) };
-        query.at(&place.page("diff"))
+    let page_url = |offset: u64| {
+        let query = if offset == 0 { query.without(&["offset"]) } else { query.with_replaced("offset", offset) };
+        query.to_url(&urls.page_url("diff"))
     };
-    let step = page.limit.unwrap_or(RECORDS).max(1);
+    let step = page.limit.unwrap_or(RECORDS_PER_PAGE).max(1);
     let mut pages = Vec::new();
     if page.offset > 0 {
-        pages.push(("First", "", at(0)));
-        pages.push(("Previous", "prev", at(page.offset.min(total).saturating_sub(step))));
+        pages.push(("First", "", page_url(0)));
+        pages.push(("Previous", "prev", page_url(page.offset.min(total).saturating_sub(step))));
     }
     if next < total && page.limit != Some(0) {
-        pages.push(("Next", "next", at(next)));
-        pages.push(("Last", "", at((total - 1) / step * step)));
+        pages.push(("Next", "next", page_url(next)));
+        pages.push(("Last", "", page_url((total - 1) / step * step)));
     }
     let has_summary = page.offset == 0 && matches!(page.change_type, None | Some(ChangeType::Modified));
-    let is_elsewhere = !has_summary && diff.count(Some(ChangeType::Modified)) > 0;
-    let api = read.without(&["format"]);
-    let api = if api.first("limit").is_some() { api } else { api.and("limit", RECORDS) };
-    let api = Query::default().and("dataset_id", place.id).to_string() + "&" + &api.to_string();
+    let has_summary_link = !has_summary && diff.change_count(Some(ChangeType::Modified)) > 0;
+    let api = params.without(&["format"]);
+    let api = if api.first("limit").is_some() { api } else { api.with_added("limit", RECORDS_PER_PAGE) };
+    let api = QueryParams::default().with_added("dataset_id", urls.id).to_string() + "&" + &api.to_string();
     let api_href = format!("/dataset/diff?{api}");
-    let view = if whole { query.without(&[VIEW]) } else { query.with(VIEW, WHOLE) };
+    let toggled =
+        if shows_unchanged { query.without(&[VIEW_PARAM]) } else { query.with_replaced(VIEW_PARAM, WHOLE_VIEW) };
     Ok(DiffResults {
         title: format!("{} and {}", names[0], names[1].to_lowercase()),
         totals: diff.summary(),
         names,
-        of: diff.count(None),
-        kinds: kinds(&diff, &page, query, place),
-        summary: if has_summary { summary::summary(&diff).await? } else { None },
-        summary_href: is_elsewhere.then(|| query.without(&["offset", "change_type"]).at(&place.page("diff"))),
-        records: format::counted(total, "record", "records"),
+        total_differences: diff.change_count(None),
+        change_type_filters: build_change_type_filters(&diff, &page, query, urls),
+        summary: if has_summary { path_summary::summarize_paths(&diff).await? } else { None },
+        summary_href: has_summary_link
+            .then(|| query.without(&["offset", "change_type"]).to_url(&urls.page_url("diff"))),
+        records: format::pluralize(total, "record", "records"),
         notes,
         list,
         pages,
-        whole,
-        view: view.at(&place.page("diff")),
-        api: BaseUrl::of(&visit.head, &visit.services).url(&api_href),
+        shows_unchanged,
+        toggle_view_url: toggled.to_url(&urls.page_url("diff")),
+        api: BaseUrl::from_request_head(&req.head, &req.services).absolute_url(&api_href),
         api_href,
     })
 }
 
-fn kind(change_type: ChangeType) -> &'static str {
+fn change_type_label(change_type: ChangeType) -> &'static str {
     match change_type {
         ChangeType::Added => "Added",
         ChangeType::Subtracted => "Removed",
@@ -290,39 +291,45 @@ fn kind(change_type: ChangeType) -> &'static str {
     }
 }
 
-fn kinds(diff: &VersionDiff, page: &DiffPage, query: &Query, place: &DatasetPlace) -> Vec<Kind> {
+fn build_change_type_filters(
+    diff: &VersionDiff,
+    page: &DiffPage,
+    query: &QueryParams,
+    urls: &DatasetUrls,
+) -> Vec<ChangeTypeFilter> {
     let rest = query.without(&["offset", "change_type"]);
     let types = [None, Some(ChangeType::Modified), Some(ChangeType::Subtracted), Some(ChangeType::Added)];
-    let kind = |change_type: Option<ChangeType>| Kind {
-        name: change_type.map_or("All", kind),
-        number: format::grouped(diff.count(change_type)),
+    let kind = |change_type: Option<ChangeType>| ChangeTypeFilter {
+        name: change_type.map_or("All", change_type_label),
+        number: format::group_thousands(diff.change_count(change_type)),
         href: change_type
-            .map_or_else(|| rest.clone(), |one| rest.with("change_type", one.name()))
-            .at(&place.page("diff")),
+            .map_or_else(|| rest.clone(), |change_type| rest.with_replaced("change_type", change_type.name()))
+            .to_url(&urls.page_url("diff")),
         current: page.change_type == change_type,
     };
     types.into_iter().map(kind).collect()
 }
 
-fn record_html(
-    record: &Record<'_>,
+fn build_record_html(
+    record: &DiffRecord<'_>,
     number: u64,
     names: &[String; 2],
-    places: &[Place; 2],
-    paths: Paths,
-    room: &mut Room,
-) -> RecordHtml {
+    version_urls: &[VersionUrls; 2],
+    paths: ShownPaths,
+    budget: &mut ComparisonBudget,
+) -> DiffRecordHtml {
     let [old, new] = [0, 1].map(|side: usize| {
         record.positions[side].map(|position| {
-            let text = format!("{} of {}", format::grouped(position), names[side].to_lowercase());
-            (text, places[side].entity(position))
+            let text = format!("{} of {}", format::group_thousands(position), names[side].to_lowercase());
+            (text, version_urls[side].entity_url(position))
         })
     });
-    let kind = kind(record.change_type);
-    let caption = format!("{kind}: record {}", format::grouped(number));
+    let change_label = change_type_label(record.change_type);
+    let caption = format!("{change_label}: record {}", format::group_thousands(number));
     let titles = names.each_ref().map(String::as_str);
-    let compared = Compared::new(caption, titles, record.entities, Equality::Value, paths, room);
+    let comparison = EntityComparison::new(caption, titles, record.entities, LeafEquality::Value, paths, budget);
     let is_modified = record.change_type == ChangeType::Modified;
-    let changed = is_modified.then(|| format::counted(compared.changed as u64, "path differs", "paths differ"));
-    RecordHtml { kind, class: record.change_type.name(), old, new, changed, compared }
+    let changed_paths_text =
+        is_modified.then(|| format::pluralize(comparison.changed_count as u64, "path differs", "paths differ"));
+    DiffRecordHtml { change_label, class: record.change_type.name(), old, new, changed_paths_text, comparison }
 }

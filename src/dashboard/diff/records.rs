@@ -1,17 +1,19 @@
-//! The records of a diff in JSON lines.
+//! The records of a diff in JSON Lines, such as `{"id":"m3-4","v1":{…},"v2":{…}}`.
 
 use strata_diff::ChangeType;
-use strata_json::Scalar;
+use strata_json::JsonScalar;
 
-pub(super) struct Record<'a> {
+pub(super) struct DiffRecord<'a> {
     pub(super) change_type: ChangeType,
     pub(super) positions: [Option<u64>; 2],
     pub(super) entities: [Option<&'a [u8]>; 2],
 }
 
-impl<'a> Record<'a> {
-    pub(super) fn parse(line: &'a [u8]) -> Option<Record<'a>> {
-        let Some(Scalar::String(id)) = strata_json::member(line, "id").and_then(Scalar::read) else { return None };
+impl<'a> DiffRecord<'a> {
+    pub(super) fn parse(line: &'a [u8]) -> Option<DiffRecord<'a>> {
+        let Some(JsonScalar::String(id)) = strata_json::find_member(line, "id").and_then(JsonScalar::parse) else {
+            return None;
+        };
         let id = id.unescape();
         let (first, positions) = id.split_at_checked(1)?;
         let (change_type, positions) = match (first, positions.split_once('-')) {
@@ -20,7 +22,7 @@ impl<'a> Record<'a> {
             ("a", None) => (ChangeType::Added, [None, positions.parse().ok()]),
             _ => return None,
         };
-        let entity = |name| strata_json::member(line, name).filter(|entity| *entity != b"null");
-        Some(Record { change_type, positions, entities: [entity("v1"), entity("v2")] })
+        let entity = |name| strata_json::find_member(line, name).filter(|entity| *entity != b"null");
+        Some(DiffRecord { change_type, positions, entities: [entity("v1"), entity("v2")] })
     }
 }

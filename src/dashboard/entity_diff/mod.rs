@@ -1,90 +1,85 @@
-//! Two entities side by side, path by path, with what differs marked.
+//! A table that compares two entities path by path.
 
-mod leaves;
-mod marked;
+mod leaf_diff;
+mod value_diff;
 
 use askama::Template;
 use askama::filters::HtmlSafe;
 
-pub(super) use leaves::{Equality, Step, elements, leaves, path};
+pub(super) use leaf_diff::{LeafEquality, PathStep, array_elements, path_without_indexes, visit_leaves};
 
 use super::safe_text::SafeText;
 
-/// Paths of an entity, and of a page.
-const ROWS: usize = 500;
-const PAGE_ROWS: usize = 4_000;
+const MAX_ENTITY_ROWS: usize = 500;
+const MAX_PAGE_ROWS: usize = 4_000;
+const MAX_PAGE_HTML_BYTES: usize = 2 << 20;
+const MAX_PATH_CHARACTERS: usize = 300;
 
-/// Bytes of the HTML of a page.
-const PAGE_HTML: usize = 2 << 20;
-
-const PATH_CHARACTERS: usize = 300;
-
-pub(super) struct Room {
-    rows: usize,
-    bytes: usize,
+pub(super) struct ComparisonBudget {
+    rows_left: usize,
+    bytes_left: usize,
 }
 
-impl Room {
-    pub(super) fn for_page() -> Room {
-        Room { rows: PAGE_ROWS, bytes: PAGE_HTML }
+impl ComparisonBudget {
+    pub(super) fn for_page() -> ComparisonBudget {
+        ComparisonBudget { rows_left: MAX_PAGE_ROWS, bytes_left: MAX_PAGE_HTML_BYTES }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Paths {
+pub(super) enum ShownPaths {
     Changed,
     All,
 }
 
 #[derive(Template)]
 #[template(path = "compared.html")]
-pub(super) struct Compared {
+pub(super) struct EntityComparison {
     caption: String,
-    /// The title of each side; a side without the entity has no column.
     old: Option<String>,
     new: Option<String>,
-    rows: Vec<Row>,
-    left_out: usize,
-    pub(super) changed: usize,
+    rows: Vec<ComparisonRow>,
+    omitted_rows: usize,
+    pub(super) changed_count: usize,
 }
 
-impl HtmlSafe for Compared {}
+impl HtmlSafe for EntityComparison {}
 
-struct Row {
+struct ComparisonRow {
     path: SafeText,
-    /// A class and its name: `changed`, `added`, `removed`, `same`.
     kind: &'static str,
     old: Option<String>,
     new: Option<String>,
 }
 
-impl Compared {
-    /// Compares two entities, or shows one that the other side lacks.
+impl EntityComparison {
+    /// Compares two entities, or lists the values of one entity if the other is `None`.
     pub(super) fn new(
         caption: String,
         titles: [&str; 2],
         [old, new]: [Option<&[u8]>; 2],
-        equality: Equality,
-        paths: Paths,
-        room: &mut Room,
-    ) -> Compared {
+        equality: LeafEquality,
+        paths: ShownPaths,
+        budget: &mut ComparisonBudget,
+    ) -> EntityComparison {
         let mut rows = Vec::new();
-        let mut left_out = 0;
-        let mut changed = 0;
-        leaves(old, new, equality, &mut |steps, leaf| {
-            changed += usize::from(!leaf.is_equal);
-            if leaf.is_equal && paths == Paths::Changed {
+        let mut omitted_rows = 0;
+        let mut changed_count = 0;
+        visit_leaves(old, new, equality, &mut |steps, leaf| {
+            changed_count += usize::from(!leaf.is_equal);
+            if leaf.is_equal && paths == ShownPaths::Changed {
                 return;
             }
-            if rows.len() >= ROWS || room.rows == 0 || room.bytes == 0 {
-                left_out += 1;
+            if rows.len() >= MAX_ENTITY_ROWS || budget.rows_left == 0 || budget.bytes_left == 0 {
+                omitted_rows += 1;
                 return;
             }
             let (old, new) = match leaf.is_equal {
-                true => {
-                    (leaf.old.map(|value| marked::whole(value, None)), leaf.new.map(|value| marked::whole(value, None)))
-                }
-                false => marked::different(leaf.old, leaf.new),
+                true => (
+                    leaf.old.map(|value| value_diff::value_html(value, None)),
+                    leaf.new.map(|value| value_diff::value_html(value, None)),
+                ),
+                false => value_diff::difference_html(leaf.old, leaf.new),
             };
             let kind = match (leaf.is_equal, &old, &new) {
                 (true, ..) => "same",
@@ -92,23 +87,23 @@ impl Compared {
                 (false, _, None) => "removed",
                 (false, ..) => "changed",
             };
-            let path = SafeText::new(&leaves::way(steps), PATH_CHARACTERS);
+            let path = SafeText::new(&leaf_diff::path_with_indexes(steps), MAX_PATH_CHARACTERS);
             let bytes: usize = [&old, &new].iter().map(|side| side.as_ref().map_or(0, String::len)).sum();
-            room.rows -= 1;
-            room.bytes = room.bytes.saturating_sub(path.weight() + bytes);
-            rows.push(Row { path, kind, old, new });
+            budget.rows_left -= 1;
+            budget.bytes_left = budget.bytes_left.saturating_sub(path.estimated_html_bytes() + bytes);
+            rows.push(ComparisonRow { path, kind, old, new });
         });
-        Compared {
+        EntityComparison {
             caption,
             old: old.map(|_| titles[0].to_owned()),
             new: new.map(|_| titles[1].to_owned()),
             rows,
-            left_out,
-            changed,
+            omitted_rows,
+            changed_count,
         }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.left_out == 0
+        self.rows.is_empty() && self.omitted_rows == 0
     }
 }

@@ -1,8 +1,8 @@
-//! `…/refresh/events`: the progress of the running refresh as server-sent events for the script of the page
-//! (docs/guides/dashboard.md, Publish and refresh). Each event is a JSON object. If no refresh runs, the response is
-//! 204, after which browsers do not reconnect.
+//! `…/refresh/events`: the progress of the running refresh as server-sent events with JSON objects, for the page's
+//! script (docs/guides/dashboard.md, Publish and refresh).
 //!
-//! A stream ends with its refresh or after [`STREAM`]. Browsers reconnect on their own.
+//! A stream ends with its refresh or after [`MAX_STREAM_DURATION`]; then browsers reconnect. If no refresh is running,
+//! the response is 204, which stops browsers from reconnecting.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -12,116 +12,108 @@ use axum::response::IntoResponse;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use futures::{Stream, stream};
 use serde::Serialize;
-use strata_catalog::{Attempt, AttemptOutcome};
+use strata_catalog::{AttemptOutcome, RefreshAttempt};
 use strata_http::AppState;
 use strata_http::error::HttpError;
-use strata_service::{RefreshProgress, Watch};
-use strata_types::ids::{AttemptId, DatasetId};
+use strata_service::{ProgressWatch, RefreshProgress};
+use strata_types::ids::{DatasetId, RefreshAttemptId};
 use strata_types::user::User;
 use tokio::time::Instant;
 
-use crate::form_handling::own;
-use crate::visit::{PageResult, Reply, Visit};
+use crate::form_handling::load_owner_context;
+use crate::page_request::{PageRequest, PageResponse, PageResult};
 
-const STREAM: Duration = Duration::from_secs(30);
+const MAX_STREAM_DURATION: Duration = Duration::from_secs(30);
 
-/// How often the progress of a refresh in this process is checked.
-const POLL_PROGRESS: Duration = Duration::from_millis(300);
+/// For a refresh in this process.
+const PROGRESS_POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// How often the record of a refresh in another process is checked.
-const POLL_RECORD: Duration = Duration::from_secs(2);
+/// For a refresh in another process, whose progress is only visible in the metadata database.
+const RECORD_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
-/// How long browsers wait before they reconnect.
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
-
-/// The latest attempts, among which the one that has just ended is searched.
-const ATTEMPTS: u32 = 10;
+const MAX_SEARCHED_ATTEMPTS: u32 = 10;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 enum RefreshEvent {
-    Stage {
-        stage: &'static str,
-        bytes: u64,
-        entities: u64,
-        written: u64,
-    },
-    /// The refresh runs in another process.
-    Running {
-        stage: &'static str,
-    },
-    Done {
-        stage: &'static str,
-        version: u64,
-    },
-    Failed {
-        stage: &'static str,
-        error: String,
-    },
+    Stage { stage: &'static str, bytes: u64, entities: u64, written: u64 },
+    Running { stage: &'static str },
+    Done { stage: &'static str, version: u64 },
+    Failed { stage: &'static str, error: String },
 }
 
-pub(crate) async fn show(visit: &mut Visit) -> PageResult {
-    let place = own(visit).await?.place;
-    let services = visit.services.clone();
-    let user = visit.user()?;
-    let newest = services.datasets.attempts(&user, place.id, None, 1).await?;
+pub(crate) async fn show_events(req: &mut PageRequest) -> PageResult {
+    let urls = load_owner_context(req).await?.urls;
+    let services = req.services.clone();
+    let user = req.require_user()?;
+    let newest = services.datasets.list_attempts(&user, urls.id, None, 1).await?;
     let Some(attempt) = newest.first().filter(|attempt| attempt.outcome.is_none()) else {
-        return Ok(Reply::Other(StatusCode::NO_CONTENT.into_response()));
+        return Ok(PageResponse::Raw(StatusCode::NO_CONTENT.into_response()));
     };
-    let Some(watch) = services.refreshes.watch(user.id) else {
+    let Some(watch) = services.refreshes.try_watch(user.id) else {
         let text = "Too many of your open pages are following a refresh. Close some of them.".to_owned();
-        return Err(HttpError::Invalid { status: StatusCode::TOO_MANY_REQUESTS, text });
+        return Err(HttpError::InvalidRequest { status: StatusCode::TOO_MANY_REQUESTS, text });
     };
-    let until = Instant::now() + STREAM;
-    let watched = Watched { attempt: attempt.id, until, dataset: place.id, told: None, services, user, _watch: watch };
-    let events = Sse::new(watched.into_stream()).keep_alive(KeepAlive::default());
-    Ok(Reply::Other(events.into_response()))
+    let deadline = Instant::now() + MAX_STREAM_DURATION;
+    let watcher = RefreshWatcher {
+        attempt: attempt.id,
+        deadline,
+        dataset: urls.id,
+        last_event: None,
+        services,
+        user,
+        _watch: watch,
+    };
+    let events = Sse::new(watcher.into_stream()).keep_alive(KeepAlive::default());
+    Ok(PageResponse::Raw(events.into_response()))
 }
 
-struct Watched {
+struct RefreshWatcher {
     services: AppState,
     user: User,
     dataset: DatasetId,
-    attempt: AttemptId,
-    told: Option<RefreshEvent>,
-    until: Instant,
-    _watch: Watch,
+    attempt: RefreshAttemptId,
+    last_event: Option<RefreshEvent>,
+    deadline: Instant,
+    _watch: ProgressWatch,
 }
 
-impl Watched {
+impl RefreshWatcher {
     fn into_stream(self) -> impl Stream<Item = Result<Event, Infallible>> + Send {
-        stream::unfold(self, |mut watched| async move {
-            let told = watched.next().await?;
-            let event = Event::default().retry(RECONNECT_DELAY).json_data(&told).ok()?;
-            watched.told = Some(told);
-            Some((Ok(event), watched))
+        stream::unfold(self, |mut watcher| async move {
+            let event = watcher.next_event().await?;
+            let sse_event = Event::default().retry(RECONNECT_DELAY).json_data(&event).ok()?;
+            watcher.last_event = Some(event);
+            Some((Ok(sse_event), watcher))
         })
     }
 
-    /// The next event; `None` at the end.
-    async fn next(&mut self) -> Option<RefreshEvent> {
-        if matches!(self.told, Some(RefreshEvent::Done { .. } | RefreshEvent::Failed { .. })) {
+    /// Waits for the next event; `None` ends the stream.
+    async fn next_event(&mut self) -> Option<RefreshEvent> {
+        if matches!(self.last_event, Some(RefreshEvent::Done { .. } | RefreshEvent::Failed { .. })) {
             return None;
         }
         loop {
-            let (told, pause) = match self.services.refreshes.progress(self.dataset) {
-                Some(RefreshProgress { stage, bytes, entities, written }) => {
-                    (RefreshEvent::Stage { stage: stage.name(), bytes, entities, written }, POLL_PROGRESS)
+            let (event, delay) = match self.services.refreshes.progress(self.dataset) {
+                Some(RefreshProgress { stage, bytes, entities_decoded: entities, entities_written: written }) => {
+                    (RefreshEvent::Stage { stage: stage.name(), bytes, entities, written }, PROGRESS_POLL_INTERVAL)
                 }
-                None => (self.recorded().await?, POLL_RECORD),
+                None => (self.load_recorded_event().await?, RECORD_POLL_INTERVAL),
             };
-            if self.told.as_ref() != Some(&told) {
-                return Some(told);
+            if self.last_event.as_ref() != Some(&event) {
+                return Some(event);
             }
-            tokio::time::timeout_at(self.until, tokio::time::sleep(pause)).await.ok()?;
+            tokio::time::timeout_at(self.deadline, tokio::time::sleep(delay)).await.ok()?;
         }
     }
 
-    /// The event that the record of the attempt stands for. A catalog that is unavailable ends the stream.
-    async fn recorded(&self) -> Option<RefreshEvent> {
-        let attempts = self.services.datasets.attempts(&self.user, self.dataset, None, ATTEMPTS).await.ok()?;
-        let own = |attempt: &Attempt| attempt.id == self.attempt;
-        Some(match attempts.into_iter().find(own)?.outcome {
+    /// Returns the event for the recorded attempt. If the metadata database is unavailable, the stream ends.
+    async fn load_recorded_event(&self) -> Option<RefreshEvent> {
+        let attempts =
+            self.services.datasets.list_attempts(&self.user, self.dataset, None, MAX_SEARCHED_ATTEMPTS).await.ok()?;
+        let is_watched = |attempt: &RefreshAttempt| attempt.id == self.attempt;
+        Some(match attempts.into_iter().find(is_watched)?.outcome {
             None => RefreshEvent::Running { stage: "running" },
             Some(AttemptOutcome::Published(version)) => RefreshEvent::Done { stage: "done", version: version.get() },
             Some(AttemptOutcome::Failed { error }) => RefreshEvent::Failed { stage: "failed", error },

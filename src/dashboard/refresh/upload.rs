@@ -1,114 +1,117 @@
-//! The upload of a file as the next version of a dataset. The file is streamed, within the limits of a push.
+//! The upload of a file as the next version of a dataset. The file is streamed, with the same limits as a push.
 
 use axum::body::Body;
 use axum::http::StatusCode;
 use futures::{StreamExt, stream};
 use strata_http::error::{CallError, HttpError};
-use strata_http::visit::{self, File, Part, Upload};
-use strata_ingest::InferTypes;
-use strata_service::Push;
+use strata_http::page_support::{self, FileUploadForm, FormPart, UploadedFile};
+use strata_ingest::TypeInference;
+use strata_service::PushRequest;
 use strata_types::source::SourceFormat;
 use tokio::sync::oneshot;
 use tracing::Instrument;
 
-use super::{FILE, Flash, REFRESH_WAITS, refresh, told};
-use crate::form_handling::{Problem, own};
-use crate::visit::{PageResult, Reply, Visit};
-use crate::{form_tokens, urls::DatasetPlace};
+use super::{FILE_FORM, REFRESH_WAIT_TIMEOUT, RefreshFlash, render_refresh, to_refresh_problem};
+use crate::form_handling::{FormProblem, load_owner_context};
+use crate::page_request::{PageRequest, PageResponse, PageResult};
+use crate::{form_tokens, urls::DatasetUrls};
 
-const FORMAT: &str = "format";
-const INFER_TYPES: &str = "infer_types";
+const FORMAT_FIELD: &str = "format";
+const INFER_TYPES_FIELD: &str = "infer_types";
 
-pub(crate) async fn act(visit: &mut Visit, body: Body) -> PageResult {
-    visit.user()?;
-    visit::check_origin(&visit.services, &visit.head)?;
-    let place = own(visit).await?.place;
-    let fields: (&[&str], _) = (&[form_tokens::TOKEN, FORMAT, INFER_TYPES], FILE);
-    let mut upload = match Upload::begin(&visit.services, &visit.head.headers, body, fields) {
+pub(crate) async fn handle_upload(req: &mut PageRequest, body: Body) -> PageResult {
+    req.require_user()?;
+    page_support::check_origin(&req.services, &req.head)?;
+    let urls = load_owner_context(req).await?.urls;
+    let fields: (&[&str], _) = (&[form_tokens::TOKEN_FIELD, FORMAT_FIELD, INFER_TYPES_FIELD], FILE_FORM);
+    let mut upload = match FileUploadForm::try_new(&req.services, &req.head.headers, body, fields) {
         Ok(upload) => upload,
-        Err(HttpError::Call(CallError::TooLarge { limit, .. })) => {
+        Err(HttpError::Call(CallError::BodyTooLarge { limit, .. })) => {
             let problem = format!("the file is too large: the limit is {limit} bytes (sources.max_bytes)");
-            let problem = Problem::at(StatusCode::PAYLOAD_TOO_LARGE, FILE, &problem);
-            return refresh(visit, Flash { problem, ..Flash::default() }).await;
+            let problem = FormProblem::for_field(StatusCode::PAYLOAD_TOO_LARGE, FILE_FORM, &problem);
+            return render_refresh(req, RefreshFlash { problem, ..RefreshFlash::default() }).await;
         }
         Err(error) => return Err(error),
     };
-    let mut is_ours = false;
+    let mut has_token = false;
     let mut format = String::new();
-    let mut infers = false;
+    let mut infers_types = false;
     let file = loop {
-        upload = match upload.next().await? {
-            Part::Field(name, value, rest) => {
+        upload = match upload.next_part().await? {
+            FormPart::Field(name, value, rest) => {
                 match name.as_str() {
-                    form_tokens::TOKEN => is_ours = visit.is_token(&value),
-                    INFER_TYPES => infers = true,
+                    form_tokens::TOKEN_FIELD => has_token = req.is_valid_form_token(&value),
+                    INFER_TYPES_FIELD => infers_types = true,
                     _ => format = value,
                 }
                 *rest
             }
-            Part::File(file) => break Some(*file),
-            Part::End => break None,
+            FormPart::File(file) => break Some(*file),
+            FormPart::End => break None,
         };
     };
-    if !is_ours {
-        return Err(CallError::ForgedForm.into());
+    if !has_token {
+        return Err(CallError::InvalidFormToken.into());
     }
-    let wrong = async |visit: &Visit, problem, format| {
-        refresh(visit, Flash { problem, upload: Some((format, infers)), ..Flash::default() }).await
+    let reject = async |req: &PageRequest, problem, format| {
+        render_refresh(
+            req,
+            RefreshFlash { problem, refused_upload: Some((format, infers_types)), ..RefreshFlash::default() },
+        )
+        .await
     };
-    let known = format.parse::<SourceFormat>().ok();
-    if known.is_none() && !format.is_empty() {
-        return wrong(visit, Problem::at(StatusCode::BAD_REQUEST, FORMAT, "unknown format"), format).await;
+    let source_format = format.parse::<SourceFormat>().ok();
+    if source_format.is_none() && !format.is_empty() {
+        return reject(req, FormProblem::for_field(StatusCode::BAD_REQUEST, FORMAT_FIELD, "unknown format"), format)
+            .await;
     }
     let Some((name, file)) = file.and_then(|file| file.name.clone().map(|name| (name, file))) else {
-        return wrong(visit, Problem::at(StatusCode::BAD_REQUEST, FILE, "choose a file"), format).await;
+        return reject(req, FormProblem::for_field(StatusCode::BAD_REQUEST, FILE_FORM, "choose a file"), format).await;
     };
-    // Files in other formats than csv and tsv have types, so they ignore the option.
-    let types = if infers { InferTypes::Tables } else { InferTypes::No };
-    match made(visit, &place, name, file, known, types).await {
+    // Only csv and tsv files lack types, so other formats ignore this option.
+    let types = if infers_types { TypeInference::Tables } else { TypeInference::Off };
+    match create_version(req, &urls, name, file, source_format, types).await {
         Err(error) => {
-            let problem = told(visit, error, FILE)?;
-            wrong(visit, problem, format).await
+            let problem = to_refresh_problem(req, error, FILE_FORM)?;
+            reject(req, problem, format).await
         }
         reply => reply,
     }
 }
 
-/// Creates a version from a file. Once the whole file has arrived, the page waits for [`REFRESH_WAITS`]; the work
-/// continues without it.
-async fn made(
-    visit: &Visit,
-    place: &DatasetPlace,
+/// Creates a version. After the file has arrived, the form waits for at most [`REFRESH_WAIT_TIMEOUT`].
+async fn create_version(
+    req: &PageRequest,
+    urls: &DatasetUrls,
     name: String,
-    file: File,
+    file: UploadedFile,
     format: Option<SourceFormat>,
-    infer_types: InferTypes,
+    infer_types: TypeInference,
 ) -> PageResult {
-    let (ended, has_ended) = oneshot::channel();
-    // The page might no longer wait.
-    let end = stream::once(async move { _ = ended.send(()) }).filter_map(|()| std::future::ready(None));
-    let push = Push {
-        dataset: Some(place.id),
-        body: file.into_stream().chain(end),
+    let (body_end, body_ended) = oneshot::channel();
+    let notify_end = stream::once(async move { _ = body_end.send(()) }).filter_map(|()| std::future::ready(None));
+    let push = PushRequest {
+        dataset: Some(urls.id),
+        body: file.into_stream().chain(notify_end),
         content_type: None,
         name: Some(name),
         format,
         infer_types: Some(infer_types),
-        enveloped: false,
+        is_enveloped: false,
     };
-    let refreshes = visit.services.refreshes.clone();
-    let user = visit.user()?;
+    let refreshes = req.services.refreshes.clone();
+    let user = req.require_user()?;
     let work = async move { refreshes.push(user.id, push).await };
     let mut work = tokio::spawn(work.in_current_span());
-    let waits = async {
-        let _ = has_ended.await;
-        tokio::time::sleep(REFRESH_WAITS).await;
+    let timeout = async {
+        let _ = body_ended.await;
+        tokio::time::sleep(REFRESH_WAIT_TIMEOUT).await;
     };
     tokio::select! {
-        made = &mut work => match made {
-            Ok(made) => made.map_err(HttpError::from).map(|_| Reply::done("made", &place.page("refresh"))),
+        created = &mut work => match created {
+            Ok(created) => created.map_err(HttpError::from).map(|_| PageResponse::redirect_with_notice("made", &urls.page_url("refresh"))),
             Err(error) => Err(HttpError::Panic(format!("failed to complete an upload: {error}"))),
         },
-        () = waits => Ok(Reply::done("begun", &place.page("refresh"))),
+        () = timeout => Ok(PageResponse::redirect_with_notice("begun", &urls.page_url("refresh"))),
     }
 }

@@ -1,5 +1,5 @@
-//! `…/webhook`: the receiver of the POST requests for new versions, the log of deliveries, and programs that verify a
-//! signature.
+//! `…/webhook`: the URL that receives a request for each new version, the delivery log, and programs that verify
+//! signatures.
 
 use askama::Template;
 use axum::body::Body;
@@ -9,216 +9,224 @@ use strata_catalog::{SentDelivery, Webhook};
 use strata_http::error::HttpError;
 use strata_service::ManageError;
 use strata_service::webhook::SIGNATURE_HEADER;
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 use strata_types::version::VersionNumber;
 
-use super::context::{Heading, Tab};
-use super::form_handling::{Problem, Question, SubmittedForm, asked, invalid_field, own, problem, received_of_owner};
-use super::format::{self, Time};
-use super::query::Query;
-use super::refresh::shown_url;
-use super::urls::DatasetPlace;
-use super::visit::{PageResult, Reply, Shell, Visit, render};
+use super::context::{DatasetHeading, DatasetTab};
+use super::form_handling::{
+    ConfirmationPrompt, FormProblem, SubmittedForm, invalid_field_error, load_confirmation_context, load_owner_context,
+    receive_owner_form, to_form_problem,
+};
+use super::format::{self, FormattedTime};
+use super::page_request::{PageLayout, PageRequest, PageResponse, PageResult, render};
+use super::query_params::QueryParams;
+use super::refresh::redact_url;
+use super::urls::DatasetUrls;
 
-const PAGE: usize = 20;
+const DELIVERIES_PER_PAGE: usize = 20;
+const VERSION_PARAM: &str = "version";
+const GENERATED_SECRET_BYTES: usize = 32;
 
-/// The parameter that names the version whose payload is shown.
-const VERSION: &str = "version";
-
-/// Random bytes of a generated secret.
-const SECRET_BYTES: usize = 32;
-
-/// Programs that verify a signature, with the secret in `WEBHOOK_SECRET`, the header in `SIGNATURE` and the body in the
-/// file `body.json`.
-const PROGRAMS: [(&str, &str); 3] = [
+/// The inputs are the secret in `WEBHOOK_SECRET`, the header in `SIGNATURE`, and the body in `body.json`.
+const VERIFICATION_PROGRAMS: [(&str, &str); 3] = [
     ("Python", include_str!("verify.py")),
     ("JavaScript", include_str!("verify.js")),
     ("Shell", include_str!("verify.sh")),
 ];
 
-const URL: &str = "url";
-const SECRET: &str = "secret";
-const FIELDS: [&str; 2] = [URL, SECRET];
+const URL_FIELD: &str = "url";
+const SECRET_FIELD: &str = "secret";
+const PROBLEM_FIELDS: [&str; 2] = [URL_FIELD, SECRET_FIELD];
 
-/// How deliveries are signed: with a new secret, a typed one, the registered one, or not at all.
-const SIGNED: [&str; 4] = ["made", "typed", "kept", "no"];
+/// A new secret, a typed secret, the registered secret, or no signature.
+const SIGNATURE_CHOICES: [&str; 4] = ["made", "typed", "kept", "no"];
 
 #[derive(Template)]
 #[template(path = "webhook.html")]
 struct WebhookPage {
-    shell: Shell,
-    heading: Heading,
-    said: Flash,
-    plan: Plan,
+    layout: PageLayout,
+    heading: DatasetHeading,
+    flash: WebhookFlash,
+    plan: UserPlan,
     registered: Option<Webhook>,
-    form: Form,
+    form: WebhookForm,
     payload: Option<(VersionNumber, String)>,
     deliveries: Vec<SentDelivery>,
-    /// The query string of the part of the list that is shown.
-    list: Query,
+    list: QueryParams,
     now: DateTime<Utc>,
     first: Option<String>,
     older: Option<String>,
 }
 
-struct Form {
-    /// Empty if it is hidden because it might contain a key.
+struct WebhookForm {
+    /// Empty if the URL is hidden because it might contain a key.
     url: String,
     secret: String,
-    /// One of [`SIGNED`].
-    signed: &'static str,
+    signature_choice: &'static str,
 }
 
 fn has_hidden_url(webhook: &Webhook) -> bool {
-    shown_url(&webhook.url) != webhook.url
+    redact_url(&webhook.url) != webhook.url
 }
 
 #[derive(Default)]
-struct Flash {
+struct WebhookFlash {
     notice: Option<&'static str>,
-    /// The version before which the list of deliveries begins.
     before: Option<u64>,
-    /// The version whose payload is shown, unless it is the newest.
-    version: Option<VersionNumber>,
-    problem: Problem,
-    /// A new secret.
-    made: Option<String>,
-    /// The form that was refused.
-    typed: Option<Form>,
+    payload_version: Option<VersionNumber>,
+    problem: FormProblem,
+    created_secret: Option<String>,
+    typed_form: Option<WebhookForm>,
 }
 
-pub(super) async fn show(visit: &mut Visit) -> PageResult {
-    let query = visit.query(&["done", "before", VERSION])?;
-    let notice = match query.one_of("done", &["register", "delete"])? {
+pub(super) async fn show_webhook(req: &mut PageRequest) -> PageResult {
+    let query = req.parse_query(&["done", "before", VERSION_PARAM])?;
+    let notice = match query.parse_choice("done", &["register", "delete"])? {
         Some("register") => Some("The webhook was registered. strata will call it for the next version."),
         Some(_) => Some("The webhook was deleted. strata will not send any more deliveries."),
         None => None,
     };
-    let version = query.number(VERSION)?.map(VersionNumber::new);
-    let before = query.number("before")?;
-    webhook(visit, Flash { notice, before, version, ..Flash::default() }).await
+    let version = query.parse_number(VERSION_PARAM)?.map(VersionNumber::new);
+    let before = query.parse_number("before")?;
+    render_webhook(req, WebhookFlash { notice, before, payload_version: version, ..WebhookFlash::default() }).await
 }
 
-async fn webhook(visit: &Visit, mut said: Flash) -> PageResult {
-    let own = own(visit).await?;
-    let webhooks = &visit.services.webhooks;
-    let user = visit.user()?;
-    let place = &own.place;
-    let before = said.before;
-    let found = webhooks.find(&user, place.id).await?;
-    let limit = PAGE as u32 + 1;
-    let mut sent = webhooks.deliveries(&user, place.id, before.map(VersionNumber::new), limit).await?;
-    let older = sent.get(PAGE).and_then(|_| sent.get(PAGE - 1)).map(|last| last.version);
-    sent.truncate(PAGE);
-    let payload = webhooks.payload(&user, place.id, said.version).await?;
-    let shown = found.as_ref().filter(|webhook| !has_hidden_url(webhook));
-    let url = shown.map(|webhook| webhook.url.clone()).unwrap_or_default();
-    let signed = found.as_ref().map_or("made", |webhook| if webhook.secret.is_some() { "kept" } else { "no" });
-    let saved = Form { url, secret: String::new(), signed };
+async fn render_webhook(req: &PageRequest, mut flash: WebhookFlash) -> PageResult {
+    let own = load_owner_context(req).await?;
+    let webhooks = &req.services.webhooks;
+    let user = req.require_user()?;
+    let urls = &own.urls;
+    let before = flash.before;
+    let found = webhooks.find_webhook(&user, urls.id).await?;
+    let limit = DELIVERIES_PER_PAGE as u32 + 1;
+    let mut deliveries = webhooks.list_deliveries(&user, urls.id, before.map(VersionNumber::new), limit).await?;
+    let older = deliveries
+        .get(DELIVERIES_PER_PAGE)
+        .and_then(|_| deliveries.get(DELIVERIES_PER_PAGE - 1))
+        .map(|last| last.version);
+    deliveries.truncate(DELIVERIES_PER_PAGE);
+    let payload = webhooks.build_payload(&user, urls.id, flash.payload_version).await?;
+    let visible = found.as_ref().filter(|webhook| !has_hidden_url(webhook));
+    let url = visible.map(|webhook| webhook.url.clone()).unwrap_or_default();
+    let signature_choice =
+        found.as_ref().map_or("made", |webhook| if webhook.secret.is_some() { "kept" } else { "no" });
+    let saved = WebhookForm { url, secret: String::new(), signature_choice };
     let page = WebhookPage {
-        shell: visit.shell(said.problem.title(format!("Webhook, {}", own.view.dataset.name.as_str()))),
-        heading: own.heading(visit, Tab::Webhook),
+        layout: req.layout(flash.problem.prefix_title(format!("Webhook, {}", own.view.dataset.name.as_str()))),
+        heading: own.heading(req, DatasetTab::Webhook),
         plan: user.plan,
         registered: found,
-        form: said.typed.take().unwrap_or(saved),
+        form: flash.typed_form.take().unwrap_or(saved),
         payload: payload.map(|(version, payload)| (version, String::from_utf8_lossy(&payload).into_owned())),
-        deliveries: sent,
-        list: before.map_or_else(Query::default, |before| Query::default().and("before", before)),
+        deliveries,
+        list: before.map_or_else(QueryParams::default, |before| QueryParams::default().with_added("before", before)),
         now: Utc::now(),
-        first: before.map(|_| place.page("webhook")),
-        older: older.map(|version| Query::default().and("before", version.get()).at(&place.page("webhook"))),
-        said,
+        first: before.map(|_| urls.page_url("webhook")),
+        older: older.map(|version| {
+            QueryParams::default().with_added("before", version.get()).to_url(&urls.page_url("webhook"))
+        }),
+        flash,
     };
-    render(page.said.problem.status, &page)
+    render(page.flash.problem.status, &page)
 }
 
-/// The outcome of a delivery in words, and whether it has failed.
-fn outcome(delivery: &SentDelivery) -> (String, bool) {
-    match delivery.outcome.as_ref().map(|outcome| &outcome.answer) {
+fn describe_outcome(delivery: &SentDelivery) -> (String, bool) {
+    match delivery.outcome.as_ref().map(|outcome| &outcome.response) {
         None => ("in progress".to_owned(), false),
         Some(Ok(status)) => (format!("status {status}"), !(200..300).contains(status)),
         Some(Err(error)) => (error.clone(), true),
     }
 }
 
-fn took(delivery: &SentDelivery) -> Option<String> {
+fn delivery_duration(delivery: &SentDelivery) -> Option<String> {
     let duration = delivery.outcome.as_ref()?.duration?;
-    Some(format::took(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+    Some(format::duration_ms(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
 }
 
-pub(super) async fn confirm(visit: &mut Visit) -> PageResult {
-    let own = asked(visit).await?;
-    let found = visit.services.webhooks.find(&visit.user()?, own.place.id).await?;
+pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
+    let own = load_confirmation_context(req).await?;
+    let found = req.services.webhooks.find_webhook(&req.require_user()?, own.urls.id).await?;
     let webhook = found.ok_or(ManageError::WebhookNotFound)?;
     let stops = "Deleting the webhook stops all deliveries, including pending ones. strata keeps the delivery log.";
     let is_final = match webhook.secret.is_some() {
         true => "The secret will also be deleted. This cannot be undone.",
         false => "This cannot be undone.",
     };
-    let question = Question {
+    let question = ConfirmationPrompt {
         title: "Delete the webhook?".to_owned(),
         effects: vec![stops.to_owned(), is_final.to_owned()],
-        action: own.place.page("webhook") + "/delete",
+        action: own.urls.page_url("webhook") + "/delete",
         button: "Delete webhook".to_owned(),
-        danger: true,
-        back: own.place.page("webhook"),
-        ..Question::default()
+        is_dangerous: true,
+        back: own.urls.page_url("webhook"),
+        ..ConfirmationPrompt::default()
     };
-    question.page(visit, own.heading(visit, Tab::Webhook), StatusCode::OK)
+    question.render_page(req, own.heading(req, DatasetTab::Webhook), StatusCode::OK)
 }
 
-pub(super) async fn act(visit: &mut Visit, body: Body) -> PageResult {
-    let (own, sent) = received_of_owner(visit, body).await?;
-    let error = match done(visit, &own.place, &sent).await {
+pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
+    let (own, form) = receive_owner_form(req, body).await?;
+    let error = match apply_form(req, &own.urls, &form).await {
         Err(error) => error,
         reply => return reply,
     };
-    let problem = problem(visit, error, &FIELDS)?;
-    let typed = (sent.action == "register").then(|| Form {
-        url: sent.trimmed(URL).to_owned(),
-        secret: sent.fields.first(SECRET).unwrap_or_default().to_owned(),
-        signed: SIGNED.into_iter().find(|name| *name == sent.trimmed("signed")).unwrap_or("made"),
+    let problem = to_form_problem(req, error, &PROBLEM_FIELDS)?;
+    let typed = (form.action == "register").then(|| WebhookForm {
+        url: form.trimmed_value(URL_FIELD).to_owned(),
+        secret: form.fields.first(SECRET_FIELD).unwrap_or_default().to_owned(),
+        signature_choice: SIGNATURE_CHOICES
+            .into_iter()
+            .find(|name| *name == form.trimmed_value("signed"))
+            .unwrap_or("made"),
     });
-    webhook(visit, Flash { problem, typed, ..Flash::default() }).await
+    render_webhook(req, WebhookFlash { problem, typed_form: typed, ..WebhookFlash::default() }).await
 }
 
-async fn done(visit: &Visit, place: &DatasetPlace, sent: &SubmittedForm) -> PageResult {
-    let webhooks = &visit.services.webhooks;
-    let user = visit.user()?;
-    match sent.action.as_str() {
+async fn apply_form(req: &PageRequest, urls: &DatasetUrls, form: &SubmittedForm) -> PageResult {
+    let webhooks = &req.services.webhooks;
+    let user = req.require_user()?;
+    match form.action.as_str() {
         "register" => {
-            sent.check(&[URL, "signed", SECRET], &[])?;
-            let signed = sent.chosen("signed", &SIGNED)?;
-            let found = webhooks.find(&user, place.id).await?;
+            form.check_fields(&[URL_FIELD, "signed", SECRET_FIELD], &[])?;
+            let signed = form.validated_choice("signed", &SIGNATURE_CHOICES)?;
+            let found = webhooks.find_webhook(&user, urls.id).await?;
             let secret = match signed {
                 "kept" => {
-                    let kept = found.as_ref().and_then(|webhook| webhook.secret.as_ref());
-                    let gone = || invalid_field(SECRET, "no secret is registered now; choose another signature option");
-                    Some(kept.ok_or_else(gone)?.expose().to_owned())
+                    let secret = found.as_ref().and_then(|webhook| webhook.secret.as_ref());
+                    let missing = || {
+                        invalid_field_error(
+                            SECRET_FIELD,
+                            "no secret is registered now; choose another signature option",
+                        )
+                    };
+                    Some(secret.ok_or_else(missing)?.expose().to_owned())
                 }
-                "made" => Some(hex::encode(rand::random::<[u8; SECRET_BYTES]>())),
-                "typed" => Some(sent.fields.first(SECRET).unwrap_or_default().to_owned()),
+                "made" => Some(hex::encode(rand::random::<[u8; GENERATED_SECRET_BYTES]>())),
+                "typed" => Some(form.fields.first(SECRET_FIELD).unwrap_or_default().to_owned()),
                 _ => None,
             };
-            let url = match (sent.trimmed(URL), &found) {
-                // The hidden URL stays.
+            let url = match (form.trimmed_value(URL_FIELD), &found) {
                 ("", Some(webhook)) if has_hidden_url(webhook) => webhook.url.as_str(),
                 (url, _) => url,
             };
-            webhooks.register(&user, place.id, url, secret.as_deref()).await?;
+            webhooks.register(&user, urls.id, url, secret.as_deref()).await?;
             match (signed, secret) {
                 ("made", Some(secret)) => {
                     let notice = Some("The webhook was registered. strata will call it for the next version.");
-                    webhook(visit, Flash { made: Some(secret), notice, ..Flash::default() }).await
+                    render_webhook(
+                        req,
+                        WebhookFlash { created_secret: Some(secret), notice, ..WebhookFlash::default() },
+                    )
+                    .await
                 }
-                _ => Ok(Reply::done("register", &place.page("webhook"))),
+                _ => Ok(PageResponse::redirect_with_notice("register", &urls.page_url("webhook"))),
             }
         }
         "delete" => {
-            sent.check(&[], &[])?;
-            webhooks.delete(&user, place.id).await?;
-            Ok(Reply::done("delete", &place.page("webhook")))
+            form.check_fields(&[], &[])?;
+            webhooks.delete(&user, urls.id).await?;
+            Ok(PageResponse::redirect_with_notice("delete", &urls.page_url("webhook")))
         }
-        _ => Err(HttpError::NoSuchPath),
+        _ => Err(HttpError::PathNotFound),
     }
 }

@@ -1,155 +1,161 @@
 //! Edits of a list: which rows stay in the base file, which entities a delta file contains, and the profile of both.
 //!
-//! 1. The edits are laid along the extents of the list ([`extents`]). Rows that no edit touches stay in the base. The
-//!    entities of this edit and of earlier edits become the entities of a new delta file.
-//! 2. The profile of the list is computed from the previous profile and the changed entities ([`profile`]). Minima and
-//!    maxima are bounds then. If anything else cannot be computed, the list is read once for a new profile.
+//! 1. [`extents`] applies the edits to the extents of the list. Unchanged rows stay in the base. The entities of this
+//!    edit and of earlier edits become the entities of a new delta file.
+//! 2. [`profile`] computes the profile of the list from the previous profile and the changed entities. Minima and
+//!    maxima are then bounds. If anything else cannot be computed, the list is read once for a new profile.
 //! 3. [`write_edited`](super::writer::write_edited) writes the file.
 //!
-//! An edit writes only what it changes, so its cost does not depend on the size of the list. Reads of a list with many
-//! extents or a large delta are slower than reads of a list that is written as a whole: [`plan`] returns `None` then.
+//! The cost of an edit depends only on the changes. If the list gets many extents or a large delta, which slow down
+//! reads, [`plan_edit`] returns `None`, and the caller writes the whole list.
 
 mod documents;
+mod edit_script;
 pub mod extents;
 pub mod profile;
-mod slots;
 
 use bytes::Bytes;
-use strata_json::Columns;
+use strata_json::ColumnNames;
 use strata_store::Result;
-use strata_types::index::IndexSettings;
+use strata_types::index_settings::IndexSettings;
 
-use self::documents::read;
-use self::extents::{ExtentBuilder, Item};
-use self::profile::Changed;
-pub use self::slots::{Slot, Slots};
-use super::overlay::{BaseFile, Edit, Extent};
-use super::profile::{StoredProfile, bytes_of};
+use self::documents::read_documents;
+pub use self::edit_script::{EditScript, PositionEdit};
+use self::extents::{ExtentBuilder, OverlayItem};
+use self::profile::ChangedEntities;
+use super::overlay::{BaseFile, EditOverlay, Extent};
+use super::profile::{StoredProfile, total_bytes};
 use super::reader::VersionReader;
-use super::shred::conflicts;
+use super::shredder::conflicting_columns;
 use super::writer::EditedList;
 
-/// The limits beyond which a list is written as a whole.
+/// Limits beyond which the whole list is written.
 #[derive(Clone, Copy, Debug)]
 pub struct EditLimits {
-    /// A list with fewer bytes of documents is always written as a whole, which is as fast.
-    pub list_bytes: u64,
-    /// Rows of the base between two edits move to the delta if they are at most this many: an extent costs more.
-    pub gap_rows: u32,
-    /// Most extents in addition to the row groups of the base. Each is a row group to readers.
-    pub extents: usize,
-    /// Most bytes of documents in the delta, and their largest share of the documents of the list.
-    pub own_bytes: u64,
-    pub own_percent: u64,
+    /// Lists with fewer bytes of documents are always written as a whole, which is as fast.
+    pub min_list_bytes: u64,
+    /// Up to this many rows of the base between two edits move to the delta, because an extent costs more.
+    pub max_gap_rows: u32,
+    /// Max extents in addition to the row groups of the base. Readers handle each extent as a row group.
+    pub max_extra_extents: usize,
+    /// Max bytes of documents in the delta. `max_delta_percent` is relative to the documents of the list.
+    pub max_delta_bytes: u64,
+    pub max_delta_percent: u64,
 }
 
 impl Default for EditLimits {
     fn default() -> Self {
-        EditLimits { list_bytes: 16 << 20, gap_rows: 32, extents: 4_096, own_bytes: 64 << 20, own_percent: 20 }
+        EditLimits {
+            min_list_bytes: 16 << 20,
+            max_gap_rows: 32,
+            max_extra_extents: 4_096,
+            max_delta_bytes: 64 << 20,
+            max_delta_percent: 20,
+        }
     }
 }
 
 pub struct EditPlan {
-    /// The entities of the file, canonical documents in order.
-    pub own: Vec<Bytes>,
+    pub delta_documents: Vec<Bytes>,
     pub list: EditedList,
-    /// The profile of the list, with its columns as a table; `None` if the list must be read for it.
-    pub profile: Option<(StoredProfile, Option<Columns>)>,
+    /// Profile and table columns of the list; `None` if the list must be read for them.
+    pub profile: Option<(StoredProfile, Option<ColumnNames>)>,
 }
 
-/// The base of an edit: the file of the list, or the base of an edited list.
-pub fn base_of(list: &VersionReader, path: &str, size_bytes: u64) -> BaseFile {
+pub fn resolve_base_file(list: &VersionReader, path: &str, size_bytes: u64) -> BaseFile {
     let layout = list.layout();
     match &layout.edit {
-        Some(Edit { base, .. }) => base.clone(),
+        Some(EditOverlay { base, .. }) => base.clone(),
         None => BaseFile { path: path.to_owned(), size_bytes, content_sha256: layout.content_sha256.clone() },
     }
 }
 
-/// Plans a delta file with edits of a list; `None` if the list should be written as a whole. `slots` are within the
-/// list. Reads what edits touch.
-pub async fn plan(
+/// Returns `None` if the whole list should be written. Reads only pages with edits. All positions must exist.
+pub async fn plan_edit(
     list: &VersionReader,
     base: BaseFile,
-    slots: &Slots,
+    script: &EditScript,
     index: &IndexSettings,
     limits: &EditLimits,
     row_group_rows: usize,
 ) -> Result<Option<EditPlan>> {
     let before = list.layout();
-    if before.document_bytes < limits.list_bytes || before.index != *index {
+    if before.document_bytes < limits.min_list_bytes || before.index != *index {
         return Ok(None);
     }
-    let laid_out = extents::laid_out(list.extents(), slots);
-    // Few rows may have many bytes, which are bounded below.
-    let is_much = |items: &[Item]| {
-        extents::own_rows(items).saturating_mul(100) > before.entity_count.saturating_mul(limits.own_percent)
+    let applied = extents::apply_edits(list.extents(), script);
+    let exceeds_row_limit = |items: &[OverlayItem]| {
+        extents::count_delta_rows(items).saturating_mul(100)
+            > before.entity_count.saturating_mul(limits.max_delta_percent)
     };
-    let mut items = extents::without_gaps(laid_out.clone(), limits.gap_rows);
-    if is_much(&items) {
-        // Scattered edits would move too much that lies between them.
-        items = laid_out;
-        if is_much(&items) {
+    let mut items = extents::move_small_gaps(applied.clone(), limits.max_gap_rows);
+    if exceeds_row_limit(&items) {
+        items = applied;
+        if exceeds_row_limit(&items) {
             return Ok(None);
         }
     }
     let mut builder = ExtentBuilder::new(row_group_rows);
-    let mut own = Vec::new();
-    let mut own_bytes = 0_u64;
-    let most_bytes = limits.own_bytes.min(before.document_bytes.saturating_mul(limits.own_percent) / 100);
+    let mut delta_documents = Vec::new();
+    let mut delta_bytes = 0_u64;
+    let max_bytes = limits.max_delta_bytes.min(before.document_bytes.saturating_mul(limits.max_delta_percent) / 100);
     for item in items {
         let documents = match item {
-            Item::Rows { extent, moves: false, .. } => {
-                builder.add(extent);
+            OverlayItem::PreviousRows { extent, moves_to_delta: false, .. } => {
+                builder.push_extent(extent);
                 continue;
             }
-            Item::Rows { extent, position, .. } => read(list, position, extent.rows).await?,
-            Item::New(document) => vec![document],
+            OverlayItem::PreviousRows { extent, position, .. } => read_documents(list, position, extent.rows).await?,
+            OverlayItem::NewDocument(document) => vec![document],
         };
         for document in documents {
-            own_bytes += document.len() as u64;
-            if own_bytes > most_bytes {
+            delta_bytes += document.len() as u64;
+            if delta_bytes > max_bytes {
                 return Ok(None);
             }
-            builder.own(document.len());
-            own.push(document);
+            builder.push_delta_row(document.len());
+            delta_documents.push(document);
         }
     }
     let extents = builder.extents;
-    let of_base = extents.iter().filter(|extent| extent.file == Extent::BASE).count();
-    if of_base == 0 || extents.len() > list.base_row_groups() + limits.extents {
+    let base_extents = extents.iter().filter(|extent| extent.file == Extent::BASE).count();
+    if base_extents == 0 || extents.len() > list.base_row_group_count() + limits.max_extra_extents {
         return Ok(None);
     }
-    let Some(changed) = changed(list, slots, limits.own_bytes).await? else { return Ok(None) };
+    let Some(changed) = collect_changed_entities(list, script, limits.max_delta_bytes).await? else { return Ok(None) };
     let mut layout = before.clone();
     for added in &changed.added {
-        for number in conflicts(&layout, added) {
+        for number in conflicting_columns(&layout, added) {
             layout.shredded_columns[number].retired = true;
         }
     }
-    let document_bytes = before.document_bytes + bytes_of(&changed.added) - bytes_of(&changed.removed);
-    let profile = profile::of_edited(list, &mut layout, &changed, slots).await?;
+    let document_bytes = before.document_bytes + total_bytes(&changed.added) - total_bytes(&changed.removed);
+    let profile = profile::profile_edited_list(list, &mut layout, &changed, script).await?;
     let list = EditedList { base, extents, layout, document_bytes };
-    Ok(Some(EditPlan { own, list, profile }))
+    Ok(Some(EditPlan { delta_documents, list, profile }))
 }
 
-/// The removed and the added entities; `None` if the removed ones have more bytes than `most_bytes`.
-async fn changed(list: &VersionReader, slots: &Slots, most_bytes: u64) -> Result<Option<Changed>> {
-    let mut changed = Changed::default();
+/// Collects the removed and the added entities. Returns `None` if the removed entities have more than `max_bytes`.
+async fn collect_changed_entities(
+    list: &VersionReader,
+    script: &EditScript,
+    max_bytes: u64,
+) -> Result<Option<ChangedEntities>> {
+    let mut changed = ChangedEntities::default();
     let mut bytes = 0;
-    for (position, Slot { inserts, change }) in slots {
+    for (position, PositionEdit { inserts, change }) in script {
         changed.added.extend(inserts.iter().cloned());
         let Some(entity) = change else { continue };
-        let gone = read(list, *position, 1).await?;
-        bytes += bytes_of(&gone);
-        if bytes > most_bytes {
+        let removed = read_documents(list, *position, 1).await?;
+        bytes += total_bytes(&removed);
+        if bytes > max_bytes {
             return Ok(None);
         }
-        if let ([gone], Some(entity)) = (&gone[..], entity) {
-            changed.replaced.push((gone.clone(), entity.clone()));
+        if let ([removed], Some(entity)) = (&removed[..], entity) {
+            changed.replaced.push((removed.clone(), entity.clone()));
         }
-        changed.reshapes |= entity.is_none();
-        changed.removed.extend(gone);
+        changed.has_pure_removals |= entity.is_none();
+        changed.removed.extend(removed);
         changed.added.extend(entity.iter().cloned());
     }
     Ok(Some(changed))

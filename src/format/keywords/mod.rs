@@ -1,26 +1,23 @@
-//! The keyword index of a version file: which rows hold a text, or may hold it, without a look at their search text.
+//! The keyword index of a version file: which rows contain or may contain a text, without scanning the full text.
 //!
-//! Nothing here does I/O. Bytes are verified by their checksums before they come here; what is damaged nonetheless
-//! gives an error or other rows, and no panic.
-//!
-//! Measured by the rows `keyword, …` of `benches/reads`; `query::keyword_index` compares its answers.
+//! The module does no I/O. Callers verify checksums first; bytes that are damaged nevertheless cause an error or wrong
+//! rows, but no panic. `benches/reads` measures the index, and the tests `query::keyword_index` check its results.
 
-pub mod cut;
-pub mod indexing;
+pub mod indexer;
 pub mod postings;
 pub mod segment;
-pub mod stored;
+pub mod segment_directory;
+pub mod tokenizer;
 
-/// Bytes are not those of an index that this build writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the keyword index is damaged: {part}: {cause}")]
-pub struct Damaged {
+pub struct KeywordIndexError {
     pub part: &'static str,
     pub cause: &'static str,
 }
 
-impl Damaged {
-    fn new(part: &'static str, cause: &'static str) -> Damaged {
-        Damaged { part, cause }
+impl KeywordIndexError {
+    fn new(part: &'static str, cause: &'static str) -> KeywordIndexError {
+        KeywordIndexError { part, cause }
     }
 }

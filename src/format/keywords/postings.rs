@@ -1,93 +1,97 @@
-//! The rows of an entry as bytes: a posting list.
+//! Posting lists: the encoded rows of a token.
 //!
-//! Of the ways below, the number of an entry's rows and of all rows decides which one a list takes, and its length.
-//! So a list needs neither a mark nor a length, and lists lie back to back.
+//! The number of rows in the list and in the segment determines the encoding and its length. Therefore, a list needs no
+//! tag and no length, and lists are stored back to back.
 //!
-//! | Way | Bytes |
+//! | Encoding | Bytes |
 //! |---|---|
 //! | all rows | none |
-//! | Elias-Fano | of each row the low bits; then the high bits in unary |
-//! | the complement | Elias-Fano of the rows that are missing: there are fewer than half |
-//! | a bitmap | a bit for each row |
+//! | Elias-Fano | low bits of each row, then the high bits in unary |
+//! | complement | Elias-Fano of the missing rows, if they are fewer than half |
+//! | bitmap | one bit for each row |
 //!
 //! Elias-Fano: P. Elias, "Efficient storage and retrieval by content and address of static files", 1974; R. M. Fano,
-//! 1971. Of `k` rows below `n`, it keeps `l = log2(n / k)` low bits each, rounded down. Row `i`, counted from 0, with
-//! the high part `h` sets the bit `h + i` of the unary part. That makes at most `k * (l + 2)` bits.
+//! 1971. For `k` rows below `n`, each row has `l = floor(log2(n / k))` low bits. Row `i`, counted from 0, with the high
+//! part `h` sets bit `h + i` of the unary part. The list takes at most `k * (l + 2)` bits.
 
 use fixedbitset::{Block, FixedBitSet};
 
-use crate::keywords::Damaged;
+use crate::keywords::KeywordIndexError;
 
-const PART: &str = "lists";
-
-pub const MAX_ROWS: usize = 1 << 22;
+const PART_NAME: &str = "lists";
+pub const MAX_POSTING_ROWS: usize = 1 << 22;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    All,
+enum PostingEncoding {
+    AllRows,
     EliasFano,
     Complement,
     Bitmap,
 }
 
-/// How Elias-Fano lays out so many of so many rows. There is one.
 #[derive(Clone, Copy)]
-struct Geometry {
+struct EliasFanoLayout {
     count: usize,
     low_bits: usize,
     high_bits: usize,
 }
 
-impl Geometry {
-    fn new(count: usize, rows: usize) -> Geometry {
+impl EliasFanoLayout {
+    fn new(count: usize, rows: usize) -> EliasFanoLayout {
         let low_bits = (rows / count.max(1)).checked_ilog2().unwrap_or(0) as usize;
-        Geometry { count, low_bits, high_bits: (rows.saturating_sub(1) >> low_bits) + count }
+        EliasFanoLayout { count, low_bits, high_bits: (rows.saturating_sub(1) >> low_bits) + count }
     }
 
-    fn bytes(self) -> usize {
+    fn encoded_bytes(self) -> usize {
         (self.count * self.low_bits + self.high_bits).div_ceil(8)
     }
 }
 
-fn way(count: usize, rows: usize) -> (Way, usize) {
+fn choose_encoding(count: usize, rows: usize) -> (PostingEncoding, usize) {
     if count >= rows {
-        return (Way::All, 0);
+        return (PostingEncoding::AllRows, 0);
     }
     let bitmap = rows.div_ceil(8);
-    let (way, kept) = if count > rows / 2 { (Way::Complement, rows - count) } else { (Way::EliasFano, count) };
-    let bytes = Geometry::new(kept, rows).bytes();
-    if bytes < bitmap { (way, bytes) } else { (Way::Bitmap, bitmap) }
+    let (encoding, encoded_rows) = if count > rows / 2 {
+        (PostingEncoding::Complement, rows - count)
+    } else {
+        (PostingEncoding::EliasFano, count)
+    };
+    let bytes = EliasFanoLayout::new(encoded_rows, rows).encoded_bytes();
+    if bytes < bitmap { (encoding, bytes) } else { (PostingEncoding::Bitmap, bitmap) }
 }
 
 pub fn encoded_bytes(count: usize, rows: usize) -> usize {
-    if count == 0 { 0 } else { way(count, rows).1 }
+    if count == 0 { 0 } else { choose_encoding(count, rows).1 }
 }
 
-/// Appends the list of `list`: ascending, each below `rows`, which is at most [`MAX_ROWS`]. An empty list has no bytes.
-pub fn encode(list: &[u32], rows: usize, out: &mut Vec<u8>) {
+/// `list` must ascend and be below `rows`, which is at most [`MAX_POSTING_ROWS`]. An empty list takes no bytes.
+pub fn encode_postings(list: &[u32], rows: usize, out: &mut Vec<u8>) {
     if list.is_empty() {
         return;
     }
     let start = out.len();
-    let (way, bytes) = way(list.len(), rows);
-    // Bits are written eight bytes at a time.
+    let (encoding, bytes) = choose_encoding(list.len(), rows);
+    // `or_bits` needs eight bytes from its first bit on.
     out.resize(start + bytes + 8, 0);
     let Some(to) = out.get_mut(start..) else { return };
-    match way {
-        Way::All => {}
-        Way::EliasFano => encode_elias_fano(list.iter().copied(), Geometry::new(list.len(), rows), to),
-        Way::Complement => {
+    match encoding {
+        PostingEncoding::AllRows => {}
+        PostingEncoding::EliasFano => {
+            encode_elias_fano(list.iter().copied(), EliasFanoLayout::new(list.len(), rows), to)
+        }
+        PostingEncoding::Complement => {
             let mut listed = list.iter().copied().peekable();
             let missing = (0..rows as u32).filter(|row| listed.next_if_eq(row).is_none());
-            encode_elias_fano(missing, Geometry::new(rows - list.len(), rows), to);
+            encode_elias_fano(missing, EliasFanoLayout::new(rows - list.len(), rows), to);
         }
-        Way::Bitmap => list.iter().for_each(|row| or_bits(to, *row as usize, 1)),
+        PostingEncoding::Bitmap => list.iter().for_each(|row| or_bits(to, *row as usize, 1)),
     }
     out.truncate(start + bytes);
 }
 
-fn encode_elias_fano(list: impl Iterator<Item = u32>, geometry: Geometry, to: &mut [u8]) {
-    let Geometry { count, low_bits, .. } = geometry;
+fn encode_elias_fano(list: impl Iterator<Item = u32>, layout: EliasFanoLayout, to: &mut [u8]) {
+    let EliasFanoLayout { count, low_bits, .. } = layout;
     let unary = count * low_bits;
     let mask = (1u64 << low_bits) - 1;
     for (index, row) in list.enumerate() {
@@ -96,7 +100,7 @@ fn encode_elias_fano(list: impl Iterator<Item = u32>, geometry: Geometry, to: &m
     }
 }
 
-/// Sets the bits of `value`, which has at most 32, from a bit on. `to` has eight bytes from there.
+/// Sets the bits of `value`, at most 32, from `bit` on. `to` must have eight bytes from there.
 #[inline]
 fn or_bits(to: &mut [u8], bit: usize, value: u64) {
     if let Some(word) = to.get_mut(bit / 8..).and_then(<[u8]>::first_chunk_mut::<8>) {
@@ -104,7 +108,7 @@ fn or_bits(to: &mut [u8], bit: usize, value: u64) {
     }
 }
 
-/// 56 bits from a bit on, and maybe some more; those past the end are 0.
+/// Returns at least 56 bits from `bit` on. Bits after the end are 0.
 #[inline]
 fn load_bits(bytes: &[u8], bit: usize) -> u64 {
     let from = bytes.get(bit / 8..).unwrap_or_default();
@@ -119,34 +123,34 @@ fn load_bits(bytes: &[u8], bit: usize) -> u64 {
     word >> (bit % 8)
 }
 
-/// Adds the rows of a list to `to`. `bytes` begins with the list of `count` rows, and may go on behind it.
-pub fn union_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> Result<(), Damaged> {
+/// Adds the rows of a list to `to`. `bytes` starts with the list of `count` rows and may continue after it.
+pub fn union_postings_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> Result<(), KeywordIndexError> {
     let rows = to.len();
     if count == 0 {
         return Ok(());
     }
     if count > rows {
-        return Err(Damaged::new(PART, "a posting list has more rows than the segment"));
+        return Err(KeywordIndexError::new(PART_NAME, "a posting list has more rows than the segment"));
     }
-    let (way, length) = way(count, rows);
+    let (encoding, length) = choose_encoding(count, rows);
     if bytes.len() < length {
-        return Err(Damaged::new(PART, "a posting list is truncated"));
+        return Err(KeywordIndexError::new(PART_NAME, "a posting list is truncated"));
     }
-    match way {
-        Way::All => to.insert_range(..),
-        Way::EliasFano => decode_elias_fano(bytes, Geometry::new(count, rows), to)?,
-        Way::Complement => {
+    match encoding {
+        PostingEncoding::AllRows => to.insert_range(..),
+        PostingEncoding::EliasFano => decode_elias_fano(bytes, EliasFanoLayout::new(count, rows), to)?,
+        PostingEncoding::Complement => {
             let mut missing = FixedBitSet::with_capacity(rows);
-            decode_elias_fano(bytes, Geometry::new(rows - count, rows), &mut missing)?;
+            decode_elias_fano(bytes, EliasFanoLayout::new(rows - count, rows), &mut missing)?;
             missing.toggle_range(..);
             to.union_with(&missing);
         }
-        Way::Bitmap => union_bitmap(bytes.get(..length).unwrap_or_default(), to),
+        PostingEncoding::Bitmap => union_bitmap(bytes.get(..length).unwrap_or_default(), to),
     }
     Ok(())
 }
 
-/// Adds the rows of a bitmap, in which the lowest bit of a byte comes first. Ignores bits past the last row.
+/// Adds the rows of a bitmap with the lowest bit of each byte first. Bits after the last row are ignored.
 fn union_bitmap(bytes: &[u8], to: &mut FixedBitSet) {
     const BLOCK_BYTES: usize = size_of::<Block>();
     let last_bits = to.len() % (8 * BLOCK_BYTES);
@@ -163,30 +167,30 @@ fn union_bitmap(bytes: &[u8], to: &mut FixedBitSet) {
     }
 }
 
-fn decode_elias_fano(bytes: &[u8], geometry: Geometry, to: &mut FixedBitSet) -> Result<(), Damaged> {
-    const STEP: usize = 56;
-    let Geometry { count, low_bits, high_bits } = geometry;
+fn decode_elias_fano(bytes: &[u8], layout: EliasFanoLayout, to: &mut FixedBitSet) -> Result<(), KeywordIndexError> {
+    const BITS_PER_LOAD: usize = 56;
+    let EliasFanoLayout { count, low_bits, high_bits } = layout;
     let unary = count * low_bits;
     let mask = (1u64 << low_bits) - 1;
     let mut index = 0;
     let mut base = 0;
     while index < count {
         if base >= high_bits {
-            return Err(Damaged::new(PART, "a posting list has fewer rows than its count"));
+            return Err(KeywordIndexError::new(PART_NAME, "a posting list has fewer rows than its count"));
         }
-        let mut high = load_bits(bytes, unary + base) & ((1 << STEP) - 1);
+        let mut high = load_bits(bytes, unary + base) & ((1 << BITS_PER_LOAD) - 1);
         while high != 0 && index < count {
             let position = base + high.trailing_zeros() as usize;
             high &= high - 1;
-            // Bits at ascending places: the place is never below the number of bits before it.
+            // Set bits have ascending positions, so `position` is at least the number of set bits before it.
             let row = ((position - index) << low_bits) | (load_bits(bytes, index * low_bits) & mask) as usize;
             if row >= to.len() {
-                return Err(Damaged::new(PART, "a posting list contains a row that does not exist"));
+                return Err(KeywordIndexError::new(PART_NAME, "a posting list contains a row that does not exist"));
             }
             to.insert(row);
             index += 1;
         }
-        base += STEP;
+        base += BITS_PER_LOAD;
     }
     Ok(())
 }

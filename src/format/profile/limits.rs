@@ -1,30 +1,18 @@
-//! The limits of a profile. They bound its memory, whatever the entities are: the numbers below, and up to about 20 KiB
-//! for each path with more than [`DISTINCT`] values. The same entities in the same order give the same profile.
+//! Limits of a profile. They limit its memory for any input: the numbers below, plus about 20 KiB for each path with
+//! more than [`MAX_EXACT_DISTINCT`] values. The profile is deterministic for the same entities in the same order.
 
-/// Most paths that a profile follows. Paths beyond that get no shredded column; their filters are answered from the
-/// documents.
-pub const PATHS: usize = 10_000;
-
-/// The longest path that a profile follows, in bytes of its keys with their escapes, and one for each. A path repeats
-/// the keys above it, so without a limit, small entities could have large paths. A profile treats longer paths like
-/// those beyond [`PATHS`].
-pub const PATH_BYTES: usize = 4_096;
-
-/// Most distinct values that are counted one by one for a path; above it a shredded column keeps no dictionary.
-pub const DISTINCT: usize = 4_096;
-
-/// Most hashes of values, of all paths together.
-pub(super) const DISTINCT_TOTAL: usize = 1_000_000;
-
-/// Bytes of values that occur more than once, of all paths together.
-pub(super) const TEXT_TOTAL_BYTES: usize = 16 << 20;
-
-pub const VALUE_BYTES: usize = 80;
-
-pub const TOP: usize = 10;
-
-/// Of a path with more than [`DISTINCT`] values, one scalar in this many is looked at for frequent values.
-pub(super) const SAMPLED: u64 = 8;
-
-/// Such a path's values are shown as frequent when they seem to occur at least this often.
-pub(super) const FREQUENT: u64 = 128;
+/// Max paths of a profile. Further paths have no indexed column, and filters on them read documents.
+pub const MAX_PROFILE_PATHS: usize = 10_000;
+/// Max length of a path: the bytes of its escaped keys, plus one for each key. Deep paths repeat the keys of their
+/// ancestors, so without this limit, small entities could have large paths.
+pub const MAX_PROFILE_PATH_BYTES: usize = 4_096;
+/// Max distinct values that are counted exactly for a path. Above this limit, an indexed column has no dictionary.
+pub const MAX_EXACT_DISTINCT: usize = 4_096;
+pub(super) const MAX_EXACT_DISTINCT_TOTAL: usize = 1_000_000;
+pub(super) const MAX_REPEATED_TEXT_BYTES: usize = 16 << 20;
+pub const MAX_SHOWN_VALUE_BYTES: usize = 80;
+pub const MAX_TOP_VALUES: usize = 10;
+/// For paths with more than [`MAX_EXACT_DISTINCT`] values, one of this many scalars is sampled for frequent values.
+pub(super) const SAMPLE_INTERVAL: u64 = 8;
+/// Min estimated count of a frequent value in such a path.
+pub(super) const MIN_FREQUENT_COUNT: u64 = 128;

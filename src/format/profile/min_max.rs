@@ -1,41 +1,46 @@
-//! The minimum and the maximum of a path's values: of its numbers by value, of its strings by code point.
-//!
-//! Most values lie between the two, and are told apart from those that do not by a few bytes.
+//! Minimum and maximum of a path's values: numbers by value, strings by code point. Comparing a double or the first
+//! bytes is enough for most values between the two.
 
-use strata_json::{NumericValue, Text};
+use strata_json::{JsonStr, NumericValue};
 
-use super::limits::VALUE_BYTES;
+use super::limits::MAX_SHOWN_VALUE_BYTES;
 
-/// Numbers of more characters count as infinite if they are integers: what is kept is bounded.
-const NUMBER_BYTES: usize = 1_000;
+/// Longer integers are treated as infinite, to limit the memory.
+const MAX_NUMBER_BYTES: usize = 1_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Cut {
-    /// The first [`VALUE_BYTES`] bytes: perhaps a part of a character at the end.
+pub(super) struct TruncatedValue {
+    /// The first [`MAX_SHOWN_VALUE_BYTES`] bytes, which can end within a character.
     pub(super) bytes: Vec<u8>,
-    /// Whether there are more. Of two that begin alike, the longer one is the greater.
-    pub(super) cut: bool,
+    /// Set if bytes were dropped. Of two values with the same `bytes`, the truncated one is greater.
+    pub(super) is_truncated: bool,
 }
 
-impl Cut {
-    pub(super) fn new(bytes: &[u8]) -> Cut {
-        Cut { bytes: bytes[..bytes.len().min(VALUE_BYTES)].to_vec(), cut: bytes.len() > VALUE_BYTES }
-    }
-
-    /// Of a string, unescaped. Costs as much however long it is.
-    pub(super) fn of_string(text: Text<'_>) -> Cut {
-        if text.is_plain() {
-            return Cut::new(text.raw());
+impl TruncatedValue {
+    pub(super) fn new(bytes: &[u8]) -> TruncatedValue {
+        TruncatedValue {
+            bytes: bytes[..bytes.len().min(MAX_SHOWN_VALUE_BYTES)].to_vec(),
+            is_truncated: bytes.len() > MAX_SHOWN_VALUE_BYTES,
         }
-        // No escape is longer than six bytes; a last one that is cut comes after what is shown.
-        const ENOUGH: usize = 6 * VALUE_BYTES + 8;
-        let raw = &text.raw()[..text.raw().len().min(ENOUGH)];
-        let mut bytes = Vec::with_capacity(raw.len());
-        Text::new(raw).unescape_into(&mut bytes);
-        Cut { cut: bytes.len() > VALUE_BYTES, bytes: bytes[..bytes.len().min(VALUE_BYTES)].to_vec() }
     }
 
-    pub(super) fn shown(&self) -> &str {
+    /// Unescapes a string. The cost does not depend on the length of the string.
+    pub(super) fn from_string(text: JsonStr<'_>) -> TruncatedValue {
+        if text.is_plain() {
+            return TruncatedValue::new(text.raw());
+        }
+        // An escape has at most six bytes. An incomplete last escape is after the stored bytes.
+        const MAX_RAW_BYTES: usize = 6 * MAX_SHOWN_VALUE_BYTES + 8;
+        let raw = &text.raw()[..text.raw().len().min(MAX_RAW_BYTES)];
+        let mut bytes = Vec::with_capacity(raw.len());
+        JsonStr::new(raw).unescape_into(&mut bytes);
+        TruncatedValue {
+            is_truncated: bytes.len() > MAX_SHOWN_VALUE_BYTES,
+            bytes: bytes[..bytes.len().min(MAX_SHOWN_VALUE_BYTES)].to_vec(),
+        }
+    }
+
+    pub(super) fn as_str(&self) -> &str {
         let whole = match std::str::from_utf8(&self.bytes) {
             Ok(_) => self.bytes.len(),
             Err(error) => error.valid_up_to(),
@@ -46,45 +51,46 @@ impl Cut {
 
 #[derive(Default)]
 pub(super) struct NumberMinMax {
-    /// With their texts; of equal ones, the first.
-    pub(super) min_max: Option<Box<[(NumericValue, Cut); 2]>>,
-    low: f64,
-    high: f64,
+    /// Values with their texts. Among equal numbers, the first one is stored.
+    pub(super) min_max: Option<Box<[(NumericValue, TruncatedValue); 2]>>,
+    min_double: f64,
+    max_double: f64,
 }
 
 impl NumberMinMax {
-    /// Compares a number, whose nearest double is `double`.
     #[inline]
     pub(super) fn add(&mut self, text: &str, double: Option<f64>) {
-        // Doubles are ordered as their values are, except that close values can share one.
-        if self.min_max.is_none() || double.is_none_or(|double| double <= self.low || double >= self.high) {
-            self.compare(text);
+        // Doubles are ordered like the numbers, except that close numbers can share a double.
+        if self.min_max.is_none() || double.is_none_or(|double| double <= self.min_double || double >= self.max_double)
+        {
+            self.update(text);
         }
     }
 
-    fn compare(&mut self, text: &str) {
-        let Some(value) = number(text) else { return };
+    fn update(&mut self, text: &str) {
+        let Some(value) = parse_number(text) else { return };
         let Some(min_max) = &mut self.min_max else {
-            (self.low, self.high) = (value.double(), value.double());
-            let first = (value, Cut::new(text.as_bytes()));
+            self.min_double = value.nearest_double();
+            self.max_double = value.nearest_double();
+            let first = (value, TruncatedValue::new(text.as_bytes()));
             self.min_max = Some(Box::new([first.clone(), first]));
             return;
         };
         let [min, max] = &mut **min_max;
         if value < min.0 {
-            self.low = value.double();
-            *min = (value, Cut::new(text.as_bytes()));
+            self.min_double = value.nearest_double();
+            *min = (value, TruncatedValue::new(text.as_bytes()));
         } else if value > max.0 {
-            self.high = value.double();
-            *max = (value, Cut::new(text.as_bytes()));
+            self.max_double = value.nearest_double();
+            *max = (value, TruncatedValue::new(text.as_bytes()));
         }
     }
 }
 
-pub(super) fn number(text: &str) -> Option<NumericValue> {
-    let integer = !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
+pub(super) fn parse_number(text: &str) -> Option<NumericValue> {
+    let is_integer = !text.bytes().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
     match text {
-        _ if text.len() <= NUMBER_BYTES || !integer => NumericValue::parse(text),
+        _ if text.len() <= MAX_NUMBER_BYTES || !is_integer => NumericValue::parse(text),
         _ if text.starts_with('-') => NumericValue::parse("-1e999"),
         _ => NumericValue::parse("1e999"),
     }
@@ -92,52 +98,53 @@ pub(super) fn number(text: &str) -> Option<NumericValue> {
 
 #[derive(Default)]
 pub(super) struct StringMinMax {
-    pub(super) min_max: Option<Box<[Cut; 2]>>,
-    low: u64,
-    high: u64,
+    pub(super) min_max: Option<Box<[TruncatedValue; 2]>>,
+    min_prefix: u64,
+    max_prefix: u64,
 }
 
 impl StringMinMax {
     #[inline]
-    pub(super) fn add(&mut self, text: Text<'_>) {
+    pub(super) fn add(&mut self, text: JsonStr<'_>) {
         if self.min_max.is_some()
-            && let Some(prefix) = raw_prefix(text)
-            && self.low < prefix
-            && prefix < self.high
+            && let Some(prefix) = raw_prefix_key(text)
+            && self.min_prefix < prefix
+            && prefix < self.max_prefix
         {
             return;
         }
-        self.compare(Cut::of_string(text));
+        self.update(TruncatedValue::from_string(text));
     }
 
-    fn compare(&mut self, value: Cut) {
-        let prefix = prefix(&value.bytes);
+    fn update(&mut self, value: TruncatedValue) {
+        let prefix = prefix_key(&value.bytes);
         let Some(min_max) = &mut self.min_max else {
-            (self.low, self.high) = (prefix, prefix);
+            self.min_prefix = prefix;
+            self.max_prefix = prefix;
             self.min_max = Some(Box::new([value.clone(), value]));
             return;
         };
         let [min, max] = &mut **min_max;
         if value < *min {
-            (*min, self.low) = (value, prefix);
+            *min = value;
+            self.min_prefix = prefix;
         } else if value > *max {
-            (*max, self.high) = (value, prefix);
+            *max = value;
+            self.max_prefix = prefix;
         }
     }
 }
 
-/// A number that orders as the first eight bytes do.
 #[inline]
-fn prefix(bytes: &[u8]) -> u64 {
+fn prefix_key(bytes: &[u8]) -> u64 {
     match bytes.first_chunk() {
         Some(first) => u64::from_be_bytes(*first),
         None => bytes.iter().rev().fold(0, |number, byte| number >> 8 | u64::from(*byte) << 56),
     }
 }
 
-/// The [`prefix`] of a string, unless an escape is in it.
 #[inline]
-fn raw_prefix(text: Text<'_>) -> Option<u64> {
+fn raw_prefix_key(text: JsonStr<'_>) -> Option<u64> {
     let raw = text.raw();
-    (text.is_plain() || !raw[..raw.len().min(8)].contains(&b'\\')).then(|| prefix(raw))
+    (text.is_plain() || !raw[..raw.len().min(8)].contains(&b'\\')).then(|| prefix_key(raw))
 }

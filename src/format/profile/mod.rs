@@ -1,32 +1,33 @@
-//! What a version contains, found in one pass over its entities; the choice of shredded columns that follows; and
-//! what of it is stored in the file.
+//! The profile of a version: statistics from one pass over the entities, and the choice of indexed columns.
 //!
-//! The pass runs on one thread, so every scalar counts: while a path has few distinct values, a scalar costs a hash and
-//! a look-up; beyond, a hash, a register, a comparison with the minimum and the maximum, and for one in eight a
-//! look-up among the frequent ones.
+//! The pass runs on one thread, so the cost of each scalar matters. While a path has few distinct values, a scalar
+//! costs a hash and a lookup. Later, it costs a hash, updates of a sketch and of the minimum and maximum, and, for one
+//! in eight scalars, a lookup in the frequent values.
 
-mod bins;
 mod builder;
-mod columns;
 mod edited;
-mod lengths;
+mod histogram;
 mod limits;
 mod min_max;
-mod paths;
+mod profile_paths;
 mod shredding;
 mod sketch;
 mod stored;
-mod values;
+mod string_lengths;
+mod table_columns;
+mod value_statistics;
 
-pub use bins::{NumberRange, StoredBins};
 pub use builder::ProfileBuilder;
-pub use edited::{bytes_of, edited};
-pub use lengths::lengths_at;
-pub use limits::{DISTINCT, PATH_BYTES, PATHS, TOP, VALUE_BYTES};
-pub use paths::{PathFacts, PathIndex};
-pub use shredding::{NotShredded, ShreddingBounds, ShreddingChoice};
-pub use stored::{
-    Distinct, IndexRecord, PROFILE_KEY, PathRecord, ProfileLocation, ProfileSummary, StoredProfile, TopValue, Unmet,
-    ValueRecord,
+pub use edited::{profile_after_edit, total_bytes};
+pub use histogram::{NumberHistogram, NumberRange};
+pub use limits::{
+    MAX_EXACT_DISTINCT, MAX_PROFILE_PATH_BYTES, MAX_PROFILE_PATHS, MAX_SHOWN_VALUE_BYTES, MAX_TOP_VALUES,
 };
-pub use values::TypeCounts;
+pub use profile_paths::{PathFacts, ProfilePaths};
+pub use shredding::{NotShreddedReason, ShreddingChoice, ShreddingLimits};
+pub use stored::{
+    DistinctCount, PROFILE_KEY, ProfileIndexSettings, ProfileLocation, ProfilePathRecord, ProfileSummary,
+    StoredProfile, TopValue, UnmetIndexPath, ValueRecord,
+};
+pub use string_lengths::length_range;
+pub use value_statistics::TypeCounts;

@@ -1,37 +1,41 @@
-//! Which paths get a shredded column, and why others get none.
+//! Selection of the paths that get an indexed column.
 
 use serde::{Deserialize, Serialize};
-use strata_types::index::IndexSettings;
-use strata_types::path::Path;
+use strata_types::field_path::FieldPath;
+use strata_types::index_settings::IndexSettings;
 use utoipa::ToSchema;
 
 use super::builder::{PathProfile, ProfileBuilder};
 use crate::layout::ShreddedColumn;
-use crate::tree::Node;
+use crate::path_tree::PathNode;
 
 #[derive(Clone, Copy, Debug)]
-pub struct ShreddingBounds {
-    /// Most shredded columns. What an index asks for comes on top, and is bounded by
-    /// [`strata_types::index::INDEX_PATHS`].
-    pub shredded_columns: usize,
-    /// A path must reach a scalar in at least one of this many entities.
-    pub one_in: u64,
-    /// Longest mean text, in bytes: longer texts are found through the search text.
-    pub mean_text_bytes: u64,
-    /// The shredded columns' texts together, as a share of the documents' bytes.
-    pub text_share: f64,
+pub struct ShreddingLimits {
+    /// Not counting the paths that the index settings request.
+    pub max_columns: usize,
+    /// The path must have a scalar in one of this many entities.
+    pub max_entities_per_scalar: u64,
+    /// Max mean length of the strings, in bytes. The full-text column serves longer strings.
+    pub max_mean_text_bytes: u64,
+    /// Max size of the strings in all indexed columns, relative to the size of the documents.
+    pub max_text_fraction: f64,
 }
 
-impl Default for ShreddingBounds {
+impl Default for ShreddingLimits {
     fn default() -> Self {
-        ShreddingBounds { shredded_columns: 64, one_in: 50, mean_text_bytes: 96, text_share: 0.6 }
+        ShreddingLimits {
+            max_columns: 64,
+            max_entities_per_scalar: 50,
+            max_mean_text_bytes: 96,
+            max_text_fraction: 0.6,
+        }
     }
 }
 
 /// The reason why a path has no indexed column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum NotShredded {
+pub enum NotShreddedReason {
     /// The path reaches only objects and arrays.
     NoScalar,
     /// Fewer than one in 50 entities have a scalar at the path.
@@ -51,79 +55,74 @@ pub enum NotShredded {
 
 pub struct ShreddingChoice {
     pub shredded_columns: Vec<ShreddedColumn>,
-    /// By node: why a path has none.
-    pub(super) none: Vec<Option<NotShredded>>,
-    /// Paths that the index asks for and that have none all the same.
-    pub(super) unmet: Vec<(Path, NotShredded)>,
+    pub(super) not_shredded: Vec<Option<NotShreddedReason>>,
+    pub(super) unmet_paths: Vec<(FieldPath, NotShreddedReason)>,
 }
 
 impl ProfileBuilder {
-    /// Chooses the shredded columns: those that the index asks for; and of the other paths that it does not exclude
-    /// those that most entities have, with short enough texts, within the bounds. What is asked for takes no room from
-    /// the others.
-    pub fn choose_shredded(&self, bounds: &ShreddingBounds, index: &IndexSettings) -> ShreddingChoice {
-        let mut none: Vec<Option<NotShredded>> = self.paths.iter().map(|path| self.obstacle(path, bounds)).collect();
-        for node in index.never().iter().filter_map(|path| self.node(path.keys())) {
-            none[node as usize].get_or_insert(NotShredded::Excluded);
+    /// Selects the requested paths, and then the most frequent of the others within the limits.
+    pub fn choose_shredded(&self, limits: &ShreddingLimits, index: &IndexSettings) -> ShreddingChoice {
+        let mut not_shredded: Vec<Option<NotShreddedReason>> =
+            self.paths.iter().map(|path| self.exclusion_reason(path, limits)).collect();
+        for node in index.never_indexed().iter().filter_map(|path| self.find_node(path.keys())) {
+            not_shredded[node as usize].get_or_insert(NotShreddedReason::Excluded);
         }
-        self.fill(bounds, &mut none);
-        let mut unmet = Vec::new();
-        for path in index.always() {
-            match self.node(path.keys()) {
-                Some(node) if self.paths[node as usize].scalar_entities > 0 => none[node as usize] = None,
-                // Nothing tells what lies at paths that are not followed.
-                None if self.paths_left_out => unmet.push((path.clone(), NotShredded::NotFollowed)),
-                Some(_) | None => unmet.push((path.clone(), NotShredded::NoScalar)),
+        self.apply_column_limits(limits, &mut not_shredded);
+        let mut unmet_paths = Vec::new();
+        for path in index.always_indexed() {
+            match self.find_node(path.keys()) {
+                Some(node) if self.paths[node as usize].scalar_entities > 0 => not_shredded[node as usize] = None,
+                // The values at paths beyond the limits are unknown.
+                None if self.paths_left_out => unmet_paths.push((path.clone(), NotShreddedReason::NotFollowed)),
+                Some(_) | None => unmet_paths.push((path.clone(), NotShreddedReason::NoScalar)),
             }
         }
-        let chosen = self.nodes().filter(|(node, _)| none[*node as usize].is_none());
-        let shredded_columns = chosen.map(|(node, path)| self.shredded(node, path)).collect();
-        ShreddingChoice { shredded_columns, none, unmet }
+        let selected = self.path_nodes().filter(|(node, _)| not_shredded[*node as usize].is_none());
+        let shredded_columns = selected.map(|(node, path)| self.to_shredded_column(node, path)).collect();
+        ShreddingChoice { shredded_columns, not_shredded, unmet_paths }
     }
 
-    /// What keeps a path from having a shredded column, whatever the others are.
-    fn obstacle(&self, path: &PathProfile, bounds: &ShreddingBounds) -> Option<NotShredded> {
+    fn exclusion_reason(&self, path: &PathProfile, limits: &ShreddingLimits) -> Option<NotShreddedReason> {
         if path.scalar_entities == 0 {
-            Some(NotShredded::NoScalar)
-        } else if path.scalar_entities * bounds.one_in < self.entities {
-            Some(NotShredded::TooRare)
-        } else if shredded_text_bytes(path) > path.counts.types.scalars() * bounds.mean_text_bytes {
-            Some(NotShredded::TextsTooLong)
+            Some(NotShreddedReason::NoScalar)
+        } else if path.scalar_entities * limits.max_entities_per_scalar < self.entities {
+            Some(NotShreddedReason::TooRare)
+        } else if shredded_text_bytes(path) > path.counts.types.scalars() * limits.max_mean_text_bytes {
+            Some(NotShreddedReason::TextsTooLong)
         } else {
             None
         }
     }
 
-    /// Marks paths without an obstacle for which there is no room.
-    fn fill(&self, bounds: &ShreddingBounds, none: &mut [Option<NotShredded>]) {
-        let mut candidates: Vec<(Node, &PathProfile)> =
-            self.nodes().filter(|(node, _)| none[*node as usize].is_none()).collect();
-        // Frequent paths first; among those, cheap ones. The node breaks ties, so the choice is deterministic.
+    fn apply_column_limits(&self, limits: &ShreddingLimits, not_shredded: &mut [Option<NotShreddedReason>]) {
+        let mut candidates: Vec<(PathNode, &PathProfile)> =
+            self.path_nodes().filter(|(node, _)| not_shredded[*node as usize].is_none()).collect();
+        // Frequent paths first, then cheap ones. The node breaks ties, so the selection is deterministic.
         candidates
             .sort_by_key(|(node, path)| (std::cmp::Reverse(path.scalar_entities), shredded_text_bytes(path), *node));
-        let mut budget = (self.document_bytes as f64 * bounds.text_share) as u64;
-        let mut chosen = 0;
+        let mut budget = (self.document_bytes as f64 * limits.max_text_fraction) as u64;
+        let mut count = 0;
         for (node, path) in candidates {
-            let cost = match path.values.are_many() {
-                // A scalar costs its text, or a code where texts repeat, and a little for its kind and place.
+            let cost = match path.values.is_estimated() {
+                // A scalar costs its text, or a code if there is a dictionary, plus its kind and position.
                 true => shredded_text_bytes(path) + 2 * path.counts.types.scalars(),
                 false => 3 * path.counts.types.scalars(),
             };
-            if chosen == bounds.shredded_columns || cost > budget {
-                none[node as usize] = Some(NotShredded::NoRoom);
+            if count == limits.max_columns || cost > budget {
+                not_shredded[node as usize] = Some(NotShreddedReason::NoRoom);
                 continue;
             }
             budget -= cost;
-            chosen += 1;
+            count += 1;
         }
     }
 
-    fn shredded(&self, node: Node, path: &PathProfile) -> ShreddedColumn {
+    fn to_shredded_column(&self, node: PathNode, path: &PathProfile) -> ShreddedColumn {
         ShreddedColumn {
             keys: self.tree.keys(node),
             fans_out: path.counts.fans_out,
-            dictionary: !path.values.are_many(),
-            has_exact: path.folds,
+            dictionary: !path.values.is_estimated(),
+            has_exact: path.needs_exact_text,
             has_numbers: path.counts.types.number > 0,
             retired: false,
         }

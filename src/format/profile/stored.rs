@@ -1,38 +1,32 @@
-//! What is told of a version, and its form in the file: JSON, compressed, between the last row group and the footer.
-//! The footer's metadata says where, so that opening a file does not read it.
+//! The stored profile of a version: compressed JSON between the last row group and the footer. The footer contains only
+//! its location, so that opening a file does not read the profile.
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
-use strata_json::Columns;
+use strata_json::ColumnNames;
 use strata_store::{Result, StorageError};
-use strata_types::index::{INDEX_PATH_BYTES, INDEX_PATHS, IndexSettings};
-use strata_types::path::Path;
+use strata_types::field_path::FieldPath;
+use strata_types::index_settings::{IndexSettings, MAX_INDEX_PATH_BYTES, MAX_INDEX_PATHS};
 use utoipa::ToSchema;
 
-use super::bins::StoredBins;
 use super::builder::{PathCounts, PathProfile, ProfileBuilder};
-use super::limits::VALUE_BYTES;
-use super::min_max::Cut;
-use super::shredding::{NotShredded, ShreddingChoice};
-use super::values::{Frequent, ScalarType, TypeCounts};
-use crate::tree::Node;
+use super::histogram::NumberHistogram;
+use super::limits::MAX_SHOWN_VALUE_BYTES;
+use super::min_max::TruncatedValue;
+use super::shredding::{NotShreddedReason, ShreddingChoice};
+use super::value_statistics::{FrequentValue, ScalarType, TypeCounts};
+use crate::path_tree::PathNode;
 
-/// Where the [`ProfileLocation`] lies in the key-value metadata of the Parquet footer.
 pub const PROFILE_KEY: &str = "strata.profile";
-
-/// Bytes of the paths' JSON before it is compressed. What more paths would need is left out, rare ones first.
-const PATHS_BYTES: usize = 4 << 20;
-
-/// Most bytes of an index: paths of which every byte is escaped, and each of `always` a second time where it is unmet.
-const INDEX_BYTES: usize = 3 * INDEX_PATHS * ("\\u0000".len() * INDEX_PATH_BYTES + 100);
-
-/// Most bytes of the columns' JSON. More are left out.
-const COLUMNS_BYTES: usize = 1 << 20;
-
-/// Most bytes of all of it: the paths, an index, the columns, and a few numbers.
-const STORED_BYTES: usize = PATHS_BYTES + INDEX_BYTES + COLUMNS_BYTES + 1_024;
+/// Max JSON size of the paths before compression. Rare paths are omitted first.
+const MAX_PATHS_JSON_BYTES: usize = 4 << 20;
+/// Max JSON size of the index settings, if all bytes are escaped and all `always` paths are also unmet.
+const MAX_INDEX_JSON_BYTES: usize = 3 * MAX_INDEX_PATHS * ("\\u0000".len() * MAX_INDEX_PATH_BYTES + 100);
+/// Max JSON size of the table columns. If they are larger, they are omitted.
+const MAX_COLUMNS_JSON_BYTES: usize = 1 << 20;
+const MAX_PROFILE_JSON_BYTES: usize = MAX_PATHS_JSON_BYTES + MAX_INDEX_JSON_BYTES + MAX_COLUMNS_JSON_BYTES + 1_024;
 
 /// A description of a version: its paths, their types, and their values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -45,34 +39,34 @@ pub struct StoredProfile {
     /// size of the list is limited.
     pub paths_left_out: bool,
     /// The `index` setting of the dataset when strata wrote the version.
-    pub index: IndexRecord,
+    pub index: ProfileIndexSettings,
     /// The paths, in the order of their first occurrence.
-    pub paths: Vec<PathRecord>,
+    pub paths: Vec<ProfilePathRecord>,
 }
 
 /// An `index` setting, and the paths that could not be indexed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct IndexRecord {
+pub struct ProfileIndexSettings {
     /// The paths that always get an indexed column.
     pub always: Vec<String>,
     /// The paths that never get an indexed column.
     pub never: Vec<String>,
     /// The paths in `always` that have no indexed column.
-    pub unmet: Vec<Unmet>,
+    pub unmet: Vec<UnmetIndexPath>,
 }
 
 /// A path that could not get an indexed column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Unmet {
+pub struct UnmetIndexPath {
     /// The path.
     pub path: String,
     /// The reason.
-    pub why: NotShredded,
+    pub why: NotShreddedReason,
 }
 
 /// The profile of a path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct PathRecord {
+pub struct ProfilePathRecord {
     /// The path as you write it in a filter. Empty for a top-level field with an empty name. A filter cannot specify
     /// such a field.
     pub path: String,
@@ -85,7 +79,7 @@ pub struct PathRecord {
     /// The total size in bytes of the numbers and strings at the path, written as JSON without quotes.
     pub text_bytes: u64,
     /// The number of distinct values, excluding null. `1` and `1.0` are two values, and so are `1` and `"1"`.
-    pub distinct: Distinct,
+    pub distinct: DistinctCount,
     /// The smallest number. Null if there are no numbers.
     pub number_min: Option<ValueRecord>,
     /// The largest number. Null if there are no numbers.
@@ -94,15 +88,15 @@ pub struct PathRecord {
     pub string_min: Option<ValueRecord>,
     /// The last string in code point order. Null if there are no strings.
     pub string_max: Option<ValueRecord>,
-    /// How many strings have 0, 1, 2 to 3, 4 to 7, … characters ([`super::lengths_at`]): as many as the longest needs,
-    /// none if there are no strings. For pages; [`StoredProfile::without_spreads`] is what callers get.
+    /// Number of strings with 0, 1, 2 to 3, 4 to 7, … characters ([`length_range`](super::length_range)), up to the
+    /// longest. Only for the dashboard; [`StoredProfile::without_histograms`] removes it for API clients.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schema(ignore)]
     pub string_lengths: Vec<u64>,
-    /// How the numbers are spread; none if they are all in one range. For pages, too.
+    /// Histogram of the numbers, or `None` if they are all in one bin. Only for the dashboard.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(ignore)]
-    pub number_bins: Option<StoredBins>,
+    pub number_bins: Option<NumberHistogram>,
     /// Up to 10 values that occur more than once, with the most frequent first.
     pub top: Vec<TopValue>,
     /// Whether `top` is estimated from a sample of one value in eight. An estimated `top` contains only values that
@@ -111,12 +105,12 @@ pub struct PathRecord {
     /// Whether the path has an indexed column.
     pub shredded: bool,
     /// Why the path has no indexed column. Null if the path has an indexed column.
-    pub why_not_shredded: Option<NotShredded>,
+    pub why_not_shredded: Option<NotShreddedReason>,
 }
 
 /// A number of distinct values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Distinct {
+pub struct DistinctCount {
     /// The number of distinct values.
     pub count: u64,
     /// Whether `count` is an estimate. Estimates have a standard error of 2.3%. Counts of up to 4,096 are exact.
@@ -150,35 +144,35 @@ pub struct TopValue {
     pub count: u64,
 }
 
-/// The beginning of a profile, which stays in the cache: what a page of entities shows next to them.
 #[derive(Debug)]
 pub struct ProfileSummary {
     pub entities: u64,
     pub path_count: usize,
-    /// The first 150 of them, without spreads.
-    pub paths: Vec<PathRecord>,
-    /// The first 300 paths that have a name without control characters.
+    /// The first 150 paths, without histograms.
+    pub paths: Vec<ProfilePathRecord>,
+    /// The first 300 paths with a name without control characters.
     pub names: Vec<String>,
     pub(crate) memory_bytes: usize,
 }
 
-const SUMMARY_PATHS: usize = 150;
-
-const SUMMARY_NAMES: usize = 300;
+const MAX_SUMMARY_PATHS: usize = 150;
+const MAX_SUMMARY_NAMES: usize = 300;
 
 impl ProfileSummary {
-    /// Decodes a whole profile ([`StoredProfile::decode`]): tens of milliseconds for one of thousands of paths.
+    /// Decodes the whole profile, which takes tens of milliseconds for thousands of paths.
     pub fn decode(bytes: &[u8]) -> Result<ProfileSummary> {
-        let StoredProfile { entities, mut paths, .. } = StoredProfile::decode(bytes)?.without_spreads();
+        let StoredProfile { entities, mut paths, .. } = StoredProfile::decode(bytes)?.without_histograms();
         let is_name = |path: &str| !path.is_empty() && !path.contains(char::is_control);
         let names = paths.iter().map(|record| &record.path).filter(|path| is_name(path));
-        let names: Vec<String> = names.take(SUMMARY_NAMES).cloned().collect();
+        let names: Vec<String> = names.take(MAX_SUMMARY_NAMES).cloned().collect();
         let path_count = paths.len();
-        paths.truncate(SUMMARY_PATHS);
+        paths.truncate(MAX_SUMMARY_PATHS);
         paths.shrink_to_fit();
         let name_bytes = |name: &String| size_of::<String>() + name.len();
-        let record_bytes = |record: &PathRecord| {
-            size_of::<PathRecord>() + record.path.len() + record.top.len() * (size_of::<TopValue>() + VALUE_BYTES)
+        let record_bytes = |record: &ProfilePathRecord| {
+            size_of::<ProfilePathRecord>()
+                + record.path.len()
+                + record.top.len() * (size_of::<TopValue>() + MAX_SHOWN_VALUE_BYTES)
         };
         let memory_bytes = names.iter().map(name_bytes).sum::<usize>() + paths.iter().map(record_bytes).sum::<usize>();
         Ok(ProfileSummary { entities, path_count, paths, names, memory_bytes })
@@ -193,42 +187,45 @@ pub struct ProfileLocation {
 }
 
 impl ProfileBuilder {
-    /// What is told of the version, with the shredded columns that were chosen for it.
     pub fn describe(&self, choice: &ShreddingChoice, index: &IndexSettings) -> StoredProfile {
-        let texts = |paths: &[Path]| paths.iter().map(Path::to_string).collect();
-        let unmet = choice.unmet.iter().map(|(path, why)| Unmet { path: path.to_string(), why: *why });
+        let to_strings = |paths: &[FieldPath]| paths.iter().map(FieldPath::to_string).collect();
+        let unmet = choice.unmet_paths.iter().map(|(path, why)| UnmetIndexPath { path: path.to_string(), why: *why });
         StoredProfile {
             entities: self.entities,
             document_bytes: self.document_bytes,
             paths_left_out: self.paths_left_out,
-            index: IndexRecord { always: texts(index.always()), never: texts(index.never()), unmet: unmet.collect() },
-            paths: self.nodes().map(|(node, path)| self.record(node, path, choice)).collect(),
+            index: ProfileIndexSettings {
+                always: to_strings(index.always_indexed()),
+                never: to_strings(index.never_indexed()),
+                unmet: unmet.collect(),
+            },
+            paths: self.path_nodes().map(|(node, path)| self.path_record(node, path, choice)).collect(),
         }
     }
 
-    fn record(&self, node: Node, path: &PathProfile, choice: &ShreddingChoice) -> PathRecord {
+    fn path_record(&self, node: PathNode, path: &PathProfile, choice: &ShreddingChoice) -> ProfilePathRecord {
         let PathCounts { entities, types, text_bytes, fans_out, ref string_lengths, .. } = path.counts;
-        let (count, estimated) = path.values.distinct(types.scalars() - types.null);
-        let (frequent, top_estimated) = path.values.frequent();
+        let (count, estimated) = path.values.distinct_count(types.scalars() - types.null);
+        let (frequent, top_estimated) = path.values.frequent_values();
         let numbers = path.values.numbers.min_max.as_ref();
-        let number = |end: usize| numbers.map(|min_max| value(ScalarType::Number, &min_max[end].1));
+        let number = |end: usize| numbers.map(|min_max| value_record(ScalarType::Number, &min_max[end].1));
         let strings = path.values.strings.min_max.as_ref();
-        let string = |end: usize| strings.map(|min_max| value(ScalarType::String, &min_max[end]));
-        let why_not_shredded = choice.none[node as usize];
-        PathRecord {
-            path: Path::from_keys(self.tree.keys(node)).map_or_else(|_| String::new(), |path| path.to_string()),
+        let string = |end: usize| strings.map(|min_max| value_record(ScalarType::String, &min_max[end]));
+        let why_not_shredded = choice.not_shredded[node as usize];
+        ProfilePathRecord {
+            path: FieldPath::from_keys(self.tree.keys(node)).map_or_else(|_| String::new(), |path| path.to_string()),
             entities,
             types,
             fans_out,
             text_bytes,
-            distinct: Distinct { count, estimated },
+            distinct: DistinctCount { count, estimated },
             number_min: number(0),
             number_max: number(1),
             string_min: string(0),
             string_max: string(1),
             string_lengths: string_lengths.clone(),
-            number_bins: path.bins.stored(),
-            top: top_values(frequent),
+            number_bins: path.number_histogram.to_stored(),
+            top: to_top_values(frequent),
             top_estimated,
             shredded: why_not_shredded.is_none(),
             why_not_shredded,
@@ -236,27 +233,26 @@ impl ProfileBuilder {
     }
 }
 
-pub(super) fn value(scalar_type: ScalarType, cut: &Cut) -> ValueRecord {
-    let text = cut.shown();
+pub(super) fn value_record(scalar_type: ScalarType, truncated: &TruncatedValue) -> ValueRecord {
+    let text = truncated.as_str();
     let whole = match scalar_type {
-        // The text of a number that is whole, or of a boolean, is JSON.
-        ScalarType::Number | ScalarType::Boolean if !cut.cut => serde_json::from_str(text).ok(),
+        ScalarType::Number | ScalarType::Boolean if !truncated.is_truncated => serde_json::from_str(text).ok(),
         ScalarType::Number | ScalarType::Boolean | ScalarType::String => None,
     };
-    ValueRecord { value: whole.unwrap_or_else(|| Json::from(text)), cut: cut.cut, estimated: false }
+    ValueRecord { value: whole.unwrap_or_else(|| Json::from(text)), cut: truncated.is_truncated, estimated: false }
 }
 
-pub(super) fn top_values(frequent: Vec<Frequent>) -> Vec<TopValue> {
-    let top = frequent.into_iter().map(|Frequent { shown, count }| {
-        let ValueRecord { value, cut, .. } = value(shown.scalar_type, &shown.value);
+pub(super) fn to_top_values(frequent: Vec<FrequentValue>) -> Vec<TopValue> {
+    let top = frequent.into_iter().map(|FrequentValue { value: shown, count }| {
+        let ValueRecord { value, cut, .. } = value_record(shown.scalar_type, &shown.value);
         TopValue { value, cut, count }
     });
     top.collect()
 }
 
 impl StoredProfile {
-    /// As `/openapi.json` describes it.
-    pub fn without_spreads(mut self) -> StoredProfile {
+    /// Removes the histograms, which are not part of the public API.
+    pub fn without_histograms(mut self) -> StoredProfile {
         for path in &mut self.paths {
             path.string_lengths = Vec::new();
             path.number_bins = None;
@@ -264,29 +260,29 @@ impl StoredProfile {
         self
     }
 
-    /// Its form in the file, beside the columns of the version as a table. Leaves the rarest paths out, and says so,
-    /// where it would be too large; and the columns where they are.
-    pub fn encode(&self, columns: Option<&Columns>) -> Result<Vec<u8>> {
-        let invalid = |error: serde_json::Error| StorageError::Layout(format!("failed to encode its profile: {error}"));
+    /// Omits rare paths if the JSON would be too large, and sets `paths_left_out`. Omits too large table columns, too.
+    pub fn encode(&self, columns: Option<&ColumnNames>) -> Result<Vec<u8>> {
+        let invalid =
+            |error: serde_json::Error| StorageError::InvalidFile(format!("failed to encode its profile: {error}"));
         let sizes = self.paths.iter().map(|path| serde_json::to_vec(path).map(|json| json.len() + 1));
         let sizes: Vec<usize> = sizes.collect::<Result<_, _>>().map_err(invalid)?;
         let mut order: Vec<usize> = (0..sizes.len()).collect();
         order.sort_by_key(|path| std::cmp::Reverse(self.paths[*path].entities));
-        let mut kept = vec![false; sizes.len()];
-        let mut room = PATHS_BYTES;
+        let mut is_kept = vec![false; sizes.len()];
+        let mut remaining_bytes = MAX_PATHS_JSON_BYTES;
         for path in order {
-            kept[path] = sizes[path] <= room;
-            room -= if kept[path] { sizes[path] } else { 0 };
+            is_kept[path] = sizes[path] <= remaining_bytes;
+            remaining_bytes -= if is_kept[path] { sizes[path] } else { 0 };
         }
         let mut stored = self.clone();
-        stored.paths_left_out |= kept.contains(&false);
-        let mut kept = kept.into_iter();
-        stored.paths.retain(|_| kept.next().unwrap_or(false));
+        stored.paths_left_out |= is_kept.contains(&false);
+        let mut is_kept = is_kept.into_iter();
+        stored.paths.retain(|_| is_kept.next().unwrap_or(false));
         let mut json = serde_json::to_vec(&stored).map_err(invalid)?;
         if let Some(columns) = columns {
             let names = serde_json::to_vec(columns.names()).map_err(invalid)?;
-            // Beside the profile, not in it: nobody who is told of a version is told its columns.
-            if names.len() <= COLUMNS_BYTES && json.pop() == Some(b'}') {
+            // The columns are not part of the profile that API clients get.
+            if names.len() <= MAX_COLUMNS_JSON_BYTES && json.pop() == Some(b'}') {
                 json.extend_from_slice(b",\"columns\":");
                 json.extend_from_slice(&names);
                 json.push(b'}');
@@ -296,14 +292,14 @@ impl StoredProfile {
     }
 
     pub fn decode(bytes: &[u8]) -> Result<StoredProfile> {
-        decode(bytes)
+        decode_profile(bytes)
     }
 }
 
-pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
-    let json = zstd::bulk::decompress(bytes, STORED_BYTES).ok();
+pub(super) fn decode_profile<T: DeserializeOwned>(bytes: &[u8]) -> Result<T> {
+    let json = zstd::bulk::decompress(bytes, MAX_PROFILE_JSON_BYTES).ok();
     let decoded = json.and_then(|json| serde_json::from_slice(&json).ok());
-    decoded.ok_or_else(|| StorageError::Layout("its profile is damaged".to_owned()))
+    decoded.ok_or_else(|| StorageError::InvalidFile("its profile is damaged".to_owned()))
 }
 
 impl ProfileLocation {
@@ -311,13 +307,12 @@ impl ProfileLocation {
         ProfileLocation { offset, length: bytes.len() as u64, sha256: hex::encode(Sha256::digest(bytes)) }
     }
 
-    pub fn is_of(&self, bytes: &[u8]) -> bool {
+    pub fn matches(&self, bytes: &[u8]) -> bool {
         *self == ProfileLocation::new(self.offset, bytes)
     }
 
-    /// Whether it lies in a file of this size, and is no larger than a profile can be.
     pub fn is_within(&self, size_bytes: u64) -> bool {
         let end = self.offset.checked_add(self.length);
-        end.is_some_and(|end| end <= size_bytes) && self.length <= STORED_BYTES as u64
+        end.is_some_and(|end| end <= size_bytes) && self.length <= MAX_PROFILE_JSON_BYTES as u64
     }
 }

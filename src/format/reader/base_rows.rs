@@ -1,110 +1,111 @@
-//! Where the rows of a base are in the lists that have it: which of them stay, and which two lists share.
+//! Mapping between the rows of a base and the positions in edited lists.
 
 use std::ops::Range;
 
-use super::version::VersionReader;
-use crate::extent_list::RowGroup;
+use super::version_reader::VersionReader;
+use crate::extent_list::RowGroupSpan;
 use crate::overlay::Extent;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedRows {
-    pub first: [u64; 2],
+pub struct SharedRowRun {
+    pub first_positions: [u64; 2],
     pub rows: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum BasePlace {
-    /// The row stays in the base, and has this position in the list.
-    Stays(u64),
-    /// The row does not stay in the base, and neither do its neighbors in `base`. The list has the file's own entities
-    /// at the positions `list` in their place. Some of them may be unchanged: an edit also moves what lies between two
-    /// changes.
-    Left { base: Range<u64>, list: Range<u64> },
+pub enum BaseRowPosition {
+    Retained(u64),
+    /// The row and its neighbors in `base` were replaced by the entities at the positions `list` of the list, some of
+    /// which may be equal, because an edit also moves small gaps between changes.
+    Replaced {
+        base: Range<u64>,
+        list: Range<u64>,
+    },
 }
 
-/// Consecutive rows of a base in a list: the first one in the base, its position in the list, and their number.
 #[derive(Clone, Copy, Debug)]
-struct BaseRows {
+struct BaseRowRun {
     row: u64,
     position: u64,
     rows: u64,
 }
 
 impl VersionReader {
-    /// The rows that this list and another one have in one file, in the order of both. Versions that were written by
-    /// themselves share none.
-    pub fn shared_rows(&self, other: &VersionReader) -> Vec<SharedRows> {
-        if self.base_path() == other.base_path() { in_both(&self.base_rows(), &other.base_rows()) } else { Vec::new() }
+    /// Returns the rows of one file that both lists contain, in the order of both; empty if they have no common file.
+    pub fn shared_rows(&self, other: &VersionReader) -> Vec<SharedRowRun> {
+        if self.base_path() == other.base_path() {
+            intersect_runs(&self.base_row_runs(), &other.base_row_runs())
+        } else {
+            Vec::new()
+        }
     }
 
-    /// Where a row of a base is in this list; `None` if this is no edited list with that base, or the base has no such
-    /// row.
-    pub fn place_of_base_row(&self, base_path: &str, row: u64) -> Option<BasePlace> {
+    /// Locates a row of a base in this list. Returns `None` if the list has another base, or the row does not exist.
+    pub fn locate_base_row(&self, base_path: &str, row: u64) -> Option<BaseRowPosition> {
         self.layout().edit.as_ref().filter(|edit| edit.base.path == base_path)?;
-        let last = self.base().footer.list.row_groups.last()?;
-        place_of(&self.base_rows(), last.first + last.rows as u64, self.entity_count(), row)
+        let last = self.base_file().footer.extent_list.row_groups.last()?;
+        locate_row(&self.base_row_runs(), last.first_position + last.rows as u64, self.entity_count(), row)
     }
 
     fn base_path(&self) -> &str {
         self.layout().edit.as_ref().map_or(self.path(), |edit| &edit.base.path)
     }
 
-    fn base_rows(&self) -> Vec<BaseRows> {
-        base_rows(self.extents(), &self.base().footer.list.row_groups)
+    fn base_row_runs(&self) -> Vec<BaseRowRun> {
+        base_row_runs(self.extents(), &self.base_file().footer.extent_list.row_groups)
     }
 }
 
-/// The rows of a base with these row groups. They ascend in the base and in the list.
-fn base_rows(extents: &[Extent], row_groups: &[RowGroup]) -> Vec<BaseRows> {
+fn base_row_runs(extents: &[Extent], row_groups: &[RowGroupSpan]) -> Vec<BaseRowRun> {
     let mut position = 0;
-    let mut found = Vec::new();
+    let mut runs = Vec::new();
     for extent in extents {
         let rows = u64::from(extent.rows);
         if extent.file == Extent::BASE
             && let Some(row_group) = row_groups.get(extent.row_group as usize)
         {
-            found.push(BaseRows { row: row_group.first + u64::from(extent.start), position, rows });
+            runs.push(BaseRowRun { row: row_group.first_position + u64::from(extent.start), position, rows });
         }
         position += rows;
     }
-    found
+    runs
 }
 
-/// `base_end` is the number of rows of the base, `list_end` that of the list.
-fn place_of(found: &[BaseRows], base_end: u64, list_end: u64, row: u64) -> Option<BasePlace> {
-    let next = found.partition_point(|rows| rows.row <= row);
+/// `base_end` is the number of rows of the base, and `list_end` the number of entities of the list.
+fn locate_row(runs: &[BaseRowRun], base_end: u64, list_end: u64, row: u64) -> Option<BaseRowPosition> {
+    let next = runs.partition_point(|run| run.row <= row);
     let mut start = [0, 0];
-    if let Some(before) = found[..next].last() {
+    if let Some(before) = runs[..next].last() {
         if row - before.row < before.rows {
-            return Some(BasePlace::Stays(before.position + row - before.row));
+            return Some(BaseRowPosition::Retained(before.position + row - before.row));
         }
         start = [before.row + before.rows, before.position + before.rows];
     }
-    let end = found.get(next).map_or([base_end, list_end], |next| [next.row, next.position]);
-    (row < base_end).then_some(BasePlace::Left { base: start[0]..end[0], list: start[1]..end[1] })
+    let end = runs.get(next).map_or([base_end, list_end], |next| [next.row, next.position]);
+    (row < base_end).then_some(BaseRowPosition::Replaced { base: start[0]..end[0], list: start[1]..end[1] })
 }
 
-fn in_both(one: &[BaseRows], other: &[BaseRows]) -> Vec<SharedRows> {
-    let mut found: Vec<SharedRows> = Vec::new();
+fn intersect_runs(left_runs: &[BaseRowRun], right_runs: &[BaseRowRun]) -> Vec<SharedRowRun> {
+    let mut shared: Vec<SharedRowRun> = Vec::new();
     let mut left = 0;
     let mut right = 0;
-    while let Some(one) = one.get(left)
-        && let Some(other) = other.get(right)
+    while let Some(left_run) = left_runs.get(left)
+        && let Some(right_run) = right_runs.get(right)
     {
-        let start = one.row.max(other.row);
-        let end = (one.row + one.rows).min(other.row + other.rows);
+        let start = left_run.row.max(right_run.row);
+        let end = (left_run.row + left_run.rows).min(right_run.row + right_run.rows);
         if start < end {
-            let first = [one, other].map(|list| list.position + (start - list.row));
-            match found.last_mut() {
-                Some(last) if [0, 1].iter().all(|list| last.first[*list] + last.rows == first[*list]) => {
+            let first = [left_run, right_run].map(|run| run.position + (start - run.row));
+            match shared.last_mut() {
+                Some(last) if [0, 1].iter().all(|list| last.first_positions[*list] + last.rows == first[*list]) => {
                     last.rows += end - start;
                 }
-                _ => found.push(SharedRows { first, rows: end - start }),
+                _ => shared.push(SharedRowRun { first_positions: first, rows: end - start }),
             }
         }
-        if one.row + one.rows <= other.row + other.rows { left += 1 } else { right += 1 }
+        if left_run.row + left_run.rows <= right_run.row + right_run.rows { left += 1 } else { right += 1 }
     }
-    found
+    shared
 }
 
 #[cfg(test)]
@@ -114,85 +115,87 @@ mod tests {
 
     use super::*;
 
-    fn rows(pieces: &[(u64, u64, u64)]) -> Vec<BaseRows> {
+    fn rows(runs: &[(u64, u64, u64)]) -> Vec<BaseRowRun> {
         let mut row = 0;
         let mut position = 0;
-        let piece = |(gone, own, stays): &(u64, u64, u64)| {
-            let found = BaseRows { row: row + gone, position: position + own, rows: *stays };
-            (row, position) = (found.row + stays, found.position + stays);
-            found
+        let to_run = |(removed, delta, stays): &(u64, u64, u64)| {
+            let run = BaseRowRun { row: row + removed, position: position + delta, rows: *stays };
+            row = run.row + stays;
+            position = run.position + stays;
+            run
         };
-        pieces.iter().map(piece).collect()
+        runs.iter().map(to_run).collect()
     }
 
-    fn pairs(list: &[BaseRows]) -> Vec<(u64, u64)> {
-        list.iter().flat_map(|list| (0..list.rows).map(|at| (list.row + at, list.position + at))).collect()
+    fn pairs(runs: &[BaseRowRun]) -> Vec<(u64, u64)> {
+        runs.iter().flat_map(|run| (0..run.rows).map(|offset| (run.row + offset, run.position + offset))).collect()
     }
 
     proptest! {
         #[test]
-        fn what_lies_in_both_is_found_row_by_row(
+        fn shared_rows_match_pairwise_comparison(
             one in vec((0..3_u64, 0..3_u64, 1..6_u64), 0..6),
             other in vec((0..3_u64, 0..3_u64, 1..6_u64), 0..6),
         ) {
             let one = rows(&one);
             let other = rows(&other);
-            let of_one = pairs(&one);
-            let of_other = pairs(&other);
-            let expected: Vec<[u64; 2]> = of_one.iter().filter_map(|(row, position)| {
-                let there = of_other.iter().find(|(other, _)| other == row)?;
-                Some([*position, there.1])
+            let pairs_of_one = pairs(&one);
+            let pairs_of_other = pairs(&other);
+            let expected: Vec<[u64; 2]> = pairs_of_one.iter().filter_map(|(row, position)| {
+                let shared_row = pairs_of_other.iter().find(|(other, _)| other == row)?;
+                Some([*position, shared_row.1])
             }).collect();
-            let found = in_both(&one, &other);
-            let each = found.iter().flat_map(|shared| (0..shared.rows).map(|at| shared.first.map(|first| first + at)));
+            let shared = intersect_runs(&one, &other);
+            let positions = |run: &SharedRowRun, offset: u64| run.first_positions.map(|first| first + offset);
+            let each = shared.iter().flat_map(|run| (0..run.rows).map(move |offset| positions(run, offset)));
             prop_assert_eq!(each.collect::<Vec<_>>(), expected);
-            for pair in found.windows(2) {
-                let follows = |list: usize| pair[0].first[list] + pair[0].rows == pair[1].first[list];
-                prop_assert!(!(follows(0) && follows(1)), "they are one");
+            for pair in shared.windows(2) {
+                let follows = |list: usize| pair[0].first_positions[list] + pair[0].rows == pair[1].first_positions[list];
+                prop_assert!(!(follows(0) && follows(1)), "adjacent runs are not merged");
             }
         }
     }
 
     #[test]
-    fn base_row_is_found_in_the_list() {
-        let row_groups = [(0, 6), (6, 1), (7, 3)].map(|(first, rows)| RowGroup { first, rows });
-        let left = |base, list| Some(BasePlace::Left { base, list });
+    fn base_row_is_located_in_the_list() {
+        let row_groups = [(0, 6), (6, 1), (7, 3)].map(|(first, rows)| RowGroupSpan { first_position: first, rows });
+        let replaced = |base, list| Some(BaseRowPosition::Replaced { base, list });
         let base = Extent::BASE;
-        let own = Extent::DELTA;
-        let of = |extents: &[(u8, u32, u32, u32)], row| {
+        let delta = Extent::DELTA;
+        let locate = |extents: &[(u8, u32, u32, u32)], row| {
             let extent = |&(file, row_group, start, rows): &_| Extent { file, row_group, start, rows };
             let extents: Vec<Extent> = extents.iter().map(extent).collect();
             let entities = extents.iter().map(|extent| u64::from(extent.rows)).sum();
-            place_of(&base_rows(&extents, &row_groups), 10, entities, row)
+            locate_row(&base_row_runs(&extents, &row_groups), 10, entities, row)
         };
-        // Of the base 0 to 2, one for 3, 4 and 5, two for 6 and 7, 8 and no 9.
-        let extents = [(base, 0, 0, 3), (own, 0, 0, 1), (base, 0, 4, 2), (own, 0, 1, 2), (base, 2, 1, 1)];
-        for (row, place) in [
-            (0, Some(BasePlace::Stays(0))),
-            (2, Some(BasePlace::Stays(2))),
-            (3, left(3..4, 3..4)),
-            (4, Some(BasePlace::Stays(4))),
-            (5, Some(BasePlace::Stays(5))),
-            (6, left(6..8, 6..8)),
-            (7, left(6..8, 6..8)),
-            (8, Some(BasePlace::Stays(8))),
-            (9, left(9..10, 9..9)),
+        // Row 3 is replaced by one entity, rows 6 and 7 by two, and row 9 is removed.
+        let extents = [(base, 0, 0, 3), (delta, 0, 0, 1), (base, 0, 4, 2), (delta, 0, 1, 2), (base, 2, 1, 1)];
+        for (row, expected) in [
+            (0, Some(BaseRowPosition::Retained(0))),
+            (2, Some(BaseRowPosition::Retained(2))),
+            (3, replaced(3..4, 3..4)),
+            (4, Some(BaseRowPosition::Retained(4))),
+            (5, Some(BaseRowPosition::Retained(5))),
+            (6, replaced(6..8, 6..8)),
+            (7, replaced(6..8, 6..8)),
+            (8, Some(BaseRowPosition::Retained(8))),
+            (9, replaced(9..10, 9..9)),
             (10, None),
             (u64::MAX, None),
         ] {
-            assert_eq!(of(&extents, row), place, "{row}");
+            assert_eq!(locate(&extents, row), expected, "{row}");
         }
-        // One comes before all, 0 is gone, and 3 goes for two others.
-        let extents = [(own, 0, 0, 1), (base, 0, 1, 2), (own, 0, 1, 2), (base, 0, 4, 2), (base, 1, 0, 1)];
-        assert_eq!(of(&extents, 0), left(0..1, 0..1));
-        assert_eq!(of(&extents, 1), Some(BasePlace::Stays(1)));
-        assert_eq!(of(&extents, 3), left(3..4, 3..5));
-        assert_eq!(of(&extents, 4), Some(BasePlace::Stays(5)));
-        assert_eq!(of(&extents, 6), Some(BasePlace::Stays(7)));
-        assert_eq!(of(&extents, 7), left(7..10, 8..8));
-        // What is inserted between two takes the place of none.
-        let extents = [(base, 0, 0, 2), (own, 0, 0, 3), (base, 0, 2, 2)];
-        assert_eq!(of(&extents, 2), Some(BasePlace::Stays(5)));
-        assert_eq!(of(&[], 2), left(0..10, 0..0));
+        // An entity is inserted before all rows; row 0 is removed, and row 3 replaced by two entities.
+        let extents = [(delta, 0, 0, 1), (base, 0, 1, 2), (delta, 0, 1, 2), (base, 0, 4, 2), (base, 1, 0, 1)];
+        assert_eq!(locate(&extents, 0), replaced(0..1, 0..1));
+        assert_eq!(locate(&extents, 1), Some(BaseRowPosition::Retained(1)));
+        assert_eq!(locate(&extents, 3), replaced(3..4, 3..5));
+        assert_eq!(locate(&extents, 4), Some(BaseRowPosition::Retained(5)));
+        assert_eq!(locate(&extents, 6), Some(BaseRowPosition::Retained(7)));
+        assert_eq!(locate(&extents, 7), replaced(7..10, 8..8));
+        // An insertion between two rows replaces no row.
+        let extents = [(base, 0, 0, 2), (delta, 0, 0, 3), (base, 0, 2, 2)];
+        assert_eq!(locate(&extents, 2), Some(BaseRowPosition::Retained(5)));
+        assert_eq!(locate(&[], 2), replaced(0..10, 0..0));
     }
 }

@@ -1,4 +1,4 @@
-//! What another process needs to open the same file.
+//! Description of a version file for other processes.
 
 use object_store::path::Path as ObjectPath;
 use serde::{Deserialize, Serialize};
@@ -6,10 +6,10 @@ use strata_store::store::Store;
 use strata_store::{Result, StorageError};
 use strata_types::version::VersionFile;
 
-use super::version::VersionReader;
+use super::version_reader::VersionReader;
 use crate::cache::PartCache;
 
-/// A version file as another process of the same service opens it.
+/// Information that another process of the service needs to open a version file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileDescription {
     path: String,
@@ -30,13 +30,13 @@ impl From<&VersionFile> for FileDescription {
 }
 
 impl VersionReader {
-    /// Where the file lies in the store; never shown to the public.
+    /// Path in the store, which must not be shown to users.
     pub fn path(&self) -> &str {
-        self.own().file.path.as_ref()
+        self.version_file().object_file.path.as_ref()
     }
 
     pub fn size_bytes(&self) -> u64 {
-        self.own().file.size_bytes
+        self.version_file().object_file.size_bytes
     }
 
     pub fn size_bytes_with_base(&self) -> u64 {
@@ -54,10 +54,10 @@ impl VersionReader {
     }
 
     pub async fn open_described(store: &Store, file: &FileDescription, cache: &PartCache) -> Result<VersionReader> {
-        VersionReader::open_expected(store, file, "another node", cache).await
+        VersionReader::open_and_compare(store, file, "another node", cache).await
     }
 
-    pub(super) async fn open_expected(
+    pub(super) async fn open_and_compare(
         store: &Store,
         file: &FileDescription,
         source: &str,
@@ -65,13 +65,13 @@ impl VersionReader {
     ) -> Result<VersionReader> {
         let reader = VersionReader::open(store, &ObjectPath::from(&*file.path), file.size_bytes, cache).await?;
         let layout = reader.layout();
-        let other = if layout.entity_count != file.entity_count {
+        let mismatch = if layout.entity_count != file.entity_count {
             format!("it contains {} entities, but {source} expects {}", layout.entity_count, file.entity_count)
         } else if layout.content_sha256 != file.content_hash {
             format!("its content hash is not the hash that {source} expects")
         } else {
             return Ok(reader);
         };
-        Err(reader.own().file.blame("the footer", StorageError::Layout(other)))
+        Err(reader.version_file().object_file.report_damage("the footer", StorageError::InvalidFile(mismatch)))
     }
 }

@@ -1,8 +1,7 @@
-//! The parts of a version by its row groups, which are the extents of its list.
+//! Parts of a version, addressed by its row groups, which are the extents of its list.
 //!
-//! If an extent is not a whole row group, the row group is decoded whole and cached under its file, and the rows of the
-//! extent are copied from it. Statistics and bloom filters of a row group are true of each of its rows, but a value
-//! that they include need not occur in an extent: they tell what is not there, never what is.
+//! For a part of a row group, the whole row group is decoded and cached under its file, and the rows of the extent are
+//! copied. The statistics of the row group apply to the extent, but a value in them need not occur in the extent.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,202 +9,200 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
 use strata_store::{Result, StorageError};
 
-use super::file::FileReader;
-use super::readahead::Wanted;
-use super::version::VersionReader;
-use crate::document_page::{DocumentPage, HeldDocuments};
-use crate::keywords::cut::Plan;
-use crate::keywords::segment::Candidates;
-use crate::keywords::stored::KeywordIndex;
-use crate::layout::{DOCUMENT_COLUMN, HASH_COLUMN, SEARCH_COLUMN, ShreddedPart};
+use super::file_reader::FileReader;
+use super::readahead::PrefetchPlan;
+use super::version_reader::VersionReader;
+use crate::cached_part::{CachedPart, PartKey};
+use crate::document_page::{DocumentPage, ResidentPage};
+use crate::keywords::segment::KeywordCandidates;
+use crate::keywords::segment_directory::KeywordIndex;
+use crate::keywords::tokenizer::TermQuery;
+use crate::layout::{DOCUMENT_COLUMN_INDEX, FULL_TEXT_COLUMN_INDEX, HASH_COLUMN_INDEX, ShreddedPart};
 use crate::overlay::Extent;
 use crate::page_table;
-use crate::parts::{Part, PartKey};
-use crate::shapes::decoded::Shapes;
-use crate::shapes::stored::ShapeIndex;
+use crate::path_index::directory::PathIndexDirectory;
+use crate::path_index::structure_dictionary::StructureDictionary;
 
-pub(super) struct Place<'a> {
+pub(super) struct ExtentLocation<'a> {
     pub(super) reader: &'a FileReader,
     pub(super) row_group: usize,
-    /// The rows of the extent, if they are not the whole row group.
-    part: Option<Range<usize>>,
+    partial_rows: Option<Range<usize>>,
 }
 
-impl Place<'_> {
-    fn pages(&self) -> Range<usize> {
-        let page_of = |row| self.reader.page_of(self.row_group, row);
-        match &self.part {
+impl ExtentLocation<'_> {
+    fn page_range(&self) -> Range<usize> {
+        let page_for_row = |row| self.reader.page_for_row(self.row_group, row);
+        match &self.partial_rows {
             None => 0..self.reader.page_count(self.row_group),
-            Some(rows) => page_of(rows.start)..page_of(rows.end - 1) + 1,
+            Some(rows) => page_for_row(rows.start)..page_for_row(rows.end - 1) + 1,
         }
     }
 
-    /// The row of the row group at which the extent begins.
-    fn start(&self) -> usize {
-        self.part.as_ref().map_or(0, |rows| rows.start)
+    fn first_row(&self) -> usize {
+        self.partial_rows.as_ref().map_or(0, |rows| rows.start)
     }
 
-    fn within(&self, page: DocumentPage) -> DocumentPage {
-        match &self.part {
+    fn slice_page(&self, page: DocumentPage) -> DocumentPage {
+        match &self.partial_rows {
             None => page,
-            Some(rows) => page.within(rows),
+            Some(rows) => page.slice_rows(rows),
         }
     }
 
-    /// The share of the extent's rows in a sum over the row group.
-    pub(super) fn share(&self, sum: u64) -> u64 {
-        let Some(rows) = &self.part else { return sum };
-        let all = self.reader.footer.list.row_groups[self.row_group].rows.max(1);
+    pub(super) fn scale_to_extent(&self, sum: u64) -> u64 {
+        let Some(rows) = &self.partial_rows else { return sum };
+        let all = self.reader.footer.extent_list.row_groups[self.row_group].rows.max(1);
         (u128::from(sum) * rows.len() as u128 / all as u128) as u64
     }
 }
 
 impl VersionReader {
-    pub(super) fn place(&self, row_group: usize) -> Place<'_> {
-        let extent = self.list.extents[row_group];
+    pub(super) fn locate_extent(&self, row_group: usize) -> ExtentLocation<'_> {
+        let extent = self.extent_list.extents[row_group];
         let reader = &self.files[usize::from(extent.file)];
         let row_group = extent.row_group as usize;
         let rows = extent.rows as usize;
         let start = extent.start as usize;
-        let is_whole = rows == reader.footer.list.row_groups[row_group].rows;
-        Place { reader, row_group, part: (!is_whole).then_some(start..start + rows) }
+        let is_whole = rows == reader.footer.extent_list.row_groups[row_group].rows;
+        ExtentLocation { reader, row_group, partial_rows: (!is_whole).then_some(start..start + rows) }
     }
 
-    /// A name of the bytes of a row group, which is the same everywhere: the file that it lies in, and its number
-    /// there.
-    pub fn name_of(&self, row_group: usize) -> Vec<u8> {
-        let place = self.place(row_group);
-        format!("{} {}", place.reader.file.path, place.row_group).into_bytes()
+    /// Returns an identifier of the bytes of a row group that is the same in all processes: file path and row group.
+    pub fn row_group_name(&self, row_group: usize) -> Vec<u8> {
+        let location = self.locate_extent(row_group);
+        format!("{} {}", location.reader.object_file.path, location.row_group).into_bytes()
     }
 
-    /// The search text of a row group: a binary array, one value per row.
-    pub async fn search(&self, row_group: usize) -> Result<ArrayRef> {
-        self.column(row_group, SEARCH_COLUMN).await
+    /// Returns a binary array with one value per row.
+    pub async fn read_full_text(&self, row_group: usize) -> Result<ArrayRef> {
+        self.read_column(row_group, FULL_TEXT_COLUMN_INDEX).await
     }
 
-    /// The canonical hashes of a row group: a binary array of 32 bytes a row.
-    pub async fn hashes(&self, row_group: usize) -> Result<ArrayRef> {
-        self.column(row_group, HASH_COLUMN).await
+    /// Returns a binary array with 32 bytes per row.
+    pub async fn read_hashes(&self, row_group: usize) -> Result<ArrayRef> {
+        self.read_column(row_group, HASH_COLUMN_INDEX).await
     }
 
-    /// A part of a shredded column in a row group, or `None` when it has no such part. A list array where it
-    /// fans out; texts are dictionary arrays where it says so.
-    pub async fn shredded(&self, row_group: usize, shredded: usize, column: ShreddedPart) -> Result<Option<ArrayRef>> {
+    /// Columns that fan out are list arrays, and columns with `dictionary` are dictionary arrays.
+    pub async fn read_shredded(
+        &self,
+        row_group: usize,
+        shredded: usize,
+        column: ShreddedPart,
+    ) -> Result<Option<ArrayRef>> {
         match self.layout().column_index(shredded, column) {
-            Some(index) => self.column(row_group, index).await.map(Some),
+            Some(index) => self.read_column(row_group, index).await.map(Some),
             None => Ok(None),
         }
     }
 
-    async fn column(&self, row_group: usize, column: usize) -> Result<ArrayRef> {
-        let place = self.place(row_group);
-        let Some(rows) = place.part.clone() else { return place.reader.column(place.row_group, column).await };
-        let load = || async {
-            let whole = place.reader.column(place.row_group, column).await?;
-            if whole.len() < rows.end {
-                return Err(StorageError::Layout("a column has too few rows".to_owned()));
-            }
-            Ok(Part::Column(copied(&whole, rows.clone())?))
+    async fn read_column(&self, row_group: usize, column: usize) -> Result<ArrayRef> {
+        let location = self.locate_extent(row_group);
+        let Some(rows) = location.partial_rows.clone() else {
+            return location.reader.read_column(location.row_group, column).await;
         };
-        let loaded = self.cache().get_or_load(PartKey::column(self.list.id, row_group, column), load).await?;
-        let Part::Column(array) = loaded else { return Err(StorageError::wrong_part()) };
+        let load = || async {
+            let whole = location.reader.read_column(location.row_group, column).await?;
+            if whole.len() < rows.end {
+                return Err(StorageError::InvalidFile("a column has too few rows".to_owned()));
+            }
+            Ok(CachedPart::Column(copy_rows(&whole, rows.clone())?))
+        };
+        let loaded = self.cache().get_or_load(PartKey::column(self.extent_list.id, row_group, column), load).await?;
+        let CachedPart::Column(array) = loaded else { return Err(StorageError::wrong_part_kind()) };
         Ok(array)
     }
 
-    fn caches_column(&self, row_group: usize, column: usize) -> bool {
-        let place = self.place(row_group);
-        let is_kept = |key: &PartKey| self.cache().contains(key);
-        is_kept(&PartKey::column(place.reader.footer.id, place.row_group, column))
-            || (place.part.is_some() && is_kept(&PartKey::column(self.list.id, row_group, column)))
+    fn is_column_cached(&self, row_group: usize, column: usize) -> bool {
+        let location = self.locate_extent(row_group);
+        let is_cached = |key: &PartKey| self.cache().contains(key);
+        is_cached(&PartKey::column(location.reader.footer.id, location.row_group, column))
+            || (location.partial_rows.is_some() && is_cached(&PartKey::column(self.extent_list.id, row_group, column)))
     }
 
-    pub fn caches_columns(&self, row_group: usize, columns: &[usize]) -> bool {
-        columns.iter().all(|column| self.caches_column(row_group, *column))
+    pub fn has_cached_columns(&self, row_group: usize, columns: &[usize]) -> bool {
+        columns.iter().all(|column| self.is_column_cached(row_group, *column))
     }
 
-    pub fn columns_of(&self, shredded: usize, parts: &[ShreddedPart]) -> Vec<usize> {
+    pub fn column_indices(&self, shredded: usize, parts: &[ShreddedPart]) -> Vec<usize> {
         parts.iter().filter_map(|part| self.layout().column_index(shredded, *part)).collect()
     }
 
-    pub fn hash_column(&self) -> usize {
-        HASH_COLUMN
+    pub fn hash_column_index(&self) -> usize {
+        HASH_COLUMN_INDEX
     }
 
     pub fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
-        let place = self.place(row_group);
-        let (stored, decompressed) = place.reader.column_bytes(place.row_group, columns);
-        (place.share(stored), place.share(decompressed))
+        let location = self.locate_extent(row_group);
+        let (stored, decompressed) = location.reader.column_bytes(location.row_group, columns);
+        (location.scale_to_extent(stored), location.scale_to_extent(decompressed))
     }
 
     pub fn stored_bytes(&self, row_group: usize) -> u64 {
-        let place = self.place(row_group);
-        place.share(place.reader.stored_bytes(place.row_group))
+        let location = self.locate_extent(row_group);
+        location.scale_to_extent(location.reader.stored_bytes(location.row_group))
     }
 
     pub fn page_count(&self, row_group: usize) -> usize {
-        self.place(row_group).pages().len()
+        self.locate_extent(row_group).page_range().len()
     }
 
-    pub fn page_of(&self, row_group: usize, row: usize) -> usize {
-        let place = self.place(row_group);
-        place.reader.page_of(place.row_group, place.start() + row) - place.pages().start
+    pub fn page_for_row(&self, row_group: usize, row: usize) -> usize {
+        let location = self.locate_extent(row_group);
+        location.reader.page_for_row(location.row_group, location.first_row() + row) - location.page_range().start
     }
 
-    /// Whether the cache holds a page of documents. The metrics count no look-up.
-    pub fn caches_page(&self, row_group: usize, page: usize) -> bool {
-        let place = self.place(row_group);
-        place.reader.caches_page(place.row_group, place.pages().start + page)
+    pub fn is_page_cached(&self, row_group: usize, page: usize) -> bool {
+        let location = self.locate_extent(row_group);
+        location.reader.is_page_cached(location.row_group, location.page_range().start + page)
     }
 
-    /// Whether the cache has room for all documents, and as much besides.
-    pub fn caches_documents(&self) -> bool {
+    pub fn can_cache_documents(&self) -> bool {
         self.layout().document_bytes <= self.cache().capacity_bytes() / 2
     }
 
-    /// The documents at positions that follow each other in stretches, in order, if all of them are in memory and have
-    /// at most so many bytes. Each part is of one page; it comes indented, too, if that is wanted and kept. The metrics
-    /// count look-ups if so.
-    pub async fn documents_at_hand(
+    /// Returns the documents at ranges of positions, if all of them are in memory and have at most `max_bytes`. Each
+    /// item contains documents of one page. Lookups are counted only if documents are returned.
+    pub async fn try_resident_documents(
         &self,
-        stretches: impl Iterator<Item = Range<u64>> + Send,
-        most_bytes: usize,
+        position_ranges: impl Iterator<Item = Range<u64>> + Send,
+        max_bytes: usize,
         indented: bool,
-    ) -> Option<Vec<HeldDocuments>> {
-        // Each step for all of them: what they need lies far apart in memory, and so the processor fetches several at
-        // once.
-        let mut places = Vec::with_capacity(stretches.size_hint().0);
-        for stretch in stretches {
-            let mut position = stretch.start;
-            while position < stretch.end {
-                let row_group = self.row_group_of(position);
+    ) -> Option<Vec<ResidentPage>> {
+        // Each step handles all pages, so that the processor loads their scattered memory in parallel.
+        let mut locations = Vec::with_capacity(position_ranges.size_hint().0);
+        for positions in position_ranges {
+            let mut position = positions.start;
+            while position < positions.end {
+                let row_group = self.row_group_at(position);
                 let group = self.row_groups()[row_group];
-                let place = self.place(row_group);
-                let row = (position - group.first) as usize;
-                let start = place.start();
-                let end = start + group.rows.min(row + (stretch.end - position) as usize);
-                let page = place.reader.page_of(place.row_group, start + row);
-                let rows = start + row..end.min(place.reader.page_end(place.row_group, page));
+                let location = self.locate_extent(row_group);
+                let row = (position - group.first_position) as usize;
+                let start = location.first_row();
+                let end = start + group.rows.min(row + (positions.end - position) as usize);
+                let page = location.reader.page_for_row(location.row_group, start + row);
+                let rows = start + row..end.min(location.reader.page_end_row(location.row_group, page));
                 if rows.is_empty() {
                     return None;
                 }
                 position += rows.len() as u64;
-                places.push((place.reader, place.row_group, page, rows));
+                locations.push((location.reader, location.row_group, page, rows));
             }
         }
-        let held = page_table::pages(
-            places.iter().map(|(reader, row_group, page, _)| (&reader.footer.page_table, *row_group, *page)),
+        let table_pages = page_table::get_pages(
+            locations.iter().map(|(reader, row_group, page, _)| (&reader.footer.page_table, *row_group, *page)),
         );
-        for (held, (.., rows)) in held.iter().zip(&places) {
-            held.iter().for_each(|held| held.fetch_span(rows.start));
+        for (page, (.., rows)) in table_pages.iter().zip(&locations) {
+            page.iter().for_each(|page| page.prefetch_range(rows.start));
         }
-        let mut parts = Vec::with_capacity(places.len());
-        let mut keys = Vec::with_capacity(places.len());
+        let mut resident_pages = Vec::with_capacity(locations.len());
+        let mut keys = Vec::with_capacity(locations.len());
         let mut bytes = 0;
         let mut page_bytes = 0;
-        for (held, (reader, row_group, page, rows)) in held.into_iter().zip(places) {
-            let stored = match held {
-                Some(held) => held,
-                None => reader.page_in_cache(row_group, page).await?,
+        for (table_page, (reader, row_group, page, rows)) in table_pages.into_iter().zip(locations) {
+            let stored = match table_page {
+                Some(table_page) => table_page,
+                None => reader.peek_cached_page(row_group, page).await?,
             };
             let indented = match indented {
                 true => reader.indented_page(row_group, page, &stored, rows.len()).await,
@@ -216,148 +213,146 @@ impl VersionReader {
                 page_bytes += stored.memory_bytes() as u64;
                 keys.push(key);
             }
-            let stored = stored.within(&rows);
+            let stored = stored.slice_rows(&rows);
             if stored.len() != rows.len() {
                 return None;
             }
             bytes += stored.document_bytes();
-            parts.push(HeldDocuments { stored, indented: indented.map(|page| page.within(&rows)) });
+            resident_pages.push(ResidentPage { stored, indented: indented.map(|page| page.slice_rows(&rows)) });
         }
-        if bytes > most_bytes {
+        if bytes > max_bytes {
             return None;
         }
-        for HeldDocuments { stored, indented } in &parts {
-            indented.as_ref().unwrap_or(stored).fetch();
+        for ResidentPage { stored, indented } in &resident_pages {
+            indented.as_ref().unwrap_or(stored).prefetch_documents();
         }
-        self.cache().found_pages(&keys, page_bytes);
-        Some(parts)
+        self.cache().record_page_hits(&keys, page_bytes);
+        Some(resident_pages)
     }
 
-    pub async fn cached_documents(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
-        let place = self.place(row_group);
-        let found = place.reader.cached_documents(place.row_group, place.pages().start + page).await;
-        found.map(|page| place.within(page))
+    pub async fn cached_document_page(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
+        let location = self.locate_extent(row_group);
+        let cached = location.reader.cached_document_page(location.row_group, location.page_range().start + page).await;
+        cached.map(|page| location.slice_page(page))
     }
 
-    pub async fn documents(&self, row_group: usize, page: usize) -> Result<DocumentPage> {
-        let place = self.place(row_group);
-        let page = place.reader.documents(place.row_group, place.pages().start + page).await?;
-        Ok(place.within(page))
+    pub async fn read_document_page(&self, row_group: usize, page: usize) -> Result<DocumentPage> {
+        let location = self.locate_extent(row_group);
+        let page = location.reader.read_document_page(location.row_group, location.page_range().start + page).await?;
+        Ok(location.slice_page(page))
     }
 
-    /// The pages `pages` of a row group, from the first on, as many as one bounded request yields.
-    /// At least one, when `pages` is not empty.
-    pub async fn documents_ahead(&self, row_group: usize, pages: Range<usize>) -> Result<Vec<DocumentPage>> {
-        let place = self.place(row_group);
-        let before = place.pages().start;
+    /// Returns the first of `pages`, as many as one request of limited size fetches, but at least one.
+    pub async fn read_document_pages(&self, row_group: usize, pages: Range<usize>) -> Result<Vec<DocumentPage>> {
+        let location = self.locate_extent(row_group);
+        let before = location.page_range().start;
         let pages = before + pages.start..before + pages.end;
-        let found = place.reader.documents_ahead(place.row_group, pages).await?;
-        Ok(found.into_iter().map(|page| place.within(page)).collect())
+        let document_pages = location.reader.read_document_pages(location.row_group, pages).await?;
+        Ok(document_pages.into_iter().map(|page| location.slice_page(page)).collect())
     }
 
     pub fn keyword_index(&self) -> &KeywordIndex {
-        &self.list.keywords
+        &self.extent_list.keyword_index
     }
 
-    pub fn caches_search(&self, row_group: usize) -> bool {
-        self.caches_column(row_group, SEARCH_COLUMN)
+    pub fn is_full_text_cached(&self, row_group: usize) -> bool {
+        self.is_column_cached(row_group, FULL_TEXT_COLUMN_INDEX)
     }
 
-    pub fn has_room_for_search(&self, row_group: usize) -> bool {
-        self.cache().has_room_for(self.search_bytes(row_group))
+    pub fn can_cache_full_text(&self, row_group: usize) -> bool {
+        self.cache().has_room_for(self.full_text_bytes(row_group))
     }
 
-    pub fn search_bytes(&self, row_group: usize) -> u64 {
-        self.column_bytes(row_group, &[SEARCH_COLUMN]).1
+    pub fn full_text_bytes(&self, row_group: usize) -> u64 {
+        self.column_bytes(row_group, &[FULL_TEXT_COLUMN_INDEX]).1
     }
 
-    /// Bytes of the search text of a row group, and of its documents, as stored.
-    pub fn search_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
+    pub fn stored_text_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
         let bytes = |column| self.column_bytes(row_group, &[column]).0;
-        (bytes(SEARCH_COLUMN), bytes(DOCUMENT_COLUMN))
+        (bytes(FULL_TEXT_COLUMN_INDEX), bytes(DOCUMENT_COLUMN_INDEX))
     }
 
-    /// The rows of a segment that hold the needle of a plan, or may hold it. [`Candidates::Scan`] where the index
-    /// does not tell, and where what is not in the cache of it is more than the search text.
-    pub async fn keyword_candidates(&self, mut segment: usize, plan: &Plan) -> Result<Candidates> {
+    /// Returns [`KeywordCandidates::Scan`] if the index cannot decide, or would cost more than a scan.
+    pub async fn keyword_candidates(&self, mut segment: usize, query: &TermQuery) -> Result<KeywordCandidates> {
         for reader in &*self.files {
-            match segment.checked_sub(reader.footer.list.keywords.segments.len()) {
-                None => return reader.keyword_candidates(segment, plan).await,
-                Some(left) => segment = left,
+            match segment.checked_sub(reader.footer.extent_list.keyword_index.segments.len()) {
+                None => return reader.keyword_candidates(segment, query).await,
+                Some(remaining) => segment = remaining,
             }
         }
-        Ok(Candidates::Scan)
+        Ok(KeywordCandidates::Scan)
     }
 
-    /// Where the shapes of each row group lie, in its file; nowhere in files that have none.
-    pub fn shape_index(&self) -> &ShapeIndex {
-        &self.list.shapes
+    pub fn path_index_directory(&self) -> &PathIndexDirectory {
+        &self.extent_list.path_index
     }
 
-    /// The shapes of a row group, if it has any. One request, and a few milliseconds at most; kept in the cache.
-    pub async fn shapes(&self, row_group: usize) -> Result<Option<Arc<Shapes>>> {
-        let place = self.place(row_group);
-        let Some(rows) = place.part.clone() else { return place.reader.shapes(place.row_group).await };
-        if self.shape_index().get(row_group).is_none() {
+    /// Costs one request and at most a few milliseconds; cached.
+    pub async fn read_structures(&self, row_group: usize) -> Result<Option<Arc<StructureDictionary>>> {
+        let location = self.locate_extent(row_group);
+        let Some(rows) = location.partial_rows.clone() else {
+            return location.reader.read_structures(location.row_group).await;
+        };
+        if self.path_index_directory().get(row_group).is_none() {
             return Ok(None);
         }
         let load = || async {
-            match place.reader.shapes(place.row_group).await? {
-                Some(whole) if whole.rows() >= rows.end => Ok(Part::Shapes(Arc::new(whole.of_rows(rows.clone())))),
-                _ => Err(StorageError::Layout("the path index has too few rows".to_owned())),
+            match location.reader.read_structures(location.row_group).await? {
+                Some(whole) if whole.rows() >= rows.end => {
+                    Ok(CachedPart::PathIndex(Arc::new(whole.slice_rows(rows.clone()))))
+                }
+                _ => Err(StorageError::InvalidFile("the path index has too few rows".to_owned())),
             }
         };
-        let key = PartKey::Shapes { file: self.list.id, row_group: row_group as u32 };
+        let key = PartKey::PathIndex { file: self.extent_list.id, row_group: row_group as u32 };
         let loaded = self.cache().get_or_load(key, load).await?;
-        let Part::Shapes(shapes) = loaded else { return Err(StorageError::wrong_part()) };
-        Ok(Some(shapes))
+        let CachedPart::PathIndex(structures) = loaded else { return Err(StorageError::wrong_part_kind()) };
+        Ok(Some(structures))
     }
 
-    pub fn report_foreign_shapes(&self, row_group: usize) {
-        let Place { reader, row_group, .. } = self.place(row_group);
-        reader.blame_shapes(row_group, StorageError::Layout("it does not match the full-text column".to_owned()));
+    pub fn report_path_index_mismatch(&self, row_group: usize) {
+        let ExtentLocation { reader, row_group, .. } = self.locate_extent(row_group);
+        reader.report_path_index_damage(
+            row_group,
+            StorageError::InvalidFile("it does not match the full-text column".to_owned()),
+        );
     }
 
-    pub fn reading_ahead(&self, wanted: Wanted) -> VersionReader {
-        // A delta has few entities, which need few requests.
+    pub fn with_readahead(&self, plan: PrefetchPlan) -> VersionReader {
+        // The delta has few entities, which need few requests.
         let in_base = |extent: &Extent| (extent.file == Extent::BASE).then_some(extent.row_group as usize);
-        let extents = self.list.extents.get(wanted.row_groups.clone()).unwrap_or_default();
+        let extents = self.extent_list.extents.get(plan.row_groups.clone()).unwrap_or_default();
         let mut row_groups = extents.iter().filter_map(in_base);
         let first = row_groups.next().unwrap_or_default();
         let end = row_groups.next_back().unwrap_or(first) + 1;
-        let row_groups = if extents.is_empty() { 0..0 } else { first..end.min(self.base_row_groups()) };
-        let part = wanted.part.as_ref().map(|part| {
-            // Extents of the base are in its order.
-            let extents = part.iter().filter_map(|number| self.list.extents.get(*number));
-            let mut part: Vec<usize> = extents.filter_map(in_base).collect();
-            part.dedup();
-            part.into()
+        let row_groups = if extents.is_empty() { 0..0 } else { first..end.min(self.base_row_group_count()) };
+        let row_group_subset = plan.row_group_subset.as_ref().map(|subset| {
+            let extents = subset.iter().filter_map(|number| self.extent_list.extents.get(*number));
+            let mut base_row_groups: Vec<usize> = extents.filter_map(in_base).collect();
+            base_row_groups.dedup();
+            base_row_groups.into()
         });
-        let mut files = vec![self.base().reading_ahead(Wanted { row_groups, part, ..wanted })];
+        let mut files = vec![self.base_file().with_readahead(PrefetchPlan { row_groups, row_group_subset, ..plan })];
         files.extend_from_slice(&self.files[1..]);
-        VersionReader { files: files.into(), list: self.list.clone() }
+        VersionReader { files: files.into(), extent_list: self.extent_list.clone() }
     }
 
-    /// Whether someone waits for the store now, of those who read ahead with this reader.
-    pub fn waits_for_store(&self) -> bool {
-        self.files.iter().any(FileReader::waits_for_store)
+    pub fn is_waiting_for_store(&self) -> bool {
+        self.files.iter().any(FileReader::is_waiting_for_store)
     }
 
-    /// Fetches pages of documents of the base ahead, as far as the cache does not contain them: each by its row group
-    /// and number.
-    pub fn pages_ahead(&self, pages: &[(usize, usize)]) {
-        let is_in_base = |row_group: usize| self.list.extents[row_group].file == Extent::BASE;
+    pub fn prefetch_pages(&self, pages: &[(usize, usize)]) {
+        let is_in_base = |row_group: usize| self.extent_list.extents[row_group].file == Extent::BASE;
         let in_base = pages.iter().filter(|(row_group, _)| is_in_base(*row_group));
-        let places = in_base.map(|(row_group, page)| {
-            let place = self.place(*row_group);
-            (place.row_group, place.pages().start + page)
+        let locations = in_base.map(|(row_group, page)| {
+            let location = self.locate_extent(*row_group);
+            (location.row_group, location.page_range().start + page)
         });
-        self.base().pages_ahead(&places.collect::<Vec<_>>());
+        self.base_file().prefetch_pages(&locations.collect::<Vec<_>>());
     }
 }
 
-/// Rows of an array as one of its own, which keeps nothing else in memory.
-fn copied(whole: &ArrayRef, rows: Range<usize>) -> Result<ArrayRef> {
+fn copy_rows(whole: &ArrayRef, rows: Range<usize>) -> Result<ArrayRef> {
     let data = whole.to_data();
     let mut copy = MutableArrayData::new(vec![&data], false, rows.len());
     copy.try_extend(0, rows.start, rows.end)?;

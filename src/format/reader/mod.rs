@@ -1,28 +1,27 @@
-//! An opened version file: its footer, and its parts by row group and page. Each part is fetched with one request,
-//! verified, decoded and cached. A reader can fetch parts ahead ([`VersionReader::reading_ahead`]).
+//! Reader of an open version file. Parts are addressed by row group and page. Each part is fetched with one request,
+//! verified, decoded, and cached. A reader can also prefetch parts ([`VersionReader::with_readahead`]).
 //!
-//! Bytes are compared with their checksum before they are decoded, and failures are not cached, so a restored file is
-//! read again. Every failure names the file, and is reported
-//! ([`PartCache::reporting`](crate::cache::PartCache::reporting)).
+//! Checksums are verified before decoding. Failures are not cached, so a restored file works again. Each failure names
+//! the file, and damage is reported ([`PartCache::with_damage_reports`](crate::cache::PartCache::with_damage_reports)).
 
 mod base_rows;
 mod columns;
 mod description;
 mod documents;
 mod extents;
-mod file;
+mod file_reader;
 mod footer_load;
 mod keywords;
 mod object_file;
+mod path_index;
 mod prefetch;
 mod readahead;
-mod shapes;
 mod verification;
-mod version;
+mod version_reader;
 
-pub use base_rows::{BasePlace, SharedRows};
+pub use base_rows::{BaseRowPosition, SharedRowRun};
 pub use description::FileDescription;
-pub(super) use file::FileReader;
-pub use readahead::Wanted;
-pub use verification::{Pace, Unbounded};
-pub use version::VersionReader;
+pub(super) use file_reader::FileReader;
+pub use readahead::PrefetchPlan;
+pub use verification::{NoReadThrottle, ReadThrottle};
+pub use version_reader::VersionReader;

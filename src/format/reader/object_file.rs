@@ -1,4 +1,4 @@
-//! A file in the store: its bytes fetched, and what is wrong with it reported.
+//! Fetches bytes of a file in the store, and reports damage of the file.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,20 +7,20 @@ use std::time::Duration;
 use futures::FutureExt;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
-use strata_runtime::blocking::with_blocking_calls;
+use strata_runtime::blocking::catch_thread_exhaustion;
 use strata_runtime::metrics::metrics;
-use strata_store::checksums::verify;
-use strata_store::directory;
-use strata_store::disk_cache::{DiskCache, FileId};
+use strata_store::checksums::verify_checksum;
+use strata_store::disk_cache::{DiskCache, VersionFileId};
+use strata_store::fs_timeout;
 use strata_store::store::Store;
 use strata_store::{Result, StorageError};
 
-use super::readahead::ReadAhead;
-use crate::cache::{Loss, PartCache};
+use super::readahead::FileReadahead;
+use crate::cache::{DamageImpact, PartCache};
 use crate::fetched_range::FetchedRange;
 
-/// How long a store that has just failed is asked for an object's size.
-const SIZE_WAIT: Duration = Duration::from_secs(5);
+/// Timeout for the size of an object after the store has failed.
+const SIZE_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
 pub(super) struct ObjectFile {
@@ -28,87 +28,85 @@ pub(super) struct ObjectFile {
     pub(super) path: ObjectPath,
     pub(super) size_bytes: u64,
     pub(super) cache: PartCache,
-    pub(super) ahead: Option<Arc<ReadAhead>>,
+    pub(super) readahead: Option<Arc<FileReadahead>>,
 }
 
 impl ObjectFile {
-    /// These bytes, all of them: as they were fetched ahead, or with one request.
     pub(super) async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes> {
-        let Some(ahead) = &self.ahead else { return self.request(range).await };
-        let _waiting = ahead.waits();
-        match ahead.take(&range).await {
+        let Some(readahead) = &self.readahead else { return self.fetch_cached(range).await };
+        let _waiting = readahead.register_waiter();
+        match readahead.take_range(&range).await {
             Some(bytes) => Ok(bytes),
-            None => self.request(range).await,
+            None => self.fetch_cached(range).await,
         }
     }
 
-    /// These bytes, which have this checksum.
     pub(super) async fn fetch_verified(&self, range: Range<u64>, checksum: u32) -> Result<FetchedRange> {
-        let run = FetchedRange { start: range.start, bytes: self.fetch(range).await? };
-        verify(&run.bytes, checksum)?;
-        Ok(run)
+        let fetched = FetchedRange { start: range.start, bytes: self.fetch(range).await? };
+        verify_checksum(&fetched.bytes, checksum)?;
+        Ok(fetched)
     }
 
-    /// Begins to fetch these ranges ahead, if this file is read so. A single one would not come sooner.
+    /// Starts prefetching ranges if the file has a readahead. A single range would not arrive earlier.
     pub(super) fn fetch_ahead(&self, ranges: Vec<Range<u64>>) {
-        let Some(ahead) = self.ahead.as_ref().filter(|_| ranges.len() > 1) else { return };
-        ahead.start(ranges, |range| {
-            let file = ObjectFile { ahead: None, ..self.clone() };
-            // A failure shows where the bytes are asked for, if they are.
-            async move { file.request(range).await.ok() }
+        let Some(readahead) = self.readahead.as_ref().filter(|_| ranges.len() > 1) else { return };
+        readahead.start_fetches(ranges, |range| {
+            let file = ObjectFile { readahead: None, ..self.clone() };
+            // Errors are dropped: a reader that needs the bytes fetches them again.
+            async move { file.fetch_cached(range).await.ok() }
         });
     }
 
-    /// These bytes: from the disk, where a cache there has them, or from the store.
-    async fn request(&self, range: Range<u64>) -> Result<bytes::Bytes> {
-        match self.disk() {
+    async fn fetch_cached(&self, range: Range<u64>) -> Result<bytes::Bytes> {
+        match self.disk_cache() {
             Some((disk, id)) => {
-                let asked = self.ask(range.clone());
-                Box::pin(disk.get_or_fetch(id, range, directory::place(), asked)).await
+                let request = self.fetch_from_store(range.clone());
+                Box::pin(disk.get_or_fetch(id, range, fs_timeout::acquire_permit(), request)).await
             }
-            None => self.ask(range).await,
+            None => self.fetch_from_store(range).await,
         }
     }
 
-    fn disk(&self) -> Option<(&DiskCache, FileId)> {
-        let disk = self.cache.disk().filter(|_| !self.store.is_local())?;
-        Some((disk, FileId::new(self.path.as_ref(), self.size_bytes)))
+    fn disk_cache(&self) -> Option<(&DiskCache, VersionFileId)> {
+        let disk = self.cache.disk_cache().filter(|_| !self.store.is_local())?;
+        Some((disk, VersionFileId::new(self.path.as_ref(), self.size_bytes)))
     }
 
-    async fn ask(&self, range: Range<u64>) -> Result<bytes::Bytes> {
+    async fn fetch_from_store(&self, range: Range<u64>) -> Result<bytes::Bytes> {
         let expected = range.end - range.start;
         metrics().store_requests.increment(1);
         metrics().store_bytes.increment(expected);
         if let Some(reader) = &self.cache.reader_metrics {
-            reader.fetched(expected);
+            reader.record_fetch(expected);
         }
-        let objects = self.store.objects().clone();
+        let object_store = self.store.object_store().clone();
         let path = self.path.clone();
-        // A directory's files are read on threads that the library asks for.
-        let asked = async move { with_blocking_calls(objects.get_range(&path, range)).await }.boxed();
-        let answer = match self.store.file_of(&self.path) {
-            Some(file) => directory::ask(file, asked).await?,
-            None => asked.await,
+        // A local store starts threads for its files.
+        let request = async move { catch_thread_exhaustion(object_store.get_range(&path, range)).await }.boxed();
+        let response = match self.store.local_path(&self.path) {
+            Some(file) => fs_timeout::with_timeout(file, request).await?,
+            None => request.await,
         };
-        let bytes = match answer? {
+        let bytes = match response? {
             Ok(bytes) => bytes,
-            Err(error) => match self.is_cut(&error).await {
-                Some(cut) => return Err(cut),
-                None => return Err(self.store.meaning(error.into()).await),
+            Err(error) => match self.truncation_error(&error).await {
+                Some(truncated) => return Err(truncated),
+                None => return Err(self.store.classify_failure(error.into()).await),
             },
         };
         match bytes.len() as u64 == expected {
             true => Ok(bytes),
-            false => Err(StorageError::Layout(format!("the file is truncated: {} of {expected} bytes", bytes.len()))),
+            false => {
+                Err(StorageError::InvalidFile(format!("the file is truncated: {} of {expected} bytes", bytes.len())))
+            }
         }
     }
 
-    /// Whether a range cannot be fetched because the object is shorter. An S3 server's answer to that looks like one
-    /// that it cannot give at the moment, so the server is asked for the size.
-    async fn is_cut(&self, error: &object_store::Error) -> Option<StorageError> {
+    /// For a truncated object, S3 returns an error that looks temporary, so this function requests the object's size.
+    async fn truncation_error(&self, error: &object_store::Error) -> Option<StorageError> {
         let object_store::Error::Generic { store: "S3", .. } = error else { return None };
-        match tokio::time::timeout(SIZE_WAIT, self.store.objects().head(&self.path)).await {
-            Ok(Ok(object)) if object.size != self.size_bytes => Some(StorageError::Layout(format!(
+        match tokio::time::timeout(SIZE_REQUEST_TIMEOUT, self.store.object_store().head(&self.path)).await {
+            Ok(Ok(object)) if object.size != self.size_bytes => Some(StorageError::InvalidFile(format!(
                 "the file is truncated: it has {} of {} bytes",
                 object.size, self.size_bytes
             ))),
@@ -116,36 +114,36 @@ impl ObjectFile {
         }
     }
 
-    /// The error that names this file, where its part is at fault; reports it.
-    pub(super) fn blame(&self, part: &str, error: StorageError) -> StorageError {
-        self.blame_for(Loss::Answers, part, error)
+    /// Converts an error into one that names the file and the part, and reports damage.
+    pub(super) fn report_damage(&self, part: &str, error: StorageError) -> StorageError {
+        self.report_damage_with_impact(DamageImpact::ReadsFail, part, error)
     }
 
-    /// The same of a part that only saves time: reads answer without it.
-    pub(super) fn blame_accelerator(&self, part: &str, error: StorageError) -> StorageError {
-        self.blame_for(Loss::Time, part, error)
+    /// Like [`ObjectFile::report_damage`], for a part that readers can do without.
+    pub(super) fn report_index_damage(&self, part: &str, error: StorageError) -> StorageError {
+        self.report_damage_with_impact(DamageImpact::ReadsSlower, part, error)
     }
 
-    fn blame_for(&self, mut loss: Loss, part: &str, error: StorageError) -> StorageError {
+    fn report_damage_with_impact(&self, mut impact: DamageImpact, part: &str, error: StorageError) -> StorageError {
         let path = self.path.to_string();
         let damaged = |cause: String| StorageError::Damaged { path: path.clone(), part: part.to_owned(), cause };
         let error = match error {
-            StorageError::Store(object_store::Error::NotFound { .. }) => {
-                loss = Loss::Answers;
+            StorageError::ObjectStore(object_store::Error::NotFound { .. }) => {
+                impact = DamageImpact::ReadsFail;
                 damaged("the file is missing".to_owned())
             }
-            StorageError::Store(source) => StorageError::Unreadable { path: path.clone(), source },
+            StorageError::ObjectStore(source) => StorageError::Unreadable { path: path.clone(), source },
             StorageError::Parquet(error) => damaged(error.to_string()),
             StorageError::Arrow(error) => damaged(error.to_string()),
-            StorageError::Layout(cause) => damaged(cause),
+            StorageError::InvalidFile(cause) => damaged(cause),
             other => other,
         };
-        // A shortage, as of descriptors, is not the file's fault, and passes.
+        // Exhausted resources, such as file descriptors, are not damage.
         if error.is_damage() {
-            if let Some((disk, id)) = self.disk() {
-                disk.forget(id);
+            if let Some((disk, id)) = self.disk_cache() {
+                disk.invalidate(id);
             }
-            self.cache.report(&path, error.to_string(), loss);
+            self.cache.report_damage(&path, error.to_string(), impact);
         }
         error
     }

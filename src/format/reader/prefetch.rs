@@ -1,84 +1,77 @@
-//! What is fetched ahead of a version file: parts that will be wanted, as far as the cache does not hold them.
+//! Prefetching of parts of a version file.
 //!
-//! A reader that reads ahead ([`FileReader::reading_ahead`]) knows which columns will be wanted. Where one of them
-//! is not in the cache, the others of the row group come with it, and those of the row groups that follow, if they are
-//! wanted for sure; a bloom filter comes with those of the row groups that follow. Nothing is planned while parts are
-//! found in the cache.
+//! A reader with readahead ([`FileReader::with_readahead`]) knows the columns that a query needs. If one of them is not
+//! cached, the reader also fetches the other columns, and those of the next row groups that the query certainly needs.
+//! A missing bloom filter is fetched with the filters of the next row groups.
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::file::FileReader;
+use super::file_reader::FileReader;
 use super::object_file::ObjectFile;
-use super::readahead::{READER_BYTES, ReadAhead, Wanted};
-use crate::parts::PartKey;
+use super::readahead::{FileReadahead, MAX_READER_BYTES, PrefetchPlan};
+use crate::cached_part::PartKey;
 
-/// Requests that one reader has under way ahead, to a store that is asked over a network,
-const REMOTE_REQUESTS: usize = 128;
-
-/// and to one in a directory, where each takes a thread.
-const LOCAL_REQUESTS: usize = 8;
-
-const PLANNED_BYTES: u64 = READER_BYTES / 4;
+/// Max concurrent requests of one reader for prefetching. A request to a local store occupies a thread.
+const MAX_REMOTE_REQUESTS: usize = 128;
+const MAX_LOCAL_REQUESTS: usize = 8;
+const MAX_PREFETCH_BYTES: u64 = MAX_READER_BYTES / 4;
 
 impl FileReader {
-    pub(crate) fn reading_ahead(&self, wanted: Wanted) -> FileReader {
-        let requests = if self.file.store.is_local() { LOCAL_REQUESTS } else { REMOTE_REQUESTS };
-        let ahead = Some(Arc::new(ReadAhead::new(wanted, requests)));
-        let file = ObjectFile { ahead, ..self.file.clone() };
-        FileReader { file, footer: self.footer.clone() }
+    pub(crate) fn with_readahead(&self, plan: PrefetchPlan) -> FileReader {
+        let requests = if self.object_file.store.is_local() { MAX_LOCAL_REQUESTS } else { MAX_REMOTE_REQUESTS };
+        let readahead = Some(Arc::new(FileReadahead::new(plan, requests)));
+        let object_file = ObjectFile { readahead, ..self.object_file.clone() };
+        FileReader { object_file, footer: self.footer.clone() }
     }
 
-    pub(crate) fn waits_for_store(&self) -> bool {
-        self.file.ahead.as_ref().is_some_and(|ahead| ahead.is_waited_for())
+    pub(crate) fn is_waiting_for_store(&self) -> bool {
+        self.object_file.readahead.as_ref().is_some_and(|readahead| readahead.has_waiters())
     }
 
-    pub(crate) fn pages_ahead(&self, pages: &[(usize, usize)]) {
-        let missing = pages.iter().filter(|(row_group, page)| !self.caches_page(*row_group, *page));
+    pub(crate) fn prefetch_pages(&self, pages: &[(usize, usize)]) {
+        let missing = pages.iter().filter(|(row_group, page)| !self.is_page_cached(*row_group, *page));
         let ranges: Vec<Range<u64>> = missing.map(|(row_group, page)| self.page_range(*row_group, *page)).collect();
-        self.file.fetch_ahead(ranges);
+        self.object_file.fetch_ahead(ranges);
     }
 
-    /// Called where a column is not in the cache: fetches what is wanted with it.
-    pub(super) fn columns_missed(&self, row_group: usize, column: usize) {
-        let Some(ahead) = self.file.ahead.as_ref().filter(|ahead| ahead.wanted.columns.contains(&column)) else {
-            return;
-        };
-        let wanted = &ahead.wanted;
-        let end = wanted.row_groups.end.min(row_group.saturating_add(wanted.columns_ahead.max(1)));
+    pub(super) fn prefetch_columns(&self, row_group: usize, column: usize) {
+        let readahead = self.object_file.readahead.as_ref();
+        let Some(readahead) = readahead.filter(|readahead| readahead.plan.columns.contains(&column)) else { return };
+        let plan = &readahead.plan;
+        let end = plan.row_groups.end.min(row_group.saturating_add(plan.row_groups_ahead.max(1)));
         let mut ranges = Vec::new();
         let mut bytes = 0;
-        for row_group in (row_group..end).filter(|row_group| wanted.includes(*row_group)) {
-            if bytes > PLANNED_BYTES || !ahead.planned().columns.insert(row_group) {
+        for row_group in (row_group..end).filter(|row_group| plan.includes(*row_group)) {
+            if bytes > MAX_PREFETCH_BYTES || !readahead.lock_progress().row_groups.insert(row_group) {
                 break;
             }
-            for column in &wanted.columns {
-                if !self.file.cache.contains(&PartKey::column(self.footer.id, row_group, *column)) {
-                    let range = self.footer.outline.chunk(row_group, *column).range();
+            for column in &plan.columns {
+                if !self.object_file.cache.contains(&PartKey::column(self.footer.id, row_group, *column)) {
+                    let range = self.footer.footer_index.chunk(row_group, *column).range();
                     bytes += range.end - range.start;
                     ranges.push(range);
                 }
             }
         }
-        self.file.fetch_ahead(ranges);
+        self.object_file.fetch_ahead(ranges);
     }
 
-    /// Called where a bloom filter is not in the cache: fetches those of the row groups that follow.
-    pub(super) fn bloom_missed(&self, row_group: usize) {
-        let Some(ahead) = &self.file.ahead else { return };
-        let wanted = &ahead.wanted;
-        let end = wanted.row_groups.end;
-        let most = wanted.bloom_bytes.min(PLANNED_BYTES);
-        if ahead.planned().blooms > row_group {
+    pub(super) fn prefetch_blooms(&self, row_group: usize) {
+        let Some(readahead) = &self.object_file.readahead else { return };
+        let plan = &readahead.plan;
+        let end = plan.row_groups.end;
+        let max_bytes = plan.bloom_bytes.min(MAX_PREFETCH_BYTES);
+        if readahead.lock_progress().next_bloom_row_group > row_group {
             return;
         }
         let mut ranges = Vec::new();
         let mut bytes = 0;
         let mut next = row_group;
-        while next < end && bytes < most {
-            for column in wanted.bloom_columns.iter().filter(|_| wanted.includes(next)) {
-                if let Some((range, _)) = self.footer.outline.bloom(next, *column)
-                    && !self.file.cache.contains(&self.bloom_key(next, *column))
+        while next < end && bytes < max_bytes {
+            for column in plan.bloom_columns.iter().filter(|_| plan.includes(next)) {
+                if let Some((range, _)) = self.footer.footer_index.bloom_range(next, *column)
+                    && !self.object_file.cache.contains(&self.bloom_key(next, *column))
                 {
                     bytes += range.end - range.start;
                     ranges.push(range);
@@ -86,7 +79,7 @@ impl FileReader {
             }
             next += 1;
         }
-        ahead.planned().blooms = next;
-        self.file.fetch_ahead(ranges);
+        readahead.lock_progress().next_bloom_row_group = next;
+        self.object_file.fetch_ahead(ranges);
     }
 }

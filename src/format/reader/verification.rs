@@ -1,67 +1,67 @@
-//! Every byte of a version file compared with its checksum.
+//! Verification of all checksums of a version file.
 
 use std::ops::Range;
 
-use strata_store::checksums::verify;
+use strata_store::checksums::verify_checksum;
 use strata_store::{Result, StorageError};
 
-use super::file::FileReader;
+use super::file_reader::FileReader;
 use super::footer_load::load_footer;
-use super::readahead::READ_AHEAD_BYTES;
-use super::version::VersionReader;
+use super::readahead::MAX_REQUEST_BYTES;
+use super::version_reader::VersionReader;
 use crate::fetched_range::FetchedRange;
 use crate::profile::StoredProfile;
 
 impl VersionReader {
-    /// Fetches every byte of the file that a read may use, and compares it with its checksum; `pace` is told of the
-    /// bytes after each request, and may wait. Nothing is decoded, and the cache is not asked. The base of an edited
-    /// file is not read: it is a file of its own.
-    pub async fn verify_checksums(&self, pace: &mut dyn Pace) -> Result<()> {
-        let FileReader { file, footer } = self.own();
-        // The end has been verified when the file was opened, perhaps long ago.
+    /// Compares all bytes of the file, but not of its base, with their checksums. Bypasses the cache.
+    pub async fn verify_checksums(&self, throttle: &mut dyn ReadThrottle) -> Result<()> {
+        let FileReader { object_file, footer } = self.version_file();
+        // The end of the file was verified when the file was opened, which can be long ago.
         let size_bytes = footer.size_bytes;
-        let opened = load_footer(file).await;
-        let opened = opened.map_err(|error| file.blame("the footer", error))?;
-        FileReader { file: file.clone(), footer: opened.into() }.verify_end().await?;
-        pace.spent(size_bytes - footer.sealed_from).await;
-        let mut parts = footer.outline.parts().into_iter().peekable();
-        // One part, or as many whole ones as a request may yield.
+        let opened = load_footer(object_file).await;
+        let opened = opened.map_err(|error| object_file.report_damage("the footer", error))?;
+        FileReader { object_file: object_file.clone(), footer: opened.into() }.verify_footer_index().await?;
+        throttle.throttle(size_bytes - footer.checksummed_from).await;
+        let mut parts = footer.footer_index.checksummed_ranges().into_iter().peekable();
         while let Some(first) = parts.next() {
-            let mut together = vec![first];
-            let start = together[0].0.start;
-            let fits = |part: &(Range<u64>, u32)| part.0.end <= start + READ_AHEAD_BYTES;
+            let mut batch = vec![first];
+            let start = batch[0].0.start;
+            let fits = |part: &(Range<u64>, u32)| part.0.end <= start + MAX_REQUEST_BYTES;
             while let Some(part) = parts.next_if(fits) {
-                together.push(part);
+                batch.push(part);
             }
-            let end = together.last().map_or(start, |part| part.0.end);
-            let bytes = file.fetch(start..end).await.map_err(|error| file.blame("a part", error))?;
-            let run = FetchedRange { start, bytes };
-            for (range, expected) in together {
-                let verified = run.slice(range.clone()).map_err(StorageError::from);
-                let verified = verified.and_then(|bytes| verify(&bytes, expected));
-                verified.map_err(|error| file.blame(&format!("bytes {} to {}", range.start, range.end), error))?;
+            let end = batch.last().map_or(start, |part| part.0.end);
+            let bytes =
+                object_file.fetch(start..end).await.map_err(|error| object_file.report_damage("a part", error))?;
+            let fetched = FetchedRange { start, bytes };
+            for (range, expected) in batch {
+                let verified = fetched.slice(range.clone()).map_err(StorageError::from);
+                let verified = verified.and_then(|bytes| verify_checksum(&bytes, expected));
+                verified.map_err(|error| {
+                    object_file.report_damage(&format!("bytes {} to {}", range.start, range.end), error)
+                })?;
             }
-            pace.spent(end - start).await;
+            throttle.throttle(end - start).await;
         }
-        self.own().verify_keywords(pace).await?;
-        self.own().verify_shapes(pace).await?;
-        self.own().load_profile(StoredProfile::decode).await?;
-        pace.spent(footer.profile.length).await;
+        self.version_file().verify_keywords(throttle).await?;
+        self.version_file().verify_path_index(throttle).await?;
+        self.version_file().load_profile(StoredProfile::decode).await?;
+        throttle.throttle(footer.profile_location.length).await;
         Ok(())
     }
 }
 
-/// Who decides how fast a file is read for its own sake.
+/// Rate limit for background reads of a file.
 #[async_trait::async_trait]
-pub trait Pace: Send {
-    /// So many bytes were read; returns when more may be.
-    async fn spent(&mut self, bytes: u64);
+pub trait ReadThrottle: Send {
+    /// Called after `bytes` were read. Returns when more bytes may be read.
+    async fn throttle(&mut self, bytes: u64);
 }
 
 #[derive(Clone, Copy, Debug)]
-pub struct Unbounded;
+pub struct NoReadThrottle;
 
 #[async_trait::async_trait]
-impl Pace for Unbounded {
-    async fn spent(&mut self, _: u64) {}
+impl ReadThrottle for NoReadThrottle {
+    async fn throttle(&mut self, _: u64) {}
 }

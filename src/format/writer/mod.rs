@@ -1,21 +1,24 @@
-//! Entities in, one Parquet object out: the second pass of a write.
+//! Writes spooled entities to a Parquet object: the second pass of a write.
 //!
-//! Steps: cut the spooled documents into row groups; shred and encode each on one of `threads` workers; put the
-//! encoded row groups into the file in order, each with its shapes; add their search texts to the keyword index on a
-//! thread of its own, and put each segment of it behind a row group; send the bytes to the object store as they come.
-//! Memory is a few row groups with their shapes, a segment ([`SegmentLimits::memory_bytes`]) and upload parts, whatever
-//! the size of the version.
+//! 1. Worker threads split the spooled documents into row groups, shred them, and encode them.
+//! 2. The encoded row groups and their path indexes are written in order.
+//! 3. The indexer thread adds their full-text columns to keyword segments. Each segment is written after a row group.
+//! 4. The bytes are uploaded to the object store as they are written.
+//!
+//! The memory does not depend on the size of the version: a few row groups with their path indexes, a segment
+//! ([`KeywordSegmentLimits::max_memory_bytes`]), and upload parts.
 
 mod options;
 mod properties;
 mod row_group;
 mod sink;
 
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
 
 use arrow::array::BinaryArray;
 use object_store::path::Path as ObjectPath;
+use parking_lot::Mutex;
 use parquet::arrow::ArrowSchemaConverter;
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory};
 use parquet::file::metadata::KeyValue;
@@ -23,90 +26,86 @@ use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::writer::SerializedFileWriter;
 use tokio::runtime::Handle;
 
-pub use self::options::{DOCUMENT_PAGE_BYTES, OUTLINE_CHUNKS, ROW_GROUP_BYTES, ROW_GROUP_ROWS, WriteOptions};
-use self::properties::properties;
+pub use self::options::{
+    DOCUMENT_PAGE_TARGET_BYTES, MAX_ROW_GROUP_ROWS, MIN_FOOTER_INDEX_CHUNKS, ROW_GROUP_TARGET_BYTES, WriteOptions,
+};
+use self::properties::writer_properties;
 pub(super) use self::row_group::is_full_row_group;
-use strata_store::checksums::{CHECKSUMS_KEY, SEAL_KEY, Seal, checksum};
+use strata_store::checksums::{CHECKSUMS_KEY, FOOTER_CHECKSUM_KEY, FooterChecksum, crc32};
 use strata_store::store::Store;
 use strata_store::{Result, StorageError};
 
-use self::row_group::{Collects, RowGroup, encode_row_group, encode_row_groups, next_row_group};
-use self::sink::{Passing, Sink, lock};
-use super::keywords::indexing::{IndexedRowGroups, Indexer};
-use super::keywords::segment::SegmentLimits;
-use super::keywords::stored::{KEYWORDS_KEY, KeywordIndex};
-use super::layout::{FORMAT_VERSION, Layout, METADATA_KEY, json_text};
-use super::outline::builder::OutlineBuilder;
-use super::outline::{OutlinePlace, Texts};
-use super::overlay::{BaseFile, Edit, Extent};
+use self::row_group::{CollectedIndexes, EncodedRowGroup, encode_row_group, read_row_group, run_encode_worker};
+use self::sink::{SinkState, UploadSink, lock_state};
+use super::footer_index::builder::FooterIndexBuilder;
+use super::footer_index::{FooterIndexLocation, FooterKeyValues};
+use super::keywords::indexer::{FinishedSegment, KeywordIndexer};
+use super::keywords::segment::KeywordSegmentLimits;
+use super::keywords::segment_directory::{KEYWORDS_KEY, KeywordIndex};
+use super::layout::{FORMAT_VERSION, FileLayout, LAYOUT_KEY, to_json_string};
+use super::overlay::{BaseFile, EditOverlay, Extent};
+use super::path_index::directory::{PATH_INDEX_KEY, PathIndexBlock, PathIndexDirectory};
 use super::profile::{PROFILE_KEY, ProfileLocation};
-use super::shapes::stored::{SHAPES_KEY, ShapeIndex, StoredShapes};
-use super::shred::Shredder;
-use super::spool::{Lines, Spooled};
+use super::shredder::EntityShredder;
+use super::spool::{FinishedSpool, SpoolReader};
 
-/// The segment that ends with a row group is put into the file behind this many more, so that its making overlaps with
-/// their encoding. Where a segment lies does not depend on how fast threads are.
-const INDEX_LAG: usize = 2;
+/// Delay between the end and the writing of a segment, so that building it overlaps with encoding. The delay is fixed,
+/// so that files do not depend on thread timing.
+const SEGMENT_LAG_ROW_GROUPS: usize = 2;
 
-/// A version file that is written, durable, and not yet in the catalog.
+/// A durable version file that is not yet recorded in the metadata database.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Written {
+pub struct WrittenVersionFile {
     pub size_bytes: u64,
     pub entity_count: u64,
-    /// Hex SHA-256 of the documents ([`Layout::content_sha256`]).
     pub content_sha256: String,
 }
 
-/// Writes a spooled version to `path`. Blocks; call it from a thread that may, with the runtime's handle.
-/// `progress` is told the number of entities encoded so far.
-///
-/// # Errors
-/// When a document column passes Arrow's bounds, or the disk or store fails; nothing is at `path` then.
+/// Writes a spooled version to `path`. Blocks the thread. `progress` is called with the number of encoded entities.
 pub fn write_version(
     store: &Store,
     path: &ObjectPath,
-    spooled: Spooled,
+    spooled: FinishedSpool,
     options: &WriteOptions,
     runtime: &Handle,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<Written> {
+) -> Result<WrittenVersionFile> {
     let profile = &spooled.profile;
-    let choice = profile.choose_shredded(&options.shredding, &options.index);
-    let told = profile.describe(&choice, &options.index).encode(profile.columns().as_ref())?;
-    let layout = Layout {
+    let choice = profile.choose_shredded(&options.shredding_limits, &options.index_settings);
+    let encoded_profile = profile.describe(&choice, &options.index_settings).encode(profile.columns().as_ref())?;
+    let layout = FileLayout {
         format_version: FORMAT_VERSION,
         entity_count: profile.entities,
         document_bytes: profile.document_bytes,
         content_sha256: spooled.content_sha256.clone(),
-        index: options.index.clone(),
+        index: options.index_settings.clone(),
         shredded_columns: choice.shredded_columns,
         edit: None,
     };
-    write_file(store, path, FileContent { layout: &layout, profile: &told, spooled }, options, runtime, progress)
+    let content = VersionFileContent { layout: &layout, profile: &encoded_profile, spooled };
+    write_file(store, path, content, options, runtime, progress)
 }
 
 #[derive(Clone, Debug)]
 pub struct EditedList {
     pub base: BaseFile,
     pub extents: Vec<Extent>,
-    /// What the base says of its columns, some of which may be retired.
-    pub layout: Layout,
+    pub layout: FileLayout,
     pub document_bytes: u64,
 }
 
-/// Writes the file of an edited list, whose own entities are spooled, to `path`. Blocks, as [`write_version`].
 pub fn write_edited(
     store: &Store,
     path: &ObjectPath,
-    spooled: Spooled,
+    spooled: FinishedSpool,
     list: &EditedList,
-    told: &[u8],
+    profile: &[u8],
     options: &WriteOptions,
     runtime: &Handle,
-) -> Result<Written> {
+) -> Result<WrittenVersionFile> {
     let own_sha256 = spooled.content_sha256.clone();
-    let edit = Edit { base: list.base.clone(), own_sha256, extents: list.extents.clone() };
-    let layout = Layout {
+    let edit = EditOverlay { base: list.base.clone(), own_sha256, extents: list.extents.clone() };
+    let layout = FileLayout {
         format_version: FORMAT_VERSION,
         entity_count: edit.entity_count(),
         document_bytes: list.document_bytes,
@@ -114,206 +113,216 @@ pub fn write_edited(
         edit: Some(edit),
         ..list.layout.clone()
     };
-    write_file(store, path, FileContent { layout: &layout, profile: told, spooled }, options, runtime, &|_| {})
+    write_file(store, path, VersionFileContent { layout: &layout, profile, spooled }, options, runtime, &|_| {})
 }
 
-struct FileContent<'a> {
-    layout: &'a Layout,
+struct VersionFileContent<'a> {
+    layout: &'a FileLayout,
     profile: &'a [u8],
-    spooled: Spooled,
+    spooled: FinishedSpool,
 }
 
 fn write_file(
     store: &Store,
     path: &ObjectPath,
-    content: FileContent<'_>,
+    content: VersionFileContent<'_>,
     options: &WriteOptions,
     runtime: &Handle,
     progress: &dyn Fn(u64),
-) -> Result<Written> {
+) -> Result<WrittenVersionFile> {
     let entity_count = content.layout.entity_count;
     let content_sha256 = content.layout.content_sha256.clone();
-    let (sink, upload) = Sink::start(store.clone(), path.clone(), runtime);
-    let encoded = encode(content, options, sink, progress).and_then(Sink::finish);
-    // A sink that was dropped unfinished has ended the upload without making the object. Where the upload ended
-    // first, its error is the cause of the other.
-    let uploaded = runtime.block_on(upload).map_err(StorageError::of_task)?;
+    let (sink, upload) = UploadSink::start_upload(store.clone(), path.clone(), runtime);
+    let encoded = encode_file(content, options, sink, progress).and_then(UploadSink::finish);
+    // Dropping an unfinished sink ends the upload without an object. An earlier error of the upload is the cause.
+    let uploaded = runtime.block_on(upload).map_err(StorageError::from_join_error)?;
     let size_bytes = match (encoded, uploaded) {
         (Ok(size_bytes), Ok(())) => size_bytes,
-        (Err(error), Ok(()) | Err(StorageError::Worker)) => return Err(error),
+        (Err(error), Ok(()) | Err(StorageError::WorkerStopped)) => return Err(error),
         (_, Err(cause)) => return Err(cause),
     };
-    // In a task: work on the disk is done by threads of the runtime, which must not be begun by this one, that gives
-    // way.
+    // In a task, because the worker's thread must not start threads of the runtime for work on the disk: it yields.
     let store = store.clone();
     let path = path.clone();
-    let persisting = runtime.spawn(async move { store.persist(&path).await });
-    runtime.block_on(persisting).map_err(StorageError::of_task)??;
-    Ok(Written { size_bytes, entity_count, content_sha256 })
+    let syncing = runtime.spawn(async move { store.sync_object(&path).await });
+    runtime.block_on(syncing).map_err(StorageError::from_join_error)??;
+    Ok(WrittenVersionFile { size_bytes, entity_count, content_sha256 })
 }
 
-fn encode(content: FileContent<'_>, options: &WriteOptions, sink: Sink, progress: &dyn Fn(u64)) -> Result<Sink> {
-    let FileContent { layout, profile, spooled } = content;
-    let own_bytes = spooled.profile.document_bytes;
-    let mut lines = spooled.into_lines();
+fn encode_file(
+    content: VersionFileContent<'_>,
+    options: &WriteOptions,
+    sink: UploadSink,
+    progress: &dyn Fn(u64),
+) -> Result<UploadSink> {
+    let VersionFileContent { layout, profile, spooled } = content;
+    let document_bytes = spooled.profile.document_bytes;
+    let mut lines = spooled.into_reader();
     let schema = layout.schema();
     let parquet_schema = ArrowSchemaConverter::new().convert(&schema)?;
-    let passing = sink.passing.clone();
-    let file = SerializedFileWriter::new(sink, parquet_schema.root_schema_ptr(), Arc::new(properties(layout)?))?;
+    let sink_state = sink.state.clone();
+    let file = SerializedFileWriter::new(sink, parquet_schema.root_schema_ptr(), Arc::new(writer_properties(layout)?))?;
     let factory = ArrowRowGroupWriterFactory::new(&file, schema);
-    let outline = Some(OutlineBuilder::new(file.schema_descr().num_columns()));
-    let index = KeywordIndex::default();
-    let shapes = ShapeIndex::default();
-    let mut writer = FileWriter { file, passing, index, shapes, outline, entities: 0, progress };
-    let collects = Collects {
-        texts: own_bytes >= options.keywords.text_bytes,
-        shapes: (layout.document_bytes >= options.shapes.document_bytes).then_some(options.shapes),
+    let mut writer = VersionFileWriter {
+        sink_state,
+        keyword_index: KeywordIndex::default(),
+        path_index: PathIndexDirectory::default(),
+        footer_index: Some(FooterIndexBuilder::new(file.schema_descr().num_columns())),
+        file,
+        entities: 0,
+        progress,
     };
-    if own_bytes >= ROW_GROUP_BYTES as u64 || layout.own_entities() > options.row_group_rows as u64 {
-        encode_on_threads(layout, &factory, &mut lines, options, collects, &mut writer)?;
-    } else if let Some(documents) = next_row_group(&mut lines, options.row_group_rows)? {
-        // A small version is not worth a thread.
-        let mut shredder = Shredder::new(layout, collects.shapes);
-        if let Some(texts) = writer.append(encode_row_group(&mut shredder, &factory, 0, &documents, collects.texts)?)? {
-            let mut indexer = Indexer::new(options.keywords);
-            writer.append_segment(indexer.add(&texts).or_else(|| indexer.end()))?;
+    let collected = CollectedIndexes {
+        full_text: document_bytes >= options.keyword_limits.min_text_bytes,
+        path_index: (layout.document_bytes >= options.path_index_limits.min_document_bytes)
+            .then_some(options.path_index_limits),
+    };
+    if document_bytes >= ROW_GROUP_TARGET_BYTES as u64 || layout.file_entity_count() > options.max_row_group_rows as u64
+    {
+        encode_on_threads(layout, &factory, &mut lines, options, collected, &mut writer)?;
+    } else if let Some(documents) = read_row_group(&mut lines, options.max_row_group_rows)? {
+        let mut shredder = EntityShredder::new(layout, collected.path_index);
+        if let Some(texts) =
+            writer.append_row_group(encode_row_group(&mut shredder, &factory, 0, &documents, collected.full_text)?)?
+        {
+            let mut indexer = KeywordIndexer::new(options.keyword_limits);
+            writer.append_segment(indexer.add_row_group(&texts).or_else(|| indexer.finish_segment()))?;
         }
     }
-    writer.finish(profile, layout, options.outline_chunks)
+    writer.finish(profile, layout, options.min_footer_index_chunks)
 }
 
 fn encode_on_threads(
-    layout: &Layout,
+    layout: &FileLayout,
     factory: &ArrowRowGroupWriterFactory,
-    lines: &mut Lines,
+    lines: &mut SpoolReader,
     options: &WriteOptions,
-    collects: Collects,
-    writer: &mut FileWriter<'_>,
+    collected: CollectedIndexes,
+    writer: &mut VersionFileWriter<'_>,
 ) -> Result<()> {
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
-        for _ in 0..options.threads.max(1) {
-            let (to_worker, jobs) = sync_channel(1);
+        for _ in 0..options.worker_threads.max(1) {
+            let (to_worker, write_queue) = sync_channel(1);
             let (to_file, results) = sync_channel(1);
-            let work = move || encode_row_groups(layout, factory, &jobs, &to_file, collects);
+            let work = move || run_encode_worker(layout, factory, &write_queue, &to_file, collected);
             match std::thread::Builder::new().spawn_scoped(scope, work) {
                 Ok(_) => workers.push((to_worker, results)),
                 Err(error) if workers.is_empty() => return Err(StorageError::Io(error)),
-                // Those that there are do it, if more slowly.
                 Err(_) => break,
             }
         }
-        let indexing = if collects.texts { Indexing::start(scope, options.keywords) } else { None };
+        let indexer = if collected.full_text { IndexerThread::spawn(scope, options.keyword_limits) } else { None };
         let count = workers.len();
         let mut receive = |number: usize| -> Result<()> {
-            let texts = writer.append(workers[number % count].1.recv().map_err(|_| StorageError::Worker)??)?;
-            let Some(indexing) = &indexing else { return Ok(()) };
-            indexing.texts.send(texts.ok_or(StorageError::Worker)?).map_err(|_| StorageError::Worker)?;
-            if number >= INDEX_LAG {
-                writer.append_segment(indexing.segments.recv().map_err(|_| StorageError::Worker)?)?;
+            let texts =
+                writer.append_row_group(workers[number % count].1.recv().map_err(|_| StorageError::WorkerStopped)??)?;
+            let Some(indexer) = &indexer else { return Ok(()) };
+            indexer
+                .full_texts
+                .send(texts.ok_or(StorageError::WorkerStopped)?)
+                .map_err(|_| StorageError::WorkerStopped)?;
+            if number >= SEGMENT_LAG_ROW_GROUPS {
+                writer.append_segment(indexer.segments.recv().map_err(|_| StorageError::WorkerStopped)?)?;
             }
             Ok(())
         };
         let mut sent = 0;
-        while let Some(documents) = next_row_group(lines, options.row_group_rows)? {
+        while let Some(documents) = read_row_group(lines, options.max_row_group_rows)? {
             if sent >= count {
                 receive(sent - count)?;
             }
-            workers[sent % count].0.send(documents).map_err(|_| StorageError::Worker)?;
+            workers[sent % count].0.send(documents).map_err(|_| StorageError::WorkerStopped)?;
             sent += 1;
         }
         (sent.saturating_sub(count)..sent).try_for_each(receive)?;
-        let Some(Indexing { texts, segments }) = indexing else { return Ok(()) };
-        drop(texts);
-        // Those that lag behind, and the one that ends with the file.
-        for _ in 0..sent.min(INDEX_LAG) + 1 {
-            writer.append_segment(segments.recv().map_err(|_| StorageError::Worker)?)?;
+        let Some(IndexerThread { full_texts, segments }) = indexer else { return Ok(()) };
+        drop(full_texts);
+        // The segments of the last row groups, and the segment at the end of the file.
+        for _ in 0..sent.min(SEGMENT_LAG_ROW_GROUPS) + 1 {
+            writer.append_segment(segments.recv().map_err(|_| StorageError::WorkerStopped)?)?;
         }
         Ok(())
     })
 }
 
-struct Indexing {
-    texts: SyncSender<BinaryArray>,
-    /// For each row group the segment that ends with it, if one does; then the one that ends with the file.
-    segments: Receiver<Option<IndexedRowGroups>>,
+struct IndexerThread {
+    full_texts: SyncSender<BinaryArray>,
+    segments: Receiver<Option<FinishedSegment>>,
 }
 
-impl Indexing {
-    /// Starts the thread. `None` when there is no room for one: the file has no index then.
-    fn start<'scope>(scope: &'scope std::thread::Scope<'scope, '_>, limits: SegmentLimits) -> Option<Indexing> {
-        let (to_index, texts) = sync_channel::<BinaryArray>(1);
-        // It never waits for who takes them.
-        let (to_file, segments) = sync_channel(INDEX_LAG + 1);
+impl IndexerThread {
+    fn spawn<'scope>(
+        scope: &'scope std::thread::Scope<'scope, '_>,
+        limits: KeywordSegmentLimits,
+    ) -> Option<IndexerThread> {
+        let (full_text_sender, full_texts) = sync_channel::<BinaryArray>(1);
+        // The capacity is large enough that the indexer never waits for the writer.
+        let (to_file, segments) = sync_channel(SEGMENT_LAG_ROW_GROUPS + 1);
         let work = move || {
-            let mut indexer = Indexer::new(limits);
-            for texts in texts {
-                if to_file.send(indexer.add(&texts)).is_err() {
+            let mut indexer = KeywordIndexer::new(limits);
+            for full_text in full_texts {
+                if to_file.send(indexer.add_row_group(&full_text)).is_err() {
                     return;
                 }
             }
-            // Whoever waits for it has gone when that fails.
-            let _ = to_file.send(indexer.end());
+            let _ = to_file.send(indexer.finish_segment());
         };
         std::thread::Builder::new().spawn_scoped(scope, work).ok()?;
-        Some(Indexing { texts: to_index, segments })
+        Some(IndexerThread { full_texts: full_text_sender, segments })
     }
 }
 
-struct FileWriter<'a> {
-    file: SerializedFileWriter<Sink>,
-    passing: Arc<Mutex<Passing>>,
-    index: KeywordIndex,
-    shapes: ShapeIndex,
-    outline: Option<OutlineBuilder>,
+struct VersionFileWriter<'a> {
+    file: SerializedFileWriter<UploadSink>,
+    sink_state: Arc<Mutex<SinkState>>,
+    keyword_index: KeywordIndex,
+    path_index: PathIndexDirectory,
+    footer_index: Option<FooterIndexBuilder>,
     entities: u64,
     progress: &'a dyn Fn(u64),
 }
 
-impl FileWriter<'_> {
-    /// Appends a row group and its shapes. Gives its search texts.
-    fn append(&mut self, row_group: RowGroup) -> Result<Option<BinaryArray>> {
-        let (pages, blooms) = self.expect_parts(&row_group.columns)?;
+impl VersionFileWriter<'_> {
+    fn append_row_group(&mut self, row_group: EncodedRowGroup) -> Result<Option<BinaryArray>> {
+        let (pages, blooms) = self.announce_parts(&row_group.columns)?;
         let mut writer = self.file.next_row_group()?;
         for chunk in row_group.columns {
             chunk.append_to_row_group(&mut writer)?;
         }
         writer.close()?;
-        // All parts have passed then.
         self.file.flush()?;
-        let checksums = lock(&self.passing).tally.end_row_group(&blooms);
-        if let (Some(builder), Some(written)) = (&mut self.outline, self.file.flushed_row_groups().last())
-            && let Err(error) = builder.push(written, &pages, &mut checksums.into_iter())
+        let checksums = lock_state(&self.sink_state).checksums.finish_row_group(&blooms);
+        if let (Some(builder), Some(written)) = (&mut self.footer_index, self.file.flushed_row_groups().last())
+            && let Err(error) = builder.push_row_group(written, &pages, &mut checksums.into_iter())
         {
-            // Readers do without it.
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 "failed to build footer index; readers will use the Parquet footer"
             );
-            self.outline = None;
+            self.footer_index = None;
         }
-        let shapes = match row_group.shapes {
+        let path_index = match row_group.path_index {
             Some(bytes) => {
                 let start = self.append_bytes(&bytes)?;
-                Some(StoredShapes { range: start..start + bytes.len() as u64, checksum: checksum(&bytes) })
+                Some(PathIndexBlock { range: start..start + bytes.len() as u64, checksum: crc32(&bytes) })
             }
             None => None,
         };
-        self.shapes.row_groups.push(shapes);
+        self.path_index.row_groups.push(path_index);
         self.entities += row_group.rows as u64;
         (self.progress)(self.entities);
-        Ok(row_group.texts)
+        Ok(row_group.full_text)
     }
 
-    /// Announces the parts of the next row group. Gives its pages of documents, and the checksums of its bloom filters,
-    /// which come after its chunks.
-    fn expect_parts(&self, columns: &[ArrowColumnChunk]) -> Result<(Vec<PageLocation>, Vec<u32>)> {
-        let mut at = self.file.bytes_written() as u64;
-        let mut passing = lock(&self.passing);
+    /// Returns the locations of the document pages, and the checksums of the bloom filters, which are written later.
+    fn announce_parts(&self, columns: &[ArrowColumnChunk]) -> Result<(Vec<PageLocation>, Vec<u32>)> {
+        let mut offset = self.file.bytes_written() as u64;
+        let mut state = lock_state(&self.sink_state);
         let mut expect = |length: i64| {
-            let start = at;
-            at += u64::try_from(length).unwrap_or_default();
-            passing.tally.expect(start..at);
+            let start = offset;
+            offset += u64::try_from(length).unwrap_or_default();
+            state.checksums.expect_range(start..offset);
             start
         };
         let mut pages = Vec::new();
@@ -321,7 +330,6 @@ impl FileWriter<'_> {
         for (number, column) in columns.iter().enumerate() {
             let close = column.close();
             match (&close.offset_index, number) {
-                // The documents come first, and are read by page.
                 (Some(index), 0) => {
                     for page in index.page_locations() {
                         let offset = expect(page.compressed_page_size.into());
@@ -333,54 +341,54 @@ impl FileWriter<'_> {
             if let Some(bloom) = &close.bloom_filter {
                 let mut bytes = Vec::new();
                 bloom.write(&mut bytes)?;
-                blooms.push(checksum(&bytes));
+                blooms.push(crc32(&bytes));
             }
         }
         Ok((pages, blooms))
     }
 
-    fn append_segment(&mut self, segment: Option<IndexedRowGroups>) -> Result<()> {
-        let Some(IndexedRowGroups { row_groups, segment }) = segment else { return Ok(()) };
+    fn append_segment(&mut self, segment: Option<FinishedSegment>) -> Result<()> {
+        let Some(FinishedSegment { row_groups, segment }) = segment else { return Ok(()) };
         let offset = self.append_bytes(&segment.bytes)?;
-        self.index.add(offset, row_groups, segment);
+        self.keyword_index.add_segment(offset, row_groups, segment);
         Ok(())
     }
 
-    /// Writes bytes that no column points to, so that other readers pass over them. Gives their offset.
+    /// Writes bytes that no column refers to, so that other Parquet readers ignore them. Returns their offset.
     fn append_bytes(&mut self, bytes: &[u8]) -> Result<u64> {
         let offset = self.file.bytes_written() as u64;
         self.file.write_all(bytes)?;
         Ok(offset)
     }
 
-    /// Writes what stands behind the row groups: the profile, the outline, and the footer with the checksums.
-    fn finish(mut self, profile: &[u8], layout: &Layout, outline_chunks: usize) -> Result<Sink> {
+    fn finish(mut self, profile: &[u8], layout: &FileLayout, min_footer_index_chunks: usize) -> Result<UploadSink> {
         let location = ProfileLocation::new(self.append_bytes(profile)?, profile);
-        let mut texts = Texts::from([(PROFILE_KEY.to_owned(), json_text(&location)?)]);
-        if !self.index.is_empty() {
-            texts.insert(KEYWORDS_KEY.to_owned(), self.index.encode()?);
+        let mut key_values = FooterKeyValues::from([(PROFILE_KEY.to_owned(), to_json_string(&location)?)]);
+        if !self.keyword_index.is_empty() {
+            key_values.insert(KEYWORDS_KEY.to_owned(), self.keyword_index.encode()?);
         }
-        if !self.shapes.is_empty() {
-            texts.insert(SHAPES_KEY.to_owned(), self.shapes.encode()?);
+        if !self.path_index.is_empty() {
+            key_values.insert(PATH_INDEX_KEY.to_owned(), self.path_index.encode()?);
         }
-        for (key, text) in &texts {
+        for (key, text) in &key_values {
             self.file.append_key_value_metadata(KeyValue::new(key.clone(), text.clone()));
         }
-        // It is among the properties of the file.
-        texts.insert(METADATA_KEY.to_owned(), json_text(layout)?);
-        let mut place = String::new();
-        if let Some(outline) = self.outline.take().filter(|outline| outline.chunk_count() >= outline_chunks) {
-            let bytes = outline.finish(&texts)?;
+        key_values.insert(LAYOUT_KEY.to_owned(), to_json_string(layout)?);
+        let mut location = String::new();
+        if let Some(footer_index) =
+            self.footer_index.take().filter(|footer_index| footer_index.chunk_count() >= min_footer_index_chunks)
+        {
+            let bytes = footer_index.finish(&key_values)?;
             let offset = self.append_bytes(&bytes)?;
-            place = OutlinePlace::new(offset, &bytes).map_or(place, |place| place.text());
+            location = FooterIndexLocation::new(offset, &bytes).map_or(location, |location| location.encode());
         }
-        let checksums = lock(&self.passing).tally.text();
+        let checksums = lock_state(&self.sink_state).checksums.take_encoded();
         self.file.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), checksums));
-        // What comes from here on is held until it is sealed.
+        // The sink retains the following bytes until their checksum is known.
         self.file.flush()?;
-        let seal = Seal::unset(self.file.bytes_written() as u64) + &place;
-        lock(&self.passing).held = true;
-        self.file.append_key_value_metadata(KeyValue::new(SEAL_KEY.to_owned(), seal));
+        let checksum = FooterChecksum::placeholder(self.file.bytes_written() as u64) + &location;
+        lock_state(&self.sink_state).is_holding_tail = true;
+        self.file.append_key_value_metadata(KeyValue::new(FOOTER_CHECKSUM_KEY.to_owned(), checksum));
         Ok(self.file.into_inner()?)
     }
 }

@@ -1,13 +1,14 @@
-//! A file's bytes to the object store, as they come.
+//! Uploads the bytes of a file to the object store while the file is written.
 
 use std::io::Write;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, TryStreamExt};
 use object_store::path::Path as ObjectPath;
 use object_store::{MultipartUpload, ObjectStoreExt};
-use strata_store::checksums::{Seal, Tally};
+use parking_lot::{Mutex, MutexGuard};
+use strata_store::checksums::{FooterChecksum, StreamingChecksums};
 use strata_store::store::Store;
 use strata_store::{Result, StorageError};
 use tokio::runtime::Handle;
@@ -15,74 +16,76 @@ use tokio::sync::mpsc::{self, Receiver};
 use tokio::task::JoinHandle;
 
 const UPLOAD_PART_BYTES: usize = 8 << 20;
+const MAX_CONCURRENT_UPLOADS: usize = 3;
 
-const UPLOADS: usize = 3;
-
-/// Where the file's bytes go: summed, collected into parts, sent to an upload task.
-pub(super) struct Sink {
-    parts: mpsc::Sender<Part>,
+/// Writer that computes checksums, collects the bytes into parts, and sends the parts to an upload task.
+pub(super) struct UploadSink {
+    parts: mpsc::Sender<UploadPart>,
     pending: Vec<u8>,
     size_bytes: u64,
-    pub(super) passing: Arc<Mutex<Passing>>,
+    pub(super) state: Arc<Mutex<SinkState>>,
 }
 
 #[derive(Default)]
-pub(super) struct Passing {
-    pub(super) tally: Tally,
-    /// Whether bytes are held, not sent: the file's end, until it is sealed.
-    pub(super) held: bool,
-    end: Vec<u8>,
+pub(super) struct SinkState {
+    pub(super) checksums: StreamingChecksums,
+    /// Set while the end of the file is retained in `tail` until its checksum is known.
+    pub(super) is_holding_tail: bool,
+    tail: Vec<u8>,
 }
 
-pub(super) fn lock(passing: &Mutex<Passing>) -> MutexGuard<'_, Passing> {
-    passing.lock().unwrap_or_else(PoisonError::into_inner)
+pub(super) fn lock_state(state: &Mutex<SinkState>) -> MutexGuard<'_, SinkState> {
+    state.lock()
 }
 
-enum Part {
+enum UploadPart {
     More(Bytes),
     Last(Bytes),
 }
 
-impl Sink {
-    /// Starts the upload on `runtime`. It makes the object only when the sink is finished.
-    pub(super) fn start(store: Store, path: ObjectPath, runtime: &Handle) -> (Sink, JoinHandle<Result<()>>) {
+impl UploadSink {
+    pub(super) fn start_upload(
+        store: Store,
+        path: ObjectPath,
+        runtime: &Handle,
+    ) -> (UploadSink, JoinHandle<Result<()>>) {
         let (parts, receiver) = mpsc::channel(1);
-        let upload = runtime.spawn(upload(store, path, receiver));
-        (Sink { parts, pending: Vec::new(), size_bytes: 0, passing: Arc::default() }, upload)
+        let upload = runtime.spawn(run_upload(store, path, receiver));
+        (UploadSink { parts, pending: Vec::new(), size_bytes: 0, state: Arc::default() }, upload)
     }
 
-    fn send(&mut self, part: Part) -> std::io::Result<()> {
-        // The receiver is gone only when the upload failed; its error is the one that is reported.
+    fn send(&mut self, part: UploadPart) -> std::io::Result<()> {
+        // The receiver is dropped only after the upload failed, and callers report the error of the upload.
         self.parts.blocking_send(part).map_err(|_| std::io::Error::other("the upload ended early"))
     }
 
     pub(super) fn finish(mut self) -> Result<u64> {
-        let mut end = std::mem::take(&mut lock(&self.passing).end);
-        if !Seal::set(&mut end) {
-            return Err(StorageError::Layout("its footer checksum cannot be set".to_owned()));
+        let mut end = std::mem::take(&mut lock_state(&self.state).tail);
+        if !FooterChecksum::fill_placeholder(&mut end) {
+            return Err(StorageError::InvalidFile("its footer checksum cannot be set".to_owned()));
         }
         self.pending.append(&mut end);
         let rest = std::mem::take(&mut self.pending);
-        self.send(Part::Last(rest.into()))?;
+        self.send(UploadPart::Last(rest.into()))?;
         Ok(self.size_bytes)
     }
 }
 
-impl Write for Sink {
+impl Write for UploadSink {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.size_bytes += bytes.len() as u64;
         {
-            let mut passing = lock(&self.passing);
-            if passing.held {
-                passing.end.extend_from_slice(bytes);
+            let mut state = lock_state(&self.state);
+            if state.is_holding_tail {
+                state.tail.extend_from_slice(bytes);
                 return Ok(bytes.len());
             }
-            passing.tally.update(bytes);
+            state.checksums.update(bytes);
         }
         self.pending.extend_from_slice(bytes);
         if self.pending.len() >= UPLOAD_PART_BYTES {
             let part = std::mem::take(&mut self.pending);
-            self.send(Part::More(part.into()))?;
+            self.send(UploadPart::More(part.into()))?;
         }
         Ok(bytes.len())
     }
@@ -92,23 +95,22 @@ impl Write for Sink {
     }
 }
 
-async fn upload(store: Store, path: ObjectPath, mut parts: Receiver<Part>) -> Result<()> {
-    // A directory that is not there is not made anew.
-    store.verify().await?;
+async fn run_upload(store: Store, path: ObjectPath, mut parts: Receiver<UploadPart>) -> Result<()> {
+    // If the directory is missing, the upload would create it.
+    store.verify_identity().await?;
     let first = match parts.recv().await {
-        // A small file is one request.
-        Some(Part::Last(bytes)) => {
-            store.objects().put(&path, bytes.into()).await?;
+        Some(UploadPart::Last(bytes)) => {
+            store.object_store().put(&path, bytes.into()).await?;
             return Ok(());
         }
-        Some(Part::More(bytes)) => bytes,
-        None => return Err(StorageError::Worker),
+        Some(UploadPart::More(bytes)) => bytes,
+        None => return Err(StorageError::WorkerStopped),
     };
-    let mut multipart = store.objects().put_multipart(&path).await?;
+    let mut multipart = store.object_store().put_multipart(&path).await?;
     match upload_parts(&mut *multipart, first, parts).await {
         Ok(()) => Ok(()),
         Err(error) => {
-            // What was sent so far would otherwise be kept, and paid for, without ever being an object.
+            // Otherwise, the store would keep and charge for parts that never become an object.
             if let Err(error) = multipart.abort().await {
                 tracing::warn!(%error, "failed to remove parts of failed upload");
             }
@@ -117,23 +119,26 @@ async fn upload(store: Store, path: ObjectPath, mut parts: Receiver<Part>) -> Re
     }
 }
 
-/// Sends parts, a few at once, until the last one makes the object.
-async fn upload_parts(multipart: &mut dyn MultipartUpload, first: Bytes, mut parts: Receiver<Part>) -> Result<()> {
+async fn upload_parts(
+    multipart: &mut dyn MultipartUpload,
+    first: Bytes,
+    mut parts: Receiver<UploadPart>,
+) -> Result<()> {
     let mut sending = FuturesUnordered::new();
     sending.push(multipart.put_part(first.into()));
     loop {
-        while sending.len() >= UPLOADS {
+        while sending.len() >= MAX_CONCURRENT_UPLOADS {
             sending.try_next().await?;
         }
         match parts.recv().await {
-            Some(Part::More(bytes)) => sending.push(multipart.put_part(bytes.into())),
-            Some(Part::Last(bytes)) => {
+            Some(UploadPart::More(bytes)) => sending.push(multipart.put_part(bytes.into())),
+            Some(UploadPart::Last(bytes)) => {
                 sending.push(multipart.put_part(bytes.into()));
                 while sending.try_next().await?.is_some() {}
                 multipart.complete().await?;
                 return Ok(());
             }
-            None => return Err(StorageError::Worker),
+            None => return Err(StorageError::WorkerStopped),
         }
     }
 }

@@ -1,77 +1,70 @@
-//! Every error response: one exhaustive match from an error to a status and a public text.
+//! Error responses: one exhaustive match maps each error to a status and a public text.
 //!
-//! All responses are plain text (docs/reference/errors.md, Errors). A text says what the caller can know and do. Causes
-//! inside the service are logged here, once, and never sent. For example, a damaged file returns 500 and "Failed to
-//! read the dataset from storage."
+//! All responses are plain text (docs/reference/errors.md, Errors). A text contains what the caller can know and do.
+//! Internal causes are logged here, once, and never sent. For example, a damaged file returns 500 and "Failed to read
+//! the dataset from storage."
 
-mod call;
-mod public;
+mod call_error;
+mod public_error;
 
 use axum::http::header::{
     ALLOW, CACHE_CONTROL, CONTENT_RANGE, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
 };
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-pub use call::CallError;
-pub(super) use call::unknown;
-pub(super) use public::log_read as log_read_error;
-use strata_catalog::Unavailability;
+pub use call_error::CallError;
+pub(super) use call_error::describe_unknown_field;
+pub(super) use public_error::log_read_error;
+use strata_catalog::UnavailableReason;
 use strata_ingest::SourceError;
 use strata_service::{
-    AlternateError, DiffError, EditError, InspectError, ManageError, NotReady, Overloaded, ProfileError, ReadError,
-    RefreshError,
+    AlternateError, DiffError, EditError, ManageError, NotReadyReason, Overloaded, OwnerReadError, ProfileError,
+    ReadError, RefreshError,
 };
-use strata_store::budget::SpoolFull;
-use strata_store::shortage::Shortage;
-use strata_types::causes::Causes;
+use strata_store::spool_quota::SpoolQuotaExceeded;
+use strata_store::unavailable::ResourceUnavailable;
+use strata_types::error_chain::ErrorChain;
 
-use public::{PublicError, bad_request, failed, not_found, too_many, unavailable};
+use public_error::{PublicError, bad_request, internal_error, not_found, too_many_requests, unavailable};
 
 #[derive(Debug)]
 pub enum HttpError {
-    NoSuchPath,
-    /// No route has this path, but one has a similar path.
-    MisspeltPath {
+    PathNotFound,
+    PathNotFoundWithHint {
         nearest: &'static str,
     },
-    /// The process does not have the role `http`.
-    NotServed,
+    RoleDisabled,
     /// The router adds the header `Allow` if `allowed` is `None`.
     MethodNotAllowed {
         allowed: Option<&'static str>,
     },
     /// An HTTP/1.1 request that does not have exactly one `Host`.
-    Host,
-    /// An error of a path, a query string, or a form.
-    Invalid {
+    InvalidHost,
+    InvalidRequest {
         status: StatusCode,
         text: String,
     },
     RateLimited {
         retry_after_s: u64,
     },
-    /// `If-Match` does not match the response.
     PreconditionFailed,
-    /// The body has no bytes in `Range`.
     RangeNotSatisfiable {
         length: u64,
     },
     /// A failed read. Its 503 has no `Retry-After`.
     Read(ReadError),
     /// Like [`HttpError::Read`], with `Retry-After`, for owners and agents.
-    Inspect(ReadError),
+    InspectRead(ReadError),
     Busy(Overloaded),
     Call(CallError),
     Manage(ManageError),
     Diff(DiffError),
     Refresh(RefreshError),
-    /// An alternate was not saved, for a reason for which a refresh would create no version.
-    NotSaved(RefreshError),
-    NoSuchPing,
-    /// Entities that are invalid, or that could not be received.
-    Entities(SourceError),
-    NotReady(NotReady),
-    /// The message of a panic in a handler.
+    /// Disk space or permits for saving an alternate are exhausted. The same error of a refresh creates no version.
+    AlternateNotSaved(RefreshError),
+    PingNotFound,
+    InvalidEntities(SourceError),
+    NotReady(NotReadyReason),
     Panic(String),
 }
 
@@ -91,22 +84,22 @@ impl From<AlternateError> for HttpError {
     fn from(error: AlternateError) -> Self {
         match error {
             AlternateError::Manage(error) => HttpError::Manage(error),
-            AlternateError::Body(error) => HttpError::Entities(error),
+            AlternateError::Source(error) => HttpError::InvalidEntities(error),
             AlternateError::Edit(EditError { index, problem }) => {
-                CallError::Edit { index, problem: problem.to_string() }.into()
+                CallError::InvalidEdit { index, problem: problem.to_string() }.into()
             }
-            AlternateError::Full(full) => HttpError::NotSaved(full.into()),
-            AlternateError::Refused(refused) => HttpError::NotSaved(refused.into()),
-            AlternateError::Stopping => HttpError::NotReady(NotReady::Draining),
+            AlternateError::DiskQuotaExceeded(full) => HttpError::AlternateNotSaved(full.into()),
+            AlternateError::Overloaded(refused) => HttpError::AlternateNotSaved(refused.into()),
+            AlternateError::Stopping => HttpError::NotReady(NotReadyReason::Draining),
         }
     }
 }
 
-impl From<InspectError> for HttpError {
-    fn from(error: InspectError) -> Self {
+impl From<OwnerReadError> for HttpError {
+    fn from(error: OwnerReadError) -> Self {
         match error {
-            InspectError::Manage(error) => HttpError::Manage(error),
-            InspectError::Read(error) => HttpError::Inspect(error),
+            OwnerReadError::Manage(error) => HttpError::Manage(error),
+            OwnerReadError::Read(error) => HttpError::InspectRead(error),
         }
     }
 }
@@ -115,55 +108,57 @@ impl From<ProfileError> for HttpError {
     fn from(error: ProfileError) -> Self {
         match error {
             ProfileError::Unauthenticated => HttpError::Call(CallError::NoPublicDataset),
-            ProfileError::Read(error) => HttpError::Inspect(error),
-            ProfileError::DatasetNotFound => HttpError::Inspect(ReadError::NotReadable),
+            ProfileError::Read(error) => HttpError::InspectRead(error),
+            ProfileError::DatasetNotFound => HttpError::InspectRead(ReadError::NotReadable),
         }
     }
 }
 
 impl HttpError {
-    /// The resource that is unavailable, if that is the cause.
-    fn shortage(&self) -> Option<Shortage> {
+    /// The unavailable resource (such as file descriptors) that caused the error, if any.
+    fn unavailable_resource(&self) -> Option<ResourceUnavailable> {
         if let Some(error @ ReadError::Unreadable(_)) = self.read_error() {
-            return Shortage::of(error);
+            return ResourceUnavailable::from_error(error);
         }
         match self {
             HttpError::Refresh(error @ (RefreshError::Storage(_) | RefreshError::Source(SourceError::Io(_)))) => {
-                Shortage::of(error)
+                ResourceUnavailable::from_error(error)
             }
-            HttpError::Entities(error @ SourceError::Io(_)) => Shortage::of(error),
-            HttpError::Manage(ManageError::Storage(error)) => Shortage::of(error),
+            HttpError::InvalidEntities(error @ SourceError::Io(_)) => ResourceUnavailable::from_error(error),
+            HttpError::Manage(ManageError::Storage(error)) => ResourceUnavailable::from_error(error),
             _ => None,
         }
     }
 
-    /// The status and the text for the caller. Logs nothing.
+    /// Returns the status and the text for the caller. Logs nothing.
     pub(super) fn to_public(&self) -> PublicError {
-        if let Some(shortage) = self.shortage() {
-            let seconds = shortage.retry_after_s();
+        if let Some(resource) = self.unavailable_resource() {
+            let seconds = resource.retry_after_s();
             return unavailable(format!(
-                "The service cannot complete this request at the moment: {shortage}. Try again in {seconds} s."
+                "The service cannot complete this request at the moment: {resource}. Try again in {seconds} s."
             ));
         }
         match self {
-            HttpError::NoSuchPath => not_found(
+            HttpError::PathNotFound => not_found(
                 "This path does not exist. To query a dataset, use /api/{dataset_id}/{name_slug}/{version}/. \
                  /openapi.json describes all paths except /mcp.",
             ),
-            HttpError::MisspeltPath { nearest } => not_found(format!(
+            HttpError::PathNotFoundWithHint { nearest } => not_found(format!(
                 "This path does not exist. Did you mean {nearest}? /openapi.json describes all paths except /mcp."
             )),
-            HttpError::NotServed => unavailable(
+            HttpError::RoleDisabled => unavailable(
                 "This node does not serve requests (server.roles does not include http). Send the request to a node \
                  that does.",
             ),
-            HttpError::MethodNotAllowed { allowed } => (StatusCode::METHOD_NOT_ALLOWED, wrong_method(*allowed)),
-            HttpError::Host => {
+            HttpError::MethodNotAllowed { allowed } => {
+                (StatusCode::METHOD_NOT_ALLOWED, method_not_allowed_text(*allowed))
+            }
+            HttpError::InvalidHost => {
                 bad_request("An HTTP/1.1 request must have exactly one Host header (RFC 9112, section 3.2).")
             }
-            HttpError::Invalid { status, text } => (*status, text.clone()),
+            HttpError::InvalidRequest { status, text } => (*status, text.clone()),
             HttpError::RateLimited { retry_after_s } => {
-                too_many(format!("Too many requests. Try again in {retry_after_s} s."))
+                too_many_requests(format!("Too many requests. Try again in {retry_after_s} s."))
             }
             HttpError::PreconditionFailed => (
                 StatusCode::PRECONDITION_FAILED,
@@ -178,30 +173,32 @@ impl HttpError {
                     length.saturating_sub(1)
                 ),
             ),
-            HttpError::Read(error) | HttpError::Inspect(error) => public::read(error),
-            HttpError::Busy(refused) => public::busy(refused),
+            HttpError::Read(error) | HttpError::InspectRead(error) => public_error::from_read_error(error),
+            HttpError::Busy(refused) => public_error::from_overloaded(refused),
             HttpError::Call(error) => (error.status(), error.to_string()),
-            HttpError::Manage(error) => public::manage(error),
-            HttpError::Diff(error) => public::diff(error),
-            HttpError::Refresh(error) => public::refresh(error),
-            HttpError::NotSaved(error) => public::edit(error),
-            HttpError::NoSuchPing => not_found("No dataset has this ping URL."),
-            HttpError::Entities(error) => public::entities(error),
+            HttpError::Manage(error) => public_error::from_manage_error(error),
+            HttpError::Diff(error) => public_error::from_diff_error(error),
+            HttpError::Refresh(error) => public_error::from_refresh_error(error),
+            HttpError::AlternateNotSaved(error) => public_error::from_alternate_error(error),
+            HttpError::PingNotFound => not_found("No dataset has this ping URL."),
+            HttpError::InvalidEntities(error) => public_error::from_entities_error(error),
             HttpError::NotReady(error) => unavailable(format!("The service is not ready: {error}.")),
             HttpError::Panic(_) => {
-                failed("An internal error occurred while handling this request. The error was logged.")
+                internal_error("An internal error occurred while handling this request. The error was logged.")
             }
         }
     }
 
     fn read_error(&self) -> Option<&ReadError> {
         match self {
-            HttpError::Read(error) | HttpError::Inspect(error) | HttpError::Diff(DiffError::Read(error)) => Some(error),
+            HttpError::Read(error) | HttpError::InspectRead(error) | HttpError::Diff(DiffError::Read(error)) => {
+                Some(error)
+            }
             _ => None,
         }
     }
 
-    fn unavailability(&self) -> Option<Unavailability> {
+    fn catalog_unavailability(&self) -> Option<UnavailableReason> {
         if let Some(ReadError::CatalogUnavailable { reason, .. }) = self.read_error() {
             return Some(*reason);
         }
@@ -213,21 +210,22 @@ impl HttpError {
         }
     }
 
-    /// Logs causes that the caller must not see, except for failed refreshes and readiness, which are logged where they
-    /// happen.
+    /// Logs causes that the caller must not see. Refreshes and readiness checks log their own causes.
     fn log_cause(&self) {
-        self.read_error().into_iter().for_each(public::log_read);
+        self.read_error().into_iter().for_each(public_error::log_read_error);
         match self {
-            HttpError::Entities(SourceError::Io(error)) => {
+            HttpError::InvalidEntities(SourceError::Io(error)) => {
                 tracing::error!(%error, "failed to receive entities");
             }
             HttpError::Busy(refused) => tracing::warn!(error = %refused, "rejected request"),
-            HttpError::Manage(error @ (ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Failed(_)))
-            | HttpError::Diff(DiffError::Manage(error @ (ManageError::Catalog(_) | ManageError::Failed(_)))) => {
-                tracing::error!(error = %Causes(error), "failed to run management operation");
+            HttpError::Manage(
+                error @ (ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Internal(_)),
+            )
+            | HttpError::Diff(DiffError::Manage(error @ (ManageError::Catalog(_) | ManageError::Internal(_)))) => {
+                tracing::error!(error = %ErrorChain(error), "failed to run management operation");
             }
             HttpError::Refresh(error @ RefreshError::Catalog(_)) => {
-                tracing::error!(error = %Causes(error), "failed to create version");
+                tracing::error!(error = %ErrorChain(error), "failed to create version");
             }
             HttpError::Panic(message) => tracing::error!(error = %message, "handler panicked"),
             _ => {}
@@ -239,53 +237,52 @@ impl HttpError {
             HttpError::RateLimited { retry_after_s }
             | HttpError::Manage(ManageError::TooManyLogins { retry_after_s }) => Some(*retry_after_s),
             HttpError::Busy(_)
-            | HttpError::Inspect(ReadError::Busy(_))
+            | HttpError::InspectRead(ReadError::Busy(_))
             | HttpError::Diff(DiffError::Read(ReadError::Busy(_) | ReadError::OutOfMemory | ReadError::OutOfDisk(_)))
-            | HttpError::Manage(ManageError::Refused(_) | ManageError::LoginsBusy)
-            | HttpError::Diff(DiffError::Manage(ManageError::Refused(_))) => Some(Overloaded::RETRY_AFTER_S),
-            HttpError::Refresh(RefreshError::LeaseLost | RefreshError::NotHere | RefreshError::Stopping) => {
-                Some(RETRY_REFRESH_S)
+            | HttpError::Manage(ManageError::Overloaded(_) | ManageError::LoginsBusy)
+            | HttpError::Diff(DiffError::Manage(ManageError::Overloaded(_))) => Some(Overloaded::RETRY_AFTER_S),
+            HttpError::Refresh(RefreshError::LeaseLost | RefreshError::RoleDisabled | RefreshError::Stopping) => {
+                Some(REFRESH_RETRY_AFTER_S)
             }
-            HttpError::Refresh(RefreshError::Full(full)) | HttpError::NotSaved(RefreshError::Full(full)) => {
-                (!matches!(full, SpoolFull::User { .. })).then_some(RETRY_REFRESH_S)
+            HttpError::Refresh(RefreshError::DiskQuotaExceeded(full))
+            | HttpError::AlternateNotSaved(RefreshError::DiskQuotaExceeded(full)) => {
+                (!matches!(full, SpoolQuotaExceeded::User { .. })).then_some(REFRESH_RETRY_AFTER_S)
             }
-            HttpError::Refresh(RefreshError::Refused(_)) | HttpError::NotSaved(RefreshError::Refused(_)) => {
-                Some(RETRY_REFRESH_S)
-            }
+            HttpError::Refresh(RefreshError::Overloaded(_))
+            | HttpError::AlternateNotSaved(RefreshError::Overloaded(_)) => Some(REFRESH_RETRY_AFTER_S),
             HttpError::Read(_) => None,
             _ => {
-                let unavailability = self.unavailability().map(Unavailability::retry_after_s);
-                unavailability.or_else(|| self.shortage().map(Shortage::retry_after_s))
+                let unavailability = self.catalog_unavailability().map(UnavailableReason::retry_after_s);
+                unavailability.or_else(|| self.unavailable_resource().map(ResourceUnavailable::retry_after_s))
             }
         }
     }
 
-    /// The status and the public text. Logs the cause.
     pub(super) fn log_and_render(&self) -> PublicError {
         self.log_cause();
         self.to_public()
     }
 }
 
-const RETRY_REFRESH_S: u64 = 10;
+const REFRESH_RETRY_AFTER_S: u64 = 10;
 
-/// Marks a 5xx response. The layer that knows the ID of the request adds the ID to this text.
+/// Marks a 5xx response. The access log layer appends the request ID to this text.
 #[derive(Clone, Debug)]
-pub(super) struct ServerFailure(pub String);
+pub(super) struct ServerErrorText(pub String);
 
 impl IntoResponse for HttpError {
     fn into_response(self) -> Response {
         let (status, text) = self.log_and_render();
         let mut response = (status, text.clone()).into_response();
         if status.is_server_error() {
-            response.extensions_mut().insert(ServerFailure(text));
+            response.extensions_mut().insert(ServerErrorText(text));
         }
         let headers = response.headers_mut();
         headers.extend(self.retry_after_s().map(|seconds| (RETRY_AFTER, HeaderValue::from(seconds))));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
         // The text can quote the request, so browsers must not treat it as HTML.
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        // Otherwise, a cache could store some statuses, such as 404.
+        // Caches can store some error statuses, such as 404, by default.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         match self {
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
@@ -298,9 +295,12 @@ impl IntoResponse for HttpError {
                 }
             }
             HttpError::Read(ReadError::Unauthorized)
-            | HttpError::Inspect(ReadError::Unauthorized)
+            | HttpError::InspectRead(ReadError::Unauthorized)
             | HttpError::Call(
-                CallError::Unauthenticated | CallError::NoPublicDataset | CallError::NotToken | CallError::NoToken,
+                CallError::Unauthenticated
+                | CallError::NoPublicDataset
+                | CallError::InvalidToken
+                | CallError::TokenRequired,
             ) => {
                 headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
@@ -310,7 +310,7 @@ impl IntoResponse for HttpError {
     }
 }
 
-fn wrong_method(allowed: Option<&str>) -> String {
+fn method_not_allowed_text(allowed: Option<&str>) -> String {
     let Some(allowed) = allowed else {
         return "This path does not allow this method. The Allow header lists the allowed methods.".to_owned();
     };

@@ -1,7 +1,7 @@
 //! Caching headers and conditional requests.
 //!
-//! A cached response must be revalidated each time (`no-cache`), because a dataset can be frozen, rolled back, or made
-//! private at any time. A revalidation is cheap, because the etag is known before anything is planned or read.
+//! Clients must revalidate a cached response each time (`no-cache`), because a dataset can be frozen, rolled back, or
+//! made private at any time. A revalidation is cheap, because strata knows the etag before it plans or reads anything.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -13,37 +13,36 @@ use axum::http::{HeaderMap, HeaderValue};
 use http_body::{Frame, SizeHint};
 use strata_service::CacheKey;
 
-/// A strong etag: equal etags mean equal bytes. `coding` is empty, or `-` and the name of the content coding. Never
-/// `None`, because both are ASCII.
-pub(crate) fn etag(key: &CacheKey, coding: &str) -> Option<HeaderValue> {
-    HeaderValue::try_from(["\"", &key.short(), coding, "\""].concat()).ok()
+/// Returns a strong etag: equal etags mean equal bytes. `coding` is empty, or `-` and the name of the content coding.
+/// The result is never `None`, because both parts are ASCII.
+pub(crate) fn strong_etag(key: &CacheKey, coding: &str) -> Option<HeaderValue> {
+    HeaderValue::try_from(["\"", &key.to_short_hex(), coding, "\""].concat()).ok()
 }
 
-/// Whether `If-None-Match` contains this etag, weak or strong, or `*` (RFC 9110, section 13.1.2). The rest of a line
+/// Whether `If-None-Match` contains `*` or this etag, weak or strong (RFC 9110, section 13.1.2). The rest of a line
 /// after a malformed etag is ignored.
-pub(crate) fn is_held(headers: &HeaderMap, etag: &HeaderValue) -> bool {
+pub(crate) fn is_not_modified(headers: &HeaderMap, etag: &HeaderValue) -> bool {
     let mut lines = headers.get_all(IF_NONE_MATCH).iter().map(HeaderValue::as_bytes);
-    lines.any(|line| line.trim_ascii() == b"*" || Tags { rest: line }.any(|(_, tag)| tag == etag.as_bytes()))
+    lines.any(|line| line.trim_ascii() == b"*" || EtagList { rest: line }.any(|(_, tag)| tag == etag.as_bytes()))
 }
 
-/// Whether there is an `If-Match` that contains neither this etag as a strong one nor `*` (RFC 9110, section 13.1.1).
-pub(crate) fn is_unwanted(headers: &HeaderMap, etag: Option<&HeaderValue>) -> bool {
-    let wants = |line: &[u8]| {
-        let mut tags = Tags { rest: line };
+/// Whether `If-Match` is present but contains neither `*` nor this etag as a strong one (RFC 9110, section 13.1.1).
+pub(crate) fn is_precondition_failed(headers: &HeaderMap, etag: Option<&HeaderValue>) -> bool {
+    let matches = |line: &[u8]| {
+        let mut tags = EtagList { rest: line };
         let is_this = |(weak, tag): (bool, &[u8])| !weak && etag.is_some_and(|etag| tag == etag.as_bytes());
         line.trim_ascii() == b"*" || tags.any(is_this)
     };
     let mut lines = headers.get_all(IF_MATCH).iter().map(HeaderValue::as_bytes).peekable();
-    lines.peek().is_some() && !lines.any(wants)
+    lines.peek().is_some() && !lines.any(matches)
 }
 
-/// The etags of a line, with their quotation marks and without `W/`, and whether they are weak. An etag can contain
-/// commas.
-struct Tags<'a> {
+/// Parses the etags of a line into `(is_weak, tag)`. Each tag includes its quotation marks and can contain commas.
+struct EtagList<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Iterator for Tags<'a> {
+impl<'a> Iterator for EtagList<'a> {
     type Item = (bool, &'a [u8]);
 
     fn next(&mut self) -> Option<(bool, &'a [u8])> {
@@ -57,16 +56,15 @@ impl<'a> Iterator for Tags<'a> {
         let length = tag.strip_prefix(b"\"")?.iter().position(|byte| *byte == b'"')? + 2;
         let (tag, rest) = tag.split_at_checked(length)?;
         let rest = rest.trim_ascii_start();
-        // Without a separator, the line is malformed.
         let separated = rest.is_empty() || rest.starts_with(b",");
         self.rest = if separated { rest } else { &[] };
         (separated && !tag.contains(&b' ')).then_some((weak, tag))
     }
 }
 
-/// Adds the caching headers of a 200 or 304. Without an etag, the response is different each time. If `coded` is true,
-/// its content coding depends on `Accept-Encoding`.
-pub(crate) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValue>, private: bool, coded: bool) {
+/// Adds the caching headers of a 200 or 304. No etag means `no-store`. `coded` means that the content coding depends on
+/// `Accept-Encoding`.
+pub(crate) fn set_caching_headers(headers: &mut HeaderMap, etag: Option<HeaderValue>, private: bool, coded: bool) {
     let control = match (&etag, private) {
         (None, _) => const { HeaderValue::from_static("no-store") },
         (Some(_), true) => const { HeaderValue::from_static("private, no-cache") },
@@ -87,11 +85,11 @@ pub(crate) fn describe(headers: &mut HeaderMap, etag: Option<HeaderValue>, priva
     }
 }
 
-/// The body of a 304, with an unknown length. For a body of length 0, the router would add a `Content-Length` of 0,
-/// which on a 304 means the length of the 200 (RFC 9110, section 8.6).
-pub(crate) struct NoBody;
+/// The body of a 304, with an unknown length. For a body of length 0, the router would add `Content-Length: 0`, which
+/// on a 304 is the length of the 200 (RFC 9110, section 8.6).
+pub(crate) struct UnsizedEmptyBody;
 
-impl http_body::Body for NoBody {
+impl http_body::Body for UnsizedEmptyBody {
     type Data = Bytes;
     type Error = Infallible;
 

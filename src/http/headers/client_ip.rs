@@ -1,15 +1,13 @@
-//! The address of the client of a request, as reported by trusted proxies.
+//! The client address of a request, as reported by trusted proxies.
 //!
-//! Each proxy appends the address of its client to `X-Forwarded-For` or `Forwarded`. Earlier addresses can be forged.
-//! So the addresses are read backwards:
-//! 1. Start with the peer of the connection. While the address is a trusted proxy, continue with the address before it.
-//! 2. The first address that is not trusted is the client.
-//! 3. If there is no other address (`unknown`, an obfuscated identifier, invalid text), the last trusted address counts
-//!    as the client.
+//! Each proxy appends the address of its client to `X-Forwarded-For` or `Forwarded`. Earlier addresses can be forged,
+//! so the addresses are read backwards, beginning with the peer of the connection. The first address that is not a
+//! trusted proxy is the client. If the next address is missing or invalid (`unknown`, an obfuscated identifier), the
+//! last trusted address counts as the client.
 //!
 //! For example, `X-Forwarded-For: 1.1.1.1, 203.0.113.9` from a trusted peer means the client 203.0.113.9.
 //!
-//! A proxy writes one of the headers, and can pass on the other one unchanged. If both are present and lead to
+//! A proxy writes one of the two headers and might pass on the other one unchanged. If both are present but result in
 //! different clients, both are ignored.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,55 +17,62 @@ use axum::http::header::{FORWARDED, USER_AGENT};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use strata_config::TrustedProxies;
-use strata_service::{Client, Services, SessionOrigin};
+use strata_service::{ClientNetwork, Services, SessionOrigin};
 
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// The client that a request counts for.
-pub(crate) fn client(head: &Parts, services: &Services) -> Client {
-    address(head, &services.config.server.trusted_proxies).map_or(Client::Unspecified, Client::from)
+/// The client network that resource limits count the request toward.
+pub(crate) fn request_client(head: &Parts, services: &Services) -> ClientNetwork {
+    request_address(head, &services.config.server.trusted_proxies)
+        .map_or(ClientNetwork::Unspecified, ClientNetwork::from)
 }
 
 pub(crate) fn session_origin(head: &Parts, services: &Services) -> SessionOrigin {
     let program = head.headers.get(USER_AGENT).and_then(|program| program.to_str().ok());
-    SessionOrigin::new(address(head, &services.config.server.trusted_proxies), program)
+    SessionOrigin::new(request_address(head, &services.config.server.trusted_proxies), program)
 }
 
-fn address(head: &Parts, trusted: &TrustedProxies) -> Option<IpAddr> {
+fn request_address(head: &Parts, trusted: &TrustedProxies) -> Option<IpAddr> {
     let ConnectInfo(peer) = head.extensions.get::<ConnectInfo<SocketAddr>>()?;
     Some(client_address(peer.ip(), &head.headers, trusted))
 }
 
-/// Whether the client uses https, as reported by a trusted peer in the last value of `X-Forwarded-Proto`, or of `proto`
-/// in `Forwarded`. `None` if it is not reported, or if the headers differ.
+/// Whether the client uses https, as a trusted peer reports in the last value of `X-Forwarded-Proto`, or of `proto` in
+/// `Forwarded`. Returns `None` if neither header reports a scheme, or if the headers differ.
 pub(crate) fn forwarded_https(peer: Option<SocketAddr>, headers: &HeaderMap, trusted: &TrustedProxies) -> Option<bool> {
-    peer.filter(|peer| trusted.contain(peer.ip()))?;
-    let is_https = |scheme: &str| match scheme.trim_matches(BLANKS).to_ascii_lowercase().as_str() {
+    peer.filter(|peer| trusted.contains(peer.ip()))?;
+    let is_https = |scheme: &str| match scheme.trim_matches(HEADER_WHITESPACE).to_ascii_lowercase().as_str() {
         "https" => Some(true),
         "http" => Some(false),
         _ => None,
     };
-    let listed = lines(headers, &X_FORWARDED_PROTO).next().map(|line| is_https(line.rsplit(',').next()?));
-    let described = lines(headers, &FORWARDED).next().map(|line| {
+    let listed =
+        header_lines_reversed(headers, &X_FORWARDED_PROTO).next().map(|line| is_https(line.rsplit(',').next()?));
+    let described = header_lines_reversed(headers, &FORWARDED).next().map(|line| {
         let elements = split_outside_quotes(line, ',')?;
-        is_https(&parameter(elements.last()?, "proto")?)
+        is_https(&forwarded_parameter(elements.last()?, "proto")?)
     });
     match (listed, described) {
-        (Some(said), None) | (None, Some(said)) => said,
-        (Some(one), Some(other)) if one == other => one,
+        (Some(https), None) | (None, Some(https)) => https,
+        (Some(first), Some(second)) if first == second => first,
         _ => None,
     }
 }
 
-/// The address of the client behind a peer.
 pub(crate) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &TrustedProxies) -> IpAddr {
-    if !trusted.contain(peer) {
+    if !trusted.contains(peer) {
         return peer;
     }
-    let listed =
-        || last_untrusted(peer, lines(headers, &X_FORWARDED_FOR).flat_map(|line| line.rsplit(',').map(node)), trusted);
-    let described = || last_untrusted(peer, lines(headers, &FORWARDED).flat_map(described_hops), trusted);
+    let listed = || {
+        last_untrusted(
+            peer,
+            header_lines_reversed(headers, &X_FORWARDED_FOR).flat_map(|line| line.rsplit(',').map(parse_hop_address)),
+            trusted,
+        )
+    };
+    let described =
+        || last_untrusted(peer, header_lines_reversed(headers, &FORWARDED).flat_map(forwarded_hops), trusted);
     match (headers.contains_key(X_FORWARDED_FOR), headers.contains_key(FORWARDED)) {
         (false, false) => peer,
         (true, false) => listed(),
@@ -76,64 +81,67 @@ pub(crate) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &Truste
     }
 }
 
-/// The client, with the nearest hop first. `None` is a hop without an address.
+/// Returns the client address. The hops start with the nearest one; `None` is a hop without an address.
 fn last_untrusted(peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>, trusted: &TrustedProxies) -> IpAddr {
     let mut last = peer;
     for hop in hops {
         let Some(address) = hop else { break };
         last = address;
-        if !trusted.contain(address) {
+        if !trusted.contains(address) {
             break;
         }
     }
     last
 }
 
-/// The lines of a header, the last one first. A line that is not ASCII becomes empty.
-fn lines<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+/// The lines of a header in reverse order. A line that is not ASCII becomes empty.
+fn header_lines_reversed<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
     headers.get_all(name).iter().rev().map(|value: &HeaderValue| value.to_str().unwrap_or_default())
 }
 
-/// The hops of a line of `Forwarded` (RFC 7239, section 4), the last one first.
-fn described_hops(line: &str) -> impl Iterator<Item = Option<IpAddr>> {
+/// The hops in a `Forwarded` line (RFC 7239, section 4) in reverse order.
+fn forwarded_hops(line: &str) -> impl Iterator<Item = Option<IpAddr>> {
     let elements = split_outside_quotes(line, ',').unwrap_or_default();
     // A line with an unclosed quotation mark counts as a hop without an address.
-    let nothing = elements.is_empty().then_some(None);
-    elements.into_iter().rev().map(|element| node(&parameter(element, "for")?)).chain(nothing)
+    let invalid_line = elements.is_empty().then_some(None);
+    elements
+        .into_iter()
+        .rev()
+        .map(|element| parse_hop_address(&forwarded_parameter(element, "for")?))
+        .chain(invalid_line)
 }
 
-/// A parameter of an element. `None` if the element is malformed or repeats the parameter.
-fn parameter(element: &str, wanted: &str) -> Option<String> {
-    let mut found = None;
+fn forwarded_parameter(element: &str, wanted: &str) -> Option<String> {
+    let mut parameter = None;
     for pair in split_outside_quotes(element, ';')? {
-        let (name, value) = pair.trim_matches(BLANKS).split_once('=')?;
+        let (name, value) = pair.trim_matches(HEADER_WHITESPACE).split_once('=')?;
         if name.is_empty() || !name.bytes().all(is_token_byte) {
             return None;
         }
-        let value = unquoted(value)?;
-        if name.eq_ignore_ascii_case(wanted) && found.replace(value).is_some() {
+        let value = unquote(value)?;
+        if name.eq_ignore_ascii_case(wanted) && parameter.replace(value).is_some() {
             return None;
         }
     }
-    found
+    parameter
 }
 
-const BLANKS: [char; 2] = [' ', '\t'];
+const HEADER_WHITESPACE: [char; 2] = [' ', '\t'];
 
-/// The parts between separators outside of quoted strings. `None` if a quoted string does not end.
+/// Splits a text at separators outside of quoted strings. Returns `None` if a quoted string does not end.
 fn split_outside_quotes(text: &str, separator: char) -> Option<Vec<&str>> {
     let mut parts = Vec::new();
     let mut start = 0;
     let mut quoted = false;
     let mut escaped = false;
-    for (at, character) in text.char_indices() {
+    for (index, character) in text.char_indices() {
         match character {
             _ if escaped => escaped = false,
             '\\' if quoted => escaped = true,
             '"' => quoted = !quoted,
             _ if character == separator && !quoted => {
-                parts.push(&text[start..at]);
-                start = at + separator.len_utf8();
+                parts.push(&text[start..index]);
+                start = index + separator.len_utf8();
             }
             _ => {}
         }
@@ -142,7 +150,7 @@ fn split_outside_quotes(text: &str, separator: char) -> Option<Vec<&str>> {
     (!quoted).then_some(parts)
 }
 
-fn unquoted(value: &str) -> Option<String> {
+fn unquote(value: &str) -> Option<String> {
     let Some(rest) = value.strip_prefix('"') else {
         return (!value.is_empty() && value.bytes().all(is_token_byte)).then(|| value.to_owned());
     };
@@ -157,14 +165,14 @@ fn unquoted(value: &str) -> Option<String> {
     }
 }
 
-/// RFC 9110, section 5.6.2.
+/// A `tchar` of RFC 9110, section 5.6.2.
 fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
 
-/// An address, with or without a port: `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
-fn node(text: &str) -> Option<IpAddr> {
-    let text = text.trim_matches(BLANKS);
+/// Parses an address with or without a port: `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]:80`.
+fn parse_hop_address(text: &str) -> Option<IpAddr> {
+    let text = text.trim_matches(HEADER_WHITESPACE);
     if let Ok(address) = text.parse::<IpAddr>() {
         return Some(address);
     }
@@ -178,11 +186,11 @@ fn node(text: &str) -> Option<IpAddr> {
             (IpAddr::V4(address.parse::<Ipv4Addr>().ok()?), &text[address.len()..])
         }
     };
-    (port.is_empty() || port.strip_prefix(':').is_some_and(is_port)).then_some(address)
+    (port.is_empty() || port.strip_prefix(':').is_some_and(is_valid_port)).then_some(address)
 }
 
-/// A port, or an obfuscated one (RFC 7239, section 6).
-fn is_port(text: &str) -> bool {
+/// A port is a number of up to 5 digits or an obfuscated name (RFC 7239, section 6).
+fn is_valid_port(text: &str) -> bool {
     let obfuscated = |name: &str| {
         !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte))
     };

@@ -11,7 +11,7 @@ pub mod range;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The value of a header that must not be repeated.
-pub(super) fn single(headers: &HeaderMap, name: HeaderName) -> Option<&HeaderValue> {
+pub(super) fn single_value(headers: &HeaderMap, name: HeaderName) -> Option<&HeaderValue> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())
 }

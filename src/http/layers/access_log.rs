@@ -1,8 +1,8 @@
 //! One structured log line per request, and its metrics, when its body has ended.
 //!
 //! All log lines of a request contain its ID. The caller gets the ID as `X-Request-Id`, and in the text of a 5xx. The
-//! line does not contain the query string, headers, or the token of a ping, which are the caller's data. A request that
-//! took longer than `log.slow_request_ms` has a second line with the query string and the plan.
+//! line does not contain the query string, headers, or the token of a ping URL, because they are the caller's data. A
+//! request that took longer than `log.slow_request_ms` has a second line with the query string and the plan.
 
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
@@ -19,35 +19,31 @@ use http_body::{Frame, SizeHint};
 use strata_config::Config;
 use strata_runtime::metrics::metrics;
 use strata_runtime::metrics::request_log::RequestLogContext;
-use strata_runtime::metrics::routes::{RouteMetrics, of_route};
+use strata_runtime::metrics::routes::{RouteMetrics, route_metrics};
 use strata_service::UsageMeter;
-use strata_types::request::Format;
+use strata_types::read_request::ResponseFormat;
 use tracing::{Instrument, Span};
 
-use crate::error::ServerFailure;
+use crate::display_text::truncate_with_ellipsis;
+use crate::error::ServerErrorText;
 use crate::headers::client_ip::client_address;
-use crate::text::beginning;
 
 pub(crate) const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
-/// The ID of a request, as an extension of the request.
 #[derive(Clone, Debug)]
 pub(crate) struct RequestId(pub Arc<str>);
 
 impl RequestId {
-    /// The text of a 5xx with the ID.
-    pub(crate) fn named_in(&self, text: &str) -> String {
+    pub(crate) fn append_to(&self, text: &str) -> String {
         format!("{text} Request ID: {}.", self.0)
     }
 }
 
-const PATH_CHARACTERS: usize = 100;
+const MAX_PATH_CHARACTERS: usize = 100;
+const MAX_SLOW_LOG_CHARACTERS: usize = 4_000;
+const PING_PATH_PREFIX: &str = "/ping/";
 
-const SLOW_CHARACTERS: usize = 4_000;
-
-const PING: &str = "/ping/";
-
-pub(super) async fn recorded(
+pub(super) async fn log_request(
     config: &Config,
     mut request: Request,
     handle: impl AsyncFnOnce(Request) -> Response,
@@ -57,59 +53,59 @@ pub(super) async fn recorded(
     let span = tracing::info_span!("request", id = &*request_id.0);
     let log_context = Arc::new(RequestLogContext::default());
     let peer = request.extensions().get::<ConnectInfo<SocketAddr>>().map(|peer| peer.0);
-    let mut line = Line {
+    let mut line = AccessLogLine {
         started: Instant::now(),
         span: span.clone(),
         method: request.method().clone(),
-        path: shown_path(request.uri().path()),
-        route: of_route(request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str)),
+        path: loggable_path(request.uri().path()),
+        route: route_metrics(request.extensions().get::<MatchedPath>().map_or("none", MatchedPath::as_str)),
         format: "none",
         peer,
         client: peer.map(|peer| client_address(peer.ip(), request.headers(), &config.server.trusted_proxies)),
         status: None,
-        bytes: 0,
-        length: None,
-        whole: false,
-        slow: (config.log.slow_request_ms > 0).then(|| Slow {
-            after: Duration::from_millis(config.log.slow_request_ms),
+        sent_bytes: 0,
+        content_length: None,
+        is_complete: false,
+        slow_request: (config.log.slow_request_ms > 0).then(|| SlowRequestLog {
+            threshold: Duration::from_millis(config.log.slow_request_ms),
             query: request.uri().query().unwrap_or_default().to_owned(),
             log_context: log_context.clone(),
         }),
     };
 
-    let mut response = log_context.scope(handle(request)).instrument(span).await;
+    let mut response = log_context.run_scoped(handle(request)).instrument(span).await;
 
-    line.route.answer_start_seconds.record(line.started.elapsed());
+    line.route.response_start_seconds.record(line.started.elapsed());
     line.status = Some(response.status().as_u16());
-    line.format = format(&response);
-    if let Some(ServerFailure(text)) = response.extensions_mut().remove() {
+    line.format = format_label(&response);
+    if let Some(ServerErrorText(text)) = response.extensions_mut().remove() {
         response.headers_mut().remove(CONTENT_LENGTH);
-        *response.body_mut() = Body::from(request_id.named_in(&text));
+        *response.body_mut() = Body::from(request_id.append_to(&text));
     }
     // Hexadecimal digits are always a valid value.
     if let Ok(value) = HeaderValue::from_str(&request_id.0) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
-    line.length = length.and_then(|length| length.parse().ok());
-    // A body that is empty or unwanted is never polled.
-    line.whole = http_body::Body::is_end_stream(response.body()) || line.method == Method::HEAD;
-    let meter = response.extensions_mut().remove();
-    response.map(|body| Body::new(LoggedBody { body, line, meter }))
+    line.content_length = length.and_then(|length| length.parse().ok());
+    // An empty body, or the body of a HEAD response, is never polled.
+    line.is_complete = http_body::Body::is_end_stream(response.body()) || line.method == Method::HEAD;
+    let usage_meter = response.extensions_mut().remove();
+    response.map(|body| Body::new(LoggedBody { body, line, usage_meter }))
 }
 
-/// The token of a ping is as good as a password.
-fn shown_path(path: &str) -> String {
-    match path.strip_prefix(PING) {
+/// The token in a ping URL is a secret.
+fn loggable_path(path: &str) -> String {
+    match path.strip_prefix(PING_PATH_PREFIX) {
         Some(_) => "/ping/***".to_owned(),
-        None => beginning(path, PATH_CHARACTERS),
+        None => truncate_with_ellipsis(path, MAX_PATH_CHARACTERS),
     }
 }
 
-fn format(response: &Response) -> &'static str {
+fn format_label(response: &Response) -> &'static str {
     let Some(content_type) = response.headers().get(CONTENT_TYPE) else { return "none" };
     let content_type = content_type.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
-    let format = Format::ALL.into_iter().find(|format| format.content_type() == content_type);
+    let format = ResponseFormat::ALL.into_iter().find(|format| format.content_type() == content_type);
     match (format, content_type) {
         (Some(format), _) => format.name(),
         (None, "text/plain") => "text",
@@ -118,35 +114,33 @@ fn format(response: &Response) -> &'static str {
     }
 }
 
-/// A request so far. Logged when dropped: the body was sent or has failed, or the caller has disconnected.
-struct Line {
+/// The log line of a request, written on drop: the body was sent or has failed, or the caller has disconnected.
+struct AccessLogLine {
     started: Instant,
     span: Span,
     method: Method,
     path: String,
-    /// The metrics of the router's pattern, never of the path itself.
+    /// The metrics of the route pattern. Paths would create an unlimited number of labels.
     route: &'static RouteMetrics,
     format: &'static str,
     peer: Option<SocketAddr>,
-    /// The peer, or the client that it forwards.
+    /// The address of the peer, or the client address that a trusted proxy reported.
     client: Option<IpAddr>,
     /// `None` until the handler has returned.
     status: Option<u16>,
-    bytes: u64,
-    /// The value of `Content-Length`.
-    length: Option<u64>,
-    /// Whether the body was sent to its end.
-    whole: bool,
-    slow: Option<Slow>,
+    sent_bytes: u64,
+    content_length: Option<u64>,
+    is_complete: bool,
+    slow_request: Option<SlowRequestLog>,
 }
 
-struct Slow {
-    after: Duration,
+struct SlowRequestLog {
+    threshold: Duration,
     query: String,
     log_context: Arc<RequestLogContext>,
 }
 
-impl Drop for Line {
+impl Drop for AccessLogLine {
     fn drop(&mut self) {
         let _entered = self.span.enter();
         let took = self.started.elapsed();
@@ -156,63 +150,60 @@ impl Drop for Line {
             method = %self.method,
             path = self.path,
             status = self.status,
-            bytes = self.bytes,
-            whole = self.whole,
+            bytes = self.sent_bytes,
+            whole = self.is_complete,
             duration_us,
             peer = self.peer.map(tracing::field::display),
             client = self.client.map(tracing::field::display),
             "request"
         );
-        if let Some(slow) = self.slow.as_ref().filter(|slow| took >= slow.after) {
+        if let Some(slow) = self.slow_request.as_ref().filter(|slow| took >= slow.threshold) {
             tracing::warn!(
                 target: "strata::slow",
                 path = self.path,
-                query = beginning(&slow.query, SLOW_CHARACTERS),
-                plan = slow.log_context.plan().map(|plan| beginning(&plan, SLOW_CHARACTERS)),
+                query = truncate_with_ellipsis(&slow.query, MAX_SLOW_LOG_CHARACTERS),
+                plan = slow.log_context.query_plan().map(|plan| truncate_with_ellipsis(&plan, MAX_SLOW_LOG_CHARACTERS)),
                 duration_us,
                 "slow request"
             );
         }
         self.route.count_request(self.status, self.format);
-        self.route.answer_seconds.record(took);
-        self.route.sent_bytes.increment(self.bytes);
-        if self.status.is_some() && !self.whole {
-            metrics().cut_bodies.increment(1);
+        self.route.response_seconds.record(took);
+        self.route.sent_bytes.increment(self.sent_bytes);
+        if self.status.is_some() && !self.is_complete {
+            metrics().interrupted_bodies.increment(1);
         }
     }
 }
 
-/// A body that counts its bytes for the log line, and is polled inside the span of the request.
+/// Counts the bytes of a body for the log line. The body is polled inside the span of the request.
 struct LoggedBody {
     body: Body,
-    line: Line,
-    /// The usage of the dataset.
-    meter: Option<UsageMeter>,
+    line: AccessLogLine,
+    usage_meter: Option<UsageMeter>,
 }
 
 impl http_body::Body for LoggedBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
         let _entered = this.line.span.enter();
-        let frame = ready!(Pin::new(&mut this.body).poll_frame(context));
+        let frame = ready!(Pin::new(&mut this.body).poll_frame(cx));
         match &frame {
             Some(Ok(frame)) => {
                 let bytes = frame.data_ref().map_or(0, |data| data.len() as u64);
-                this.line.bytes += bytes;
-                if let Some(meter) = this.meter.as_ref().filter(|_| bytes > 0) {
-                    meter.sent(bytes);
+                this.line.sent_bytes += bytes;
+                if let Some(usage_meter) = this.usage_meter.as_ref().filter(|_| bytes > 0) {
+                    usage_meter.record_sent_bytes(bytes);
                 }
                 // A body is not polled after the last byte of its `Content-Length`.
-                this.line.whole = this.body.is_end_stream() || this.line.length == Some(this.line.bytes);
+                this.line.is_complete =
+                    this.body.is_end_stream() || this.line.content_length == Some(this.line.sent_bytes);
             }
             Some(Err(_)) => {}
-            None => this.line.whole = true,
+            None => this.line.is_complete = true,
         }
         Poll::Ready(frame)
     }
@@ -231,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_token_of_a_ping_is_not_logged() {
+    fn ping_token_is_not_logged() {
         for (path, shown) in [
             ("/ping/t0ken", "/ping/***"),
             ("/ping/t0ken/", "/ping/***"),
@@ -239,9 +230,9 @@ mod tests {
             ("/ping", "/ping"),
             ("/api/1/x/v1", "/api/1/x/v1"),
         ] {
-            assert_eq!(shown_path(path), shown);
+            assert_eq!(loggable_path(path), shown);
         }
-        let long = format!("/{}", "ä".repeat(PATH_CHARACTERS));
-        assert_eq!(shown_path(&long), format!("/{}…", "ä".repeat(PATH_CHARACTERS - 1)));
+        let long = format!("/{}", "ä".repeat(MAX_PATH_CHARACTERS));
+        assert_eq!(loggable_path(&long), format!("/{}…", "ä".repeat(MAX_PATH_CHARACTERS - 1)));
     }
 }

@@ -1,7 +1,7 @@
 //! The layers around every handler.
 
 pub(super) mod access_log;
-pub(super) mod drain;
+pub(super) mod body_drain;
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -16,33 +16,33 @@ use strata_config::Config;
 
 use crate::error::HttpError;
 
-/// All of them as one layer of the router, because each separate layer would cost as much as routing.
-pub(super) async fn around(State(config): State<Arc<Config>>, request: Request, next: Next) -> Response {
-    let handled = async |request: Request| match request.extensions().get::<WrongHost>() {
-        Some(WrongHost) => HttpError::Host.into_response(),
-        None => caught(next.run(request)).await.unwrap_or_else(IntoResponse::into_response),
+/// Applies all layers as one layer of the router, because each separate layer would cost as much as routing.
+pub(super) async fn apply_layers(State(config): State<Arc<Config>>, request: Request, next: Next) -> Response {
+    let handled = async |request: Request| match request.extensions().get::<InvalidHostMarker>() {
+        Some(InvalidHostMarker) => HttpError::InvalidHost.into_response(),
+        None => catch_panic(next.run(request)).await.unwrap_or_else(IntoResponse::into_response),
     };
-    let drained = |request| drain::refused_bodies(&config.limits, request, handled);
-    access_log::recorded(&config, request, drained).await
+    let drained = |request| body_drain::drain_refused_bodies(&config.limits, request, handled);
+    access_log::log_request(&config, request, drained).await
 }
 
-/// Marks an HTTP/1.1 request that does not have exactly one `Host` (RFC 9112, section 3.2). It returns 400.
+/// Marks an HTTP/1.1 request that does not have exactly one `Host` (RFC 9112, section 3.2). The response is a 400.
 #[derive(Clone, Copy)]
-struct WrongHost;
+struct InvalidHostMarker;
 
-/// Marks a request from a connection. A request that a program passes to the router has no `Host`.
-pub(crate) fn mark_wrong_host(request: &mut Request) {
+/// Marks requests that arrived on a connection. Requests that code passes to the router directly have no `Host`.
+pub(crate) fn mark_invalid_host(request: &mut Request) {
     if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
-        request.extensions_mut().insert(WrongHost);
+        request.extensions_mut().insert(InvalidHostMarker);
     }
 }
 
-/// The result of a handler, or its panic as [`HttpError::Panic`], which returns 500 in plain text. A panic in a body is
-/// too late for that: it closes the connection.
+/// Maps a panic of a handler to [`HttpError::Panic`], which returns 500 in plain text. A panic in a body is too late
+/// for that: it closes the connection.
 ///
-/// Unwind safety: a handler that panicked is dropped, and its shared state (pools, caches) is behind locks and channels
-/// that an unwinding thread does not leave half-changed.
-pub(crate) async fn caught<T>(handling: impl Future<Output = T>) -> Result<T, HttpError> {
+/// Unwind safety: a handler that panicked is dropped. Its shared state (pools, caches) is behind locks and channels,
+/// which an unwinding thread does not leave in an inconsistent state.
+pub(crate) async fn catch_panic<T>(handling: impl Future<Output = T>) -> Result<T, HttpError> {
     AssertUnwindSafe(handling).catch_unwind().await.map_err(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned());

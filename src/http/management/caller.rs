@@ -1,105 +1,116 @@
-//! The caller: a user with a session cookie or an API token.
+//! The caller of a management operation: a user with a session cookie or an API token.
 //!
-//! With an `Authorization`, valid or not, cookies are ignored. A browser also sends cookies with the requests of other
-//! sites, so calls with a cookie have two protections. The cookie is `SameSite=Lax`, so that other sites can send it
-//! only with links. And a call with a foreign `Origin` is rejected: browsers send it with each call that changes data.
+//! If a request has an `Authorization` header, valid or not, cookies are ignored. Browsers also send cookies with
+//! requests of other sites, so session cookies have two protections. The cookie is `SameSite=Lax`, so other sites can
+//! send it only with links. In addition, strata rejects a foreign `Origin`, a header that browsers send with each
+//! request that can change data.
 //!
-//! A token with the scope `read` can make calls that change nothing: GET, and the pull for an edit, which is a POST.
+//! A token with the scope `read` is valid for calls that change nothing: GET, and the pull for an edit (a POST).
 
 use axum::extract::FromRequestParts;
 use axum::http::header::COOKIE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
 use cookie::Cookie;
-use strata_catalog::TokenUser;
-use strata_service::{Authorization, Client, Principal, Services};
-use strata_types::scope::Scope;
+use strata_catalog::TokenIdentity;
+use strata_service::{AuthorizationHeader, ClientNetwork, Principal, Services};
 use strata_types::secret::Secret;
+use strata_types::token_scope::TokenScope;
 use strata_types::user::User;
 
 use crate::AppState;
 use crate::error::{CallError, HttpError};
-use crate::headers::auth::authorization;
+use crate::headers::auth::parse_authorization;
 use crate::headers::base_url::has_foreign_origin;
 use crate::headers::client_ip;
 
 pub(crate) const SESSION_COOKIE: &str = "strata_session";
 
-/// The only operation that changes nothing although it is not a GET.
+/// The only path for which a method other than GET changes nothing.
 pub(super) const PULL_PATH: &str = "/agent/pull_for_edit";
 
-fn needed(method: &Method, path: &str) -> Scope {
-    if method.is_safe() || path == PULL_PATH { Scope::Read } else { Scope::Write }
+fn required_scope(method: &Method, path: &str) -> TokenScope {
+    if method.is_safe() || path == PULL_PATH { TokenScope::Read } else { TokenScope::Write }
 }
 
-/// The authenticated user. Rejects with 401, and with 403 for a foreign origin or a token that does not suffice.
+/// An authenticated user.
+///
+/// # Errors
+/// Returns 401 without valid credentials, and 403 for a foreign origin or a token with an insufficient scope.
 #[derive(Clone, Debug)]
-pub(crate) struct Caller(pub User);
+pub(crate) struct AuthenticatedUser(pub User);
 
-impl FromRequestParts<AppState> for Caller {
+impl FromRequestParts<AppState> for AuthenticatedUser {
     type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, services: &AppState) -> Result<Self, HttpError> {
-        let Identified { user, .. } = Identified::from_request_parts(parts, services).await?;
-        Ok(Caller(user))
+        let CallerIdentity { user, .. } = CallerIdentity::from_request_parts(parts, services).await?;
+        Ok(AuthenticatedUser(user))
     }
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Identified {
+pub(super) struct CallerIdentity {
     pub user: User,
-    pub client: Client,
-    pub scope: Scope,
+    pub client: ClientNetwork,
+    pub scope: TokenScope,
     /// `None` for an API token.
     pub session: Option<Secret>,
 }
 
-impl FromRequestParts<AppState> for Identified {
+impl FromRequestParts<AppState> for CallerIdentity {
     type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, services: &AppState) -> Result<Self, HttpError> {
-        let identified = identified(parts, services).await?.ok_or(CallError::Unauthenticated)?;
+        let identified = identify_caller(parts, services).await?.ok_or(CallError::Unauthenticated)?;
         // Reading the body reserves memory for this principal.
         parts.extensions.insert(Principal::User(identified.user.id));
         Ok(identified)
     }
 }
 
-/// The authenticated user, or an anonymous caller without `Authorization` and without an active session. Rejects with
-/// 401 for an invalid `Authorization`, and with 403 for a foreign origin.
+/// An authenticated user, or `None` for a request without `Authorization` and without an active session.
+///
+/// # Errors
+/// Returns 401 for an invalid `Authorization` header, and 403 for a foreign origin.
 #[derive(Clone, Debug)]
-pub(super) struct AnyCaller(pub Option<User>);
+pub(super) struct OptionalUser(pub Option<User>);
 
-impl FromRequestParts<AppState> for AnyCaller {
+impl FromRequestParts<AppState> for OptionalUser {
     type Rejection = HttpError;
 
     async fn from_request_parts(parts: &mut Parts, services: &AppState) -> Result<Self, HttpError> {
-        let user = identified(parts, services).await?.map(|identified| identified.user);
-        if user.is_none() && authorization(&parts.headers) != Authorization::None {
-            return Err(CallError::NotToken.into());
+        let user = identify_caller(parts, services).await?.map(|identified| identified.user);
+        if user.is_none() && parse_authorization(&parts.headers) != AuthorizationHeader::None {
+            return Err(CallError::InvalidToken.into());
         }
-        Ok(AnyCaller(user))
+        Ok(OptionalUser(user))
     }
 }
 
-/// The user of the token or session. Rejects with 403 like [`Caller`].
-async fn identified(parts: &Parts, services: &Services) -> Result<Option<Identified>, HttpError> {
-    let client = client_ip::client(parts, services);
-    let user = match authorization(&parts.headers) {
-        Authorization::Bearer(token) => {
-            let found = services.sessions.user_of_token(client, token).await?;
-            let needed = needed(&parts.method, parts.uri.path());
-            if found.as_ref().is_some_and(|found| !found.scope.allows(needed)) {
-                return Err(CallError::ReadOnly.into());
+/// Returns the user of the token or session. The 403 errors are the same as for [`AuthenticatedUser`].
+async fn identify_caller(parts: &Parts, services: &Services) -> Result<Option<CallerIdentity>, HttpError> {
+    let client = client_ip::request_client(parts, services);
+    let user = match parse_authorization(&parts.headers) {
+        AuthorizationHeader::Bearer(token) => {
+            let identity = services.sessions.find_user_by_token(client, token).await?;
+            let needed = required_scope(&parts.method, parts.uri.path());
+            if identity.as_ref().is_some_and(|identity| !identity.scope.can_access(needed)) {
+                return Err(CallError::ReadOnlyToken.into());
             }
-            return Ok(found.map(|TokenUser { user, scope }| Identified { user, client, scope, session: None }));
+            return Ok(identity.map(|TokenIdentity { user, scope }| CallerIdentity {
+                user,
+                client,
+                scope,
+                session: None,
+            }));
         }
-        Authorization::Other => None,
-        Authorization::None => match session_id(&parts.headers) {
+        AuthorizationHeader::Other => None,
+        AuthorizationHeader::None => match session_id_from_cookie(&parts.headers) {
             Some(id) => {
-                let user = services.sessions.user_of_session(client, &id).await?;
+                let user = services.sessions.find_user_by_session(client, &id).await?;
                 let session = Some(Secret::from_stored(id));
-                user.map(|user| Identified { user, client, scope: Scope::Write, session })
+                user.map(|user| CallerIdentity { user, client, scope: TokenScope::Write, session })
             }
             None => None,
         },
@@ -110,8 +121,7 @@ async fn identified(parts: &Parts, services: &Services) -> Result<Option<Identif
     Ok(user)
 }
 
-/// The ID in the first session cookie.
-pub(crate) fn session_id(headers: &HeaderMap) -> Option<String> {
+pub(crate) fn session_id_from_cookie(headers: &HeaderMap) -> Option<String> {
     let lines = headers.get_all(COOKIE).iter().filter_map(|line| line.to_str().ok());
     let mut cookies = lines.flat_map(Cookie::split_parse).filter_map(Result::ok);
     cookies.find(|cookie| cookie.name() == SESSION_COOKIE).map(|cookie| cookie.value().to_owned())
@@ -122,17 +132,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_calls_need_the_write_scope() {
+    fn required_scope_of_unknown_calls_is_write() {
         for (method, path, scope) in [
-            (Method::GET, "/dataset/list", Scope::Read),
-            (Method::HEAD, "/dataset/list", Scope::Read),
-            (Method::POST, "/agent/pull_for_edit", Scope::Read),
-            (Method::POST, "/agent/pull_for_edit/", Scope::Write),
-            (Method::POST, "/dataset/new", Scope::Write),
-            (Method::DELETE, "/agent/new", Scope::Write),
-            (Method::PUT, "/dataset/list", Scope::Write),
+            (Method::GET, "/dataset/list", TokenScope::Read),
+            (Method::HEAD, "/dataset/list", TokenScope::Read),
+            (Method::POST, "/agent/pull_for_edit", TokenScope::Read),
+            (Method::POST, "/agent/pull_for_edit/", TokenScope::Write),
+            (Method::POST, "/dataset/new", TokenScope::Write),
+            (Method::DELETE, "/agent/new", TokenScope::Write),
+            (Method::PUT, "/dataset/list", TokenScope::Write),
         ] {
-            assert_eq!(needed(&method, path), scope, "{method} {path}");
+            assert_eq!(required_scope(&method, path), scope, "{method} {path}");
         }
     }
 }

@@ -5,59 +5,77 @@ use axum::extract::State;
 use axum::routing::{self, get, post};
 use serde::Serialize;
 use serde_json::json;
-use strata_service::{OwnedDataset, visibility};
-use strata_types::dataset::{DEFAULT_SCHEDULE, DatasetChange, DatasetSource};
+use strata_service::{DatasetWithAttempts, new_visibility};
+use strata_types::dataset::{DEFAULT_CRON_SCHEDULE, DatasetChange, DatasetSource};
 use strata_types::ids::DatasetId;
 use strata_types::limits;
-use strata_types::schedule::{SCHEDULE_FORM, Schedule};
+use strata_types::schedule::{RefreshSchedule, SCHEDULE_SYNTAX};
 use utoipa::ToSchema;
 
-use super::body::TEXT_FORM;
-use super::records::{DATASET, DONE, DatasetAnswer, DatasetRecord, DatasetResult, Done, VersionRecord, answers};
-use super::{BaseUrl, Caller, Fields, Identified, JsonResult, fields};
+use super::records::{
+    DATASET_RESPONSE, DatasetRecord, DatasetResponse, DatasetResult, SUCCESS_RESPONSE, SuccessResponse, VersionSummary,
+    response_types,
+};
+use super::request_body::TEXT_OR_NULL_FORM;
+use super::{AuthenticatedUser, BaseUrl, CallFields, CallerIdentity, JsonResult, fields};
 use crate::AppState;
-use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
+use crate::endpoint::{
+    Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldRequirement, FieldSpec,
+};
 use crate::error::CallError;
 
-pub(super) const ENDPOINTS: &[&Endpoint] =
-    &[&CREATE, &UPDATE, &DELETE, &LIST, &VIEW, &ROTATE_KEY, &ROTATE_PING, &ROLLBACK, &UNPIN, &UNFREEZE, &CLONE];
+pub(super) const ENDPOINTS: &[&Endpoint] = &[
+    &CREATE_DATASET_ENDPOINT,
+    &UPDATE_DATASET_ENDPOINT,
+    &DELETE_DATASET_ENDPOINT,
+    &LIST_DATASETS_ENDPOINT,
+    &VIEW_DATASET_ENDPOINT,
+    &ROTATE_KEY_ENDPOINT,
+    &ROTATE_PING_ENDPOINT,
+    &ROLLBACK_ENDPOINT,
+    &UNPIN_ENDPOINT,
+    &UNFREEZE_ENDPOINT,
+    &CLONE_DATASET_ENDPOINT,
+];
 
-const MAX_LISTED: u32 = limits::LISTED_DATASETS as u32;
+const MAX_LISTED_DATASETS: u32 = limits::MAX_OWNED_DATASETS_PER_PAGE as u32;
 
-/// What a body says of a dataset, but its name.
-const SETTINGS: [Field; 11] = [
-    Field::optional("description", FieldKind::TextOrNull(limits::DESCRIPTION_CHARACTERS), || {
+const SETTINGS_FIELDS: [FieldSpec; 11] = [
+    FieldSpec::optional("description", FieldKind::BoundedTextOrNull(limits::MAX_DESCRIPTION_CHARACTERS), || {
         json!("The countries of the world, with their capitals and areas.")
     })
-    .about("A description for people who search for data. The default is null (no description)."),
-    Field::optional("licence", FieldKind::TextOrNull(limits::LICENCE_CHARACTERS), || json!("CC-BY-4.0"))
-        .about("The license of the entities. The default is null (unspecified)."),
-    Field::optional("listed", FieldKind::Boolean, || json!(true)).about(
+    .description("A description for people who search for data. The default is null (no description)."),
+    FieldSpec::optional("licence", FieldKind::BoundedTextOrNull(limits::MAX_LICENSE_CHARACTERS), || json!("CC-BY-4.0"))
+        .description("The license of the entities. The default is null (unspecified)."),
+    FieldSpec::optional("listed", FieldKind::Boolean, || json!(true)).description(
         "Whether `GET /datasets` lists the dataset. strata lists a dataset only while it is public, is not frozen, and \
          has at least one version. The default is false.",
     ),
-    Field::optional("private", FieldKind::Boolean, || json!(true))
-        .about("Whether queries of the dataset require its private key. The default is false."),
-    Field::optional("source", FieldKind::Source, || json!("https://example.org/countries.json"))
-        .about("The source of the entities: `push`, or an http, https, s3, or store URL. The default is `push`."),
-    Field::optional("format", FieldKind::OneOfOrNull(fields::source_formats), || json!("json"))
-        .about("The format of the source. By default (null), strata detects the format."),
-    Field::optional("records_path", FieldKind::PathOrNull, || json!("data.items")).about(
+    FieldSpec::optional("private", FieldKind::Boolean, || json!(true))
+        .description("Whether queries of the dataset require its private key. The default is false."),
+    FieldSpec::optional("source", FieldKind::Source, || json!("https://example.org/countries.json"))
+        .description("The source of the entities: `push`, or an http, https, s3, or store URL. The default is `push`."),
+    FieldSpec::optional("format", FieldKind::OneOfOrNull(fields::source_format_names), || json!("json"))
+        .description("The format of the source. By default (null), strata detects the format."),
+    FieldSpec::optional("records_path", FieldKind::PathOrNull, || json!("data.items")).description(
         "The path to the array of entities in a JSON source. The default is null: the document itself is the array.",
     ),
-    Field::optional("publish_query", FieldKind::Boolean, || json!(false)).about(
+    FieldSpec::optional("publish_query", FieldKind::Boolean, || json!(false)).description(
         "Whether `_source` includes the query string of the source URL. Query strings often contain keys. A change \
          applies only to new versions. The default is false.",
     ),
-    Field::optional("infer_types", FieldKind::Boolean, || json!(true)).about(
+    FieldSpec::optional("infer_types", FieldKind::Boolean, || json!(true)).description(
         "Whether strata converts the type of csv and tsv cells whose text is exactly a number, boolean, or null. A \
          change applies only to new versions. The default is false.",
     ),
-    Field::optional("schedule", FieldKind::ScheduleOrNull, || json!(DEFAULT_SCHEDULE)).about(
+    FieldSpec::optional("schedule", FieldKind::ScheduleOrNull, || json!(DEFAULT_CRON_SCHEDULE)).description(
         "The refresh schedule: a cron expression with five fields, in UTC. By default, strata refreshes the dataset \
          every night. Null disables scheduled refreshes.",
     ),
-    Field::optional("index", FieldKind::Index, || json!({ "always": ["name"], "never": ["notes"] })).about(
+    FieldSpec::optional("index", FieldKind::IndexSettings, || {
+        json!({ "always": ["name"], "never": ["notes"] })
+    })
+    .description(
         "Two lists of paths: `always` for paths that always get an indexed column, and `never` for paths that never \
          get one. Each list can contain up to 64 paths, and a path cannot be in both lists. For all other paths, \
          strata decides based on the profile of each version. A change replaces both lists, and applies only to new \
@@ -65,245 +83,270 @@ const SETTINGS: [Field; 11] = [
     ),
 ];
 
-const CREATED: [Field; 12] = with_settings([fields::NAME]);
+const CREATE_FIELDS: [FieldSpec; 12] = with_settings_fields([fields::NAME_FIELD]);
 
-const UPDATED: [Field; 13] = with_settings([
-    fields::DATASET_ID,
-    Field { need: Need::Optional, about: "The name of the dataset, which also determines its slug.", ..fields::NAME },
+const UPDATE_FIELDS: [FieldSpec; 13] = with_settings_fields([
+    fields::DATASET_ID_FIELD,
+    FieldSpec {
+        requirement: FieldRequirement::Optional,
+        description: "The name of the dataset, which also determines its slug.",
+        ..fields::NAME_FIELD
+    },
 ]);
 
-const fn with_settings<const OWN: usize, const ALL: usize>(own: [Field; OWN]) -> [Field; ALL] {
-    let mut all = [own[0]; ALL];
+const fn with_settings_fields<const FIRST: usize, const ALL: usize>(first: [FieldSpec; FIRST]) -> [FieldSpec; ALL] {
+    let mut all = [first[0]; ALL];
     let mut index = 0;
     while index < ALL {
-        all[index] = if index < OWN { own[index] } else { SETTINGS[index - OWN] };
+        all[index] = if index < FIRST { first[index] } else { SETTINGS_FIELDS[index - FIRST] };
         index += 1;
     }
     all
 }
 
-static CREATE: Endpoint = Endpoint::post("/dataset/create", "createDataset", Group::Datasets, || post(create))
-    .summary("Creates a dataset without versions")
-    .description(
-        "To send the entities yourself, set `source` to `push`. Otherwise, set `source` to a URL, which strata \
+static CREATE_DATASET_ENDPOINT: Endpoint =
+    Endpoint::post("/dataset/create", "createDataset", EndpointGroup::Datasets, || post(create_dataset))
+        .summary("Creates a dataset without versions")
+        .description(
+            "To send the entities yourself, set `source` to `push`. Otherwise, set `source` to a URL, which strata \
          fetches at each refresh. To create the first version, call `POST /dataset/refresh`.",
-    )
-    .input(Input::Body(&CREATED))
-    .answer(DATASET)
-    .errors(&[409]);
+        )
+        .input(EndpointInput::Body(&CREATE_FIELDS))
+        .response(DATASET_RESPONSE)
+        .errors(&[409]);
 
-async fn create(
-    Caller(user): Caller,
+async fn create_dataset(
+    AuthenticatedUser(user): AuthenticatedUser,
     base: BaseUrl,
     State(services): State<AppState>,
-    fields: Fields,
+    fields: CallFields,
 ) -> DatasetResult {
-    let created = services.datasets.create(&user, fields.parsed("name")?, settings(&fields)?).await?;
-    Ok(Json(DatasetAnswer::from_owned(&created, &base)))
+    let created = services.datasets.create(&user, fields.parse_text("name")?, parse_settings(&fields)?).await?;
+    Ok(Json(DatasetResponse::from_owned(&created, &base)))
 }
 
-static CLONE: Endpoint = Endpoint::post("/dataset/clone", "cloneDataset", Group::Datasets, || post(clone))
-    .summary("Clones the latest version of a public dataset or of one of your datasets into a new dataset")
-    .description(
-        "The clone starts with a copy of the latest version and of its alternate, if there is one. From then on, \
+static CLONE_DATASET_ENDPOINT: Endpoint =
+    Endpoint::post("/dataset/clone", "cloneDataset", EndpointGroup::Datasets, || post(clone_dataset))
+        .summary("Clones the latest version of a public dataset or of one of your datasets into a new dataset")
+        .description(
+            "The clone starts with a copy of the latest version and of its alternate, if there is one. From then on, \
              the clone has its own history. Its source is `push` until you change it.",
-    )
-    .input(Input::Body(&[Field { about: "The dataset to clone.", ..fields::DATASET_ID }, fields::NAME]))
-    .answer(DATASET)
-    .errors(&[404, 409]);
+        )
+        .input(EndpointInput::Body(&[
+            FieldSpec { description: "The dataset to clone.", ..fields::DATASET_ID_FIELD },
+            fields::NAME_FIELD,
+        ]))
+        .response(DATASET_RESPONSE)
+        .errors(&[404, 409]);
 
-async fn clone(Caller(user): Caller, base: BaseUrl, State(services): State<AppState>, fields: Fields) -> DatasetResult {
-    let cloned = services.datasets.clone_dataset(&user, fields.dataset_id()?, fields.parsed("name")?).await?;
-    Ok(Json(DatasetAnswer::from_owned(&cloned, &base)))
+async fn clone_dataset(
+    AuthenticatedUser(user): AuthenticatedUser,
+    base: BaseUrl,
+    State(services): State<AppState>,
+    fields: CallFields,
+) -> DatasetResult {
+    let cloned = services.datasets.clone_dataset(&user, fields.dataset_id()?, fields.parse_text("name")?).await?;
+    Ok(Json(DatasetResponse::from_owned(&cloned, &base)))
 }
 
-static UPDATE: Endpoint = Endpoint::post("/dataset/update", "updateDataset", Group::Datasets, || post(update))
-    .summary("Changes individual settings of a dataset")
-    .description(
-        "Omitted fields keep their values. A null field also keeps its value, unless null is valid for the field. \
+static UPDATE_DATASET_ENDPOINT: Endpoint =
+    Endpoint::post("/dataset/update", "updateDataset", EndpointGroup::Datasets, || post(update_dataset))
+        .summary("Changes individual settings of a dataset")
+        .description(
+            "Omitted fields keep their values. A null field also keeps its value, unless null is valid for the field. \
          If you change the name, the slug in the URLs also changes. Changes to the source, format, or index apply \
          to the next version.",
-    )
-    .input(Input::Body(&UPDATED))
-    .answer(DATASET)
-    .errors(&[404, 409]);
+        )
+        .input(EndpointInput::Body(&UPDATE_FIELDS))
+        .response(DATASET_RESPONSE)
+        .errors(&[404, 409]);
 
-async fn update(
-    Caller(user): Caller,
+async fn update_dataset(
+    AuthenticatedUser(user): AuthenticatedUser,
     base: BaseUrl,
     State(services): State<AppState>,
-    fields: Fields,
+    fields: CallFields,
 ) -> DatasetResult {
     let id = fields.dataset_id()?;
-    let mut settings = settings(&fields)?;
-    settings.name = fields.optional_parsed("name")?;
-    Ok(Json(DatasetAnswer::from_owned(&services.datasets.update(&user, id, settings).await?, &base)))
+    let mut settings = parse_settings(&fields)?;
+    settings.name = fields.parse_optional_text("name")?;
+    Ok(Json(DatasetResponse::from_owned(&services.datasets.update(&user, id, settings).await?, &base)))
 }
 
-/// What a body says of a dataset, but its name.
-fn settings(fields: &Fields) -> Result<DatasetChange, CallError> {
-    // A wrong type of these is told first, a wrong value in its turn.
-    fields.nullable::<String>("format", TEXT_FORM)?;
-    fields.nullable::<String>("schedule", SCHEDULE_FORM)?;
-    let schedule: Option<Option<Schedule>> = fields.nullable("schedule", SCHEDULE_FORM)?;
+fn parse_settings(fields: &CallFields) -> Result<DatasetChange, CallError> {
+    // The types of `format` and `schedule` are checked before the values of other fields.
+    fields.nullable_parsed::<String>("format", TEXT_OR_NULL_FORM)?;
+    fields.nullable_parsed::<String>("schedule", SCHEDULE_SYNTAX)?;
+    let schedule: Option<Option<RefreshSchedule>> = fields.nullable_parsed("schedule", SCHEDULE_SYNTAX)?;
     Ok(DatasetChange {
         name: None,
-        description: fields.nullable("description", TEXT_FORM)?,
-        licence: fields.nullable("licence", TEXT_FORM)?,
+        description: fields.nullable_parsed("description", TEXT_OR_NULL_FORM)?,
+        licence: fields.nullable_parsed("licence", TEXT_OR_NULL_FORM)?,
         listed: fields.optional_boolean("listed")?,
-        visibility: fields.optional_boolean("private")?.map(visibility),
+        visibility: fields.optional_boolean("private")?.map(new_visibility),
         source: fields.optional_text("source")?.map(DatasetSource::from),
-        format: fields.nullable("format", TEXT_FORM)?,
-        records_path: fields.nullable("records_path", TEXT_FORM)?,
+        format: fields.nullable_parsed("format", TEXT_OR_NULL_FORM)?,
+        records_path: fields.nullable_parsed("records_path", TEXT_OR_NULL_FORM)?,
         publish_query: fields.optional_boolean("publish_query")?,
         infer_types: fields.optional_boolean("infer_types")?,
         schedule: schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
-        index: fields.index()?,
+        index: fields.index_settings()?,
     })
 }
 
-static DELETE: Endpoint =
-    Endpoint::delete("/dataset/delete", "deleteDataset", Group::Datasets, || routing::delete(delete))
+static DELETE_DATASET_ENDPOINT: Endpoint =
+    Endpoint::delete("/dataset/delete", "deleteDataset", EndpointGroup::Datasets, || routing::delete(delete_dataset))
         .summary("Deletes a dataset that has no versions")
         .description(
             "Versions are permanent, so you cannot delete a dataset that has any. You can freeze it instead. After you \
              delete a dataset, you can reuse its name, but strata never reuses its ID.",
         )
-        .input(Input::Body(&[fields::DATASET_ID]))
-        .answer(DONE)
+        .input(EndpointInput::Body(&[fields::DATASET_ID_FIELD]))
+        .response(SUCCESS_RESPONSE)
         .errors(&[404, 409]);
 
-async fn delete(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<Done> {
+async fn delete_dataset(
+    AuthenticatedUser(user): AuthenticatedUser,
+    State(services): State<AppState>,
+    fields: CallFields,
+) -> JsonResult<SuccessResponse> {
     services.datasets.delete(&user, fields.dataset_id()?).await?;
-    Ok(Json(Done::OK))
+    Ok(Json(SuccessResponse::OK))
 }
 
-static LIST: Endpoint = Endpoint::get("/dataset/list", "listDatasets", Group::Datasets, || get(list))
-    .summary("Lists your datasets, ordered by ID")
-    .description("The list includes frozen datasets and datasets without versions.")
-    .input(Input::Query(&[
-        Field::optional("after", FieldKind::Positive, || json!(1))
-            .about("Returns only datasets with a greater `dataset_id`."),
-        Field::optional("limit", FieldKind::Positive, || json!(100))
-            .about("The maximum number of datasets to return. The default and the maximum are both 1,000."),
-    ]))
-    .answer(Answer::record::<DatasetsAnswer>(
-        "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
-    ));
+static LIST_DATASETS_ENDPOINT: Endpoint =
+    Endpoint::get("/dataset/list", "listDatasets", EndpointGroup::Datasets, || get(list_datasets))
+        .summary("Lists your datasets, ordered by ID")
+        .description("The list includes frozen datasets and datasets without versions.")
+        .input(EndpointInput::Query(&[
+            FieldSpec::optional("after", FieldKind::PositiveInteger, || json!(1))
+                .description("Returns only datasets with a greater `dataset_id`."),
+            FieldSpec::optional("limit", FieldKind::PositiveInteger, || json!(100))
+                .description("The maximum number of datasets to return. The default and the maximum are both 1,000."),
+        ]))
+        .response(EndpointResponse::for_record::<DatasetsResponse>(
+            "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
+        ));
 
-async fn list(
-    caller: Identified,
+async fn list_datasets(
+    caller: CallerIdentity,
     base: BaseUrl,
     State(services): State<AppState>,
-    fields: Fields,
-) -> JsonResult<DatasetsAnswer> {
-    let after = fields.optional_positive("after")?.map(DatasetId::new);
-    let limit = fields.limit(MAX_LISTED, MAX_LISTED)?;
-    let datasets = services.datasets.list(&caller.user, after, limit).await?;
-    let record = |dataset| DatasetRecord::new(dataset, &base).seen_with(caller.scope);
+    fields: CallFields,
+) -> JsonResult<DatasetsResponse> {
+    let after = fields.optional_positive_integer("after")?.map(DatasetId::new);
+    let limit = fields.page_limit(MAX_LISTED_DATASETS, MAX_LISTED_DATASETS)?;
+    let datasets = services.datasets.list_with_attempts(&caller.user, after, limit).await?;
+    let record = |dataset| DatasetRecord::new(dataset, &base).redact_for_scope(caller.scope);
     let datasets = datasets.iter().map(record).collect();
-    Ok(Json(DatasetsAnswer::new(datasets)))
+    Ok(Json(DatasetsResponse::new(datasets)))
 }
 
-static VIEW: Endpoint = Endpoint::get("/dataset/view", "viewDataset", Group::Datasets, || get(view))
-    .summary("Returns a dataset with its versions, newest first")
-    .description(
-        "Use this operation to find out which version is active, when each version was created, and whether \
+static VIEW_DATASET_ENDPOINT: Endpoint =
+    Endpoint::get("/dataset/view", "viewDataset", EndpointGroup::Datasets, || get(view_dataset))
+        .summary("Returns a dataset with its versions, newest first")
+        .description(
+            "Use this operation to find out which version is active, when each version was created, and whether \
              recent refreshes failed.",
-    )
-    .input(Input::Query(&[fields::DATASET_ID]))
-    .answer(Answer::record::<DatasetViewAnswer>("The dataset and its versions."))
-    .errors(&[404]);
-
-async fn view(
-    caller: Identified,
-    base: BaseUrl,
-    State(services): State<AppState>,
-    fields: Fields,
-) -> JsonResult<DatasetViewAnswer> {
-    let view = services.datasets.view(&caller.user, fields.dataset_id()?).await?;
-    let versions = view.versions.iter().map(VersionRecord::from).collect();
-    let owned = OwnedDataset { dataset: view.dataset, last_attempts: view.last_attempts };
-    let dataset = DatasetViewRecord { dataset: DatasetRecord::new(&owned, &base).seen_with(caller.scope), versions };
-    Ok(Json(DatasetViewAnswer::new(dataset)))
-}
-
-static ROTATE_KEY: Endpoint = Endpoint::post("/dataset/rotate_key", "rotateKey", Group::Datasets, || post(rotate_key))
-    .summary("Replaces the private key of a private dataset")
-    .description(
-        "The old key stops working immediately, so you must send the new key to everyone who queries the dataset.",
-    )
-    .input(Input::Body(&[fields::DATASET_ID]))
-    .answer(DATASET)
-    .errors(&[404, 409]);
-
-static ROTATE_PING: Endpoint =
-    Endpoint::post("/dataset/rotate_ping", "rotatePing", Group::Datasets, || post(rotate_ping))
-        .summary("Replaces the ping URL of a dataset; the old URL stops working")
-        .description("Use this operation if someone else might know the old URL.")
-        .input(Input::Body(&[fields::DATASET_ID]))
-        .answer(DATASET)
+        )
+        .input(EndpointInput::Query(&[fields::DATASET_ID_FIELD]))
+        .response(EndpointResponse::for_record::<DatasetViewResponse>("The dataset and its versions."))
         .errors(&[404]);
 
-static ROLLBACK: Endpoint = Endpoint::post("/dataset/rollback", "rollBack", Group::Versions, || post(rollback))
-    .summary("Pins a version as the active version; with `freeze`, also freezes the dataset")
-    .description(
-        "While a version is pinned, `active` always means this version, even if a refresh creates a newer one. \
-         If you also freeze the dataset, all queries and refreshes return an error until you unfreeze it.",
-    )
-    .input(Input::Body(&[
-        fields::DATASET_ID,
-        Field { name: "version_number", ..fields::VERSION },
-        Field::optional("freeze", FieldKind::Boolean, || json!(false)).about("Whether to freeze the dataset as well."),
-    ]))
-    .answer(DATASET)
-    .errors(&[404]);
-
-async fn rollback(
-    Caller(user): Caller,
+async fn view_dataset(
+    caller: CallerIdentity,
     base: BaseUrl,
     State(services): State<AppState>,
-    fields: Fields,
-) -> DatasetResult {
-    let id = fields.dataset_id()?;
-    let version = fields.version("version_number")?;
-    let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
-    Ok(Json(DatasetAnswer::from_owned(&services.datasets.rollback(&user, id, version, freeze).await?, &base)))
+    fields: CallFields,
+) -> JsonResult<DatasetViewResponse> {
+    let view = services.datasets.find_owned_view(&caller.user, fields.dataset_id()?).await?;
+    let versions = view.versions.iter().map(VersionSummary::from).collect();
+    let owned = DatasetWithAttempts { dataset: view.dataset, last_attempts: view.last_attempts };
+    let dataset =
+        DatasetViewRecord { dataset: DatasetRecord::new(&owned, &base).redact_for_scope(caller.scope), versions };
+    Ok(Json(DatasetViewResponse::new(dataset)))
 }
 
-static UNPIN: Endpoint = Endpoint::post("/dataset/unpin", "unpin", Group::Versions, || post(unpin))
+static ROTATE_KEY_ENDPOINT: Endpoint =
+    Endpoint::post("/dataset/rotate_key", "rotateKey", EndpointGroup::Datasets, || post(rotate_private_key))
+        .summary("Replaces the private key of a private dataset")
+        .description(
+            "The old key stops working immediately, so you must send the new key to everyone who queries the dataset.",
+        )
+        .input(EndpointInput::Body(&[fields::DATASET_ID_FIELD]))
+        .response(DATASET_RESPONSE)
+        .errors(&[404, 409]);
+
+static ROTATE_PING_ENDPOINT: Endpoint =
+    Endpoint::post("/dataset/rotate_ping", "rotatePing", EndpointGroup::Datasets, || post(rotate_ping_token))
+        .summary("Replaces the ping URL of a dataset; the old URL stops working")
+        .description("Use this operation if someone else might know the old URL.")
+        .input(EndpointInput::Body(&[fields::DATASET_ID_FIELD]))
+        .response(DATASET_RESPONSE)
+        .errors(&[404]);
+
+static ROLLBACK_ENDPOINT: Endpoint =
+    Endpoint::post("/dataset/rollback", "rollBack", EndpointGroup::Versions, || post(rollback))
+        .summary("Pins a version as the active version; with `freeze`, also freezes the dataset")
+        .description(
+            "While a version is pinned, `active` always means this version, even if a refresh creates a newer one. \
+         If you also freeze the dataset, all queries and refreshes return an error until you unfreeze it.",
+        )
+        .input(EndpointInput::Body(&[
+            fields::DATASET_ID_FIELD,
+            FieldSpec { name: "version_number", ..fields::VERSION_FIELD },
+            FieldSpec::optional("freeze", FieldKind::Boolean, || json!(false))
+                .description("Whether to freeze the dataset as well."),
+        ]))
+        .response(DATASET_RESPONSE)
+        .errors(&[404]);
+
+async fn rollback(
+    AuthenticatedUser(user): AuthenticatedUser,
+    base: BaseUrl,
+    State(services): State<AppState>,
+    fields: CallFields,
+) -> DatasetResult {
+    let id = fields.dataset_id()?;
+    let version = fields.version_number("version_number")?;
+    let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
+    Ok(Json(DatasetResponse::from_owned(&services.datasets.rollback(&user, id, version, freeze).await?, &base)))
+}
+
+static UNPIN_ENDPOINT: Endpoint = Endpoint::post("/dataset/unpin", "unpin", EndpointGroup::Versions, || post(unpin))
     .summary("Unpins the active version, so that `active` means the newest version again")
     .description("If no version is pinned, the operation has no effect.")
-    .input(Input::Body(&[fields::DATASET_ID]))
-    .answer(DATASET)
+    .input(EndpointInput::Body(&[fields::DATASET_ID_FIELD]))
+    .response(DATASET_RESPONSE)
     .errors(&[404]);
 
-static UNFREEZE: Endpoint = Endpoint::post("/dataset/unfreeze", "unfreeze", Group::Versions, || post(unfreeze))
-    .summary("Unfreezes a dataset so that you can query and refresh it again; a pinned version stays pinned")
-    .description(
-        "If the dataset is not frozen, strata returns 409. If your plan does not allow another active dataset, \
+static UNFREEZE_ENDPOINT: Endpoint =
+    Endpoint::post("/dataset/unfreeze", "unfreeze", EndpointGroup::Versions, || post(unfreeze))
+        .summary("Unfreezes a dataset so that you can query and refresh it again; a pinned version stays pinned")
+        .description(
+            "If the dataset is not frozen, strata returns 409. If your plan does not allow another active dataset, \
          strata returns 403.",
-    )
-    .input(Input::Body(&[fields::DATASET_ID]))
-    .answer(DATASET)
-    .errors(&[404, 409]);
+        )
+        .input(EndpointInput::Body(&[fields::DATASET_ID_FIELD]))
+        .response(DATASET_RESPONSE)
+        .errors(&[404, 409]);
 
-/// Makes handlers of operations that take nothing but a dataset, which they return.
+/// Defines the handlers of operations whose only input is a dataset, and which return the dataset.
 macro_rules! dataset_handlers {
     ($($operation:ident),+) => { $(
         async fn $operation(
-            Caller(user): Caller,
+            AuthenticatedUser(user): AuthenticatedUser,
             base: BaseUrl,
             State(services): State<AppState>,
-            fields: Fields,
+            fields: CallFields,
         ) -> DatasetResult {
             let dataset = services.datasets.$operation(&user, fields.dataset_id()?).await?;
-            Ok(Json(DatasetAnswer::from_owned(&dataset, &base)))
+            Ok(Json(DatasetResponse::from_owned(&dataset, &base)))
         }
     )+ };
 }
 
-dataset_handlers!(rotate_key, rotate_ping, unpin, unfreeze);
+dataset_handlers!(rotate_private_key, rotate_ping_token, unpin, unfreeze);
 
 /// A dataset and its versions.
 #[derive(Serialize, ToSchema)]
@@ -312,18 +355,18 @@ struct DatasetViewRecord {
     #[serde(flatten)]
     dataset: DatasetRecord,
     /// The versions of the dataset, newest first.
-    versions: Vec<VersionRecord>,
+    versions: Vec<VersionSummary>,
 }
 
-answers! {
+response_types! {
     /// A response that contains your datasets, ordered by ID.
-    DatasetsAnswer {
+    DatasetsResponse {
         /// The datasets.
         datasets: Vec<DatasetRecord>,
     }
 
     /// A response that contains a dataset and its versions.
-    DatasetViewAnswer {
+    DatasetViewResponse {
         /// The dataset.
         dataset: DatasetViewRecord,
     }

@@ -1,4 +1,4 @@
-//! `GET /dataset/diff`: what two versions differ in.
+//! `GET /dataset/diff`: the differences between two versions.
 
 use axum::body::Body;
 use axum::extract::State;
@@ -8,88 +8,96 @@ use axum::response::Response;
 use axum::routing::get;
 use serde_json::json;
 use strata_diff::{ChangeType, DiffPage};
-use strata_service::{AnswerBody, DiffError, DiffForm, DiffSides, Services, VersionDiff};
+use strata_service::{DiffError, DiffFormat, DiffSides, ResponseBody, Services, VersionDiff};
 use strata_types::ids::DatasetId;
-use strata_types::request::Format;
+use strata_types::read_request::ResponseFormat;
 use strata_types::user::User;
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
 
-use super::{Caller, Fields, fields};
+use super::{AuthenticatedUser, CallFields, fields};
 use crate::AppState;
-use crate::body::streamed;
-use crate::description::typed;
-use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, NamedSchema};
+use crate::endpoint::{Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldSpec, NamedSchema};
 use crate::error::{CallError, HttpError};
 use crate::headers::content_encoding;
-use crate::large_responses::Charged;
+use crate::large_responses::BodyAlreadyCharged;
+use crate::openapi_components::schema_of_type;
+use crate::streamed_body::stream_body;
 
-const FORMATS: [Format; 2] = [Format::Json, Format::Jsonl];
+const DIFF_FORMATS: [ResponseFormat; 2] = [ResponseFormat::Json, ResponseFormat::Jsonl];
 
-pub(super) static DIFF: Endpoint = Endpoint::get("/dataset/diff", "diffVersions", Group::Versions, || get(diff))
-    .summary("Compares two versions of a dataset")
-    .description(
-        "strata matches entities by `_source` and by content, so it does not report an entity that only moved. To \
+pub(super) static DIFF_ENDPOINT: Endpoint =
+    Endpoint::get("/dataset/diff", "diffVersions", EndpointGroup::Versions, || get(diff_versions))
+        .summary("Compares two versions of a dataset")
+        .description(
+            "strata matches entities by `_source` and by content, so it does not report an entity that only moved. To \
          get a page of the records, set `change_type`, `offset`, or `limit`. The counts always include all \
          records, not only those on the page.",
-    )
-    .input(Input::Query(&[
-        fields::DATASET_ID,
-        Field::required("v1", FieldKind::Version, || json!("1")).about("The version to compare from."),
-        Field::required("v2", FieldKind::Version, || json!("2")).about("The version to compare to."),
-        Field::optional("change_type", FieldKind::OneOf(|| ChangeType::ALL.map(ChangeType::name).to_vec()), || {
-            json!("modified")
-        })
-        .about("Returns only records of this type."),
-        Field::optional("alt", FieldKind::Boolean, || json!(false))
-            .about("Whether to compare the alternate of v2 instead of v2 itself."),
-        Field::optional("offset", FieldKind::WholeNumber, || json!(0)).about("The number of records to skip."),
-        Field::optional("limit", FieldKind::WholeNumber, || json!(100))
-            .about("The maximum number of records to return."),
-        Field::optional("format", FieldKind::OneOf(|| FORMATS.map(Format::name).to_vec()), || json!("json"))
-            .about("The format of the response. `jsonl` returns only the records, one per line."),
-    ]))
-    .answer(Answer {
-        schemas,
-        headers: &[&["Vary", "Content-Encoding"]],
-        ..Answer::new(
-            "The total numbers of added, subtracted, and modified entities, and a page of the records.",
-            &["application/x-ndjson"],
         )
-    })
-    .errors(&[404, 503]);
+        .input(EndpointInput::Query(&[
+            fields::DATASET_ID_FIELD,
+            FieldSpec::required("v1", FieldKind::VersionSelector, || json!("1"))
+                .description("The version to compare from."),
+            FieldSpec::required("v2", FieldKind::VersionSelector, || json!("2"))
+                .description("The version to compare to."),
+            FieldSpec::optional(
+                "change_type",
+                FieldKind::OneOf(|| ChangeType::ALL.map(ChangeType::name).to_vec()),
+                || json!("modified"),
+            )
+            .description("Returns only records of this type."),
+            FieldSpec::optional("alt", FieldKind::Boolean, || json!(false))
+                .description("Whether to compare the alternate of v2 instead of v2 itself."),
+            FieldSpec::optional("offset", FieldKind::WholeNumber, || json!(0))
+                .description("The number of records to skip."),
+            FieldSpec::optional("limit", FieldKind::WholeNumber, || json!(100))
+                .description("The maximum number of records to return."),
+            FieldSpec::optional("format", FieldKind::OneOf(|| DIFF_FORMATS.map(ResponseFormat::name).to_vec()), || {
+                json!("json")
+            })
+            .description("The format of the response. `jsonl` returns only the records, one per line."),
+        ]))
+        .response(EndpointResponse {
+            schemas: diff_schemas,
+            headers: &[&["Vary", "Content-Encoding"]],
+            ..EndpointResponse::new(
+                "The total numbers of added, subtracted, and modified entities, and a page of the records.",
+                &["application/x-ndjson"],
+            )
+        })
+        .errors(&[404, 503]);
 
 pub struct DiffCall {
     dataset: DatasetId,
     sides: DiffSides,
     pub page: DiffPage,
-    form: DiffForm,
+    format: DiffFormat,
 }
 
 impl DiffCall {
     pub fn parse(parameters: Vec<(String, String)>) -> Result<DiffCall, HttpError> {
-        Ok(DiffCall::from_query(&Fields::from_parameters(parameters, &DIFF)?)?)
+        Ok(DiffCall::from_query(&CallFields::from_parameters(parameters, &DIFF_ENDPOINT)?)?)
     }
 
-    pub fn parameters() -> impl Iterator<Item = &'static str> {
-        DIFF.parameters().iter().map(|field| field.name)
+    pub fn parameter_names() -> impl Iterator<Item = &'static str> {
+        DIFF_ENDPOINT.query_fields().iter().map(|field| field.name)
     }
 
-    fn from_query(fields: &Fields) -> Result<DiffCall, CallError> {
+    fn from_query(fields: &CallFields) -> Result<DiffCall, CallError> {
         let call = DiffCall::from_fields(fields)?;
-        let form = match fields.optional_one_of("format", FORMATS, Format::name)? {
-            Some(Format::Jsonl) => DiffForm::Lines,
-            _ => DiffForm::Result,
+        let format = match fields.optional_one_of("format", DIFF_FORMATS, ResponseFormat::name)? {
+            Some(ResponseFormat::Jsonl) => DiffFormat::Jsonl,
+            _ => DiffFormat::Json,
         };
-        Ok(DiffCall { form, ..call })
+        Ok(DiffCall { format, ..call })
     }
 
-    /// The call with the fields that HTTP and the tool have in common: all but `format`.
-    pub(crate) fn from_fields(fields: &Fields) -> Result<DiffCall, CallError> {
+    /// Parses the fields that the endpoint and the tool share: all fields except `format`.
+    pub(crate) fn from_fields(fields: &CallFields) -> Result<DiffCall, CallError> {
         let dataset = fields.dataset_id()?;
         let sides = DiffSides {
-            v1: fields.selector("v1")?,
-            v2: fields.selector("v2")?,
+            v1: fields.version_selector("v1")?,
+            v2: fields.version_selector("v2")?,
             alt: fields.optional_boolean("alt")?.unwrap_or(false),
         };
         let page = DiffPage {
@@ -97,7 +105,7 @@ impl DiffCall {
             offset: fields.optional_whole_number("offset")?.unwrap_or(0),
             limit: fields.optional_whole_number("limit")?,
         };
-        Ok(DiffCall { dataset, sides, page, form: DiffForm::Result })
+        Ok(DiffCall { dataset, sides, page, format: DiffFormat::Json })
     }
 
     pub async fn compare(&self, services: &Services, user: &User) -> Result<VersionDiff, HttpError> {
@@ -105,39 +113,39 @@ impl DiffCall {
     }
 }
 
-async fn diff(
-    Caller(user): Caller,
+async fn diff_versions(
+    AuthenticatedUser(user): AuthenticatedUser,
     State(services): State<AppState>,
     headers: HeaderMap,
-    fields: Fields,
+    fields: CallFields,
 ) -> Result<Response, HttpError> {
     let call = DiffCall::from_query(&fields)?;
     let diff = call.compare(&services, &user).await?;
     let coding = content_encoding::negotiate(&headers);
-    let answer = diff.answer(&call.page, call.form, coding).await.map_err(DiffError::from)?;
-    let mut response = Response::new(match answer.body {
-        AnswerBody::Whole(bytes) => Body::from(bytes),
-        AnswerBody::Stream(parts) => streamed(parts).await?,
-        AnswerBody::Export(export) => streamed(export.whole()).await?,
+    let page = diff.page_response(&call.page, call.format, coding).await.map_err(DiffError::from)?;
+    let mut response = Response::new(match page.body {
+        ResponseBody::Whole(bytes) => Body::from(bytes),
+        ResponseBody::Stream(chunks) => stream_body(chunks).await?,
+        ResponseBody::Export(export) => stream_body(export.into_chunks()).await?,
     });
-    response.extensions_mut().insert(Charged);
+    response.extensions_mut().insert(BodyAlreadyCharged);
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
-    content_encoding::describe(answer.coding, headers);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
+    content_encoding::set_encoding_headers(page.coding, headers);
     Ok(response)
 }
 
-/// The Diff result and its records (docs/reference/diffs.md, Diffs).
-fn schemas() -> Vec<NamedSchema> {
-    let number = |description: &str| typed(Type::Integer).minimum(Some(0_usize)).description(Some(description)).into();
-    let text = |description: &str| typed(Type::String).description(Some(description)).into();
+/// The schemas of the result and its records (docs/reference/diffs.md, Diffs).
+fn diff_schemas() -> Vec<NamedSchema> {
+    let number = |text: &str| schema_of_type(Type::Integer).minimum(Some(0_usize)).description(Some(text)).into();
+    let text = |description: &str| schema_of_type(Type::String).description(Some(description)).into();
     let any = |description: &str| {
         ObjectBuilder::new().schema_type(SchemaType::AnyValue).description(Some(description)).into()
     };
-    let list = |of: &str, description: &str| {
-        ArrayBuilder::new().items(Ref::from_schema_name(of)).description(Some(description)).into()
+    let list = |schema: &str, description: &str| {
+        ArrayBuilder::new().items(Ref::from_schema_name(schema)).description(Some(description)).into()
     };
-    let change_type = typed(Type::String)
+    let change_type = schema_of_type(Type::String)
         .enum_values(Some(ChangeType::ALL.map(ChangeType::name)))
         .description(Some("The type of change. `v1` is null for `added`, and `v2` is null for `subtracted`."));
     let result = [
@@ -162,8 +170,8 @@ fn schemas() -> Vec<NamedSchema> {
         ),
         ("change_type", change_type.into()),
         ("source", text("The text of `_source`, or an empty string if there is none.")),
-        ("v1", entity_or_null("The entity in v1.")),
-        ("v2", entity_or_null("The entity in v2.")),
+        ("v1", entity_or_null_schema("The entity in v1.")),
+        ("v2", entity_or_null_schema("The entity in v2.")),
         (
             "field_diffs",
             list(
@@ -178,20 +186,20 @@ fn schemas() -> Vec<NamedSchema> {
         ("v2", any("The value in v2, or null if the field is missing.")),
     ];
     vec![
-        ("DiffResult".to_owned(), object("The differences between two versions.", result)),
-        ("DiffRecord".to_owned(), object("An entity that differs between the versions.", record)),
-        ("FieldDiff".to_owned(), object("A field that differs between the versions.", field)),
+        ("DiffResult".to_owned(), object_schema("The differences between two versions.", result)),
+        ("DiffRecord".to_owned(), object_schema("An entity that differs between the versions.", record)),
+        ("FieldDiff".to_owned(), object_schema("A field that differs between the versions.", field)),
     ]
 }
 
-fn entity_or_null(description: &str) -> RefOr<Schema> {
-    let null = typed(Type::Null);
+fn entity_or_null_schema(description: &str) -> RefOr<Schema> {
+    let null = schema_of_type(Type::Null);
     let either = OneOfBuilder::new().item(Ref::from_schema_name("Entity")).item(null).description(Some(description));
     Schema::OneOf(either.build()).into()
 }
 
-fn object<const N: usize>(description: &str, properties: [(&str, RefOr<Schema>); N]) -> RefOr<Schema> {
-    let object = typed(Type::Object).description(Some(description));
+fn object_schema<const N: usize>(description: &str, properties: [(&str, RefOr<Schema>); N]) -> RefOr<Schema> {
+    let object = schema_of_type(Type::Object).description(Some(description));
     let with =
         |object: ObjectBuilder, (name, schema): (&str, RefOr<Schema>)| object.property(name, schema).required(name);
     properties.into_iter().fold(object, with).into()

@@ -1,103 +1,111 @@
-//! What happened to a dataset: the attempts to refresh it, the webhooks that were sent, how much it was read.
+//! The history of a dataset: refresh attempts, webhook deliveries, and daily usage.
 
 use axum::Json;
 use axum::extract::State;
 use axum::routing::get;
 use serde::Serialize;
 use serde_json::json;
-use strata_catalog::{Attempt, DayUsage, SentDelivery};
-use strata_types::ids::AttemptId;
+use strata_catalog::{DailyUsage, RefreshAttempt, SentDelivery};
+use strata_types::ids::RefreshAttemptId;
 use strata_types::limits;
-use strata_types::scope::Scope;
+use strata_types::token_scope::TokenScope;
 use strata_types::version::VersionNumber;
 use utoipa::ToSchema;
 
-use super::records::{AttemptRecord, answers, time};
-use super::{Caller, Fields, Identified, JsonResult, fields, webhooks};
+use super::records::{AttemptRecord, format_time, response_types};
+use super::{AuthenticatedUser, CallFields, CallerIdentity, JsonResult, fields, webhooks};
 use crate::AppState;
-use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
+use crate::endpoint::{Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldSpec};
 use crate::error::CallError;
 
-pub(super) const ENDPOINTS: &[&Endpoint] = &[&ATTEMPTS, &DELIVERIES, &USAGE];
+pub(super) const ENDPOINTS: &[&Endpoint] = &[&LIST_ATTEMPTS_ENDPOINT, &LIST_DELIVERIES_ENDPOINT, &GET_USAGE_ENDPOINT];
 
-const DAYS: u64 = 30;
+const DEFAULT_USAGE_DAYS: u64 = 30;
 
-const AFTER: Field = Field::optional("after", FieldKind::Positive, || json!(1000))
-    .about("Returns only entries that are older than the entry with this `id`.");
-const LIMIT: Field = Field::optional("limit", FieldKind::Positive, || json!(100))
-    .about("The maximum number of entries to return. The default and the maximum are both 1,000.");
+const AFTER_FIELD: FieldSpec = FieldSpec::optional("after", FieldKind::PositiveInteger, || json!(1000))
+    .description("Returns only entries that are older than the entry with this `id`.");
+const LIMIT_FIELD: FieldSpec = FieldSpec::optional("limit", FieldKind::PositiveInteger, || json!(100))
+    .description("The maximum number of entries to return. The default and the maximum are both 1,000.");
 
-fn limit(fields: &Fields) -> Result<u32, CallError> {
-    const MAX_ENTRIES: u32 = limits::HISTORY as u32;
-    fields.limit(MAX_ENTRIES, MAX_ENTRIES)
+fn entry_limit(fields: &CallFields) -> Result<u32, CallError> {
+    const MAX_PAGE_ENTRIES: u32 = limits::MAX_HISTORY_ENTRIES as u32;
+    fields.page_limit(MAX_PAGE_ENTRIES, MAX_PAGE_ENTRIES)
 }
 
-static ATTEMPTS: Endpoint = Endpoint::get("/dataset/attempts", "listAttempts", Group::Versions, || get(attempts))
-    .summary("Lists the last 1,000 refresh attempts of a dataset, newest first")
-    .description(
-        "A failed attempt has an `error`. A successful attempt has the number of the new version, and `warnings` \
+static LIST_ATTEMPTS_ENDPOINT: Endpoint =
+    Endpoint::get("/dataset/attempts", "listAttempts", EndpointGroup::Versions, || get(list_attempts))
+        .summary("Lists the last 1,000 refresh attempts of a dataset, newest first")
+        .description(
+            "A failed attempt has an `error`. A successful attempt has the number of the new version, and `warnings` \
          if there are any.",
-    )
-    .input(Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]))
-    .answer(Answer::record::<AttemptsAnswer>(
-        "A page of attempts. To get the next page, pass the last `id` as `after`.",
-    ))
-    .errors(&[404]);
+        )
+        .input(EndpointInput::Query(&[fields::DATASET_ID_FIELD, AFTER_FIELD, LIMIT_FIELD]))
+        .response(EndpointResponse::for_record::<AttemptsResponse>(
+            "A page of attempts. To get the next page, pass the last `id` as `after`.",
+        ))
+        .errors(&[404]);
 
-async fn attempts(
-    Caller(user): Caller,
+async fn list_attempts(
+    AuthenticatedUser(user): AuthenticatedUser,
     State(services): State<AppState>,
-    fields: Fields,
-) -> JsonResult<AttemptsAnswer> {
+    fields: CallFields,
+) -> JsonResult<AttemptsResponse> {
     let id = fields.dataset_id()?;
-    let limit = limit(&fields)?;
-    let after = fields.optional_positive("after")?.map(AttemptId::new);
-    let attempts = services.datasets.attempts(&user, id, after, limit).await?;
-    let past = |attempt: &Attempt| PastAttempt { id: attempt.id.get(), attempt: attempt.into() };
-    Ok(Json(AttemptsAnswer::new(attempts.iter().map(past).collect())))
+    let limit = entry_limit(&fields)?;
+    let after = fields.optional_positive_integer("after")?.map(RefreshAttemptId::new);
+    let attempts = services.datasets.list_attempts(&user, id, after, limit).await?;
+    let past = |attempt: &RefreshAttempt| PastAttempt { id: attempt.id.get(), attempt: attempt.into() };
+    Ok(Json(AttemptsResponse::new(attempts.iter().map(past).collect())))
 }
 
-static DELIVERIES: Endpoint =
-    Endpoint::get("/webhook/deliveries", "listDeliveries", Group::Webhooks, || get(deliveries))
+static LIST_DELIVERIES_ENDPOINT: Endpoint =
+    Endpoint::get("/webhook/deliveries", "listDeliveries", EndpointGroup::Webhooks, || get(list_deliveries))
         .summary("Lists the last 1,000 webhook deliveries of a dataset, newest first")
         .description(
             "strata sends each webhook once and does not retry it. If no response arrived, `status` is null and \
              `error` contains the reason. The list remains available after you delete the webhook.",
         )
-        .input(Input::Query(&[fields::DATASET_ID, AFTER, LIMIT]))
-        .answer(Answer::record::<DeliveriesAnswer>(
+        .input(EndpointInput::Query(&[fields::DATASET_ID_FIELD, AFTER_FIELD, LIMIT_FIELD]))
+        .response(EndpointResponse::for_record::<DeliveriesResponse>(
             "A page of deliveries. To get the next page, pass the last `id` as `after`.",
         ))
         .errors(&[404]);
 
-async fn deliveries(
-    caller: Identified,
+async fn list_deliveries(
+    caller: CallerIdentity,
     State(services): State<AppState>,
-    fields: Fields,
-) -> JsonResult<DeliveriesAnswer> {
+    fields: CallFields,
+) -> JsonResult<DeliveriesResponse> {
     let id = fields.dataset_id()?;
-    let limit = limit(&fields)?;
-    let after = fields.optional_positive("after")?.map(VersionNumber::new);
-    let deliveries = services.webhooks.deliveries(&caller.user, id, after, limit).await?;
+    let limit = entry_limit(&fields)?;
+    let after = fields.optional_positive_integer("after")?.map(VersionNumber::new);
+    let deliveries = services.webhooks.list_deliveries(&caller.user, id, after, limit).await?;
     let deliveries = deliveries.into_iter().map(|delivery| DeliveryRecord::new(delivery, caller.scope)).collect();
-    Ok(Json(DeliveriesAnswer::new(deliveries)))
+    Ok(Json(DeliveriesResponse::new(deliveries)))
 }
 
-static USAGE: Endpoint = Endpoint::get("/dataset/usage", "getUsage", Group::Datasets, || get(usage))
-    .summary("Returns the daily number of queries of a dataset, newest day first")
-    .description("Days are in UTC. strata omits days without queries, and stores usage for 400 days.")
-    .input(Input::Query(&[
-        fields::DATASET_ID,
-        Field::optional("days", FieldKind::Positive, || json!(7))
-            .about("The number of days to return, including today. The default is 30, and the maximum is 400."),
-    ]))
-    .answer(Answer::record::<UsageAnswer>("The days on which the dataset was queried."))
-    .errors(&[404]);
+static GET_USAGE_ENDPOINT: Endpoint =
+    Endpoint::get("/dataset/usage", "getUsage", EndpointGroup::Datasets, || get(get_usage))
+        .summary("Returns the daily number of queries of a dataset, newest day first")
+        .description("Days are in UTC. strata omits days without queries, and stores usage for 400 days.")
+        .input(EndpointInput::Query(&[
+            fields::DATASET_ID_FIELD,
+            FieldSpec::optional("days", FieldKind::PositiveInteger, || json!(7)).description(
+                "The number of days to return, including today. The default is 30, and the maximum is 400.",
+            ),
+        ]))
+        .response(EndpointResponse::for_record::<UsageResponse>("The days on which the dataset was queried."))
+        .errors(&[404]);
 
-async fn usage(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<UsageAnswer> {
+async fn get_usage(
+    AuthenticatedUser(user): AuthenticatedUser,
+    State(services): State<AppState>,
+    fields: CallFields,
+) -> JsonResult<UsageResponse> {
     let id = fields.dataset_id()?;
-    let usage = services.usage.days(&user, id, fields.optional_positive("days")?.unwrap_or(DAYS)).await?;
-    Ok(Json(UsageAnswer::new(usage.iter().map(UsageRecord::from).collect())))
+    let days = fields.optional_positive_integer("days")?.unwrap_or(DEFAULT_USAGE_DAYS);
+    let usage = services.usage.daily_usage(&user, id, days).await?;
+    Ok(Json(UsageResponse::new(usage.iter().map(UsageRecord::from).collect())))
 }
 
 /// An attempt to refresh a dataset, with its ID.
@@ -132,20 +140,20 @@ struct DeliveryRecord {
 }
 
 impl DeliveryRecord {
-    /// The delivery as the scope lets its caller see it.
-    fn new(delivery: SentDelivery, scope: Scope) -> Self {
+    /// Removes credentials from the URL if the caller has a read-only token.
+    fn new(delivery: SentDelivery, scope: TokenScope) -> Self {
         let duration = delivery.outcome.as_ref().and_then(|outcome| outcome.duration);
-        let (status, error) = match delivery.outcome.map(|outcome| outcome.answer) {
+        let (status, error) = match delivery.outcome.map(|outcome| outcome.response) {
             None => (None, None),
             Some(Ok(status)) => (Some(status), None),
             Some(Err(error)) => (None, Some(error)),
         };
         DeliveryRecord {
-            // A dataset has one delivery of a version at most.
+            // There is at most one delivery per version.
             id: delivery.version.get(),
             version: delivery.version.get(),
-            url: webhooks::seen_with(scope, delivery.url),
-            fired_at: time(delivery.fired_at),
+            url: webhooks::redact_url_for_scope(scope, delivery.url),
+            fired_at: format_time(delivery.fired_at),
             duration_ms: duration.map(|duration| u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)),
             status,
             error,
@@ -169,34 +177,34 @@ struct UsageRecord {
     bytes: u64,
 }
 
-impl From<&DayUsage> for UsageRecord {
-    fn from(usage: &DayUsage) -> Self {
+impl From<&DailyUsage> for UsageRecord {
+    fn from(usage: &DailyUsage) -> Self {
         let counts = usage.counts;
         UsageRecord {
             day: usage.date().to_string(),
             requests: counts.requests,
             not_modified: counts.not_modified,
             rate_limited: counts.rate_limited,
-            bytes: counts.bytes,
+            bytes: counts.sent_bytes,
         }
     }
 }
 
-answers! {
+response_types! {
     /// A response that contains refresh attempts, newest first.
-    AttemptsAnswer {
+    AttemptsResponse {
         /// The attempts.
         attempts: Vec<PastAttempt>,
     }
 
     /// A response that contains deliveries, newest first.
-    DeliveriesAnswer {
+    DeliveriesResponse {
         /// The deliveries.
         deliveries: Vec<DeliveryRecord>,
     }
 
     /// A response that contains the days on which a dataset was queried, newest first.
-    UsageAnswer {
+    UsageResponse {
         /// The days.
         usage: Vec<UsageRecord>,
     }

@@ -1,4 +1,4 @@
-//! `/datasets`: the public datasets that their owners list, for everyone.
+//! `/datasets`: the public datasets that their owners chose to list.
 
 use axum::Json;
 use axum::extract::State;
@@ -8,64 +8,67 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Serialize;
 use serde_json::json;
-use strata_catalog::Listing;
-use strata_service::{Bucket, Datasets};
+use strata_catalog::DatasetListing;
+use strata_service::{DatasetService, RateLimitBucket};
 use strata_types::ids::DatasetId;
 use strata_types::limits;
 use utoipa::ToSchema;
 
-use super::Fields;
-use super::records::{answers, time};
+use super::CallFields;
+use super::records::{format_time, response_types};
 use crate::AppState;
-use crate::description::headers::{CORS, RATE};
-use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::endpoint::{AllowedCallers, Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldSpec};
 use crate::error::HttpError;
 use crate::headers::{client_ip, cors};
-use crate::read::rate;
+use crate::openapi_components::response_headers::{CORS_HEADERS, RATE_LIMIT_HEADERS};
+use crate::read::rate_limiting;
 
-const PAGE: u32 = 100;
-const MAX_ENTRIES: u32 = limits::LISTINGS as u32;
+const DEFAULT_PAGE_ENTRIES: u32 = 100;
+const MAX_PAGE_ENTRIES: u32 = limits::MAX_LISTED_DATASETS_PER_PAGE as u32;
 
-pub(super) static DATASETS: Endpoint = Endpoint::get("/datasets", "findDatasets", Group::Datasets, || get(datasets))
-    .summary("Lists the public datasets that their owners chose to list, ordered by ID")
-    .description(
-        "This operation requires no authentication, and each call counts as a public query. The list contains \
+pub(super) static FIND_DATASETS_ENDPOINT: Endpoint =
+    Endpoint::get("/datasets", "findDatasets", EndpointGroup::Datasets, || get(find_datasets))
+        .summary("Lists the public datasets that their owners chose to list, ordered by ID")
+        .description(
+            "This operation requires no authentication, and each call counts as a public query. The list contains \
          datasets that are public, listed, and not frozen, and that have at least one version.",
-    )
-    .callers(Callers::Anybody)
-    .input(Input::Query(&[
-        Field::optional("q", FieldKind::TextPart(limits::LISTINGS_QUERY_CHARACTERS), || json!("countries"))
-            .about("Returns only datasets whose name or description contains this text, ignoring case."),
-        Field::optional("after", FieldKind::Positive, || json!(1))
-            .about("Returns only datasets with a greater `dataset_id`."),
-        Field::optional("limit", FieldKind::Positive, || json!(100))
-            .about("The maximum number of datasets to return. The default is 100, and the maximum is 1,000."),
-    ]))
-    .answer(Answer {
-        headers: &[RATE, CORS],
-        ..Answer::record::<ListingsAnswer>(
-            "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
         )
-    })
-    .errors(&[429, 503]);
+        .callers(AllowedCallers::Anyone)
+        .input(EndpointInput::Query(&[
+            FieldSpec::optional("q", FieldKind::BoundedText(limits::MAX_DATASET_SEARCH_CHARACTERS), || {
+                json!("countries")
+            })
+            .description("Returns only datasets whose name or description contains this text, ignoring case."),
+            FieldSpec::optional("after", FieldKind::PositiveInteger, || json!(1))
+                .description("Returns only datasets with a greater `dataset_id`."),
+            FieldSpec::optional("limit", FieldKind::PositiveInteger, || json!(100))
+                .description("The maximum number of datasets to return. The default is 100, and the maximum is 1,000."),
+        ]))
+        .response(EndpointResponse {
+            headers: &[RATE_LIMIT_HEADERS, CORS_HEADERS],
+            ..EndpointResponse::for_record::<ListingsResponse>(
+                "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
+            )
+        })
+        .errors(&[429, 503]);
 
 /// Ignores credentials. Scripts from any origin can read the responses.
-async fn datasets(State(services): State<AppState>, head: Parts) -> Response {
-    let client = client_ip::client(&head, &services);
+async fn find_datasets(State(services): State<AppState>, head: Parts) -> Response {
+    let client = client_ip::request_client(&head, &services);
     let mut headers = HeaderMap::new();
-    let answered = async {
-        let query = Fields::from_query(head.uri.query(), &DATASETS)?;
+    let result = async {
+        let query = CallFields::from_query(head.uri.query(), &FIND_DATASETS_ENDPOINT)?;
         let text = query.optional_text("q")?;
-        let after = query.optional_positive("after")?.map(DatasetId::new);
-        let limit = query.limit(PAGE, MAX_ENTRIES)?;
-        Datasets::check_listing_query(text)?;
-        rate::admit(&services, client, Bucket::Public, &mut headers).await?;
-        let found = services.datasets.listed(client, text, after, limit).await?;
-        let datasets = found.iter().map(ListedDataset::from).collect();
-        Ok(Json(ListingsAnswer::new(datasets)).into_response())
+        let after = query.optional_positive_integer("after")?.map(DatasetId::new);
+        let limit = query.page_limit(DEFAULT_PAGE_ENTRIES, MAX_PAGE_ENTRIES)?;
+        DatasetService::check_listing_query(text)?;
+        rate_limiting::admit_request(&services, client, RateLimitBucket::Public, &mut headers).await?;
+        let listings = services.datasets.search_dataset_list(client, text, after, limit).await?;
+        let datasets = listings.iter().map(ListedDataset::from).collect();
+        Ok(Json(ListingsResponse::new(datasets)).into_response())
     };
-    let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());
-    cors::allow(&mut headers);
+    let mut response = result.await.unwrap_or_else(|error: HttpError| error.into_response());
+    cors::allow_any_origin(&mut headers);
     response.headers_mut().extend(headers);
     response
 }
@@ -94,26 +97,26 @@ pub(crate) struct ListedDataset {
     refreshed_at: String,
 }
 
-impl From<&Listing> for ListedDataset {
-    fn from(listing: &Listing) -> Self {
-        let Listing { dataset, active, refreshed_at } = listing;
+impl From<&DatasetListing> for ListedDataset {
+    fn from(listing: &DatasetListing) -> Self {
+        let DatasetListing { dataset, active_version, refreshed_at } = listing;
         ListedDataset {
             dataset_id: dataset.id.get(),
             name: dataset.name.as_str().to_owned(),
             name_slug: dataset.name.slug().to_owned(),
-            description: dataset.about.description.clone(),
-            licence: dataset.about.licence.clone(),
-            version: active.number.get(),
-            entity_count: active.file.entity_count,
-            file_size_bytes: active.file.size_bytes,
-            refreshed_at: time(*refreshed_at),
+            description: dataset.metadata.description.clone(),
+            licence: dataset.metadata.license.clone(),
+            version: active_version.number.get(),
+            entity_count: active_version.file.entity_count,
+            file_size_bytes: active_version.file.size_bytes,
+            refreshed_at: format_time(*refreshed_at),
         }
     }
 }
 
-answers! {
+response_types! {
     /// A response that contains the listed datasets, ordered by ID.
-    ListingsAnswer {
+    ListingsResponse {
         /// The datasets.
         datasets: Vec<ListedDataset>,
     }

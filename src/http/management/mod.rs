@@ -1,17 +1,17 @@
 //! The management endpoints (docs/reference/management.md, Management; docs/reference/api/index.md, Operations).
 //!
-//! Checks run in the order of a handler's arguments: 405 by the router, 401 and 403 (a foreign origin) by `Caller`,
-//! then 415, 413 and 400 by `Fields`; then each field, 404 for what they name, and the rest.
+//! Checks run in the order of a handler's arguments: 405 by the router, 401 and 403 (a foreign origin) by
+//! `AuthenticatedUser`, and 415, 413, and 400 by `CallFields`. The handler then parses each field, and the services
+//! return the remaining errors, such as 404.
 //!
-//! To add an endpoint, write its `Endpoint` and its handler, and name it in `ENDPOINTS` of its module, or in
-//! `endpoints`. To add a field, write its `Field` in the endpoint's input, and take it in the handler.
+//! To add an endpoint, write its `Endpoint` and its handler, and add it to `ENDPOINTS` of its module or to `endpoints`
+//! below. To add a field, add a `FieldSpec` to the endpoint's input, and parse the field in the handler.
 
 pub(super) mod alternate_edits;
-pub(super) mod body;
+pub(super) mod alternates;
 mod caller;
 mod datasets;
 mod diffs;
-pub(super) mod edits;
 mod explain;
 mod fields;
 mod history;
@@ -20,6 +20,7 @@ mod ping;
 pub(super) mod profile;
 pub mod records;
 mod refresh;
+pub(super) mod request_body;
 pub(super) mod sessions;
 mod tokens;
 mod webhooks;
@@ -29,10 +30,10 @@ use axum::http::{HeaderValue, Method};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::{Json, Router};
-pub(super) use body::Fields;
-use caller::Identified;
-pub(super) use caller::{Caller, SESSION_COOKIE, session_id};
+use caller::CallerIdentity;
+pub(super) use caller::{AuthenticatedUser, SESSION_COOKIE, session_id_from_cookie};
 pub use diffs::DiffCall;
+pub(super) use request_body::CallFields;
 
 use super::endpoint::{self, Endpoint};
 use super::error::HttpError;
@@ -41,27 +42,33 @@ use crate::AppState;
 
 type JsonResult<T> = Result<Json<T>, HttpError>;
 
-pub(crate) const DATASET_ID: &str = "dataset_id";
+pub(crate) const DATASET_ID_NAME: &str = "dataset_id";
 
-/// Every endpoint, in the order in which tools show their groups.
+/// Returns all endpoints, in the order in which tools show their groups.
 pub(super) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
-    const SINGLE: &[&Endpoint] =
-        &[&listings::DATASETS, &refresh::REFRESH, &ping::PING, &profile::PROFILE, &explain::EXPLAIN_READ, &diffs::DIFF];
+    const SINGLE: &[&Endpoint] = &[
+        &listings::FIND_DATASETS_ENDPOINT,
+        &refresh::REFRESH_ENDPOINT,
+        &ping::PING_ENDPOINT,
+        &profile::PROFILE_VERSION_ENDPOINT,
+        &explain::EXPLAIN_READ_ENDPOINT,
+        &diffs::DIFF_ENDPOINT,
+    ];
     let first = [sessions::ENDPOINTS, tokens::ENDPOINTS, datasets::ENDPOINTS, SINGLE];
-    first.into_iter().chain([edits::ENDPOINTS, webhooks::ENDPOINTS, history::ENDPOINTS]).flatten().copied()
+    first.into_iter().chain([alternates::ENDPOINTS, webhooks::ENDPOINTS, history::ENDPOINTS]).flatten().copied()
 }
 
 pub(super) fn routes() -> Router<AppState> {
-    endpoint::routes(endpoints()).layer(map_response(private))
+    endpoint::routes(endpoints()).layer(map_response(set_no_store))
 }
 
-/// Whether a call continues if its client disconnects: a refresh whose body has arrived, and a ping.
-pub(super) fn outlives_its_client(method: &Method, path: &str) -> bool {
-    (path == refresh::PATH && method == Method::POST) || path.starts_with(ping::PREFIX)
+/// Whether a call continues if its client disconnects. This applies to refreshes whose body has arrived and to pings.
+pub(super) fn continues_after_disconnect(method: &Method, path: &str) -> bool {
+    (path == refresh::REFRESH_PATH && method == Method::POST) || path.starts_with(ping::PING_PATH_PREFIX)
 }
 
-/// No cache can store the responses to owners, which contain keys and addresses.
-async fn private(mut response: Response) -> Response {
+/// Forbids caching, because responses to owners contain keys and URLs with credentials.
+async fn set_no_store(mut response: Response) -> Response {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response
 }

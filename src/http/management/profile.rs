@@ -1,4 +1,4 @@
-//! `/dataset/profile`: the profile of a version, for its owner, and for everyone if the dataset is public.
+//! `/dataset/profile`: the profile of a version, for the owner, and for anyone if the dataset is public.
 
 use axum::Json;
 use axum::extract::State;
@@ -7,20 +7,20 @@ use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::json;
-use strata_service::{Bucket, Principal, ProfileRequest, VersionProfile};
+use strata_service::{Principal, ProfileRequest, RateLimitBucket, VersionProfile};
 
-use super::caller::AnyCaller;
-use super::records::answers;
-use super::{Fields, fields};
+use super::caller::OptionalUser;
+use super::records::response_types;
+use super::{CallFields, fields};
 use crate::AppState;
-use crate::endpoint::{Answer, Callers, Endpoint, Field, FieldKind, Group, Input};
+use crate::endpoint::{AllowedCallers, Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldSpec};
 use crate::error::HttpError;
 use crate::headers::{client_ip, cors};
 use crate::large_responses;
-use crate::read::rate;
+use crate::read::rate_limiting;
 
-pub(super) static PROFILE: Endpoint =
-    Endpoint::get("/dataset/profile", "profileVersion", Group::Versions, || get(profile))
+pub(super) static PROFILE_VERSION_ENDPOINT: Endpoint =
+    Endpoint::get("/dataset/profile", "profileVersion", EndpointGroup::Versions, || get(profile_version))
         .summary(
             "Returns the profile of a version: its paths, their types and values, and which paths have an indexed \
              column",
@@ -29,50 +29,54 @@ pub(super) static PROFILE: Endpoint =
             "You can profile your own datasets and public datasets. The profile shows which fields the entities have, \
              how often they occur, which types they contain, and how their values are distributed.",
         )
-        .callers(Callers::UsersAndAnybody)
-        .input(Input::Query(&[
-            Field { about: "The ID of one of your datasets or of a public dataset.", ..fields::DATASET_ID },
-            Field::optional("version", FieldKind::Version, || json!("latest"))
-                .about("The version: `active` (the default), `latest`, or a version number, with or without a `v`."),
-            Field::optional("alt", FieldKind::Boolean, || json!(false))
-                .about("Whether to profile the version's alternate."),
+        .callers(AllowedCallers::UsersOrAnonymous)
+        .input(EndpointInput::Query(&[
+            FieldSpec {
+                description: "The ID of one of your datasets or of a public dataset.",
+                ..fields::DATASET_ID_FIELD
+            },
+            FieldSpec::optional("version", FieldKind::VersionSelector, || json!("latest")).description(
+                "The version: `active` (the default), `latest`, or a version number, with or without a `v`.",
+            ),
+            FieldSpec::optional("alt", FieldKind::Boolean, || json!(false))
+                .description("Whether to profile the version's alternate."),
         ]))
-        .answer(Answer::record::<ProfileAnswer>("The profile of the version."))
+        .response(EndpointResponse::for_record::<ProfileResponse>("The profile of the version."))
         .errors(&[404, 429]);
 
-/// Calls without credentials count as public reads of a client, and scripts from any origin can read their responses.
-/// Calls of users count as private reads. Without credentials, private and missing datasets both return 401.
-async fn profile(AnyCaller(user): AnyCaller, State(services): State<AppState>, head: Parts) -> Response {
-    let client = client_ip::client(&head, &services);
+/// Anonymous calls count as public reads of the client, and scripts of any origin can read their responses. Calls of
+/// users count as private reads. For an anonymous caller, private and missing datasets both return 401.
+async fn profile_version(OptionalUser(user): OptionalUser, State(services): State<AppState>, head: Parts) -> Response {
+    let client = client_ip::request_client(&head, &services);
     let mut headers = HeaderMap::new();
-    let answered = async {
-        let query = Fields::from_query(head.uri.query(), &PROFILE)?;
+    let result = async {
+        let query = CallFields::from_query(head.uri.query(), &PROFILE_VERSION_ENDPOINT)?;
         let dataset = query.dataset_id()?;
-        let version = query.optional_selector("version")?;
+        let version = query.version_selector_or_active("version")?;
         let alt = query.optional_boolean("alt")?.unwrap_or(false);
-        let bucket = if user.is_some() { Bucket::Private } else { Bucket::Public };
-        rate::admit(&services, client, bucket, &mut headers).await?;
+        let bucket = if user.is_some() { RateLimitBucket::Private } else { RateLimitBucket::Public };
+        rate_limiting::admit_request(&services, client, bucket, &mut headers).await?;
         let principal = user.as_ref().map_or(Principal::Anonymous(client), |user| Principal::User(user.id));
         let reads = services.reads.clone();
         let user = user.clone();
         let profile = async move {
             let caller = user.as_ref();
             let profile = reads.profile(ProfileRequest { caller, client, dataset, version, alt }).await?;
-            Ok(Json(ProfileAnswer::new(profile.without_spreads())).into_response())
+            Ok(Json(ProfileResponse::new(profile.without_histograms())).into_response())
         };
-        large_responses::built(&services, principal, profile).await
+        large_responses::reserve_and_build(&services, principal, profile).await
     };
-    let mut response = answered.await.unwrap_or_else(|error: HttpError| error.into_response());
+    let mut response = result.await.unwrap_or_else(|error: HttpError| error.into_response());
     if user.is_none() {
-        cors::allow(&mut headers);
+        cors::allow_any_origin(&mut headers);
     }
     response.headers_mut().extend(headers);
     response
 }
 
-answers! {
+response_types! {
     /// A response that contains a profile.
-    ProfileAnswer {
+    ProfileResponse {
         /// The profile.
         profile: VersionProfile,
     }

@@ -1,21 +1,21 @@
-//! Envelopes and records that endpoints of several modules answer with (docs/reference/records.md, Records); the others
-//! stand beside their endpoints. Times are RFC 3339 in UTC; a field that does not apply is null.
+//! Response records that several endpoint modules share (docs/reference/records.md, Records). Times are RFC 3339 in
+//! UTC. A field without a value is null.
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
-use strata_catalog::{Attempt, AttemptOutcome, VersionRecord as CatalogVersion};
-use strata_ingest::net::without_credentials;
-use strata_service::{OwnedDataset, alternate_etag};
-use strata_types::index::IndexSettings;
-use strata_types::path::Path;
-use strata_types::scope::Scope;
+use strata_catalog::{AttemptOutcome, RefreshAttempt, VersionStatus as CatalogVersion};
+use strata_ingest::egress::strip_credentials;
+use strata_service::{DatasetWithAttempts, alternate_etag};
+use strata_types::field_path::FieldPath;
+use strata_types::index_settings::IndexSettings;
+use strata_types::token_scope::TokenScope;
 use utoipa::ToSchema;
 
 use super::{BaseUrl, JsonResult};
-use crate::endpoint::Answer;
+use crate::endpoint::EndpointResponse;
 
-/// Makes responses: records with `ok`, which is always true, and members of their own.
-macro_rules! answers {
+/// Defines response types with the member `ok` (always true) and the listed members.
+macro_rules! response_types {
     ($($(#[$about:meta])* $vis:vis $name:ident { $($(#[$attribute:meta])* $member:ident: $type:ty),+ $(,)? })+) => { $(
         $(#[$about])*
         #[derive(serde::Serialize, utoipa::ToSchema)]
@@ -33,24 +33,26 @@ macro_rules! answers {
     )+ };
 }
 
-pub(super) use answers;
+pub(super) use response_types;
 
-pub(crate) fn time(time: DateTime<Utc>) -> String {
+pub(crate) fn format_time(time: DateTime<Utc>) -> String {
     time.to_rfc3339_opts(SecondsFormat::Millis, true)
 }
 
-pub(super) const DONE: Answer = Answer::record::<Done>("The operation succeeded.");
-pub(super) const DATASET: Answer = Answer::record::<DatasetAnswer>("The dataset with its settings and state.");
+pub(super) const SUCCESS_RESPONSE: EndpointResponse =
+    EndpointResponse::for_record::<SuccessResponse>("The operation succeeded.");
+pub(super) const DATASET_RESPONSE: EndpointResponse =
+    EndpointResponse::for_record::<DatasetResponse>("The dataset with its settings and state.");
 
 /// The response to a successful operation.
 #[derive(Serialize, ToSchema)]
-pub struct Done {
+pub struct SuccessResponse {
     /// Always true.
     pub ok: bool,
 }
 
-impl Done {
-    pub const OK: Done = Done { ok: true };
+impl SuccessResponse {
+    pub const OK: SuccessResponse = SuccessResponse { ok: true };
 }
 
 /// One attempt to refresh a dataset.
@@ -75,16 +77,16 @@ pub struct AttemptRecord {
     pub warnings: Vec<String>,
 }
 
-impl From<&Attempt> for AttemptRecord {
-    fn from(attempt: &Attempt) -> Self {
+impl From<&RefreshAttempt> for AttemptRecord {
+    fn from(attempt: &RefreshAttempt) -> Self {
         let (ok, version, error) = match &attempt.outcome {
             None => (None, None, None),
             Some(AttemptOutcome::Published(number)) => (Some(true), Some(number.get()), None),
             Some(AttemptOutcome::Failed { error }) => (Some(false), None, Some(error.clone())),
         };
         AttemptRecord {
-            started_at: time(attempt.started_at),
-            finished_at: attempt.finished_at.map(time),
+            started_at: format_time(attempt.started_at),
+            finished_at: attempt.finished_at.map(format_time),
             trigger: attempt.trigger.name(),
             ok,
             version,
@@ -106,8 +108,8 @@ pub struct IndexLists {
 
 impl From<&IndexSettings> for IndexLists {
     fn from(index: &IndexSettings) -> Self {
-        let texts = |paths: &[Path]| paths.iter().map(Path::to_string).collect();
-        IndexLists { always: texts(index.always()), never: texts(index.never()) }
+        let texts = |paths: &[FieldPath]| paths.iter().map(FieldPath::to_string).collect();
+        IndexLists { always: texts(index.always_indexed()), never: texts(index.never_indexed()) }
     }
 }
 
@@ -164,15 +166,15 @@ pub struct DatasetRecord {
 }
 
 impl DatasetRecord {
-    pub(crate) fn new(owned: &OwnedDataset, base: &BaseUrl) -> DatasetRecord {
+    pub(crate) fn new(owned: &DatasetWithAttempts, base: &BaseUrl) -> DatasetRecord {
         let dataset = &owned.dataset;
         DatasetRecord {
             dataset_id: dataset.id.get(),
             name: dataset.name.as_str().to_owned(),
             name_slug: dataset.name.slug().to_owned(),
-            description: dataset.about.description.clone(),
-            licence: dataset.about.licence.clone(),
-            listed: dataset.about.listed,
+            description: dataset.metadata.description.clone(),
+            licence: dataset.metadata.license.clone(),
+            listed: dataset.metadata.listed,
             private: dataset.is_private(),
             private_key: dataset.private_key.as_ref().map(|key| key.expose().to_owned()),
             source: dataset.source.to_string(),
@@ -182,53 +184,53 @@ impl DatasetRecord {
             infer_types: dataset.infer_types,
             schedule: dataset.schedule.clone(),
             index: IndexLists::from(&dataset.index),
-            ping_url: Some(base.url(&format!("/ping/{}", dataset.ping_token.expose()))),
+            ping_url: Some(base.absolute_url(&format!("/ping/{}", dataset.ping_token.expose()))),
             active_version: dataset.active_version().map(|version| version.get()),
             latest_version: dataset.latest_version.map(|version| version.get()),
             pinned: dataset.pinned_version.is_some(),
             frozen: dataset.frozen,
-            created_at: time(dataset.created_at),
+            created_at: format_time(dataset.created_at),
             last_attempts: owned.last_attempts.iter().map(AttemptRecord::from).collect(),
         }
     }
 
-    /// The record without what the scope does not let its caller see.
-    pub(crate) fn seen_with(self, scope: Scope) -> DatasetRecord {
+    /// Removes keys and URLs with credentials if the caller has a read-only token.
+    pub(crate) fn redact_for_scope(self, scope: TokenScope) -> DatasetRecord {
         match scope {
-            Scope::Read => {
-                let source = without_credentials(&self.source, self.publish_query);
+            TokenScope::Read => {
+                let source = strip_credentials(&self.source, self.publish_query);
                 DatasetRecord { private_key: None, ping_url: None, source, ..self }
             }
-            Scope::Write => self,
+            TokenScope::Write => self,
         }
     }
 }
 
-answers! {
+response_types! {
     /// A response that contains a dataset.
-    pub(super) DatasetAnswer {
+    pub(super) DatasetResponse {
         /// The dataset.
         dataset: DatasetRecord,
     }
 
     /// A response that contains a version.
-    pub(super) VersionAnswer {
+    pub(super) VersionResponse {
         /// The version.
-        version: VersionRecord,
+        version: VersionSummary,
     }
 }
 
-pub(super) type DatasetResult = JsonResult<DatasetAnswer>;
+pub(super) type DatasetResult = JsonResult<DatasetResponse>;
 
-impl DatasetAnswer {
-    pub(super) fn from_owned(owned: &OwnedDataset, base: &BaseUrl) -> DatasetAnswer {
-        DatasetAnswer::new(DatasetRecord::new(owned, base))
+impl DatasetResponse {
+    pub(super) fn from_owned(owned: &DatasetWithAttempts, base: &BaseUrl) -> DatasetResponse {
+        DatasetResponse::new(DatasetRecord::new(owned, base))
     }
 }
 
 /// A version of a dataset, without the path of its file.
 #[derive(Serialize, ToSchema)]
-pub struct VersionRecord {
+pub struct VersionSummary {
     /// The version number. Numbers start at 1 and increase by 1 with each successful refresh.
     pub version_number: u64,
     /// The internal path of the alternate's file, or null if there is no alternate.
@@ -244,31 +246,31 @@ pub struct VersionRecord {
     pub created_at: String,
 }
 
-impl From<&CatalogVersion> for VersionRecord {
+impl From<&CatalogVersion> for VersionSummary {
     fn from(record: &CatalogVersion) -> Self {
         let version = &record.version;
-        VersionRecord {
+        VersionSummary {
             version_number: version.number.get(),
-            alt_file_path: version.alt.as_ref().map(|alt| alt.path.clone()),
+            alt_file_path: version.alternate.as_ref().map(|alt| alt.path.clone()),
             entity_count: version.file.entity_count,
             file_size_bytes: version.file.size_bytes,
             is_active: record.is_active,
-            created_at: time(version.created_at),
+            created_at: format_time(version.created_at),
         }
     }
 }
 
-impl From<&CatalogVersion> for VersionAnswer {
+impl From<&CatalogVersion> for VersionResponse {
     fn from(record: &CatalogVersion) -> Self {
-        VersionAnswer::new(record.into())
+        VersionResponse::new(record.into())
     }
 }
 
-answers! {
+response_types! {
     /// The response after an alternate is pushed or edited.
-    pub(crate) PushAnswer {
+    pub(crate) PushResponse {
         /// The version.
-        version: VersionRecord,
+        version: VersionSummary,
         /// The number of entities in the alternate. `version.entity_count` does not change, because it counts the
         /// entities of the version itself.
         alt_entity_count: u64,
@@ -278,11 +280,11 @@ answers! {
 }
 
 pub(super) fn alt_entity_count(saved: &CatalogVersion) -> u64 {
-    saved.version.alt.as_ref().map_or(0, |alt| alt.entity_count)
+    saved.version.alternate.as_ref().map_or(0, |alt| alt.entity_count)
 }
 
-impl From<&CatalogVersion> for PushAnswer {
+impl From<&CatalogVersion> for PushResponse {
     fn from(saved: &CatalogVersion) -> Self {
-        PushAnswer::new(saved.into(), alt_entity_count(saved), alternate_etag(&saved.version))
+        PushResponse::new(saved.into(), alt_entity_count(saved), alternate_etag(&saved.version))
     }
 }

@@ -1,14 +1,14 @@
-//! `POST /dataset/refresh`: asks for a new version, or sends its entities.
+//! `POST /dataset/refresh`: creates a version from the source, or from entities in the request.
 //!
 //! The meaning of a request:
 //! 1. Without `?dataset_id=`, the body is a JSON object. It is a push if it has the member `entities`, and a fetch of
 //!    the dataset's URL otherwise.
-//! 2. With `?dataset_id=`, without a body and without `Content-Type`, it is a fetch.
+//! 2. With `?dataset_id=`, without a body, and without `Content-Type`, it is a fetch.
 //! 3. With `?dataset_id=` and without `?format=`, a body with a JSON type that begins with `{` is an object with
 //!    `entities`.
 //! 4. With `?dataset_id=`, any other body is a document in the format of `?format=`, or in a detected format.
 //!
-//! Only the beginning of a body is in memory; the rest is streamed.
+//! Only the beginning of a body is buffered. The rest is streamed.
 
 use std::time::Duration;
 
@@ -21,64 +21,67 @@ use axum::routing::post;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
-use strata_ingest::{InferTypes, SourceError, begins_with_object, has_objects_as_lines};
-use strata_service::{Push, RefreshError, Refreshed};
+use strata_ingest::{SourceError, TypeInference, begins_with_object, has_object_per_line};
+use strata_service::{PushRequest, RefreshError, RefreshedVersion};
 use strata_types::ids::DatasetId;
-use strata_types::limits::BRACKET_WITHIN_BYTES;
+use strata_types::limits::MAX_BYTES_BEFORE_BRACE;
 use strata_types::source::SourceFormat;
 
-use super::body::OBJECT_FORM;
-use super::records::{VersionRecord, answers};
-use super::{Caller, DATASET_ID, Fields, JsonResult, body, fields};
+use super::records::{VersionSummary, response_types};
+use super::request_body::OBJECT_FORM;
+use super::{AuthenticatedUser, CallFields, DATASET_ID_NAME, JsonResult, fields, request_body};
 use crate::AppState;
-use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input, Need};
+use crate::endpoint::{
+    Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldRequirement, FieldSpec,
+};
 use crate::error::CallError;
 
-/// Larger than any request that is not a push.
-const HEAD_BYTES: usize = BRACKET_WITHIN_BYTES;
+/// Larger than the body of any fetch.
+const MAX_BUFFERED_HEAD_BYTES: usize = MAX_BYTES_BEFORE_BRACE;
 
-const INFER_TYPES: &str = "infer_types";
+const INFER_TYPES_PARAMETER: &str = "infer_types";
 
-pub(super) const PATH: &str = "/dataset/refresh";
+pub(super) const REFRESH_PATH: &str = "/dataset/refresh";
 
-pub(super) static REFRESH: Endpoint = Endpoint::post(PATH, "refreshDataset", Group::Versions, || post(refresh))
-    .summary("Creates a version from the source, or from the entities that you send to a `push` dataset")
-    .description(
-        "For a dataset with a source URL, send only `dataset_id`. For a `push` dataset, send `entities`, or send a \
+pub(super) static REFRESH_ENDPOINT: Endpoint =
+    Endpoint::post(REFRESH_PATH, "refreshDataset", EndpointGroup::Versions, || post(refresh_dataset))
+        .summary("Creates a version from the source, or from the entities that you send to a `push` dataset")
+        .description(
+            "For a dataset with a source URL, send only `dataset_id`. For a `push` dataset, send `entities`, or send a \
          document in any source format and set `dataset_id` in the query string. The response arrives after the \
          refresh has ended. Once strata has received the body, the refresh continues even if you disconnect.",
-    )
-    .input(Input::BodyOrDocument {
-        body: &[
-            fields::DATASET_ID,
-            Field {
-                need: Need::Optional,
-                about: "The entities, if the source of the dataset is `push`.",
-                ..fields::ENTITIES
-            },
-        ],
-        query: &[
-            Field {
-                need: Need::Optional,
-                about: "The ID of the dataset, if the body does not contain it.",
-                ..fields::DATASET_ID
-            },
-            Field::optional("format", FieldKind::OneOf(fields::source_formats), || json!("jsonl"))
-                .about("The format of the pushed document. By default, strata detects it."),
-            Field::optional(INFER_TYPES, FieldKind::Boolean, || json!(false)).about(
-                "Whether strata converts the type of pushed csv and tsv cells whose text is exactly a number, \
+        )
+        .input(EndpointInput::BodyOrDocument {
+            body: &[
+                fields::DATASET_ID_FIELD,
+                FieldSpec {
+                    requirement: FieldRequirement::Optional,
+                    description: "The entities, if the source of the dataset is `push`.",
+                    ..fields::ENTITIES_FIELD
+                },
+            ],
+            query: &[
+                FieldSpec {
+                    requirement: FieldRequirement::Optional,
+                    description: "The ID of the dataset, if the body does not contain it.",
+                    ..fields::DATASET_ID_FIELD
+                },
+                FieldSpec::optional("format", FieldKind::OneOf(fields::source_format_names), || json!("jsonl"))
+                    .description("The format of the pushed document. By default, strata detects it."),
+                FieldSpec::optional(INFER_TYPES_PARAMETER, FieldKind::Boolean, || json!(false)).description(
+                    "Whether strata converts the type of pushed csv and tsv cells whose text is exactly a number, \
                  boolean, or null. The default is the dataset's setting.",
-            ),
-        ],
-    })
-    .answer(Answer::record::<RefreshAnswer>("The new version, with any warnings."))
-    .errors(&[404, 409, 422, 502, 503]);
+                ),
+            ],
+        })
+        .response(EndpointResponse::for_record::<RefreshResponse>("The new version, with any warnings."))
+        .errors(&[404, 409, 422, 502, 503]);
 
-answers! {
+response_types! {
     /// A response that contains a new version.
-    RefreshAnswer {
+    RefreshResponse {
         /// The version.
-        version: VersionRecord,
+        version: VersionSummary,
         /// Possible mistakes in the source, such as an unexpected cell separator, as sentences for humans. Warnings
         /// never prevent a new version. Omitted if there are none.
         #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -86,118 +89,125 @@ answers! {
     }
 }
 
-/// Responds when the refresh has ended. A client that disconnects does not cancel it.
-async fn refresh(
-    Caller(user): Caller,
+/// Responds after the refresh has ended. A client that disconnects does not cancel it.
+async fn refresh_dataset(
+    AuthenticatedUser(user): AuthenticatedUser,
     State(services): State<AppState>,
     request: Request,
-) -> JsonResult<RefreshAnswer> {
-    let announced = Announced::from_headers(request.headers())?;
-    body::check_announced(&services, request.body(), 0)?;
-    let query = Fields::from_query(request.uri().query(), &REFRESH)?;
-    let dataset = query.optional_positive(DATASET_ID)?.map(DatasetId::new);
-    let format: Option<SourceFormat> = query.optional_parsed("format")?;
-    let infer_types = query.optional_boolean(INFER_TYPES)?;
-    let for_tables = |found: &str| {
-        CallError::field(INFER_TYPES, format!("valid only if you push csv or tsv, but this is {found}; omit it"))
+) -> JsonResult<RefreshResponse> {
+    let header = ContentTypeHeader::from_headers(request.headers())?;
+    request_body::check_content_length(&services, request.body(), 0)?;
+    let query = CallFields::from_query(request.uri().query(), &REFRESH_ENDPOINT)?;
+    let dataset = query.optional_positive_integer(DATASET_ID_NAME)?.map(DatasetId::new);
+    let format: Option<SourceFormat> = query.parse_optional_text("format")?;
+    let infer_types = query.optional_boolean(INFER_TYPES_PARAMETER)?;
+    let not_a_table = |found: &str| {
+        CallError::for_field(
+            INFER_TYPES_PARAMETER,
+            format!("valid only if you push csv or tsv, but this is {found}; omit it"),
+        )
     };
     if let (Some(true), Some(SourceFormat::Json | SourceFormat::Jsonl | SourceFormat::Parquet)) = (infer_types, format)
     {
-        return Err(for_tables(format.map_or("another format", SourceFormat::name)).into());
+        return Err(not_a_table(format.map_or("another format", SourceFormat::name)).into());
     }
     if let Some(dataset) = dataset {
-        // Before anything is read.
-        services.ingest.check_owned(user.id, dataset).await?;
+        services.ingest.check_owner(user.id, dataset).await?;
     }
     let seconds = services.config.limits.body_timeout_s;
-    let mut taken = Taken::new(request.into_body(), Duration::from_secs(seconds));
+    let mut peeked = PeekedBody::new(request.into_body(), Duration::from_secs(seconds));
 
-    let may_be_enveloped = announced.json && format.is_none();
+    let may_be_enveloped = header.is_json && format.is_none();
     let query_names_dataset = dataset.is_some();
-    let (fetched, enveloped) = match dataset {
+    let (fetch_target, is_enveloped) = match dataset {
         None if !may_be_enveloped => {
-            let problem = if announced.json {
+            let problem = if header.is_json {
                 "missing; valid: a positive integer in the query string. If you set format, the body must contain only \
                  the document, such as a JSON array. To send {\"dataset_id\":…,\"entities\":[…]}, omit format"
             } else {
                 "missing; valid: a positive integer, in the query string if the body is not a JSON object"
             };
-            return Err(CallError::field(DATASET_ID, problem).into());
+            return Err(CallError::for_field(DATASET_ID_NAME, problem).into());
         }
         None => {
-            taken.read_until(|head| head.len() >= HEAD_BYTES).await?;
-            (taken.asks_for_a_fetch()?, true)
+            peeked.read_until(|head| head.len() >= MAX_BUFFERED_HEAD_BYTES).await?;
+            (peeked.fetch_target()?, true)
         }
         Some(dataset) => {
-            taken.read_until(|head| !head.trim_ascii().is_empty()).await?;
-            let nothing = announced.content_type.is_none() && taken.ended && taken.head.is_empty();
-            (nothing.then_some(dataset), may_be_enveloped && taken.begins_with_object().await?)
+            peeked.read_until(|head| !head.trim_ascii().is_empty()).await?;
+            let is_fetch = header.content_type.is_none() && peeked.is_at_end && peeked.head.is_empty();
+            (is_fetch.then_some(dataset), may_be_enveloped && peeked.begins_with_object().await?)
         }
     };
-    if infer_types == Some(true) && (fetched.is_some() || enveloped) {
-        return Err(for_tables(if enveloped { "a JSON object" } else { "a fetch" }).into());
+    if infer_types == Some(true) && (fetch_target.is_some() || is_enveloped) {
+        return Err(not_a_table(if is_enveloped { "a JSON object" } else { "a fetch" }).into());
     }
-    let Refreshed { record, warnings } = match fetched {
-        Some(dataset) => services.refreshes.fetch(user.id, dataset).await?,
+    let RefreshedVersion { record, warnings } = match fetch_target {
+        Some(dataset) => services.refreshes.refresh_from_source(user.id, dataset).await?,
         None => {
-            let are_lines = enveloped && has_objects_as_lines(&taken.head);
-            let may_be_document = enveloped && query_names_dataset;
-            let content_type = announced.content_type;
-            let body = taken.into_stream();
-            let infer_types = infer_types.map(|infers| if infers { InferTypes::TablesOnly } else { InferTypes::No });
-            let push = Push { dataset, body, content_type, name: None, format, infer_types, enveloped };
+            let are_lines = is_enveloped && has_object_per_line(&peeked.head);
+            let may_be_document = is_enveloped && query_names_dataset;
+            let content_type = header.content_type;
+            let body = peeked.into_stream();
+            let infer_types =
+                infer_types.map(|infers| if infers { TypeInference::TablesOnly } else { TypeInference::Off });
+            let push = PushRequest { dataset, body, content_type, name: None, format, infer_types, is_enveloped };
             let pushed = services.refreshes.push(user.id, push).await;
             pushed.map_err(|error| match error {
-                RefreshError::Source(SourceError::BadBody { reason }) if are_lines => bad_body(reason, LINES),
-                RefreshError::Source(SourceError::BadBody { reason })
+                RefreshError::Source(SourceError::InvalidBody { reason }) if are_lines => {
+                    bad_body_error(reason, JSON_LINES_ADVICE)
+                }
+                RefreshError::Source(SourceError::InvalidBody { reason })
                     if may_be_document
                         && (reason.contains("unknown field") || reason.contains("entities is missing")) =>
                 {
-                    bad_body(reason, DOCUMENT)
+                    bad_body_error(reason, JSON_DOCUMENT_ADVICE)
                 }
                 error => error,
             })?
         }
     };
-    Ok(Json(RefreshAnswer::new((&record).into(), warnings)))
+    Ok(Json(RefreshResponse::new((&record).into(), warnings)))
 }
 
-/// The advice for JSON lines with a JSON type, which were parsed as an object with `entities`.
-const LINES: &str =
+/// The advice for JSON lines with a JSON content type, which were parsed as an object with `entities`.
+const JSON_LINES_ADVICE: &str =
     "The body looks like JSON lines: set Content-Type: application/x-ndjson and send dataset_id in the query string";
 
-/// The advice for another document, such as one with a `records_path`, that was parsed as that object.
-const DOCUMENT: &str =
+/// The advice for other documents that were parsed as an object with `entities`, such as one with a `records_path`.
+const JSON_DOCUMENT_ADVICE: &str =
     "To push a JSON object as the document, for example with a records_path, add format=json to the query string";
 
-fn bad_body(reason: String, advice: &str) -> RefreshError {
-    RefreshError::Source(SourceError::BadBody { reason: format!("{reason}. {advice}") })
+fn bad_body_error(reason: String, advice: &str) -> RefreshError {
+    RefreshError::Source(SourceError::InvalidBody { reason: format!("{reason}. {advice}") })
 }
 
-struct Announced {
+struct ContentTypeHeader {
     content_type: Option<String>,
-    json: bool,
+    is_json: bool,
 }
 
-impl Announced {
-    fn from_headers(headers: &HeaderMap) -> Result<Announced, CallError> {
+impl ContentTypeHeader {
+    fn from_headers(headers: &HeaderMap) -> Result<ContentTypeHeader, CallError> {
         for coding in headers.get_all(CONTENT_ENCODING) {
             let coding = coding.to_str().unwrap_or("?").trim().to_ascii_lowercase();
-            // The first bytes show the compression.
+            // The compression is detected from the first bytes.
             if !matches!(coding.as_str(), "" | "identity" | "gzip" | "x-gzip" | "zstd") {
-                return Err(CallError::NotSource);
+                return Err(CallError::SourceFormatRequired);
             }
         }
         let mut types = headers.get_all(CONTENT_TYPE).iter();
-        let Some(content_type) = types.next() else { return Ok(Announced { content_type: None, json: false }) };
+        let Some(content_type) = types.next() else {
+            return Ok(ContentTypeHeader { content_type: None, is_json: false });
+        };
         if types.next().is_some() {
-            return Err(CallError::NotSource);
+            return Err(CallError::SourceFormatRequired);
         }
-        let text = content_type.to_str().map_err(|_| CallError::NotSource)?;
+        let text = content_type.to_str().map_err(|_| CallError::SourceFormatRequired)?;
         let essence = text.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
-        let json = matches!(essence.as_str(), "application/json" | "text/json")
+        let is_json = matches!(essence.as_str(), "application/json" | "text/json")
             || (essence.starts_with("application/") && essence.ends_with("+json"));
-        let general = matches!(
+        let is_generic = matches!(
             essence.as_str(),
             "application/octet-stream"
                 | "text/plain"
@@ -206,81 +216,80 @@ impl Announced {
                 | "application/zstd"
                 | "application/x-zstd"
         );
-        if !json && !general && SourceFormat::of_content_type(&essence).is_none() {
-            return Err(CallError::NotSource);
+        if !is_json && !is_generic && SourceFormat::from_content_type(&essence).is_none() {
+            return Err(CallError::SourceFormatRequired);
         }
-        Ok(Announced { content_type: Some(text.to_owned()), json })
+        Ok(ContentTypeHeader { content_type: Some(text.to_owned()), is_json })
     }
 }
 
-struct Taken {
+struct PeekedBody {
     head: BytesMut,
     rest: BodyDataStream,
-    ended: bool,
-    patience: Duration,
+    is_at_end: bool,
+    read_timeout: Duration,
 }
 
-impl Taken {
-    fn new(body: Body, patience: Duration) -> Taken {
-        Taken { head: BytesMut::new(), rest: body.into_data_stream(), ended: false, patience }
+impl PeekedBody {
+    fn new(body: Body, read_timeout: Duration) -> PeekedBody {
+        PeekedBody { head: BytesMut::new(), rest: body.into_data_stream(), is_at_end: false, read_timeout }
     }
 
     async fn read_until(&mut self, enough: impl Fn(&[u8]) -> bool) -> Result<(), CallError> {
-        let patience = self.patience;
+        let read_timeout = self.read_timeout;
         let read = async {
-            while !enough(&self.head) && self.head.len() < HEAD_BYTES {
+            while !enough(&self.head) && self.head.len() < MAX_BUFFERED_HEAD_BYTES {
                 match self.rest.next().await {
                     Some(Ok(chunk)) => self.head.extend_from_slice(&chunk),
-                    Some(Err(_)) => return Err(CallError::Cut),
+                    Some(Err(_)) => return Err(CallError::IncompleteBody),
                     None => {
-                        self.ended = true;
+                        self.is_at_end = true;
                         return Ok(());
                     }
                 }
             }
             Ok(())
         };
-        let late = CallError::TooSlow { seconds: patience.as_secs() };
-        tokio::time::timeout(patience, read).await.map_err(|_| late)?
+        let late = CallError::BodyTimeout { seconds: read_timeout.as_secs() };
+        tokio::time::timeout(read_timeout, read).await.map_err(|_| late)?
     }
 
-    /// The dataset, if the body is an object without entities. Other text can be compressed, or too long, so the push
-    /// parses it.
-    fn asks_for_a_fetch(&self) -> Result<Option<DatasetId>, CallError> {
-        if !self.ended {
+    /// Returns the dataset if the body is an object without entities. Other bodies might be compressed or incomplete,
+    /// so the push parses them.
+    fn fetch_target(&self) -> Result<Option<DatasetId>, CallError> {
+        if !self.is_at_end {
             return Ok(None);
         }
         match serde_json::from_slice(&self.head) {
             Ok(Value::Object(members)) if !members.contains_key("entities") => {
-                let fields = Fields::from_body(members, None, &REFRESH)?;
+                let fields = CallFields::from_body(members, None, &REFRESH_ENDPOINT)?;
                 fields.dataset_id().map(Some)
             }
             Ok(Value::Object(_)) => Ok(None),
-            Ok(_) => Err(CallError::Body {
+            Ok(_) => Err(CallError::InvalidBody {
                 problem: format!(
                     "it is JSON, but not an object; valid: {OBJECT_FORM}, or an array of entities with ?dataset_id= \
                      in the query string"
                 ),
             }),
             Err(_) if self.head.is_empty() => {
-                Err(CallError::Body { problem: format!("it is empty; valid: {OBJECT_FORM}") })
+                Err(CallError::InvalidBody { problem: format!("it is empty; valid: {OBJECT_FORM}") })
             }
             Err(_) => Ok(None),
         }
     }
 
-    /// Whether the body begins with an object, also after a byte order mark or if it is compressed.
+    /// Whether the body begins with a JSON object. Byte order marks and compression are handled.
     async fn begins_with_object(&mut self) -> Result<bool, CallError> {
         if !matches!(self.head.trim_ascii_start().first(), Some(b'{' | b'[') | None) {
-            // It can be compressed.
-            self.read_until(|head| head.len() >= HEAD_BYTES).await?;
+            self.read_until(|head| head.len() >= MAX_BUFFERED_HEAD_BYTES).await?;
         }
         Ok(begins_with_object(&self.head))
     }
 
     fn into_stream(self) -> impl Stream<Item = Result<Bytes, axum::Error>> + Send + 'static {
         let head = self.head.freeze();
-        let rest = if self.ended { None } else { Some(self.rest) };
+        let rest = if self.is_at_end { None } else { Some(self.rest) };
         stream::once(async move { Ok(head) }).chain(stream::iter(rest).flatten())
     }
 }

@@ -5,79 +5,101 @@ use axum::extract::State;
 use axum::routing::{self, get, post};
 use serde::Serialize;
 use serde_json::json;
-use strata_catalog::{ApiToken, Grant};
-use strata_types::limits::TOKEN_LIFETIME_S;
-use strata_types::scope::Scope;
+use strata_catalog::{ApiToken, TokenGrant};
+use strata_types::limits::MAX_TOKEN_LIFETIME_S;
+use strata_types::token_scope::TokenScope;
 use utoipa::ToSchema;
 
-use super::records::{DONE, Done, answers, time};
-use super::{Caller, Fields, JsonResult};
+use super::records::{SUCCESS_RESPONSE, SuccessResponse, format_time, response_types};
+use super::{AuthenticatedUser, CallFields, JsonResult};
 use crate::AppState;
-use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
+use crate::endpoint::{Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldSpec};
 
-pub(super) const ENDPOINTS: &[&Endpoint] = &[&CREATE, &DELETE, &LIST];
+pub(super) const ENDPOINTS: &[&Endpoint] = &[&CREATE_TOKEN_ENDPOINT, &DELETE_TOKEN_ENDPOINT, &LIST_TOKENS_ENDPOINT];
 
-const NAME: Field =
-    Field::required("name", FieldKind::Text, || json!("ci")).about("The name of the token, unique among your tokens.");
+const TOKEN_NAME_FIELD: FieldSpec = FieldSpec::required("name", FieldKind::Text, || json!("ci"))
+    .description("The name of the token, unique among your tokens.");
 
-static CREATE: Endpoint = Endpoint::post("/token/create", "createToken", Group::Accounts, || post(create))
-    .summary("Creates an API token, which strata shows only once")
-    .description(
-        "Save the token immediately, because strata stores only its hash. For programs that only read data, create \
+static CREATE_TOKEN_ENDPOINT: Endpoint =
+    Endpoint::post("/token/create", "createToken", EndpointGroup::Accounts, || post(create_token))
+        .summary("Creates an API token, which strata shows only once")
+        .description(
+            "Save the token immediately, because strata stores only its hash. For programs that only read data, create \
              a token with the scope `read`.",
-    )
-    .input(Input::Body(&[
-        NAME,
-        Field::optional("scope", FieldKind::OneOfOrNull(|| Scope::ALL.map(Scope::name).to_vec()), || json!("read"))
-            .about(
+        )
+        .input(EndpointInput::Body(&[
+            TOKEN_NAME_FIELD,
+            FieldSpec::optional(
+                "scope",
+                FieldKind::OneOfOrNull(|| TokenScope::ALL.map(TokenScope::name).to_vec()),
+                || json!("read"),
+            )
+            .description(
                 "What the token allows: `read` allows only operations that change nothing, and `write` (the \
                      default) allows all operations.",
             ),
-        Field::optional("expires_in_s", FieldKind::PositiveOrNull(TOKEN_LIFETIME_S), || json!(86_400)).about(
-            "The number of seconds until the token expires, at most 3,153,600,000. By default, the token never \
+            FieldSpec::optional("expires_in_s", FieldKind::PositiveIntegerOrNull(MAX_TOKEN_LIFETIME_S), || {
+                json!(86_400)
+            })
+            .description(
+                "The number of seconds until the token expires, at most 3,153,600,000. By default, the token never \
                  expires.",
-        ),
-    ]))
-    .answer(Answer::record::<TokenAnswer>("The token, which strata does not show again."))
-    .errors(&[409]);
+            ),
+        ]))
+        .response(EndpointResponse::for_record::<TokenResponse>("The token, which strata does not show again."))
+        .errors(&[409]);
 
-async fn create(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<TokenAnswer> {
+async fn create_token(
+    AuthenticatedUser(user): AuthenticatedUser,
+    State(services): State<AppState>,
+    fields: CallFields,
+) -> JsonResult<TokenResponse> {
     let name = fields.text("name")?;
-    let scope = fields.optional_one_of("scope", Scope::ALL, Scope::name)?.unwrap_or_default();
-    let expires_in_s = fields.optional_positive("expires_in_s")?;
+    let scope = fields.optional_one_of("scope", TokenScope::ALL, TokenScope::name)?.unwrap_or_default();
+    let expires_in_s = fields.optional_positive_integer("expires_in_s")?;
     let (token, grant) = services.accounts.create_token(&user, name, scope, expires_in_s).await?;
-    let Grant { scope, expires_at } = grant;
+    let TokenGrant { scope, expires_at } = grant;
     let token = token.expose().to_owned();
-    Ok(Json(TokenAnswer::new(token, name.to_owned(), scope.name(), expires_at.map(time))))
+    Ok(Json(TokenResponse::new(token, name.to_owned(), scope.name(), expires_at.map(format_time))))
 }
 
-static DELETE: Endpoint = Endpoint::delete("/token/delete", "deleteToken", Group::Accounts, || routing::delete(delete))
-    .summary("Deletes an API token, which stops working immediately")
-    .description("Programs that still use the token get 401.")
-    .input(Input::Body(&[NAME]))
-    .answer(DONE)
-    .errors(&[404]);
+static DELETE_TOKEN_ENDPOINT: Endpoint =
+    Endpoint::delete("/token/delete", "deleteToken", EndpointGroup::Accounts, || routing::delete(delete_token))
+        .summary("Deletes an API token, which stops working immediately")
+        .description("Programs that still use the token get 401.")
+        .input(EndpointInput::Body(&[TOKEN_NAME_FIELD]))
+        .response(SUCCESS_RESPONSE)
+        .errors(&[404]);
 
-async fn delete(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<Done> {
+async fn delete_token(
+    AuthenticatedUser(user): AuthenticatedUser,
+    State(services): State<AppState>,
+    fields: CallFields,
+) -> JsonResult<SuccessResponse> {
     services.accounts.delete_token(&user, fields.text("name")?).await?;
-    Ok(Json(Done::OK))
+    Ok(Json(SuccessResponse::OK))
 }
 
-static LIST: Endpoint = Endpoint::get("/token/list", "listTokens", Group::Accounts, || get(list))
-    .summary("Lists your API tokens, ordered by name")
-    .description("Expired tokens remain in the list until you create another token.")
-    .answer(Answer::record::<TokensAnswer>(
-        "The names, times, and scopes of the tokens, but not the tokens themselves.",
-    ));
+static LIST_TOKENS_ENDPOINT: Endpoint =
+    Endpoint::get("/token/list", "listTokens", EndpointGroup::Accounts, || get(list_tokens))
+        .summary("Lists your API tokens, ordered by name")
+        .description("Expired tokens remain in the list until you create another token.")
+        .response(EndpointResponse::for_record::<TokensResponse>(
+            "The names, times, and scopes of the tokens, but not the tokens themselves.",
+        ));
 
-async fn list(Caller(user): Caller, State(services): State<AppState>, _: Fields) -> JsonResult<TokensAnswer> {
+async fn list_tokens(
+    AuthenticatedUser(user): AuthenticatedUser,
+    State(services): State<AppState>,
+    _: CallFields,
+) -> JsonResult<TokensResponse> {
     let tokens = services.accounts.tokens(&user).await?;
-    Ok(Json(TokensAnswer::new(tokens.into_iter().map(TokenRecord::from).collect())))
+    Ok(Json(TokensResponse::new(tokens.into_iter().map(TokenRecord::from).collect())))
 }
 
-answers! {
+response_types! {
     /// A new API token, which strata shows only once.
-    TokenAnswer {
+    TokenResponse {
         /// The token.
         token: String,
         /// The name of the token.
@@ -90,7 +112,7 @@ answers! {
     }
 
     /// A response that contains your API tokens, ordered by name.
-    TokensAnswer {
+    TokensResponse {
         /// The tokens.
         tokens: Vec<TokenRecord>,
     }
@@ -118,10 +140,10 @@ impl From<ApiToken> for TokenRecord {
     fn from(token: ApiToken) -> Self {
         TokenRecord {
             name: token.name,
-            created_at: time(token.created_at),
-            last_used_at: token.last_used_at.map(time),
+            created_at: format_time(token.created_at),
+            last_used_at: token.last_used_at.map(format_time),
             scope: token.grant.scope.name(),
-            expires_at: token.grant.expires_at.map(time),
+            expires_at: token.grant.expires_at.map(format_time),
         }
     }
 }

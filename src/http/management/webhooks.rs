@@ -1,4 +1,4 @@
-//! `/webhook/…`: the one webhook that a dataset may have.
+//! `/webhook/…`: the webhook of a dataset. A dataset has at most one.
 
 use axum::Json;
 use axum::extract::State;
@@ -6,84 +6,99 @@ use axum::routing::{self, get, post};
 use serde::Serialize;
 use serde_json::json;
 use strata_catalog::Webhook;
-use strata_ingest::net::without_credentials;
-use strata_types::scope::Scope;
+use strata_ingest::egress::strip_credentials;
+use strata_types::token_scope::TokenScope;
 use utoipa::ToSchema;
 use utoipa::openapi::{Object, Type};
 
-use super::records::{DONE, Done, time};
-use super::{Caller, Fields, Identified, JsonResult, fields};
+use super::records::{SUCCESS_RESPONSE, SuccessResponse, format_time};
+use super::{AuthenticatedUser, CallFields, CallerIdentity, JsonResult, fields};
 use crate::AppState;
-use crate::description::typed;
-use crate::endpoint::{Answer, Endpoint, Field, FieldKind, Group, Input};
+use crate::endpoint::{Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldSpec};
+use crate::openapi_components::schema_of_type;
 
-pub(super) const ENDPOINTS: &[&Endpoint] = &[&REGISTER, &DELETE, &VIEW];
+pub(super) const ENDPOINTS: &[&Endpoint] =
+    &[&REGISTER_WEBHOOK_ENDPOINT, &DELETE_WEBHOOK_ENDPOINT, &VIEW_WEBHOOK_ENDPOINT];
 
-static REGISTER: Endpoint = Endpoint::post("/webhook/register", "registerWebhook", Group::Webhooks, || post(register))
-    .summary("Registers a dataset's webhook, replacing any previous webhook; not available on the `free` plan")
-    .description(
-        "strata sends a POST request to the URL for each new version. If you set a `secret`, strata signs the \
+static REGISTER_WEBHOOK_ENDPOINT: Endpoint =
+    Endpoint::post("/webhook/register", "registerWebhook", EndpointGroup::Webhooks, || post(register_webhook))
+        .summary("Registers a dataset's webhook, replacing any previous webhook; not available on the `free` plan")
+        .description(
+            "strata sends a POST request to the URL for each new version. If you set a `secret`, strata signs the \
          body, so that the receiver can verify the sender.",
-    )
-    .input(Input::Body(&[
-        fields::DATASET_ID,
-        Field::required("url", FieldKind::Url, || json!("https://example.org/hook"))
-            .about("The http or https URL of the receiver."),
-        Field::optional("secret", FieldKind::Text, || json!("a secret"))
-            .about("The secret with which strata signs the payload. strata never shows the secret."),
-    ]))
-    .answer(DONE)
-    .errors(&[404]);
+        )
+        .input(EndpointInput::Body(&[
+            fields::DATASET_ID_FIELD,
+            FieldSpec::required("url", FieldKind::Url, || json!("https://example.org/hook"))
+                .description("The http or https URL of the receiver."),
+            FieldSpec::optional("secret", FieldKind::Text, || json!("a secret"))
+                .description("The secret with which strata signs the payload. strata never shows the secret."),
+        ]))
+        .response(SUCCESS_RESPONSE)
+        .errors(&[404]);
 
-async fn register(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<Done> {
+async fn register_webhook(
+    AuthenticatedUser(user): AuthenticatedUser,
+    State(services): State<AppState>,
+    fields: CallFields,
+) -> JsonResult<SuccessResponse> {
     let id = fields.dataset_id()?;
     services.webhooks.register(&user, id, fields.text("url")?, fields.optional_text("secret")?).await?;
-    Ok(Json(Done::OK))
+    Ok(Json(SuccessResponse::OK))
 }
 
-static DELETE: Endpoint =
-    Endpoint::delete("/webhook/delete", "deleteWebhook", Group::Webhooks, || routing::delete(delete))
+static DELETE_WEBHOOK_ENDPOINT: Endpoint =
+    Endpoint::delete("/webhook/delete", "deleteWebhook", EndpointGroup::Webhooks, || routing::delete(delete_webhook))
         .summary("Deletes the webhook of a dataset")
         .description(
             "Deleting the webhook stops all deliveries, including pending ones. The list of past deliveries remains \
              available.",
         )
-        .input(Input::Body(&[fields::DATASET_ID]))
-        .answer(DONE)
+        .input(EndpointInput::Body(&[fields::DATASET_ID_FIELD]))
+        .response(SUCCESS_RESPONSE)
         .errors(&[404]);
 
-async fn delete(Caller(user): Caller, State(services): State<AppState>, fields: Fields) -> JsonResult<Done> {
+async fn delete_webhook(
+    AuthenticatedUser(user): AuthenticatedUser,
+    State(services): State<AppState>,
+    fields: CallFields,
+) -> JsonResult<SuccessResponse> {
     services.webhooks.delete(&user, fields.dataset_id()?).await?;
-    Ok(Json(Done::OK))
+    Ok(Json(SuccessResponse::OK))
 }
 
-static VIEW: Endpoint = Endpoint::get("/webhook/view", "viewWebhook", Group::Webhooks, || get(view))
-    .summary("Returns the webhook of a dataset, if there is one")
-    .description("The response contains the time and status of the last delivery, but never the secret.")
-    .input(Input::Query(&[fields::DATASET_ID]))
-    .answer(Answer::record::<WebhookAnswer>(
-        "The webhook without its secret, or `has_webhook: false` if there is none.",
-    ))
-    .errors(&[404]);
+static VIEW_WEBHOOK_ENDPOINT: Endpoint =
+    Endpoint::get("/webhook/view", "viewWebhook", EndpointGroup::Webhooks, || get(view_webhook))
+        .summary("Returns the webhook of a dataset, if there is one")
+        .description("The response contains the time and status of the last delivery, but never the secret.")
+        .input(EndpointInput::Query(&[fields::DATASET_ID_FIELD]))
+        .response(EndpointResponse::for_record::<WebhookResponse>(
+            "The webhook without its secret, or `has_webhook: false` if there is none.",
+        ))
+        .errors(&[404]);
 
-async fn view(caller: Identified, State(services): State<AppState>, fields: Fields) -> JsonResult<WebhookAnswer> {
-    let webhook = services.webhooks.find(&caller.user, fields.dataset_id()?).await?;
-    let webhook = webhook.map(|webhook| Webhook { url: seen_with(caller.scope, webhook.url), ..webhook });
+async fn view_webhook(
+    caller: CallerIdentity,
+    State(services): State<AppState>,
+    fields: CallFields,
+) -> JsonResult<WebhookResponse> {
+    let webhook = services.webhooks.find_webhook(&caller.user, fields.dataset_id()?).await?;
+    let webhook = webhook.map(|webhook| Webhook { url: redact_url_for_scope(caller.scope, webhook.url), ..webhook });
     Ok(Json(webhook.into()))
 }
 
-/// A receiver's URL as the scope lets its caller see it.
-pub(super) fn seen_with(scope: Scope, url: String) -> String {
+/// Removes credentials from a receiver's URL if the caller has a read-only token.
+pub(super) fn redact_url_for_scope(scope: TokenScope, url: String) -> String {
     match scope {
-        Scope::Read => without_credentials(&url, false),
-        Scope::Write => url,
+        TokenScope::Read => strip_credentials(&url, false),
+        TokenScope::Write => url,
     }
 }
 
 /// A webhook.
 #[derive(Serialize, ToSchema)]
 struct WebhookRecord {
-    #[schema(schema_with = present)]
+    #[schema(schema_with = always_true_schema)]
     has_webhook: bool,
     /// The URL of the receiver. For a token with the scope `read`, strata omits the user name, password, and query
     /// string.
@@ -105,44 +120,43 @@ struct WebhookRecord {
 /// The response for a dataset without a webhook.
 #[derive(Serialize, ToSchema)]
 struct NoWebhook {
-    #[schema(schema_with = absent)]
+    #[schema(schema_with = always_false_schema)]
     has_webhook: bool,
 }
 
-// One value each, by which typed clients tell the two records apart.
-
-fn present() -> Object {
-    always(true, "Always true.")
+// Typed clients use the constant values to distinguish the two records.
+fn always_true_schema() -> Object {
+    constant_boolean_schema(true, "Always true.")
 }
 
-fn absent() -> Object {
-    always(false, "Always false.")
+fn always_false_schema() -> Object {
+    constant_boolean_schema(false, "Always false.")
 }
 
-fn always(value: bool, about: &str) -> Object {
-    typed(Type::Boolean).enum_values(Some([value])).description(Some(about)).build()
+fn constant_boolean_schema(value: bool, description: &str) -> Object {
+    schema_of_type(Type::Boolean).enum_values(Some([value])).description(Some(description)).build()
 }
 
 /// The webhook of a dataset, if there is one.
 #[derive(Serialize, ToSchema)]
 #[serde(untagged)]
-enum WebhookAnswer {
+enum WebhookResponse {
     /// The dataset has a webhook.
     Registered(WebhookRecord),
     /// The dataset has no webhook.
     None(NoWebhook),
 }
 
-impl From<Option<Webhook>> for WebhookAnswer {
+impl From<Option<Webhook>> for WebhookResponse {
     fn from(webhook: Option<Webhook>) -> Self {
-        let Some(webhook) = webhook else { return WebhookAnswer::None(NoWebhook { has_webhook: false }) };
-        WebhookAnswer::Registered(WebhookRecord {
+        let Some(webhook) = webhook else { return WebhookResponse::None(NoWebhook { has_webhook: false }) };
+        WebhookResponse::Registered(WebhookRecord {
             has_webhook: true,
             has_secret: webhook.secret.is_some(),
             is_active: webhook.is_active,
-            last_fired_at: webhook.last_fired_at.map(time),
+            last_fired_at: webhook.last_fired_at.map(format_time),
             last_status: webhook.last_status,
-            created_at: time(webhook.created_at),
+            created_at: format_time(webhook.created_at),
             url: webhook.url,
         })
     }

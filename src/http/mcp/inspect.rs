@@ -1,4 +1,4 @@
-//! The tools that look at versions as wholes: what one contains, and what two differ in.
+//! The tools that describe a version (`profile`) and compare two versions (`diff`).
 
 use std::fmt::Write;
 
@@ -6,107 +6,108 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use strata_diff::ChangeType;
 use strata_encode::ContentCoding;
-use strata_format::profile::{PathRecord, TypeCounts, ValueRecord};
-use strata_service::{DiffError, DiffForm, Principal, ProfileRequest, ReadError, VersionProfile};
-use strata_types::scope::Scope;
-use strata_types::{limits, similar};
+use strata_format::profile::{ProfilePathRecord, TypeCounts, ValueRecord};
+use strata_service::{DiffError, DiffFormat, Principal, ProfileRequest, ReadError, VersionProfile};
+use strata_types::token_scope::TokenScope;
+use strata_types::{limits, suggest};
 
-use super::tool::{self, Output, Tool, ToolResult};
-use super::{Caller, schemas};
-use crate::management::{DiffCall, Fields};
-use crate::text::{beginning, quoted};
+use super::ToolCaller;
+use super::argument_schemas::{
+    flag_schema, positive_schema, text_schema, version_schema, version_selector_schema, whole_number_schema,
+};
+use super::tool::{self, ToolOutput, ToolResult, ToolSpec};
+use crate::display_text::{quote_for_display, truncate_with_ellipsis};
+use crate::management::{CallFields, DiffCall};
 
-const BYTES: usize = limits::TOOL_RESULT_BYTES;
-
-/// Paths of a profile, and records of a diff, unless asked otherwise.
-const PATHS: u64 = 50;
-const RECORDS: u64 = 20;
-
-/// What to do with paths, and where `offset` passes over all of them.
-const READ: &str =
+const MAX_RESULT_BYTES: usize = limits::MAX_TOOL_RESULT_BYTES;
+const DEFAULT_PATH_LIMIT: u64 = 50;
+const DEFAULT_RECORD_LIMIT: u64 = 20;
+const READ_PATHS_ADVICE: &str =
     "read, with these paths in `filter` and `keep_field`; for more details, profile with `below` and details=true";
-const BEYOND: &str = "offset is past the last of the path_count paths: call profile with a smaller offset";
+const OFFSET_TOO_LARGE_ADVICE: &str =
+    "offset is past the last of the path_count paths: call profile with a smaller offset";
 
-pub(super) const PROFILE: Tool = Tool {
+pub(super) const PROFILE_TOOL: ToolSpec = ToolSpec {
     name: "profile",
     summary: "Describes the contents of a version: its paths with their types, ranges, frequent values, and counts",
     details: "Call it before `read` to learn the paths for filters and keep_field. `paths` has one line per path: its \
               types, the number of entities that have it (if not all), the number of distinct values, and frequent \
               values or the range. details=true returns everything known. `next_offset` is null at the end.",
-    scope: Scope::Read,
+    scope: TokenScope::Read,
     arguments: || {
         vec![
-            ("dataset_id", schemas::positive("A public dataset or one of yours")),
-            ("version", schemas::selector()),
-            ("alt", schemas::flag("Profiles the version's alternate")),
-            ("below", schemas::text("Only this path and paths below it")),
-            ("offset", schemas::whole_number(0, "Number of paths to skip")),
-            ("limit", schemas::whole_number(PATHS, "Maximum number of paths")),
-            ("details", schemas::flag("Returns everything known about each path")),
+            ("dataset_id", positive_schema("A public dataset or one of yours")),
+            ("version", version_selector_schema()),
+            ("alt", flag_schema("Profiles the version's alternate")),
+            ("below", text_schema("Only this path and paths below it")),
+            ("offset", whole_number_schema(0, "Number of paths to skip")),
+            ("limit", whole_number_schema(DEFAULT_PATH_LIMIT, "Maximum number of paths")),
+            ("details", flag_schema("Returns everything known about each path")),
         ]
     },
     required: &["dataset_id"],
-    like: None,
-    call: |caller, arguments| Box::pin(profile(caller, arguments)),
+    inherited_arguments: None,
+    call: |caller, arguments| Box::pin(profile_version(caller, arguments)),
 };
 
-pub(super) const DIFF: Tool = Tool {
+pub(super) const DIFF_TOOL: ToolSpec = ToolSpec {
     name: "diff",
     summary: "Compares two versions of one of your datasets: entities added, subtracted, and modified",
     details: "`added`, `subtracted`, `modified`, `total_v1`, and `total_v2` count all entities. `records` is a page of \
               changes, each with both entities and, for a modified entity, `field_diffs`.",
-    scope: Scope::Read,
+    scope: TokenScope::Read,
     arguments: || {
         let names = ChangeType::ALL.map(ChangeType::name);
         vec![
-            ("dataset_id", schemas::positive("One of your datasets")),
-            ("v1", schemas::version("The version to compare from")),
-            ("v2", schemas::version("The version to compare to")),
-            ("alt", schemas::flag("Compares v1 with the alternate of v2")),
+            ("dataset_id", positive_schema("One of your datasets")),
+            ("v1", version_schema("The version to compare from")),
+            ("v2", version_schema("The version to compare to")),
+            ("alt", flag_schema("Compares v1 with the alternate of v2")),
             ("change_type", json!({"type": "string", "enum": names, "description": "Only records of this type"})),
-            ("offset", schemas::whole_number(0, "Number of records to skip")),
-            ("limit", schemas::whole_number(RECORDS, "Maximum number of records; 0 returns only the counts")),
+            ("offset", whole_number_schema(0, "Number of records to skip")),
+            (
+                "limit",
+                whole_number_schema(DEFAULT_RECORD_LIMIT, "Maximum number of records; 0 returns only the counts"),
+            ),
         ]
     },
     required: &["dataset_id", "v1", "v2"],
-    like: None,
-    call: |caller, arguments| Box::pin(diff(caller, arguments)),
+    inherited_arguments: None,
+    call: |caller, arguments| Box::pin(diff_versions(caller, arguments)),
 };
 
 #[derive(Serialize)]
-struct ProfilePage {
-    /// Paths that there are, on all pages.
+struct ProfileToolPage {
     path_count: u64,
     next_offset: Option<u64>,
     profile: VersionProfile,
 }
 
-/// Bytes of the lines of a page, on the whole: a page of 50 paths is below 6 KB with all around it.
-const LINES_BYTES: usize = 5_000;
+/// The maximum total size of the lines of a default page, so that the whole result stays below 6 KB.
+const MAX_LINES_BYTES: usize = 5_000;
 
-/// A line for each of these paths; fewer where they are so long that they do not fit, but at least one. The longer the
-/// paths, the shorter the values in their lines.
-fn lines(paths: &[PathRecord], entities: u64) -> Vec<String> {
-    let most = LINES_BYTES.max(paths.len() * LINES_BYTES / PATHS as usize);
-    // In JSON, with quotes and a comma.
+/// Returns a line for each path. Values are truncated until all lines fit into the budget. If the lines do not fit even
+/// without values, the page ends early, but contains at least one line.
+fn path_lines(paths: &[ProfilePathRecord], entities: u64) -> Vec<String> {
+    let budget = MAX_LINES_BYTES.max(paths.len() * MAX_LINES_BYTES / DEFAULT_PATH_LIMIT as usize);
+    // A line becomes a JSON string, followed by a comma.
     let bytes = |line: &String| serde_json::to_string(line).map_or(0, |text| text.len()) + 1;
     for characters in [24, 12, 6, 0] {
-        let lines: Vec<String> = paths.iter().map(|path| line(path, entities, characters)).collect();
-        if lines.iter().map(bytes).sum::<usize>() <= most {
+        let lines: Vec<String> = paths.iter().map(|path| path_line(path, entities, characters)).collect();
+        if lines.iter().map(bytes).sum::<usize>() <= budget {
             return lines;
         }
     }
     let mut sum = 0;
     let fits = |(index, line): &(usize, String)| {
         sum += bytes(line);
-        sum <= most || *index == 0
+        sum <= budget || *index == 0
     };
-    let lines = paths.iter().map(|path| line(path, entities, 0)).enumerate().take_while(fits);
+    let lines = paths.iter().map(|path| path_line(path, entities, 0)).enumerate().take_while(fits);
     lines.map(|(_, line)| line).collect()
 }
 
-/// What is known of a path, with values of at most so many characters.
-fn line(path: &PathRecord, entities: u64, characters: usize) -> String {
+fn path_line(path: &ProfilePathRecord, entities: u64, characters: usize) -> String {
     let TypeCounts { null, boolean, number, string, object, array } = path.types;
     let counts = [
         ("string", string),
@@ -127,45 +128,45 @@ fn line(path: &PathRecord, entities: u64, characters: usize) -> String {
     if characters == 0 {
         return line;
     }
-    let shown = |value: &Value| -> String {
+    let clip = |value: &Value| -> String {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-        beginning(&text, characters)
+        truncate_with_ellipsis(&text, characters)
     };
     let range = |min: &Option<ValueRecord>, max: &Option<ValueRecord>| {
-        let bound = |bound: &ValueRecord| format!("{}{}", if bound.estimated { "~" } else { "" }, shown(&bound.value));
+        let bound = |bound: &ValueRecord| format!("{}{}", if bound.estimated { "~" } else { "" }, clip(&bound.value));
         Some(format!("{}..{}", bound(min.as_ref()?), bound(max.as_ref()?)))
     };
-    let found = match path.top.first() {
+    let values = match path.top.first() {
         Some(top) if path.distinct.count <= 20 || top.count > entities / 10 => {
-            let top: Vec<String> = path.top.iter().take(3).map(|top| shown(&top.value)).collect();
+            let top: Vec<String> = path.top.iter().take(3).map(|top| clip(&top.value)).collect();
             Some(top.join(", "))
         }
         _ => range(&path.number_min, &path.number_max).or_else(|| range(&path.string_min, &path.string_max)),
     };
-    if let Some(found) = found {
-        let _ = write!(line, ": {found}");
+    if let Some(values) = values {
+        let _ = write!(line, ": {values}");
     }
     line
 }
 
-async fn profile(caller: &Caller, arguments: Fields) -> ToolResult {
+async fn profile_version(caller: &ToolCaller, arguments: CallFields) -> ToolResult {
     let dataset = arguments.dataset_id()?;
-    let version = arguments.optional_selector("version")?;
+    let version = arguments.version_selector_or_active("version")?;
     let alt = arguments.optional_boolean("alt")?.unwrap_or(false);
     let below = arguments.optional_text("below")?;
     let offset = arguments.optional_whole_number("offset")?.unwrap_or(0);
-    let limit = arguments.optional_whole_number("limit")?.unwrap_or(PATHS);
+    let limit = arguments.optional_whole_number("limit")?.unwrap_or(DEFAULT_PATH_LIMIT);
     let details = arguments.optional_boolean("details")?.unwrap_or(false);
     let reservation =
         caller.services.large_responses.reserve(Principal::User(caller.user.id)).await.map_err(ReadError::from)?;
     let reads = caller.services.reads.clone();
     let user = caller.user.clone();
     let client = caller.client;
-    let found = async move {
+    let work = async move {
         let caller = Some(&user);
         reads.profile(ProfileRequest { caller, client, dataset, version, alt }).await
     };
-    let (profile, _reservation) = reservation.build(found).await.map_err(ReadError::from)?;
+    let (profile, _reservation) = reservation.build(work).await.map_err(ReadError::from)?;
     let mut profile = profile?;
 
     let mut nearest = None;
@@ -174,7 +175,7 @@ async fn profile(caller: &Caller, arguments: Fields) -> ToolResult {
             |path: &str| path.strip_prefix(below).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'));
         if !profile.contents.paths.iter().any(|path| is_below(&path.path)) {
             let known = profile.contents.paths.iter().map(|path| path.path.as_str());
-            nearest = similar::nearest(below, known).map(str::to_owned);
+            nearest = suggest::find_similar_name(below, known).map(str::to_owned);
         }
         profile.contents.paths.retain(|path| is_below(&path.path));
     }
@@ -182,17 +183,21 @@ async fn profile(caller: &Caller, arguments: Fields) -> ToolResult {
     let mut end = offset.saturating_add(limit).min(path_count);
     if !details {
         let paths = profile.contents.paths.get(offset.min(end) as usize..end as usize).unwrap_or_default();
-        let lines = lines(paths, profile.contents.entities);
+        let lines = path_lines(paths, profile.contents.entities);
         end = offset.min(end) + lines.len() as u64;
         let next = match (below, nearest) {
             (Some(below), Some(nearest)) => {
-                format!("there are no paths at or below {}: did you mean {}?", quoted(below), quoted(&nearest))
+                format!(
+                    "there are no paths at or below {}: did you mean {}?",
+                    quote_for_display(below),
+                    quote_for_display(&nearest)
+                )
             }
             (Some(below), None) if path_count == 0 => {
-                format!("there are no paths at or below {}: call profile without `below`", quoted(below))
+                format!("there are no paths at or below {}: call profile without `below`", quote_for_display(below))
             }
-            _ if offset >= path_count && path_count > 0 => BEYOND.to_owned(),
-            _ => READ.to_owned(),
+            _ if offset >= path_count && path_count > 0 => OFFSET_TOO_LARGE_ADVICE.to_owned(),
+            _ => READ_PATHS_ADVICE.to_owned(),
         };
         let compact = json!({
             "dataset_id": profile.dataset_id,
@@ -204,21 +209,22 @@ async fn profile(caller: &Caller, arguments: Fields) -> ToolResult {
             "paths": lines,
             "next": next,
         });
-        return tool::record(&compact, BYTES, "Use a smaller limit.");
+        return tool::json_output(&compact, MAX_RESULT_BYTES, "Use a smaller limit.");
     }
-    let page = offset.min(end)..end;
-    let mut number = 0..;
-    profile.contents.paths.retain(|_| number.next().is_some_and(|number| page.contains(&number)));
+    let range = offset.min(end)..end;
+    let mut index = 0..;
+    profile.contents.paths.retain(|_| index.next().is_some_and(|index| range.contains(&index)));
     let next_offset = (limit > 0 && end < path_count).then_some(end);
-    let instead = "Use a smaller limit, or set `below` to one path.";
-    tool::record(&ProfilePage { path_count, next_offset, profile: profile.without_spreads() }, BYTES, instead)
+    let page = ProfileToolPage { path_count, next_offset, profile: profile.without_histograms() };
+    tool::json_output(&page, MAX_RESULT_BYTES, "Use a smaller limit, or set `below` to one path.")
 }
 
-async fn diff(caller: &Caller, arguments: Fields) -> ToolResult {
+async fn diff_versions(caller: &ToolCaller, arguments: CallFields) -> ToolResult {
     let mut call = DiffCall::from_fields(&arguments)?;
-    call.page.limit.get_or_insert(RECORDS);
+    call.page.limit.get_or_insert(DEFAULT_RECORD_LIMIT);
     let diff = call.compare(&caller.services, &caller.user).await?;
-    let answer = diff.answer(&call.page, DiffForm::Result, ContentCoding::Identity).await.map_err(DiffError::from)?;
-    let instead = "Use a smaller limit with an offset, or request only one change_type.";
-    Ok(Output(vec![tool::text(answer.body, BYTES, instead).await?]))
+    let response =
+        diff.page_response(&call.page, DiffFormat::Json, ContentCoding::Identity).await.map_err(DiffError::from)?;
+    let advice = "Use a smaller limit with an offset, or request only one change_type.";
+    Ok(ToolOutput(vec![tool::collect_text(response.body, MAX_RESULT_BYTES, advice).await?]))
 }

@@ -1,20 +1,19 @@
-//! `/mcp`: the service as tools for agents, by the Model Context Protocol over streamable HTTP.
+//! `/mcp`: tools for agents, as specified by the Model Context Protocol over streamable HTTP.
 //!
-//! Requests have no session, and responses are plain JSON, so any replica can handle any request. Checks run in this
+//! Requests have no session and responses are plain JSON, so any replica can handle any request. Checks run in this
 //! order: 405; 403 for a `Host` or `Origin` that is not one of the service, as the protocol requires; 401 without an
-//! API token (a cookie is not enough, so no page can use the cookie of its visitor); then 415, 413, 408, and the errors
-//! of the protocol, as JSON-RPC errors with a text. After that, an error of a tool is its result, with the text of the
-//! same call over HTTP.
+//! API token (cookies are not accepted, so that pages cannot use a user's cookie); 415, 413, and 408; then the errors
+//! of the protocol, as JSON-RPC errors. Errors of a tool are results, with the text of the same call over HTTP.
 //!
-//! To add a tool, write its function, its line in `registry::TOOLS`, and its row in docs/guides/ai-agents.md.
+//! To add a tool, add its function, an entry in `registry::TOOLS`, and a row in docs/guides/ai-agents.md.
 
+mod argument_schemas;
 mod datasets;
 mod edits;
 mod inspect;
 mod message;
 mod read;
 mod registry;
-mod schemas;
 mod server;
 mod tool;
 
@@ -33,67 +32,66 @@ use rmcp::model::ErrorCode;
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::{Value, json};
-use strata_catalog::TokenUser;
+use strata_catalog::TokenIdentity;
 use strata_runtime::metrics::request_log::{self, RequestLogContext};
-use strata_service::{Authorization, BodyRoom, Client, Principal, Services};
-use strata_types::scope::Scope;
+use strata_service::{AuthorizationHeader, BodyReservation, ClientNetwork, Principal, Services};
+use strata_types::token_scope::TokenScope;
 use strata_types::user::User;
 use tracing::Span;
 
 use super::error::{CallError, HttpError};
-use super::headers::auth::authorization;
-use super::headers::base_url::{foreign_host, has_origin_outside};
+use super::headers::auth::parse_authorization;
+use super::headers::base_url::{foreign_host, has_disallowed_origin};
 use super::headers::client_ip;
 use super::layers::access_log::RequestId;
-use super::management::body;
+use super::management::request_body;
 use crate::AppState;
-use message::Message;
+use message::ToolMessage;
 
-pub use registry::names;
+pub use registry::tool_names;
 
-pub(super) const PATH: &str = "/mcp";
+pub(super) const MCP_PATH: &str = "/mcp";
 
-type Service = StreamableHttpService<server::Server, NeverSessionManager>;
+type McpService = StreamableHttpService<server::McpServer, NeverSessionManager>;
 
-/// The caller, and the request of the call.
-struct Caller {
+struct ToolCaller {
     services: AppState,
     user: User,
-    scope: Scope,
-    client: Client,
+    scope: TokenScope,
+    client: ClientNetwork,
     /// The arguments of a tool call as canonical JSON.
     arguments: Option<Bytes>,
     request_id: Option<RequestId>,
-    /// The span of the request, because tools run in tasks of their own.
+    /// The span of the request. Tools run in separate tasks, which do not inherit the span.
     span: Span,
     log_context: Option<Arc<RequestLogContext>>,
-    _room: Option<BodyRoom>,
+    _reservation: Option<BodyReservation>,
 }
 
 pub(super) fn routes() -> Router<AppState> {
-    Router::new().route(PATH, route())
+    Router::new().route(MCP_PATH, method_router())
 }
 
-fn route() -> MethodRouter<AppState> {
+fn method_router() -> MethodRouter<AppState> {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
-        // Checked here, because the hosts depend on the configuration.
+        // `check_host_and_origin` checks hosts and origins, which depend on the configuration.
         .disable_allowed_hosts()
         .disable_allowed_origins()
-        // Limited here.
+        // `collect_body` limits bodies.
         .with_max_request_body_bytes(usize::MAX);
-    let service = Service::new(|| Ok(server::Server), Arc::default(), config);
+    let service = McpService::new(|| Ok(server::McpServer), Arc::default(), config);
     let wrong_method = async || HttpError::MethodNotAllowed { allowed: Some("POST") };
     post(async move |State(services): State<AppState>, request: Request| {
         let (head, body) = request.into_parts();
         let user = match check_host_and_origin(&services, &head) {
-            Ok(()) => authenticated(&services, &head).await,
+            Ok(()) => authenticate(&services, &head).await,
             Err(error) => Err(error.into()),
         };
         let request = Request::from_parts(head, body);
         let mut response = match user {
-            Ok(user) => answer(&service, services, user, request).await.unwrap_or_else(refused),
+            Ok(user) => handle_request(&service, services, user, request).await.unwrap_or_else(error_response),
             Err(error) => error.into_response(),
         };
         response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
@@ -108,62 +106,63 @@ fn check_host_and_origin(services: &Services, head: &Parts) -> Result<(), CallEr
     if let Some(host) = foreign_host(head, server) {
         return Err(CallError::ForeignHost { host });
     }
-    match has_origin_outside(head, server.public_url.as_ref(), &server.allowed_hosts) {
+    match has_disallowed_origin(head, server.public_url.as_ref(), &server.allowed_hosts) {
         true => Err(CallError::ForeignOrigin),
         false => Ok(()),
     }
 }
 
-async fn authenticated(services: &Services, head: &Parts) -> Result<TokenUser, HttpError> {
-    let user = match authorization(&head.headers) {
-        Authorization::Bearer(token) => {
-            services.sessions.user_of_token(client_ip::client(head, services), token).await?
+async fn authenticate(services: &Services, head: &Parts) -> Result<TokenIdentity, HttpError> {
+    let user = match parse_authorization(&head.headers) {
+        AuthorizationHeader::Bearer(token) => {
+            services.sessions.find_user_by_token(client_ip::request_client(head, services), token).await?
         }
-        Authorization::Other | Authorization::None => None,
+        AuthorizationHeader::Other | AuthorizationHeader::None => None,
     };
-    Ok(user.ok_or(CallError::NoToken)?)
+    Ok(user.ok_or(CallError::TokenRequired)?)
 }
 
-fn refused(error: HttpError) -> Response {
+fn error_response(error: HttpError) -> Response {
     let (status, text) = error.log_and_render();
     let code = match error {
-        HttpError::Call(CallError::NotJsonText { .. }) => ErrorCode::PARSE_ERROR,
+        HttpError::Call(CallError::InvalidJsonText { .. }) => ErrorCode::PARSE_ERROR,
         _ => ErrorCode::INVALID_REQUEST,
     };
-    refusal(status, Value::Null, code, &text)
+    json_rpc_error(status, Value::Null, code, &text)
 }
 
-fn refusal(status: StatusCode, id: Value, code: ErrorCode, text: &str) -> Response {
+fn json_rpc_error(status: StatusCode, id: Value, code: ErrorCode, text: &str) -> Response {
     let error = json!({"jsonrpc": "2.0", "id": id, "error": {"code": code.0, "message": text}});
     (status, Json(error)).into_response()
 }
 
-async fn answer(
-    service: &Service,
+async fn handle_request(
+    service: &McpService,
     services: AppState,
-    user: TokenUser,
+    user: TokenIdentity,
     request: Request,
 ) -> Result<Response, HttpError> {
-    let TokenUser { user, scope } = user;
+    let TokenIdentity { user, scope } = user;
     let (mut head, body) = request.into_parts();
-    if !body::is_json(&head.headers) {
-        return Err(CallError::NotMessage.into());
+    if !request_body::is_json(&head.headers) {
+        return Err(CallError::JsonRpcRequired.into());
     }
-    let collected = body::collect(&services, Principal::User(user.id), body, services.config.limits.body_bytes).await;
-    let (bytes, room) = collected.map_err(|error| match error {
-        HttpError::Call(CallError::TooLarge { limit, .. }) => CallError::TooLargeForTools { limit }.into(),
+    let collected =
+        request_body::collect_body(&services, Principal::User(user.id), body, services.config.limits.body_bytes).await;
+    let (bytes, reservation) = collected.map_err(|error| match error {
+        HttpError::Call(CallError::BodyTooLarge { limit, .. }) => CallError::ToolBodyTooLarge { limit }.into(),
         other => other,
     })?;
-    let client = client_ip::client(&head, &services);
+    let client = client_ip::request_client(&head, &services);
     let request_id = head.extensions.get().cloned();
     let span = Span::current();
-    let log_context = request_log::current();
-    let message = body::apart(bytes, |bytes| Message::parse(bytes)).await?;
-    if let Some(id) = message.removed_initialize(&head.headers) {
+    let log_context = request_log::current_context();
+    let message = request_body::parse_off_executor(bytes, |bytes| ToolMessage::parse(bytes)).await?;
+    if let Some(id) = message.removed_initialize_id(&head.headers) {
         let text = "This protocol revision has no initialize method; call server/discover.";
-        return Ok(refusal(StatusCode::NOT_FOUND, id, ErrorCode::METHOD_NOT_FOUND, text));
+        return Ok(json_rpc_error(StatusCode::NOT_FOUND, id, ErrorCode::METHOD_NOT_FOUND, text));
     }
-    let caller = Caller {
+    let caller = ToolCaller {
         services,
         user,
         scope,
@@ -172,23 +171,25 @@ async fn answer(
         request_id,
         span,
         log_context,
-        _room: room,
+        _reservation: reservation,
     };
     head.extensions.insert(Arc::new(caller));
-    // Other JSON types are accepted above, but rmcp accepts only this one.
+    // rmcp accepts only this content type.
     head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
 
     let response = service.handle(Request::from_parts(head, Full::new(message.without_entities))).await;
     // Some errors of rmcp are plain text.
     let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|value| value == "application/json");
     match response.status() {
-        StatusCode::UNSUPPORTED_MEDIA_TYPE => Err(CallError::Body { problem: message::EXPECTED.to_owned() }.into()),
+        StatusCode::UNSUPPORTED_MEDIA_TYPE => {
+            Err(CallError::InvalidBody { problem: message::EXPECTED_MESSAGE.to_owned() }.into())
+        }
         status if status.is_client_error() && !is_json => {
             let text = match response.into_body().collect().await {
                 Ok(text) => text.to_bytes(),
-                Err(never) => match never {},
+                Err(infallible) => match infallible {},
             };
-            Ok(refusal(status, Value::Null, ErrorCode::INVALID_REQUEST, &String::from_utf8_lossy(&text)))
+            Ok(json_rpc_error(status, Value::Null, ErrorCode::INVALID_REQUEST, &String::from_utf8_lossy(&text)))
         }
         _ => Ok(response.map(Body::new)),
     }

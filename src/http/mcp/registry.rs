@@ -2,52 +2,54 @@
 
 use std::sync::LazyLock;
 
-use rmcp::model::{Tool as Described, ToolAnnotations};
-use strata_types::scope::Scope;
+use rmcp::model::{Tool as ToolDefinition, ToolAnnotations};
+use strata_types::token_scope::TokenScope;
 
-use super::tool::Tool;
-use super::{datasets, edits, inspect, read, schemas};
+use super::tool::ToolSpec;
+use super::{argument_schemas, datasets, edits, inspect, read};
 
-/// A tool with its description for clients, and the names of all its arguments.
-pub(super) struct NamedTool {
-    pub tool: Tool,
-    pub described: Described,
+/// A tool with its definition for clients. The names include inherited arguments.
+pub(super) struct RegisteredTool {
+    pub tool: ToolSpec,
+    pub definition: ToolDefinition,
     pub argument_names: Vec<&'static str>,
 }
 
 /// All tools, in the order in which clients show them.
-pub(super) static TOOLS: LazyLock<[NamedTool; 9]> = LazyLock::new(|| {
+pub(super) static TOOLS: LazyLock<[RegisteredTool; 9]> = LazyLock::new(|| {
     [
-        datasets::LIST_DATASETS,
-        datasets::LIST_PUBLIC_DATASETS,
-        inspect::PROFILE,
-        read::READ,
-        read::EXPLAIN,
-        inspect::DIFF,
-        edits::PULL_FOR_EDIT,
-        edits::EDIT_ALT_VERSION,
-        edits::PUSH_ALT_VERSION,
+        datasets::LIST_DATASETS_TOOL,
+        datasets::LIST_PUBLIC_DATASETS_TOOL,
+        inspect::PROFILE_TOOL,
+        read::READ_TOOL,
+        read::EXPLAIN_TOOL,
+        inspect::DIFF_TOOL,
+        edits::PULL_FOR_EDIT_TOOL,
+        edits::EDIT_ALT_VERSION_TOOL,
+        edits::PUSH_ALT_VERSION_TOOL,
     ]
     .map(|tool| {
-        let others = tool.like.map_or_else(Vec::new, |(_, arguments)| arguments());
-        let argument_names = (tool.arguments)().into_iter().chain(others).map(|(name, _)| name).collect();
-        NamedTool { described: described(&tool), argument_names, tool }
+        let inherited = tool.inherited_arguments.map_or_else(Vec::new, |(_, arguments)| arguments());
+        let argument_names = (tool.arguments)().into_iter().chain(inherited).map(|(name, _)| name).collect();
+        RegisteredTool { definition: tool_definition(&tool), argument_names, tool }
     })
 });
 
-pub(super) fn find(name: &str) -> Option<&'static NamedTool> {
-    TOOLS.iter().find(|named| named.tool.name == name)
+pub(super) fn find_tool(name: &str) -> Option<&'static RegisteredTool> {
+    TOOLS.iter().find(|registered| registered.tool.name == name)
 }
 
-pub fn names() -> impl Iterator<Item = &'static str> {
-    TOOLS.iter().map(|named| named.tool.name)
+pub fn tool_names() -> impl Iterator<Item = &'static str> {
+    TOOLS.iter().map(|registered| registered.tool.name)
 }
 
-fn described(tool: &Tool) -> Described {
-    let hints = match tool.scope {
-        Scope::Read => ToolAnnotations::new().read_only(true).open_world(false),
-        Scope::Write => ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false),
+fn tool_definition(tool: &ToolSpec) -> ToolDefinition {
+    let annotations = match tool.scope {
+        TokenScope::Read => ToolAnnotations::new().read_only(true).open_world(false),
+        TokenScope::Write => {
+            ToolAnnotations::new().read_only(false).destructive(true).idempotent(true).open_world(false)
+        }
     };
-    let about = format!("{}. {}", tool.summary, tool.details);
-    Described::new(tool.name, about, schemas::object(tool)).with_annotations(hints)
+    let description = format!("{}. {}", tool.summary, tool.details);
+    ToolDefinition::new(tool.name, description, argument_schemas::arguments_schema(tool)).with_annotations(annotations)
 }

@@ -1,4 +1,4 @@
-//! The methods of the protocol: server information, the list of tools, and tool calls.
+//! The protocol methods: server information, the list of tools, and tool calls.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,22 +8,22 @@ use futures::{FutureExt, future};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CompleteRequestParams, CompleteResult, ContentBlock,
     CustomRequest, CustomResult, ErrorCode, Implementation, JsonObject, ListPromptsResult, ListResourceTemplatesResult,
-    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as Described,
+    ListResourcesResult, ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig,
+    Tool as ToolDefinition,
 };
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 use strata_runtime::metrics::metrics;
 use tracing::Instrument;
 
-use super::Caller;
-use super::registry::{self, NamedTool};
-use super::tool::{Output, ToolError, ToolResult};
+use super::ToolCaller;
+use super::registry::{self, RegisteredTool};
+use super::tool::{ToolError, ToolOutput, ToolResult};
+use crate::display_text::quote_for_display;
 use crate::error::CallError;
-use crate::layers::caught;
-use crate::management::Fields;
-use crate::text::quoted;
+use crate::layers::catch_panic;
+use crate::management::CallFields;
 
-/// The instructions for the model of a client.
 const INSTRUCTIONS: &str = "\
 strata stores datasets: named lists of JSON entities. Every refresh of a dataset creates a new version, numbered from \
 1, which never changes and is never deleted. `active` is the version that readers get: the newest one, unless the \
@@ -42,32 +42,32 @@ Everything that should not change must stay exactly as you received it: number n
 reports that the etag is stale, nothing was saved: read again, redo the change on the current list, and use the new \
 etag. Each change returns the next etag.";
 
-type Page = Option<PaginatedRequestParams>;
-type Context = RequestContext<RoleServer>;
-type Answer<T> = Result<T, ErrorData>;
+type PageParams = Option<PaginatedRequestParams>;
+type ServerContext = RequestContext<RoleServer>;
+type ProtocolResult<T> = Result<T, ErrorData>;
 
-pub(super) struct Server;
+pub(super) struct McpServer;
 
-impl ServerHandler for Server {
+impl ServerHandler for McpServer {
     fn get_info(&self) -> ServerConfig {
-        let about = "Versioned datasets of JSON entities: read, compare, edit as alternates";
+        let description = "Versioned datasets of JSON entities: read, compare, edit as alternates";
         let server =
-            Implementation::new("strata", env!("CARGO_PKG_VERSION")).with_title("strata").with_description(about);
+            Implementation::new("strata", env!("CARGO_PKG_VERSION")).with_title("strata").with_description(description);
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
             .with_server_info(server)
             .with_instructions(INSTRUCTIONS)
     }
 
-    async fn list_tools(&self, _: Page, _: Context) -> Answer<ListToolsResult> {
-        Ok(ListToolsResult::with_all_items(registry::TOOLS.iter().map(|tool| tool.described.clone()).collect()))
+    async fn list_tools(&self, _: PageParams, _: ServerContext) -> ProtocolResult<ListToolsResult> {
+        Ok(ListToolsResult::with_all_items(registry::TOOLS.iter().map(|tool| tool.definition.clone()).collect()))
     }
 
-    fn get_tool(&self, name: &str) -> Option<Described> {
-        registry::find(name).map(|tool| tool.described.clone())
+    fn get_tool(&self, name: &str) -> Option<ToolDefinition> {
+        registry::find_tool(name).map(|tool| tool.definition.clone())
     }
 
-    /// Methods without a handler, and invalid parameters of methods with a handler.
-    async fn on_custom_request(&self, request: CustomRequest, _: Context) -> Answer<CustomResult> {
+    /// Handles unknown methods, and known methods with invalid parameters.
+    async fn on_custom_request(&self, request: CustomRequest, _: ServerContext) -> ProtocolResult<CustomResult> {
         let form = match request.method.as_str() {
             "tools/call" => Some(r#"an object with "name", a string, and optionally "arguments", an object"#),
             "initialize" => Some(r#"an object with "protocolVersion", "capabilities", and "clientInfo""#),
@@ -78,91 +78,97 @@ impl ServerHandler for Server {
             let text = format!(r#"Invalid "params" for {}; valid: {form}."#, request.method);
             return Err(ErrorData::invalid_params(text, None));
         }
-        Err(no_method(&request.method))
+        Err(unknown_method_error(&request.method))
     }
 
-    async fn list_prompts(&self, _: Page, _: Context) -> Answer<ListPromptsResult> {
-        Err(no_method("prompts/list"))
+    async fn list_prompts(&self, _: PageParams, _: ServerContext) -> ProtocolResult<ListPromptsResult> {
+        Err(unknown_method_error("prompts/list"))
     }
 
-    async fn list_resources(&self, _: Page, _: Context) -> Answer<ListResourcesResult> {
-        Err(no_method("resources/list"))
+    async fn list_resources(&self, _: PageParams, _: ServerContext) -> ProtocolResult<ListResourcesResult> {
+        Err(unknown_method_error("resources/list"))
     }
 
-    async fn list_resource_templates(&self, _: Page, _: Context) -> Answer<ListResourceTemplatesResult> {
-        Err(no_method("resources/templates/list"))
+    async fn list_resource_templates(
+        &self,
+        _: PageParams,
+        _: ServerContext,
+    ) -> ProtocolResult<ListResourceTemplatesResult> {
+        Err(unknown_method_error("resources/templates/list"))
     }
 
-    async fn complete(&self, _: CompleteRequestParams, _: Context) -> Answer<CompleteResult> {
-        Err(no_method("completion/complete"))
+    async fn complete(&self, _: CompleteRequestParams, _: ServerContext) -> ProtocolResult<CompleteResult> {
+        Err(unknown_method_error("completion/complete"))
     }
 
-    /// Fails only for an unknown tool, as the protocol requires. Any other error is the result of the tool.
-    async fn call_tool(&self, request: CallToolRequestParams, context: Context) -> Answer<CallToolResponse> {
-        let caller = context.extensions.get::<Parts>().and_then(|head| head.extensions.get::<Arc<Caller>>());
+    /// Fails only for an unknown tool, as the protocol requires. Other errors are results of the tool.
+    async fn call_tool(&self, call: CallToolRequestParams, context: ServerContext) -> ProtocolResult<CallToolResponse> {
+        let caller = context.extensions.get::<Parts>().and_then(|head| head.extensions.get::<Arc<ToolCaller>>());
         let caller = caller.ok_or_else(|| ErrorData::internal_error("the request context is missing", None))?.clone();
-        let Some(named) = registry::find(&request.name) else {
-            count("none", "refused");
-            let valid = registry::names().collect::<Vec<_>>().join(", ");
-            let text = format!("Unknown tool {}; valid: {valid}.", quoted(&request.name));
+        let Some(registered) = registry::find_tool(&call.name) else {
+            count_tool_call("none", "refused");
+            let valid = registry::tool_names().collect::<Vec<_>>().join(", ");
+            let text = format!("Unknown tool {}; valid: {valid}.", quote_for_display(&call.name));
             return Err(ErrorData::invalid_params(text, None));
         };
-        let arguments = request.arguments.unwrap_or_default();
-        let called = tokio::select! {
-            called = call(named, &caller, arguments) => called,
-            () = context.ct.cancelled() => Err(ToolError::Left),
+        let arguments = call.arguments.unwrap_or_default();
+        let result = tokio::select! {
+            result = run_tool(registered, &caller, arguments) => result,
+            () = context.ct.cancelled() => Err(ToolError::ClientDisconnected),
         };
-        Ok(result(named.tool.name, &caller, called).into())
+        Ok(tool_call_result(registered.tool.name, &caller, result).into())
     }
 }
 
-/// The service declares only tools, so it has no other methods.
-fn no_method(name: &str) -> ErrorData {
-    let text = format!("Unknown method {}; valid: initialize, ping, tools/list, tools/call.", quoted(name));
+/// The service declares only tools, so clients must not call any other method.
+fn unknown_method_error(name: &str) -> ErrorData {
+    let text = format!("Unknown method {}; valid: initialize, ping, tools/list, tools/call.", quote_for_display(name));
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None)
 }
 
-fn count(tool: &'static str, outcome: &'static str) {
-    metrics().tool_calls.of([tool.into(), outcome.into()]).increment(1);
+fn count_tool_call(tool: &'static str, outcome: &'static str) {
+    metrics().tool_calls.with_label_values([tool.into(), outcome.into()]).increment(1);
 }
 
-/// Runs a tool with the span and the log context of the request, within `server.answer_timeout_s`.
-async fn call(NamedTool { tool, argument_names, .. }: &NamedTool, caller: &Caller, given: JsonObject) -> ToolResult {
-    if !caller.scope.allows(tool.scope) {
-        return Err(CallError::ReadOnly.into());
+async fn run_tool(
+    RegisteredTool { tool, argument_names, .. }: &RegisteredTool,
+    caller: &ToolCaller,
+    arguments: JsonObject,
+) -> ToolResult {
+    if !caller.scope.can_access(tool.scope) {
+        return Err(CallError::ReadOnlyToken.into());
     }
-    // No typo in the name of an argument is ignored.
     let known = argument_names.to_vec();
-    if let Some(name) = given.keys().find(|name| !known.contains(&name.as_str())) {
-        return Err(ToolError::NoSuchArgument { name: name.clone(), known });
+    if let Some(name) = arguments.keys().find(|name| !known.contains(&name.as_str())) {
+        return Err(ToolError::UnknownArgument { name: name.clone(), known });
     }
-    let arguments = Fields::new(given, known);
+    let arguments = CallFields::new(arguments, known);
     let seconds = caller.services.config.server.answer_timeout_s;
     let running = tokio::time::timeout(Duration::from_secs(seconds), (tool.call)(caller, arguments));
-    let running = running.map(|done| done.map_err(|_| ToolError::TooSlow { seconds }).flatten());
+    let running = running.map(|result| result.map_err(|_| ToolError::Timeout { seconds }).flatten());
     let running = match &caller.log_context {
-        Some(log_context) => future::Either::Left(log_context.clone().scope(running)),
+        Some(log_context) => future::Either::Left(log_context.clone().run_scoped(running)),
         None => future::Either::Right(running),
     };
-    caught(running).instrument(caller.span.clone()).await?
+    catch_panic(running).instrument(caller.span.clone()).await?
 }
 
-fn result(tool: &'static str, caller: &Caller, called: ToolResult) -> CallToolResult {
+fn tool_call_result(tool: &'static str, caller: &ToolCaller, result: ToolResult) -> CallToolResult {
     let _entered = caller.span.enter();
-    match called {
-        Ok(Output(texts)) => {
-            count(tool, "done");
+    match result {
+        Ok(ToolOutput(texts)) => {
+            count_tool_call(tool, "done");
             CallToolResult::success(texts.into_iter().map(ContentBlock::text).collect())
         }
-        Err(ToolError::Left) => {
-            count(tool, "left");
+        Err(ToolError::ClientDisconnected) => {
+            count_tool_call(tool, "left");
             CallToolResult::error(Vec::new())
         }
         Err(error) => {
             let (is_failure, mut text) = error.log_and_render();
-            count(tool, if is_failure { "failed" } else { "refused" });
+            count_tool_call(tool, if is_failure { "failed" } else { "refused" });
             if let Some(id) = caller.request_id.as_ref().filter(|_| is_failure) {
-                text = id.named_in(&text);
+                text = id.append_to(&text);
             }
             CallToolResult::error(vec![ContentBlock::text(text)])
         }

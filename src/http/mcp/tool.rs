@@ -1,4 +1,4 @@
-//! A tool, its limited results, and its errors.
+//! The definition of a tool, its limited results, and its errors.
 
 use std::sync::Arc;
 
@@ -6,52 +6,41 @@ use futures::TryStreamExt;
 use futures::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
-use strata_service::{AnswerBody, ReadError};
-use strata_types::scope::Scope;
-use strata_types::similar;
+use strata_service::{ReadError, ResponseBody};
+use strata_types::suggest;
+use strata_types::token_scope::TokenScope;
 
-use super::Caller;
+use super::ToolCaller;
+use crate::display_text::quote_for_display;
 use crate::error::HttpError;
-use crate::management::Fields;
-use crate::text::quoted;
+use crate::management::CallFields;
 
-pub(super) struct Tool {
+pub(super) struct ToolSpec {
     pub name: &'static str,
-    /// One line without a final full stop, also for tables.
+    /// One line without a final full stop. The documentation shows it in tables.
     pub summary: &'static str,
-    /// Instructions for a model, after the summary.
     pub details: &'static str,
-    /// A tool with [`Scope::Write`] replaces data, and rejects the same call if it is repeated.
-    pub scope: Scope,
-    pub arguments: Arguments,
+    /// A tool with [`TokenScope::Write`] replaces data. A repeated call fails because its etag is stale.
+    pub scope: TokenScope,
+    pub arguments: ToolArgumentsFn,
     pub required: &'static [&'static str],
-    /// Another tool whose arguments it accepts, and these arguments.
-    pub like: Option<(&'static str, Arguments)>,
-    pub call: for<'a> fn(&'a Caller, Fields) -> BoxFuture<'a, ToolResult>,
+    /// The name and the arguments of another tool whose arguments this tool also accepts.
+    pub inherited_arguments: Option<(&'static str, ToolArgumentsFn)>,
+    pub call: for<'a> fn(&'a ToolCaller, CallFields) -> BoxFuture<'a, ToolResult>,
 }
 
-pub(super) type Argument = (&'static str, Value);
-pub(super) type Arguments = fn() -> Vec<Argument>;
+pub(super) type ToolArgument = (&'static str, Value);
+pub(super) type ToolArgumentsFn = fn() -> Vec<ToolArgument>;
 
-pub(super) type ToolResult = Result<Output, ToolError>;
+pub(super) type ToolResult = Result<ToolOutput, ToolError>;
 
 #[derive(Debug)]
 pub(super) enum ToolError {
-    /// The error of the same call over HTTP.
     Http(HttpError),
-    NoSuchArgument {
-        name: String,
-        known: Vec<&'static str>,
-    },
-    /// The result would be too long. `instead` is the advice.
-    TooLong {
-        limit_bytes: usize,
-        instead: &'static str,
-    },
-    TooSlow {
-        seconds: u64,
-    },
-    Left,
+    UnknownArgument { name: String, known: Vec<&'static str> },
+    ResultTooLong { limit_bytes: usize, advice: &'static str },
+    Timeout { seconds: u64 },
+    ClientDisconnected,
 }
 
 impl<E: Into<HttpError>> From<E> for ToolError {
@@ -61,51 +50,57 @@ impl<E: Into<HttpError>> From<E> for ToolError {
 }
 
 impl ToolError {
-    /// Whether the error is in the service, and the text for the caller. Logs the cause.
+    /// Logs the cause. Returns whether the error is internal, and the text for the caller.
     pub(super) fn log_and_render(&self) -> (bool, String) {
         match self {
             ToolError::Http(error) => {
                 let (status, text) = error.log_and_render();
                 (status.is_server_error(), text)
             }
-            ToolError::NoSuchArgument { name, known } => {
-                let meant = similar::suggestion(name, known.iter().copied());
+            ToolError::UnknownArgument { name, known } => {
+                let meant = suggest::did_you_mean(name, known.iter().copied());
                 let valid = known.join(", ");
-                (false, format!("Invalid request: unknown argument {};{meant} valid: {valid}.", quoted(name)))
+                (
+                    false,
+                    format!("Invalid request: unknown argument {};{meant} valid: {valid}.", quote_for_display(name)),
+                )
             }
-            ToolError::TooLong { limit_bytes, instead } => {
-                (false, format!("The result would be longer than {limit_bytes} bytes. {instead}"))
+            ToolError::ResultTooLong { limit_bytes, advice } => {
+                (false, format!("The result would be longer than {limit_bytes} bytes. {advice}"))
             }
-            ToolError::TooSlow { seconds } => (true, format!("The tool was stopped after {seconds} s.")),
-            ToolError::Left => (false, "The client disconnected.".to_owned()),
+            ToolError::Timeout { seconds } => (true, format!("The tool was stopped after {seconds} s.")),
+            ToolError::ClientDisconnected => (false, "The client disconnected.".to_owned()),
         }
     }
 }
 
-/// The strings of a result. Entities are exact, while a tree of values would change the notation of some numbers. A
-/// structured result would send each record twice, because clients without schemas need the string.
-pub(super) struct Output(pub Vec<String>);
+/// The strings of a result. Strings preserve entities exactly, but a tree of values would change the notation of some
+/// numbers. A structured result would send each record twice, because clients without schemas need the string.
+pub(super) struct ToolOutput(pub Vec<String>);
 
-/// A record as JSON.
-pub(super) fn record(record: &impl Serialize, limit_bytes: usize, instead: &'static str) -> ToolResult {
+pub(super) fn json_output(record: &impl Serialize, limit_bytes: usize, advice: &'static str) -> ToolResult {
     let text = serde_json::to_string(record).map_err(|error| HttpError::Panic(error.to_string()))?;
-    bounded(text, limit_bytes, instead)
+    limited_output(text, limit_bytes, advice)
 }
 
-pub(super) fn bounded(text: String, limit_bytes: usize, instead: &'static str) -> ToolResult {
+pub(super) fn limited_output(text: String, limit_bytes: usize, advice: &'static str) -> ToolResult {
     if text.len() > limit_bytes {
-        return Err(ToolError::TooLong { limit_bytes, instead });
+        return Err(ToolError::ResultTooLong { limit_bytes, advice });
     }
-    Ok(Output(vec![text]))
+    Ok(ToolOutput(vec![text]))
 }
 
-pub(super) async fn text(body: AnswerBody, limit_bytes: usize, instead: &'static str) -> Result<String, ToolError> {
-    let too_long = ToolError::TooLong { limit_bytes, instead };
+pub(super) async fn collect_text(
+    body: ResponseBody,
+    limit_bytes: usize,
+    advice: &'static str,
+) -> Result<String, ToolError> {
+    let too_long = ToolError::ResultTooLong { limit_bytes, advice };
     let mut parts = match body {
-        AnswerBody::Whole(bytes) if bytes.len() > limit_bytes => return Err(too_long),
-        AnswerBody::Whole(bytes) => return utf8(bytes.into()),
-        AnswerBody::Stream(parts) => parts,
-        AnswerBody::Export(export) => export.whole(),
+        ResponseBody::Whole(bytes) if bytes.len() > limit_bytes => return Err(too_long),
+        ResponseBody::Whole(bytes) => return into_utf8(bytes.into()),
+        ResponseBody::Stream(parts) => parts,
+        ResponseBody::Export(export) => export.into_chunks(),
     };
     let mut text = Vec::new();
     while let Some(part) = parts.try_next().await? {
@@ -114,9 +109,9 @@ pub(super) async fn text(body: AnswerBody, limit_bytes: usize, instead: &'static
         }
         text.extend_from_slice(&part);
     }
-    utf8(text)
+    into_utf8(text)
 }
 
-fn utf8(bytes: Vec<u8>) -> Result<String, ToolError> {
+fn into_utf8(bytes: Vec<u8>) -> Result<String, ToolError> {
     String::from_utf8(bytes).map_err(|error| ReadError::Unreadable(Arc::new(error)).into())
 }

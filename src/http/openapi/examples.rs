@@ -1,7 +1,7 @@
 //! Examples of requests and their responses, for the document and for the API reference.
 //!
-//! `examples.json` lists them in the order in which a test performs them on a demo server. The test fails if a response
-//! differs in anything but times, sizes, and random values (`tests/it/documentation/api.rs`).
+//! `examples.json` contains the examples in the order in which a test performs them on a demo server. The test fails if
+//! a response differs in anything except times, sizes, and random values (`tests/it/documentation/api.rs`).
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -9,11 +9,11 @@ use std::sync::LazyLock;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::description::JSON;
+use crate::openapi_components::JSON_CONTENT_TYPE;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Example {
+pub struct OperationExample {
     pub operation: String,
     #[serde(default)]
     pub path: BTreeMap<String, Value>,
@@ -24,28 +24,29 @@ pub struct Example {
     /// Whether the request is sent with a session cookie instead of an API token.
     #[serde(default)]
     pub session: bool,
-    /// The body of the response: JSON, or a string with any other text.
+    /// The body of the response: JSON, or a string for any other content type.
     pub response: Option<Value>,
 }
 
-static EXAMPLES: LazyLock<Vec<Example>> =
+static EXAMPLES: LazyLock<Vec<OperationExample>> =
     LazyLock::new(|| serde_json::from_str(include_str!("examples.json")).unwrap_or_default());
 
-pub fn examples() -> &'static [Example] {
+pub fn examples() -> &'static [OperationExample] {
     &EXAMPLES
 }
 
-/// The main example of an operation. Every operation has one; a test checks that.
-pub(super) fn example(operation: &str) -> Option<&'static Example> {
-    examples_of(operation).next()
+/// Returns the main example of an operation. A test checks that every operation has one.
+pub(super) fn main_example(operation: &str) -> Option<&'static OperationExample> {
+    operation_examples(operation).next()
 }
 
-fn examples_of(operation: &str) -> impl Iterator<Item = &'static Example> {
+fn operation_examples(operation: &str) -> impl Iterator<Item = &'static OperationExample> {
     examples().iter().filter(move |example| example.operation == operation)
 }
 
-/// An example of a response of this content type.
-pub(super) fn response(operation: &str, media: &str) -> Option<&'static Value> {
-    let is_text = media != JSON;
-    examples_of(operation).filter_map(|example| example.response.as_ref()).find(|value| value.is_string() == is_text)
+pub(super) fn example_response(operation: &str, content_type: &str) -> Option<&'static Value> {
+    let is_text = content_type != JSON_CONTENT_TYPE;
+    operation_examples(operation)
+        .filter_map(|example| example.response.as_ref())
+        .find(|value| value.is_string() == is_text)
 }

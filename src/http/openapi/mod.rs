@@ -1,13 +1,12 @@
-//! `GET /openapi.json`: the service described in OpenAPI 3.1, for generators of clients and for tools.
+//! `GET /openapi.json`: the OpenAPI 3.1 document of the service, for client generators and other tools.
 //!
-//! The read endpoint describes itself (`http::read`): its path is not its route, and its parameters are a registry.
-//!
-//! The document depends on nothing but the build, so it is made once.
+//! The read endpoint has its own description (`http::read`), because its path is not its route and its parameters are a
+//! registry. The document depends only on the build, so it is built once per process.
 
+mod endpoint_operations;
 pub mod examples;
-mod operations;
+mod field_schemas;
 pub mod reference;
-mod schemas;
 
 use std::sync::LazyLock;
 
@@ -17,54 +16,59 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use sha2::{Digest, Sha256};
-use strata_encode::{ContentCoding, compress};
-use strata_types::similar;
+use strata_encode::{ContentCoding, compress_body};
+use strata_types::suggest;
 use utoipa::openapi::{ContactBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, Server};
 
-use super::description::headers::{CACHING, CORS};
-use super::description::{JSON, headers, responses};
-use super::endpoint::{Answer, Callers, Endpoint, Group};
+use super::endpoint::{AllowedCallers, Endpoint, EndpointGroup, EndpointResponse};
 use super::error::HttpError;
 use super::headers::caching;
+use super::openapi_components::response_headers::{CACHING_HEADERS, CORS_HEADERS};
+use super::openapi_components::{JSON_CONTENT_TYPE, error_responses, response_headers};
 use super::{health, management, mcp, metrics, read};
 use crate::headers::content_encoding;
 
-pub(super) static DOCUMENT: Endpoint =
-    Endpoint::get("/openapi.json", "getOpenApi", Group::Operational, || get(openapi))
+pub(super) static OPENAPI_ENDPOINT: Endpoint =
+    Endpoint::get("/openapi.json", "getOpenApi", EndpointGroup::Operational, || get(get_openapi))
         .summary("Returns this OpenAPI document")
         .description(
             "You can generate a client from this document. The document changes only when the server is upgraded, so \
          you can cache it.",
         )
-        .callers(Callers::Anybody)
-        .answer(Answer {
-            headers: &[CORS, CACHING, &["Content-Encoding"]],
+        .callers(AllowedCallers::Anyone)
+        .response(EndpointResponse {
+            headers: &[CORS_HEADERS, CACHING_HEADERS, &["Content-Encoding"]],
             not_modified: Some("`If-None-Match` matches the current document."),
-            ..Answer::new("An OpenAPI 3.1 document.", &[JSON])
+            ..EndpointResponse::new("An OpenAPI 3.1 document.", &[JSON_CONTENT_TYPE])
         });
 
-/// Every endpoint of the document but the read endpoint.
-fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
-    management::endpoints().chain([&health::HEALTH, &health::READINESS, &metrics::METRICS, &DOCUMENT])
+/// All documented endpoints except the read endpoint.
+fn documented_endpoints() -> impl Iterator<Item = &'static Endpoint> {
+    management::endpoints().chain([
+        &health::HEALTH_ENDPOINT,
+        &health::READINESS_ENDPOINT,
+        &metrics::METRICS_ENDPOINT,
+        &OPENAPI_ENDPOINT,
+    ])
 }
 
-fn document() -> OpenApi {
-    // In the order in which tools show them.
-    let mut operations = operations::section(endpoints());
+fn build_document() -> OpenApi {
+    // Tools show operations in this order.
+    let mut operations = endpoint_operations::endpoints_section(documented_endpoints());
     let webhooks = operations.webhooks.take();
-    let mut document = read::section().merge_from(operations);
+    let mut document = read::openapi_section().merge_from(operations);
     document.webhooks = webhooks;
-    document.info = info();
-    // Relative to where the document was fetched, whatever stands in front of the service.
+    document.info = document_info();
+    // A relative URL also works behind a proxy.
     document.servers = Some(vec![Server::new("/")]);
     let components = document.components.get_or_insert_default();
-    components.headers = headers::shared();
-    let shared = responses::shared().map(|(name, response)| (name.to_owned(), response.into()));
+    components.headers = response_headers::header_components();
+    let shared = error_responses::read_error_components().map(|(name, response)| (name.to_owned(), response.into()));
     components.responses.extend(shared);
     document
 }
 
-fn info() -> Info {
+fn document_info() -> Info {
     InfoBuilder::new()
         .title("strata")
         .version(env!("CARGO_PKG_VERSION"))
@@ -79,54 +83,56 @@ fn info() -> Info {
         .build()
 }
 
-struct Rendered {
+struct EncodedDocument {
     bytes: Bytes,
     etag: HeaderValue,
 }
 
-/// The document in each coding, in the order of [`ContentCoding::ALL`].
-static RENDERED: LazyLock<Result<[Rendered; ContentCoding::ALL.len()], String>> = LazyLock::new(|| {
-    let text = document().to_pretty_json().map_err(|error| error.to_string())?;
+/// The document in each content coding, in the order of [`ContentCoding::ALL`].
+static ENCODED_DOCUMENTS: LazyLock<Result<[EncodedDocument; ContentCoding::ALL.len()], String>> = LazyLock::new(|| {
+    let text = build_document().to_pretty_json().map_err(|error| error.to_string())?;
     let hash = hex::encode(Sha256::digest(text.as_bytes()));
-    let rendered = |coding: ContentCoding| {
-        let bytes = compress(coding, text.as_bytes()).map_err(|error| error.to_string())?;
+    let encoded = |coding: ContentCoding| {
+        let bytes = compress_body(coding, text.as_bytes()).map_err(|error| error.to_string())?;
         let etag = format!("\"{}{}\"", &hash[..32], coding.etag_suffix());
-        Ok::<_, String>(Rendered { bytes, etag: HeaderValue::try_from(etag).map_err(|error| error.to_string())? })
+        let etag = HeaderValue::try_from(etag).map_err(|error| error.to_string())?;
+        Ok::<_, String>(EncodedDocument { bytes, etag })
     };
-    let [identity, gzip, brotli, zstd] = ContentCoding::ALL.map(rendered);
+    let [identity, gzip, brotli, zstd] = ContentCoding::ALL.map(encoded);
     Ok([identity?, gzip?, brotli?, zstd?])
 });
 
-/// The methods of a route of the document, as the header `Allow` lists them.
-pub(super) fn methods_of(pattern: &str) -> Option<&'static str> {
-    endpoints().find(|endpoint| endpoint.path == pattern).map(Endpoint::allowed)
+pub(super) fn allowed_methods(pattern: &str) -> Option<&'static str> {
+    documented_endpoints().find(|endpoint| endpoint.path == pattern).map(Endpoint::allow_header)
 }
 
-/// The path of the document, or of the tools for agents, that is most like an unknown one, if one is close.
+/// Returns the documented path (or `/mcp`) that is most similar to an unknown path, if one is similar enough.
 pub(super) fn nearest_path(unknown: &str) -> Option<&'static str> {
-    let paths = endpoints().map(|endpoint| endpoint.path).filter(|path| !path.contains('{'));
-    similar::nearest(unknown, paths.chain([mcp::PATH]))
+    let paths = documented_endpoints().map(|endpoint| endpoint.path).filter(|path| !path.contains('{'));
+    suggest::find_similar_name(unknown, paths.chain([mcp::MCP_PATH]))
 }
 
-/// 200, or 304 when the caller has the document already. Readable by scripts of any origin.
-async fn openapi(headers: HeaderMap) -> Response {
-    let rendered = match &*RENDERED {
-        Ok(rendered) => rendered,
-        Err(reason) => return HttpError::Panic(format!("the OpenAPI document: {reason}")).into_response(),
+/// Returns 200, or 304 if the caller already has the document. Scripts of any origin can read it.
+async fn get_openapi(headers: HeaderMap) -> Response {
+    let documents = match &*ENCODED_DOCUMENTS {
+        Ok(documents) => documents,
+        Err(reason) => {
+            return HttpError::Panic(format!("failed to build the OpenAPI document: {reason}")).into_response();
+        }
     };
     let coding = content_encoding::negotiate(&headers);
-    let Rendered { bytes, etag } = &rendered[coding as usize];
-    let mut response = match caching::is_held(&headers, etag) {
-        true => (StatusCode::NOT_MODIFIED, Body::new(caching::NoBody)).into_response(),
+    let EncodedDocument { bytes, etag } = &documents[coding as usize];
+    let mut response = match caching::is_not_modified(&headers, etag) {
+        true => (StatusCode::NOT_MODIFIED, Body::new(caching::UnsizedEmptyBody)).into_response(),
         false => {
             let mut response = bytes.clone().into_response();
-            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON));
-            content_encoding::describe(coding, response.headers_mut());
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(JSON_CONTENT_TYPE));
+            content_encoding::set_encoding_headers(coding, response.headers_mut());
             response
         }
     };
     let headers = response.headers_mut();
-    caching::describe(headers, Some(etag.clone()), false, true);
+    caching::set_caching_headers(headers, Some(etag.clone()), false, true);
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
     response
 }

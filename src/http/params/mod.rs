@@ -1,62 +1,63 @@
-//! The query parameters of the read endpoint as data: name, documentation, and parser. `registry` lists them in order,
-//! and parses a query string into a `ReadRequest`.
+//! The query parameters of the read endpoint as data: name, documentation, and parser. `registry` contains all
+//! parameters, and parses a query string into a `ReadRequest`.
 //!
-//! To add a parameter, write its constant, its line in `registry::PARAMETERS`, and its row in the table of
-//! docs/reference/query-semantics.md, Parameters. The OpenAPI document and the tool `read` of the MCP server are
-//! generated from the registry.
+//! To add a parameter, add its constant, an entry in `registry::PARAMETERS`, and a row in the table of
+//! docs/reference/query-semantics.md, Parameters. The OpenAPI document and the MCP tool `read` are generated from the
+//! registry.
 //!
 //! Parsing validates one value at a time, without I/O and without a dataset.
 
-mod decode;
-mod kind;
+mod filter_parameters;
+mod form_decoder;
+mod parameter_kind;
 mod registry;
-mod result;
-mod selection;
-mod unknown;
-mod value;
+mod result_parameters;
+mod unknown_names;
+mod value_parsers;
 
 use std::borrow::Cow;
 
-use strata_types::request::ReadRequest;
+use strata_types::read_request::ReadRequest;
 
-pub(crate) use decode::not_utf8;
-pub use kind::ParameterKind;
+pub(crate) use form_decoder::find_invalid_utf8;
+pub use parameter_kind::ParameterKind;
 pub use registry::{
-    ITEMS_LIMIT, PARAMETERS, ParameterError, QUERY_BYTES_LIMIT, parse, parse_beside, parse_json, paths, with_offset,
+    MAX_QUERY_BYTES, MAX_QUERY_ITEMS, PARAMETERS, ParameterError, parse_json_members, parse_query, parse_query_except,
+    paths_in_query, replace_offset,
 };
-pub(crate) use unknown::ESCAPED;
-pub use unknown::{HEADER_BYTES_LIMIT, UnknownParameter, unknown_fields_header, unknown_parameters_header};
-pub use value::PATH_KEYS_LIMIT;
+pub(crate) use unknown_names::PERCENT_ENCODED;
+pub use unknown_names::{MAX_UNKNOWN_HEADER_BYTES, UnknownParameter, unknown_fields_header, unknown_parameters_header};
+pub use value_parsers::MAX_PATH_KEYS;
 
-/// Writes a decoded value into the request. Called for each occurrence, in the order of the query string.
-type Apply = fn(&str, &mut ReadRequest) -> Result<(), InvalidValue>;
+/// Stores a decoded value in the request. Called for each occurrence, in the order of the query string.
+type ApplyParameterFn = fn(&str, &mut ReadRequest) -> Result<(), InvalidValue>;
 
 #[derive(Clone, Copy, Debug)]
-pub struct Parameter {
+pub struct QueryParameter {
     pub name: &'static str,
     pub kind: ParameterKind,
-    /// The default, as in docs/reference/query-semantics.md, Parameters ("false", "all", "none").
+    /// The default as in docs/reference/query-semantics.md, Parameters ("false", "all", "none").
     pub default_text: &'static str,
-    /// Full sentences, in Markdown.
+    /// Full sentences in Markdown.
     pub documentation: &'static str,
-    /// A decoded value that matches entities of the demo dataset `world-countries`, also together with the examples of
-    /// all other parameters. `None` if the kind is enough.
+    /// A decoded value that matches entities of the demo dataset `world-countries`, also in combination with the
+    /// examples of all other parameters. `None` if an example is unnecessary.
     pub example: Option<&'static str>,
-    pub repetition: Repetition,
-    apply: Apply,
+    pub repetition: ParameterRepetition,
+    apply: ApplyParameterFn,
 }
 
-/// How often a request can contain a parameter (docs/reference/query-semantics.md, Parameters).
+/// How often a query string can contain a parameter (docs/reference/query-semantics.md, Parameters).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Repetition {
+pub enum ParameterRepetition {
     Single,
     /// Any number of times. Each occurrence counts separately.
-    Repeat,
+    Repeated,
     /// Any number of times. The comma-separated lists are joined in order.
     List,
 }
 
-/// Completes the sentence `"value" {problem}; valid: {valid}`.
+/// The rest of the error message `"value" {problem}; valid: {valid}`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidValue {
     pub problem: Cow<'static, str>,

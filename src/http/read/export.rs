@@ -1,29 +1,29 @@
-//! An export as a response: all of it, or the range that the client wants.
+//! Exports as responses: a whole Parquet file, or a range of it.
 
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use strata_service::Export;
+use strata_service::CachedExport;
 
-use crate::body::streamed;
 use crate::error::HttpError;
 use crate::headers::range::ByteRange;
+use crate::streamed_body::stream_body;
 
-/// An export as a response: the bytes of a range, if one is wanted and they can be had; else all of it.
+/// Returns the requested range with 206, or the whole export.
 ///
-/// A range waits until the export is made, since only then its length is known. Without one the body begins as soon as
-/// there are bytes, and has a `Content-Length` if all are there by then.
-pub(crate) async fn respond(mut export: Export, wanted: Option<ByteRange>) -> Result<Response, HttpError> {
-    let made = match wanted {
-        Some(wanted) => export.bytes().await?.map(|length| (wanted, length)),
+/// A range waits until the export is complete, because only then the length is known. Without a range, the body begins
+/// as soon as there are bytes, and has a `Content-Length` if the export is already complete.
+pub(crate) async fn export_response(mut export: CachedExport, range: Option<ByteRange>) -> Result<Response, HttpError> {
+    let range_and_length = match range {
+        Some(range) => export.wait_for_bytes().await?.map(|length| (range, length)),
         None => None,
     };
-    let (mut response, length) = match made {
-        Some((wanted, length)) => {
-            let range = wanted.of(length).ok_or(HttpError::RangeNotSatisfiable { length })?;
+    let (mut response, length) = match range_and_length {
+        Some((range, length)) => {
+            let range = range.resolve(length).ok_or(HttpError::RangeNotSatisfiable { length })?;
             let content_range = format!("bytes {}-{}/{length}", range.start, range.end - 1);
             let bytes = range.end - range.start;
-            let mut response = Response::new(streamed(export.part(range)).await?);
+            let mut response = Response::new(stream_body(export.into_range(range)).await?);
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
             // Digits and punctuation are always a valid value.
             if let Ok(content_range) = HeaderValue::try_from(content_range) {
@@ -33,7 +33,7 @@ pub(crate) async fn respond(mut export: Export, wanted: Option<ByteRange>) -> Re
         }
         None => {
             let length = export.known_bytes();
-            (Response::new(streamed(export.whole()).await?), length)
+            (Response::new(stream_body(export.into_chunks()).await?), length)
         }
     };
     let headers = response.headers_mut();

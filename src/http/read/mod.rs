@@ -1,26 +1,23 @@
 //! `GET /api/{dataset_id}/{name_slug}/{version}/[alt/]`: the read endpoint.
 //!
-//! The checks run in this order (docs/reference/errors.md, Order of checks); each ends the request:
-//! 1. the method: 405,
-//! 2. the path: 400,
-//! 3. the parameters: 400,
-//! 4. the client's rate: 429,
-//! 5. what only the service knows: 404 dataset or slug, 401 and 403, 410, 404 version or alternate, 400 unknown
-//!    fields of strict requests, 503, 500.
+//! The checks run in this order (docs/reference/errors.md, Order of checks). The first failed check ends the request:
+//! 1. The method: 405.
+//! 2. The path: 400.
+//! 3. The parameters: 400.
+//! 4. The rate limit: 429. Every request that passes the first three checks counts, except for further ranges of a
+//!    counted download.
+//! 5. Checks by the services: 404 for the dataset or slug, 401, 403, 410, 404 for the version or alternate, 400 for
+//!    unknown fields in strict requests, 503, and 500.
 //!
-//! The steps after these checks, and all functions that a request passes, are in `strata_service`, `read/pipeline.rs`.
-//!
-//! Requests that come as far as 4 are counted, but for further ranges of an export that was counted. Before anything is
-//! planned or read for an answer, the client is asked whether it has it already: 304, or wants that of another `ETag`:
-//! 412.
-
+//! Before strata plans or reads anything, it checks `If-None-Match` (304) and `If-Match` (412). The steps after these
+//! checks are documented in `strata_service`, `read/pipeline.rs`.
 mod export;
-mod link;
-mod operations;
+mod link_header;
+mod openapi_operations;
 pub mod path;
-pub(super) mod rate;
+pub(super) mod rate_limiting;
 
-pub(super) use operations::section;
+pub(super) use openapi_operations::openapi_section;
 use std::sync::Arc;
 
 use axum::Router;
@@ -34,22 +31,22 @@ use axum::routing::any;
 use percent_encoding::utf8_percent_encode;
 use strata_encode::ContentCoding;
 use strata_service::{
-    Admitted, Answer, AnswerBody, Authorization, AuthorizedRead, Bucket, Client, Lookup, RateLimitStatus, ReadError,
-    ReadTarget, Requester, Services, UsageMeter,
+    AuthorizationHeader, AuthorizedRead, AuthorizedTarget, ClientNetwork, RateLimitBucket, RateLimitStatus, ReadError,
+    ReadRequester, ReadResponse, ReadTarget, ResolvedTarget, ResponseBody, Services, UsageMeter,
 };
-use strata_types::request::{Format, ReadRequest};
+use strata_types::read_request::{ReadRequest, ResponseFormat};
 use strata_types::version::VersionNumber;
 
 use crate::AppState;
-use crate::body::streamed;
 use crate::error::HttpError;
-use crate::headers::auth::authorization;
+use crate::headers::auth::parse_authorization;
 use crate::headers::base_url::BaseUrl;
 use crate::headers::content_encoding;
 use crate::headers::range::ByteRange;
 use crate::headers::{caching, client_ip, cors};
-use crate::large_responses::Charged;
+use crate::large_responses::BodyAlreadyCharged;
 use crate::params::{self, UnknownParameter, unknown_fields_header, unknown_parameters_header};
+use crate::streamed_body::stream_body;
 
 const X_DATASET_ID: HeaderName = HeaderName::from_static("x-dataset-id");
 const X_DATASET_VERSION: HeaderName = HeaderName::from_static("x-dataset-version");
@@ -59,128 +56,134 @@ const X_TOTAL_MATCHES: HeaderName = HeaderName::from_static("x-total-matches");
 const X_UNKNOWN_FIELDS: HeaderName = HeaderName::from_static("x-unknown-fields");
 const X_UNKNOWN_PARAMETERS: HeaderName = HeaderName::from_static("x-unknown-parameters");
 
-/// Room for the headers of most answers.
-const HEADERS: usize = 20;
+/// Enough capacity for the headers of most responses.
+const HEADER_CAPACITY: usize = 20;
 
-/// What a request asks for, before anything is looked up.
+/// A request before any lookup.
 #[derive(Clone, Debug)]
 pub struct ParsedRead {
     pub target: ReadTarget,
     pub request: ReadRequest,
-    pub unknown: Vec<UnknownParameter>,
+    pub unknown_parameters: Vec<UnknownParameter>,
 }
 
-/// What every answer tells besides itself, as far as it is known when the answer is.
+/// The data for headers and usage statistics that apply to any response, including errors.
 #[derive(Default)]
 struct ResponseContext {
-    unknown: Option<HeaderValue>,
-    /// Where the client stands; `None` where no limit is.
-    status: Option<RateLimitStatus>,
-    /// The bucket that the request was counted in, if it was; where no limit is, too.
-    counted: Option<Bucket>,
-    private: bool,
-    /// Counts the request for its dataset, and the bytes of the answer; `None` where no dataset is known.
-    meter: Option<UsageMeter>,
+    unknown_parameters: Option<HeaderValue>,
+    /// `None` if there is no rate limit.
+    rate_limit_status: Option<RateLimitStatus>,
+    /// The bucket that the request was counted in, if any. Also set if there is no rate limit.
+    counted_bucket: Option<RateLimitBucket>,
+    is_private: bool,
+    /// Counts the request and its response bytes for the dataset. `None` if the dataset is unknown.
+    usage_meter: Option<UsageMeter>,
 }
 
-/// Its routes: everything under `/api`, for the path's own parser can say what is wrong with a path.
+/// The routes include all paths under `/api`, because `parse_path` returns better errors than the router.
 pub(super) fn routes() -> Router<AppState> {
-    Router::new().route("/api", any(read)).route("/api/", any(read)).route("/api/{*path}", any(read))
+    Router::new()
+        .route("/api", any(read_dataset))
+        .route("/api/", any(read_dataset))
+        .route("/api/{*path}", any(read_dataset))
 }
 
-/// The handler, for every method and every path under `/api`.
-///
-/// Answers to requests that could be parsed name their unknown parameters, whatever their status.
-async fn read(State(services): State<AppState>, request: Request) -> Response {
+/// Handles all methods and all paths under `/api`. If the request could be parsed, errors also list its unknown
+/// parameters.
+async fn read_dataset(State(services): State<AppState>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
     let mut context = ResponseContext::default();
-    let mut response = respond(&services, &head, &mut context).await.unwrap_or_else(IntoResponse::into_response);
+    let mut response =
+        respond_to_read(&services, &head, &mut context).await.unwrap_or_else(IntoResponse::into_response);
     let headers = response.headers_mut();
-    if let Some(status) = &context.status {
-        rate::describe(headers, status);
+    if let Some(status) = &context.rate_limit_status {
+        rate_limiting::set_rate_limit_headers(headers, status);
     }
-    if !context.private {
-        cors::allow(headers);
+    if !context.is_private {
+        cors::allow_any_origin(headers);
     }
-    if let Some(names) = context.unknown {
+    if let Some(names) = context.unknown_parameters {
         headers.insert(X_UNKNOWN_PARAMETERS, names);
     }
-    // The layer that hands the body over, to its end or not, counts it.
-    if let Some(meter) = context.meter {
-        response.extensions_mut().insert(meter);
+    // The access log layer counts the bytes that are sent.
+    if let Some(usage_meter) = context.usage_meter {
+        response.extensions_mut().insert(usage_meter);
     }
     response
 }
 
-async fn respond(services: &Services, head: &Parts, context: &mut ResponseContext) -> Result<Response, HttpError> {
-    let ParsedRead { target, request, unknown } = parse(&head.method, &head.uri)?;
-    context.unknown = unknown_parameters_header(&unknown);
+async fn respond_to_read(
+    services: &Services,
+    head: &Parts,
+    context: &mut ResponseContext,
+) -> Result<Response, HttpError> {
+    let ParsedRead { target, request, unknown_parameters } = parse_read(&head.method, &head.uri)?;
+    context.unknown_parameters = unknown_parameters_header(&unknown_parameters);
 
-    let client = client_ip::client(head, services);
-    let admitted = authorize(services, client, &target, &request, &head.headers, context).await?;
+    let client = client_ip::request_client(head, services);
+    let authorized = authorize(services, client, &target, &request, &head.headers, context).await?;
     let request = Arc::new(request);
     if request.strict {
-        Box::pin(services.reads.check_fields(&admitted, &request)).await?;
+        Box::pin(services.reads.reject_unknown_fields(&authorized, &request)).await?;
     }
     let file = file_format(&request);
-    let coding = coding(&head.headers, file);
-    let read = AuthorizedRead::new(&admitted, &request);
-    let tag = |coding: ContentCoding| caching::etag(read.key.as_ref()?, coding.etag_suffix());
+    let coding = select_coding(&head.headers, file);
+    let read = AuthorizedRead::new(&authorized, &request);
+    let tag = |coding: ContentCoding| caching::strong_etag(read.cache_key.as_ref()?, coding.etag_suffix());
     let mut etag = tag(coding);
-    if caching::is_unwanted(&head.headers, etag.as_ref()) {
+    if caching::is_precondition_failed(&head.headers, etag.as_ref()) {
         return Err(HttpError::PreconditionFailed);
     }
-    let is_coded = file != Some(Format::Parquet);
-    if let Some(etag) = etag.take_if(|etag| caching::is_held(&head.headers, etag)) {
-        context.meter.iter().for_each(UsageMeter::not_modified);
-        let mut response = not_modified(&admitted);
-        caching::describe(response.headers_mut(), Some(etag), admitted.private, is_coded);
+    let is_coded = file != Some(ResponseFormat::Parquet);
+    if let Some(etag) = etag.take_if(|etag| caching::is_not_modified(&head.headers, etag)) {
+        context.usage_meter.iter().for_each(UsageMeter::record_not_modified);
+        let mut response = not_modified_response(&authorized);
+        caching::set_caching_headers(response.headers_mut(), Some(etag), authorized.is_private, is_coded);
         return Ok(response);
     }
-    let range = etag.as_ref().and_then(|etag| ByteRange::requested(&head.headers, etag));
-    // What most requests need no part of is in boxes of its own: this future is moved several times.
-    let fields = match request.strict || !request.names_paths() {
+    let range = etag.as_ref().and_then(|etag| ByteRange::from_headers(&head.headers, etag));
+    // Rare steps are boxed, because this future is moved several times.
+    let fields = match request.strict || !request.has_paths() {
         true => None,
-        false => Box::pin(unknown_fields(services, &admitted, &request, &head.uri)).await?,
+        false => Box::pin(find_unknown_fields(services, &authorized, &request, &head.uri)).await?,
     };
-    let answer = services.reads.respond(read, coding).await?;
-    // There was no memory to compress it: those are other bytes than this tag stands for.
-    if answer.coding != coding && matches!(answer.body, AnswerBody::Stream(_)) {
-        etag = tag(answer.coding);
+    let response = services.reads.respond(read, coding).await?;
+    // If there was no memory for the compression, the response has a different etag.
+    if response.coding != coding && matches!(response.body, ResponseBody::Stream(_)) {
+        etag = tag(response.coding);
     }
-    let base = || BaseUrl::of(head, services);
-    let pages = link::pages(base, &head.uri, admitted.version, &request, answer.total);
-    let is_export = matches!(answer.body, AnswerBody::Export(_));
-    let mut response = encode(answer, &admitted, file, range).await?;
-    // Once for each download.
-    if is_export && let (Some(bucket), Some(key)) = (context.counted, &read.key) {
+    let base = || BaseUrl::from_request_head(head, services);
+    let pages = link_header::adjacent_pages(base, &head.uri, authorized.version, &request, response.total);
+    let is_export = matches!(response.body, ResponseBody::Export(_));
+    let mut response = encode_response(response, &authorized, file, range).await?;
+    // Each export counts as one download.
+    if is_export && let (Some(bucket), Some(key)) = (context.counted_bucket, &read.cache_key) {
         let query_bytes = head.uri.query().unwrap_or_default().len();
-        services.exports_ahead.asked(target.version, &admitted, &request, query_bytes);
-        let sent_bytes = rate::sent_bytes(&response);
+        services.export_prewarmer.record_request(target.version, &authorized, &request, query_bytes);
+        let sent_bytes = rate_limiting::partial_body_bytes(&response);
         services.rate_limiter.begin_download(client, bucket, key.export_id(), sent_bytes).await;
     }
     let headers = response.headers_mut();
     headers.extend(fields.map(|fields| (X_UNKNOWN_FIELDS, fields)));
     headers.extend(pages.map(|pages| (LINK, pages)));
-    caching::describe(headers, etag, admitted.private, is_coded);
+    caching::set_caching_headers(headers, etag, authorized.is_private, is_coded);
     Ok(response)
 }
 
-/// The header that names the fields that are not there, in the order in which the URL first names them as such: another
-/// parameter may name one before, where it is still there. It is a hint: where they cannot be found out, the answer
-/// does without, unless the time of the read is over.
-async fn unknown_fields(
+/// Returns the header with unknown fields, in the order in which the URL first uses each field after its removal. An
+/// error other than a timeout leaves out the header, because the header is only a hint.
+async fn find_unknown_fields(
     services: &Services,
-    admitted: &Admitted,
+    target: &AuthorizedTarget,
     request: &ReadRequest,
     uri: &Uri,
 ) -> Result<Option<HeaderValue>, ReadError> {
-    let mut unknown = match services.reads.unknown_fields(admitted, request).await {
+    let mut unknown = match services.reads.unknown_fields(target, request).await {
         Err(error @ ReadError::Timeout { .. }) => return Err(error),
-        told => told.unwrap_or_default(),
+        result => result.unwrap_or_default(),
     };
     if unknown.len() > 1 {
-        let order = params::paths(uri.query().unwrap_or_default());
+        let order = params::paths_in_query(uri.query().unwrap_or_default());
         unknown.sort_by_cached_key(|field| {
             order.iter().position(|(parameter, path)| *path == field.path && field.is_unknown_to(parameter))
         });
@@ -191,165 +194,167 @@ async fn unknown_fields(
 
 /// Finds the target, counts the request for the rate limit, and checks that the client can read it.
 ///
-/// Without an `Authorization` the bucket is the public one, whatever the dataset: a request too many then costs no
-/// look-up, and its answer is the same for every dataset. Otherwise the bucket depends on the dataset, but tells no
-/// more of it than 401 and 403 do: only id and slug together find it. A range that may belong to a download that was
-/// counted is looked up first, too: it counts unless it does.
+/// Without an `Authorization` header, the request counts in the public bucket before the lookup. So a rejected request
+/// costs no lookup, and its response is the same for all datasets. Otherwise, the bucket depends on the dataset, but
+/// does not reveal more than 401 and 403 do, because a lookup needs both the ID and the slug. A range that might belong
+/// to a counted download also needs the lookup first.
 async fn authorize(
     services: &Services,
-    client: Client,
+    client: ClientNetwork,
     target: &ReadTarget,
     request: &ReadRequest,
     headers: &HeaderMap,
     context: &mut ResponseContext,
-) -> Result<Admitted, HttpError> {
-    let authorization = authorization(headers);
-    let may_continue = rate::may_continue(services, client, request, headers).await;
-    let counts_first = authorization == Authorization::None && !may_continue;
-    if counts_first && let Err(refused) = count(services, client, Bucket::Public, context).await {
-        context.meter = Some(services.usage.refused(target.dataset, &target.name_slug));
-        return Err(refused);
+) -> Result<AuthorizedTarget, HttpError> {
+    let authorization = parse_authorization(headers);
+    let may_continue = rate_limiting::can_continue_download(services, client, request, headers).await;
+    let counts_first = authorization == AuthorizationHeader::None && !may_continue;
+    if counts_first && let Err(error) = count_read(services, client, RateLimitBucket::Public, context).await {
+        context.usage_meter = Some(services.usage.meter_rate_limited(target.dataset, &target.name_slug));
+        return Err(error);
     }
     let lookup = match counts_first {
         true => services.lookups.find(target).await,
-        false => Box::pin(services.lookups.find_in_turn(client, target)).await,
+        false => Box::pin(services.lookups.find_with_permit(client, target)).await,
     };
-    context.private = lookup.as_ref().is_ok_and(Lookup::is_private);
-    context.meter = lookup.as_ref().ok().and_then(Lookup::dataset).map(|dataset| services.usage.found(dataset));
-    let requester = Requester::Client { client, authorization };
-    let admitted = lookup.and_then(|lookup| lookup.authorize(requester, request.alt));
+    context.is_private = lookup.as_ref().is_ok_and(ResolvedTarget::is_private);
+    context.usage_meter =
+        lookup.as_ref().ok().and_then(ResolvedTarget::dataset_id).map(|dataset| services.usage.meter_read(dataset));
+    let requester = ReadRequester::Client { client, authorization };
+    let authorized = lookup.and_then(|lookup| lookup.authorize(requester, request.alt));
     if counts_first {
-        return Ok(admitted?);
+        return Ok(authorized?);
     }
-    let authorized = context.private && authorization != Authorization::None;
-    let bucket = if authorized { Bucket::Private } else { Bucket::Public };
+    let has_private_access = context.is_private && authorization != AuthorizationHeader::None;
+    let bucket = if has_private_access { RateLimitBucket::Private } else { RateLimitBucket::Public };
     if may_continue
-        && let Ok(admitted) = &admitted
-        && let Some(status) = Box::pin(rate::continued(services, client, bucket, admitted, request, headers)).await
+        && let Ok(authorized) = &authorized
+        && let Some(status) =
+            Box::pin(rate_limiting::try_continue_download(services, client, bucket, authorized, request, headers)).await
     {
-        context.status = status;
-    } else if let Err(refused) = count(services, client, bucket, context).await {
-        context.meter.iter().for_each(UsageMeter::rate_limited);
-        return Err(refused);
+        context.rate_limit_status = status;
+    } else if let Err(error) = count_read(services, client, bucket, context).await {
+        context.usage_meter.iter().for_each(UsageMeter::record_rate_limited);
+        return Err(error);
     }
-    Ok(admitted?)
+    Ok(authorized?)
 }
 
-/// The answer to a read of somebody who was admitted by a session and not by the request.
-pub async fn download(
+/// Responds to a read that a session has authorized instead of the request itself.
+pub async fn download_response(
     services: &Services,
     head: &Parts,
-    admitted: &Admitted,
+    target: &AuthorizedTarget,
     request: ReadRequest,
 ) -> Result<Response, HttpError> {
     let file = file_format(&request);
-    let coding = coding(&head.headers, file);
+    let coding = select_coding(&head.headers, file);
     let request = Arc::new(request);
-    let answer = services.reads.respond(AuthorizedRead::new(admitted, &request), coding).await?;
-    let mut response = encode(answer, admitted, file, None).await?;
-    caching::describe(response.headers_mut(), None, true, file != Some(Format::Parquet));
+    let response = services.reads.respond(AuthorizedRead::new(target, &request), coding).await?;
+    let mut response = encode_response(response, target, file, None).await?;
+    caching::set_caching_headers(response.headers_mut(), None, true, file != Some(ResponseFormat::Parquet));
     Ok(response)
 }
 
-async fn count(
+async fn count_read(
     services: &Services,
-    client: Client,
-    bucket: Bucket,
+    client: ClientNetwork,
+    bucket: RateLimitBucket,
     context: &mut ResponseContext,
 ) -> Result<(), HttpError> {
-    context.status = rate::count(services, client, bucket).await;
-    context.counted = Some(bucket);
-    rate::check(context.status.as_ref())
+    context.rate_limit_status = rate_limiting::count_request(services, client, bucket).await;
+    context.counted_bucket = Some(bucket);
+    rate_limiting::check_rate_limit(context.rate_limit_status.as_ref())
 }
 
-/// How a body is coded: as the client likes it most, but Parquet is compressed already, and read in parts.
-fn coding(headers: &HeaderMap, file: Option<Format>) -> ContentCoding {
-    if file == Some(Format::Parquet) { ContentCoding::Identity } else { content_encoding::negotiate(headers) }
+/// Negotiates the content coding. Parquet files are already compressed and must support ranges, so they have no coding.
+fn select_coding(headers: &HeaderMap, file: Option<ResponseFormat>) -> ContentCoding {
+    if file == Some(ResponseFormat::Parquet) { ContentCoding::Identity } else { content_encoding::negotiate(headers) }
 }
 
-/// The checks that need nothing but the request itself: the method, the path, the parameters, in this order.
-pub fn parse(method: &Method, uri: &Uri) -> Result<ParsedRead, HttpError> {
+/// Checks the method, the path, and the parameters, in this order. These checks need no I/O.
+pub fn parse_read(method: &Method, uri: &Uri) -> Result<ParsedRead, HttpError> {
     if method != Method::GET {
         return Err(HttpError::MethodNotAllowed { allowed: Some("GET") });
     }
-    let path = path::parse(uri.path())?;
-    let (mut request, unknown) = params::parse(uri.query())?;
-    // `/alt/` wins over `alt=false`.
+    let path = path::parse_path(uri.path())?;
+    let (mut request, unknown_parameters) = params::parse_query(uri.query())?;
+    // `/alt/` overrides `alt=false`.
     request.alt |= path.alt;
-    Ok(ParsedRead { target: path.target, request, unknown })
+    Ok(ParsedRead { target: path.target, request, unknown_parameters })
 }
 
-/// The format of the file that an answer is offered as: tables are, a count never is.
-fn file_format(request: &ReadRequest) -> Option<Format> {
+/// Returns the format of a response that is a file download: tables, but not counts.
+fn file_format(request: &ReadRequest) -> Option<ResponseFormat> {
     (request.format.is_table() && !request.count).then_some(request.format)
 }
 
-/// An answer as an HTTP response: a file if `file` is a format, with the bytes of `range` only if the body has them.
-async fn encode(
-    answer: Answer,
-    served: &Admitted,
-    file: Option<Format>,
+/// Encodes a response. `range` applies only to exports.
+async fn encode_response(
+    read: ReadResponse,
+    target: &AuthorizedTarget,
+    file: Option<ResponseFormat>,
     range: Option<ByteRange>,
 ) -> Result<Response, HttpError> {
-    let mut response = match answer.body {
-        AnswerBody::Whole(bytes) => Response::new(Body::from(bytes)),
-        AnswerBody::Stream(chunks) => Response::new(Box::pin(streamed(chunks)).await?),
-        AnswerBody::Export(export) => Box::pin(export::respond(export, range)).await?,
+    let mut response = match read.body {
+        ResponseBody::Whole(bytes) => Response::new(Body::from(bytes)),
+        ResponseBody::Stream(chunks) => Response::new(Box::pin(stream_body(chunks)).await?),
+        ResponseBody::Export(export) => Box::pin(export::export_response(export, range)).await?,
     };
-    response.extensions_mut().insert(Charged);
+    response.extensions_mut().insert(BodyAlreadyCharged);
     let disposition =
-        file.and_then(|format| content_disposition(&served.name_slug, served.version, served.alt, format));
+        file.and_then(|format| content_disposition(&target.name_slug, target.version, target.alt, format));
     let headers = response.headers_mut();
-    headers.reserve(HEADERS);
-    if answer.coding != ContentCoding::Identity {
-        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(answer.coding.name()));
+    headers.reserve(HEADER_CAPACITY);
+    if read.coding != ContentCoding::Identity {
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static(read.coding.name()));
     }
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(answer.content_type));
-    headers.insert(X_TOTAL_COUNT, HeaderValue::from(answer.total));
-    headers.extend(answer.matches.map(|matches| (X_TOTAL_MATCHES, HeaderValue::from(matches))));
-    describe(headers, served);
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(read.content_type));
+    headers.insert(X_TOTAL_COUNT, HeaderValue::from(read.total));
+    headers.extend(read.matches.map(|matches| (X_TOTAL_MATCHES, HeaderValue::from(matches))));
+    set_dataset_headers(headers, target);
     if let Some(disposition) = disposition {
         headers.insert(CONTENT_DISPOSITION, disposition);
     }
     Ok(response)
 }
 
-fn not_modified(served: &Admitted) -> Response {
-    let mut response = Response::new(Body::new(caching::NoBody));
+fn not_modified_response(target: &AuthorizedTarget) -> Response {
+    let mut response = Response::new(Body::new(caching::UnsizedEmptyBody));
     *response.status_mut() = StatusCode::NOT_MODIFIED;
-    describe(response.headers_mut(), served);
+    set_dataset_headers(response.headers_mut(), target);
     response
 }
 
-fn describe(headers: &mut HeaderMap, served: &Admitted) {
-    headers.insert(X_DATASET_ID, HeaderValue::from(served.dataset_id.get()));
+fn set_dataset_headers(headers: &mut HeaderMap, target: &AuthorizedTarget) {
+    headers.insert(X_DATASET_ID, HeaderValue::from(target.dataset_id.get()));
     let [yes, no] = const { [HeaderValue::from_static("true"), HeaderValue::from_static("false")] };
-    headers.insert(X_DATASET_ALT, if served.alt { yes } else { no });
+    headers.insert(X_DATASET_ALT, if target.alt { yes } else { no });
     // A `v` and digits are always a valid value.
-    if let Ok(version) = HeaderValue::try_from(["v", &served.version.get().to_string()].concat()) {
+    if let Ok(version) = HeaderValue::try_from(["v", &target.version.get().to_string()].concat()) {
         headers.insert(X_DATASET_VERSION, version);
     }
 }
 
-/// `attachment; filename="{name_slug}-v{N}.{ext}"`, with `-alt` before the dot for an alternate
+/// Returns `attachment; filename="{name_slug}-v{N}.{ext}"`, with `-alt` before the dot for an alternate
 /// (docs/reference/formats.md, Content types and file names).
 ///
-/// A header's text is ASCII, and some clients refuse one that is not: of a slug with other characters it has `_` in
-/// their place, and the whole once more in the extended notation (RFC 6266), which browsers prefer. `None` if a header
-/// cannot hold the slug, which no slug that was made from a name does: it has no control characters and no `"`.
-fn content_disposition(name_slug: &str, version: VersionNumber, alt: bool, format: Format) -> Option<HeaderValue> {
-    let file_name = file_name(name_slug, version, alt, format);
+/// Some clients reject headers that are not ASCII, so other characters of the slug become `_`. The exact name follows
+/// in the extended notation (RFC 6266), which browsers prefer. The result is never `None` for a slug that was derived
+/// from a dataset name, because it contains no control characters and no `"`.
+fn content_disposition(slug: &str, version: VersionNumber, alt: bool, format: ResponseFormat) -> Option<HeaderValue> {
+    let file_name = file_name(slug, version, alt, format);
     let ascii: String = file_name.chars().map(|char| if char.is_ascii() { char } else { '_' }).collect();
     let mut value = format!("attachment; filename=\"{ascii}\"");
     if !file_name.is_ascii() {
         value.push_str("; filename*=UTF-8''");
-        // The unreserved characters need no escape there (RFC 8187).
-        value.extend(utf8_percent_encode(&file_name, params::ESCAPED));
+        // Unreserved characters need no escape (RFC 8187).
+        value.extend(utf8_percent_encode(&file_name, params::PERCENT_ENCODED));
     }
     HeaderValue::from_bytes(value.as_bytes()).ok()
 }
 
-pub fn file_name(name_slug: &str, version: VersionNumber, alt: bool, format: Format) -> String {
+pub fn file_name(name_slug: &str, version: VersionNumber, alt: bool, format: ResponseFormat) -> String {
     let alt = if alt { "-alt" } else { "" };
     format!("{name_slug}-v{version}{alt}.{}", format.name())
 }
@@ -359,8 +364,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_are_files_and_counts_are_not() {
-        for format in Format::ALL {
+    fn file_format_includes_tables_but_not_counts() {
+        for format in ResponseFormat::ALL {
             let request = ReadRequest { format, ..ReadRequest::default() };
             assert_eq!(file_format(&request), format.is_table().then_some(format));
             assert_eq!(file_format(&ReadRequest { count: true, ..request }), None);
@@ -368,9 +373,9 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_is_not_ascii_is_given_twice() {
+    fn content_disposition_non_ascii_has_two_names() {
         let check = |slug, alt, expected: &str| {
-            let value = content_disposition(slug, VersionNumber::new(3), alt, Format::Csv).expect("a header");
+            let value = content_disposition(slug, VersionNumber::new(3), alt, ResponseFormat::Csv).expect("a header");
             assert_eq!(value.as_bytes(), expected.as_bytes());
         };
         check("world-countries", false, r#"attachment; filename="world-countries-v3.csv""#);

@@ -2,176 +2,171 @@
 //!
 //! The client is next while no request is in flight, while a handler waits for more of a request body, and while a
 //! response waits to be read. Otherwise, the service is next. A request body that arrives more slowly than
-//! `limits.body_min_bytes_per_s` counts as a wait for the client. For example, a connection on which a client sends a
-//! byte of a body each second has waited for the client since the body began. Consequences:
+//! `limits.body_min_bytes_per_s` counts as a wait for the client. For example, a connection on which a client sends one
+//! byte of a body per second has waited for the client since the body began. Consequences:
 //!
 //! - An HTTP/2 connection without a request for `header_read_timeout` gets a GOAWAY. (hyper has this timeout only for
 //!   HTTP/1.1.)
-//! - A connection whose client does not read its responses is closed. Over HTTP/2, the connection itself can be free to
-//!   write, so that the deadline in [`super::timed_stream`] does not apply.
-//! - If connections are scarce, one that has waited long for its client is released ([`super::connections`]).
+//! - A connection whose client does not read its responses is closed. Over HTTP/2, the connection itself might accept
+//!   writes, so that the deadline in [`super::timed_stream`] does not apply.
+//! - If connections are scarce, one that has waited long for its client is released ([`super::connection_registry`]).
 //! - During shutdown, a connection that stays idle for a while is closed.
 //!
 //! An idle HTTP/1.1 connection ends in its stream: if there is nothing to read, the stream reports its end. So a
 //! request that has arrived is always read before its connection ends.
-//!
-//! `resilience::limits` fails without it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::ServerLimits;
 use super::http2_inflight::InFlightPermit;
 
-/// Bytes that a client must read within `write_stall`, unless fewer are available.
-pub(super) const WRITE_FLOOR_BYTES: usize = 16 << 10;
+/// The number of bytes that a client must read within `write_timeout`, unless fewer are available.
+pub(super) const MIN_WRITE_PROGRESS_BYTES: usize = 16 << 10;
 
-/// Time in which a released connection can end by itself: a GOAWAY and its answer.
-const RELEASE_PAUSE: Duration = Duration::from_millis(500);
+/// The time in which a released connection can end by itself, for example after a GOAWAY.
+const RELEASE_GRACE_PERIOD: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deadline {
+pub(super) enum DeadlineAction {
     GoAway,
     Close(CloseReason),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CloseReason {
-    /// A response took too long.
+    /// A response took longer than `response_timeout` and `write_timeout`.
     Overdue,
-    /// The client did not read its responses.
     Stalled,
-    /// Another connection has its place, and this one did not end by itself.
+    /// Another connection has the slot, and this connection did not end by itself.
     Released,
-    /// The client did not close the connection after a GOAWAY.
+    /// The client did not close the idle connection after a GOAWAY.
     Idle,
-    /// The client sent too many HTTP/2 control frames.
     Flooding,
 }
 
 pub(super) struct ConnectionState {
     pub limits: Arc<ServerLimits>,
-    /// Why the stream failed the connection: [`CloseReason::Flooding`] or [`CloseReason::Stalled`].
-    pub fault: OnceLock<CloseReason>,
-    fields: Mutex<StateFields>,
-    /// There is a deadline before [`StateFields::armed_until`].
+    /// The reason why the stream failed: [`CloseReason::Flooding`] or [`CloseReason::Stalled`].
+    pub stream_fault: OnceLock<CloseReason>,
+    fields: Mutex<ConnectionStateFields>,
+    /// Signals a deadline before [`ConnectionStateFields::armed_deadline`].
     rearmed: Notify,
 }
 
-struct StateFields {
+struct ConnectionStateFields {
     request_count: u64,
-    requests: BTreeMap<u64, Request>,
-    /// When the last request in flight ended.
+    requests: BTreeMap<u64, ConnectionRequest>,
     idle_since: Instant,
-    http2: bool,
-    /// Whether bytes have been read since the head of the last request.
-    head_begun: bool,
-    read_at: Instant,
-    /// When the client had last read all that was available, or [`WRITE_FLOOR_BYTES`] of it.
-    written_at: Instant,
-    /// Bytes that the client has read since then.
-    written: usize,
-    draining: Option<Instant>,
-    /// Whether the idle connection has received nothing for `drain_idle` during shutdown.
-    drained: bool,
-    /// When another connection took its place.
-    released: Option<Instant>,
-    expedited: bool,
+    is_http2: bool,
+    /// Whether bytes have been read since the last request.
+    has_head_begun: bool,
+    last_read_at: Instant,
+    /// When the client had last read everything, or another [`MIN_WRITE_PROGRESS_BYTES`].
+    last_write_progress_at: Instant,
+    /// The number of bytes that the client has read since then.
+    bytes_since_progress: usize,
+    drain_started_at: Option<Instant>,
+    /// Whether the idle connection has received nothing for `idle_drain_timeout` during shutdown.
+    is_drained: bool,
+    released_at: Option<Instant>,
+    is_expedited: bool,
     goaway_at: Option<Instant>,
-    reader: Option<Waker>,
-    /// Until when [`ConnectionState::next_deadline`] sleeps.
-    armed_until: Option<Instant>,
-    /// The value of `request_count` when it fell asleep.
+    reader_waker: Option<Waker>,
+    /// The time until which [`ConnectionState::next_deadline`] sleeps.
+    armed_deadline: Option<Instant>,
+    /// The value of `request_count` when the sleep began.
     requests_when_armed: u64,
 }
 
-struct Request {
-    /// When the wait for the client began. `None` if the service is next.
-    waiting: Option<Instant>,
-    /// When the response head was sent.
-    responding: Option<Instant>,
+struct ConnectionRequest {
+    /// The start of the wait for the client. `None` if the service is next.
+    client_wait_since: Option<Instant>,
+    response_started_at: Option<Instant>,
 }
 
-impl StateFields {
-    /// When the wait for the client began. `None` if the service is next.
-    fn waiting_since(&self) -> Option<Instant> {
-        let mut since = if self.requests.is_empty() { self.idle_since } else { self.written_at };
+impl ConnectionStateFields {
+    /// Returns the start of the wait for the client, or `None` if the service is next.
+    fn client_wait_since(&self) -> Option<Instant> {
+        let mut since = if self.requests.is_empty() { self.idle_since } else { self.last_write_progress_at };
         for request in self.requests.values() {
-            since = since.max(request.waiting?);
+            since = since.max(request.client_wait_since?);
         }
-        Some(since.max(self.written_at))
+        Some(since.max(self.last_write_progress_at))
     }
 
     /// Whether the next empty read on this idle HTTP/1.1 connection should report the end of the stream.
-    fn is_at_end(&self) -> bool {
-        let must_end = self.drained || self.released.is_some();
-        must_end && !self.http2 && !self.head_begun && self.requests.is_empty()
+    fn must_report_end(&self) -> bool {
+        let must_end = self.is_drained || self.released_at.is_some();
+        must_end && !self.is_http2 && !self.has_head_begun && self.requests.is_empty()
     }
 
-    /// The next deadline and its time, which can be in the past.
-    fn next_deadline(&self, limits: &ServerLimits) -> Option<(Instant, Deadline)> {
+    /// Returns the next deadline. Its time can be in the past.
+    fn next_deadline(&self, limits: &ServerLimits) -> Option<(Instant, DeadlineAction)> {
         let is_idle = self.requests.is_empty();
-        let responding = self.requests.values().filter_map(|request| request.responding).min();
-        let overdue = responding.map(|since| since + limits.answer + limits.write_stall);
+        let response_started_at = self.requests.values().filter_map(|request| request.response_started_at).min();
+        let overdue = response_started_at.map(|since| since + limits.response_timeout + limits.write_timeout);
 
-        let waiting = self.waiting_since();
-        let is_responding = !is_idle && self.requests.values().all(|request| request.responding.is_some());
-        let stalled = waiting.filter(|_| is_responding).map(|since| since + limits.write_stall);
+        let waiting = self.client_wait_since();
+        let is_responding = !is_idle && self.requests.values().all(|request| request.response_started_at.is_some());
+        let stalled = waiting.filter(|_| is_responding).map(|since| since + limits.write_timeout);
 
-        let released = self.released.filter(|_| waiting.is_some());
-        // A connection without a request has nothing to lose.
-        let is_unused = self.request_count == 0 && !self.http2;
-        let pause = if self.expedited || is_unused { Duration::ZERO } else { RELEASE_PAUSE };
-        let released = released.map(|since| since + pause);
+        let released = self.released_at.filter(|_| waiting.is_some());
+        // A connection without any request can be closed without a pause.
+        let is_unused = self.request_count == 0 && !self.is_http2;
+        let grace_period = if self.is_expedited || is_unused { Duration::ZERO } else { RELEASE_GRACE_PERIOD };
+        let released = released.map(|since| since + grace_period);
 
         let mut go_away = None;
         let mut idle = None;
         match self.goaway_at.filter(|_| is_idle) {
-            // A client that is alive answers the GOAWAY, and its connection ends with its last stream.
-            Some(goaway_at) if self.draining.is_some() && self.read_at <= goaway_at => {
-                idle = Some(goaway_at.max(self.idle_since) + limits.drain_idle);
+            // A client that is alive answers the GOAWAY, and its connection ends with the last stream.
+            Some(goaway_at) if self.drain_started_at.is_some() && self.last_read_at <= goaway_at => {
+                idle = Some(goaway_at.max(self.idle_since) + limits.idle_drain_timeout);
             }
             Some(goaway_at) => {
-                idle = Some(goaway_at.max(self.idle_since).max(self.written_at) + limits.write_stall);
+                idle = Some(goaway_at.max(self.idle_since).max(self.last_write_progress_at) + limits.write_timeout);
             }
-            None if self.http2 && self.goaway_at.is_none() => {
-                let long_idle = is_idle.then(|| self.idle_since.max(self.written_at) + limits.header_read_timeout);
-                go_away = [self.draining, self.released, long_idle].into_iter().flatten().min();
+            None if self.is_http2 && self.goaway_at.is_none() => {
+                let long_idle =
+                    is_idle.then(|| self.idle_since.max(self.last_write_progress_at) + limits.header_read_timeout);
+                go_away = [self.drain_started_at, self.released_at, long_idle].into_iter().flatten().min();
             }
             None => {}
         }
-        let close = |at: Option<Instant>, reason| at.map(|at| (at, Deadline::Close(reason)));
+        let close = |at: Option<Instant>, reason| at.map(|at| (at, DeadlineAction::Close(reason)));
         let deadlines = [
             close(overdue, CloseReason::Overdue),
             close(stalled, CloseReason::Stalled),
             close(released, CloseReason::Released),
             close(idle, CloseReason::Idle),
-            go_away.map(|at| (at, Deadline::GoAway)),
+            go_away.map(|at| (at, DeadlineAction::GoAway)),
         ];
         deadlines.into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    /// When an idle HTTP/1.1 connection ends because of the shutdown.
-    fn drained_at(&self, limits: &ServerLimits) -> Option<Instant> {
-        let draining = self.draining.filter(|_| !self.drained && !self.http2 && self.requests.is_empty())?;
-        Some(draining.max(self.idle_since) + limits.drain_idle)
+    fn drain_deadline(&self, limits: &ServerLimits) -> Option<Instant> {
+        let draining =
+            self.drain_started_at.filter(|_| !self.is_drained && !self.is_http2 && self.requests.is_empty())?;
+        Some(draining.max(self.idle_since) + limits.idle_drain_timeout)
     }
 
-    fn record_written(&mut self, bytes: usize, all: bool) {
-        self.written = self.written.saturating_add(bytes);
-        if self.written >= WRITE_FLOOR_BYTES || all {
-            self.written = 0;
-            self.written_at = Instant::now();
+    fn record_written(&mut self, bytes: usize, is_all: bool) {
+        self.bytes_since_progress = self.bytes_since_progress.saturating_add(bytes);
+        if self.bytes_since_progress >= MIN_WRITE_PROGRESS_BYTES || is_all {
+            self.bytes_since_progress = 0;
+            self.last_write_progress_at = Instant::now();
         }
     }
 
     fn wake_reader(&mut self) {
-        if let Some(reader) = self.reader.take() {
+        if let Some(reader) = self.reader_waker.take() {
             reader.wake();
         }
     }
@@ -180,166 +175,173 @@ impl StateFields {
 impl ConnectionState {
     pub(super) fn new(limits: Arc<ServerLimits>) -> Arc<ConnectionState> {
         let now = Instant::now();
-        let fields = StateFields {
+        let fields = ConnectionStateFields {
             request_count: 0,
             requests: BTreeMap::new(),
             idle_since: now,
-            http2: false,
-            head_begun: false,
-            read_at: now,
-            written_at: now,
-            written: 0,
-            draining: None,
-            drained: false,
-            released: None,
-            expedited: false,
+            is_http2: false,
+            has_head_begun: false,
+            last_read_at: now,
+            last_write_progress_at: now,
+            bytes_since_progress: 0,
+            drain_started_at: None,
+            is_drained: false,
+            released_at: None,
+            is_expedited: false,
             goaway_at: None,
-            reader: None,
-            armed_until: None,
+            reader_waker: None,
+            armed_deadline: None,
             requests_when_armed: 0,
         };
-        Arc::new(ConnectionState { limits, fault: OnceLock::new(), fields: Mutex::new(fields), rearmed: Notify::new() })
+        Arc::new(ConnectionState {
+            limits,
+            stream_fault: OnceLock::new(),
+            fields: Mutex::new(fields),
+            rearmed: Notify::new(),
+        })
     }
 
-    fn lock(&self) -> MutexGuard<'_, StateFields> {
-        self.fields.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, ConnectionStateFields> {
+        self.fields.lock()
     }
 
-    /// Changes the state, and wakes [`ConnectionState::next_deadline`] if there is an earlier deadline now.
-    fn change<T>(&self, change: impl FnOnce(&mut StateFields) -> T) -> T {
+    /// Changes the state, and wakes [`ConnectionState::next_deadline`] if the next deadline is earlier than before.
+    fn update<T>(&self, change: impl FnOnce(&mut ConnectionStateFields) -> T) -> T {
         let mut state = self.lock();
-        let changed = change(&mut state);
-        self.arm(&mut state);
-        changed
+        let result = change(&mut state);
+        self.arm_deadline(&mut state);
+        result
     }
 
-    fn arm(&self, state: &mut StateFields) {
+    fn arm_deadline(&self, state: &mut ConnectionStateFields) {
         let next = state.next_deadline(&self.limits).map(|(at, _)| at);
-        let next = next.into_iter().chain(state.drained_at(&self.limits)).min();
-        if next.is_some_and(|next| state.armed_until.is_none_or(|armed_until| next < armed_until)) {
-            state.armed_until = next;
+        let next = next.into_iter().chain(state.drain_deadline(&self.limits)).min();
+        if next.is_some_and(|next| state.armed_deadline.is_none_or(|armed| next < armed)) {
+            state.armed_deadline = next;
             self.rearmed.notify_one();
         }
     }
 
-    /// Registers a request that is in flight until the result is dropped.
-    pub(super) fn begin(self: &Arc<Self>) -> InFlightRequest {
-        let request = self.change(|state| {
+    pub(super) fn begin_request(self: &Arc<Self>) -> InFlightRequest {
+        let request_number = self.update(|state| {
             state.request_count += 1;
-            state.head_begun = false;
-            state.requests.insert(state.request_count, Request { waiting: None, responding: None });
+            state.has_head_begun = false;
+            let request = ConnectionRequest { client_wait_since: None, response_started_at: None };
+            state.requests.insert(state.request_count, request);
             state.request_count
         });
-        InFlightRequest { turn: RequestTurn { state: self.clone(), request }, permit: None }
+        InFlightRequest { body_wait: RequestBodyWait { state: self.clone(), request_number }, permit: None }
     }
 
-    pub(super) fn read(&self, bytes: usize) {
+    pub(super) fn record_read(&self, bytes: usize) {
         if bytes > 0 {
             let mut state = self.lock();
-            state.read_at = Instant::now();
-            // During a request, bytes belong to its body, or to the next request, whose head is then read at once.
-            state.head_begun |= state.requests.is_empty();
+            state.last_read_at = Instant::now();
+            // During a request, bytes belong to its body or to the next request, whose head is then read at once.
+            state.has_head_begun |= state.requests.is_empty();
         }
     }
 
-    pub(super) fn speaks_http2(&self) {
-        self.change(|state| state.http2 = true);
+    pub(super) fn set_http2(&self) {
+        self.update(|state| state.is_http2 = true);
     }
 
-    /// Records written bytes. `all` is true if the connection accepted everything that was offered.
-    pub(super) fn wrote(&self, bytes: usize, all: bool) {
+    /// Records written bytes. `is_all` means that the connection accepted all bytes that were offered.
+    pub(super) fn record_write(&self, bytes: usize, is_all: bool) {
         let mut state = self.lock();
-        // HTTP/2 offers only what the client's windows allow, and answers to pings are no progress.
-        if !state.http2 {
-            state.record_written(bytes, all);
+        // HTTP/2 offers only what the client's windows allow, and responses to pings are not progress.
+        if !state.is_http2 {
+            state.record_written(bytes, is_all);
         }
     }
 
-    /// Whether the next empty read should report the end of the stream. If not, wakes the task when it should.
-    pub(super) fn is_at_end(&self, context: &Context<'_>) -> bool {
+    /// Whether the next empty read should report the end of the stream. If false, the task is woken when that changes.
+    pub(super) fn poll_must_report_end(&self, cx: &Context<'_>) -> bool {
         let mut state = self.lock();
-        if state.is_at_end() {
+        if state.must_report_end() {
             return true;
         }
-        if !state.reader.as_ref().is_some_and(|reader| reader.will_wake(context.waker())) {
-            state.reader = Some(context.waker().clone());
+        if !state.reader_waker.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
+            state.reader_waker = Some(cx.waker().clone());
         }
         false
     }
 
-    /// When the wait for the client began. `None` if the service is next.
-    pub(super) fn waiting_since(&self) -> Option<Instant> {
-        self.lock().waiting_since()
+    /// Returns the start of the wait for the client, or `None` if the service is next.
+    pub(super) fn client_wait_since(&self) -> Option<Instant> {
+        self.lock().client_wait_since()
     }
 
-    /// Gives the place of the connection to another one. The connection is closed if it does not end soon.
+    /// Releases the slot of this connection. The connection is closed if it does not end soon.
     pub(super) fn release(&self) {
-        self.change(|state| {
-            state.released.get_or_insert_with(Instant::now);
+        self.update(|state| {
+            state.released_at.get_or_insert_with(Instant::now);
             state.wake_reader();
         });
     }
 
-    /// Closes a released connection as soon as the client is next, without a pause.
+    /// Closes a released connection without a pause as soon as the client is next.
     pub(super) fn expedite(&self) {
-        self.change(|state| state.expedited = true);
+        self.update(|state| state.is_expedited = true);
     }
 
     #[cfg(test)]
     pub(super) fn is_expedited(&self) -> bool {
-        self.lock().expedited
+        self.lock().is_expedited
     }
 
     #[cfg(test)]
     pub(super) fn with_timeouts(time: Duration) -> Arc<ConnectionState> {
         let limits = ServerLimits::from(&strata_config::Config::default());
-        let times = ServerLimits { header_read_timeout: time, write_stall: time, drain_idle: time, ..limits };
-        ConnectionState::new(Arc::new(times))
+        let limits =
+            ServerLimits { header_read_timeout: time, write_timeout: time, idle_drain_timeout: time, ..limits };
+        ConnectionState::new(Arc::new(limits))
     }
 
-    /// Begins the shutdown: from now on, each response is the last one of its connection.
-    pub(super) fn drain(&self) {
-        self.change(|state| {
-            state.draining.get_or_insert_with(Instant::now);
+    /// Begins the shutdown. From then on, each HTTP/1.1 response is the last one of the connection.
+    pub(super) fn begin_drain(&self) {
+        self.update(|state| {
+            state.drain_started_at.get_or_insert_with(Instant::now);
         });
     }
 
-    /// Whether the next response is the last one of its connection.
-    pub(super) fn is_leaving(&self) -> bool {
+    /// Whether the next HTTP/1.1 response is the last one of the connection.
+    pub(super) fn is_closing(&self) -> bool {
         let state = self.lock();
-        state.draining.is_some() || state.released.is_some()
+        state.drain_started_at.is_some() || state.released_at.is_some()
     }
 
-    /// Waits for the next deadline. Returns [`Deadline::GoAway`] only once.
-    pub(super) async fn next_deadline(&self) -> Deadline {
+    /// Waits for the next deadline. Returns [`DeadlineAction::GoAway`] only once.
+    pub(super) async fn next_deadline(&self) -> DeadlineAction {
         loop {
             let rearmed = self.rearmed.notified();
-            let armed_until = {
+            let armed_deadline = {
                 let mut state = self.lock();
                 let now = Instant::now();
                 let next = state.next_deadline(&self.limits);
-                if let Some((at, deadline)) = next
+                if let Some((at, action)) = next
                     && at <= now
                 {
-                    if deadline == Deadline::GoAway {
+                    if action == DeadlineAction::GoAway {
                         state.goaway_at = Some(now);
                     }
-                    return deadline;
+                    return action;
                 }
-                let drained = state.drained_at(&self.limits);
+                let drained = state.drain_deadline(&self.limits);
                 if drained.is_some_and(|at| at <= now) {
-                    state.drained = true;
+                    state.is_drained = true;
                     state.wake_reader();
                     continue;
                 }
-                // A connection in use always has a time, so that the later deadlines of its next response wake no task.
+                // A connection in use also wakes after `write_timeout`, and then arms the later deadlines of its
+                // responses, so that requests do not have to wake this task.
                 let in_use = state.request_count != state.requests_when_armed;
                 state.requests_when_armed = state.request_count;
-                let anyway = in_use.then(|| now + self.limits.write_stall);
-                state.armed_until = next.map(|(at, _)| at).into_iter().chain(drained).chain(anyway).min();
-                state.armed_until
+                let rearm_at = in_use.then(|| now + self.limits.write_timeout);
+                state.armed_deadline = next.map(|(at, _)| at).into_iter().chain(drained).chain(rearm_at).min();
+                state.armed_deadline
             };
-            match armed_until {
+            match armed_deadline {
                 Some(at) => tokio::select! {
                     () = sleep_until(at) => {}
                     () = rearmed => {}
@@ -351,35 +353,37 @@ impl ConnectionState {
 }
 
 pub(super) struct InFlightRequest {
-    pub turn: RequestTurn,
-    /// Only over HTTP/2.
+    pub body_wait: RequestBodyWait,
+    /// `None` over HTTP/1.1 and for trusted proxies.
     pub permit: Option<InFlightPermit>,
 }
 
 impl InFlightRequest {
-    /// Records that the response head was sent. The client is next until its body has nothing to send.
+    /// Records that the response head was sent. The client is next until the body has nothing to send.
     pub(super) fn start_response(&self) {
-        self.set(|request, now| *request = Request { waiting: Some(now), responding: Some(now) });
+        self.update_request(|request, now| {
+            *request = ConnectionRequest { client_wait_since: Some(now), response_started_at: Some(now) }
+        });
     }
 
-    /// Records that the client has bytes to read.
+    /// Records that there are bytes for the client to read.
     pub(super) fn wait_for_client(&self) {
-        self.set(|request, now| request.waiting = Some(now));
+        self.update_request(|request, now| request.client_wait_since = Some(now));
     }
 
-    /// Records that the client of an HTTP/2 connection has read bytes of the response, or has canceled it.
+    /// Records that the client of an HTTP/2 connection has read or canceled bytes of the response.
     pub(super) fn record_read(&self, bytes: usize) {
-        self.turn.state.lock().record_written(bytes, false);
+        self.body_wait.state.lock().record_written(bytes, false);
     }
 
-    /// Records that the client has read all that was available.
+    /// Records that the client has read all available bytes.
     pub(super) fn wait_for_service(&self) {
-        self.set(|request, _| request.waiting = None);
+        self.update_request(|request, _| request.client_wait_since = None);
     }
 
-    fn set(&self, set: impl FnOnce(&mut Request, Instant)) {
-        self.turn.state.change(|state| {
-            if let Some(request) = state.requests.get_mut(&self.turn.request) {
+    fn update_request(&self, set: impl FnOnce(&mut ConnectionRequest, Instant)) {
+        self.body_wait.state.update(|state| {
+            if let Some(request) = state.requests.get_mut(&self.body_wait.request_number) {
                 set(request, Instant::now());
             }
         });
@@ -388,11 +392,11 @@ impl InFlightRequest {
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        self.turn.state.change(|state| {
-            state.requests.remove(&self.turn.request);
+        self.body_wait.state.update(|state| {
+            state.requests.remove(&self.body_wait.request_number);
             if state.requests.is_empty() {
                 state.idle_since = Instant::now();
-                if state.is_at_end() {
+                if state.must_report_end() {
                     state.wake_reader();
                 }
             }
@@ -400,26 +404,26 @@ impl Drop for InFlightRequest {
     }
 }
 
-/// Whether a handler waits for the body of a request. Does not keep the request in flight.
+/// Records whether a handler waits for a request body. The value does not count as a request in flight.
 #[derive(Clone)]
-pub(super) struct RequestTurn {
+pub(super) struct RequestBodyWait {
     state: Arc<ConnectionState>,
-    request: u64,
+    request_number: u64,
 }
 
-impl RequestTurn {
-    /// Sets when the handler began to wait for more of the body; `None` if it does not wait.
-    pub(super) fn set(&self, waiting: Option<Instant>) {
+impl RequestBodyWait {
+    /// Sets the time since which the handler waits for more of the body. `None` means that it does not wait.
+    pub(super) fn set_waiting_since(&self, since: Option<Instant>) {
         let mut state = self.state.lock();
-        // A response that has begun in the meantime has its own turns.
-        if let Some(request) = state.requests.get_mut(&self.request)
-            && request.responding.is_none()
-            && request.waiting != waiting
+        // After the start of the response, the response determines who is next.
+        if let Some(request) = state.requests.get_mut(&self.request_number)
+            && request.response_started_at.is_none()
+            && request.client_wait_since != since
         {
-            request.waiting = waiting;
-            // No other deadline becomes earlier by this.
-            if state.released.is_some() {
-                self.state.arm(&mut state);
+            request.client_wait_since = since;
+            // Only the deadline of a released connection can become earlier.
+            if state.released_at.is_some() {
+                self.state.arm_deadline(&mut state);
             }
         }
     }
@@ -434,12 +438,12 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(600);
+    const LONG_TIMEOUT: Duration = Duration::from_secs(600);
 
     #[derive(Default)]
-    struct Wakes(AtomicUsize);
+    struct WakeCounter(AtomicUsize);
 
-    impl ArcWake for Wakes {
+    impl ArcWake for WakeCounter {
         fn wake_by_ref(wakes: &Arc<Self>) {
             wakes.0.fetch_add(1, Ordering::Relaxed);
         }
@@ -447,41 +451,41 @@ mod tests {
 
     #[tokio::test]
     async fn requests_on_connection_in_use_wake_no_task() {
-        let state = ConnectionState::with_timeouts(LONG);
-        let wakes = Arc::new(Wakes::default());
+        let state = ConnectionState::with_timeouts(LONG_TIMEOUT);
+        let wakes = Arc::new(WakeCounter::default());
         let waker = waker(wakes.clone());
-        let mut context = Context::from_waker(&waker);
-        let mut due = pin!(state.next_deadline());
+        let mut cx = Context::from_waker(&waker);
+        let mut deadline = pin!(state.next_deadline());
         for number in 0..5 {
-            assert!(due.as_mut().poll(&mut context).is_pending());
-            assert!(!state.is_at_end(&context));
-            let request = state.begin();
+            assert!(deadline.as_mut().poll(&mut cx).is_pending());
+            assert!(!state.poll_must_report_end(&cx));
+            let request = state.begin_request();
             request.start_response();
             request.wait_for_service();
             drop(request);
-            // The first one arms it.
+            // Only the first request arms the deadline.
             assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "{number}");
         }
-        assert!(!state.is_at_end(&context));
+        assert!(!state.poll_must_report_end(&cx));
         state.release();
-        assert!(wakes.0.load(Ordering::Relaxed) > 1 && state.is_at_end(&context));
+        assert!(wakes.0.load(Ordering::Relaxed) > 1 && state.poll_must_report_end(&cx));
     }
 
     #[tokio::test]
     async fn released_connection_is_closed_when_client_is_next() {
-        let state = ConnectionState::with_timeouts(LONG);
-        let request = state.begin();
-        let turn = request.turn.clone();
+        let state = ConnectionState::with_timeouts(LONG_TIMEOUT);
+        let request = state.begin_request();
+        let body_wait = request.body_wait.clone();
         state.release();
-        let due = tokio::spawn({
+        let deadline = tokio::spawn({
             let state = state.clone();
             async move { state.next_deadline().await }
         });
-        // It sleeps while it is the service's turn.
-        tokio::time::sleep(2 * RELEASE_PAUSE).await;
-        assert!(!due.is_finished());
-        turn.set(Some(Instant::now()));
-        let due = tokio::time::timeout(Duration::from_secs(30), due).await.expect("it is due");
-        assert_eq!(due.expect("no panic"), Deadline::Close(CloseReason::Released));
+        // There is no deadline while the service is next.
+        tokio::time::sleep(2 * RELEASE_GRACE_PERIOD).await;
+        assert!(!deadline.is_finished());
+        body_wait.set_waiting_since(Some(Instant::now()));
+        let action = tokio::time::timeout(Duration::from_secs(30), deadline).await.expect("deadline within 30 s");
+        assert_eq!(action.expect("task did not panic"), DeadlineAction::Close(CloseReason::Released));
     }
 }

@@ -1,11 +1,11 @@
-//! Accepting connections: when there are no descriptors left, when a client has too many, and at the end.
+//! Accepts connections, also without free file descriptors, and closes the listener without losing connections.
 //!
-//! - **Descriptors.** One is kept in reserve. Where there are none, it is given up for a moment, so that a newcomer is
-//!   told rather than left waiting.
-//! - **The end.** A connection that the system has completed, and that is closed before it is accepted, is reset,
-//!   perhaps with a request on it. So on Linux a filter first lets the system drop what begins new connections; those
-//!   that are under way are accepted; then the listener is closed. A client that tried meanwhile tries again by itself,
-//!   and is refused before it has sent a request. Elsewhere the gap is as short as the system makes it.
+//! - **File descriptors.** One descriptor is reserved. If the process has no other, this one is released for a moment,
+//!   so that a new client gets an error instead of waiting.
+//! - **Shutdown.** If a listener is closed, the system resets connections that are complete but not accepted, perhaps
+//!   with a request on them. So on Linux, a filter first drops segments that begin new connections, then the complete
+//!   connections are accepted, and then the listener is closed. A dropped client retries by itself, and is refused
+//!   before it has sent a request. On other systems, there is a short gap.
 
 use std::fs::File;
 use std::io;
@@ -20,138 +20,136 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
-/// Connections that the system may hold until they are accepted, unless it allows fewer.
-const BACKLOG: i32 = 65_535;
+/// The length of the accept queue, unless the system has a lower limit.
+const LISTEN_BACKLOG: i32 = 65_535;
 
-/// Bytes of answers that wait in the system for a connection, beyond those under way.
+/// The maximum number of response bytes that the system buffers for a connection, in addition to unacknowledged ones.
 #[cfg(any(target_os = "linux", target_os = "macos"))]
-const UNSENT_BYTES: u32 = 128 << 10;
+const MAX_UNSENT_BYTES: u32 = 128 << 10;
+const REFUSAL_READ_TIMEOUT: Duration = Duration::from_secs(1);
 
-const REFUSED_FOR: Duration = Duration::from_secs(1);
+/// The number of consecutive unexpected errors after which the listener counts as broken.
+const MAX_ACCEPT_FAILURES: u32 = 60;
+const ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Failures of other kinds than those that pass, one after the other, that are taken for the listener's end.
-const FAILURES: u32 = 60;
-const FAILURE_PAUSE: Duration = Duration::from_secs(1);
-
-pub(super) enum Accepted {
+pub(super) enum AcceptOutcome {
     Connection(TcpStream, SocketAddr),
-    /// The process, or the system, has no descriptors or no memory for one.
+    /// The process or the system has no file descriptors or no memory for another connection.
     Exhausted(io::Error),
     Failed(io::Error),
 }
 
-pub(super) struct Listener {
+pub(super) struct ConnectionListener {
     listener: TcpListener,
-    reserve: Option<File>,
-    failures: u32,
-    pub refusals: Refusals,
+    reserve_descriptor: Option<File>,
+    failure_count: u32,
+    pub refuser: ConnectionRefuser,
 }
 
-/// Tells connections that get no place why. Clones share the bound of those that may read it at the same time.
+/// Sends errors to refused connections. Clones share the limit of connections that can read the error concurrently.
 #[derive(Clone)]
-pub(super) struct Refusals {
-    reading: Arc<Semaphore>,
+pub(super) struct ConnectionRefuser {
+    permits: Arc<Semaphore>,
 }
 
-impl Listener {
-    /// Accepts from this listener. So many connections that were refused may read why at the same time.
-    pub(super) fn new(listener: TcpListener, refused: usize) -> Listener {
-        // Newcomers beside a crowd: the system takes as many as it is configured to (`net.core.somaxconn`).
-        if let Err(error) = socket2::SockRef::from(&listener).listen(BACKLOG) {
+impl ConnectionListener {
+    /// Accepts connections from `listener`. At most `max_refused` connections can read their error concurrently.
+    pub(super) fn new(listener: TcpListener, max_refused: usize) -> ConnectionListener {
+        // A long queue protects new clients during a flood. The system limits it (`net.core.somaxconn`).
+        if let Err(error) = socket2::SockRef::from(&listener).listen(LISTEN_BACKLOG) {
             tracing::debug!(%error, "failed to set the size of the connection queue");
         }
-        let refusals = Refusals { reading: Arc::new(Semaphore::new(refused)) };
-        Listener { listener, reserve: reserve(), failures: 0, refusals }
+        let refuser = ConnectionRefuser { permits: Arc::new(Semaphore::new(max_refused)) };
+        ConnectionListener { listener, reserve_descriptor: open_reserve_descriptor(), failure_count: 0, refuser }
     }
 
-    /// The next connection. Safe to cancel.
-    pub(super) async fn accept(&mut self) -> Accepted {
-        if self.reserve.is_none() {
-            self.reserve = reserve();
+    /// Accepts the next connection. Cancel-safe.
+    pub(super) async fn accept(&mut self) -> AcceptOutcome {
+        if self.reserve_descriptor.is_none() {
+            self.reserve_descriptor = open_reserve_descriptor();
         }
         loop {
             let error = match self.listener.accept().await {
                 Ok((stream, peer)) => {
-                    self.failures = 0;
-                    // Answers are written whole; waiting for more to send would only delay them.
+                    self.failure_count = 0;
+                    // hyper writes whole responses, so a delay for more data would only cost time.
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%peer, %error, "failed to set TCP_NODELAY");
                     }
-                    report_progress(&stream);
-                    return Accepted::Connection(stream, peer);
+                    limit_unsent_bytes(&stream);
+                    return AcceptOutcome::Connection(stream, peer);
                 }
                 Err(error) => error,
             };
             match error.kind() {
-                // The peer gave up before it was accepted.
+                // The client gave up before its connection was accepted.
                 io::ErrorKind::ConnectionAborted
                 | io::ErrorKind::ConnectionRefused
                 | io::ErrorKind::ConnectionReset => continue,
-                _ if is_exhaustion(&error) => return Accepted::Exhausted(error),
+                _ if is_resource_exhausted(&error) => return AcceptOutcome::Exhausted(error),
                 _ => {}
             }
-            self.failures += 1;
-            tracing::warn!(%error, failures = self.failures, "failed to accept connection");
-            if self.failures == FAILURES {
-                return Accepted::Failed(error);
+            self.failure_count += 1;
+            tracing::warn!(%error, failures = self.failure_count, "failed to accept connection");
+            if self.failure_count == MAX_ACCEPT_FAILURES {
+                return AcceptOutcome::Failed(error);
             }
-            tokio::time::sleep(FAILURE_PAUSE).await;
+            tokio::time::sleep(ACCEPT_RETRY_DELAY).await;
         }
     }
 
-    /// With no descriptors left: tells the next newcomer so, at the cost of the reserve. Whether one was told.
-    pub(super) async fn refuse_one(&mut self, text: &str) -> bool {
-        if self.reserve.take().is_none() {
+    /// Refuses the next connection with the reserved descriptor. Returns whether a connection was refused.
+    pub(super) async fn try_refuse_next(&mut self, text: &str) -> bool {
+        if self.reserve_descriptor.take().is_none() {
             return false;
         }
-        // Somebody waits, since accepting has failed; not for long, in case somebody else took the descriptor.
+        // A connection is waiting, unless another thread has taken the descriptor. So the timeout is short.
         let accepted = timeout(Duration::from_millis(10), self.listener.accept()).await;
-        let told = match accepted {
+        let is_refused = match accepted {
             Ok(Ok((stream, _))) => {
-                tell(&stream, text);
+                send_unavailable(&stream, text);
                 true
             }
             _ => false,
         };
-        self.reserve = reserve();
-        told
+        self.reserve_descriptor = open_reserve_descriptor();
+        is_refused
     }
 
-    /// Has the system drop what begins new connections, where it can. Those under way are completed.
-    pub(super) fn begin_no_more(&self) {
+    /// Lets the system drop segments that begin new connections, if possible. Pending connections can still complete.
+    pub(super) fn block_new_connections(&self) {
         #[cfg(target_os = "linux")]
-        if let Err(error) = socket2::SockRef::from(&self.listener).attach_filter(&drop_new_connections()) {
+        if let Err(error) = socket2::SockRef::from(&self.listener).attach_filter(&syn_drop_filter()) {
             tracing::debug!(%error, "failed to block new connections before closing the listener");
         }
     }
 }
 
-impl Refusals {
-    /// Closes a connection that gets no place, and tells why.
-    pub(super) fn refuse(&self, stream: TcpStream, text: &str) {
-        tell(&stream, text);
-        // Closed at once, what the peer sends would reset the connection, perhaps before it has read this.
-        if let Ok(permit) = self.reading.clone().try_acquire_owned() {
+impl ConnectionRefuser {
+    /// Sends an error on a connection, and closes it.
+    pub(super) fn refuse_connection(&self, stream: TcpStream, text: &str) {
+        send_unavailable(&stream, text);
+        // If the stream were closed at once, input from the client would reset it before the client has read the error.
+        if let Ok(permit) = self.permits.clone().try_acquire_owned() {
             tokio::spawn(async move {
                 let _permit = permit;
-                let _ = timeout(REFUSED_FOR, discard(stream)).await;
+                let _ = timeout(REFUSAL_READ_TIMEOUT, discard_input(stream)).await;
             });
         }
     }
 }
 
-/// Has the system take more of an answer as soon as little is left to be sent. Otherwise it holds megabytes, and takes
-/// no more until a large part of them is gone: a client that reads steadily, but not fast, would seem to take nothing
-/// for a minute, and its answer to a ping would come after all of them.
-fn report_progress(stream: &TcpStream) {
+/// Limits the response bytes that the system buffers. By default, it buffers megabytes and accepts more only after a
+/// large part was sent. A client that reads steadily but slowly would then seem to read nothing for a minute, and its
+/// responses to pings would arrive too late.
+fn limit_unsent_bytes(stream: &TcpStream) {
     #[cfg(any(target_os = "linux", target_os = "macos"))]
-    if let Err(error) = socket2::SockRef::from(stream).set_tcp_notsent_lowat(UNSENT_BYTES) {
+    if let Err(error) = socket2::SockRef::from(stream).set_tcp_notsent_lowat(MAX_UNSENT_BYTES) {
         tracing::debug!(%error, "failed to set TCP_NOTSENT_LOWAT");
     }
 }
 
-/// Reads to the end of the stream, at most 64 KiB.
-async fn discard(mut stream: TcpStream) {
+async fn discard_input(mut stream: TcpStream) {
     let mut buffer = [0; 4 << 10];
     let _ = stream.shutdown().await;
     for _ in 0..16 {
@@ -161,16 +159,16 @@ async fn discard(mut stream: TcpStream) {
     }
 }
 
-/// Sends an answer as far as the system takes it at once, which for a fresh connection is all of it.
-fn tell(stream: &TcpStream, text: &str) {
-    let answer = format!(
-        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\nx-content-type-options: nosniff\r\n\
-         cache-control: no-store\r\n\
-         connection: close\r\ncontent-length: {}\r\n\r\n{text}",
+/// Sends a 503 without waiting. The send buffer of a new connection is large enough for all of it.
+fn send_unavailable(stream: &TcpStream, text: &str) {
+    let response = format!(
+        "HTTP/1.1 503 Service Unavailable\r\ncontent-type: text/plain; charset=utf-8\r\n\
+         x-content-type-options: nosniff\r\ncache-control: no-store\r\nconnection: close\r\n\
+         content-length: {}\r\n\r\n{text}",
         text.len()
     );
-    let _ = stream.try_write(answer.as_bytes());
-    // Nothing that has come is left unread, or the system would reset the connection rather than close it.
+    let _ = stream.try_write(response.as_bytes());
+    // All input must be read, because otherwise the system resets the connection instead of closing it.
     for _ in 0..16 {
         if !stream.try_read(&mut [0; 4 << 10]).is_ok_and(|read| read > 0) {
             break;
@@ -178,23 +176,22 @@ fn tell(stream: &TcpStream, text: &str) {
     }
 }
 
-fn reserve() -> Option<File> {
+fn open_reserve_descriptor() -> Option<File> {
     File::open("/dev/null").ok()
 }
 
-/// Whether there are no descriptors, or there is no memory: a state that passes.
-fn is_exhaustion(error: &io::Error) -> bool {
+fn is_resource_exhausted(error: &io::Error) -> bool {
     matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM | Errno::NOBUFS))
 }
 
-/// Drops segments with SYN and without ACK. A socket's filter sees a segment from the TCP header on.
+/// Drops segments with SYN and without ACK. The filter of a socket sees segments from the TCP header on.
 #[cfg(target_os = "linux")]
-fn drop_new_connections() -> [socket2::SockFilter; 5] {
+fn syn_drop_filter() -> [socket2::SockFilter; 5] {
     use socket2::SockFilter;
     const FLAGS_OFFSET: u32 = 13;
     const SYN: u32 = 0x02;
     const ACK: u32 = 0x10;
-    // Classic BPF: load a byte, AND, jump if equal, return with all of the segment or with nothing of it.
+    // Classic BPF instructions. The returned value is the number of bytes to keep.
     const LOAD_BYTE: u16 = 0x30;
     const AND: u16 = 0x54;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -208,16 +205,16 @@ fn drop_new_connections() -> [socket2::SockFilter; 5] {
     ]
 }
 
-/// How many connections the descriptors of the process allow, with as many kept for files as it is likely to need.
-/// `None` where the system does not tell.
-pub(super) fn connections_for_descriptors() -> Option<(usize, usize)> {
+/// Returns the process's limit of file descriptors, and how many connections the limit allows. Returns `None` if the
+/// system does not report a limit.
+pub(super) fn connection_limit_of_process() -> Option<(usize, usize)> {
     let descriptors = usize::try_from(getrlimit(Resource::Nofile).current?).ok()?;
-    Some((descriptors, connections_for(descriptors)))
+    Some((descriptors, max_connections_for(descriptors)))
 }
 
-/// As many as leave a quarter, at least 48 and at most 1,024, for files and requests to others, and enough for
-/// connections that leave, that wait for a place, and that were refused.
-fn connections_for(descriptors: usize) -> usize {
+/// Reserves a quarter of the descriptors (48 to 1,024) for files and outgoing requests, and others for connections that
+/// are closing, that wait for a slot, or that were refused.
+fn max_connections_for(descriptors: usize) -> usize {
     let files = (descriptors / 4).clamp(48, 1_024);
     let left = descriptors.saturating_sub(files);
     (left / 12 * 8).max(left.saturating_sub(512 + 3 * 64)).max(1)
@@ -225,7 +222,7 @@ fn connections_for(descriptors: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connections::{max_leaving, max_waiting};
+    use super::super::connection_registry::{max_closing_connections, max_waiting_connections};
     use super::*;
 
     #[test]
@@ -233,28 +230,28 @@ mod tests {
         for (descriptors, connections) in
             [(0, 1), (48, 1), (64, 8), (96, 32), (256, 128), (1_024, 512), (20_000, 18_272)]
         {
-            assert_eq!(connections_for(descriptors), connections, "{descriptors}");
-            let others = max_leaving(connections) + 3 * max_waiting(connections);
+            assert_eq!(max_connections_for(descriptors), connections, "{descriptors}");
+            let others = max_closing_connections(connections) + 3 * max_waiting_connections(connections);
             assert!(descriptors < 64 || connections + others + 48 <= descriptors, "{descriptors}");
         }
     }
 
     #[tokio::test]
     async fn pending_connections_are_accepted_and_new_ones_not() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let address = listener.local_addr().expect("an address");
-        let mut listener = Listener::new(listener, 1);
-        let _under_way = TcpStream::connect(address).await.expect("a connection");
-        listener.begin_no_more();
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("failed to bind");
+        let address = listener.local_addr().expect("failed to get address");
+        let mut listener = ConnectionListener::new(listener, 1);
+        let _pending = TcpStream::connect(address).await.expect("failed to connect");
+        listener.block_new_connections();
         if cfg!(target_os = "linux") {
-            // Nothing is completed, and nothing refused.
+            // The connection is neither completed nor refused.
             assert!(timeout(Duration::from_millis(300), TcpStream::connect(address)).await.is_err());
         }
-        assert!(matches!(listener.accept().await, Accepted::Connection(..)));
+        assert!(matches!(listener.accept().await, AcceptOutcome::Connection(..)));
         let newcomer = tokio::spawn(TcpStream::connect(address));
         tokio::time::sleep(Duration::from_millis(100)).await;
         drop(listener);
-        let refused = newcomer.await.expect("no panic").expect_err("nobody listens");
+        let refused = newcomer.await.expect("task panicked").expect_err("connected to closed listener");
         assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
     }
 }

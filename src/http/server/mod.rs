@@ -1,17 +1,17 @@
 //! Connections: accepts them, speaks HTTP/1.1 and HTTP/2 (without TLS), limits each client, and shuts down gracefully.
 //!
-//! 1. **Accept.** At the connection limit, a connection that waits for its client makes room (`connections`), so that
-//!    idle and stalled connections keep no one out. Without file descriptors, one connection is released, newcomers get
-//!    an error (`listener`), and open connections continue.
+//! 1. **Accept.** At the connection limit, a connection that waits for its client is released (`connection_registry`),
+//!    so that idle and stalled connections block no one. Without file descriptors, one connection is released, new
+//!    clients get an error (`listener`), and open connections continue.
 //! 2. **Serve.** Each connection has a task, and the limits of hyper, `timed_stream`, and `connection_state`. A body
-//!    that takes too long fails. If its client reads nothing, so that it cannot fail, the connection is closed.
-//! 3. **Shut down.** Only connections that are under way are accepted, and every request that has arrived gets a
-//!    response. Over HTTP/1.1, each response is the last one of its connection, and an idle connection can make one
-//!    more request for a while. HTTP/2 clients get a GOAWAY in two steps, so that no request is lost. After `drain`,
-//!    all remaining connections are closed.
+//!    that takes too long fails. If its client does not read at all, the connection is closed instead.
+//! 3. **Shut down.** Only pending connections are accepted, and every request that has arrived gets a response. Over
+//!    HTTP/1.1, each response is the last one of its connection, and an idle connection can make one more request for a
+//!    while. HTTP/2 clients get a GOAWAY in two steps, so that no request is lost. After `drain_timeout`, all remaining
+//!    connections are closed.
 
+mod connection_registry;
 mod connection_state;
-mod connections;
 mod http2_flood;
 mod http2_inflight;
 mod listener;
@@ -38,7 +38,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::{Builder, Connection};
 use strata_config::{Config, TrustedProxies};
 use strata_runtime::metrics::{self, metrics};
-use strata_types::causes::Causes;
+use strata_types::error_chain::ErrorChain;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::{JoinError, JoinSet};
@@ -47,104 +47,101 @@ use tower::Service;
 
 use crate::AppState;
 use crate::layers::access_log::REQUEST_ID;
-use crate::layers::mark_wrong_host;
-use crate::management::outlives_its_client;
+use crate::layers::mark_invalid_host;
+use crate::management::continues_after_disconnect;
 use crate::router::router;
-use connection_state::{CloseReason, ConnectionState, Deadline};
-use connections::{Admission, ConnectionPlace, Connections, max_waiting};
-use http2_inflight::{ClientRequests, InFlightLimit, head_bytes};
-use listener::{Accepted, Listener, Refusals, connections_for_descriptors};
-use poll_timer::TimedPolls;
+use connection_registry::{ConnectionAdmission, ConnectionRegistry, ConnectionSlot, max_waiting_connections};
+use connection_state::{CloseReason, ConnectionState, DeadlineAction};
+use http2_inflight::{ClientRequests, InFlightLimit, estimate_head_bytes};
+use listener::{AcceptOutcome, ConnectionListener, ConnectionRefuser, connection_limit_of_process};
+use poll_timer::PollTimedResponse;
 use timed_body::{TimedRequestBody, TimedResponseBody};
 use timed_stream::TimedStream;
-use uri_repair::ParsedHead;
+use uri_repair::ParsedHeadLength;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
-    pub connections: usize,
-    /// Connections of one client at the same time; 0 is no limit of their own.
-    pub connections_per_client: usize,
-    /// Whose connections are many clients'.
+    pub max_connections: usize,
+    /// 0 means that there is no limit per client.
+    pub max_connections_per_client: usize,
+    /// Proxies whose connections carry the requests of many clients.
     pub trusted_proxies: TrustedProxies,
-    /// From the start of a connection, or the end of an answer, to the end of the next head. Also limits idle time.
+    /// The time from the start of a connection or the end of a response to the end of the next request head.
     pub header_read_timeout: Duration,
-    /// Bytes of a body per second of waiting for it; if fewer come, it stays the client's turn.
-    pub body_bytes_per_s: u64,
-    /// How long a peer may take too few of the bytes that are ready for it.
-    pub write_stall: Duration,
-    /// How long an answer may take from its head to its last byte.
-    pub answer: Duration,
-    pub header_bytes: u32,
-    pub concurrent_streams: u32,
-    /// Interval of HTTP/2 pings. A peer may take as long to answer, or `write_stall` if that is longer.
-    pub keep_alive: Duration,
-    /// How long requests in flight may take to finish after the shutdown began.
-    pub drain: Duration,
-    /// How long an idle connection may still make a request after the shutdown began.
-    pub drain_idle: Duration,
+    /// The minimum rate of a request body. A slower body counts as a wait for the client.
+    pub min_body_bytes_per_s: u64,
+    /// The time in which a client must read a minimum of the available bytes.
+    pub write_timeout: Duration,
+    /// The time from the head of a response to its last byte.
+    pub response_timeout: Duration,
+    pub max_header_bytes: u32,
+    pub max_concurrent_streams: u32,
+    /// The interval of HTTP/2 pings. A client can take the same time to respond, or `write_timeout` if it is longer.
+    pub keep_alive_interval: Duration,
+    /// The time that requests in flight have to finish after the shutdown has begun.
+    pub drain_timeout: Duration,
+    /// The time in which an idle connection can make another request after the shutdown has begun.
+    pub idle_drain_timeout: Duration,
 }
 
 impl From<&Config> for ServerLimits {
     fn from(config: &Config) -> Self {
         let server = &config.server;
-        // Both are small by their ranges.
+        // The configuration limits both to small values.
         let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         ServerLimits {
-            connections: count(server.connections),
-            connections_per_client: count(server.connections_per_client),
+            max_connections: count(server.connections),
+            max_connections_per_client: count(server.connections_per_client),
             trusted_proxies: server.trusted_proxies.clone(),
             header_read_timeout: Duration::from_secs(server.header_timeout_s),
-            body_bytes_per_s: config.limits.body_min_bytes_per_s,
-            write_stall: Duration::from_secs(server.write_stall_s),
-            answer: Duration::from_secs(server.answer_timeout_s),
-            header_bytes: number(server.header_bytes),
-            concurrent_streams: number(server.concurrent_streams),
-            keep_alive: Duration::from_secs(server.keep_alive_s),
-            drain: Duration::from_secs(server.drain_s),
-            drain_idle: Duration::from_secs(server.drain_idle_s),
+            min_body_bytes_per_s: config.limits.body_min_bytes_per_s,
+            write_timeout: Duration::from_secs(server.write_stall_s),
+            response_timeout: Duration::from_secs(server.answer_timeout_s),
+            max_header_bytes: number(server.header_bytes),
+            max_concurrent_streams: number(server.concurrent_streams),
+            keep_alive_interval: Duration::from_secs(server.keep_alive_s),
+            drain_timeout: Duration::from_secs(server.drain_s),
+            idle_drain_timeout: Duration::from_secs(server.drain_idle_s),
         }
     }
 }
 
-/// Why the server stopped although nobody asked it to.
+/// The reason why the server stopped without a shutdown request.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Accepting connections kept failing for about a minute, and not for want of descriptors.
+    /// Accepting connections failed for about a minute, for a reason other than missing file descriptors.
     #[error("failed to accept connections")]
     Accept(#[source] io::Error),
 }
 
-/// How often what histograms collect is counted.
-const UPKEEP: Duration = Duration::from_secs(5);
+/// The interval at which histograms aggregate their samples.
+const METRICS_UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// At the end: how long the system may take to complete connections that clients far away have begun, and how long they
-/// are accepted where the system lets new ones begin.
-const QUIET: Duration = Duration::from_millis(500);
-const BACKLOG: Duration = Duration::from_secs(2);
+/// At shutdown: the time that distant clients have to complete pending connections, and the time in which connections
+/// are accepted on systems without the filter of `block_new_connections`.
+const BACKLOG_QUIET_PERIOD: Duration = Duration::from_millis(500);
+const MAX_BACKLOG_DRAIN: Duration = Duration::from_secs(2);
+const CONNECTIONS_FULL_TEXT: &str = "The service has reached its connection limit (server.connections), and you \
+     already have your full share of the connections. Close some of your connections, or reuse open ones.";
 
-/// What a client is told that has most of the connections where there is no room.
-const FULL: &str = "The service has reached its connection limit (server.connections), and you already have your full \
-                    share of the connections. Close some of your connections, or reuse open ones.";
+const TOO_MANY_REQUESTS_TEXT: &str = "Too many HTTP/2 requests are in flight, from your address or in total. Wait for \
+     some of the responses before you send more requests.";
 
-/// What a client is told that has as many requests in flight over HTTP/2 as it may, or where all have.
-const TOO_MANY_REQUESTS: &str = "Too many HTTP/2 requests are in flight, from your address or in total. Wait for \
-                                 some of the responses before you send more requests.";
+/// The time that a released connection has to close its descriptor.
+const DESCRIPTOR_RELEASE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// How long a connection that was released for its descriptor may take to give it back.
-const DESCRIPTOR_PAUSE: Duration = Duration::from_millis(100);
-
-/// Serves the operations of the application on the listener until `shutdown` completes and the requests in flight have
-/// ended.
+/// Serves the operations on the listener until `shutdown` completes and the requests in flight have ended.
 ///
-/// Limits are those of the application's configuration, and no more connections than the process has descriptors for.
-/// After `shutdown` it is not ready, but still answers, for `server.drain_notice_s`.
+/// The limits come from the configuration. The number of connections is also limited by the file descriptors of the
+/// process. After `shutdown`, the service reports that it is not ready, but still serves requests for
+/// `server.drain_notice_s`.
 pub async fn serve(services: AppState, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
     let router = router(services.clone());
     serve_app(services, router, listener, shutdown).await
 }
 
-/// As [`serve`], with a router that may have more than the operations.
+/// Like [`serve`], with a router that can include pages.
 pub async fn serve_app(
     services: AppState,
     router: Router,
@@ -153,34 +150,33 @@ pub async fn serve_app(
 ) -> Result<(), ServeError> {
     let mut limits = ServerLimits::from(&*services.config);
     if let Some((descriptors, connections)) =
-        connections_for_descriptors().filter(|(_, most)| *most < limits.connections)
+        connection_limit_of_process().filter(|(_, connections)| *connections < limits.max_connections)
     {
-        let wanted = limits.connections;
+        let wanted = limits.max_connections;
         tracing::warn!(descriptors, connections, wanted, "reduced server.connections to fit the open file limit");
-        limits.connections = connections;
+        limits.max_connections = connections;
     }
     let notice = Duration::from_secs(services.config.server.drain_notice_s);
-    let draining = services.clone();
+    let readiness_services = services.clone();
     let shutdown = async move {
         shutdown.await;
-        draining.readiness.begin_draining();
+        readiness_services.readiness.begin_draining();
         tokio::time::sleep(notice).await;
     };
     let upkeep = async {
         loop {
-            tokio::time::sleep(UPKEEP).await;
+            tokio::time::sleep(METRICS_UPKEEP_INTERVAL).await;
             metrics::run_upkeep();
         }
     };
-    let exhausted = services.clone();
-    let exhausted = move |is: bool| exhausted.readiness.note_exhausted(is);
+    let note_exhausted = move |is_exhausted: bool| services.readiness.set_descriptors_exhausted(is_exhausted);
     tokio::select! {
-        outcome = serve_router(router, listener, limits, shutdown, exhausted) => outcome,
+        outcome = serve_router(router, listener, limits, shutdown, note_exhausted) => outcome,
         never = upkeep => never,
     }
 }
 
-/// As [`serve`], with any router. Calls `note_exhausted` when descriptors are exhausted, and when they no longer are.
+/// Like [`serve_app`], with any limits. Calls `note_exhausted` when descriptors become exhausted or available again.
 pub async fn serve_router(
     router: Router,
     listener: TcpListener,
@@ -188,12 +184,12 @@ pub async fn serve_router(
     shutdown: impl Future,
     note_exhausted: impl Fn(bool),
 ) -> Result<(), ServeError> {
-    let server = Arc::new(Server::new(router, limits));
-    let mut listener = Listener::new(listener, max_waiting(server.limits.connections));
-    let mut stop = Stop::new(server.limits.drain);
+    let server = Arc::new(HttpServer::new(router, limits));
+    let mut listener = ConnectionListener::new(listener, max_waiting_connections(server.limits.max_connections));
+    let mut stop = ShutdownState::new(server.limits.drain_timeout);
     let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
-    let mut exhausted = false;
+    let mut lacks_descriptors = false;
 
     let outcome = loop {
         while let Some(ended) = tasks.try_join_next() {
@@ -201,231 +197,245 @@ pub async fn serve_router(
         }
         let accepted = tokio::select! {
             biased;
-            _ = &mut shutdown, if stop.begun.is_none() => {
-                listener.begin_no_more();
-                stop.begin();
+            _ = &mut shutdown, if stop.deadlines.is_none() => {
+                listener.block_new_connections();
+                stop.begin_shutdown();
                 continue;
             }
-            () = over(stop.begun.as_ref().map(|begun| begun.at_most_until)) => break Ok(()),
+            () = sleep_until_or_forever(stop.deadlines.as_ref().map(|until| until.accept_until)) => break Ok(()),
             accepted = listener.accept() => accepted,
-            () = over(stop.begun.as_ref().map(|begun| begun.quiet_until)) => break Ok(()),
+            () = sleep_until_or_forever(stop.deadlines.as_ref().map(|until| until.quiet_until)) => break Ok(()),
         };
         let (stream, peer) = match accepted {
-            Accepted::Connection(stream, peer) => (stream, peer),
-            Accepted::Exhausted(error) => {
-                if !std::mem::replace(&mut exhausted, true) {
+            AcceptOutcome::Connection(stream, peer) => (stream, peer),
+            AcceptOutcome::Exhausted(error) => {
+                if !std::mem::replace(&mut lacks_descriptors, true) {
                     tracing::warn!(%error, "failed to accept connections; closing some");
                     note_exhausted(true);
                 }
-                server.make_descriptor(&mut listener).await;
+                server.free_descriptor(&mut listener).await;
                 continue;
             }
-            Accepted::Failed(error) => break Err(ServeError::Accept(error)),
+            AcceptOutcome::Failed(error) => break Err(ServeError::Accept(error)),
         };
-        if std::mem::take(&mut exhausted) {
+        if std::mem::take(&mut lacks_descriptors) {
             tracing::info!("resumed accepting connections");
             note_exhausted(false);
         }
-        // Nobody waits behind one that has to wait, as long as it can do so elsewhere.
-        let (waiting, is_of_many) = match server.connections.admit(peer.ip(), Instant::now()) {
-            Admission::Admitted(place) => {
-                tasks.spawn(server.clone().serve(stream, peer, place, stop.drain.clone()));
+        // A connection that must wait does so in its own task, so that it does not block the following ones.
+        let (waiting_permit, is_large_client) = match server.connections.admit(peer.ip(), Instant::now()) {
+            ConnectionAdmission::Admitted(slot) => {
+                tasks.spawn(server.clone().serve_connection(stream, peer, slot, stop.drain_receiver.clone()));
                 continue;
             }
-            Admission::TooMany => {
-                server.refuse(&listener.refusals, stream, &server.too_many, "client");
+            ConnectionAdmission::ClientLimitReached => {
+                server.refuse_connection(&listener.refuser, stream, &server.client_limit_text, "client");
                 continue;
             }
-            // Who has many leaves the places to wait in to others, and never keeps them from being accepted.
-            Admission::Full { many } => {
-                let waiting = if many { &server.many_waiting } else { &server.waiting };
-                let permit = waiting.clone().try_acquire_owned().ok();
-                if many && permit.is_none() {
-                    server.refuse(&listener.refusals, stream, FULL, "full");
+            // Large clients have separate permits, and never block the accept loop.
+            ConnectionAdmission::Full { is_large_client } => {
+                let permits =
+                    if is_large_client { &server.large_client_waiting_permits } else { &server.waiting_permits };
+                let permit = permits.clone().try_acquire_owned().ok();
+                if is_large_client && permit.is_none() {
+                    server.refuse_connection(&listener.refuser, stream, CONNECTIONS_FULL_TEXT, "full");
                     continue;
                 }
-                (permit, many)
+                (permit, is_large_client)
             }
         };
-        let in_loop = waiting.is_none();
+        // Without a permit, this loop waits, too.
+        let must_wait = waiting_permit.is_none();
         let server = server.clone();
-        let drain = stop.drain.clone();
-        let refusals = listener.refusals.clone();
-        let (freed, is_freed) = oneshot::channel::<()>();
+        let drain = stop.drain_receiver.clone();
+        let refuser = listener.refuser.clone();
+        let (slot_sender, slot_receiver) = oneshot::channel::<()>();
         tasks.spawn(async move {
-            let place = server.connections.wait(peer.ip(), is_of_many).await;
-            drop((waiting, freed));
-            match place {
-                Some(place) => server.serve(stream, peer, place, drain).await,
-                // Its client has got others meanwhile.
-                None => server.refuse(&refusals, stream, &server.too_many, "client"),
+            let slot = server.connections.wait_for_slot(peer.ip(), is_large_client).await;
+            drop((waiting_permit, slot_sender));
+            match slot {
+                Some(slot) => server.serve_connection(stream, peer, slot, drain).await,
+                // In the meantime, the client has opened other connections.
+                None => server.refuse_connection(&refuser, stream, &server.client_limit_text, "client"),
             }
         });
-        if in_loop {
+        if must_wait {
             tokio::select! {
                 biased;
-                _ = &mut shutdown, if stop.begun.is_none() => {
-                    listener.begin_no_more();
-                    stop.begin();
+                _ = &mut shutdown, if stop.deadlines.is_none() => {
+                    listener.block_new_connections();
+                    stop.begin_shutdown();
                 }
-                () = over(stop.begun.as_ref().map(|begun| begun.at_most_until)) => break Ok(()),
-                _ = is_freed => {}
+                () = sleep_until_or_forever(stop.deadlines.as_ref().map(|until| until.accept_until)) => break Ok(()),
+                _ = slot_receiver => {}
             }
         }
     };
 
     drop(listener);
-    // Where the listener failed, nobody has been told yet.
-    let drained_by = stop.begin().drained_by;
+    // If the listener failed, the connections do not know about the shutdown yet.
+    let drain_deadline = stop.begin_shutdown().drain_deadline;
     let drained = async {
         while let Some(ended) = tasks.join_next().await {
             log_panic(ended);
         }
     };
-    if tokio::time::timeout_at(drained_by, drained).await.is_err() {
+    if tokio::time::timeout_at(drain_deadline, drained).await.is_err() {
         tracing::warn!(connections = tasks.len(), "closed connections that did not finish within server.drain_s");
     }
     tasks.shutdown().await;
     outcome
 }
 
-struct Stop {
-    limit: Duration,
-    begin: watch::Sender<()>,
-    drain: watch::Receiver<()>,
-    begun: Option<StopTimes>,
+struct ShutdownState {
+    drain_timeout: Duration,
+    drain_sender: watch::Sender<()>,
+    drain_receiver: watch::Receiver<()>,
+    deadlines: Option<ShutdownDeadlines>,
 }
 
 #[derive(Clone, Copy)]
-struct StopTimes {
-    /// Connections that were under way are accepted, if there is another one by then.
+struct ShutdownDeadlines {
+    /// Pending connections are accepted until no further one has arrived by this time.
     quiet_until: Instant,
-    /// They are accepted, whatever comes.
-    at_most_until: Instant,
-    drained_by: Instant,
+    /// Pending connections are accepted until this time at the latest.
+    accept_until: Instant,
+    drain_deadline: Instant,
 }
 
-impl Stop {
-    fn new(limit: Duration) -> Stop {
-        let (begin, drain) = watch::channel(());
-        Stop { limit, begin, drain, begun: None }
+impl ShutdownState {
+    fn new(drain_timeout: Duration) -> ShutdownState {
+        let (drain_sender, drain_receiver) = watch::channel(());
+        ShutdownState { drain_timeout, drain_sender, drain_receiver, deadlines: None }
     }
 
-    /// Begins to stop, unless it has begun.
-    fn begin(&mut self) -> StopTimes {
-        *self.begun.get_or_insert_with(|| {
-            let _ = self.begin.send(());
+    fn begin_shutdown(&mut self) -> ShutdownDeadlines {
+        *self.deadlines.get_or_insert_with(|| {
+            let _ = self.drain_sender.send(());
             let now = Instant::now();
-            let drained_by = now + self.limit;
-            let [quiet_until, at_most_until] = [QUIET, BACKLOG].map(|time| (now + time).min(drained_by));
-            StopTimes { quiet_until, at_most_until, drained_by }
+            let drain_deadline = now + self.drain_timeout;
+            let [quiet_until, accept_until] =
+                [BACKLOG_QUIET_PERIOD, MAX_BACKLOG_DRAIN].map(|time| (now + time).min(drain_deadline));
+            ShutdownDeadlines { quiet_until, accept_until, drain_deadline }
         })
     }
 }
 
-async fn over(at: Option<Instant>) {
+async fn sleep_until_or_forever(at: Option<Instant>) {
     match at {
         Some(at) => sleep_until(at).await,
         None => std::future::pending().await,
     }
 }
 
-struct Server {
+struct HttpServer {
     router: Router,
     limits: Arc<ServerLimits>,
-    protocol: Builder<TokioExecutor>,
-    requests: Arc<InFlightLimit>,
-    connections: Arc<Connections>,
-    /// Connections that have been accepted and wait for a place: of clients that have few, and of those that have many.
-    waiting: Arc<Semaphore>,
-    many_waiting: Arc<Semaphore>,
-    too_many: String,
+    connection_builder: Builder<TokioExecutor>,
+    inflight_limit: Arc<InFlightLimit>,
+    connections: Arc<ConnectionRegistry>,
+    /// Permits of accepted connections that wait for a slot, separately for small and for large clients.
+    waiting_permits: Arc<Semaphore>,
+    large_client_waiting_permits: Arc<Semaphore>,
+    client_limit_text: String,
 }
 
-impl Server {
-    fn new(router: Router, limits: ServerLimits) -> Server {
+impl HttpServer {
+    fn new(router: Router, limits: ServerLimits) -> HttpServer {
         let limits = Arc::new(limits);
-        let too_many = format!(
+        let client_limit_text = format!(
             "Your address has reached the limit of {} connections (server.connections_per_client). Close some \
              connections, or reuse open ones.",
-            limits.connections_per_client
+            limits.max_connections_per_client
         );
-        let requests = InFlightLimit::new(limits.concurrent_streams);
-        let protocol = protocol(&limits);
-        let connections = Connections::new(limits.clone(), requests.clone());
-        let outside = max_waiting(limits.connections);
-        let (many_waiting, waiting) = [(); 2].map(|()| Arc::new(Semaphore::new(outside))).into();
-        Server { router, limits, protocol, requests, connections, waiting, many_waiting, too_many }
+        let inflight_limit = InFlightLimit::new(limits.max_concurrent_streams);
+        let max_waiting = max_waiting_connections(limits.max_connections);
+        HttpServer {
+            router,
+            connection_builder: connection_builder(&limits),
+            connections: ConnectionRegistry::new(limits.clone(), inflight_limit.clone()),
+            inflight_limit,
+            waiting_permits: Arc::new(Semaphore::new(max_waiting)),
+            large_client_waiting_permits: Arc::new(Semaphore::new(max_waiting)),
+            client_limit_text,
+            limits,
+        }
     }
 
-    async fn serve(
+    async fn serve_connection(
         self: Arc<Self>,
         stream: TcpStream,
         peer: SocketAddr,
-        place: ConnectionPlace,
+        slot: ConnectionSlot,
         drain: watch::Receiver<()>,
     ) {
         metrics().accepted_connections.increment(1);
-        let state = place.state.clone();
-        let head = Arc::<ParsedHead>::default();
-        let stream = TimedStream::new(stream, state.clone(), head.clone());
-        let of_client = place.requests.clone();
-        let service = ConnectionService { server: self.clone(), peer, state, head, of_client };
-        let connection = self.protocol.serve_connection(TokioIo::new(stream), service);
-        watched(connection.into_owned(), peer, place, drain).await;
+        let state = slot.state.clone();
+        let parsed_head = Arc::<ParsedHeadLength>::default();
+        let stream = TimedStream::new(stream, state.clone(), parsed_head.clone());
+        let client_requests = slot.client_requests.clone();
+        let service = ConnectionService { server: self.clone(), peer, state, parsed_head, client_requests };
+        let connection = self.connection_builder.serve_connection(TokioIo::new(stream), service);
+        drive_connection(connection.into_owned(), peer, slot, drain).await;
     }
 
-    fn refuse(&self, refusals: &Refusals, stream: TcpStream, text: &str, reason: &'static str) {
-        metrics().refused_connections.of([reason.into()]).increment(1);
-        refusals.refuse(stream, text);
+    fn refuse_connection(&self, refuser: &ConnectionRefuser, stream: TcpStream, text: &str, reason: &'static str) {
+        metrics().refused_connections.with_label_values([reason.into()]).increment(1);
+        refuser.refuse_connection(stream, text);
     }
 
-    /// Waits for a descriptor of a connection that is released or ends. If none can be released, tells a newcomer.
-    async fn make_descriptor(&self, listener: &mut Listener) {
-        const TEXT: &str = "The service has no file descriptors left for more connections. Try again in a few seconds.";
-        if !self.connections.release_one() && listener.refuse_one(TEXT).await {
-            metrics().refused_connections.of(["descriptors".into()]).increment(1);
+    /// Releases a connection and waits for its descriptor. If none can be released, refuses the next connection.
+    async fn free_descriptor(&self, listener: &mut ConnectionListener) {
+        const NO_DESCRIPTORS_TEXT: &str =
+            "The service has no file descriptors left for more connections. Try again in a few seconds.";
+        if !self.connections.try_release_one() && listener.try_refuse_next(NO_DESCRIPTORS_TEXT).await {
+            metrics().refused_connections.with_label_values(["descriptors".into()]).increment(1);
         } else {
-            self.connections.ended(DESCRIPTOR_PAUSE, false).await;
+            self.connections.wait_for_end(DESCRIPTOR_RELEASE_TIMEOUT, false).await;
         }
     }
 }
 
-type Served = Connection<'static, TokioIo<TimedStream>, ConnectionService, TokioExecutor>;
+type HyperConnection = Connection<'static, TokioIo<TimedStream>, ConnectionService, TokioExecutor>;
 
-/// Serves a connection to its end, or until something is due that its peer does not do. When the server drains, or
-/// another connection has its place, it ends after the requests in flight.
-async fn watched(connection: Served, peer: SocketAddr, place: ConnectionPlace, mut drain: watch::Receiver<()>) {
-    let state = &place.state;
+/// Serves a connection until its end or its next deadline. If the server shuts down or another connection has the slot,
+/// the connection ends after its requests in flight.
+async fn drive_connection(
+    connection: HyperConnection,
+    peer: SocketAddr,
+    slot: ConnectionSlot,
+    mut drain: watch::Receiver<()>,
+) {
+    let state = &slot.state;
     let mut connection = pin!(connection);
     let mut draining = false;
     loop {
         tokio::select! {
             biased;
             ended = &mut connection => {
-                match state.fault.get() {
+                match state.stream_fault.get() {
                     Some(CloseReason::Flooding) => {
                         metrics().flooding_connections.increment(1);
-                        // There can be thousands in a second, so they are counted and not logged.
+                        // There can be thousands per second, so they are counted but not logged.
                         tracing::debug!(%peer, "closed a connection that sent too many HTTP/2 control frames");
                     }
-                    Some(reason) => log_overdue(peer, *reason),
-                    // The peer's doing, or a body that failed, whose cause is logged where it arose.
+                    Some(reason) => log_slow_close(peer, *reason),
+                    // The client closed the connection, or a body failed and has logged its cause.
                     None => ended.unwrap_or_else(|error| {
-                        tracing::debug!(%peer, error = %Causes(&*error), "connection ended early");
+                        tracing::debug!(%peer, error = %ErrorChain(&*error), "connection ended early");
                     }),
                 }
                 return;
             }
             _ = drain.changed(), if !draining => {
                 draining = true;
-                state.drain();
+                state.begin_drain();
             }
-            due = state.next_deadline() => match due {
-                Deadline::GoAway => connection.as_mut().graceful_shutdown(),
-                Deadline::Close(reason) => {
+            action = state.next_deadline() => match action {
+                DeadlineAction::GoAway => connection.as_mut().graceful_shutdown(),
+                DeadlineAction::Close(reason) => {
                     if matches!(reason, CloseReason::Overdue | CloseReason::Stalled) {
-                        log_overdue(peer, reason);
+                        log_slow_close(peer, reason);
                     }
                     return;
                 }
@@ -434,53 +444,53 @@ async fn watched(connection: Served, peer: SocketAddr, place: ConnectionPlace, m
     }
 }
 
-fn log_overdue(peer: SocketAddr, reason: CloseReason) {
+fn log_slow_close(peer: SocketAddr, reason: CloseReason) {
     metrics().overdue_connections.increment(1);
     tracing::warn!(%peer, cut = ?reason, "closed a connection because a response took too long");
 }
 
-/// A handler's panic is answered; one that reaches the connection came from a body, and has cut it.
+/// Logs a panic of a connection task. Panics of handlers are caught earlier, so this one came from a response body.
 fn log_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended {
         tracing::error!(%error, "response body panicked");
     }
 }
 
-/// Bytes of an answer that an HTTP/2 stream holds for its client, as many as an HTTP/1.1 connection does by default.
+/// The send buffer of an HTTP/2 stream, which is as large as that of an HTTP/1.1 connection by default.
 const SEND_BUFFER_BYTES: usize = 128 << 10;
 
-/// Bytes of bodies that an HTTP/2 connection holds for its handlers, whatever the number of its streams.
+/// The receive window of an HTTP/2 connection, shared by all its streams.
 const RECEIVE_BUFFER_BYTES: u32 = 256 << 10;
 
-fn protocol(limits: &ServerLimits) -> Builder<TokioExecutor> {
+fn connection_builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_read_timeout)
-        .max_buf_size(usize::try_from(limits.header_bytes).unwrap_or(usize::MAX));
+        .max_buf_size(usize::try_from(limits.max_header_bytes).unwrap_or(usize::MAX));
     builder
         .http2()
         .timer(TokioTimer::new())
-        .max_concurrent_streams(limits.concurrent_streams)
-        .max_header_list_size(limits.header_bytes)
+        .max_concurrent_streams(limits.max_concurrent_streams)
+        .max_header_list_size(limits.max_header_bytes)
         .max_send_buf_size(SEND_BUFFER_BYTES)
         .initial_connection_window_size(RECEIVE_BUFFER_BYTES)
-        .keep_alive_interval(limits.keep_alive)
-        // The answer to a ping comes after what the client has still to take.
-        .keep_alive_timeout(limits.keep_alive.max(limits.write_stall));
+        .keep_alive_interval(limits.keep_alive_interval)
+        // The response to a ping arrives after all data that the client has not read yet.
+        .keep_alive_timeout(limits.keep_alive_interval.max(limits.write_timeout));
     builder
 }
 
-/// The router, as seen from one connection: requests carry its peer's address as `ConnectInfo`, and their answers are
-/// timed. What reads the connection is told of each request at once, before more is read.
+/// The router for one connection. Adds the address of the client to requests as `ConnectInfo`, and limits the time of
+/// responses. Registers each request synchronously, before more bytes of the connection are read.
 struct ConnectionService {
-    server: Arc<Server>,
+    server: Arc<HttpServer>,
     peer: SocketAddr,
     state: Arc<ConnectionState>,
-    head: Arc<ParsedHead>,
-    /// The client's requests in flight over HTTP/2; `None` for a trusted proxy.
-    of_client: Option<Arc<ClientRequests>>,
+    parsed_head: Arc<ParsedHeadLength>,
+    /// The client's HTTP/2 requests in flight. `None` for a trusted proxy.
+    client_requests: Option<Arc<ClientRequests>>,
 }
 
 impl<B> hyper::service::Service<axum::http::Request<B>> for ConnectionService
@@ -490,72 +500,73 @@ where
 {
     type Response = Response;
     type Error = Infallible;
-    type Future = TimedPolls;
+    type Future = PollTimedResponse;
 
     fn call(&self, request: axum::http::Request<B>) -> Self::Future {
-        let limit = self.server.limits.answer;
-        self.head.request(request.body().size_hint().exact());
-        let mut in_flight = self.state.begin();
-        // HTTP/2 has GOAWAY for closing, and many requests on a connection.
+        let timeout = self.server.limits.response_timeout;
+        self.parsed_head.record_request(request.body().size_hint().exact());
+        let mut in_flight = self.state.begin_request();
+        // HTTP/2 connections are closed with GOAWAY, and can have many requests.
         let http2 = request.version() == Version::HTTP_2;
-        let mut turns = None;
-        if http2 && let Some(of_client) = &self.of_client {
-            let Some(permit) = self.server.requests.try_acquire(of_client, head_bytes(&request)) else {
-                let response = (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], TOO_MANY_REQUESTS);
-                let body = |body| Body::new(TimedResponseBody::new(body, limit, None, in_flight, http2));
+        let mut concurrency_permits = None;
+        if http2 && let Some(client_requests) = &self.client_requests {
+            let Some(permit) = self.server.inflight_limit.try_acquire(client_requests, estimate_head_bytes(&request))
+            else {
+                let response = (StatusCode::SERVICE_UNAVAILABLE, [(header::RETRY_AFTER, "1")], TOO_MANY_REQUESTS_TEXT);
+                let body = |body| Body::new(TimedResponseBody::new(body, timeout, None, in_flight, http2));
                 let response = response.into_response().map(body);
-                return TimedPolls::new(async { Ok(response) });
+                return PollTimedResponse::new(async { Ok(response) });
             };
-            turns = Some(of_client.turns.clone());
+            concurrency_permits = Some(client_requests.concurrency_permits.clone());
             in_flight.permit = Some(permit);
         }
         let mut request: Request = request.map(|body| match body.is_end_stream() {
             true => Body::empty(),
             false => Body::new(TimedRequestBody::new(
                 Box::pin(body),
-                in_flight.turn.clone(),
-                self.server.limits.body_bytes_per_s,
+                in_flight.body_wait.clone(),
+                self.server.limits.min_body_bytes_per_s,
             )),
         });
         request.extensions_mut().insert(ConnectInfo(self.peer));
-        mark_wrong_host(&mut request);
-        let outlives = outlives_its_client(request.method(), request.uri().path());
+        mark_invalid_host(&mut request);
+        let outlives = continues_after_disconnect(request.method(), request.uri().path());
         let mut router = self.server.router.clone();
-        let answering = match turns {
+        let response = match concurrency_permits {
             None => Either::Left(router.call(request)),
-            Some(turns) => Either::Right(async move {
-                let _turn = turns.acquire_owned().await;
+            Some(permits) => Either::Right(async move {
+                let _permit = permits.acquire_owned().await;
                 router.call(request).await
             }),
         };
-        // A connection whose client has left is dropped, before a call is looked at, too.
-        let answering = match outlives {
-            true => Either::Left(in_its_own_task(answering)),
-            false => Either::Right(answering),
+        // hyper drops this future when the client disconnects, perhaps before its first poll.
+        let response = match outlives {
+            true => Either::Left(spawn_detached(response)),
+            false => Either::Right(response),
         };
         let state = self.state.clone();
-        TimedPolls::new(async move {
-            let mut response = answering.await?;
-            if !http2 && state.is_leaving() {
+        PollTimedResponse::new(async move {
+            let mut response = response.await?;
+            if !http2 && state.is_closing() {
                 response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
             }
             let id = response.headers().get(REQUEST_ID).cloned();
-            Ok(response.map(|body| Body::new(TimedResponseBody::new(body, limit, id, in_flight, http2))))
+            Ok(response.map(|body| Body::new(TimedResponseBody::new(body, timeout, id, in_flight, http2))))
         })
     }
 }
 
-/// Answers in a task that goes on when nobody waits for it, and is begun at once.
-fn in_its_own_task(
-    answering: impl Future<Output = Result<Response, Infallible>> + Send + 'static,
+/// Runs the future in a task, which starts at once and continues if the result is dropped.
+fn spawn_detached(
+    response: impl Future<Output = Result<Response, Infallible>> + Send + 'static,
 ) -> impl Future<Output = Result<Response, Infallible>> + Send {
-    let task = tokio::spawn(answering);
+    let task = tokio::spawn(response);
     async move {
         match task.await {
-            Ok(answer) => answer,
-            Err(ended) => match ended.try_into_panic() {
+            Ok(response) => response,
+            Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime ends.
+                // The runtime is shutting down.
                 Err(_) => std::future::pending().await,
             },
         }

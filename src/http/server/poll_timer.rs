@@ -1,7 +1,7 @@
-//! Counts the polls of handlers that keep a thread that serves connections from serving others.
+//! Counts long polls of handlers, which block a thread that serves connections.
 //!
-//! A handler that computes for 50 ms between two awaits delays every connection of its thread by 50 ms, `/healthz`
-//! among them. Such work belongs on threads of its own ([`crate::large_responses::build`]).
+//! A handler that computes for 50 ms between two awaits delays all connections of its thread by 50 ms, including
+//! `/healthz`. Such work must run on other threads ([`crate::large_responses::build_response`]). The test
 //! `resilience::large_responses` fails if a handler does it here.
 
 use std::cell::Cell;
@@ -15,47 +15,49 @@ use axum::response::Response;
 use rustix::time::{ClockId, clock_gettime};
 use strata_runtime::metrics::metrics;
 
-/// A poll that computes for longer is counted in `strata_long_polls_total`.
-const LONG_POLL: Duration = Duration::from_millis(10);
+/// Polls that use more CPU time are counted in `strata_long_polls_total`.
+const LONG_POLL_THRESHOLD: Duration = Duration::from_millis(10);
 
-/// How long a reading of the thread's processor time is used. One for every poll would cost more than many handlers.
-const READING_LASTS: Duration = Duration::from_millis(1);
+/// The lifetime of a reading of the thread's CPU time. A reading for every poll would cost more than many handlers.
+const CPU_READING_TTL: Duration = Duration::from_millis(1);
 
 thread_local! {
-    /// The last reading of the thread's processor time, and the time of that reading.
-    static READING: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
+    /// The last reading of the thread's CPU time, and the time of the reading.
+    static LAST_CPU_READING: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
 }
 
-pub(super) struct TimedPolls(Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>);
+pub(super) struct PollTimedResponse(Pin<Box<dyn Future<Output = Result<Response, Infallible>> + Send>>);
 
-impl TimedPolls {
-    pub(super) fn new(response: impl Future<Output = Result<Response, Infallible>> + Send + 'static) -> TimedPolls {
-        TimedPolls(Box::pin(response))
+impl PollTimedResponse {
+    pub(super) fn new(inner: impl Future<Output = Result<Response, Infallible>> + Send + 'static) -> PollTimedResponse {
+        PollTimedResponse(Box::pin(inner))
     }
 }
 
-impl Future for TimedPolls {
+impl Future for PollTimedResponse {
     type Output = Result<Response, Infallible>;
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let started = Instant::now();
-        let before = match READING.get() {
-            Some((read_at, before)) if started.saturating_duration_since(read_at) < READING_LASTS => before,
+        let before = match LAST_CPU_READING.get() {
+            Some((read_at, before)) if started.saturating_duration_since(read_at) < CPU_READING_TTL => before,
             _ => {
-                let before = thread_time();
-                READING.set(Some((started, before)));
+                let before = thread_cpu_time();
+                LAST_CPU_READING.set(Some((started, before)));
                 before
             }
         };
-        let polled = self.0.as_mut().poll(context);
-        // A thread that the system interrupts for that long has not computed for that long.
-        if started.elapsed() > LONG_POLL && thread_time().saturating_sub(before) > LONG_POLL + READING_LASTS {
-            metrics().long_polls.increment(1);
+        let result = self.0.as_mut().poll(cx);
+        // The elapsed time does not suffice, because the system might have interrupted the thread.
+        if started.elapsed() > LONG_POLL_THRESHOLD
+            && thread_cpu_time().saturating_sub(before) > LONG_POLL_THRESHOLD + CPU_READING_TTL
+        {
+            metrics().slow_polls.increment(1);
         }
-        polled
+        result
     }
 }
 
-fn thread_time() -> Duration {
+fn thread_cpu_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap_or_default()
 }

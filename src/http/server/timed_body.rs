@@ -11,68 +11,61 @@ use axum::http::HeaderValue;
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep};
 
-use super::connection_state::{InFlightRequest, RequestTurn, WRITE_FLOOR_BYTES};
+use super::connection_state::{InFlightRequest, MIN_WRITE_PROGRESS_BYTES, RequestBodyWait};
 
 #[derive(Debug, thiserror::Error)]
 #[error("the response took longer than {} s", .0.as_secs())]
-struct TookTooLong(Duration);
+struct ResponseTimeout(Duration);
 
-/// A response body that fails if it takes too long, and whose request is in flight until it is dropped.
+/// A response body that fails if it takes too long. Its request is in flight until the body is dropped.
 ///
-/// Over HTTP/2, hyper takes frames of any size and drops a body before its client has read it. So it gets the frames in
-/// pieces, each of which keeps the request in flight until it is sent.
+/// Over HTTP/2, hyper accepts frames of any size and drops a body before the client has read it. So hyper gets the data
+/// in chunks, and each chunk keeps the request in flight until the chunk is sent.
 pub(super) struct TimedResponseBody {
     body: Body,
-    limit: Duration,
+    timeout: Duration,
     deadline: Pin<Box<Sleep>>,
     request_id: Option<HeaderValue>,
     in_flight: Arc<InFlightRequest>,
     http2: bool,
-    rest: Bytes,
+    unsent: Bytes,
 }
 
-struct BodyPiece {
+struct InFlightChunk {
     pub bytes: Bytes,
     in_flight: Arc<InFlightRequest>,
 }
 
-impl AsRef<[u8]> for BodyPiece {
+impl AsRef<[u8]> for InFlightChunk {
     fn as_ref(&self) -> &[u8] {
         &self.bytes
     }
 }
 
-impl Drop for BodyPiece {
+impl Drop for InFlightChunk {
     fn drop(&mut self) {
         self.in_flight.record_read(self.bytes.len());
     }
 }
 
 impl TimedResponseBody {
-    /// Starts the time. The ID of the request is for the log.
+    /// Starts the timeout. The request ID is for the log.
     pub(super) fn new(
         body: Body,
-        limit: Duration,
+        timeout: Duration,
         request_id: Option<HeaderValue>,
         in_flight: InFlightRequest,
         http2: bool,
     ) -> TimedResponseBody {
         in_flight.start_response();
-        let deadline = Box::pin(sleep(limit));
-        TimedResponseBody {
-            body,
-            limit,
-            deadline,
-            request_id,
-            in_flight: Arc::new(in_flight),
-            http2,
-            rest: Bytes::new(),
-        }
+        let deadline = Box::pin(sleep(timeout));
+        let in_flight = Arc::new(in_flight);
+        TimedResponseBody { body, timeout, deadline, request_id, in_flight, http2, unsent: Bytes::new() }
     }
 
-    fn piece(&mut self) -> Frame<Bytes> {
-        let bytes = self.rest.split_to(self.rest.len().min(WRITE_FLOOR_BYTES));
-        Frame::data(Bytes::from_owner(BodyPiece { bytes, in_flight: self.in_flight.clone() }))
+    fn next_chunk(&mut self) -> Frame<Bytes> {
+        let bytes = self.unsent.split_to(self.unsent.len().min(MIN_WRITE_PROGRESS_BYTES));
+        Frame::data(Bytes::from_owner(InFlightChunk { bytes, in_flight: self.in_flight.clone() }))
     }
 }
 
@@ -80,34 +73,31 @@ impl http_body::Body for TimedResponseBody {
     type Data = Bytes;
     type Error = axum::Error;
 
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
         let this = &mut *self;
-        let is_new = this.rest.is_empty();
+        let is_new = this.unsent.is_empty();
         let frame = match is_new {
-            true => Pin::new(&mut this.body).poll_frame(context),
-            false => Poll::Ready(Some(Ok(this.piece()))),
+            true => Pin::new(&mut this.body).poll_frame(cx),
+            false => Poll::Ready(Some(Ok(this.next_chunk()))),
         };
         let late = match &frame {
             Poll::Ready(frame) => {
-                // At the end, earlier frames can still wait.
+                // Even after the last frame, earlier frames might still wait for the client.
                 this.in_flight.wait_for_client();
-                // To register the timer costs more than to read the clock.
+                // Reading the clock is cheaper than polling the timer.
                 matches!(frame, Some(Ok(_))) && this.deadline.deadline() <= Instant::now()
             }
             Poll::Pending => {
                 this.in_flight.wait_for_service();
-                this.deadline.as_mut().poll(context).is_ready()
+                this.deadline.as_mut().poll(cx).is_ready()
             }
         };
         if !late {
             return match frame {
                 Poll::Ready(Some(Ok(frame))) if this.http2 && is_new => match frame.into_data() {
-                    Ok(part) if !part.is_empty() => {
-                        this.rest = part;
-                        Poll::Ready(Some(Ok(this.piece())))
+                    Ok(data) if !data.is_empty() => {
+                        this.unsent = data;
+                        Poll::Ready(Some(Ok(this.next_chunk())))
                     }
                     Ok(empty) => Poll::Ready(Some(Ok(Frame::data(empty)))),
                     Err(other) => Poll::Ready(Some(Ok(other))),
@@ -115,19 +105,19 @@ impl http_body::Body for TimedResponseBody {
                 frame => frame,
             };
         }
-        let error = TookTooLong(this.limit);
+        let error = ResponseTimeout(this.timeout);
         let id = this.request_id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default();
         tracing::warn!(id, %error, "interrupted response body");
         Poll::Ready(Some(Err(axum::Error::new(error))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.rest.is_empty() && self.body.is_end_stream()
+        self.unsent.is_empty() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         let mut hint = self.body.size_hint();
-        let rest = self.rest.len() as u64;
+        let rest = self.unsent.len() as u64;
         if let Some(upper) = hint.upper() {
             hint.set_upper(upper + rest);
         }
@@ -136,42 +126,42 @@ impl http_body::Body for TimedResponseBody {
     }
 }
 
-/// A request body that records when its handler began to wait for the client, without the time of the handler. Too few
-/// bytes do not end the wait.
+/// A request body that records how long its handler has waited for the client, without the time of the handler itself.
+/// A wait continues until enough bytes have arrived.
 pub(super) struct TimedRequestBody<B> {
     body: B,
-    turn: RequestTurn,
-    bytes_per_s: u64,
-    /// When the handler began to wait.
-    since: Option<Instant>,
-    /// The wait, and the bytes that arrived, since the client last sent enough.
-    waited: Duration,
+    body_wait: RequestBodyWait,
+    min_bytes_per_s: u64,
+    wait_started_at: Option<Instant>,
+    /// The total wait and the received bytes since the client last sent enough.
+    wait_time: Duration,
     received_bytes: u64,
 }
 
 impl<B> TimedRequestBody<B> {
-    /// This many bytes per second of waiting are enough. For 0, any byte is enough.
-    pub(super) fn new(body: B, turn: RequestTurn, bytes_per_s: u64) -> TimedRequestBody<B> {
-        TimedRequestBody { body, turn, bytes_per_s, since: None, waited: Duration::ZERO, received_bytes: 0 }
+    /// `min_bytes_per_s` is relative to the time of waiting. For 0, any byte ends the wait.
+    pub(super) fn new(body: B, body_wait: RequestBodyWait, min_bytes_per_s: u64) -> TimedRequestBody<B> {
+        let wait_time = Duration::ZERO;
+        TimedRequestBody { body, body_wait, min_bytes_per_s, wait_started_at: None, wait_time, received_bytes: 0 }
     }
 
-    /// Records bytes that arrived; `None` if there are none yet.
-    fn note(&mut self, received_bytes: Option<usize>) {
+    /// Records received bytes. `None` means that the handler must wait.
+    fn record_received(&mut self, received_bytes: Option<usize>) {
         let now = Instant::now();
         let Some(bytes) = received_bytes else {
-            if self.since.is_none() {
-                self.since = Some(now);
-                self.turn.set(now.checked_sub(self.waited).or(Some(now)));
+            if self.wait_started_at.is_none() {
+                self.wait_started_at = Some(now);
+                self.body_wait.set_waiting_since(now.checked_sub(self.wait_time).or(Some(now)));
             }
             return;
         };
-        if let Some(since) = self.since.take() {
-            self.waited += now.saturating_duration_since(since);
-            self.turn.set(None);
+        if let Some(since) = self.wait_started_at.take() {
+            self.wait_time += now.saturating_duration_since(since);
+            self.body_wait.set_waiting_since(None);
         }
         self.received_bytes = self.received_bytes.saturating_add(bytes as u64);
-        if self.received_bytes as f64 >= (self.bytes_per_s as f64 * self.waited.as_secs_f64()).max(1.0) {
-            self.waited = Duration::ZERO;
+        if self.received_bytes as f64 >= (self.min_bytes_per_s as f64 * self.wait_time.as_secs_f64()).max(1.0) {
+            self.wait_time = Duration::ZERO;
             self.received_bytes = 0;
         }
     }
@@ -181,13 +171,13 @@ impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for TimedRequestB
     type Data = Bytes;
     type Error = B::Error;
 
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
         let this = &mut *self;
         match &frame {
-            Poll::Pending => this.note(None),
-            Poll::Ready(Some(Ok(frame))) => this.note(Some(frame.data_ref().map_or(0, Bytes::len))),
-            Poll::Ready(_) => this.note(Some(0)),
+            Poll::Pending => this.record_received(None),
+            Poll::Ready(Some(Ok(frame))) => this.record_received(Some(frame.data_ref().map_or(0, Bytes::len))),
+            Poll::Ready(_) => this.record_received(Some(0)),
         }
         frame
     }
@@ -209,40 +199,39 @@ mod tests {
     use super::super::connection_state::ConnectionState;
     use super::*;
 
-    /// Since when it is the client's turn, after each of these many bytes has come 50 ms after the one before.
-    async fn turns(bytes_per_s: u64, came: &[usize]) -> Vec<Option<Instant>> {
+    /// Returns the start of the wait after each chunk, if chunks of these sizes arrive every 50 ms.
+    async fn wait_starts(bytes_per_s: u64, chunks: &[usize]) -> Vec<Option<Instant>> {
         let state = ConnectionState::with_timeouts(Duration::from_secs(600));
-        let request = state.begin();
+        let request = state.begin_request();
         let (mut send, receive) = futures::channel::mpsc::channel::<Result<Frame<Bytes>, std::io::Error>>(1);
-        let mut body = TimedRequestBody::new(StreamBody::new(receive), request.turn.clone(), bytes_per_s);
-        let mut context = Context::from_waker(std::task::Waker::noop());
-        let mut turns = Vec::new();
-        assert!(Pin::new(&mut body).poll_frame(&mut context).is_pending());
-        for bytes in came {
+        let mut body = TimedRequestBody::new(StreamBody::new(receive), request.body_wait.clone(), bytes_per_s);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        let mut starts = Vec::new();
+        assert!(Pin::new(&mut body).poll_frame(&mut cx).is_pending());
+        for bytes in chunks {
             sleep(Duration::from_millis(50)).await;
-            send.try_send(Ok(Frame::data(vec![0; *bytes].into()))).expect("there is room");
-            assert!(Pin::new(&mut body).poll_frame(&mut context).is_ready());
-            assert_eq!(state.waiting_since(), None, "it is the handler's turn");
-            assert!(Pin::new(&mut body).poll_frame(&mut context).is_pending());
-            turns.push(state.waiting_since());
+            send.try_send(Ok(Frame::data(vec![0; *bytes].into()))).expect("failed to send chunk");
+            assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
+            assert_eq!(state.client_wait_since(), None, "the service is next");
+            assert!(Pin::new(&mut body).poll_frame(&mut cx).is_pending());
+            starts.push(state.client_wait_since());
         }
-        turns
+        starts
     }
 
-    /// How much the first turn is before the last one.
-    fn spread(turns: &[Option<Instant>]) -> Duration {
-        let first = turns[0].expect("it waits");
-        turns[turns.len() - 1].expect("it waits").saturating_duration_since(first)
+    fn wait_start_spread(starts: &[Option<Instant>]) -> Duration {
+        let first = starts[0].expect("first wait");
+        starts[starts.len() - 1].expect("last wait").saturating_duration_since(first)
     }
 
     #[tokio::test]
-    async fn few_bytes_do_not_end_the_wait_for_the_client() {
-        let dripped = turns(1_024, &[1, 1, 1, 1]).await;
-        assert!(spread(&dripped) < Duration::from_millis(50), "{dripped:?}");
-        // Far more than enough, however late they come.
-        let steady = turns(1_024, &[1 << 20; 4]).await;
-        assert!(spread(&steady) >= Duration::from_millis(150), "{steady:?}");
-        let any = turns(0, &[1, 1, 1, 1]).await;
-        assert!(spread(&any) >= Duration::from_millis(150), "{any:?}");
+    async fn slow_request_body_does_not_end_client_wait() {
+        let dripped = wait_starts(1_024, &[1, 1, 1, 1]).await;
+        assert!(wait_start_spread(&dripped) < Duration::from_millis(50), "{dripped:?}");
+        // Large chunks end the wait, no matter how late they arrive.
+        let steady = wait_starts(1_024, &[1 << 20; 4]).await;
+        assert!(wait_start_spread(&steady) >= Duration::from_millis(150), "{steady:?}");
+        let any = wait_starts(0, &[1, 1, 1, 1]).await;
+        assert!(wait_start_spread(&any) >= Duration::from_millis(150), "{any:?}");
     }
 }

@@ -1,212 +1,216 @@
-//! Walks Thrift's compact protocol without building anything, because a list of four bytes can announce two thousand
-//! million elements. [`StructWriter`] writes the fields that a reader needs. Source: the Thrift compact protocol
+//! Parses the Thrift compact protocol without allocating, because a list of four bytes can announce two billion
+//! elements. [`ThriftStructWriter`] copies the fields that the library needs. Source: the Thrift compact protocol
 //! specification.
 
 use strata_types::leb128;
 
-/// The deepest nesting that is walked; Parquet's own structures need less than ten levels.
-const DEPTH_MAX: usize = 24;
+/// The maximum nesting depth. Parquet's own structures need fewer than ten levels.
+const MAX_NESTING_DEPTH: usize = 24;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Malformed;
+pub(super) struct MalformedThrift;
 
-type Walked<T> = Result<T, Malformed>;
+type ThriftResult<T> = Result<T, MalformedThrift>;
 
-/// The type of a value, by its number in the protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct ValueType(u8);
+pub(super) struct ThriftType(u8);
 
-impl ValueType {
-    const TRUE: ValueType = ValueType(1);
-    const FALSE: ValueType = ValueType(2);
-    const LIST: ValueType = ValueType(9);
-    const STRUCT: ValueType = ValueType(12);
+impl ThriftType {
+    const TRUE: ThriftType = ThriftType(1);
+    const FALSE: ThriftType = ThriftType(2);
+    const LIST: ThriftType = ThriftType(9);
+    const STRUCT: ThriftType = ThriftType(12);
 }
 
 #[derive(Clone)]
-pub(super) struct Walker<'a> {
+pub(super) struct ThriftWalker<'a> {
     bytes: &'a [u8],
     pub(super) position: usize,
 }
 
-impl<'a> Walker<'a> {
+impl<'a> ThriftWalker<'a> {
     pub(super) fn new(bytes: &'a [u8]) -> Self {
         Self { bytes, position: 0 }
     }
 
-    fn byte(&mut self) -> Walked<u8> {
-        let byte = *self.bytes.get(self.position).ok_or(Malformed)?;
+    fn read_byte(&mut self) -> ThriftResult<u8> {
+        let byte = *self.bytes.get(self.position).ok_or(MalformedThrift)?;
         self.position += 1;
         Ok(byte)
     }
 
-    pub(super) fn varint(&mut self) -> Walked<u64> {
-        let mut rest = self.bytes.get(self.position..).ok_or(Malformed)?;
-        let value = leb128::read(&mut rest).ok_or(Malformed)?;
+    pub(super) fn read_varint(&mut self) -> ThriftResult<u64> {
+        let mut rest = self.bytes.get(self.position..).ok_or(MalformedThrift)?;
+        let value = leb128::read_u64(&mut rest).ok_or(MalformedThrift)?;
         self.position = self.bytes.len() - rest.len();
         Ok(value)
     }
 
-    /// A signed number in zigzag.
-    pub(super) fn number(&mut self) -> Walked<i64> {
-        let value = self.varint()?;
+    pub(super) fn read_zigzag(&mut self) -> ThriftResult<i64> {
+        let value = self.read_varint()?;
         Ok((value >> 1) as i64 ^ -((value & 1) as i64))
     }
 
-    pub(super) fn copy_field(&mut self, id: i64, kind: ValueType, out: &mut StructWriter) -> Walked<()> {
+    pub(super) fn copy_field(&mut self, id: i64, kind: ThriftType, out: &mut ThriftStructWriter) -> ThriftResult<()> {
         let start = self.position;
-        self.skip(kind, 0)?;
+        self.skip_value(kind, 0)?;
         out.begin_field(id, kind);
         out.bytes.extend_from_slice(&self.bytes[start..self.position]);
         Ok(())
     }
 
-    pub(super) fn advance(&mut self, count: u64) -> Walked<()> {
-        let count = usize::try_from(count).map_err(|_| Malformed)?;
-        let end = self.position.checked_add(count).ok_or(Malformed)?;
+    pub(super) fn advance(&mut self, count: u64) -> ThriftResult<()> {
+        let count = usize::try_from(count).map_err(|_| MalformedThrift)?;
+        let end = self.position.checked_add(count).ok_or(MalformedThrift)?;
         if end > self.bytes.len() {
-            return Err(Malformed);
+            return Err(MalformedThrift);
         }
         self.position = end;
         Ok(())
     }
 
-    /// Walks over the fields of a struct, its end included. `visit` takes a field, or leaves it with false.
-    pub(super) fn fields(&mut self, mut visit: impl FnMut(&mut Self, i64, ValueType) -> Walked<bool>) -> Walked<()> {
-        self.fields_at(0, &mut visit)
+    /// Visits the fields of a struct and its end marker. `visit` returns `false` to skip a field.
+    pub(super) fn visit_fields(
+        &mut self,
+        mut visit: impl FnMut(&mut Self, i64, ThriftType) -> ThriftResult<bool>,
+    ) -> ThriftResult<()> {
+        self.visit_fields_at_depth(0, &mut visit)
     }
 
-    fn fields_at(
+    fn visit_fields_at_depth(
         &mut self,
         depth: usize,
-        visit: &mut dyn FnMut(&mut Self, i64, ValueType) -> Walked<bool>,
-    ) -> Walked<()> {
+        visit: &mut dyn FnMut(&mut Self, i64, ThriftType) -> ThriftResult<bool>,
+    ) -> ThriftResult<()> {
         let mut id = 0;
         loop {
-            let head = self.byte()?;
+            let head = self.read_byte()?;
             if head == 0 {
                 return Ok(());
             }
-            let kind = ValueType(head & 0x0f);
+            let kind = ThriftType(head & 0x0f);
             id = match head >> 4 {
-                0 => self.number()?,
-                step => id.checked_add(step.into()).ok_or(Malformed)?,
+                0 => self.read_zigzag()?,
+                step => id.checked_add(step.into()).ok_or(MalformedThrift)?,
             };
             if !visit(self, id, kind)? {
-                self.skip(kind, depth)?;
+                self.skip_value(kind, depth)?;
             }
         }
     }
 
-    /// The elements of a list: how many are announced. Each takes a byte at least, so walking over them ends.
-    pub(super) fn list(&mut self, kind: ValueType) -> Walked<u64> {
-        if !matches!(kind, ValueType(9 | 10)) {
-            return Err(Malformed);
+    /// Returns the announced number of list elements, which cannot exceed the remaining bytes.
+    pub(super) fn read_list_count(&mut self, kind: ThriftType) -> ThriftResult<u64> {
+        if !matches!(kind, ThriftType(9 | 10)) {
+            return Err(MalformedThrift);
         }
-        Ok(self.list_head()?.0)
+        Ok(self.read_list_header()?.0)
     }
 
-    fn list_head(&mut self) -> Walked<(u64, ValueType)> {
-        let head = self.byte()?;
+    fn read_list_header(&mut self) -> ThriftResult<(u64, ThriftType)> {
+        let head = self.read_byte()?;
         let count = match head >> 4 {
-            15 => self.varint()?,
+            15 => self.read_varint()?,
             count => u64::from(count),
         };
         if count > (self.bytes.len() - self.position) as u64 {
-            return Err(Malformed);
+            return Err(MalformedThrift);
         }
-        Ok((count, ValueType(head & 0x0f)))
+        Ok((count, ThriftType(head & 0x0f)))
     }
 
-    pub(super) fn boolean(kind: ValueType) -> Walked<bool> {
+    pub(super) fn boolean_from_type(kind: ThriftType) -> ThriftResult<bool> {
         match kind {
-            ValueType::TRUE => Ok(true),
-            ValueType::FALSE => Ok(false),
-            _ => Err(Malformed),
+            ThriftType::TRUE => Ok(true),
+            ThriftType::FALSE => Ok(false),
+            _ => Err(MalformedThrift),
         }
     }
 
-    fn skip(&mut self, kind: ValueType, depth: usize) -> Walked<()> {
-        if depth >= DEPTH_MAX {
-            return Err(Malformed);
+    fn skip_value(&mut self, kind: ThriftType, depth: usize) -> ThriftResult<()> {
+        if depth >= MAX_NESTING_DEPTH {
+            return Err(MalformedThrift);
         }
         match kind {
-            ValueType::TRUE | ValueType::FALSE => Ok(()),
-            ValueType(3) => self.advance(1),
-            ValueType(4..=6) => self.varint().map(drop),
-            ValueType(7) => self.advance(8),
-            ValueType(8) => {
-                let length = self.varint()?;
+            ThriftType::TRUE | ThriftType::FALSE => Ok(()),
+            ThriftType(3) => self.advance(1),
+            ThriftType(4..=6) => self.read_varint().map(drop),
+            ThriftType(7) => self.advance(8),
+            ThriftType(8) => {
+                let length = self.read_varint()?;
                 self.advance(length)
             }
-            ValueType(9 | 10) => {
-                let (count, kind) = self.list_head()?;
+            ThriftType(9 | 10) => {
+                let (count, kind) = self.read_list_header()?;
                 (0..count).try_for_each(|_| self.skip_element(kind, depth + 1))
             }
-            ValueType(11) => {
-                let count = self.varint()?;
+            ThriftType(11) => {
+                let count = self.read_varint()?;
                 if count == 0 {
                     return Ok(());
                 }
-                let kinds = self.byte()?;
+                let kinds = self.read_byte()?;
                 (0..count).try_for_each(|_| {
-                    self.skip_element(ValueType(kinds >> 4), depth + 1)?;
-                    self.skip_element(ValueType(kinds & 0x0f), depth + 1)
+                    self.skip_element(ThriftType(kinds >> 4), depth + 1)?;
+                    self.skip_element(ThriftType(kinds & 0x0f), depth + 1)
                 })
             }
-            ValueType::STRUCT => self.fields_at(depth + 1, &mut |_, _, _| Ok(false)),
-            ValueType(13) => self.advance(16),
-            _ => Err(Malformed),
+            ThriftType::STRUCT => self.visit_fields_at_depth(depth + 1, &mut |_, _, _| Ok(false)),
+            ThriftType(13) => self.advance(16),
+            _ => Err(MalformedThrift),
         }
     }
 
-    /// In a collection a boolean takes a byte.
-    fn skip_element(&mut self, kind: ValueType, depth: usize) -> Walked<()> {
-        if matches!(kind, ValueType::TRUE | ValueType::FALSE) { self.advance(1) } else { self.skip(kind, depth) }
+    /// Skips an element of a collection, in which a boolean takes one byte.
+    fn skip_element(&mut self, kind: ThriftType, depth: usize) -> ThriftResult<()> {
+        if matches!(kind, ThriftType::TRUE | ThriftType::FALSE) {
+            self.advance(1)
+        } else {
+            self.skip_value(kind, depth)
+        }
     }
 }
 
-/// Writes structs in the compact protocol. A copy without some of the fields is never longer than the original.
+/// Writes structs in the compact protocol. Copying a subset of the fields never produces more bytes than the original.
 #[derive(Debug)]
-pub(super) struct StructWriter {
+pub(super) struct ThriftStructWriter {
     bytes: Vec<u8>,
     last_ids: Vec<i64>,
 }
 
-impl StructWriter {
+impl ThriftStructWriter {
     pub(super) fn new() -> Self {
         Self { bytes: Vec::new(), last_ids: vec![0] }
     }
 
-    fn begin_field(&mut self, id: i64, kind: ValueType) {
+    fn begin_field(&mut self, id: i64, kind: ThriftType) {
         let last_id = self.last_ids.last_mut().map(|last_id| std::mem::replace(last_id, id));
         match id.saturating_sub(last_id.unwrap_or(0)) {
             step @ 1..=15 => self.bytes.push((step as u8) << 4 | kind.0),
             _ => {
                 self.bytes.push(kind.0);
-                leb128::write((id << 1) as u64 ^ (id >> 63) as u64, &mut self.bytes);
+                leb128::write_u64((id << 1) as u64 ^ (id >> 63) as u64, &mut self.bytes);
             }
         }
     }
 
     pub(super) fn begin_struct(&mut self, id: i64) {
-        self.begin_field(id, ValueType::STRUCT);
-        self.begin_element();
+        self.begin_field(id, ThriftType::STRUCT);
+        self.begin_struct_element();
     }
 
-    /// Begins a field whose value is a list of `count` structs.
-    pub(super) fn begin_structs(&mut self, id: i64, count: u64) {
-        self.begin_field(id, ValueType::LIST);
+    pub(super) fn begin_struct_list(&mut self, id: i64, count: u64) {
+        self.begin_field(id, ThriftType::LIST);
         match u8::try_from(count) {
-            Ok(count @ 0..15) => self.bytes.push(count << 4 | ValueType::STRUCT.0),
+            Ok(count @ 0..15) => self.bytes.push(count << 4 | ThriftType::STRUCT.0),
             _ => {
-                self.bytes.push(0xf0 | ValueType::STRUCT.0);
-                leb128::write(count, &mut self.bytes);
+                self.bytes.push(0xf0 | ThriftType::STRUCT.0);
+                leb128::write_u64(count, &mut self.bytes);
             }
         }
     }
 
-    pub(super) fn begin_element(&mut self) {
+    pub(super) fn begin_struct_element(&mut self) {
         self.last_ids.push(0);
     }
 

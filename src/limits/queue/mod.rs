@@ -1,20 +1,21 @@
-//! The bookkeeping of a [`FairLimit`](crate::FairLimit): who has units, and who gets the next ones. It knows no time,
-//! tasks or locks.
+//! The bookkeeping of a [`FairLimit`](crate::FairLimit): the units of each principal, and the order of grants. Time,
+//! tasks, and locks are not part of it.
 //!
-//! 1. **Shares.** A principal that has units gets more only within its share ([`Shares`]). One that has none can take
-//!    what is free ([`BeyondShare::First`]), so that many principals can use the whole limit.
-//! 2. **A reserve for users.** All anonymous principals together have at most the units that users do not reserve.
+//! 1. **Shares.** A principal with units gets more only within its share ([`FairShares`]). A principal without units
+//!    can take any free units ([`BeyondShare::AnyFreeUnits`]), so that many principals can use the whole limit.
+//! 2. **A reserve for users.** All anonymous principals together have at most the units that are not reserved for
+//!    users.
 //! 3. **Round robin.** Each principal has a queue. Users and anonymous principals alternate, and so do the principals
 //!    within each class. The next principal that needs more units than are free blocks all others, so that small
 //!    requests do not starve a large one. Only a principal that waits for its own units (1), or all anonymous
 //!    principals when they wait for theirs (2), are skipped. If a waiter that blocks others cancels, its principal goes
 //!    to the end.
-//! 4. **A bounded queue that evicts from the longest.** If the queue is full, users and anonymous principals can have
-//!    half of it each. Within its half, a new waiter replaces the last one of the principal with the most waiters,
-//!    unless that is its own.
+//! 4. **Eviction from the longest queue.** If there are too many waiters, users and anonymous principals can each have
+//!    half of them. Within its half, a new waiter replaces the last one of the principal with the most waiters, unless
+//!    that is its own principal.
 //!
-//! So a waiter whose principal has nothing gets its units after at most twice as many grants as there are principals of
-//! its class that wait, whatever the others request.
+//! A waiter whose principal has no units therefore gets its units after at most twice as many grants as there are
+//! waiting principals of its class, regardless of other requests.
 
 #[cfg(test)]
 mod tests;
@@ -22,142 +23,138 @@ mod tests;
 use std::collections::{HashMap, VecDeque};
 
 use crate::principal::{Principal, PrincipalClass};
-use crate::shares::{BeyondShare, OtherUnits, Shares};
+use crate::shares::{BeyondShare, FairShares, OtherUnits};
 
-pub(crate) type Ticket = u64;
+pub(crate) type WaiterTicket = u64;
 
-struct Waiter<W> {
-    ticket: Ticket,
+struct QueuedWaiter<W> {
+    ticket: WaiterTicket,
     units: u64,
     waker: W,
 }
 
-/// What a principal has and waits for. A principal without either has no account.
-struct Account<W> {
-    held: u64,
-    queue: VecDeque<Waiter<W>>,
+/// The units and waiters of a principal. A principal without either has no account.
+struct PrincipalAccount<W> {
+    held_units: u64,
+    queue: VecDeque<QueuedWaiter<W>>,
 }
 
-impl<W> Default for Account<W> {
-    fn default() -> Account<W> {
-        Account { held: 0, queue: VecDeque::new() }
+impl<W> Default for PrincipalAccount<W> {
+    fn default() -> PrincipalAccount<W> {
+        PrincipalAccount { held_units: 0, queue: VecDeque::new() }
     }
 }
 
 pub(crate) struct FairQueue<W> {
-    shares: Shares,
-    accounts: HashMap<Principal, Account<W>, foldhash::fast::RandomState>,
-    /// Of each class: units held, waiters, and the principals with waiters in the order of their turns.
-    held: [u64; 2],
-    waiting: [usize; 2],
-    turns: [VecDeque<Principal>; 2],
-    next: PrincipalClass,
-    tickets: Ticket,
+    shares: FairShares,
+    accounts: HashMap<Principal, PrincipalAccount<W>, foldhash::fast::RandomState>,
+    /// Indexed by class: units, waiters, and the principals with waiters in round-robin order.
+    held_units: [u64; 2],
+    waiter_counts: [usize; 2],
+    round_robin: [VecDeque<Principal>; 2],
+    next_class: PrincipalClass,
+    last_ticket: WaiterTicket,
 }
 
-pub(crate) struct Grant<W> {
+pub(crate) struct UnitGrant<W> {
     pub(crate) principal: Principal,
     pub(crate) units: u64,
     pub(crate) waker: W,
 }
 
-/// Why a principal cannot have more units now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Denied {
-    pub reason: Denial,
-    /// What the principal can have in total at this time, within its share.
+pub struct UnitsDenied {
+    pub reason: DenialReason,
+    /// The current maximum for the principal in total, within its share.
     pub max_units: u64,
     pub free_units: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Denial {
-    /// More than one principal can ever have ([`Shares::principal_units`]).
-    Principal,
-    /// The principal has its share, or would exceed it.
-    Share,
-    /// The free units are reserved for users.
-    Reserve,
-    /// The principal is within its share, but too few units are free.
-    Units,
+pub enum DenialReason {
+    /// The request exceeds [`FairShares::max_principal_units`].
+    PrincipalMaximum,
+    /// The principal has reached its share, or would exceed it.
+    ShareExceeded,
+    ReservedForUsers,
+    TooFewFreeUnits,
 }
 
 impl<W> FairQueue<W> {
-    pub(crate) fn new(shares: Shares) -> FairQueue<W> {
+    pub(crate) fn new(shares: FairShares) -> FairQueue<W> {
         FairQueue {
             shares,
             accounts: HashMap::default(),
-            held: [0; 2],
-            waiting: [0; 2],
-            turns: [VecDeque::new(), VecDeque::new()],
-            next: PrincipalClass::User,
-            tickets: 0,
+            held_units: [0; 2],
+            waiter_counts: [0; 2],
+            round_robin: [VecDeque::new(), VecDeque::new()],
+            next_class: PrincipalClass::User,
+            last_ticket: 0,
         }
     }
 
     pub(crate) fn used_units(&self) -> u64 {
-        self.held.iter().sum()
+        self.held_units.iter().sum()
     }
 
-    pub(crate) fn waiting(&self) -> usize {
-        self.waiting.iter().sum()
+    pub(crate) fn waiter_count(&self) -> usize {
+        self.waiter_counts.iter().sum()
     }
 
-    pub(crate) fn principals(&self) -> usize {
+    pub(crate) fn principal_count(&self) -> usize {
         self.accounts.len()
     }
 
-    /// Takes units at once, unless that overtakes a waiter or breaks a rule.
-    pub(crate) fn try_enter(&mut self, principal: Principal, units: u64) -> bool {
-        self.waiting() == 0 && self.try_take(principal, units).is_ok()
+    /// Takes units immediately, unless that would overtake a waiter or break a rule.
+    pub(crate) fn try_take_without_queue(&mut self, principal: Principal, units: u64) -> bool {
+        self.waiter_count() == 0 && self.try_take(principal, units).is_ok()
     }
 
     /// Takes units if the rules allow it, regardless of waiters.
-    pub(crate) fn try_take(&mut self, principal: Principal, units: u64) -> Result<(), Denied> {
-        match self.denial(principal, units) {
+    pub(crate) fn try_take(&mut self, principal: Principal, units: u64) -> Result<(), UnitsDenied> {
+        match self.check_denial(principal, units) {
             Some(denied) => Err(denied),
             None => {
-                self.take(principal, units);
+                self.take_unchecked(principal, units);
                 Ok(())
             }
         }
     }
 
-    /// Appends a waiter. Call [`FairQueue::grant`] until it returns `None`, then [`FairQueue::evict`].
-    pub(crate) fn join(&mut self, principal: Principal, units: u64, waker: W) -> Ticket {
-        self.tickets += 1;
+    /// Appends a waiter. Call [`FairQueue::grant_next`] until it returns `None`, then [`FairQueue::evict`].
+    pub(crate) fn enqueue(&mut self, principal: Principal, units: u64, waker: W) -> WaiterTicket {
+        self.last_ticket += 1;
         let account = self.accounts.entry(principal).or_default();
-        account.queue.push_back(Waiter { ticket: self.tickets, units, waker });
+        account.queue.push_back(QueuedWaiter { ticket: self.last_ticket, units, waker });
         if account.queue.len() == 1 {
-            self.turns[principal.class() as usize].push_back(principal);
+            self.round_robin[principal.class() as usize].push_back(principal);
         }
-        self.waiting[principal.class() as usize] += 1;
-        self.tickets
+        self.waiter_counts[principal.class() as usize] += 1;
+        self.last_ticket
     }
 
-    /// Joins the queue, and leaves it unless its turn is now. Returns the grants, perhaps its own among them.
-    pub(crate) fn try_join(&mut self, principal: Principal, units: u64, waker: W) -> Vec<Grant<W>> {
-        let ticket = self.join(principal, units, waker);
-        let mut grants: Vec<Grant<W>> = self.grants().collect();
-        let next = self.next;
+    /// Appends a waiter, and removes it unless it is granted immediately. Returns all grants.
+    pub(crate) fn try_enqueue(&mut self, principal: Principal, units: u64, waker: W) -> Vec<UnitGrant<W>> {
+        let ticket = self.enqueue(principal, units, waker);
+        let mut grants: Vec<UnitGrant<W>> = self.drain_grants().collect();
+        let next = self.next_class;
         if self.cancel(principal, ticket).is_some() {
-            // It did not wait, so it did not use its turn.
-            self.next = next;
-            grants.extend(self.grants());
+            // The waiter did not wait, so it did not use its turn.
+            self.next_class = next;
+            grants.extend(self.drain_grants());
         }
         grants
     }
 
-    /// If too many wait, removes the newcomer or the waiter that it replaces.
     pub(crate) fn evict(&mut self, newcomer: Principal) -> Option<W> {
-        if self.waiting() <= self.shares.queue {
+        if self.waiter_count() <= self.shares.max_waiters {
             return None;
         }
         let class = newcomer.class();
-        let within_its_half = self.waiting[class as usize] <= self.shares.queue / 2;
-        let from = if within_its_half { class.other() } else { class };
+        let within_its_half = self.waiter_counts[class as usize] <= self.shares.max_waiters / 2;
+        let from = if within_its_half { class.opposite() } else { class };
         let length = |principal: &Principal| self.accounts.get(principal).map_or(0, |account| account.queue.len());
-        let longest = self.turns[from as usize].iter().copied().max_by_key(length);
+        let longest = self.round_robin[from as usize].iter().copied().max_by_key(length);
         let victim = match longest {
             Some(longest) if from != class || length(&longest) > length(&newcomer) => longest,
             _ => newcomer,
@@ -166,15 +163,15 @@ impl<W> FairQueue<W> {
         self.cancel(victim, last)
     }
 
-    /// Removes a waiter that still waits. Grants can follow.
-    pub(crate) fn cancel(&mut self, principal: Principal, ticket: Ticket) -> Option<W> {
+    /// Removes a waiter. Grants can follow.
+    pub(crate) fn cancel(&mut self, principal: Principal, ticket: WaiterTicket) -> Option<W> {
         let class = principal.class();
-        let blocked_others = self.blocks_others(principal, ticket);
+        let blocked_others = self.is_blocking(principal, ticket);
         let account = self.accounts.get_mut(&principal)?;
         let at = account.queue.iter().position(|waiter| waiter.ticket == ticket)?;
         let waiter = account.queue.remove(at)?;
-        self.waiting[class as usize] -= 1;
-        let turns = &mut self.turns[class as usize];
+        self.waiter_counts[class as usize] -= 1;
+        let turns = &mut self.round_robin[class as usize];
         if account.queue.is_empty() {
             turns.retain(|other| *other != principal);
         } else if blocked_others && let Some(at) = turns.iter().position(|other| *other == principal) {
@@ -182,108 +179,105 @@ impl<W> FairQueue<W> {
             turns.push_back(principal);
         }
         if blocked_others {
-            // It had its turn, although it did not wait until enough units were free.
-            self.next = class.other();
+            // A waiter that blocks others uses its turn, even if it is not granted.
+            self.next_class = class.opposite();
         }
-        self.forget_if_idle(principal);
+        self.remove_if_idle(principal);
         Some(waiter.waker)
     }
 
-    /// Takes units back. Grants can follow.
     pub(crate) fn release(&mut self, principal: Principal, units: u64) {
         if let Some(account) = self.accounts.get_mut(&principal) {
-            let units = units.min(account.held);
-            account.held -= units;
-            self.held[principal.class() as usize] -= units;
-            self.forget_if_idle(principal);
+            let units = units.min(account.held_units);
+            account.held_units -= units;
+            self.held_units[principal.class() as usize] -= units;
+            self.remove_if_idle(principal);
         }
     }
 
-    pub(crate) fn grants(&mut self) -> impl Iterator<Item = Grant<W>> {
-        std::iter::from_fn(|| self.grant())
+    pub(crate) fn drain_grants(&mut self) -> impl Iterator<Item = UnitGrant<W>> {
+        std::iter::from_fn(|| self.grant_next())
     }
 
-    /// Gives the next waiter its units.
-    pub(crate) fn grant(&mut self) -> Option<Grant<W>> {
-        let principal = self.next_in_line()?;
+    pub(crate) fn grant_next(&mut self) -> Option<UnitGrant<W>> {
+        let principal = self.next_principal()?;
         let class = principal.class();
         let account = self.accounts.get_mut(&principal)?;
-        let Waiter { units, waker, .. } = account.queue.pop_front()?;
-        self.waiting[class as usize] -= 1;
-        self.turns[class as usize].retain(|other| *other != principal);
+        let QueuedWaiter { units, waker, .. } = account.queue.pop_front()?;
+        self.waiter_counts[class as usize] -= 1;
+        self.round_robin[class as usize].retain(|other| *other != principal);
         if !account.queue.is_empty() {
-            self.turns[class as usize].push_back(principal);
+            self.round_robin[class as usize].push_back(principal);
         }
-        self.take(principal, units);
-        self.forget_if_idle(principal);
-        self.next = class.other();
-        Some(Grant { principal, units, waker })
+        self.take_unchecked(principal, units);
+        self.remove_if_idle(principal);
+        self.next_class = class.opposite();
+        Some(UnitGrant { principal, units, waker })
     }
 
-    /// `None` if all principals that wait have reached their shares, or the next one needs more units than are free.
-    fn next_in_line(&self) -> Option<Principal> {
-        for class in [self.next, self.next.other()] {
-            for principal in &self.turns[class as usize] {
-                match self.denial_of_first(*principal)?.1 {
+    fn next_principal(&self) -> Option<Principal> {
+        for class in [self.next_class, self.next_class.opposite()] {
+            for principal in &self.round_robin[class as usize] {
+                match self.first_waiter_denial(*principal)?.1 {
                     None => return Some(*principal),
-                    Some(Denial::Principal | Denial::Share) => {}
-                    Some(Denial::Reserve) => break,
-                    Some(Denial::Units) => return None,
+                    Some(DenialReason::PrincipalMaximum | DenialReason::ShareExceeded) => {}
+                    Some(DenialReason::ReservedForUsers) => break,
+                    Some(DenialReason::TooFewFreeUnits) => return None,
                 }
             }
         }
         None
     }
 
-    /// Whether the waiter is the next one of its class and needs more units than are free.
-    fn blocks_others(&self, principal: Principal, ticket: Ticket) -> bool {
-        let turns = self.turns[principal.class() as usize].iter();
-        let mut first = turns.filter_map(|principal| self.denial_of_first(*principal));
-        let next = first.find(|(_, denial)| !matches!(denial, Some(Denial::Principal | Denial::Share)));
+    /// Returns true if the waiter is the next one of its class and cannot be granted, so that it blocks others.
+    fn is_blocking(&self, principal: Principal, ticket: WaiterTicket) -> bool {
+        let turns = self.round_robin[principal.class() as usize].iter();
+        let mut first = turns.filter_map(|principal| self.first_waiter_denial(*principal));
+        let next = first
+            .find(|(_, denial)| !matches!(denial, Some(DenialReason::PrincipalMaximum | DenialReason::ShareExceeded)));
         next.is_some_and(|(next, denial)| next == ticket && denial.is_some())
     }
 
-    /// The ticket of the principal's first waiter, and why it cannot have its units.
-    fn denial_of_first(&self, principal: Principal) -> Option<(Ticket, Option<Denial>)> {
+    /// Returns the ticket of the principal's first waiter, and the reason why it cannot be granted.
+    fn first_waiter_denial(&self, principal: Principal) -> Option<(WaiterTicket, Option<DenialReason>)> {
         let waiter = self.accounts.get(&principal)?.queue.front()?;
-        Some((waiter.ticket, self.denial(principal, waiter.units).map(|denied| denied.reason)))
+        Some((waiter.ticket, self.check_denial(principal, waiter.units).map(|denied| denied.reason)))
     }
 
-    /// Takes units regardless of the rules.
-    pub(crate) fn take(&mut self, principal: Principal, units: u64) {
+    pub(crate) fn take_unchecked(&mut self, principal: Principal, units: u64) {
         if units > 0 {
-            self.accounts.entry(principal).or_default().held += units;
-            self.held[principal.class() as usize] += units;
+            self.accounts.entry(principal).or_default().held_units += units;
+            self.held_units[principal.class() as usize] += units;
         }
     }
 
-    fn denial(&self, principal: Principal, units: u64) -> Option<Denied> {
-        let own = self.accounts.get(&principal).map_or(0, |account| account.held);
+    fn check_denial(&self, principal: Principal, units: u64) -> Option<UnitsDenied> {
+        let own = self.accounts.get(&principal).map_or(0, |account| account.held_units);
         let held = self.used_units();
-        let anonymous_held = self.held[PrincipalClass::Anonymous as usize];
+        let anonymous_held = self.held_units[PrincipalClass::Anonymous as usize];
         let own_anonymous = if principal.is_anonymous() { own } else { 0 };
-        let others = OtherUnits { all: held - own, anonymous: anonymous_held - own_anonymous };
+        let others = OtherUnits { total_units: held - own, anonymous_units: anonymous_held - own_anonymous };
         let max_units = self.shares.max_units(principal, others);
         let wanted = own.saturating_add(units);
-        let takes_free = own == 0 && self.shares.beyond_share == BeyondShare::First;
-        let reason = if wanted > self.shares.principal_units {
-            Denial::Principal
+        let takes_free = own == 0 && self.shares.beyond_share == BeyondShare::AnyFreeUnits;
+        let reason = if wanted > self.shares.max_principal_units {
+            DenialReason::PrincipalMaximum
         } else if wanted <= max_units {
             return None;
         } else if !takes_free {
-            Denial::Share
-        } else if principal.is_anonymous() && anonymous_held.saturating_add(units) > self.shares.anonymous_units() {
-            Denial::Reserve
-        } else if held.saturating_add(units) > self.shares.units {
-            Denial::Units
+            DenialReason::ShareExceeded
+        } else if principal.is_anonymous() && anonymous_held.saturating_add(units) > self.shares.max_anonymous_units() {
+            DenialReason::ReservedForUsers
+        } else if held.saturating_add(units) > self.shares.total_units {
+            DenialReason::TooFewFreeUnits
         } else {
             return None;
         };
-        Some(Denied { reason, max_units, free_units: self.shares.units.saturating_sub(held) })
+        Some(UnitsDenied { reason, max_units, free_units: self.shares.total_units.saturating_sub(held) })
     }
 
-    fn forget_if_idle(&mut self, principal: Principal) {
-        if self.accounts.get(&principal).is_some_and(|account| account.held == 0 && account.queue.is_empty()) {
+    fn remove_if_idle(&mut self, principal: Principal) {
+        if self.accounts.get(&principal).is_some_and(|account| account.held_units == 0 && account.queue.is_empty()) {
             self.accounts.remove(&principal);
         }
     }

@@ -9,10 +9,10 @@ use std::error::Error;
 use std::path::absolute;
 
 use object_store::path::Path as ObjectPath;
-use strata_format::spool::Spool;
+use strata_format::spool::SpoolWriter;
 use strata_format::writer::{WriteOptions, write_version};
 use strata_json::canonicalize;
-use strata_store::budget::SpoolCharge;
+use strata_store::spool_quota::SpoolReservation;
 use strata_store::store::{self, S3Options};
 
 fn main() -> Result<(), Box<dyn Error>> {
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let name = path.file_name().ok_or("FILE must have a name")?.to_string_lossy();
 
     // The first pass stores the entities on disk, and finds the paths that deserve a column.
-    let mut spool = Spool::create(directory, SpoolCharge::unbounded())?;
+    let mut spool = SpoolWriter::create(directory, SpoolReservation::unbounded())?;
     for line in std::io::stdin().lines() {
         let mut entity = Vec::new();
         canonicalize(line?.as_bytes(), &mut entity)?;
@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 
     // The second pass writes the file.
-    let store = store::open(&format!("file://{}", directory.display()), &S3Options::default())?;
+    let store = store::open_store(&format!("file://{}", directory.display()), &S3Options::default())?;
     let runtime = tokio::runtime::Runtime::new()?;
     let object = ObjectPath::from(name.as_ref());
     let written = write_version(&store, &object, spool.finish()?, &WriteOptions::default(), runtime.handle(), &|_| {})?;

@@ -1,9 +1,9 @@
-//! Late materialization: the documents of the selected entities.
+//! Late materialization: reads the documents of the selected entities.
 
-pub mod documents;
-mod external_order;
-pub mod pages;
+pub mod document_page_reader;
+pub mod entity_projection;
+mod external_sort;
 pub(crate) mod readahead;
-pub mod reshape;
+pub mod selected_documents;
 pub mod selection;
-pub mod spilled;
+pub mod spilled_bytes;

@@ -1,69 +1,67 @@
-//! Readahead: a document page that is not in memory is fetched together with the pages of the next documents.
+//! Readahead: fetches a document page that is not in memory together with the pages of the next documents.
 
 use strata_format::reader::VersionReader;
 
-use crate::fetch::pages::Pages;
+use crate::fetch::document_page_reader::DocumentPageReader;
 
-/// Pages that are fetched together.
-const MAX_PAGES: usize = 128;
+const MAX_READAHEAD_PAGES: usize = 128;
 
-/// Pages that are fetched together first if the first documents can be enough.
-const MIN_PAGES: usize = 4;
+/// The size of the first request if few documents may be enough. Each request doubles the size.
+const MIN_READAHEAD_PAGES: usize = 4;
 
-pub(crate) struct DocumentPlace {
+pub(crate) struct DocumentLocation {
     pub(crate) row_group: usize,
     pub(crate) row: usize,
 }
 
-pub(crate) struct Readahead {
-    /// Documents left whose pages have been requested.
-    planned: usize,
-    /// Pages of the next request. It doubles each time.
-    pages: usize,
+pub(crate) struct DocumentReadahead {
+    planned_documents: usize,
+    next_request_pages: usize,
 }
 
-impl Readahead {
-    pub(crate) fn new(may_end_early: bool) -> Readahead {
-        Readahead { planned: 0, pages: if may_end_early { MIN_PAGES } else { MAX_PAGES } }
+impl DocumentReadahead {
+    pub(crate) fn new(may_end_early: bool) -> DocumentReadahead {
+        let next_request_pages = if may_end_early { MIN_READAHEAD_PAGES } else { MAX_READAHEAD_PAGES };
+        DocumentReadahead { planned_documents: 0, next_request_pages }
     }
 
-    /// Must be called before each document, with the pages of its row group and the documents that follow.
-    pub(crate) async fn reached<I: Iterator<Item = DocumentPlace>>(
+    /// Must be called before each document, with the reader of its row group and the documents that follow.
+    pub(crate) async fn advance_to<I: Iterator<Item = DocumentLocation>>(
         &mut self,
         reader: &VersionReader,
-        pages: &mut Pages<'_>,
-        document: DocumentPlace,
+        pages: &mut DocumentPageReader<'_>,
+        document: DocumentLocation,
         following: impl FnOnce() -> I,
     ) {
-        let is_resident = pages.are_at_hand(document.row).await;
-        if self.planned > 0 {
-            self.planned -= 1;
+        let is_resident = pages.is_resident(document.row).await;
+        if self.planned_documents > 0 {
+            self.planned_documents -= 1;
         } else if !is_resident {
-            self.fetch(reader, &document, following());
+            self.request_pages(reader, &document, following());
         }
     }
 
-    fn fetch(
+    fn request_pages(
         &mut self,
         reader: &VersionReader,
-        document: &DocumentPlace,
-        following: impl Iterator<Item = DocumentPlace>,
+        document: &DocumentLocation,
+        following: impl Iterator<Item = DocumentLocation>,
     ) {
-        let page_of = |document: &DocumentPlace| (document.row_group, reader.page_of(document.row_group, document.row));
+        let page_of = |at: &DocumentLocation| (at.row_group, reader.page_for_row(at.row_group, at.row));
         let mut pages = vec![page_of(document)];
         for document in following {
             let page = page_of(&document);
             if pages.last() != Some(&page) {
-                if pages.len() == self.pages {
+                if pages.len() == self.next_request_pages {
                     break;
                 }
                 pages.push(page);
             }
-            self.planned += 1;
+            self.planned_documents += 1;
         }
-        self.pages = (self.pages * 2).min(MAX_PAGES);
+        self.next_request_pages = (self.next_request_pages * 2).min(MAX_READAHEAD_PAGES);
         pages.sort_unstable();
         pages.dedup();
-        reader.pages_ahead(&pages);
+        reader.prefetch_pages(&pages);
     }
 }

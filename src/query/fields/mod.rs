@@ -1,12 +1,11 @@
-//! The fields of documents as numbers, with which diffs weigh and compare entities. Other nodes can read some row
-//! groups.
+//! The fields of documents as hashes, which diffs compare. Other nodes can scan some row groups.
 
-pub mod chosen;
-pub mod part;
-pub mod row_group;
-pub mod rows;
-pub mod scan;
-pub mod values;
+pub mod entity_counts;
+pub mod field_hash;
+pub mod field_scan;
+pub mod partial_field_scan;
+pub mod record_rows;
+pub mod row_group_fields;
 
-/// The field that diffs compare first. It has no weight.
-pub const SOURCE: &str = "_source";
+/// The field that diffs compare first. Its weight is zero.
+pub const SOURCE_FIELD: &str = "_source";

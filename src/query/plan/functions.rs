@@ -1,4 +1,4 @@
-//! The functions that plans call.
+//! The functions in expressions of plans.
 //!
 //! | Call | Value |
 //! |---|---|
@@ -8,7 +8,7 @@
 //! | `random()` | a number from the cryptographically secure generator of the thread, for shuffling |
 //! | `seeded(position, seed)` | the rank of an entity in the shuffle of a seed |
 //!
-//! The scan evaluates the first two, which contain their [`Predicate`]. Their literals show it in explanations.
+//! The scan evaluates the first two, which contain their [`Predicate`]. Explanations show their literals.
 
 use std::any::Any;
 use std::hash::{Hash, Hasher};
@@ -24,94 +24,92 @@ use datafusion::logical_expr::{
 use datafusion::prelude::{col, lit};
 use rand::Rng;
 use siphasher::sip::SipHasher24;
-use strata_types::path::Path;
-use strata_types::request::KeywordsMode;
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::KeywordsMode;
 
-use crate::scan::predicate::{Compare, Keywords, Predicate};
-use crate::scan::schema::DOCUMENT;
+use crate::scan::predicate::{KeywordSearch, PathComparison, Predicate};
+use crate::scan::scan_columns::DOCUMENT_COLUMN;
 
 #[derive(Debug)]
-struct Function {
-    kind: FunctionKind,
+struct PlanFunction {
+    kind: PlanFunctionKind,
     signature: Signature,
 }
 
 /// Functions with the same name are equal, because the arguments of a call determine its predicate.
-impl PartialEq for Function {
-    fn eq(&self, other: &Function) -> bool {
+impl PartialEq for PlanFunction {
+    fn eq(&self, other: &PlanFunction) -> bool {
         self.name() == other.name()
     }
 }
 
-impl Eq for Function {}
+impl Eq for PlanFunction {}
 
-impl Hash for Function {
+impl Hash for PlanFunction {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name().hash(state);
     }
 }
 
 #[derive(Debug)]
-pub(super) enum FunctionKind {
+pub(super) enum PlanFunctionKind {
     Predicate(Box<Predicate>),
     Position,
     Random,
-    Seeded,
+    SeededRank,
 }
 
-impl FunctionKind {
-    pub(super) fn call(self, arguments: Vec<Expr>) -> Expr {
+impl PlanFunctionKind {
+    pub(super) fn call_with(self, arguments: Vec<Expr>) -> Expr {
         let signature = match self {
-            FunctionKind::Predicate(_) => Signature::variadic_any(Volatility::Immutable),
-            FunctionKind::Position => Signature::exact(vec![DataType::Binary], Volatility::Immutable),
-            FunctionKind::Random => Signature::nullary(Volatility::Volatile),
-            FunctionKind::Seeded => Signature::exact(vec![DataType::UInt64; 2], Volatility::Immutable),
+            PlanFunctionKind::Predicate(_) => Signature::variadic_any(Volatility::Immutable),
+            PlanFunctionKind::Position => Signature::exact(vec![DataType::Binary], Volatility::Immutable),
+            PlanFunctionKind::Random => Signature::nullary(Volatility::Volatile),
+            PlanFunctionKind::SeededRank => Signature::exact(vec![DataType::UInt64; 2], Volatility::Immutable),
         };
-        ScalarUDF::from(Function { kind: self, signature }).call(arguments)
+        ScalarUDF::from(PlanFunction { kind: self, signature }).call(arguments)
     }
 }
 
-/// The call that evaluates a predicate on the table's documents.
 pub(super) fn call_predicate(predicate: Predicate) -> Expr {
-    let mut arguments = vec![col(DOCUMENT)];
+    let mut arguments = vec![col(DOCUMENT_COLUMN)];
     match &predicate {
-        Predicate::Compare(compare) => {
-            let Compare { path, value, denull, .. } = &**compare;
+        Predicate::Comparison(comparison) => {
+            let PathComparison { path, value, denull, .. } = &**comparison;
             arguments.extend([lit(path.to_string()), lit(value.as_str()), lit(*denull)]);
         }
-        Predicate::Keywords(Keywords { words, mode, reshape, .. }) => {
+        Predicate::Keywords(KeywordSearch { words, mode, projection, .. }) => {
             arguments.extend([
                 lit(*mode == KeywordsMode::And),
-                lit(reshape.include_source),
-                lit(reshape.denull),
-                lit(Path::list(&reshape.keep)),
-                lit(Path::list(&reshape.drop)),
+                lit(projection.include_source),
+                lit(projection.denull),
+                lit(FieldPath::format_list(&projection.keep)),
+                lit(FieldPath::format_list(&projection.drop)),
             ]);
             arguments.extend(words.iter().map(|word| lit(word.as_str())));
         }
     }
-    FunctionKind::Predicate(Box::new(predicate)).call(arguments)
+    PlanFunctionKind::Predicate(Box::new(predicate)).call_with(arguments)
 }
 
-/// The predicate of a call by [`call_predicate`].
-pub(super) fn called_predicate(expression: &Expr) -> Option<&Predicate> {
+pub(super) fn predicate_from_call(expression: &Expr) -> Option<&Predicate> {
     let Expr::ScalarFunction(call) = expression else { return None };
-    match (call.func.inner().as_ref() as &dyn Any).downcast_ref::<Function>()? {
-        Function { kind: FunctionKind::Predicate(predicate), .. } => Some(predicate),
+    match (call.func.inner().as_ref() as &dyn Any).downcast_ref::<PlanFunction>()? {
+        PlanFunction { kind: PlanFunctionKind::Predicate(predicate), .. } => Some(predicate),
         _ => None,
     }
 }
 
-impl ScalarUDFImpl for Function {
+impl ScalarUDFImpl for PlanFunction {
     fn name(&self) -> &str {
         match &self.kind {
-            FunctionKind::Predicate(predicate) => match &**predicate {
-                Predicate::Compare(compare) => compare.comparison.parameter(),
+            PlanFunctionKind::Predicate(predicate) => match &**predicate {
+                Predicate::Comparison(comparison) => comparison.operator.parameter(),
                 Predicate::Keywords(_) => "keywords",
             },
-            FunctionKind::Position => "position",
-            FunctionKind::Random => "random",
-            FunctionKind::Seeded => "seeded",
+            PlanFunctionKind::Position => "position",
+            PlanFunctionKind::Random => "random",
+            PlanFunctionKind::SeededRank => "seeded",
         }
     }
 
@@ -121,28 +119,28 @@ impl ScalarUDFImpl for Function {
 
     fn return_type(&self, _: &[DataType]) -> Result<DataType> {
         Ok(match self.kind {
-            FunctionKind::Predicate(_) => DataType::Boolean,
-            FunctionKind::Position | FunctionKind::Random | FunctionKind::Seeded => DataType::UInt64,
+            PlanFunctionKind::Predicate(_) => DataType::Boolean,
+            PlanFunctionKind::Position | PlanFunctionKind::Random | PlanFunctionKind::SeededRank => DataType::UInt64,
         })
     }
 
     fn invoke_with_args(&self, args: ScalarFunctionArgs) -> Result<ColumnarValue> {
         Ok(ColumnarValue::Array(match (&self.kind, args.args.as_slice()) {
-            (FunctionKind::Position, [ColumnarValue::Array(keys)]) => {
+            (PlanFunctionKind::Position, [ColumnarValue::Array(keys)]) => {
                 let position = |key: &[u8]| key.last_chunk().map(|bytes| u64::from_be_bytes(*bytes));
                 let positions = keys.as_binary::<i32>().iter().map(|key| key.and_then(position));
                 Arc::new(positions.collect::<UInt64Array>())
             }
-            (FunctionKind::Random, []) => {
+            (PlanFunctionKind::Random, []) => {
                 let mut generator = rand::rng();
                 Arc::new(UInt64Array::from_iter_values((0..args.number_rows).map(|_| generator.next_u64())))
             }
             (
-                FunctionKind::Seeded,
+                PlanFunctionKind::SeededRank,
                 [ColumnarValue::Array(positions), ColumnarValue::Scalar(ScalarValue::UInt64(Some(seed)))],
             ) => {
                 let positions = positions.as_primitive::<UInt64Type>().values();
-                Arc::new(UInt64Array::from_iter_values(positions.iter().map(|position| rank(*position, *seed))))
+                Arc::new(UInt64Array::from_iter_values(positions.iter().map(|position| seeded_rank(*position, *seed))))
             }
             _ => return exec_err!("{} received unexpected arguments", self.name()),
         }))
@@ -151,6 +149,6 @@ impl ScalarUDFImpl for Function {
 
 /// The rank of a position in the shuffle of a seed (docs/reference/sort-and-dedup.md, sample): SipHash-2-4 of the
 /// position in 8 bytes. The key is the seed in 16 bytes. Both are little-endian. The function must never change.
-fn rank(position: u64, seed: u64) -> u64 {
+fn seeded_rank(position: u64, seed: u64) -> u64 {
     SipHasher24::new_with_keys(seed, 0).hash(&position.to_le_bytes())
 }

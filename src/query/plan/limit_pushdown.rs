@@ -1,8 +1,8 @@
-//! A physical rule that pushes `offset`, `limit`, sorts with a limit, and `dedup` into the scan below them.
+//! A physical optimizer rule that pushes `offset`, `limit`, sorts with a limit, and `dedup` into the scan below them.
 //!
-//! Without predicates, the scan then starts at the offset. With predicates, it ends when enough entities have matched.
-//! Below a sort, it leaves out rows that cannot be among the first. Below the aggregate of a `dedup`, it leaves out
-//! rows that are not the first of their group.
+//! Without predicates, the scan then starts at the offset. With predicates, the scan ends when enough entities have
+//! matched. Below a sort, the scan skips rows that cannot be among the first. Below the aggregate of a `dedup`, the
+//! scan skips rows that are not the first of their group.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use datafusion::physical_plan::execution_plan::{ChildrenPropertiesMode, ReplaceC
 use datafusion::physical_plan::limit::{GlobalLimitExec, LocalLimitExec};
 use datafusion::physical_plan::sorts::sort::SortExec;
 
-use crate::scan::schema::{GROUP, ORDER, POSITION};
+use crate::scan::scan_columns::{GROUP_COLUMN, ORDER_COLUMN, POSITION_COLUMN};
 use crate::scan::version_scan::VersionScan;
 
 #[derive(Debug, Default)]
@@ -32,7 +32,7 @@ impl PhysicalOptimizerRule for LimitPushdown {
                 return match (sort.fetch(), sort.input().downcast_ref::<VersionScan>()) {
                     // DataFusion's operator for the first rows of a sort panics for zero rows.
                     (Some(0), _) => Ok(Transformed::yes(Arc::new(EmptyExec::new(plan.schema())) as _)),
-                    (Some(k), Some(scan)) if sorts_by_order(sort) => {
+                    (Some(k), Some(scan)) if is_sort_by_order_key(sort) => {
                         let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_top_k(k));
                         let sort = SortExec::new(sort.expr().clone(), scan).with_fetch(Some(k));
                         Ok(Transformed::yes(Arc::new(sort) as Arc<dyn ExecutionPlan>))
@@ -42,7 +42,7 @@ impl PhysicalOptimizerRule for LimitPushdown {
             }
             if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
                 return match aggregate.input().downcast_ref::<VersionScan>() {
-                    Some(scan) if gives_firsts(aggregate) => {
+                    Some(scan) if is_distinct_aggregate(aggregate) => {
                         let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_distinct());
                         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
                         Ok(Transformed::yes(plan.replace_children(vec![scan], options)?))
@@ -57,7 +57,7 @@ impl PhysicalOptimizerRule for LimitPushdown {
             } else {
                 return Ok(Transformed::no(plan));
             };
-            // A sort that ends by itself after as many rows needs no limit above it.
+            // A sort with the same limit needs no limit above it.
             if let Some(sort) = input.downcast_ref::<SortExec>()
                 && skip == 0
                 && sort.fetch() == fetch
@@ -79,24 +79,24 @@ impl PhysicalOptimizerRule for LimitPushdown {
     }
 }
 
-/// Whether a sort is only by the order key, ascending.
-fn sorts_by_order(sort: &SortExec) -> bool {
+fn is_sort_by_order_key(sort: &SortExec) -> bool {
     let [key] = sort.expr().as_ref() else { return false };
-    !key.options.descending && key.expr.downcast_ref::<Column>().is_some_and(|column| column.name() == ORDER)
+    !key.options.descending && key.expr.downcast_ref::<Column>().is_some_and(|column| column.name() == ORDER_COLUMN)
 }
 
-/// Whether an aggregate returns only the first entity of each group.
-fn gives_firsts(aggregate: &AggregateExec) -> bool {
-    let is_column = |expression: &Arc<dyn PhysicalExpr>, names: &[&str]| {
+fn is_distinct_aggregate(aggregate: &AggregateExec) -> bool {
+    let has_table_column = |expression: &Arc<dyn PhysicalExpr>, names: &[&str]| {
         expression.downcast_ref::<Column>().is_some_and(|column| names.contains(&column.name()))
     };
     let [(group, _)] = aggregate.group_expr().expr() else { return false };
-    is_column(group, &[GROUP])
+    has_table_column(group, &[GROUP_COLUMN])
         && match aggregate.aggr_expr() {
-            // Groups are counted.
+            // The number of groups is the result.
             [] => true,
             [function] => {
-                let is_order = |of: &[Arc<dyn PhysicalExpr>]| of.len() == 1 && is_column(&of[0], &[ORDER, POSITION]);
+                let is_order = |arguments: &[Arc<dyn PhysicalExpr>]| {
+                    arguments.len() == 1 && has_table_column(&arguments[0], &[ORDER_COLUMN, POSITION_COLUMN])
+                };
                 function.fun().name() == "min" && is_order(&function.expressions())
             }
             _ => false,

@@ -1,8 +1,8 @@
-//! A request as a plan: `ReadRequest -> LogicalPlan -> ExecutionPlan`.
+//! Planning: `ReadRequest -> LogicalPlan -> ExecutionPlan`.
 
 mod functions;
 mod limit_pushdown;
-mod pipeline;
+mod logical_plan;
 pub(crate) mod planner;
-pub(crate) mod sorts;
-mod table;
+pub(crate) mod spilling_sorts;
+mod version_table;

@@ -1,4 +1,4 @@
-//! The planner of requests: DataFusion's, with the few rules that these plans need.
+//! DataFusion's planner, with the few rules that plans of requests need.
 
 use std::sync::{Arc, LazyLock};
 
@@ -12,30 +12,28 @@ use datafusion::physical_optimizer::aggregate_statistics::AggregateStatistics;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::prelude::SessionConfig;
 use strata_format::reader::VersionReader;
-use strata_types::request::ReadRequest;
+use strata_types::read_request::ReadRequest;
 
 use crate::engine;
 use crate::plan::limit_pushdown::LimitPushdown;
-use crate::plan::pipeline;
-use crate::plan::sorts::CompactBeforeSort;
+use crate::plan::logical_plan;
+use crate::plan::spilling_sorts::CompactBeforeSort;
 
-/// The plans of a request, each created from the previous one.
 #[derive(Clone)]
-pub(crate) struct Plans {
+pub(crate) struct QueryPlans {
     pub(crate) logical: LogicalPlan,
     pub(crate) optimized: LogicalPlan,
     pub(crate) physical: Arc<dyn ExecutionPlan>,
 }
 
-/// Creates plans, which are executed in the context of an engine. It has only the necessary ones of DataFusion's two
-/// dozen rules, because each costs time in every request.
+/// Has only the necessary ones of DataFusion's two dozen rules, because each rule costs time in every request.
 static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
     SessionStateBuilder::new()
-        .with_config(engine::with_settings(SessionConfig::new()))
+        .with_config(engine::with_query_settings(SessionConfig::new()))
         .with_analyzer_rules(Vec::new())
         .with_optimizer_rules(vec![
             Arc::new(PushDownLimit::new()),
-            // After limits, which filters cannot pass.
+            // After limits, because filters cannot pass them.
             Arc::new(PushDownFilter::new()),
             // Last: removes the columns of filters that have been pushed down.
             Arc::new(OptimizeProjections::new()),
@@ -43,18 +41,17 @@ static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
         .with_physical_optimizer_rules(vec![
             Arc::new(LimitPushdown),
             Arc::new(CompactBeforeSort),
-            // After limits: a count over a scan without predicates is then known.
+            // After limits: a count of a scan without predicates is then known.
             Arc::new(AggregateStatistics::new()),
         ])
         .build()
 });
 
-impl Plans {
-    /// The scan processes `threads` row groups at once.
-    pub(crate) async fn new(reader: VersionReader, request: &ReadRequest, threads: usize) -> Result<Plans> {
-        let logical = pipeline::plan(reader, threads, request)?;
+impl QueryPlans {
+    pub(crate) async fn new(reader: VersionReader, request: &ReadRequest, threads: usize) -> Result<QueryPlans> {
+        let logical = logical_plan::build_logical_plan(reader, threads, request)?;
         let optimized = PLANNER.optimize(&logical)?;
         let physical = PLANNER.query_planner().create_physical_plan(&optimized, &*PLANNER).await?;
-        Ok(Plans { logical, optimized, physical })
+        Ok(QueryPlans { logical, optimized, physical })
     }
 }

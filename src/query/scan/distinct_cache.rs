@@ -1,5 +1,5 @@
-//! The first entity of every group of a version, in the cache ([`Firsts`]). The first `dedup` of a whole version builds
-//! it, and later ones only read it. If other nodes scan parts of the version, [`KeepFirsts`] collects their results.
+//! The first entities of all groups of a version, in the cache ([`GroupRepresentatives`]), built by the first `dedup`
+//! of a whole version. If other nodes scan parts of the version, [`CacheDistinctOperator`] collects their results.
 //!
 //! Measured by the rows `dedup …` of `benches/reads`.
 
@@ -14,64 +14,65 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use foldhash::fast::RandomState;
 use futures::{Stream, StreamExt, TryStreamExt};
-use strata_format::aux_index::{AuxIndex, AuxKey, Firsts};
+use strata_format::aux_index::{AuxIndex, AuxKey, GroupRepresentatives};
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
 
-use crate::operator::{Input, Operator};
-use crate::scan::aux_index;
-use crate::scan::dedup_key::GroupSpec;
-use crate::scan::dedup_source::GroupCodes;
+use crate::scan::aux_index_build;
+use crate::scan::dedup_key_source::DedupKeyCodes;
+use crate::scan::dedup_spec::DedupSpec;
+use crate::unary_exec::{OperatorInput, UnaryOperator};
 
-/// If codes are below this, a bitmap marks those that have been seen, otherwise a hash table.
+/// Up to this limit of the codes, a bitmap marks codes that were seen; beyond, a hash table.
 const MAX_BITMAP_CODES: u64 = 1 << 24;
 
 /// Bytes of a code and of a key in a hash table that has just grown.
-const CODE_BYTES: u64 = 24;
-const KEY_BYTES: u64 = 80;
+const CODE_ENTRY_BYTES: u64 = 24;
+const KEY_ENTRY_BYTES: u64 = 80;
 
-/// Rows that are processed between two yields.
 const YIELD_EVERY_ROWS: usize = 32_768;
 
-/// The first entities of these groups, if the cache contains them.
-pub(crate) async fn lookup(reader: &VersionReader, groups: &GroupSpec) -> Option<Arc<Firsts>> {
-    reader.aux_index(AuxKey::firsts(&groups.name())).await.hit()
+pub(crate) async fn lookup_first_entities(
+    reader: &VersionReader,
+    spec: &DedupSpec,
+) -> Option<Arc<GroupRepresentatives>> {
+    reader.aux_index(AuxKey::for_group_representatives(&spec.cache_key_text())).await.into_hit()
 }
 
-/// Finds the first entities of these groups by their codes, or by the keys of each row group.
-pub(super) async fn build(
+pub(super) async fn build_first_entities(
     reader: &VersionReader,
-    groups: &GroupSpec,
-    codes: Option<GroupCodes<'_>>,
+    spec: &DedupSpec,
+    codes: Option<DedupKeyCodes<'_>>,
     keys: impl Stream<Item = Result<ArrayRef, StorageError>> + Send,
     memory: &MemoryReservation,
-) -> Result<Option<Arc<Firsts>>, StorageError> {
+) -> Result<Option<Arc<GroupRepresentatives>>, StorageError> {
     let entities = reader.entity_count();
-    let seen_bytes = match &codes {
-        Some(codes) if codes.space <= MAX_BITMAP_CODES => codes.space / 8,
-        Some(codes) => codes.space.min(entities).saturating_mul(CODE_BYTES),
-        None => entities.saturating_mul(KEY_BYTES),
+    let table_bytes = match &codes {
+        Some(codes) if codes.key_limit <= MAX_BITMAP_CODES => codes.key_limit / 8,
+        Some(codes) => codes.key_limit.min(entities).saturating_mul(CODE_ENTRY_BYTES),
+        None => entities.saturating_mul(KEY_ENTRY_BYTES),
     };
     let find = async {
         let bits = match codes {
-            Some(codes) => by_codes(&codes, entities as usize).await,
-            None => by_keys(keys, entities as usize).await?,
+            Some(codes) => find_by_codes(&codes, entities as usize).await,
+            None => find_by_keys(keys, entities as usize).await?,
         };
-        Ok(Some(Firsts::of(bits.build())))
+        Ok(Some(GroupRepresentatives::from_bits(bits.build())))
     };
-    let working_bytes = seen_bytes.saturating_add(entities / 8);
-    let key = AuxKey::firsts(&groups.name());
-    Ok(aux_index::build(reader, key, working_bytes, memory, find).await?.hit())
+    let working_bytes = table_bytes.saturating_add(entities / 8);
+    let key = AuxKey::for_group_representatives(&spec.cache_key_text());
+    Ok(aux_index_build::build_or_wait(reader, key, working_bytes, memory, find).await?.into_hit())
 }
 
-async fn by_codes(codes: &GroupCodes<'_>, entities: usize) -> BooleanBufferBuilder {
+async fn find_by_codes(codes: &DedupKeyCodes<'_>, entities: usize) -> BooleanBufferBuilder {
     let mut bits = BooleanBufferBuilder::new(entities);
-    let mut bitmap = vec![0_u64; if codes.space <= MAX_BITMAP_CODES { codes.space as usize / 64 + 1 } else { 0 }];
+    let mut bitmap =
+        vec![0_u64; if codes.key_limit <= MAX_BITMAP_CODES { codes.key_limit as usize / 64 + 1 } else { 0 }];
     let mut table: HashSet<u64, RandomState> = HashSet::default();
     for start in (0..entities).step_by(YIELD_EVERY_ROWS) {
         tokio::task::yield_now().await;
         let positions = start..entities.min(start + YIELD_EVERY_ROWS);
-        codes.each(positions, |_, code| {
+        codes.for_each_key(positions, |_, code| {
             let bit = 1 << (code % 64);
             bits.append(match bitmap.get_mut(code as usize / 64) {
                 Some(word) => std::mem::replace(word, *word | bit) & bit == 0,
@@ -82,7 +83,7 @@ async fn by_codes(codes: &GroupCodes<'_>, entities: usize) -> BooleanBufferBuild
     bits
 }
 
-async fn by_keys(
+async fn find_by_keys(
     keys: impl Stream<Item = Result<ArrayRef, StorageError>> + Send,
     entities: usize,
 ) -> Result<BooleanBufferBuilder, StorageError> {
@@ -92,27 +93,28 @@ async fn by_keys(
     while let Some(keys) = keys.try_next().await? {
         for key in keys.as_binary::<i32>().iter() {
             let key = key.and_then(|key| key.try_into().ok());
-            let key = key.ok_or_else(|| StorageError::Layout("a group key has an unexpected length".to_owned()))?;
+            let key =
+                key.ok_or_else(|| StorageError::InvalidFile("a group key has an unexpected length".to_owned()))?;
             bits.append(seen.insert(key));
         }
     }
     Ok(bits)
 }
 
-/// Caches the first entities of all groups of a version, whose positions its input returns in any order.
+/// Caches the first entities of all groups of a version. The input returns their positions in any order.
 #[derive(Clone, Debug)]
-pub struct KeepFirsts {
+pub struct CacheDistinctOperator {
     pub(super) reader: VersionReader,
-    pub(super) groups: GroupSpec,
-    pub(super) positions: usize,
+    pub(super) groups: DedupSpec,
+    pub(super) position_column: usize,
 }
 
-impl Operator for KeepFirsts {
+impl UnaryOperator for CacheDistinctOperator {
     const NAME: &'static str = "KeepFirsts";
 
-    fn execute(&self, input: Input<'_>) -> EngineResult<SendableRecordBatchStream> {
+    fn execute(&self, input: OperatorInput<'_>) -> EngineResult<SendableRecordBatchStream> {
         let memory = MemoryConsumer::new("first entities of groups").register(input.context.memory_pool());
-        let collector = Collector::new(self.clone(), memory);
+        let collector = DistinctCollector::new(self.clone(), memory);
         let batches = input.execute()?;
         let batches = futures::stream::try_unfold((batches, collector), |(mut batches, mut collector)| async move {
             match batches.next().await.transpose()? {
@@ -130,40 +132,41 @@ impl Operator for KeepFirsts {
     }
 }
 
-struct Collector {
-    keep: KeepFirsts,
+struct DistinctCollector {
+    operator: CacheDistinctOperator,
     /// A bit for each entity. `None` if there is no memory, or if the cache cannot contain the result.
-    bits: Option<BooleanBufferBuilder>,
+    first_entity_bits: Option<BooleanBufferBuilder>,
     _memory: MemoryReservation,
 }
 
-impl Collector {
-    fn new(keep: KeepFirsts, memory: MemoryReservation) -> Collector {
-        let entities = keep.reader.entity_count() as usize;
+impl DistinctCollector {
+    fn new(operator: CacheDistinctOperator, memory: MemoryReservation) -> DistinctCollector {
+        let entities = operator.reader.entity_count() as usize;
         let has_memory = memory.try_grow(entities / 8 + 1).is_ok();
-        let bits = (has_memory && keep.reader.can_cache(Firsts::ENTITY_BYTES)).then(|| {
-            let mut bits = BooleanBufferBuilder::new(entities);
-            bits.append_n(entities, false);
-            bits
-        });
-        Collector { keep, bits, _memory: memory }
+        let bits =
+            (has_memory && operator.reader.can_cache_index(GroupRepresentatives::MAX_BYTES_PER_ENTITY)).then(|| {
+                let mut bits = BooleanBufferBuilder::new(entities);
+                bits.append_n(entities, false);
+                bits
+            });
+        DistinctCollector { operator, first_entity_bits: bits, _memory: memory }
     }
 
     fn add(&mut self, batch: &RecordBatch) {
-        let Some(bits) = &mut self.bits else { return };
-        let positions = batch.column(self.keep.positions).as_primitive::<UInt64Type>().values();
+        let Some(bits) = &mut self.first_entity_bits else { return };
+        let positions = batch.column(self.operator.position_column).as_primitive::<UInt64Type>().values();
         if positions.iter().all(|position| *position < bits.len() as u64) {
             positions.iter().for_each(|position| bits.set_bit(*position as usize, true));
         } else {
-            self.bits = None;
+            self.first_entity_bits = None;
         }
     }
 
     async fn finish(&mut self) {
-        let Some(bits) = self.bits.take() else { return };
-        let key = AuxKey::firsts(&self.keep.groups.name());
-        let found = async { Ok(Some(Firsts::of(bits.build()))) };
+        let Some(bits) = self.first_entity_bits.take() else { return };
+        let key = AuxKey::for_group_representatives(&self.operator.groups.cache_key_text());
+        let representatives = async { Ok(Some(GroupRepresentatives::from_bits(bits.build()))) };
         // If the cache rejects the result, the next query computes it again.
-        let _ = self.keep.reader.build_aux_index(key, Box::pin(found)).await;
+        let _ = self.operator.reader.build_aux_index(key, Box::pin(representatives)).await;
     }
 }

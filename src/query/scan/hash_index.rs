@@ -1,9 +1,9 @@
-//! Hash indexes of columns, in the cache ([`HashIndex`]). An exact filter then checks only the entities that can match,
-//! regardless of the size of the version.
+//! Hash indexes of columns, in the cache ([`HashIndex`]). With a hash index, an exact filter checks only the entities
+//! that can match, regardless of the size of the version.
 //!
-//! Filters without a hash index count the rows of a column that they scan. When they have scanned enough, a background
-//! task builds the index, one at a time in the process. A hash index lists candidates, which are compared by their
-//! values in the column. If all candidates have one value, the comparison of one is sufficient.
+//! Filters without a hash index count the rows of a column that they scan. After enough rows, a background task builds
+//! the index, one at a time in the process. A hash index lists candidates, which are compared by their values in the
+//! column. If all candidates have one value, one comparison is sufficient.
 //!
 //! Measured by the row `filter id, unique` of `benches/reads`.
 
@@ -12,133 +12,127 @@ use std::sync::{Arc, LazyLock};
 
 use datafusion::execution::memory_pool::MemoryReservation;
 use strata_format::aux_index::{AuxKey, AuxLookup};
-use strata_format::hash_index::{self, Entry, HashIndex, IndexedValue, Listed, ValueHasher};
+use strata_format::hash_index::{self, HashCandidates, HashIndex, HashIndexEntry, IndexedValue, SeededValueHasher};
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
 use tokio::sync::Semaphore;
 
-use crate::scan::access::Condition;
-use crate::scan::aux_index;
+use crate::scan::access_path::PlannedPredicate;
+use crate::scan::aux_index_build;
 use crate::scan::equality_column::EqualityColumn;
-use crate::scan::predicate::{Compare, Comparison};
+use crate::scan::predicate::{ComparisonOperator, PathComparison};
 
-/// An index is built when filters have scanned this many elements for each entity: about the cost of building it.
+/// Filters must have scanned this many elements for each entity, which costs about as much as the build.
 const BUILD_THRESHOLD: u64 = 4;
 
 /// A row group that a bloom filter excludes counts as this many scanned elements.
-pub(super) const PRUNED_ELEMENTS: u64 = 512;
+pub(super) const PRUNED_ROW_GROUP_ELEMENTS: u64 = 512;
 
-/// An index is used if it lists at most this many candidates, or one of `CANDIDATE_DIVISOR` entities if that is more.
+/// The index is used if it yields at most `max(64, entities / 16)` candidates.
 const MAX_CANDIDATES: u64 = 64;
 const CANDIDATE_DIVISOR: u64 = 16;
 
-/// Only the first filters of a request use hash indexes.
-const MAX_FILTERS: usize = 16;
+const MAX_PROBED_FILTERS: usize = 16;
 
-/// One index is built at a time.
-static BUILDS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
+static BUILD_PERMIT: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
 
 /// Hash indexes contain strings and numbers, but not null.
-fn is_supported(compare: &Compare) -> bool {
-    compare.comparison == Comparison::Equal && !compare.matches_null()
+fn is_supported(compare: &PathComparison) -> bool {
+    compare.operator == ComparisonOperator::Equal && !compare.can_match_null()
 }
 
-async fn lookup(reader: &VersionReader, shredded: usize) -> AuxLookup<HashIndex> {
+async fn lookup_index(reader: &VersionReader, shredded: usize) -> AuxLookup<HashIndex> {
     reader.aux_index(AuxKey::HashIndex(shredded as u32)).await
 }
 
-/// The positions that match a comparison, ascending, by a cached hash index: the first `wanted` of them, or more.
-/// `None` if there is no index, if it lists more than `max` candidates, or if the cache does not contain their values.
+/// Returns the positions that match, ascending: the first `wanted` of them, or more. `None` if no index is cached, if
+/// it lists more than `max` candidates, or if the cache does not contain their values.
 pub(crate) async fn find_rows(
     reader: &VersionReader,
     shredded: usize,
-    compare: &Compare,
+    compare: &PathComparison,
     max: usize,
     wanted: usize,
 ) -> Result<Option<Vec<u32>>, StorageError> {
     if !is_supported(compare) {
         return Ok(None);
     }
-    let Some(index) = lookup(reader, shredded).await.hit() else { return Ok(None) };
-    let Some(mut probed) = ProbeResult::new(reader, &index, compare).filter(|probed| probed.count() <= max) else {
+    let Some(index) = lookup_index(reader, shredded).await.into_hit() else { return Ok(None) };
+    let Some(mut probe) = HashIndexProbe::new(reader, &index, compare).filter(|probe| probe.count() <= max) else {
         return Ok(None);
     };
-    if !probed.0.iter().all(|listed| listed.are_of_one_value) {
-        return find_equal(reader, shredded, compare, &probed.positions(), wanted).await;
+    if !probe.0.iter().all(|listed| listed.is_single_value) {
+        return verify_candidates(reader, shredded, compare, &probe.positions(), wanted).await;
     }
-    for (listed, is_number) in probed.0.iter_mut().zip([false, true]) {
+    for (listed, is_number) in probe.0.iter_mut().zip([false, true]) {
         let Some(first) = listed.positions.first().copied() else { continue };
-        let row_group = reader.row_group_of(u64::from(first));
+        let row_group = reader.row_group_at(u64::from(first));
         if !EqualityColumn::is_cached(reader, row_group, shredded, is_number) {
             return Ok(None);
         }
         let column = EqualityColumn::open(reader, row_group, shredded, is_number).await?;
-        let row = (u64::from(first) - reader.row_groups()[row_group].first) as usize;
-        if !column.row_equals(row, is_number, compare) {
+        let row = (u64::from(first) - reader.row_groups()[row_group].first_position) as usize;
+        if !column.is_row_equal(row, is_number, compare) {
             listed.positions = &[];
         }
     }
-    Ok(Some(probed.positions()))
+    Ok(Some(probe.positions()))
 }
 
-/// The first `wanted` candidates that match a comparison by their values. `None` if the cache does not contain the
-/// values.
-async fn find_equal(
+/// Returns the first `wanted` candidates whose values match. `None` if the cache does not contain the values.
+async fn verify_candidates(
     reader: &VersionReader,
     shredded: usize,
-    compare: &Compare,
+    compare: &PathComparison,
     candidates: &[u32],
     wanted: usize,
 ) -> Result<Option<Vec<u32>>, StorageError> {
     let with_numbers = compare.number().is_some();
-    let mut found = Vec::new();
+    let mut matching = Vec::new();
     let mut left = candidates;
     while let Some(first) = left.first()
-        && found.len() < wanted
+        && matching.len() < wanted
     {
-        let row_group = reader.row_group_of(u64::from(*first));
+        let row_group = reader.row_group_at(u64::from(*first));
         let group = reader.row_groups()[row_group];
-        let here = left.partition_point(|position| u64::from(*position) < group.first + group.rows as u64);
+        let in_group = left.partition_point(|position| u64::from(*position) < group.first_position + group.rows as u64);
         if !EqualityColumn::is_cached(reader, row_group, shredded, with_numbers) {
             return Ok(None);
         }
         let column = EqualityColumn::open(reader, row_group, shredded, with_numbers).await?;
-        let rows = left[..here].iter().map(|position| (u64::from(*position) - group.first) as usize);
-        let equal = column.equal_rows(rows, wanted - found.len(), compare).await;
-        found.extend(equal.into_iter().map(|row| (group.first + row as u64) as u32));
-        left = &left[here..];
+        let rows = left[..in_group].iter().map(|position| (u64::from(*position) - group.first_position) as usize);
+        let equal = column.find_equal_rows(rows, wanted - matching.len(), compare).await;
+        matching.extend(equal.into_iter().map(|row| (group.first_position + row as u64) as u32));
+        left = &left[in_group..];
     }
-    Ok(Some(found))
+    Ok(Some(matching))
 }
 
-/// The number of candidates in a cached hash index. Costs one lookup, because the request has no permit yet.
-pub(crate) async fn candidate_count(reader: &VersionReader, shredded: usize, compare: &Compare) -> Option<u64> {
+/// Counts the candidates in a cached hash index. Costs one lookup, because the request has no permit yet.
+pub(crate) async fn candidate_count(reader: &VersionReader, shredded: usize, compare: &PathComparison) -> Option<u64> {
     if !is_supported(compare) {
         return None;
     }
-    let index = lookup(reader, shredded).await.hit()?;
-    Some(ProbeResult::new(reader, &index, compare)?.count() as u64)
+    let index = lookup_index(reader, shredded).await.into_hit()?;
+    Some(HashIndexProbe::new(reader, &index, compare)?.count() as u64)
 }
 
-/// The candidates for a value as a string, and as a number.
-struct ProbeResult<'i>([Listed<'i>; 2]);
+struct HashIndexProbe<'i>([HashCandidates<'i>; 2]);
 
-impl<'i> ProbeResult<'i> {
-    /// `None` if there are many.
-    fn new(reader: &VersionReader, index: &'i HashIndex, compare: &Compare) -> Option<ProbeResult<'i>> {
-        let number = compare.number().and_then(|number| Some((number.double(), number.remainder()?)));
+impl<'i> HashIndexProbe<'i> {
+    fn new(reader: &VersionReader, index: &'i HashIndex, compare: &PathComparison) -> Option<HashIndexProbe<'i>> {
+        let number = compare.number().and_then(|number| Some((number.nearest_double(), number.remainder()?)));
         let number = number.map(|(double, remainder)| index.candidates(IndexedValue::Number(double, remainder)));
-        let none = Listed { positions: &[], are_of_one_value: true };
-        let probed = ProbeResult([index.candidates(IndexedValue::Text(&compare.folded)), number.unwrap_or(none)]);
-        (probed.count() as u64 <= MAX_CANDIDATES.max(reader.entity_count() / CANDIDATE_DIVISOR)).then_some(probed)
+        let none = HashCandidates { positions: &[], is_single_value: true };
+        let probe = HashIndexProbe([index.candidates(IndexedValue::Text(&compare.folded)), number.unwrap_or(none)]);
+        (probe.count() as u64 <= MAX_CANDIDATES.max(reader.entity_count() / CANDIDATE_DIVISOR)).then_some(probe)
     }
 
-    /// Counts entities with both twice.
+    /// Entities with both values count twice.
     fn count(&self) -> usize {
         self.0.iter().map(|listed| listed.positions.len()).sum()
     }
 
-    /// Ascending, without duplicates.
     fn positions(&self) -> Vec<u32> {
         let [texts, numbers] = self.0.map(|listed| listed.positions);
         let mut positions = [texts, numbers].concat();
@@ -150,24 +144,22 @@ impl<'i> ProbeResult<'i> {
     }
 }
 
-/// The positions that may match all probed predicates of a scan.
-pub(super) struct Candidates {
+pub(super) struct HashIndexCandidates {
     positions: Vec<u32>,
-    predicates: Vec<usize>,
-    _reserved: MemoryReservation,
+    probed_predicates: Vec<usize>,
+    _reservation: MemoryReservation,
 }
 
-impl Candidates {
+impl HashIndexCandidates {
     pub(super) fn len(&self) -> usize {
         self.positions.len()
     }
 
-    /// Whether the index of this predicate has been probed.
-    pub(super) fn include(&self, predicate: usize) -> bool {
-        self.predicates.contains(&predicate)
+    pub(super) fn includes_predicate(&self, predicate: usize) -> bool {
+        self.probed_predicates.contains(&predicate)
     }
 
-    pub(super) fn within(&self, first: u64, end: u64) -> &[u32] {
+    pub(super) fn positions_within(&self, first: u64, end: u64) -> &[u32] {
         let index_of = |end: u64| self.positions.partition_point(|position| u64::from(*position) < end);
         &self.positions[index_of(first)..index_of(end).max(index_of(first))]
     }
@@ -175,99 +167,98 @@ impl Candidates {
 
 #[derive(Clone, Default)]
 pub(super) struct HashIndexes {
-    pub(super) candidates: Option<Arc<Candidates>>,
-    /// For each predicate that an index would help: the scanned elements of its column.
-    rows_scanned: Arc<[Option<Arc<AtomicU64>>]>,
+    pub(super) candidates: Option<Arc<HashIndexCandidates>>,
+    /// For each predicate that an index would help: the number of scanned elements of its column.
+    scanned_element_counts: Arc<[Option<Arc<AtomicU64>>]>,
 }
 
 impl HashIndexes {
-    /// Looks up the candidates for the predicates of a scan. Starts the build of a missing index if it is worthwhile,
-    /// in memory that is charged to no tenant, because all tenants use the index.
+    /// Looks up the candidates for the predicates of a scan. Starts the build of a missing index if it is worthwhile.
+    /// The memory of the build is charged to no principal, because all principals use the index.
     pub(super) async fn probe_all(
         reader: &VersionReader,
-        conditions: &[Condition],
+        conditions: &[PlannedPredicate],
         memory: &MemoryReservation,
         shared_memory: &MemoryReservation,
     ) -> HashIndexes {
-        let mut found = None::<Vec<u32>>;
-        let mut probed = Vec::new();
-        let mut rows_scanned = vec![None; conditions.len()];
+        let mut positions = None::<Vec<u32>>;
+        let mut probed_predicates = Vec::new();
+        let mut scanned_element_counts = vec![None; conditions.len()];
         let supported = conditions.iter().enumerate().filter_map(|(number, condition)| {
-            let column = condition.indexed_column(reader).filter(|column| is_supported(column.compare))?;
+            let column = condition.indexed_comparison(reader).filter(|column| is_supported(column.compare))?;
             Some((number, column.column, column.compare))
         });
-        for (number, shredded, compare) in supported.take(MAX_FILTERS) {
-            let candidates = match lookup(reader, shredded).await {
-                AuxLookup::Hit(index) => ProbeResult::new(reader, &index, compare).map(|probed| probed.positions()),
+        for (number, shredded, compare) in supported.take(MAX_PROBED_FILTERS) {
+            let candidates = match lookup_index(reader, shredded).await {
+                AuxLookup::Hit(index) => HashIndexProbe::new(reader, &index, compare).map(|probe| probe.positions()),
                 AuxLookup::Miss => {
-                    rows_scanned[number] = count_scanned(reader, shredded, shared_memory).await;
+                    scanned_element_counts[number] = count_or_build(reader, shredded, shared_memory).await;
                     None
                 }
                 AuxLookup::Unsupported => None,
             };
             let Some(candidates) = candidates else { continue };
-            probed.push(number);
-            found = Some(match found {
+            probed_predicates.push(number);
+            positions = Some(match positions {
                 None => candidates,
-                Some(positions) => intersect(&positions, &candidates),
+                Some(positions) => intersect_sorted(&positions, &candidates),
             });
         }
-        let candidates = found.and_then(|positions| {
+        let candidates = positions.and_then(|positions| {
             let reserved = memory.new_empty();
             reserved.try_grow(positions.capacity() * size_of::<u32>()).ok()?;
-            Some(Arc::new(Candidates { positions, predicates: probed, _reserved: reserved }))
+            Some(Arc::new(HashIndexCandidates { positions, probed_predicates, _reservation: reserved }))
         });
-        HashIndexes { candidates, rows_scanned: rows_scanned.into() }
+        HashIndexes { candidates, scanned_element_counts: scanned_element_counts.into() }
     }
 
-    /// Counts elements that were scanned because a column has no index.
-    pub(super) fn add_rows_scanned(&self, predicate: usize, elements: u64) {
-        if let Some(Some(count)) = self.rows_scanned.get(predicate) {
+    pub(super) fn add_scanned_elements(&self, predicate: usize, elements: u64) {
+        if let Some(Some(count)) = self.scanned_element_counts.get(predicate) {
             count.fetch_add(elements, Ordering::Relaxed);
         }
     }
 }
 
-fn intersect(one: &[u32], other: &[u32]) -> Vec<u32> {
+fn intersect_sorted(one: &[u32], other: &[u32]) -> Vec<u32> {
     let (few, many) = if one.len() <= other.len() { (one, other) } else { (other, one) };
     few.iter().copied().filter(|position| many.binary_search(position).is_ok()).collect()
 }
 
-/// The scanned elements of a column without an index. If there are enough, a task begins to build the index.
-async fn count_scanned(reader: &VersionReader, shredded: usize, memory: &MemoryReservation) -> Option<Arc<AtomicU64>> {
-    let new = async { Ok(Some(AtomicU64::default())) };
+/// Returns the counter of scanned elements of a column without an index. Starts to build the index if it is due.
+async fn count_or_build(reader: &VersionReader, shredded: usize, memory: &MemoryReservation) -> Option<Arc<AtomicU64>> {
+    let new_counter = async { Ok(Some(AtomicU64::default())) };
     let key = AuxKey::ScanCount(shredded as u32);
-    let count = reader.build_aux_index::<AtomicU64>(key, Box::pin(new)).await.ok()?.hit()?;
+    let count = reader.build_aux_index::<AtomicU64>(key, Box::pin(new_counter)).await.ok()?.into_hit()?;
     if count.load(Ordering::Relaxed) >= BUILD_THRESHOLD * reader.entity_count()
-        && let Ok(permit) = BUILDS.clone().try_acquire_owned()
+        && let Ok(permit) = BUILD_PERMIT.clone().try_acquire_owned()
     {
         // If the build fails, the next one begins after as many elements.
         count.store(0, Ordering::Relaxed);
-        let reader = reader.for_later();
+        let reader = reader.detached();
         let memory = memory.new_empty();
         tokio::spawn(async move {
             let elements = reader.element_count(shredded);
-            let working_bytes = elements.saturating_mul(hash_index::MAKING_BYTES);
-            let index = build(&reader, shredded, elements);
+            let working_bytes = elements.saturating_mul(hash_index::BUILD_BYTES_PER_ELEMENT);
+            let index = build_index(&reader, shredded, elements);
             let key = AuxKey::HashIndex(shredded as u32);
-            let _ = aux_index::build(&reader, key, working_bytes, &memory, index).await;
+            let _ = aux_index_build::build_or_wait(&reader, key, working_bytes, &memory, index).await;
             drop(permit);
         });
     }
     Some(count)
 }
 
-/// The index of a column with this many elements; `None` if it would take too much of the cache.
-async fn build(reader: &VersionReader, shredded: usize, elements: u64) -> Result<Option<HashIndex>, StorageError> {
-    if !reader.can_cache(elements.div_ceil(reader.entity_count().max(1)) * hash_index::ELEMENT_BYTES) {
+/// Builds the index of a column with this many elements. `None` if the index would take too much of the cache.
+async fn build_index(reader: &VersionReader, shredded: usize, count: u64) -> Result<Option<HashIndex>, StorageError> {
+    if !reader.can_cache_index(count.div_ceil(reader.entity_count().max(1)) * hash_index::MAX_INDEX_BYTES_PER_ELEMENT) {
         return Ok(None);
     }
-    let hasher = ValueHasher::default();
-    let mut entries: Vec<Entry> = Vec::new();
+    let hasher = SeededValueHasher::default();
+    let mut entries: Vec<HashIndexEntry> = Vec::new();
     for (number, group) in reader.row_groups().iter().enumerate() {
         tokio::task::yield_now().await;
         let column = EqualityColumn::open(reader, number, shredded, true).await?;
-        column.entries(&hasher, group.first as u32, &mut entries);
+        column.append_index_entries(&hasher, group.first_position as u32, &mut entries);
     }
     Ok(Some(HashIndex::build(hasher, &entries, async || tokio::task::yield_now().await).await))
 }

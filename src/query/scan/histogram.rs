@@ -1,53 +1,58 @@
-//! Histograms: counts of the entities whose numbers are at least some limits, in one pass over the column.
+//! Histograms: counts the entities whose numbers are at least some limits, in one pass over the column.
 
 use strata_format::reader::VersionReader;
-use strata_json::RangeLimit;
+use strata_json::RangeOperand;
 use strata_runtime::metrics::metrics;
 use strata_store::StorageError;
-use strata_types::path::Path;
-use strata_types::request::RangeBound;
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::RangeBound;
 
 use crate::coop::YieldBudget;
-use crate::engine::Engine;
+use crate::engine::QueryEngine;
 use crate::error::QueryError;
-use crate::scan::indexed_column::{IndexedColumn, StatsPruning};
-use crate::scan::predicate::{Compare, Comparison};
+use crate::scan::indexed_comparison::{IndexedComparison, StatsPruning};
+use crate::scan::predicate::{ComparisonOperator, PathComparison};
 
-/// The work of comparing a value with a limit, in bytes.
-const VALUE_BYTES: usize = 16;
+const COMPARISON_WORK_BYTES: usize = 16;
 
-impl Engine {
-    /// For each limit, the number of entities with a number at the path that is at least the limit, exactly like
-    /// `filter_gte`. `None` if the path has no indexed column, or if a limit is not a number.
-    pub async fn numbers_not_below(
+impl QueryEngine {
+    /// Counts, for each limit, the entities with a number at the path that is at least the limit, exactly like
+    /// `filter_gte`. Returns `None` if the path has no indexed column, or if a limit is not a number.
+    pub async fn count_numbers_at_least(
         &self,
         reader: VersionReader,
-        path: Path,
+        path: FieldPath,
         limits: Vec<String>,
     ) -> Result<Option<Vec<u64>>, QueryError> {
         let query = async move { Ok(count_ge(&reader, &path, &limits).await?) };
-        self.run_query_within(self.timeout(), query).await
+        self.run_with_timeout(self.timeout(), query).await
     }
 }
 
-async fn count_ge(reader: &VersionReader, path: &Path, limits: &[String]) -> Result<Option<Vec<u64>>, StorageError> {
-    let Some(shredded) = reader.layout().shredded(path.keys()) else { return Ok(None) };
-    let bound = Comparison::Range(RangeBound::GreaterOrEqual);
-    let compares: Vec<Compare> = limits.iter().map(|limit| Compare::new(bound, path.clone(), limit, false)).collect();
+async fn count_ge(
+    reader: &VersionReader,
+    path: &FieldPath,
+    limits: &[String],
+) -> Result<Option<Vec<u64>>, StorageError> {
+    let Some(column) = reader.layout().find_shredded(path.keys()) else { return Ok(None) };
+    let bound = ComparisonOperator::Range(RangeBound::GreaterOrEqual);
+    let compares: Vec<PathComparison> =
+        limits.iter().map(|limit| PathComparison::new(bound, path.clone(), limit, false)).collect();
     let mut counts = vec![0; limits.len()];
     let mut budget = YieldBudget::default();
     for (row_group, group) in reader.row_groups().iter().enumerate() {
         for (compare, count) in compares.iter().zip(&mut counts) {
-            let Some(range) = compare.range().filter(|range| matches!(&range.limit, RangeLimit::Number(_))) else {
+            let Some(range) = compare.range_needle().filter(|range| matches!(&range.operand, RangeOperand::Number(_)))
+            else {
                 return Ok(None);
             };
-            let column = IndexedColumn { reader, column: shredded, compare };
-            *count += match column.prune_by_statistics(row_group) {
+            let comparison = IndexedComparison { reader, column, compare };
+            *count += match comparison.prune_by_statistics(row_group) {
                 StatsPruning::NoneMatch => 0,
                 StatsPruning::AllMatch => group.rows as u64,
                 StatsPruning::Unknown => {
-                    let rows = column.numbers_within(row_group, range).await?;
-                    budget.consume(group.rows * VALUE_BYTES).await;
+                    let rows = comparison.rows_with_number_in_range(row_group, range).await?;
+                    budget.consume(group.rows * COMPARISON_WORK_BYTES).await;
                     rows.count_set_bits() as u64
                 }
             };

@@ -1,161 +1,156 @@
-//! The rows that the keyword index lists for predicates. Each segment is searched once for all row groups.
+//! Queries the keyword index for the predicates of a scan. Each segment is searched once for all of its row groups.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use arrow::buffer::{BooleanBuffer, Buffer};
 use fixedbitset::FixedBitSet;
-use strata_format::keywords::cut::{Class, Plan};
-use strata_format::keywords::segment::Candidates;
+use parking_lot::Mutex;
+use strata_format::keywords::segment::KeywordCandidates;
+use strata_format::keywords::tokenizer::{TermQuery, TokenClass};
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
-use strata_types::request::KeywordsMode;
+use strata_types::read_request::KeywordsMode;
 use tokio::sync::OnceCell;
 
 use crate::coop::YieldBudget;
-use crate::scan::access::{Condition, Exact};
+use crate::scan::access_path::{ExactRows, PlannedPredicate};
 
-/// The number of segments with cached results, within the limit of `MAX_RESULT_BYTES`. Row groups are processed in
-/// order, so that few segments are in use, but more while row groups wait for the store.
-const SEGMENTS: Range<usize> = 4..256;
-const MAX_RESULT_BYTES: usize = 16 << 20;
+/// The number of segments with cached results, within the limit of `MAX_CACHED_RESULT_BYTES`. Row groups are processed
+/// in order, so that few segments are in use, but more while row groups wait for the store.
+const CACHED_SEGMENTS_RANGE: Range<usize> = 4..256;
+const MAX_CACHED_RESULT_BYTES: usize = 16 << 20;
 
-/// The work of searching for a needle, in bytes.
-const NEEDLE_BYTES: usize = 256 << 10;
+const NEEDLE_WORK_BYTES: usize = 256 << 10;
 
-struct Question {
-    plans: Vec<Plan>,
-    /// Whether all plans must match, or one.
+struct KeywordIndexQuery {
+    term_queries: Vec<TermQuery>,
     mode: KeywordsMode,
 }
 
-/// The rows that the index lists for a predicate. In no other row the full-text column contains the words.
+/// The rows that the index lists for a predicate. The full-text column of other rows does not contain the words.
 #[derive(Clone)]
-pub(super) struct IndexedRows {
+pub(super) struct KeywordIndexRows {
     pub(super) candidates: BooleanBuffer,
-    /// The candidates whose full-text column contains the words for certain.
-    pub(super) exact: Exact,
+    pub(super) exact: ExactRows,
 }
 
-impl IndexedRows {
-    fn slice(&self, start: usize, rows: usize) -> IndexedRows {
+impl KeywordIndexRows {
+    fn slice(&self, start: usize, rows: usize) -> KeywordIndexRows {
         let exact = match &self.exact {
-            Exact::Rows(exact) => Exact::Rows(exact.slice(start, rows)),
+            ExactRows::Rows(exact) => ExactRows::Rows(exact.slice(start, rows)),
             other => other.clone(),
         };
-        IndexedRows { candidates: self.candidates.slice(start, rows), exact }
+        KeywordIndexRows { candidates: self.candidates.slice(start, rows), exact }
     }
 }
 
 /// The rows of a segment for each predicate. `None` if the index cannot help.
-type SegmentRows = Arc<[Option<IndexedRows>]>;
+type SegmentIndexRows = Arc<[Option<KeywordIndexRows>]>;
 
-pub(super) struct KeywordQuestions {
-    /// For each predicate. `None` if it does not use the full-text column.
-    questions: Vec<Option<Question>>,
-    segments: usize,
-    answers: Mutex<BTreeMap<usize, Arc<OnceCell<SegmentRows>>>>,
+pub(super) struct KeywordIndexQueries {
+    /// One for each predicate. `None` if it does not use the full-text column.
+    queries: Vec<Option<KeywordIndexQuery>>,
+    max_cached_segments: usize,
+    segment_results: Mutex<BTreeMap<usize, Arc<OnceCell<SegmentIndexRows>>>>,
 }
 
-impl KeywordQuestions {
-    /// `None` if the version has no keyword index, or if no predicate can use it.
-    pub(super) fn new(reader: &VersionReader, conditions: &[Condition]) -> Option<KeywordQuestions> {
+impl KeywordIndexQueries {
+    /// Returns `None` if the version has no keyword index, or if no predicate can use it.
+    pub(super) fn new(reader: &VersionReader, conditions: &[PlannedPredicate]) -> Option<KeywordIndexQueries> {
         if reader.keyword_index().is_empty() {
             return None;
         }
-        let questions: Vec<Option<Question>> = conditions.iter().map(Question::new).collect();
+        let queries: Vec<Option<KeywordIndexQuery>> = conditions.iter().map(KeywordIndexQuery::new).collect();
         let rows = reader.keyword_index().segments.iter().map(|segment| segment.header.rows()).max().unwrap_or(0);
-        let bytes = questions.iter().flatten().count() * result_bytes(rows);
-        let segments = (MAX_RESULT_BYTES / bytes.max(1)).clamp(SEGMENTS.start, SEGMENTS.end);
-        let keywords = || KeywordQuestions { questions, segments, answers: Mutex::default() };
-        (bytes > 0).then(keywords)
+        let segment_bytes = queries.iter().flatten().count() * result_bytes(rows);
+        let max_cached_segments = (MAX_CACHED_RESULT_BYTES / segment_bytes.max(1))
+            .clamp(CACHED_SEGMENTS_RANGE.start, CACHED_SEGMENTS_RANGE.end);
+        let keywords = || KeywordIndexQueries { queries, max_cached_segments, segment_results: Mutex::default() };
+        (segment_bytes > 0).then(keywords)
     }
 
-    /// The estimated memory for a row group, in bytes.
-    pub(super) fn row_group_bytes(&self, reader: &VersionReader, row_group: usize) -> u64 {
+    pub(super) fn estimate_row_group_bytes(&self, reader: &VersionReader, row_group: usize) -> u64 {
         let index = reader.keyword_index();
-        let segment = index.place_of(row_group).and_then(|(segment, _)| index.segments.get(segment));
-        let Some(segment) = segment else { return reader.search_bytes(row_group) };
-        let ranges = Class::ALL.map(|class| segment.header.entries_range(class));
+        let segment = index.segment_of_row_group(row_group).and_then(|(segment, _)| index.segments.get(segment));
+        let Some(segment) = segment else { return reader.full_text_bytes(row_group) };
+        let ranges = TokenClass::ALL.map(|class| segment.header.token_range(class));
         let entries: u64 = ranges.into_iter().map(|range| range.end - range.start).sum();
-        let answers = self.questions.iter().flatten().count() * result_bytes(segment.header.rows());
-        // Entries are compressed.
-        (2 * entries + answers as u64) / segment.row_groups.len().max(1) as u64
+        let result_size = self.queries.iter().flatten().count() * result_bytes(segment.header.rows());
+        (2 * entries + result_size as u64) / segment.row_groups.len().max(1) as u64
     }
 
-    pub(super) fn asks(&self, predicate: usize) -> bool {
-        self.questions.get(predicate).is_some_and(Option::is_some)
+    pub(super) fn has_query(&self, predicate: usize) -> bool {
+        self.queries.get(predicate).is_some_and(Option::is_some)
     }
 
-    /// The rows of a row group for each predicate. Empty if no segment contains the row group.
-    pub(super) async fn rows(
+    /// Returns the rows of a row group for each predicate. Empty if no segment contains the row group.
+    pub(super) async fn row_group_rows(
         &self,
         reader: &VersionReader,
         row_group: usize,
-    ) -> Result<Vec<Option<IndexedRows>>, StorageError> {
+    ) -> Result<Vec<Option<KeywordIndexRows>>, StorageError> {
         let index = reader.keyword_index();
-        let Some((number, start)) = index.place_of(row_group) else { return Ok(Vec::new()) };
-        let cell = self.cell(number);
-        let answers = cell.get_or_try_init(|| self.ask(reader, number)).await?;
+        let Some((number, start)) = index.segment_of_row_group(row_group) else { return Ok(Vec::new()) };
+        let cell = self.result_cell(number);
+        let results = cell.get_or_try_init(|| self.search_segment(reader, number)).await?;
         let group = reader.row_groups()[row_group];
-        Ok(answers.iter().map(|rows| rows.as_ref().map(|rows| rows.slice(start, group.rows))).collect())
+        Ok(results.iter().map(|rows| rows.as_ref().map(|rows| rows.slice(start, group.rows))).collect())
     }
 
-    fn cell(&self, segment: usize) -> Arc<OnceCell<SegmentRows>> {
-        // Nothing panics between two changes that belong together.
-        let mut answers = self.answers.lock().unwrap_or_else(PoisonError::into_inner);
-        let cell = answers.entry(segment).or_default().clone();
-        while answers.len() > self.segments {
-            answers.pop_first();
+    fn result_cell(&self, segment: usize) -> Arc<OnceCell<SegmentIndexRows>> {
+        let mut results = self.segment_results.lock();
+        let cell = results.entry(segment).or_default().clone();
+        while results.len() > self.max_cached_segments {
+            results.pop_first();
         }
         cell
     }
 
-    async fn ask(&self, reader: &VersionReader, segment: usize) -> Result<SegmentRows, StorageError> {
+    async fn search_segment(&self, reader: &VersionReader, segment: usize) -> Result<SegmentIndexRows, StorageError> {
         let mut budget = YieldBudget::default();
-        let mut answers = Vec::with_capacity(self.questions.len());
-        for question in &self.questions {
-            answers.push(match question {
-                Some(question) => match question.ask(reader, segment, &mut budget).await {
+        let mut results = Vec::with_capacity(self.queries.len());
+        for query in &self.queries {
+            results.push(match query {
+                Some(query) => match query.search(reader, segment, &mut budget).await {
                     // The damage has been reported. The full-text column decides for all predicates.
-                    Err(error) if error.is_damage() => return Ok(self.questions.iter().map(|_| None).collect()),
-                    asked => asked?,
+                    Err(error) if error.is_damage() => return Ok(self.queries.iter().map(|_| None).collect()),
+                    outcome => outcome?,
                 },
                 None => None,
             });
         }
-        Ok(answers.into())
+        Ok(results.into())
     }
 }
 
-impl Question {
-    fn new(condition: &Condition) -> Option<Question> {
-        let (texts, mode) = condition.predicate.searched().filter(|_| condition.reads_full_text())?;
-        Some(Question { plans: texts.iter().map(|text| Plan::of(text)).collect(), mode })
+impl KeywordIndexQuery {
+    fn new(condition: &PlannedPredicate) -> Option<KeywordIndexQuery> {
+        let (texts, mode) = condition.predicate.full_text_needles().filter(|_| condition.reads_full_text())?;
+        Some(KeywordIndexQuery { term_queries: texts.iter().map(|text| TermQuery::from_needle(text)).collect(), mode })
     }
 
-    /// The rows of a segment. `None` if the index cannot help.
-    async fn ask(
+    async fn search(
         &self,
         reader: &VersionReader,
         segment: usize,
         budget: &mut YieldBudget,
-    ) -> Result<Option<IndexedRows>, StorageError> {
+    ) -> Result<Option<KeywordIndexRows>, StorageError> {
         // If one of several alternatives requires a scan, the others do not matter.
-        if self.mode == KeywordsMode::Or && self.plans.contains(&Plan::Scan) {
+        if self.mode == KeywordsMode::Or && self.term_queries.contains(&TermQuery::Scan) {
             return Ok(None);
         }
         let mut candidates: Option<FixedBitSet> = None;
         let mut exact: Option<FixedBitSet> = None;
         let mut all_exact = true;
-        for plan in &self.plans {
-            budget.consume(NEEDLE_BYTES).await;
-            let (rows, is_exact) = match reader.keyword_candidates(segment, plan).await? {
-                Candidates::Exact(rows) => (rows, true),
-                Candidates::Candidates(rows) => (rows, false),
-                Candidates::Scan if self.mode == KeywordsMode::Or => return Ok(None),
-                Candidates::Scan => {
+        for term_query in &self.term_queries {
+            budget.consume(NEEDLE_WORK_BYTES).await;
+            let (rows, is_exact) = match reader.keyword_candidates(segment, term_query).await? {
+                KeywordCandidates::Exact(rows) => (rows, true),
+                KeywordCandidates::Recheck(rows) => (rows, false),
+                KeywordCandidates::Scan if self.mode == KeywordsMode::Or => return Ok(None),
+                KeywordCandidates::Scan => {
                     all_exact = false;
                     continue;
                 }
@@ -178,23 +173,22 @@ impl Question {
                 break;
             }
         }
-        Ok(candidates.map(|candidates| IndexedRows {
-            candidates: buffer(&candidates),
+        Ok(candidates.map(|candidates| KeywordIndexRows {
+            candidates: to_boolean_buffer(&candidates),
             exact: match exact {
-                _ if all_exact => Exact::All,
-                Some(exact) => Exact::Rows(buffer(&exact)),
-                None => Exact::None,
+                _ if all_exact => ExactRows::All,
+                Some(exact) => ExactRows::Rows(to_boolean_buffer(&exact)),
+                None => ExactRows::None,
             },
         }))
     }
 }
 
-/// The size of a result: candidates, and exact rows.
 fn result_bytes(rows: usize) -> usize {
     2 * rows.div_ceil(8)
 }
 
-fn buffer(rows: &FixedBitSet) -> BooleanBuffer {
+fn to_boolean_buffer(rows: &FixedBitSet) -> BooleanBuffer {
     // An Arrow bitmap consists of bytes, with the lowest first.
     let blocks: Vec<_> = rows.as_slice().iter().map(|block| block.to_le_bytes()).collect();
     BooleanBuffer::new(Buffer::from_vec(blocks.into_flattened()), 0, rows.len())

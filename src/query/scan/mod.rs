@@ -1,43 +1,43 @@
-//! The scan of a version: prunes row groups, evaluates predicates, and returns positions in order.
+//! Scans a version: prunes row groups, evaluates predicates, and returns positions in order.
 //!
-//! Several row groups are processed at once and returned in order. Within a row group, the cheapest predicates run
-//! first: indexed columns select rows, the full-text column selects rows that may match, and the path index decides
-//! which hits count. Documents are read only for the rows that are left, and only if a predicate requires it.
+//! Several row groups are processed at once. Within a row group, the cheapest predicates run first: indexed columns
+//! select rows, the full-text column selects candidates, and the path index decides which hits count. Documents are
+//! read only for the remaining rows, and only if a predicate requires it.
 //!
-//! `spec` is what a scan reads and returns, `row_group` evaluates the conditions of a row group by their access paths
-//! ([`access`]), `batches` returns the columns of the selected rows, and [`version_scan`] is the operator. Queries
-//! build the indexes `hash_index`, `sort_index`, [`distinct_cache`] and `path_codes` in the cache.
+//! [`version_scan`] is the operator, `scan_spec` its plan, `row_group_evaluator` evaluates the predicates of a row
+//! group by their access paths ([`access_path`]), and `row_group_output` returns the columns of the selected rows.
+//! Queries build the indexes `hash_index`, `sort_index`, [`distinct_cache`] and `path_codes` in the cache.
 
-pub mod access;
-mod aux_index;
-mod batches;
-pub(crate) mod dedup_key;
-mod dedup_source;
-mod distinct;
+pub mod access_path;
+mod arrow_kernels;
+mod aux_index_build;
+mod dedup_key_column;
+mod dedup_key_source;
+pub(crate) mod dedup_spec;
 pub mod distinct_cache;
+mod distinct_filter;
+mod document_verifier;
 mod equality_column;
 mod full_text;
 pub(crate) mod hash_index;
 mod histogram;
-mod indexed_column;
-mod kernels;
-mod key_column;
+mod indexed_comparison;
 mod keyword_index;
-mod metrics;
-pub mod part;
+pub mod partial_scan;
 mod path_codes;
+mod path_index;
 pub mod predicate;
 mod prefetch;
 mod range_simplification;
-pub mod report;
-mod row_group;
+mod row_group_evaluator;
+mod row_group_output;
 mod row_group_scheduler;
 mod row_selection;
-pub mod schema;
-mod shapes;
+pub mod scan_columns;
+mod scan_metrics;
+pub mod scan_report;
+mod scan_spec;
 pub(crate) mod sort_index;
 pub mod sort_key;
-mod spec;
-mod top_k;
-mod verify;
+mod top_k_threshold;
 pub mod version_scan;

@@ -1,5 +1,5 @@
 //! The codes of the values at a path in every entity of a version, in the cache ([`PathCodes`]). A path with more than
-//! [`MAX_CODES`] distinct lists of values has no codes.
+//! [`MAX_PATH_CODES`] distinct lists of values has no codes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,155 +8,153 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use sha2::{Digest, Sha256};
 use strata_format::aux_index::{AuxIndex, AuxKey, AuxLookup, PathCodes};
 use strata_format::reader::VersionReader;
-use strata_json::CanonicalForm;
+use strata_json::CanonicalFormWriter;
 use strata_store::StorageError;
-use strata_types::path::Path;
+use strata_types::field_path::FieldPath;
 
 use crate::coop::YieldBudget;
-use crate::fetch::pages::Pages;
-use crate::scan::aux_index;
-use crate::scan::key_column::{KeyColumn, ONE_EMPTY, ONE_NULL, PathColumn, kind, write_reached};
+use crate::fetch::document_page_reader::DocumentPageReader;
+use crate::scan::aux_index_build;
+use crate::scan::dedup_key_column::{
+    DedupKeyColumn, EMPTY_STRING_KEY_PART, NULL_KEY_PART, PathColumn, kind, write_path_values,
+};
 
-/// Codes have 16 bits.
-const MAX_CODES: usize = 1 << 16;
+const MAX_PATH_CODES: usize = 1 << 16;
 
-/// Longer key parts are compared by their SHA-256.
-const MAX_KEY_BYTES: usize = 64;
+const MAX_UNHASHED_KEY_BYTES: usize = 64;
 
-/// What can be read to build codes that the cache does not contain.
+/// The part of a version that can be read to build codes that the cache does not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum MayRead {
+pub(super) enum AllowedReads {
     Nothing,
     Columns,
     Documents,
 }
 
-/// The codes of a path. `None` if there are too many, or if building them would read or need too much.
-pub(super) async fn path_codes(
+/// Returns the codes of a path. `None` if there are too many, or if building them would read or need too much.
+pub(super) async fn get_or_build_codes(
     reader: &VersionReader,
-    path: &Path,
+    path: &FieldPath,
     column: Option<PathColumn>,
-    may_read: MayRead,
+    allowed_reads: AllowedReads,
     memory: &MemoryReservation,
 ) -> Result<Option<Arc<PathCodes>>, StorageError> {
-    let key = AuxKey::codes(&path.to_string());
-    let found = reader.aux_index(key.clone()).await;
-    let needed = if column.is_some_and(|column| column.is_complete) { MayRead::Columns } else { MayRead::Documents };
-    if may_read < needed || !matches!(found, AuxLookup::Miss) {
-        return Ok(found.hit());
+    let key = AuxKey::for_path_codes(&path.to_string());
+    let cached = reader.aux_index(key.clone()).await;
+    let needed = if column.is_some_and(|c| c.is_complete) { AllowedReads::Columns } else { AllowedReads::Documents };
+    if allowed_reads < needed || !matches!(cached, AuxLookup::Miss) {
+        return Ok(cached.into_hit());
     }
-    let working_bytes = reader.entity_count().saturating_mul(PathCodes::ENTITY_BYTES);
-    let codes = CodesBuilder {
+    let working_bytes = reader.entity_count().saturating_mul(PathCodes::MAX_BYTES_PER_ENTITY);
+    let codes = PathCodesBuilder {
         reader,
         path,
         column,
-        known: HashMap::default(),
-        canonical: CanonicalForm::default(),
+        code_by_key_part: HashMap::default(),
+        canonical: CanonicalFormWriter::default(),
         budget: YieldBudget::default(),
     };
     let codes = codes.build();
-    Ok(aux_index::build(reader, key, working_bytes, memory, codes).await?.hit())
+    Ok(aux_index_build::build_or_wait(reader, key, working_bytes, memory, codes).await?.into_hit())
 }
 
-struct CodesBuilder<'a> {
+struct PathCodesBuilder<'a> {
     reader: &'a VersionReader,
-    path: &'a Path,
+    path: &'a FieldPath,
     column: Option<PathColumn>,
-    known: HashMap<Box<[u8]>, u16, foldhash::fast::RandomState>,
-    canonical: CanonicalForm,
+    code_by_key_part: HashMap<Box<[u8]>, u16, foldhash::fast::RandomState>,
+    canonical: CanonicalFormWriter,
     budget: YieldBudget,
 }
 
-impl CodesBuilder<'_> {
+impl PathCodesBuilder<'_> {
     async fn build(mut self) -> Result<Option<PathCodes>, StorageError> {
         let mut codes = Vec::with_capacity(usize::try_from(self.reader.entity_count()).unwrap_or_default());
         for row_group in 0..self.reader.row_groups().len() {
             tokio::task::yield_now().await;
-            if !self.row_group(row_group, &mut codes).await? {
+            if !self.append_row_group(row_group, &mut codes).await? {
                 return Ok(None);
             }
         }
-        let code = |part: &[u8]| self.known.get(part).copied();
+        let code = |part: &[u8]| self.code_by_key_part.get(part).copied();
         Ok(Some(PathCodes {
-            distinct: self.known.len(),
+            distinct_codes: self.code_by_key_part.len(),
             codes,
-            nothing: code(b""),
-            null: code(ONE_NULL),
-            empty: code(ONE_EMPTY),
+            missing_code: code(b""),
+            null_code: code(NULL_KEY_PART),
+            empty_code: code(EMPTY_STRING_KEY_PART),
         }))
     }
 
     /// Appends the codes of a row group. Returns false if there are too many.
-    async fn row_group(&mut self, row_group: usize, codes: &mut Vec<u16>) -> Result<bool, StorageError> {
+    async fn append_row_group(&mut self, row_group: usize, codes: &mut Vec<u16>) -> Result<bool, StorageError> {
         let reader = self.reader;
         let rows = reader.row_groups()[row_group].rows;
         let column = match self.column {
-            Some(column) => Some(KeyColumn::open(reader, row_group, column).await?),
+            Some(column) => Some(DedupKeyColumn::open(reader, row_group, column).await?),
             None => None,
         };
-        let from_documents = column.as_ref().map_or(rows, KeyColumn::rows_without);
-        let mut pages = Pages::of(reader, row_group, from_documents, rows);
-        // By [`KeyColumn::memo`].
-        let mut memos: HashMap<u64, u16, foldhash::fast::RandomState> = HashMap::default();
-        let mut part = Vec::new();
+        let document_rows = column.as_ref().map_or(rows, DedupKeyColumn::count_document_rows);
+        let mut pages = DocumentPageReader::for_rows(reader, row_group, document_rows, rows);
+        let mut code_by_value_id: HashMap<u64, u16, foldhash::fast::RandomState> = HashMap::default();
+        let mut key_part = Vec::new();
         for row in 0..rows {
-            part.clear();
-            let mut memo = None;
+            key_part.clear();
+            let mut value_id = None;
             let is_known = match &column {
                 Some(column) => {
-                    let mut elements = column.elements(row);
+                    let mut elements = column.elements_in_row(row);
                     if column.scalars.kinds().get(elements.start) == Some(&kind::NOTHING) {
-                        column.holds_all(row)
+                        column.has_all_values(row)
                     } else if elements.len() == 1
-                        && let Some(found) = column.memo(elements.start)
+                        && let Some(found) = column.value_id(elements.start)
                     {
-                        if let Some(code) = memos.get(&found) {
+                        if let Some(code) = code_by_value_id.get(&found) {
                             codes.push(*code);
                             continue;
                         }
-                        memo = Some(found);
-                        column.write(elements.start, &mut part)
+                        value_id = Some(found);
+                        column.write_element(elements.start, &mut key_part)
                     } else {
-                        elements.all(|element| column.write(element, &mut part))
+                        elements.all(|element| column.write_element(element, &mut key_part))
                     }
                 }
                 None => false,
             };
             if !is_known {
-                part.clear();
-                memo = None;
+                key_part.clear();
+                value_id = None;
                 let document = pages.document(row).await?;
                 self.budget.consume(document.len()).await;
-                write_reached(document, self.path, &mut self.canonical, &mut part);
+                write_path_values(document, self.path, &mut self.canonical, &mut key_part);
             }
-            let Some(code) = self.code(&part) else { return Ok(false) };
-            if let Some(memo) = memo {
-                memos.insert(memo, code);
+            let Some(code) = self.code_for_key_part(&key_part) else { return Ok(false) };
+            if let Some(value_id) = value_id {
+                code_by_value_id.insert(value_id, code);
             }
             codes.push(code);
         }
         Ok(true)
     }
 
-    /// The code of a key part. `None` if there are too many.
-    fn code(&mut self, part: &[u8]) -> Option<u16> {
+    fn code_for_key_part(&mut self, key_part: &[u8]) -> Option<u16> {
         let hashed: [u8; 33];
-        let part = if part.len() > MAX_KEY_BYTES {
+        let key_part = if key_part.len() > MAX_UNHASHED_KEY_BYTES {
             let mut bytes = [0xFF; 33];
-            bytes[1..].copy_from_slice(&Sha256::digest(part));
+            bytes[1..].copy_from_slice(&Sha256::digest(key_part));
             hashed = bytes;
             &hashed
         } else {
-            part
+            key_part
         };
-        if let Some(code) = self.known.get(part) {
+        if let Some(code) = self.code_by_key_part.get(key_part) {
             return Some(*code);
         }
-        if self.known.len() == MAX_CODES {
+        if self.code_by_key_part.len() == MAX_PATH_CODES {
             return None;
         }
-        let code = self.known.len() as u16;
-        self.known.insert(part.into(), code);
+        let code = self.code_by_key_part.len() as u16;
+        self.code_by_key_part.insert(key_part.into(), code);
         Some(code)
     }
 }

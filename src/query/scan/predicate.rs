@@ -1,202 +1,206 @@
-//! Conditions on an entity, prepared once for a query.
+//! Predicates on entities, prepared once for a query.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::ops::ControlFlow;
 
 use serde::{Deserialize, Serialize};
-use strata_format::layout::SEPARATOR;
-use strata_json::{ContainsNeedle, EqualNeedle, NumericValue, RangeLimit, RangeNeedle, Scalar};
-use strata_types::path::Path;
-use strata_types::request::{KeywordsMode, PathValue, RangeBound, ReadRequest};
+use strata_format::layout::TEXT_SEPARATOR;
+use strata_json::{ContainsPredicate, EqualsPredicate, JsonScalar, NumericValue, RangeOperand, RangePredicate};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{KeywordsMode, PathValue, RangeBound, ReadRequest};
 
-use crate::fetch::reshape::{Reshape, ReshapeScratch};
-use crate::scan::range_simplification::simplify;
+use crate::fetch::entity_projection::{EntityProjection, EntityProjectionScratch};
+use crate::scan::range_simplification::drop_implied_ranges;
 
 #[derive(Clone, Debug)]
 pub enum Predicate {
-    Compare(Box<Compare>),
-    Keywords(Keywords),
+    Comparison(Box<PathComparison>),
+    Keywords(KeywordSearch),
 }
 
 impl Predicate {
-    /// The conditions of a request on reshaped entities, even if the reshaping removes the fields that they test.
-    pub fn from_request<'r>(request: &'r ReadRequest, reshape: &'r Reshape) -> impl Iterator<Item = Predicate> + 'r {
-        let compares = Comparison::from_request(request).map(|(comparison, condition)| {
-            let compare = Compare::new(comparison, condition.path.clone(), &condition.value, reshape.denull);
-            Predicate::Compare(Box::new(compare))
+    /// Lists the predicates of a request, even if the projection removes the fields that they test.
+    pub fn from_request<'r>(
+        request: &'r ReadRequest,
+        projection: &'r EntityProjection,
+    ) -> impl Iterator<Item = Predicate> + 'r {
+        let comparisons = ComparisonOperator::from_request(request).map(|(operator, condition)| {
+            let compare = PathComparison::new(operator, condition.path.clone(), &condition.value, projection.denull);
+            Predicate::Comparison(Box::new(compare))
         });
         let keywords = (!request.keywords.is_empty()).then(|| {
-            Predicate::Keywords(Keywords::new(request.keywords.clone(), request.keywords_mode, reshape.clone()))
+            Predicate::Keywords(KeywordSearch::new(request.keywords.clone(), request.keywords_mode, projection.clone()))
         });
-        compares.chain(keywords)
+        comparisons.chain(keywords)
     }
 
-    /// Whether a stored document matches. All access paths must agree with it.
+    /// Whether a stored document matches. All access paths must agree with this function.
     pub fn matches(&self, document: &[u8]) -> bool {
         match self {
-            Predicate::Compare(compare) => compare.matches(document),
+            Predicate::Comparison(compare) => compare.matches(document),
             Predicate::Keywords(keywords) => keywords.matches(document),
         }
     }
 
-    /// The texts of which the full-text column of a match contains one, or all.
-    pub fn searched(&self) -> Option<(&[Vec<u8>], KeywordsMode)> {
+    /// Returns the needles of which the full-text column of a match contains one or all, by the mode.
+    pub fn full_text_needles(&self) -> Option<(&[Vec<u8>], KeywordsMode)> {
         match self {
-            Predicate::Compare(compare) => Some((std::slice::from_ref(compare.searched.as_ref()?), KeywordsMode::And)),
+            Predicate::Comparison(compare) => {
+                Some((std::slice::from_ref(compare.full_text_needle.as_ref()?), KeywordsMode::And))
+            }
             Predicate::Keywords(keywords) => Some((&keywords.folded, keywords.mode)),
         }
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Comparison {
-    /// `filter`
+pub enum ComparisonOperator {
     Equal,
-    /// `filter_contains`
     Contains,
-    /// `filter_gt` and others
     Range(RangeBound),
 }
 
-impl Comparison {
+impl ComparisonOperator {
     pub fn parameter(self) -> &'static str {
         match self {
-            Comparison::Equal => "filter",
-            Comparison::Contains => "filter_contains",
-            Comparison::Range(bound) => bound.parameter(),
+            ComparisonOperator::Equal => "filter",
+            ComparisonOperator::Contains => "filter_contains",
+            ComparisonOperator::Range(bound) => bound.parameter_name(),
         }
     }
 
-    /// The comparisons of a request in the order of the steps, without range filters that others imply.
-    pub fn from_request(request: &ReadRequest) -> impl Iterator<Item = (Comparison, &PathValue)> {
-        let equal = request.filters.iter().map(|condition| (Comparison::Equal, condition));
-        let contains = request.filters_contain.iter().map(|condition| (Comparison::Contains, condition));
-        let ranges = simplify(request).into_iter().map(|(bound, condition)| (Comparison::Range(bound), condition));
+    /// Lists the comparisons of a request in the order of the steps, without range filters that others imply.
+    pub fn from_request(request: &ReadRequest) -> impl Iterator<Item = (ComparisonOperator, &PathValue)> {
+        let equal = request.filters.iter().map(|condition| (ComparisonOperator::Equal, condition));
+        let contains = request.contains_filters.iter().map(|condition| (ComparisonOperator::Contains, condition));
+        let ranges = drop_implied_ranges(request)
+            .into_iter()
+            .map(|(bound, condition)| (ComparisonOperator::Range(bound), condition));
         equal.chain(contains).chain(ranges)
     }
 }
 
 /// A comparison of the scalars at a path with a value (docs/reference/filters.md).
 #[derive(Clone, Debug)]
-pub struct Compare {
-    pub comparison: Comparison,
-    pub path: Path,
+pub struct PathComparison {
+    pub operator: ComparisonOperator,
+    pub path: FieldPath,
     pub(crate) value: String,
     /// Whether nulls and empty strings count as missing.
     pub(crate) denull: bool,
     pub(crate) folded: Vec<u8>,
-    /// See [`Predicate::searched`].
-    pub(crate) searched: Option<Vec<u8>>,
-    needle: Needle,
+    pub(crate) full_text_needle: Option<Vec<u8>>,
+    needle: ComparisonNeedle,
 }
 
 #[derive(Clone, Debug)]
-enum Needle {
-    Equal(EqualNeedle),
-    Contains(Box<ContainsNeedle>),
-    Range(RangeNeedle),
+enum ComparisonNeedle {
+    Equal(EqualsPredicate),
+    Contains(Box<ContainsPredicate>),
+    Range(RangePredicate),
 }
 
-impl Compare {
-    pub fn new(comparison: Comparison, path: Path, value: &str, denull: bool) -> Compare {
-        let folded = strata_json::fold(value).into_bytes();
-        let needle = match comparison {
-            Comparison::Equal => Needle::Equal(EqualNeedle::new(value)),
-            Comparison::Contains => Needle::Contains(Box::new(ContainsNeedle::new(value))),
-            Comparison::Range(bound) => Needle::Range(RangeNeedle::new(bound, value)),
+impl PathComparison {
+    pub fn new(operator: ComparisonOperator, path: FieldPath, value: &str, denull: bool) -> PathComparison {
+        let folded = strata_json::fold_case(value).into_bytes();
+        let needle = match operator {
+            ComparisonOperator::Equal => ComparisonNeedle::Equal(EqualsPredicate::new(value)),
+            ComparisonOperator::Contains => ComparisonNeedle::Contains(Box::new(ContainsPredicate::new(value))),
+            ComparisonOperator::Range(bound) => ComparisonNeedle::Range(RangePredicate::new(bound, value)),
         };
-        let mut compare = Compare { comparison, path, value: value.to_owned(), denull, folded, searched: None, needle };
-        compare.searched = compare.searched_text();
+        let mut compare =
+            PathComparison { operator, path, value: value.to_owned(), denull, folded, full_text_needle: None, needle };
+        compare.full_text_needle = compare.build_full_text_needle();
         compare
     }
 
-    fn searched_text(&self) -> Option<Vec<u8>> {
-        match self.comparison {
-            Comparison::Contains => Some(self.folded.clone()).filter(|folded| !folded.is_empty()),
+    fn build_full_text_needle(&self) -> Option<Vec<u8>> {
+        match self.operator {
+            ComparisonOperator::Contains => Some(self.folded.clone()).filter(|folded| !folded.is_empty()),
             // Folding does not preserve the order.
-            Comparison::Range(_) => None,
+            ComparisonOperator::Range(_) => None,
             // A number has many spellings, and null has no text.
-            Comparison::Equal if self.number().is_some() || self.matches_null() => None,
-            Comparison::Equal => Some([&[SEPARATOR], self.folded.as_slice(), &[SEPARATOR]].concat()),
+            ComparisonOperator::Equal if self.number().is_some() || self.can_match_null() => None,
+            ComparisonOperator::Equal => Some([&[TEXT_SEPARATOR], self.folded.as_slice(), &[TEXT_SEPARATOR]].concat()),
         }
     }
 
-    /// The value of `filter` as a number, if it is one.
     pub fn number(&self) -> Option<&NumericValue> {
-        if let Needle::Equal(needle) = &self.needle { needle.number.as_ref() } else { None }
+        if let ComparisonNeedle::Equal(needle) = &self.needle { needle.number.as_ref() } else { None }
     }
 
-    pub fn range(&self) -> Option<&RangeNeedle> {
-        if let Needle::Range(needle) = &self.needle { Some(needle) } else { None }
+    pub fn range_needle(&self) -> Option<&RangePredicate> {
+        if let ComparisonNeedle::Range(needle) = &self.needle { Some(needle) } else { None }
     }
 
     /// Whether strings are compared exactly, which folded texts do not allow.
     pub fn needs_exact_text(&self) -> bool {
-        self.range().is_some_and(|range| matches!(&range.limit, RangeLimit::Text(_)))
+        self.range_needle().is_some_and(|range| matches!(&range.operand, RangeOperand::String(_)))
     }
 
-    pub fn matches_null(&self) -> bool {
-        self.comparison == Comparison::Equal && self.folded == b"null" && !self.denull
+    pub fn can_match_null(&self) -> bool {
+        self.operator == ComparisonOperator::Equal && self.folded == b"null" && !self.denull
     }
 
     pub fn matches(&self, document: &[u8]) -> bool {
         let mut found = false;
-        strata_json::reach(document, &self.path, |scalar: Scalar<'_>| {
-            found = self.fits(scalar);
+        strata_json::visit_scalars_at(document, &self.path, |scalar: JsonScalar<'_>| {
+            found = self.matches_scalar(scalar);
             if found { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         found
     }
 
-    pub fn fits(&self, scalar: Scalar<'_>) -> bool {
+    pub fn matches_scalar(&self, scalar: JsonScalar<'_>) -> bool {
         let is_removed = match scalar {
-            Scalar::Null => true,
-            Scalar::String(text) => text.raw().is_empty(),
+            JsonScalar::Null => true,
+            JsonScalar::String(text) => text.raw().is_empty(),
             _ => false,
         };
         !(self.denull && is_removed)
             && match &self.needle {
-                Needle::Equal(needle) => strata_json::matches_equal(scalar, needle),
-                Needle::Contains(needle) => strata_json::matches_contains(scalar, needle),
-                Needle::Range(needle) => strata_json::matches_range(scalar, needle),
+                ComparisonNeedle::Equal(needle) => strata_json::matches_equal(scalar, needle),
+                ComparisonNeedle::Contains(needle) => strata_json::matches_contains(scalar, needle),
+                ComparisonNeedle::Range(needle) => strata_json::matches_range(scalar, needle),
             }
     }
 }
 
-/// A search for words in all scalars of reshaped entities (docs/reference/filters.md, keywords).
+/// A search for words in all scalars of projected entities (docs/reference/filters.md, keywords).
 #[derive(Clone, Debug)]
-pub struct Keywords {
+pub struct KeywordSearch {
     pub(crate) words: Vec<String>,
     /// The longest first, because long words are rare.
     pub(crate) folded: Vec<Vec<u8>>,
-    needles: Vec<ContainsNeedle>,
+    needles: Vec<ContainsPredicate>,
     pub(crate) mode: KeywordsMode,
-    pub(crate) reshape: Reshape,
+    pub(crate) projection: EntityProjection,
 }
 
-impl Keywords {
+impl KeywordSearch {
     /// Words must not be empty. Words that are equal when folded are searched once.
-    pub fn new(mut words: Vec<String>, mode: KeywordsMode, reshape: Reshape) -> Keywords {
+    pub fn new(mut words: Vec<String>, mode: KeywordsMode, projection: EntityProjection) -> KeywordSearch {
         let mut seen = HashSet::new();
-        words.retain(|word| seen.insert(strata_json::fold(word)));
-        let mut folded: Vec<Vec<u8>> = words.iter().map(|word| strata_json::fold(word).into_bytes()).collect();
+        words.retain(|word| seen.insert(strata_json::fold_case(word)));
+        let mut folded: Vec<Vec<u8>> = words.iter().map(|word| strata_json::fold_case(word).into_bytes()).collect();
         folded.sort_by_key(|word| std::cmp::Reverse(word.len()));
-        Keywords { folded, needles: words.iter().map(|word| ContainsNeedle::new(word)).collect(), words, mode, reshape }
+        let needles = words.iter().map(|word| ContainsPredicate::new(word)).collect();
+        KeywordSearch { folded, needles, words, mode, projection }
     }
 
-    /// Whether no field is hidden, so that the full-text column decides. What `denull` removes contains no words.
-    pub fn sees_everything(&self) -> bool {
-        !self.reshape.hides_fields()
+    /// Whether no field is hidden, so that the full-text column decides. Values that `denull` removes contain no words.
+    pub fn has_all_fields(&self) -> bool {
+        !self.projection.has_hidden_fields()
     }
 
     fn matches(&self, document: &[u8]) -> bool {
-        let mut scratch = ReshapeScratch::default();
-        let entity = self.reshape.apply(document, &mut scratch);
-        let mut missing: Vec<&ContainsNeedle> = self.needles.iter().collect();
+        let mut scratch = EntityProjectionScratch::default();
+        let entity = self.projection.apply(document, &mut scratch);
+        let mut missing: Vec<&ContainsPredicate> = self.needles.iter().collect();
         let all = self.mode == KeywordsMode::And;
         let mut found = false;
-        strata_json::scalars(entity, |scalar| {
+        strata_json::visit_all_scalars(entity, |scalar| {
             let before = missing.len();
             missing.retain(|needle| !strata_json::matches_contains(scalar, needle));
             found = if all { missing.is_empty() } else { missing.len() < before };
@@ -209,8 +213,8 @@ impl Keywords {
 impl fmt::Display for Predicate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Predicate::Compare(compare) => {
-                write!(formatter, "{}={}:{}", compare.comparison.parameter(), compare.path, compare.value)
+            Predicate::Comparison(compare) => {
+                write!(formatter, "{}={}:{}", compare.operator.parameter(), compare.path, compare.value)
             }
             Predicate::Keywords(keywords) => {
                 let mode = if keywords.mode == KeywordsMode::And { "and" } else { "or" };

@@ -1,11 +1,9 @@
-//! The scheduler of row groups: processes several at once and returns their results in order.
+//! Schedules row groups: processes several at once and returns their results in order.
 //!
-//! If everything is cached, as many row groups are processed as there are threads. If the first one waits for the
-//! store, others begin, and their waits overlap. Computations take turns, so that they use no more threads than before.
-//! The bytes and the number of row groups in progress are limited. If the scan can end early, the number also depends
-//! on how many row groups are done and how many entities they returned.
-//!
-//! `query::cold` counts the round trips.
+//! If everything is cached, as many row groups are processed as there are threads. If the first row group waits for the
+//! store, others start, and their waits overlap. Computations share `threads` permits, so the number of busy threads
+//! stays the same. The bytes and the number of row groups in progress are limited. If the scan can end early, the
+//! number also depends on the number of completed row groups and of the entities that they returned.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -20,173 +18,166 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::PollSemaphore;
 
 /// Row groups in progress while most of them wait for the store.
-const MAX_ROW_GROUPS: usize = 256;
+const MAX_ROW_GROUPS_IN_PROGRESS: usize = 256;
 
-/// Bytes of the row groups in progress, without the first `threads` ones.
-const MAX_BYTES: u64 = 16 << 20;
+/// Bytes of the row groups in progress, without the first `threads` row groups.
+const MAX_BYTES_IN_PROGRESS: u64 = 16 << 20;
 
-/// The same limit for all scans of the process.
-static ALL_BYTES: Semaphore = Semaphore::const_new(256 << 20);
+/// The limit of bytes in progress for all scans of the process.
+static PROCESS_BYTE_PERMITS: Semaphore = Semaphore::const_new(256 << 20);
 
-/// If the scan can end early, this many times as many row groups begin as are done.
-const GROWTH: usize = 4;
+/// If the scan can end early, at most this many row groups are started for each completed one.
+const EARLY_END_GROWTH_FACTOR: usize = 4;
 
-static SCANS: AtomicUsize = AtomicUsize::new(0);
+static ACTIVE_SCANS: AtomicUsize = AtomicUsize::new(0);
 
-pub(super) struct Shared {
-    /// Row groups that are computed at once.
+pub(super) struct RowGroupScheduler {
     threads: usize,
-    /// The number of entities after which the scan ends.
-    wanted: Option<usize>,
-    turns: Arc<Semaphore>,
-    /// Row groups that are done, and the entities that they returned.
-    done: AtomicUsize,
-    found: AtomicUsize,
+    entity_limit: Option<usize>,
+    compute_permits: Arc<Semaphore>,
+    completed_row_groups: AtomicUsize,
+    found_entities: AtomicUsize,
     waker: AtomicWaker,
 }
 
-impl Shared {
-    pub(super) fn new(threads: usize, wanted: Option<usize>) -> Arc<Shared> {
-        SCANS.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Shared {
+impl RowGroupScheduler {
+    pub(super) fn new(threads: usize, entity_limit: Option<usize>) -> Arc<RowGroupScheduler> {
+        ACTIVE_SCANS.fetch_add(1, Ordering::Relaxed);
+        Arc::new(RowGroupScheduler {
             threads,
-            wanted,
-            turns: Arc::new(Semaphore::new(threads)),
-            done: AtomicUsize::new(0),
-            found: AtomicUsize::new(0),
+            entity_limit,
+            compute_permits: Arc::new(Semaphore::new(threads)),
+            completed_row_groups: AtomicUsize::new(0),
+            found_entities: AtomicUsize::new(0),
             waker: AtomicWaker::new(),
         })
     }
 
     /// Whether every thread has a scan, so that processing several row groups of a scan at once is no faster.
-    pub(super) fn are_threads_taken(&self) -> bool {
-        SCANS.load(Ordering::Relaxed) > self.threads
+    pub(super) fn is_saturated(&self) -> bool {
+        ACTIVE_SCANS.load(Ordering::Relaxed) > self.threads
     }
 
-    /// The maximum number of row groups in progress.
     fn max_row_groups(&self) -> usize {
-        let Some(wanted) = self.wanted else { return MAX_ROW_GROUPS };
-        let done = self.done.load(Ordering::Relaxed);
-        let found = self.found.load(Ordering::Relaxed);
-        let max = done.saturating_mul(GROWTH);
-        let needed =
-            wanted.saturating_sub(found).saturating_mul(done).checked_div(found).map(|more| more.saturating_add(1));
+        let Some(limit) = self.entity_limit else { return MAX_ROW_GROUPS_IN_PROGRESS };
+        let done = self.completed_row_groups.load(Ordering::Relaxed);
+        let found = self.found_entities.load(Ordering::Relaxed);
+        let max = done.saturating_mul(EARLY_END_GROWTH_FACTOR);
+        let needed = limit.saturating_sub(found).saturating_mul(done).checked_div(found).map(|n| n.saturating_add(1));
         let max = needed.map_or(max, |needed| needed.min(max));
-        max.clamp(self.threads, MAX_ROW_GROUPS.max(self.threads))
+        max.clamp(self.threads, MAX_ROW_GROUPS_IN_PROGRESS.max(self.threads))
     }
 }
 
-impl Drop for Shared {
+impl Drop for RowGroupScheduler {
     fn drop(&mut self) {
-        SCANS.fetch_sub(1, Ordering::Relaxed);
+        ACTIVE_SCANS.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-pub(super) struct Progress {
-    shared: Arc<Shared>,
+pub(super) struct RowGroupProgress {
+    scheduler: Arc<RowGroupScheduler>,
     state: AtomicU8,
 }
 
-/// The states of [`Progress`]: computing without a wait so far, waiting or after a wait, done.
-const BUSY: u8 = 0;
-const LATE: u8 = 1;
-const DONE: u8 = 2;
+/// The states of [`RowGroupProgress`]: computing without a wait so far, waiting or after a wait, done.
+const STATE_COMPUTING: u8 = 0;
+const STATE_WAITED: u8 = 1;
+const STATE_DONE: u8 = 2;
 
-impl Progress {
-    /// Runs the work, in turns with other row groups. `waits` is whether it waits for the store.
+impl RowGroupProgress {
+    /// Runs the work with a compute permit for each poll. `waits` returns whether the work waits for the store.
     pub(super) async fn run<F: Future>(&self, waits: impl Fn() -> bool, work: F) -> F::Output {
         let mut work = pin!(work);
-        let mut turns = PollSemaphore::new(self.shared.turns.clone());
+        let mut permits = PollSemaphore::new(self.scheduler.compute_permits.clone());
         let outcome = std::future::poll_fn(|context| {
             // The semaphore is never closed.
-            let turn = ready!(turns.poll_acquire(context));
+            let permit = ready!(permits.poll_acquire(context));
             let polled = work.as_mut().poll(context);
-            drop(turn);
-            if polled.is_pending() && self.is(BUSY) && waits() {
-                self.state.store(LATE, Ordering::Relaxed);
-                self.shared.waker.wake();
+            drop(permit);
+            if polled.is_pending() && self.is_in_state(STATE_COMPUTING) && waits() {
+                self.state.store(STATE_WAITED, Ordering::Relaxed);
+                self.scheduler.waker.wake();
             }
             polled
         });
         let outcome = outcome.await;
-        self.state.store(DONE, Ordering::Relaxed);
-        self.shared.done.fetch_add(1, Ordering::Relaxed);
-        self.shared.waker.wake();
+        self.state.store(STATE_DONE, Ordering::Relaxed);
+        self.scheduler.completed_row_groups.fetch_add(1, Ordering::Relaxed);
+        self.scheduler.waker.wake();
         outcome
     }
 
-    pub(super) fn found(&self, entities: usize) {
-        self.shared.found.fetch_add(entities, Ordering::Relaxed);
+    pub(super) fn add_found_entities(&self, entities: usize) {
+        self.scheduler.found_entities.fetch_add(entities, Ordering::Relaxed);
     }
 
-    fn is(&self, state: u8) -> bool {
+    fn is_in_state(&self, state: u8) -> bool {
         self.state.load(Ordering::Relaxed) == state
     }
 }
 
-/// The results of work on row groups, in order. The iterator returns the memory of each row group in bytes.
-pub(super) fn in_order<R, F: Future>(
-    shared: Arc<Shared>,
+/// Returns the results of work on row groups, in order. The iterator returns the memory of each row group in bytes.
+pub(super) fn run_in_order<R, F: Future>(
+    scheduler: Arc<RowGroupScheduler>,
     mut row_groups: impl Iterator<Item = (R, u64)>,
-    mut work: impl FnMut(R, Arc<Progress>) -> F,
+    mut work: impl FnMut(R, Arc<RowGroupProgress>) -> F,
 ) -> impl Stream<Item = F::Output> {
-    let mut queue = Queue { shared, begun: VecDeque::new(), bytes: 0 };
+    let mut queue = RowGroupQueue { scheduler, started: VecDeque::new(), bytes: 0 };
     let mut working = FuturesOrdered::new();
     let mut next = None;
     stream::poll_fn(move |context| {
-        queue.shared.waker.register(context.waker());
+        queue.scheduler.waker.register(context.waker());
         loop {
-            let mut has_begun = false;
+            let mut has_started = false;
             while let Some((row_group, bytes)) = next.take().or_else(|| row_groups.next()) {
-                let Some(held) = queue.try_begin(bytes) else {
+                let Some(permit) = queue.try_start(bytes) else {
                     next = Some((row_group, bytes));
                     break;
                 };
-                has_begun = true;
-                let progress = Arc::new(Progress { shared: queue.shared.clone(), state: AtomicU8::new(BUSY) });
+                has_started = true;
+                let state = AtomicU8::new(STATE_COMPUTING);
+                let progress = Arc::new(RowGroupProgress { scheduler: queue.scheduler.clone(), state });
                 working.push_back(work(row_group, progress.clone()));
-                queue.begun.push_back(Begun { progress, bytes, _held: held });
+                queue.started.push_back(StartedRowGroup { progress, bytes, _permit: permit });
                 queue.bytes += bytes;
             }
             match working.poll_next_unpin(context) {
                 Poll::Ready(result) => {
-                    queue.bytes -= queue.begun.pop_front().map_or(0, |begun| begun.bytes);
+                    queue.bytes -= queue.started.pop_front().map_or(0, |started| started.bytes);
                     return Poll::Ready(result);
                 }
-                // New work may already wait, so that more can begin.
-                Poll::Pending if has_begun && next.is_some() => {}
+                Poll::Pending if has_started && next.is_some() => {}
                 Poll::Pending => return Poll::Pending,
             }
         }
     })
 }
 
-/// Work in progress.
-struct Queue {
-    shared: Arc<Shared>,
-    begun: VecDeque<Begun>,
+struct RowGroupQueue {
+    scheduler: Arc<RowGroupScheduler>,
+    started: VecDeque<StartedRowGroup>,
     bytes: u64,
 }
 
-struct Begun {
-    progress: Arc<Progress>,
+struct StartedRowGroup {
+    progress: Arc<RowGroupProgress>,
     bytes: u64,
-    /// Of [`ALL_BYTES`].
-    _held: Option<SemaphorePermit<'static>>,
+    _permit: Option<SemaphorePermit<'static>>,
 }
 
-impl Queue {
-    /// The permit to begin work with this much memory, if it is necessary. `None` if the work cannot begin now.
-    fn try_begin(&self, bytes: u64) -> Option<Option<SemaphorePermit<'static>>> {
-        let threads = self.shared.threads;
-        if self.begun.len() < threads {
+impl RowGroupQueue {
+    /// Returns the permit to start work, if one is necessary. `None` if the work cannot start now.
+    fn try_start(&self, bytes: u64) -> Option<Option<SemaphorePermit<'static>>> {
+        let threads = self.scheduler.threads;
+        if self.started.len() < threads {
             return Some(None);
         }
-        let has_room = self.begun.front().is_some_and(|first| first.progress.is(LATE))
-            && self.begun.len() < self.shared.max_row_groups()
-            && self.bytes.saturating_add(bytes) <= MAX_BYTES
-            && self.begun.iter().filter(|begun| begun.progress.is(BUSY)).count() < threads;
-        ALL_BYTES.try_acquire_many(u32::try_from(bytes).ok().filter(|_| has_room)?).ok().map(Some)
+        let has_room = self.started.front().is_some_and(|first| first.progress.is_in_state(STATE_WAITED))
+            && self.started.len() < self.scheduler.max_row_groups()
+            && self.bytes.saturating_add(bytes) <= MAX_BYTES_IN_PROGRESS
+            && self.started.iter().filter(|started| started.progress.is_in_state(STATE_COMPUTING)).count() < threads;
+        PROCESS_BYTE_PERMITS.try_acquire_many(u32::try_from(bytes).ok().filter(|_| has_room)?).ok().map(Some)
     }
 }
 
@@ -196,21 +187,21 @@ mod tests {
 
     use super::*;
 
-    /// The first `wanted` results of row groups, and how many row groups have begun.
+    /// Returns the first `wanted` results of row groups, and the number of row groups that were started.
     async fn run(
         row_groups: usize,
         bytes: u64,
-        shared: Arc<Shared>,
+        scheduler: Arc<RowGroupScheduler>,
         waits: bool,
         wanted: usize,
     ) -> (Vec<usize>, usize) {
-        let begun = Arc::new(AtomicUsize::new(0));
-        let counted = begun.clone();
-        let results = in_order(shared, (0..row_groups).map(|number| (number, bytes)), |number, progress| {
-            let begun = counted.clone();
+        let started = Arc::new(AtomicUsize::new(0));
+        let counted = started.clone();
+        let results = run_in_order(scheduler, (0..row_groups).map(|number| (number, bytes)), |number, progress| {
+            let started = counted.clone();
             async move {
                 let work = async {
-                    begun.fetch_add(1, Ordering::Relaxed);
+                    started.fetch_add(1, Ordering::Relaxed);
                     tokio::time::sleep(Duration::from_millis(if number % 3 == 0 { 20 } else { 5 })).await;
                     number
                 };
@@ -218,11 +209,11 @@ mod tests {
             }
         });
         let results = results.take(wanted).collect().await;
-        (results, begun.load(Ordering::Relaxed))
+        (results, started.load(Ordering::Relaxed))
     }
 
-    fn shared(threads: usize, may_end_early: bool) -> Arc<Shared> {
-        Shared::new(threads, may_end_early.then_some(1_000))
+    fn scheduler(threads: usize, may_end_early: bool) -> Arc<RowGroupScheduler> {
+        RowGroupScheduler::new(threads, may_end_early.then_some(1_000))
     }
 
     #[test]
@@ -231,36 +222,38 @@ mod tests {
             (1_000, 0, 0, 2),
             (1_000, 1, 0, 4),
             (1_000, 10, 0, 40),
-            (1_000, 1_000, 0, MAX_ROW_GROUPS),
+            (1_000, 1_000, 0, MAX_ROW_GROUPS_IN_PROGRESS),
             (1_000, 1, 990, 2),
             (1_000, 5, 500, 6),
             (1_000, 20, 10, 80),
             (1_000, 20, 2_000, 2),
             (1_000, 10, 500, 11),
             (usize::MAX, 3, 1, 12),
-            (usize::MAX, 1_000, 1, MAX_ROW_GROUPS),
+            (usize::MAX, 1_000, 1, MAX_ROW_GROUPS_IN_PROGRESS),
         ] {
-            let shared = Shared::new(2, Some(wanted));
-            shared.done.store(done, Ordering::Relaxed);
-            shared.found.store(found, Ordering::Relaxed);
-            assert_eq!(shared.max_row_groups(), max, "{wanted} wanted, {done} done, {found} found");
+            let scheduler = RowGroupScheduler::new(2, Some(wanted));
+            scheduler.completed_row_groups.store(done, Ordering::Relaxed);
+            scheduler.found_entities.store(found, Ordering::Relaxed);
+            assert_eq!(scheduler.max_row_groups(), max, "{wanted} wanted, {done} done, {found} found");
         }
     }
 
     #[tokio::test]
     async fn results_are_ordered_and_work_is_limited() {
         let all: Vec<usize> = (0..100).collect();
-        for (shared, waits) in [(shared(1, false), true), (shared(2, true), true), (shared(3, false), false)] {
-            assert_eq!(run(100, 1, shared, waits, 100).await, (all.clone(), 100));
+        for (scheduler, waits) in
+            [(scheduler(1, false), true), (scheduler(2, true), true), (scheduler(3, false), false)]
+        {
+            assert_eq!(run(100, 1, scheduler, waits, 100).await, (all.clone(), 100));
         }
-        // Without waits, row groups begin one after the other.
-        assert_eq!(run(100, 1, shared(2, false), false, 1).await, (vec![0], 2));
-        // Waiting row groups overlap: all of them, within the memory limit, or few if that may be enough.
-        assert_eq!(run(100, 1, shared(2, false), true, 1).await, (vec![0], 100));
-        assert_eq!(run(100, MAX_BYTES / 10, shared(2, false), true, 1).await, (vec![0], 10));
-        assert_eq!(run(100, 2 * MAX_BYTES, shared(2, false), true, 1).await, (vec![0], 2));
-        let (results, begun) = run(100, 1, shared(2, true), true, 1).await;
+        // Without waits, row groups start one after the other.
+        assert_eq!(run(100, 1, scheduler(2, false), false, 1).await, (vec![0], 2));
+        // Waiting row groups overlap: all of them, within the memory limit, or few if that may be sufficient.
+        assert_eq!(run(100, 1, scheduler(2, false), true, 1).await, (vec![0], 100));
+        assert_eq!(run(100, MAX_BYTES_IN_PROGRESS / 10, scheduler(2, false), true, 1).await, (vec![0], 10));
+        assert_eq!(run(100, 2 * MAX_BYTES_IN_PROGRESS, scheduler(2, false), true, 1).await, (vec![0], 2));
+        let (results, started) = run(100, 1, scheduler(2, true), true, 1).await;
         assert_eq!(results, [0]);
-        assert!((2..60).contains(&begun), "{begun}");
+        assert!((2..60).contains(&started), "{started}");
     }
 }

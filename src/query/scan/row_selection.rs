@@ -1,4 +1,4 @@
-//! Which rows of a row group are selected.
+//! The rows of a row group that a scan has selected so far.
 
 use std::ops::Range;
 
@@ -29,7 +29,7 @@ impl RowSelection {
         }
     }
 
-    /// Calls `visit` with each row: faster than [`RowSelection::iter`] for many.
+    /// Calls `visit` with each row. Faster than [`RowSelection::iter`] for many rows.
     pub(super) fn for_each(&self, visit: impl FnMut(usize)) {
         match self {
             RowSelection::Range(range) => range.clone().for_each(visit),
@@ -38,7 +38,7 @@ impl RowSelection {
         }
     }
 
-    pub(super) fn and(self, rows: BooleanBuffer) -> RowSelection {
+    pub(super) fn intersect(self, rows: BooleanBuffer) -> RowSelection {
         match self {
             RowSelection::Range(range) if range.len() == rows.len() => RowSelection::Bits(rows),
             RowSelection::Range(range) => {
@@ -53,7 +53,6 @@ impl RowSelection {
         }
     }
 
-    /// Appends a bit for each row, which is set if the row is selected.
     pub(super) fn append_to(&self, bits: &mut BooleanBufferBuilder, rows: usize) {
         match self {
             RowSelection::Bits(selected) => bits.append_buffer(selected),
@@ -65,15 +64,13 @@ impl RowSelection {
         }
     }
 
-    pub(super) fn truncated(self, most: Option<usize>) -> RowSelection {
-        let Some(most) = most else { return self };
+    pub(super) fn truncate(self, max: Option<usize>) -> RowSelection {
+        let Some(max) = max else { return self };
         match self {
-            RowSelection::Range(range) => {
-                RowSelection::Range(range.start..range.end.min(range.start.saturating_add(most)))
-            }
-            RowSelection::Bits(bits) => RowSelection::List(bits.set_indices().take(most).collect()),
+            RowSelection::Range(rows) => RowSelection::Range(rows.start..rows.end.min(rows.start.saturating_add(max))),
+            RowSelection::Bits(bits) => RowSelection::List(bits.set_indices().take(max).collect()),
             RowSelection::List(mut list) => {
-                list.truncate(most);
+                list.truncate(max);
                 RowSelection::List(list)
             }
         }

@@ -1,4 +1,4 @@
-//! The scan of a version as an operator of a plan.
+//! The operator that scans a version.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,139 +23,136 @@ use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties};
 use futures::stream::BoxStream;
 use futures::{StreamExt, TryStreamExt};
-use strata_format::aux_index::{AuxLookup, ColumnOrder, Firsts, OrderCursor};
-use strata_format::reader::{VersionReader, Wanted};
+use strata_format::aux_index::{AuxLookup, ColumnSortIndex, GroupRepresentatives, SortIndexCursor};
+use strata_format::reader::{PrefetchPlan, VersionReader};
 use strata_store::StorageError;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::error::{QueryError, external};
-use crate::operator::in_one_partition;
-use crate::scan::access::Condition;
-use crate::scan::batches::RowGroupOutput;
-use crate::scan::dedup_source::GroupSource;
-use crate::scan::distinct::DistinctFilter;
+use crate::error::{QueryError, to_external_error};
+use crate::principal_quota::UnchargedMemory;
+use crate::scan::access_path::PlannedPredicate;
+use crate::scan::dedup_key_source::DedupKeySource;
 use crate::scan::distinct_cache;
+use crate::scan::distinct_filter::DistinctFilter;
 use crate::scan::hash_index::HashIndexes;
-use crate::scan::keyword_index::KeywordQuestions;
-use crate::scan::metrics::{ScanMetrics, timed};
+use crate::scan::keyword_index::KeywordIndexQueries;
 use crate::scan::predicate::Predicate;
-use crate::scan::report::{AccessName, ScanUse};
+use crate::scan::row_group_output::RowGroupOutput;
 use crate::scan::row_group_scheduler;
 use crate::scan::row_selection::RowSelection;
-use crate::scan::schema::{Computed, GROUP, POSITION};
+use crate::scan::scan_columns::{ComputedColumns, GROUP_COLUMN, POSITION_COLUMN};
+use crate::scan::scan_metrics::{ScanMetrics, with_busy_timer};
+use crate::scan::scan_report::{AccessPath, ScanReport};
+use crate::scan::scan_spec::ScanSpec;
 use crate::scan::sort_index;
 use crate::scan::sort_key::OrderSpec;
-use crate::scan::spec::ScanSpec;
-use crate::scan::top_k::TopKThreshold;
-use crate::tenants::SharedMemory;
+use crate::scan::top_k_threshold::TopKThreshold;
+use crate::unary_exec::single_partition_properties;
 
-/// A sort index is used for selected entities if they are at least this many, and at least this many times as many as
-/// are needed. Otherwise sorting them is faster.
-const MIN_SELECTED: usize = 4_096;
-const MIN_SELECTED_FACTOR: usize = 4;
+/// A sort index orders selected entities if there are at least this many, and at least this many times the limit.
+/// Otherwise sorting them is faster.
+const MIN_SORT_INDEX_ENTITIES: usize = 4_096;
+const MIN_SORT_INDEX_FACTOR: usize = 4;
 
-/// Positions that are processed between two yields.
 const YIELD_EVERY_POSITIONS: usize = 1 << 16;
 
-/// A scan of a version. It has one partition, ordered by position.
 #[derive(Clone)]
 pub struct VersionScan {
     pub(super) spec: ScanSpec,
     pub(super) threads: usize,
     properties: Arc<PlanProperties>,
-    /// Rows, bytes and time. The other metrics are in the spec.
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl VersionScan {
-    /// A scan that returns the columns of `schema` of the entities that match all predicates.
     pub(crate) fn new(
         reader: VersionReader,
         schema: SchemaRef,
-        computed: Computed,
+        computed: ComputedColumns,
         predicates: Vec<Predicate>,
         fetch: Option<usize>,
         threads: usize,
     ) -> VersionScan {
-        let mut predicates: Vec<Condition> =
-            predicates.into_iter().map(|predicate| Condition::new(&reader, predicate)).collect();
-        predicates.sort_by_key(Condition::rank);
-        let ordering = schema.index_of(POSITION).ok().map(|index| {
-            let position: Arc<dyn PhysicalExpr> = Arc::new(Column::new(POSITION, index));
+        let mut predicates: Vec<PlannedPredicate> =
+            predicates.into_iter().map(|predicate| PlannedPredicate::new(&reader, predicate)).collect();
+        predicates.sort_by_key(PlannedPredicate::cost_rank);
+        let ordering = schema.index_of(POSITION_COLUMN).ok().map(|index| {
+            let position: Arc<dyn PhysicalExpr> = Arc::new(Column::new(POSITION_COLUMN, index));
             [PhysicalSortExpr::new(position, SortOptions { descending: false, nulls_first: false })]
         });
         let equivalence = EquivalenceProperties::new_with_orderings(schema.clone(), ordering);
-        let properties = in_one_partition(equivalence);
+        let properties = single_partition_properties(equivalence);
         let spec = ScanSpec {
-            range: 0..reader.entity_count(),
-            part: None,
-            keywords: KeywordQuestions::new(&reader, &predicates).map(Arc::new),
-            indexes: HashIndexes::default(),
+            position_range: 0..reader.entity_count(),
+            partial_row_groups: None,
+            keyword_queries: KeywordIndexQueries::new(&reader, &predicates).map(Arc::new),
+            hash_indexes: HashIndexes::default(),
             reader,
             schema,
             metrics: Arc::new(ScanMetrics::new(&predicates)),
             predicates: predicates.into(),
             fetch,
-            threshold: None,
-            distinct: false,
+            top_k_threshold: None,
+            is_distinct: false,
             computed,
-            group_source: None,
+            dedup_key_source: None,
             distinct_filter: None,
         };
         VersionScan { spec, threads: threads.max(1), properties, metrics: ExecutionPlanMetricsSet::new() }
     }
 
-    fn changed(&self, change: impl FnOnce(&mut ScanSpec)) -> VersionScan {
+    fn with_changed_spec(&self, change: impl FnOnce(&mut ScanSpec)) -> VersionScan {
         let mut scan = self.clone();
         change(&mut scan.spec);
         scan
     }
 
-    /// The same scan, which can leave out rows that are not among the first `k` of the order.
+    /// Returns a scan that can skip rows that are not among the first `k` of the order.
     pub(crate) fn with_top_k(&self, k: usize) -> VersionScan {
-        self.changed(|spec| spec.threshold = spec.computed.order.is_some().then(|| Arc::new(TopKThreshold::new(k))))
+        self.with_changed_spec(|spec| {
+            spec.top_k_threshold = spec.computed.order.is_some().then(|| Arc::new(TopKThreshold::new(k)))
+        })
     }
 
-    /// The same scan, which can leave out rows that are not the first of their group.
+    /// Returns a scan that can skip rows that are not the first of their group.
     pub(crate) fn with_distinct(&self) -> VersionScan {
-        self.changed(|spec| spec.distinct = spec.computed.group.is_some())
+        self.with_changed_spec(|spec| spec.is_distinct = spec.computed.group.is_some())
     }
 
-    /// A partial scan of these positions in these row groups, ascending, with its own metrics and threshold. It does
-    /// not use cached indexes of the whole version.
-    pub(super) fn with_row_groups(&self, range: Range<u64>, part: Arc<[usize]>) -> VersionScan {
-        let scan = self.changed(|spec| {
-            spec.range = range;
-            spec.part = Some(part);
+    /// Returns a partial scan of these positions in these row groups, ascending, with its own metrics and threshold. It
+    /// does not use cached indexes of the whole version.
+    pub(super) fn with_row_groups(&self, range: Range<u64>, row_groups: Arc<[usize]>) -> VersionScan {
+        let scan = self.with_changed_spec(|spec| {
+            spec.position_range = range;
+            spec.partial_row_groups = Some(row_groups);
             spec.metrics = Arc::new(ScanMetrics::new(&spec.predicates));
-            spec.threshold = spec.threshold.as_ref().map(|threshold| Arc::new(TopKThreshold::new(threshold.k)));
+            spec.top_k_threshold = spec.top_k_threshold.as_ref().map(|top_k| Arc::new(TopKThreshold::new(top_k.k)));
         });
         VersionScan { metrics: ExecutionPlanMetricsSet::new(), ..scan }
     }
 
-    /// The number of entities after which the scan ends.
-    pub fn most(&self) -> Option<usize> {
+    pub fn max_entities(&self) -> Option<usize> {
         self.spec.fetch
     }
 
-    /// A plan that skips rows of this scan and returns at most `fetch` others.
+    /// Returns a plan that skips rows of this scan and returns at most `fetch` others.
     pub(crate) fn with_limit(&self, skip: usize, fetch: Option<usize>) -> Arc<dyn ExecutionPlan> {
         let mut scan = self.clone();
         let spec = &mut scan.spec;
         if spec.predicates.is_empty() {
             let end = match spec.fetch {
-                Some(most) => spec.range.end.min(spec.range.start.saturating_add(most as u64)),
-                None => spec.range.end,
+                Some(max) => spec.position_range.end.min(spec.position_range.start.saturating_add(max as u64)),
+                None => spec.position_range.end,
             };
-            let start = spec.range.start.saturating_add(skip as u64).min(end);
+            let start = spec.position_range.start.saturating_add(skip as u64).min(end);
             let length = fetch.map_or(u64::MAX, |fetch| fetch as u64);
-            spec.range = start..end.min(start.saturating_add(length));
+            spec.position_range = start..end.min(start.saturating_add(length));
             spec.fetch = None;
             return Arc::new(scan);
         }
         if let Some(fetch) = fetch {
-            let most = skip.saturating_add(fetch);
-            spec.fetch = Some(spec.fetch.map_or(most, |before| before.min(most)));
+            let max = skip.saturating_add(fetch);
+            spec.fetch = Some(spec.fetch.map_or(max, |before| before.min(max)));
         }
         let scan = Arc::new(scan);
         if skip == 0 && (fetch.is_none() || scan.spec.fetch == fetch) {
@@ -164,8 +161,8 @@ impl VersionScan {
         Arc::new(GlobalLimitExec::new(scan, skip, fetch))
     }
 
-    pub(crate) fn used(&self) -> ScanUse {
-        self.spec.used(self.metrics.clone_inner().output_rows().unwrap_or_default() as u64)
+    pub(crate) fn to_report(&self) -> ScanReport {
+        self.spec.to_report(self.metrics.clone_inner().output_rows().unwrap_or_default() as u64)
     }
 }
 
@@ -177,18 +174,18 @@ impl fmt::Debug for VersionScan {
 
 impl DisplayAs for VersionScan {
     fn fmt_as(&self, _: DisplayFormatType, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ScanSpec { range, fetch, threshold, distinct, predicates, .. } = &self.spec;
-        write!(formatter, "VersionScan: positions={}..{}", range.start, range.end)?;
-        if let Some(part) = &self.spec.part {
+        let ScanSpec { position_range, fetch, top_k_threshold, is_distinct, predicates, .. } = &self.spec;
+        write!(formatter, "VersionScan: positions={}..{}", position_range.start, position_range.end)?;
+        if let Some(part) = &self.spec.partial_row_groups {
             write!(formatter, ", row_groups={}", part.len())?;
         }
         if let Some(fetch) = fetch {
             write!(formatter, ", fetch={fetch}")?;
         }
-        if let Some(threshold) = threshold {
-            write!(formatter, ", first={}", threshold.k)?;
+        if let Some(top_k_threshold) = top_k_threshold {
+            write!(formatter, ", first={}", top_k_threshold.k)?;
         }
-        if *distinct {
+        if *is_distinct {
             write!(formatter, ", distinct")?;
         }
         predicates.iter().try_for_each(|condition| write!(formatter, ", {condition}"))
@@ -200,35 +197,35 @@ impl ExecutionPlan for VersionScan {
         "VersionScan"
     }
 
-    crate::leaf!();
+    crate::leaf_exec_methods!();
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         if partition != 0 {
             return internal_err!("VersionScan has only one partition");
         }
         let measured = BaselineMetrics::new(&self.metrics, partition);
-        let wanted = self.spec.wanted();
-        let reader = self.spec.reader.reading_ahead(wanted.clone());
-        let running = Running {
+        let prefetch_plan = self.spec.prefetch_plan();
+        let reader = self.spec.reader.with_readahead(prefetch_plan.clone());
+        let execution = ScanExecution {
             spec: ScanSpec { reader, ..self.spec.clone() },
-            wanted: Arc::new(wanted),
+            prefetch_plan: Arc::new(prefetch_plan),
             threads: self.threads,
-            time: measured.elapsed_compute().clone(),
+            busy_time: measured.elapsed_compute().clone(),
             memory: MemoryConsumer::new("VersionScan").register(context.memory_pool()),
-            shared_memory: SharedMemory::register(&context, "hash index"),
+            shared_memory: UnchargedMemory::reserve_uncharged(&context, "hash index"),
         };
-        let batches = futures::stream::once(running.batches()).try_flatten();
+        let batches = futures::stream::once(execution.into_batches()).try_flatten();
         let fetch = self.spec.fetch;
-        let mut given = 0;
+        let mut returned = 0;
         let time = measured.elapsed_compute().clone();
-        let batches = batches.map_ok(move |given| given.batches(&time)).try_flatten();
+        let batches = batches.map_ok(move |output| output.into_batches(&time)).try_flatten();
         let batches = batches.try_filter(|batch| futures::future::ready(batch.num_rows() > 0));
         let batches = batches.map_ok(move |batch| {
-            let rows = fetch.map_or(batch.num_rows(), |fetch| batch.num_rows().min(fetch - given));
-            given += rows;
-            (batch.slice(0, rows).record_output(&measured), fetch.is_some_and(|fetch| given >= fetch))
+            let rows = fetch.map_or(batch.num_rows(), |fetch| batch.num_rows().min(fetch - returned));
+            returned += rows;
+            (batch.slice(0, rows).record_output(&measured), fetch.is_some_and(|fetch| returned >= fetch))
         });
-        // Ends with the batch that completes the fetch, without polling again.
+        // Ends with the batch that completes the fetch, without another poll.
         let batches = futures::stream::unfold(Some(Box::pin(batches)), |stream| async move {
             let mut stream = stream?;
             match stream.next().await? {
@@ -246,107 +243,112 @@ impl ExecutionPlan for VersionScan {
 
     fn statistics_from_inputs(&self, _: &[Arc<Statistics>], _: &StatisticsArgs) -> Result<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.spec.schema);
-        let ScanSpec { predicates, fetch, range, .. } = &self.spec;
+        let ScanSpec { predicates, fetch, position_range, .. } = &self.spec;
         if predicates.is_empty() && fetch.is_none() {
-            statistics.num_rows = Precision::Exact((range.end - range.start) as usize);
+            statistics.num_rows = Precision::Exact((position_range.end - position_range.start) as usize);
         }
         Ok(Arc::new(statistics))
     }
 }
 
-struct Running {
+struct ScanExecution {
     spec: ScanSpec,
-    wanted: Arc<Wanted>,
+    prefetch_plan: Arc<PrefetchPlan>,
     threads: usize,
-    time: Time,
+    busy_time: Time,
     memory: MemoryReservation,
-    /// For indexes that all tenants use. No tenant is charged.
+    /// For indexes that all principals use. Charged to no principal.
     shared_memory: MemoryReservation,
 }
 
-type Batches = BoxStream<'static, Result<RowGroupOutput>>;
+type RowGroupOutputStream = BoxStream<'static, Result<RowGroupOutput>>;
 
-impl Running {
-    /// The rows of the scan, from cached indexes if they contain them, otherwise from row groups.
-    async fn batches(mut self) -> Result<Batches> {
+impl ScanExecution {
+    async fn into_batches(mut self) -> Result<RowGroupOutputStream> {
         // Keys from cached indexes are comparable only on this node, so partial scans do not use them.
-        if self.spec.part.is_none() {
+        if self.spec.partial_row_groups.is_none() {
             self.probe_hash_indexes().await;
-            if let Some(batches) = Box::pin(self.first_of_groups()).await? {
+            if let Some(batches) = Box::pin(self.try_first_of_groups()).await? {
                 return Ok(batches);
             }
-            if let Some(batches) = Box::pin(self.first_of_order()).await? {
+            if let Some(batches) = Box::pin(self.try_first_of_order()).await? {
                 return Ok(batches);
             }
-        } else if let Some(groups) = self.spec.computed.group.as_ref().filter(|_| self.spec.gives(GROUP)) {
-            let source = GroupSource::open(&self.spec.reader, groups, None, &self.memory).await.map_err(external)?;
-            let _ = self.spec.metrics.group_source.set(source.source());
-            self.spec.group_source = Some(Arc::new(source));
+        } else if let Some(groups) =
+            self.spec.computed.group.as_ref().filter(|_| self.spec.has_output_column(GROUP_COLUMN))
+        {
+            let source =
+                DedupKeySource::open(&self.spec.reader, groups, None, &self.memory).await.map_err(to_external_error)?;
+            let _ = self.spec.metrics.group_source.set(source.access_path());
+            self.spec.dedup_key_source = Some(Arc::new(source));
         }
-        let row_groups = self.spec.best_first().await;
+        let row_groups = self.spec.row_groups_by_min_rank().await;
         let work = |spec: Arc<ScanSpec>, row_group, min_rank| async move {
-            if spec.is_beyond_threshold(row_group, min_rank) {
+            if spec.prune_by_threshold(row_group, min_rank) {
                 return Ok(RowGroupOutput::default());
             }
-            spec.row_group(row_group).await
+            spec.scan_row_group(row_group).await
         };
-        Ok(self.on_row_groups(row_groups.into_iter(), self.spec.is_cheap(), |given| given.entities, work))
+        let is_cheap = self.spec.is_cheaper_than_spawning();
+        Ok(self.run_on_row_groups(row_groups.into_iter(), is_cheap, |output| output.entities, work))
     }
 
     async fn probe_hash_indexes(&mut self) {
         let spec = &mut self.spec;
-        spec.indexes = HashIndexes::probe_all(&spec.reader, &spec.predicates, &self.memory, &self.shared_memory).await;
-        if let Some(candidates) = &spec.indexes.candidates {
-            spec.metrics.record(|scan| {
-                let used = scan.predicates.iter_mut().enumerate().filter(|(number, _)| candidates.include(*number));
-                used.for_each(|(_, used)| used.access = AccessName::HashIndex);
+        spec.hash_indexes =
+            HashIndexes::probe_all(&spec.reader, &spec.predicates, &self.memory, &self.shared_memory).await;
+        if let Some(candidates) = &spec.hash_indexes.candidates {
+            spec.metrics.with_report(|scan| {
+                let used =
+                    scan.predicates.iter_mut().enumerate().filter(|(number, _)| candidates.includes_predicate(*number));
+                used.for_each(|(_, used)| used.access = AccessPath::HashIndex);
             });
         }
     }
 
-    /// Decides where the keys of groups come from. Returns the first entities of all groups, if the cache contains
-    /// them.
-    async fn first_of_groups(&mut self) -> Result<Option<Batches>> {
-        let Some(groups) = self.spec.computed.group.clone().filter(|_| self.spec.gives(GROUP)) else {
+    /// Decides where the keys of groups are read. Returns the first entities of all groups, if the cache contains them.
+    async fn try_first_of_groups(&mut self) -> Result<Option<RowGroupOutputStream>> {
+        let Some(dedup) = self.spec.computed.group.clone().filter(|_| self.spec.has_output_column(GROUP_COLUMN)) else {
             return Ok(None);
         };
-        let finds_all = self.spec.finds_all_firsts();
-        if finds_all && let Some(firsts) = distinct_cache::lookup(&self.spec.reader, &groups).await {
-            let _ = self.spec.metrics.group_source.set(AccessName::KeptSet);
-            return Ok(Some(self.first_entities(firsts)));
+        let is_full_distinct = self.spec.is_full_distinct_scan();
+        if is_full_distinct && let Some(firsts) = distinct_cache::lookup_first_entities(&self.spec.reader, &dedup).await
+        {
+            let _ = self.spec.metrics.group_source.set(AccessPath::KeptSet);
+            return Ok(Some(self.stream_first_entities(firsts)));
         }
         let open = async {
-            let may_read = self.spec.may_read_for_codes().await?;
-            GroupSource::open(&self.spec.reader, &groups, Some(may_read), &self.memory).await
+            let may_read = self.spec.allowed_reads_for_codes().await?;
+            DedupKeySource::open(&self.spec.reader, &dedup, Some(may_read), &self.memory).await
         };
-        let source = Arc::new(timed(&self.time, Box::pin(open)).await.map_err(external)?);
-        let _ = self.spec.metrics.group_source.set(source.source());
-        self.spec.group_source = Some(source.clone());
-        let codes = source.codes();
-        if finds_all {
-            let row_groups = self.spec.row_groups().map(|row_group| (row_group, ()));
-            let all_keys = |spec: Arc<ScanSpec>, row_group, ()| async move { spec.all_keys(row_group).await };
-            let keys = self.on_row_groups(row_groups, false, |_| 0, all_keys).map_err(storage_error);
-            let found = distinct_cache::build(&self.spec.reader, &groups, codes, keys, &self.memory);
-            if let Some(firsts) = found.await.map_err(external)? {
-                return Ok(Some(self.first_entities(firsts)));
+        let source = Arc::new(with_busy_timer(&self.busy_time, Box::pin(open)).await.map_err(to_external_error)?);
+        let _ = self.spec.metrics.group_source.set(source.access_path());
+        self.spec.dedup_key_source = Some(source.clone());
+        let codes = source.group_codes();
+        if is_full_distinct {
+            let row_groups = self.spec.row_groups_in_range().map(|row_group| (row_group, ()));
+            let all_keys = |spec: Arc<ScanSpec>, row_group, ()| async move { spec.read_all_keys(row_group).await };
+            let keys = self.run_on_row_groups(row_groups, false, |_| 0, all_keys).map_err(to_storage_error);
+            let found = distinct_cache::build_first_entities(&self.spec.reader, &dedup, codes, keys, &self.memory);
+            if let Some(firsts) = found.await.map_err(to_external_error)? {
+                return Ok(Some(self.stream_first_entities(firsts)));
             }
         }
-        if self.spec.distinct
-            && let Some(codes) = source.codes()
+        if self.spec.is_distinct
+            && let Some(codes) = source.group_codes()
         {
             self.spec.distinct_filter = Some(Arc::new(DistinctFilter::new(&codes, self.memory.new_empty())));
         }
         Ok(None)
     }
 
-    /// The first entities of groups, by position.
-    fn first_entities(&self, firsts: Arc<Firsts>) -> Batches {
+    fn stream_first_entities(&self, firsts: Arc<GroupRepresentatives>) -> RowGroupOutputStream {
         let spec = self.spec.clone();
         let entities = usize::try_from(spec.reader.entity_count()).unwrap_or(usize::MAX);
-        spec.metrics.distinct.add(entities - firsts.count());
+        spec.metrics.duplicate_rows.add(entities - firsts.count());
         let batches = futures::stream::iter((0..entities).step_by(YIELD_EVERY_POSITIONS)).then(move |start| {
-            let batch = spec.known(&firsts.within(start..start.saturating_add(YIELD_EVERY_POSITIONS)), start);
+            let end = start.saturating_add(YIELD_EVERY_POSITIONS);
+            let batch = spec.batch_from_positions(&firsts.positions_in(start..end), start);
             async move {
                 tokio::task::yield_now().await;
                 batch.map(RowGroupOutput::from)
@@ -355,73 +357,77 @@ impl Running {
         batches.boxed()
     }
 
-    async fn first_of_order(&self) -> Result<Option<Batches>> {
+    async fn try_first_of_order(&self) -> Result<Option<RowGroupOutputStream>> {
         let spec = &self.spec;
-        let (Some(threshold), Some(order)) = (&spec.threshold, &spec.computed.order) else { return Ok(None) };
-        if spec.fetch.is_some() || spec.gives(GROUP) {
+        let (Some(threshold), Some(order)) = (&spec.top_k_threshold, &spec.computed.order) else { return Ok(None) };
+        if spec.fetch.is_some() || spec.has_output_column(GROUP_COLUMN) {
             return Ok(None);
         }
         let k = threshold.k;
-        if spec.is_whole() {
-            let Some(index) = Box::pin(self.built_order(order)).await? else { return Ok(None) };
-            spec.metrics.top_k.add(index.count().saturating_sub(k));
-            return Ok(Some(self.in_order(OrderCursor::new(index, order.descending), k, None)));
+        if spec.is_full_scan() {
+            let Some(index) = Box::pin(self.get_or_build_sort_index(order)).await? else { return Ok(None) };
+            spec.metrics.top_k_excluded_rows.add(index.entity_count().saturating_sub(k));
+            return Ok(Some(self.stream_in_order(SortIndexCursor::new(index, order.descending), k, None)));
         }
-        // It is not worthwhile to build an index here, because the conditions must be evaluated anyway.
-        let Some(index) = sort_index::lookup(&spec.reader, order).await.hit() else { return Ok(None) };
+        // Building an index is not worthwhile here, because the predicates must be evaluated anyway.
+        let Some(index) = sort_index::lookup_index(&spec.reader, order).await.into_hit() else { return Ok(None) };
         let reserved = self.memory.new_empty();
-        if reserved.try_grow(index.count() / 8 + 1).is_err() {
+        if reserved.try_grow(index.entity_count() / 8 + 1).is_err() {
             return Ok(None);
         }
-        let row_groups = spec.row_groups_left().into_iter().map(|row_group| (row_group, ()));
-        let select =
-            |spec: Arc<ScanSpec>, row_group, ()| async move { Ok((row_group, spec.selection(row_group).await?)) };
-        let mut selections = self.on_row_groups(row_groups, false, |_| 0, select);
-        let mut bits = BooleanBufferBuilder::new(index.count());
+        let row_groups = spec.remaining_row_groups().into_iter().map(|row_group| (row_group, ()));
+        let select = |spec: Arc<ScanSpec>, group, ()| async move { Ok((group, spec.select_rows(group).await?)) };
+        let mut selections = self.run_on_row_groups(row_groups, false, |_| 0, select);
+        let mut bits = BooleanBufferBuilder::new(index.entity_count());
         while let Some((row_group, selection)) = selections.try_next().await? {
-            let first = spec.reader.row_groups()[row_group].first as usize;
+            let first = spec.reader.row_groups()[row_group].first_position as usize;
             bits.append_n(first.saturating_sub(bits.len()), false);
             selection.append_to(&mut bits, spec.reader.row_groups()[row_group].rows);
         }
-        bits.append_n(index.count().saturating_sub(bits.len()), false);
+        bits.append_n(index.entity_count().saturating_sub(bits.len()), false);
         let bits = bits.build();
         let selected = bits.count_set_bits();
-        if selected >= MIN_SELECTED.max(k.saturating_mul(MIN_SELECTED_FACTOR)) {
-            spec.metrics.top_k.add(selected - k);
-            return Ok(Some(self.in_order(OrderCursor::new(index, order.descending), k, Some((bits, reserved)))));
+        if selected >= MIN_SORT_INDEX_ENTITIES.max(k.saturating_mul(MIN_SORT_INDEX_FACTOR)) {
+            spec.metrics.top_k_excluded_rows.add(selected - k);
+            let cursor = SortIndexCursor::new(index, order.descending);
+            return Ok(Some(self.stream_in_order(cursor, k, Some((bits, reserved)))));
         }
         let rows_of = |row_group: usize| {
             let group = spec.reader.row_groups()[row_group];
-            (row_group, bits.slice(group.first as usize, group.rows))
+            (row_group, bits.slice(group.first_position as usize, group.rows))
         };
         let row_groups: Vec<(usize, BooleanBuffer)> =
-            spec.row_groups().map(rows_of).filter(|(_, rows)| rows.count_set_bits() > 0).collect();
+            spec.row_groups_in_range().map(rows_of).filter(|(_, rows)| rows.count_set_bits() > 0).collect();
         let batches = |spec: Arc<ScanSpec>, row_group, rows| async move {
-            spec.selected_batches(row_group, RowSelection::Bits(rows)).await
+            spec.read_selected_batches(row_group, RowSelection::Bits(rows)).await
         };
-        Ok(Some(self.on_row_groups(row_groups.into_iter(), false, |given| given.entities, batches)))
+        Ok(Some(self.run_on_row_groups(row_groups.into_iter(), false, |output| output.entities, batches)))
     }
 
-    /// The sort index, built if the cache does not contain it.
-    async fn built_order(&self, order: &OrderSpec) -> Result<Option<Arc<ColumnOrder>>> {
+    async fn get_or_build_sort_index(&self, order: &OrderSpec) -> Result<Option<Arc<ColumnSortIndex>>> {
         let reader = &self.spec.reader;
-        match sort_index::lookup(reader, order).await {
+        match sort_index::lookup_index(reader, order).await {
             AuxLookup::Miss => {}
-            found => return Ok(found.hit()),
+            found => return Ok(found.into_hit()),
         }
-        let by = Arc::new(order.clone());
-        let row_groups = self.spec.row_groups().map(|row_group| (row_group, ()));
+        let order_by = Arc::new(order.clone());
+        let row_groups = self.spec.row_groups_in_range().map(|row_group| (row_group, ()));
         let ranked_column = move |spec: Arc<ScanSpec>, row_group, ()| {
-            let by = by.clone();
-            async move { sort_index::ranked_column(&spec.reader, row_group, &by).await.map_err(external) }
+            let order_by = order_by.clone();
+            async move { sort_index::rank_column(&spec.reader, row_group, &order_by).await.map_err(to_external_error) }
         };
-        let columns = self.on_row_groups(row_groups, false, |_| 0, ranked_column).map_err(storage_error).boxed();
-        Ok(sort_index::build(reader, order, columns, &self.memory, &self.time).await.map_err(external)?.hit())
+        let columns = self.run_on_row_groups(row_groups, false, |_| 0, ranked_column).map_err(to_storage_error).boxed();
+        let index = sort_index::build_index(reader, order, columns, &self.memory, &self.busy_time).await;
+        Ok(index.map_err(to_external_error)?.into_hit())
     }
 
-    /// The first `k` of an order, or its first `k` selected entities.
-    fn in_order(&self, cursor: OrderCursor, k: usize, selected: Option<(BooleanBuffer, MemoryReservation)>) -> Batches {
-        let _ = self.spec.metrics.order_source.set(AccessName::KeptOrder);
+    fn stream_in_order(
+        &self,
+        cursor: SortIndexCursor,
+        k: usize,
+        selected: Option<(BooleanBuffer, MemoryReservation)>,
+    ) -> RowGroupOutputStream {
+        let _ = self.spec.metrics.order_source.set(AccessPath::KeptOrder);
         let spec = self.spec.clone();
         let batches = futures::stream::try_unfold((cursor, 0), move |(mut cursor, before)| {
             let step = if selected.is_some() { YIELD_EVERY_POSITIONS } else { YIELD_EVERY_POSITIONS.min(k - before) };
@@ -432,7 +438,7 @@ impl Running {
                 None => true,
             };
             let positions: Vec<u64> = positions.filter(is_selected).take(k - before).map(u64::from).collect();
-            let batch = (visited > 0).then(|| spec.known(&positions, before));
+            let batch = (visited > 0).then(|| spec.batch_from_positions(&positions, before));
             async move {
                 tokio::task::yield_now().await;
                 let count = before + positions.len();
@@ -443,7 +449,7 @@ impl Running {
     }
 
     /// Runs work on several row groups and returns the results in order. `found` counts the entities of a result.
-    fn on_row_groups<I, T, F>(
+    fn run_on_row_groups<I, T, F>(
         &self,
         row_groups: impl ExactSizeIterator<Item = (usize, I)> + Send + 'static,
         is_cheap: bool,
@@ -455,50 +461,51 @@ impl Running {
         T: Send + 'static,
         F: Future<Output = Result<T>> + Send + 'static,
     {
-        let alone = row_groups.len() == 1 || self.threads == 1 || is_cheap;
-        let threads = if alone { 1 } else { self.threads };
+        let is_single = row_groups.len() == 1 || self.threads == 1 || is_cheap;
+        let threads = if is_single { 1 } else { self.threads };
         // The best row groups of an order exclude the others. With predicates, their number is unknown.
-        let threshold = self.spec.threshold.as_ref().filter(|_| self.spec.predicates.is_empty());
+        let threshold = self.spec.top_k_threshold.as_ref().filter(|_| self.spec.predicates.is_empty());
         let entities = self.spec.fetch.or(threshold.map(|threshold| threshold.k));
-        let shared = row_group_scheduler::Shared::new(threads, entities);
+        let scheduler = row_group_scheduler::RowGroupScheduler::new(threads, entities);
         let spec = Arc::new(self.spec.clone());
-        let time = self.time.clone();
+        let time = self.busy_time.clone();
         let sizes = spec.clone();
-        let wanted = self.wanted.clone();
+        let prefetch_plan = self.prefetch_plan.clone();
         let row_groups = row_groups.map(move |(row_group, input)| {
-            let bytes = sizes.row_group_bytes(row_group, &wanted);
+            let bytes = sizes.estimate_row_group_bytes(row_group, &prefetch_plan);
             ((row_group, input), bytes)
         });
-        let worked = row_group_scheduler::in_order(shared.clone(), row_groups, move |(row_group, input), progress| {
-            let time = time.clone();
-            let reader = spec.reader.clone();
-            // Boxed, because it is large and moves several times.
-            let work = Box::pin(work(spec.clone(), row_group, input));
-            let work = async move {
-                let work = async {
-                    let outcome = timed(&time, work).await?;
-                    progress.found(found(&outcome));
-                    Ok(outcome)
+        let results =
+            row_group_scheduler::run_in_order(scheduler.clone(), row_groups, move |(row_group, input), progress| {
+                let time = time.clone();
+                let reader = spec.reader.clone();
+                // Boxed, because the future is large and moves several times.
+                let work = Box::pin(work(spec.clone(), row_group, input));
+                let work = async move {
+                    let work = async {
+                        let outcome = with_busy_timer(&time, work).await?;
+                        progress.add_found_entities(found(&outcome));
+                        Ok(outcome)
+                    };
+                    progress.run(|| reader.is_waiting_for_store(), work).await
                 };
-                progress.run(|| reader.waits_for_store(), work).await
-            };
-            let alone = alone || shared.are_threads_taken();
-            async move {
-                if alone {
-                    return work.await;
+                let is_single = is_single || scheduler.is_saturated();
+                async move {
+                    if is_single {
+                        return work.await;
+                    }
+                    // Cancels the work if the query ends early.
+                    let task = tokio::spawn(work);
+                    AbortOnDropHandle::new(task).await.map_err(|error| DataFusionError::External(Box::new(error)))?
                 }
-                // Stops the work if the query ends early.
-                let task = tokio::spawn(work);
-                AbortOnDropHandle::new(task).await.map_err(|error| DataFusionError::External(Box::new(error)))?
-            }
-        });
-        worked.boxed()
+            });
+        results.boxed()
     }
 }
 
-fn storage_error(error: DataFusionError) -> StorageError {
+fn to_storage_error(error: DataFusionError) -> StorageError {
     match QueryError::from(error) {
         QueryError::Storage(error) => error,
-        _ => StorageError::Worker,
+        _ => StorageError::WorkerStopped,
     }
 }

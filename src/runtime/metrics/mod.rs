@@ -1,13 +1,11 @@
-//! What the service measures about itself, for Prometheus.
+//! Metrics of the process, for Prometheus.
 //!
-//! Every metric is a documented field of [`Metrics`]. Only this field holds its name, its labels and its meaning. The
-//! table of docs/reference/metrics.md and the `# HELP` lines are made from it ([`all`]). Each process has one recorder,
-//! shared by all services in it. Nothing listens here: `http` serves the text of [`render`].
+//! Each metric is a documented field of [`Metrics`], which defines its name, labels, and meaning. The table in
+//! docs/reference/metrics.md and the `# HELP` lines are generated from the fields. All services of a process share one
+//! recorder, and `http` serves the text of [`render_prometheus`].
 //!
-//! Label values come from fixed sets (routes, statuses, formats, …), never from a request. So no caller can make new
-//! series, and no series names a dataset.
-//!
-//! [`request_log`] carries facts about one request to its log line. [`routes`] holds the series of each route.
+//! Label values come from fixed sets (routes, statuses, formats), never from a request, so that clients cannot create
+//! series. No series names a dataset.
 
 #[cfg(target_os = "linux")]
 mod process;
@@ -20,22 +18,20 @@ use std::sync::LazyLock;
 use ::metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, SharedString};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
-/// One metric, as documentation knows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Metric {
+pub struct MetricDescription {
     pub name: &'static str,
     pub kind: MetricKind,
     pub labels: &'static [&'static str],
-    /// The values of each label, if they are few: all of its series then exist from the start.
-    pub values: &'static [&'static [&'static str]],
-    pub about: &'static str,
+    /// The values of each label, if there are few of them. All series then exist from the start.
+    pub label_values: &'static [&'static [&'static str]],
+    pub help: &'static str,
 }
 
-impl Metric {
-    /// The label values of each series that exists from the start.
-    fn series(&self) -> Vec<Vec<SharedString>> {
-        let mut series = if self.values.is_empty() { Vec::new() } else { vec![Vec::new()] };
-        for values in self.values {
+impl MetricDescription {
+    fn initial_series(&self) -> Vec<Vec<SharedString>> {
+        let mut series = if self.label_values.is_empty() { Vec::new() } else { vec![Vec::new()] };
+        for values in self.label_values {
             let longer = |begun: &Vec<SharedString>, value: &'static str| {
                 begun.iter().cloned().chain([value.into()]).collect::<Vec<SharedString>>()
             };
@@ -53,7 +49,7 @@ pub enum MetricKind {
 }
 
 /// A metric without labels, or one series of a family.
-trait Handle {
+trait MetricHandle {
     const KIND: MetricKind;
 
     fn register(key: &Key) -> Self;
@@ -61,11 +57,11 @@ trait Handle {
 
 macro_rules! handles {
     ($($kind:ident: $register:ident),+) => { $(
-        impl Handle for $kind {
+        impl MetricHandle for $kind {
             const KIND: MetricKind = MetricKind::$kind;
 
             fn register(key: &Key) -> Self {
-                RECORDER.$register(key, &METADATA)
+                RECORDER.$register(key, &METRIC_METADATA)
             }
         }
     )+ };
@@ -73,86 +69,84 @@ macro_rules! handles {
 
 handles!(Counter: register_counter, Gauge: register_gauge, Histogram: register_histogram);
 
-/// A series for each combination of label values.
-pub struct Family<T> {
+/// A metric with a series for each combination of label values.
+pub struct MetricFamily<T> {
     name: &'static str,
     labels: &'static [&'static str],
     handle: PhantomData<fn() -> T>,
 }
 
-type Counters = Family<Counter>;
-type Gauges = Family<Gauge>;
-type Histograms = Family<Histogram>;
+type CounterFamily = MetricFamily<Counter>;
+type GaugeFamily = MetricFamily<Gauge>;
+type HistogramFamily = MetricFamily<Histogram>;
 
 #[expect(private_bounds)]
-impl<T: Handle> Family<T> {
-    /// The series of these label values, in the order of the labels. Costs a look-up: some hundred nanoseconds.
-    pub fn of<const N: usize>(&self, values: [SharedString; N]) -> T {
+impl<T: MetricHandle> MetricFamily<T> {
+    /// Returns the series of these label values, in the order of the labels. The lookup takes some hundred nanoseconds.
+    pub fn with_label_values<const N: usize>(&self, values: [SharedString; N]) -> T {
         let labels: Vec<Label> = self.labels.iter().zip(values).map(|(name, value)| Label::new(*name, value)).collect();
         T::register(&Key::from_parts(self.name, labels))
     }
 }
 
-/// What a field of [`Metrics`] may be.
-trait Registered {
+trait RegistryField {
     const KIND: MetricKind;
 
-    fn registered(name: &'static str, labels: &'static [&'static str]) -> Self;
+    fn from_name(name: &'static str, labels: &'static [&'static str]) -> Self;
 }
 
-impl<T: Handle> Registered for T {
+impl<T: MetricHandle> RegistryField for T {
     const KIND: MetricKind = T::KIND;
 
-    fn registered(name: &'static str, _: &'static [&'static str]) -> Self {
+    fn from_name(name: &'static str, _: &'static [&'static str]) -> Self {
         T::register(&Key::from_static_name(name))
     }
 }
 
-impl<T: Handle> Registered for Family<T> {
+impl<T: MetricHandle> RegistryField for MetricFamily<T> {
     const KIND: MetricKind = T::KIND;
 
-    fn registered(name: &'static str, labels: &'static [&'static str]) -> Self {
-        Family { name, labels, handle: PhantomData }
+    fn from_name(name: &'static str, labels: &'static [&'static str]) -> Self {
+        MetricFamily { name, labels, handle: PhantomData }
     }
 }
 
-/// Makes [`Metrics`] and its list from documented fields.
+/// Declares [`Metrics`] and its descriptions from documented fields.
 macro_rules! registry {
     ($( $(#[doc = $doc:literal])+ $field:ident: $type:ty = $name:literal $([$($label:literal $(: $values:expr)?),+])?; )+) => {
         pub struct Metrics {
             $( $(#[doc = $doc])+ pub $field: $type, )+
         }
 
-        /// The metrics in the order of the documentation.
-        static ALL: &[Metric] = &[$( Metric {
+        static METRIC_DESCRIPTIONS: &[MetricDescription] = &[$( MetricDescription {
             name: $name,
-            kind: <$type as Registered>::KIND,
+            kind: <$type as RegistryField>::KIND,
             labels: &[$($($label),+)?],
-            values: &[$($($($values,)?)+)?],
-            about: concat!($($doc),+),
+            label_values: &[$($($($values,)?)+)?],
+            help: concat!($($doc),+),
         }, )+];
 
         impl Metrics {
             fn register() -> Metrics {
-                for metric in ALL {
+                for metric in METRIC_DESCRIPTIONS {
                     let name = KeyName::from_const_str(metric.name);
-                    let about = metric.about.trim();
+                    let about = metric.help.trim();
                     match metric.kind {
                         MetricKind::Counter => RECORDER.describe_counter(name, None, about.into()),
                         MetricKind::Gauge => RECORDER.describe_gauge(name, None, about.into()),
                         MetricKind::Histogram => RECORDER.describe_histogram(name, None, about.into()),
                     }
-                    for values in metric.series() {
+                    for values in metric.initial_series() {
                         let labels = metric.labels.iter().zip(values).map(|(name, value)| Label::new(*name, value));
                         let key = Key::from_parts(metric.name, labels.collect::<Vec<_>>());
                         match metric.kind {
-                            MetricKind::Counter => drop(RECORDER.register_counter(&key, &METADATA)),
-                            MetricKind::Gauge => drop(RECORDER.register_gauge(&key, &METADATA)),
-                            MetricKind::Histogram => drop(RECORDER.register_histogram(&key, &METADATA)),
+                            MetricKind::Counter => drop(RECORDER.register_counter(&key, &METRIC_METADATA)),
+                            MetricKind::Gauge => drop(RECORDER.register_gauge(&key, &METRIC_METADATA)),
+                            MetricKind::Histogram => drop(RECORDER.register_histogram(&key, &METRIC_METADATA)),
                         }
                     }
                 }
-                Metrics { $( $field: Registered::registered($name, &[$($($label),+)?]), )+ }
+                Metrics { $( $field: RegistryField::from_name($name, &[$($($label),+)?]), )+ }
             }
         }
     };
@@ -160,21 +154,21 @@ macro_rules! registry {
 
 registry! {
     /// Always 1. `version` is the version of the running build.
-    build_info: Gauges = "strata_build_info" ["version": &[env!("CARGO_PKG_VERSION")]];
+    build_info: GaugeFamily = "strata_build_info" ["version": &[env!("CARGO_PKG_VERSION")]];
     /// Requests whose response has ended, whether complete or interrupted. `route` is the path pattern, or `none` if no
     /// route matches. `status` is `none` if the client disconnected before the response started. `format` is the format
     /// of the response body.
-    requests: Counters = "strata_http_requests_total" ["route", "status", "format"];
+    requests: CounterFamily = "strata_http_requests_total" ["route", "status", "format"];
     /// Seconds from the end of the request head to the response head.
-    answer_start_seconds: Histograms = "strata_http_answer_start_seconds" ["route"];
+    response_start_seconds: HistogramFamily = "strata_http_answer_start_seconds" ["route"];
     /// Seconds from the end of the request head to the end of the response body, including the time that the client
     /// takes to read the body.
-    answer_seconds: Histograms = "strata_http_answer_seconds" ["route"];
+    response_seconds: HistogramFamily = "strata_http_answer_seconds" ["route"];
     /// Bytes of response bodies written to connections.
-    sent_bytes: Counters = "strata_http_sent_bytes_total" ["route"];
+    sent_bytes: CounterFamily = "strata_http_sent_bytes_total" ["route"];
     /// Response bodies that ended early because the client disconnected or was too slow, or because strata could not
     /// read the rest of the data.
-    cut_bodies: Counter = "strata_http_cut_bodies_total";
+    interrupted_bodies: Counter = "strata_http_cut_bodies_total";
     /// Open connections.
     connections: Gauge = "strata_connections";
     /// Accepted connections.
@@ -186,7 +180,7 @@ registry! {
     /// Refused connections. `reason` is `client` (the client has reached `server.connections_per_client`), `full` (the
     /// server has reached `server.connections`, and many of the connections belong to this client), or `descriptors`
     /// (the process has run out of file descriptors).
-    refused_connections: Counters = "strata_connections_refused_total" ["reason": &["client", "descriptors", "full"]];
+    refused_connections: CounterFamily = "strata_connections_refused_total" ["reason": &["client", "descriptors", "full"]];
     /// Connections closed because a response took longer than `server.answer_timeout_s` seconds, or because the client
     /// read nothing for `server.write_stall_s` seconds.
     overdue_connections: Counter = "strata_connections_overdue_total";
@@ -195,22 +189,22 @@ registry! {
     flooding_connections: Counter = "strata_connections_flooding_total";
     /// Number of times that a request handler blocked a connection thread for more than 10 ms. Other requests on the
     /// same thread had to wait.
-    long_polls: Counter = "strata_long_polls_total";
+    slow_polls: Counter = "strata_long_polls_total";
     /// Rate limit decisions. `bucket` is `public` or `private`. `decision` is `allowed`, `refused`, or `free` (the
     /// request was for a range of an export whose download had already been counted).
-    limiter_decisions: Counters = "strata_limiter_decisions_total"
+    rate_limit_decisions: CounterFamily = "strata_limiter_decisions_total"
         ["bucket": &["public", "private"], "decision": &["allowed", "refused", "free"]];
     /// 1 while this process shares counters in Redis (`limits.redis_url`), and 0 while it uses its own counters.
     redis_up: Gauge = "strata_redis_up";
     /// Calls to Redis. `outcome` is `answered`, `late` (no response within `limits.redis_timeout_ms` milliseconds),
     /// `failed`, `away` (not sent because Redis had stopped responding), or `full` (not sent because too many calls
     /// were pending). If a call receives no response, the process uses its own counters.
-    redis_calls: Counters = "strata_redis_calls_total" ["outcome": &["answered", "late", "failed", "away", "full"]];
+    redis_calls: CounterFamily = "strata_redis_calls_total" ["outcome": &["answered", "late", "failed", "away", "full"]];
     /// Seconds that Redis took to respond. Only calls with the outcome `answered` count.
     redis_seconds: Histogram = "strata_redis_seconds";
     /// MCP tool calls that have ended. `tool` is `none` if the requested tool does not exist. `outcome` is `done`,
     /// `refused` (the caller made an error), `failed` (strata caused an error), or `left` (the client disconnected).
-    tool_calls: Counters = "strata_tool_calls_total" [
+    tool_calls: CounterFamily = "strata_tool_calls_total" [
         "tool": &[
             "list_datasets", "list_public_datasets", "profile", "read", "explain", "diff", "pull_for_edit",
             "push_alt_version", "edit_alt_version", "none"
@@ -219,61 +213,61 @@ registry! {
     ];
     /// Refreshes that have ended, regardless of their trigger. The import that creates a dataset does not count.
     /// `outcome` is `published` or `failed`.
-    refreshes: Counters = "strata_refreshes_total" ["trigger", "outcome"];
+    refreshes: CounterFamily = "strata_refreshes_total" ["trigger", "outcome"];
     /// Seconds that the refreshes in `strata_refreshes_total` took, from acquiring the dataset's lease to the end.
     refresh_seconds: Histogram = "strata_refresh_seconds";
     /// Nodes that are registered in the metadata database, as seen by this node. `state` is `alive` or `lost` (no
     /// heartbeat for `cluster.lost_after_s` seconds). strata removes lost nodes after a day. If the service does not
     /// register nodes, both values are 0.
-    nodes: Gauges = "strata_nodes" ["state": &["alive", "lost"]];
+    nodes: GaugeFamily = "strata_nodes" ["state": &["alive", "lost"]];
     /// Online nodes that have the role `role` (see `server.roles`). You should set an alert for roles without nodes.
-    node_roles: Gauges = "strata_node_roles" ["role": &["http", "refresh", "query"]];
+    node_roles: GaugeFamily = "strata_node_roles" ["role": &["http", "refresh", "query"]];
     /// Queries and diff steps that this node distributed because they had to read more than `cluster.distribute_bytes`
     /// bytes. `outcome` is `answered` or `repeated` (the distributed run failed or took too long, so this node repeated
     /// the work alone).
-    distributed_queries: Counters = "strata_distributed_queries_total" ["outcome": &["answered", "repeated"]];
+    distributed_queries: CounterFamily = "strata_distributed_queries_total" ["outcome": &["answered", "repeated"]];
     /// Tasks that this node received from other nodes. `outcome` is `done`, `failed`, `stopped` (the other node
     /// disconnected or needed no more results), `busy` (no `cluster.tasks` permit was available within 2 s), or
     /// `refused`. `refused` counts requests without a valid token, which only nodes of the same service and version
     /// have. It also counts connections that strata closed because they sent no valid token or because too many were
     /// open.
-    node_tasks: Counters = "strata_node_tasks_total" ["outcome": &["done", "failed", "stopped", "busy", "refused"]];
+    node_tasks: CounterFamily = "strata_node_tasks_total" ["outcome": &["done", "failed", "stopped", "busy", "refused"]];
     /// Unix time in seconds at which this node's certificate (`cluster.tls_certificate`) expires, or 0 if there is no
     /// certificate.
     node_certificate_expires: Gauge = "strata_node_certificate_expires";
     /// Notifications of metadata database changes. After each notification, the process cleared its cached lookups. The
     /// process's own changes count, too. This counter increases only with PostgreSQL.
-    heard_changes: Counter = "strata_heard_changes_total";
+    catalog_notifications: Counter = "strata_heard_changes_total";
     /// Webhook requests that strata sent. `outcome` is `accepted` (a 2xx status), `rejected` (any other status), or
     /// `unanswered` (no response).
-    webhooks: Counters = "strata_webhooks_total" ["outcome": &["accepted", "rejected", "unanswered"]];
+    webhooks: CounterFamily = "strata_webhooks_total" ["outcome": &["accepted", "rejected", "unanswered"]];
     /// Requests that are missing from `/dataset/usage`. Either strata could not save counts to the metadata database
     /// for a long time, or clients queried too many datasets at the same time.
     usage_lost_requests: Counter = "strata_usage_lost_requests_total";
     /// Files that a sweep tried to remove from the store. `outcome` is `removed` or `failed`.
-    swept_files: Counters = "strata_swept_files_total" ["outcome": &["removed", "failed"]];
+    swept_files: CounterFamily = "strata_swept_files_total" ["outcome": &["removed", "failed"]];
     /// Bytes of version files that scrubs have read.
     scrubbed_bytes: Counter = "strata_scrubbed_bytes_total";
     /// Damaged version files that scrubs have found. Each scrub counts a damaged file again.
-    scrubbed_damaged: Counter = "strata_scrubbed_damaged_files_total";
+    scrubbed_damaged_files: Counter = "strata_scrubbed_damaged_files_total";
     /// Parquet exports that strata tried to build before a client requested them. `outcome` is `made`, `gave_way`
     /// (postponed because requests were waiting, or because memory or disk space was low), `no_room` (strata could not
     /// cache the export), or `failed`.
-    exports_ahead: Counters = "strata_exports_ahead_total" ["outcome": &["made", "gave_way", "no_room", "failed"]];
+    export_prewarms: CounterFamily = "strata_exports_ahead_total" ["outcome": &["made", "gave_way", "no_room", "failed"]];
     /// Parquet exports that nodes share. `outcome` is `stored` (built by this node and written to the store), `fetched`
     /// (read from the store instead of being built), `second` (built by this node and another node at the same time),
     /// `damaged` (the stored export was missing or damaged, so this node built its own), `busy` (this node timed out
     /// waiting for other transfers or for the store), or `failed` (the store returned an error). After `busy` or
     /// `failed`, this node continues without sharing the export.
-    shared_exports: Counters = "strata_shared_exports_total"
+    shared_exports: CounterFamily = "strata_shared_exports_total"
         ["outcome": &["stored", "fetched", "second", "damaged", "busy", "failed"]];
     /// Heavy queries that are selecting entities or determining the columns of a table.
-    heavy_running: Gauge = "strata_heavy_queries_running";
+    heavy_queries_running: Gauge = "strata_heavy_queries_running";
     /// Heavy queries that are waiting for a permit.
-    heavy_waiting: Gauge = "strata_heavy_queries_waiting";
+    heavy_queries_waiting: Gauge = "strata_heavy_queries_waiting";
     /// Panics in strata's background loops. `loop` is the name of the loop: `scheduler`, `deliveries`, `sweep`,
     /// `scrub`, `exports`, `usage`, `nodes`, `changes`, or `damage`. strata restarts the loop after a short delay.
-    loop_panics: Counters = "strata_loop_panics_total"
+    loop_panics: CounterFamily = "strata_loop_panics_total"
         ["loop": &["changes", "damage", "deliveries", "exports", "nodes", "scheduler", "scrub", "sweep", "usage"]];
     /// Requests that have reached a gate. `outcome` is `entered`, `full` (the queue was full), `late` (the request
     /// waited too long), or `left` (the client disconnected). These gates have an option: `heavy`
@@ -283,23 +277,23 @@ registry! {
     /// limit logins (`login`), bytes of large management request bodies (`body`), memory for Parquet exports
     /// (`parquet`), bytes of large responses built as a whole (`response`), bytes of streams of large entities
     /// (`stream_unit`), and chunks of streamed responses (`unit`, or `long_unit` after the first 4 MiB of a response).
-    gates: Counters = "strata_gate_total" ["gate", "outcome"];
+    limit_outcomes: CounterFamily = "strata_gate_total" ["gate", "outcome"];
     /// Seconds that requests waited at a gate, including requests that did not wait or were refused.
-    gate_wait_seconds: Histograms = "strata_gate_wait_seconds" ["gate"];
+    limit_wait_seconds: HistogramFamily = "strata_gate_wait_seconds" ["gate"];
     /// Units that a gate can grant in total: concurrent requests or bytes. `gate` can also be `ahead`
     /// (`query.stream_bytes`).
-    gate_units: Gauges = "strata_gate_units" ["gate"];
+    limit_units: GaugeFamily = "strata_gate_units" ["gate"];
     /// Units of a gate that are in use.
-    gate_held: Gauges = "strata_gate_held_units" ["gate"];
+    limit_used_units: GaugeFamily = "strata_gate_held_units" ["gate"];
     /// Requests that are waiting at a gate.
-    gate_waiting: Gauges = "strata_gate_waiting" ["gate"];
+    limit_waiting_requests: GaugeFamily = "strata_gate_waiting" ["gate"];
     /// Streamed response bodies that are being sent.
-    streams: Gauge = "strata_streams";
+    response_streams: Gauge = "strata_streams";
     /// Bytes of encoded response bodies that client connections have not accepted yet.
-    buffered_bytes: Gauge = "strata_stream_buffered_bytes";
+    buffered_response_bytes: Gauge = "strata_stream_buffered_bytes";
     /// Queries that have ended. `outcome` is `settled` (successful), `timeout`, `memory` (not enough memory), `disk`
     /// (not enough disk space), `failed`, or `cancelled`.
-    queries: Counters = "strata_queries_total" ["outcome": &["settled", "timeout", "memory", "disk", "failed", "cancelled"]];
+    queries: CounterFamily = "strata_queries_total" ["outcome": &["settled", "timeout", "memory", "disk", "failed", "cancelled"]];
     /// Seconds to select entities or to compare two versions, excluding the time spent waiting for a permit.
     query_seconds: Histogram = "strata_query_seconds";
     /// Bytes of memory that running queries use, according to the memory pool.
@@ -324,14 +318,14 @@ registry! {
     /// Row groups in which a text search used the keyword index. `outcome` is `exact` (the index identified the
     /// matching entities), `candidates` (the index returned entities to verify), or `scan` (the index could not help,
     /// so strata scanned the full-text column).
-    keyword_index: Counters = "strata_keyword_index_total" ["outcome": &["exact", "candidates", "scan"]];
+    keyword_index_uses: CounterFamily = "strata_keyword_index_total" ["outcome": &["exact", "candidates", "scan"]];
     /// Row groups in which a filter on a path used the path index. `outcome` is `settled` (the full-text column was
     /// sufficient) or `documents` (strata had to check the remaining candidates in the documents).
-    shapes: Counters = "strata_shapes_total" ["outcome": &["settled", "documents"]];
+    path_index_uses: CounterFamily = "strata_shapes_total" ["outcome": &["settled", "documents"]];
     /// Cache lookups. `cache` is `diffs` for the diff cache, and otherwise the type of the cached part: `footers`,
     /// `documents`, `columns`, `blooms`, `paths`, `keywords`, `shapes` (the path index), or `derived`. `outcome` is
     /// `hit` or `miss`.
-    cache_lookups: Counters = "strata_cache_lookups_total" [
+    cache_lookups: CounterFamily = "strata_cache_lookups_total" [
         "cache": &["footers", "documents", "columns", "blooms", "paths", "keywords", "shapes", "derived", "diffs"],
         "outcome": &["hit", "miss"]
     ];
@@ -350,7 +344,7 @@ registry! {
     disk_cache_damaged: Counter = "strata_disk_cache_damaged_total";
     /// Bytes of memory that the process can use: the machine's memory, or less if a control group limits it. The
     /// defaults of `cache.memory_bytes` and `query.memory_bytes` are fractions of this value.
-    memory_bytes: Gauge = "strata_memory_bytes";
+    available_memory_bytes: Gauge = "strata_memory_bytes";
     /// Bytes of disk space for sources and pushed bodies that strata is receiving, decoding, or writing.
     spooled_bytes: Gauge = "strata_spooled_bytes";
     /// Ranges of version files and shared exports that strata has requested from the store.
@@ -359,23 +353,23 @@ registry! {
     store_bytes: Counter = "strata_store_bytes_total";
 }
 
-/// Seconds: from a page out of the cache to an export over a slow line.
-const BUCKETS: [f64; 16] =
+/// In seconds, from a cached page to an export over a slow connection.
+const SECONDS_BUCKETS: [f64; 16] =
     [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 600.0];
 
-static METADATA: Metadata<'static> = Metadata::new("strata", Level::INFO, None);
+static METRIC_METADATA: Metadata<'static> = Metadata::new("strata", Level::INFO, None);
 
 static RECORDER: LazyLock<PrometheusRecorder> = LazyLock::new(|| {
-    // Only an empty list of buckets is refused.
-    let builder = PrometheusBuilder::new().set_buckets(&BUCKETS);
+    // `set_buckets` rejects only an empty list.
+    let builder = PrometheusBuilder::new().set_buckets(&SECONDS_BUCKETS);
     builder.unwrap_or_else(|_| PrometheusBuilder::new()).build_recorder()
 });
 
-static HANDLE: LazyLock<PrometheusHandle> = LazyLock::new(|| RECORDER.handle());
+static PROMETHEUS_HANDLE: LazyLock<PrometheusHandle> = LazyLock::new(|| RECORDER.handle());
 
 static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
     let metrics = Metrics::register();
-    metrics.build_info.of([env!("CARGO_PKG_VERSION").into()]).set(1.0);
+    metrics.build_info.with_label_values([env!("CARGO_PKG_VERSION").into()]).set(1.0);
     metrics
 });
 
@@ -383,34 +377,33 @@ pub fn metrics() -> &'static Metrics {
     &METRICS
 }
 
-/// Every metric, in the order of the documentation.
-pub fn all() -> &'static [Metric] {
-    ALL
+pub fn metric_descriptions() -> &'static [MetricDescription] {
+    METRIC_DESCRIPTIONS
 }
 
-/// What Prometheus reads: the text format, version 0.0.4.
-pub fn render() -> String {
+/// Returns all metrics in the Prometheus text format, version 0.0.4.
+pub fn render_prometheus() -> String {
     LazyLock::force(&METRICS);
     #[cfg(target_os = "linux")]
-    ::metrics::with_local_recorder(&*RECORDER, process::collect);
-    HANDLE.render()
+    ::metrics::with_local_recorder(&*RECORDER, process::update_process_metrics);
+    PROMETHEUS_HANDLE.render()
 }
 
-/// Counts what histograms have collected, which is otherwise kept until the next [`render`]. To be called now and then.
+/// Aggregates the samples of histograms, which otherwise accumulate until the next [`render_prometheus`].
 pub fn run_upkeep() {
-    HANDLE.run_upkeep();
+    PROMETHEUS_HANDLE.run_upkeep();
 }
 
-/// A decision of a rate limit (one of its values), in the bucket for private datasets or in that for public ones.
-pub fn limiter_decision(private: bool, decision: &'static str) {
-    /// The most frequent one, by bucket.
-    static ALLOWED: LazyLock<[Counter; 2]> = LazyLock::new(|| [false, true].map(|private| counter(private, "allowed")));
-    fn counter(private: bool, decision: &'static str) -> Counter {
+pub fn count_rate_limit_decision(private: bool, decision: &'static str) {
+    /// The most frequent decision, by bucket.
+    static ALLOWED_COUNTERS: LazyLock<[Counter; 2]> =
+        LazyLock::new(|| [false, true].map(|private| decision_counter(private, "allowed")));
+    fn decision_counter(private: bool, decision: &'static str) -> Counter {
         let bucket = if private { "private" } else { "public" };
-        metrics().limiter_decisions.of([bucket.into(), decision.into()])
+        metrics().rate_limit_decisions.with_label_values([bucket.into(), decision.into()])
     }
     match decision {
-        "allowed" => ALLOWED[usize::from(private)].increment(1),
-        other => counter(private, other).increment(1),
+        "allowed" => ALLOWED_COUNTERS[usize::from(private)].increment(1),
+        other => decision_counter(private, other).increment(1),
     }
 }

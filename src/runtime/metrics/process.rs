@@ -1,17 +1,16 @@
-//! The metrics of the process that the client libraries of Prometheus have, from `/proc`.
+//! The process metrics of the official Prometheus client libraries, read from `/proc`.
 
 use ::metrics::{counter, describe_counter, describe_gauge, gauge};
 use procfs::ProcResult;
 use procfs::prelude::*;
 use procfs::process::{LimitValue, Process};
 
-/// Brings the metrics up to date that the system tells.
-pub(super) fn collect() {
-    // Where `/proc` is hidden, the other metrics are complete all the same.
-    let _ = try_collect();
+pub(super) fn update_process_metrics() {
+    // If `/proc` is hidden, only these metrics are missing.
+    let _ = try_update_process_metrics();
 }
 
-fn try_collect() -> ProcResult<()> {
+fn try_update_process_metrics() -> ProcResult<()> {
     let process = Process::myself()?;
     let stat = process.stat()?;
     let limits = process.limits()?;

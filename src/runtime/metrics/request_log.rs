@@ -1,39 +1,37 @@
-//! What is found out about the request at hand, for its log line: carried along by the task that handles it, so that no
-//! function in between needs to know.
+//! Facts about the current request for its log line. The task carries them, so that functions need no parameter.
 
 use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
 
-/// Something that is turned into text only if it is logged.
-type Lazy = Box<dyn Display + Send + Sync>;
+/// Formatted only if it is logged.
+type LazyDisplay = Box<dyn Display + Send + Sync>;
 
-/// What the log is to say of one request beside what its answer tells.
 #[derive(Default)]
 pub struct RequestLogContext {
-    plan: OnceLock<Lazy>,
+    query_plan: OnceLock<LazyDisplay>,
 }
 
 tokio::task_local! {
-    static CURRENT: Arc<RequestLogContext>;
+    static CURRENT_CONTEXT: Arc<RequestLogContext>;
 }
 
 impl RequestLogContext {
-    /// Runs the handling of a request, during which [`current`] gives this context.
-    pub async fn scope<F: Future>(self: Arc<Self>, handling: F) -> F::Output {
-        CURRENT.scope(self, handling).await
+    /// Handles a request in this context, which [`current_context`] then returns.
+    pub async fn run_scoped<F: Future>(self: Arc<Self>, handling: F) -> F::Output {
+        CURRENT_CONTEXT.scope(self, handling).await
     }
 
-    /// The plan of the request's query. The first one counts.
-    pub fn set_plan(&self, plan: impl Display + Send + Sync + 'static) {
-        let _ = self.plan.set(Box::new(plan));
+    /// Sets the plan of the request's query. Only the first call has an effect.
+    pub fn set_query_plan(&self, plan: impl Display + Send + Sync + 'static) {
+        let _ = self.query_plan.set(Box::new(plan));
     }
 
-    pub fn plan(&self) -> Option<String> {
-        self.plan.get().map(ToString::to_string)
+    pub fn query_plan(&self) -> Option<String> {
+        self.query_plan.get().map(ToString::to_string)
     }
 }
 
-/// The context of the request that this task handles; work handed to other tasks takes them along by itself.
-pub fn current() -> Option<Arc<RequestLogContext>> {
-    CURRENT.try_with(Arc::clone).ok()
+/// Returns the context of the request that this task handles. Spawned tasks do not inherit the context.
+pub fn current_context() -> Option<Arc<RequestLogContext>> {
+    CURRENT_CONTEXT.try_with(Arc::clone).ok()
 }

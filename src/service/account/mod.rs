@@ -2,35 +2,35 @@
 
 pub(crate) mod login_limits;
 pub(crate) mod logins;
+mod redis_login_limits;
 pub(crate) mod session_origin;
 pub(crate) mod sessions;
-mod shared_logins;
 
 use std::io;
 use std::sync::Arc;
 
 use argon2::{Argon2, PasswordHasher};
 use chrono::{DateTime, TimeDelta, Utc};
-use strata_catalog::{ApiToken, Catalog, CatalogError, Grant};
-use strata_runtime::blocking::blocking;
+use strata_catalog::{ApiToken, Catalog, CatalogError, TokenGrant};
+use strata_runtime::blocking::run_blocking;
 use strata_types::ids::UserId;
-use strata_types::limits::{self, EMAIL_BYTES, TOKEN_NAME_BYTES};
-use strata_types::scope::Scope;
+use strata_types::limits::{self, MAX_EMAIL_BYTES, MAX_TOKEN_NAME_BYTES};
 use strata_types::secret::Secret;
-use strata_types::user::{Plan, User};
+use strata_types::token_scope::TokenScope;
+use strata_types::user::{User, UserPlan};
 
-use crate::manage::{ManageError, OwnerWrites};
+use crate::management::{ManageError, OwnerWriter};
 
 #[derive(Debug, thiserror::Error)]
 pub enum AccountError {
     #[error("`{0}` is not an email address; valid: an address such as ada@example.org")]
-    Email(String),
-    #[error("the password must be {} to {} bytes long", PASSWORD_BYTES.start(), PASSWORD_BYTES.end())]
-    Password,
-    #[error("the token name must be 1 to {TOKEN_NAME_BYTES} bytes long")]
-    TokenName,
+    InvalidEmail(String),
+    #[error("the password must be {} to {} bytes long", PASSWORD_LENGTH_BYTES.start(), PASSWORD_LENGTH_BYTES.end())]
+    InvalidPasswordLength,
+    #[error("the token name must be 1 to {MAX_TOKEN_NAME_BYTES} bytes long")]
+    InvalidTokenName,
     #[error("there is no user {0}; run `strata user list` to list the users, or `strata user add` to add one")]
-    NoUser(String),
+    UserNotFound(String),
     #[error("the user {0} already exists")]
     EmailTaken(String),
     #[error(
@@ -40,38 +40,37 @@ pub enum AccountError {
     )]
     HasDatasets { email: String, count: u64 },
     #[error("failed to hash the password: {0}")]
-    Hash(String),
+    HashPassword(String),
     #[error("failed to hash the password: the system cannot start another thread")]
-    Threads(#[source] io::Error),
+    SpawnThread(#[source] io::Error),
     #[error("{0}")]
     Catalog(#[from] CatalogError),
 }
 
-/// Lengths of passwords. The upper bound keeps hashing cheap to refuse.
-const PASSWORD_BYTES: std::ops::RangeInclusive<usize> = 1..=limits::PASSWORD_BYTES;
+/// The allowed password lengths. The maximum limits the cost of hashing.
+const PASSWORD_LENGTH_BYTES: std::ops::RangeInclusive<usize> = 1..=limits::MAX_PASSWORD_BYTES;
 
-pub struct Accounts {
+pub struct AccountService {
     pub(crate) catalog: Catalog,
-    pub(crate) writes: Arc<OwnerWrites>,
+    pub(crate) owner_writer: Arc<OwnerWriter>,
 }
 
-impl Accounts {
-    /// Adds a user, and an API token if it has a name. The catalog contains the Argon2id hash of the password.
-    /// Returns the token, which is stored as a hash and cannot be shown again. On an error nothing is added.
+impl AccountService {
+    /// Adds a user, and an API token if `token_name` is set. The returned token cannot be shown again.
     pub async fn add_user(
         &self,
         email: &str,
         password: &str,
-        plan: Plan,
+        plan: UserPlan,
         token_name: Option<&str>,
     ) -> Result<Option<Secret>, AccountError> {
         let email = email.trim();
         if !is_email(email) {
-            return Err(AccountError::Email(email.to_owned()));
+            return Err(AccountError::InvalidEmail(email.to_owned()));
         }
         check_password(password)?;
-        if token_name.is_some_and(|name| name.is_empty() || name.len() > TOKEN_NAME_BYTES) {
-            return Err(AccountError::TokenName);
+        if token_name.is_some_and(|name| name.is_empty() || name.len() > MAX_TOKEN_NAME_BYTES) {
+            return Err(AccountError::InvalidTokenName);
         }
         let hash = hash_password(password.to_owned()).await?;
         let user = self.catalog.add_user(email, &hash, plan).await.map_err(|error| match error {
@@ -79,12 +78,12 @@ impl Accounts {
             other => AccountError::Catalog(other),
         })?;
         let Some(name) = token_name else { return Ok(None) };
-        let token = Secret::api_token(rand::random());
-        self.catalog.add_token(user, name, &token.hash(), limits::TOKENS).await?;
+        let token = Secret::new_api_token(rand::random());
+        self.catalog.add_token(user, name, &token.sha256_hex(), limits::MAX_USER_TOKENS).await?;
         Ok(Some(token))
     }
 
-    /// Replaces a user's password and ends all of the user's sessions; API tokens stay.
+    /// Replaces a user's password and ends all sessions of the user. API tokens remain valid.
     pub async fn set_password(&self, email: &str, password: &str) -> Result<(), AccountError> {
         check_password(password)?;
         let user = self.user_by_email(email).await?;
@@ -92,23 +91,23 @@ impl Accounts {
         Ok(self.catalog.set_password(user.id, &hash).await?)
     }
 
-    /// Removes a user without datasets, with the user's tokens and sessions.
+    /// Removes a user without datasets, including tokens and sessions.
     pub async fn remove_user(&self, email: &str) -> Result<(), AccountError> {
         let user = self.user_by_email(email).await?;
         self.catalog.remove_user(user.id).await.map_err(|error| match error {
             CatalogError::HasDatasets { count } => AccountError::HasDatasets { email: user.email, count },
-            CatalogError::NotFound => AccountError::NoUser(user.email),
+            CatalogError::NotFound => AccountError::UserNotFound(user.email),
             other => AccountError::Catalog(other),
         })
     }
 
-    /// Changes a user's plan. Datasets beyond the limits of the new plan stay.
-    pub async fn set_plan(&self, email: &str, plan: Plan) -> Result<(), AccountError> {
+    /// Changes a user's plan. Existing datasets remain, even if they exceed the limits of the new plan.
+    pub async fn set_plan(&self, email: &str, plan: UserPlan) -> Result<(), AccountError> {
         let user = self.user_by_email(email).await?;
         Ok(self.catalog.set_plan(user.id, plan).await?)
     }
 
-    /// The users with ids greater than `after`, by id, at most `limit`.
+    /// Lists at most `limit` users with ids greater than `after`, ordered by id.
     pub async fn users(&self, after: Option<UserId>, limit: u32) -> Result<Vec<User>, AccountError> {
         Ok(self.catalog.users(after, limit).await?)
     }
@@ -118,72 +117,72 @@ impl Accounts {
     }
 
     pub async fn user_by_email(&self, email: &str) -> Result<User, AccountError> {
-        self.catalog.user_by_email(email).await?.ok_or_else(|| AccountError::NoUser(email.to_owned()))
+        self.catalog.user_by_email(email).await?.ok_or_else(|| AccountError::UserNotFound(email.to_owned()))
     }
 
-    /// Creates an API token, which cannot be shown again. It expires after `expires_in_s`, if that is set.
+    /// Creates an API token, which cannot be shown again. If `expires_in_s` is `None`, the token does not expire.
     pub async fn create_token(
         &self,
         user: &User,
         name: &str,
-        scope: Scope,
+        scope: TokenScope,
         expires_in_s: Option<u64>,
-    ) -> Result<(Secret, Grant), ManageError> {
-        if name.is_empty() || name.len() > TOKEN_NAME_BYTES {
-            let problem = format!("it must be 1 to {TOKEN_NAME_BYTES} bytes long");
-            return Err(ManageError::Invalid { field: "name", problem });
+    ) -> Result<(Secret, TokenGrant), ManageError> {
+        if name.is_empty() || name.len() > MAX_TOKEN_NAME_BYTES {
+            let problem = format!("it must be 1 to {MAX_TOKEN_NAME_BYTES} bytes long");
+            return Err(ManageError::InvalidField { field: "name", problem });
         }
-        let expires_at = expires_in_s.map(|seconds| self.expiry(seconds)).transpose()?;
-        let grant = Grant { scope, expires_at };
-        let token = Secret::api_token(rand::random());
-        let hash = token.hash();
-        let add = self.catalog.add_granted_token(user.id, name, &hash, grant, limits::TOKENS);
-        self.writes.run(user.id, add).await?;
+        let expires_at = expires_in_s.map(|seconds| self.expiry_after(seconds)).transpose()?;
+        let grant = TokenGrant { scope, expires_at };
+        let token = Secret::new_api_token(rand::random());
+        let hash = token.sha256_hex();
+        let add = self.catalog.add_token_with_grant(user.id, name, &hash, grant, limits::MAX_USER_TOKENS);
+        self.owner_writer.run_write(user.id, add).await?;
         Ok((token, grant))
     }
 
-    /// The time in this number of seconds, at least 1.
-    fn expiry(&self, seconds: u64) -> Result<DateTime<Utc>, ManageError> {
-        let max = limits::TOKEN_LIFETIME_S as u64;
-        let within = i64::try_from(seconds).ok().filter(|_| (1..=max).contains(&seconds));
-        let time = within.and_then(TimeDelta::try_seconds).and_then(|span| self.catalog.now().checked_add_signed(span));
+    fn expiry_after(&self, seconds: u64) -> Result<DateTime<Utc>, ManageError> {
+        let max = limits::MAX_TOKEN_LIFETIME_S as u64;
+        let valid = i64::try_from(seconds).ok().filter(|_| (1..=max).contains(&seconds));
+        let time = valid.and_then(TimeDelta::try_seconds).and_then(|span| self.catalog.now().checked_add_signed(span));
         time.ok_or_else(|| {
-            // A number that the type cannot contain has become its maximum, so the text does not show it.
+            // The parser replaces a number that exceeds u64 by the maximum, so the message does not show large numbers.
             let shown = if seconds > max { "it is too large".to_owned() } else { format!("{seconds} is not valid") };
-            ManageError::Invalid { field: "expires_in_s", problem: format!("{shown}; valid: 1 to {max} seconds") }
+            ManageError::InvalidField { field: "expires_in_s", problem: format!("{shown}; valid: 1 to {max} seconds") }
         })
     }
 
-    /// Deletes an API token, which stops working immediately.
     pub async fn delete_token(&self, user: &User, name: &str) -> Result<(), ManageError> {
-        self.writes.run(user.id, self.catalog.delete_token(user.id, name)).await.map_err(|error| match error {
-            ManageError::DatasetNotFound => ManageError::TokenNotFound,
-            other => other,
-        })
+        self.owner_writer.run_write(user.id, self.catalog.delete_token(user.id, name)).await.map_err(
+            |error| match error {
+                ManageError::DatasetNotFound => ManageError::TokenNotFound,
+                other => other,
+            },
+        )
     }
 
     pub async fn tokens(&self, user: &User) -> Result<Vec<ApiToken>, ManageError> {
-        Ok(self.catalog.tokens(user.id).await?)
+        Ok(self.catalog.tokens_by_user(user.id).await?)
     }
 }
 
-/// Whether the text has something before and after one `@`, and no whitespace: enough to catch typing errors.
+/// Returns true if the text has exactly one `@`, not at an end, and no whitespace, which is enough to catch typos.
 fn is_email(text: &str) -> bool {
-    let shape = |(local, host): (&str, &str)| !local.is_empty() && !host.is_empty() && !host.contains('@');
-    text.len() <= EMAIL_BYTES
+    let has_both_parts = |(local, host): (&str, &str)| !local.is_empty() && !host.is_empty() && !host.contains('@');
+    text.len() <= MAX_EMAIL_BYTES
         && !text.chars().any(|character| character.is_whitespace() || character.is_control())
-        && text.split_once('@').is_some_and(shape)
+        && text.split_once('@').is_some_and(has_both_parts)
 }
 
 fn check_password(password: &str) -> Result<(), AccountError> {
-    if PASSWORD_BYTES.contains(&password.len()) { Ok(()) } else { Err(AccountError::Password) }
+    if PASSWORD_LENGTH_BYTES.contains(&password.len()) { Ok(()) } else { Err(AccountError::InvalidPasswordLength) }
 }
 
 pub(crate) async fn hash_password(password: String) -> Result<String, AccountError> {
     let hash = move || Argon2::default().hash_password(password.as_bytes()).map(|hash| hash.to_string());
-    match blocking(hash).await {
+    match run_blocking(hash).await {
         Ok(Ok(hash)) => Ok(hash),
-        Ok(Err(error)) => Err(AccountError::Hash(error.to_string())),
-        Err(error) => Err(AccountError::Threads(error)),
+        Ok(Err(error)) => Err(AccountError::HashPassword(error.to_string())),
+        Err(error) => Err(AccountError::SpawnThread(error)),
     }
 }

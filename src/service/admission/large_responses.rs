@@ -1,98 +1,100 @@
 //! A memory limit for responses that are built as a whole: profiles, explanations, pages of the dashboard.
 //!
-//! Problem: a body of 4 MB stays in memory until its reader has received it. 500 readers that stop after the first
+//! Problem: a body of 4 MB stays in memory until its client has received it. 500 clients that stop after the first
 //! byte would hold 2 GB, and building 20 such bodies at a time would keep two processors busy for seconds.
 //!
-//! A handler with such a response reserves 8 MiB before it loads anything, and builds the response on a
-//! thread of its own, of lower priority than the threads that serve connections. The reservation then shrinks to the
-//! size of the body, and ends when the connection has sent the last byte:
+//! A handler with such a response reserves 8 MiB before it loads anything, and builds the response on a dedicated
+//! thread of lower priority than the threads that serve connections. The reservation then shrinks to the size of the
+//! body, and ends when the connection has sent the last byte:
 //!
 //! ```text
 //! reserve 8 MiB (waits for up to `query.heavy_wait_s`) -> load, build, compress -> shrink to 300 KiB -> sent: release
 //! ```
 //!
-//! - All reservations together are at most `query.stream_bytes`. Principals share them fairly, so a client whose
-//!   readers are slow leaves half of the rest to every other client.
-//! - A body of at most [`UNCHARGED_BYTES`] is not charged.
-//! - Bodies that nothing was reserved for are charged when they are complete ([`LargeResponses::charge`]).
-//!
-//! `resilience::large_responses` fails without this limit.
+//! - All reservations together are at most `query.stream_bytes`. Principals share them fairly, so a slow client leaves
+//!   half of the rest to every other client.
+//! - A body of at most [`MAX_UNCHARGED_RESPONSE_BYTES`] is not charged.
+//! - A body without a reservation is charged when it is complete ([`LargeResponseLimit::charge`]).
 
 use bytes::Bytes;
 use futures::future::Either;
 use strata_query::QueryError;
 use strata_runtime::metrics::request_log;
-use strata_runtime::priority::Priority;
+use strata_runtime::priority::ThreadPriority;
 use tokio::runtime::Handle;
 
-use crate::admission::capacity::Capacity;
-use crate::admission::{Permit, WHOLE_BYTES, accounted};
+use crate::admission::resource_context::ResourceContext;
+use crate::admission::{MAX_UNCHARGED_BYTES, Permit, bytes_with_charge};
 use crate::{Overloaded, Principal};
 
-pub const UNCHARGED_BYTES: u64 = WHOLE_BYTES;
+pub const MAX_UNCHARGED_RESPONSE_BYTES: u64 = MAX_UNCHARGED_BYTES;
 
-/// Reserved while a response is built: about what the largest page takes. Limits how many are built at a time.
-const BUILD_BYTES: u64 = 8 << 20;
+/// Reserved while a response is built: about the memory for the largest page. Limits how many are built at a time.
+const BUILD_RESERVATION_BYTES: u64 = 8 << 20;
 
 #[derive(Clone)]
-pub struct LargeResponses {
-    pub(crate) capacity: Capacity,
+pub struct LargeResponseLimit {
+    pub(crate) resources: ResourceContext,
 }
 
-/// Bytes that a principal may hold for one response, until dropped.
-#[must_use = "dropping it releases the bytes"]
+#[must_use = "dropping the reservation releases the bytes"]
 pub struct ResponseReservation {
-    capacity: Capacity,
+    resources: ResourceContext,
     permit: Permit,
 }
 
-impl LargeResponses {
-    /// Reserves 8 MiB, or all that the principal can have. Waits for up to `query.heavy_wait_s`. Cancel safe.
+impl LargeResponseLimit {
+    /// Reserves 8 MiB, at most the principal's whole share. Waits for up to `query.heavy_wait_s`. Cancel safe.
     pub async fn reserve(&self, principal: Principal) -> Result<ResponseReservation, Overloaded> {
-        let capacity = self.capacity.of(principal);
-        let permit = capacity.admission.large(BUILD_BYTES).await?;
-        Ok(ResponseReservation { capacity, permit })
+        let resources = self.resources.for_principal(principal);
+        let permit = resources.admission.acquire_large_response(BUILD_RESERVATION_BYTES).await?;
+        Ok(ResponseReservation { resources, permit })
     }
 
     /// Charges a complete body to the principal until the connection has sent it. Never waits.
     pub fn charge(&self, principal: Principal, body: Bytes) -> Result<Bytes, Overloaded> {
         match body.len() as u64 {
-            small if small <= UNCHARGED_BYTES => Ok(body),
-            large => Ok(accounted(body, self.capacity.of(principal).admission.try_large(large)?)),
+            small if small <= MAX_UNCHARGED_RESPONSE_BYTES => Ok(body),
+            large => Ok(bytes_with_charge(
+                body,
+                self.resources.for_principal(principal).admission.try_acquire_large_response(large)?,
+            )),
         }
     }
 }
 
 impl ResponseReservation {
-    /// Builds a response on a thread of its own, which has a lower priority than the threads that serve connections.
-    /// Its input and output stay with the calling runtime. If the future is dropped, the work ends at its next await
-    /// and keeps the reservation until then.
+    /// Builds a response on a dedicated thread of low priority; I/O stays with the calling runtime. If the future is
+    /// dropped, the work ends, and releases the reservation, at its next await.
     pub async fn build<T: Send + 'static>(
         self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<(T, ResponseReservation), QueryError> {
-        let engine = self.capacity.at(Priority::Medium).engine.clone();
+        let engine = self.resources.with_priority(ThreadPriority::Medium).engine.clone();
         let work = async move { (work.await, self) };
-        // The log line of a slow request shows what the work records.
-        let work = match request_log::current() {
-            Some(log_context) => Either::Left(log_context.scope(work)),
+        // The work records its figures for the log line of a slow request.
+        let work = match request_log::current_context() {
+            Some(log_context) => Either::Left(log_context.run_scoped(work)),
             None => Either::Right(work),
         };
-        engine.spawn_apart_on(Handle::current(), work).await
+        engine.spawn_dedicated_on(Handle::current(), work).await
     }
 
-    /// Reduces the reservation to the size of a complete body, which keeps it until the connection has sent it. A body
-    /// larger than all that the principal can ever have is charged as that much.
-    /// [`Overloaded`] if the body is larger than what is reserved and the principal may not hold more.
+    /// Reduces the reservation to the size of the body, and attaches it until the connection has sent the body.
     pub fn charge(mut self, body: Bytes) -> Result<Bytes, Overloaded> {
         let size_bytes = body.len() as u64;
-        if size_bytes <= UNCHARGED_BYTES {
+        if size_bytes <= MAX_UNCHARGED_RESPONSE_BYTES {
             return Ok(body);
         }
         let reserved_bytes = self.permit.units();
-        let missing = if reserved_bytes < BUILD_BYTES { 0 } else { size_bytes.saturating_sub(reserved_bytes) };
-        self.permit.shrink(size_bytes);
-        let more = if missing > 0 { Some(self.capacity.admission.try_large(missing)?) } else { None };
-        Ok(accounted(body, (self.permit, more)))
+        let missing_bytes =
+            if reserved_bytes < BUILD_RESERVATION_BYTES { 0 } else { size_bytes.saturating_sub(reserved_bytes) };
+        self.permit.shrink_to(size_bytes);
+        let overrun = if missing_bytes > 0 {
+            Some(self.resources.admission.try_acquire_large_response(missing_bytes)?)
+        } else {
+            None
+        };
+        Ok(bytes_with_charge(body, (self.permit, overrun)))
     }
 }

@@ -1,12 +1,11 @@
-//! Edits of an alternate by position. The cost of an edit depends on what it changes.
+//! Edits alternates by position, for example "replace entity 3 and remove entity 7".
 //!
-//! 1. The edits are ordered by position, and checked against the length of the list.
-//! 2. If the list is the version's, or was edited before, unchanged entities stay in the version's file: the new file
-//!    contains the added entities and the extents of the list ([`strata_format::editing`]).
-//! 3. Any other list, and one of which little would stay, is written in full. The engine's threads read it unit by
-//!    unit, and edit each unit as a block of lines. Another thread spools the blocks, at most two blocks behind, so
-//!    that memory is bounded.
-//! 4. Then the file is saved like any other ([`Datasets::save_alternate`]).
+//! 1. The edits are ordered by position and checked against the length of the list.
+//! 2. If the list refers to the version's file, the new file does, too: it contains only the new entities and the
+//!    extents of the list ([`strata_format::editing`]), so the cost depends on the size of the change.
+//! 3. Any other list is written in full, as is a list that would keep little of the base. The engine's threads read and
+//!    edit it in blocks, and another thread spools the blocks. A queue of two blocks bounds the memory.
+//! 4. The file is saved like any other alternate ([`DatasetService::save_alternate`]).
 
 use std::collections::HashMap;
 use std::collections::btree_map::IntoIter;
@@ -14,37 +13,37 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use strata_catalog::VersionRecord;
-use strata_format::editing::{self, EditLimits, EditPlan, Slot, Slots};
+use strata_catalog::VersionStatus;
+use strata_format::editing::{self, EditLimits, EditPlan, EditScript, PositionEdit};
 use strata_format::overlay::BaseFile;
 use strata_format::reader::VersionReader;
-use strata_format::writer::ROW_GROUP_ROWS;
+use strata_format::writer::MAX_ROW_GROUP_ROWS;
 use strata_ingest::SourceError;
-use strata_query::fetch::documents;
-use strata_query::fetch::selection::Positions;
-use strata_runtime::priority::Work;
+use strata_query::fetch::selected_documents;
+use strata_query::fetch::selection::SelectedPositions;
+use strata_runtime::priority::ThreadWork;
 use strata_store::StorageError;
 use strata_types::ids::{DatasetId, UserId};
-use strata_types::index::IndexSettings;
+use strata_types::index_settings::IndexSettings;
 use strata_types::user::User;
 use strata_types::version::{VersionFile, VersionNumber};
 use tokio::sync::mpsc;
 
-use crate::dataset::Datasets;
-use crate::dataset::alternates::{AlternateError, Current, EditError, EditProblem};
+use crate::dataset::DatasetService;
+use crate::dataset::alternates::{AlternateError, CurrentVersion, EditError, EditProblem};
 use crate::refresh::ingest::{PushedEntities, RefreshPermit};
-use crate::refresh::tasks::on_thread;
+use crate::refresh::tasks::run_on_thread;
 use crate::refresh::version_file::WrittenFile;
-use crate::{BodyRoom, RefreshError, Weight};
+use crate::{BodyReservation, CostClass, RefreshError};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityEdit {
-    /// A position of the list before the edits, from 0.
+    /// A position in the list before the edits, starting at 0.
     pub position: u64,
     pub change: EntityChange,
 }
 
-/// The change at a position. Entities are canonical text.
+/// The change at a position. New entities are canonical text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntityChange {
     Set(Bytes),
@@ -53,12 +52,11 @@ pub enum EntityChange {
     Insert(Vec<Bytes>),
 }
 
-const AHEAD: usize = 2;
+const MAX_QUEUED_BLOCKS: usize = 2;
 
-impl Datasets {
-    /// Edits the alternate of a version of the owner's dataset, or creates it from the version: all edits, or none.
-    /// `etag` must be the version's [`alternate_etag`](crate::alternate_etag). `room` is the reservation of the edits'
-    /// memory. Dropping the future cancels nothing.
+impl DatasetService {
+    /// Applies all edits or none to the alternate of a version, or to a new copy of the version. `etag` must be the
+    /// current [`alternate_etag`](crate::alternate_etag). The work continues if the future is dropped.
     pub async fn edit_alternate(
         self: &Arc<Self>,
         owner: &User,
@@ -66,80 +64,81 @@ impl Datasets {
         version: VersionNumber,
         etag: &str,
         edits: Vec<EntityEdit>,
-        room: Option<BodyRoom>,
-    ) -> Result<VersionRecord, AlternateError> {
-        let current = self.current_version(owner, dataset, version).await?;
-        let base = current.base(etag)?;
-        fitting(&edits, self.refreshes.ingest.config.limits.entity_bytes)?;
-        let list = current.version.alt.clone().unwrap_or_else(|| current.version.file.clone());
-        let slots = laid_out(edits, list.entity_count)?;
+        reservation: Option<BodyReservation>,
+    ) -> Result<VersionStatus, AlternateError> {
+        let current = self.find_current_version(owner, dataset, version).await?;
+        let base = current.base_if_current(etag)?;
+        check_entity_sizes(&edits, self.refreshes.ingest.config.limits.entity_bytes)?;
+        let list = current.version.alternate.clone().unwrap_or_else(|| current.version.file.clone());
+        let script = order_edits(edits, list.entity_count)?;
         let datasets = self.clone();
         let owner = owner.id;
         let editing = async move {
-            let _room = room;
-            let writing = datasets.edited(owner, &current, &list, slots);
-            Ok(datasets.save_file(owner, dataset, version, writing, Some(base)).await)
+            let _reservation = reservation;
+            let writing = datasets.write_edited_list(owner, &current, &list, script);
+            Ok(datasets.save_as_alternate(owner, dataset, version, writing, Some(base)).await)
         };
         self.refreshes.tasks.run(editing).await?
     }
 
-    /// Writes the file of the edited list.
-    async fn edited(
+    async fn write_edited_list(
         &self,
         owner: UserId,
-        current: &Current,
+        current: &CurrentVersion,
         list: &VersionFile,
-        slots: Slots,
+        script: EditScript,
     ) -> Result<WrittenFile, RefreshError> {
-        let permit = self.refreshes.ingest.permit(owner).await?;
+        let permit = self.refreshes.ingest.acquire_permit(owner).await?;
         let reader = self.refreshes.files.open(list).await?;
-        let base = editing::base_of(&reader, &list.path, list.size_bytes);
-        let slots = Arc::new(slots);
+        let base = editing::resolve_base_file(&reader, &list.path, list.size_bytes);
+        let script = Arc::new(script);
         // A sweep can remove any other base.
         if base.path == current.version.file.path {
-            let file = self.beside(owner, &reader, base, &slots, &current.index, &permit).await?;
+            let file = self.write_with_base(owner, &reader, base, &script, &current.index, &permit).await?;
             if let Some(file) = file {
                 return Ok(file);
             }
         }
-        let merge = Merge::new(Arc::unwrap_or_clone(slots));
-        let entities = self.whole(owner, reader, merge, permit).await?;
+        let merger = EditMerger::new(Arc::unwrap_or_clone(script));
+        let entities = self.spool_full_list(owner, reader, merger, permit).await?;
         self.write_alternate(entities, current.index.clone()).await
     }
 
-    /// Writes a file of the edited list that refers to its base; `None` if the list should be written in full.
-    async fn beside(
+    /// Writes a file that refers to `base`. Returns `None` if the list should be written in full instead.
+    async fn write_with_base(
         &self,
         owner: UserId,
         reader: &VersionReader,
         base: BaseFile,
-        slots: &Arc<Slots>,
+        script: &Arc<EditScript>,
         index: &IndexSettings,
         permit: &RefreshPermit,
     ) -> Result<Option<WrittenFile>, RefreshError> {
-        let engine = self.engine.with_priority(Weight::Heavy.priority());
+        let engine = self.engine.with_priority(CostClass::Heavy.priority());
         let list = reader.clone();
-        let slots = slots.clone();
+        let script = script.clone();
         let index = index.clone();
         let planning = engine.spawn(async move {
             let limits = EditLimits::default();
-            let plan = editing::plan(&list, base, &slots, &index, &limits, ROW_GROUP_ROWS).await?;
+            let plan = editing::plan_edit(&list, base, &script, &index, &limits, MAX_ROW_GROUP_ROWS).await?;
             let Some(mut plan) = plan else { return Ok(None) };
             let (profile, columns) = match plan.profile.take() {
-                Some(told) => told,
-                None => editing::profile::read_anew(&list, &slots, &mut plan.list.layout).await?,
+                Some(profile_and_columns) => profile_and_columns,
+                None => editing::profile::rebuild_profile(&list, &script, &mut plan.list.layout).await?,
             };
-            let told = profile.encode(columns.as_ref())?;
-            Ok::<_, StorageError>(Some((plan, told)))
+            let profile = profile.encode(columns.as_ref())?;
+            Ok::<_, StorageError>(Some((plan, profile)))
         });
-        let Some((plan, told)) = planning.await.map_err(|_| RefreshError::Worker)?? else { return Ok(None) };
-        let EditPlan { own, list, .. } = plan;
-        let mut spool = self.refreshes.ingest.spool(owner)?;
-        let spooling = on_thread("edit", move || {
+        let Some((plan, profile)) = planning.await.map_err(|_| RefreshError::WorkerStopped)?? else {
+            return Ok(None);
+        };
+        let EditPlan { delta_documents, list, .. } = plan;
+        let mut spool = self.refreshes.ingest.create_spool(owner)?;
+        let spooling = run_on_thread("edit", move || {
             let mut lines = Vec::new();
-            for document in own {
-                append(&document, &mut lines);
-                if lines.len() >= documents::UNIT_BYTES as usize {
+            for document in delta_documents {
+                append_line(&document, &mut lines);
+                if lines.len() >= selected_documents::SELECTION_CHUNK_BYTES as usize {
                     spool.add_lines(&lines)?;
                     lines.clear();
                 }
@@ -148,32 +147,32 @@ impl Datasets {
             spool.finish()
         });
         let spooled = spooling.await??;
-        let file = self.refreshes.files.reserve().await?.write_edited(spooled, list, told, permit).await?;
+        let file = self.refreshes.files.reserve_path().await?.write_edited(spooled, list, profile, permit).await?;
         Ok(Some(file))
     }
 
-    async fn whole(
+    async fn spool_full_list(
         &self,
         owner: UserId,
         reader: VersionReader,
-        merge: Merge,
+        merger: EditMerger,
         permit: RefreshPermit,
     ) -> Result<PushedEntities, RefreshError> {
-        let (blocks, mut received) = mpsc::channel(AHEAD);
-        let reading = self.engine.with_priority(Weight::Heavy.priority()).spawn(read(reader, merge, blocks));
-        let mut spool = self.refreshes.ingest.spool(owner)?;
-        let held = permit.clone();
-        let spooling = on_thread("edit", move || {
-            let _permit = held;
-            let mut work = Work::default();
+        let (sender, mut receiver) = mpsc::channel(MAX_QUEUED_BLOCKS);
+        let reading = self.engine.with_priority(CostClass::Heavy.priority()).spawn(send_blocks(reader, merger, sender));
+        let mut spool = self.refreshes.ingest.create_spool(owner)?;
+        let spool_permit = permit.clone();
+        let spooling = run_on_thread("edit", move || {
+            let _permit = spool_permit;
+            let mut work = ThreadWork::default();
             loop {
-                match received.blocking_recv() {
-                    Some(Block::Lines(lines)) => {
-                        work.add(lines.len() as u64);
+                match receiver.blocking_recv() {
+                    Some(EntityBlock::Lines(lines)) => {
+                        work.add_bytes(lines.len() as u64);
                         spool.add_lines(&lines)?;
                     }
-                    Some(Block::End) => return Ok(spool.finish()?),
-                    Some(Block::Failed(error)) => return Err(RefreshError::from(error)),
+                    Some(EntityBlock::End) => return Ok(spool.finish()?),
+                    Some(EntityBlock::Failed(error)) => return Err(RefreshError::from(error)),
                     // Reading failed, or was cancelled.
                     None => return Err(RefreshError::Stopping),
                 }
@@ -181,118 +180,118 @@ impl Datasets {
         });
         let (read, spooled) = tokio::join!(reading, spooling);
         // If reading panicked, the spool is incomplete.
-        read.map_err(|_| RefreshError::Worker)?;
+        read.map_err(|_| RefreshError::WorkerStopped)?;
         Ok(PushedEntities { spooled: spooled??, permit })
     }
 }
 
-enum Block {
+enum EntityBlock {
     /// Entities, each followed by a line feed.
     Lines(Vec<u8>),
-    /// The end of the list. Without it the list is incomplete.
+    /// Sent only if the list is complete.
     End,
     Failed(StorageError),
 }
 
-async fn read(reader: VersionReader, mut merge: Merge, blocks: mpsc::Sender<Block>) {
-    let all = Positions::Range(0..reader.entity_count());
-    for unit in documents::units(&reader, reader.entity_count()) {
-        let mut lines = Vec::with_capacity((documents::UNIT_BYTES + documents::UNIT_BYTES / 8) as usize);
+async fn send_blocks(reader: VersionReader, mut merger: EditMerger, sender: mpsc::Sender<EntityBlock>) {
+    let all = SelectedPositions::Range(0..reader.entity_count());
+    for chunk in selected_documents::selection_chunks(&reader, reader.entity_count()) {
+        let mut lines = Vec::with_capacity(
+            (selected_documents::SELECTION_CHUNK_BYTES + selected_documents::SELECTION_CHUNK_BYTES / 8) as usize,
+        );
         let each = |document: &[u8]| {
-            merge.document(document, &mut lines);
+            merger.push_document(document, &mut lines);
             ControlFlow::Continue(())
         };
-        let read = documents::for_each(&reader, &all, &unit, each).await;
+        let read = selected_documents::for_each_document(&reader, &all, &chunk, each).await;
         let is_last = read.is_err();
-        let block = read.map_or_else(Block::Failed, |_| Block::Lines(lines));
-        // A failed spool reports its error.
-        if blocks.send(block).await.is_err() || is_last {
+        let block = read.map_or_else(EntityBlock::Failed, |_| EntityBlock::Lines(lines));
+        // If the receiver is closed, spooling has failed and reports the error.
+        if sender.send(block).await.is_err() || is_last {
             return;
         }
     }
     let mut lines = Vec::new();
-    merge.end(&mut lines);
-    for block in [Block::Lines(lines), Block::End] {
-        let _ = blocks.send(block).await;
+    merger.finish(&mut lines);
+    for block in [EntityBlock::Lines(lines), EntityBlock::End] {
+        let _ = sender.send(block).await;
     }
 }
 
-/// Merges edits into the entities of a list.
-struct Merge {
-    slots: IntoIter<u64, Slot>,
-    next: Option<(u64, Slot)>,
+/// Merges edits into the entities of a list, which are pushed in order.
+struct EditMerger {
+    remaining_edits: IntoIter<u64, PositionEdit>,
+    next_edit: Option<(u64, PositionEdit)>,
     position: u64,
 }
 
-/// Refuses entities that are too large.
-fn fitting(edits: &[EntityEdit], limit_bytes: u64) -> Result<(), AlternateError> {
+fn check_entity_sizes(edits: &[EntityEdit], limit_bytes: u64) -> Result<(), AlternateError> {
     let is_larger = |entity: &Bytes| entity.len() as u64 > limit_bytes;
-    let larger = edits.iter().position(|edit| match &edit.change {
+    let too_large = edits.iter().position(|edit| match &edit.change {
         EntityChange::Set(entity) => is_larger(entity),
         EntityChange::Insert(entities) => entities.iter().any(is_larger),
         EntityChange::Remove => false,
     });
-    larger.map_or(Ok(()), |index| Err(AlternateError::Body(SourceError::edit_too_large(index, limit_bytes))))
+    too_large.map_or(Ok(()), |index| Err(AlternateError::Source(SourceError::edit_too_large(index, limit_bytes))))
 }
 
-/// The edits of a list of `length` entities, by position.
-fn laid_out(edits: Vec<EntityEdit>, length: u64) -> Result<Slots, EditError> {
-    let mut slots = Slots::new();
+fn order_edits(edits: Vec<EntityEdit>, length: u64) -> Result<EditScript, EditError> {
+    let mut script = EditScript::new();
     // The index of the edit that sets or removes the entity at a position.
     let mut changed_by: HashMap<u64, usize> = HashMap::new();
     for (index, EntityEdit { position, change }) in edits.into_iter().enumerate() {
-        let wrong = |problem| Err(EditError { index, problem });
+        let invalid = |problem| Err(EditError { index, problem });
         let entity = match change {
-            EntityChange::Insert(entities_before) => {
+            EntityChange::Insert(entities) => {
                 if position > length {
-                    return wrong(EditProblem::PastEnd { position, length, inserts: true });
+                    return invalid(EditProblem::PastEnd { position, length, is_insert: true });
                 }
-                slots.entry(position).or_default().inserts.extend(entities_before);
+                script.entry(position).or_default().inserts.extend(entities);
                 continue;
             }
             EntityChange::Set(entity) => Some(entity),
             EntityChange::Remove => None,
         };
         if position >= length {
-            return wrong(EditProblem::PastEnd { position, length, inserts: false });
+            return invalid(EditProblem::PastEnd { position, length, is_insert: false });
         }
         if let Some(other) = changed_by.insert(position, index) {
-            return wrong(EditProblem::Twice { position, other });
+            return invalid(EditProblem::DuplicatePosition { position, other });
         }
-        slots.entry(position).or_default().change = Some(entity);
+        script.entry(position).or_default().change = Some(entity);
     }
-    Ok(slots)
+    Ok(script)
 }
 
-impl Merge {
-    fn new(slots: Slots) -> Merge {
-        let mut slots = slots.into_iter();
-        let next = slots.next();
-        Merge { slots, next, position: 0 }
+impl EditMerger {
+    fn new(script: EditScript) -> EditMerger {
+        let mut remaining_edits = script.into_iter();
+        let next_edit = remaining_edits.next();
+        EditMerger { remaining_edits, next_edit, position: 0 }
     }
 
-    /// Appends the next entity of the list, or its replacement.
-    fn document(&mut self, document: &[u8], lines: &mut Vec<u8>) {
-        let slot = self.next.take_if(|(position, _)| *position == self.position);
+    /// Appends the next entity of the list or its replacement, after the entities that are inserted before it.
+    fn push_document(&mut self, document: &[u8], lines: &mut Vec<u8>) {
+        let edit = self.next_edit.take_if(|(position, _)| *position == self.position);
         self.position += 1;
-        let Some((_, slot)) = slot else { return append(document, lines) };
-        self.next = self.slots.next();
-        slot.inserts.iter().for_each(|entity| append(entity, lines));
-        match slot.change {
-            None => append(document, lines),
-            Some(Some(entity)) => append(&entity, lines),
+        let Some((_, edit)) = edit else { return append_line(document, lines) };
+        self.next_edit = self.remaining_edits.next();
+        edit.inserts.iter().for_each(|entity| append_line(entity, lines));
+        match edit.change {
+            None => append_line(document, lines),
+            Some(Some(entity)) => append_line(&entity, lines),
             Some(None) => {}
         }
     }
 
-    /// Appends the entities after the last one.
-    fn end(self, lines: &mut Vec<u8>) {
-        let last = self.next.into_iter().chain(self.slots);
-        last.flat_map(|(_, slot)| slot.inserts).for_each(|entity| append(&entity, lines));
+    /// Appends the entities that are inserted at the end of the list.
+    fn finish(self, lines: &mut Vec<u8>) {
+        let rest = self.next_edit.into_iter().chain(self.remaining_edits);
+        rest.flat_map(|(_, edit)| edit.inserts).for_each(|entity| append_line(&entity, lines));
     }
 }
 
-fn append(entity: &[u8], lines: &mut Vec<u8>) {
+fn append_line(entity: &[u8], lines: &mut Vec<u8>) {
     lines.extend_from_slice(entity);
     lines.push(b'\n');
 }

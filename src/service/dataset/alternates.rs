@@ -1,37 +1,37 @@
-//! Alternates: second entity lists of versions, saved and deleted as a whole.
+//! Saves and deletes alternates, which are second entity lists of versions.
 //!
-//! An alternate is a separate file. An edited one refers to the version's file for unchanged entities
-//! ([`strata_format::editing`]). A save writes the file, and then replaces the alternate in one transaction of the
-//! catalog, so that every read sees the old or the new one. A later sweep removes replaced and deleted files.
+//! An alternate is a separate file. The file of an edited alternate refers to the version's file for unchanged entities
+//! ([`strata_format::editing`]). A save writes the file, then replaces the alternate in one catalog transaction, so
+//! that every read sees either the old or the new alternate. A later sweep removes replaced and deleted files.
 
 use std::fmt;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
-use strata_catalog::{AlternateBase, VersionRecord};
+use strata_catalog::{VersionFileIds, VersionStatus};
 use strata_ingest::SourceError;
-use strata_store::budget::SpoolFull;
+use strata_store::spool_quota::SpoolQuotaExceeded;
 use strata_types::dataset::Dataset;
 use strata_types::ids::{DatasetId, UserId};
-use strata_types::index::IndexSettings;
+use strata_types::index_settings::IndexSettings;
 use strata_types::user::User;
-use strata_types::version::{Version, VersionNumber};
+use strata_types::version::{DatasetVersion, VersionNumber};
 
-use crate::dataset::Datasets;
+use crate::dataset::DatasetService;
 use crate::refresh::version_file::WrittenFile;
 use crate::{ManageError, Overloaded, PushedEntities, RefreshError};
 
-/// The alternate was not saved. The version is unchanged, unless the catalog failed during the commit.
+/// An error of a save. The version is unchanged, unless the catalog failed during the commit.
 #[derive(Debug, thiserror::Error)]
 pub enum AlternateError {
     #[error(transparent)]
     Manage(#[from] ManageError),
     #[error(transparent)]
-    Body(#[from] SourceError),
+    Source(#[from] SourceError),
     #[error(transparent)]
-    Full(#[from] SpoolFull),
+    DiskQuotaExceeded(#[from] SpoolQuotaExceeded),
     #[error(transparent)]
-    Refused(#[from] Overloaded),
+    Overloaded(#[from] Overloaded),
     #[error(transparent)]
     Edit(#[from] EditError),
     #[error("the service stopped before the alternate was saved")]
@@ -47,16 +47,16 @@ pub struct EditError {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EditProblem {
-    PastEnd { position: u64, length: u64, inserts: bool },
-    Twice { position: u64, other: usize },
+    PastEnd { position: u64, length: u64, is_insert: bool },
+    DuplicatePosition { position: u64, other: usize },
 }
 
 impl EditProblem {
-    /// The text for the caller, with the position as the caller wrote it.
-    pub fn text(&self, position: impl fmt::Display) -> String {
-        let (length, inserts) = match self {
-            EditProblem::PastEnd { length, inserts, .. } => (length, *inserts),
-            EditProblem::Twice { other, .. } => {
+    /// Returns the error message, which shows `position` as the caller wrote it.
+    pub fn message(&self, position: impl fmt::Display) -> String {
+        let (length, is_insert) = match self {
+            EditProblem::PastEnd { length, is_insert, .. } => (length, *is_insert),
+            EditProblem::DuplicatePosition { other, .. } => {
                 return format!(
                     "position {position} is already set or removed by edits[{other}]; valid: at most one set or \
                      remove per position"
@@ -64,7 +64,7 @@ impl EditProblem {
             }
         };
         let entities = if *length == 1 { "1 entity".to_owned() } else { format!("{length} entities") };
-        if inserts {
+        if is_insert {
             return format!(
                 "position {position} is past the end: the list has {entities}; valid for insert: 0 to {length}"
             );
@@ -79,66 +79,65 @@ impl EditProblem {
 
 impl fmt::Display for EditProblem {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (EditProblem::PastEnd { position, .. } | EditProblem::Twice { position, .. }) = self;
-        formatter.write_str(&self.text(position))
+        let (EditProblem::PastEnd { position, .. } | EditProblem::DuplicatePosition { position, .. }) = self;
+        formatter.write_str(&self.message(position))
     }
 }
 
 impl From<RefreshError> for AlternateError {
     fn from(error: RefreshError) -> AlternateError {
         match error {
-            RefreshError::Source(error) => AlternateError::Body(error),
-            RefreshError::NotFound => AlternateError::Manage(ManageError::DatasetNotFound),
-            RefreshError::Full(full) => AlternateError::Full(full),
-            RefreshError::Refused(refused) => AlternateError::Refused(refused),
+            RefreshError::Source(error) => AlternateError::Source(error),
+            RefreshError::DatasetNotFound => AlternateError::Manage(ManageError::DatasetNotFound),
+            RefreshError::DiskQuotaExceeded(error) => AlternateError::DiskQuotaExceeded(error),
+            RefreshError::Overloaded(error) => AlternateError::Overloaded(error),
             RefreshError::Stopping => AlternateError::Stopping,
             RefreshError::Catalog(error) => AlternateError::Manage(error.into()),
             RefreshError::Storage(error) => AlternateError::Manage(ManageError::Storage(error)),
-            other => AlternateError::Manage(ManageError::Failed(format!("failed to save the alternate: {other:?}"))),
+            other => AlternateError::Manage(ManageError::Internal(format!("failed to save the alternate: {other:?}"))),
         }
     }
 }
 
-/// The etag of a version and its alternate, in quotes. It changes with each save and deletion.
-pub fn alternate_etag(version: &Version) -> String {
-    let base = AlternateBase::of(version);
+/// Returns the quoted ETag of a version and its alternate, which changes with each save and deletion.
+pub fn alternate_etag(version: &DatasetVersion) -> String {
+    let base = VersionFileIds::from_version(version);
     let alt = base.alt.map_or("none".to_owned(), |alt| alt.to_string());
     let hash = Sha256::digest(format!("{}/{}/{}/{alt}", version.dataset, version.number, base.file));
     format!("\"{}\"", hex::encode(&hash[..16]))
 }
 
-pub(super) struct Current {
-    pub(super) version: Version,
+pub(super) struct CurrentVersion {
+    pub(super) version: DatasetVersion,
     pub(super) index: IndexSettings,
 }
 
-impl Current {
-    /// The base of a change, if the etag is current.
-    pub(super) fn base(&self, etag: &str) -> Result<AlternateBase, ManageError> {
+impl CurrentVersion {
+    /// Returns the files that a change is based on, or [`ManageError::Stale`] if `etag` is not current.
+    pub(super) fn base_if_current(&self, etag: &str) -> Result<VersionFileIds, ManageError> {
         // Clients can omit the quotes.
         match etag.trim_matches('"') == alternate_etag(&self.version).trim_matches('"') {
-            true => Ok(AlternateBase::of(&self.version)),
+            true => Ok(VersionFileIds::from_version(&self.version)),
             false => Err(ManageError::Stale),
         }
     }
 }
 
-impl Datasets {
-    pub(super) async fn current_version(
+impl DatasetService {
+    pub(super) async fn find_current_version(
         &self,
         owner: &User,
         dataset: DatasetId,
         version: VersionNumber,
-    ) -> Result<Current, ManageError> {
+    ) -> Result<CurrentVersion, ManageError> {
         let Dataset { index, latest_version, .. } = self.catalog.owned_dataset(owner.id, dataset).await?;
         let found = self.catalog.version(dataset, version).await.map_err(ManageError::from);
-        let version = found.map_err(|error| error.naming(version, latest_version))?.version;
-        Ok(Current { version, index })
+        let version = found.map_err(|error| error.with_version_details(version, latest_version))?.version;
+        Ok(CurrentVersion { version, index })
     }
 
-    /// Saves the alternate of a version of the owner's dataset, if the version's [`alternate_etag`] is `expected` or
-    /// nothing is expected. Dropping the future cancels nothing. A missing dataset or version and a stale etag are
-    /// refused before anything is written. [`ManageError::Stale`] if another save or delete was faster.
+    /// Saves the alternate of a version. If `expected` is set but is not the current [`alternate_etag`], or if another
+    /// change is faster, the error is [`ManageError::Stale`]. The work continues if the future is dropped.
     pub async fn save_alternate(
         self: &Arc<Self>,
         owner: &User,
@@ -146,14 +145,14 @@ impl Datasets {
         version: VersionNumber,
         entities: PushedEntities,
         expected: Option<&str>,
-    ) -> Result<VersionRecord, AlternateError> {
-        let current = self.current_version(owner, dataset, version).await?;
-        let base = expected.map(|etag| current.base(etag)).transpose()?;
+    ) -> Result<VersionStatus, AlternateError> {
+        let current = self.find_current_version(owner, dataset, version).await?;
+        let base = expected.map(|etag| current.base_if_current(etag)).transpose()?;
         let datasets = self.clone();
         let owner = owner.id;
         let saving = async move {
             let writing = datasets.write_alternate(entities, current.index);
-            Ok(datasets.save_file(owner, dataset, version, writing, base).await)
+            Ok(datasets.save_as_alternate(owner, dataset, version, writing, base).await)
         };
         self.refreshes.tasks.run(saving).await?
     }
@@ -163,24 +162,24 @@ impl Datasets {
         PushedEntities { spooled, permit }: PushedEntities,
         index: IndexSettings,
     ) -> Result<WrittenFile, RefreshError> {
-        self.refreshes.files.reserve().await?.write(spooled, index, &permit, &Arc::default()).await
+        self.refreshes.files.reserve_path().await?.write_version(spooled, index, &permit, &Arc::default()).await
     }
 
-    /// Waits for a file, and saves it as the alternate of a version, if `base` is current.
-    pub(super) async fn save_file(
+    /// Waits for the file, then saves it as the version's alternate if `base` is current.
+    pub(super) async fn save_as_alternate(
         &self,
         owner: UserId,
         dataset: DatasetId,
         version: VersionNumber,
         writing: impl Future<Output = Result<WrittenFile, RefreshError>>,
-        base: Option<AlternateBase>,
-    ) -> Result<VersionRecord, AlternateError> {
+        base: Option<VersionFileIds>,
+    ) -> Result<VersionStatus, AlternateError> {
         let file = tokio::select! {
             file = writing => file?,
-            () = self.refreshes.tasks.stopped() => return Err(AlternateError::Stopping),
+            () = self.refreshes.tasks.wait_for_stop() => return Err(AlternateError::Stopping),
         };
         let new = file.new.clone();
-        let saving = self.writes.run(owner, self.catalog.save_alternate(dataset, version, &new, base));
+        let saving = self.owner_writer.run_write(owner, self.catalog.save_alternate(dataset, version, &new, base));
         Ok(file.record(saving).await?)
     }
 
@@ -189,9 +188,9 @@ impl Datasets {
         owner: &User,
         dataset: DatasetId,
         version: VersionNumber,
-    ) -> Result<VersionRecord, ManageError> {
+    ) -> Result<VersionStatus, ManageError> {
         let latest = self.catalog.owned_dataset(owner.id, dataset).await?.latest_version;
-        let deleted = self.writes.run(owner.id, self.catalog.delete_alternate(dataset, version)).await;
-        deleted.map_err(|error| error.naming(version, latest))
+        let deleted = self.owner_writer.run_write(owner.id, self.catalog.delete_alternate(dataset, version)).await;
+        deleted.map_err(|error| error.with_version_details(version, latest))
     }
 }

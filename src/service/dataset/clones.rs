@@ -1,63 +1,62 @@
-//! Clones: new datasets that begin with the latest version of another dataset, and its alternate.
+//! Clones datasets: creates a dataset whose version 1 is the latest version of another dataset, with its alternate.
 //!
-//! The clone shares the files, which never change. They are not copied, but read once, so that damage does not spread.
-//! A sweep removes a file only if no dataset names it.
+//! The files are immutable, so the clone shares them instead of copying them. They are verified once, so that damage
+//! does not spread. A sweep removes a file only if no dataset refers to it.
 
-use strata_catalog::AlternateBase;
-use strata_types::dataset::{DEFAULT_SCHEDULE, DatasetName, NewClone};
+use strata_catalog::VersionFileIds;
+use strata_types::dataset::{DEFAULT_CRON_SCHEDULE, DatasetName, NewDatasetClone};
 use strata_types::ids::DatasetId;
 use strata_types::secret::Secret;
 use strata_types::user::User;
-use strata_types::version::Version;
+use strata_types::version::DatasetVersion;
 
-use crate::dataset::{Datasets, OwnedDataset};
-use crate::manage::ManageError;
+use crate::dataset::{DatasetService, DatasetWithAttempts};
+use crate::management::{ManageError, Result};
 
-impl Datasets {
-    /// Creates a dataset whose version 1 is the latest version of a public dataset, or of one of the user's datasets,
-    /// with its alternate. The clone of a private dataset is private, with a new key.
-    /// [`ManageError::CloneNotFound`] also for another user's private dataset. Checks the request before reading files.
+impl DatasetService {
+    /// Clones a public dataset or a dataset of the user. The clone of a private dataset is private, with a new key.
+    /// Another user's private dataset gives [`ManageError::CloneSourceNotFound`].
     pub async fn clone_dataset(
         &self,
         user: &User,
         source: DatasetId,
         name: DatasetName,
-    ) -> Result<OwnedDataset, ManageError> {
-        let clone = NewClone {
+    ) -> Result<DatasetWithAttempts> {
+        let clone = NewDatasetClone {
             source,
             owner: user.id,
             name,
-            private_key: Secret::private_key(rand::random()),
+            private_key: Secret::new_private_key(rand::random()),
             // The schedule takes effect when the clone gets a source.
-            schedule: Some(DEFAULT_SCHEDULE.to_owned()),
-            ping_token: Secret::ping_token(rand::random()),
+            schedule: Some(DEFAULT_CRON_SCHEDULE.to_owned()),
+            ping_token: Secret::new_ping_token(rand::random()),
         };
-        let limit = self.refreshes.ingest.config.plans.active_datasets(user.plan);
-        let found = self.catalog.check_clone(&clone, limit).await.map_err(refused)?;
-        self.check_sound(user, &found).await?;
-        let base = AlternateBase::of(&found);
-        let cloned = self.writes.run(user.id, self.catalog.clone_dataset(&clone, limit, Some(base))).await;
-        let (dataset, _) = cloned.map_err(refused)?;
-        self.with_attempts(dataset).await
+        let limit = self.refreshes.ingest.config.plans.max_active_datasets(user.plan);
+        let version = self.catalog.resolve_clone(&clone, limit).await.map_err(to_clone_error)?;
+        self.verify_files(user, &version).await?;
+        let base = VersionFileIds::from_version(&version);
+        let cloned = self.owner_writer.run_write(user.id, self.catalog.clone_dataset(&clone, limit, Some(base))).await;
+        let (dataset, _) = cloned.map_err(to_clone_error)?;
+        self.load_attempts(dataset).await
     }
 
-    /// Reads the files that a clone would share, with a permit of the user.
-    async fn check_sound(&self, user: &User, version: &Version) -> Result<(), ManageError> {
-        let _permit = self.refreshes.ingest.permit(user.id).await?;
-        for file in [Some(&version.file), version.alt.as_ref()].into_iter().flatten() {
-            if !self.refreshes.files.is_sound(file).await.map_err(ManageError::Storage)? {
-                return Err(ManageError::Failed(format!("the version file {} is damaged", file.path)));
+    /// Verifies the files that a clone would share, with a refresh permit of the user.
+    async fn verify_files(&self, user: &User, version: &DatasetVersion) -> Result<()> {
+        let _permit = self.refreshes.ingest.acquire_permit(user.id).await?;
+        for file in [Some(&version.file), version.alternate.as_ref()].into_iter().flatten() {
+            if !self.refreshes.files.is_intact(file).await.map_err(ManageError::Storage)? {
+                return Err(ManageError::Internal(format!("the version file {} is damaged", file.path)));
             }
         }
         Ok(())
     }
 }
 
-fn refused(error: impl Into<ManageError>) -> ManageError {
+fn to_clone_error(error: impl Into<ManageError>) -> ManageError {
     match error.into() {
-        ManageError::DatasetNotFound => ManageError::CloneNotFound,
-        ManageError::VersionNotFound => ManageError::NothingToClone,
-        ManageError::Stale => ManageError::SourceChanged,
+        ManageError::DatasetNotFound => ManageError::CloneSourceNotFound,
+        ManageError::VersionNotFound => ManageError::CloneSourceEmpty,
+        ManageError::Stale => ManageError::CloneSourceChanged,
         other => other,
     }
 }

@@ -1,5 +1,7 @@
-//! Explains a read: its plans, and the cost of running them. The steps of all reads ([`ReadRun`]) build the whole
-//! response. An [`Observer`] watches them, and no cache of responses is used. The bytes are counted and discarded.
+//! Explains a read: its plans, and the cost of running them.
+//!
+//! [`ReadRun`], which runs all reads, builds the whole response without the response caches, while a [`ReadObserver`]
+//! collects plans, stages and figures. The bytes of the response are counted and discarded.
 
 mod hints;
 mod record;
@@ -9,27 +11,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::TryStreamExt;
-use strata_format::reader_metrics::{Lookups, ReaderMetrics};
+use strata_format::reader_metrics::{AtomicLookupCounts, ReaderMetrics};
 use strata_types::ids::DatasetId;
-use strata_types::request::{Format, ReadRequest};
+use strata_types::read_request::{ReadRequest, ResponseFormat};
 use strata_types::user::User;
 use strata_types::version::VersionSelector;
 
-use crate::export_cache::Consumer;
-use crate::read::hints::asks_for_types;
-use crate::read::observer::{Observer, StageName};
+use crate::export_cache::ExportConsumer;
+use crate::read::hints::has_typed_conditions;
+use crate::read::observer::{ReadObserver, ReadStage};
 use crate::read::pipeline::ReadRun;
-use crate::read::{Answer, AnswerBody, InspectError, Reads};
-use crate::{Admitted, CacheKey, Principal, ReadError, Weight};
+use crate::read::{OwnerReadError, ReadResponse, ReadService, ResponseBody};
+use crate::{AuthorizedTarget, CacheKey, CostClass, Principal, ReadError};
 use record::{
-    AnswerUse, DocumentUse, KeptAnswer, LookupUse, PartUse, RequestParameter, StageTime, WorkUse, microseconds,
+    CacheLookups, CachedResponses, DocumentPageReport, FilePartReport, RequestParameter, ResponseReport, StageDuration,
+    WorkEstimate, duration_to_us,
 };
-pub use record::{Explanation, IgnoredParameter};
+pub use record::{IgnoredParameter, ReadExplanation};
 
-impl Reads {
-    /// Makes the answer to a read of a dataset, frozen or not, and tells what that took. Costs what the read costs when
-    /// no answer is kept. Dropping the future stops the work. `ignored` are parameters that a read would ignore.
-    /// Without an owner it is for a command, which may read all datasets, has no caches, and tells of none.
+impl ReadService {
+    /// Costs as much as an uncached read. Without an owner, the call is for a command, which can read all datasets.
     pub async fn explain(
         &self,
         owner: Option<&User>,
@@ -37,45 +38,51 @@ impl Reads {
         version: VersionSelector,
         request: ReadRequest,
         ignored: Vec<IgnoredParameter>,
-    ) -> Result<Explanation, InspectError> {
+    ) -> Result<ReadExplanation, OwnerReadError> {
         let resolved = self.resolve_owned(owner, dataset, version).await?;
-        let capacity = owner.map_or_else(|| self.capacity.clone(), |owner| self.capacity.of(Principal::User(owner.id)));
-        let admitted = Admitted::new(&resolved, version, request.alt, capacity.admission.principal)?;
-        let kept = match owner {
-            Some(_) => Some(self.kept_answer(&admitted, &request).await),
+        let resources = owner
+            .map_or_else(|| self.resources.clone(), |owner| self.resources.for_principal(Principal::User(owner.id)));
+        let target = AuthorizedTarget::new(&resolved, version, request.alt, resources.admission.principal)?;
+        let cached = match owner {
+            Some(_) => Some(self.cached_responses(&target, &request).await),
             None => None,
         };
         let request = Arc::new(request);
-        let started = Instant::now();
-        let mut observer = Observer::start();
-        let mut run = ReadRun::new(self, &capacity, &admitted, request.clone(), Consumer::Service);
+        let start = Instant::now();
+        let mut observer = ReadObserver::new();
+        let mut run = ReadRun::new(self, &resources, &target, request.clone(), ExportConsumer::Service);
         run.observer = Some(&mut observer);
-        let answer = Box::pin(run.run()).await?;
-        let Answer { total, matches, content_type, .. } = answer;
-        let streamed = !matches!(answer.body, AnswerBody::Whole(_));
-        let body_bytes = self.discard(answer.body).await?;
-        observer.over(StageName::Encode);
-        let total_us = microseconds(started.elapsed());
+        let ReadResponse { total, matches, content_type, body, .. } = Box::pin(run.run()).await?;
+        let streamed = !matches!(body, ResponseBody::Whole(_));
+        let body_bytes = self.drain_body(body).await?;
+        observer.end_stage(ReadStage::Encode);
+        let total_us = duration_to_us(start.elapsed());
 
-        let lost = || ReadError::Unreadable(Arc::new(std::io::Error::other("nothing observed the response")));
-        let Observer { selecting, answering, stages, opened, explained, spilled_bytes, columns, .. } = observer;
-        let ((reader, work_bytes), explained) = opened.zip(explained).ok_or_else(lost)?;
+        let unobserved = || ReadError::Unreadable(Arc::new(std::io::Error::other("nothing observed the response")));
+        let ReadObserver {
+            selection_metrics, response_metrics, stages, opened, explained, spilled_bytes, columns, ..
+        } = observer;
+        let ((reader, work_bytes), explained) = opened.zip(explained).ok_or_else(unobserved)?;
         let query = &self.config.query;
-        let weight = Weight::of(work_bytes, query);
+        let class = CostClass::from_work_bytes(work_bytes, query);
         let pages: u64 = (0..reader.row_groups().len()).map(|row_group| reader.page_count(row_group) as u64).sum();
-        let stage_time = |(stage, time)| StageTime { stage, duration_us: microseconds(time) };
-        let mut explanation = Explanation {
+        let stage_time = |(stage, time)| StageDuration { stage, duration_us: duration_to_us(time) };
+        let mut explanation = ReadExplanation {
             ok: true,
-            dataset_id: admitted.dataset_id.get(),
-            name_slug: admitted.name_slug,
-            version: admitted.version.get(),
-            alt: admitted.alt,
+            dataset_id: target.dataset_id.get(),
+            name_slug: target.name_slug,
+            version: target.version.get(),
+            alt: target.alt,
             frozen: resolved.dataset.frozen,
             entity_count: reader.entity_count(),
             document_bytes: reader.layout().document_bytes,
-            request: request.parameters().into_iter().map(|(name, value)| RequestParameter { name, value }).collect(),
+            request: request
+                .non_default_parameters()
+                .into_iter()
+                .map(|(name, value)| RequestParameter { name, value })
+                .collect(),
             ignored,
-            answer: AnswerUse {
+            answer: ResponseReport {
                 total,
                 matches,
                 content_type,
@@ -85,53 +92,53 @@ impl Reads {
             },
             stages: stages.into_iter().map(stage_time).collect(),
             total_us,
-            work: WorkUse {
+            work: WorkEstimate {
                 work_bytes,
                 medium_bytes: query.medium_bytes,
                 heavy_bytes: query.heavy_bytes,
-                weight,
-                heavy: weight == Weight::Heavy,
+                weight: class,
+                heavy: class == CostClass::Heavy,
             },
-            kept,
-            optimized_plan: (explained.optimized != explained.logical).then_some(explained.optimized),
-            logical_plan: explained.logical,
+            kept: cached,
+            optimized_plan: (explained.optimized_plan != explained.logical_plan).then_some(explained.optimized_plan),
+            logical_plan: explained.logical_plan,
             operators: explained.operators,
             scan: explained.scan,
             distributed: explained.distributed,
-            documents: DocumentUse {
+            documents: DocumentPageReport {
                 pages,
-                pages_to_select: selecting.distinct_pages(),
-                pages_to_answer: answering.distinct_pages(),
-                pages_not_read: pages.saturating_sub(selecting.distinct_pages_with(&answering)),
+                pages_to_select: selection_metrics.distinct_pages(),
+                pages_to_answer: response_metrics.distinct_pages(),
+                pages_not_read: pages.saturating_sub(selection_metrics.distinct_pages_with(&response_metrics)),
                 spilled_bytes,
             },
-            parts: parts(&selecting, &answering),
+            parts: sum_file_parts(&selection_metrics, &response_metrics),
             hints: Vec::new(),
         };
-        // Where it cannot be read, the hints know less.
         let profile = reader.profile().await.ok();
-        let paths = if asks_for_types(&request) { reader.paths().await.ok() } else { None };
+        let paths = if has_typed_conditions(&request) { reader.profile_paths().await.ok() } else { None };
         explanation.hints = hints::hints(&explanation, &request, &reader, profile.as_ref(), paths.as_deref());
         Ok(explanation)
     }
 
-    async fn kept_answer(&self, admitted: &Admitted, request: &ReadRequest) -> KeptAnswer {
-        let key = CacheKey::of(admitted, request);
+    async fn cached_responses(&self, target: &AuthorizedTarget, request: &ReadRequest) -> CachedResponses {
+        let key = CacheKey::for_request(target, request);
         let cacheable = key.is_some();
         let mut response = Vec::new();
         let mut export = None;
         if let Some(key) = key {
-            if request.format == Format::Parquet && !request.count {
-                export = self.exports.state(key);
+            if request.format == ResponseFormat::Parquet && !request.count {
+                export = self.export_cache.state(key);
             } else {
-                response = self.responses.cached_codings(key).await.into_iter().map(|coding| coding.name()).collect();
+                response =
+                    self.response_cache.cached_codings(key).await.into_iter().map(|coding| coding.name()).collect();
             }
         }
-        KeptAnswer { cacheable, response, export }
+        CachedResponses { cacheable, response, export }
     }
 
-    /// Takes a body as fast as it comes, for as long as a client might, and counts its bytes.
-    async fn discard(&self, body: AnswerBody) -> Result<u64, ReadError> {
+    /// Counts the bytes of a body, which must end within `server.answer_timeout_s`.
+    async fn drain_body(&self, body: ResponseBody) -> Result<u64, ReadError> {
         let seconds = self.config.server.answer_timeout_s;
         let counted = body.into_stream().try_fold(0, async |bytes, chunk| Ok(bytes + chunk.len() as u64));
         let counted = tokio::time::timeout(Duration::from_secs(seconds), counted).await;
@@ -139,20 +146,20 @@ impl Reads {
     }
 }
 
-fn parts(selecting: &ReaderMetrics, answering: &ReaderMetrics) -> PartUse {
-    let both = |of: fn(&ReaderMetrics) -> &Lookups| {
-        let one = of(selecting).get();
-        let other = of(answering).get();
-        LookupUse { hits: one.hits + other.hits, misses: one.misses + other.misses }
+fn sum_file_parts(selection_metrics: &ReaderMetrics, response_metrics: &ReaderMetrics) -> FilePartReport {
+    let sum = |counts: fn(&ReaderMetrics) -> &AtomicLookupCounts| {
+        let selection = counts(selection_metrics).load();
+        let response = counts(response_metrics).load();
+        CacheLookups { hits: selection.hits + response.hits, misses: selection.misses + response.misses }
     };
-    PartUse {
-        footers: both(|metrics| &metrics.footers),
-        columns: both(|metrics| &metrics.columns),
-        bloom_filters: both(|metrics| &metrics.blooms),
-        keyword_index: both(|metrics| &metrics.keywords),
-        shapes: both(|metrics| &metrics.shapes),
-        document_pages: both(|metrics| &metrics.documents),
-        requests: selecting.requests() + answering.requests(),
-        request_bytes: selecting.bytes() + answering.bytes(),
+    FilePartReport {
+        footers: sum(|metrics| &metrics.footers),
+        columns: sum(|metrics| &metrics.columns),
+        bloom_filters: sum(|metrics| &metrics.bloom_filters),
+        keyword_index: sum(|metrics| &metrics.keyword_index),
+        shapes: sum(|metrics| &metrics.path_index),
+        document_pages: sum(|metrics| &metrics.documents),
+        requests: selection_metrics.requests() + response_metrics.requests(),
+        request_bytes: selection_metrics.fetched_bytes() + response_metrics.fetched_bytes(),
     }
 }

@@ -1,22 +1,22 @@
-//! The explanation: the JSON response, and what the text and the page are made from. Its doc comments describe the
-//! fields in the OpenAPI document.
+//! The explanation of a read as data. It is serialized as the JSON response, and `strata explain` and the dashboard
+//! page render it. The OpenAPI document shows the doc comments of the fields.
 
 use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
-use strata_query::distribute::DistributedUse;
+use strata_query::distribution::DistributionReport;
 use strata_query::explain::PlanOperator;
-use strata_query::scan::report::ScanUse;
+use strata_query::scan::scan_report::ScanReport;
 use utoipa::ToSchema;
 
-use crate::admission::Weight;
+use crate::admission::CostClass;
 use crate::export_cache::ExportState;
-use crate::read::observer::StageName;
+use crate::read::observer::ReadStage;
 
 /// An explanation of a request: its plans, and the cost of running them.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct Explanation {
+pub struct ReadExplanation {
     /// Always true.
     pub ok: bool,
     /// The ID of the dataset.
@@ -39,15 +39,15 @@ pub struct Explanation {
     #[schema(value_type = Vec<String>)]
     pub ignored: Vec<IgnoredParameter>,
     /// The response, which strata built and discarded.
-    pub answer: AnswerUse,
+    pub answer: ResponseReport,
     /// The stages of the request, in the order in which they ran.
-    pub stages: Vec<StageTime>,
+    pub stages: Vec<StageDuration>,
     /// The time in microseconds from the start of the first stage to the end of the last one.
     pub total_us: u64,
     /// The estimated work of the request.
-    pub work: WorkUse,
+    pub work: WorkEstimate,
     /// Whether the response was already cached. Null on the command line, which has no response cache.
-    pub kept: Option<KeptAnswer>,
+    pub kept: Option<CachedResponses>,
     /// The logical plan, with one operator per line, indented by depth.
     pub logical_plan: String,
     /// The logical plan after optimization. Null if the optimizer changed nothing.
@@ -55,13 +55,13 @@ pub struct Explanation {
     /// The operators of the physical plan. Each operator precedes its inputs.
     pub operators: Vec<PlanOperator>,
     /// The scan of the version. Null if nothing had to be scanned, or if other nodes scanned a part.
-    pub scan: Option<ScanUse>,
+    pub scan: Option<ScanReport>,
     /// How other nodes helped to select entities. Null if the query was not distributed.
-    pub distributed: Option<DistributedUse>,
+    pub distributed: Option<DistributionReport>,
     /// The document pages that the request read.
-    pub documents: DocumentUse,
+    pub documents: DocumentPageReport,
     /// The parts of the file that the request read from the cache or from the store.
-    pub parts: PartUse,
+    pub parts: FilePartReport,
     /// Suggestions for making the request cheaper, and possible mistakes in the request.
     pub hints: Vec<String>,
 }
@@ -95,7 +95,7 @@ pub struct RequestParameter {
 
 /// The response, which strata built and discarded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct AnswerUse {
+pub struct ResponseReport {
     /// The number of entities in the response. With `count=true`, the count that the response contains.
     pub total: u64,
     /// The number of entities that match. Null unless the request sets `total`.
@@ -112,16 +112,16 @@ pub struct AnswerUse {
 
 /// The duration of a stage.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct StageTime {
+pub struct StageDuration {
     /// The stage.
-    pub stage: StageName,
+    pub stage: ReadStage,
     /// The duration in microseconds.
     pub duration_us: u64,
 }
 
 /// The work of a request, which strata estimates before it runs the request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct WorkUse {
+pub struct WorkEstimate {
     /// The estimated work in bytes, in the worst case.
     pub work_bytes: u64,
     /// The value of `query.medium_bytes`. A query with more work is medium or heavy.
@@ -129,14 +129,14 @@ pub struct WorkUse {
     /// The value of `query.heavy_bytes`. A query with more work is heavy.
     pub heavy_bytes: u64,
     /// The class of the query. Each class has its own permits and threads.
-    pub weight: Weight,
+    pub weight: CostClass,
     /// Whether the query is heavy.
     pub heavy: bool,
 }
 
 /// The cached responses to the same request, as of the start of the explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct KeptAnswer {
+pub struct CachedResponses {
     /// Whether strata can cache the response. strata does not cache samples without a seed.
     pub cacheable: bool,
     /// The content encodings in which the response was already cached.
@@ -149,7 +149,7 @@ pub struct KeptAnswer {
 
 /// Document pages. Each page is counted once.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct DocumentUse {
+pub struct DocumentPageReport {
     /// The number of document pages in the file.
     pub pages: u64,
     /// Pages that strata read to select entities: to verify predicates, or because no column contained the keys for
@@ -165,19 +165,19 @@ pub struct DocumentUse {
 
 /// The parts of the file that the request read from the cache or from the store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct PartUse {
+pub struct FilePartReport {
     /// The footer.
-    pub footers: LookupUse,
+    pub footers: CacheLookups,
     /// Column chunks.
-    pub columns: LookupUse,
+    pub columns: CacheLookups,
     /// Bloom filters.
-    pub bloom_filters: LookupUse,
+    pub bloom_filters: CacheLookups,
     /// Entries and posting lists of the keyword index.
-    pub keyword_index: LookupUse,
+    pub keyword_index: CacheLookups,
     /// Path indexes of row groups.
-    pub shapes: LookupUse,
+    pub shapes: CacheLookups,
     /// Document pages.
-    pub document_pages: LookupUse,
+    pub document_pages: CacheLookups,
     /// The number of requests to the store.
     pub requests: u64,
     /// The number of bytes that strata fetched from the store.
@@ -186,13 +186,13 @@ pub struct PartUse {
 
 /// Lookups in the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct LookupUse {
+pub struct CacheLookups {
     /// Lookups that found the part in the cache.
     pub hits: u64,
     /// Lookups that did not find the part in the cache.
     pub misses: u64,
 }
 
-pub(super) fn microseconds(duration: Duration) -> u64 {
+pub(super) fn duration_to_us(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The file of an export, and how much of it is written.
+//! The file of an export and the progress of writing it.
 
 use std::fs;
 use std::io;
@@ -7,72 +7,67 @@ use std::sync::Arc;
 
 use strata_store::StorageError;
 
-use crate::export_cache::checksums::Sums;
+use crate::export_cache::checksums::BlockChecksums;
 use crate::lookup::error::ReadError;
 
 #[derive(Clone)]
-pub(super) enum Progress {
+pub(super) enum ExportProgress {
     Started,
-    Written(Written),
+    Written(WrittenExport),
     /// The file was deleted: there was no space for it, or the disk failed.
-    GivenUp,
+    Abandoned,
     Failed(ReadError),
 }
 
-impl Progress {
-    /// The length of the export, if it is known.
+impl ExportProgress {
     pub(super) fn size_bytes(&self) -> Option<u64> {
         match self {
-            Progress::Written(written) if written.is_whole => Some(written.sums.bytes),
-            Progress::Written(written) => written.file.size_bytes,
-            Progress::Started | Progress::GivenUp | Progress::Failed(_) => None,
+            ExportProgress::Written(written) if written.is_complete => Some(written.checksums.size_bytes),
+            ExportProgress::Written(written) => written.file.size_bytes,
+            ExportProgress::Started | ExportProgress::Abandoned | ExportProgress::Failed(_) => None,
         }
     }
 
-    /// The file, if it is complete.
-    pub(super) fn whole(&self) -> Option<&Written> {
+    pub(super) fn complete_file(&self) -> Option<&WrittenExport> {
         match self {
-            Progress::Written(written) if written.is_whole => Some(written),
+            ExportProgress::Written(written) if written.is_complete => Some(written),
             _ => None,
         }
     }
 
-    pub(super) fn is_over(&self) -> bool {
-        self.whole().is_some() || matches!(self, Progress::GivenUp | Progress::Failed(_))
+    pub(super) fn is_finished(&self) -> bool {
+        self.complete_file().is_some() || matches!(self, ExportProgress::Abandoned | ExportProgress::Failed(_))
     }
 }
 
-/// The first `sums.bytes` bytes of a file, which can be read.
 #[derive(Clone)]
-pub(super) struct Written {
-    pub(super) file: Arc<CachedFile>,
-    pub(super) sums: Sums,
-    pub(super) is_whole: bool,
+pub(super) struct WrittenExport {
+    pub(super) file: Arc<CachedExportFile>,
+    pub(super) checksums: BlockChecksums,
+    pub(super) is_complete: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Totals {
+pub(crate) struct ExportTotals {
     pub total: u64,
-    /// Entities that match, if the request wants their number.
     pub matches: Option<u64>,
 }
 
-/// A file of the cache. It is removed when neither the cache nor a reader refers to it.
+/// A file of the cache, which is removed when neither the cache nor a reader refers to it.
 #[derive(Debug)]
-pub(super) struct CachedFile {
+pub(super) struct CachedExportFile {
     pub(super) path: Arc<Path>,
-    pub(super) totals: Totals,
-    /// The length of the export, if it is known before the file is written.
+    pub(super) totals: ExportTotals,
     pub(super) size_bytes: Option<u64>,
 }
 
-impl Drop for CachedFile {
+impl Drop for CachedExportFile {
     fn drop(&mut self) {
-        remove(&self.path);
+        remove_file(&self.path);
     }
 }
 
-pub(super) fn remove(path: &Path) {
+pub(super) fn remove_file(path: &Path) {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             tracing::warn!(%error, path = %path.display(), "failed to remove cached export");
@@ -81,11 +76,10 @@ pub(super) fn remove(path: &Path) {
     }
 }
 
-/// The error of a job that ended without an outcome, for example by a panic, which is logged elsewhere.
-pub(super) fn aborted() -> ReadError {
-    unreadable(io::Error::other("the job that built the export ended unexpectedly"))
+pub(super) fn aborted_error() -> ReadError {
+    unreadable_error(io::Error::other("the job that built the export ended unexpectedly"))
 }
 
-pub(super) fn unreadable(error: io::Error) -> ReadError {
+pub(super) fn unreadable_error(error: io::Error) -> ReadError {
     ReadError::from(StorageError::from(error))
 }

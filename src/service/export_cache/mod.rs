@@ -1,31 +1,20 @@
 //! The export cache: each Parquet export is built once into a file on disk, so that strata can serve ranges of it, and
 //! a client that resumes a download gets the same bytes.
 //!
-//! 1. The first request for an export starts a job ([`writer`]), which writes a file as fast as batches arrive,
-//!    regardless of how fast any client reads. Later requests find the job, or the file.
-//! 2. Readers follow the file ([`reader`]): each reads chunks at its own pace, and waits until more is written. So
-//!    nothing is buffered for a slow reader, and the first byte does not wait for the last. A request for a range waits
-//!    for the end, because only then the length is known.
-//! 3. A job reserves space as the file grows, from the quota of the principal that started it ([`quota`]). If there is
-//!    none left, the job deletes the file, and readers continue with a response of their own, after what they have
-//!    read. The disk must keep its reserve, too ([`strata_store::free_space`]): if it is short, for an export or for
-//!    anything else, files without readers are evicted.
-//! 4. A job without readers is stopped after a grace period, because a client whose request timed out often tries
-//!    again. It is stopped at once if others wait for what it uses, or if the same principal has another job without
-//!    readers.
+//! 1. The first request for an export starts a job ([`writer`]), which writes a file regardless of how fast clients
+//!    read.
+//! 2. Readers follow the file at their own pace ([`reader`]), so nothing is buffered for a slow reader. A request for a
+//!    range waits for the end of the job, because only then the length is known.
+//! 3. A job reserves space as the file grows ([`quota`]). If there is no space, files without readers are evicted. If
+//!    that is not enough, the job deletes the file, and each reader builds the rest of its response itself.
+//! 4. A job without readers stops after a grace period, because a client whose request timed out often tries again.
 //!
 //! For example, `/api/7/x/v1/?format=parquet` becomes `exports/process-…/1.parquet` in the data directory. A second
 //! client that requests it after 2 of 5 MiB are written gets these at once, and the rest as it is written.
 //!
-//! Files are not trusted: each block of 256 KiB has a checksum, which is computed while the block is written and kept
-//! in memory, and no block is sent that does not match. A damaged or truncated file is dropped, and readers continue as
-//! if there had been no space.
-//!
-//! Each process has a directory of its own below `exports/` in the data directory ([`crate::maintenance::scratch`]), so
-//! nothing is reused from a process that has ended. Servers that share a store share exports there ([`shared`]): one
-//! builds an export, and the others fetch it into their directories.
-//!
-//! `service::shared_exports`, `service::exports_ahead` and `resilience::fair` fail without it.
+//! Readers verify the checksum of each block ([`checksums`]). A damaged file is removed, and readers continue as if
+//! there had been no space. Each process has its own directory, and servers can share exports in the store
+//! ([`shared`]).
 
 mod checksums;
 mod file;
@@ -38,47 +27,47 @@ mod reader;
 mod shared;
 mod writer;
 
-use std::sync::{Arc, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
+
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 
-pub(crate) use self::file::Totals;
-pub use self::reader::Export;
-pub(crate) use self::shared::SharedExports;
-pub(crate) use self::shared::object::surplus;
-pub(crate) use self::writer::{Consumer, ExportBody, ExportSource};
+pub(crate) use self::file::ExportTotals;
+pub use self::reader::CachedExport;
+pub(crate) use self::shared::SharedExportStore;
+pub(crate) use self::shared::object::find_surplus;
+pub(crate) use self::writer::{ExportBody, ExportConsumer, ExportSource};
 use strata_config as config;
 
-use crate::admission::capacity::Capacity;
+use crate::admission::resource_context::ResourceContext;
 use crate::export_cache::checksums::BLOCK_BYTES;
-use crate::export_cache::file::{Progress, aborted};
-use crate::export_cache::index::Index;
+use crate::export_cache::file::{ExportProgress, aborted_error};
+use crate::export_cache::index::ExportIndex;
 use crate::export_cache::quota::ExportQuota;
 use crate::export_cache::writer::ExportJob;
 use strata_store::free_space::DiskReserve;
 
-use crate::maintenance::scratch::Scratch;
-use crate::{CacheKey, ReadError, locked};
+use crate::maintenance::temp_dir::ProcessTempDir;
+use crate::{CacheKey, ReadError};
 
-/// Files in the cache, and exports in the store, regardless of their size.
-const MAX_FILES: usize = 4_096;
+const MAX_EXPORT_FILES: usize = 4_096;
 
 /// How long a job continues without readers: longer than clients wait before they try again.
 const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// Blocks that are read at the same time, for all readers. Each read takes a thread, and an idle thread keeps freed
-/// memory for a while.
-const CONCURRENT_READS: usize = 8;
+/// Blocks that all readers read at the same time. Each read uses a thread, and an idle thread retains freed memory.
+const MAX_CONCURRENT_READS: usize = 8;
 
-pub(crate) struct Exports {
-    index: Mutex<Index>,
+pub(crate) struct ExportCache {
+    index: Mutex<ExportIndex>,
     disk: DiskReserve,
-    linger: Duration,
-    reads: Arc<Semaphore>,
-    /// The last field, so that files are removed before it is.
-    directory: Scratch,
+    grace_period: Duration,
+    read_permits: Arc<Semaphore>,
+    /// The last field, so that the files are removed before the directory.
+    directory: ProcessTempDir,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -89,136 +78,153 @@ pub enum ExportState {
     TooLarge,
 }
 
-/// The outcome of a job for an export that was not requested.
 pub(crate) enum PrewarmOutcome {
     Built,
     NoSpace,
-    /// Other work needed what the job used.
     Yielded,
     Failed(ReadError),
 }
 
-impl Exports {
-    pub(crate) fn new(directory: Scratch, disk: DiskReserve, capacity_bytes: u64, fair: &config::Fair) -> Arc<Exports> {
-        Exports::lingering(directory, disk, ExportQuota::new(capacity_bytes, MAX_FILES, fair), GRACE_PERIOD)
+impl ExportCache {
+    pub(crate) fn new(
+        directory: ProcessTempDir,
+        disk: DiskReserve,
+        capacity_bytes: u64,
+        fair: &config::FairShareConfig,
+    ) -> Arc<ExportCache> {
+        ExportCache::with_grace_period(
+            directory,
+            disk,
+            ExportQuota::new(capacity_bytes, MAX_EXPORT_FILES, fair),
+            GRACE_PERIOD,
+        )
     }
 
-    fn lingering(directory: Scratch, disk: DiskReserve, quota: ExportQuota, linger: Duration) -> Arc<Exports> {
-        let index = Mutex::new(Index::new(quota));
-        let reads = Arc::new(Semaphore::new(CONCURRENT_READS));
-        let exports = Arc::new(Exports { index, disk, linger, reads, directory });
+    fn with_grace_period(
+        directory: ProcessTempDir,
+        disk: DiskReserve,
+        quota: ExportQuota,
+        grace_period: Duration,
+    ) -> Arc<ExportCache> {
+        let index = Mutex::new(ExportIndex::new(quota));
+        let read_permits = Arc::new(Semaphore::new(MAX_CONCURRENT_READS));
+        let exports = Arc::new(ExportCache { index, disk, grace_period, read_permits, directory });
         let weak = Arc::downgrade(&exports);
-        exports.disk.on_shortage(move |is_enough| {
+        exports.disk.add_reclaimer(move |is_enough| {
             if let Some(exports) = weak.upgrade() {
-                exports.index().shrink(is_enough);
+                exports.lock_index().evict_until(is_enough);
             }
         });
         exports
     }
 
-    fn index(&self) -> MutexGuard<'_, Index> {
-        locked(&self.index)
+    fn lock_index(&self) -> MutexGuard<'_, ExportIndex> {
+        self.index.lock()
     }
 
     pub(crate) fn disk(&self) -> &DiskReserve {
         &self.disk
     }
 
-    /// The export of this key, built by `source` on the engine's threads unless there is a file or a job. Waits for its
-    /// first bytes. `None` if there is no space for it.
-    ///
-    /// # Errors
-    /// The errors of `source` before the first byte.
+    /// Returns the export, which `source` builds unless there is a file or a job; `None` if there is no space.
     pub(crate) async fn get(
         self: &Arc<Self>,
-        capacity: &Capacity,
+        resources: &ResourceContext,
         key: CacheKey,
         source: ExportSource,
-    ) -> Result<Option<Export>, ReadError> {
-        let Some((progress, begun)) = self.follow(capacity, key, &source, self.linger) else { return Ok(None) };
+    ) -> Result<Option<CachedExport>, ReadError> {
+        let Some((progress, is_new)) = self.subscribe_or_start(resources, key, &source, self.grace_period) else {
+            return Ok(None);
+        };
         let since = Instant::now();
-        let mut export = match Export::begun(self.clone(), key, progress, source).await {
-            // The principal that started the job was refused, which says nothing about this one. It gets a response of
-            // its own, in its own share.
-            Err(error) if !begun && error.is_anothers(since) => return Ok(None),
+        let mut export = match CachedExport::open(self.clone(), key, progress, source).await {
+            // Only the share of the principal that started the job was used up. This principal builds its own response.
+            Err(error) if !is_new && error.is_retryable_by_follower(since) => return Ok(None),
             Err(error) => return Err(error),
             Ok(None) => return Ok(None),
             Ok(Some(export)) => export,
         };
-        // A single chunk is read at once.
+        // An export of a single block needs no stream permit.
         if export.known_bytes().is_none_or(|bytes| bytes > BLOCK_BYTES) {
-            export.place = Some(capacity.admission.stream().await?);
+            export.stream_permit = Some(resources.admission.acquire_stream().await?);
         }
         Ok(Some(export))
     }
 
-    /// Builds the export of this key before it is requested, unless there is a file or a job. When `give_way` completes
-    /// first, or the future is dropped, the job stops, unless a client has requested the export meanwhile.
+    /// Builds the export of this key before it is requested, unless there is a file or a job. If `yielding` completes
+    /// first, or the future is dropped, the job stops, unless a client has requested the export in the meantime.
     pub(crate) async fn prewarm(
         self: &Arc<Self>,
-        capacity: &Capacity,
+        resources: &ResourceContext,
         key: CacheKey,
         source: ExportSource,
-        give_way: impl Future<Output = ()>,
+        yielding: impl Future<Output = ()>,
     ) -> PrewarmOutcome {
-        let Some((mut progress, _)) = self.follow(capacity, key, &source, Duration::ZERO) else {
+        let Some((mut progress, _)) = self.subscribe_or_start(resources, key, &source, Duration::ZERO) else {
             return PrewarmOutcome::NoSpace;
         };
         tokio::select! {
-            ended = progress.wait_for(Progress::is_over) => match ended.as_deref() {
-                Ok(Progress::Written(_)) => PrewarmOutcome::Built,
-                Ok(Progress::Failed(error)) => PrewarmOutcome::Failed(error.clone()),
-                Ok(Progress::Started | Progress::GivenUp) => PrewarmOutcome::NoSpace,
-                Err(_) => PrewarmOutcome::Failed(aborted()),
+            end = progress.wait_for(ExportProgress::is_finished) => match end.as_deref() {
+                Ok(ExportProgress::Written(_)) => PrewarmOutcome::Built,
+                Ok(ExportProgress::Failed(error)) => PrewarmOutcome::Failed(error.clone()),
+                Ok(ExportProgress::Started | ExportProgress::Abandoned) => PrewarmOutcome::NoSpace,
+                Err(_) => PrewarmOutcome::Failed(aborted_error()),
             },
-            () = give_way => PrewarmOutcome::Yielded,
+            () = yielding => PrewarmOutcome::Yielded,
         }
     }
 
-    /// What the cache has of the export of this key. This does not count as a use.
+    /// Returns the state of the export of this key. The call does not count as a use.
     pub(crate) fn state(&self, key: CacheKey) -> Option<ExportState> {
-        let index = self.index();
+        let index = self.lock_index();
         match index.entries.get(&key) {
             Some(entry) if entry.is_being_written() => Some(ExportState::BeingMade),
-            Some(entry) if entry.whole_bytes().is_some() => Some(ExportState::Made),
+            Some(entry) if entry.complete_bytes().is_some() => Some(ExportState::Made),
             _ => index.too_large.contains(&key).then_some(ExportState::TooLarge),
         }
     }
 
-    pub(crate) fn made_bytes(&self, key: CacheKey) -> Option<u64> {
-        self.index().entries.get(&key)?.whole_bytes()
+    pub(crate) fn complete_bytes(&self, key: CacheKey) -> Option<u64> {
+        self.lock_index().entries.get(&key)?.complete_bytes()
     }
 
-    /// The progress of an export, and whether this call started it; `None` if it would not fit.
-    fn follow(
+    /// Returns the progress of an export, and whether this call started the job; `None` if the export does not fit.
+    fn subscribe_or_start(
         self: &Arc<Self>,
-        capacity: &Capacity,
+        resources: &ResourceContext,
         key: CacheKey,
         source: &ExportSource,
-        linger: Duration,
-    ) -> Option<(watch::Receiver<Progress>, bool)> {
-        let holder = capacity.admission.principal;
-        let mut index = self.index();
+        grace_period: Duration,
+    ) -> Option<(watch::Receiver<ExportProgress>, bool)> {
+        let principal = resources.admission.principal;
+        let mut index = self.lock_index();
         if let Some(entry) = index.touch(&key) {
-            if entry.is_being_written() || entry.whole_bytes().is_some() {
+            if entry.is_being_written() || entry.complete_bytes().is_some() {
                 return Some((entry.progress.subscribe(), false));
             }
-            index.forget(&key);
+            index.remove_complete(&key);
         }
-        if index.too_large.contains(&key) || !index.take(holder, 0, 1) {
+        if index.too_large.contains(&key) || !index.try_reserve(principal, 0, 1) {
             return None;
         }
-        index.files += 1;
-        let path = self.directory.path().join(format!("{}.parquet", index.files)).into();
-        let (progress, followed) = watch::channel(Progress::Started);
-        index.insert(key, holder, progress.clone());
+        index.file_counter += 1;
+        let path = self.directory.path().join(format!("{}.parquet", index.file_counter)).into();
+        let (progress, receiver) = watch::channel(ExportProgress::Started);
+        index.insert(key, principal, progress.clone());
         drop(index);
-        let admission = capacity.admission.clone();
-        let exports = self.clone();
-        let job = ExportJob { exports, admission, key, path, progress, bytes: 0, linger, over: false };
-        // The job ends when the file is complete, or when it has no readers.
-        drop(capacity.engine.spawn(job.run(source.clone())).detach());
-        Some((followed, true))
+        let job = ExportJob {
+            exports: self.clone(),
+            admission: resources.admission.clone(),
+            key,
+            path,
+            progress,
+            reserved_bytes: 0,
+            grace_period,
+            is_finished: false,
+        };
+        // The job ends by itself when the file is complete or has no readers.
+        drop(resources.engine.spawn(job.run(source.clone())).detach());
+        Some((receiver, true))
     }
 }
 
@@ -226,75 +232,75 @@ impl Exports {
 mod tests {
     use std::sync::atomic::Ordering;
 
-    use super::fixture::{HOUR, LATE, Setup, chunks, read, sent, setup};
+    use super::fixture::{
+        ExportFixture, ONE_HOUR, TIMEOUT_ERROR, channel_source, counting_source, new_fixture, read_all,
+    };
     use super::*;
 
-    impl Setup {
-        /// Makes an export before anybody asks for it, unless this completes first.
+    impl ExportFixture {
         async fn prewarm(
             &self,
             number: usize,
             source: &ExportSource,
-            give_way: impl Future<Output = ()>,
+            yielding: impl Future<Output = ()>,
         ) -> PrewarmOutcome {
-            self.exports.prewarm(&self.capacity, CacheKey::numbered(number), source.clone(), give_way).await
+            self.exports.prewarm(&self.resources, CacheKey::from_test_number(number), source.clone(), yielding).await
         }
     }
 
     #[tokio::test]
     async fn prewarmed_export_is_read_from_file() {
-        let setup = setup(1_000, HOUR);
-        let (source, made) = chunks(&[b"one ", b"two"]);
+        let setup = new_fixture(1_000, ONE_HOUR);
+        let (source, build_count) = counting_source(&[b"one ", b"two"]);
         for _ in 0..2 {
             assert!(matches!(setup.prewarm(1, &source, std::future::pending()).await, PrewarmOutcome::Built));
         }
-        assert_eq!(setup.exports.made_bytes(CacheKey::numbered(1)), Some(7));
+        assert_eq!(setup.exports.complete_bytes(CacheKey::from_test_number(1)), Some(7));
         assert_eq!(setup.read(1, &source).await.as_deref(), Some(&b"one two"[..]));
-        assert_eq!(made.load(Ordering::SeqCst), 1);
-        // One that there is not, and one that does not fit.
-        let failing: ExportSource = Arc::new(|_| Box::pin(async { Err(LATE) }));
+        assert_eq!(build_count.load(Ordering::SeqCst), 1);
+        let failing: ExportSource = Arc::new(|_| Box::pin(async { Err(TIMEOUT_ERROR) }));
         assert!(matches!(setup.prewarm(2, &failing, std::future::pending()).await, PrewarmOutcome::Failed(_)));
-        assert_eq!(setup.accounted(), (1, 7));
-        let (large, _) = chunks(&[&[1; 600], &[2; 600]]);
+        assert_eq!(setup.reserved_space(), (1, 7));
+        let (large, _) = counting_source(&[&[1; 600], &[2; 600]]);
         assert!(matches!(setup.prewarm(3, &large, std::future::pending()).await, PrewarmOutcome::NoSpace));
-        assert_eq!(setup.exports.state(CacheKey::numbered(3)), Some(ExportState::TooLarge));
+        assert_eq!(setup.exports.state(CacheKey::from_test_number(3)), Some(ExportState::TooLarge));
     }
 
     #[tokio::test]
     async fn yielding_prewarm_leaves_nothing() {
-        let setup = setup(1_000, HOUR);
-        let (source, sender) = sent();
-        let begun = async {
+        let setup = new_fixture(1_000, ONE_HOUR);
+        let (source, sender) = channel_source();
+        let send_first_chunk = async {
             sender.send(Ok("half".into())).await.expect("sent");
         };
-        assert!(matches!(setup.prewarm(1, &source, begun).await, PrewarmOutcome::Yielded));
-        // Its source is dropped, begun or not, though clients' makings linger for an hour.
+        assert!(matches!(setup.prewarm(1, &source, send_first_chunk).await, PrewarmOutcome::Yielded));
+        // The source is dropped at once, although jobs for clients have a grace period of an hour.
         drop(source);
         sender.closed().await;
-        setup.is_empty().await;
+        setup.wait_until_empty().await;
     }
 
     #[tokio::test]
     async fn prewarm_continues_for_a_reader() {
-        let setup = setup(1_000, HOUR);
-        let (source, sender) = sent();
-        let asked = tokio::sync::Notify::new();
-        let gave_way = tokio::sync::Notify::new();
-        let ahead = async {
-            assert!(matches!(setup.prewarm(1, &source, asked.notified()).await, PrewarmOutcome::Yielded));
-            gave_way.notify_one();
+        let setup = new_fixture(1_000, ONE_HOUR);
+        let (source, sender) = channel_source();
+        let requested = tokio::sync::Notify::new();
+        let yielded = tokio::sync::Notify::new();
+        let prewarm = async {
+            assert!(matches!(setup.prewarm(1, &source, requested.notified()).await, PrewarmOutcome::Yielded));
+            yielded.notify_one();
         };
         let client = async {
             for chunk in ["all", " of"] {
                 sender.send(Ok(chunk.into())).await.expect("sent");
             }
             let export = setup.get(1, &source).await.expect("no error").expect("an export");
-            asked.notify_one();
-            gave_way.notified().await;
+            requested.notify_one();
+            yielded.notified().await;
             sender.send(Ok(" it".into())).await.expect("sent");
             drop(sender);
-            assert_eq!(read(export.whole()).await.expect("a body"), b"all of it");
+            assert_eq!(read_all(export.into_chunks()).await.expect("a body"), b"all of it");
         };
-        tokio::join!(ahead, client);
+        tokio::join!(prewarm, client);
     }
 }

@@ -1,4 +1,4 @@
-//! The job that writes the file of an export.
+//! The job that builds an export and writes it to a file of the cache.
 
 use std::fs::File;
 use std::io;
@@ -10,66 +10,64 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, TryStreamExt};
-use strata_runtime::blocking::blocking;
-use strata_store::free_space::LOOK_BYTES;
+use strata_runtime::blocking::run_blocking;
+use strata_store::free_space::CHECK_INTERVAL_BYTES;
 use tokio::sync::watch;
 
-use crate::admission::Admission;
-use crate::export_cache::Exports;
-use crate::export_cache::checksums::Sums;
-use crate::export_cache::file::{CachedFile, Progress, Totals, Written, aborted, remove};
-use crate::export_cache::quota::Space;
+use crate::admission::AdmissionControl;
+use crate::export_cache::ExportCache;
+use crate::export_cache::checksums::BlockChecksums;
+use crate::export_cache::file::{
+    CachedExportFile, ExportProgress, ExportTotals, WrittenExport, aborted_error, remove_file,
+};
+use crate::export_cache::quota::ExportSpace;
 use crate::{CacheKey, ReadError};
 
-/// How often a job without readers checks whether others wait for what it uses.
 const CHECK_INTERVAL: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Consumer {
+pub(crate) enum ExportConsumer {
     Client,
     Service,
 }
 
-/// Builds an export for a consumer, from the beginning. It is the same bytes each time.
-pub(crate) type ExportSource = Arc<dyn Fn(Consumer) -> BoxFuture<'static, Result<ExportBody, ReadError>> + Send + Sync>;
+/// Builds an export for a consumer, from the beginning. Each call must return the same bytes.
+pub(crate) type ExportSource =
+    Arc<dyn Fn(ExportConsumer) -> BoxFuture<'static, Result<ExportBody, ReadError>> + Send + Sync>;
 
-pub(super) type Chunks = BoxStream<'static, Result<Bytes, ReadError>>;
+pub(super) type ExportChunks = BoxStream<'static, Result<Bytes, ReadError>>;
 
 pub(crate) struct ExportBody {
-    pub totals: Totals,
-    pub bytes: Option<u64>,
-    pub chunks: Chunks,
-    /// Called with the complete file.
-    pub(super) publisher: Option<Publisher>,
+    pub totals: ExportTotals,
+    pub size_bytes: Option<u64>,
+    pub chunks: ExportChunks,
+    pub(super) publisher: Option<ExportPublisher>,
 }
 
-/// Publishes a complete file. Whether the file may stay.
-pub(super) type Publisher = Box<dyn FnOnce(Arc<Exports>, Written) -> BoxFuture<'static, bool> + Send>;
+pub(super) type ExportPublisher = Box<dyn FnOnce(Arc<ExportCache>, WrittenExport) -> BoxFuture<'static, bool> + Send>;
 
 impl ExportBody {
-    /// An export of unknown length, which is not published.
-    pub(crate) fn new(totals: Totals, chunks: Chunks) -> ExportBody {
-        ExportBody { totals, bytes: None, chunks, publisher: None }
+    pub(crate) fn new(totals: ExportTotals, chunks: ExportChunks) -> ExportBody {
+        ExportBody { totals, size_bytes: None, chunks, publisher: None }
     }
 }
 
-/// A job that writes an export. If it is dropped early, for example by a panic, it removes the file.
+/// A job that writes an export. Dropping an unfinished job, for example by a panic, removes the file.
 pub(super) struct ExportJob {
-    pub(super) exports: Arc<Exports>,
-    pub(super) admission: Admission,
+    pub(super) exports: Arc<ExportCache>,
+    pub(super) admission: AdmissionControl,
     pub(super) key: CacheKey,
     pub(super) path: Arc<Path>,
-    pub(super) progress: watch::Sender<Progress>,
-    /// Bytes that are reserved: at least as many as are written.
-    pub(super) bytes: u64,
-    pub(super) linger: Duration,
-    pub(super) over: bool,
+    pub(super) progress: watch::Sender<ExportProgress>,
+    pub(super) reserved_bytes: u64,
+    pub(super) grace_period: Duration,
+    pub(super) is_finished: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum Stopped {
+enum ExportWriteError {
     #[error("the cache or the disk is full")]
-    NoRoom,
+    NoSpace,
     #[error(transparent)]
     Disk(#[from] io::Error),
     #[error(transparent)]
@@ -80,103 +78,106 @@ impl ExportJob {
     pub(super) async fn run(mut self, source: ExportSource) {
         let exports = self.exports.clone();
         let progress = self.progress.clone();
-        let abandoned = abandoned(exports.clone(), self.admission.clone(), self.key, progress.clone(), self.linger);
+        let abandoned = wait_until_abandoned(
+            exports.clone(),
+            self.admission.clone(),
+            self.key,
+            progress.clone(),
+            self.grace_period,
+        );
         let written = tokio::select! {
-            written = self.write(source) => Some(written),
+            written = self.write_file(source) => Some(written),
             () = abandoned => None,
         };
         let end = match written {
             Some(Ok((written, publisher))) => {
-                // It must not be evicted before it is published.
-                let _in_use = progress.subscribe();
+                // A reader, so that the file is not evicted before it is published.
+                let _reader = progress.subscribe();
                 self.finish(written.clone());
                 if let Some(publisher) = publisher
                     && !publisher(exports.clone(), written.clone()).await
                 {
-                    exports.index().forget_damaged(&self.key, &written.file);
+                    exports.lock_index().remove_damaged(&self.key, &written.file);
                 }
                 return;
             }
-            Some(Err(Stopped::NoRoom)) => Progress::GivenUp,
-            Some(Err(Stopped::Disk(error))) => {
-                self.has_made_room(&error);
+            Some(Err(ExportWriteError::NoSpace)) => ExportProgress::Abandoned,
+            Some(Err(ExportWriteError::Disk(error))) => {
+                self.evict_if_full(&error);
                 tracing::warn!(%error, directory = %exports.directory.path().display(), "failed to cache export");
-                Progress::GivenUp
+                ExportProgress::Abandoned
             }
-            Some(Err(Stopped::Failed(error))) => Progress::Failed(error),
-            // There are no readers.
-            None => Progress::GivenUp,
+            Some(Err(ExportWriteError::Failed(error))) => ExportProgress::Failed(error),
+            None => ExportProgress::Abandoned,
         };
-        self.undo(end);
+        self.abort(end);
     }
 
-    /// Writes the file. Readers see a chunk when the next one has arrived, so that the last chunk appears together with
-    /// the end, and the length of an export of one chunk is known at once.
-    async fn write(&mut self, source: ExportSource) -> Result<(Written, Option<Publisher>), Stopped> {
-        let ExportBody { totals, bytes: size_bytes, mut chunks, publisher } = source(Consumer::Service).await?;
-        let file = Arc::new(CachedFile { path: self.path.clone(), totals, size_bytes });
-        let mut written = Written { file, sums: Sums::default(), is_whole: false };
-        self.exports.directory.restore()?;
-        // Not on another thread: if the job stopped meanwhile, the file would be created after it was removed.
+    /// Shows a chunk to readers when the next one arrives, so the length of an export of one chunk is known at once.
+    async fn write_file(
+        &mut self,
+        source: ExportSource,
+    ) -> Result<(WrittenExport, Option<ExportPublisher>), ExportWriteError> {
+        let ExportBody { totals, size_bytes, mut chunks, publisher } = source(ExportConsumer::Service).await?;
+        let file = Arc::new(CachedExportFile { path: self.path.clone(), totals, size_bytes });
+        let mut written = WrittenExport { file, checksums: BlockChecksums::default(), is_complete: false };
+        self.exports.directory.ensure_exists()?;
+        // Not on another thread: if the job was dropped, that thread could create the file after its removal.
         let file = Arc::new(File::create_new(&self.path)?);
         while let Some(chunk) = chunks.try_next().await? {
-            if self.bytes > 0 {
-                self.progress.send_replace(Progress::Written(written.clone()));
+            if self.reserved_bytes > 0 {
+                self.progress.send_replace(ExportProgress::Written(written.clone()));
             }
-            self.take(chunk.len() as u64)?;
-            // An attempt overwrites what a failed one may have left.
-            while let Err(error) = write(&file, &chunk, written.sums.bytes).await {
-                if !self.has_made_room(&error) {
+            self.reserve(chunk.len() as u64)?;
+            while let Err(error) = write_chunk(&file, &chunk, written.checksums.size_bytes).await {
+                if !self.evict_if_full(&error) {
                     return Err(error.into());
                 }
             }
-            written.sums.update(&chunk);
+            written.checksums.update(&chunk);
         }
-        written.is_whole = true;
+        written.is_complete = true;
         Ok((written, publisher))
     }
 
-    /// Reserves space for more bytes, and checks the free space of the disk from time to time.
-    fn take(&mut self, bytes: u64) -> Result<(), Stopped> {
-        let holder = self.admission.principal;
-        let mut index = self.exports.index();
-        if !index.take(holder, bytes, 0) {
-            if self.bytes + bytes > index.quota.max_bytes(holder) {
-                index.remember_too_large(self.key);
+    fn reserve(&mut self, bytes: u64) -> Result<(), ExportWriteError> {
+        let principal = self.admission.principal;
+        let mut index = self.exports.lock_index();
+        if !index.try_reserve(principal, bytes, 0) {
+            if self.reserved_bytes + bytes > index.quota.max_bytes(principal) {
+                index.mark_too_large(self.key);
             }
-            return Err(Stopped::NoRoom);
+            return Err(ExportWriteError::NoSpace);
         }
-        self.bytes += bytes;
-        let is_due = index.looks.is_due(bytes);
-        // Keeping the reserve locks the index, too.
+        self.reserved_bytes += bytes;
+        let is_due = index.disk_checks.is_due(bytes);
+        // `ensure_free` locks the index, too.
         drop(index);
-        if is_due && !self.exports.disk.keep() {
-            // The next chunk checks again.
-            self.exports.index().looks.again();
-            return Err(Stopped::NoRoom);
+        if is_due && !self.exports.disk.ensure_free() {
+            // Makes the next chunk of any job check again.
+            self.exports.lock_index().disk_checks.reset();
+            return Err(ExportWriteError::NoSpace);
         }
         Ok(())
     }
 
-    /// Whether files were evicted because the disk is full, or over its quota, in spite of the checks.
-    fn has_made_room(&self, error: &io::Error) -> bool {
+    fn evict_if_full(&self, error: &io::Error) -> bool {
         let is_full = matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        is_full && self.exports.index().shrink_by(LOOK_BYTES)
+        is_full && self.exports.lock_index().evict_bytes(CHECK_INTERVAL_BYTES)
     }
 
-    fn finish(&mut self, written: Written) {
-        self.over = true;
-        let mut index = self.exports.index();
+    fn finish(&mut self, written: WrittenExport) {
+        self.is_finished = true;
+        let mut index = self.exports.lock_index();
         index.touch(&self.key);
-        self.progress.send_replace(Progress::Written(written));
+        self.progress.send_replace(ExportProgress::Written(written));
     }
 
-    fn undo(&mut self, end: Progress) {
-        self.over = true;
-        // Before others reserve its space.
-        remove(&self.path);
-        let mut index = self.exports.index();
-        index.quota.release(self.admission.principal, Space { bytes: self.bytes, files: 1 });
+    fn abort(&mut self, end: ExportProgress) {
+        self.is_finished = true;
+        remove_file(&self.path);
+        let mut index = self.exports.lock_index();
+        index.quota.release(self.admission.principal, ExportSpace { bytes: self.reserved_bytes, files: 1 });
         if index.entries.get(&self.key).is_some_and(|entry| entry.progress.same_channel(&self.progress)) {
             index.entries.remove(&self.key);
         }
@@ -187,40 +188,38 @@ impl ExportJob {
 
 impl Drop for ExportJob {
     fn drop(&mut self) {
-        if !self.over {
-            self.undo(Progress::Failed(aborted()));
+        if !self.is_finished {
+            self.abort(ExportProgress::Failed(aborted_error()));
         }
     }
 }
 
-/// Writes a chunk at its offset, without a copy.
-async fn write(file: &Arc<File>, chunk: &Bytes, at: u64) -> io::Result<()> {
+async fn write_chunk(file: &Arc<File>, chunk: &Bytes, offset: u64) -> io::Result<()> {
     let file = file.clone();
     let chunk = chunk.clone();
-    blocking(move || file.write_all_at(&chunk, at)).await?
+    run_blocking(move || file.write_all_at(&chunk, offset)).await?
 }
 
-/// Completes when a job has had no readers for a while, and removes it from the index. Each principal has at most one
-/// job that continues without readers.
-async fn abandoned(
-    exports: Arc<Exports>,
-    admission: Admission,
+/// Removes a job from the index after a grace period without readers, or at once if its principal has another such job.
+async fn wait_until_abandoned(
+    exports: Arc<ExportCache>,
+    admission: AdmissionControl,
     key: CacheKey,
-    progress: watch::Sender<Progress>,
-    linger: Duration,
+    progress: watch::Sender<ExportProgress>,
+    grace_period: Duration,
 ) {
     loop {
         progress.closed().await;
-        let lingering = exports.index().linger(admission.principal);
-        let began = Instant::now();
-        while lingering.is_some()
+        let grace_token = exports.lock_index().try_start_grace_period(admission.principal);
+        let start = Instant::now();
+        while grace_token.is_some()
             && progress.receiver_count() == 0
-            && began.elapsed() < linger
+            && start.elapsed() < grace_period
             && !admission.is_contended()
         {
-            tokio::time::sleep(CHECK_INTERVAL.min(linger)).await;
+            tokio::time::sleep(CHECK_INTERVAL.min(grace_period)).await;
         }
-        let mut index = exports.index();
+        let mut index = exports.lock_index();
         // New readers must lock the index.
         if progress.receiver_count() == 0 {
             index.entries.remove(&key);
@@ -234,177 +233,172 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::export_cache::fixture::{HOUR, LATE, chunks, read, sent, setup, setup_on};
+    use crate::export_cache::fixture::{
+        ONE_HOUR, TIMEOUT_ERROR, channel_source, counting_source, new_fixture, new_fixture_on, read_all,
+    };
     use strata_store::free_space::DiskReserve;
 
     #[tokio::test]
     async fn equal_requests_share_one_job() {
-        let setup = setup(1_000, HOUR);
-        let (source, made) = chunks(&[b"one ", b"two ", b"three"]);
+        let setup = new_fixture(1_000, ONE_HOUR);
+        let (source, build_count) = counting_source(&[b"one ", b"two ", b"three"]);
         let all = futures::future::join_all((0..20).map(|_| setup.read(1, &source))).await;
         assert!(all.iter().all(|read| read.as_deref() == Some(b"one two three")), "{all:?}");
-        // One of a single chunk is all there when it begins.
-        let (single, _) = chunks(&[b"alone"]);
+        let (single, _) = counting_source(&[b"alone"]);
         let export = setup.get(2, &single).await.expect("no error").expect("an export");
         assert_eq!((export.totals.total, export.known_bytes()), (7, Some(5)));
-        assert_eq!(made.load(Ordering::SeqCst), 1);
-        assert_eq!((setup.accounted(), setup.files()), ((2, 18), vec![5, 13]));
+        assert_eq!(build_count.load(Ordering::SeqCst), 1);
+        assert_eq!((setup.reserved_space(), setup.file_sizes()), ((2, 18), vec![5, 13]));
     }
 
     #[tokio::test]
     async fn refusal_of_one_principal_is_not_shared() {
-        let setup = setup(1_000, HOUR);
-        let begun = Arc::new(AtomicUsize::new(0));
-        let asked = Arc::new(tokio::sync::Semaphore::new(0));
-        let counted = begun.clone();
-        let let_go = asked.clone();
+        let setup = new_fixture(1_000, ONE_HOUR);
+        let build_count = Arc::new(AtomicUsize::new(0));
+        let permits = Arc::new(tokio::sync::Semaphore::new(0));
+        let counter = build_count.clone();
+        let source_permits = permits.clone();
         let failing: ExportSource = Arc::new(move |_| {
-            counted.fetch_add(1, Ordering::SeqCst);
-            let let_go = let_go.clone();
+            counter.fetch_add(1, Ordering::SeqCst);
+            let permits = source_permits.clone();
             Box::pin(async move {
-                let_go.acquire().await.expect("open").forget();
+                permits.acquire().await.expect("open").forget();
                 Err(ReadError::OutOfMemory)
             })
         });
-        let let_go = async {
+        let release = async {
             tokio::task::yield_now().await;
-            asked.add_permits(1);
+            permits.add_permits(1);
         };
-        let (first, second, ()) = tokio::join!(setup.get(1, &failing), setup.get(1, &failing), let_go);
+        let (first, second, ()) = tokio::join!(setup.get(1, &failing), setup.get(1, &failing), release);
         assert!(matches!(first, Err(ReadError::OutOfMemory)));
-        // It makes an answer of its own.
-        assert!(matches!(second, Ok(None)) && begun.load(Ordering::SeqCst) == 1);
-        setup.is_empty().await;
+        assert!(matches!(second, Ok(None)) && build_count.load(Ordering::SeqCst) == 1);
+        setup.wait_until_empty().await;
 
-        // In the middle: who reads gets the rest from an answer of its own, too.
-        let (first, sender) = sent();
-        let (again, made) = chunks(&[b"one", b" two", b" three"]);
+        // The job fails after the first chunks: the reader builds the rest itself.
+        let (first, sender) = channel_source();
+        let (again, build_count) = counting_source(&[b"one", b" two", b" three"]);
         let is_first = std::sync::atomic::AtomicBool::new(true);
         let source: ExportSource = Arc::new(move |consumer| match is_first.swap(false, Ordering::SeqCst) {
             true => first(consumer),
             false => again(consumer),
         });
-        let mut export = setup.begun(2, &source, &sender, ["one", " two"].map(Bytes::from)).await;
+        let mut export = setup.start_export(2, &source, &sender, ["one", " two"].map(Bytes::from)).await;
         sender.send(Err(ReadError::OutOfMemory)).await.expect("sent");
-        assert_eq!(export.bytes().await.expect("no error"), None);
-        assert_eq!(read(export.whole()).await.expect("a body"), b"one two three");
-        assert_eq!(made.load(Ordering::SeqCst), 1);
+        assert_eq!(export.wait_for_bytes().await.expect("no error"), None);
+        assert_eq!(read_all(export.into_chunks()).await.expect("a body"), b"one two three");
+        assert_eq!(build_count.load(Ordering::SeqCst), 1);
     }
 
     #[tokio::test]
     async fn failed_job_leaves_nothing_and_is_tried_again() {
-        let setup = setup(1_000, HOUR);
-        let failing: ExportSource = Arc::new(|_| Box::pin(async { Err(LATE) }));
+        let setup = new_fixture(1_000, ONE_HOUR);
+        let failing: ExportSource = Arc::new(|_| Box::pin(async { Err(TIMEOUT_ERROR) }));
         let panicking: ExportSource = Arc::new(|_| Box::pin(async { panic!("on purpose") }));
         for source in [&failing, &panicking] {
             let all = futures::future::join_all((0..5).map(|_| setup.get(1, source))).await;
             assert!(all.iter().all(Result::is_err));
-            setup.is_empty().await;
+            setup.wait_until_empty().await;
         }
-        // In the middle: who has begun to read gets the error.
-        let (source, sender) = sent();
-        let export = setup.begun(1, &source, &sender, ["half"; 2].map(Bytes::from)).await;
+        // The job fails after the first chunks: its readers get the error.
+        let (source, sender) = channel_source();
+        let export = setup.start_export(1, &source, &sender, ["half"; 2].map(Bytes::from)).await;
         let mut waiting = setup.get(1, &source).await.expect("no error").expect("an export");
-        sender.send(Err(LATE)).await.expect("sent");
-        let body = read(export.whole()).await;
+        sender.send(Err(TIMEOUT_ERROR)).await.expect("sent");
+        let body = read_all(export.into_chunks()).await;
         assert!(matches!(body, Err(ReadError::Timeout { .. })), "{body:?}");
-        assert!(matches!(waiting.bytes().await, Err(ReadError::Timeout { .. })));
+        assert!(matches!(waiting.wait_for_bytes().await, Err(ReadError::Timeout { .. })));
         drop(waiting);
-        setup.is_empty().await;
+        setup.wait_until_empty().await;
 
-        let (source, _) = chunks(&[b"all is well"]);
+        let (source, _) = counting_source(&[b"all is well"]);
         assert_eq!(setup.read(1, &source).await.as_deref(), Some(&b"all is well"[..]));
     }
 
     #[tokio::test]
     async fn job_without_readers_stops_and_leaves_nothing() {
-        let setup = setup(1_000, Duration::ZERO);
-        let (source, sender) = sent();
-        let export = setup.begun(1, &source, &sender, ["half"; 2].map(Bytes::from)).await;
+        let setup = new_fixture(1_000, Duration::ZERO);
+        let (source, sender) = channel_source();
+        let export = setup.start_export(1, &source, &sender, ["half"; 2].map(Bytes::from)).await;
         let other = setup.get(1, &source).await.expect("no error").expect("an export");
         drop(export);
-        // The making goes on for the other one.
-        while setup.accounted() != (1, 8) {
+        while setup.reserved_space() != (1, 8) {
             tokio::task::yield_now().await;
         }
         drop(other);
-        // Its source is dropped, too.
         sender.closed().await;
-        setup.is_empty().await;
+        setup.wait_until_empty().await;
     }
 
     #[tokio::test]
     async fn job_continues_for_a_returning_reader() {
-        let setup = setup(1_000, HOUR);
-        let (source, sender) = sent();
-        // Leaves before there is anything.
+        let setup = new_fixture(1_000, ONE_HOUR);
+        let (source, sender) = channel_source();
         assert!(futures::poll!(std::pin::pin!(setup.get(1, &source))).is_pending());
-        sender.send(Ok(Bytes::from_static(b"made on"))).await.expect("sent");
+        sender.send(Ok(Bytes::from_static(b"continued"))).await.expect("sent");
         drop(sender);
-        assert_eq!(setup.read(1, &source).await.as_deref(), Some(&b"made on"[..]));
+        assert_eq!(setup.read(1, &source).await.as_deref(), Some(&b"continued"[..]));
     }
 
     #[tokio::test]
     async fn export_that_does_not_fit_is_served() {
-        let setup = setup(10, HOUR);
-        let (source, made) = chunks(&[b"0123", b"456", b"789abc", b"def"]);
-        // The first reader has begun when it turns out.
+        let setup = new_fixture(10, ONE_HOUR);
+        let (source, build_count) = counting_source(&[b"0123", b"456", b"789abc", b"def"]);
+        // The first reader has begun when the job finds out that the export does not fit.
         let mut export = setup.get(1, &source).await.expect("no error");
         if let Some(export) = &mut export {
-            assert_eq!(export.bytes().await.expect("no error"), None);
+            assert_eq!(export.wait_for_bytes().await.expect("no error"), None);
         }
         if let Some(export) = export {
-            assert_eq!(read(export.whole()).await.expect("a body"), b"0123456789abcdef");
+            assert_eq!(read_all(export.into_chunks()).await.expect("a body"), b"0123456789abcdef");
         }
-        setup.is_empty().await;
-        let before = made.load(Ordering::SeqCst);
-        // It is not tried again.
+        setup.wait_until_empty().await;
+        let before = build_count.load(Ordering::SeqCst);
         assert!(setup.get(1, &source).await.expect("no error").is_none());
-        assert_eq!(made.load(Ordering::SeqCst), before);
+        assert_eq!(build_count.load(Ordering::SeqCst), before);
     }
 
     #[tokio::test]
     async fn short_disk_evicts_files_and_keeps_its_reserve() {
-        // A disk of 100 bytes, of which 80 are to stay free.
+        // A disk of 100 bytes, of which 80 must stay free.
         let free = |directory: &Path| {
             let folders = std::fs::read_dir(directory).expect("a directory").flatten();
             let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).expect("a folder").flatten());
             let files = files.filter(|file| file.file_name() != "lock");
             Some(100 - files.map(|file| file.metadata().map_or(0, |data| data.len())).sum::<u64>())
         };
-        let setup = setup_on(|exports| DiskReserve::looking(exports, 80, free), 1_000, HOUR);
-        let look_again = || setup.exports.index().looks.again();
-        let (ten, made) = chunks(&[&[7; 10]]);
+        let setup = new_fixture_on(|exports| DiskReserve::with_probe(exports, 80, free), 1_000, ONE_HOUR);
+        let check_disk_again = || setup.exports.lock_index().disk_checks.reset();
+        let (source, build_count) = counting_source(&[&[7; 10]]);
         for number in 1..=4 {
-            look_again();
-            assert_eq!(setup.read(number, &ten).await.map(|body| body.len()), Some(10));
+            check_disk_again();
+            assert_eq!(setup.read(number, &source).await.map(|body| body.len()), Some(10));
         }
-        // Three make it a little too full. The fourth took the place of the first.
-        assert_eq!((setup.accounted(), setup.files()), ((3, 30), vec![10; 3]));
+        // Two files fit, and the third exceeds the reserve a little. The fourth replaced the first.
+        assert_eq!((setup.reserved_space(), setup.file_sizes()), ((3, 30), vec![10; 3]));
         for number in [3, 2, 4] {
-            setup.read(number, &ten).await.expect("kept");
+            setup.read(number, &source).await.expect("export is cached");
         }
-        assert_eq!(made.load(Ordering::SeqCst), 4);
+        assert_eq!(build_count.load(Ordering::SeqCst), 4);
 
-        // Where all are read, none is made, and who asks makes an answer of its own.
-        let mut held = Vec::new();
+        // If all files have readers, no export is built, and a client gets its own response.
+        let mut readers = Vec::new();
         for number in [3, 2, 4] {
-            held.push(setup.get(number, &ten).await.expect("no error").expect("an export"));
+            readers.push(setup.get(number, &source).await.expect("no error").expect("an export"));
         }
-        look_again();
-        assert!(setup.get(5, &ten).await.expect("no error").is_none());
-        assert_eq!((setup.accounted(), setup.files()), ((3, 30), vec![10; 3]));
-        held.clear();
+        check_disk_again();
+        assert!(setup.get(5, &source).await.expect("no error").is_none());
+        assert_eq!((setup.reserved_space(), setup.file_sizes()), ((3, 30), vec![10; 3]));
+        readers.clear();
 
-        // Others that need room of the disk get it.
         let disk = &setup.exports.disk;
-        assert!(disk.keep());
-        assert_eq!(setup.accounted(), (2, 20));
-        assert!(setup.exports.state(CacheKey::numbered(3)).is_none());
-        // A disk that is full after all: of the rest as much as is asked for, and then nothing.
-        let mut index = setup.exports.index();
-        assert!(index.shrink_by(10) && index.entries.len() == 1);
-        assert!(index.shrink_by(20) && index.entries.is_empty());
-        assert!(!index.shrink_by(1));
+        assert!(disk.ensure_free());
+        assert_eq!(setup.reserved_space(), (2, 20));
+        assert!(setup.exports.state(CacheKey::from_test_number(3)).is_none());
+        // If a write fails because the disk is full, files are evicted until the requested bytes are free.
+        let mut index = setup.exports.lock_index();
+        assert!(index.evict_bytes(10) && index.entries.len() == 1);
+        assert!(index.evict_bytes(20) && index.entries.is_empty());
+        assert!(!index.evict_bytes(1));
     }
 }

@@ -1,48 +1,46 @@
-//! The key of an answer: equal for requests that must be answered with the same bytes.
+//! The key of a response: equal for requests whose responses must have the same bytes.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use sha2::{Digest, Sha256};
 #[cfg(test)]
-use strata_types::ids::{DatasetId, FileId};
-use strata_types::request::ReadRequest;
+use strata_types::ids::{DatasetId, VersionFileId};
+use strata_types::read_request::ReadRequest;
 #[cfg(test)]
 use strata_types::version::{VersionFile, VersionNumber};
 
-use crate::lookup::Admitted;
+use crate::lookup::AuthorizedTarget;
 use crate::rate_limit::ExportId;
 
-/// Raise it when an encoder writes other bytes for the same entities: it voids what clients and caches hold.
+/// Must be raised if an encoder writes different bytes for the same entities, to invalidate caches and ETags.
 const ENCODER_VERSION: u32 = 4;
 
-/// A hash of the file, the dataset and version it is served as, the canonical request and the encoder's version.
+/// A SHA-256 hash of the file, the dataset, the version, the canonical request and [`ENCODER_VERSION`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheKey([u8; 32]);
 
 impl CacheKey {
-    /// The key of the answer to a request; `None` when every answer is another one, as with `sample` and no `seed`.
-    pub fn of(admitted: &Admitted, request: &ReadRequest) -> Option<CacheKey> {
-        if request.is_drawn_anew() {
+    /// Returns `None` if each response is different, for example with `sample` and without `seed`.
+    pub fn for_request(target: &AuthorizedTarget, request: &ReadRequest) -> Option<CacheKey> {
+        if request.is_random() {
             return None;
         }
-        let mut parts = Parts(Vec::with_capacity(PARTS_BYTES));
-        // Of plain data: every part of it is delimited.
-        (ENCODER_VERSION, &admitted.file.path, &admitted.name_slug).hash(&mut parts);
-        (admitted.dataset_id, admitted.version, admitted.alt).hash(&mut parts);
-        request.canonical().hash(&mut parts);
-        Some(CacheKey(Sha256::digest(&parts.0).into()))
+        let mut buffer = KeyBuffer(Vec::with_capacity(KEY_BUFFER_BYTES));
+        // `Hash` delimits strings and slices, so different requests write different bytes.
+        (ENCODER_VERSION, &target.file.path, &target.name_slug).hash(&mut buffer);
+        (target.dataset_id, target.version, target.alt).hash(&mut buffer);
+        request.canonicalize().hash(&mut buffer);
+        Some(CacheKey(Sha256::digest(&buffer.0).into()))
     }
 
-    /// Its first 16 bytes, enough to tell answers apart, as lower-case hex.
-    pub fn short(&self) -> String {
-        let mut text = [0; 32];
-        // It has room for just as many.
-        let _ = hex::encode_to_slice(self.export_id().0, &mut text);
-        text.into_iter().map(char::from).collect()
+    pub fn to_short_hex(&self) -> String {
+        let mut digits = [0; 32];
+        // Cannot fail: two digits for each of 16 bytes.
+        let _ = hex::encode_to_slice(self.export_id().0, &mut digits);
+        digits.into_iter().map(char::from).collect()
     }
 
-    /// The same bytes, for who counts requests.
     pub fn export_id(&self) -> ExportId {
         let mut id = [0; 16];
         id.copy_from_slice(&self.0[..16]);
@@ -50,12 +48,12 @@ impl CacheKey {
     }
 }
 
-const PARTS_BYTES: usize = 512;
+const KEY_BUFFER_BYTES: usize = 512;
 
-/// All that is hashed, together: many small parts take longer. Numbers have the same bytes on every machine.
-struct Parts(Vec<u8>);
+/// Collects the hashed bytes, because hashing many small parts takes longer. Numbers are little-endian on all machines.
+struct KeyBuffer(Vec<u8>);
 
-impl Hasher for Parts {
+impl Hasher for KeyBuffer {
     fn write(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }
@@ -80,7 +78,7 @@ impl Hasher for Parts {
         self.write_u64(number as u64);
     }
 
-    // The whole hash is taken instead.
+    // Unused: the bytes are hashed with SHA-256.
     fn finish(&self) -> u64 {
         0
     }
@@ -88,40 +86,47 @@ impl Hasher for Parts {
 
 impl fmt::Debug for CacheKey {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(&self.short())
+        formatter.write_str(&self.to_short_hex())
     }
 }
 
 #[cfg(test)]
-impl Admitted {
-    fn of_file(path: String) -> Admitted {
-        Admitted {
+impl AuthorizedTarget {
+    fn for_test_file(path: String) -> AuthorizedTarget {
+        AuthorizedTarget {
             dataset_id: DatasetId::new(1),
             name_slug: "x".to_owned(),
-            private: false,
+            is_private: false,
             version: VersionNumber::new(1),
             alt: false,
-            file: VersionFile { id: FileId::new(1), path, size_bytes: 0, entity_count: 0, content_hash: String::new() },
-            holder: crate::Principal::Operator,
+            file: VersionFile {
+                id: VersionFileId::new(1),
+                path,
+                size_bytes: 0,
+                entity_count: 0,
+                content_hash: String::new(),
+            },
+            principal: crate::Principal::Operator,
         }
     }
 }
 
 #[cfg(test)]
 impl CacheKey {
-    pub(crate) fn numbered(number: usize) -> CacheKey {
-        CacheKey::of(&Admitted::of_file(number.to_string()), &ReadRequest::default()).expect("a key")
+    pub(crate) fn from_test_number(number: usize) -> CacheKey {
+        CacheKey::for_request(&AuthorizedTarget::for_test_file(number.to_string()), &ReadRequest::default())
+            .expect("a key")
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strata_types::request::Format;
+    use strata_types::read_request::ResponseFormat;
 
-    struct PartByPart(Sha256);
+    struct IncrementalHasher(Sha256);
 
-    impl Hasher for PartByPart {
+    impl Hasher for IncrementalHasher {
         fn write(&mut self, bytes: &[u8]) {
             self.0.update(bytes);
         }
@@ -136,27 +141,27 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_the_hash_of_its_parts() {
-        let admitted = Admitted {
+    fn cache_key_is_hash_of_its_parts() {
+        let target = AuthorizedTarget {
             dataset_id: DatasetId::new(7),
             name_slug: "wörld".to_owned(),
             version: VersionNumber::new(12),
             alt: true,
-            ..Admitted::of_file("files/a.parquet".to_owned())
+            ..AuthorizedTarget::for_test_file("files/a.parquet".to_owned())
         };
         let plain = ReadRequest::default();
         for request in [
             plain.clone(),
             ReadRequest { limit: Some(100), offset: 7, pretty: false, ..plain.clone() },
-            ReadRequest { keywords: vec!["a".to_owned(), "ß".to_owned()], format: Format::Csv, ..plain },
+            ReadRequest { keywords: vec!["a".to_owned(), "ß".to_owned()], format: ResponseFormat::Csv, ..plain },
         ] {
-            let mut hash = PartByPart(Sha256::new());
-            (ENCODER_VERSION, &admitted.file.path, &admitted.name_slug).hash(&mut hash);
-            (admitted.dataset_id, admitted.version, admitted.alt).hash(&mut hash);
-            request.canonical().hash(&mut hash);
-            let key = CacheKey::of(&admitted, &request).expect("a key");
+            let mut hash = IncrementalHasher(Sha256::new());
+            (ENCODER_VERSION, &target.file.path, &target.name_slug).hash(&mut hash);
+            (target.dataset_id, target.version, target.alt).hash(&mut hash);
+            request.canonicalize().hash(&mut hash);
+            let key = CacheKey::for_request(&target, &request).expect("a key");
             assert_eq!(key.0, <[u8; 32]>::from(hash.0.finalize()));
-            assert_eq!(key.short(), hex::encode(&key.0[..16]));
+            assert_eq!(key.to_short_hex(), hex::encode(&key.0[..16]));
         }
     }
 }

@@ -13,73 +13,70 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use moka::future::Cache;
-use strata_catalog::{CatalogError, Resolved};
+use strata_catalog::{CatalogError, ResolvedDataset};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
 use crate::lookup::error::ReadError;
 
-/// Maximum age of a lookup: half of the time in which a change must appear. The other half is for a slow read.
+/// Maximum age of a lookup: half of the second in which a change must appear. The other half is for a slow lookup.
 pub(super) const TTL: Duration = Duration::from_millis(500);
 
-/// Number of targets, in about 10 MB. The most frequent ones stay.
-const TARGETS: u64 = 10_000;
+/// About 10 MB. moka evicts rarely used targets.
+const MAX_CACHED_TARGETS: u64 = 10_000;
 
 pub(crate) struct CatalogCache {
-    cache: Cache<Key, CachedLookup>,
+    cache: Cache<LookupKey, CachedLookup>,
     ttl: Duration,
-    changes: AtomicU64,
+    generation: AtomicU64,
 }
 
-type Key = (u64, DatasetId, VersionSelector);
+type LookupKey = (u64, DatasetId, VersionSelector);
 
 #[derive(Clone)]
 struct CachedLookup {
-    asked: Instant,
-    resolved: Option<Arc<Resolved>>,
+    started_at: Instant,
+    resolved: Option<Arc<ResolvedDataset>>,
 }
 
 impl CatalogCache {
     pub(crate) fn new(ttl: Duration) -> CatalogCache {
-        let cache = Cache::builder().max_capacity(TARGETS).time_to_live(ttl).build();
-        CatalogCache { cache, ttl, changes: AtomicU64::new(0) }
+        let cache = Cache::builder().max_capacity(MAX_CACHED_TARGETS).time_to_live(ttl).build();
+        CatalogCache { cache, ttl, generation: AtomicU64::new(0) }
     }
 
     /// Must be called after each write to the catalog, before its response is sent.
     pub(crate) fn invalidate(&self) {
-        self.changes.fetch_add(1, Ordering::SeqCst);
+        self.generation.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// The result of `ask` for a target ([`Catalog::resolve_read`]), or the cached one.
-    ///
-    /// [`Catalog::resolve_read`]: strata_catalog::Catalog::resolve_read
     pub(super) async fn resolve<F>(
         &self,
         id: DatasetId,
         selector: VersionSelector,
-        ask: impl Fn() -> F,
-    ) -> Result<Option<Arc<Resolved>>, ReadError>
+        load_target: impl Fn() -> F,
+    ) -> Result<Option<Arc<ResolvedDataset>>, ReadError>
     where
-        F: Future<Output = Result<Option<Resolved>, CatalogError>>,
+        F: Future<Output = Result<Option<ResolvedDataset>, CatalogError>>,
     {
-        let key = (self.changes.load(Ordering::SeqCst), id, selector);
+        let key = (self.generation.load(Ordering::SeqCst), id, selector);
         if let Some(cached) = self.cache.get(&key).await
-            && cached.asked.elapsed() <= TTL
+            && cached.started_at.elapsed() <= TTL
         {
             return Ok(cached.resolved);
         }
         let load = async {
-            let asked = Instant::now();
-            Ok(CachedLookup { asked, resolved: ask().await?.map(Arc::new) })
+            let started_at = Instant::now();
+            Ok(CachedLookup { started_at, resolved: load_target().await?.map(Arc::new) })
         };
-        // In a box: a cached answer is more frequent.
+        // Boxed, so that the future of the frequent case, a cached result, stays small.
         let cached = Box::pin(self.cache.try_get_with(key, load)).await;
         let cached = cached.map_err(|error: Arc<CatalogError>| ReadError::from(error))?;
-        if cached.asked.elapsed() <= self.ttl {
+        if cached.started_at.elapsed() <= self.ttl {
             return Ok(cached.resolved);
         }
-        // The lookup took long, and another request may have started it.
-        Ok(Box::pin(ask()).await?.map(Arc::new))
+        // The lookup took long, and an earlier request may have started it.
+        Ok(Box::pin(load_target()).await?.map(Arc::new))
     }
 }
 
@@ -95,71 +92,70 @@ mod tests {
         (DatasetId::new(1), VersionSelector::Active)
     }
 
-    /// A catalog that counts its questions, and answers when it is let.
-    struct Asked {
-        questions: AtomicUsize,
-        answers: Semaphore,
+    struct CountingCatalog {
+        lookup_count: AtomicUsize,
+        permits: Semaphore,
     }
 
-    impl Asked {
-        fn new(answers: usize) -> Asked {
-            Asked { questions: AtomicUsize::new(0), answers: Semaphore::new(answers) }
+    impl CountingCatalog {
+        fn new(permits: usize) -> CountingCatalog {
+            CountingCatalog { lookup_count: AtomicUsize::new(0), permits: Semaphore::new(permits) }
         }
 
-        async fn answer(&self) -> Result<Option<Resolved>, CatalogError> {
-            self.questions.fetch_add(1, Ordering::SeqCst);
-            self.answers.acquire().await.expect("open").forget();
+        async fn load(&self) -> Result<Option<ResolvedDataset>, CatalogError> {
+            self.lookup_count.fetch_add(1, Ordering::SeqCst);
+            self.permits.acquire().await.expect("open").forget();
             Ok(None)
         }
 
         async fn resolve(&self, lookups: &CatalogCache) {
             let (id, selector) = target();
-            let resolved = lookups.resolve(id, selector, || self.answer()).await.expect("an answer");
+            let resolved = lookups.resolve(id, selector, || self.load()).await.expect("lookup succeeds");
             assert!(resolved.is_none());
         }
 
-        fn questions(&self) -> usize {
-            self.questions.load(Ordering::SeqCst)
+        fn lookup_count(&self) -> usize {
+            self.lookup_count.load(Ordering::SeqCst)
         }
     }
 
     #[tokio::test]
-    async fn concurrent_lookups_ask_once() {
+    async fn concurrent_lookups_of_one_target_run_once() {
         let lookups = CatalogCache::new(TTL);
-        let asked = Asked::new(0);
-        let answer = async {
+        let catalog = CountingCatalog::new(0);
+        let release = async {
             tokio::task::yield_now().await;
-            asked.answers.add_permits(1);
+            catalog.permits.add_permits(1);
         };
-        tokio::join!(asked.resolve(&lookups), asked.resolve(&lookups), asked.resolve(&lookups), answer);
-        assert_eq!(asked.questions(), 1);
+        tokio::join!(catalog.resolve(&lookups), catalog.resolve(&lookups), catalog.resolve(&lookups), release);
+        assert_eq!(catalog.lookup_count(), 1);
     }
 
     #[tokio::test]
     async fn change_invalidates_lookup_in_flight() {
         let lookups = CatalogCache::new(TTL);
-        let asked = Asked::new(0);
-        let changed = async {
+        let catalog = CountingCatalog::new(0);
+        let change = async {
             tokio::task::yield_now().await;
-            assert_eq!(asked.questions(), 1);
-            // While the first is under way: the second must not wait for its answer, nor find it later.
+            assert_eq!(catalog.lookup_count(), 1);
+            // The first lookup is still running: the second must neither wait for its result nor find it later.
             lookups.invalidate();
-            asked.answers.add_permits(2);
-            asked.resolve(&lookups).await;
+            catalog.permits.add_permits(2);
+            catalog.resolve(&lookups).await;
         };
-        tokio::join!(asked.resolve(&lookups), changed);
-        assert_eq!(asked.questions(), 2);
+        tokio::join!(catalog.resolve(&lookups), change);
+        assert_eq!(catalog.lookup_count(), 2);
     }
 
     #[tokio::test]
     async fn stale_lookup_is_not_used() {
         let lookups = CatalogCache::new(TTL);
-        let asked = Asked::new(9);
+        let catalog = CountingCatalog::new(9);
         let (id, selector) = target();
-        let asked_at = Instant::now().checked_sub(TTL + Duration::from_millis(1)).expect("a running machine");
-        lookups.cache.insert((0, id, selector), CachedLookup { asked: asked_at, resolved: None }).await;
-        asked.resolve(&lookups).await;
-        assert_eq!(asked.questions(), 1);
+        let started_at = Instant::now().checked_sub(TTL + Duration::from_millis(1)).expect("a running machine");
+        lookups.cache.insert((0, id, selector), CachedLookup { started_at, resolved: None }).await;
+        catalog.resolve(&lookups).await;
+        assert_eq!(catalog.lookup_count(), 1);
     }
 
     #[tokio::test]
@@ -168,6 +164,6 @@ mod tests {
         let (id, selector) = target();
         let failed = lookups.resolve(id, selector, async || Err(CatalogError::NotFound)).await;
         assert!(matches!(failed, Err(ReadError::Unreadable(_))), "{failed:?}");
-        Asked::new(1).resolve(&lookups).await;
+        CountingCatalog::new(1).resolve(&lookups).await;
     }
 }

@@ -1,20 +1,19 @@
-//! The error of a read.
+//! The errors of reads, which callers map to HTTP responses.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use strata_catalog::{CatalogError, Unavailability};
+use strata_catalog::{CatalogError, UnavailableReason};
 use strata_encode::EntityTooLarge;
 use strata_json::TooManyColumns;
 use strata_query::QueryError;
 use strata_store::StorageError;
-use strata_types::path::Path;
-use strata_types::version::{VersionNumber, VersionSelector, there_are};
+use strata_types::field_path::FieldPath;
+use strata_types::version::{VersionNumber, VersionSelector, describe_versions};
 
 use crate::Overloaded;
 
-/// Why there is no response, or only the beginning of one. All callers that waited for the same response get the same
-/// error.
+/// The error of a read. All callers that wait for the same response get the same error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
     /// No dataset with this ID has this slug. Either can be wrong.
@@ -30,7 +29,7 @@ pub enum ReadError {
     Forbidden,
     #[error("the dataset is frozen")]
     Frozen,
-    #[error("no version {selector}; {}", there_are(*latest))]
+    #[error("no version {selector}; {}", describe_versions(*latest))]
     VersionNotFound { selector: VersionSelector, latest: Option<VersionNumber> },
     #[error("version {0} has no alternate")]
     AltNotFound(VersionNumber),
@@ -41,38 +40,21 @@ pub enum ReadError {
     #[error("{0}")]
     OutOfDisk(String),
     #[error("the query needs more than {limit_bytes} bytes of disk space, the limit per client")]
-    SpillTooLarge {
-        /// What `query.spill_bytes` allows.
-        limit_bytes: u64,
-    },
+    SpillTooLarge { limit_bytes: u64 },
     #[error("the query needs more than {limit_bytes} bytes of memory, the limit per client")]
-    QueryTooLarge {
-        /// What `query.memory_bytes` allows.
-        limit_bytes: u64,
-    },
+    QueryTooLarge { limit_bytes: u64 },
     #[error("the response needs {needed_bytes} bytes of memory, but the limit per client is {limit_bytes} bytes")]
-    TooMuchMemory {
-        needed_bytes: u64,
-        /// What `query.memory_bytes` allows.
-        limit_bytes: u64,
-    },
+    TooMuchMemory { needed_bytes: u64, limit_bytes: u64 },
     #[error("the response needs {needed_bytes} bytes of disk space, but the limit per client is {limit_bytes} bytes")]
-    TooMuchDisk {
-        needed_bytes: u64,
-        /// What `query.spill_bytes` allows.
-        limit_bytes: u64,
-    },
-    /// Too many requests run and wait, of this client or in total.
+    TooMuchDisk { needed_bytes: u64, limit_bytes: u64 },
     #[error(transparent)]
     Busy(#[from] Overloaded),
-    /// The table would have more columns than `limits.columns`.
     #[error("the table would have more than {limit} columns")]
     TooManyColumns { limit: usize },
     #[error("unknown fields in the request: {}", .0.len())]
     UnknownFields(Arc<[UnknownField]>),
     #[error("the metadata database is unavailable")]
-    CatalogUnavailable { reason: Unavailability, source: Arc<CatalogError> },
-    /// An entity would have more bytes than `limits.encoded_entity_bytes`.
+    CatalogUnavailable { reason: UnavailableReason, source: Arc<CatalogError> },
     #[error("an entity exceeds {limit_bytes} bytes in this format")]
     EntityTooLarge { limit_bytes: usize },
     #[error("failed to read the version")]
@@ -80,18 +62,16 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Whether a caller that has waited since then for the work of another caller should run the work itself, because
-    /// only the share of the other one was used up.
-    pub(crate) fn is_anothers(&self, since: Instant) -> bool {
+    /// Returns whether a follower should run the work itself, because only another caller's share was used up.
+    pub(crate) fn is_retryable_by_follower(&self, since: Instant) -> bool {
         match self {
-            ReadError::Busy(refused) => refused.is_worth_retrying(since),
-            // The other one may have a smaller share.
-            error => error.is_of_a_share(),
+            ReadError::Busy(overloaded) => overloaded.is_worth_retrying(since),
+            // The other caller may have a smaller share.
+            error => error.is_quota_exceeded(),
         }
     }
 
-    /// Whether the share of a principal was used up.
-    pub(crate) fn is_of_a_share(&self) -> bool {
+    pub(crate) fn is_quota_exceeded(&self) -> bool {
         use ReadError::{Busy, OutOfDisk, OutOfMemory, QueryTooLarge, SpillTooLarge, TooMuchDisk, TooMuchMemory};
         matches!(
             self,
@@ -155,15 +135,17 @@ impl From<QueryError> for ReadError {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnknownField {
     pub parameter: &'static str,
-    pub path: Path,
-    pub cause: UnknownCause,
+    pub path: FieldPath,
+    pub cause: UnknownFieldCause,
 }
 
 impl UnknownField {
-    /// The nearest path of an unknown `sort` if it is nested, which `sort` does not support.
-    pub fn deep_sort(&self) -> Option<&str> {
+    /// Returns the nearest path of an unknown `sort` field if that path is nested, which `sort` does not support.
+    pub fn nested_sort_path(&self) -> Option<&str> {
         match &self.cause {
-            UnknownCause::Absent { nearest: Some(nearest) } if self.parameter == "sort" && Path::is_deep(nearest) => {
+            UnknownFieldCause::Absent { nearest: Some(nearest) }
+                if self.parameter == "sort" && FieldPath::is_nested(nearest) =>
+            {
                 Some(nearest)
             }
             _ => None,
@@ -172,11 +154,7 @@ impl UnknownField {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum UnknownCause {
-    Absent {
-        /// The nearest path, if one was searched and found.
-        nearest: Option<String>,
-    },
-    /// This step has removed it from all entities.
-    Taken { step: &'static str },
+pub enum UnknownFieldCause {
+    Absent { nearest: Option<String> },
+    Removed { step: &'static str },
 }

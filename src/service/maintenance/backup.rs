@@ -1,14 +1,11 @@
-//! Backups: directories that `strata serve --data` can serve.
+//! Writes backups, which are directories that `strata serve --data` can serve.
 //!
-//! 1. The directory, new or empty, is marked as incomplete ([`INCOMPLETE`]); services refuse to open it.
-//! 2. All files are held. The catalog is copied as of one moment, under a name that nothing opens.
-//! 3. Every file that the copy names is linked or copied, read in full, and compared with its record. The copy of the
-//!    catalog is checked, too.
-//! 4. The catalog gets its name, and the mark is removed. Each step is on the disk before the next one begins.
+//! 1. The new or empty directory gets the file [`INCOMPLETE_MARKER_FILE`]; services refuse to open such a directory.
+//! 2. A file hold stops all removals, and a consistent copy of the catalog is written under a temporary name.
+//! 3. Every recorded file is linked or copied, read in full and compared with its record. The catalog copy is checked.
+//! 4. The catalog gets its final name, and the marker is removed. Each step is synced to disk before the next one.
 //!
-//! Files never change, so links are enough on the same file system, but [`BackupFiles::Copied`] copies them.
-//!
-//! A damaged file ends the backup or is reported ([`OnDamage`]), unless the file is missing and no version needs it.
+//! Files are immutable, so a hard link is enough on the same file system.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -18,57 +15,53 @@ use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use object_store::buffered::BufWriter;
 use object_store::path::Path as ObjectPath;
-use strata_catalog::{Catalog, CatalogError, ListedFile};
-use strata_config::{CATALOG_FILE, STORE_FOLDER, VERSIONS_FOLDER};
+use strata_catalog::{Catalog, CatalogError, FileRecordResult};
+use strata_config::{CATALOG_FILE_NAME, STORE_FOLDER_NAME, VERSIONS_FOLDER};
 use strata_store::store::{self, S3Options, Store};
-use strata_store::{StorageError, durable};
-use strata_types::ids::FileId;
+use strata_store::{StorageError, fsync};
+use strata_types::ids::VersionFileId;
 use strata_types::version::VersionFile;
 use tokio::io::AsyncWriteExt;
 
-use crate::maintenance::check::{CheckDepth, Damage, Finding, for_people, inspect};
-use crate::maintenance::{Maintenance, recorded_files};
+use crate::maintenance::integrity_check::{CheckDepth, CheckFinding, FileDamage, describe_references, inspect};
+use crate::maintenance::{MaintenanceService, recorded_files};
 
-/// The file that marks an incomplete backup.
-pub(crate) const INCOMPLETE: &str = "INCOMPLETE-BACKUP";
+pub(crate) const INCOMPLETE_MARKER_FILE: &str = "INCOMPLETE-BACKUP";
 
-const INCOMPLETE_TEXT: &str = "This backup is in progress or was interrupted. It is incomplete and cannot be used.\n";
+const INCOMPLETE_MARKER_TEXT: &str =
+    "This backup is in progress or was interrupted. It is incomplete and cannot be used.\n";
 
-const PARTIAL_CATALOG: &str = "catalog.partial";
-
-/// The size of a part of an upload.
-const PART_BYTES: usize = 8 << 20;
-
+const PARTIAL_CATALOG_FILE: &str = "catalog.partial";
+const UPLOAD_PART_BYTES: usize = 8 << 20;
 const MAX_CONCURRENT_PARTS: usize = 3;
 
-/// The maximum number of versions in the error about a file.
-const MAX_NAMED: u32 = 5;
+/// Maximum number of versions in the error message about a file.
+const MAX_NAMED_VERSIONS: u32 = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BackupFiles {
+pub enum BackupCopyMode {
     /// Hard links if the store is a directory on the same file system, otherwise copies.
-    LinkedWherePossible,
-    Copied,
+    LinkIfPossible,
+    AlwaysCopy,
 }
 
-/// What a backup or a restore does if a version file is damaged or missing.
+/// The reaction of a backup or a restore to a damaged or missing version file.
 pub enum OnDamage<'a> {
-    End,
-    /// Reports the file, and continues. Damaged files are copied, too.
-    GoOn(&'a mut (dyn FnMut(&Finding) + Send)),
+    Fail,
+    /// Reports the file and continues. Damaged files are copied, too.
+    Continue(&'a mut (dyn FnMut(&CheckFinding) + Send)),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct BackedUp {
-    /// Verified files.
+pub struct BackupSummary {
+    /// The number of verified files; `damaged` files are not included.
     pub files: u64,
     pub bytes: u64,
     pub linked: u64,
-    /// Other files, which are damaged or missing.
     pub damaged: u64,
 }
 
-/// The backup failed. The directory is marked as incomplete, and can be deleted.
+/// An error of a backup. The directory remains marked as incomplete and can be deleted.
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     #[error("{} is not empty; choose a new or empty directory", .0.display())]
@@ -78,19 +71,19 @@ pub enum BackupError {
         directory.display(),
         within.display()
     )]
-    Within { directory: PathBuf, within: PathBuf },
+    InsideSource { directory: PathBuf, within: PathBuf },
     #[error("{}", path.display())]
     Directory { path: PathBuf, source: io::Error },
-    /// The catalog failed, or the hold on the files was lost.
+    /// A catalog failure, or the loss of the file hold.
     #[error("the metadata database")]
     Catalog(#[from] CatalogError),
     #[error("the backup's store")]
     Store(#[source] StorageError),
-    /// The copy of the catalog is damaged, as the catalog then is.
+    /// Damage in the copy of the catalog, which means that the catalog is damaged.
     #[error("the metadata database is damaged: {reason}; to list all damage, run `strata check`")]
     Damaged { reason: String },
     #[error("cannot back up file record {file} in the metadata database")]
-    Record { file: FileId, source: CatalogError },
+    UnreadableRecord { file: VersionFileId, source: CatalogError },
     #[error(transparent)]
     File(#[from] UnusableFile),
 }
@@ -100,106 +93,110 @@ pub enum BackupError {
 pub struct UnusableFile {
     path: String,
     versions: String,
-    source: Box<FileFailure>,
+    source: Box<FileCopyError>,
 }
 
-impl Maintenance {
-    /// Copies the catalog, as of one moment, and all files that it names into a new or empty directory, while others
-    /// read and write. Reports the finished files to `tell`.
+impl MaintenanceService {
+    /// Backs up a consistent state to a new or empty directory while services run. Calls `on_progress` after each file.
     pub async fn backup(
         &self,
         directory: &Path,
-        files: BackupFiles,
-        mut damaged: OnDamage<'_>,
-        tell: &mut (dyn FnMut(&BackedUp) + Send),
-    ) -> Result<BackedUp, BackupError> {
-        let mark = directory.join(INCOMPLETE);
+        files: BackupCopyMode,
+        mut on_damage: OnDamage<'_>,
+        on_progress: &mut (dyn FnMut(&BackupSummary) + Send),
+    ) -> Result<BackupSummary, BackupError> {
+        let marker = directory.join(INCOMPLETE_MARKER_FILE);
         for within in [Some(self.config.data.directory.clone()), self.config.store_directory()].into_iter().flatten() {
             if is_inside(directory, &within) {
-                return Err(BackupError::Within { directory: directory.to_owned(), within });
+                return Err(BackupError::InsideSource { directory: directory.to_owned(), within });
             }
         }
-        begin(directory, &mark).await?;
-        let backed_up =
-            self.holding_files(async |_| self.back_up_held(directory, files, &mut damaged, tell).await).await?;
-        let partial = directory.join(PARTIAL_CATALOG);
-        let catalog = directory.join(CATALOG_FILE);
+        create_marked_directory(directory, &marker).await?;
+        let summary = self
+            .with_file_hold(async |_| self.back_up_with_hold(directory, files, &mut on_damage, on_progress).await)
+            .await?;
+        let partial = directory.join(PARTIAL_CATALOG_FILE);
+        let catalog = directory.join(CATALOG_FILE_NAME);
         let finish = async {
             tokio::fs::rename(&partial, &catalog).await?;
-            sync(directory).await?;
-            tokio::fs::remove_file(&mark).await?;
-            sync(directory).await
+            sync_dir(directory).await?;
+            tokio::fs::remove_file(&marker).await?;
+            sync_dir(directory).await
         };
         finish.await.map_err(|source| BackupError::Directory { path: catalog.clone(), source })?;
-        Ok(backed_up)
+        Ok(summary)
     }
 
-    async fn back_up_held(
+    async fn back_up_with_hold(
         &self,
         directory: &Path,
-        files: BackupFiles,
-        damaged: &mut OnDamage<'_>,
-        tell: &mut (dyn FnMut(&BackedUp) + Send),
-    ) -> Result<BackedUp, BackupError> {
-        let catalog = directory.join(PARTIAL_CATALOG);
+        files: BackupCopyMode,
+        on_damage: &mut OnDamage<'_>,
+        on_progress: &mut (dyn FnMut(&BackupSummary) + Send),
+    ) -> Result<BackupSummary, BackupError> {
+        let catalog = directory.join(PARTIAL_CATALOG_FILE);
         self.catalog.copy_to_sqlite(&catalog).await?;
         let copy = Catalog::open(&format!("sqlite://{}", catalog.display())).await?;
-        let backed_up = match self.back_up_files(&copy, directory, files, damaged, tell).await {
-            // A copy contains the damage of its original.
-            Ok(backed_up) => match first_damage(&copy).await {
-                Ok(None) => Ok(backed_up),
+        let result = match self.back_up_files(&copy, directory, files, on_damage, on_progress).await {
+            // The copy also contains any damage of the original.
+            Ok(summary) => match find_first_damage(&copy).await {
+                Ok(None) => Ok(summary),
                 Ok(Some(reason)) => Err(BackupError::Damaged { reason }),
                 Err(error) => Err(error.into()),
             },
             failed => failed,
         };
-        // Closed, it has no log next to it, and can be renamed.
+        // A closed SQLite database has no write-ahead log, so it can be renamed.
         copy.close().await;
-        backed_up
+        result
     }
 
     async fn back_up_files(
         &self,
         copy: &Catalog,
         directory: &Path,
-        files: BackupFiles,
-        damaged: &mut OnDamage<'_>,
-        tell: &mut (dyn FnMut(&BackedUp) + Send),
-    ) -> Result<BackedUp, BackupError> {
-        let root = directory.join(STORE_FOLDER);
+        files: BackupCopyMode,
+        on_damage: &mut OnDamage<'_>,
+        on_progress: &mut (dyn FnMut(&BackupSummary) + Send),
+    ) -> Result<BackupSummary, BackupError> {
+        let root = directory.join(STORE_FOLDER_NAME);
         let versions = root.join(VERSIONS_FOLDER);
         let failed = |source| BackupError::Directory { path: versions.clone(), source };
         tokio::fs::create_dir_all(&versions).await.map_err(failed)?;
-        let target = store::open(&root.to_string_lossy(), &S3Options::default()).map_err(BackupError::Store)?;
-        let mut backed_up = BackedUp::default();
-        let mut listed = pin!(recorded_files(copy, None));
-        while let Some(ListedFile { id, file }) = listed.try_next().await? {
-            let recorded = file.map_err(|source| BackupError::Record { file: id, source })?;
-            match self.back_up_file(&recorded.file, &target, files).await {
+        let target = store::open_store(&root.to_string_lossy(), &S3Options::default()).map_err(BackupError::Store)?;
+        let mut summary = BackupSummary::default();
+        let mut records = pin!(recorded_files(copy, None));
+        while let Some(FileRecordResult { id, file }) = records.try_next().await? {
+            let file = file.map_err(|source| BackupError::UnreadableRecord { file: id, source })?.file;
+            match self.back_up_file(&file, &target, files).await {
                 Ok(linked) => {
-                    backed_up.linked += u64::from(linked);
-                    backed_up.files += 1;
-                    backed_up.bytes += recorded.file.size_bytes;
+                    summary.linked += u64::from(linked);
+                    summary.files += 1;
+                    summary.bytes += file.size_bytes;
                 }
                 Err(failure) => {
-                    backed_up.damaged += passed_over(copy, &self.store, &recorded.file, failure, damaged).await??;
+                    summary.damaged += handle_copy_failure(copy, &self.store, &file, failure, on_damage).await??;
                 }
             }
-            tell(&backed_up);
+            on_progress(&summary);
         }
-        // The store of the backup belongs to this catalog.
-        target.give_identity(&copy.installation().await?.identity).await.map_err(BackupError::Store)?;
+        target.initialize_identity(&copy.installation().await?.identity).await.map_err(BackupError::Store)?;
         for directory in [versions.as_path(), root.as_path(), directory] {
-            sync(directory).await.map_err(failed)?;
+            sync_dir(directory).await.map_err(failed)?;
         }
-        Ok(backed_up)
+        Ok(summary)
     }
 
-    /// Copies or links a file, and verifies it. Returns whether it is a link.
-    async fn back_up_file(&self, file: &VersionFile, target: &Store, files: BackupFiles) -> Result<bool, FileFailure> {
+    /// Links or copies a file and verifies it. Returns true if it is a link.
+    async fn back_up_file(
+        &self,
+        file: &VersionFile,
+        target: &Store,
+        files: BackupCopyMode,
+    ) -> Result<bool, FileCopyError> {
         let path = ObjectPath::from(file.path.as_str());
-        let linked = match (files, self.store.file_of(&path), target.file_of(&path)) {
-            (BackupFiles::LinkedWherePossible, Some(from), Some(to)) => tokio::fs::hard_link(from, to).await.is_ok(),
+        let linked = match (files, self.store.local_path(&path), target.local_path(&path)) {
+            (BackupCopyMode::LinkIfPossible, Some(from), Some(to)) => tokio::fs::hard_link(from, to).await.is_ok(),
             _ => false,
         };
         if !linked {
@@ -210,11 +207,11 @@ impl Maintenance {
     }
 }
 
-/// Copies a file from one store to another, durably.
-pub(super) async fn copy_file(path: &ObjectPath, from: &Store, to: &Store) -> Result<(), FileFailure> {
-    from.check_regular(path).await?;
-    let mut parts = from.objects().get(path).await.map_err(StorageError::from)?.into_stream();
-    let writer = BufWriter::with_capacity(to.objects().clone(), path.clone(), PART_BYTES);
+/// Copies a file from one store to another and syncs it.
+pub(super) async fn copy_file(path: &ObjectPath, from: &Store, to: &Store) -> Result<(), FileCopyError> {
+    from.ensure_regular_file(path).await?;
+    let mut parts = from.object_store().get(path).await.map_err(StorageError::from)?.into_stream();
+    let writer = BufWriter::with_capacity(to.object_store().clone(), path.clone(), UPLOAD_PART_BYTES);
     let mut writer = writer.with_max_concurrency(MAX_CONCURRENT_PARTS);
     let written = async {
         while let Some(part) = parts.try_next().await? {
@@ -223,87 +220,86 @@ pub(super) async fn copy_file(path: &ObjectPath, from: &Store, to: &Store) -> Re
         Ok::<_, object_store::Error>(())
     };
     if let Err(error) = written.await {
-        // If this fails, the store's own rule removes the parts.
+        // If this fails, the lifecycle rule of the store removes the parts.
         let _ = writer.abort().await;
         return Err(StorageError::from(error).into());
     }
     writer.shutdown().await?;
-    Ok(to.persist(path).await?)
+    Ok(to.sync_object(path).await?)
 }
 
 #[derive(Debug, thiserror::Error)]
-pub(super) enum FileFailure {
+pub(super) enum FileCopyError {
     #[error(transparent)]
     Disk(#[from] io::Error),
     #[error(transparent)]
     Store(#[from] StorageError),
     #[error(transparent)]
-    Damage(#[from] Damage),
+    Damage(#[from] FileDamage),
 }
 
-/// Decides about a file that could not be copied `from` a store. Returns the number of damaged files, which is 0 if no
-/// version in the `copy` of the catalog needs the missing file, or an error with the versions that need it.
-pub(super) async fn passed_over(
+/// Decides whether a backup or a restore continues after it failed to copy `file`. Returns the number of damaged files
+/// (0 if the file is missing and no version in `copy` needs it), or an error with the versions that need the file.
+pub(super) async fn handle_copy_failure(
     copy: &Catalog,
     from: &Store,
     file: &VersionFile,
-    failure: FileFailure,
+    failure: FileCopyError,
     on_damage: &mut OnDamage<'_>,
 ) -> Result<Result<u64, UnusableFile>, CatalogError> {
-    let versions = copy.references_to(file.id, MAX_NAMED).await?;
-    // The failure can also be one of the target.
+    let versions = copy.file_references(file.id, MAX_NAMED_VERSIONS).await?;
+    // The failure can also come from the target.
     let damage = match inspect(from, file, CheckDepth::Everything).await {
         Ok(()) => None,
-        Err(damage) => damage.lasting().ok(),
+        Err(damage) => damage.into_permanent().ok(),
     };
     Ok(match (damage, on_damage) {
-        (Some(damage), _) if damage.is_loss_of_nobody(Some(&versions)) => Ok(0),
-        (Some(damage), OnDamage::GoOn(tell)) => {
+        (Some(damage), _) if damage.is_unreferenced_loss(Some(&versions)) => Ok(0),
+        (Some(damage), OnDamage::Continue(report)) => {
             let reason = damage.to_string();
-            tell(&Finding::Damaged { path: file.path.clone(), reason, versions: Some(versions) });
+            report(&CheckFinding::Damaged { path: file.path.clone(), reason, versions: Some(versions) });
             Ok(1)
         }
         _ => Err(UnusableFile {
             path: file.path.clone(),
-            versions: for_people(Some(&versions)),
+            versions: describe_references(Some(&versions)),
             source: Box::new(failure),
         }),
     })
 }
 
-pub(super) async fn first_damage(copy: &Catalog) -> Result<Option<String>, CatalogError> {
+pub(super) async fn find_first_damage(copy: &Catalog) -> Result<Option<String>, CatalogError> {
     let mut first = None;
     copy.check_integrity(true, &mut |reason| first = first.take().or(Some(reason))).await?;
     Ok(first)
 }
 
-/// Whether a directory, which need not exist, is another one, or is inside it.
+/// Returns true if `inner`, which need not exist, is `outer` or inside it.
 pub(super) fn is_inside(inner: &Path, outer: &Path) -> bool {
     let (Ok(inner), Ok(outer)) = (std::path::absolute(inner), outer.canonicalize()) else { return false };
     let existing = inner.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());
     existing.is_some_and(|existing| existing.starts_with(outer))
 }
 
-/// Creates the directory, or accepts an empty one, and marks it as incomplete.
-async fn begin(directory: &Path, mark: &Path) -> Result<(), BackupError> {
+/// Creates the directory or accepts an empty one, and marks it as incomplete.
+async fn create_marked_directory(directory: &Path, marker: &Path) -> Result<(), BackupError> {
     let failed = |source| BackupError::Directory { path: directory.to_owned(), source };
-    let new = directory.to_owned();
-    let created = tokio::task::spawn_blocking(move || durable::create_directory(&new)).await;
+    let path = directory.to_owned();
+    let created = tokio::task::spawn_blocking(move || fsync::create_dir_synced(&path)).await;
     created.map_err(io::Error::other).flatten().map_err(failed)?;
     let mut entries = tokio::fs::read_dir(directory).await.map_err(failed)?;
     if entries.next_entry().await.map_err(failed)?.is_some() {
         return Err(BackupError::NotEmpty(directory.to_owned()));
     }
     let write = async {
-        let mut file = tokio::fs::File::create_new(mark).await?;
-        file.write_all(INCOMPLETE_TEXT.as_bytes()).await?;
+        let mut file = tokio::fs::File::create_new(marker).await?;
+        file.write_all(INCOMPLETE_MARKER_TEXT.as_bytes()).await?;
         file.sync_all().await?;
-        sync(directory).await
+        sync_dir(directory).await
     };
     write.await.map_err(failed)
 }
 
-/// Waits until changes of the entries of a directory are on the disk.
-async fn sync(directory: &Path) -> io::Result<()> {
+async fn sync_dir(directory: &Path) -> io::Result<()> {
     tokio::fs::File::open(directory).await?.sync_all().await
 }

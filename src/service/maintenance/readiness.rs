@@ -1,27 +1,27 @@
-//! Readiness: whether small writes to the catalog and to the store succeed.
+//! Probes readiness with small writes to the catalog and to the store.
 //!
-//! A result is valid for `server.ready_probe_s`, and requests during a probe wait for it, so that requests cannot cause
-//! load. A change of the result is logged once.
+//! A result is reused for `server.ready_probe_s`, and requests during a probe wait for its result, so that requests
+//! cannot cause load. Each change of the result is logged.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use strata_catalog::CatalogError;
-use strata_runtime::blocking::with_blocking_calls;
+use strata_runtime::blocking::catch_thread_exhaustion;
 use strata_store::StorageError;
-use strata_store::shortage::Shortage;
-use strata_types::causes::chain;
+use strata_store::unavailable::ResourceUnavailable;
+use strata_types::error_chain::iter_error_chain;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use crate::maintenance::binding::StoreBinding;
+use crate::maintenance::store_identity::StoreIdentityCheck;
 
-/// The timeout of a write. It is less than the usual timeout of a prober.
-const TIMEOUT: Duration = Duration::from_secs(4);
+/// Timeout of a write, below the usual timeout of load balancers.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(4);
 
-/// Why the service is not ready. The texts contain no secrets, because anybody can request them.
+/// The reason why the service is not ready. The messages are public, so they contain no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum NotReady {
+pub enum NotReadyReason {
     #[error("cannot write to the metadata database: {0}")]
     Catalog(String),
     #[error("cannot write to the store: {0}")]
@@ -29,57 +29,56 @@ pub enum NotReady {
     #[error("the store is missing: {0}")]
     StoreMissing(String),
     #[error("cannot write to the metadata database ({catalog}) or to the store ({store})")]
-    Both { catalog: String, store: String },
+    CatalogAndStore { catalog: String, store: String },
     #[error("no file descriptors are available for connections")]
-    Exhausted,
+    NoFileDescriptors,
     #[error("the service is shutting down")]
     Draining,
 }
 
-pub struct Readiness {
-    /// The binding with the store for probes.
-    binding: StoreBinding,
-    last_probe: Mutex<Option<ProbeResult>>,
+pub struct ReadinessCheck {
+    /// Uses the store that is reserved for probes.
+    store_identity: StoreIdentityCheck,
+    last_probe: Mutex<Option<ReadinessProbe>>,
     draining: AtomicBool,
-    exhausted: AtomicBool,
+    lacks_descriptors: AtomicBool,
 }
 
-struct ProbeResult {
-    at: Instant,
-    outcome: Result<(), NotReady>,
+struct ReadinessProbe {
+    probed_at: Instant,
+    outcome: Result<(), NotReadyReason>,
 }
 
-impl Readiness {
-    pub(crate) fn new(binding: StoreBinding) -> Readiness {
-        Readiness {
-            binding,
+impl ReadinessCheck {
+    pub(crate) fn new(store_identity: StoreIdentityCheck) -> ReadinessCheck {
+        ReadinessCheck {
+            store_identity,
             last_probe: Mutex::default(),
             draining: AtomicBool::new(false),
-            exhausted: AtomicBool::new(false),
+            lacks_descriptors: AtomicBool::new(false),
         }
     }
 
-    /// From now on the service is not ready, because it is about to stop. It still serves requests.
+    /// Makes the service unready before it stops. The service continues to handle requests.
     pub fn begin_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
 
-    /// Notes whether the service lacks file descriptors for connections. While it does, it is not ready.
-    pub fn note_exhausted(&self, exhausted: bool) {
-        self.exhausted.store(exhausted, Ordering::Relaxed);
+    pub fn set_descriptors_exhausted(&self, lacks_descriptors: bool) {
+        self.lacks_descriptors.store(lacks_descriptors, Ordering::Relaxed);
     }
 
-    pub async fn check(&self) -> Result<(), NotReady> {
+    pub async fn check(&self) -> Result<(), NotReadyReason> {
         if self.draining.load(Ordering::Relaxed) {
-            return Err(NotReady::Draining);
+            return Err(NotReadyReason::Draining);
         }
-        if self.exhausted.load(Ordering::Relaxed) {
-            return Err(NotReady::Exhausted);
+        if self.lacks_descriptors.load(Ordering::Relaxed) {
+            return Err(NotReadyReason::NoFileDescriptors);
         }
         let mut last = self.last_probe.lock().await;
-        let holds = Duration::from_secs(self.binding.config.server.ready_probe_s);
-        if let Some(ProbeResult { at, outcome }) = &*last
-            && at.elapsed() < holds
+        let max_age = Duration::from_secs(self.store_identity.config.server.ready_probe_s);
+        if let Some(ReadinessProbe { probed_at, outcome }) = &*last
+            && probed_at.elapsed() < max_age
         {
             return outcome.clone();
         }
@@ -90,55 +89,55 @@ impl Readiness {
             (Some(Err(_)), Ok(())) => tracing::info!("ready again"),
             (Some(Ok(())) | None, Ok(())) => {}
         }
-        // From now on, so that the next probe does not follow a slow one at once.
-        *last = Some(ProbeResult { at: Instant::now(), outcome: outcome.clone() });
+        // The time after the probe, so that the next probe does not immediately follow a slow one.
+        *last = Some(ReadinessProbe { probed_at: Instant::now(), outcome: outcome.clone() });
         outcome
     }
 
-    async fn probe(&self) -> Result<(), NotReady> {
+    async fn probe(&self) -> Result<(), NotReadyReason> {
         let catalog = async {
-            match tokio::time::timeout(TIMEOUT, self.binding.catalog.probe()).await {
+            match tokio::time::timeout(PROBE_TIMEOUT, self.store_identity.catalog.check_writable()).await {
                 Ok(written) => written.map_err(|error| {
                     tracing::debug!(?error, "failed to write to the metadata database");
                     catalog_reason(&error)
                 }),
-                Err(_) => Err(late()),
+                Err(_) => Err(timeout_reason()),
             }
         };
         let store = async {
             let probe = async {
-                self.binding.verify().await?;
-                self.binding.store.probe().await
+                self.store_identity.verify().await?;
+                self.store_identity.store.probe_write().await
             };
-            match tokio::time::timeout(TIMEOUT, with_blocking_calls(probe)).await {
+            match tokio::time::timeout(PROBE_TIMEOUT, catch_thread_exhaustion(probe)).await {
                 Ok(written) => written.map_err(StorageError::from).flatten().map_err(|error| {
                     tracing::debug!(?error, "failed to write to the store");
-                    (matches!(error, StorageError::Gone(_)), store_reason(&error))
+                    (matches!(error, StorageError::StoreMissing(_)), store_reason(&error))
                 }),
-                Err(_) => Err((false, late())),
+                Err(_) => Err((false, timeout_reason())),
             }
         };
         match tokio::join!(catalog, store) {
             (Ok(()), Ok(())) => Ok(()),
-            (Err(catalog), Ok(())) => Err(NotReady::Catalog(catalog)),
-            (Ok(()), Err((false, reason))) => Err(NotReady::Store(reason)),
-            (Ok(()), Err((true, reason))) => Err(NotReady::StoreMissing(reason)),
+            (Err(catalog), Ok(())) => Err(NotReadyReason::Catalog(catalog)),
+            (Ok(()), Err((false, reason))) => Err(NotReadyReason::Store(reason)),
+            (Ok(()), Err((true, reason))) => Err(NotReadyReason::StoreMissing(reason)),
             (Err(catalog), Err((true, reason))) => {
-                Err(NotReady::Both { catalog, store: format!("it is missing: {reason}") })
+                Err(NotReadyReason::CatalogAndStore { catalog, store: format!("it is missing: {reason}") })
             }
-            (Err(catalog), Err((false, store))) => Err(NotReady::Both { catalog, store }),
+            (Err(catalog), Err((false, store))) => Err(NotReadyReason::CatalogAndStore { catalog, store }),
         }
     }
 }
 
-fn late() -> String {
-    format!("it did not respond within {} s", TIMEOUT.as_secs())
+fn timeout_reason() -> String {
+    format!("it did not respond within {} s", PROBE_TIMEOUT.as_secs())
 }
 
 fn catalog_reason(error: &CatalogError) -> String {
     match error {
         CatalogError::Unavailable { reason, .. } => reason.to_string(),
-        CatalogError::Damaged { .. } => "it is damaged".to_owned(),
+        CatalogError::DamagedDatabase { .. } => "it is damaged".to_owned(),
         _ => "an internal error occurred".to_owned(),
     }
 }
@@ -146,18 +145,20 @@ fn catalog_reason(error: &CatalogError) -> String {
 fn store_reason(error: &StorageError) -> String {
     use std::io::ErrorKind;
 
-    if let StorageError::Gone(gone) = error {
-        return gone.reason.to_owned();
+    if let StorageError::StoreMissing(missing) = error {
+        return missing.reason.to_owned();
     }
-    match Shortage::of(error) {
-        Some(Shortage::Forbidden(Some(permission))) => {
+    match ResourceUnavailable::from_error(error) {
+        Some(ResourceUnavailable::StorePermissionDenied(Some(permission))) => {
             return format!("access is denied: the credentials lack the permission {permission}");
         }
-        Some(Shortage::Forbidden(None)) => return "access is denied: the credentials lack a permission".to_owned(),
-        Some(Shortage::Credentials) => return "the credentials are not valid".to_owned(),
+        Some(ResourceUnavailable::StorePermissionDenied(None)) => {
+            return "access is denied: the credentials lack a permission".to_owned();
+        }
+        Some(ResourceUnavailable::StoreCredentialsRejected) => return "the credentials are not valid".to_owned(),
         _ => {}
     }
-    for error in chain(error) {
+    for error in iter_error_chain(error) {
         if let Some(error) = error.downcast_ref::<std::io::Error>() {
             match error.kind() {
                 ErrorKind::StorageFull | ErrorKind::QuotaExceeded => return "its disk is full".to_owned(),

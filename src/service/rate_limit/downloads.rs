@@ -1,123 +1,133 @@
-//! Downloads in ranges, which count as one request.
+//! Counts the download of an export in ranges as one request.
 //!
 //! Tools read a Parquet export in parts: its end, then the parts that they need. A download begins with a counted
 //! request for the export. Further ranges of the same export, by the same client, are free:
 //!
-//! - for [`DURATION`] after that request,
-//! - as long as all sent bytes are at most twice the export and [`SPARE_BYTES`],
-//! - as long as they are at most [`SPARE_PARTS`], and [`PARTS_PER_MIB`] for each MiB of the export.
+//! - for [`DOWNLOAD_DURATION`] after that request,
+//! - as long as the sent bytes are at most twice the export plus [`EXTRA_DOWNLOAD_BYTES`],
+//! - as long as the ranges are at most [`BASE_DOWNLOAD_PARTS`] plus [`DOWNLOAD_PARTS_PER_MIB`] for each MiB of the
+//!   export.
 //!
 //! The next range counts, and begins another download, which replaces the first. For example, a client that reads an
-//! export of 10 MiB byte after byte gets 224 free ranges for each counted one. So a counted request is worth at most
-//! about twice the bytes that it is worth without ranges. A free range costs little: callers check only ranges of
-//! complete exports, so that it starts no job and runs no query.
+//! export of 10 MiB byte by byte gets 224 free ranges for each counted range. So a counted request returns at most
+//! about twice the bytes of a request without ranges. Callers check only ranges of complete exports, so a free range
+//! starts no job and runs no query.
 //!
-//! A client has a few downloads at a time; another one replaces the one that it used least recently. The number of
-//! clients is limited, too. A download that was evicted counts again.
+//! The downloads of a client and the number of clients are limited; the least recently used are evicted. The next range
+//! of an evicted download counts.
 
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+
+use std::sync::Arc;
 use std::time::Duration;
 
 use moka::sync::Cache;
 
-use crate::locked;
-use crate::rate_limit::{Bucket, Client, ExportId, ExportPart};
+use crate::rate_limit::{ClientNetwork, ExportId, ExportPart, RateLimitBucket};
 
-pub(super) const DURATION: Duration = Duration::from_secs(15 * 60);
+pub(super) const DOWNLOAD_DURATION: Duration = Duration::from_secs(15 * 60);
 
-/// Bytes beyond twice the export, because tools read small files in overlapping blocks.
-const SPARE_BYTES: u64 = 1 << 20;
+/// Tools read small files in overlapping blocks.
+const EXTRA_DOWNLOAD_BYTES: u64 = 1 << 20;
+const BASE_DOWNLOAD_PARTS: u64 = 64;
 
-const SPARE_PARTS: u64 = 64;
+/// A tool can request each column of each row group.
+const DOWNLOAD_PARTS_PER_MIB: u64 = 16;
 
-/// Free ranges for each MiB, because a tool can request each column of each row group.
-const PARTS_PER_MIB: u64 = 16;
-
-/// The maximum bytes and free ranges of a download of an export of this length.
-pub(super) fn max_of(export_bytes: u64) -> (u64, u64) {
-    let bytes = export_bytes.saturating_mul(2).saturating_add(SPARE_BYTES);
-    (bytes, SPARE_PARTS + PARTS_PER_MIB * (export_bytes >> 20))
+pub(super) fn download_limits(export_bytes: u64) -> (u64, u64) {
+    let bytes = export_bytes.saturating_mul(2).saturating_add(EXTRA_DOWNLOAD_BYTES);
+    (bytes, BASE_DOWNLOAD_PARTS + DOWNLOAD_PARTS_PER_MIB * (export_bytes >> 20))
 }
 
-/// Downloads of one client.
-pub(super) const DOWNLOADS_OF_CLIENT: usize = 16;
+pub(super) const MAX_DOWNLOADS_PER_CLIENT: usize = 16;
 
-/// Clients whose downloads are remembered, in 20 MB if each has all of its downloads.
-const CLIENTS: u64 = 16_384;
+/// About 20 MB if each client has the maximum number of downloads.
+const MAX_TRACKED_CLIENTS: u64 = 16_384;
 
-/// The downloads of each client, those that were used least recently first.
-pub(super) struct Downloads(Cache<Client, Arc<Mutex<Vec<Download>>>>);
+pub(super) struct DownloadTracker(Cache<ClientNetwork, Arc<Mutex<Vec<RangeDownload>>>>);
 
-struct Download {
-    bucket: Bucket,
+struct RangeDownload {
+    bucket: RateLimitBucket,
     export: ExportId,
-    until: Duration,
-    /// Whether the counted request got all of the export, whose length may have been unknown.
-    got_all: bool,
+    expires_at: Duration,
+    /// Whether the counted request returned the whole export. Its length could be unknown then.
+    has_full_response: bool,
     sent_bytes: u64,
-    parts: u64,
+    part_count: u64,
 }
 
-impl Download {
-    fn is_live(&self, now: Duration) -> bool {
-        now < self.until
+impl RangeDownload {
+    fn is_active(&self, now: Duration) -> bool {
+        now < self.expires_at
     }
 
-    fn is_of(&self, bucket: Bucket, export: ExportId) -> bool {
+    fn is_for(&self, bucket: RateLimitBucket, export: ExportId) -> bool {
         self.bucket == bucket && self.export == export
     }
 
-    /// Whether a range is free. Counts it if so.
-    fn take(&mut self, part: &ExportPart) -> bool {
-        let (max_bytes, max_parts) = max_of(part.export_bytes);
-        let counted_bytes = if self.got_all { part.export_bytes } else { 0 };
-        let sent_bytes = self.sent_bytes.saturating_add(part.bytes);
-        let is_free = self.parts < max_parts && sent_bytes.saturating_add(counted_bytes) <= max_bytes;
+    fn try_add_part(&mut self, part: &ExportPart) -> bool {
+        let (max_bytes, max_parts) = download_limits(part.export_bytes);
+        let counted_bytes = if self.has_full_response { part.export_bytes } else { 0 };
+        let sent_bytes = self.sent_bytes.saturating_add(part.part_bytes);
+        let is_free = self.part_count < max_parts && sent_bytes.saturating_add(counted_bytes) <= max_bytes;
         if is_free {
-            self.parts += 1;
+            self.part_count += 1;
             self.sent_bytes = sent_bytes;
         }
         is_free
     }
 }
 
-impl Downloads {
-    pub(super) fn new() -> Downloads {
-        Downloads(Cache::builder().max_capacity(CLIENTS).time_to_idle(DURATION).build())
+impl DownloadTracker {
+    pub(super) fn new() -> DownloadTracker {
+        DownloadTracker(Cache::builder().max_capacity(MAX_TRACKED_CLIENTS).time_to_idle(DOWNLOAD_DURATION).build())
     }
 
-    pub(super) fn has_any(&self, client: Client, now: Duration) -> bool {
-        self.0.get(&client).is_some_and(|downloads| locked(&downloads).iter().any(|download| download.is_live(now)))
+    pub(super) fn has_any(&self, client: ClientNetwork, now: Duration) -> bool {
+        self.0.get(&client).is_some_and(|downloads| downloads.lock().iter().any(|download| download.is_active(now)))
     }
 
-    /// Begins a download with a counted request, which got `sent_bytes` of the export; `None` means all of it.
+    /// Begins a download with a counted request, whose response has `sent_bytes` of the export; `None` means all.
     pub(super) fn begin(
         &self,
-        client: Client,
-        bucket: Bucket,
+        client: ClientNetwork,
+        bucket: RateLimitBucket,
         export: ExportId,
         sent_bytes: Option<u64>,
         now: Duration,
     ) {
         let downloads = self.0.get_with(client, Arc::default);
-        let mut downloads = locked(&downloads);
-        downloads.retain(|other| other.is_live(now) && !other.is_of(bucket, export));
-        if downloads.len() >= DOWNLOADS_OF_CLIENT {
+        let mut downloads = downloads.lock();
+        downloads.retain(|other| other.is_active(now) && !other.is_for(bucket, export));
+        if downloads.len() >= MAX_DOWNLOADS_PER_CLIENT {
             downloads.remove(0);
         }
-        let got_all = sent_bytes.is_none();
+        let has_full_response = sent_bytes.is_none();
         let sent_bytes = sent_bytes.unwrap_or(0);
-        downloads.push(Download { bucket, export, until: now + DURATION, got_all, sent_bytes, parts: 0 });
+        downloads.push(RangeDownload {
+            bucket,
+            export,
+            expires_at: now + DOWNLOAD_DURATION,
+            has_full_response,
+            sent_bytes,
+            part_count: 0,
+        });
     }
 
-    /// Whether a range is free because it belongs to a download of the client. Counts it if so.
-    pub(super) fn take(&self, client: Client, bucket: Bucket, part: &ExportPart, now: Duration) -> bool {
+    /// Returns whether a range is free because it belongs to a download of the client, and counts the range if so.
+    pub(super) fn try_continue(
+        &self,
+        client: ClientNetwork,
+        bucket: RateLimitBucket,
+        part: &ExportPart,
+        now: Duration,
+    ) -> bool {
         let Some(downloads) = self.0.get(&client) else { return false };
-        let mut downloads = locked(&downloads);
-        let is_it = |other: &Download| other.is_of(bucket, part.export) && other.is_live(now);
-        let Some(place) = downloads.iter().position(is_it) else { return false };
-        let mut download = downloads.remove(place);
-        let is_free = download.take(part);
+        let mut downloads = downloads.lock();
+        let is_same = |other: &RangeDownload| other.is_for(bucket, part.export) && other.is_active(now);
+        let Some(index) = downloads.iter().position(is_same) else { return false };
+        let mut download = downloads.remove(index);
+        let is_free = download.try_add_part(part);
         downloads.push(download);
         is_free
     }

@@ -1,7 +1,7 @@
 //! Limits the number of requests of a client in a minute.
 //!
-//! [`RateLimiter`] is the interface. [`MemoryRateLimiter`] counts in this process, [`SharedRateLimiter`] in Redis
-//! together with other processes. The download of an export in ranges counts once ([`downloads`]).
+//! [`RateLimiter`] is the interface. [`MemoryRateLimiter`] counts in this process, [`SharedRateLimiter`] in Redis for
+//! all processes. The download of an export in ranges counts once ([`downloads`]).
 //!
 //! [`MemoryRateLimiter`]: crate::MemoryRateLimiter
 //! [`SharedRateLimiter`]: crate::SharedRateLimiter
@@ -13,15 +13,14 @@ pub(crate) mod shared;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use async_trait::async_trait;
-use strata_config::Limits;
-pub(crate) use strata_limits::Client;
+use strata_config::RequestLimitsConfig;
+pub(crate) use strata_limits::ClientNetwork;
 
-/// How long a window lasts, from its first counted request.
-pub(crate) const WINDOW: Duration = Duration::from_secs(60);
+/// Length of a window, from its first counted request.
+pub(crate) const RATE_LIMIT_WINDOW: Duration = Duration::from_secs(60);
 
-/// The group of requests that are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Bucket {
+pub enum RateLimitBucket {
     /// Requests for private datasets with an `Authorization`, valid or not.
     Private,
     Public,
@@ -35,43 +34,40 @@ pub struct RateLimits {
 }
 
 impl RateLimits {
-    /// The limit of a bucket; `None` when it is switched off.
-    pub fn of(&self, bucket: Bucket) -> Option<u64> {
+    pub fn limit_for(&self, bucket: RateLimitBucket) -> Option<u64> {
         let limit = match bucket {
-            Bucket::Public => self.public,
-            Bucket::Private => self.private,
+            RateLimitBucket::Public => self.public,
+            RateLimitBucket::Private => self.private,
         };
         (limit > 0).then_some(limit)
     }
 }
 
-impl From<&Limits> for RateLimits {
-    fn from(limits: &Limits) -> RateLimits {
+impl From<&RequestLimitsConfig> for RateLimits {
+    fn from(limits: &RequestLimitsConfig) -> RateLimits {
         RateLimits { public: limits.public_per_minute, private: limits.private_per_minute }
     }
 }
 
-/// The window of a client after a request was counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimitStatus {
     pub limit: u64,
     pub remaining: u64,
-    /// When the window ends, in Unix seconds, rounded up. The same for all requests of a window.
+    /// End of the window in Unix seconds, rounded up. Equal for all requests of a window.
     pub reset_unix_s: u64,
     pub decision: RateLimitDecision,
 }
 
-/// Whether a counted request is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateLimitDecision {
     Within,
     Exceeded {
-        /// Seconds until the window has ended, rounded up, at least 1.
+        /// Seconds until the end of the window, rounded up, at least 1.
         retry_after_s: u64,
     },
 }
 
-/// An export. Exports with the same ID have the same bytes.
+/// Exports with the same ID have the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportId(pub [u8; 16]);
 
@@ -79,43 +75,46 @@ pub struct ExportId(pub [u8; 16]);
 pub struct ExportPart {
     pub export: ExportId,
     pub export_bytes: u64,
-    pub bytes: u64,
+    pub part_bytes: u64,
 }
 
-/// Counts requests. An implementation that depends on a server decides what to do if that does not respond.
+/// Counts requests. An implementation that depends on a server must count by itself if the server does not respond.
 #[async_trait]
 pub trait RateLimiter: Send + Sync + 'static {
-    /// Counts one request; `None` when the bucket's limit is switched off.
-    async fn count(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus>;
+    async fn count_request(&self, client: ClientNetwork, bucket: RateLimitBucket) -> Option<RateLimitStatus>;
 
-    /// The window of a client, or a new one. Counts nothing.
-    async fn status(&self, client: Client, bucket: Bucket) -> Option<RateLimitStatus>;
+    /// Returns the window of a client, or an empty one. Counts nothing.
+    async fn status(&self, client: ClientNetwork, bucket: RateLimitBucket) -> Option<RateLimitStatus>;
 
-    /// Whether a client has begun downloads. Only a hint.
-    async fn has_downloads(&self, client: Client) -> bool;
+    async fn has_downloads(&self, client: ClientNetwork) -> bool;
 
-    /// Records a counted request for an export. The response has `sent_bytes` of it; `None` means all of it.
-    async fn begin_download(&self, client: Client, bucket: Bucket, export: ExportId, sent_bytes: Option<u64>);
+    /// Records a counted request for an export. The response has `sent_bytes` of the export; `None` means all.
+    async fn begin_download(
+        &self,
+        client: ClientNetwork,
+        bucket: RateLimitBucket,
+        export: ExportId,
+        sent_bytes: Option<u64>,
+    );
 
-    /// Whether a range is free because it belongs to a counted download, whose remaining bytes and ranges it reduces.
-    async fn continue_download(&self, client: Client, bucket: Bucket, part: ExportPart) -> bool;
+    /// Returns whether a range is free because it belongs to a counted download, and counts the range if so.
+    async fn continue_download(&self, client: ClientNetwork, bucket: RateLimitBucket, part: ExportPart) -> bool;
 
-    /// Whether the counts are shared with other processes at the moment.
     fn is_shared(&self) -> bool {
         false
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moment {
-    /// Since some fixed point; never goes back. Windows are measured by it.
+pub struct ClockReading {
+    /// Monotonic time since a fixed point, for the length of windows.
     pub elapsed: Duration,
-    /// Since the Unix epoch; may be set. Only shown.
+    /// Time since the Unix epoch, for the `Reset` header. Can jump if the system clock is set.
     pub unix: Duration,
 }
 
-pub trait Clock: Send + Sync + 'static {
-    fn now(&self) -> Moment;
+pub trait RateLimitClock: Send + Sync + 'static {
+    fn now(&self) -> ClockReading;
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -129,10 +128,10 @@ impl SystemClock {
     }
 }
 
-impl Clock for SystemClock {
-    fn now(&self) -> Moment {
-        // A clock before 1970 is not worth an error: nothing but `Reset` shows it.
+impl RateLimitClock for SystemClock {
+    fn now(&self) -> ClockReading {
+        // A clock before 1970 affects only the `Reset` header.
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Moment { elapsed: self.started.elapsed(), unix }
+        ClockReading { elapsed: self.started.elapsed(), unix }
     }
 }

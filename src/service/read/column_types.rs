@@ -1,77 +1,79 @@
-//! The types of a Parquet answer's columns (docs/reference/formats.md, parquet), before its first row is written.
+//! Infers the column types of a typed Parquet response (docs/reference/formats.md, parquet) before the first row is
+//! written.
 //!
-//! 1. Of an answer that holds all entities, the version's profile proves the types of columns that hold a string, or
-//!    booleans alone: a column that a single path gives, which no array fans out and no other name looks like.
-//! 2. Of the other columns, one pass over the answer's entities looks at the values. The profile does not tell an
-//!    integer from a double.
+//! 1. If the response contains all entities, the profile of the version proves that a column contains strings or only
+//!    booleans. This requires that the column comes from a single path, which no array fans out.
+//! 2. The types of the other columns are inferred from the values in one pass over the entities. The profile does not
+//!    distinguish integers from doubles.
 
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use strata_encode::{ColumnType, Typing};
-use strata_format::profile::{PathRecord, StoredProfile};
-use strata_json::Columns;
-use strata_query::Engine;
-use strata_types::path::Path;
+use strata_encode::{ColumnType, ColumnTypeInference};
+use strata_format::profile::{ProfilePathRecord, StoredProfile};
+use strata_json::ColumnNames;
+use strata_query::QueryEngine;
+use strata_types::field_path::FieldPath;
 
 use crate::lookup::error::ReadError;
-use crate::read::source::{OrderedUnits, Source};
+use crate::read::entity_source::{EntitySource, OrderedChunkTasks};
 
-pub(crate) async fn column_types(
-    engine: &Engine,
-    source: &Arc<Source>,
-    columns: &Arc<Columns>,
+pub(crate) async fn infer_column_types(
+    engine: &QueryEngine,
+    source: &Arc<EntitySource>,
+    columns: &Arc<ColumnNames>,
 ) -> Result<Arc<[ColumnType]>, ReadError> {
-    let typing = Typing::new(columns.clone(), proven(source, columns).await);
-    let mut types = typing.begin();
-    if typing.is_known() || source.documents.is_empty() {
+    let inference = ColumnTypeInference::new(columns.clone(), proven_types(source, columns).await);
+    let mut types = inference.new_builder();
+    if inference.is_complete() || source.documents.is_empty() {
         return Ok(types.finish());
     }
-    let shared = source.clone();
-    let mut parts = OrderedUnits::new(engine, source.documents.units(), move |unit| {
-        let source = shared.clone();
-        let mut part = typing.begin();
+    let shared_source = source.clone();
+    let mut parts = OrderedChunkTasks::new(engine, source.documents.chunks(), move |chunk| {
+        let source = shared_source.clone();
+        let mut part = inference.new_builder();
         async move {
-            let each = |entity: &[u8]| {
+            let push = |entity: &[u8]| {
                 part.push(entity);
                 ControlFlow::Continue(())
             };
-            let next = source.for_each(&unit, each).await?;
+            let next = source.for_each_entity(&chunk, push).await?;
             Ok((part, next))
         }
     });
-    while let Some(part) = parts.next(|running, _| running < engine.threads()).await? {
+    while let Some(part) = parts.next_result(|running, _| running < engine.threads()).await? {
         types.merge(&part);
     }
     Ok(types.finish())
 }
 
-async fn proven(source: &Source, columns: &Columns) -> Vec<Option<ColumnType>> {
+async fn proven_types(source: &EntitySource, columns: &ColumnNames) -> Vec<Option<ColumnType>> {
     let unknown = || vec![None; columns.len()];
-    // What `denull` takes away, the profile does not tell.
-    if !source.documents.are_all() || source.reshape.denull {
+    // The profile does not contain what `denull` removes.
+    if !source.documents.is_whole_version() || source.projection.denull {
         return unknown();
     }
-    // One that cannot be read has been reported. The documents tell, too.
+    // The reader reports a damaged profile. The types are then inferred from the documents.
     match source.documents.reader().profile().await {
-        Ok(profile) if !profile.paths_left_out => types_by_profile(&profile, columns),
+        Ok(profile) if !profile.paths_left_out => types_from_profile(&profile, columns),
         Ok(_) | Err(_) => unknown(),
     }
 }
 
-fn types_by_profile(profile: &StoredProfile, columns: &Columns) -> Vec<Option<ColumnType>> {
-    let mut paths: HashMap<String, Option<&PathRecord>> = HashMap::new();
+fn types_from_profile(profile: &StoredProfile, columns: &ColumnNames) -> Vec<Option<ColumnType>> {
+    let mut paths: HashMap<String, Option<&ProfilePathRecord>> = HashMap::new();
     for record in &profile.paths {
-        let name = Path::parse(&record.path).map_or_else(|_| String::new(), |path| path.keys().join("."));
-        // Of two paths of one name, any may give an entity's value.
+        let name = FieldPath::parse(&record.path).map_or_else(|_| String::new(), |path| path.keys().join("."));
+        // If two paths have one column name, each entity's value can come from either path.
         paths.entry(name).and_modify(|known| *known = None).or_insert(Some(record));
     }
-    let of = |name: &String| type_by_path(paths.get(name).copied().flatten().filter(|_| !looks_indexed(name))?);
-    columns.names().iter().map(of).collect()
+    let proven_type =
+        |name: &String| type_from_path(paths.get(name).copied().flatten().filter(|_| !may_be_array_field(name))?);
+    columns.names().iter().map(proven_type).collect()
 }
 
-fn type_by_path(record: &PathRecord) -> Option<ColumnType> {
+fn type_from_path(record: &ProfilePathRecord) -> Option<ColumnType> {
     let types = &record.types;
     if record.fans_out || types.array > 0 {
         return None;
@@ -83,8 +85,7 @@ fn type_by_path(record: &PathRecord) -> Option<ColumnType> {
     }
 }
 
-/// Whether a name may be that of a field of an array's element: `parent_0_field`.
-fn looks_indexed(name: &str) -> bool {
+fn may_be_array_field(name: &str) -> bool {
     let mut parts = name.split('_').skip(1).peekable();
     while let Some(part) = parts.next() {
         let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -102,10 +103,10 @@ mod tests {
     #[test]
     fn names_of_element_fields_are_recognized() {
         for name in ["a_0_b", "_1_", "a__12_b", "x.a_0_b.c"] {
-            assert!(looks_indexed(name), "{name}");
+            assert!(may_be_array_field(name), "{name}");
         }
         for name in ["", "a", "a_0", "0_a", "a__b", "a_1b_c", "a.0.b"] {
-            assert!(!looks_indexed(name), "{name}");
+            assert!(!may_be_array_field(name), "{name}");
         }
     }
 }

@@ -1,80 +1,74 @@
-//! Hints about the conditions of a read that may have another meaning than the client expects. `explain`, the tool
-//! `read` and pages show them for:
+//! Hints about conditions of a read that might mean something else than the client expects. `explain`, the tool `read`
+//! and pages show hints for:
 //!
-//! - filters that find nothing, and whose value looks like a comparison;
-//! - filters that find nothing in a version regardless of their value, but that `strict` accepts because their fields
-//!   exist: filters for a path that ends in objects (docs/reference/filters.md, filter), and range filters that compare
-//!   with a type that no value at their path has (docs/reference/filters.md, Range filters);
+//! - filters that find nothing, and whose value looks like a comparison, such as `a:>5`;
+//! - filters that cannot find anything although their fields exist: filters for a path that contains only objects, and
+//!   range filters for a type that no value at the path has (docs/reference/filters.md);
 //! - a sort by a nested path, by objects, or by strings that look like numbers.
 
 use std::fmt::{self, Display};
 use std::sync::Arc;
 
-use strata_format::profile::{PathFacts, PathIndex};
+use strata_format::profile::{PathFacts, ProfilePaths};
 use strata_format::reader::VersionReader;
-use strata_json::{NumericValue, RangeLimit};
-use strata_types::path::Path;
-use strata_types::request::{PathValue, RangeBound, ReadRequest};
+use strata_json::{NumericValue, RangeOperand};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::{PathValue, RangeBound, ReadRequest};
 
-use crate::Admitted;
-use crate::read::Reads;
+use crate::AuthorizedTarget;
+use crate::read::ReadService;
 
-/// Maximum number of hints about filters. A request can have a thousand range filters.
-const HINTS: usize = 10;
-
-/// Characters of a limit that a hint shows.
-const SHOWN_CHARACTERS: usize = 80;
+/// A request can have a thousand range filters.
+const MAX_FILTER_HINTS: usize = 10;
+const MAX_SHOWN_CHARACTERS: usize = 80;
 
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Comparable {
-    pub numbers: bool,
-    pub texts: bool,
-    pub booleans: bool,
-    /// Whether the texts look like numbers of several lengths.
-    pub numerals: bool,
-    /// Whether there are arrays or objects, which no sort orders by.
-    pub nested: bool,
-    /// The shortest path below that contains comparable values, if there are only objects.
-    pub below: Option<String>,
+pub(crate) struct ComparableTypes {
+    pub has_numbers: bool,
+    pub has_strings: bool,
+    pub has_booleans: bool,
+    /// Whether the strings look like numbers of several lengths, so that sorting them is misleading.
+    pub has_numeric_strings: bool,
+    pub has_nested: bool,
+    /// The shortest nested path with comparable values, if there are only objects.
+    pub path_below: Option<String>,
 }
 
-impl Comparable {
-    /// Without `below`, which requires a scan of all paths.
-    pub(crate) fn from_facts(facts: PathFacts) -> Option<Comparable> {
-        let texts = facts.has_string?;
-        Some(Comparable {
-            numbers: facts.has_number?,
-            texts,
-            booleans: facts.has_text? && !texts,
-            numerals: facts.has_numerals.unwrap_or_default(),
-            nested: facts.has_array? || facts.has_object?,
-            below: None,
+impl ComparableTypes {
+    /// Does not set `path_below`, which requires a scan of all paths.
+    pub(crate) fn from_facts(facts: PathFacts) -> Option<ComparableTypes> {
+        let has_strings = facts.has_string?;
+        Some(ComparableTypes {
+            has_numbers: facts.has_number?,
+            has_strings,
+            has_booleans: facts.has_text? && !has_strings,
+            has_numeric_strings: facts.has_numeric_strings.unwrap_or_default(),
+            has_nested: facts.has_array? || facts.has_object?,
+            path_below: None,
         })
     }
 
-    /// Whether only a filter for nulls can find anything, because there are only objects or arrays of them.
-    pub(crate) fn is_nested_alone(&self) -> bool {
-        self.nested && !(self.numbers || self.texts || self.booleans)
+    /// Returns whether only a filter for null can find anything, because there are only objects or arrays of objects.
+    pub(crate) fn is_nested_only(&self) -> bool {
+        self.has_nested && !(self.has_numbers || self.has_strings || self.has_booleans)
     }
 }
 
-/// The shortest path below `path`, and the first by name of several.
-fn below<'a>(path: &str, comparable: impl Iterator<Item = &'a str>) -> Option<String> {
+fn shortest_path_below<'a>(path: &str, comparable: impl Iterator<Item = &'a str>) -> Option<String> {
     let is_below = |other: &&str| other.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
     comparable.filter(is_below).min_by_key(|other| (other.len(), *other)).map(str::to_owned)
 }
 
-/// Advice about strings that should be numbers.
-const TYPED: &str = "If the source is csv or tsv, import it again with `infer_types` to get numbers.";
+const INFER_TYPES_ADVICE: &str = "If the source is csv or tsv, import it again with `infer_types` to get numbers.";
 
-/// A hint about a filter that finds nothing, because no value at its path has the type that it compares with.
+/// A hint about a filter that finds nothing, because no value at the path has the type of the filter's value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilterHint {
     pub parameter: &'static str,
     pub filter: PathValue,
     pub reason: String,
     pub advice: Option<String>,
-    pub meant: Option<String>,
+    pub suggested_value: Option<String>,
 }
 
 impl Display for FilterHint {
@@ -84,71 +78,72 @@ impl Display for FilterHint {
     }
 }
 
-/// A hint about a sort by a nested path.
-pub fn deep_sort_hint(nearest: impl Display) -> String {
+pub fn nested_sort_hint(nearest: impl Display) -> String {
     format!("`sort` requires a top-level field, but {nearest} is a nested path.")
 }
 
-/// A hint about a sort by objects, or by strings that look like numbers.
-fn sort_hint(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Option<String> {
+fn sort_hint(request: &ReadRequest, types: impl Fn(&FieldPath) -> Option<ComparableTypes>) -> Option<String> {
     let sort = request.sort.as_ref()?;
-    let field = Path::from_keys([sort.field.as_str()]).ok()?;
-    let held = types(&field)?;
-    if held.is_nested_alone() {
+    let field = FieldPath::from_keys([sort.field.as_str()]).ok()?;
+    let field_types = types(&field)?;
+    if field_types.is_nested_only() {
         return Some(format!(
             "`{field}` contains objects or arrays, but no strings, numbers, or booleans, so sorting by it changes \
              nothing."
         ));
     }
-    (held.texts && held.numerals && !held.nested).then(|| {
+    (field_types.has_strings && field_types.has_numeric_strings && !field_types.has_nested).then(|| {
         format!(
             "`{field}` contains strings that look like numbers. Strings are sorted by code point, so `9` comes after \
-             `10`. {TYPED}"
+             `10`. {INFER_TYPES_ADVICE}"
         )
     })
 }
 
-/// All hints about the conditions of a read. `types` returns the types at a path if they are known.
-pub(crate) fn of_conditions(
+pub(crate) fn condition_hints(
     request: &ReadRequest,
     finds_nothing: bool,
-    types: impl Fn(&Path) -> Option<Comparable>,
+    types: impl Fn(&FieldPath) -> Option<ComparableTypes>,
 ) -> Vec<String> {
-    let comparisons = request.filters.iter().filter(|_| finds_nothing).filter_map(comparison);
-    let filters = filters(request, &types);
-    comparisons.take(HINTS).chain(filters.iter().map(FilterHint::to_string)).chain(sort_hint(request, &types)).collect()
+    let comparisons = request.filters.iter().filter(|_| finds_nothing).filter_map(comparison_hint);
+    let filters = filter_hints(request, &types);
+    comparisons
+        .take(MAX_FILTER_HINTS)
+        .chain(filters.iter().map(FilterHint::to_string))
+        .chain(sort_hint(request, &types))
+        .collect()
 }
 
-fn comparison(PathValue { path, value }: &PathValue) -> Option<String> {
+fn comparison_hint(PathValue { path, value }: &PathValue) -> Option<String> {
     let signs = [(">=", "filter_gte"), ("<=", "filter_lte"), (">", "filter_gt"), ("<", "filter_lt"), ("=", "filter")];
-    let named = signs.into_iter().find_map(|(sign, parameter)| Some((parameter, value.strip_prefix(sign)?)));
-    let (parameter, rest) = named?;
+    let (parameter, rest) =
+        signs.into_iter().find_map(|(sign, parameter)| Some((parameter, value.strip_prefix(sign)?)))?;
     let rest = if parameter == "filter" { rest.trim_start_matches('=') } else { rest };
-    let shown = shorten(value);
-    let rest = shorten(rest.trim_start());
+    let shown = truncate_value(value);
+    let rest = truncate_value(rest.trim_start());
     Some(format!("`filter={path}:{shown}` finds only the string `{shown}`. Did you mean `{parameter}={path}:{rest}`?"))
 }
 
-/// Hints about filters that compare with a type that no value at their path has.
-fn filters(request: &ReadRequest, types: impl Fn(&Path) -> Option<Comparable>) -> Vec<FilterHint> {
-    let values = [("filter", &request.filters), ("filter_contains", &request.filters_contain)];
-    let values = values.into_iter().flat_map(|(parameter, filters)| filters.iter().map(move |one| (parameter, one)));
-    // Before their types are looked up, because there may be a thousand of these.
-    let values = values.filter(|(parameter, filter)| !may_find_nulls(parameter, filter));
+fn filter_hints(request: &ReadRequest, types: impl Fn(&FieldPath) -> Option<ComparableTypes>) -> Vec<FilterHint> {
+    let values = [("filter", &request.filters), ("filter_contains", &request.contains_filters)];
+    let values =
+        values.into_iter().flat_map(|(parameter, filters)| filters.iter().map(move |filter| (parameter, filter)));
+    // This check precedes the lookup of types, because a request can have a thousand such filters.
+    let values = values.filter(|(parameter, filter)| !can_match_null(parameter, filter));
     let values = values.filter_map(|(parameter, filter)| nested_hint(parameter, filter, &types(&filter.path)?));
     let ranges = RangeBound::ALL.into_iter().flat_map(|bound| {
-        let filters = request.ranges[bound as usize].iter();
-        filters.map(move |filter| (bound.parameter(), filter))
+        let filters = request.range_filters[bound as usize].iter();
+        filters.map(move |filter| (bound.parameter_name(), filter))
     });
     let ranges = ranges.filter_map(|(parameter, filter)| {
-        let held = types(&filter.path)?;
-        nested_hint(parameter, filter, &held).or_else(|| range_hint(parameter, filter, held))
+        let path_types = types(&filter.path)?;
+        nested_hint(parameter, filter, &path_types).or_else(|| range_hint(parameter, filter, path_types))
     });
-    values.chain(ranges).take(HINTS).collect()
+    values.chain(ranges).take(MAX_FILTER_HINTS).collect()
 }
 
-fn nested_hint(parameter: &'static str, filter: &PathValue, held: &Comparable) -> Option<FilterHint> {
-    if !held.is_nested_alone() || may_find_nulls(parameter, filter) {
+fn nested_hint(parameter: &'static str, filter: &PathValue, types: &ComparableTypes) -> Option<FilterHint> {
+    if !types.is_nested_only() || can_match_null(parameter, filter) {
         return None;
     }
     let PathValue { path, value } = filter;
@@ -158,59 +153,66 @@ fn nested_hint(parameter: &'static str, filter: &PathValue, held: &Comparable) -
         reason: format!(
             "`{path}` contains objects or arrays, but no strings, numbers, or booleans, so `{parameter}={path}:{}` \
              finds nothing.",
-            shorten(value)
+            truncate_value(value)
         ),
-        advice: held.below.as_ref().map(|below| format!("Use a nested path, such as `{below}`.")),
-        meant: None,
+        advice: types.path_below.as_ref().map(|below| format!("Use a nested path, such as `{below}`.")),
+        suggested_value: None,
     })
 }
 
-/// Whether a filter can find nulls, which can occur next to objects.
-fn may_find_nulls(parameter: &str, filter: &PathValue) -> bool {
+fn can_match_null(parameter: &str, filter: &PathValue) -> bool {
     parameter == "filter" && filter.value.eq_ignore_ascii_case("null")
 }
 
-fn range_hint(parameter: &'static str, filter: &PathValue, held: Comparable) -> Option<FilterHint> {
+fn range_hint(parameter: &'static str, filter: &PathValue, types: ComparableTypes) -> Option<FilterHint> {
     let PathValue { path, value } = filter;
-    let shown = shorten(value);
-    let other_type = |holds: &str, compares: &str| {
+    let shown = truncate_value(value);
+    let other_type = |contained: &str, compared: &str| {
         format!(
-            "`{path}` contains {holds}. `{parameter}={path}:{shown}` compares only {compares}, so it finds nothing."
+            "`{path}` contains {contained}. `{parameter}={path}:{shown}` compares only {compared}, so it finds nothing."
         )
     };
-    let no_type = |what: &str| format!("`{path}` contains no {what}, so `{parameter}={path}:{shown}` finds nothing.");
-    let (reason, advice, meant) = match (RangeLimit::of(value), held) {
-        (RangeLimit::Number(_), Comparable { numbers: false, texts: true, numerals: true, .. }) => (
+    let no_type =
+        |missing: &str| format!("`{path}` contains no {missing}, so `{parameter}={path}:{shown}` finds nothing.");
+    let (reason, advice, meant) = match (RangeOperand::from_filter_value(value), types) {
+        (
+            RangeOperand::Number(_),
+            ComparableTypes { has_numbers: false, has_strings: true, has_numeric_strings: true, .. },
+        ) => (
             other_type("strings that look like numbers", "numbers"),
-            Some(format!("{TYPED} Strings are compared by code point, so `9` comes after `10`.")),
+            Some(format!("{INFER_TYPES_ADVICE} Strings are compared by code point, so `9` comes after `10`.")),
             None,
         ),
-        (RangeLimit::Number(_), Comparable { numbers: false, texts: true, .. }) => (
+        (RangeOperand::Number(_), ComparableTypes { has_numbers: false, has_strings: true, .. }) => (
             other_type("strings but no numbers", "numbers"),
             Some(format!("`{parameter}={path}:\"{shown}\"` compares strings by code point.")),
             Some(format!("\"{value}\"")),
         ),
-        (RangeLimit::Number(_), Comparable { numbers: false, texts: false, .. }) => (no_type("numbers"), None, None),
-        (RangeLimit::Text(_), Comparable { numbers: true, texts: false, .. }) => {
-            let meant = number_meant(value);
+        (RangeOperand::Number(_), ComparableTypes { has_numbers: false, has_strings: false, .. }) => {
+            (no_type("numbers"), None, None)
+        }
+        (RangeOperand::String(_), ComparableTypes { has_numbers: true, has_strings: false, .. }) => {
+            let meant = suggest_number(value);
             let advice = match &meant {
-                Some(number) => format!("Did you mean `{parameter}={path}:{}`?", shorten(number)),
+                Some(number) => format!("Did you mean `{parameter}={path}:{}`?", truncate_value(number)),
                 None => "To compare numbers, use a JSON number, such as `1.5`.".to_owned(),
             };
             (other_type("numbers but no strings", "strings"), Some(advice), meant)
         }
-        (RangeLimit::Text(_), Comparable { numbers: false, texts: false, .. }) => (no_type("strings"), None, None),
+        (RangeOperand::String(_), ComparableTypes { has_numbers: false, has_strings: false, .. }) => {
+            (no_type("strings"), None, None)
+        }
         _ => return None,
     };
-    Some(FilterHint { parameter, filter: filter.clone(), reason, advice, meant })
+    Some(FilterHint { parameter, filter: filter.clone(), reason, advice, suggested_value: meant })
 }
 
-/// The number that a limit may mean that is quoted, or has spaces, a plus sign or a decimal comma.
-fn number_meant(value: &str) -> Option<String> {
+/// Returns the number that a value probably means that is quoted, or has spaces, a plus sign or a decimal comma.
+fn suggest_number(value: &str) -> Option<String> {
     let bare = value.trim().trim_matches('"').trim();
     let bare = bare.strip_prefix('+').unwrap_or(bare);
     let number = match bare.split_once(',') {
-        // The comma may separate thousands.
+        // The comma might separate thousands.
         Some((_, decimals)) if decimals.len() == 3 => return None,
         Some((whole, decimals)) => format!("{whole}.{decimals}"),
         None => bare.to_owned(),
@@ -218,143 +220,160 @@ fn number_meant(value: &str) -> Option<String> {
     NumericValue::parse(&number).map(|_| number)
 }
 
-fn shorten(value: &str) -> String {
-    match value.char_indices().nth(SHOWN_CHARACTERS) {
+fn truncate_value(value: &str) -> String {
+    match value.char_indices().nth(MAX_SHOWN_CHARACTERS) {
         Some((end, _)) => format!("{}…", &value[..end]),
         None => value.to_owned(),
     }
 }
 
-impl Reads {
-    /// Hints about the conditions of a read that finds nothing. For filters and sorts, this reads the paths of the
-    /// profile, but waits for no permit. Without them, there are no hints about types.
-    pub async fn hints(&self, admitted: &Admitted, request: &ReadRequest) -> Vec<String> {
-        let paths = self.paths_for_types(admitted, request).await;
-        of_conditions(request, true, |path| comparable(paths.as_deref()?, path))
+impl ReadService {
+    /// Returns hints for a read that finds nothing. Does not wait for a permit to read the profile.
+    pub async fn empty_result_hints(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Vec<String> {
+        let paths = self.load_condition_paths(target, request).await;
+        condition_hints(request, true, |path| comparable_types(paths.as_deref()?, path))
     }
 
-    /// Like [`Reads::hints`], about the filters of a read, regardless of what it finds.
-    pub async fn filter_hints(&self, admitted: &Admitted, request: &ReadRequest) -> Vec<FilterHint> {
-        let paths = self.paths_for_types(admitted, request).await;
-        filters(request, |path| comparable(paths.as_deref()?, path))
+    pub async fn filter_hints(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Vec<FilterHint> {
+        let paths = self.load_condition_paths(target, request).await;
+        filter_hints(request, |path| comparable_types(paths.as_deref()?, path))
     }
 
-    /// Like [`Reads::hints`], about the sort of a read by a field that exists.
-    pub async fn sort_hint(&self, admitted: &Admitted, request: &ReadRequest) -> Option<String> {
-        let paths = self.paths_for_types(admitted, request).await;
-        sort_hint(request, |path| comparable(paths.as_deref()?, path))
+    pub async fn sort_hint(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Option<String> {
+        let paths = self.load_condition_paths(target, request).await;
+        sort_hint(request, |path| comparable_types(paths.as_deref()?, path))
     }
 
-    /// The paths of the profile if the read has filters or a sort.
-    async fn paths_for_types(&self, admitted: &Admitted, request: &ReadRequest) -> Option<Arc<PathIndex>> {
-        if !asks_for_types(request) {
+    async fn load_condition_paths(
+        &self,
+        target: &AuthorizedTarget,
+        request: &ReadRequest,
+    ) -> Option<Arc<ProfilePaths>> {
+        if !has_typed_conditions(request) {
             return None;
         }
-        let reader = VersionReader::open_recorded(&self.store, &admitted.file, &self.cache).await.ok()?;
-        self.path_index(&reader, admitted.holder, false).await.ok()?
+        let reader = VersionReader::open_recorded(&self.store, &target.file, &self.cache).await.ok()?;
+        self.load_path_index(&reader, target.principal, false).await.ok()?
     }
 }
 
-/// Whether the hints about a read depend on the types at its paths.
-pub(crate) fn asks_for_types(request: &ReadRequest) -> bool {
-    let ReadRequest { filters, filters_contain, ranges, sort, .. } = request;
-    let has_filters = !filters.is_empty() || !filters_contain.is_empty() || ranges.iter().any(|of| !of.is_empty());
+pub(crate) fn has_typed_conditions(request: &ReadRequest) -> bool {
+    let ReadRequest { filters, contains_filters, range_filters, sort, .. } = request;
+    let has_ranges = range_filters.iter().any(|filters| !filters.is_empty());
+    let has_filters = !filters.is_empty() || !contains_filters.is_empty() || has_ranges;
     has_filters || sort.is_some()
 }
 
-pub(crate) fn comparable(paths: &PathIndex, path: &Path) -> Option<Comparable> {
+pub(crate) fn comparable_types(paths: &ProfilePaths, path: &FieldPath) -> Option<ComparableTypes> {
     let text = path.to_string();
-    let mut held = Comparable::from_facts(paths.get(&text)?)?;
-    if held.is_nested_alone() {
-        let holds = |path: &&str| {
+    let mut types = ComparableTypes::from_facts(paths.get(&text)?)?;
+    if types.is_nested_only() {
+        let is_comparable = |path: &&str| {
             paths.get(path).is_some_and(|facts| facts.has_text == Some(true) || facts.has_number == Some(true))
         };
-        held.below = below(&text, paths.paths().filter(holds));
+        types.path_below = shortest_path_below(&text, paths.paths().filter(is_comparable));
     }
-    Some(held)
+    Some(types)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strata_types::request::Sort;
+    use strata_types::read_request::SortField;
 
     #[test]
-    fn limit_of_other_type_gets_a_hint() {
-        let held = |numbers, texts| Comparable { numbers, texts, ..Comparable::default() };
-        for (value, holds, words) in [
-            ("60", held(false, true), Some("`filter_gt=a.b:\"60\"` compares strings by code point.")),
-            ("60", held(false, false), Some("`a.b` contains no numbers, so")),
-            ("60", held(true, true), None),
-            ("60", held(true, false), None),
-            ("\"60\"", held(false, true), None),
-            ("\"60\"", held(true, false), Some("Did you mean `filter_gt=a.b:60`?")),
-            ("abc", held(false, true), None),
-            ("abc", held(true, false), Some("use a JSON number, such as `1.5`.")),
-            ("abc", held(false, false), Some("`a.b` contains no strings, so")),
-            ("1,5", held(true, false), Some("Did you mean `filter_gt=a.b:1.5`?")),
-            ("1,500", held(true, false), Some("use a JSON number, such as `1.5`.")),
-            (" +2", held(true, false), Some("Did you mean `filter_gt=a.b:2`?")),
-            ("", held(true, false), Some("use a JSON number, such as `1.5`.")),
+    fn value_of_other_type_gets_a_hint() {
+        let types =
+            |has_numbers, has_strings| ComparableTypes { has_numbers, has_strings, ..ComparableTypes::default() };
+        for (value, types, words) in [
+            ("60", types(false, true), Some("`filter_gt=a.b:\"60\"` compares strings by code point.")),
+            ("60", types(false, false), Some("`a.b` contains no numbers, so")),
+            ("60", types(true, true), None),
+            ("60", types(true, false), None),
+            ("\"60\"", types(false, true), None),
+            ("\"60\"", types(true, false), Some("Did you mean `filter_gt=a.b:60`?")),
+            ("abc", types(false, true), None),
+            ("abc", types(true, false), Some("use a JSON number, such as `1.5`.")),
+            ("abc", types(false, false), Some("`a.b` contains no strings, so")),
+            ("1,5", types(true, false), Some("Did you mean `filter_gt=a.b:1.5`?")),
+            ("1,500", types(true, false), Some("use a JSON number, such as `1.5`.")),
+            (" +2", types(true, false), Some("Did you mean `filter_gt=a.b:2`?")),
+            ("", types(true, false), Some("use a JSON number, such as `1.5`.")),
         ] {
-            let filter = PathValue { path: Path::parse("a.b").expect("a path"), value: value.to_owned() };
-            let hint = range_hint("filter_gt", &filter, holds).map(|hint| hint.to_string());
+            let filter = PathValue { path: FieldPath::parse("a.b").expect("a path"), value: value.to_owned() };
+            let hint = range_hint("filter_gt", &filter, types).map(|hint| hint.to_string());
             match words {
                 Some(words) => assert!(hint.as_ref().is_some_and(|hint| hint.contains(words)), "{value}: {hint:?}"),
                 None => assert_eq!(hint, None, "{value}"),
             }
         }
-        assert_eq!(shorten(&"ä".repeat(100)).chars().count(), SHOWN_CHARACTERS + 1);
+        assert_eq!(truncate_value(&"ä".repeat(100)).chars().count(), MAX_SHOWN_CHARACTERS + 1);
     }
 
     #[test]
-    fn numerals_get_a_hint_without_string_comparison() {
-        let numerals = |_: &Path| Some(Comparable { texts: true, numerals: true, ..Comparable::default() });
-        let path = Path::parse("a").expect("a path");
+    fn numeric_strings_get_a_hint_about_types() {
+        let has_numeric_strings = |_: &FieldPath| {
+            Some(ComparableTypes { has_strings: true, has_numeric_strings: true, ..ComparableTypes::default() })
+        };
+        let path = FieldPath::parse("a").expect("a path");
         let filter = PathValue { path: path.clone(), value: "60".to_owned() };
-        let hint = range_hint("filter_gt", &filter, numerals(&path).expect("known")).expect("a hint");
-        assert!(hint.to_string().contains("`infer_types`") && hint.meant.is_none(), "{hint}");
-        let sort = Some(Sort { field: "a".to_owned(), descending: true });
+        let hint = range_hint("filter_gt", &filter, has_numeric_strings(&path).expect("known")).expect("a hint");
+        assert!(hint.to_string().contains("`infer_types`") && hint.suggested_value.is_none(), "{hint}");
+        let sort = Some(SortField { field: "a".to_owned(), descending: true });
         let request = ReadRequest { sort, ..ReadRequest::default() };
-        let hints = of_conditions(&request, false, numerals);
+        let hints = condition_hints(&request, false, has_numeric_strings);
         assert!(hints.len() == 1 && hints[0].starts_with("`a` contains strings that look like numbers"), "{hints:?}");
-        for (numerals, nested) in [(false, false), (true, true)] {
-            let others =
-                |_: &Path| Some(Comparable { numbers: true, texts: true, numerals, nested, ..Comparable::default() });
-            assert!(of_conditions(&request, false, others).is_empty());
+        for (has_numeric_strings, has_nested) in [(false, false), (true, true)] {
+            let others = |_: &FieldPath| {
+                Some(ComparableTypes {
+                    has_numbers: true,
+                    has_strings: true,
+                    has_numeric_strings,
+                    has_nested,
+                    ..ComparableTypes::default()
+                })
+            };
+            assert!(condition_hints(&request, false, others).is_empty());
         }
     }
 
     #[test]
     fn condition_on_objects_gets_a_nested_path() {
         let paths = ["name.official", "name.a.b", "name.common", "names", "name"];
-        assert_eq!(below("name", paths.into_iter()).as_deref(), Some("name.a.b"));
-        assert_eq!(below("names", paths.into_iter()), None);
+        assert_eq!(shortest_path_below("name", paths.into_iter()).as_deref(), Some("name.a.b"));
+        assert_eq!(shortest_path_below("names", paths.into_iter()), None);
 
-        let path = Path::parse("name").expect("a path");
-        let nested = || Comparable { nested: true, below: Some("name.a".to_owned()), ..Comparable::default() };
-        let of = |value: &str, held: Comparable| {
-            let filter = PathValue { path: path.clone(), value: value.to_owned() };
-            let ranges = [vec![filter.clone()], vec![], vec![], vec![]];
-            let filters = vec![filter.clone()];
-            let filters_contain = vec![filter];
-            let sort = Some(Sort { field: "name".to_owned(), descending: false });
-            let request = ReadRequest { filters, filters_contain, ranges, sort, ..ReadRequest::default() };
-            of_conditions(&request, false, |_| Some(held.clone()))
+        let path = FieldPath::parse("name").expect("a path");
+        let nested = || ComparableTypes {
+            has_nested: true,
+            path_below: Some("name.a".to_owned()),
+            ..ComparableTypes::default()
         };
-        let hints = of("x", nested());
+        let hints_for = |value: &str, types: ComparableTypes| {
+            let filter = PathValue { path: path.clone(), value: value.to_owned() };
+            let range_filters = [vec![filter.clone()], vec![], vec![], vec![]];
+            let filters = vec![filter.clone()];
+            let contains_filters = vec![filter];
+            let sort = Some(SortField { field: "name".to_owned(), descending: false });
+            let request = ReadRequest { filters, contains_filters, range_filters, sort, ..ReadRequest::default() };
+            condition_hints(&request, false, |_| Some(types.clone()))
+        };
+        let hints = hints_for("x", nested());
         assert_eq!(hints.len(), 4, "{hints:?}");
         for (hint, parameter) in hints.iter().zip(["filter", "filter_contains", "filter_gt"]) {
             assert!(hint.contains(&format!("so `{parameter}=name:x` finds nothing. Use a nested path")), "{hint}");
             assert!(hint.ends_with("such as `name.a`."), "{hint}");
         }
         assert!(hints[3].ends_with("so sorting by it changes nothing."), "{hints:?}");
-        // Such a filter finds nulls, and those may be there. Others never do.
-        let hints = of("NULL", nested());
+        // `filter` can find nulls, but `filter_contains` and ranges cannot.
+        let hints = hints_for("NULL", nested());
         assert!(hints.len() == 3 && hints[0].contains("so `filter_contains=name:NULL` finds nothing"), "{hints:?}");
-        assert!(of("nul", nested())[0].contains("so `filter=name:nul` finds nothing"));
-        for held in [Comparable { booleans: true, ..nested() }, Comparable { numbers: true, texts: true, ..nested() }] {
-            assert!(of("x", held).iter().all(|hint| !hint.contains("objects")));
+        assert!(hints_for("nul", nested())[0].contains("so `filter=name:nul` finds nothing"));
+        for types in [
+            ComparableTypes { has_booleans: true, ..nested() },
+            ComparableTypes { has_numbers: true, has_strings: true, ..nested() },
+        ] {
+            assert!(hints_for("x", types).iter().all(|hint| !hint.contains("objects")));
         }
     }
 
@@ -369,13 +388,13 @@ mod tests {
             ("5", None),
             ("a>5", None),
         ] {
-            let filter = PathValue { path: Path::parse("a").expect("a path"), value: value.to_owned() };
+            let filter = PathValue { path: FieldPath::parse("a").expect("a path"), value: value.to_owned() };
             let request = ReadRequest { filters: vec![filter], ..ReadRequest::default() };
-            let hints = of_conditions(&request, true, |_| None);
+            let hints = condition_hints(&request, true, |_| None);
             let expected = meant
                 .map(|meant| format!("`filter=a:{value}` finds only the string `{value}`. Did you mean `{meant}`?"));
             assert_eq!(hints, Vec::from_iter(expected));
-            assert!(of_conditions(&request, false, |_| None).is_empty());
+            assert!(condition_hints(&request, false, |_| None).is_empty());
         }
     }
 }

@@ -1,18 +1,18 @@
-//! Reads of a version. [`pipeline`] has the steps of a read, and the functions that a request passes.
+//! Reads of a version. [`pipeline`] describes the steps of a read and its call path.
 
-pub(crate) mod ahead;
-pub(crate) mod body;
+pub(crate) mod alternate_position;
+pub(crate) mod body_stream;
 pub(crate) mod column_types;
-pub(crate) mod edited;
-pub(crate) mod fields;
+pub(crate) mod entity_source;
+pub(crate) mod export_prewarm;
 pub(crate) mod hints;
 pub(crate) mod observer;
 pub(crate) mod parquet;
 pub(crate) mod pipeline;
-pub(crate) mod responses;
+pub(crate) mod response_cache;
 pub(crate) mod single_flight;
-pub(crate) mod source;
-pub(crate) mod stream;
+pub(crate) mod text_body;
+pub(crate) mod unknown_fields;
 
 use std::sync::Arc;
 
@@ -24,120 +24,112 @@ use strata_config::Config;
 use strata_encode::ContentCoding;
 use strata_format::cache::PartCache;
 use strata_store::store::Store;
-use strata_types::request::ReadRequest;
+use strata_types::read_request::ReadRequest;
 
-use crate::admission::capacity::Capacity;
-use crate::export_cache::{Consumer, Export, ExportBody, ExportSource, Exports, SharedExports, Totals};
+use crate::admission::resource_context::ResourceContext;
+use crate::export_cache::{
+    CachedExport, ExportBody, ExportCache, ExportConsumer, ExportSource, ExportTotals, SharedExportStore,
+};
 use crate::read::pipeline::ReadRun;
-use crate::read::responses::Responses;
-use crate::{Admitted, CacheKey, Lookups, ManageError, ReadError};
+use crate::read::response_cache::ResponseCache;
+use crate::{AuthorizedTarget, CacheKey, LookupService, ManageError, ReadError};
 
-pub struct Answer {
-    /// Entities in the answer, or the count that it holds.
+pub struct ReadResponse {
     pub total: u64,
-    /// Those that the steps before `sample` leave, where the request asks for them.
     pub matches: Option<u64>,
     pub content_type: &'static str,
     pub coding: ContentCoding,
-    pub body: AnswerBody,
+    pub body: ResponseBody,
 }
 
-/// A body: whole when it is small.
-pub enum AnswerBody {
+pub enum ResponseBody {
     Whole(Bytes),
-    /// Its parts, in order. An error means that the rest cannot be had.
     Stream(BoxStream<'static, Result<Bytes, ReadError>>),
-    /// A Parquet export in the cache, of which parts can be had.
-    Export(Export),
+    Export(CachedExport),
 }
 
-impl AnswerBody {
+impl ResponseBody {
     pub fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
         match self {
-            AnswerBody::Whole(bytes) => futures::stream::once(async { Ok(bytes) }).boxed(),
-            AnswerBody::Stream(parts) => parts,
-            AnswerBody::Export(export) => export.whole(),
+            ResponseBody::Whole(bytes) => futures::stream::once(async { Ok(bytes) }).boxed(),
+            ResponseBody::Stream(chunks) => chunks,
+            ResponseBody::Export(export) => export.into_chunks(),
         }
     }
 }
 
-/// Why what an owner asks of a version has no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum InspectError {
+pub enum OwnerReadError {
     #[error(transparent)]
     Manage(#[from] ManageError),
     #[error(transparent)]
     Read(#[from] ReadError),
 }
 
-pub struct Reads {
+pub struct ReadService {
     pub(crate) config: Arc<Config>,
     pub(crate) catalog: Catalog,
-    pub(crate) lookups: Arc<Lookups>,
+    pub(crate) lookups: Arc<LookupService>,
     pub(crate) store: Store,
     pub(crate) cache: PartCache,
-    pub(crate) capacity: Capacity,
-    pub(crate) responses: Responses,
-    pub(crate) exports: Arc<Exports>,
-    pub(crate) shared: Option<Arc<SharedExports>>,
+    pub(crate) resources: ResourceContext,
+    pub(crate) response_cache: ResponseCache,
+    pub(crate) export_cache: Arc<ExportCache>,
+    pub(crate) shared_exports: Option<Arc<SharedExportStore>>,
 }
 
-impl Reads {
-    /// The length of an export that is whole in the cache or in the shared store: parts of it need no making.
-    pub async fn made_export_bytes(&self, key: CacheKey) -> Option<u64> {
-        match (self.exports.made_bytes(key), &self.shared) {
-            (None, Some(shared)) => shared.bytes(key).await,
+impl ReadService {
+    pub async fn complete_export_bytes(&self, key: CacheKey) -> Option<u64> {
+        match (self.export_cache.complete_bytes(key), &self.shared_exports) {
+            (None, Some(shared)) => shared.export_bytes(key).await,
             (bytes, _) => bytes,
         }
     }
 
-    pub(super) fn export_source(
+    pub(super) fn new_export_source(
         self: &Arc<Self>,
-        capacity: &Capacity,
+        resources: &ResourceContext,
         key: CacheKey,
-        admitted: &Admitted,
+        target: &AuthorizedTarget,
         request: &Arc<ReadRequest>,
     ) -> ExportSource {
         let reads = self.clone();
-        let own_capacity = capacity.clone();
-        let own_admitted = admitted.clone();
-        let own_request = request.clone();
+        let inputs = (resources.clone(), target.clone(), request.clone());
         let source: ExportSource = Arc::new(move |consumer| {
             let reads = reads.clone();
-            let capacity = own_capacity.clone();
-            let admitted = own_admitted.clone();
-            let request = own_request.clone();
+            let (resources, target, request) = inputs.clone();
             Box::pin(async move {
-                let Answer { total, matches, body, .. } =
-                    ReadRun::new(&reads, &capacity, &admitted, request, consumer).run().await?;
-                Ok(ExportBody::new(Totals { total, matches }, body.into_stream()))
+                let ReadResponse { total, matches, body, .. } =
+                    ReadRun::new(&reads, &resources, &target, request, consumer).run().await?;
+                Ok(ExportBody::new(ExportTotals { total, matches }, body.into_stream()))
             })
         });
-        match &self.shared {
-            Some(shared) => shared.source(capacity, key, &admitted.file, source),
+        match &self.shared_exports {
+            Some(shared) => shared.wrap_source(resources, key, &target.file, source),
             None => source,
         }
     }
 
-    async fn export(
+    async fn respond_with_export(
         self: &Arc<Self>,
-        capacity: Capacity,
+        resources: ResourceContext,
         key: CacheKey,
-        admitted: &Admitted,
+        target: &AuthorizedTarget,
         request: Arc<ReadRequest>,
-    ) -> Result<Answer, ReadError> {
-        let source = self.export_source(&capacity, key, admitted, &request);
+    ) -> Result<ReadResponse, ReadError> {
+        let source = self.new_export_source(&resources, key, target, &request);
         let content_type = request.format.content_type();
         let coding = ContentCoding::Identity;
-        Ok(match self.exports.get(&capacity, key, source.clone()).await? {
+        Ok(match self.export_cache.get(&resources, key, source.clone()).await? {
             Some(export) => {
-                let Totals { total, matches } = export.totals;
-                Answer { total, matches, content_type, coding, body: AnswerBody::Export(export) }
+                let ExportTotals { total, matches } = export.totals;
+                ReadResponse { total, matches, content_type, coding, body: ResponseBody::Export(export) }
             }
-            // The store may have room for what this server has none for.
+            // The local cache has no space, but the store may contain the export.
             None => {
-                let ExportBody { totals: Totals { total, matches }, chunks, .. } = source(Consumer::Client).await?;
-                Answer { total, matches, content_type, coding, body: AnswerBody::Stream(chunks) }
+                let ExportBody { totals: ExportTotals { total, matches }, chunks, .. } =
+                    source(ExportConsumer::Client).await?;
+                ReadResponse { total, matches, content_type, coding, body: ResponseBody::Stream(chunks) }
             }
         })
     }

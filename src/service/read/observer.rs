@@ -1,4 +1,4 @@
-//! Observes the making of an answer, for explanations.
+//! Collects the stages and figures of a read for explanations.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use strata_format::reader::VersionReader;
 use strata_format::reader_metrics::ReaderMetrics;
-use strata_query::explain::Explained;
+use strata_query::explain::QueryExplanation;
 use utoipa::ToSchema;
 
 /// A stage of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum StageName {
+pub enum ReadStage {
     /// Reading the footer of the file.
     Open,
     /// Waiting for a permit.
@@ -31,44 +31,40 @@ pub enum StageName {
     Encode,
 }
 
-impl StageName {
-    /// What is done, in a few words.
-    pub fn about(self) -> &'static str {
+impl ReadStage {
+    pub fn description(self) -> &'static str {
         match self {
-            StageName::Open => "open the file",
-            StageName::Wait => "wait for a permit",
-            StageName::Plan => "plan",
-            StageName::Select => "select entities",
-            StageName::Count => "count matches",
-            StageName::Order => "sort documents",
-            StageName::Columns => "find columns",
-            StageName::Encode => "fetch documents and encode",
+            ReadStage::Open => "open the file",
+            ReadStage::Wait => "wait for a permit",
+            ReadStage::Plan => "plan",
+            ReadStage::Select => "select entities",
+            ReadStage::Count => "count matches",
+            ReadStage::Order => "sort documents",
+            ReadStage::Columns => "find columns",
+            ReadStage::Encode => "fetch documents and encode",
         }
     }
 }
 
-pub(crate) struct Observer {
-    /// What opening the file and selecting ask for.
-    pub selecting: Arc<ReaderMetrics>,
-    pub answering: Arc<ReaderMetrics>,
-    /// The stages so far, in their order, with their durations.
-    pub stages: Vec<(StageName, Duration)>,
-    lap: Instant,
+pub(crate) struct ReadObserver {
+    pub selection_metrics: Arc<ReaderMetrics>,
+    pub response_metrics: Arc<ReaderMetrics>,
+    pub stages: Vec<(ReadStage, Duration)>,
+    stage_started_at: Instant,
     /// The file, and the estimated work in bytes.
     pub opened: Option<(VersionReader, u64)>,
-    pub explained: Option<Explained>,
-    /// Bytes of documents that were sorted on disk.
+    pub explained: Option<QueryExplanation>,
     pub spilled_bytes: Option<u64>,
     pub columns: Option<usize>,
 }
 
-impl Observer {
-    pub(crate) fn start() -> Observer {
-        Observer {
-            selecting: Arc::default(),
-            answering: Arc::default(),
+impl ReadObserver {
+    pub(crate) fn new() -> ReadObserver {
+        ReadObserver {
+            selection_metrics: Arc::default(),
+            response_metrics: Arc::default(),
             stages: Vec::new(),
-            lap: Instant::now(),
+            stage_started_at: Instant::now(),
             opened: None,
             explained: None,
             spilled_bytes: None,
@@ -76,35 +72,34 @@ impl Observer {
         }
     }
 
-    fn took(&mut self, stage: StageName, duration: Duration) {
+    fn record_stage(&mut self, stage: ReadStage, duration: Duration) {
         self.stages.push((stage, duration));
-        self.lap = Instant::now();
+        self.stage_started_at = Instant::now();
     }
 
-    /// A stage is over that began when the one before was.
-    pub(crate) fn over(&mut self, stage: StageName) {
-        self.took(stage, self.lap.elapsed());
+    /// Ends a stage that began at the end of the previous stage.
+    pub(crate) fn end_stage(&mut self, stage: ReadStage) {
+        self.record_stage(stage, self.stage_started_at.elapsed());
     }
 
-    pub(crate) fn opened(&mut self, reader: &VersionReader, work_bytes: u64) {
-        self.over(StageName::Open);
+    pub(crate) fn record_opened(&mut self, reader: &VersionReader, work_bytes: u64) {
+        self.end_stage(ReadStage::Open);
         self.opened = Some((reader.clone(), work_bytes));
     }
 
-    pub(crate) fn selected(&mut self, explained: Explained) {
-        self.took(StageName::Plan, explained.planning);
-        self.took(StageName::Select, explained.selecting);
+    pub(crate) fn record_selected(&mut self, explained: QueryExplanation) {
+        self.record_stage(ReadStage::Plan, explained.planning_time);
+        self.record_stage(ReadStage::Select, explained.selection_time);
         self.explained = Some(explained);
     }
 
-    /// Documents have been put in order by way of the disk, so many bytes of them.
-    pub(crate) fn ordered(&mut self, spilled_bytes: u64) {
-        self.over(StageName::Order);
+    pub(crate) fn record_ordered(&mut self, spilled_bytes: u64) {
+        self.end_stage(ReadStage::Order);
         self.spilled_bytes = Some(spilled_bytes);
     }
 
-    pub(crate) fn columns_found(&mut self, columns: usize) {
-        self.over(StageName::Columns);
+    pub(crate) fn record_columns(&mut self, columns: usize) {
+        self.end_stage(ReadStage::Columns);
         self.columns = Some(columns);
     }
 }

@@ -1,452 +1,436 @@
-//! The one path of a read: authorize, plan, execute, encode. The API, MCP tools, the dashboard, exports and
-//! explanations all take it.
+//! The steps of every read: authorize, plan, execute, encode. The API, MCP tools, the dashboard, exports and
+//! explanations all use them.
 //!
 //! ```text
 //! GET /api/7/countries/active?filter=region:Europe&limit=100&format=json
 //!
-//! authorize  dataset 7 is public; its active version is v12       -> Admitted
+//! authorize  dataset 7 is public; its active version is v12       -> AuthorizedTarget
 //! plan       open the file of v12; the query costs 40 kB of work  -> ReadPlan: a light query
 //! execute    run the query under a permit for light queries       -> SelectedEntities: 53 positions
-//! encode     fetch 53 documents and write them as JSON            -> Answer
+//! encode     fetch 53 documents and write them as JSON            -> ReadResponse
 //! ```
 //!
-//! [`Reads::respond`] puts layers around the last three steps, from the outside in: a cache of small responses with
-//! single flight ([`Responses::get`](super::responses::Responses::get)) and compression
-//! ([`compress`](super::responses::compress)). A Parquet file comes from the cache of exports instead
-//! ([`crate::export_cache`]).
+//! [`ReadService::respond`] puts layers around the last three steps, from the outside in: a cache of small responses
+//! with single flight ([`ResponseCache::get`](super::response_cache::ResponseCache::get)) and compression
+//! ([`compress`]). A Parquet file comes from the cache of exports instead ([`crate::export_cache`]).
 //!
-//! The functions that a request for a page of 100 entities in JSON passes, in order, from the router to the body:
-//!
-//! | | Function | Does |
-//! |---|---|---|
-//! | 1 | `http::read::read` | handler: adds the headers that every response has |
-//! | 2 | `http::read::respond` | orders the checks; conditional requests |
-//! | 3 | `http::read::parse` | path and parameters |
-//! | 4 | `http::read::authorize` | counts the request for the rate limit |
-//! | 5 | [`Lookups::find`](crate::Lookups::find) | finds the dataset and the version |
-//! | 6 | `CatalogCache::resolve` | layer: cache of lookups |
-//! | 7 | [`Lookup::authorize`] | step 1 |
-//! | 8 | [`Reads::respond`] | composes the layers |
-//! | 9 | `Responses::get` | layer: response cache |
-//! | 10 | `SingleFlight::run` | layer: single flight |
-//! | 11 | `ReadRun::run` | composes the steps |
-//! | 12 | `ReadRun::plan` | step 2 |
-//! | 13 | `ReadRun::execute` | step 3 |
-//! | 14 | `ReadRun::encode` | step 4 |
-//! | 15 | `TextBody::whole` | writes the entities of a small response |
+//! The call path of a request for a page of 100 entities in JSON: `http::read::read_dataset`,
+//! [`LookupService::find`](crate::LookupService::find), [`ResolvedTarget::authorize`], [`ReadService::respond`],
+//! `ResponseCache::get`, `SingleFlight::run`, `ReadRun::run`, `TextBody::encode_whole`.
 //!
 //! Invariants:
-//! - Every response can be explained: [`Reads::explain`] runs steps 2 to 4 with an [`Observer`] and without layers.
-//! - Nothing is read from the store before step 2, so that a client with a current `ETag` costs only a look-up.
-//! - Dropping the future, or a streamed body, stops the work, unless other requests wait for the same.
+//! - [`ReadService::explain`] can explain every response: it runs steps 2 to 4 with a [`ReadObserver`] and without
+//!   layers.
+//! - The store is not used before step 2, so that a request with a current `ETag` costs only a lookup.
+//! - Dropping the future, or a streamed body, stops the work, unless other requests wait for the same response.
 
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::FutureExt;
-use strata_catalog::Resolved;
-use strata_encode::{self as encode, ContentCoding, EntityBound};
+use strata_catalog::ResolvedDataset;
+use strata_encode::{self as encode, ContentCoding, EncodedSizeLimit};
 use strata_format::reader::VersionReader;
-use strata_query::fetch::documents::SelectedDocuments;
-use strata_query::fetch::reshape::Reshape;
-use strata_query::{Engine, Outcome, QueryError, cost};
-use strata_store::{DirectoryGone, StorageError};
+use strata_query::fetch::entity_projection::EntityProjection;
+use strata_query::fetch::selected_documents::SelectedDocuments;
+use strata_query::{QueryEngine, QueryError, QueryOutcome, cost};
+use strata_store::{DataDirectoryMissing, StorageError};
+use strata_types::field_path::FieldPath;
 use strata_types::ids::DatasetId;
-use strata_types::path::Path;
-use strata_types::request::{Format, PathValue, RangeBound, ReadRequest};
+use strata_types::read_request::{PathValue, RangeBound, ReadRequest, ResponseFormat};
 use strata_types::user::User;
 use strata_types::version::VersionSelector;
 
 use crate::admission::Permit;
-use crate::admission::capacity::Capacity;
-use crate::export_cache::Consumer;
-use crate::read::body::{self, TextBody, within_time};
-use crate::read::column_types::column_types;
-use crate::read::observer::{Observer, StageName};
+use crate::admission::resource_context::ResourceContext;
+use crate::export_cache::ExportConsumer;
+use crate::read::column_types::infer_column_types;
+use crate::read::entity_source::EntitySource;
+use crate::read::observer::{ReadObserver, ReadStage};
 use crate::read::parquet;
-use crate::read::responses::compress;
-use crate::read::source::Source;
-use crate::read::{Answer, AnswerBody, Reads};
-use crate::{Admitted, Authorization, CacheKey, Client, Lookup, ManageError, Principal, ReadError, Weight};
+use crate::read::response_cache::compress;
+use crate::read::text_body::{self, TextBody, with_query_timeout};
+use crate::read::{ReadResponse, ReadService, ResponseBody};
+use crate::{
+    AuthorizationHeader, AuthorizedTarget, CacheKey, ClientNetwork, CostClass, ManageError, Principal, ReadError,
+    ResolvedTarget,
+};
 
-/// Who sends a request, for the checks of step 1.
 #[derive(Clone, Copy, Debug)]
-pub enum Requester<'a> {
-    /// A client of the API, which can send the private key of a dataset.
-    Client { client: Client, authorization: Authorization<'a> },
-    /// A user with a session or a token.
+pub enum ReadRequester<'a> {
+    Client { client: ClientNetwork, authorization: AuthorizationHeader<'a> },
     User(&'a User),
 }
 
-impl Lookup {
-    /// Step 1: checks that the requester can read the version, or its alternate.
-    ///
-    /// With the private key, the owner of the dataset pays for the work; otherwise the requester does.
-    ///
-    /// # Errors
-    /// In the order of docs/reference/errors.md, Order of checks. To a user, a private dataset of another user is
-    /// [`ReadError::NotReadable`], like a missing one.
-    pub fn authorize(self, requester: Requester<'_>, alt: bool) -> Result<Admitted, ReadError> {
+impl ResolvedTarget {
+    /// Step 1: checks that the requester can read the version, in the order in docs/reference/errors.md. A request with
+    /// the private key is charged to the owner of the dataset, any other request to the requester.
+    pub fn authorize(self, requester: ReadRequester<'_>, alt: bool) -> Result<AuthorizedTarget, ReadError> {
         let resolved = self.resolved.as_deref();
-        let (resolved, holder) = match requester {
-            Requester::Client { client, authorization } => {
+        let (resolved, principal) = match requester {
+            ReadRequester::Client { client, authorization } => {
                 let resolved = resolved.ok_or(ReadError::DatasetNotFound)?;
-                let holder = match (&resolved.dataset.private_key, authorization) {
+                let principal = match (&resolved.dataset.private_key, authorization) {
                     (None, _) => Principal::Anonymous(client),
-                    (Some(_), Authorization::None) => return Err(ReadError::Unauthorized),
-                    (Some(key), Authorization::Bearer(token)) if key.matches(token) => {
+                    (Some(_), AuthorizationHeader::None) => return Err(ReadError::Unauthorized),
+                    (Some(key), AuthorizationHeader::Bearer(token)) if key.constant_time_eq(token) => {
                         Principal::User(resolved.dataset.owner)
                     }
                     (Some(_), _) => return Err(ReadError::Forbidden),
                 };
-                (resolved, holder)
+                (resolved, principal)
             }
-            Requester::User(user) => {
+            ReadRequester::User(user) => {
                 let is_readable =
-                    |resolved: &&Resolved| !resolved.dataset.is_private() || resolved.dataset.owner == user.id;
+                    |resolved: &&ResolvedDataset| !resolved.dataset.is_private() || resolved.dataset.owner == user.id;
                 (resolved.filter(is_readable).ok_or(ReadError::NotReadable)?, Principal::User(user.id))
             }
         };
         if resolved.dataset.frozen {
             return Err(ReadError::Frozen);
         }
-        Admitted::new(resolved, self.version, alt, holder)
+        AuthorizedTarget::new(resolved, self.version, alt, principal)
     }
 }
 
-/// A read that passed step 1.
 #[derive(Clone, Copy)]
 pub struct AuthorizedRead<'a> {
-    pub admitted: &'a Admitted,
+    pub target: &'a AuthorizedTarget,
     pub request: &'a Arc<ReadRequest>,
-    /// Of the response; `None` if each response is different.
-    pub key: Option<CacheKey>,
+    /// `None` if each response is different.
+    pub cache_key: Option<CacheKey>,
 }
 
 impl<'a> AuthorizedRead<'a> {
-    pub fn new(admitted: &'a Admitted, request: &'a Arc<ReadRequest>) -> AuthorizedRead<'a> {
-        AuthorizedRead { admitted, request, key: CacheKey::of(admitted, request) }
+    pub fn new(target: &'a AuthorizedTarget, request: &'a Arc<ReadRequest>) -> AuthorizedRead<'a> {
+        AuthorizedRead { target, request, cache_key: CacheKey::for_request(target, request) }
     }
 }
 
-impl Reads {
-    /// Finds a dataset of the owner. Without an owner it finds any dataset, which is for commands only.
+impl ReadService {
+    /// Finds a dataset of the owner. Without an owner, which only commands can omit, finds any dataset.
     pub(crate) async fn resolve_owned(
         &self,
         owner: Option<&User>,
         dataset: DatasetId,
         version: VersionSelector,
-    ) -> Result<Resolved, ManageError> {
+    ) -> Result<ResolvedDataset, ManageError> {
         let resolved = self.catalog.resolve_read(dataset, version).await?;
         let resolved = resolved.filter(|resolved| owner.is_none_or(|owner| resolved.dataset.owner == owner.id));
         resolved.ok_or(ManageError::DatasetNotFound)
     }
 
-    /// Steps 2 to 4 with all layers. The response has the content coding `coding` unless it is not worth it.
+    /// Runs steps 2 to 4 with all layers. Small responses are not compressed, regardless of `coding`.
     pub async fn respond(
         self: &Arc<Self>,
         read: AuthorizedRead<'_>,
         coding: ContentCoding,
-    ) -> Result<Answer, ReadError> {
-        let AuthorizedRead { admitted, request, key } = read;
-        let capacity = || self.capacity.of(admitted.holder);
-        if request.format == Format::Parquet && !request.count {
-            // It is built on disk. After the first bytes it would be too late to say that there is none.
+    ) -> Result<ReadResponse, ReadError> {
+        let AuthorizedRead { target, request, cache_key: key } = read;
+        let resources = || self.resources.for_principal(target.principal);
+        if request.format == ResponseFormat::Parquet && !request.count {
+            // The export is built on disk. After the first bytes, an error would be too late.
             if !self.config.data.directory.is_dir() {
-                return Err(StorageError::from(io::Error::from(DirectoryGone)).into());
+                return Err(StorageError::from(io::Error::from(DataDirectoryMissing)).into());
             }
             return match key {
-                Some(key) => Box::pin(self.export(capacity(), key, admitted, request.clone())).await,
+                Some(key) => Box::pin(self.respond_with_export(resources(), key, target, request.clone())).await,
                 None => {
-                    Box::pin(ReadRun::new(self, &capacity(), admitted, request.clone(), Consumer::Client).run()).await
+                    Box::pin(ReadRun::new(self, &resources(), target, request.clone(), ExportConsumer::Client).run())
+                        .await
                 }
             };
         }
         let run = || {
             let reads = self.clone();
-            let capacity = capacity();
-            let admitted = admitted.clone();
+            let resources = resources();
+            let target = target.clone();
             let request = request.clone();
             async move {
-                let answer = ReadRun::new(&reads, &capacity, &admitted, request, Consumer::Client).run().await?;
-                compress(&capacity, answer, coding).await
+                let response = ReadRun::new(&reads, &resources, &target, request, ExportConsumer::Client).run().await?;
+                compress(&resources, response, coding).await
             }
             .boxed()
         };
         match key {
-            Some(key) => self.responses.get(key, coding, |size_bytes| capacity().account(size_bytes), run).await,
+            Some(key) => {
+                self.response_cache.get(key, coding, |size_bytes| resources().reserve_body(size_bytes), run).await
+            }
             None => run().await,
         }
     }
 
-    /// Like [`Reads::respond`] without layers, and also returns the positions of the entities in the file, in the
-    /// order of the response. There are none if the response is a count.
-    pub async fn locate(
+    /// Like [`ReadService::respond`] without layers. Also returns the positions of the entities in the file.
+    pub async fn respond_with_positions(
         &self,
-        admitted: &Admitted,
+        target: &AuthorizedTarget,
         request: Arc<ReadRequest>,
-    ) -> Result<(Answer, Vec<u64>), ReadError> {
-        let capacity = self.capacity.of(admitted.holder);
-        let mut run = ReadRun::new(self, &capacity, admitted, request, Consumer::Client);
+    ) -> Result<(ReadResponse, Vec<u64>), ReadError> {
+        let resources = self.resources.for_principal(target.principal);
+        let mut run = ReadRun::new(self, &resources, target, request, ExportConsumer::Client);
         let plan = run.plan().await?;
         let selected = run.execute(plan).await?;
         let positions = selected.positions();
         Ok((run.encode(selected).await?, positions))
     }
 
-    /// The positions in the file of the entities that a read returns, in its order. There are none if it returns a
-    /// count.
-    pub async fn positions(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Vec<u64>, ReadError> {
+    /// Returns the positions in the file of the entities of a read, in the order of the response; none for a count.
+    pub async fn find_positions(
+        &self,
+        target: &AuthorizedTarget,
+        request: &ReadRequest,
+    ) -> Result<Vec<u64>, ReadError> {
         let request = Arc::new(ReadRequest { total: false, ..request.clone() });
-        let capacity = self.capacity.of(admitted.holder);
-        let mut run = ReadRun::new(self, &capacity, admitted, request, Consumer::Client);
+        let resources = self.resources.for_principal(target.principal);
+        let mut run = ReadRun::new(self, &resources, target, request, ExportConsumer::Client);
         let plan = run.plan().await?;
         Ok(run.execute(plan).await?.positions())
     }
 
-    /// How many entities match a request, regardless of its page. The count is cached.
-    pub async fn count(self: &Arc<Self>, admitted: &Admitted, request: &ReadRequest) -> Result<u64, ReadError> {
-        let request = Arc::new(request.matching());
-        Ok(self.respond(AuthorizedRead::new(admitted, &request), ContentCoding::Identity).await?.total)
+    /// Returns the number of entities that match a request, regardless of `limit` and `offset`. The count is cached.
+    pub async fn count_matches(
+        self: &Arc<Self>,
+        target: &AuthorizedTarget,
+        request: &ReadRequest,
+    ) -> Result<u64, ReadError> {
+        let request = Arc::new(request.count_request());
+        Ok(self.respond(AuthorizedRead::new(target, &request), ContentCoding::Identity).await?.total)
     }
 
-    /// The weight of [`Reads::count`]. A cached count is light.
-    pub async fn count_weight(&self, admitted: &Admitted, request: &ReadRequest) -> Result<Weight, ReadError> {
-        let matching = MatchCount::new(admitted, request);
-        if self.responses.cached_count(matching.key).await.is_some() {
-            return Ok(Weight::Light);
-        }
-        let capacity = self.capacity.of(admitted.holder);
-        Ok(ReadRun::new(self, &capacity, admitted, matching.request, Consumer::Client).plan().await?.weight)
-    }
-
-    /// For each end of a range, the number of entities that have a number greater than or equal to it at the path, as
-    /// `filter_gte` counts them. `None` if the path has no indexed column, or an end is no number.
-    pub async fn numbers_not_below(
+    pub async fn count_cost_class(
         &self,
-        admitted: &Admitted,
-        path: &Path,
+        target: &AuthorizedTarget,
+        request: &ReadRequest,
+    ) -> Result<CostClass, ReadError> {
+        let match_count = MatchCount::new(target, request);
+        if self.response_cache.cached_count(match_count.cache_key).await.is_some() {
+            return Ok(CostClass::Light);
+        }
+        let resources = self.resources.for_principal(target.principal);
+        Ok(ReadRun::new(self, &resources, target, match_count.request, ExportConsumer::Client).plan().await?.cost_class)
+    }
+
+    /// Counts the numbers that are at least each of `ends`. `None` without an indexed column or numeric ends.
+    pub async fn count_numbers_at_least(
+        &self,
+        target: &AuthorizedTarget,
+        path: &FieldPath,
         ends: Vec<String>,
     ) -> Result<Option<Vec<u64>>, ReadError> {
-        // As much work as a read with all of these conditions.
+        // A read with all of these conditions costs about as much.
         let mut request = ReadRequest { count: true, ..ReadRequest::default() };
         let conditions = ends.iter().map(|end| PathValue { path: path.clone(), value: end.clone() });
-        request.ranges[RangeBound::GreaterOrEqual as usize].extend(conditions);
-        let capacity = self.capacity.of(admitted.holder);
-        let mut run = ReadRun::new(self, &capacity, admitted, Arc::new(request), Consumer::Client);
-        let ReadPlan { reader, weight, .. } = run.plan().await?;
-        let _permit = capacity.admission.query(weight).await?;
-        Ok(capacity.engine_for(weight).numbers_not_below(reader, path.clone(), ends).await?)
+        request.range_filters[RangeBound::GreaterOrEqual as usize].extend(conditions);
+        let resources = self.resources.for_principal(target.principal);
+        let mut run = ReadRun::new(self, &resources, target, Arc::new(request), ExportConsumer::Client);
+        let ReadPlan { reader, cost_class, .. } = run.plan().await?;
+        let _permit = resources.admission.acquire_query(cost_class).await?;
+        Ok(resources.engine_for(cost_class).count_numbers_at_least(reader, path.clone(), ends).await?)
     }
 }
 
-/// One pass through steps 2 to 4.
 pub(crate) struct ReadRun<'a> {
-    reads: &'a Reads,
-    /// Pays for the work.
-    capacity: &'a Capacity,
-    admitted: &'a Admitted,
+    read_service: &'a ReadService,
+    resources: &'a ResourceContext,
+    target: &'a AuthorizedTarget,
     request: Arc<ReadRequest>,
-    consumer: Consumer,
-    /// Set by explanations only.
-    pub(crate) observer: Option<&'a mut Observer>,
+    consumer: ExportConsumer,
+    /// `Some` only for explanations.
+    pub(crate) observer: Option<&'a mut ReadObserver>,
 }
 
-/// What a query reads and costs, before any of its rows is read.
 pub(crate) struct ReadPlan {
     reader: VersionReader,
-    weight: Weight,
-    /// The part of the time limit that the plan took.
-    spent: Duration,
+    cost_class: CostClass,
+    elapsed: Duration,
     match_count: Option<MatchCount>,
 }
 
-/// The number of matches, which a request with `total` also returns.
 struct MatchCount {
-    /// Of the response with the count.
-    key: Option<CacheKey>,
+    cache_key: Option<CacheKey>,
     request: Arc<ReadRequest>,
     cached: Option<u64>,
 }
 
 impl MatchCount {
-    fn new(admitted: &Admitted, request: &ReadRequest) -> MatchCount {
-        let request = request.matching();
-        MatchCount { key: CacheKey::of(admitted, &request), request: Arc::new(request), cached: None }
+    fn new(target: &AuthorizedTarget, request: &ReadRequest) -> MatchCount {
+        let request = request.count_request();
+        MatchCount { cache_key: CacheKey::for_request(target, &request), request: Arc::new(request), cached: None }
     }
 }
 
-/// The positions or the count that a query found, with what step 4 needs.
 pub(crate) struct SelectedEntities {
     reader: VersionReader,
-    outcome: Outcome,
+    outcome: QueryOutcome,
     matches: Option<u64>,
-    engine: Engine,
-    weight: Weight,
+    engine: QueryEngine,
+    cost_class: CostClass,
     permit: Permit,
 }
 
 impl SelectedEntities {
     fn positions(&self) -> Vec<u64> {
         match &self.outcome {
-            Outcome::Count(_) => Vec::new(),
-            Outcome::Selection(selection) => selection.positions().to_vec(),
+            QueryOutcome::Count(_) => Vec::new(),
+            QueryOutcome::Selection(selection) => selection.positions().to_vec(),
         }
     }
 }
 
 impl<'a> ReadRun<'a> {
     pub(crate) fn new(
-        reads: &'a Reads,
-        capacity: &'a Capacity,
-        admitted: &'a Admitted,
+        read_service: &'a ReadService,
+        resources: &'a ResourceContext,
+        target: &'a AuthorizedTarget,
         request: Arc<ReadRequest>,
-        consumer: Consumer,
+        consumer: ExportConsumer,
     ) -> ReadRun<'a> {
-        ReadRun { reads, capacity, admitted, request, consumer, observer: None }
+        ReadRun { read_service, resources, target, request, consumer, observer: None }
     }
 
-    /// Steps 2 to 4.
-    pub(crate) async fn run(mut self) -> Result<Answer, ReadError> {
+    pub(crate) async fn run(mut self) -> Result<ReadResponse, ReadError> {
         let plan = self.plan().await?;
         let selected = self.execute(plan).await?;
         self.encode(selected).await
     }
 
-    fn observe(&mut self, note: impl FnOnce(&mut Observer)) {
+    fn observe(&mut self, record: impl FnOnce(&mut ReadObserver)) {
         if let Some(observer) = &mut self.observer {
-            note(observer);
+            record(observer);
         }
     }
 
     /// Step 2: opens the file and estimates the work, within the time limit of a query.
     async fn plan(&mut self) -> Result<ReadPlan, ReadError> {
-        let Reads { store, cache, responses, config, capacity, .. } = self.reads;
-        let observed_cache = self.observer.as_ref().map(|observer| cache.observed(observer.selecting.clone()));
+        let ReadService { store, cache, response_cache, config, resources, .. } = self.read_service;
+        let observed_cache =
+            self.observer.as_ref().map(|observer| cache.with_reader_metrics(observer.selection_metrics.clone()));
         let cache = observed_cache.as_ref().unwrap_or(cache);
-        let started = Instant::now();
-        let mut match_count = self.request.total.then(|| MatchCount::new(self.admitted, &self.request));
-        // An explanation shows what counting costs.
+        let start = Instant::now();
+        let mut match_count = self.request.total.then(|| MatchCount::new(self.target, &self.request));
+        // An explanation measures the cost of counting, so it does not use a cached count.
         if let (Some(match_count), None) = (&mut match_count, &self.observer) {
-            match_count.cached = responses.cached_count(match_count.key).await;
+            match_count.cached = response_cache.cached_count(match_count.cache_key).await;
         }
         let has_count = match_count.as_ref().is_some_and(|match_count| match_count.cached.is_some());
         let uncounted = has_count.then(|| ReadRequest { total: false, ..(*self.request).clone() });
         let request = uncounted.as_ref().unwrap_or(&self.request);
         let planning = async {
-            let reader = VersionReader::open_recorded(store, &self.admitted.file, cache).await?;
-            let work_bytes = cost::work_bytes(&reader, request).await;
+            let reader = VersionReader::open_recorded(store, &self.target.file, cache).await?;
+            let work_bytes = cost::estimate_request_bytes(&reader, request).await;
             Ok((reader, work_bytes))
         };
-        let (reader, work_bytes) = within_time(&capacity.engine, planning).await?;
-        let spent = started.elapsed();
-        self.observe(|observer| observer.opened(&reader, work_bytes));
-        Ok(ReadPlan { reader, weight: Weight::of(work_bytes, &config.query), spent, match_count })
+        let (reader, work_bytes) = with_query_timeout(&resources.engine, planning).await?;
+        let elapsed = start.elapsed();
+        self.observe(|observer| observer.record_opened(&reader, work_bytes));
+        Ok(ReadPlan { reader, cost_class: CostClass::from_work_bytes(work_bytes, &config.query), elapsed, match_count })
     }
 
     /// Step 3: waits for a permit, then runs the query, and the query that counts the matches if one is needed.
     async fn execute(&mut self, plan: ReadPlan) -> Result<SelectedEntities, ReadError> {
-        let ReadPlan { reader, weight, spent, match_count } = plan;
-        let permit = self.capacity.admission.query(weight).await?;
-        let engine = self.capacity.engine_for(weight);
-        let selecting = engine.with_elapsed(spent);
+        let ReadPlan { reader, cost_class, elapsed, match_count } = plan;
+        let permit = self.resources.admission.acquire_query(cost_class).await?;
+        let engine = self.resources.engine_for(cost_class);
+        let query_engine = engine.with_elapsed(elapsed);
         let outcome = match &mut self.observer {
-            None => selecting.select(reader.clone(), self.request.clone()).await?,
+            None => query_engine.select(reader.clone(), self.request.clone()).await?,
             Some(observer) => {
-                observer.over(StageName::Wait);
-                let explaining = selecting.explain(reader.clone(), self.request.clone());
+                observer.end_stage(ReadStage::Wait);
+                let explaining = query_engine.explain(reader.clone(), self.request.clone());
                 let (outcome, explained) = Box::pin(explaining).await?;
-                observer.selected(explained);
+                observer.record_selected(explained);
                 outcome
             }
         };
         let mut matches = None;
-        if let Some(MatchCount { key, request, cached }) = match_count {
-            matches = cached.or_else(|| self.request.matches_told_by(outcome.len()));
+        if let Some(MatchCount { cache_key, request, cached }) = match_count {
+            matches = cached.or_else(|| self.request.infer_match_count(outcome.len()));
             if matches.is_none() {
-                let count = Box::pin(selecting.select(reader.clone(), request)).await?.len();
+                let count = Box::pin(query_engine.select(reader.clone(), request)).await?.len();
                 match &mut self.observer {
-                    Some(observer) => observer.over(StageName::Count),
-                    // The request for the next page needs it, too.
-                    None => self.reads.responses.cache_count(key, count_response(count, self.admitted, true)).await,
+                    Some(observer) => observer.end_stage(ReadStage::Count),
+                    // A request for the next page needs the same count.
+                    None => {
+                        self.read_service
+                            .response_cache
+                            .cache_count(cache_key, new_count_response(count, self.target, true))
+                            .await
+                    }
                 }
                 matches = Some(count);
             }
         }
-        Ok(SelectedEntities { reader, outcome, matches, engine, weight, permit })
+        Ok(SelectedEntities { reader, outcome, matches, engine, cost_class, permit })
     }
 
-    /// Step 4: fetches the documents and writes the body.
-    ///
-    /// A table needs its columns first, and typed columns need their types. The permit of a heavy query is released
-    /// when they are known, that of another query when the body is complete or before it waits to be streamed.
-    async fn encode(mut self, selected: SelectedEntities) -> Result<Answer, ReadError> {
-        let SelectedEntities { mut reader, outcome, matches, engine, weight, permit } = selected;
+    /// Step 4: fetches the documents and writes the body. A heavy query releases its permit when the columns are known.
+    async fn encode(mut self, selected: SelectedEntities) -> Result<ReadResponse, ReadError> {
+        let SelectedEntities { mut reader, outcome, matches, engine, cost_class, permit } = selected;
         let total = outcome.len();
         let selection = match outcome {
-            Outcome::Count(count) => {
-                return Ok(Answer { matches, ..count_response(count, self.admitted, self.request.pretty) });
+            QueryOutcome::Count(count) => {
+                return Ok(ReadResponse { matches, ..new_count_response(count, self.target, self.request.pretty) });
             }
-            Outcome::Selection(selection) => selection,
+            QueryOutcome::Selection(selection) => selection,
         };
-        self.observe(|observer| reader = reader.observed(observer.answering.clone()));
+        self.observe(|observer| reader = reader.with_metrics(observer.response_metrics.clone()));
         let request = self.request.clone();
-        let limits = &self.reads.config.limits;
-        let documents = SelectedDocuments::of(&engine, reader, selection);
-        let documents = within_time(&engine, async { Ok(documents.await?) }).await?;
+        let limits = &self.read_service.config.limits;
+        let documents = SelectedDocuments::open(&engine, reader, selection);
+        let documents = with_query_timeout(&engine, async { Ok(documents.await?) }).await?;
         if let Some(spilled_bytes) = documents.spilled_bytes() {
-            self.observe(|observer| observer.ordered(spilled_bytes));
+            self.observe(|observer| observer.record_ordered(spilled_bytes));
         }
-        let source = Arc::new(Source { documents, reshape: Reshape::of(&request) });
+        let source = Arc::new(EntitySource { documents, projection: EntityProjection::from_request(&request) });
         let columns = match request.format.is_table() {
-            true => Arc::new(Box::pin(body::table_columns(&engine, &source, limits)).await?),
+            true => Arc::new(Box::pin(text_body::find_table_columns(&engine, &source, limits)).await?),
             false => Arc::default(),
         };
-        let types = match request.typed && request.format == Format::Parquet {
-            true => Some(Box::pin(within_time(&engine, column_types(&engine, &source, &columns))).await?),
+        let types = match request.typed && request.format == ResponseFormat::Parquet {
+            true => Some(Box::pin(with_query_timeout(&engine, infer_column_types(&engine, &source, &columns))).await?),
             false => None,
         };
         if request.format.is_table() {
-            self.observe(|observer| observer.columns_found(columns.len()));
+            self.observe(|observer| observer.record_columns(columns.len()));
         }
-        let permit = (weight != Weight::Heavy).then_some(permit);
-        let column_names = body::reserve_names(&engine, &columns)?;
-        let bound = EntityBound::new(limits.encoded_entity_bytes);
-        let body = match encode::text_encoder(&request, Some(columns.clone()), bound) {
+        let permit = (cost_class != CostClass::Heavy).then_some(permit);
+        let column_names = text_body::reserve_column_names(&engine, &columns)?;
+        let size_limit = EncodedSizeLimit::new(limits.encoded_entity_bytes);
+        let body = match encode::new_text_encoder(&request, Some(columns.clone()), size_limit) {
             Some(encoder) => {
-                let indented = encode::indents_documents(&request) && source.reshape.is_identity();
-                let text = Arc::new(TextBody { source, encoder, indented, _column_names: column_names });
-                match text.clone().whole(self.capacity).await? {
+                let accepts_indented = encode::is_plain_indented_json(&request) && source.projection.is_identity();
+                let text = Arc::new(TextBody { source, encoder, accepts_indented, _column_names: column_names });
+                match text.clone().encode_whole(self.resources).await? {
                     Some(body) => body,
                     None => {
-                        // Slow readers decide how long it waits for a slot among streams.
+                        // Slow readers determine how long the body waits for a stream permit.
                         drop(permit);
-                        text.stream(self.capacity).await?
+                        text.encode_stream(self.resources).await?
                     }
                 }
             }
             None => {
                 drop(permit);
-                // The schema of thousands of columns takes milliseconds.
-                let capacity = self.capacity.clone();
+                // Spawned, because the schema of thousands of columns takes milliseconds.
+                let resources = self.resources.clone();
                 let consumer = self.consumer;
-                let body = async move { parquet::body(&capacity, source, columns, types, consumer).await };
+                let body = async move { parquet::build_body(&resources, source, columns, types, consumer).await };
                 engine.spawn(body).await.map_err(QueryError::from)??
             }
         };
         let content_type = request.format.content_type();
-        Ok(Answer { total, matches, content_type, coding: ContentCoding::Identity, body })
+        Ok(ReadResponse { total, matches, content_type, coding: ContentCoding::Identity, body })
     }
 }
 
-fn count_response(count: u64, admitted: &Admitted, pretty: bool) -> Answer {
-    let body = encode::count(count, admitted.dataset_id, admitted.version, admitted.alt, pretty);
-    Answer {
+fn new_count_response(count: u64, target: &AuthorizedTarget, pretty: bool) -> ReadResponse {
+    let body = encode::format_count(count, target.dataset_id, target.version, target.alt, pretty);
+    ReadResponse {
         total: count,
         matches: None,
-        content_type: Format::Json.content_type(),
+        content_type: ResponseFormat::Json.content_type(),
         coding: ContentCoding::Identity,
-        body: AnswerBody::Whole(body.into()),
+        body: ResponseBody::Whole(body.into()),
     }
 }

@@ -1,30 +1,29 @@
-//! Equal requests that are in flight at the same time run once.
+//! Runs equal requests that are in flight at the same time only once.
 //!
-//! All callers drive the work. It stops when all of them have left, so that a caller that leaves breaks no other
-//! caller's response.
+//! All callers poll the same shared future, so the work continues if one caller is dropped, and stops when all callers
+//! are dropped.
 
 use std::collections::HashMap;
 use std::hash::Hash;
-use std::sync::Mutex;
 use std::time::Instant;
 
 use futures::FutureExt;
 use futures::future::{BoxFuture, WeakShared};
+use parking_lot::Mutex;
 
-use crate::{ReadError, locked};
+use crate::ReadError;
 
-/// Number of entries beyond which those without callers are removed.
-const MAX_ENTRIES: usize = 1_024;
+/// If there are more flights, flights without callers are removed.
+const MAX_TRACKED_FLIGHTS: usize = 1_024;
 
-type Work<V> = BoxFuture<'static, Result<V, ReadError>>;
+type FlightWork<V> = BoxFuture<'static, Result<V, ReadError>>;
 
 pub(crate) struct SingleFlight<K, V: Clone> {
-    flights: Mutex<HashMap<K, WeakShared<Work<V>>>>,
+    flights: Mutex<HashMap<K, WeakShared<FlightWork<V>>>>,
 }
 
-pub(crate) struct Flight<V> {
+pub(crate) struct FlightResult<V> {
     pub value: V,
-    /// Whether this caller started the work.
     pub is_leader: bool,
 }
 
@@ -35,20 +34,17 @@ impl<K, V: Clone> Default for SingleFlight<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V: Clone> SingleFlight<K, V> {
-    /// Waits for the work in flight for `key`, or starts it.
-    ///
-    /// If the work failed because the caller who started it had used up a limit of its own, which says nothing about
-    /// other callers, each of them runs it for itself.
-    pub(crate) async fn run(&self, key: K, start: impl Fn() -> Work<V>) -> Result<Flight<V>, ReadError> {
+    /// If the work fails because the first caller used up its own limit, each other caller runs the work itself.
+    pub(crate) async fn run(&self, key: K, start: impl Fn() -> FlightWork<V>) -> Result<FlightResult<V>, ReadError> {
         let since = Instant::now();
         let mut is_leader = false;
         let work = {
-            let mut flights = locked(&self.flights);
+            let mut flights = self.flights.lock();
             let work = flights.get(&key).and_then(WeakShared::upgrade);
             work.unwrap_or_else(|| {
                 is_leader = true;
                 let work = start().shared();
-                if flights.len() >= MAX_ENTRIES {
+                if flights.len() >= MAX_TRACKED_FLIGHTS {
                     flights.retain(|_, work| work.upgrade().is_some());
                 }
                 flights.extend(work.downgrade().map(|work| (key, work)));
@@ -57,17 +53,17 @@ impl<K: Copy + Eq + Hash, V: Clone> SingleFlight<K, V> {
         };
         let outcome = work.await;
         if is_leader {
-            locked(&self.flights).remove(&key);
+            self.flights.lock().remove(&key);
         }
         let value = match outcome {
-            Err(error) if !is_leader && error.is_anothers(since) => start().await?,
+            Err(error) if !is_leader && error.is_retryable_by_follower(since) => start().await?,
             outcome => outcome?,
         };
-        Ok(Flight { value, is_leader })
+        Ok(FlightResult { value, is_leader })
     }
 
     #[cfg(test)]
     pub(crate) fn is_idle(&self) -> bool {
-        locked(&self.flights).values().all(|work| work.upgrade().is_none())
+        self.flights.lock().values().all(|work| work.upgrade().is_none())
     }
 }

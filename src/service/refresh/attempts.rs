@@ -1,115 +1,115 @@
-//! Attempts to refresh a dataset: their leases, and the records of their outcomes.
+//! Leases and recorded outcomes of refresh attempts.
 //!
-//! If the catalog rejects an outcome, the process records it later. Until then the lease holds the dataset, and the
-//! next attempt of this process records the outcome first.
+//! If the catalog rejects an outcome, a background task retries. Until then, the lease still blocks the dataset, and
+//! the next attempt of this process records the outcome first.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use strata_catalog::{AttemptOutcome, Catalog, CatalogError, RefreshLease, VersionRecord};
+use parking_lot::Mutex;
+
+use strata_catalog::{AttemptOutcome, Catalog, CatalogError, RefreshLease, VersionStatus};
 use strata_types::dataset::RefreshTrigger;
-use strata_types::ids::{AttemptId, DatasetId};
+use strata_types::ids::{DatasetId, RefreshAttemptId};
 use tokio::time::Instant;
 
-use crate::refresh::error::RefreshError;
-use crate::refresh::former::FormerProcesses;
+use crate::refresh::error::{RefreshError, Result};
+use crate::refresh::lease_recovery::LeaseRecovery;
 use crate::refresh::tasks::RefreshTasks;
 use crate::refresh::version_file::WrittenFile;
-use crate::version_path::new_path;
-use crate::{Deliveries, Lookups, locked};
+use crate::version_path::new_version_path;
+use crate::{LookupService, WebhookDispatcher};
 
-const LEASE: Duration = Duration::from_secs(60);
+const REFRESH_LEASE: Duration = Duration::from_secs(60);
+const LEASE_RENEW_INTERVAL: Duration = Duration::from_secs(20);
 
-const RENEW_INTERVAL: Duration = Duration::from_secs(20);
-
-/// The first and the longest delay before an outcome is recorded again.
+/// The first and the maximum delay between retries to record an outcome.
 const RETRY_DELAYS: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
 
-/// The maximum number of unrecorded outcomes.
-const MAX_UNRECORDED: usize = 1_000;
+const MAX_UNRECORDED_OUTCOMES: usize = 1_000;
 
-/// The newest attempts of a dataset, which include one that has just ended.
-const NEWEST_ATTEMPTS: u32 = 50;
+/// Number of newest attempts of a dataset that are searched for an attempt that has just ended.
+const MAX_RECENT_ATTEMPTS: u32 = 50;
 
-pub(crate) struct Attempts {
+pub(crate) struct RefreshAttempts {
     pub(crate) catalog: Catalog,
-    pub(crate) former: FormerProcesses,
-    pub(crate) lookups: Arc<Lookups>,
-    pub(crate) deliveries: Arc<Deliveries>,
+    pub(crate) lease_recovery: LeaseRecovery,
+    pub(crate) lookups: Arc<LookupService>,
+    pub(crate) deliveries: Arc<WebhookDispatcher>,
     pub(crate) tasks: Arc<RefreshTasks>,
-    /// Ended attempts that still hold their datasets, with the reasons that the catalog rejected.
-    pub(crate) unrecorded: Mutex<HashMap<DatasetId, (AttemptId, String)>>,
+    /// Ended attempts whose leases still block their datasets, with the error messages to record.
+    pub(crate) unrecorded_outcomes: Mutex<HashMap<DatasetId, (RefreshAttemptId, String)>>,
 }
 
-impl Attempts {
-    /// Notifies reads and webhooks of the end of an attempt.
-    pub(super) fn show(&self) {
-        self.lookups.catalog_changed();
+impl RefreshAttempts {
+    /// Invalidates the lookup cache and wakes the webhook dispatcher.
+    pub(super) fn notify_end(&self) {
+        self.lookups.notify_catalog_change();
         self.deliveries.wake();
     }
 
-    fn forget(&self, dataset: DatasetId, attempt: AttemptId) {
-        let mut unrecorded = locked(&self.unrecorded);
-        if unrecorded.get(&dataset).is_some_and(|(unrecorded, _)| *unrecorded == attempt) {
-            unrecorded.remove(&dataset);
+    fn remove_unrecorded(&self, dataset: DatasetId, attempt: RefreshAttemptId) {
+        let mut outcomes = self.unrecorded_outcomes.lock();
+        if outcomes.get(&dataset).is_some_and(|(unrecorded, _)| *unrecorded == attempt) {
+            outcomes.remove(&dataset);
         }
     }
 
-    /// Acquires the dataset, also if an ended attempt of this process, or an exited process, still holds it.
-    pub(super) async fn acquire(
-        &self,
-        dataset: DatasetId,
-        trigger: RefreshTrigger,
-    ) -> Result<RefreshLease, RefreshError> {
-        let unrecorded = locked(&self.unrecorded).get(&dataset).map(|(attempt, _)| *attempt);
+    /// Acquires the lease, also if an ended attempt of this process or an exited process still has it.
+    pub(super) async fn acquire_lease(&self, dataset: DatasetId, trigger: RefreshTrigger) -> Result<RefreshLease> {
+        let unrecorded = self.unrecorded_outcomes.lock().get(&dataset).map(|(attempt, _)| *attempt);
         if let Some(attempt) = unrecorded {
             self.record_end(dataset, attempt).await?;
         }
-        let acquire = || async { self.catalog.acquire_refresh(dataset, trigger, new_path().as_ref(), LEASE).await };
+        let acquire = || async {
+            self.catalog.acquire_refresh(dataset, trigger, new_version_path().as_ref(), REFRESH_LEASE).await
+        };
         match acquire().await {
-            Err(CatalogError::Busy) if self.former.end_refresh_of(dataset).await? => Ok(acquire().await?),
-            outcome => Ok(outcome?),
+            Err(CatalogError::RefreshRunning) if self.lease_recovery.end_refresh_if_exited(dataset).await? => {
+                Ok(acquire().await?)
+            }
+            result => Ok(result?),
         }
     }
 
     /// Retries to record the end of an attempt until the lease has expired.
-    fn record_end_later(self: &Arc<Self>, lease: &RefreshLease, reason: String) {
+    fn retry_record_end(self: &Arc<Self>, lease: &RefreshLease, reason: String) {
         let dataset = lease.dataset.id;
         let attempt = lease.attempt;
-        let mut unrecorded = locked(&self.unrecorded);
-        if unrecorded.len() >= MAX_UNRECORDED {
+        let mut outcomes = self.unrecorded_outcomes.lock();
+        if outcomes.len() >= MAX_UNRECORDED_OUTCOMES {
             return;
         }
-        unrecorded.insert(dataset, (attempt, reason));
-        drop(unrecorded);
+        outcomes.insert(dataset, (attempt, reason));
+        drop(outcomes);
         let attempts = self.clone();
-        self.tasks.begin_aftermath(async move {
-            let expiry = Instant::now() + LEASE;
-            let mut pause = RETRY_DELAYS.start;
+        self.tasks.spawn_follow_up(async move {
+            let expiry = Instant::now() + REFRESH_LEASE;
+            let mut delay = RETRY_DELAYS.start;
             while attempts.record_end(dataset, attempt).await.is_err() && Instant::now() < expiry {
                 tokio::select! {
-                    () = tokio::time::sleep(pause) => {}
-                    () = attempts.tasks.stopped() => break,
+                    () = tokio::time::sleep(delay) => {}
+                    () = attempts.tasks.wait_for_stop() => break,
                 }
-                pause = (pause * 2).min(RETRY_DELAYS.end);
+                delay = (delay * 2).min(RETRY_DELAYS.end);
             }
-            attempts.forget(dataset, attempt);
+            attempts.remove_unrecorded(dataset, attempt);
         });
     }
 
-    /// Records the end of an unrecorded attempt, which releases its dataset.
-    async fn record_end(&self, dataset: DatasetId, attempt: AttemptId) -> Result<(), CatalogError> {
-        let reason = match locked(&self.unrecorded).get(&dataset) {
+    /// Records the outcome of an ended attempt, which releases its lease.
+    async fn record_end(&self, dataset: DatasetId, attempt: RefreshAttemptId) -> Result<(), CatalogError> {
+        let reason = match self.unrecorded_outcomes.lock().get(&dataset) {
             Some((unrecorded, reason)) if *unrecorded == attempt => reason.clone(),
-            // It was recorded in the meantime.
+            // Another task recorded the outcome in the meantime.
             _ => return Ok(()),
         };
         match self.catalog.fail_refresh(attempt, &reason).await {
-            // It had ended before, with a version or because another attempt took over.
+            // `LeaseLost`: the attempt published a version, or another attempt took over.
             Ok(()) | Err(CatalogError::LeaseLost) => {
-                self.forget(dataset, attempt);
-                self.show();
+                self.remove_unrecorded(dataset, attempt);
+                self.notify_end();
                 tracing::info!(dataset_id = dataset.get(), "recorded refresh outcome");
                 Ok(())
             }
@@ -117,18 +117,18 @@ impl Attempts {
         }
     }
 
-    /// Renews the lease until it is lost, or can be lost because the catalog does not respond.
-    pub(super) async fn hold(&self, attempt: AttemptId) {
-        let mut held_until = Instant::now() + LEASE;
+    /// Renews the lease. Returns when the lease is lost, or has expired because the catalog did not respond.
+    pub(super) async fn renew_until_lost(&self, attempt: RefreshAttemptId) {
+        let mut expires_at = Instant::now() + REFRESH_LEASE;
         loop {
-            tokio::time::sleep(RENEW_INTERVAL).await;
-            let asked = Instant::now();
-            match tokio::time::timeout_at(held_until, self.catalog.renew_refresh(attempt, LEASE)).await {
-                Ok(Ok(())) => held_until = asked + LEASE,
+            tokio::time::sleep(LEASE_RENEW_INTERVAL).await;
+            let renewed_at = Instant::now();
+            match tokio::time::timeout_at(expires_at, self.catalog.renew_refresh(attempt, REFRESH_LEASE)).await {
+                Ok(Ok(())) => expires_at = renewed_at + REFRESH_LEASE,
                 Ok(Err(CatalogError::LeaseLost)) | Err(_) => return,
                 Ok(Err(error)) => {
                     tracing::warn!(%error, "failed to renew refresh lease");
-                    if Instant::now() >= held_until {
+                    if Instant::now() >= expires_at {
                         return;
                     }
                 }
@@ -136,40 +136,39 @@ impl Attempts {
         }
     }
 
-    /// Ends a failed attempt: records why, which releases the dataset, and then removes the file. If the commit
-    /// succeeded despite the error, returns the version.
-    pub(super) async fn fail(
+    /// Records the error of an attempt and removes its file. Returns the version if the commit succeeded nevertheless.
+    pub(super) async fn record_failure(
         self: &Arc<Self>,
         lease: &RefreshLease,
         error: RefreshError,
         file: Option<WrittenFile>,
-    ) -> Result<VersionRecord, RefreshError> {
-        let reason = error.for_the_owner();
+    ) -> Result<VersionStatus> {
+        let reason = error.owner_message();
         let published = match self.catalog.fail_refresh(lease.attempt, &reason).await {
             Ok(()) => Ok(None),
-            // It had ended before, with a version or because another attempt took over.
-            Err(CatalogError::LeaseLost) => self.published_by(lease).await,
+            // The attempt published a version, or another attempt took over.
+            Err(CatalogError::LeaseLost) => self.find_published_version(lease).await,
             Err(error) => Err(error),
         };
         match (&published, file) {
             (Ok(None), Some(file)) => file.abandon().await,
-            // A record can name the file. Otherwise the sweep removes it.
-            (Ok(Some(_)) | Err(_), Some(file)) => file.leave(),
+            // A record can refer to the file. If not, the sweep removes it.
+            (Ok(Some(_)) | Err(_), Some(file)) => file.leave_file(),
             (_, None) => {}
         }
         match published {
             Ok(Some(record)) => Ok(record),
             Ok(None) => Err(error),
-            Err(failed) => {
-                tracing::warn!(error = %failed, "failed to record refresh outcome; retrying");
-                self.record_end_later(lease, reason);
+            Err(catalog_error) => {
+                tracing::warn!(error = %catalog_error, "failed to record refresh outcome; retrying");
+                self.retry_record_end(lease, reason);
                 Err(error)
             }
         }
     }
 
-    async fn published_by(&self, lease: &RefreshLease) -> Result<Option<VersionRecord>, CatalogError> {
-        let attempts = self.catalog.attempts(lease.dataset.id, None, NEWEST_ATTEMPTS).await?;
+    async fn find_published_version(&self, lease: &RefreshLease) -> Result<Option<VersionStatus>, CatalogError> {
+        let attempts = self.catalog.attempts(lease.dataset.id, None, MAX_RECENT_ATTEMPTS).await?;
         let outcome =
             attempts.into_iter().find(|attempt| attempt.id == lease.attempt).and_then(|attempt| attempt.outcome);
         match outcome {

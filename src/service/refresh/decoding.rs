@@ -1,28 +1,29 @@
-//! Decodes a document into a spool of entities, on threads of its own.
+//! Decodes a source document into a spool of entities, on dedicated threads.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, OnceLock};
 
+use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
-use strata_format::spool::Spool;
+use strata_format::spool::SpoolWriter;
 use strata_ingest::{
-    self as source, Decode, DecodeOptions, EnvelopeFields, ExpansionLimits, Progress, SourceError, SourceInput,
+    self as source, DecodeOptions, EntityDecoder, EnvelopeFields, ExpansionLimits, ReadProgress, SourceError,
+    SourceInput,
 };
-use strata_runtime::priority::Work;
+use strata_runtime::priority::ThreadWork;
 use strata_store::StorageError;
-use strata_store::budget::SpoolCharge;
+use strata_store::spool_quota::SpoolReservation;
 use tokio_util::sync::CancellationToken;
 
-use crate::locked;
-use crate::refresh::error::RefreshError;
-use crate::refresh::ingest::{Decoded, Document, Ingest, RefreshPermit};
-use crate::refresh::tasks::on_thread;
+use crate::refresh::error::{RefreshError, Result};
+use crate::refresh::ingest::{DecodedEntities, IngestService, RefreshPermit, SourceDocument};
+use crate::refresh::tasks::run_on_thread;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RefreshStage {
-    /// The refresh waits for the source or for a permit.
+    /// Waiting for the source or for a permit.
     #[default]
     Waiting,
     Receiving,
@@ -43,90 +44,90 @@ impl RefreshStage {
     }
 }
 
-/// The progress of creating a version: decoding the source, then writing the file.
 #[derive(Debug, Default)]
-pub struct ImportProgress {
+pub struct RefreshCounters {
     pub(crate) stage: Mutex<RefreshStage>,
-    /// Counts the received bytes, if the source has to be received first.
-    pub(crate) received: OnceLock<Progress>,
+    /// The received bytes, if the source is received before it is decoded.
+    pub(crate) receive_progress: OnceLock<ReadProgress>,
     pub bytes_read: AtomicU64,
-    /// Bytes of the source; 0 while unknown.
+    /// The size of the source; 0 if unknown.
     pub bytes_total: AtomicU64,
     pub entities_decoded: AtomicU64,
     pub entities_written: AtomicU64,
 }
 
-impl ImportProgress {
-    pub(crate) fn enter(&self, stage: RefreshStage) {
-        *locked(&self.stage) = stage;
+impl RefreshCounters {
+    pub(crate) fn enter_stage(&self, stage: RefreshStage) {
+        *self.stage.lock() = stage;
     }
 
-    /// Enters the stage in which the source is received and counted.
-    pub(crate) fn receives(&self, received: Progress) {
-        self.enter(RefreshStage::Receiving);
-        // A refresh receives one source.
-        let _ = self.received.set(received);
+    pub(crate) fn start_receiving(&self, receive_progress: ReadProgress) {
+        self.enter_stage(RefreshStage::Receiving);
+        // A refresh receives only one source, so this cannot fail.
+        let _ = self.receive_progress.set(receive_progress);
     }
 }
 
-/// The size of the blocks of lines that the decoding thread sends to the spooling thread.
-const BLOCK_BYTES: usize = 1 << 20;
+/// Size of the blocks of lines that the decoding thread sends to the spooling thread.
+const DECODE_BLOCK_BYTES: usize = 1 << 20;
 
-impl Ingest {
-    /// Decodes a document into a spool, on a thread that starts at once and has the permit until it ends. Dropping the
-    /// future ends the work.
+impl IngestService {
+    /// Decodes a document on a new thread, which has a clone of the permit. To cancel the work, drop the future.
     pub(crate) fn decode(
         &self,
-        document: Document,
+        document: SourceDocument,
         permit: &RefreshPermit,
-        progress: &Arc<ImportProgress>,
-    ) -> impl Future<Output = Result<Decoded, RefreshError>> + Send + use<> {
+        progress: &Arc<RefreshCounters>,
+    ) -> impl Future<Output = Result<DecodedEntities>> + Send + use<> {
         let sources = &self.config.sources;
         let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-        let end = CancellationToken::new();
+        let cancellation = CancellationToken::new();
         let options = DecodeOptions {
             format: document.format,
             records_path: document.records_path,
             infer_types: document.infer_types,
-            fetched_from: document.fetched_from,
-            entity_limit_bytes: number(self.config.limits.entity_bytes),
-            source_limit_bytes: sources.max_bytes,
-            expansion: ExpansionLimits { times: sources.max_expansion, free_bytes: sources.free_expansion_bytes },
+            source_url: document.fetched_from,
+            max_entity_bytes: number(self.config.limits.entity_bytes),
+            max_source_bytes: sources.max_bytes,
+            expansion_limits: ExpansionLimits {
+                max_ratio: sources.max_expansion,
+                free_bytes: sources.free_expansion_bytes,
+            },
             zstd_window_bytes: sources.zstd_window_bytes,
-            columns_max: number(sources.max_columns),
+            max_columns: number(sources.max_columns),
             parquet_memory_bytes: sources.parquet_memory_bytes,
-            spool_directory: self.scratch.restored_path().to_owned(),
-            spool_account: document.charge.account(),
-            cancelled: end.clone(),
+            spool_directory: self.temp_dir.ensured_path().to_owned(),
+            spool_account: document.disk_reservation.quota(),
+            cancellation: cancellation.clone(),
             ..DecodeOptions::default()
         };
         let directory = options.spool_directory.clone();
         let progress = progress.clone();
-        let ended = end.clone();
-        let Document { input, envelope, charge, .. } = document;
+        let work_cancellation = cancellation.clone();
+        let SourceDocument { input, envelope_members, disk_reservation, .. } = document;
         let permit = permit.clone();
         let work = move || {
             let _permit = permit;
-            let open = |input| match envelope {
-                None => source::open(input, &options).map(|(decoder, _)| (decoder, None)),
+            let open = |input| match envelope_members {
+                None => source::open_decoder(input, &options).map(|(decoder, _)| (decoder, None)),
                 Some(members) => {
-                    source::open_push(input, &options, members).map(|(decoder, fields)| (decoder, Some(fields)))
+                    source::open_push_decoder(input, &options, members).map(|(decoder, fields)| (decoder, Some(fields)))
                 }
             };
-            decode(input, open, &directory, charge, &progress, &ended)
+            decode_into_spool(input, open, &directory, disk_reservation, &progress, &work_cancellation)
         };
-        let decoded = on_thread("decode", work);
-        let end = end.drop_guard();
+        let decoding = run_on_thread("decode", work);
+        let guard = cancellation.drop_guard();
         async move {
-            let _end = end;
-            decoded.await?
+            let _guard = guard;
+            decoding.await?
         }
     }
 }
 
-fn fill_block(decoder: &mut dyn Decode, block: &mut Vec<u8>) -> Result<bool, SourceError> {
-    while block.len() < BLOCK_BYTES {
-        if !decoder.next(block)? {
+fn fill_block(decoder: &mut dyn EntityDecoder, block: &mut Vec<u8>) -> Result<bool, SourceError> {
+    while block.len() < DECODE_BLOCK_BYTES {
+        if !decoder.next_entity(block)? {
             return Ok(false);
         }
         block.push(b'\n');
@@ -134,40 +135,40 @@ fn fill_block(decoder: &mut dyn Decode, block: &mut Vec<u8>) -> Result<bool, Sou
     Ok(true)
 }
 
-/// Decodes a source into a spool. A second thread decodes and hashes, which takes about as long as the profile.
-fn decode(
+/// Decodes a source into a spool. A second thread decodes and hashes while this thread computes the profile.
+fn decode_into_spool(
     input: SourceInput,
-    open: impl FnOnce(SourceInput) -> Result<(Box<dyn Decode>, Option<EnvelopeFields>), SourceError>,
+    open: impl FnOnce(SourceInput) -> Result<(Box<dyn EntityDecoder>, Option<EnvelopeFields>), SourceError>,
     directory: &Path,
-    charge: SpoolCharge,
-    progress: &ImportProgress,
-    ended: &CancellationToken,
-) -> Result<Decoded, RefreshError> {
-    let read: Progress = input.progress();
+    disk_reservation: SpoolReservation,
+    progress: &RefreshCounters,
+    cancellation: &CancellationToken,
+) -> Result<DecodedEntities> {
+    let read: ReadProgress = input.progress();
     progress.bytes_total.store(read.total_bytes().unwrap_or(0), Ordering::Relaxed);
-    let mut spool = Spool::create(directory, charge)?;
-    let (mut decoder, fields) = open(input)?;
-    let (blocks, received) = sync_channel::<Vec<u8>>(2);
+    let mut spool = SpoolWriter::create(directory, disk_reservation)?;
+    let (mut decoder, envelope_fields) = open(input)?;
+    let (sender, receiver) = sync_channel::<Vec<u8>>(2);
     let (hash, mut warnings) = std::thread::scope(|scope| {
         let decode = move || -> Result<(Sha256, Vec<String>), SourceError> {
-            let mut work = Work::default();
+            let mut work = ThreadWork::default();
             let mut hash = Sha256::new();
             loop {
-                let mut block = Vec::with_capacity(BLOCK_BYTES + BLOCK_BYTES / 8);
+                let mut block = Vec::with_capacity(DECODE_BLOCK_BYTES + DECODE_BLOCK_BYTES / 8);
                 let more = fill_block(&mut *decoder, &mut block)?;
-                work.add(block.len() as u64);
+                work.add_bytes(block.len() as u64);
                 hash.update(&block);
-                // The receiver is gone only after it failed, and its error is the one that is reported.
-                if blocks.send(block).is_err() || !more {
+                // If the receiver is closed, spooling has failed and reports the error.
+                if sender.send(block).is_err() || !more {
                     return Ok((hash, decoder.warnings().to_vec()));
                 }
             }
         };
         let decoding = std::thread::Builder::new().spawn_scoped(scope, decode).map_err(StorageError::Io)?;
-        let mut work = Work::default();
-        let spooled = received.into_iter().try_for_each(|block| -> Result<(), RefreshError> {
-            work.add(block.len() as u64);
-            if ended.is_cancelled() {
+        let mut work = ThreadWork::default();
+        let spooled = receiver.into_iter().try_for_each(|block| -> Result<()> {
+            work.add_bytes(block.len() as u64);
+            if cancellation.is_cancelled() {
                 return Err(RefreshError::Stopping);
             }
             spool.add_hashed_lines(&block)?;
@@ -175,14 +176,14 @@ fn decode(
             progress.entities_decoded.store(spool.entities(), Ordering::Relaxed);
             Ok(())
         });
-        let decoded = decoding.join().map_err(|_| RefreshError::Worker)??;
+        let decoded = decoding.join().map_err(|_| RefreshError::WorkerStopped)??;
         spooled.map(|()| decoded)
     })?;
-    // An empty version is valid, but often a mistake of the program that creates the source.
+    // An empty version is valid, but often a mistake in the source.
     if spool.entities() == 0 {
         warnings.push("The source contains no entities, so the version is empty.".to_owned());
     }
-    Ok(Decoded { spooled: spool.finish_with(hash)?, warnings, fields })
+    Ok(DecodedEntities { spooled: spool.finish_with_hash(hash)?, warnings, envelope_fields })
 }
 
 #[cfg(test)]
@@ -196,21 +197,21 @@ mod tests {
     use strata_types::source::SourceFormat;
 
     use super::*;
-    use crate::{Purpose, Services};
+    use crate::{ProcessPurpose, Services};
 
-    /// An endless array of spaces, which reports reads.
-    struct Blanks {
+    /// An endless JSON array of spaces, which reports each read to `reads`.
+    struct EndlessSpaces {
         reads: mpsc::SyncSender<()>,
-        begun: bool,
+        has_begun: bool,
     }
 
-    impl Read for Blanks {
+    impl Read for EndlessSpaces {
         fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
             if self.reads.send(()).is_err() {
                 return Ok(0);
             }
             buffer.fill(b' ');
-            if !std::mem::replace(&mut self.begun, true) {
+            if !std::mem::replace(&mut self.has_begun, true) {
                 buffer[0] = b'[';
             }
             Ok(buffer.len())
@@ -218,31 +219,31 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn thread_of_dropped_decoding_has_permit_until_its_end() {
-        let directory = tempfile::tempdir().expect("a directory");
+    async fn dropped_decoding_keeps_permit_until_thread_ends() {
+        let directory = tempfile::tempdir().expect("failed to create directory");
         let mut config = Config::default();
         config.data.directory = directory.path().join("data");
         config.sources.concurrent = 1;
-        let services = Services::open(&config, Purpose::Serve).await.expect("it opens");
+        let services = Services::open(&config, ProcessPurpose::Serve).await.expect("failed to open services");
         let ingest = &services.ingest;
-        let permit = ingest.permit(UserId::new(1)).await.expect("a permit");
+        let permit = ingest.acquire_permit(UserId::new(1)).await.expect("failed to acquire permit");
         let (reads, read) = mpsc::sync_channel(0);
-        let document = Document {
+        let document = SourceDocument {
             format: Some(SourceFormat::Json),
-            ..Document::new(SourceInput::stream(Blanks { reads, begun: false }))
+            ..SourceDocument::new(SourceInput::from_reader(EndlessSpaces { reads, has_begun: false }))
         };
         let decoding = ingest.decode(document, &permit, &Arc::default());
         for _ in 0..3 {
-            read.recv_timeout(Duration::from_secs(60)).expect("it reads");
+            read.recv_timeout(Duration::from_secs(60)).expect("failed to wait for read");
         }
         drop((decoding, permit));
-        assert_eq!(ingest.permits_held(), 1, "its thread still works, or waits for its source");
-        // The thread ends after the read that it waits for.
-        let mut more = 0;
-        while ingest.permits_held() == 1 {
-            more += u32::from(read.recv_timeout(Duration::from_millis(10)).is_ok());
-            assert!(more < 1_000, "it goes on for nobody");
+        assert_eq!(ingest.used_permits(), 1, "the thread still decodes or waits for its source");
+        // The thread ends after its current read.
+        let mut reads_after_drop = 0;
+        while ingest.used_permits() == 1 {
+            reads_after_drop += u32::from(read.recv_timeout(Duration::from_millis(10)).is_ok());
+            assert!(reads_after_drop < 1_000, "the thread continues after the drop");
         }
-        assert!(ingest.permit(UserId::new(2)).await.is_ok());
+        assert!(ingest.acquire_permit(UserId::new(2)).await.is_ok());
     }
 }

@@ -3,25 +3,27 @@
 use strata_catalog::CatalogError;
 use strata_ingest::{ReceiveError, SourceError};
 use strata_store::StorageError;
-use strata_store::budget::SpoolFull;
-use strata_store::shortage::Shortage;
-use strata_types::causes::Causes;
-use strata_types::path::PathError;
+use strata_store::spool_quota::SpoolQuotaExceeded;
+use strata_store::unavailable::ResourceUnavailable;
+use strata_types::error_chain::ErrorChain;
+use strata_types::field_path::FieldPathError;
 
 use crate::Overloaded;
+
+pub(crate) type Result<T, E = RefreshError> = std::result::Result<T, E>;
 
 #[derive(Debug, thiserror::Error)]
 pub enum RefreshError {
     #[error("the dataset does not exist")]
-    NotFound,
+    DatasetNotFound,
     #[error("the dataset is frozen; unfreeze it first")]
     Frozen,
     #[error("another refresh of the dataset is running; try again after that refresh has finished")]
-    Busy,
+    RefreshRunning,
     #[error("the dataset's source is push, so there is nothing to fetch; push the entities, or set a source URL")]
     NothingToFetch,
     #[error("the dataset has a source URL, so you cannot push entities; first set its source to push")]
-    NotPushed,
+    SourceIsUrl,
     #[error(transparent)]
     Source(SourceError),
     #[error("failed to write the version")]
@@ -29,27 +31,27 @@ pub enum RefreshError {
     #[error("{0}")]
     Catalog(#[source] CatalogError),
     #[error("the dataset's records_path is invalid")]
-    RecordsPath(#[from] PathError),
+    RecordsPath(#[from] FieldPathError),
     #[error(transparent)]
-    Full(#[from] SpoolFull),
+    DiskQuotaExceeded(#[from] SpoolQuotaExceeded),
     #[error(transparent)]
-    Refused(#[from] Overloaded),
+    Overloaded(#[from] Overloaded),
     #[error("the refresh lost its lease: the metadata database did not respond in time, or another refresh took over")]
     LeaseLost,
     #[error(
         "this node does not run refreshes (server.roles does not include refresh); send the request to a node that does"
     )]
-    NotHere,
+    RoleDisabled,
     #[error("the service stopped before the refresh finished")]
     Stopping,
     #[error("the refresh worker stopped unexpectedly")]
-    Worker,
+    WorkerStopped,
 }
 
 impl From<SourceError> for RefreshError {
     fn from(error: SourceError) -> RefreshError {
         match error {
-            SourceError::Full(full) => RefreshError::Full(full),
+            SourceError::DiskQuotaExceeded(error) => RefreshError::DiskQuotaExceeded(error),
             other => RefreshError::Source(other),
         }
     }
@@ -58,7 +60,7 @@ impl From<SourceError> for RefreshError {
 impl From<StorageError> for RefreshError {
     fn from(error: StorageError) -> RefreshError {
         match error {
-            StorageError::Full(full) => RefreshError::Full(full),
+            StorageError::SpoolQuota(error) => RefreshError::DiskQuotaExceeded(error),
             other => RefreshError::Storage(other),
         }
     }
@@ -76,9 +78,9 @@ impl From<ReceiveError> for RefreshError {
 impl From<CatalogError> for RefreshError {
     fn from(error: CatalogError) -> RefreshError {
         match error {
-            CatalogError::NotFound => RefreshError::NotFound,
+            CatalogError::NotFound => RefreshError::DatasetNotFound,
             CatalogError::Frozen => RefreshError::Frozen,
-            CatalogError::Busy => RefreshError::Busy,
+            CatalogError::RefreshRunning => RefreshError::RefreshRunning,
             CatalogError::LeaseLost => RefreshError::LeaseLost,
             other => RefreshError::Catalog(other),
         }
@@ -86,22 +88,22 @@ impl From<CatalogError> for RefreshError {
 }
 
 impl RefreshError {
-    /// The reason for the owner. Internal errors are logged, and their reasons are not shown.
-    pub(crate) fn for_the_owner(&self) -> String {
-        if let Some(shortage) = Shortage::of(self) {
-            tracing::error!(error = %Causes(self), "failed to create version");
-            return format!("the service could not create the version: {shortage}");
+    /// Returns the message that the owner sees. Details of internal errors are only logged.
+    pub(crate) fn owner_message(&self) -> String {
+        if let Some(resource) = ResourceUnavailable::from_error(self) {
+            tracing::error!(error = %ErrorChain(self), "failed to create version");
+            return format!("the service could not create the version: {resource}");
         }
         match self {
             RefreshError::Catalog(error) if error.unavailability().is_some() => {
-                tracing::warn!(error = %Causes(self), "failed to create version");
+                tracing::warn!(error = %ErrorChain(self), "failed to create version");
                 error.to_string()
             }
             RefreshError::Storage(_)
             | RefreshError::Catalog(_)
             | RefreshError::RecordsPath(_)
-            | RefreshError::Worker => {
-                tracing::error!(error = %Causes(self), "failed to create version");
+            | RefreshError::WorkerStopped => {
+                tracing::error!(error = %ErrorChain(self), "failed to create version");
                 "the service failed to create the version; the failure was logged".to_owned()
             }
             other => other.to_string(),

@@ -1,56 +1,54 @@
-//! Imports a source as a new version of a dataset.
+//! Imports a source as a new version of an existing or a new dataset.
 //!
-//! An existing dataset is refreshed (`refresh`). For a new one, the version file is written first, and then one
-//! transaction records dataset and version. A failed import leaves no version, no dataset and no file.
+//! An existing dataset is refreshed. For a new dataset, the version file is written first, then one transaction records
+//! the dataset and the version. A failed import leaves no version, no dataset and no file.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use strata_catalog::{CatalogError, FirstAttempt};
-use strata_ingest::{InferTypes, Opened, SourceError, SourceInput};
+use strata_ingest::{FetchOutcome, SourceError, SourceInput, TypeInference};
 use strata_types::dataset::{
-    About, DEFAULT_SCHEDULE, Dataset, DatasetChange, DatasetName, DatasetSource, InvalidDatasetName, NewDataset,
-    RefreshTrigger,
+    DEFAULT_CRON_SCHEDULE, Dataset, DatasetChange, DatasetMetadata, DatasetName, DatasetSource, InvalidDatasetName,
+    NewDataset, RefreshTrigger,
 };
+use strata_types::field_path::FieldPath;
 use strata_types::ids::{DatasetId, UserId};
-use strata_types::index::IndexSettings;
-use strata_types::path::Path as FieldPath;
+use strata_types::index_settings::IndexSettings;
 use strata_types::secret::Secret;
 use strata_types::source::SourceFormat;
 use strata_types::user::User;
-use strata_types::version::{Version, VersionNumber};
+use strata_types::version::{DatasetVersion, VersionNumber};
 
-use crate::refresh::decoding::ImportProgress;
+use crate::refresh::decoding::RefreshCounters;
 use crate::refresh::error::RefreshError;
-use crate::refresh::ingest::{Decoded, Document, Ingest};
+use crate::refresh::ingest::{DecodedEntities, IngestService, SourceDocument};
 use crate::refresh::version_file::WrittenFile;
-use crate::refresh::{Entities, Refreshed, Refreshes, log_warnings, not_asked};
+use crate::refresh::{RefreshInput, RefreshService, RefreshedVersion, log_warnings, unexpected_not_modified};
 
 #[derive(Clone, Debug)]
 pub struct ImportRequest {
-    /// A path of a local file, `-` for standard input, or the URL of a source: http, https, s3 or store.
+    /// A local path, `-` for standard input, or a URL with the scheme `http`, `https`, `s3` or `store`.
     pub source: String,
-    /// The name of the dataset, which is created unless the owner has it.
+    /// The name of the dataset, which is created if the owner has no such dataset.
     pub name: String,
     pub owner_email: String,
     /// The description of a new or existing dataset. Missing values change nothing.
-    pub about: About,
+    pub about: DatasetMetadata,
     pub private: bool,
-    /// The source's format; `None` detects it.
+    /// The format of the source; `None` detects it.
     pub format: Option<SourceFormat>,
     /// The path of the array of entities in a JSON document.
     pub records_path: Option<FieldPath>,
-    /// Whether the `_source` of entities includes the URL's query string. Also the setting of a new dataset. If
-    /// `false`, the setting of an existing dataset decides.
+    /// If true, `_source` includes the URL's query string. If false, the setting of an existing dataset applies.
     pub publish_query: bool,
-    /// Whether csv and tsv cells become numbers, booleans and nulls; other formats are refused then. Also the setting
-    /// of a new dataset. If `false`, the setting of an existing dataset decides.
+    /// If true, csv and tsv cells get types, and other formats are rejected. If false, the dataset's setting applies.
     pub infer_types: bool,
 }
 
 #[derive(Clone, Debug)]
-pub struct Imported {
+pub struct ImportedVersion {
     pub dataset_id: DatasetId,
     pub name_slug: String,
     pub version: VersionNumber,
@@ -62,13 +60,13 @@ pub struct Imported {
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
     #[error("there is no user {0}; to add a user, run `strata user add`")]
-    NoOwner(String),
+    OwnerNotFound(String),
     #[error("--name: {0}")]
-    Name(#[from] InvalidDatasetName),
+    InvalidName(#[from] InvalidDatasetName),
     #[error("the dataset already exists and is public; --private applies only to new datasets")]
     NotPrivate,
     #[error("--{field}: {problem}")]
-    About { field: &'static str, problem: String },
+    InvalidField { field: &'static str, problem: String },
     #[error("the owner's plan allows at most {limit} active datasets")]
     PlanLimit { limit: u64 },
     #[error(transparent)]
@@ -78,7 +76,7 @@ pub enum ImportError {
 impl From<CatalogError> for ImportError {
     fn from(error: CatalogError) -> ImportError {
         match error {
-            CatalogError::PlanLimit { limit } => ImportError::PlanLimit { limit },
+            CatalogError::TooManyDatasets { limit } => ImportError::PlanLimit { limit },
             other => ImportError::Refresh(other.into()),
         }
     }
@@ -90,40 +88,39 @@ impl From<SourceError> for ImportError {
     }
 }
 
-impl Refreshes {
-    /// Creates a version of the owner's dataset with this name, and the dataset if it does not exist. Only
-    /// [`Refreshes::finish`] cancels it. A failed refresh of an existing dataset is recorded with its reason.
+impl RefreshService {
+    /// Creates a version, and the dataset if it does not exist. The work continues if the future is dropped.
     pub async fn import(
         self: &Arc<Self>,
         request: ImportRequest,
-        progress: Arc<ImportProgress>,
-    ) -> Result<Imported, ImportError> {
+        progress: Arc<RefreshCounters>,
+    ) -> Result<ImportedVersion, ImportError> {
         let refreshes = self.clone();
-        self.tasks.run(async move { Ok(refreshes.import_now(&request, &progress).await) }).await?
+        self.tasks.run(async move { Ok(refreshes.run_import(&request, &progress).await) }).await?
     }
 
-    async fn import_now(
+    async fn run_import(
         &self,
         request: &ImportRequest,
-        progress: &Arc<ImportProgress>,
-    ) -> Result<Imported, ImportError> {
+        progress: &Arc<RefreshCounters>,
+    ) -> Result<ImportedVersion, ImportError> {
         let owner = self.catalog.user_by_email(&request.owner_email).await?;
-        let owner = owner.ok_or_else(|| ImportError::NoOwner(request.owner_email.clone()))?;
+        let owner = owner.ok_or_else(|| ImportError::OwnerNotFound(request.owner_email.clone()))?;
         let name: DatasetName = request.name.parse()?;
-        let About { description, licence, .. } = &request.about;
-        if let Some((field, problem)) = About::problem(description.as_deref(), licence.as_deref()) {
-            return Err(ImportError::About { field, problem });
+        let DatasetMetadata { description, license, listed } = &request.about;
+        if let Some((field, problem)) = DatasetMetadata::find_problem(description.as_deref(), license.as_deref()) {
+            return Err(ImportError::InvalidField { field, problem });
         }
         let started_at = self.catalog.now();
         let Some(dataset) = self.catalog.dataset_by_name(owner.id, &name).await? else {
             let created = tokio::select! {
-                written = self.new_file(owner.id, request, progress) => {
+                written = self.write_new_file(owner.id, request, progress) => {
                     let (file, warnings) = written?;
-                    self.publish_new(&owner, name, request, file, warnings, started_at).await
+                    self.publish_new_dataset(&owner, name, request, file, warnings, started_at).await
                 }
-                () = self.tasks.stopped() => Err(RefreshError::Stopping.into()),
+                () = self.tasks.wait_for_stop() => Err(RefreshError::Stopping.into()),
             };
-            self.attempts.lookups.catalog_changed();
+            self.attempts.lookups.notify_catalog_change();
             return created;
         };
         if request.private && !dataset.is_private() {
@@ -132,38 +129,38 @@ impl Refreshes {
         if dataset.frozen {
             return Err(RefreshError::Frozen.into());
         }
-        let entities = Entities::Imported(Box::new(request.clone()));
-        let Refreshed { record, mut warnings } =
-            self.make_version(dataset.id, RefreshTrigger::Import, entities, progress).await?;
-        let About { description, licence, listed } = &request.about;
+        let entities = RefreshInput::Imported(Box::new(request.clone()));
+        let RefreshedVersion { record, mut warnings } =
+            self.create_version(dataset.id, RefreshTrigger::Import, entities, progress).await?;
         let change = DatasetChange {
             description: description.clone().map(Some),
-            licence: licence.clone().map(Some),
+            licence: license.clone().map(Some),
             listed: listed.then_some(true),
             ..DatasetChange::default()
         };
-        if request.about != About::default() {
+        if request.about != DatasetMetadata::default() {
             self.catalog.update_dataset(dataset.id, &change).await?;
-            self.attempts.lookups.catalog_changed();
+            self.attempts.lookups.notify_catalog_change();
         }
-        warnings.extend(source_kept(&dataset.source, &request.source));
-        Ok(imported(dataset, &record.version, warnings))
+        warnings.extend(kept_source_warning(&dataset.source, &request.source));
+        Ok(imported_version(dataset, &record.version, warnings))
     }
 
-    async fn new_file(
+    async fn write_new_file(
         &self,
         owner: UserId,
         request: &ImportRequest,
-        progress: &Arc<ImportProgress>,
+        progress: &Arc<RefreshCounters>,
     ) -> Result<(WrittenFile, Vec<String>), RefreshError> {
-        let permit = self.ingest.permit(owner).await?;
-        let document = self.ingest.open_import(owner, request, InferTypes::No).await?;
-        let Decoded { spooled, warnings, .. } = self.ingest.decode(document, &permit, progress).await?;
-        let file = self.files.reserve().await?.write(spooled, IndexSettings::default(), &permit, progress).await?;
+        let permit = self.ingest.acquire_permit(owner).await?;
+        let document = self.ingest.open_import_source(owner, request, TypeInference::Off).await?;
+        let DecodedEntities { spooled, warnings, .. } = self.ingest.decode(document, &permit, progress).await?;
+        let reserved = self.files.reserve_path().await?;
+        let file = reserved.write_version(spooled, IndexSettings::default(), &permit, progress).await?;
         Ok((file, warnings))
     }
 
-    async fn publish_new(
+    async fn publish_new_dataset(
         &self,
         owner: &User,
         name: DatasetName,
@@ -171,67 +168,67 @@ impl Refreshes {
         file: WrittenFile,
         warnings: Vec<String>,
         started_at: DateTime<Utc>,
-    ) -> Result<Imported, ImportError> {
-        let url = is_url(&request.source);
+    ) -> Result<ImportedVersion, ImportError> {
+        let is_url = is_url(&request.source);
         let new = NewDataset {
             owner: owner.id,
             name,
-            about: request.about.clone(),
-            private_key: request.private.then(|| Secret::private_key(rand::random())),
-            source: if url { DatasetSource::Url(request.source.clone()) } else { DatasetSource::Push },
+            metadata: request.about.clone(),
+            private_key: request.private.then(|| Secret::new_private_key(rand::random())),
+            source: if is_url { DatasetSource::Url(request.source.clone()) } else { DatasetSource::Push },
             format: request.format,
             records_path: request.records_path.as_ref().map(ToString::to_string),
             publish_query: request.publish_query,
             infer_types: request.infer_types,
             // A schedule cannot fetch a file again.
-            schedule: url.then(|| DEFAULT_SCHEDULE.to_owned()),
+            schedule: is_url.then(|| DEFAULT_CRON_SCHEDULE.to_owned()),
             index: IndexSettings::default(),
-            ping_token: Secret::ping_token(rand::random()),
+            ping_token: Secret::new_ping_token(rand::random()),
         };
-        let limit = self.ingest.config.plans.active_datasets(owner.plan);
+        let limit = self.ingest.config.plans.max_active_datasets(owner.plan);
         let new_file = file.new.clone();
         let attempt = FirstAttempt { trigger: RefreshTrigger::Import, started_at, warnings: &warnings };
         let creating = self.catalog.create_dataset_with_version(&new, limit, attempt, &new_file);
         let (dataset, published) = file.record(creating).await?;
         log_warnings(dataset.id, &warnings);
-        Ok(imported(dataset, &published.version, warnings))
+        Ok(imported_version(dataset, &published.version, warnings))
     }
 }
 
-impl Ingest {
-    /// Opens the source. `of_dataset` is the setting of the dataset, for requests without one.
-    pub(crate) async fn open_import(
+impl IngestService {
+    /// Opens the source. `default_inference` is the setting of the dataset, for requests that do not infer types.
+    pub(crate) async fn open_import_source(
         &self,
         owner: UserId,
         request: &ImportRequest,
-        of_dataset: InferTypes,
-    ) -> Result<Document, RefreshError> {
+        default_inference: TypeInference,
+    ) -> Result<SourceDocument, RefreshError> {
         let (input, fetched_from) = match local_path(&request.source) {
             Some(path) => (SourceInput::open_file(&path)?, None),
             None => match self.source_client(owner).open(&request.source, None).await? {
-                Opened::Document(fetched) => {
+                FetchOutcome::Document(fetched) => {
                     let url = fetched.published_url(request.publish_query);
                     (fetched.input, Some(url))
                 }
-                Opened::NotModified(_) => return Err(not_asked().into()),
+                FetchOutcome::NotModified(_) => return Err(unexpected_not_modified().into()),
             },
         };
-        Ok(Document {
+        Ok(SourceDocument {
             format: request.format,
             records_path: request.records_path.clone(),
-            infer_types: if request.infer_types { InferTypes::TablesOnly } else { of_dataset },
+            infer_types: if request.infer_types { TypeInference::TablesOnly } else { default_inference },
             fetched_from,
-            charge: self.budget.charge(owner.get()),
-            ..Document::new(input)
+            disk_reservation: self.spool_quota.reservation_for_user(owner.get()),
+            ..SourceDocument::new(input)
         })
     }
 }
 
-const STANDARD_INPUT: &str = "-";
+const STDIN_SOURCE: &str = "-";
 
-/// The file of a local source: a path, a `file:` URL, or `-` for standard input.
+/// Returns the path of a local source, which is a path, a `file:` URL, or `-` for standard input.
 pub fn local_path(source: &str) -> Option<PathBuf> {
-    if source == STANDARD_INPUT {
+    if source == STDIN_SOURCE {
         return Some(PathBuf::from("/dev/stdin"));
     }
     let from_url = url::Url::parse(source).ok().filter(|url| url.scheme() == "file");
@@ -241,15 +238,15 @@ pub fn local_path(source: &str) -> Option<PathBuf> {
     }
 }
 
-/// The warning if the dataset keeps another source than the imported one.
-fn source_kept(kept: &DatasetSource, imported: &str) -> Option<String> {
-    let kept = match kept {
+/// Returns a warning if the source of the dataset differs from the imported source.
+fn kept_source_warning(dataset_source: &DatasetSource, imported: &str) -> Option<String> {
+    let description = match dataset_source {
         DatasetSource::Url(url) if url == imported => return None,
         DatasetSource::Push if !is_url(imported) => return None,
         DatasetSource::Url(_) => "another URL, which the next refresh will fetch",
         DatasetSource::Push => "push, so strata does not fetch this URL again",
     };
-    Some(format!("The dataset keeps its source: {kept}. To change the source, use POST /dataset/update."))
+    Some(format!("The dataset keeps its source: {description}. To change the source, use POST /dataset/update."))
 }
 
 fn is_url(source: &str) -> bool {
@@ -257,8 +254,8 @@ fn is_url(source: &str) -> bool {
     matches!(scheme.as_deref(), Some("http" | "https" | "s3" | "store"))
 }
 
-fn imported(dataset: Dataset, version: &Version, warnings: Vec<String>) -> Imported {
-    Imported {
+fn imported_version(dataset: Dataset, version: &DatasetVersion, warnings: Vec<String>) -> ImportedVersion {
+    ImportedVersion {
         dataset_id: dataset.id,
         name_slug: dataset.name.slug().to_owned(),
         version: version.number,
@@ -275,16 +272,16 @@ mod tests {
     #[test]
     fn warning_mentions_other_source() {
         let url = |text: &str| DatasetSource::Url(text.to_owned());
-        for (kept, imported, told) in [
+        for (dataset_source, imported, expected) in [
             (url("https://a.test/x"), "https://a.test/x", None),
             (url("https://a.test/x"), "https://a.test/y", Some("another URL")),
             (url("https://a.test/x"), "file.json", Some("another URL")),
             (DatasetSource::Push, "file.json", None),
             (DatasetSource::Push, "https://a.test/x", Some("push")),
         ] {
-            let sentence = source_kept(&kept, imported);
-            assert_eq!(sentence.is_some(), told.is_some(), "{imported}");
-            assert!(sentence.unwrap_or_default().contains(told.unwrap_or_default()), "{imported}");
+            let warning = kept_source_warning(&dataset_source, imported);
+            assert_eq!(warning.is_some(), expected.is_some(), "{imported}");
+            assert!(warning.unwrap_or_default().contains(expected.unwrap_or_default()), "{imported}");
         }
     }
 }

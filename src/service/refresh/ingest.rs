@@ -1,10 +1,10 @@
-//! The stages of incoming entities: they are received in full, then decoded, then written.
+//! Receives and decodes incoming entities within the limits of users.
 //!
-//! - **Receiving** requires one of the `sources.receiving` slots, which users share fairly, but no thread and no
-//!   permit, because a sender can be slow. The received bytes are on disk, limited for each user and in total
-//!   (`SpoolBudget`).
-//! - **Decoding and writing** require one of the `sources.concurrent` permits. Users take turns, so that a user with
-//!   many refreshes does not delay others for long.
+//! - **Receiving** requires one of the `sources.receiving` slots, but no thread and no refresh permit, because a sender
+//!   can be slow. The received bytes are on disk, limited per user and in total ([`SpoolQuota`]).
+//! - **Decoding and writing** require one of the `sources.concurrent` permits.
+//!
+//! Users share slots and permits fairly, so that a user with many refreshes does not delay other users for long.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,177 +13,172 @@ use bytes::Bytes;
 use futures::Stream;
 use strata_catalog::Catalog;
 use strata_config::Config;
-use strata_format::spool::{Spool, Spooled};
-use strata_ingest::net::{AddressPolicy, LookUpLimits, Outgoing, Resolver};
+use strata_format::spool::{FinishedSpool, SpoolWriter};
+use strata_ingest::egress::{AddressPolicy, DnsLookupLimits, DnsResolver, EgressClient};
 use strata_ingest::{
-    EnvelopeFields, FetchLimits, InferTypes, LeastRate, ObjectSources, Progress, Receiver, SourceClient, SourceInput,
-    envelope_of_head,
+    BodyReceiver, EnvelopeFields, FetchLimits, MinTransferRate, ObjectSourceStore, ReadProgress, SourceClient,
+    SourceInput, TypeInference, parse_envelope_head,
 };
 use strata_limits::{FairLimit, LimitName};
 use strata_store::StorageError;
-use strata_store::budget::{SpoolBudget, SpoolCharge, SpoolLimits};
 use strata_store::free_space::DiskReserve;
+use strata_store::spool_quota::{SpoolLimits, SpoolQuota, SpoolReservation};
 use strata_store::store::Store;
+use strata_types::field_path::FieldPath;
 use strata_types::ids::{DatasetId, UserId};
-use strata_types::path::Path as FieldPath;
 use strata_types::source::SourceFormat;
 
 use crate::admission::{Permit, fair_limit};
-use crate::maintenance::scratch::Scratch;
-use crate::refresh::error::RefreshError;
+use crate::maintenance::temp_dir::ProcessTempDir;
+use crate::refresh::error::{RefreshError, Result};
 use crate::{Overloaded, Principal};
 
-/// The beginning of a pushed body in which its dataset is found before the rest is received.
-pub(crate) const HEAD_BYTES: usize = 64 << 10;
+/// Maximum bytes at the start of a pushed body that are searched for `dataset_id` before the rest is received.
+pub(crate) const MAX_HEAD_BYTES: usize = 64 << 10;
 
-/// The member of a pushed body that names its dataset.
-pub(crate) const DATASET_ID: &str = "dataset_id";
+pub(crate) const DATASET_ID_MEMBER: &str = "dataset_id";
 
-pub(crate) struct Document {
+pub(crate) struct SourceDocument {
     pub input: SourceInput,
     /// The format; `None` detects it.
     pub format: Option<SourceFormat>,
     /// The path of the array of entities in a JSON document.
     pub records_path: Option<FieldPath>,
-    /// Whether cells of csv and tsv become numbers, booleans and nulls.
-    pub infer_types: InferTypes,
-    /// The `_source` of entities without one.
+    pub infer_types: TypeInference,
+    /// The default `_source` of entities.
     pub fetched_from: Option<String>,
-    /// The disk space of the bytes and of their decoded entities.
-    pub charge: SpoolCharge,
-    /// The members next to the entities, if the document is a pushed JSON object.
-    pub envelope: Option<&'static [&'static str]>,
+    /// The disk space of the document and of its decoded entities.
+    pub disk_reservation: SpoolReservation,
+    /// The allowed members next to `entities`, if the document is a pushed JSON object.
+    pub envelope_members: Option<&'static [&'static str]>,
 }
 
-impl Document {
-    pub(crate) fn new(input: SourceInput) -> Document {
-        Document {
+impl SourceDocument {
+    pub(crate) fn new(input: SourceInput) -> SourceDocument {
+        SourceDocument {
             input,
             format: None,
             records_path: None,
-            infer_types: InferTypes::No,
+            infer_types: TypeInference::Off,
             fetched_from: None,
-            charge: SpoolCharge::unbounded(),
-            envelope: None,
+            disk_reservation: SpoolReservation::unbounded(),
+            envelope_members: None,
         }
     }
 }
 
-/// Receives and decodes entities within the limits of users.
-pub struct Ingest {
+pub struct IngestService {
     pub(crate) config: Arc<Config>,
     pub(super) catalog: Catalog,
     pub(super) store: Store,
-    pub(super) outgoing: Outgoing,
-    pub(super) scratch: Arc<Scratch>,
-    receiving: FairLimit,
-    permits: FairLimit,
-    pub(super) budget: SpoolBudget,
+    pub(super) outgoing: EgressClient,
+    pub(super) temp_dir: Arc<ProcessTempDir>,
+    receive_limit: FairLimit,
+    refresh_limit: FairLimit,
+    pub(super) spool_quota: SpoolQuota,
 }
 
-pub(crate) struct Decoded {
-    pub spooled: Spooled,
+pub(crate) struct DecodedEntities {
+    pub spooled: FinishedSpool,
     pub warnings: Vec<String>,
-    /// The members of the envelope, if the document has one.
-    pub fields: Option<EnvelopeFields>,
+    pub envelope_fields: Option<EnvelopeFields>,
 }
 
-/// The permit to decode and write. The threads that do it have clones, so that a thread whose client has left counts.
+/// The permit to decode and write. Threads have clones of it, so that they count even after their request was dropped.
 pub(crate) type RefreshPermit = Arc<Permit>;
 
-impl Ingest {
+impl IngestService {
     pub(crate) fn new(
         config: Arc<Config>,
         catalog: Catalog,
         store: Store,
-        outgoing: Outgoing,
-        scratch: Arc<Scratch>,
-        disk: DiskReserve,
-    ) -> Ingest {
+        outgoing: EgressClient,
+        temp_dir: Arc<ProcessTempDir>,
+        disk_reserve: DiskReserve,
+    ) -> IngestService {
         let sources = &config.sources;
-        let limit = |name, what, units| {
-            fair_limit(LimitName { name, what }, units, &config.fair, sources.queue, sources.timeout_s)
+        let limit = |name, requests, units| {
+            fair_limit(LimitName { name, requests }, units, &config.fair, sources.queue, sources.timeout_s)
         };
-        let receiving = limit("receive", "source downloads and uploads (sources.receiving)", sources.receiving);
-        let permits = limit("refresh", "refreshes (sources.concurrent, sources.queue)", sources.concurrent);
-        let budget = SpoolBudget::new(SpoolLimits {
-            bytes: sources.spool_bytes,
+        let receive_limit = limit("receive", "source downloads and uploads (sources.receiving)", sources.receiving);
+        let refresh_limit = limit("refresh", "refreshes (sources.concurrent, sources.queue)", sources.concurrent);
+        let spool_quota = SpoolQuota::new(SpoolLimits {
+            total_bytes: sources.spool_bytes,
             user_bytes: sources.user_spool_bytes,
             share_percent: config.fair.space_percent,
-            disk,
+            disk_reserve,
         });
-        Ingest { config, catalog, store, outgoing, scratch, receiving, permits, budget }
+        IngestService { config, catalog, store, outgoing, temp_dir, receive_limit, refresh_limit, spool_quota }
     }
 
-    pub(crate) async fn permit(&self, user: UserId) -> Result<RefreshPermit, Overloaded> {
-        Ok(Arc::new(self.permits.acquire(Principal::User(user), 1).await?))
+    pub(crate) async fn acquire_permit(&self, user: UserId) -> Result<RefreshPermit, Overloaded> {
+        Ok(Arc::new(self.refresh_limit.acquire(Principal::User(user), 1).await?))
     }
 
     #[cfg(test)]
-    pub(crate) fn permits_held(&self) -> u64 {
-        self.permits.used_units()
+    pub(crate) fn used_permits(&self) -> u64 {
+        self.refresh_limit.used_units()
     }
 
-    /// A slot for receiving.
-    pub(crate) async fn slot(&self, user: UserId) -> Result<Permit, RefreshError> {
-        Ok(self.receiving.acquire(Principal::User(user), 1).await?)
+    pub(crate) async fn acquire_receive_slot(&self, user: UserId) -> Result<Permit> {
+        Ok(self.receive_limit.acquire(Principal::User(user), 1).await?)
     }
 
-    pub(crate) fn try_slot(&self, user: UserId) -> Option<Permit> {
-        self.receiving.try_acquire(Principal::User(user), 1).ok()
+    pub(crate) fn try_acquire_receive_slot(&self, user: UserId) -> Option<Permit> {
+        self.receive_limit.try_acquire(Principal::User(user), 1).ok()
     }
 
-    pub(crate) fn spool(&self, user: UserId) -> Result<Spool, StorageError> {
-        Spool::create(self.scratch.restored_path(), self.budget.charge(user.get()))
+    pub(crate) fn create_spool(&self, user: UserId) -> Result<SpoolWriter, StorageError> {
+        SpoolWriter::create(self.temp_dir.ensured_path(), self.spool_quota.reservation_for_user(user.get()))
     }
 
     pub(crate) fn update_metrics(&self) {
-        self.receiving.update_metrics();
-        self.permits.update_metrics();
-        strata_runtime::metrics::metrics().spooled_bytes.set(self.budget.used_bytes() as f64);
+        self.receive_limit.update_metrics();
+        self.refresh_limit.update_metrics();
+        strata_runtime::metrics::metrics().spooled_bytes.set(self.spool_quota.used_bytes() as f64);
     }
 }
 
 pub struct PushedEntities {
-    pub(crate) spooled: Spooled,
+    pub(crate) spooled: FinishedSpool,
     pub(crate) permit: RefreshPermit,
 }
 
-pub struct Pushed {
+pub struct PushedBody {
     pub members: EnvelopeFields,
     pub entities: PushedEntities,
 }
 
-pub(crate) struct Receiving {
-    receiver: Receiver,
-    document: Document,
+pub(crate) struct DocumentReceiver {
+    receiver: BodyReceiver,
+    document: SourceDocument,
     slot: Permit,
 }
 
-impl Receiving {
-    pub(crate) fn progress(&self) -> Progress {
+impl DocumentReceiver {
+    pub(crate) fn progress(&self) -> ReadProgress {
         self.receiver.progress()
     }
 
-    pub(crate) async fn receive(self) -> Result<Document, RefreshError> {
+    pub(crate) async fn receive(self) -> Result<SourceDocument> {
         let received = self.receiver.receive().await?;
         drop(self.slot);
-        Ok(Document { input: received.input, charge: received.charge, ..self.document })
+        Ok(SourceDocument { input: received.input, disk_reservation: received.disk_reservation, ..self.document })
     }
 
-    /// The members in the beginning of a pushed body, and whether the body has ended. Cancel safe.
-    pub(crate) async fn head(&mut self) -> Result<(EnvelopeFields, bool), RefreshError> {
-        let ended = self.receiver.receive_head(HEAD_BYTES).await?;
-        let members = self.document.envelope.unwrap_or_default();
-        Ok((envelope_of_head(self.receiver.head(), members), ended))
+    /// Receives the start of a pushed body. Returns its members, and true if the body is complete. Cancel safe.
+    pub(crate) async fn receive_head(&mut self) -> Result<(EnvelopeFields, bool)> {
+        let ended = self.receiver.receive_head(MAX_HEAD_BYTES).await?;
+        let members = self.document.envelope_members.unwrap_or_default();
+        Ok((parse_envelope_head(self.receiver.head(), members), ended))
     }
 }
 
-impl Ingest {
+impl IngestService {
     pub(crate) fn source_client(&self, user: UserId) -> SourceClient {
         let sources = &self.config.sources;
-        let objects = ObjectSources {
-            store: self.store.objects().clone(),
+        let objects = ObjectSourceStore {
+            store: self.store.object_store().clone(),
             store_url: self.config.store_url(),
             prefix: sources.prefix.as_ref().map(|prefix| prefix.as_str().to_owned()),
         };
@@ -197,81 +192,77 @@ impl Ingest {
     {
         let Config { sources, limits, .. } = &*self.config;
         let window = Duration::from_secs(limits.body_rate_window_s);
-        let least_rate = LeastRate { bytes_per_s: limits.body_min_bytes_per_s, window };
-        SourceInput::pushed(body, Duration::from_secs(sources.idle_timeout_s))
+        let min_rate = MinTransferRate { bytes_per_s: limits.body_min_bytes_per_s, window };
+        SourceInput::from_request_body(body, Duration::from_secs(sources.idle_timeout_s))
             .with_total_timeout(Duration::from_secs(sources.timeout_s))
-            .with_least_rate(least_rate)
+            .with_min_rate(min_rate)
     }
 
-    /// Receives and decodes a JSON object of at most `sources.max_bytes`, with the member `entities` and these members,
-    /// including `dataset_id`. Refuses a body that begins with a dataset of another owner at once. Dropping the future
-    /// ends the work.
-    pub async fn receive<S, E>(
+    /// Receives and decodes a JSON object with the member `entities` and `members`, which include `dataset_id`. If the
+    /// body starts with the id of another user's dataset, it is rejected early. To cancel the work, drop the future.
+    pub async fn receive_entities<S, E>(
         &self,
         owner: UserId,
         body: S,
         members: &'static [&'static str],
-    ) -> Result<Pushed, RefreshError>
+    ) -> Result<PushedBody>
     where
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        let document = Document { envelope: Some(members), ..Document::new(self.pushed_input(body)) };
-        let mut receiving = self.begin_receiving(owner, document, self.slot(owner).await?);
-        let (head, ended) = receiving.head().await?;
-        // Decoding reports an invalid number.
-        let named = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
-        self.check_head(owner, named, ended).await?;
-        let document = receiving.receive().await?;
-        let permit = self.permit(owner).await?;
-        let Decoded { spooled, fields, .. } = self.decode(document, &permit, &Arc::default()).await?;
-        let members = fields.ok_or(RefreshError::Worker)?;
-        Ok(Pushed { members, entities: PushedEntities { spooled, permit } })
+        let document =
+            SourceDocument { envelope_members: Some(members), ..SourceDocument::new(self.pushed_input(body)) };
+        let mut receiver = self.start_receiving(owner, document, self.acquire_receive_slot(owner).await?);
+        let (head, is_complete) = receiver.receive_head().await?;
+        // An invalid number is reported during decoding.
+        let dataset = head.integer(DATASET_ID_MEMBER).ok().flatten().map(DatasetId::new);
+        self.check_head(owner, dataset, is_complete).await?;
+        let document = receiver.receive().await?;
+        let permit = self.acquire_permit(owner).await?;
+        let DecodedEntities { spooled, envelope_fields, .. } = self.decode(document, &permit, &Arc::default()).await?;
+        let members = envelope_fields.ok_or(RefreshError::WorkerStopped)?;
+        Ok(PushedBody { members, entities: PushedEntities { spooled, permit } })
     }
 
-    pub(crate) fn begin_receiving(&self, user: UserId, document: Document, slot: Permit) -> Receiving {
-        let Document { input, .. } = document;
-        let directory = self.scratch.restored_path();
-        let receiver = Receiver::new(input, self.config.sources.max_bytes, &self.budget, user.get(), directory);
-        let document = Document { input: SourceInput::stream(std::io::empty()), ..document };
-        Receiving { receiver, document, slot }
+    pub(crate) fn start_receiving(&self, user: UserId, document: SourceDocument, slot: Permit) -> DocumentReceiver {
+        let SourceDocument { input, .. } = document;
+        let directory = self.temp_dir.ensured_path();
+        let receiver =
+            BodyReceiver::new(input, self.config.sources.max_bytes, &self.spool_quota, user.get(), directory);
+        let document = SourceDocument { input: SourceInput::from_reader(std::io::empty()), ..document };
+        DocumentReceiver { receiver, document, slot }
     }
 
-    /// The disk space that sources and pushed bodies take at the moment.
     pub fn spooled_bytes(&self) -> u64 {
-        self.budget.used_bytes()
+        self.spool_quota.used_bytes()
     }
 
-    pub async fn check_owned(&self, user: UserId, dataset: DatasetId) -> Result<(), RefreshError> {
+    pub async fn check_owner(&self, user: UserId, dataset: DatasetId) -> Result<()> {
         Ok(self.catalog.owned_dataset(user, dataset).await.map(drop)?)
     }
 
-    /// Refuses a body that names a dataset of another user, or any body of a user without datasets.
-    pub(crate) async fn check_head(
-        &self,
-        user: UserId,
-        named: Option<DatasetId>,
-        ended: bool,
-    ) -> Result<(), RefreshError> {
-        match named {
-            Some(dataset) => self.check_owned(user, dataset).await?,
-            None if ended => {}
-            None if self.catalog.datasets_of(user, None, 1).await?.is_empty() => return Err(RefreshError::NotFound),
+    /// Rejects a body whose `dataset` belongs to another user, and any incomplete body of a user without datasets.
+    pub(crate) async fn check_head(&self, user: UserId, dataset: Option<DatasetId>, is_complete: bool) -> Result<()> {
+        match dataset {
+            Some(dataset) => self.check_owner(user, dataset).await?,
+            None if is_complete => {}
+            None if self.catalog.datasets_by_owner(user, None, 1).await?.is_empty() => {
+                return Err(RefreshError::DatasetNotFound);
+            }
             None => {}
         }
         Ok(())
     }
 }
 
-/// Creates the client for outgoing connections from the options `net.*`.
-pub(crate) fn outgoing(config: &Config) -> Outgoing {
+pub(crate) fn outgoing_client(config: &Config) -> EgressClient {
     let net = &config.net;
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let limits = LookUpLimits {
-        at_once: number(net.look_ups),
-        at_once_for_one: number(net.user_look_ups),
+    let limits = DnsLookupLimits {
+        max_concurrent: number(net.look_ups),
+        max_concurrent_per_user: number(net.user_look_ups),
         timeout: Duration::from_secs(net.look_up_timeout_s),
     };
     let policy = AddressPolicy::new(net.allow.as_slice().iter().copied());
-    Outgoing::with_look_up(policy, Resolver::new(net.name_servers.as_slice())).with_limits(limits)
+    EgressClient::with_resolver(policy, DnsResolver::new(net.name_servers.as_slice())).with_lookup_limits(limits)
 }

@@ -1,23 +1,22 @@
-//! Creates the new versions of datasets, for owners, pings, schedules and imports.
+//! Creates new versions of datasets, for owners, pings, schedules and imports.
 //!
-//! 1. Acquire the dataset: an attempt with a lease that a heartbeat renews. Losing the lease stops the work.
-//! 2. Receive the entire document; then wait for a permit, and decode the document into a spool (`ingest`).
-//! 3. Write the version file to the path that was reserved with the lease. If the source or the content has not
-//!    changed, the version shares the previous file, unless that was written with another index or is damaged. So it is
-//!    read in full before it is shared.
-//! 4. Publish the version in one transaction of the catalog, or record the error and remove the file.
+//! 1. Acquire a lease of the dataset and renew it in the background. If the lease is lost, the refresh stops.
+//! 2. Receive the entire document, wait for a permit, and decode the document into a spool.
+//! 3. Write the version file to the path that the lease reserves. If the source or its content has not changed, the
+//!    version shares the previous file, unless that file has other index settings or is damaged.
+//! 4. Publish the version in one catalog transaction, or record the error and remove the file.
 //!
-//! The work runs in a task, so that a caller who leaves cancels only a body that was not received in full, and
-//! [`Refreshes::finish`] can wait for running work.
+//! The work runs in a separate task. A dropped request cancels only the receiving of its body, and
+//! [`RefreshService::finish`] can wait for running refreshes.
 
 pub(crate) mod attempts;
 pub(crate) mod decoding;
 pub(crate) mod error;
-pub(crate) mod former;
 pub(crate) mod import;
 pub(crate) mod ingest;
+pub(crate) mod lease_recovery;
+pub(crate) mod progress;
 pub(crate) mod push;
-pub(crate) mod running;
 pub(crate) mod scheduler;
 pub(crate) mod tasks;
 pub(crate) mod version_file;
@@ -25,98 +24,94 @@ pub(crate) mod version_file;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strata_catalog::{Catalog, FetchedState, PublishingAttempt, RefreshLease, VersionContent, VersionRecord};
-use strata_ingest::{InferTypes, Opened, SourceError};
-use strata_runtime::crash;
+use strata_catalog::{AttemptWithWarnings, Catalog, FetchedValidators, RefreshLease, VersionContent, VersionStatus};
+use strata_ingest::{FetchOutcome, SourceError, TypeInference};
+use strata_runtime::failpoint;
 use strata_runtime::metrics::metrics;
 use strata_types::dataset::{Dataset, DatasetSource, RefreshTrigger};
+use strata_types::field_path::FieldPath;
 use strata_types::ids::{DatasetId, UserId};
-use strata_types::path::Path as FieldPath;
-use strata_types::source::Validators;
+use strata_types::source::SourceValidators;
 use strata_types::version::VersionFile;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use crate::admission::Permit;
-use crate::refresh::attempts::Attempts;
-use crate::refresh::decoding::{ImportProgress, RefreshStage};
-use crate::refresh::error::RefreshError;
+use crate::refresh::attempts::RefreshAttempts;
+use crate::refresh::decoding::{RefreshCounters, RefreshStage};
+use crate::refresh::error::{RefreshError, Result};
 use crate::refresh::import::ImportRequest;
-use crate::refresh::ingest::{DATASET_ID, Decoded, Document, Ingest, Receiving, RefreshPermit};
-use crate::refresh::running::Running;
+use crate::refresh::ingest::{
+    DATASET_ID_MEMBER, DecodedEntities, DocumentReceiver, IngestService, RefreshPermit, SourceDocument,
+};
+use crate::refresh::progress::RunningRefreshes;
 use crate::refresh::tasks::RefreshTasks;
 use crate::refresh::version_file::{VersionFiles, WrittenFile};
 
-pub(crate) enum Entities {
-    /// From the dataset's URL, with this slot for receiving, or one that the refresh waits for.
+pub(crate) enum RefreshInput {
+    /// The dataset's URL. If there is no receive slot, the refresh waits for one.
     Fetched(Option<Permit>),
     Imported(Box<ImportRequest>),
     Pushed {
-        receiving: Box<Receiving>,
-        /// Cancelled if the sender leaves while the body is received.
-        left: CancellationToken,
-        /// Whether the setting of the dataset decides about the types of cells.
-        as_dataset: bool,
+        receiver: Box<DocumentReceiver>,
+        /// Cancelled if the client disconnects before the body is received.
+        sender_left: CancellationToken,
+        /// If true, the dataset's setting for type inference applies.
+        uses_dataset_types: bool,
     },
-    /// From a decoded document.
-    Decoded(Box<Decoded>, RefreshPermit),
+    Decoded(Box<DecodedEntities>, RefreshPermit),
 }
 
 #[derive(Debug)]
-pub struct Refreshed {
-    pub record: VersionRecord,
+pub struct RefreshedVersion {
+    pub record: VersionStatus,
     pub warnings: Vec<String>,
 }
 
-enum Content {
+enum PreparedFile {
     New(WrittenFile),
     Shared(VersionFile),
 }
 
-struct Made {
-    content: Content,
-    /// The validators for the next request to the source.
-    validators: Option<Validators>,
+struct PreparedVersion {
+    file: PreparedFile,
+    /// The HTTP validators of the source, for a conditional request of the next refresh.
+    validators: Option<SourceValidators>,
     warnings: Vec<String>,
 }
 
-pub struct Refreshes {
+pub struct RefreshService {
     pub(crate) catalog: Catalog,
-    pub(crate) ingest: Arc<Ingest>,
+    pub(crate) ingest: Arc<IngestService>,
     pub(crate) files: Arc<VersionFiles>,
-    pub(crate) attempts: Arc<Attempts>,
+    pub(crate) attempts: Arc<RefreshAttempts>,
     pub(crate) tasks: Arc<RefreshTasks>,
-    pub(crate) running: Arc<Running>,
-    /// Whether owners and pings can request versions from this process.
-    pub(crate) has_role: bool,
+    pub(crate) running_refreshes: Arc<RunningRefreshes>,
+    /// True if this process refreshes datasets for owners and pings.
+    pub(crate) has_refresh_role: bool,
 }
 
-impl Refreshes {
-    fn check_role(&self) -> Result<(), RefreshError> {
-        if self.has_role { Ok(()) } else { Err(RefreshError::NotHere) }
+impl RefreshService {
+    fn check_role(&self) -> Result<()> {
+        if self.has_refresh_role { Ok(()) } else { Err(RefreshError::RoleDisabled) }
     }
 
-    /// Fetches the dataset's source, and creates a version. Dropping the future cancels nothing. On an error the
-    /// dataset is unchanged, and the reason is recorded for the owner.
-    pub async fn fetch(self: &Arc<Self>, owner: UserId, dataset: DatasetId) -> Result<Refreshed, RefreshError> {
+    /// Fetches the dataset's source and creates a version. The work continues if the future is dropped.
+    pub async fn refresh_from_source(self: &Arc<Self>, owner: UserId, dataset: DatasetId) -> Result<RefreshedVersion> {
         self.check_role()?;
         let dataset = self.catalog.owned_dataset(owner, dataset).await?;
-        self.fetch_into(&dataset, RefreshTrigger::Manual).await
+        self.refresh_dataset(&dataset, RefreshTrigger::Manual).await
     }
 
-    /// [`Refreshes::fetch`] by the token of the dataset's ping URL.
-    pub async fn ping(self: &Arc<Self>, token: &str) -> Result<Refreshed, RefreshError> {
+    /// Like [`RefreshService::refresh_from_source`], with the token of the dataset's ping URL.
+    pub async fn refresh_by_ping(self: &Arc<Self>, token: &str) -> Result<RefreshedVersion> {
         self.check_role()?;
-        let dataset = self.catalog.dataset_by_ping_token(token).await?.ok_or(RefreshError::NotFound)?;
-        self.fetch_into(&dataset, RefreshTrigger::Ping).await
+        let dataset = self.catalog.dataset_by_ping_token(token).await?.ok_or(RefreshError::DatasetNotFound)?;
+        self.refresh_dataset(&dataset, RefreshTrigger::Ping).await
     }
 
-    async fn fetch_into(
-        self: &Arc<Self>,
-        dataset: &Dataset,
-        trigger: RefreshTrigger,
-    ) -> Result<Refreshed, RefreshError> {
+    async fn refresh_dataset(self: &Arc<Self>, dataset: &Dataset, trigger: RefreshTrigger) -> Result<RefreshedVersion> {
         if dataset.frozen {
             return Err(RefreshError::Frozen);
         }
@@ -125,44 +120,44 @@ impl Refreshes {
         }
         let refreshes = self.clone();
         let id = dataset.id;
-        let entities = Entities::Fetched(None);
-        self.tasks.run(async move { refreshes.make_version(id, trigger, entities, &Arc::default()).await }).await
+        let input = RefreshInput::Fetched(None);
+        self.tasks.run(async move { refreshes.create_version(id, trigger, input, &Arc::default()).await }).await
     }
 
-    pub(crate) async fn make_version(
+    pub(crate) async fn create_version(
         &self,
         dataset: DatasetId,
         trigger: RefreshTrigger,
-        entities: Entities,
-        progress: &Arc<ImportProgress>,
-    ) -> Result<Refreshed, RefreshError> {
-        let lease = self.attempts.acquire(dataset, trigger).await?;
+        input: RefreshInput,
+        progress: &Arc<RefreshCounters>,
+    ) -> Result<RefreshedVersion> {
+        let lease = self.attempts.acquire_lease(dataset, trigger).await?;
         let started = Instant::now();
-        // Only one attempt has the lease at a time.
-        let _running = self.running.enter(dataset, progress);
-        crash::point("refresh.leased");
-        // The decoders do not know the dataset of what they log, at most at this level.
+        // Only one attempt has the lease at a time, so this replaces no running refresh.
+        let _running = self.running_refreshes.register(dataset, progress);
+        failpoint::trigger_failpoint("refresh.leased");
+        // Adds the dataset to the log lines of the decoders. The span must have the highest of their levels.
         let span = tracing::error_span!("refresh", dataset_id = dataset.get());
-        let made = tokio::select! {
-            made = self.make(&lease, entities, progress).instrument(span) => made,
-            () = self.tasks.stopped() => Err(RefreshError::Stopping),
-            () = self.attempts.hold(lease.attempt) => Err(RefreshError::LeaseLost),
+        let prepared = tokio::select! {
+            prepared = self.prepare_version(&lease, input, progress).instrument(span) => prepared,
+            () = self.tasks.wait_for_stop() => Err(RefreshError::Stopping),
+            () = self.attempts.renew_until_lost(lease.attempt) => Err(RefreshError::LeaseLost),
         };
-        let (published, warnings) = match made {
-            Err(error) => (self.attempts.fail(&lease, error, None).await, Vec::new()),
-            Ok(Made { content, validators, warnings }) => {
-                progress.enter(RefreshStage::Publishing);
-                (self.publish(&lease, content, validators.as_ref(), &warnings).await, warnings)
+        let (published, warnings) = match prepared {
+            Err(error) => (self.attempts.record_failure(&lease, error, None).await, Vec::new()),
+            Ok(PreparedVersion { file, validators, warnings }) => {
+                progress.enter_stage(RefreshStage::Publishing);
+                (self.publish(&lease, file, validators.as_ref(), &warnings).await, warnings)
             }
         };
-        let outcome = published.map(|record| Refreshed { record, warnings });
-        // A write can precede a failure.
-        self.attempts.show();
-        let ended = if outcome.is_ok() { "published" } else { "failed" };
-        metrics().refreshes.of([trigger.name().into(), ended.into()]).increment(1);
+        let result = published.map(|record| RefreshedVersion { record, warnings });
+        // Also after a failure, which can follow a commit.
+        self.attempts.notify_end();
+        let outcome = if result.is_ok() { "published" } else { "failed" };
+        metrics().refreshes.with_label_values([trigger.name().into(), outcome.into()]).increment(1);
         metrics().refresh_seconds.record(started.elapsed());
-        match &outcome {
-            Ok(Refreshed { record, warnings }) => {
+        match &result {
+            Ok(RefreshedVersion { record, warnings }) => {
                 tracing::info!(
                     dataset_id = dataset.get(),
                     trigger = trigger.name(),
@@ -172,166 +167,163 @@ impl Refreshes {
                 );
                 log_warnings(dataset, warnings);
             }
-            // The scheduler logs it at a higher level.
+            // The scheduler logs the error at a higher level.
             Err(_) if trigger == RefreshTrigger::Schedule => {}
             Err(error) => {
-                tracing::info!(
-                    dataset_id = dataset.get(),
-                    trigger = trigger.name(),
-                    %error,
-                    "failed to refresh dataset"
-                );
+                let trigger = trigger.name();
+                tracing::info!(dataset_id = dataset.get(), trigger, %error, "failed to refresh dataset");
             }
         }
-        outcome
+        result
     }
 
-    async fn make(
+    async fn prepare_version(
         &self,
         lease: &RefreshLease,
-        entities: Entities,
-        progress: &Arc<ImportProgress>,
-    ) -> Result<Made, RefreshError> {
+        input: RefreshInput,
+        progress: &Arc<RefreshCounters>,
+    ) -> Result<PreparedVersion> {
         let owner = lease.dataset.owner;
-        let before = self.files.reusable(&lease.dataset).await?;
-        let (document, validators) = match entities {
-            Entities::Decoded(decoded, permit) => {
-                return self.write_version(lease, *decoded, before, None, permit, progress).await;
+        let previous = self.files.find_reusable(&lease.dataset).await?;
+        let (document, validators) = match input {
+            RefreshInput::Decoded(decoded, permit) => {
+                return self.write_or_reuse_file(lease, *decoded, previous, None, permit, progress).await;
             }
-            Entities::Imported(request) => {
-                // A command does not share the process, so it reads while it decodes.
-                let permit = self.ingest.permit(owner).await?;
+            RefreshInput::Imported(request) => {
+                // Only the command line imports, in a process without other users, so a slow source can use the permit.
+                let permit = self.ingest.acquire_permit(owner).await?;
                 let publish_query = request.publish_query || lease.dataset.publish_query;
                 let request = ImportRequest { publish_query, ..*request };
-                progress.enter(RefreshStage::Decoding);
-                let document = self.ingest.open_import(owner, &request, infer_types(&lease.dataset)).await?;
+                progress.enter_stage(RefreshStage::Decoding);
+                let document = self.ingest.open_import_source(owner, &request, infer_types(&lease.dataset)).await?;
                 let decoded = self.ingest.decode(document, &permit, progress).await?;
-                return self.write_version(lease, decoded, before, None, permit, progress).await;
+                return self.write_or_reuse_file(lease, decoded, previous, None, permit, progress).await;
             }
-            Entities::Pushed { receiving, left, as_dataset } => {
-                progress.receives(receiving.progress());
+            RefreshInput::Pushed { receiver, sender_left, uses_dataset_types } => {
+                progress.start_receiving(receiver.progress());
                 let document = tokio::select! {
-                    document = receiving.receive() => document?,
-                    () = left.cancelled() => {
+                    document = receiver.receive() => document?,
+                    () = sender_left.cancelled() => {
                         return Err(SourceError::Interrupted { reason: "the client disconnected".to_owned() }.into());
                     }
                 };
-                let records_path = match document.envelope {
+                let records_path = match document.envelope_members {
                     Some(_) => None,
                     None => records_path(&lease.dataset)?,
                 };
-                let infer_types = if as_dataset { infer_types(&lease.dataset) } else { document.infer_types };
-                (Document { records_path, infer_types, ..document }, None)
+                let infer_types = if uses_dataset_types { infer_types(&lease.dataset) } else { document.infer_types };
+                (SourceDocument { records_path, infer_types, ..document }, None)
             }
-            Entities::Fetched(slot) => {
+            RefreshInput::Fetched(slot) => {
                 let DatasetSource::Url(url) = &lease.dataset.source else { return Err(RefreshError::NothingToFetch) };
-                let known = match &before {
+                let known = match &previous {
                     Some(_) => self.catalog.source_validators(lease.dataset.id).await?,
                     None => None,
                 };
                 let slot = match slot {
                     Some(slot) => slot,
-                    None => self.ingest.slot(owner).await?,
+                    None => self.ingest.acquire_receive_slot(owner).await?,
                 };
-                let mut opened = self.ingest.source_client(owner).open(url, known.as_ref()).await?;
-                if let Opened::NotModified(validators) = opened {
-                    match before {
-                        Some(file) if self.files.is_sound(&file).await? => {
-                            return Ok(Made {
-                                content: Content::Shared(file),
+                let mut outcome = self.ingest.source_client(owner).open(url, known.as_ref()).await?;
+                if let FetchOutcome::NotModified(validators) = outcome {
+                    match previous {
+                        Some(file) if self.files.is_intact(&file).await? => {
+                            return Ok(PreparedVersion {
+                                file: PreparedFile::Shared(file),
                                 validators: Some(validators),
                                 warnings: Vec::new(),
                             });
                         }
-                        // The shared file is damaged.
-                        Some(_) => opened = self.ingest.source_client(owner).open(url, None).await?,
-                        None => return Err(not_asked().into()),
+                        // The previous file is damaged.
+                        Some(_) => outcome = self.ingest.source_client(owner).open(url, None).await?,
+                        None => return Err(unexpected_not_modified().into()),
                     }
                 }
-                let Opened::Document(fetched) = opened else { return Err(not_asked().into()) };
+                let FetchOutcome::Document(fetched) = outcome else { return Err(unexpected_not_modified().into()) };
                 let url = fetched.published_url(lease.dataset.publish_query);
-                let document = Document {
+                let document = SourceDocument {
                     format: lease.dataset.format,
                     records_path: records_path(&lease.dataset)?,
                     infer_types: infer_types(&lease.dataset),
                     fetched_from: Some(url),
-                    ..Document::new(fetched.input)
+                    ..SourceDocument::new(fetched.input)
                 };
-                let receiving = self.ingest.begin_receiving(owner, document, slot);
-                progress.receives(receiving.progress());
-                (receiving.receive().await?, Some(fetched.validators))
+                let receiver = self.ingest.start_receiving(owner, document, slot);
+                progress.start_receiving(receiver.progress());
+                (receiver.receive().await?, Some(fetched.validators))
             }
         };
-        progress.enter(RefreshStage::Waiting);
-        let permit = self.ingest.permit(owner).await?;
-        progress.enter(RefreshStage::Decoding);
+        progress.enter_stage(RefreshStage::Waiting);
+        let permit = self.ingest.acquire_permit(owner).await?;
+        progress.enter_stage(RefreshStage::Decoding);
         let decoded = self.ingest.decode(document, &permit, progress).await?;
-        let named = decoded.fields.as_ref().map(|fields| fields.integer(DATASET_ID)).transpose()?.flatten();
-        if let Some(other) = named.map(DatasetId::new).filter(|other| *other != lease.dataset.id) {
+        let body_dataset =
+            decoded.envelope_fields.as_ref().map(|fields| fields.integer(DATASET_ID_MEMBER)).transpose()?.flatten();
+        if let Some(other) = body_dataset.map(DatasetId::new).filter(|other| *other != lease.dataset.id) {
             let reason = format!("the request is for dataset {}, but its body is for {other}", lease.dataset.id);
-            return Err(SourceError::BadBody { reason }.into());
+            return Err(SourceError::InvalidBody { reason }.into());
         }
-        self.write_version(lease, decoded, before, validators, permit, progress).await
+        self.write_or_reuse_file(lease, decoded, previous, validators, permit, progress).await
     }
 
-    /// Returns the previous version's file if it has the same entities, or writes a new one.
-    async fn write_version(
+    /// Returns the previous version's file if it is intact and has the same entities; otherwise, writes a new file.
+    async fn write_or_reuse_file(
         &self,
         lease: &RefreshLease,
-        Decoded { spooled, warnings, .. }: Decoded,
-        before: Option<VersionFile>,
-        validators: Option<Validators>,
+        DecodedEntities { spooled, warnings, .. }: DecodedEntities,
+        previous: Option<VersionFile>,
+        validators: Option<SourceValidators>,
         permit: RefreshPermit,
-        progress: &Arc<ImportProgress>,
-    ) -> Result<Made, RefreshError> {
-        crash::point("refresh.spooled");
-        progress.enter(RefreshStage::Writing);
-        let alike = before.filter(|file| file.content_hash == spooled.content_sha256);
-        if let Some(file) = alike
-            && self.files.is_sound(&file).await?
+        progress: &Arc<RefreshCounters>,
+    ) -> Result<PreparedVersion> {
+        failpoint::trigger_failpoint("refresh.spooled");
+        progress.enter_stage(RefreshStage::Writing);
+        let unchanged = previous.filter(|file| file.content_hash == spooled.content_sha256);
+        if let Some(file) = unchanged
+            && self.files.is_intact(&file).await?
         {
-            return Ok(Made { content: Content::Shared(file), validators, warnings });
+            return Ok(PreparedVersion { file: PreparedFile::Shared(file), validators, warnings });
         }
-        let reserved = self.files.reserved_with(lease);
-        let file = reserved.write(spooled, lease.dataset.index.clone(), &permit, progress).await?;
-        Ok(Made { content: Content::New(file), validators, warnings })
+        let reserved = self.files.with_refresh_lease(lease);
+        let file = reserved.write_version(spooled, lease.dataset.index.clone(), &permit, progress).await?;
+        Ok(PreparedVersion { file: PreparedFile::New(file), validators, warnings })
     }
 
     async fn publish(
         &self,
         lease: &RefreshLease,
-        made: Content,
-        validators: Option<&Validators>,
+        file: PreparedFile,
+        validators: Option<&SourceValidators>,
         warnings: &[String],
-    ) -> Result<VersionRecord, RefreshError> {
-        let content = match &made {
-            Content::New(file) => VersionContent::New(&file.new),
-            Content::Shared(file) => VersionContent::Shared { file: file.id, content_hash: &file.content_hash },
+    ) -> Result<VersionStatus> {
+        let content = match &file {
+            PreparedFile::New(file) => VersionContent::New(&file.new),
+            PreparedFile::Shared(file) => VersionContent::Shared { file: file.id, content_hash: &file.content_hash },
         };
-        let fetched = validators.map(|validators| FetchedState { dataset: &lease.dataset, validators });
+        let fetched = validators.map(|validators| FetchedValidators { dataset: &lease.dataset, validators });
         let publishing = async {
-            // If the store's directory is gone, so is the new file.
+            // If the store was replaced, the new file is missing.
             self.files.binding.verify().await?;
-            let attempt = PublishingAttempt { id: lease.attempt, warnings };
+            let attempt = AttemptWithWarnings { id: lease.attempt, warnings };
             Ok::<_, RefreshError>(self.catalog.publish_version(lease.dataset.id, content, fetched, attempt).await?)
         };
         let published = publishing.await;
-        let file = match made {
-            Content::New(file) => Some(file),
-            Content::Shared(_) => None,
+        let new_file = match file {
+            PreparedFile::New(file) => Some(file),
+            PreparedFile::Shared(_) => None,
         };
         match published {
             Ok(record) => {
-                if let Some(file) = file {
-                    file.leave();
+                if let Some(file) = new_file {
+                    file.leave_file();
                 }
                 Ok(record)
             }
-            Err(error) => self.attempts.fail(lease, error, file).await,
+            Err(error) => self.attempts.record_failure(lease, error, new_file).await,
         }
     }
 
-    /// Starts no more refreshes, waits `limit` for running ones, and then stops the others, which record that.
+    /// Rejects new refreshes, waits at most `limit` for running ones, then stops the rest and records their failure.
     pub async fn finish(&self, limit: Duration) {
         self.tasks.finish(limit).await;
     }
@@ -343,14 +335,14 @@ pub(crate) fn log_warnings(dataset: DatasetId, warnings: &[String]) {
     }
 }
 
-fn infer_types(dataset: &Dataset) -> InferTypes {
-    if dataset.infer_types { InferTypes::Tables } else { InferTypes::No }
+fn infer_types(dataset: &Dataset) -> TypeInference {
+    if dataset.infer_types { TypeInference::Tables } else { TypeInference::Off }
 }
 
-fn records_path(dataset: &Dataset) -> Result<Option<FieldPath>, RefreshError> {
+fn records_path(dataset: &Dataset) -> Result<Option<FieldPath>> {
     Ok(dataset.records_path.as_deref().map(FieldPath::parse).transpose()?)
 }
 
-pub(crate) fn not_asked() -> SourceError {
+pub(crate) fn unexpected_not_modified() -> SourceError {
     SourceError::Unreachable { reason: "it returned 304 Not Modified to an unconditional request".to_owned() }
 }

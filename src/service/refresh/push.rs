@@ -1,21 +1,21 @@
-//! Pushed entities, for a dataset that the request or its body names.
+//! Creates versions from pushed entities. The request or its body specifies the dataset.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::Stream;
-use strata_ingest::{InferTypes, SourceError};
+use strata_ingest::{SourceError, TypeInference};
 use strata_types::dataset::{DatasetSource, RefreshTrigger};
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::source::SourceFormat;
 use tokio_util::sync::CancellationToken;
 
-use crate::refresh::error::RefreshError;
-use crate::refresh::ingest::{DATASET_ID, Document};
-use crate::refresh::{Entities, Refreshed, Refreshes};
+use crate::refresh::error::{RefreshError, Result};
+use crate::refresh::ingest::{DATASET_ID_MEMBER, SourceDocument};
+use crate::refresh::{RefreshInput, RefreshService, RefreshedVersion};
 
-pub struct Push<S> {
-    /// The dataset, if the request names it; otherwise the body does.
+pub struct PushRequest<S> {
+    /// The dataset; `None` if the body contains `dataset_id`.
     pub dataset: Option<DatasetId>,
     pub body: S,
     pub content_type: Option<String>,
@@ -23,24 +23,23 @@ pub struct Push<S> {
     pub name: Option<String>,
     /// The format of the body; `None` detects it.
     pub format: Option<SourceFormat>,
-    /// The types of csv and tsv cells; `None` uses the setting of the dataset.
-    pub infer_types: Option<InferTypes>,
-    /// Whether the body is an object with the member `entities` and optionally `dataset_id`.
-    pub enveloped: bool,
+    /// The inference of csv and tsv types; `None` uses the setting of the dataset.
+    pub infer_types: Option<TypeInference>,
+    /// If true, the body is a JSON object with the member `entities` and optionally `dataset_id`.
+    pub is_enveloped: bool,
 }
 
-impl Refreshes {
-    /// Creates a version from a body. Dropping the future cancels only the receiving of the body. A dataset of another
-    /// owner is refused before the body is read, or after its beginning if the body names the dataset. A body that
-    /// names no dataset leaves no record.
-    pub async fn push<S, E>(self: &Arc<Self>, owner: UserId, push: Push<S>) -> Result<Refreshed, RefreshError>
+impl RefreshService {
+    /// Creates a version from a body. Dropping the future cancels only the receiving of the body. Another user's
+    /// dataset is rejected before the body is read, or after its start if the body contains `dataset_id`.
+    pub async fn push<S, E>(self: &Arc<Self>, owner: UserId, push: PushRequest<S>) -> Result<RefreshedVersion>
     where
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
         self.check_role()?;
         if let Some(dataset) = push.dataset {
-            self.pushed_to(owner, dataset).await?;
+            self.check_accepts_push(owner, dataset).await?;
         }
         let mut input = self.ingest.pushed_input(push.body);
         if let Some(content_type) = push.content_type {
@@ -49,66 +48,70 @@ impl Refreshes {
         if let Some(name) = push.name {
             input = input.with_name(name);
         }
-        let envelope: Option<&'static [&'static str]> = if push.enveloped { Some(&[DATASET_ID]) } else { None };
-        let document = Document {
+        let document = SourceDocument {
             format: push.format,
             infer_types: push.infer_types.unwrap_or_default(),
-            envelope,
-            ..Document::new(input)
+            envelope_members: if push.is_enveloped { Some(&[DATASET_ID_MEMBER]) } else { None },
+            ..SourceDocument::new(input)
         };
-        let mut receiving = self.ingest.begin_receiving(owner, document, self.ingest.slot(owner).await?);
+        let slot = self.ingest.acquire_receive_slot(owner).await?;
+        let mut receiver = self.ingest.start_receiving(owner, document, slot);
         let mut dataset = push.dataset;
-        if dataset.is_none() && push.enveloped {
-            let (head, ended) = receiving.head().await?;
-            // Decoding reports an invalid number.
-            dataset = head.integer(DATASET_ID).ok().flatten().map(DatasetId::new);
-            self.ingest.check_head(owner, dataset, ended).await?;
+        if dataset.is_none() && push.is_enveloped {
+            let (head, is_complete) = receiver.receive_head().await?;
+            // An invalid number is reported during decoding.
+            dataset = head.integer(DATASET_ID_MEMBER).ok().flatten().map(DatasetId::new);
+            self.ingest.check_head(owner, dataset, is_complete).await?;
             if let Some(dataset) = dataset {
-                self.pushed_to(owner, dataset).await?;
+                self.check_accepts_push(owner, dataset).await?;
             }
         }
         let refreshes = self.clone();
         match dataset {
             Some(dataset) => {
-                let left = CancellationToken::new();
-                let leaving = left.clone().drop_guard();
-                let entities =
-                    Entities::Pushed { receiving: Box::new(receiving), left, as_dataset: push.infer_types.is_none() };
+                let sender_left = CancellationToken::new();
+                let guard = sender_left.clone().drop_guard();
+                let uses_dataset_types = push.infer_types.is_none();
+                let input = RefreshInput::Pushed { receiver: Box::new(receiver), sender_left, uses_dataset_types };
                 let trigger = RefreshTrigger::Manual;
-                let made = async move { refreshes.make_version(dataset, trigger, entities, &Arc::default()).await };
-                let made = self.tasks.run(made).await;
-                leaving.disarm();
-                made
+                let refresh = async move { refreshes.create_version(dataset, trigger, input, &Arc::default()).await };
+                let result = self.tasks.run(refresh).await;
+                guard.disarm();
+                result
             }
             None => {
                 let document = tokio::select! {
-                    document = receiving.receive() => document?,
-                    () = self.tasks.stopped() => return Err(RefreshError::Stopping),
+                    document = receiver.receive() => document?,
+                    () = self.tasks.wait_for_stop() => return Err(RefreshError::Stopping),
                 };
-                self.tasks.run(async move { refreshes.push_unnamed(owner, document).await }).await
+                self.tasks.run(async move { refreshes.push_by_body_dataset(owner, document).await }).await
             }
         }
     }
 
-    async fn push_unnamed(self: &Arc<Self>, owner: UserId, document: Document) -> Result<Refreshed, RefreshError> {
-        let permit = self.ingest.permit(owner).await?;
+    async fn push_by_body_dataset(
+        self: &Arc<Self>,
+        owner: UserId,
+        document: SourceDocument,
+    ) -> Result<RefreshedVersion> {
+        let permit = self.ingest.acquire_permit(owner).await?;
         let decoded = self.ingest.decode(document, &permit, &Arc::default()).await?;
-        let found = decoded.fields.as_ref().ok_or(RefreshError::Worker)?.integer(DATASET_ID)?;
-        let dataset = found.map(DatasetId::new).ok_or_else(|| {
+        let fields = decoded.envelope_fields.as_ref().ok_or(RefreshError::WorkerStopped)?;
+        let dataset = fields.integer(DATASET_ID_MEMBER)?.map(DatasetId::new).ok_or_else(|| {
             let reason = "dataset_id is missing; it must be the ID of the dataset to refresh".to_owned();
-            SourceError::BadBody { reason }
+            SourceError::InvalidBody { reason }
         })?;
-        self.pushed_to(owner, dataset).await?;
-        let entities = Entities::Decoded(Box::new(decoded), permit);
-        self.make_version(dataset, RefreshTrigger::Manual, entities, &Arc::default()).await
+        self.check_accepts_push(owner, dataset).await?;
+        let input = RefreshInput::Decoded(Box::new(decoded), permit);
+        self.create_version(dataset, RefreshTrigger::Manual, input, &Arc::default()).await
     }
 
-    async fn pushed_to(&self, owner: UserId, dataset: DatasetId) -> Result<(), RefreshError> {
+    async fn check_accepts_push(&self, owner: UserId, dataset: DatasetId) -> Result<()> {
         let dataset = self.catalog.owned_dataset(owner, dataset).await?;
         match dataset.source {
             _ if dataset.frozen => Err(RefreshError::Frozen),
             DatasetSource::Push => Ok(()),
-            DatasetSource::Url(_) => Err(RefreshError::NotPushed),
+            DatasetSource::Url(_) => Err(RefreshError::SourceIsUrl),
         }
     }
 }

@@ -1,58 +1,54 @@
-//! Scheduled refreshes, and the end of refreshes whose process was killed.
+//! Starts scheduled refreshes, and ends refreshes of killed processes.
 //!
-//! Several processes can run this on one catalog. One of them claims each due time, and only when it has a slot to
-//! fetch the source at once; users have separate slots, so that slow sources do not delay other users. One run makes up
-//! for all runs that were missed while no process was running. The schedule decides when in its minute a dataset is due
-//! (`sources.schedule_spread_s`).
+//! Several processes can schedule the refreshes of a catalog. Exactly one of them claims each run, when it has a
+//! receive slot of the owner; users have separate slots, so that slow sources do not delay other users. Several missed
+//! runs are made up for by a single run. `sources.schedule_spread_s` spreads the runs within their minute.
 //!
-//! A next time that was computed while the clock was ahead would be wrong for as long as the clock was ahead, perhaps
-//! for years. So the scheduler computes all future times again at the start and every hour, and stores those that are
-//! earlier.
+//! If a clock was ahead when the next run was computed, the stored time can be years late. Therefore, the scheduler
+//! computes the next runs again at its start and every hour, and stores earlier times.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use strata_catalog::{CatalogError, DueSchedule};
+use strata_catalog::{CatalogError, ScheduledRun};
 use strata_types::dataset::RefreshTrigger;
 use strata_types::ids::DatasetId;
-use strata_types::schedule::Schedule;
+use strata_types::schedule::RefreshSchedule;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::refresh::error::RefreshError;
-use crate::refresh::{Entities, Refreshes};
+use crate::refresh::{RefreshInput, RefreshService};
 
-/// How often the scheduler looks for due schedules: several times in a minute, the unit of schedules.
+/// Interval between checks for due runs: several times per minute, which is the resolution of schedules.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
-/// The variation of that interval, so that processes that started together do not continue to poll together.
+/// Random addition to `POLL_INTERVAL`, so that processes that started together do not poll together.
 const POLL_JITTER_MS: u64 = 1_000;
 
-/// How often the scheduler looks for refreshes whose lease has expired.
+/// Interval between checks for refreshes with expired leases.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// How often the scheduler computes future times again.
+/// Interval at which all next runs are computed again.
 const ADVANCE_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// Schedules of one catalog query.
-const PAGE: u32 = 100;
+const SCHEDULES_PER_QUERY: u32 = 100;
 
 enum ScheduleOutcome {
-    /// The schedule stays due, because its owner has no free slot.
+    /// The owner has no free receive slot, so the run is still due.
     NoSlot,
-    /// The schedule has a new time. There was nothing to run, or another process runs it.
+    /// The run has a new time, or another process claimed it.
     Rescheduled,
     Started,
 }
 
-impl Refreshes {
-    /// Ends the refreshes of killed processes that began before this call, if the data directory shows that their
-    /// process has ended. The leases of others expire. Call it before this process begins a refresh.
-    pub(crate) fn end_refreshes_of_the_dead(self: Arc<Self>) -> impl Future<Output = ()> {
-        let began = self.catalog.now();
+impl RefreshService {
+    /// Ends refreshes of exited processes that began before this call, which must precede the first refresh.
+    pub(crate) fn recover_leases(self: Arc<Self>) -> impl Future<Output = ()> {
+        let began_before = self.catalog.now();
         async move {
-            match self.attempts.former.end_refreshes(began).await {
+            match self.attempts.lease_recovery.end_exited_refreshes(began_before).await {
                 Ok(0) => {}
                 Ok(ended) => tracing::info!(ended, "ended refreshes of exited processes"),
                 Err(error) => {
@@ -62,12 +58,10 @@ impl Refreshes {
         }
     }
 
-    /// Ends the refreshes and the file reservations of killed processes, so that a sweep removes their files at once.
-    /// Call it only in a process that creates no versions. If strata cannot tell whether a process lives, its refreshes
-    /// and reservations expire within minutes.
-    pub async fn end_writes_of_the_dead(&self) -> Result<(), CatalogError> {
-        let refreshes = self.attempts.former.end_refreshes(self.catalog.now()).await?;
-        let reservations = self.attempts.former.end_reservations().await?;
+    /// Ends refreshes and file reservations of exited processes. This process must not create versions.
+    pub async fn recover_writes(&self) -> Result<(), CatalogError> {
+        let refreshes = self.attempts.lease_recovery.end_exited_refreshes(self.catalog.now()).await?;
+        let reservations = self.attempts.lease_recovery.end_exited_reservations().await?;
         if refreshes > 0 || reservations > 0 {
             tracing::info!(refreshes, reservations, "ended writes of killed processes");
         }
@@ -97,29 +91,29 @@ impl Refreshes {
                 }
                 cleaned_up_at = Some(Instant::now());
             }
-            // A claim is never dropped: `run_due` checks `stop` itself.
-            if let Err(error) = self.run_due(&stop).await {
+            // Not cancelled by `stop`, which the function checks between claims, because a claimed run must be started.
+            if let Err(error) = self.run_due_schedules(&stop).await {
                 tracing::warn!(%error, "failed to run due schedules");
             }
-            let pause = POLL_INTERVAL + Duration::from_millis(rand::random_range(0..POLL_JITTER_MS));
-            if stop.run_until_cancelled(tokio::time::sleep(pause)).await.is_none() {
+            let delay = POLL_INTERVAL + Duration::from_millis(rand::random_range(0..POLL_JITTER_MS));
+            if stop.run_until_cancelled(tokio::time::sleep(delay)).await.is_none() {
                 return;
             }
         }
     }
 
-    /// Starts the due refreshes, waits for none of them, and returns their number. On an error the others stay due.
-    pub async fn run_due(self: &Arc<Self>, stop: &CancellationToken) -> Result<u64, CatalogError> {
+    /// Starts the due refreshes without waiting for them, and returns their number. After an error, the rest stay due.
+    pub async fn run_due_schedules(self: &Arc<Self>, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut started = 0;
         loop {
-            let due = self.catalog.due_schedules(PAGE).await?;
-            let is_last_page = u32::try_from(due.len()).is_ok_and(|count| count < PAGE);
+            let due = self.catalog.due_schedules(SCHEDULES_PER_QUERY).await?;
+            let is_last_page = u32::try_from(due.len()).is_ok_and(|count| count < SCHEDULES_PER_QUERY);
             let mut has_progressed = false;
             for due in due {
                 if stop.is_cancelled() {
                     return Ok(started);
                 }
-                match self.run_schedule(&due).await? {
+                match self.claim_and_start(&due).await? {
                     ScheduleOutcome::NoSlot => {}
                     ScheduleOutcome::Rescheduled => has_progressed = true,
                     ScheduleOutcome::Started => {
@@ -128,26 +122,25 @@ impl Refreshes {
                     }
                 }
             }
-            // The next round tries schedules again that cannot be claimed now.
+            // Runs without a free slot remain due until the next poll.
             if is_last_page || !has_progressed {
                 return Ok(started);
             }
         }
     }
 
-    /// Computes the next run of every schedule from the present time, and stores those that are earlier than the
-    /// stored ones. Returns how many. On an error the other times stay as they are.
+    /// Computes the next run of every schedule, and stores the times that are earlier. Returns their number.
     pub async fn advance_late_runs(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut advanced = 0;
         let mut last = DatasetId::new(0);
         while !stop.is_cancelled() {
-            let schedules = self.catalog.future_schedules(last, PAGE).await?;
+            let schedules = self.catalog.future_schedules(last, SCHEDULES_PER_QUERY).await?;
             let Some(end) = schedules.last() else { break };
             last = end.dataset;
             for stored in schedules {
-                // An invalid schedule has no next run: `run_schedule` logs it.
-                let Ok(schedule) = stored.schedule.parse::<Schedule>() else { continue };
-                let next = self.due_after(&schedule, self.catalog.now(), stored.dataset);
+                // `claim_and_start` logs invalid schedules.
+                let Ok(schedule) = stored.schedule.parse::<RefreshSchedule>() else { continue };
+                let next = self.next_due_at(&schedule, self.catalog.now(), stored.dataset);
                 if next.is_some_and(|next| Some(next) < stored.due_at)
                     && self.catalog.claim_schedule(&stored, next).await?
                 {
@@ -158,27 +151,24 @@ impl Refreshes {
         Ok(advanced)
     }
 
-    fn due_after(&self, schedule: &Schedule, after: DateTime<Utc>, dataset: DatasetId) -> Option<DateTime<Utc>> {
-        schedule.due_after(after, dataset, Duration::from_secs(self.ingest.config.sources.schedule_spread_s))
+    fn next_due_at(&self, schedule: &RefreshSchedule, after: DateTime<Utc>, id: DatasetId) -> Option<DateTime<Utc>> {
+        schedule.next_due_time(after, id, Duration::from_secs(self.ingest.config.sources.schedule_spread_s))
     }
 
-    /// The next `count` times at which a dataset with this schedule is due.
-    pub fn due_times(&self, schedule: &Schedule, dataset: DatasetId, count: usize) -> Vec<DateTime<Utc>> {
-        let first = self.due_after(schedule, self.catalog.now(), dataset);
-        std::iter::successors(first, |due| self.due_after(schedule, *due, dataset)).take(count).collect()
+    /// Returns the next `count` runs of a dataset with this schedule.
+    pub fn next_due_times(&self, schedule: &RefreshSchedule, dataset: DatasetId, count: usize) -> Vec<DateTime<Utc>> {
+        let first = self.next_due_at(schedule, self.catalog.now(), dataset);
+        std::iter::successors(first, |due| self.next_due_at(schedule, *due, dataset)).take(count).collect()
     }
 
-    /// Computes the next time of a schedule and, if this process claims it, starts the refresh.
-    async fn run_schedule(self: &Arc<Self>, due: &DueSchedule) -> Result<ScheduleOutcome, CatalogError> {
+    /// Computes the next run of a schedule, and starts the refresh if this process can claim the due run.
+    async fn claim_and_start(self: &Arc<Self>, due: &ScheduledRun) -> Result<ScheduleOutcome, CatalogError> {
         let dataset = due.dataset;
-        let next = match due.schedule.parse::<Schedule>() {
-            Ok(schedule) => self.due_after(&schedule, self.catalog.now(), dataset),
+        let next = match due.schedule.parse::<RefreshSchedule>() {
+            Ok(schedule) => self.next_due_at(&schedule, self.catalog.now(), dataset),
             Err(error) => {
-                tracing::error!(
-                    dataset_id = dataset.get(),
-                    %error,
-                    "failed to parse schedule; disabled scheduled refreshes"
-                );
+                let dataset_id = dataset.get();
+                tracing::error!(dataset_id, %error, "failed to parse schedule; disabled scheduled refreshes");
                 None
             }
         };
@@ -186,19 +176,18 @@ impl Refreshes {
             self.catalog.claim_schedule(due, next).await?;
             return Ok(ScheduleOutcome::Rescheduled);
         }
-        let Some(slot) = self.ingest.try_slot(due.owner) else { return Ok(ScheduleOutcome::NoSlot) };
+        let Some(slot) = self.ingest.try_acquire_receive_slot(due.owner) else { return Ok(ScheduleOutcome::NoSlot) };
         if !self.catalog.claim_schedule(due, next).await? {
             return Ok(ScheduleOutcome::Rescheduled);
         }
         let refreshes = self.clone();
-        self.tasks.begin(async move {
-            let entities = Entities::Fetched(Some(slot));
-            match refreshes.make_version(dataset, RefreshTrigger::Schedule, entities, &Arc::default()).await {
-                // The running refresh creates the version of this moment.
-                Err(RefreshError::Busy) => {
+        self.tasks.spawn_refresh(async move {
+            let input = RefreshInput::Fetched(Some(slot));
+            match refreshes.create_version(dataset, RefreshTrigger::Schedule, input, &Arc::default()).await {
+                Err(RefreshError::RefreshRunning) => {
                     tracing::info!(dataset_id = dataset.get(), "skipped scheduled refresh; another refresh is running");
                 }
-                // The dataset was frozen or got another source after the claim.
+                // The dataset was frozen or got the source `push` after the claim.
                 Err(RefreshError::Frozen | RefreshError::NothingToFetch) | Ok(_) => {}
                 Err(error) => tracing::warn!(dataset_id = dataset.get(), %error, "failed to run scheduled refresh"),
             }

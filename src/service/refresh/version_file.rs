@@ -1,12 +1,11 @@
-//! Version files: reserved, written, and recorded or abandoned.
+//! Writes version files, so that no failure leaves a file that neither a version nor a sweep can find.
 //!
-//! 1. A new path is reserved with the lease of a refresh, or separately, so that no sweep removes the file.
-//! 2. A thread writes the file. It has the permit until it ends, and the reservation is renewed until then.
-//! 3. The catalog records the file, which ends the reservation; or the file is abandoned, at the latest when its
-//!    [`ReservedFile`] or [`WrittenFile`] is dropped.
+//! 1. A new path is reserved, by the lease of a refresh or separately, so that no sweep removes the file.
+//! 2. A thread with a refresh permit writes the file while the reservation is renewed.
+//! 3. The catalog records the file, which ends the reservation. If not, dropping the [`ReservedFile`] or
+//!    [`WrittenFile`] abandons the file: it ends the reservation and removes the file.
 //!
-//! After any failure, even a killed process, the file is recorded, removed, or neither recorded nor reserved, so that
-//! the next sweep removes it.
+//! If the process is killed, the reservation expires, and a sweep removes the file.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,44 +16,40 @@ use object_store::path::Path as ObjectPath;
 use strata_catalog::{Catalog, CatalogError, RefreshLease};
 use strata_format::cache::PartCache;
 use strata_format::reader::VersionReader;
-use strata_format::spool::Spooled;
-use strata_format::writer::{self, EditedList, WriteOptions, Written};
-use strata_runtime::crash;
-use strata_runtime::priority::{Work, processors};
+use strata_format::spool::FinishedSpool;
+use strata_format::writer::{self, EditedList, WriteOptions, WrittenVersionFile};
+use strata_runtime::failpoint;
+use strata_runtime::priority::{ThreadWork, processor_count};
 use strata_store::StorageError;
 use strata_store::store::Store;
 use strata_types::dataset::Dataset;
-use strata_types::index::IndexSettings;
-use strata_types::version::{NewFile, VersionFile};
+use strata_types::index_settings::IndexSettings;
+use strata_types::version::{NewVersionFile, VersionFile};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::maintenance::binding::StoreBinding;
-use crate::maintenance::scrub::{BytesPerSecond, verify_apart};
-use crate::refresh::decoding::ImportProgress;
-use crate::refresh::error::RefreshError;
+use crate::maintenance::scrub::{BytePacer, verify_in_task};
+use crate::maintenance::store_identity::StoreIdentityCheck;
+use crate::refresh::decoding::RefreshCounters;
+use crate::refresh::error::{RefreshError, Result};
 use crate::refresh::ingest::RefreshPermit;
-use crate::refresh::tasks::on_thread;
-use crate::version_path::new_path;
+use crate::refresh::tasks::run_on_thread;
+use crate::version_path::new_version_path;
 
-/// The lease of a reservation.
-const LEASE: Duration = Duration::from_secs(300);
-
-/// How often a writer renews its reservation.
-const RENEW_INTERVAL: Duration = Duration::from_secs(75);
+const RESERVATION_LEASE: Duration = Duration::from_secs(300);
+const RESERVATION_RENEW_INTERVAL: Duration = Duration::from_secs(75);
 
 pub(crate) struct VersionFiles {
     pub(crate) catalog: Catalog,
     pub(crate) store: Store,
     pub(crate) cache: PartCache,
-    pub(crate) binding: Arc<StoreBinding>,
+    pub(crate) binding: Arc<StoreIdentityCheck>,
 }
 
 impl VersionFiles {
-    /// Reads a file in full, without the cache, and returns whether it is unchanged. An error means that the store or
-    /// this process cannot read at the moment.
-    pub(crate) async fn is_sound(&self, file: &VersionFile) -> Result<bool, StorageError> {
-        let damage = verify_apart(&self.store, file, &mut BytesPerSecond::new(0)).await?.err();
+    /// Reads a file in full, without the cache, and returns true if it is undamaged. An error is a temporary failure.
+    pub(crate) async fn is_intact(&self, file: &VersionFile) -> Result<bool, StorageError> {
+        let damage = verify_in_task(&self.store, file, &mut BytePacer::new(0)).await?.err();
         if let Some(damage) = &damage {
             tracing::warn!(path = file.path, error = %damage, "found damaged version file; not reusing it");
         }
@@ -65,12 +60,12 @@ impl VersionFiles {
         VersionReader::open_recorded(&self.store, file, &self.cache).await
     }
 
-    /// The newest version's file, if strata would write the same entities in the same way.
-    pub(crate) async fn reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>, RefreshError> {
+    /// Returns the file of the newest version if it was written with the current index settings of the dataset.
+    pub(crate) async fn find_reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>> {
         let Some(latest) = dataset.latest_version else { return Ok(None) };
         let file = match self.catalog.version(dataset.id, latest).await {
             Ok(record) => record.version.file,
-            Err(error @ CatalogError::Unverified { .. }) => {
+            Err(error @ CatalogError::DamagedRecord { .. }) => {
                 tracing::warn!(%error, "failed to verify version file; writing a new one");
                 return Ok(None);
             }
@@ -86,45 +81,45 @@ impl VersionFiles {
         }
     }
 
-    /// Reserves a path for a file without a refresh: of an alternate, or of a new dataset.
-    pub(crate) async fn reserve(self: &Arc<Self>) -> Result<ReservedFile, RefreshError> {
-        let path = new_path();
-        self.catalog.reserve_file(path.as_ref(), LEASE).await?;
-        Ok(ReservedFile::new(self.clone(), path, ReservedBy::Itself))
+    /// Reserves a path without a refresh lease, for an alternate or a new dataset.
+    pub(crate) async fn reserve_path(self: &Arc<Self>) -> Result<ReservedFile> {
+        let path = new_version_path();
+        self.catalog.reserve_file(path.as_ref(), RESERVATION_LEASE).await?;
+        Ok(ReservedFile::new(self.clone(), path, ReservationOwner::Writer))
     }
 
-    pub(crate) fn reserved_with(self: &Arc<Self>, lease: &RefreshLease) -> ReservedFile {
-        ReservedFile::new(self.clone(), ObjectPath::from(lease.path.as_str()), ReservedBy::Lease)
+    pub(crate) fn with_refresh_lease(self: &Arc<Self>, lease: &RefreshLease) -> ReservedFile {
+        ReservedFile::new(self.clone(), ObjectPath::from(lease.path.as_str()), ReservationOwner::RefreshLease)
     }
 
-    async fn keep_reserved(&self, path: &str) -> RefreshError {
-        let mut reserved = Instant::now();
+    async fn renew_until_lost(&self, path: &str) -> RefreshError {
+        let mut reserved_at = Instant::now();
         loop {
-            tokio::time::sleep(RENEW_INTERVAL).await;
+            tokio::time::sleep(RESERVATION_RENEW_INTERVAL).await;
             // A sweep can have removed the file of an expired reservation.
-            if reserved.elapsed() >= LEASE {
+            if reserved_at.elapsed() >= RESERVATION_LEASE {
                 return CatalogError::ReservationLost.into();
             }
-            let asked = Instant::now();
-            match self.catalog.reserve_file(path, LEASE).await {
-                Ok(()) => reserved = asked,
+            let renewed_at = Instant::now();
+            match self.catalog.reserve_file(path, RESERVATION_LEASE).await {
+                Ok(()) => reserved_at = renewed_at,
                 Err(error) => tracing::warn!(%error, path, "failed to renew file reservation"),
             }
         }
     }
 
-    /// Ends a reservation and removes its file, unless a commit whose response was lost has recorded it.
-    async fn release(&self, path: &ObjectPath) -> Result<(), RefreshError> {
-        // Waits for a running transaction that records the file, which locks the reservation's row.
-        self.catalog.release_file(path.as_ref()).await?;
-        if !self.catalog.files_named(&[path.as_ref()]).await?.is_empty() {
+    /// Ends a reservation and removes its file, unless a commit with a lost response has recorded the file.
+    async fn release(&self, path: &ObjectPath) -> Result<()> {
+        // Waits for a running transaction that records the file, because it locks the row of the reservation.
+        self.catalog.release_file_reservation(path.as_ref()).await?;
+        if !self.catalog.find_known_paths(&[path.as_ref()]).await?.is_empty() {
             return Ok(());
         }
         Ok(self.remove(path).await?)
     }
 
     async fn remove(&self, path: &ObjectPath) -> Result<(), StorageError> {
-        match self.store.objects().delete(path).await {
+        match self.store.object_store().delete(path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -132,90 +127,88 @@ impl VersionFiles {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum ReservedBy {
-    /// A separate reservation, which its writer renews.
-    Itself,
-    /// The lease of a refresh. Its holder ends the attempt before it abandons the file.
-    Lease,
+enum ReservationOwner {
+    /// The writer renews a separate reservation.
+    Writer,
+    /// The attempt ends the lease before it abandons the file.
+    RefreshLease,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum FileState {
     Reserved,
     Written,
-    /// A record can name the file.
-    Left,
+    /// A record can refer to the file.
+    Recorded,
 }
 
-type WriteFile = Box<dyn FnOnce(&ReservedFile) -> Result<Written, StorageError> + Send>;
+type WriteFn = Box<dyn FnOnce(&ReservedFile) -> Result<WrittenVersionFile, StorageError> + Send>;
 
-/// A path that is reserved for a version file. Dropping it abandons the file.
+/// A reserved path of a version file. Dropping it abandons the file.
 pub(crate) struct ReservedFile {
     files: Arc<VersionFiles>,
     path: ObjectPath,
-    by: ReservedBy,
-    stage: Stage,
+    reserved_by: ReservationOwner,
+    state: FileState,
     runtime: Handle,
 }
 
-/// A version file that no record names yet. Dropping it abandons the file.
+/// A version file that the catalog has not recorded yet. Dropping it abandons the file.
 pub(crate) struct WrittenFile {
-    pub new: NewFile,
+    pub new: NewVersionFile,
     reserved: ReservedFile,
 }
 
 impl ReservedFile {
-    fn new(files: Arc<VersionFiles>, path: ObjectPath, by: ReservedBy) -> ReservedFile {
-        ReservedFile { files, path, by, stage: Stage::Reserved, runtime: Handle::current() }
+    fn new(files: Arc<VersionFiles>, path: ObjectPath, reserved_by: ReservationOwner) -> ReservedFile {
+        ReservedFile { files, path, reserved_by, state: FileState::Reserved, runtime: Handle::current() }
     }
 
-    /// Writes a spool, with the indexed columns that its profile and the index choose. On an error the file is
-    /// abandoned.
-    pub(crate) async fn write(
+    /// Writes the file of a spool, whose profile and index settings determine the indexed columns.
+    pub(crate) async fn write_version(
         self,
-        spooled: Spooled,
-        index: IndexSettings,
+        spooled: FinishedSpool,
+        index_settings: IndexSettings,
         permit: &RefreshPermit,
-        progress: &Arc<ImportProgress>,
-    ) -> Result<WrittenFile, RefreshError> {
+        progress: &Arc<RefreshCounters>,
+    ) -> Result<WrittenFile> {
         let progress = progress.clone();
         let write = move |ReservedFile { files, path, runtime, .. }: &ReservedFile| {
-            Work::default().add(spooled.profile.document_bytes);
-            let options = WriteOptions { threads: processors(), index, ..WriteOptions::default() };
+            ThreadWork::default().add_bytes(spooled.profile.document_bytes);
+            let options = WriteOptions { worker_threads: processor_count(), index_settings, ..WriteOptions::default() };
             let report = |entities| {
                 progress.entities_written.store(entities, Ordering::Relaxed);
-                crash::point("file.writing");
+                failpoint::trigger_failpoint("file.writing");
             };
             writer::write_version(&files.store, path, spooled, &options, runtime, &report)
         };
-        self.write_by(Box::new(write), permit).await
+        self.write_with_reservation(Box::new(write), permit).await
     }
 
-    /// Writes the file of an edited list: its own entities, which are spooled, and the encoded profile of the list. On
-    /// an error the file is abandoned.
+    /// Writes the file of an edited list from its spooled delta entities and its encoded profile.
     pub(crate) async fn write_edited(
         self,
-        spooled: Spooled,
+        spooled: FinishedSpool,
         list: EditedList,
-        told: Vec<u8>,
+        profile: Vec<u8>,
         permit: &RefreshPermit,
-    ) -> Result<WrittenFile, RefreshError> {
+    ) -> Result<WrittenFile> {
         let write = move |ReservedFile { files, path, runtime, .. }: &ReservedFile| {
-            crash::point("file.writing");
-            writer::write_edited(&files.store, path, spooled, &list, &told, &WriteOptions::default(), runtime)
+            failpoint::trigger_failpoint("file.writing");
+            writer::write_edited(&files.store, path, spooled, &list, &profile, &WriteOptions::default(), runtime)
         };
-        self.write_by(Box::new(write), permit).await
+        self.write_with_reservation(Box::new(write), permit).await
     }
 
-    async fn write_by(self, write: WriteFile, permit: &RefreshPermit) -> Result<WrittenFile, RefreshError> {
-        if self.by == ReservedBy::Lease {
-            return self.write_now(write, permit).await;
+    async fn write_with_reservation(self, write: WriteFn, permit: &RefreshPermit) -> Result<WrittenFile> {
+        if self.reserved_by == ReservationOwner::RefreshLease {
+            return self.write_on_thread(write, permit).await;
         }
         let files = self.files.clone();
         let path = self.path.clone();
         let written = async {
-            let written = self.write_now(write, permit).await?;
-            // The store with the file must belong to the catalog.
+            let written = self.write_on_thread(write, permit).await?;
+            // The file must be in the store of the catalog.
             match files.binding.verify().await {
                 Ok(()) => Ok(written),
                 Err(error) => {
@@ -226,19 +219,19 @@ impl ReservedFile {
         };
         tokio::select! {
             written = written => written,
-            error = files.keep_reserved(path.as_ref()) => Err(error),
+            error = files.renew_until_lost(path.as_ref()) => Err(error),
         }
     }
 
-    async fn write_now(mut self, write: WriteFile, permit: &RefreshPermit) -> Result<WrittenFile, RefreshError> {
+    async fn write_on_thread(mut self, write: WriteFn, permit: &RefreshPermit) -> Result<WrittenFile> {
         let files = self.files.clone();
         let permit = permit.clone();
         let work = move || {
             let _permit = permit;
             let new = write(&self).map(|written| {
-                crash::point("file.written");
-                self.stage = Stage::Written;
-                NewFile {
+                failpoint::trigger_failpoint("file.written");
+                self.state = FileState::Written;
+                NewVersionFile {
                     path: self.path.to_string(),
                     size_bytes: written.size_bytes,
                     entity_count: written.entity_count,
@@ -247,30 +240,30 @@ impl ReservedFile {
             });
             (self, new)
         };
-        match on_thread("write", work).await? {
+        match run_on_thread("write", work).await? {
             (reserved, Ok(new)) => Ok(WrittenFile { new, reserved }),
             (reserved, Err(error)) => {
-                // Not on the thread that wrote, whose low priority threads of the runtime would inherit.
-                let error = files.store.meaning(error).await;
+                // Not on the writing thread, because new threads of the runtime would inherit its low priority.
+                let error = files.store.classify_failure(error).await;
                 reserved.abandon().await;
                 Err(error.into())
             }
         }
     }
 
-    /// Abandons the path, and removes the file or leaves it for the sweep.
+    /// Ends the reservation and removes the file, or leaves the file to the sweep.
     pub(crate) async fn abandon(mut self) {
-        let stage = std::mem::replace(&mut self.stage, Stage::Left);
-        abandon(&self.files, &self.path, self.by, stage).await;
+        let state = std::mem::replace(&mut self.state, FileState::Recorded);
+        abandon(&self.files, &self.path, self.reserved_by, state).await;
     }
 }
 
-async fn abandon(files: &VersionFiles, path: &ObjectPath, by: ReservedBy, stage: Stage) {
-    let abandoned = match (by, stage) {
-        (ReservedBy::Itself, _) => files.release(path).await,
-        // The writer has removed a file that it did not finish.
-        (ReservedBy::Lease, Stage::Reserved) => Ok(()),
-        (ReservedBy::Lease, _) => files.remove(path).await.map_err(RefreshError::from),
+async fn abandon(files: &VersionFiles, path: &ObjectPath, reserved_by: ReservationOwner, state: FileState) {
+    let abandoned = match (reserved_by, state) {
+        (ReservationOwner::Writer, _) => files.release(path).await,
+        // The writer removes incomplete files itself.
+        (ReservationOwner::RefreshLease, FileState::Reserved) => Ok(()),
+        (ReservationOwner::RefreshLease, _) => files.remove(path).await.map_err(RefreshError::from),
     };
     if let Err(error) = abandoned {
         tracing::warn!(?error, %path, "failed to remove unused version file; leaving it for the sweep");
@@ -279,31 +272,30 @@ async fn abandon(files: &VersionFiles, path: &ObjectPath, by: ReservedBy, stage:
 
 impl Drop for ReservedFile {
     fn drop(&mut self) {
-        if self.stage != Stage::Left {
+        if self.state != FileState::Recorded {
             let files = self.files.clone();
             let path = self.path.clone();
-            let by = self.by;
-            let stage = self.stage;
-            self.runtime.spawn(async move { abandon(&files, &path, by, stage).await });
+            let reserved_by = self.reserved_by;
+            let state = self.state;
+            self.runtime.spawn(async move { abandon(&files, &path, reserved_by, state).await });
         }
     }
 }
 
 impl WrittenFile {
-    /// Records the file. On an error the file is abandoned, unless it is recorded after all. If the future is dropped,
-    /// the sweep decides.
+    /// Runs `record`, which records the file. An error abandons the file, unless it was recorded despite the error.
     pub(crate) async fn record<T, E>(mut self, record: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-        self.reserved.stage = Stage::Left;
-        let recorded = record.await;
-        if recorded.is_err() {
+        self.reserved.state = FileState::Recorded;
+        let result = record.await;
+        if result.is_err() {
             self.reserved.abandon().await;
         }
-        recorded
+        result
     }
 
-    /// Keeps the file, because a record can name it. Otherwise the sweep removes it.
-    pub(crate) fn leave(mut self) {
-        self.reserved.stage = Stage::Left;
+    /// Does not abandon the file, because a record can refer to it. If not, the sweep removes it.
+    pub(crate) fn leave_file(mut self) {
+        self.reserved.state = FileState::Recorded;
     }
 
     pub(crate) async fn abandon(self) {

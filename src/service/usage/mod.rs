@@ -1,23 +1,23 @@
-//! Counts the reads of each dataset in memory, and adds the counts to the catalog every few seconds and at the end.
+//! Counts the reads of each dataset in memory, and adds the counts to the catalog in batches.
 //!
-//! 1. A read that names a dataset gets a [`UsageMeter`]. The meter counts the request, its outcome, and each part of
-//!    its body when the part is sent, also after minutes (`table`).
-//! 2. Every [`INTERVAL`], and when a table is full, the counts become pending, and batches of them are added to the
-//!    catalog, each in one transaction (`unwritten`).
-//! 3. While the catalog is unavailable, the pending counts grow up to a limit. Counts of further datasets are then
-//!    lost, and `strata_usage_lost_requests_total` counts them. A killed process loses the counts since the last batch.
+//! 1. Each read of a dataset gets a [`UsageMeter`], which counts the request, its outcome, and the bytes of its body as
+//!    they are sent (`usage_table`).
+//! 2. Every [`FLUSH_INTERVAL`], and when a table is full, the counts become pending and are added to the catalog in
+//!    batches of one transaction each (`pending_usage`).
+//! 3. If the catalog is unavailable, pending counts accumulate up to a limit. Beyond the limit, counts of additional
+//!    datasets are lost (`strata_usage_lost_requests_total`). A killed process loses the counts since its last batch.
 //!
-//! A request beyond the rate limit is refused before its dataset is looked up, and counts for the dataset and the slug
-//! that it names. The catalog checks whether there is such a dataset when the counts are added.
+//! A request that exceeds the rate limit is rejected before its dataset is looked up, so it is counted by dataset id
+//! and slug. When such counts are added, the catalog checks that the dataset exists.
 
-mod table;
-mod unwritten;
+mod pending_usage;
+mod usage_table;
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use strata_catalog::{Catalog, CatalogError, Clock, CountedUsage, DayUsage, UsageCounts};
+use strata_catalog::{Catalog, CatalogClock, CatalogError, DailyUsage, UsageCounts, UsageIncrement};
 use strata_runtime::metrics::metrics;
 use strata_types::dataset::Dataset;
 use strata_types::ids::DatasetId;
@@ -26,167 +26,158 @@ use strata_types::user::User;
 use tokio::sync::{Mutex, Notify};
 use tokio_util::sync::CancellationToken;
 
-use crate::manage::ManageError;
-use table::{Key, Table};
-use unwritten::Unwritten;
+use crate::management::ManageError;
+use pending_usage::PendingUsage;
+use usage_table::{UsageKey, UsageTable};
 
-/// How often counts are added to the catalog.
-const INTERVAL: Duration = Duration::from_secs(10);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// The minimum time between two attempts that fail.
+/// Delay after a repeated failure to flush.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// How often outdated days are deleted.
+/// Interval at which old days are deleted from the catalog.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// The maximum number of entries, which are datasets and days. An entry takes about 100 bytes.
-const MAX_FOUND: usize = 50_000;
+/// Maximum number of entries (dataset and day) in the table of resolved datasets. An entry takes about 100 bytes.
+const MAX_RESOLVED_ENTRIES: usize = 50_000;
 
-/// The maximum number of entries whose dataset was not looked up.
-const MAX_NAMED: usize = 10_000;
+/// Maximum number of entries whose dataset was not looked up.
+const MAX_UNRESOLVED_ENTRIES: usize = 10_000;
 
-/// The maximum size of the slug of such an entry. Names of datasets are shorter.
-const MAX_SLUG_BYTES: usize = 4 * limits::DATASET_NAME_CHARACTERS;
+/// Maximum size of the slug of an unresolved entry. Slugs of existing datasets are shorter.
+const MAX_SLUG_BYTES: usize = 4 * limits::MAX_DATASET_NAME_CHARACTERS;
 
-/// The maximum number of pending entries.
-const MAX_UNWRITTEN: usize = 200_000;
+const MAX_PENDING_ENTRIES: usize = 200_000;
+const MAX_BATCHES_PER_FLUSH: usize = 250;
 
-/// The maximum number of batches of one flush.
-const MAX_BATCHES: usize = 250;
-
-pub struct Usage {
+pub struct UsageRecorder {
     catalog: Catalog,
-    clock: Clock,
-    found: Table,
-    named: Table,
-    full: Notify,
-    unwritten: Mutex<Unwritten>,
-    writer: String,
+    clock: CatalogClock,
+    resolved: UsageTable,
+    unresolved: UsageTable,
+    table_full: Notify,
+    pending: Mutex<PendingUsage>,
+    writer_id: String,
 }
 
-/// Counts one read, and what is sent of its answer.
+/// Counts a read, its outcome, and the bytes of its response. Clones count for the same read.
 #[derive(Clone)]
 pub struct UsageMeter {
-    usage: Arc<Usage>,
+    recorder: Arc<UsageRecorder>,
     dataset: DatasetId,
     name_slug: Option<Arc<str>>,
 }
 
-impl Usage {
-    /// Counts days by this clock. `writer` identifies the process.
-    pub(crate) fn new(catalog: Catalog, clock: Clock, writer: String) -> Usage {
-        Usage {
+impl UsageRecorder {
+    /// Creates a recorder. `writer_id` identifies the process, so that the catalog adds each batch only once.
+    pub(crate) fn new(catalog: Catalog, clock: CatalogClock, writer_id: String) -> UsageRecorder {
+        UsageRecorder {
             catalog,
             clock,
-            found: Table::new(MAX_FOUND),
-            named: Table::new(MAX_NAMED),
-            full: Notify::new(),
-            unwritten: Mutex::new(Unwritten::new(MAX_UNWRITTEN)),
-            writer,
+            resolved: UsageTable::new(MAX_RESOLVED_ENTRIES),
+            unresolved: UsageTable::new(MAX_UNRESOLVED_ENTRIES),
+            table_full: Notify::new(),
+            pending: Mutex::new(PendingUsage::new(MAX_PENDING_ENTRIES)),
+            writer_id,
         }
     }
 
-    /// A read of a dataset that was looked up. The request is counted.
-    pub fn found(self: &Arc<Self>, dataset: DatasetId) -> UsageMeter {
-        self.begun(dataset, None)
+    pub fn meter_read(self: &Arc<Self>, dataset: DatasetId) -> UsageMeter {
+        self.start_meter(dataset, None)
     }
 
-    /// A read that was refused for its client's rate. The request is counted if there is such a dataset.
-    pub fn refused(self: &Arc<Self>, dataset: DatasetId, name_slug: &str) -> UsageMeter {
-        let meter = self.begun(dataset, Some(name_slug.into()));
-        meter.rate_limited();
+    /// Counts a read that exceeded the rate limit, if a dataset with this id and slug exists.
+    pub fn meter_rate_limited(self: &Arc<Self>, dataset: DatasetId, name_slug: &str) -> UsageMeter {
+        let meter = self.start_meter(dataset, Some(name_slug.into()));
+        meter.record_rate_limited();
         meter
     }
 
-    fn begun(self: &Arc<Self>, dataset: DatasetId, name_slug: Option<Arc<str>>) -> UsageMeter {
-        let meter = UsageMeter { usage: self.clone(), dataset, name_slug };
-        meter.add(UsageCounts { requests: 1, ..UsageCounts::default() });
+    fn start_meter(self: &Arc<Self>, dataset: DatasetId, name_slug: Option<Arc<str>>) -> UsageMeter {
+        let meter = UsageMeter { recorder: self.clone(), dataset, name_slug };
+        meter.add_counts(UsageCounts { requests: 1, ..UsageCounts::default() });
         meter
     }
 
-    /// How much a dataset was read on the last `days` days, today among them, the newest first; days without a read are
-    /// left out. What this process has counted and not yet added is part of it.
-    pub async fn days(&self, owner: &User, id: DatasetId, days: u64) -> Result<Vec<DayUsage>, ManageError> {
+    /// Returns the usage on the last `days` days including today and pending counts, newest first, without empty days.
+    pub async fn daily_usage(&self, owner: &User, id: DatasetId, days: u64) -> Result<Vec<DailyUsage>, ManageError> {
         let dataset = self.catalog.owned_dataset(owner.id, id).await?;
-        let first = self.first(days);
-        // Nothing moves to the catalog meanwhile, so nothing is counted twice.
-        let unwritten = self.unwritten.lock().await;
-        let written = self.catalog.usage(id, first).await?;
-        let memory = self.counted(unwritten.of_dataset(id), first, |asked| (asked == id).then_some(&dataset));
-        let memory = memory.into_iter().map(|CountedUsage { day, counts, .. }| DayUsage { day, counts });
+        let first_day = self.first_day(days);
+        // The lock prevents that counts move to the catalog between both queries and are counted twice.
+        let pending = self.pending.lock().await;
+        let stored = self.catalog.usage(id, first_day).await?;
+        let find = |dataset_id: DatasetId| (dataset_id == id).then_some(&dataset);
+        let unflushed = self.unflushed_counts(pending.counts_for_dataset(id), first_day, find);
+        let unflushed = unflushed.into_iter().map(|UsageIncrement { day, counts, .. }| DailyUsage { day, counts });
         let mut sums: BTreeMap<u32, UsageCounts> = BTreeMap::new();
-        for DayUsage { day, counts } in written.into_iter().chain(memory) {
+        for DailyUsage { day, counts } in stored.into_iter().chain(unflushed) {
             sums.entry(day).or_default().add(counts);
         }
-        let usage = sums.into_iter().rev().map(|(day, counts)| DayUsage { day, counts });
+        let usage = sums.into_iter().rev().map(|(day, counts)| DailyUsage { day, counts });
         Ok(usage.filter(|usage| !usage.counts.is_zero()).collect())
     }
 
-    /// How much each of an owner's datasets was read on the last `days` days, today among them, as of [`Usage::days`].
-    /// Datasets without a read may be left out. One look-up in the catalog.
-    pub async fn totals(
+    /// Like [`UsageRecorder::daily_usage`], but returns the sums over all days of several datasets with one query.
+    pub async fn total_usage(
         &self,
         owner: &User,
         datasets: &[Dataset],
         days: u64,
     ) -> Result<HashMap<DatasetId, UsageCounts>, ManageError> {
-        let first = self.first(days);
+        let first_day = self.first_day(days);
         let by_id: HashMap<DatasetId, &Dataset> = datasets.iter().map(|dataset| (dataset.id, dataset)).collect();
-        let unwritten = self.unwritten.lock().await;
-        let mut sums = self.catalog.owned_usage(owner.id, first).await?;
-        let waiting = datasets.iter().flat_map(|dataset| unwritten.of_dataset(dataset.id));
-        for counted in self.counted(waiting, first, |asked| by_id.get(&asked).copied()) {
-            sums.entry(counted.dataset).or_default().add(counted.counts);
+        let pending = self.pending.lock().await;
+        let mut sums = self.catalog.usage_by_owner(owner.id, first_day).await?;
+        let pending_counts = datasets.iter().flat_map(|dataset| pending.counts_for_dataset(dataset.id));
+        for increment in self.unflushed_counts(pending_counts, first_day, |id| by_id.get(&id).copied()) {
+            sums.entry(increment.dataset).or_default().add(increment.counts);
         }
         Ok(sums)
     }
 
-    fn first(&self, days: u64) -> u32 {
-        let days = u32::try_from(days.min(limits::USAGE_DAYS as u64)).unwrap_or(u32::MAX);
-        (DayUsage::day_of(self.clock.now()) + 1).saturating_sub(days)
+    fn first_day(&self, days: u64) -> u32 {
+        let days = u32::try_from(days.min(limits::MAX_USAGE_DAYS as u64)).unwrap_or(u32::MAX);
+        (DailyUsage::day_number(self.clock.now()) + 1).saturating_sub(days)
     }
 
-    /// What was counted in memory since `first` of the `asked` datasets, with what is `waiting` to be written.
-    fn counted<'d>(
+    /// Returns the `pending` counts and the counts of both tables since `first_day` for datasets that `find` returns.
+    fn unflushed_counts<'d>(
         &self,
-        waiting: impl Iterator<Item = CountedUsage>,
-        first: u32,
-        asked: impl Fn(DatasetId) -> Option<&'d Dataset>,
-    ) -> Vec<CountedUsage> {
-        let memory = waiting.chain(self.found.counted()).chain(self.named.counted());
-        let is_asked = |counted: &CountedUsage| {
-            asked(counted.dataset).is_some_and(|dataset| {
-                counted.name_slug.as_deref().is_none_or(|named| named == dataset.name.slug()) && counted.day >= first
-            })
+        pending: impl Iterator<Item = UsageIncrement>,
+        first_day: u32,
+        find: impl Fn(DatasetId) -> Option<&'d Dataset>,
+    ) -> Vec<UsageIncrement> {
+        let all = pending.chain(self.resolved.snapshot()).chain(self.unresolved.snapshot());
+        let matches = |UsageIncrement { dataset, name_slug, day, .. }: &UsageIncrement| {
+            *day >= first_day
+                && find(*dataset).is_some_and(|found| name_slug.as_deref().is_none_or(|slug| slug == found.name.slug()))
         };
-        memory.filter(is_asked).collect()
+        all.filter(matches).collect()
     }
 
-    /// Adds counts to the catalog: at most [`MAX_BATCHES`] batches, each a transaction.
-    /// On an error nothing is lost: the next call continues.
+    /// Adds counts to the catalog in at most [`MAX_BATCHES_PER_FLUSH`] batches. Counts remain pending after an error.
     pub async fn flush(&self) -> Result<(), CatalogError> {
-        let mut unwritten = self.unwritten.lock().await;
-        // Drains and adds without an await, so that a caller that leaves loses nothing.
-        let drained = self.found.drain().into_iter().chain(self.named.drain());
-        let lost: u64 = drained.map(|(key, counts)| unwritten.add(key, counts)).sum();
+        let mut pending = self.pending.lock().await;
+        // Without an await in between, so that a dropped future loses no counts.
+        let drained = self.resolved.drain().into_iter().chain(self.unresolved.drain());
+        let lost: u64 = drained.map(|(key, counts)| pending.add(key, counts)).sum();
         metrics().usage_lost_requests.increment(lost);
-        for _ in 0..MAX_BATCHES {
-            let Some((number, rows)) = unwritten.batch() else { break };
-            self.catalog.add_usage(&self.writer, number, rows).await?;
-            unwritten.written();
+        for _ in 0..MAX_BATCHES_PER_FLUSH {
+            let Some((number, rows)) = pending.next_batch() else { break };
+            self.catalog.add_usage(&self.writer_id, number, rows).await?;
+            pending.confirm_batch();
         }
         Ok(())
     }
 
-    /// Adds counts to the catalog every few seconds until `stop`, and deletes outdated days. Call [`Usage::flush`]
-    /// after the last count.
-    pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
-        let mut swept = None::<tokio::time::Instant>;
+    /// Flushes counts and deletes old days until `stop`. After the last read, you must call [`UsageRecorder::flush`].
+    pub(crate) async fn run_flush_loop(self: Arc<Self>, stop: CancellationToken) {
+        let mut swept_at = None::<tokio::time::Instant>;
         let mut failing = false;
         let rounds = async {
             loop {
-                // A notification of a table that was full in the meantime is stored.
-                let _ = tokio::time::timeout(INTERVAL, self.full.notified()).await;
+                // `Notify` stores a notification that arrives between two rounds.
+                let _ = tokio::time::timeout(FLUSH_INTERVAL, self.table_full.notified()).await;
                 match self.flush().await {
                     Ok(()) => failing = false,
                     Err(error) if !failing => {
@@ -196,11 +187,11 @@ impl Usage {
                     }
                     Err(_) => tokio::time::sleep(RETRY_DELAY).await,
                 }
-                if !failing && swept.is_none_or(|swept| swept.elapsed() >= SWEEP_INTERVAL) {
-                    swept = Some(tokio::time::Instant::now());
-                    let today = DayUsage::day_of(self.clock.now());
-                    let first = (today + 1).saturating_sub(limits::USAGE_DAYS as u32);
-                    if let Err(error) = self.catalog.sweep_usage(first).await {
+                if !failing && swept_at.is_none_or(|at| at.elapsed() >= SWEEP_INTERVAL) {
+                    swept_at = Some(tokio::time::Instant::now());
+                    let today = DailyUsage::day_number(self.clock.now());
+                    let first_day = (today + 1).saturating_sub(limits::MAX_USAGE_DAYS as u32);
+                    if let Err(error) = self.catalog.delete_usage_before(first_day).await {
                         let error = &error as &dyn std::error::Error;
                         tracing::warn!(error, "failed to delete old usage statistics");
                     }
@@ -210,32 +201,32 @@ impl Usage {
         stop.run_until_cancelled(rounds).await;
     }
 
-    fn add(&self, dataset: DatasetId, name_slug: Option<Arc<str>>, counts: UsageCounts) {
-        let day = DayUsage::day_of(self.clock.now());
-        let table = if name_slug.is_none() { &self.found } else { &self.named };
+    fn add_counts(&self, dataset: DatasetId, name_slug: Option<Arc<str>>, counts: UsageCounts) {
+        let day = DailyUsage::day_number(self.clock.now());
+        let table = if name_slug.is_none() { &self.resolved } else { &self.unresolved };
         let is_short = name_slug.as_ref().is_none_or(|slug| slug.len() <= MAX_SLUG_BYTES);
-        let added = is_short && table.add(Key { dataset, name_slug, day }, counts);
+        let added = is_short && table.add(UsageKey { dataset, name_slug, day }, counts);
         if !added {
-            self.full.notify_one();
+            self.table_full.notify_one();
             metrics().usage_lost_requests.increment(counts.requests);
         }
     }
 }
 
 impl UsageMeter {
-    pub fn not_modified(&self) {
-        self.add(UsageCounts { not_modified: 1, ..UsageCounts::default() });
+    pub fn record_not_modified(&self) {
+        self.add_counts(UsageCounts { not_modified: 1, ..UsageCounts::default() });
     }
 
-    pub fn rate_limited(&self) {
-        self.add(UsageCounts { rate_limited: 1, ..UsageCounts::default() });
+    pub fn record_rate_limited(&self) {
+        self.add_counts(UsageCounts { rate_limited: 1, ..UsageCounts::default() });
     }
 
-    pub fn sent(&self, bytes: u64) {
-        self.add(UsageCounts { bytes, ..UsageCounts::default() });
+    pub fn record_sent_bytes(&self, bytes: u64) {
+        self.add_counts(UsageCounts { sent_bytes: bytes, ..UsageCounts::default() });
     }
 
-    fn add(&self, counts: UsageCounts) {
-        self.usage.add(self.dataset, self.name_slug.clone(), counts);
+    fn add_counts(&self, counts: UsageCounts) {
+        self.recorder.add_counts(self.dataset, self.name_slug.clone(), counts);
     }
 }

@@ -1,11 +1,11 @@
-//! The webhooks of owners: registered, shown and deleted.
+//! Registers, shows and deletes the webhooks of owners, and lists their deliveries.
 
-pub(crate) mod deliveries;
-mod event;
-mod send;
+pub(crate) mod dispatcher;
+mod payload;
+mod sender;
 
-pub use event::{SIGNATURE_HEADER, WebhookPayload, sign};
-pub use send::WebhookSender;
+pub use payload::{SIGNATURE_HEADER, WebhookPayload, sign_body};
+pub use sender::WebhookSender;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,58 +14,58 @@ use bytes::Bytes;
 use chrono::TimeDelta;
 use strata_catalog::{Catalog, DeliveryOutcome, SentDelivery, Webhook};
 use strata_config::Config;
-use strata_ingest::net::{Outgoing, parse_http_url};
+use strata_ingest::egress::{EgressClient, parse_http_url};
 use strata_types::ids::DatasetId;
-use strata_types::limits::WEBHOOK_SECRET_BYTES;
+use strata_types::limits::MAX_WEBHOOK_SECRET_BYTES;
 use strata_types::user::User;
 use strata_types::version::VersionNumber;
 
-use crate::manage::{ManageError, OwnerWrites};
+use crate::management::{ManageError, OwnerWriter, Result};
 
-/// The outcome of a delivery whose process ended before it recorded one.
-const LOST: &str = "strata stopped or lost access to the metadata database before it recorded the response";
+/// The error of a delivery without a recorded outcome.
+const LOST_DELIVERY_MESSAGE: &str =
+    "strata stopped or lost access to the metadata database before it recorded the response";
 
-/// The time after its timeout after which a delivery counts as lost.
-const LOST_AFTER: TimeDelta = TimeDelta::seconds(60);
+/// Time after the timeout of a delivery after which a delivery without an outcome counts as lost.
+const LOST_DELIVERY_GRACE: TimeDelta = TimeDelta::seconds(60);
 
-pub struct Webhooks {
+pub struct WebhookService {
     pub(crate) config: Arc<Config>,
     pub(crate) catalog: Catalog,
-    pub(crate) outgoing: Outgoing,
-    pub(crate) writes: Arc<OwnerWrites>,
+    pub(crate) outgoing: EgressClient,
+    pub(crate) owner_writer: Arc<OwnerWriter>,
 }
 
-impl Webhooks {
-    /// The newest deliveries of a dataset, for versions older than `before`, at most `limit`.
-    pub async fn deliveries(
+impl WebhookService {
+    /// Lists at most `limit` deliveries of a dataset for versions before `before`, newest first.
+    pub async fn list_deliveries(
         &self,
         owner: &User,
         id: DatasetId,
         before: Option<VersionNumber>,
         limit: u32,
-    ) -> Result<Vec<SentDelivery>, ManageError> {
+    ) -> Result<Vec<SentDelivery>> {
         self.catalog.owned_dataset(owner.id, id).await?;
-        let mut deliveries = self.catalog.deliveries(id, before, limit).await?;
+        let mut deliveries = self.catalog.sent_deliveries(id, before, limit).await?;
         let timeout = Duration::from_secs(self.config.webhook.timeout_s);
-        let late = LOST_AFTER + TimeDelta::from_std(timeout).unwrap_or(TimeDelta::MAX - LOST_AFTER);
+        let late = LOST_DELIVERY_GRACE + TimeDelta::from_std(timeout).unwrap_or(TimeDelta::MAX - LOST_DELIVERY_GRACE);
         let now = self.catalog.now();
         for delivery in deliveries.iter_mut().filter(|delivery| delivery.outcome.is_none()) {
             if now.signed_duration_since(delivery.fired_at) > late {
-                delivery.outcome = Some(DeliveryOutcome { duration: None, answer: Err(LOST.to_owned()) });
+                delivery.outcome =
+                    Some(DeliveryOutcome { duration: None, response: Err(LOST_DELIVERY_MESSAGE.to_owned()) });
             }
         }
         Ok(deliveries)
     }
 
-    /// The version, or the newest one, and its payload with the current name of the dataset; `None` before the first
-    /// version.
-    /// [`ManageError::DatasetNotFound`] also if there is no such version.
-    pub async fn payload(
+    /// Returns the payload for a version (by default, the newest) and its number; `None` if there are no versions.
+    pub async fn build_payload(
         &self,
         owner: &User,
         id: DatasetId,
         version: Option<VersionNumber>,
-    ) -> Result<Option<(VersionNumber, Bytes)>, ManageError> {
+    ) -> Result<Option<(VersionNumber, Bytes)>> {
         let dataset = self.catalog.owned_dataset(owner.id, id).await?;
         let Some(number) = version.or(dataset.latest_version) else { return Ok(None) };
         let version = self.catalog.version(id, number).await?.version;
@@ -79,37 +79,30 @@ impl Webhooks {
         Ok(serde_json::to_vec(&payload).ok().map(|payload| (number, payload.into())))
     }
 
-    /// Registers the webhook of a dataset, and replaces an existing one.
-    pub async fn register(
-        &self,
-        owner: &User,
-        id: DatasetId,
-        url: &str,
-        secret: Option<&str>,
-    ) -> Result<(), ManageError> {
-        let invalid = |field, problem: String| ManageError::Invalid { field, problem };
+    /// Registers or replaces the webhook of a dataset.
+    pub async fn register(&self, owner: &User, id: DatasetId, url: &str, secret: Option<&str>) -> Result<()> {
+        let invalid = |field, problem: String| ManageError::InvalidField { field, problem };
         if let Some(secret) = secret
-            && (secret.is_empty() || secret.len() > WEBHOOK_SECRET_BYTES)
+            && (secret.is_empty() || secret.len() > MAX_WEBHOOK_SECRET_BYTES)
         {
-            return Err(invalid("secret", format!("it must be 1 to {WEBHOOK_SECRET_BYTES} bytes long")));
+            return Err(invalid("secret", format!("it must be 1 to {MAX_WEBHOOK_SECRET_BYTES} bytes long")));
         }
         let parsed = parse_http_url(url).map_err(|error| invalid("url", error.to_string()))?;
-        let may_reach = self.outgoing.for_user(owner.id.get()).check(&parsed).await;
-        may_reach.map_err(|error| invalid("url", error.to_string()))?;
+        let check = self.outgoing.for_user(owner.id.get()).check_url(&parsed).await;
+        check.map_err(|error| invalid("url", error.to_string()))?;
         self.catalog.owned_dataset(owner.id, id).await?;
         if !owner.plan.has_webhooks() {
             return Err(ManageError::PlanWebhooks);
         }
-        self.writes.run(owner.id, self.catalog.register_webhook(id, url, secret)).await.map(drop)
+        self.owner_writer.run_write(owner.id, self.catalog.register_webhook(id, url, secret)).await.map(drop)
     }
 
-    /// Deletes the webhook of a dataset, including pending deliveries.
-    pub async fn delete(&self, owner: &User, id: DatasetId) -> Result<(), ManageError> {
+    pub async fn delete(&self, owner: &User, id: DatasetId) -> Result<()> {
         self.catalog.owned_dataset(owner.id, id).await?;
-        self.writes.run(owner.id, self.catalog.delete_webhook(id)).await
+        self.owner_writer.run_write(owner.id, self.catalog.delete_webhook(id)).await
     }
 
-    pub async fn find(&self, owner: &User, id: DatasetId) -> Result<Option<Webhook>, ManageError> {
+    pub async fn find_webhook(&self, owner: &User, id: DatasetId) -> Result<Option<Webhook>> {
         self.catalog.owned_dataset(owner.id, id).await?;
         Ok(self.catalog.webhook(id).await?)
     }

@@ -1,4 +1,4 @@
-//! A file of the cache: records one after another, each with its checksum, written once.
+//! Segments: files of the cache. A segment is a sequence of records with checksums, and records are only appended.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,123 +7,121 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use crate::checksums::checksum;
+use crate::checksums::crc32;
 
-/// What a record begins with; another layout gets another one.
-const MARK: [u8; 4] = *b"SDC1";
+/// First bytes of each record. A change of the record format must change them.
+const RECORD_MAGIC: [u8; 4] = *b"SDC1";
+/// Size of a record header: magic, file ID, start, length, checksum of the content, checksum of the header.
+pub(super) const RECORD_HEADER_BYTES: usize = 40;
+const SEGMENT_EXTENSION: &str = "ranges";
 
-/// The bytes of a record before its content: mark, file, start, length, checksum of the content, checksum of all these.
-pub(super) const HEADER_BYTES: usize = 40;
-
-const EXTENSION: &str = "ranges";
-
-/// Which version file: its path and length.
+/// Identifies a version file by a hash of its path and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileId([u8; 16]);
+pub struct VersionFileId([u8; 16]);
 
-impl FileId {
-    pub fn new(path: &str, size_bytes: u64) -> FileId {
+impl VersionFileId {
+    pub fn new(path: &str, size_bytes: u64) -> VersionFileId {
         let digest = Sha256::new().chain_update(size_bytes.to_le_bytes()).chain_update(path).finalize();
         let mut id = [0; 16];
         id.copy_from_slice(&digest[..16]);
-        FileId(id)
+        VersionFileId(id)
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Header {
-    pub(super) file: FileId,
+pub(super) struct RecordHeader {
+    pub(super) file: VersionFileId,
     pub(super) start: u64,
     pub(super) length: u32,
     pub(super) checksum: u32,
 }
 
-impl Header {
-    pub(super) fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
-        bytes[..4].copy_from_slice(&MARK);
+impl RecordHeader {
+    pub(super) fn encode(&self) -> [u8; RECORD_HEADER_BYTES] {
+        let mut bytes = [0; RECORD_HEADER_BYTES];
+        bytes[..4].copy_from_slice(&RECORD_MAGIC);
         bytes[4..20].copy_from_slice(&self.file.0);
         bytes[20..28].copy_from_slice(&self.start.to_le_bytes());
         bytes[28..32].copy_from_slice(&self.length.to_le_bytes());
         bytes[32..36].copy_from_slice(&self.checksum.to_le_bytes());
-        let own = checksum(&bytes[..36]);
-        bytes[36..].copy_from_slice(&own.to_le_bytes());
+        let header_checksum = crc32(&bytes[..36]);
+        bytes[36..].copy_from_slice(&header_checksum.to_le_bytes());
         bytes
     }
 
-    /// What was written; `None` where it is none, or is damaged.
-    pub(super) fn decode(bytes: &[u8; HEADER_BYTES]) -> Option<Header> {
+    pub(super) fn decode(bytes: &[u8; RECORD_HEADER_BYTES]) -> Option<RecordHeader> {
         let number = |at: usize| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        if bytes[..4] != MARK || number(36) != checksum(&bytes[..36]) {
+        if bytes[..4] != RECORD_MAGIC || number(36) != crc32(&bytes[..36]) {
             return None;
         }
         let mut file = [0; 16];
         file.copy_from_slice(&bytes[4..20]);
         let start = u64::from(number(20)) | u64::from(number(24)) << 32;
-        Some(Header { file: FileId(file), start, length: number(28), checksum: number(32) })
+        Some(RecordHeader { file: VersionFileId(file), start, length: number(28), checksum: number(32) })
     }
 }
 
-/// An opened file. It can be read when it has been removed, too.
+/// An open segment. The file remains readable after it has been deleted.
 #[derive(Debug)]
-pub(super) struct Segment {
-    /// Later ones have greater numbers.
+pub(super) struct CacheSegment {
+    /// Number of the segment, ascending in the order of creation.
     pub(super) number: u64,
     path: PathBuf,
     file: File,
 }
 
-impl Segment {
-    pub(super) fn create(folder: &Path, number: u64) -> io::Result<Segment> {
-        let path = folder.join(format!("{number:016x}.{EXTENSION}"));
+impl CacheSegment {
+    pub(super) fn create(folder: &Path, number: u64) -> io::Result<CacheSegment> {
+        let path = folder.join(format!("{number:016x}.{SEGMENT_EXTENSION}"));
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
-        Ok(Segment { number, path, file })
+        Ok(CacheSegment { number, path, file })
     }
 
-    /// One that an earlier process wrote; `None` where the name is that of no segment.
-    pub(super) fn open(path: &Path) -> io::Result<Option<Segment>> {
+    pub(super) fn open(path: &Path) -> io::Result<Option<CacheSegment>> {
         let number = path.file_stem().and_then(|stem| u64::from_str_radix(stem.to_str()?, 16).ok());
-        let Some(number) = number.filter(|_| path.extension() == Some(EXTENSION.as_ref())) else { return Ok(None) };
-        Ok(Some(Segment { number, path: path.to_owned(), file: File::open(path)? }))
+        let Some(number) = number.filter(|_| path.extension() == Some(SEGMENT_EXTENSION.as_ref())) else {
+            return Ok(None);
+        };
+        Ok(Some(CacheSegment { number, path: path.to_owned(), file: File::open(path)? }))
     }
 
     pub(super) fn size_bytes(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }
 
-    /// Writes a record at its end, which the caller knows; what could not be written whole is cut off again.
-    pub(super) fn append(&self, end: u64, header: &Header, content: &[u8]) -> io::Result<()> {
+    /// Writes a record at `end`, the end of the file. After an error, the incomplete record is truncated.
+    pub(super) fn append_record(&self, end: u64, header: &RecordHeader, content: &[u8]) -> io::Result<()> {
         let written = self.file.write_all_at(&[&header.encode()[..], content].concat(), end);
         if written.is_err() {
-            // Else the next process finds that it is no record.
+            // If this fails, the next process detects the incomplete record.
             let _ = self.file.set_len(end);
         }
         written
     }
 
-    /// The records, with the places of their contents, up to the first that is none; and whether that was the end.
-    pub(super) fn records(&self, size_bytes: u64) -> (Vec<(Header, u64)>, bool) {
+    /// Reads the record headers with the offsets of their contents. The `bool` is `false` if damage was found.
+    pub(super) fn read_records(&self, size_bytes: u64) -> (Vec<(RecordHeader, u64)>, bool) {
         let mut records = Vec::new();
-        let mut at = 0;
-        let mut bytes = [0; HEADER_BYTES];
-        while at < size_bytes {
-            let header = self.file.read_exact_at(&mut bytes, at).ok().and_then(|()| Header::decode(&bytes));
-            let content = at + HEADER_BYTES as u64;
-            let end = header.map(|header| content + u64::from(header.length)).filter(|end| *end <= size_bytes);
+        let mut offset = 0;
+        let mut bytes = [0; RECORD_HEADER_BYTES];
+        while offset < size_bytes {
+            let header = self.file.read_exact_at(&mut bytes, offset).ok().and_then(|()| RecordHeader::decode(&bytes));
+            let content_offset = offset + RECORD_HEADER_BYTES as u64;
+            let end = header.map(|header| content_offset + u64::from(header.length)).filter(|end| *end <= size_bytes);
             let (Some(header), Some(end)) = (header, end) else { return (records, false) };
-            records.push((header, content));
-            at = end;
+            records.push((header, content_offset));
+            offset = end;
         }
         (records, true)
     }
 
-    pub(super) fn read(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+    pub(super) fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
         let mut bytes = vec![0; length];
         self.file.read_exact_at(&mut bytes, offset)?;
         Ok(bytes)
     }
 
-    pub(super) fn remove(&self) {
+    pub(super) fn delete_file(&self) {
         if let Err(error) = fs::remove_file(&self.path)
             && error.kind() != io::ErrorKind::NotFound
         {
@@ -138,13 +136,14 @@ mod tests {
 
     #[test]
     fn header_is_decoded_only_if_undamaged() {
-        let header = Header { file: FileId([7; 16]), start: 1 << 40 | 5, length: 9, checksum: 0xdead_beef };
+        let header =
+            RecordHeader { file: VersionFileId([7; 16]), start: 1 << 40 | 5, length: 9, checksum: 0xdead_beef };
         let written = header.encode();
-        assert_eq!(Header::decode(&written), Some(header));
-        for at in 0..HEADER_BYTES {
+        assert_eq!(RecordHeader::decode(&written), Some(header));
+        for offset in 0..RECORD_HEADER_BYTES {
             let mut damaged = written;
-            damaged[at] ^= 1;
-            assert_eq!(Header::decode(&damaged), None, "byte {at}");
+            damaged[offset] ^= 1;
+            assert_eq!(RecordHeader::decode(&damaged), None, "byte {offset}");
         }
     }
 }

@@ -1,42 +1,42 @@
-//! Version files in memory, as the writer of the service makes them.
+//! Version files in memory, written by the writer of the service.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
-use strata_format::keywords::segment::SegmentLimits;
-use strata_format::profile::ShreddingBounds;
-use strata_format::shapes::builder::ShapeLimits;
-use strata_format::spool::Spool;
-use strata_format::writer::{ROW_GROUP_ROWS, WriteOptions, Written, write_version};
-use strata_store::budget::SpoolCharge;
+use strata_format::keywords::segment::KeywordSegmentLimits;
+use strata_format::path_index::builder::PathIndexLimits;
+use strata_format::profile::ShreddingLimits;
+use strata_format::spool::SpoolWriter;
+use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions, WrittenVersionFile, write_version};
+use strata_store::spool_quota::SpoolReservation;
 use strata_store::store::{self, S3Options, Store};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// A store, and the thread that waits for it.
-pub struct Bench {
+/// A store in memory, with a runtime for its operations.
+pub struct FileBench {
     pub runtime: Runtime,
     pub store: Store,
     directory: TempDir,
     next: AtomicUsize,
 }
 
-impl Bench {
-    pub fn new() -> Bench {
-        Bench {
+impl FileBench {
+    pub fn new() -> FileBench {
+        FileBench {
             runtime: runtime(),
-            store: store::open("memory://", &S3Options::default()).expect("a store"),
+            store: store::open_store("memory://", &S3Options::default()).expect("a store"),
             directory: tempfile::tempdir().expect("a temporary directory"),
             next: AtomicUsize::new(0),
         }
     }
 
-    /// Writes entities, canonical texts, under a name of their own.
-    pub fn write(&self, entities: &[String], options: &WriteOptions) -> (ObjectPath, Written) {
+    /// Writes canonical entities to a new version file and returns its path.
+    pub fn write(&self, entities: &[String], options: &WriteOptions) -> (ObjectPath, WrittenVersionFile) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = ObjectPath::from(format!("versions/{number}.parquet"));
-        let mut spool = Spool::create(self.directory.path(), SpoolCharge::unbounded()).expect("a spool");
+        let mut spool = SpoolWriter::create(self.directory.path(), SpoolReservation::unbounded()).expect("a spool");
         let lines: String = entities.iter().map(|entity| format!("{entity}\n")).collect();
         if !entities.is_empty() {
             spool.add_lines(lines.as_bytes()).expect("spooled");
@@ -47,38 +47,43 @@ impl Bench {
     }
 
     pub fn remove(&self, path: &ObjectPath) {
-        self.runtime.block_on(self.store.objects().delete(path)).expect("removed");
+        self.runtime.block_on(self.store.object_store().delete(path)).expect("removed");
     }
 }
 
-/// A runtime on the calling thread, and one more where work is handed over.
+/// Returns a runtime with one worker thread, in addition to the calling thread.
 pub fn runtime() -> Runtime {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
     runtime.expect("a runtime")
 }
 
-/// A way to lay out a version: how many rows make a row group and a segment of the keyword index, which paths get a
-/// shredded column, how many paths shapes may have, and whether there is an outline.
+/// Returns write options for a byte. The byte determines the number of rows in a row group and in a segment of the
+/// keyword index, the indexed columns, the number of paths in a path index, and whether there is a footer index.
 pub fn layout(choice: u8) -> WriteOptions {
-    let all = ShreddingBounds { shredded_columns: 40, one_in: 1_000_000, mean_text_bytes: 1_000_000, text_share: 1e9 };
-    let none = ShreddingBounds { shredded_columns: 0, ..ShreddingBounds::default() };
+    let all = ShreddingLimits {
+        max_columns: 40,
+        max_entities_per_scalar: 1_000_000,
+        max_mean_text_bytes: 1_000_000,
+        max_text_fraction: 1e9,
+    };
+    let none = ShreddingLimits { max_columns: 0, ..ShreddingLimits::default() };
     WriteOptions {
-        threads: 1,
-        row_group_rows: [1, 3, 7, ROW_GROUP_ROWS][usize::from(choice % 4)],
-        shredding: [ShreddingBounds::default(), all, none][usize::from(choice / 4 % 3)],
-        keywords: SegmentLimits {
-            rows: [1, 5, usize::MAX][usize::from(choice / 12 % 3)],
-            share_percent: 1_000_000_000,
-            text_bytes: 0,
-            ..SegmentLimits::default()
+        worker_threads: 1,
+        max_row_group_rows: [1, 3, 7, MAX_ROW_GROUP_ROWS][usize::from(choice % 4)],
+        shredding_limits: [ShreddingLimits::default(), all, none][usize::from(choice / 4 % 3)],
+        keyword_limits: KeywordSegmentLimits {
+            max_rows: [1, 5, usize::MAX][usize::from(choice / 12 % 3)],
+            max_text_percent: 1_000_000_000,
+            min_text_bytes: 0,
+            ..KeywordSegmentLimits::default()
         },
-        shapes: ShapeLimits {
-            document_bytes: 0,
-            share_percent: u64::MAX,
-            paths: [1 << 16, 6][usize::from(choice / 36 % 2)],
-            ..ShapeLimits::default()
+        path_index_limits: PathIndexLimits {
+            min_document_bytes: 0,
+            max_document_percent: u64::MAX,
+            max_paths: [1 << 16, 6][usize::from(choice / 36 % 2)],
+            ..PathIndexLimits::default()
         },
-        outline_chunks: [usize::MAX, 0][usize::from(choice / 72 % 2)],
+        min_footer_index_chunks: [usize::MAX, 0][usize::from(choice / 72 % 2)],
         ..WriteOptions::default()
     }
 }

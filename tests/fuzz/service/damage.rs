@@ -1,6 +1,6 @@
-//! Version files of which bytes have changed: reading gives entities or an error, never a panic, a hang or memory
-//! without end. The input: a byte that chooses the file, then changes of four bytes each: two for the place, one for
-//! how it counts, one for the value.
+//! Version files with changed bytes. Reading must return entities or an error, but never panic, hang, or use unlimited
+//! memory. The input is a byte that selects the file, followed by changes of four bytes each: two for the position, one
+//! for the kind of the change, and one for the value.
 
 use std::sync::LazyLock;
 
@@ -8,14 +8,14 @@ use bytes::Bytes;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use strata_format::cache::PartCache;
-use strata_format::keywords::cut::Plan;
+use strata_format::keywords::tokenizer::TermQuery;
 use strata_format::layout::ShreddedPart;
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
 
-use super::bench::{Bench, layout};
+use super::bench::{FileBench, layout};
 
-static BENCH: LazyLock<Bench> = LazyLock::new(Bench::new);
+static BENCH: LazyLock<FileBench> = LazyLock::new(FileBench::new);
 static FILES: LazyLock<Vec<Bytes>> = LazyLock::new(|| {
     let entity = |number: usize| {
         format!(
@@ -24,7 +24,7 @@ static FILES: LazyLock<Vec<Bytes>> = LazyLock::new(|| {
     };
     let write = |(count, choice): (usize, u8)| {
         let (path, _) = BENCH.write(&(0..count).map(entity).collect::<Vec<_>>(), &layout(choice));
-        let get = async { BENCH.store.objects().get(&path).await?.bytes().await };
+        let get = async { BENCH.store.object_store().get(&path).await?.bytes().await };
         BENCH.runtime.block_on(get).expect("an object")
     };
     [(0, 3), (1, 7), (40, 7), (20, 6), (12, 10), (300, 3), (40, 79)].map(write).into()
@@ -42,7 +42,7 @@ pub fn check(bytes: &[u8]) {
             break;
         }
         let length = file.len();
-        // Most of what a reader trusts stands at the end.
+        // Most of the bytes that a reader trusts are at the end.
         let at = if how & 1 == 0 { length - 1 - place % length } else { place % length };
         match how / 2 % 8 {
             0..4 => file[at] ^= value,
@@ -56,7 +56,7 @@ pub fn check(bytes: &[u8]) {
 
     let path = ObjectPath::from("versions/damaged.parquet");
     let read = async {
-        BENCH.store.objects().put(&path, file.into()).await?;
+        BENCH.store.object_store().put(&path, file.into()).await?;
         read_all(&path, size).await
     };
     match BENCH.runtime.block_on(read) {
@@ -72,30 +72,30 @@ async fn read_all(path: &ObjectPath, size: u64) -> Result<(), StorageError> {
     let reader = VersionReader::open(&BENCH.store, path, size, &PartCache::new(0)).await?;
     reader.profile().await?;
     let mut entities = 0;
-    for (row_group, place) in reader.row_groups().iter().enumerate() {
-        assert_eq!(reader.search(row_group).await?.len(), place.rows);
-        assert_eq!(reader.hashes(row_group).await?.len(), place.rows);
-        if let Some(shapes) = reader.shapes(row_group).await? {
-            assert_eq!(shapes.rows(), place.rows);
+    for (row_group, span) in reader.row_groups().iter().enumerate() {
+        assert_eq!(reader.read_full_text(row_group).await?.len(), span.rows);
+        assert_eq!(reader.read_hashes(row_group).await?.len(), span.rows);
+        if let Some(structures) = reader.read_structures(row_group).await? {
+            assert_eq!(structures.rows(), span.rows);
         }
         for shredded in 0..reader.layout().shredded_columns.len() {
-            for column in ShreddedPart::ALL {
-                if let Some(array) = reader.shredded(row_group, shredded, column).await? {
-                    assert_eq!(array.len(), place.rows);
+            for part in ShreddedPart::ALL {
+                if let Some(array) = reader.read_shredded(row_group, shredded, part).await? {
+                    assert_eq!(array.len(), span.rows);
                 }
             }
-            reader.may_hold_text(row_group, shredded, b"entity 1").await?;
+            reader.bloom_may_contain(row_group, shredded, b"entity 1").await?;
             reader.number_range(row_group, shredded);
-            reader.holds_null(row_group, shredded);
+            reader.may_have_null(row_group, shredded);
         }
         for page in 0..reader.page_count(row_group) {
-            entities += reader.documents(row_group, page).await?.len() as u64;
+            entities += reader.read_document_page(row_group, page).await?.len() as u64;
         }
     }
     assert_eq!(entities, reader.entity_count());
     for segment in 0..reader.keyword_index().segments.len() {
         for needle in ["entity", "1", "y 1", "a1", "-"] {
-            reader.keyword_candidates(segment, &Plan::of(needle.as_bytes())).await?;
+            reader.keyword_candidates(segment, &TermQuery::from_needle(needle.as_bytes())).await?;
         }
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Any entities as a version file, then a query over it. The input: a byte that chooses the layout, a line with a query
-//! string, then an entity on each line.
+//! A version file with arbitrary entities, and a query over it. The input is a byte that selects the layout, a line
+//! with a query string, and one entity on each further line.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, LazyLock};
@@ -9,18 +9,18 @@ use arrow::array::AsArray;
 use strata_format::cache::PartCache;
 use strata_format::reader::VersionReader;
 use strata_http::params::PARAMETERS;
-use strata_query::fetch::documents;
-use strata_query::{Engine, EngineOptions, Outcome};
+use strata_query::fetch::selected_documents;
+use strata_query::{QueryEngine, QueryEngineOptions, QueryOutcome};
 use strata_reference::query;
 use strata_reference::{Value, pipeline, rules};
-use strata_types::request::ReadRequest;
+use strata_types::read_request::ReadRequest;
 
-use super::bench::{Bench, layout};
+use super::bench::{FileBench, layout};
 use crate::harness::{line, text};
 
-static BENCH: LazyLock<Bench> = LazyLock::new(Bench::new);
-static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
-    Engine::try_new(&EngineOptions {
+static BENCH: LazyLock<FileBench> = LazyLock::new(FileBench::new);
+static ENGINE: LazyLock<QueryEngine> = LazyLock::new(|| {
+    QueryEngine::try_new(&QueryEngineOptions {
         threads: 1,
         memory_bytes: 256 << 20,
         timeout: Duration::from_secs(60),
@@ -28,7 +28,7 @@ static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
         spill_directory: Some(std::env::temp_dir()),
         spill_bytes: 64 << 20,
         disk_reserve: None,
-        shares: strata_query::TenantShares { one_percent: 100, anonymous_percent: 100 },
+        shares: strata_query::PrincipalShares { principal_percent: 100, anonymous_percent: 100 },
     })
     .expect("an engine")
 });
@@ -44,36 +44,36 @@ pub fn check(bytes: &[u8]) {
     let cache = PartCache::new(0);
     let read = async {
         let reader = VersionReader::open(&BENCH.store, &path, written.size_bytes, &cache).await.expect("opened");
-        holds(&reader, &entities, &documents).await;
+        check_documents(&reader, &entities, &documents).await;
         if let Some(Ok((request, _))) =
             query::parse(query, |name| PARAMETERS.iter().any(|parameter| parameter.name == name))
         {
-            selects(reader, &entities, ReadRequest { sample: None, ..request }).await;
+            check_selection(reader, &entities, ReadRequest { sample: None, ..request }).await;
         }
     };
     BENCH.runtime.block_on(read);
     BENCH.remove(&path);
 }
 
-/// The documents come back byte for byte, with search texts and hashes as the reference says.
-async fn holds(reader: &VersionReader, entities: &[Value], documents: &[String]) {
+/// Checks that the documents are the same bytes, and that full texts and hashes are equal to those of the reference.
+async fn check_documents(reader: &VersionReader, entities: &[Value], documents: &[String]) {
     let mut found = Vec::new();
-    for (row_group, place) in reader.row_groups().iter().enumerate() {
-        let first = place.first as usize;
-        let search = reader.search(row_group).await.expect("search texts");
+    for (row_group, span) in reader.row_groups().iter().enumerate() {
+        let first = span.first_position as usize;
+        let search = reader.read_full_text(row_group).await.expect("search texts");
         let texts: Vec<&[u8]> = search.as_binary::<i32>().iter().flatten().collect();
-        let expected: Vec<Vec<u8>> = entities[first..first + place.rows].iter().map(rules::search_text).collect();
+        let expected: Vec<Vec<u8>> = entities[first..first + span.rows].iter().map(rules::search_text).collect();
         assert_eq!(texts, expected);
         for page in 0..reader.page_count(row_group) {
-            let page = reader.documents(row_group, page).await.expect("documents");
+            let page = reader.read_document_page(row_group, page).await.expect("documents");
             found.extend(page.rows().map(|row| String::from_utf8_lossy(page.document(row)).into_owned()));
         }
     }
     assert_eq!(found, documents);
     for (one, left) in entities.iter().zip(documents) {
         for (other, right) in entities.iter().zip(documents) {
-            let same = strata_json::CanonicalForm::default().hash(left.as_bytes())
-                == strata_json::CanonicalForm::default().hash(right.as_bytes());
+            let same = strata_json::CanonicalFormWriter::default().canonical_hash(left.as_bytes())
+                == strata_json::CanonicalFormWriter::default().canonical_hash(right.as_bytes());
             assert_eq!(
                 same,
                 rules::equal(&rules::strip_source(one), &rules::strip_source(other)),
@@ -83,21 +83,23 @@ async fn holds(reader: &VersionReader, entities: &[Value], documents: &[String])
     }
 }
 
-/// The engine selects the entities that the reference selects, in its order.
-async fn selects(reader: VersionReader, entities: &[Value], request: ReadRequest) {
-    // Numbered, so that the reference's entities are told apart after they were reshaped.
-    let expected = positions(entities, &request);
+/// Checks that the engine selects the same entities as the reference, in the same order.
+async fn check_selection(reader: VersionReader, entities: &[Value], request: ReadRequest) {
+    // Positions distinguish entities that are equal after the request has reshaped them.
+    let expected = expected_positions(entities, &request);
     match ENGINE.select(reader.clone(), Arc::new(request.clone())).await.expect("selected") {
-        Outcome::Count(count) => assert_eq!(count, expected.len() as u64, "{request:?}"),
-        Outcome::Selection(selection) => {
+        QueryOutcome::Count(count) => assert_eq!(count, expected.len() as u64, "{request:?}"),
+        QueryOutcome::Selection(selection) => {
             assert_eq!(selection.len(), expected.len() as u64, "{request:?}");
             let mut found = Vec::new();
-            for unit in documents::units(&reader, selection.len()) {
+            for chunk in selected_documents::selection_chunks(&reader, selection.len()) {
                 let each = |document: &[u8]| {
                     found.push(String::from_utf8_lossy(document).into_owned());
                     ControlFlow::Continue(())
                 };
-                documents::for_each(&reader, selection.positions(), &unit, each).await.expect("read");
+                selected_documents::for_each_document(&reader, selection.positions(), &chunk, each)
+                    .await
+                    .expect("read");
             }
             let expected: Vec<String> = expected.iter().map(|position| entities[*position].write()).collect();
             assert_eq!(found, expected, "{request:?}");
@@ -105,11 +107,10 @@ async fn selects(reader: VersionReader, entities: &[Value], request: ReadRequest
     }
 }
 
-/// The positions that a request selects, by the rules on trees: each step over all entities, each entity known by the
-/// place that it has.
-fn positions(entities: &[Value], request: &ReadRequest) -> Vec<usize> {
+/// Returns the positions that a request selects according to the reference. Each entity is identified by its position.
+fn expected_positions(entities: &[Value], request: &ReadRequest) -> Vec<usize> {
     let whole = ReadRequest { offset: 0, limit: None, ..request.clone() };
-    // What a single entity passes does not depend on the others; order and repetition are those of the survivors.
+    // Filters treat each entity separately. Sorting and `dedup` apply to the entities that pass.
     let selected = pipeline::selected(entities, &whole);
     let reshaped = pipeline::reshaped(entities, &whole);
     let passes = |position: usize| {
@@ -117,13 +118,13 @@ fn positions(entities: &[Value], request: &ReadRequest) -> Vec<usize> {
         !pipeline::selected(alone, &ReadRequest { dedup: false, sort: None, ..whole.clone() }).is_empty()
     };
     let mut left: Vec<usize> = (0..entities.len()).filter(|position| passes(*position)).collect();
-    // The sort is stable and dedup keeps the first, so of entities that look the same the earlier comes first.
+    // The sort is stable and `dedup` retains the first entity, so the earlier one of equal entities comes first.
     let mut positions = Vec::new();
     for entity in selected {
         let place = left.iter().position(|position| reshaped[*position] == entity).expect("it was selected");
         positions.push(left.remove(place));
     }
-    let skipped = usize::try_from(request.offset).unwrap_or(usize::MAX);
-    let most = request.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
-    positions.into_iter().skip(skipped).take(most).collect()
+    let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
+    let limit = request.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    positions.into_iter().skip(offset).take(limit).collect()
 }

@@ -1,4 +1,4 @@
-//! One file per target, and what they share.
+//! Fuzz targets that use version files or the whole service, one file for each target.
 
 mod bench;
 mod damage;

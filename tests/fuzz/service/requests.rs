@@ -1,6 +1,6 @@
-//! Whole reads through the router. The input: a character that chooses the version, a query string, then lines of
-//! headers: a letter (`N` for `If-None-Match`, `A` for `Accept-Encoding`, `R` for `Range`, `I` for `If-Range`) and a
-//! value, in which `$` stands for the tag of the answer.
+//! Complete reads through the router. The input is a character that selects the version, a query string, and lines with
+//! headers. A header line consists of a letter (`N` for `If-None-Match`, `A` for `Accept-Encoding`, `R` for `Range`,
+//! `I` for `If-Range`) and a value, in which `$` stands for the response's `ETag`.
 
 use std::sync::LazyLock;
 
@@ -17,9 +17,9 @@ use strata_http::params::PARAMETERS;
 use strata_reference::Value;
 use strata_reference::pipeline::{self, Body as Expected};
 use strata_reference::{coding, headers, query};
-use strata_service::{ImportProgress, ImportRequest, Purpose, Services};
-use strata_types::request::{Format, ReadRequest};
-use strata_types::user::Plan;
+use strata_service::{ImportRequest, ProcessPurpose, RefreshCounters, Services};
+use strata_types::read_request::{ReadRequest, ResponseFormat};
+use strata_types::user::UserPlan;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 use tower::Service;
@@ -27,7 +27,7 @@ use tower::Service;
 use super::bench::runtime;
 use crate::harness::{line, text};
 
-/// Each of them a version.
+/// The entities of each version, in JSON lines.
 const VERSIONS: [&str; 4] = [
     "",
     include_str!("versions/alike.jsonl"),
@@ -35,17 +35,17 @@ const VERSIONS: [&str; 4] = [
     include_str!("versions/texts.jsonl"),
 ];
 
-struct Lab {
+struct TestService {
     runtime: Runtime,
     router: Router,
     versions: Vec<Vec<Value>>,
     _directory: TempDir,
 }
 
-static LAB: LazyLock<Lab> = LazyLock::new(Lab::start);
+static SERVICE: LazyLock<TestService> = LazyLock::new(TestService::start);
 
-impl Lab {
-    fn start() -> Lab {
+impl TestService {
+    fn start() -> TestService {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut config = Config::default();
         config.data.directory = directory.path().to_owned();
@@ -56,16 +56,16 @@ impl Lab {
         let runtime = runtime();
         let source = directory.path().join("entities.jsonl");
         let services = runtime.block_on(async {
-            let services = Services::open(&config, Purpose::Serve).await.expect("the service opens");
+            let services = Services::open(&config, ProcessPurpose::Serve).await.expect("the service opens");
             let owner = "owner@strata.test";
-            services.accounts.add_user(owner, "a long enough password", Plan::Scale, None).await.expect("a user");
+            services.accounts.add_user(owner, "a long enough password", UserPlan::Scale, None).await.expect("a user");
             for version in VERSIONS {
                 std::fs::write(&source, version).expect("written");
                 let request = ImportRequest {
                     source: source.to_string_lossy().into_owned(),
                     name: "data".to_owned(),
                     owner_email: owner.to_owned(),
-                    about: strata_types::dataset::About::default(),
+                    about: strata_types::dataset::DatasetMetadata::default(),
                     private: false,
                     format: Some(strata_types::source::SourceFormat::Jsonl),
                     records_path: None,
@@ -74,7 +74,7 @@ impl Lab {
                 };
                 services
                     .refreshes
-                    .import(request, std::sync::Arc::new(ImportProgress::default()))
+                    .import(request, std::sync::Arc::new(RefreshCounters::default()))
                     .await
                     .expect("imported");
             }
@@ -82,20 +82,20 @@ impl Lab {
         });
         let entity = |line: &str| Value::parse_entity(line).expect(line);
         let versions = VERSIONS.map(|version| version.lines().map(entity).collect()).into();
-        Lab { runtime, router: strata_http::router(services), versions, _directory: directory }
+        TestService { runtime, router: strata_http::router(services), versions, _directory: directory }
     }
 
     fn get(&self, uri: &Uri, headers: HeaderMap) -> Answer {
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = headers;
-        let answer = async {
+        let response = async {
             let Ok(response) = self.router.clone().call(request).await;
             let (parts, body) = response.into_parts();
             let body = body.collect().await.expect("a whole body").to_bytes();
             Answer { status: parts.status.as_u16(), headers: parts.headers, body }
         };
-        self.runtime.block_on(answer)
+        self.runtime.block_on(response)
     }
 }
 
@@ -115,7 +115,7 @@ pub fn check(bytes: &[u8]) {
     let (first, rest) = line(text(bytes));
     let Some(choice) = first.chars().next() else { return };
     let number = choice as usize % VERSIONS.len();
-    // A client escapes what may not stand in a URL.
+    // A client percent-encodes the characters that a URL cannot contain.
     let query: String = first[choice.len_utf8()..]
         .bytes()
         .map(|byte| match byte {
@@ -129,36 +129,36 @@ pub fn check(bytes: &[u8]) {
         return;
     };
 
-    let answer = LAB.get(&uri, HeaderMap::new());
+    let answer = SERVICE.get(&uri, HeaderMap::new());
     let alternate = parsed.as_ref().is_ok_and(|(request, _)| request.alt);
     let Ok((request, _)) = parsed else {
-        is_error(&answer, 400);
+        assert_error(&answer, 400);
         return;
     };
     if alternate {
-        is_error(&answer, 404);
+        assert_error(&answer, 404);
         return;
     }
     assert_eq!(answer.status, 200, "{} for {uri}", String::from_utf8_lossy(&answer.body));
-    let entities = &LAB.versions[number];
-    if request.is_drawn_anew() {
-        is_sample(&answer, entities, &request);
+    let entities = &SERVICE.versions[number];
+    if request.is_random() {
+        check_sample(&answer, entities, &request);
         return;
     }
-    is_that_of_the_reference(&answer, entities, &request, version, &uri);
+    check_with_reference(&answer, entities, &request, version, &uri);
     if !rest.is_empty() {
-        conditions(&uri, &request, &answer, rest);
+        check_conditional_request(&uri, &request, &answer, rest);
     }
 }
 
-fn is_error(answer: &Answer, status: u16) {
+fn assert_error(answer: &Answer, status: u16) {
     let text = String::from_utf8_lossy(&answer.body);
     assert_eq!(answer.status, status, "{text}");
     assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
     assert!(!text.is_empty() && !text.contains(|character: char| character.is_control()), "{text:?}");
 }
 
-fn is_sample(answer: &Answer, entities: &[Value], request: &ReadRequest) {
+fn check_sample(answer: &Answer, entities: &[Value], request: &ReadRequest) {
     let all = pipeline::selected(entities, request).len() as u64;
     let drawn = all.min(request.sample.unwrap_or(u64::MAX));
     let total = drawn.saturating_sub(request.offset).min(request.limit.unwrap_or(u64::MAX));
@@ -166,18 +166,18 @@ fn is_sample(answer: &Answer, entities: &[Value], request: &ReadRequest) {
     assert_eq!(answer.header(ETAG), None);
 }
 
-fn is_that_of_the_reference(answer: &Answer, entities: &[Value], request: &ReadRequest, version: u64, uri: &Uri) {
+fn check_with_reference(answer: &Answer, entities: &[Value], request: &ReadRequest, version: u64, uri: &Uri) {
     let (total, expected) = pipeline::answer(entities, request, 1, version);
     assert_eq!(answer.header("x-total-count"), Some(total.to_string().as_str()), "{uri}");
-    let format = if request.count { Format::Json } else { request.format };
+    let format = if request.count { ResponseFormat::Json } else { request.format };
     assert_eq!(answer.header("content-type"), Some(format.content_type()), "{uri}");
     let matches = request.total.then(|| pipeline::selected(entities, request).len().to_string());
     assert_eq!(answer.header("x-total-matches"), matches.as_deref(), "{uri}");
-    assert_eq!(Expected::of(&answer.body, request), expected, "{uri}");
+    assert_eq!(Expected::decode(&answer.body, request), expected, "{uri}");
 }
 
-/// The same request under conditions, for a part, or in another coding.
-fn conditions(uri: &Uri, request: &ReadRequest, plain: &Answer, lines: &str) {
+/// Repeats the request with conditions, a range, or a content coding.
+fn check_conditional_request(uri: &Uri, request: &ReadRequest, plain: &Answer, lines: &str) {
     let tag = plain.header(ETAG).expect("a tag");
     let mut sent = HeaderMap::new();
     for line in lines.lines().take(6) {
@@ -193,7 +193,7 @@ fn conditions(uri: &Uri, request: &ReadRequest, plain: &Answer, lines: &str) {
         sent.append(name, value);
     }
     let lines = |name| -> Vec<&[u8]> { sent.get_all(name).iter().map(HeaderValue::as_bytes).collect() };
-    let export = request.format == Format::Parquet && !request.count;
+    let export = request.format == ResponseFormat::Parquet && !request.count;
     let coding = if export { "identity" } else { headers::coding(&lines(ACCEPT_ENCODING)) };
     let coded_tag = match coding {
         "identity" => tag.to_owned(),
@@ -201,15 +201,15 @@ fn conditions(uri: &Uri, request: &ReadRequest, plain: &Answer, lines: &str) {
     };
     let range = if export { headers::range(&lines(RANGE), &lines(IF_RANGE), tag.as_bytes()) } else { None };
 
-    let answer = LAB.get(uri, sent.clone());
+    let answer = SERVICE.get(uri, sent.clone());
     if headers::is_held(&lines(IF_NONE_MATCH), coded_tag.as_bytes()) {
         assert_eq!((answer.status, answer.body.len()), (304, 0), "{uri} {sent:?}");
         return;
     }
     let length = plain.body.len() as u64;
-    match range.map(|range| range.of(length)) {
+    match range.map(|range| range.resolve(length)) {
         Some(None) => {
-            is_error(&answer, 416);
+            assert_error(&answer, 416);
             assert_eq!(answer.header(CONTENT_RANGE), Some(format!("bytes */{length}").as_str()));
         }
         Some(Some(range)) => {

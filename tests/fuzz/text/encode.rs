@@ -1,16 +1,17 @@
-//! Entities in every text format. The input: a byte that chooses the format, then an entity on each line.
+//! Entities in every text format. The input is a byte that selects the format, followed by one entity on each line.
 
 use std::sync::Arc;
 
-use strata_encode::{self as encode, EntityBound};
-use strata_json::ColumnsBuilder;
+use strata_encode::{self as encode, EncodedSizeLimit};
+use strata_json::ColumnNamesBuilder;
 use strata_reference::pipeline::{self, Body};
 use strata_reference::{Value, formats};
-use strata_types::request::{Format, ReadRequest};
+use strata_types::read_request::{ReadRequest, ResponseFormat};
 
 use crate::harness::text;
 
-const FORMATS: [Format; 5] = [Format::Json, Format::Jsonl, Format::Csv, Format::Tsv, Format::Xml];
+const FORMATS: [ResponseFormat; 5] =
+    [ResponseFormat::Json, ResponseFormat::Jsonl, ResponseFormat::Csv, ResponseFormat::Tsv, ResponseFormat::Xml];
 
 pub fn check(bytes: &[u8]) {
     let Some((choice, rest)) = bytes.split_first() else { return };
@@ -24,21 +25,21 @@ pub fn check(bytes: &[u8]) {
     };
     let documents: Vec<String> = entities.iter().map(Value::write).collect();
 
-    let mut builder = ColumnsBuilder::new(usize::MAX);
-    documents.iter().for_each(|document| builder.add(document.as_bytes()).expect("no limit"));
+    let mut builder = ColumnNamesBuilder::new(usize::MAX);
+    documents.iter().for_each(|document| builder.add_entity(document.as_bytes()).expect("no limit"));
     let columns = builder.finish();
     if !entities.is_empty() {
         assert_eq!(columns.names(), formats::columns(&entities));
     }
 
-    let encoder =
-        encode::text_encoder(&request, Some(Arc::new(columns)), EntityBound::new(1 << 30)).expect("a text format");
+    let encoder = encode::new_text_encoder(&request, Some(Arc::new(columns)), EncodedSizeLimit::new(1 << 30))
+        .expect("a text format");
     let mut out = Vec::new();
-    encoder.begin(documents.is_empty(), &mut out);
+    encoder.write_header(documents.is_empty(), &mut out);
     for (number, document) in documents.iter().enumerate() {
-        encoder.entity(document.as_bytes(), number == 0, &mut out).expect("within the bound");
+        encoder.write_entity(document.as_bytes(), number == 0, &mut out).expect("the entity exceeds the limit");
     }
-    encoder.end(documents.is_empty(), &mut out);
+    encoder.write_footer(documents.is_empty(), &mut out);
     let found = Body::Text(String::from_utf8(out).expect("UTF-8"));
     assert_eq!(found, pipeline::body(&entities, &entities, &request));
 }

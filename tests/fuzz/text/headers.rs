@@ -1,4 +1,4 @@
-//! `Range`, `If-Range` and `Accept-Encoding`. The input: lines that begin with the letter of a header, then its value.
+//! `Range`, `If-Range`, and `Accept-Encoding`. Each line of the input is the letter of a header followed by its value.
 
 use axum::http::HeaderMap;
 use axum::http::header::{ACCEPT_ENCODING, HeaderValue, IF_RANGE, RANGE};
@@ -22,12 +22,12 @@ pub fn check(bytes: &[u8]) {
     }
     let lines = |name| -> Vec<&[u8]> { sent.get_all(name).iter().map(HeaderValue::as_bytes).collect() };
 
-    let range = ByteRange::requested(&sent, &HeaderValue::from_static(ETAG));
+    let range = ByteRange::from_headers(&sent, &HeaderValue::from_static(ETAG));
     let expected = headers::range(&lines(RANGE), &lines(IF_RANGE), ETAG.as_bytes());
     assert_eq!(range.is_some(), expected.is_some(), "{sent:?}");
     if let (Some(range), Some(expected)) = (range, expected) {
         for length in [0, 1, 2, 10, 1_000, u64::MAX] {
-            assert_eq!(range.of(length), expected.of(length), "{sent:?} of {length}");
+            assert_eq!(range.resolve(length), expected.resolve(length), "{sent:?} of {length}");
         }
     }
 

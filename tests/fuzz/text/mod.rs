@@ -1,4 +1,4 @@
-//! One file per target.
+//! Fuzz targets of pure functions, one file for each target.
 
 mod decoding;
 mod delimited;

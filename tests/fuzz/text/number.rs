@@ -1,8 +1,8 @@
-//! Numbers, separated by blanks: which texts are one, and their order.
+//! Numbers, separated by spaces: which strings are numbers, and their order.
 
 use std::cmp::Ordering;
 
-use strata_json::{EqualNeedle, NumericValue, Scalar, matches_equal, write_order};
+use strata_json::{EqualsPredicate, JsonScalar, NumericValue, matches_equal, write_sort_key};
 use strata_reference::number;
 
 use crate::harness::text;
@@ -13,9 +13,9 @@ pub fn check(bytes: &[u8]) {
         let value = NumericValue::parse(word);
         assert_eq!(value.is_some(), number::is_number(word), "{word}");
         let Some(value) = value else { continue };
-        let double: f64 = word.parse().expect("a JSON number is a double");
-        assert_eq!(value.double(), double, "{word}");
-        if let Some(integer) = value.integer() {
+        let expected: f64 = word.parse().expect("a JSON number is a double");
+        assert_eq!(value.nearest_double(), expected, "{word}");
+        if let Some(integer) = value.as_i64() {
             assert!(number::compare(word, &integer.to_string()).is_eq(), "{word} as {integer}");
         }
         numbers.push((word, value));
@@ -26,16 +26,16 @@ pub fn check(bytes: &[u8]) {
             assert_eq!(left.cmp(right), expected, "{one} with {other}");
             assert_eq!(left == right, expected.is_eq(), "{one} with {other}");
             for descending in [false, true] {
-                let ordering = key(one, descending).cmp(&key(other, descending));
+                let ordering = sort_key(one, descending).cmp(&sort_key(other, descending));
                 assert_eq!(if descending { ordering.reverse() } else { ordering }, expected, "{one} with {other}");
             }
-            let equal = matches_equal(Scalar::Number(one), &EqualNeedle::new(other));
+            let equal = matches_equal(JsonScalar::Number(one), &EqualsPredicate::new(other));
             assert_eq!(equal, expected.is_eq() || one.eq_ignore_ascii_case(other), "{one} is {other}");
         }
     }
 }
 
-/// As the reference, which writes out every digit, but for what is easily seen.
+/// Compares like the reference, but without writing out all digits of simple cases.
 fn compare(one: &str, other: &str) -> Ordering {
     match (one.parse::<i64>(), other.parse::<i64>()) {
         (Ok(one), Ok(other)) => one.cmp(&other),
@@ -44,8 +44,8 @@ fn compare(one: &str, other: &str) -> Ordering {
     }
 }
 
-fn key(number: &str, descending: bool) -> Vec<u8> {
+fn sort_key(number: &str, descending: bool) -> Vec<u8> {
     let mut key = Vec::new();
-    write_order(Some(Scalar::Number(number)), descending, &mut key);
+    write_sort_key(Some(JsonScalar::Number(number)), descending, &mut key);
     key
 }

@@ -1,4 +1,4 @@
-//! Parquet files as sources: whatever their metadata claims, they give entities or an error, within bounds.
+//! Parquet files as sources. Regardless of their metadata, they yield entities or an error within the limits.
 
 use strata_ingest::DecodeOptions;
 use strata_types::source::SourceFormat;
@@ -8,9 +8,9 @@ use super::decoding::decode;
 pub fn check(bytes: &[u8]) {
     let options = DecodeOptions {
         format: Some(SourceFormat::Parquet),
-        entity_limit_bytes: 1 << 16,
-        source_limit_bytes: 1 << 20,
+        max_entity_bytes: 1 << 16,
+        max_source_bytes: 1 << 20,
         ..DecodeOptions::default()
     };
-    decode(bytes, usize::MAX, &options).is_sound(&options);
+    decode(bytes, usize::MAX, &options).assert_valid(&options);
 }

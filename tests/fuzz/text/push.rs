@@ -1,5 +1,5 @@
-//! Pushed JSON bodies: the entities and what stands beside them, in any order. The input: a byte that says how it is
-//! cut into pieces, then the body.
+//! Pushed JSON bodies with the entities and other members in any order. The input is a byte that selects the chunk
+//! size, followed by the body.
 
 use strata_ingest::DecodeOptions;
 use strata_reference::{Value, number};
@@ -8,16 +8,16 @@ use super::decoding::decode_push;
 
 pub fn check(bytes: &[u8]) {
     let Some((pieces, body)) = bytes.split_first() else { return };
-    let options = DecodeOptions { entity_limit_bytes: 4096, source_limit_bytes: 1 << 20, ..DecodeOptions::default() };
+    let options = DecodeOptions { max_entity_bytes: 4096, max_source_bytes: 1 << 20, ..DecodeOptions::default() };
     let (whole, integer) = decode_push(body, usize::MAX, &options);
-    whole.is_sound(&options);
+    whole.assert_valid(&options);
     let cut = DecodeOptions { window_bytes: 1 + usize::from(pieces % 16), ..options };
     let again = decode_push(body, 1 + usize::from(pieces / 16), &cut);
     if !body.starts_with(&[0x1f, 0x8b]) && !body.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
         assert_eq!(again, (whole.clone(), integer.clone()), "in pieces");
     }
 
-    // A whole document that is not too deep and holds the array once gives what stands there.
+    // A document that is not too deep and contains the array once must yield exactly its members.
     let Ok(text) = std::str::from_utf8(body) else { return };
     let opened = text.bytes().filter(|byte| matches!(byte, b'{' | b'[')).count();
     let escaped = text.contains("\\u");

@@ -1,14 +1,14 @@
 //! Query strings of reads.
 
 use strata_http::params::PARAMETERS;
-use strata_http::params::{self, HEADER_BYTES_LIMIT};
+use strata_http::params::{self, MAX_UNKNOWN_HEADER_BYTES};
 use strata_reference::query;
 
 use crate::harness::text;
 
 pub fn check(bytes: &[u8]) {
     let text = text(bytes);
-    let found = params::parse(Some(text));
+    let found = params::parse_query(Some(text));
     if let Some(expected) = query::parse(text, |name| PARAMETERS.iter().any(|parameter| parameter.name == name)) {
         match (&found, expected) {
             (Ok((request, unknown)), Ok((expected, names))) => {
@@ -24,11 +24,11 @@ pub fn check(bytes: &[u8]) {
         }
     }
     if let Ok((request, unknown)) = found {
-        // The same request in other words has the same tag.
-        let canonical = request.canonical();
-        assert_eq!(canonical.canonical(), canonical);
+        // The canonical form of a request is stable.
+        let canonical = request.canonicalize();
+        assert_eq!(canonical.canonicalize(), canonical);
         if let Some(header) = params::unknown_parameters_header(&unknown) {
-            assert!(header.len() <= HEADER_BYTES_LIMIT && header.to_str().is_ok(), "{header:?}");
+            assert!(header.len() <= MAX_UNKNOWN_HEADER_BYTES && header.to_str().is_ok(), "{header:?}");
         }
     }
 }

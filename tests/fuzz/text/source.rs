@@ -1,70 +1,74 @@
-//! Sources in JSON and JSON Lines, packed with gzip or Zstandard or not, their format given or detected. The input: a
-//! byte of options, a byte that says how it is cut into pieces, then the source.
+//! Sources in JSON and JSON lines, with or without gzip or Zstandard, and with a declared or detected format. The input
+//! is a byte with options, a byte that selects the chunk size, and the source.
 
 use strata_ingest::DecodeOptions;
 use strata_reference::Value;
-use strata_types::path::Path;
-use strata_types::source::{Compression, SourceFormat};
+use strata_types::field_path::FieldPath;
+use strata_types::source::{SourceCompression, SourceFormat};
 
-use super::decoding::{Outcome, decode, unpack};
+use super::decoding::{DecodeResult, decode, unpack};
 
 const FORMATS: [Option<SourceFormat>; 5] =
     [None, Some(SourceFormat::Json), Some(SourceFormat::Jsonl), Some(SourceFormat::Csv), Some(SourceFormat::Tsv)];
 
-/// How the refusal of a document that is an object begins.
-const AN_OBJECT: &str = "the document is an object";
+/// The beginning of the error for a document that is an object.
+const OBJECT_ERROR_PREFIX: &str = "the document is an object";
 
 pub fn check(bytes: &[u8]) {
     let [choice, pieces, source @ ..] = bytes else { return };
     let options = DecodeOptions {
         format: FORMATS[usize::from(choice % 5)],
-        records_path: (choice & 0x20 != 0).then(|| Path::parse("a.items").expect("a path")),
-        fetched_from: (choice & 0x40 != 0).then(|| "https://shop.test/\"x\"".to_owned()),
-        entity_limit_bytes: if choice & 0x80 != 0 { 64 } else { 4096 },
-        source_limit_bytes: 1 << 20,
+        records_path: (choice & 0x20 != 0).then(|| FieldPath::parse("a.items").expect("a path")),
+        source_url: (choice & 0x40 != 0).then(|| "https://shop.test/\"x\"".to_owned()),
+        max_entity_bytes: if choice & 0x80 != 0 { 64 } else { 4096 },
+        max_source_bytes: 1 << 20,
         ..DecodeOptions::default()
     };
     let whole = decode(source, usize::MAX, &options);
     let cut = DecodeOptions { window_bytes: 1 + usize::from(pieces % 16), ..options.clone() };
     let again = decode(source, 1 + usize::from(pieces / 16), &cut);
-    // Of damage in what is packed it depends on the pieces what is noticed first, and how much came before.
+    // If a compressed source is damaged, the chunk size influences which damage is found first and how many entities
+    // precede it.
     match (&whole.error, whole.detected.map(|detected| detected.compression)) {
         (None, _) => assert_eq!((&again.entities, &again.error), (&whole.entities, &None), "in pieces"),
-        // What it advises goes by what is at hand of the object.
-        (Some(error), Some(Compression::None)) if error.starts_with(AN_OBJECT) => {
-            assert!(again.error.as_ref().is_some_and(|error| error.starts_with(AN_OBJECT)), "in pieces: {again:?}");
+        // The advice in this error depends on the part of the object that is already in the window.
+        (Some(error), Some(SourceCompression::None)) if error.starts_with(OBJECT_ERROR_PREFIX) => {
+            assert!(
+                again.error.as_ref().is_some_and(|error| error.starts_with(OBJECT_ERROR_PREFIX)),
+                "in pieces: {again:?}"
+            );
         }
-        (Some(_), Some(Compression::None)) => assert_eq!(again, whole, "in pieces"),
+        (Some(_), Some(SourceCompression::None)) => assert_eq!(again, whole, "in pieces"),
         (Some(_), _) => assert!(again.error.is_some(), "in pieces: {again:?} for {whole:?}"),
     }
-    whole.is_sound(&options);
+    whole.assert_valid(&options);
 
     if let Some(detected) = whole.detected {
-        if detected.compression != Compression::None {
-            // The same content without its packing is the same.
+        if detected.compression != SourceCompression::None {
+            // The decompressed content yields the same entities.
             if let Some(content) = unpack(source, detected.compression, 1 << 20) {
                 let plain = DecodeOptions { format: Some(detected.format), ..options.clone() };
                 let unpacked = decode(&content, usize::MAX, &plain);
-                let nested = unpacked.detected.is_some_and(|detected| detected.compression != Compression::None);
+                let nested = unpacked.detected.is_some_and(|detected| detected.compression != SourceCompression::None);
                 assert!(nested || (unpacked.entities, unpacked.error) == (whole.entities, whole.error), "unpacked");
             }
-        } else if options.fetched_from.is_none() && options.entity_limit_bytes == 4096 {
-            reads_as_the_reference(source, &whole, detected.format, options.records_path.is_some());
+        } else if options.source_url.is_none() && options.max_entity_bytes == 4096 {
+            check_with_reference(source, &whole, detected.format, options.records_path.is_some());
         }
     }
 }
 
-/// A whole document of JSON or JSON Lines, without the mark at its start.
-fn reads_as_the_reference(source: &[u8], found: &Outcome, format: SourceFormat, nested: bool) {
+/// Compares a document in JSON or JSON lines with the reference. A byte order mark at the start is ignored.
+fn check_with_reference(source: &[u8], found: &DecodeResult, format: SourceFormat, nested: bool) {
     let source = source.strip_prefix(b"\xef\xbb\xbf").unwrap_or(source);
     let text = std::str::from_utf8(source);
     let expected: Option<Vec<String>> = match (format, text) {
-        // The lines of the reference are never empty; what else ends a line is not settled here.
+        // Lines of the reference are never empty. Sources with other line ends are not compared.
         (SourceFormat::Jsonl, Ok(text)) if !text.contains('\r') => {
             let lines = text.split('\n').filter(|line| !line.trim_matches([' ', '\t']).is_empty());
             lines.map(|line| Value::parse_entity(line).ok().map(|entity| entity.write())).collect()
         }
-        // Its items are at level 1.
+        // The items are at level 1.
         (SourceFormat::Json, Ok(text)) if !nested => match Value::parse_at(text, 0) {
             Ok(Value::Array(items)) => {
                 items.iter().map(|item| matches!(item, Value::Object(_)).then(|| item.write())).collect()

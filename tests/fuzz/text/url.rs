@@ -1,4 +1,4 @@
-//! The path of a read: what follows `/api/`.
+//! The path of a read, which follows `/api/`.
 
 use strata_http::read::path;
 use strata_reference::url;
@@ -8,7 +8,7 @@ use crate::harness::text;
 
 pub fn check(bytes: &[u8]) {
     let text = format!("/api/{}", text(bytes));
-    let found = path::parse(&text);
+    let found = path::parse_path(&text);
     if let Err(error) = &found {
         let error = error.to_string();
         assert!(!error.contains(|character: char| character.is_control()), "{error:?}");

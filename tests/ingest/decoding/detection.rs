@@ -1,19 +1,19 @@
-//! Which format a source has.
+//! Detection of the format of a source.
 
-use std::io::{self};
+use std::io;
 
-use strata_ingest::{DecodeOptions, SourceInput, open};
+use strata_ingest::{DecodeOptions, SourceInput, open_decoder};
 use strata_types::source::SourceFormat;
 
 use super::{as_format, check_with};
 
 #[track_caller]
 fn check_detected(name: &str, content_type: &str, content: &str, expected: Result<SourceFormat, &str>) {
-    let mut input = SourceInput::stream(io::Cursor::new(content.to_owned())).with_name(name);
+    let mut input = SourceInput::from_reader(io::Cursor::new(content.to_owned())).with_name(name);
     if !content_type.is_empty() {
         input = input.with_content_type(content_type);
     }
-    match (open(input, &DecodeOptions::default()), expected) {
+    match (open_decoder(input, &DecodeOptions::default()), expected) {
         (Ok((_, detected)), expected) => assert_eq!(Ok(detected.format), expected),
         (Err(error), Err(expected)) => assert_eq!(error.to_string(), expected),
         (Err(error), Ok(_)) => panic!("{error}"),
@@ -21,27 +21,28 @@ fn check_detected(name: &str, content_type: &str, content: &str, expected: Resul
 }
 
 #[test]
-fn the_format_is_detected() {
+fn format_is_detected() {
     use SourceFormat::{Csv, Json, Jsonl, Tsv};
-    // By name, whatever the type and content say.
+    // The file name takes precedence over the content type and the content.
     check_detected("a.csv", "application/json", "a\tb\n", Ok(Csv));
     check_detected("A.TSV.GZ", "", "a,b\n", Ok(Tsv));
     check_detected("a.b.json.zst", "", "[]", Ok(Json));
     check_detected("a.geojson", "", "[]", Ok(Json));
     check_detected("a.json", "", "\n{}\r\n{}\n", Ok(Jsonl));
     check_detected("a.json", "", "{}\n", Ok(Json));
-    // By type.
+    // The content type takes precedence over the content.
     check_detected("export.php", "text/csv; charset=utf-8", "a\tb\n", Ok(Csv));
     check_detected("", "Text/Tab-Separated-Values", "a\n", Ok(Tsv));
     check_detected("", "application/x-ndjson", "", Ok(Jsonl));
     check_detected("", "application/json", "{}\n{}\n", Ok(Jsonl));
     check_detected("", "application/geo+json", "[]", Ok(Json));
-    // By content.
+    // Without a file name and a content type, the content decides.
     check_detected("data", "text/plain", " \n[", Ok(Json));
     check_detected("", "application/octet-stream", "{\"a\":1}\n{\"a\":2}", Ok(Jsonl));
     check_detected("", "", "{\"a\":\"}\"}", Ok(Jsonl));
     check_detected("", "", "{\n\"a\":{}\n}", Ok(Json));
-    // The lone body of a push was taken for a line, and became one entity. Other objects around arrays are lines.
+    // The body of a push on one line is JSON, so that it does not become one entity. Other objects with arrays are
+    // lines.
     check_detected("", "", "{\"dataset_id\":10,\"entities\":[]}", Ok(Json));
     check_detected("", "", " {\"entities\": [ {\"a\":1} ],\"dataset_id\":1}\r\n\n", Ok(Json));
     check_detected("", "", "{\"dataset_id\":10,\"o\":{\"entities\":[]}}\n", Ok(Jsonl));
@@ -63,11 +64,11 @@ fn the_format_is_detected() {
     check_detected("", "", " \n", Err(&unknown("its beginning contains only whitespace")));
 }
 
-/// JSON that was named csv lost its first line as a header, or became a version without entities.
+/// JSON that was declared as CSV lost its first line as a header, or became a version without entities.
 #[test]
-fn json_that_is_named_a_table_is_refused_and_odd_header_lines_are_not() {
+fn json_declared_as_table_is_rejected() {
     for format in [SourceFormat::Csv, SourceFormat::Tsv] {
-        let told = format!(
+        let expected = format!(
             "! the source cannot be read as {format}: it looks like JSON; set `format` to json, or to jsonl if each \
              line is an object"
         );
@@ -89,7 +90,7 @@ fn json_that_is_named_a_table_is_refused_and_odd_header_lines_are_not() {
         ] {
             for window_bytes in [1, 7, 512] {
                 let options = DecodeOptions { window_bytes, ..as_format(format) };
-                check_with(&options, "", document.as_bytes(), &told);
+                check_with(&options, "", document.as_bytes(), &expected);
             }
         }
     }
@@ -105,9 +106,9 @@ fn json_that_is_named_a_table_is_refused_and_odd_header_lines_are_not() {
     }
 }
 
-/// Their errors were about the delimiter, the number of cells, or the encoding of the header line.
+/// Earlier errors were about the delimiter, the number of cells, or the encoding of the header line.
 #[test]
-fn what_is_no_source_is_named() {
+fn foreign_content_is_explained() {
     use SourceFormat::{Csv, Json, Jsonl, Parquet, Tsv};
     let html = "it is an HTML page, perhaps a login page or an error page; valid: json, jsonl, csv, tsv, parquet";
     let xml = "it is XML or HTML, which cannot be imported; valid: json, jsonl, csv, tsv, parquet";
@@ -116,16 +117,16 @@ fn what_is_no_source_is_named() {
     let database = "it is an SQLite database: export a table as csv or jsonl";
     let arrow = "it is an Arrow file (Feather): convert it to parquet";
     let utf_16 = "it is UTF-16: save it as UTF-8, or convert it, for example with `iconv -f utf-16 -t utf-8`";
-    let blanks = " \n".repeat(500);
+    let whitespace = " \n".repeat(500);
     let pages = [
         "<!DOCTYPE html>\n<html></html>\n".to_owned(),
         "<!doctype HTML PUBLIC \"-//W3C//DTD HTML 4.01//EN\">\n".to_owned(),
         "<html>".to_owned(),
         "\u{feff}\r\n <HTML lang=\"en\">a,b".to_owned(),
-        format!("{blanks}<html\n>"),
+        format!("{whitespace}<html\n>"),
     ];
     let mut contents: Vec<(Vec<u8>, &str)> = pages.map(|page| (page.into_bytes(), html)).into();
-    for (bytes, what) in [
+    for (bytes, reason) in [
         (&b"<?xml version=\"1.0\"?><dataset><entity><a>1,2</a></entity></dataset>"[..], xml),
         (b"\xef\xbb\xbf\n<?XML version=\"1.1\"?>", xml),
         (b"PK\x03\x04\x14\0,", archive),
@@ -136,46 +137,46 @@ fn what_is_no_source_is_named() {
         (b"SQLite format 3\0\x10\0", database),
         (b"ARROW1\0\0", arrow),
     ] {
-        contents.push((bytes.to_vec(), what));
+        contents.push((bytes.to_vec(), reason));
     }
-    let unnamed = |what: &str| format!("! the format cannot be detected from the content: {what}");
+    let undetected = |reason: &str| format!("! the format cannot be detected from the content: {reason}");
     let texts = [(Csv, "a.csv"), (Tsv, "a.tsv"), (Json, "a.json"), (Jsonl, "a.jsonl")];
-    for (bytes, what) in &contents {
-        check_with(&DecodeOptions::default(), "", bytes, &unnamed(what));
+    for (bytes, reason) in &contents {
+        check_with(&DecodeOptions::default(), "", bytes, &undetected(reason));
         for (format, name) in texts.into_iter().chain([(Parquet, "a.parquet")]) {
-            let told = format!("! the source cannot be read as {format}: {what}");
-            check_with(&DecodeOptions::default(), name, bytes, &told);
+            let expected = format!("! the source cannot be read as {format}: {reason}");
+            check_with(&DecodeOptions::default(), name, bytes, &expected);
             for window_bytes in [1, 7, 512] {
                 let options = DecodeOptions { window_bytes, ..as_format(format) };
-                check_with(&options, "", bytes, &told);
+                check_with(&options, "", bytes, &expected);
             }
         }
     }
-    // A tag is XML where nothing says that the source is a table.
+    // A tag is XML if no format was declared.
     for tag in ["<a>1,2</a>", "<svg xmlns=\"x\">", "<x:y-z.0/>", "<a\n", "<dataset", "<!-- saved -->\n<html>"] {
-        check_with(&DecodeOptions::default(), "", tag, &unnamed(xml));
+        check_with(&DecodeOptions::default(), "", tag, &undetected(xml));
     }
-    // So it is in place of a table whose first line has no delimiter. It was a version of one column.
+    // A tag is also XML if a table was declared but the first line has no delimiter.
     for markup in ["<rss version=\"2.0\">\n<a>1,2</a>\n", "<Error>\n<Code>\tAccessDenied,", "<!-- saved -->\n<html>\n"]
     {
         for (format, name) in [(Csv, "a.csv"), (Tsv, "a.tsv")] {
-            let told = format!("! the source cannot be read as {format}: {xml}");
-            check_with(&DecodeOptions::default(), name, markup, &told);
+            let expected = format!("! the source cannot be read as {format}: {xml}");
+            check_with(&DecodeOptions::default(), name, markup, &expected);
         }
     }
-    // An encrypted file is Parquet, too.
+    // An encrypted file is also detected as Parquet.
     let encrypted = "! the Parquet file is encrypted, but strata has no keys: decrypt it before you import it";
     check_with(&DecodeOptions::default(), "", b"PARE\0\0\0\0\x04\0\0\0PARE", encrypted);
     let parquet = b"PAR1\x15\x04\x15\x10";
     for (format, name) in texts {
-        let told = format!("! the source cannot be read as {format}: it is Parquet; set `format` to parquet");
-        check_with(&DecodeOptions::default(), name, parquet, &told);
-        check_with(&as_format(format), "", parquet, &told);
+        let expected = format!("! the source cannot be read as {format}: it is Parquet; set `format` to parquet");
+        check_with(&DecodeOptions::default(), name, parquet, &expected);
+        check_with(&as_format(format), "", parquet, &expected);
     }
 }
 
 #[test]
-fn tables_whose_first_name_is_like_markup_are_tables() {
+fn table_with_markup_like_header_is_table() {
     for (name, content, expected) in [
         ("a.csv", "<a>,b\n1,2\n", r#"{"<a>":"1","b":"2"}"#),
         ("a.tsv", "<a>\tb\n1\t2\n", r#"{"<a>":"1","b":"2"}"#),
@@ -190,7 +191,7 @@ fn tables_whose_first_name_is_like_markup_are_tables() {
     ] {
         check_with(&DecodeOptions::default(), name, content, expected);
     }
-    // The delimiter may come late on the line, and the line in parts.
+    // The delimiter can be far from the start of the line, in a later chunk.
     let long = format!("<{}>", "name ".repeat(100));
     let content = format!("{long},b\n1,2\n");
     for window_bytes in [1, 7, 512, 4096] {
@@ -200,7 +201,7 @@ fn tables_whose_first_name_is_like_markup_are_tables() {
 }
 
 #[test]
-fn an_asked_format_wins() {
+fn requested_format_wins() {
     check_with(&as_format(SourceFormat::Tsv), "a.csv", "a,b\tc\n1\t2\n", r#"{"a,b":"1","c":"2"}"#);
     check_with(&as_format(SourceFormat::Csv), "", "a\n1\n", r#"{"a":"1"}"#);
     check_with(&as_format(SourceFormat::Jsonl), "a.json", "{}\n", "{}");

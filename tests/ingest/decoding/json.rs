@@ -1,6 +1,6 @@
 //! JSON and JSON Lines.
 
-use std::io::{self};
+use std::io;
 
 use strata_ingest::{DecodeOptions, SourceInput};
 use strata_types::source::SourceFormat;
@@ -8,7 +8,7 @@ use strata_types::source::SourceFormat;
 use super::{as_format, at_path, check, check_with, decode};
 
 #[test]
-fn json_arrays() {
+fn json_array_is_decoded() {
     check("a.json", "[]", "");
     check("a.json", " [ ] \r\n", "");
     check("a.json", "\u{feff}[{}]", "{}");
@@ -22,7 +22,7 @@ fn json_arrays() {
 }
 
 #[test]
-fn json_items_that_are_bad_are_named_by_position() {
+fn invalid_json_item_reports_position() {
     check(
         "a.json",
         r#"[{"a":1},{"a":2},[3]]"#,
@@ -40,9 +40,9 @@ fn json_items_that_are_bad_are_named_by_position() {
     check("a.json", r#"[{"a":[}]"#, "! item 1 (line 1, column 8): expected a value, found '}'");
 }
 
-/// The byte of an item told nobody where in a document it was.
+/// Earlier errors contained only the byte offset within the item.
 #[test]
-fn json_errors_name_the_line_and_the_character() {
+fn json_error_reports_line_and_column() {
     let document = "[\n  {\"a\": \"ä\"},\r\n\n  {\"ö\": {\n    \"ü\": nul}}\n]";
     check("a.json", document, "{\"a\":\"ä\"}\n! item 2 (line 5, column 10): expected a value, found 'n'");
     let document = "{\"é\":\n 1, \"rows\": [ {},\n\t7]}";
@@ -52,17 +52,17 @@ fn json_errors_name_the_line_and_the_character() {
         document,
         "{}\n! item 2 (line 3, column 2): an entity must be a JSON object, but this is a number",
     );
-    let blanks = format!("[{}{{}}{}x]", "\n".repeat(300_000), " ".repeat(300_000));
+    let whitespace = format!("[{}{{}}{}x]", "\n".repeat(300_000), " ".repeat(300_000));
     check(
         "a.json",
-        blanks,
+        whitespace,
         "{}\n! invalid JSON: expected a comma or a closing bracket after item 1, but found 'x' (line 300001, column \
          300003)",
     );
 }
 
 #[test]
-fn json_documents_that_are_cut_or_go_on_are_bad() {
+fn truncated_or_trailing_json_is_invalid() {
     check("a.json", "", "! invalid JSON: expected an array, but the document ends");
     check("a.json", "[", "! invalid JSON: expected an item, but the document ends");
     check("a.json", r#"[{"a":1"#, "! item 1 (line 1, column 2): the document ends in the middle of a value");
@@ -90,25 +90,26 @@ fn json_documents_that_are_cut_or_go_on_are_bad() {
 }
 
 #[test]
-fn json_nests_as_deep_as_entities_may() {
+fn json_nesting_matches_entity_limit() {
     let nested = |levels: usize| format!("[{{\"a\":{}{}}}]", "[".repeat(levels - 1), "]".repeat(levels - 1));
     let deepest = nested(128);
     check("a.json", &deepest, &deepest[1..deepest.len() - 1]);
-    let text = decode(SourceInput::stream(io::Cursor::new(nested(129))).with_name("a.json"), &DecodeOptions::default());
+    let text =
+        decode(SourceInput::from_reader(io::Cursor::new(nested(129))).with_name("a.json"), &DecodeOptions::default());
     assert!(
         text.starts_with("! item 1 (line 1, column ") && text.ends_with("nested deeper than 128 levels\n"),
         "{text}"
     );
     // Hundreds of thousands of levels must not exhaust the stack.
     let text = decode(
-        SourceInput::stream(io::Cursor::new("[{\"a\":".to_owned() + &"[".repeat(300_000))).with_name("a.json"),
+        SourceInput::from_reader(io::Cursor::new("[{\"a\":".to_owned() + &"[".repeat(300_000))).with_name("a.json"),
         &DecodeOptions::default(),
     );
     assert!(text.contains("nested deeper than 128 levels"), "{text}");
 }
 
 #[test]
-fn json_records_at_a_path() {
+fn json_records_at_path_are_decoded() {
     let document = r#"
         {"meta": {"items": [1, "]}", {"x":"\\\""}], "n": -1.5e3}, "other" : "a,]}" , "t":true,
          "data": {"next": null, "items": [{"a":1}, {"a":2}], "after": [[]]},
@@ -122,11 +123,11 @@ fn json_records_at_a_path() {
 }
 
 #[test]
-fn json_records_paths_that_lead_nowhere() {
-    let nothing = "! the document has no value at the records path";
-    check_with(&at_path("data.items"), "a.json", r#"{"data":{"x":1}}"#, &format!("{nothing} data.items"));
-    check_with(&at_path("data.items"), "a.json", r#"{"data":{}}"#, &format!("{nothing} data.items"));
-    check_with(&at_path("data.items"), "a.json", r#"{"dat":{"items":[]}}"#, &format!("{nothing} data"));
+fn json_records_path_without_array_is_rejected() {
+    let missing = "! the document has no value at the records path";
+    check_with(&at_path("data.items"), "a.json", r#"{"data":{"x":1}}"#, &format!("{missing} data.items"));
+    check_with(&at_path("data.items"), "a.json", r#"{"data":{}}"#, &format!("{missing} data.items"));
+    check_with(&at_path("data.items"), "a.json", r#"{"dat":{"items":[]}}"#, &format!("{missing} data"));
     check_with(
         &at_path("data.items"),
         "a.json",
@@ -169,12 +170,12 @@ fn json_records_paths_that_lead_nowhere() {
 }
 
 #[test]
-fn a_json_object_without_a_records_path_is_refused_with_advice() {
+fn json_object_without_records_path_is_rejected() {
     let advice = "! the document is an object, not an array: set `records_path` to the path of the array of records, \
                   or set `format` to jsonl if every line is an object";
     check("", "{\n  \"items\": []\n}\n", advice);
     check_with(&as_format(SourceFormat::Json), "a.jsonl", "{}\n{}\n", advice);
-    // Nor is an array named that holds no objects, lies deeper, or has no path.
+    // The error suggests no arrays of scalars, nested arrays, or arrays without a valid path.
     check("a.json", r#"{"a":[1],"b":[[{}]],"c":{"d":[{}]},"":[{}],"e":"[{"}"#, advice);
     check("a.json", format!("{{\"{}\":[{{}}]}}", "x".repeat(61)), advice);
     check("a.json", r#"{"a\nb":[{}]}"#, advice);
@@ -182,7 +183,7 @@ fn a_json_object_without_a_records_path_is_refused_with_advice() {
 }
 
 #[test]
-fn a_json_object_without_a_records_path_names_its_arrays_of_objects() {
+fn json_object_error_suggests_records_paths() {
     let advice = |arrays: &str| {
         format!(
             "! the document is an object, not an array: set `records_path` to the path of the array of records (did \
@@ -195,18 +196,18 @@ fn a_json_object_without_a_records_path_names_its_arrays_of_objects() {
     check("a.geojson", collection, &advice("features"));
     check("a.json", r#" { "a.b" : [ {} ] , "\u00e9":[{}], "n":null}"#, &advice(r"a\.b or é"));
     check("a.json", r#"{"a":[{}],"a":[{}],"b":[{}],"c":[{}],"d":[{}]}"#, &advice("a or b or c"));
-    // As far as it goes.
+    // A truncated document is enough for a suggestion.
     check("a.json", r#"{"rows":[{"a":"#, &advice("rows"));
 }
 
 #[test]
-fn jsonl_lines() {
+fn jsonl_lines_are_decoded() {
     check("a.jsonl", "", "");
     check("a.ndjson", "\n \n", "");
     check("a.jsonl", " \t \r\n{\"a\":1}\t \r\n", "{\"a\":1}");
-    // What is white space elsewhere is none in JSON.
+    // These characters are whitespace in Unicode, but not in JSON.
     for bad in ["\u{c}\n", "{}\u{c}\n", "\u{b}{}", "\u{a0}\n"] {
-        let input = SourceInput::stream(io::Cursor::new(bad.to_owned())).with_name("a.jsonl");
+        let input = SourceInput::from_reader(io::Cursor::new(bad.to_owned())).with_name("a.jsonl");
         let text = decode(input, &DecodeOptions::default());
         assert!(text.starts_with("! item 1 (line 1): "), "{bad:?}: {text}");
     }

@@ -1,11 +1,11 @@
-//! From a source's bytes to its entities: every format and compression, what is detected, what is refused and where.
+//! Decoding of all formats and compressions: entities, detection, errors, and their positions.
 
 use std::fmt::Write as _;
 use std::io::{self, Read};
 
-use strata_ingest::{DecodeOptions, Detected, SourceInput, open};
+use strata_ingest::{DecodeOptions, DetectedFormat, SourceInput, open_decoder};
 use strata_testing::packed::gzip;
-use strata_types::path::Path;
+use strata_types::field_path::FieldPath;
 use strata_types::source::SourceFormat;
 
 mod bounds;
@@ -17,39 +17,39 @@ pub(crate) mod parquet;
 mod parquet_types;
 mod tables;
 
-/// What a source gives as text: one entity per line, and a last line `! error` if it is bad.
+/// Decodes a source as text: one entity per line, and a last line `! error` if decoding fails.
 pub(crate) fn decode(input: SourceInput, options: &DecodeOptions) -> String {
     let (lines, _) = decode_and_detect(input, options);
     lines
 }
 
-fn decode_and_detect(input: SourceInput, options: &DecodeOptions) -> (String, Option<Detected>) {
-    let mut text = String::new();
-    let (mut decoder, detected) = match open(input, options) {
+fn decode_and_detect(input: SourceInput, options: &DecodeOptions) -> (String, Option<DetectedFormat>) {
+    let mut lines = String::new();
+    let (mut decoder, detected) = match open_decoder(input, options) {
         Ok(opened) => opened,
         Err(error) => return (format!("! {error}\n"), None),
     };
     let mut entity = Vec::new();
     loop {
         entity.clear();
-        match decoder.next(&mut entity) {
-            Ok(true) => writeln!(text, "{}", std::str::from_utf8(&entity).expect("entities are UTF-8")),
+        match decoder.next_entity(&mut entity) {
+            Ok(true) => writeln!(lines, "{}", std::str::from_utf8(&entity).expect("failed to decode UTF-8")),
             Ok(false) => {
-                assert!(entity.is_empty(), "the end appends nothing");
+                assert!(entity.is_empty(), "the decoder must not append anything at the end");
                 break;
             }
             Err(error) => {
-                writeln!(text, "! {error}").expect("a string takes all");
+                writeln!(lines, "! {error}").expect("failed to write");
                 break;
             }
         }
-        .expect("a string takes all");
+        .expect("failed to write");
     }
-    (text, Some(detected))
+    (lines, Some(detected))
 }
 
-/// Checks what a file of that name and content gives: plain, as two gzip members, and as two Zstandard frames. The
-/// expected text is trimmed line by line, so that it can be indented.
+/// Checks the result of decoding a file: uncompressed, as two gzip members, and as two Zstandard frames. The lines of
+/// the expected text are trimmed, so that tests can indent them.
 #[track_caller]
 fn check(name: &str, content: impl AsRef<[u8]>, expected: &str) {
     check_with(&DecodeOptions::default(), name, content, expected);
@@ -68,36 +68,39 @@ fn check_with(options: &DecodeOptions, name: &str, content: impl AsRef<[u8]>, ex
     let halves = [&content[..middle], &content[middle..]];
     let gzipped: Vec<u8> = halves.iter().flat_map(|half| gzip(half)).collect();
     let zstandard: Vec<u8> = halves.iter().flat_map(|half| zstandard(half)).collect();
-    for (packing, bytes) in [("plain", content.to_vec()), ("gzip", gzipped), ("zstd", zstandard)] {
-        let input = SourceInput::stream(io::Cursor::new(bytes)).with_name(name);
-        assert_eq!(decode(input, options), expected, "{packing}");
+    for (compression, bytes) in [("plain", content.to_vec()), ("gzip", gzipped), ("zstd", zstandard)] {
+        let input = SourceInput::from_reader(io::Cursor::new(bytes)).with_name(name);
+        assert_eq!(decode(input, options), expected, "{compression}");
     }
 }
 
 fn zstandard(bytes: &[u8]) -> Vec<u8> {
-    zstd::encode_all(bytes, 1).expect("memory takes all")
+    zstd::encode_all(bytes, 1).expect("failed to write")
 }
 
 fn at_path(path: &str) -> DecodeOptions {
-    DecodeOptions { records_path: Some(Path::parse(path).expect("a path")), ..DecodeOptions::default() }
+    DecodeOptions {
+        records_path: Some(FieldPath::parse(path).expect("failed to parse path")),
+        ..DecodeOptions::default()
+    }
 }
 
 fn as_format(format: SourceFormat) -> DecodeOptions {
     DecodeOptions { format: Some(format), ..DecodeOptions::default() }
 }
 
-/// A reader that gives its bytes in pieces of the given sizes, again and again.
-struct Pieces {
+/// A reader that returns its bytes in chunks of the given sizes, repeatedly. A size of 0 is an interrupted read.
+struct ChunkedReader {
     bytes: Vec<u8>,
     position: usize,
     sizes: Vec<usize>,
-    turn: usize,
+    read_count: usize,
 }
 
-impl Read for Pieces {
+impl Read for ChunkedReader {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let size = self.sizes[self.turn % self.sizes.len()];
-        self.turn += 1;
+        let size = self.sizes[self.read_count % self.sizes.len()];
+        self.read_count += 1;
         if size == 0 {
             return Err(io::Error::from(io::ErrorKind::Interrupted));
         }

@@ -1,4 +1,4 @@
-//! Types of Parquet whose values arrow-json does not print, or not as they are.
+//! Parquet types whose values arrow-json does not print, or prints in another form.
 
 use std::sync::Arc;
 
@@ -17,30 +17,30 @@ use parquet::schema::parser::parse_message_type;
 use super::check;
 use super::parquet::parquet_bytes;
 
-/// A file with one column of this type, each of whose values is there.
+/// Writes a file with one column and no nulls.
 fn file<T: ParquetType>(column: &str, values: &[T::T], definition: i16, repetitions: Option<&[i16]>) -> Vec<u8> {
-    let schema = Arc::new(parse_message_type(&format!("message m {{ {column} }}")).expect("a schema"));
-    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).expect("a writer");
-    let mut group = writer.next_row_group().expect("a row group");
-    let mut chunk = group.next_column().expect("written").expect("a column");
+    let schema = Arc::new(parse_message_type(&format!("message m {{ {column} }}")).expect("failed to parse schema"));
+    let mut writer = SerializedFileWriter::new(Vec::new(), schema, Arc::default()).expect("failed to create writer");
+    let mut group = writer.next_row_group().expect("failed to build row group");
+    let mut chunk = group.next_column().expect("failed to write").expect("failed to build column");
     let definitions = vec![definition; values.len()];
-    chunk.typed::<T>().write_batch(values, Some(&definitions), repetitions).expect("written");
-    chunk.close().expect("written");
-    group.close().expect("written");
-    writer.into_inner().expect("written")
+    chunk.typed::<T>().write_batch(values, Some(&definitions), repetitions).expect("failed to write");
+    chunk.close().expect("failed to write");
+    group.close().expect("failed to write");
+    writer.into_inner().expect("failed to write")
 }
 
-/// A timestamp as Spark writes it: a day from 1970-01-01, and the nanoseconds of the day.
+/// Returns a timestamp as Spark writes it: the days since 1970-01-01, and the nanoseconds of the day.
 fn int96(day: i64, nanoseconds: u64) -> Int96 {
-    let day = u32::try_from(day + 2_440_588).expect("a day");
+    let day = u32::try_from(day + 2_440_588).expect("day out of range");
     Int96::from(vec![nanoseconds as u32, (nanoseconds >> 32) as u32, day])
 }
 
 const DAY_OF_9999_12_31: i64 = 2_932_896;
 
 #[test]
-fn int96_outside_of_64_bits_keeps_its_date() {
-    // The years 1677 to 2262 fit in 64 bits of nanoseconds. Other dates wrapped around: 9999-12-31 became 1816-03-29.
+fn int96_outside_64_bit_range_keeps_date() {
+    // 64-bit nanoseconds cover only the years 1677 to 2262. Other dates wrapped around: 9999-12-31 became 1816-03-29.
     let values = [
         int96(DAY_OF_9999_12_31, 0),
         int96(-719_162, 1_000),
@@ -58,7 +58,7 @@ fn int96_outside_of_64_bits_keeps_its_date() {
 }
 
 #[test]
-fn int96_in_lists_of_every_form_is_a_timestamp() {
+fn int96_in_any_list_is_timestamp() {
     let values = [int96(DAY_OF_9999_12_31, 0), int96(0, 0), int96(0, 1_000_000_000)];
     let expected = r#"{"l":["9999-12-31T00:00:00","1970-01-01T00:00:00"]}
         {"l":["1970-01-01T00:00:01"]}"#;
@@ -76,7 +76,7 @@ fn int96_in_lists_of_every_form_is_a_timestamp() {
 }
 
 #[test]
-fn int96_beyond_all_years_names_item_and_column() {
+fn int96_out_of_range_reports_item_and_column() {
     let values = [int96(0, 0), Int96::from(vec![0, 0, i32::MAX as u32])];
     let expected = r#"{"at":"1970-01-01T00:00:00"}
         ! item 2: column "at" contains a date outside the years -262143 to 262142"#;
@@ -84,8 +84,8 @@ fn int96_beyond_all_years_names_item_and_column() {
 }
 
 #[test]
-fn intervals_keep_their_months() {
-    let interval = |parts: [i32; 3]| ByteArray::from(parts.map(i32::to_le_bytes).concat()).into();
+fn interval_keeps_months() {
+    let interval = |fields: [i32; 3]| ByteArray::from(fields.map(i32::to_le_bytes).concat()).into();
     let values = [[14, 3, 4_000], [14, 0, 0], [0, 3, 4_000], [0, 0, 0], [-1, 0, 1]].map(interval);
     let column = "required fixed_len_byte_array(12) i (INTERVAL);";
     check(
@@ -100,7 +100,7 @@ fn intervals_keep_their_months() {
 }
 
 #[test]
-fn enums_are_strings() {
+fn enum_is_string() {
     let values = ["Äpfel", ""].map(ByteArray::from);
     let expected = "{\"kind\":\"Äpfel\"}\n{\"kind\":\"\"}";
     check("a.parquet", file::<ByteArrayType>("required binary kind (ENUM);", &values, 0, None), expected);
@@ -109,7 +109,7 @@ fn enums_are_strings() {
     check("a.parquet", file::<ByteArrayType>(column, &values, 1, Some(&[0, 1])), expected);
 }
 
-/// A file with one row: a map from these keys to 0, 1, 2, ….
+/// Writes a file with one row, which contains a map from the keys to 0, 1, 2, ….
 fn map_file(keys: ArrayRef) -> Vec<u8> {
     let values: ArrayRef = Arc::new(Int32Array::from_iter_values(0..keys.len() as i32));
     let fields = Fields::from(vec![
@@ -123,12 +123,13 @@ fn map_file(keys: ArrayRef) -> Vec<u8> {
 }
 
 fn column_file(column: ArrayRef) -> Vec<u8> {
-    parquet_bytes(&RecordBatch::try_from_iter([("m", column)]).expect("one column"), 10)
+    parquet_bytes(&RecordBatch::try_from_iter([("m", column)]).expect("failed to build batch"), 10)
 }
 
 #[test]
-fn keys_of_maps_become_names() {
-    let decimals = Decimal128Array::from(vec![150, -5]).with_precision_and_scale(9, 2).expect("decimals");
+fn map_keys_become_names() {
+    let decimals =
+        Decimal128Array::from(vec![150, -5]).with_precision_and_scale(9, 2).expect("failed to build decimals");
     let times = TimestampMillisecondArray::from(vec![1_500]).with_timezone("UTC");
     let cases: [(ArrayRef, &str); 9] = [
         (Arc::new(StringArray::from(vec!["a", "\"\n"])), r#"{"a":0,"\"\n":1}"#),
@@ -139,7 +140,7 @@ fn keys_of_maps_become_names() {
         (Arc::new(Date32Array::from(vec![0, 19_782])), r#"{"1970-01-01":0,"2024-02-29":1}"#),
         (Arc::new(times), r#"{"1970-01-01T00:00:01.500Z":0}"#),
         (Arc::new(BinaryArray::from(vec![&b"\x00\xff"[..], b""])), r#"{"00ff":0,"":1}"#),
-        // As in JSON, the last value of a key stays.
+        // The last of duplicate keys wins, as in JSON.
         (Arc::new(Int64Array::from(vec![7, 7])), r#"{"7":1}"#),
     ];
     for (keys, expected) in cases {
@@ -155,7 +156,7 @@ fn keys_of_maps_become_names() {
 }
 
 #[test]
-fn maps_with_nested_keys_name_the_column() {
+fn map_with_nested_keys_reports_column() {
     let lists = ListArray::from_iter_primitive::<Int32Type, _, _>([Some(vec![Some(1)])]);
     let expected = "! the Parquet file cannot be read: column \"m\" has maps whose keys are lists, structs, or maps, \
                     which JSON does not support";
@@ -163,28 +164,28 @@ fn maps_with_nested_keys_name_the_column() {
 }
 
 #[test]
-fn dates_beyond_all_years_name_item_and_column() {
-    let beyond = |column: &str| {
+fn date_out_of_range_reports_item_and_column() {
+    let expected = |column: &str| {
         format!("{{\"m\":{column}}}\n! item 2: column \"m\" contains a date outside the years -262143 to 262142")
     };
     let dates = Date32Array::from(vec![0, i32::MAX]);
-    check("a.parquet", column_file(Arc::new(dates)), &beyond("\"1970-01-01\""));
+    check("a.parquet", column_file(Arc::new(dates)), &expected("\"1970-01-01\""));
     let dates = Date64Array::from(vec![0, i64::MAX / 86_400_000 * 86_400_000]);
-    check("a.parquet", column_file(Arc::new(dates)), &beyond("\"1970-01-01T00:00:00\""));
+    check("a.parquet", column_file(Arc::new(dates)), &expected("\"1970-01-01T00:00:00\""));
     let times = TimestampMillisecondArray::from(vec![0, 0, i64::MAX]);
     let item = Arc::new(Field::new("item", times.data_type().clone(), true));
     let lists = ListArray::new(item, OffsetBuffer::from_lengths([1, 2]), Arc::new(times), None);
-    check("a.parquet", column_file(Arc::new(lists)), &beyond("[\"1970-01-01T00:00:00\"]"));
+    check("a.parquet", column_file(Arc::new(lists)), &expected("[\"1970-01-01T00:00:00\"]"));
 }
 
 #[test]
-fn columns_that_cannot_be_read_are_named() {
-    let bad_text = file::<ByteArrayType>("required binary kind (UTF8);", &[ByteArray::from(vec![0xff])], 0, None);
+fn unreadable_column_is_reported() {
+    let invalid_text = file::<ByteArrayType>("required binary kind (UTF8);", &[ByteArray::from(vec![0xff])], 0, None);
     check(
         "a.parquet",
-        bad_text,
-        "! the Parquet file is damaged: column \"kind\" cannot be decoded in row group 0: its values are malformed, or its \
-         strings are not UTF-8",
+        invalid_text,
+        "! the Parquet file is damaged: column \"kind\" cannot be decoded in row group 0: its values are malformed, or \
+         its strings are not UTF-8",
     );
     let zone = TimestampMillisecondArray::from(vec![0]).with_timezone("Mars/Base");
     let expected = "! the Parquet file cannot be read: column \"m\" has the unknown time zone \"Mars/Base\"";

@@ -1,21 +1,21 @@
-//! CSV and TSV.
+//! CSV and TSV: cells, headers, errors, and type inference.
 
 use std::io;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
-use strata_ingest::{DecodeOptions, InferTypes, SourceInput};
+use strata_ingest::{DecodeOptions, SourceInput, TypeInference};
 use strata_reference::{delimited, hostile};
 use strata_types::source::SourceFormat;
 
 use super::{check, check_with, decode};
 
-/// What is told of a table in another encoding.
-const CONVERT: &str = ": save the table as UTF-8, or convert it, for example with `iconv -f latin1 -t utf-8`";
+/// The advice in errors about cells that are not UTF-8.
+const ENCODING_HINT: &str = ": save the table as UTF-8, or convert it, for example with `iconv -f latin1 -t utf-8`";
 
 #[test]
-fn tables_give_strings() {
+fn table_cells_are_strings() {
     check(
         "a.csv",
         "id,name,note\n1,Zoë,\n007,\"a, \"\"b\"\"\",\"two\nlines\"\n",
@@ -35,13 +35,13 @@ fn tables_give_strings() {
 }
 
 #[test]
-fn equal_column_names_are_one_key_with_the_last_cell() {
+fn duplicate_columns_keep_last_cell() {
     check("a.csv", "a,b,a\n1,2,3\n", r#"{"a":"3","b":"2"}"#);
     check("a.csv", ",\n1,2\n", r#"{"":"2"}"#);
 }
 
 #[test]
-fn rows_that_are_bad_are_named_by_position_and_line() {
+fn invalid_row_reports_position_and_line() {
     check(
         "a.csv",
         "a,b\n\"1\n1\",2\n\n3\n",
@@ -51,39 +51,39 @@ fn rows_that_are_bad_are_named_by_position_and_line() {
     check("a.csv", "a,b\n1,2,3\n", "! item 1 (line 2): the row has 3 cells, but the header has 2");
     check("a.csv", "a,b\r\n1,\"2\r\n3,4\r\n", "! item 1 (line 2): a quote is opened but never closed");
     check("a.csv", "a,b\n1,\"2\"x\n", "! item 1 (line 2): there is text after the closing quote of a cell");
-    // A quote that does not begin a cell quotes nothing.
+    // A quote in the middle of a cell has no effect.
     let quote = "; the quote in cell 2 has no effect, because the cell does not begin with a quote";
     let expected = format!("! item 1 (line 2): the row has 3 cells, but the header has 2{quote}");
     check("a.csv", "a,b\n1, \"x, y\"\n", &expected);
-    check("a.csv", b"a,b\n1,\xe9\n", &format!("! item 1 (line 2): cell 2 is not UTF-8{CONVERT}"));
-    // Also in a column that a later one of the same name hides.
+    check("a.csv", b"a,b\n1,\xe9\n", &format!("! item 1 (line 2): cell 2 is not UTF-8{ENCODING_HINT}"));
+    // Cells of hidden columns must be UTF-8, too.
     check(
         "a.csv",
         b"a,b,a\n1,2,3\n\xe9,2,3\n",
-        &format!("{{\"a\":\"3\",\"b\":\"2\"}}\n! item 2 (line 3): cell 1 is not UTF-8{CONVERT}"),
+        &format!("{{\"a\":\"3\",\"b\":\"2\"}}\n! item 2 (line 3): cell 1 is not UTF-8{ENCODING_HINT}"),
     );
-    check("a.csv", b"a,\xe9\n1,2\n", &format!("! the header line is not UTF-8{CONVERT}"));
+    check("a.csv", b"a,\xe9\n1,2\n", &format!("! the header line is not UTF-8{ENCODING_HINT}"));
     check("a.csv", "a,\"b\n", "! the header line: a quote is opened but never closed");
     check("a.csv", "", "! the table is empty: its first line must name the columns");
     check("a.tsv", "\n\n", "! the table is empty: its first line must name the columns");
 }
 
 #[test]
-fn quoted_cells_with_another_delimiter_name_it() {
+fn wrong_delimiter_after_quote_is_named() {
     let text = "there is text after the closing quote of a cell";
-    let found = |found: &str, wanted: &str| {
-        format!("{text}: the cells seem to be separated by {found}, but must be separated by {wanted}")
+    let error = |found: &str, expected: &str| {
+        format!("{text}: the cells seem to be separated by {found}, but must be separated by {expected}")
     };
-    check("a.csv", "\"a\";\"b\"\n1;2\n", &format!("! the header line: {}", found("semicolons", "commas")));
-    check("a.csv", "\"a\"|b\n1|2\n", &format!("! the header line: {}", found("bars", "commas")));
-    check("a.csv", "\"a\"\tb\n1\t2\n", &format!("! the header line: {}", found("tabs", "commas")));
-    check("a.tsv", "\"a\",\"b\"\n1,2\n", &format!("! the header line: {}", found("commas", "tabs")));
-    check("a.csv", "a;b\n\"1\";\"2\"\n", &format!("! item 1 (line 2): {}", found("semicolons", "commas")));
+    check("a.csv", "\"a\";\"b\"\n1;2\n", &format!("! the header line: {}", error("semicolons", "commas")));
+    check("a.csv", "\"a\"|b\n1|2\n", &format!("! the header line: {}", error("bars", "commas")));
+    check("a.csv", "\"a\"\tb\n1\t2\n", &format!("! the header line: {}", error("tabs", "commas")));
+    check("a.tsv", "\"a\",\"b\"\n1,2\n", &format!("! the header line: {}", error("commas", "tabs")));
+    check("a.csv", "a;b\n\"1\";\"2\"\n", &format!("! item 1 (line 2): {}", error("semicolons", "commas")));
     check("a.csv", "\"a\" ,b\n", &format!("! the header line: {text}"));
 }
 
 #[test]
-fn a_line_end_cut_by_the_window_counts_once() {
+fn split_line_end_counts_once() {
     for window_bytes in 1..20 {
         let options = DecodeOptions { window_bytes, ..DecodeOptions::default() };
         let expected = "{\"a\":\"1\",\"b\":\"x\\r\\ny\"}
@@ -92,12 +92,12 @@ fn a_line_end_cut_by_the_window_counts_once() {
     }
 }
 
-fn inferring() -> DecodeOptions {
-    DecodeOptions { infer_types: InferTypes::Tables, ..DecodeOptions::default() }
+fn with_inference() -> DecodeOptions {
+    DecodeOptions { infer_types: TypeInference::Tables, ..DecodeOptions::default() }
 }
 
 #[test]
-fn cells_that_are_exactly_a_json_scalar_are_inferred_and_keep_their_text() {
+fn exact_json_scalars_are_inferred() {
     let huge = "9".repeat(400);
     for (cell, value) in [
         ("1", "1"),
@@ -112,7 +112,7 @@ fn cells_that_are_exactly_a_json_scalar_are_inferred_and_keep_their_text() {
         ("\"false\"", "false"),
         ("", "null"),
         ("\"\"", "null"),
-        // All else is text, to the byte.
+        // All other cells remain strings, byte for byte.
         ("01", "\"01\""),
         ("+1", "\"+1\""),
         ("1.", "\"1.\""),
@@ -135,34 +135,34 @@ fn cells_that_are_exactly_a_json_scalar_are_inferred_and_keep_their_text() {
         ("1e", "\"1e\""),
     ] {
         let line = format!("{{\"a\":{value},\"b\":\"x\"}}");
-        check_with(&inferring(), "a.csv", format!("a,b\n{cell},x\n"), &line);
-        check_with(&inferring(), "a.tsv", format!("a\tb\n{cell}\tx\n"), &line);
+        check_with(&with_inference(), "a.csv", format!("a,b\n{cell},x\n"), &line);
+        check_with(&with_inference(), "a.tsv", format!("a\tb\n{cell}\tx\n"), &line);
     }
-    // Names stay texts, and so do all cells without it.
-    check_with(&inferring(), "a.csv", "1,true,\n2,false,\n", r#"{"1":2,"true":false,"":null}"#);
+    // Column names remain strings, and so do all cells without inference.
+    check_with(&with_inference(), "a.csv", "1,true,\n2,false,\n", r#"{"1":2,"true":false,"":null}"#);
     check("a.csv", "a,b,c\n1,true,\n", r#"{"a":"1","b":"true","c":""}"#);
 }
 
 #[test]
-fn other_formats_have_their_own_types() {
-    check_with(&inferring(), "a.json", r#"[{"a":"1","b":"","c":"true"}]"#, r#"{"a":"1","b":"","c":"true"}"#);
-    let only = DecodeOptions { infer_types: InferTypes::TablesOnly, ..DecodeOptions::default() };
+fn infer_types_does_not_change_other_formats() {
+    check_with(&with_inference(), "a.json", r#"[{"a":"1","b":"","c":"true"}]"#, r#"{"a":"1","b":"","c":"true"}"#);
+    let only = DecodeOptions { infer_types: TypeInference::TablesOnly, ..DecodeOptions::default() };
     check_with(&only, "a.csv", "a\n1\n", r#"{"a":1}"#);
     for (name, format) in [("a.json", "json"), ("a.jsonl", "jsonl")] {
-        let told = format!("! `infer_types` applies only to csv and tsv, but the format is {format}; omit it");
-        check_with(&only, name, "[]\n", &told);
+        let expected = format!("! `infer_types` applies only to csv and tsv, but the format is {format}; omit it");
+        check_with(&only, name, "[]\n", &expected);
     }
 }
 
-/// Cells: numbers, what nearly is one, what nearly is a boolean, and any text.
+/// Generates cells: numbers, near numbers, near booleans, and other strings.
 fn cell() -> impl Strategy<Value = String> {
-    const NEARLY: &[&str] =
+    const FRAGMENTS: &[&str] =
         &["", "", "true", "false", "null", "True", "-", "+", ".", "e", "E", "0", " ", "\t", "\"", "NaN"];
     prop_oneof![
         4 => hostile::number(),
-        2 => (hostile::number(), select(NEARLY)).prop_map(|(number, more)| format!("{number}{more}")),
-        2 => (select(NEARLY), hostile::number()).prop_map(|(before, number)| format!("{before}{number}")),
-        3 => select(NEARLY).prop_map(str::to_owned),
+        2 => (hostile::number(), select(FRAGMENTS)).prop_map(|(number, suffix)| format!("{number}{suffix}")),
+        2 => (select(FRAGMENTS), hostile::number()).prop_map(|(prefix, number)| format!("{prefix}{number}")),
+        3 => select(FRAGMENTS).prop_map(str::to_owned),
         2 => hostile::string(),
     ]
 }
@@ -170,20 +170,21 @@ fn cell() -> impl Strategy<Value = String> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// With and without inference, as the reference decodes, whatever the cells are and wherever reads cut them.
+    /// Tables decode like the reference decoder, with and without inference, for any chunk size.
     #[test]
-    fn any_table_is_decoded_as_the_reference_decodes(
+    fn tables_match_reference_decoder(
         rows in vec(vec((cell(), any::<bool>()), 3), 0..6),
-        (is_tsv, infers) in any::<(bool, bool)>(),
+        (is_tsv, infers_types) in any::<(bool, bool)>(),
         window_bytes in 1..40_usize,
     ) {
-        let (format, delimiter) = if is_tsv { (SourceFormat::Tsv, '\t') } else { (SourceFormat::Csv, ',') };
+        let format = if is_tsv { SourceFormat::Tsv } else { SourceFormat::Csv };
+        let delimiter = if is_tsv { '\t' } else { ',' };
         let mut table = ["a", "b", "c"].join(&delimiter.to_string());
         table.push('\n');
         for row in &rows {
-            let cells = row.iter().map(|(cell, quotes)| {
-                let needs = cell.contains(['"', '\r', '\n', delimiter]);
-                if *quotes || needs { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() }
+            let cells = row.iter().map(|(cell, is_quoted)| {
+                let needs_quotes = cell.contains(['"', '\r', '\n', delimiter]);
+                if *is_quoted || needs_quotes { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() }
             });
             table.push_str(&cells.collect::<Vec<_>>().join(&delimiter.to_string()));
             table.push('\n');
@@ -191,12 +192,13 @@ proptest! {
         let options = DecodeOptions {
             format: Some(format),
             window_bytes,
-            infer_types: if infers { InferTypes::Tables } else { DecodeOptions::default().infer_types },
+            infer_types: if infers_types { TypeInference::Tables } else { DecodeOptions::default().infer_types },
             ..DecodeOptions::default()
         };
-        let found = decode(SourceInput::stream(io::Cursor::new(table.clone().into_bytes())), &options);
-        let expected = delimited::entities(table.as_bytes(), delimiter as u8, infers).expect("a table");
-        let found: Vec<&str> = found.lines().collect();
-        prop_assert_eq!(found, expected, "{:?}", table);
+        let decoded = decode(SourceInput::from_reader(io::Cursor::new(table.clone().into_bytes())), &options);
+        let expected = delimited::entities(table.as_bytes(), delimiter as u8, infers_types);
+        let expected = expected.expect("failed to decode table");
+        let decoded: Vec<&str> = decoded.lines().collect();
+        prop_assert_eq!(decoded, expected, "{:?}", table);
     }
 }

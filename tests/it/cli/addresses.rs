@@ -1,4 +1,4 @@
-//! The addresses at which a server listens, and those that it names.
+//! The addresses on which a server listens, and the addresses in its responses.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,26 +6,26 @@ use std::net::TcpStream;
 use strata_testing::certificates::Certificates;
 use strata_testing::machine::{Machine, Server, failed, one_json_line};
 
-/// A request of before `Host` was mandatory, whose answer can name nothing but the address of the server.
-fn without_host(server: &Server, path: &str) -> String {
+/// Sends an HTTP/1.0 request without `Host`, so that links in the response can only contain the server's own address.
+fn request_without_host(server: &Server, path: &str) -> String {
     let address = server.base_url.strip_prefix("http://").expect("an http URL");
     let mut stream = TcpStream::connect(address).expect("a connection");
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n").expect("the request is sent");
     let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("the answer comes");
+    stream.read_to_string(&mut answer).expect("a response");
     answer
 }
 
-/// It named port 0, at which nothing listens.
+/// Regression: the link contained port 0.
 #[test]
-fn a_link_names_the_port_that_the_system_chose() {
+fn link_contains_port_chosen_by_system() {
     let machine = Machine::with_user();
     machine.write("many.jsonl", "{\"a\":1}\n{\"a\":2}\n{\"a\":3}\n");
     one_json_line(&machine.import("many.jsonl", &[]));
     for listen in ["127.0.0.1:0", "localhost:0", "0.0.0.0:00"] {
         machine.write("strata.toml", &format!("[server]\nlisten = \"{listen}\"\n"));
         let server = Server::configured(&machine, "strata.toml", &[]);
-        let answer = without_host(&server, "/api/1/small-things/active/?limit=1&offset=1");
+        let answer = request_without_host(&server, "/api/1/small-things/active/?limit=1&offset=1");
         assert!(answer.starts_with("HTTP/1.0 200"), "{listen}: {answer}");
         let link = answer.lines().find_map(|line| line.to_lowercase().strip_prefix("link: ").map(str::to_owned));
         let expected = ["next\", ", "prev\""].map(|relation| {
@@ -36,9 +36,9 @@ fn a_link_names_the_port_that_the_system_chose() {
     }
 }
 
-/// Where a server cannot do what an option asks for, it says so and does not start.
+/// A server that cannot apply an option reports this and does not start.
 #[test]
-fn a_server_that_cannot_take_tasks_of_others_does_not_start() {
+fn server_unable_to_run_tasks_does_not_start() {
     let machine = Machine::new();
     let start = |environment: &[(&str, &str)]| {
         let mut command = machine.command(&["serve", "--listen", "127.0.0.1:0"]);
@@ -58,8 +58,9 @@ fn a_server_that_cannot_take_tasks_of_others_does_not_start() {
 }
 
 #[test]
-fn a_server_whose_certificate_others_would_refuse_does_not_start() {
-    let (machine, certificates) = (Machine::new(), Certificates::make("127.0.0."));
+fn server_with_bad_certificate_does_not_start() {
+    let machine = Machine::new();
+    let certificates = Certificates::make("127.0.0.");
     let secret = ("STRATA_CLUSTER__SECRET".to_owned(), "a secret of the nodes".to_owned());
     let environment = |listen: &str, more: &[(String, String)]| {
         let listen = ("STRATA_CLUSTER__LISTEN".to_owned(), listen.to_owned());
@@ -76,12 +77,12 @@ fn a_server_whose_certificate_others_would_refuse_does_not_start() {
     let key = ("STRATA_CLUSTER__TLS_KEY".to_owned(), certificates.path("127.0.0.12.key").display().to_string());
     let message = start(environment("127.0.0.11:0", &[key]));
     assert!(message.ends_with(&format!("127.0.0.12.key does not match the certificate in {own}")), "{message}");
-    let nothing = ("STRATA_CLUSTER__TLS_CA".to_owned(), certificates.path("nothing").display().to_string());
-    let message = start(environment("127.0.0.11:0", &[nothing]));
+    let missing_code = ("STRATA_CLUSTER__TLS_CA".to_owned(), certificates.path("nothing").display().to_string());
+    let message = start(environment("127.0.0.11:0", &[missing_code]));
     assert!(message.contains("`cluster.tls_ca`: ") && message.contains("nothing cannot be read: No such"), "{message}");
-    let mut two = environment("127.0.0.11:0", &[]);
-    two.retain(|(name, _)| name != "STRATA_CLUSTER__TLS_KEY");
-    assert!(start(two).contains("must also set cluster.tls_key"));
+    let mut incomplete = environment("127.0.0.11:0", &[]);
+    incomplete.retain(|(name, _)| name != "STRATA_CLUSTER__TLS_KEY");
+    assert!(start(incomplete).contains("must also set cluster.tls_key"));
     assert!(!machine.path("strata-data").exists());
     let good = environment("127.0.0.11:0", &[]);
     let good: Vec<(&str, &str)> = good.iter().map(|(name, value)| (&**name, &**value)).collect();

@@ -1,12 +1,12 @@
-//! What commands and servers leave of an SQLite catalog: one whole file, which can be copied alone and replaced.
+//! The SQLite metadata database after each command: a single file that can be copied and replaced.
 
 use std::fs;
 
 use strata_testing::catalog::execute_in;
 use strata_testing::machine::{Machine, Server, failed, get, succeeded};
 
-/// The files of the catalog that are there.
-fn files(machine: &Machine) -> Vec<String> {
+/// Returns the names of the database files.
+fn database_files(machine: &Machine) -> Vec<String> {
     let entries = fs::read_dir(machine.path("strata-data")).expect("readable");
     let names = entries.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
     let mut names: Vec<String> = names.filter(|name| name.starts_with("catalog.sqlite")).collect();
@@ -15,9 +15,9 @@ fn files(machine: &Machine) -> Vec<String> {
 }
 
 #[test]
-fn every_command_and_a_server_that_was_stopped_leave_one_whole_file() {
+fn commands_and_stopped_server_leave_one_file() {
     let machine = Machine::with_user();
-    assert_eq!(files(&machine), ["catalog.sqlite"], "user add");
+    assert_eq!(database_files(&machine), ["catalog.sqlite"], "user add");
     machine.write("rows.jsonl", "{\"a\":1}\n{\"a\":2}\n");
     let import =
         |name| succeeded(&machine.run(&["import", "rows.jsonl", "--name", name, "--owner", "ada@example.test"]));
@@ -33,11 +33,11 @@ fn every_command_and_a_server_that_was_stopped_leave_one_whole_file() {
         &["user", "plan", "ada@example.test", "pro"],
     ] {
         succeeded(&machine.run(arguments));
-        assert_eq!(files(&machine), ["catalog.sqlite"], "{arguments:?}");
+        assert_eq!(database_files(&machine), ["catalog.sqlite"], "{arguments:?}");
     }
-    // One that fails, too.
+    // A failed command, too.
     assert!(!machine.run(&["explain", "7", "limit=1"]).status.success());
-    assert_eq!(files(&machine), ["catalog.sqlite"], "a command that fails");
+    assert_eq!(database_files(&machine), ["catalog.sqlite"], "a command that fails");
     import("Second");
 
     let server = Server::start(&machine, &[], &[]);
@@ -45,9 +45,9 @@ fn every_command_and_a_server_that_was_stopped_leave_one_whole_file() {
     assert!(head.starts_with("http/1.1 200"), "{head}");
     get(&format!("{}/readyz", server.base_url), None);
     assert_eq!(server.stop("-TERM").0, Some(0));
-    assert_eq!(files(&machine), ["catalog.sqlite"], "a server that was stopped");
+    assert_eq!(database_files(&machine), ["catalog.sqlite"], "a server that was stopped");
 
-    // What came after the backup is gone with the file that held it.
+    // Replacing the file also removes all changes after the backup.
     fs::copy(machine.path("before/catalog.sqlite"), machine.path("strata-data/catalog.sqlite")).expect("copied");
     let server = Server::start(&machine, &[], &[]);
     for (target, status) in [("1/first/v2", "200"), ("2/second/v1", "404")] {
@@ -57,11 +57,12 @@ fn every_command_and_a_server_that_was_stopped_leave_one_whole_file() {
     assert_eq!(server.stop("-TERM").0, Some(0));
 }
 
-/// The tables of a catalog were made beside those of the other program.
+/// Regression: strata created its tables in the other program's database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_database_of_another_program_is_left_as_it_is() {
+async fn database_of_other_program_is_not_modified() {
     let machine = Machine::with_user();
-    let (data, file) = (machine.path("strata-data"), machine.path("strata-data/catalog.sqlite"));
+    let data = machine.path("strata-data");
+    let file = machine.path("strata-data/catalog.sqlite");
     fs::write(&file, "").expect("emptied");
     execute_in(&data, "CREATE TABLE notes (text TEXT)").await;
     let before = fs::read(&file).expect("read");
@@ -72,5 +73,5 @@ async fn a_database_of_another_program_is_left_as_it_is() {
         }
     });
     assert!(fs::read(&file).expect("read") == before);
-    assert_eq!(files(&machine), ["catalog.sqlite"]);
+    assert_eq!(database_files(&machine), ["catalog.sqlite"]);
 }

@@ -1,4 +1,4 @@
-//! Which certificate authorities the binary trusts, and how it reports TLS connections that fail.
+//! The certificate authorities that the binary trusts, and its reports of failed TLS connections.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -17,13 +17,13 @@ use strata_testing::wait::eventually;
 
 const LOOPBACK: (&str, &str) = ("STRATA_NET__ALLOW", "127.0.0.1");
 
-/// A machine whose only certificate authorities are those in `ca.pem`, which may be missing.
-fn trusting(machine: &Machine) -> [(&'static str, String); 3] {
+/// Returns the environment of a machine that trusts only the authorities in `ca.pem`, which may be missing.
+fn ca_environment(machine: &Machine) -> [(&'static str, String); 3] {
     let path = |name: &str| machine.path(name).display().to_string();
     [(LOOPBACK.0, LOOPBACK.1.to_owned()), ("SSL_CERT_FILE", path("ca.pem")), ("SSL_CERT_DIR", path("no-directory"))]
 }
 
-/// Signs certificates of servers.
+/// A certificate authority for server certificates.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
@@ -39,7 +39,7 @@ impl Authority {
         Authority { issuer: Issuer::new(params, key), pem }
     }
 
-    /// The TLS settings of a server with a certificate for `localhost`, unless `change` changes it.
+    /// Returns the TLS settings of a server with a certificate for `localhost`, which `change` can modify.
     fn server(&self, change: impl FnOnce(&mut CertificateParams)) -> Arc<ServerConfig> {
         let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -47,15 +47,15 @@ impl Authority {
         let key = KeyPair::generate().expect("a key");
         let certificate: CertificateDer<'static> = params.signed_by(&key, &self.issuer).expect("signed").der().clone();
         let key = PrivateKeyDer::try_from(key.serialize_der()).expect("a key");
-        // Another test may have installed it.
+        // Another test may have installed the provider already.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let config = ServerConfig::builder().with_no_client_auth().with_single_cert(vec![certificate], key);
         Arc::new(config.expect("a certificate and its key"))
     }
 }
 
-/// Serves one TLS connection: `before` without TLS, then a fixed HTTP response. Returns the port. The thread ends
-/// with the connection, and gives what the client sent inside TLS.
+/// Serves one TLS connection: first `before` without TLS, then a fixed HTTP response. Returns the port. The thread ends
+/// with the connection and returns the bytes that the client sent inside TLS.
 fn serve_tls(
     config: Arc<ServerConfig>,
     before: impl FnOnce(&mut std::net::TcpStream) + Send + 'static,
@@ -70,7 +70,7 @@ fn serve_tls(
         let length = stream.read(&mut first).unwrap_or(0);
         let body = br#"[{"a":1}]"#;
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
-        // A client that does not trust the certificate has left.
+        // A client that does not trust the certificate has closed the connection.
         let _ = stream.write_all(&[head.as_bytes(), body].concat()).and_then(|()| stream.flush());
         first[..length].to_vec()
     });
@@ -80,7 +80,7 @@ fn serve_tls(
 fn import(machine: &Machine, url: &str) -> Command {
     let arguments = ["import", url, "--name", "Things", "--owner", "ada@example.test", "--format", "json"];
     let mut command = machine.command(&arguments);
-    command.envs(trusting(machine));
+    command.envs(ca_environment(machine));
     command
 }
 
@@ -104,7 +104,7 @@ async fn http_webhook_without_ca_certificates_is_sent() {
     let added = succeeded(&machine.run_with_input(&add, "correct horse\n"));
     let token = added.lines().last().expect("a token");
     let source = LoopbackServer::start(|_| ok("Content-Type: application/json\r\n", br#"[{"a":1}]"#));
-    let environment = trusting(&machine);
+    let environment = ca_environment(&machine);
     let environment = environment.each_ref().map(|(name, value)| (*name, value.as_str()));
     let server = Server::start(&machine, &[], &environment);
     let headers = format!("Authorization: Bearer {token}\r\nContent-Type: application/json\r\n");
@@ -117,7 +117,7 @@ async fn http_webhook_without_ca_certificates_is_sent() {
     post("/dataset/refresh", json!({"dataset_id": 1}));
     let is_sent = async || source.received().iter().any(|request| request.target == "/hook");
     eventually("the webhook is sent", is_sent).await;
-    // The same process says what an https source lacks.
+    // The same process reports that an https source needs CA certificates.
     let (port, _) = serve_tls(Authority::new("any").server(|_| {}), |_| {});
     post("/dataset/update", json!({"dataset_id": 1, "source": format!("https://localhost:{port}/")}));
     let url = format!("{}/dataset/refresh", server.base_url);
@@ -162,7 +162,7 @@ fn failed_handshake_is_reported_in_words() {
     let thread = std::thread::spawn(move || {
         let (mut connection, _) = unencrypted.accept().expect("a connection");
         connection.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").expect("written");
-        // Until the client leaves.
+        // Reads until the client closes the connection.
         let _ = connection.read_to_end(&mut Vec::new());
     });
     let text = failed(&import(&machine, &format!("https://127.0.0.1:{port}/")).output().expect("the binary runs"));
@@ -170,7 +170,7 @@ fn failed_handshake_is_reported_in_words() {
     thread.join().expect("the server ends");
 }
 
-/// The bundled list of authorities that PostgreSQL's driver used did not have the operator's own.
+/// Regression: PostgreSQL's driver used a bundled list of authorities, which lacked the operator's own.
 #[test]
 fn postgres_trusts_the_machines_authorities() {
     let machine = Machine::new();
@@ -179,18 +179,18 @@ fn postgres_trusts_the_machines_authorities() {
         if trusts {
             machine.write("ca.pem", &authority.pem);
         }
-        // PostgreSQL answers the request for TLS with one byte.
+        // PostgreSQL responds to the TLS request with one byte.
         let (port, thread) = serve_tls(authority.server(|_| {}), |connection| {
             connection.read_exact(&mut [0; 8]).expect("a request for TLS");
             connection.write_all(b"S").expect("written");
         });
         let url = format!("postgres://strata:secret@localhost:{port}/strata?sslmode=verify-full");
         let mut command = machine.command(&["list"]);
-        command.envs(trusting(&machine)).env("STRATA_CATALOG__URL", url);
+        command.envs(ca_environment(&machine)).env("STRATA_CATALOG__URL", url);
         let output = command.output().expect("the binary runs");
-        assert_eq!(output.status.code(), Some(1), "no PostgreSQL answers");
+        assert_eq!(output.status.code(), Some(1), "the server is not PostgreSQL");
         let sent = thread.join().expect("the server ends");
-        // Only after a handshake that the client has accepted. The startup message names the user, inside TLS.
+        // The client sends the startup message with the user name only after an accepted handshake.
         let names_user = sent.windows(6).any(|bytes| bytes == b"strata");
         assert_eq!(names_user, trusts, "{}", String::from_utf8_lossy(&sent));
     }

@@ -1,4 +1,4 @@
-//! The binary as a user meets it: what it prints where, its exit codes, and what it leaves behind.
+//! The binary from a user's view: output, exit codes, and files.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -59,7 +59,7 @@ fn help_names_every_command_and_flag() {
 }
 
 #[test]
-fn a_command_line_that_cannot_be_parsed_exits_with_2() {
+fn invalid_command_line_exits_with_2() {
     let machine = Machine::new();
     for (arguments, word) in [
         (&[][..], "Usage"),
@@ -83,7 +83,7 @@ fn a_command_line_that_cannot_be_parsed_exits_with_2() {
 }
 
 #[test]
-fn an_unknown_key_or_a_missing_file_stops_every_command_before_it_does_anything() {
+fn invalid_configuration_stops_every_command() {
     let machine = Machine::new();
     machine.write("strata.toml", "[server]\nlisen = \"127.0.0.1:1\"\n");
     for arguments in [&["serve"][..], &["import", "x", "--name", "x", "--owner", "a@b.test"]] {
@@ -105,7 +105,7 @@ fn an_unknown_key_or_a_missing_file_stops_every_command_before_it_does_anything(
 }
 
 #[test]
-fn a_user_is_added_once_and_the_token_stands_alone_on_the_last_line() {
+fn user_is_added_once_and_token_is_on_last_line() {
     let machine = Machine::new();
     let add = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "ci"];
     let output = succeeded(&machine.run_with_input(&add, "correct horse\nnot read\n"));
@@ -116,16 +116,16 @@ fn a_user_is_added_once_and_the_token_stands_alone_on_the_last_line() {
     let again =
         failed(&machine.run_with_input(&["user", "add", "ADA@example.test", "--plan", "free"], "battery staple\n"));
     assert!(again.to_lowercase().contains("ada@example.test"), "{again}");
-    let silent = failed(&machine.run(&["user", "add", "bob@example.test", "--plan", "free"]));
-    assert!(silent.contains("password"), "{silent}");
-    // The failure added nobody.
+    let no_password = failed(&machine.run(&["user", "add", "bob@example.test", "--plan", "free"]));
+    assert!(no_password.contains("password"), "{no_password}");
+    // The failed command has not added the user.
     let bob = ["user", "add", "bob@example.test", "--plan", "free"];
     let output = succeeded(&machine.run_with_input(&bob, "battery staple"));
     assert!(!output.contains("strata_"), "{output}");
 }
 
 #[test]
-fn a_users_password_and_plan_can_be_changed() {
+fn user_password_and_plan_can_be_changed() {
     let machine = Machine::with_user();
     let output = succeeded(&machine.run_with_input(&["user", "passwd", "ADA@example.test"], "battery staple\n"));
     assert_eq!(output, "changed the password for ADA@example.test\n");
@@ -148,7 +148,7 @@ fn a_users_password_and_plan_can_be_changed() {
 }
 
 #[test]
-fn a_user_without_datasets_can_be_removed() {
+fn user_without_datasets_can_be_removed() {
     let machine = Machine::with_user();
     let add = ["user", "add", "bob@example.test", "--plan", "pro", "--token", "ci"];
     let token =
@@ -158,7 +158,7 @@ fn a_user_without_datasets_can_be_removed() {
     let message = failed(&machine.run(&["user", "remove", "ADA@example.test"]));
     assert!(message.contains("cannot remove the user ada@example.test, who has 1 dataset;"), "{message}");
 
-    // While a server uses the same catalog.
+    // A server uses the same metadata database.
     let server = Server::start(&machine, &[], &[]);
     let login = || {
         let body = json!({"email": "bob@example.test", "password": "battery staple"});
@@ -172,14 +172,14 @@ fn a_user_without_datasets_can_be_removed() {
     let output = succeeded(&machine.run(&["user", "remove", "BOB@example.test"]));
     assert_eq!(output, "removed BOB@example.test\n");
     assert!(login().starts_with("http/1.1 401") && me().starts_with("http/1.1 401"));
-    assert_eq!(succeeded(&machine.run(&["user", "list"])).lines().count(), 2, "the head, and who is left");
+    assert_eq!(succeeded(&machine.run(&["user", "list"])).lines().count(), 2, "the header and the other user");
     let message = failed(&machine.run(&["user", "remove", "bob@example.test"]));
     assert!(message.contains("there is no user bob@example.test"), "{message}");
 }
 
-/// A token for a user who was there could only be made over HTTP.
+/// Regression: a token for an existing user could only be created over HTTP.
 #[test]
-fn tokens_are_made_for_users_who_are_there() {
+fn token_is_created_for_existing_user() {
     let machine = Machine::with_user();
     let make = |options: &[&str]| machine.run(&[&["user", "token", "ada@example.test", "--name"], options].concat());
     let token = |output: std::process::Output| succeeded(&output).lines().last().expect("a token").to_owned();
@@ -189,7 +189,8 @@ fn tokens_are_made_for_users_who_are_there() {
             .starts_with("created the token ci for ada@example.test with the scope write; it does not expire\nstrata_"),
         "{printed}"
     );
-    let (all, reads) = (printed.lines().last().expect("a token"), token(make(&["bi", "--scope", "read"])));
+    let all = printed.lines().last().expect("a token");
+    let reads = token(make(&["bi", "--scope", "read"]));
     let short = token(make(&["short", "--expires-in", "1h"]));
     let refused = make(&["days", "--expires-in", "90"]);
     let message = String::from_utf8_lossy(&refused.stderr);
@@ -220,7 +221,7 @@ fn tokens_are_made_for_users_who_are_there() {
         assert_eq!(matching, 1, "{list}");
     }
 
-    // The operator sees them, and revokes one while the server runs.
+    // The operator lists the tokens and revokes one while the server is running.
     let lines = |text: String| -> Vec<Value> {
         text.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect()
     };
@@ -244,7 +245,7 @@ fn tokens_are_made_for_users_who_are_there() {
 }
 
 #[test]
-fn the_example_of_tuning_makes_a_slow_read_fast() {
+fn tuning_example_makes_slow_read_fast() {
     let machine = Machine::new();
     let printed = paste(&machine, "docs/guides/tune.md", "tuning", ["8083"]);
     let explained: Vec<&str> = printed.split("Query on dataset 1").skip(1).collect();
@@ -263,10 +264,10 @@ fn the_example_of_tuning_makes_a_slow_read_fast() {
 }
 
 #[test]
-fn the_tour_for_owners_works_when_it_is_pasted() {
+fn owner_tour_works_when_pasted() {
     let machine = Machine::new();
     let printed = paste(&machine, "docs/tutorials/publish-a-dataset.md", "owner", ["8081", "8082"]);
-    let received = std::fs::read_to_string(machine.path("received.txt")).expect("what was received");
+    let received = std::fs::read_to_string(machine.path("received.txt")).expect("the received requests");
     assert!(received.contains("genuine {\"dataset_id\":1,\"dataset_name\":\"Planets\",\"version\":1,"), "{received}");
     let answers: Vec<Value> = printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
     let ok = answers.iter().filter(|answer| answer["ok"] == true).count();
@@ -278,7 +279,7 @@ fn the_tour_for_owners_works_when_it_is_pasted() {
 }
 
 #[test]
-fn an_import_makes_a_dataset_and_then_its_next_version() {
+fn import_creates_dataset_then_next_version() {
     let machine = Machine::with_user();
     machine.write("small.jsonl", "{\"a\":1}\n{\"a\":2}\n");
     machine.write("large.json", "{\"data\":{\"items\":[{\"a\":1},{\"a\":2},{\"a\":3}]}}");
@@ -306,7 +307,7 @@ fn an_import_makes_a_dataset_and_then_its_next_version() {
 }
 
 #[test]
-fn the_data_directory_is_the_flags_before_the_environments_before_the_files() {
+fn flag_overrides_environment_overrides_file() {
     let machine = Machine::with_user();
     machine.write("strata.toml", "[data]\ndirectory = \"from-file\"\n");
     let add = |more: &[&str], variable: Option<&str>| {
@@ -326,7 +327,7 @@ fn the_data_directory_is_the_flags_before_the_environments_before_the_files() {
 }
 
 #[test]
-fn a_bad_file_names_the_position_and_leaves_nothing_behind() {
+fn invalid_file_is_reported_and_leaves_no_data() {
     let machine = Machine::with_user();
     machine.write("good.jsonl", "{\"a\":1}\n");
     machine.write("not-an-object.jsonl", "{\"a\":1}\n{\"a\":2}\n[3]\n");
@@ -344,7 +345,7 @@ fn a_bad_file_names_the_position_and_leaves_nothing_behind() {
         );
         assert_eq!(machine.data_files(), before, "{file}");
     }
-    // No version number was spent either.
+    // The failed imports have not used version numbers.
     assert_eq!(one_json_line(&machine.import("good.jsonl", &[]))["version"], json!(1));
     let before = machine.data_files();
     assert!(failed(&machine.import("cut.jsonl", &[])).contains("item 2"));
@@ -352,9 +353,9 @@ fn a_bad_file_names_the_position_and_leaves_nothing_behind() {
     assert_eq!(one_json_line(&machine.import("good.jsonl", &[]))["version"], json!(2));
 }
 
-/// Errors named the fields of the API.
+/// Regression: the errors contained the API's field names.
 #[test]
-fn errors_of_an_import_name_its_flags() {
+fn import_error_names_command_line_flag() {
     let machine = Machine::with_user();
     machine.write("places.geojson", "{\"type\":\"FeatureCollection\",\"features\":[{\"type\":\"Feature\"}]}");
     machine.write("nested.jsonl", "{\"a\":{\"b\":\"1\"}}\n");
@@ -363,18 +364,18 @@ fn errors_of_an_import_name_its_flags() {
     assert!(message.contains("`--records-path`") && message.contains("(did you mean features?)"), "{message}");
     let line = one_json_line(&machine.import("places.geojson", &["--records-path", "features"]));
     assert_eq!(line["entity_count"], json!(1));
-    // It was taken, and did nothing. So it is for a dataset that is there, and for one that is not.
-    let told = "strata: failed to import nested.jsonl: `--infer-types` applies only to csv and tsv, but the format is \
+    // Regression: the flag was ignored for formats with types, for existing and for new datasets.
+    let error = "strata: failed to import nested.jsonl: `--infer-types` applies only to csv and tsv, but the format is \
                 jsonl; omit it";
-    assert_eq!(failed(&machine.import("nested.jsonl", &["--infer-types"])), told);
+    assert_eq!(failed(&machine.import("nested.jsonl", &["--infer-types"])), error);
     let new = ["import", "nested.jsonl", "--name", "New", "--owner", "ada@example.test", "--infer-types"];
-    assert_eq!(failed(&machine.run(&new)), told);
+    assert_eq!(failed(&machine.run(&new)), error);
     one_json_line(&machine.import("table.csv", &["--infer-types"]));
     one_json_line(&machine.import("nested.jsonl", &[]));
 }
 
 #[test]
-fn a_server_ends_with_0_on_each_signal_and_logs_as_configured() {
+fn server_exits_with_0_on_each_signal() {
     let machine = Machine::new();
     for signal in ["-TERM", "-INT", "-HUP"] {
         let server = Server::start(&machine, &[], &[("STRATA_LOG__FORMAT", "json")]);
@@ -388,7 +389,7 @@ fn a_server_ends_with_0_on_each_signal_and_logs_as_configured() {
         for message in ["listening", "stopping", "stopped"] {
             assert!(messages.contains(&json!(message)), "{message} is missing: {messages:?}");
         }
-        // The id of a request is told once.
+        // The request ID appears only once.
         let request = errors.lines().find(|line| line.contains("\"request\"")).expect("a line about the request");
         let request: Value = serde_json::from_str(request).expect("JSON");
         assert!(request["spans"][0]["id"].is_string() && request["span"].is_null(), "{request}");
@@ -396,7 +397,7 @@ fn a_server_ends_with_0_on_each_signal_and_logs_as_configured() {
 }
 
 #[test]
-fn an_address_that_is_taken_is_named() {
+fn address_in_use_is_reported() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = taken.local_addr().expect("an address").to_string();
     let machine = Machine::new();
@@ -406,10 +407,10 @@ fn an_address_that_is_taken_is_named() {
             .starts_with(&format!("strata: failed to listen on {address} (to use another address, set `--listen`): ")),
         "{message}"
     );
-    assert!(!machine.path("strata-data").exists(), "it left a directory behind");
+    assert!(!machine.path("strata-data").exists(), "the data directory was created");
 }
 
-/// What the demo prints, as (URL, Authorization).
+/// Parses the requests that the demo prints, as (URL, `Authorization`).
 fn demo_requests(greeting: &str) -> Vec<(String, Option<String>)> {
     let lines = greeting.lines().map(str::trim);
     lines
@@ -424,7 +425,7 @@ fn demo_requests(greeting: &str) -> Vec<(String, Option<String>)> {
 }
 
 #[test]
-fn every_request_that_the_demo_prints_finds_something_and_a_second_start_finds_the_same() {
+fn demo_requests_return_results_on_every_start() {
     let machine = Machine::new();
     let server = Server::start(&machine, &["--demo"], &[]);
     let first = format!("To see the dashboard, open {}/ in a browser.\n", server.base_url);
@@ -444,7 +445,7 @@ fn every_request_that_the_demo_prints_finds_something_and_a_second_start_finds_t
             assert!(head.starts_with("http/1.1 401"), "{url} without its key: {head}");
         }
     }
-    // The owner's requests, as they are printed.
+    // The requests of the owner, as printed.
     let token = |greeting: &str| {
         let token = greeting.lines().find_map(|line| line.trim().strip_prefix("TOKEN=")).expect("a token");
         format!("Bearer {token}")
@@ -458,7 +459,8 @@ fn every_request_that_the_demo_prints_finds_something_and_a_second_start_finds_t
         let (head, body) = get(url, Some(&first_token));
         assert!(head.starts_with("http/1.1 200") && body.len() > 100, "{url}: {head}\n{body}");
     }
-    let (first_url, greeting) = (server.base_url.clone(), server.greeting.clone());
+    let first_url = server.base_url.clone();
+    let greeting = server.greeting.clone();
     assert_eq!(server.stop("-TERM").0, Some(0));
 
     let files = machine.data_files();
@@ -469,7 +471,7 @@ fn every_request_that_the_demo_prints_finds_something_and_a_second_start_finds_t
         for_readers(&server.greeting).replace(&server.base_url, ""),
         for_readers(&greeting).replace(&first_url, "")
     );
-    // Another token opens what the first one did, which no longer does.
+    // The new token works, and the old one no longer does.
     let list = format!("{}/dataset/list", server.base_url);
     assert!(get(&list, Some(&token(&server.greeting))).0.starts_with("http/1.1 200"));
     assert!(get(&list, Some(&first_token)).0.starts_with("http/1.1 401"));
@@ -478,9 +480,9 @@ fn every_request_that_the_demo_prints_finds_something_and_a_second_start_finds_t
 }
 
 #[test]
-fn a_command_that_works_on_what_is_there_makes_no_directory() {
+fn command_without_database_creates_no_directory() {
     let machine = Machine::new();
-    let both = [
+    let commands = [
         &["check"][..],
         &["scrub"],
         &["sweep"],
@@ -490,28 +492,28 @@ fn a_command_that_works_on_what_is_there_makes_no_directory() {
         &["user", "plan", "ada@example.test", "pro"],
     ];
     let import = &["import", "https://example.test/x.json", "--name", "x", "--owner", "ada@example.test"][..];
-    for arguments in both.into_iter().chain([import]) {
+    for arguments in commands.into_iter().chain([import]) {
         let message = failed(&machine.run(&[arguments, &["--data", "nowhere"]].concat()));
         assert!(message.contains("there is no metadata database nowhere/catalog.sqlite"), "{message}");
         assert!(!machine.path("nowhere").exists() && !machine.path("copy").exists(), "{arguments:?}");
     }
     machine.write("file", "no directory");
-    for arguments in both {
+    for arguments in commands {
         let message = failed(&machine.run(&[arguments, &["--data", "file"]].concat()));
         assert!(message.contains("the data directory file is not a directory"), "{message}");
     }
-    // A directory with nothing in it is left so.
+    // An empty directory stays empty.
     std::fs::create_dir(machine.path("empty")).expect("made");
-    for arguments in both.into_iter().chain([&["user", "passwd", "ada@example.test"][..]]) {
+    for arguments in commands.into_iter().chain([&["user", "passwd", "ada@example.test"][..]]) {
         let message = failed(&machine.run_with_input(&[arguments, &["--data", "empty"]].concat(), "a password\n"));
         assert!(message.contains("there is no metadata database empty/catalog.sqlite"), "{message}");
         let left = std::fs::read_dir(machine.path("empty")).expect("still there").count();
-        assert!(left == 0 && !machine.path("copy").exists(), "{arguments:?} makes something");
+        assert!(left == 0 && !machine.path("copy").exists(), "{arguments:?} creates files");
     }
 }
 
 #[test]
-fn an_import_takes_standard_input_and_names_a_file_that_is_not_there() {
+fn import_reads_stdin_and_reports_missing_file() {
     let machine = Machine::new();
     let arguments = |source| ["import", source, "--name", "Things", "--owner", "ada@example.test"];
     for (source, problem) in [
@@ -527,11 +529,11 @@ fn an_import_takes_standard_input_and_names_a_file_that_is_not_there() {
     let machine = Machine::with_user();
     let output = machine.run_with_input(&arguments("-"), "{\"a\":1}\n{\"a\":2}\n");
     assert_eq!(one_json_line(&output)["entity_count"], json!(2));
-    // Names that do not resolve are told in a sentence, whatever name servers there are.
+    // Unresolvable names are reported in a sentence, regardless of the name servers.
     let message = failed(&machine.run(&arguments("http://no-such-host.invalid/x.json")));
     assert!(message.contains("fetch the source: the name no-such-host.invalid d"), "{message}");
     assert!(!message.contains("error sending") && !message.contains("Query") && !message.contains('{'), "{message}");
-    // So is a port on which nothing listens.
+    // A refused connection is reported in a sentence, too.
     let closed = std::net::TcpListener::bind("127.0.0.1:0").and_then(|port| port.local_addr()).expect("an address");
     let url = format!("http://user:secret@{closed}/x.json?key=secret");
     let mut command = machine.command(&arguments(&url));
@@ -542,7 +544,7 @@ fn an_import_takes_standard_input_and_names_a_file_that_is_not_there() {
 }
 
 #[test]
-fn an_import_says_what_the_dataset_is_and_when_it_began() {
+fn import_sets_description_license_and_listing() {
     let machine = Machine::with_user();
     machine.write("one.jsonl", "{\"a\":1}\n");
     let listed = || -> Value {
@@ -557,7 +559,7 @@ fn an_import_says_what_the_dataset_is_and_when_it_began() {
         (&datasets[0]["description"], &datasets[0]["licence"], &datasets[0]["version"]),
         (&json!("Small things"), &json!("CC0-1.0"), &json!(1))
     );
-    // The next import says what it says anew, and unsays nothing.
+    // The next import changes only the specified settings.
     one_json_line(&machine.import("one.jsonl", &["--description", "Smaller things"]));
     let datasets = listed();
     assert_eq!(
@@ -568,11 +570,11 @@ fn an_import_says_what_the_dataset_is_and_when_it_began() {
     let message = failed(&machine.import("one.jsonl", &["--licence", &long]));
     assert!(message.ends_with("--licence: it is longer than 1000 characters"), "{message}");
     assert_eq!(machine.import("one.jsonl", &["--listed", "--private"]).status.code(), Some(2));
-    assert_eq!(listed()[0]["version"], json!(2), "nothing is made");
+    assert_eq!(listed()[0]["version"], json!(2), "no version is created");
 }
 
 #[test]
-fn a_table_with_another_delimiter_is_told_to_its_owner() {
+fn unexpected_delimiter_is_reported_to_owner() {
     let machine = Machine::with_user();
     machine.write("semicolons.csv", "name;age\nAda;36\n");
     let output = machine.import("semicolons.csv", &[]);
@@ -582,7 +584,7 @@ fn a_table_with_another_delimiter_is_told_to_its_owner() {
         log.contains("one column, and its name contains semicolons. In this format, only commas separate"),
         "{log}"
     );
-    // From now on the dataset has an id.
+    // The log line contains the ID, because the dataset exists now.
     let log = machine.import("semicolons.csv", &[]).stderr;
     assert!(String::from_utf8_lossy(&log).contains("dataset_id=1"), "{log:?}");
     let explained = succeeded(&machine.run(&["explain", "1"]));
@@ -598,16 +600,16 @@ fn a_table_with_another_delimiter_is_told_to_its_owner() {
 }
 
 #[test]
-fn versions_are_named_alike_by_every_command() {
+fn every_command_accepts_same_version_names() {
     let machine = Machine::with_user();
     machine.write("one.jsonl", "{\"a\":1}\n");
     machine.write("two.jsonl", "{\"a\":1}\n{\"a\":2}\n");
     for file in ["one.jsonl", "two.jsonl"] {
         one_json_line(&machine.import(file, &[]));
     }
-    let told = succeeded(&machine.run(&["diff", "1", "1", "2"]));
+    let diff = succeeded(&machine.run(&["diff", "1", "1", "2"]));
     for [v1, v2] in [["v1", "v2"], ["1", "latest"], ["v1", "active"]] {
-        assert_eq!(succeeded(&machine.run(&["diff", "1", v1, v2])), told, "{v1} {v2}");
+        assert_eq!(succeeded(&machine.run(&["diff", "1", v1, v2])), diff, "{v1} {v2}");
     }
     for version in ["2", "v2", "latest", "active"] {
         let line = succeeded(&machine.run(&["explain", "1", "--version", version, "--json"]));
@@ -626,7 +628,7 @@ fn versions_are_named_alike_by_every_command() {
 }
 
 #[test]
-fn the_demo_is_not_loaded_beside_other_data_and_no_backup_into_what_it_backs_up() {
+fn demo_and_backup_reject_directory_with_data() {
     let machine = Machine::with_user();
     machine.write("one.jsonl", "{\"a\":1}\n");
     one_json_line(&machine.import("one.jsonl", &[]));
@@ -648,7 +650,7 @@ fn the_demo_is_not_loaded_beside_other_data_and_no_backup_into_what_it_backs_up(
 }
 
 #[test]
-fn a_check_names_a_damaged_file_once() {
+fn check_reports_damaged_file_once() {
     let machine = Machine::with_user();
     machine.write("one.jsonl", "{\"a\":1}\n");
     one_json_line(&machine.import("one.jsonl", &[]));
@@ -667,7 +669,7 @@ fn a_check_names_a_damaged_file_once() {
 }
 
 #[test]
-fn a_check_counts_one_file_as_one() {
+fn check_counts_missing_file_once() {
     let machine = Machine::with_user();
     machine.write("one.jsonl", "{\"a\":1}\n");
     one_json_line(&machine.import("one.jsonl", &[]));
@@ -680,7 +682,7 @@ fn a_check_counts_one_file_as_one() {
 }
 
 #[test]
-fn a_catalog_that_does_not_open_is_to_be_restored_and_not_checked() {
+fn unreadable_database_suggests_restore() {
     let machine = Machine::with_user();
     let catalog = machine.path("strata-data/catalog.sqlite");
     let length = std::fs::metadata(&catalog).expect("a catalog").len();
@@ -707,7 +709,7 @@ fn users_and_datasets_are_listed() {
     one_json_line(&machine.run(&private));
     let lines = succeeded(&machine.run(&["list", "--json"]));
     let mut first: Value = serde_json::from_str(lines.lines().next().expect("a line")).expect("JSON");
-    // As much as its file has.
+    // The reported size is the size of the file.
     let bytes = first["file_size_bytes"].take().as_u64().expect("a number");
     let record = json!({"dataset_id": 1, "name_slug": "small-things", "name": "Small Things", "owner": "ada@example.test",
                         "versions": 2, "active_version": 2, "file_size_bytes": null, "pinned": false, "private": false,
@@ -725,7 +727,7 @@ fn users_and_datasets_are_listed() {
     assert_eq!(text.lines().collect::<Vec<_>>(), expected);
 
     succeeded(&machine.run_with_input(&["user", "add", "bob@example.test", "--plan", "pro"], "battery staple\n"));
-    // They waited for a store that they do not need.
+    // Regression: these commands waited for a store that they do not need.
     let away = [
         ("STRATA_STORE__URL", "s3://away/versions"),
         ("STRATA_STORE__ENDPOINT", "http://127.0.0.1:9"),
@@ -749,7 +751,7 @@ fn users_and_datasets_are_listed() {
 }
 
 #[test]
-fn numbers_on_the_command_line_have_the_units_of_the_configuration() {
+fn command_line_accepts_configuration_units() {
     let machine = Machine::with_user();
     for rate in ["8MiB", "1.5 MB", "8388608", "0"] {
         succeeded(&machine.run(&["scrub", "--bytes-per-s", rate]));
@@ -769,7 +771,7 @@ fn numbers_on_the_command_line_have_the_units_of_the_configuration() {
 }
 
 #[test]
-fn a_server_without_background_work_says_so() {
+fn server_without_background_work_prints_notice() {
     let machine = Machine::new();
     let server = Server::start(&machine, &["--no-background"], &[]);
     assert_eq!(server.greeting, "background work is disabled: no schedules, webhooks, sweeps, or scrubs\n");
@@ -781,9 +783,9 @@ fn a_server_without_background_work_says_so() {
 }
 
 #[test]
-fn completions_and_manual_pages_know_every_command() {
+fn completions_and_manual_cover_every_command() {
     let machine = Machine::new();
-    // Not even a configuration that cannot be read is in the way.
+    // These commands do not read the configuration.
     machine.write("strata.toml", "this is no TOML");
     let bash = succeeded(&machine.run(&["completions", "bash"]));
     succeeded(&machine.run(&["manual", "man1"]));
@@ -794,7 +796,7 @@ fn completions_and_manual_pages_know_every_command() {
         let page = std::fs::read_to_string(machine.path("man1").join(format!("strata-{command}.1"))).expect(command);
         assert!(page.contains(".SH SYNOPSIS") && page.contains("data.directory"), "{page}");
     }
-    // Values of options were left out.
+    // Regression: the manual omitted the values of options.
     let page = std::fs::read_to_string(machine.path("man1/strata-user-add.1")).expect("a page");
     let synopsis = page.split(".SH SYNOPSIS\n").nth(1).and_then(|rest| rest.lines().next()).expect("a line");
     let written = synopsis.replace('\\', "");

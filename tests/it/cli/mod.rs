@@ -1,4 +1,4 @@
-//! The binary as a user meets it.
+//! The binary from a user's view.
 
 mod addresses;
 mod catalog_file;

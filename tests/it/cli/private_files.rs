@@ -1,4 +1,4 @@
-//! What the binary creates is closed to the machine's other users: directories 0700, files 0600.
+//! The permissions of files that the binary creates: 0700 for directories and 0600 for files.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -6,7 +6,7 @@ use std::process::Command;
 
 use strata_testing::machine::{Machine, Server, failed, get, succeeded};
 
-/// Everything below a path, itself included, that the group or others can reach in any way.
+/// Returns the files and directories at and below `path` that the group or other users can access.
 fn open_to_others(path: &Path) -> Vec<String> {
     let metadata = std::fs::symlink_metadata(path).expect("metadata");
     let mode = metadata.permissions().mode() & 0o777;
@@ -24,20 +24,20 @@ fn open_to_others(path: &Path) -> Vec<String> {
 }
 
 #[test]
-fn all_that_is_created_is_for_its_own_user_alone() {
+fn created_files_are_private_to_their_user() {
     let machine = Machine::with_user();
     let rows: String = (0..3_000).map(|number| format!("{{\"a\":{number},\"b\":\"text {number}\"}}\n")).collect();
     machine.write("rows.jsonl", &rows);
     succeeded(&machine.run(&["import", "rows.jsonl", "--name", "Rows", "--owner", "ada@example.test", "--private"]));
     succeeded(&machine.run(&["import", "rows.jsonl", "--name", "Open", "--owner", "ada@example.test"]));
     let server = Server::start(&machine, &[], &[]);
-    // An export in the cache, a log beside the catalog, a probe's traces.
+    // Creates an export in the cache, a database log, and the traces of a probe.
     let (head, _) = get(&format!("{}/api/2/open/latest/?format=parquet", server.base_url), None);
     assert!(head.starts_with("http/1.1 200"), "{head}");
     get(&format!("{}/readyz", server.base_url), None);
     let data = machine.path("strata-data");
     for name in ["catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm", "store/versions", "tmp", "exports"] {
-        assert!(data.join(name).exists(), "{name} is there while the server runs");
+        assert!(data.join(name).exists(), "{name} exists while the server is running");
     }
     assert_eq!(open_to_others(&data), Vec::<String>::new());
     for (to, more) in [("linked", None), ("copied", Some("--copy"))] {
@@ -53,7 +53,7 @@ fn all_that_is_created_is_for_its_own_user_alone() {
 }
 
 #[test]
-fn a_directory_that_is_open_to_others_is_told_of_and_left_as_it_is() {
+fn open_directory_is_reported_but_not_changed() {
     let machine = Machine::with_user();
     let data = machine.path("strata-data");
     std::fs::set_permissions(&data, std::fs::Permissions::from_mode(0o755)).expect("set");
@@ -64,9 +64,9 @@ fn a_directory_that_is_open_to_others_is_told_of_and_left_as_it_is() {
     assert_eq!(data.metadata().expect("metadata").permissions().mode() & 0o777, 0o755);
 }
 
-/// The service's user could not open what `sudo strata user add` had created before the first start.
+/// Regression: after `sudo strata user add`, the service's user could not open the database.
 #[test]
-fn root_creates_files_of_the_directorys_owner() {
+fn root_creates_files_for_directory_owner() {
     fn check(path: &Path, owner: (u32, u32)) {
         let metadata = std::fs::symlink_metadata(path).expect("metadata");
         assert_eq!((metadata.uid(), metadata.gid()), owner, "{}", path.display());
@@ -80,11 +80,11 @@ fn root_creates_files_of_the_directorys_owner() {
     let data = machine.path("strata-data");
     std::fs::create_dir(&data).expect("created");
     let created = data.metadata().expect("metadata");
-    // Without the rights of root, a command can work only on a directory of its own user.
+    // Without root privileges, a command can only work on a directory of its own user.
     let owner = if created.uid() == 0 { (65_534, 65_534) } else { (created.uid(), created.gid()) };
     std::os::unix::fs::chown(&data, Some(owner.0), Some(owner.1)).expect("the owner is set");
     succeeded(&machine.run_with_input(&["user", "add", "ada@example.test", "--plan", "free"], "correct horse\n"));
-    // A file that the owner of the data directory may not read.
+    // The owner of the data directory cannot read this file.
     machine.write("rows.jsonl", "{\"a\":1}\n");
     std::fs::set_permissions(machine.path("rows.jsonl"), std::fs::Permissions::from_mode(0o600)).expect("set");
     succeeded(&machine.import("rows.jsonl", &[]));
@@ -92,21 +92,22 @@ fn root_creates_files_of_the_directorys_owner() {
     let (head, _) = get(&format!("{}/api/1/small-things/latest/?format=parquet", server.base_url), None);
     assert!(head.starts_with("http/1.1 200"), "{head}");
     for name in ["catalog.sqlite-wal", "store/versions", "exports"] {
-        assert!(data.join(name).exists(), "{name} exists while the server runs");
+        assert!(data.join(name).exists(), "{name} exists while the server is running");
     }
     check(&data, owner);
     assert_eq!(server.stop("-TERM").0, Some(0));
-    // Into a directory that only root may write.
+    // Only root can write to the parent of this directory.
     succeeded(&machine.run(&["backup", &machine.path("backup").display().to_string()]));
 }
 
-/// It was told that memory or descriptors were short, and a restore that there was no catalog.
+/// Regression: the error mentioned a lack of memory or descriptors, and a restore reported a missing database.
 #[test]
-fn what_this_user_may_not_open_is_told_as_that() {
+fn permission_error_is_reported_as_such() {
     let machine = Machine::with_user();
-    let (data, catalog) = (machine.path("strata-data"), machine.path("strata-data/catalog.sqlite"));
+    let data = machine.path("strata-data");
+    let catalog = machine.path("strata-data/catalog.sqlite");
     let owner = data.metadata().expect("metadata").uid();
-    // What root may not open either, without the capabilities that make it read all.
+    // Root runs without the capabilities that bypass permissions.
     let run = |arguments: &[&str]| {
         let command = machine.command(arguments);
         let output = match owner {
@@ -124,12 +125,12 @@ fn what_this_user_may_not_open_is_told_as_that() {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
     };
     set(&catalog, 0o000);
-    let told = run(&["list"]);
-    assert!(told.contains("for reading and writing") && told.contains("run strata as the user"), "{told}");
+    let message = run(&["list"]);
+    assert!(message.contains("for reading and writing") && message.contains("run strata as the user"), "{message}");
     set(&catalog, 0o600);
     set(&data, 0o000);
-    let told = run(&["restore", "strata-data", "--data", "new"]);
-    assert!(told.contains("ermission denied") && !told.contains("neither a backup"), "{told}");
+    let message = run(&["restore", "strata-data", "--data", "new"]);
+    assert!(message.contains("ermission denied") && !message.contains("neither a backup"), "{message}");
     set(&data, 0o700);
     succeeded(&machine.run(&["list"]));
 }

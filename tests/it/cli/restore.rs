@@ -1,4 +1,4 @@
-//! `strata restore`: from one machine to PostgreSQL and S3, and back; refusals; what was interrupted.
+//! `strata restore`: to PostgreSQL and S3 and back, after interruptions, and its errors.
 
 use std::path::PathBuf;
 
@@ -9,8 +9,8 @@ use strata_testing::machine::{Machine, Server, failed, get, one_json_line, succe
 use strata_testing::postgres::Postgres;
 use strata_testing::s3_server::S3Server;
 
-/// A machine with a dataset of two versions, and what its owner sends as `Authorization`.
-fn machine() -> (Machine, String) {
+/// Returns a machine with a dataset of two versions, and the owner's `Authorization` header.
+fn machine_with_versions() -> (Machine, String) {
     let machine = Machine::with_user();
     for text in [r#"[{"a":1},{"a":2}]"#, r#"[{"a":1},{"a":3},{"b":"ä"}]"#] {
         machine.write("things.json", text);
@@ -21,8 +21,8 @@ fn machine() -> (Machine, String) {
     (machine, token)
 }
 
-/// What readers and the owner see: each version, and the list of datasets.
-fn seen(server: &Server, token: &str) -> Vec<String> {
+/// Returns the responses of the read endpoint and of the owner's dataset list.
+fn visible_state(server: &Server, token: &str) -> Vec<String> {
     let versions = ["active", "v1", "v2"].map(|version| {
         let (head, body) = get(&format!("{}/api/1/small-things/{version}/", server.base_url), None);
         assert!(head.starts_with("http/1.1 200"), "{head}{body}");
@@ -30,11 +30,11 @@ fn seen(server: &Server, token: &str) -> Vec<String> {
     });
     let (head, list) = get(&format!("{}/dataset/list", server.base_url), Some(token));
     assert!(head.starts_with("http/1.1 200"), "{head}{list}");
-    // The addresses of pings name the server.
+    // The ping URLs contain the server's address.
     versions.into_iter().chain([list.replace(&server.base_url, "")]).collect()
 }
 
-/// What a command that has failed told, on both outputs.
+/// Returns both outputs of a failed command.
 fn failed_with_findings(output: &std::process::Output) -> String {
     assert!(!output.status.success());
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
@@ -47,14 +47,15 @@ fn version_files(machine: &Machine, data: &str) -> Vec<PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_service_moves_to_postgresql_and_s3_and_back() {
-    let (machine, token) = machine();
+async fn restore_moves_to_postgresql_and_s3_and_back() {
+    let (machine, token) = machine_with_versions();
     let server = Server::start(&machine, &[], &[]);
-    let before = seen(&server, &token);
+    let before = visible_state(&server, &token);
     assert_eq!(server.stop("-TERM").0, Some(0));
     let untouched = std::fs::read(machine.path("strata-data/catalog.sqlite")).expect("the catalog");
 
-    let (postgres, s3) = (Postgres::shared(), S3Server::start().await);
+    let postgres = Postgres::shared();
+    let s3 = S3Server::start().await;
     let url = postgres.create_database().await;
     let mut environment = s3.environment().to_vec();
     environment.push(("STRATA_CATALOG__URL", url));
@@ -65,43 +66,43 @@ async fn a_service_moves_to_postgresql_and_s3_and_back() {
         command.output().expect("the binary runs")
     };
     tokio::task::block_in_place(|| {
-        let told = one_json_line(&strata(&["restore", "strata-data", "--data", "new", "--json"]));
+        let summary = one_json_line(&strata(&["restore", "strata-data", "--data", "new", "--json"]));
         assert_eq!(
-            (&told["files"], &told["copied"], &told["directory"]),
+            (&summary["files"], &summary["copied"], &summary["directory"]),
             (&json!(2), &json!(2), &json!("strata-data"))
         );
         assert_eq!(std::fs::read(machine.path("strata-data/catalog.sqlite")).expect("the catalog"), untouched);
         let left: Vec<PathBuf> = files(&machine.path("new"));
         assert!(left.iter().all(|path| !path.to_string_lossy().contains("restore-")), "{left:?}");
-        // Not over what is there.
+        // A restore does not overwrite existing data.
         let refused = failed(&strata(&["restore", "strata-data", "--data", "new"]));
         assert!(refused.contains("failed to restore the backup: ") && refused.contains("not empty"), "{refused}");
 
         let server = Server::start(&machine, &["--data", "new"], &environment);
-        assert_eq!(seen(&server, &token), before);
+        assert_eq!(visible_state(&server, &token), before);
         assert_eq!(server.stop("-TERM").0, Some(0));
         machine.write("things.json", r#"[{"c":1}]"#);
         let third = ["import", "things.json", "--name", "Small Things", "--owner", "ada@example.test", "--data", "new"];
         succeeded(&strata(&third));
         succeeded(&strata(&["check", "--data", "new"]));
 
-        // And back, by a backup.
+        // Restores back by means of a backup.
         succeeded(&strata(&["backup", "copy", "--data", "new"]));
-        let told = one_json_line(&machine.run(&["restore", "copy", "--data", "home", "--json"]));
-        assert_eq!((&told["files"], &told["copied"]), (&json!(3), &json!(3)));
+        let summary = one_json_line(&machine.run(&["restore", "copy", "--data", "home", "--json"]));
+        assert_eq!((&summary["files"], &summary["copied"]), (&json!(3), &json!(3)));
         succeeded(&machine.run(&["check", "--data", "home"]));
         let server = Server::start(&machine, &["--data", "home"], &[]);
-        let after = seen(&server, &token);
+        let after = visible_state(&server, &token);
         assert_eq!((&after[1..3], &*after[0]), (&before[1..3], "[\n  {\n    \"c\": 1\n  }\n]"));
         assert_eq!(server.stop("-TERM").0, Some(0));
     });
 }
 
 #[test]
-fn what_was_interrupted_goes_on_and_damage_is_named() {
-    let (machine, token) = machine();
+fn interrupted_restore_resumes_and_reports_damage() {
+    let (machine, token) = machine_with_versions();
     let server = Server::start(&machine, &[], &[]);
-    let before = seen(&server, &token);
+    let before = visible_state(&server, &token);
     let message = failed(&machine.run(&["restore", "strata-data", "--data", "new"]));
     assert!(message.contains("a process is using the data directory strata-data; stop the process"), "{message}");
     assert!(!machine.path("new").exists());
@@ -115,33 +116,33 @@ fn what_was_interrupted_goes_on_and_damage_is_named() {
         message.contains(&format!("failed to restore the backup: cannot copy the file versions/{name} (dataset ")),
         "{message}"
     );
-    // Whoever reads a pipe waits for one who writes.
+    // Opening a pipe for reading blocks until a process opens it for writing.
     std::fs::remove_file(&damaged).expect("removed");
-    let made = std::process::Command::new("mkfifo").arg(&damaged).status().expect("mkfifo");
-    assert!(made.success());
+    let created = std::process::Command::new("mkfifo").arg(&damaged).status().expect("mkfifo");
+    assert!(created.success());
     let message = failed(&machine.run(&["restore", "strata-data", "--data", "new"]));
     assert!(message.contains("it is not a regular file"), "{message}");
     for command in [&["check"][..], &["check", "--quick"], &["scrub"], &["backup", "copy"]] {
-        let told = failed_with_findings(&machine.run(command));
-        assert!(told.contains("it is not a regular file"), "{command:?}: {told}");
+        let text = failed_with_findings(&machine.run(command));
+        assert!(text.contains("it is not a regular file"), "{command:?}: {text}");
     }
     std::fs::remove_file(&damaged).expect("removed");
-    // Nobody is there yet.
+    // No users have been restored yet.
     assert!(succeeded(&machine.run(&["user", "list", "--data", "new", "--json"])).trim().is_empty());
 
     std::fs::write(&damaged, whole).expect("written");
-    let told = one_json_line(&machine.run(&["restore", "strata-data", "--data", "new", "--json"]));
-    // The whole one was there already, if it came first.
-    let copied = told["copied"].as_u64().expect("a number");
-    assert!(told["files"] == 2 && (1..=2).contains(&copied), "{told}");
+    let text = one_json_line(&machine.run(&["restore", "strata-data", "--data", "new", "--json"]));
+    // The intact file may have been copied by the first attempt.
+    let copied = text["copied"].as_u64().expect("a number");
+    assert!(text["files"] == 2 && (1..=2).contains(&copied), "{text}");
     let server = Server::start(&machine, &["--data", "new"], &[]);
-    assert_eq!(seen(&server, &token), before);
+    assert_eq!(visible_state(&server, &token), before);
 }
 
 #[test]
-fn backup_and_restore_go_on_past_damage_if_they_are_told_to() {
+fn keep_going_skips_damaged_files() {
     let machine = Machine::with_user();
-    let made: Vec<PathBuf> = (1..=4)
+    let created: Vec<PathBuf> = (1..=4)
         .map(|number| {
             let before = version_files(&machine, "strata-data");
             machine.write("things.json", &format!("[{{\"a\":{number}}}]"));
@@ -150,10 +151,10 @@ fn backup_and_restore_go_on_past_damage_if_they_are_told_to() {
             now.into_iter().find(|path| !before.contains(path)).expect("a file")
         })
         .collect();
-    damage_documents(&made[0]);
-    std::fs::remove_file(&made[1]).expect("removed");
-    std::fs::remove_file(&made[2]).expect("removed");
-    assert!(std::process::Command::new("mkfifo").arg(&made[2]).status().expect("mkfifo").success());
+    damage_documents(&created[0]);
+    std::fs::remove_file(&created[1]).expect("removed");
+    std::fs::remove_file(&created[2]).expect("removed");
+    assert!(std::process::Command::new("mkfifo").arg(&created[2]).status().expect("mkfifo").success());
 
     let refused = failed(&machine.run(&["backup", "refused"]));
     assert!(refused.contains("failed to create the backup: cannot copy the file versions/"), "{refused}");
@@ -191,16 +192,16 @@ fn backup_and_restore_go_on_past_damage_if_they_are_told_to() {
         assert_eq!(statuses, ["500", "500", "500", "200"], "{data}");
         assert_eq!(server.stop("-TERM").0, Some(0));
     }
-    // In words.
-    let told = machine.run(&["backup", "words", "--keep-going"]);
-    let told = String::from_utf8_lossy(&told.stdout).into_owned();
-    assert!(told.contains(": it is missing (dataset 1 \"Small Things\" v2)\n"), "{told}");
-    assert!(told.contains("backed up 1 file (") && told.contains(" linked, 3 more damaged\n"), "{told}");
+    // Without `--json`, the findings are text.
+    let output = machine.run(&["backup", "words", "--keep-going"]);
+    let output = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.contains(": it is missing (dataset 1 \"Small Things\" v2)\n"), "{output}");
+    assert!(output.contains("backed up 1 file (") && output.contains(" linked, 3 more damaged\n"), "{output}");
 }
 
 #[test]
-fn what_is_no_backup_is_refused() {
-    let (machine, _) = machine();
+fn restore_rejects_directory_without_backup() {
+    let (machine, _) = machine_with_versions();
     for (place, reason) in [
         ("nowhere", "nowhere is neither a backup nor a data directory: it has no catalog.sqlite"),
         (".", ". is neither a backup nor a data directory: it has no catalog.sqlite"),
@@ -214,17 +215,18 @@ fn what_is_no_backup_is_refused() {
     let message = failed(&machine.run(&["restore", "copy", "--data", "new"]));
     assert!(message.contains("copy contains an incomplete backup"), "{message}");
     std::fs::remove_file(machine.path("copy/INCOMPLETE-BACKUP")).expect("removed");
-    // Into itself, and beside what is there.
+    // Restoring into the backup itself, or over existing data, fails.
     for (data, reason) in [("copy", "is inside the directory that you are restoring"), ("strata-data", "not empty")] {
         let message = failed(&machine.run(&["restore", "copy", "--data", data]));
         assert!(message.contains(reason), "{message}");
     }
-    // A store of another catalog, that of the original, and that of one which was restored: two would sweep one store.
+    // Stores of another database, of the original, and of a restored copy: two databases would sweep the same store.
     let other = Machine::with_user();
     other.write("things.json", "[{}]");
     succeeded(&other.import("things.json", &[]));
     succeeded(&machine.run(&["restore", "copy", "--data", "first"]));
-    let (belongs, inside) = ("belongs to another metadata database", "is inside the directory that you are restoring");
+    let belongs = "belongs to another metadata database";
+    let inside = "is inside the directory that you are restoring";
     for (store, refusal) in [
         (other.path("strata-data/store").display().to_string(), belongs),
         (machine.path("first/store").display().to_string(), belongs),
@@ -241,12 +243,12 @@ fn what_is_no_backup_is_refused() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_the_source_is_refused_before_anything_is_made() {
-    let (machine, _) = machine();
-    let refused = |directory: &str, data: &str, told: &str| {
+fn restore_rejects_unusable_source() {
+    let (machine, _) = machine_with_versions();
+    let refused = |directory: &str, data: &str, message: &str| {
         let output = machine.run(&["restore", directory, "--data", data]);
         let text = failed(&output);
-        assert!(text.contains(told), "{directory} to {data}: {text}");
+        assert!(text.contains(message), "{directory} to {data}: {text}");
         assert!(!machine.path(data).join("catalog.sqlite").exists(), "{data}");
     };
     for data in ["strata-data/new", "strata-data/store", "./strata-data/../strata-data/new/deep"] {
@@ -260,10 +262,10 @@ fn a_directory_that_cannot_be_the_source_is_refused_before_anything_is_made() {
     refused("kept", "other", "catalog.sqlite is not a regular file");
 }
 
-/// Files were restored under any name, such as one that a sweep removes, or that of the store's own file.
+/// Regression: files were restored under any path, including paths that a sweep removes and the store's identity file.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_path_that_no_version_file_has_is_refused() {
-    let (machine, _) = machine();
+async fn restore_rejects_unexpected_file_path() {
+    let (machine, _) = machine_with_versions();
     let file = version_files(&machine, "strata-data").pop().expect("a file");
     let name = format!("versions/{}", file.file_name().expect("a name").to_string_lossy());
     let data = machine.path("strata-data");

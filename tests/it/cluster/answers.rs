@@ -1,4 +1,5 @@
-//! Three servers behind a balancer answer byte for byte what one process does, and what the reference says.
+//! The responses of three nodes behind a load balancer equal the responses of a single process and of the reference
+//! implementation, byte for byte.
 
 use std::collections::BTreeSet;
 
@@ -11,19 +12,19 @@ use strata_reference::pipeline::{self, Body};
 use strata_testing::Answer;
 use strata_testing::owned::Owned;
 use strata_testing::reads::{cases, entities, no_failure, plan, query};
-use strata_types::request::{Format, ReadRequest};
+use strata_types::read_request::{ReadRequest, ResponseFormat};
 
-use super::harness::{Cluster, NODES, Reply};
+use super::harness::{NODES, Reply, TestCluster};
 
-/// A dataset of the service, and the same of one process with a catalog and a store of its own.
-struct Both {
-    cluster: std::sync::Arc<Cluster>,
-    alone: Owned,
+/// A cluster and a single process, which have equal datasets.
+struct ServicePair {
+    cluster: std::sync::Arc<TestCluster>,
+    single: Owned,
     dataset: u64,
     slug: String,
 }
 
-/// What a client relies on besides the body.
+/// The headers that must be equal.
 const HEADERS: [&str; 7] = [
     "content-type",
     "content-disposition",
@@ -34,23 +35,23 @@ const HEADERS: [&str; 7] = [
     "x-total-matches",
 ];
 
-impl Both {
-    async fn start(name: &str) -> Both {
-        let cluster = Cluster::shared().await;
-        let alone = Owned::sqlite().await;
-        let (dataset, told) = cluster.dataset(name, json!({})).await;
-        // Others may have made datasets in the service.
+impl ServicePair {
+    async fn start(name: &str) -> ServicePair {
+        let cluster = TestCluster::shared().await;
+        let single = Owned::sqlite().await;
+        let (dataset, created) = cluster.dataset(name, json!({})).await;
+        // Other tests may have created datasets in the cluster.
         for before in 1..dataset {
-            alone.dataset(&format!("Before {before}"), json!({}), &[]).await;
+            single.dataset(&format!("Before {before}"), json!({}), &[]).await;
         }
-        assert_eq!(alone.dataset(name, json!({}), &[]).await, dataset);
-        let slug = told["name_slug"].as_str().expect("a slug").to_owned();
-        Both { cluster, alone, dataset, slug }
+        assert_eq!(single.dataset(name, json!({}), &[]).await, dataset);
+        let slug = created["name_slug"].as_str().expect("a slug").to_owned();
+        ServicePair { cluster, single, dataset, slug }
     }
 
-    /// Makes a version in both; its number.
+    /// Creates a version in both services, and returns its number.
     async fn push(&self, entities: &str) -> u64 {
-        self.alone.push(self.dataset, entities).await;
+        self.single.push(self.dataset, entities).await;
         self.cluster.push_text(self.dataset, entities).await
     }
 
@@ -58,32 +59,32 @@ impl Both {
         format!("/api/{}/{}/v{version}/?{query}", self.dataset, self.slug)
     }
 
-    /// What both answer, which is the same.
+    /// Returns the response of both services, which must be equal.
     async fn get(&self, path: &str) -> Result<Answer, TestCaseError> {
-        let expected = self.alone.service.get(path).await;
-        same(path, self.cluster.door.get(path).await, &expected)?;
+        let expected = self.single.service.get(path).await;
+        check_same(path, self.cluster.client.get(path).await, &expected)?;
         Ok(expected)
     }
 
-    /// What one process answers, and each server, too, with one `ETag` for all servers.
+    /// Like [`ServicePair::get`], for each node. All nodes must return the same `ETag`.
     async fn get_everywhere(&self, path: &str) -> Answer {
         let expected = self.get(path).await.unwrap_or_else(|error| panic!("{error}"));
         let mut etags = BTreeSet::new();
         for node in 0..NODES {
-            let reply = self.cluster.door_of(node).get(path).await;
+            let reply = self.cluster.client_of(node).get(path).await;
             etags.insert(reply.as_ref().and_then(|reply| reply.header("etag").map(str::to_owned)));
-            same(path, reply, &expected).unwrap_or_else(|error| panic!("server {}: {error}", node + 1));
+            check_same(path, reply, &expected).unwrap_or_else(|error| panic!("server {}: {error}", node + 1));
         }
-        let tagged = etags.iter().flatten().count();
-        assert_eq!((etags.len(), tagged == 1), (1, expected.header("etag").is_some()), "{path}: {etags:?}");
+        let etag_count = etags.iter().flatten().count();
+        assert_eq!((etags.len(), etag_count == 1), (1, expected.header("etag").is_some()), "{path}: {etags:?}");
         expected
     }
 }
 
-/// Whether a server answers as one process does.
-fn same(path: &str, found: Option<Reply>, expected: &Answer) -> Result<(), TestCaseError> {
+/// Fails if the response of a node differs from the response of the single process.
+fn check_same(path: &str, found: Option<Reply>, expected: &Answer) -> Result<(), TestCaseError> {
     let Some(Reply { status, whole, headers, body }) = found else {
-        return Err(TestCaseError::fail(format!("{path} has no answer")));
+        return Err(TestCaseError::fail(format!("{path} has no response")));
     };
     prop_assert_eq!((status, whole), (expected.status, expected.whole), "{}", path);
     for name in HEADERS {
@@ -98,16 +99,17 @@ fn runtime() -> tokio::runtime::Runtime {
 }
 
 #[test]
-fn any_request_is_answered_as_by_one_process_and_by_the_reference() {
+fn cluster_response_equals_reference() {
     let runtime = runtime();
-    let both = runtime.block_on(Both::start("Any entities"));
+    let both = runtime.block_on(ServicePair::start("Any entities"));
     let plans = vec((plan(), prop::option::weighted(0.2, (0..8_u64, any::<u64>())), any::<bool>()), 10..16);
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(12), ..PropertyConfig::default() });
     let result = runner.run(&(entities(), plans), |(entities, plans)| {
         runtime.block_on(async {
             let version = both.push(&Value::Array(entities.clone()).write()).await;
             for (plan, sample, count) in &plans {
-                let (sample, seed) = (sample.map(|(sample, _)| sample), sample.map(|(_, seed)| seed));
+                let seed = sample.map(|(_, seed)| seed);
+                let sample = sample.map(|(sample, _)| sample);
                 let request = ReadRequest { sample, seed, count: *count, ..plan.resolve(&entities) };
                 let query = query(&request);
                 let answer = both.get(&both.path(version, &query)).await?;
@@ -120,7 +122,7 @@ fn any_request_is_answered_as_by_one_process_and_by_the_reference() {
                     "{}",
                     about()
                 );
-                prop_assert_eq!(Body::of(&answer.body, &request), expected, "{}", about());
+                prop_assert_eq!(Body::decode(&answer.body, &request), expected, "{}", about());
             }
             Ok(())
         })
@@ -128,8 +130,8 @@ fn any_request_is_answered_as_by_one_process_and_by_the_reference() {
     no_failure(result);
 }
 
-/// Enough entities for two row groups, whose values repeat, lie anywhere and are of several types.
-fn many() -> String {
+/// Entities of two row groups, whose values have several types and repeat in random order.
+fn many_entities() -> String {
     let entity = |number: u64| {
         let mixed = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
         let value = match mixed % 7 {
@@ -150,12 +152,13 @@ fn many() -> String {
 }
 
 #[test]
-fn scans_of_many_entities_are_answered_by_each_server_as_by_one_process() {
+fn each_node_responds_like_a_single_process() {
     let runtime = runtime();
     runtime.block_on(async {
-        let both = Both::start("Many entities").await;
-        let version = both.push(&many()).await;
-        let formats = Format::ALL.map(|format| format!("filter=k:3&filter_contains=t:9&format={}", format.name()));
+        let both = ServicePair::start("Many entities").await;
+        let version = both.push(&many_entities()).await;
+        let formats =
+            ResponseFormat::ALL.map(|format| format!("filter=k:3&filter_contains=t:9&format={}", format.name()));
         let queries = [
             "count=true&filter=v:7",
             "count=true&keywords=word%2077",
@@ -176,8 +179,9 @@ fn scans_of_many_entities_are_answered_by_each_server_as_by_one_process() {
             let answer = both.get_everywhere(&both.path(version, &query)).await;
             assert!(answer.status == 200 && !answer.body.is_empty(), "{query}: {}", answer.status);
         }
-        let (dataset, slug) = (both.dataset, &both.slug);
-        let refused = [
+        let dataset = both.dataset;
+        let slug = &both.slug;
+        let rejected = [
             (404, format!("/api/{dataset}/{slug}/v{}/", version + 1)),
             (404, format!("/api/{dataset}/{slug}/v{version}/alt/")),
             (404, format!("/api/{dataset}/another/v{version}/")),
@@ -186,7 +190,7 @@ fn scans_of_many_entities_are_answered_by_each_server_as_by_one_process() {
             (400, both.path(version, "format=pdf")),
             (400, both.path(version, "sort=k:up")),
         ];
-        for (status, path) in refused {
+        for (status, path) in rejected {
             assert_eq!(both.get_everywhere(&path).await.status, status, "{path}");
         }
     });

@@ -5,16 +5,16 @@ use serde_json::json;
 use strata_testing::metrics;
 use tokio::task::JoinSet;
 
-use super::harness::{Cluster, NODES, until};
+use super::harness::{NODES, TestCluster, until};
 
 /// Equal requests at once, of which a paused node gets at most half.
 const AT_ONCE: usize = 8;
 
 /// Successful reads that each running node has counted.
-async fn counted(cluster: &Cluster, offline: Option<usize>) -> [f64; NODES] {
+async fn counted(cluster: &TestCluster, offline: Option<usize>) -> [f64; NODES] {
     let mut reads = [0.0; NODES];
     for node in (0..NODES).filter(|node| Some(*node) != offline) {
-        let rendering = cluster.door_of(node).get("/metrics").await.expect("a response").text();
+        let rendering = cluster.client_of(node).get("/metrics").await.expect("a response").text();
         let series = "strata_http_requests_total{route=\"/api/{*path}\",status=\"200\",format=\"jsonl\"}";
         reads[node] = metrics::value(&rendering, series).unwrap_or_default();
     }
@@ -22,9 +22,9 @@ async fn counted(cluster: &Cluster, offline: Option<usize>) -> [f64; NODES] {
 }
 
 /// Reads the first `number` entities through the balancer and returns the node that responded.
-async fn node_of(cluster: &Cluster, offline: Option<usize>, dataset: u64, number: usize) -> usize {
+async fn node_of(cluster: &TestCluster, offline: Option<usize>, dataset: u64, number: usize) -> usize {
     let before = counted(cluster, offline).await;
-    let reply = cluster.door.get(&path(dataset, number)).await.expect("a response");
+    let reply = cluster.client.get(&path(dataset, number)).await.expect("a response");
     assert!(reply.is_ok(), "{} {}", reply.status, reply.text());
     assert_eq!(reply.text().lines().count(), number);
     let mut found = None;
@@ -43,7 +43,7 @@ fn path(dataset: u64, number: usize) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn equal_requests_share_a_node() {
-    let mut cluster = Cluster::start(&[]).await;
+    let mut cluster = TestCluster::start(&[]).await;
     let (dataset, _) = cluster.dataset("Balanced", json!({})).await;
     cluster.push(dataset, &(0..100).map(|n| json!({"n": n})).collect()).await;
 
@@ -66,14 +66,14 @@ async fn equal_requests_share_a_node() {
     cluster.nodes[busy].pause();
     let mut requests = JoinSet::new();
     for _ in 0..AT_ONCE {
-        let door = cluster.door.clone();
+        let client = cluster.client.clone();
         let path = path(dataset, 1);
-        requests.spawn(async move { door.get(&path).await.is_some_and(|reply| reply.is_ok()) });
+        requests.spawn(async move { client.get(&path).await.is_some_and(|reply| reply.is_ok()) });
     }
     for _ in 0..AT_ONCE / 2 {
         assert!(requests.join_next().await.expect("a request").expect("a response"));
     }
-    cluster.nodes[busy].go_on();
+    cluster.nodes[busy].resume();
     while let Some(answered) = requests.join_next().await {
         assert!(answered.expect("a response"));
     }

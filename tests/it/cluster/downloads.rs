@@ -1,11 +1,11 @@
-//! A download that begins at one server ends at another.
+//! A download in ranges from several nodes.
 
 use serde_json::{Value, json};
 
-use super::harness::{Cluster, NODES};
+use super::harness::{NODES, TestCluster};
 
-/// Entities whose export is larger than a few buffers, and worth sharing: their texts do not compress well.
-pub fn large() -> Value {
+/// Entities with strings that do not compress well, so that the export is large enough to be shared.
+pub fn large_entities() -> Value {
     let mut state = 1_u64;
     let mut text = || {
         let mut text = String::new();
@@ -19,33 +19,34 @@ pub fn large() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_download_that_begins_at_one_server_ends_at_another() {
-    let cluster = Cluster::shared().await;
+async fn download_continues_at_another_node() {
+    let cluster = TestCluster::shared().await;
     let (dataset, _) = cluster.dataset("Export", json!({})).await;
-    cluster.push(dataset, &large()).await;
+    cluster.push(dataset, &large_entities()).await;
     for query in ["format=parquet", "format=parquet&typed=true"] {
         let path = format!("/api/{dataset}/export/v1/?{query}");
-        let whole = cluster.door.get(&path).await.expect("an answer");
+        let whole = cluster.client.get(&path).await.expect("a response");
         assert_eq!((whole.status, whole.whole), (200, true), "{}", whole.text());
         let etag = whole.header("etag").expect("an ETag").to_owned();
         let bytes = whole.body.len();
         assert!(bytes > 500_000, "{bytes}");
 
-        let (mut parts, mut from) = (Vec::new(), 0);
+        let mut parts = Vec::new();
+        let mut from = 0;
         for part in 0..2 * NODES {
             let to = if part + 1 == 2 * NODES { bytes } else { from + bytes / (2 * NODES) };
             let range = format!("bytes={from}-{}", to - 1);
             let headers = [("range", &*range), ("if-range", &*etag)];
-            let reply = cluster.door_of(part % NODES).get_with(&path, &headers).await.expect("an answer");
+            let reply = cluster.client_of(part % NODES).get_with(&path, &headers).await.expect("a response");
             assert_eq!((reply.status, reply.whole), (206, true), "{range} of {query} at {}", part % NODES + 1);
             assert_eq!(reply.header("etag"), Some(&*etag));
             assert_eq!(reply.header("content-range"), Some(&*format!("bytes {from}-{}/{bytes}", to - 1)));
             parts.extend_from_slice(&reply.body);
             from = to;
         }
-        assert!(parts == whole.body, "{query}: the parts are not the whole");
+        assert!(parts == whole.body, "{query}: the ranges differ from the whole");
         for node in 0..NODES {
-            let reply = cluster.door_of(node).get_with(&path, &[("if-none-match", &etag)]).await.expect("an answer");
+            let reply = cluster.client_of(node).get_with(&path, &[("if-none-match", &etag)]).await.expect("a response");
             assert_eq!(reply.status, 304);
         }
     }

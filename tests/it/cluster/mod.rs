@@ -1,16 +1,15 @@
-//! Several processes as one service: what a client, an owner or an operator sees of three servers behind a balancer, in
-//! quiet and under attack.
+//! Clusters of three nodes behind a load balancer, from the point of view of clients, owners and operators, with and
+//! without attacks.
 //!
-//! | Module | Holds |
+//! | Module | Contents |
 //! |---|---|
-//! | `harness` | the service, of real parts |
-//! | `history` | what clients asked and were told, and whether one service could have told it |
-//! | `chaos` | servers killed and stopped, and the parts that they share restarted, while clients go on |
+//! | `harness` | clusters with real PostgreSQL, Redis, object store and HAProxy |
+//! | `history` | a checker for the consistency of recorded requests and responses |
+//! | `chaos` | attacks on nodes and shared services while clients send requests |
 
 mod answers;
 mod balancing;
 mod chaos;
-mod dice;
 mod distributed;
 mod downloads;
 mod exports;
@@ -20,4 +19,5 @@ mod history;
 mod promptness;
 mod rates;
 mod replacing;
+mod seeded_random;
 mod tls;

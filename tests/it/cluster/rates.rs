@@ -1,12 +1,12 @@
-//! A client meets one limit at all servers.
+//! The rate limit of a client counts requests to all nodes.
 
 use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::harness::{Cluster, NODES, PRIVATE_PER_MINUTE, Reply};
+use super::harness::{NODES, PRIVATE_PER_MINUTE, Reply, TestCluster};
 
-/// What is left, and when the window ends.
+/// Returns the limit, the remaining requests, and the end of the window.
 #[track_caller]
 fn rate(reply: &Reply) -> (u64, u64, u64) {
     let header = |name| reply.header(name).expect(name).parse().expect("a number");
@@ -14,19 +14,19 @@ fn rate(reply: &Reply) -> (u64, u64, u64) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_limit_holds_for_all_servers() {
-    let cluster = Cluster::shared().await;
-    let (dataset, told) = cluster.dataset("Limited", json!({"private": true})).await;
+async fn rate_limit_is_shared_by_all_nodes() {
+    let cluster = TestCluster::shared().await;
+    let (dataset, created) = cluster.dataset("Limited", json!({"private": true})).await;
     cluster.push(dataset, &json!([{"a": 1}])).await;
     let path = format!("/api/{dataset}/limited/latest/");
-    let key = format!("Bearer {}", told["private_key"].as_str().expect("a key"));
-    // Directly and through the balancer, it is the same client.
+    let key = format!("Bearer {}", created["private_key"].as_str().expect("a key"));
+    // The same client address, directly and through the load balancer.
     let client = cluster.address(100);
-    let doors: Vec<_> = (0..NODES).map(|node| cluster.door_of(node).from(client)).collect();
-    let balanced = cluster.door.from(client);
+    let clients: Vec<_> = (0..NODES).map(|node| cluster.client_of(node).from(client)).collect();
+    let balanced = cluster.client.from(client);
     let get = async |number: usize| {
-        let door = if number.is_multiple_of(2) { &balanced } else { &doors[number % NODES] };
-        door.get_with(&path, &[("authorization", &*key)]).await.expect("an answer")
+        let client = if number.is_multiple_of(2) { &balanced } else { &clients[number % NODES] };
+        client.get_with(&path, &[("authorization", &*key)]).await.expect("a response")
     };
     let allowed = PRIVATE_PER_MINUTE as usize;
     let mut resets = BTreeSet::new();
@@ -46,8 +46,8 @@ async fn one_limit_holds_for_all_servers() {
         assert_eq!(remaining, 0);
         resets.insert(reset);
     }
-    assert_eq!(resets.len(), 1, "one window for all: {resets:?}");
-    // Another client has a window of its own.
+    assert_eq!(resets.len(), 1, "all nodes share one window: {resets:?}");
+    // Another client has its own window.
     let other = balanced.from(cluster.address(101)).get_with(&path, &[("authorization", &*key)]).await;
-    assert_eq!(rate(&other.expect("an answer")).1, PRIVATE_PER_MINUTE - 1);
+    assert_eq!(rate(&other.expect("a response")).1, PRIVATE_PER_MINUTE - 1);
 }

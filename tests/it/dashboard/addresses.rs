@@ -1,13 +1,13 @@
-//! Addresses of pages: what is wrong with one is said, with what would be right.
+//! Invalid parameters of pages: the error shows the problem and the valid values.
 
 use serde_json::json;
 use strata_testing::owned::Owned;
 
-use super::{Browser, leads_to};
+use super::{Browser, assert_redirect};
 
 const HUGE: &str = "99999999999999999999999";
 
-/// A dataset of two versions, the second with an alternate.
+/// Creates a dataset with two versions; the second has an alternate.
 async fn ten() -> Owned {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Ten", json!({"listed": true}), &["[{\"n\":1}]", "[{\"n\":1},{\"n\":2}]"]).await;
@@ -15,9 +15,9 @@ async fn ten() -> Owned {
     owned
 }
 
-/// They were taken for what the page shows without them.
+/// Regression: invalid values were silently replaced by the default.
 #[tokio::test]
-async fn wrong_values_are_refused_with_what_would_be_right() {
+async fn invalid_parameter_error_lists_valid_values() {
     let owned = ten().await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let whole = format!("decimal digits only, from 0 to {}", u64::MAX);
@@ -82,11 +82,11 @@ async fn wrong_values_are_refused_with_what_would_be_right() {
         ("/ui/sign-in?next=/&next=/", "parameter next: \"/\" is a second value", "next given at most once"),
     ] {
         let page = owner.error(uri, 400).await;
-        let told = page.words("main [role=alert]");
-        let (found, right) = told.split_once("; valid: ").unwrap_or((&told, &told));
-        assert!(found.contains(problem) && right.contains(valid), "{uri}: {told}");
+        let message = page.words("main [role=alert]");
+        let (found, right) = message.split_once("; valid: ").unwrap_or((&message, &message));
+        assert!(found.contains(problem) && right.contains(valid), "{uri}: {message}");
     }
-    // What was wrong is not sent once more, and what was typed stays.
+    // The form omits an invalid view but keeps typed values.
     let page = owner.error("/ui/1/ten/active/?view=xml&filter=n:1", 400).await;
     assert!(page.select("form.query input[name=view]").is_empty() && page.select("table").is_empty());
     let page = owner.error("/ui/1/ten/active/?add_path=n&add_operator=like&add_value=7", 400).await;
@@ -96,8 +96,8 @@ async fn wrong_values_are_refused_with_what_would_be_right() {
     assert_eq!(page.one("#position").attr("value"), Some("2"));
     let page = owner.error("/ui/1/ten/diff?of=9", 404).await;
     assert_eq!(page.words("#problem"), "There is no version 9; its versions are 1 to 2.");
-    assert_eq!(page.one("#v1").attr("value"), Some("1"), "the form is there all the same");
-    // What is right is taken.
+    assert_eq!(page.one("#v1").attr("value"), Some("1"), "the form is still shown");
+    // Valid values are accepted.
     for uri in [
         "/ui/1/ten/active/?view=table",
         "/ui/1/ten/active/?view=json",
@@ -115,9 +115,9 @@ async fn wrong_values_are_refused_with_what_would_be_right() {
     }
 }
 
-/// A read ignores and names what is none of its parameters, and so does a page.
+/// Pages ignore unknown parameters and list them, as reads do.
 #[tokio::test]
-async fn parameters_that_a_page_does_not_have_are_named() {
+async fn unknown_parameters_are_listed() {
     let owned = ten().await;
     owned.dataset("Empty", json!({}), &[]).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
@@ -146,31 +146,32 @@ async fn parameters_that_a_page_does_not_have_are_named() {
         assert!(owner.page(uri).await.select(".ignored").is_empty(), "{uri}");
         let separator = if uri.contains('?') { '&' } else { '?' };
         let page = owner.page(&format!("{uri}{separator}offset=-1&%3Cb%3E=%E2%80%AE&offset=2")).await;
-        let told = page.words(".ignored");
+        let message = page.words(".ignored");
         let expected = format!("This page ignores unknown parameters: \"offset\", \"<b>\"; valid: {valid}.");
-        assert_eq!(told, expected, "{uri}");
+        assert_eq!(message, expected, "{uri}");
     }
     let many: Vec<String> = (0..50).map(|number| format!("p{number}=1")).collect();
-    let told = owner.page(&format!("/?{}", many.join("&"))).await.words(".ignored");
-    assert!(told.contains("\"p4\" and more; valid"), "{told}");
-    // A file is not shown, so its answer names them as that of a read does.
+    let message = owner.page(&format!("/?{}", many.join("&"))).await.words(".ignored");
+    assert!(message.contains("\"p4\" and more; valid"), "{message}");
+    // A file cannot contain a note, so the response has a header, as the response of a read does.
     let uri = "ten/v1/download?format=csv&view=json&offset=0&colums=n";
-    let (file, read) = (owner.get(&format!("/ui/1/{uri}")).await, owner.get("/api/1/ten/v1/?view=json&colums=n").await);
+    let file = owner.get(&format!("/ui/1/{uri}")).await;
+    let read = owner.get("/api/1/ten/v1/?view=json&colums=n").await;
     assert_eq!((file.status, file.text()), (200, "n\n1\n"));
     assert_eq!(file.header("x-unknown-parameters"), Some("view,colums"));
     assert_eq!(file.header("x-unknown-parameters"), read.header("x-unknown-parameters"));
-    // Where pages lead on, all of an address comes along.
-    leads_to(&owner.get("/ui/1/ten?filter=n:1&view=json").await, "/ui/1/ten/active/?filter=n:1&view=json");
+    // Redirects keep the query string.
+    assert_redirect(&owner.get("/ui/1/ten?filter=n:1&view=json").await, "/ui/1/ten/active/?filter=n:1&view=json");
 }
 
-/// A page of 200 records was shown without a word.
+/// Regression: pages silently showed only 200 records.
 #[tokio::test]
-async fn a_limit_beyond_a_page_of_differences_is_told() {
+async fn diff_limit_above_page_size_is_noted() {
     let owned = ten().await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
-    for (limit, given) in [("99999", "99999"), (HUGE, HUGE)] {
+    for (limit, shown) in [("99999", "99999"), (HUGE, HUGE)] {
         let page = owner.page(&format!("/ui/1/ten/diff?v1=1&v2=2&limit={limit}")).await;
-        let note = format!("A page shows at most 200 records. The API call below returns up to {given}.");
+        let note = format!("A page shows at most 200 records. The API call below returns up to {shown}.");
         assert_eq!(page.all_words(".note"), [note]);
         let call = page.one(".call a").attr("href").expect("a call").to_owned();
         assert_eq!(call, format!("/dataset/diff?dataset_id=1&v1=1&v2=2&limit={limit}"));
@@ -179,9 +180,9 @@ async fn a_limit_beyond_a_page_of_differences_is_told() {
     assert!(owner.page("/ui/1/ten/diff?v1=1&v2=2&limit=200").await.select(".note").is_empty());
 }
 
-/// It was shown as 18,446,744,073,709,551,615.
+/// Regression: the position was shown as 18,446,744,073,709,551,615.
 #[tokio::test]
-async fn a_position_is_told_as_it_was_sent() {
+async fn position_error_repeats_typed_number() {
     let owned = ten().await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     for uri in [
@@ -189,19 +190,22 @@ async fn a_position_is_told_as_it_was_sent() {
         format!("/ui/1/ten/v2/alternate/edit?position={HUGE}"),
         format!("/ui/1/ten/v2/alternate/edit?entity={HUGE}"),
     ] {
-        let told = owner.error(&uri, 404).await.words("[role=alert]");
-        assert!(told.starts_with(&format!("There is no position {HUGE}: ")), "{uri}: {told}");
+        let message = owner.error(&uri, 404).await.words("[role=alert]");
+        assert!(message.starts_with(&format!("There is no position {HUGE}: ")), "{uri}: {message}");
     }
     let long = "9".repeat(8_000);
-    let told = owner.error(&format!("/ui/1/ten/v2/entity/{long}"), 404).await.words("[role=alert]");
-    assert!(told.starts_with(&format!("There is no position {}…: ", &long[..40])) && told.len() < 200, "{told}");
+    let message = owner.error(&format!("/ui/1/ten/v2/entity/{long}"), 404).await.words("[role=alert]");
+    assert!(
+        message.starts_with(&format!("There is no position {}…: ", &long[..40])) && message.len() < 200,
+        "{message}"
+    );
     let past = owner.page("/ui/1/ten/v1/profile?from=4711").await;
     assert_eq!(past.words(".result h2"), "There is no path number 4,712 (1 path in total).");
 }
 
-/// A long text was repeated whole, or cut without a word.
+/// Regression: a long text was repeated as a whole or truncated silently.
 #[tokio::test]
-async fn what_is_looked_for_is_short() {
+async fn search_text_is_limited() {
     let owned = ten().await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let visitor = Browser::visitor(&owned.service);

@@ -1,17 +1,17 @@
-//! `…/alternate`: the alternate of a version, edited by its owner.
+//! `…/alternate`: editing the alternate of a version.
 
 use serde_json::json;
 use strata_testing::Answer;
 use strata_testing::html::Page;
 use strata_testing::owned::{Owned, add_user};
-use strata_types::limits::{EDITOR_BYTES, EDITOR_FORM_BYTES, EDITOR_POSITIONS, PAGE_BYTES};
-use strata_types::user::Plan;
+use strata_types::limits::{MAX_EDITOR_FORM_BYTES, MAX_EDITOR_TEXT_BYTES, MAX_PAGE_ENTITY_BYTES, MAX_REMOVED_ENTITIES};
+use strata_types::user::UserPlan;
 
-use super::{Browser, compared, leads_to, takes_only_the_whole_form};
+use super::{Browser, assert_redirect, assert_requires_exact_form, comparison_rows};
 
 const ADA: &str = r#"{"name":"Ada","born":1.815e3,"odd":"\u0000","at":{"b":1,"a":[]}}"#;
 
-/// A dataset of a version of three entities, and a second one.
+/// Creates a dataset with a version of three entities and an empty one.
 async fn ten(settings: serde_json::Value) -> (Owned, u64) {
     let owned = Owned::sqlite().await;
     let list = format!("[{ADA},{{\"n\":1}},{{\"n\":2}}]");
@@ -23,14 +23,14 @@ async fn owner(owned: &Owned) -> Browser<'_> {
     Browser::user(&owned.service, "ada@strata.test").await
 }
 
-/// The fields of the form of a page, with some changed or added.
+/// Returns the fields of the form on a page, with some fields changed or added.
 fn fields(page: &Page, changed: &[(&str, &str)]) -> Vec<(String, String)> {
     let form = page.one(".editor form[method=post], .narrow form[method=post]");
     let selector = scraper::Selector::parse("input[name], textarea[name]").expect("a selector");
     let mut fields: Vec<(String, String)> = Vec::new();
     for field in form.select(&selector) {
         let value = match field.value().name() {
-            // The first line feed is not a part of the text; browsers send others with a carriage return.
+            // The first line feed is not part of the text. Browsers send the others with a carriage return.
             "textarea" => {
                 let text: String = field.text().collect();
                 text.strip_prefix('\n').unwrap_or(&text).replace('\n', "\r\n")
@@ -46,12 +46,12 @@ fn fields(page: &Page, changed: &[(&str, &str)]) -> Vec<(String, String)> {
     fields
 }
 
-/// The text of the field of a page.
+/// Returns the text in the editor.
 fn text(page: &Page) -> String {
     fields(page, &[]).into_iter().find(|(name, _)| name == "text").expect("a text").1.replace("\r\n", "\n")
 }
 
-/// Sends the form of a page with some fields changed.
+/// Sends the form on a page with some fields changed.
 async fn send(browser: &Browser<'_>, page: &Page, changed: &[(&str, &str)]) -> Answer {
     let form = page.one(".editor form[method=post], .narrow form[method=post]");
     let action = form.attr("action").expect("an action").to_owned();
@@ -65,7 +65,7 @@ async fn alternate(owned: &Owned, id: u64) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn an_entity_is_edited_and_keeps_what_is_not() {
+async fn edited_entity_keeps_unchanged_fields() {
     let (owned, id) = ten(json!({"listed": true})).await;
     let owner = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1");
@@ -73,25 +73,25 @@ async fn an_entity_is_edited_and_keeps_what_is_not() {
     let edit = entity.link("Edit in the alternate");
     assert_eq!(edit, format!("{base}/alternate/edit?entity=0"));
     let page = owner.page(&edit).await;
-    let told = "has no alternate yet. When you save, strata creates one: strata copies the version’s 3 entities";
-    assert!(page.words(".editor > .quiet").contains(told));
+    let message = "has no alternate yet. When you save, strata creates one: strata copies the version’s 3 entities";
+    assert!(page.words(".editor > .quiet").contains(message));
     let before = text(&page);
     assert_eq!(
         before,
         "{\n  \"name\": \"Ada\",\n  \"born\": 1.815e3,\n  \"odd\": \"\\u0000\",\n  \"at\": {\n    \"b\": 1,\n    \"a\": []\n  }\n}"
     );
 
-    // Looked at before it is saved.
+    // The preview saves nothing.
     let after = before.replace("\"b\": 1", "\"b\": 1.0,\n\"c\": \"<script>alert(1)</script>\"");
-    let preview = Page::of(&send(&owner, &page, &[("text", &after), ("do", "preview")]).await, 200);
+    let preview = Page::parse(&send(&owner, &page, &[("text", &after), ("do", "preview")]).await, 200);
     assert_eq!(text(&preview), after);
-    assert_eq!(compared(&preview), ["at.b changed 1 1.0", "at.c added missing \"<script>alert(1)</script>\""]);
+    assert_eq!(comparison_rows(&preview), ["at.b changed 1 1.0", "at.c added missing \"<script>alert(1)</script>\""]);
     let call = preview.words(".panel pre");
     assert!(call.contains("\"edits\":[ {\"position\":0,\"set\":{\"name\":\"Ada\",\"born\":1.815e3"), "{call}");
     owned.service.get(&format!("/api/{id}/ten/v1/alt/")).await.is_error(404);
 
     let saved = send(&owner, &preview, &[("do", "save")]).await;
-    leads_to(&saved, &format!("{base}/alternate?done=saved"));
+    assert_redirect(&saved, &format!("{base}/alternate?done=saved"));
     let done = owner.page(&format!("{base}/alternate?done=saved")).await;
     assert_eq!(done.words("[role=status]"), "Your changes were saved. The alternate now has 3 entities.");
     let lines = alternate(&owned, id).await;
@@ -101,7 +101,7 @@ async fn an_entity_is_edited_and_keeps_what_is_not() {
     for link in done.links().iter().filter(|link| link.starts_with("/ui/")) {
         assert_eq!(owner.get(link).await.status, 200, "{link}");
     }
-    // The next edit is of the alternate, and says that it differs from the version.
+    // The next edit changes the alternate, and the page notes that the entity differs from the version.
     let page = owner.page(&edit).await;
     assert_eq!(
         page.words(".note"),
@@ -109,23 +109,23 @@ async fn an_entity_is_edited_and_keeps_what_is_not() {
     );
     assert_eq!(page.link("Cancel"), format!("{base}/alt/entity/0"));
     assert!(text(&page).contains("\"b\": 1.0"));
-    let same = Page::of(&send(&owner, &page, &[("do", "save")]).await, 200);
+    let same = Page::parse(&send(&owner, &page, &[("do", "save")]).await, 200);
     assert!(same.words("[role=alert]").starts_with("Nothing was saved"));
     let order = "{\"at\":{\"b\":1.0,\"c\":\"<script>alert(1)</script>\",\"a\":[]},\"name\":\"Ada\",\"born\":1.815e3,\"odd\":\"\\u0000\"}";
-    let preview = Page::of(&send(&owner, &page, &[("text", order), ("do", "preview")]).await, 200);
+    let preview = Page::parse(&send(&owner, &page, &[("text", order), ("do", "preview")]).await, 200);
     assert_eq!(preview.words("#preview ~ .note"), "Only the field order has changed.");
 }
 
-/// An entity of the version was edited by its position in it: another one of the alternate, once entities before it had
-/// come or gone.
+/// Regression: the editor used the position in the version as the position in the alternate, so that it opened another
+/// entity after insertions and removals.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_entity_of_the_version_is_edited_where_it_is_in_the_alternate() {
+async fn version_entity_is_found_in_alternate() {
     let owned = Owned::sqlite().await;
-    // Enough for a list that is not written whole.
+    // The list is long enough for an edited file that refers to its base.
     let words = "a word of many ".repeat(60);
     let entities: Vec<String> = (0..20_000).map(|n| format!("{{\"n\":{n},\"words\":\"{words}\"}}")).collect();
     let id = owned.dataset("Ten", json!({}), &[&format!("[{}]", entities.join(","))]).await;
-    // What lies between the edits at 300 and 310 moves into the file of the alternate.
+    // The rows between the edits at 300 and 310 are copied to the edited file.
     let edits = r#"[{"position":3,"insert":[{"new":1},{"new":2}]},{"position":100,"remove":true},
         {"position":300,"remove":true},{"position":310,"set":{"n":"changed"}},
         {"position":12000,"set":{"n":"one"}},{"position":12001,"remove":true},
@@ -138,7 +138,7 @@ async fn an_entity_of_the_version_is_edited_where_it_is_in_the_alternate() {
         format!("This entity is at position {from} in version 1, but at position {to} in the alternate.")
     };
     let changed = |at: &str| format!("this entity replaces the one at position {at} of version 1.");
-    for (position, at, holds, note) in [
+    for (position, at, expected, note) in [
         (0, 0, "\"n\": 0,", None),
         (2, 2, "\"n\": 2,", None),
         (3, 5, "\"n\": 3,", Some(moved("3", "5"))),
@@ -156,24 +156,25 @@ async fn an_entity_of_the_version_is_edited_where_it_is_in_the_alternate() {
     ] {
         let link = owner.page(&format!("{base}/entity/{position}")).await.link("Edit in the alternate");
         let page = owner.page(&link).await;
-        assert!(text(&page).contains(holds), "{position}: {}", text(&page).get(..60).unwrap_or_default());
+        assert!(text(&page).contains(expected), "{position}: {}", text(&page).get(..60).unwrap_or_default());
         assert_eq!(page.one("input[name=position]").attr("value"), Some(at.to_string().as_str()), "{position}");
         let notes = page.all_words(".note");
         match note {
-            Some(note) => assert!(notes.iter().any(|told| told.contains(&note)), "{position}: {notes:?}"),
-            None => assert!(!notes.iter().any(|told| told.contains("alternate")), "{position}: {notes:?}"),
+            Some(note) => assert!(notes.iter().any(|message| message.contains(&note)), "{position}: {notes:?}"),
+            None => assert!(!notes.iter().any(|message| message.contains("alternate")), "{position}: {notes:?}"),
         }
     }
     for position in [100, 300, 19_999] {
         let link = owner.page(&format!("{base}/entity/{position}")).await.link("Edit in the alternate");
-        let told = owner.error(&link, 404).await.words("[role=alert]");
+        let message = owner.error(&link, 404).await.words("[role=alert]");
         let position = if position < 1_000 { position.to_string() } else { "19,999".to_owned() };
         assert!(
-            told.contains(&format!("The entity at position {position} of version 1 was removed from the alternate.")),
-            "{told}"
+            message
+                .contains(&format!("The entity at position {position} of version 1 was removed from the alternate.")),
+            "{message}"
         );
     }
-    // A page of the alternate names positions of the alternate.
+    // Pages of the alternate use positions in the alternate.
     let link = owner.page(&format!("{base}/alt/entity/5")).await.link("Edit in the alternate");
     assert_eq!(link, format!("{base}/alternate/edit?position=5"));
     assert!(text(&owner.page(&link).await).contains("\"n\": 3,"));
@@ -193,65 +194,70 @@ async fn entities_are_added_and_removed() {
     let add = owner.page(&hub.link("Add entities")).await;
     assert_eq!(add.one("#position").attr("value"), Some("3"));
     let list = "[{\"x\":1},\r\n {\"y\":1,\"y\":2}]";
-    let preview = Page::of(&send(&owner, &add, &[("text", list), ("do", "preview")]).await, 200);
-    assert_eq!(compared(&preview), ["x added 1", "y added 2"]);
-    leads_to(&send(&owner, &preview, &[("do", "save")]).await, &format!("{base}?done=saved"));
-    // As the API treats them: the last of equal keys counts.
+    let preview = Page::parse(&send(&owner, &add, &[("text", list), ("do", "preview")]).await, 200);
+    assert_eq!(comparison_rows(&preview), ["x added 1", "y added 2"]);
+    assert_redirect(&send(&owner, &preview, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    // As in the API, the last of two equal keys counts.
     assert_eq!(alternate(&owned, id).await[3..], ["{\"x\":1}", "{\"y\":2}"]);
     let add = owner.page(&format!("{base}/add?position=0")).await;
-    leads_to(&send(&owner, &add, &[("text", "{\"first\":true}"), ("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_redirect(
+        &send(&owner, &add, &[("text", "{\"first\":true}"), ("do", "save")]).await,
+        &format!("{base}?done=saved"),
+    );
     assert_eq!(alternate(&owned, id).await[0], "{\"first\":true}");
     let moved = owner.page(&format!("{base}/edit?position=0")).await;
-    let told = "Either this entity was changed in the alternate, or entities before it were added or removed.";
-    assert!(moved.words(".note").ends_with(told), "{}", moved.words(".note"));
+    let message = "Either this entity was changed in the alternate, or entities before it were added or removed.";
+    assert!(moved.words(".note").ends_with(message), "{}", moved.words(".note"));
     let not_valid = "This is not a valid position";
-    for (position, told) in [("7", "from 0 to 6"), ("x", not_valid), ("", not_valid)] {
+    for (position, message) in [("7", "from 0 to 6"), ("x", not_valid), ("", not_valid)] {
         let add = owner.page(&format!("{base}/add")).await;
         let refused = send(&owner, &add, &[("text", "{\"kept\":1}"), ("position", position), ("do", "save")]).await;
-        let refused = Page::of(&refused, 400);
-        assert!(refused.words("#position-problem").contains(told), "{position}");
+        let refused = Page::parse(&refused, 400);
+        assert!(refused.words("#position-problem").contains(message), "{position}");
         assert_eq!((text(&refused).as_str(), refused.one("#position").attr("value")), ("{\"kept\":1}", Some(position)));
     }
 
     let remove = owner.page(&owner.page(&base).await.link("Remove entities")).await;
-    let checked = Page::of(&send(&owner, &remove, &[("positions", "0, 4-5"), ("do", "preview")]).await, 200);
+    let checked = Page::parse(&send(&owner, &remove, &[("positions", "0, 4-5"), ("do", "preview")]).await, 200);
     assert_eq!(
         checked.all_words(".editor h4"),
         ["Entity at position 0", "Entity at position 4", "Entity at position 5"]
     );
-    assert_eq!(compared(&checked)[0], "first removed true");
-    // What was looked at goes, and nothing else.
+    assert_eq!(comparison_rows(&checked)[0], "first removed true");
+    // Only entities that the preview showed can be removed.
     let other = send(&owner, &checked, &[("positions", "1"), ("do", "save")]).await;
-    assert!(Page::of(&other, 200).words("[role=alert]").contains("Review the entities again"));
-    leads_to(&send(&owner, &checked, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    assert!(Page::parse(&other, 200).words("[role=alert]").contains("Review the entities again"));
+    assert_redirect(&send(&owner, &checked, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await, [ADA, "{\"n\":1}", "{\"n\":2}"]);
-    for (positions, status, told) in [
+    for (positions, status, message) in [
         ("3", 404, "There is no position 3: this list has 3 entities, at positions 0 to 2."),
         ("x", 400, "not a position"),
         ("", 400, "No position"),
         ("0-99999", 400, "at most 1,000"),
     ] {
         let refused = send(&owner, &remove, &[("positions", positions), ("do", "preview")]).await;
-        assert!(Page::of(&refused, status).words("#problem").contains(told), "{positions}");
+        assert!(Page::parse(&refused, status).words("#problem").contains(message), "{positions}");
     }
-    assert_eq!(EDITOR_POSITIONS, 1_000);
+    assert_eq!(MAX_REMOVED_ENTITIES, 1_000);
 }
 
 #[tokio::test]
-async fn of_two_editors_the_second_is_told_and_merges() {
+async fn second_editor_is_warned_and_merges() {
     let (owned, id) = ten(json!({})).await;
-    let (first, second) = (owner(&owned).await, owner(&owned).await);
+    let first = owner(&owned).await;
+    let second = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1/alternate");
     let edit = format!("{base}/edit?position=0");
-    let (one, other) = (first.page(&edit).await, second.page(&edit).await);
+    let one = first.page(&edit).await;
+    let other = second.page(&edit).await;
     let theirs = text(&one).replace("Ada", "Ada L.").replace("1.815e3", "1816");
-    leads_to(&send(&first, &one, &[("text", &theirs), ("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_redirect(&send(&first, &one, &[("text", &theirs), ("do", "save")]).await, &format!("{base}?done=saved"));
     let mine = text(&other).replace("Ada", "Lady Ada").replace("\"b\": 1", "\"b\": 2");
-    let told = Page::of(&send(&second, &other, &[("text", &mine), ("do", "save")]).await, 409);
-    assert!(told.words("[role=alert]").starts_with("Another user saved changes first"));
-    assert_eq!(text(&told), mine, "the text stays");
+    let result = Page::parse(&send(&second, &other, &[("text", &mine), ("do", "save")]).await, 409);
+    assert!(result.words("[role=alert]").starts_with("Another user saved changes first"));
+    assert_eq!(text(&result), mine, "the text stays");
     assert_eq!(
-        compared(&told),
+        comparison_rows(&result),
         [
             "name changed \"Ada\" \"Ada L.\"",
             "born changed 1.815e3 1816",
@@ -259,39 +265,44 @@ async fn of_two_editors_the_second_is_told_and_merges() {
             "at.b changed 1 2"
         ]
     );
-    assert_eq!(told.all_words(".panel code")[0], "name");
+    assert_eq!(result.all_words(".panel code")[0], "name");
     let changed = "Another user has changed this entity, which is now at position 0.";
-    assert!(told.all_words(".note").iter().any(|note| note.contains(changed)), "{:?}", told.all_words(".note"));
-    assert!(alternate(&owned, id).await[0].contains("Ada L."), "nothing is saved over it");
+    assert!(result.all_words(".note").iter().any(|note| note.contains(changed)), "{:?}", result.all_words(".note"));
+    assert!(alternate(&owned, id).await[0].contains("Ada L."), "the conflicting text is not saved");
 
-    // Made again on what is there now: his field where both have changed one, hers elsewhere.
-    let merged = Page::of(&send(&second, &told, &[("do", "merge")]).await, 200);
+    // The merge takes the second user's value where both have changed a field.
+    let merged = Page::parse(&send(&second, &result, &[("do", "merge")]).await, 200);
     assert!(text(&merged).contains("\"name\": \"Lady Ada\",\n  \"born\": 1816,") && text(&merged).contains("\"b\": 2"));
     assert!(merged.all_words(".note").iter().any(|note| note.starts_with("In 1 field, your changes replace")));
-    assert_eq!(compared(&merged).len(), 2);
-    leads_to(&send(&second, &merged, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_eq!(comparison_rows(&merged).len(), 2);
+    assert_redirect(&send(&second, &merged, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert!(alternate(&owned, id).await[0].starts_with("{\"name\":\"Lady Ada\",\"born\":1816,"));
 
-    // Or saved over it, once it has been seen.
-    let (one, other) = (first.page(&edit).await, second.page(&edit).await);
-    leads_to(&send(&first, &one, &[("text", "{\"name\":1}"), ("do", "save")]).await, &format!("{base}?done=saved"));
-    let told = Page::of(&send(&second, &other, &[("text", "{\"name\":2}"), ("do", "preview")]).await, 409);
-    leads_to(&send(&second, &told, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    // The second user can also overwrite the entity after seeing the conflict.
+    let one = first.page(&edit).await;
+    let other = second.page(&edit).await;
+    assert_redirect(
+        &send(&first, &one, &[("text", "{\"name\":1}"), ("do", "save")]).await,
+        &format!("{base}?done=saved"),
+    );
+    let result = Page::parse(&send(&second, &other, &[("text", "{\"name\":2}"), ("do", "preview")]).await, 409);
+    assert_redirect(&send(&second, &result, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await[0], "{\"name\":2}");
 }
 
-/// Both were told as “changed, or removed”, and the way on was to write over the next entity.
+/// Regression: the page did not distinguish changes from removals, and offered to overwrite the next entity.
 #[tokio::test]
-async fn what_somebody_has_removed_is_added_again_or_stays_away() {
+async fn removed_entity_can_be_added_again() {
     let (owned, id) = ten(json!({})).await;
-    let (first, second) = (owner(&owned).await, owner(&owned).await);
+    let first = owner(&owned).await;
+    let second = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1/alternate");
     let list = r#"[{"n":0},{"n":1},{"n":2},{"n":3}]"#;
-    for (at, edits, now, told, stands) in [
+    for (at, edits, now, message, position) in [
         (1, r#"[{"position":1,"remove":true}]"#, "0 2 3", "removed", 1),
         (0, r#"[{"position":0,"remove":true}]"#, "1 2 3", "removed", 0),
         (3, r#"[{"position":3,"remove":true}]"#, "0 1 2", "removed", 3),
-        // What came and went elsewhere does not matter.
+        // Insertions and removals elsewhere do not matter.
         (1, r#"[{"position":0,"insert":[{"n":8},{"n":9}]},{"position":1,"remove":true}]"#, "8 9 0 2 3", "removed", 3),
         (2, r#"[{"position":2,"remove":true},{"position":2,"insert":[{"n":7}]}]"#, "0 1 7 3", "changed", 2),
         (2, r#"[{"position":0,"insert":[{"n":9}]},{"position":2,"set":{"n":7}}]"#, "9 0 1 7 3", "changed", 3),
@@ -303,45 +314,45 @@ async fn what_somebody_has_removed_is_added_again_or_stays_away() {
         let mine = format!("{{\"n\":{at},\"mine\":true}}");
         for button in ["save", "preview", "merge"] {
             let answer = send(&second, &page, &[("text", &mine), ("do", button)]).await;
-            let shown = Page::of(&answer, 409);
+            let shown = Page::parse(&answer, 409);
             let words = format!("{} {}", shown.words("[role=alert]"), shown.all_words(".note").join(" "));
-            assert!(words.contains(&format!("has {told}")), "{edits}: {words}");
-            let place = if told == "removed" { "will be at position" } else { "is now at position" };
-            assert!(words.contains(&format!("{place} {stands}")) || told.contains("or"), "{edits}: {words}");
+            assert!(words.contains(&format!("has {message}")), "{edits}: {words}");
+            let place = if message == "removed" { "will be at position" } else { "is now at position" };
+            assert!(words.contains(&format!("{place} {position}")) || message.contains("or"), "{edits}: {words}");
             assert_eq!(
-                (text(&shown), compared(&shown).last().cloned()),
+                (text(&shown), comparison_rows(&shown).last().cloned()),
                 (mine.clone(), Some("mine added missing true".to_owned()))
             );
-            let removed = told == "removed";
+            let removed = message == "removed";
             assert_eq!(shown.all_words("form button[value=save]").contains(&"Add entity again".to_owned()), removed);
             assert_eq!(shown.text.contains("Overwrite saved entity"), !removed, "{edits}");
             if !removed || button != "save" {
                 continue;
             }
-            // Dropped, it stays away.
+            // If the user discards the changes, the entity stays removed.
             let page = first.page(&shown.link("Discard my changes")).await;
             assert!(page.words("main").contains(&format!("The alternate has {}", now.split(' ').count())));
             let entities = |list: &[String]| list.join(" ").replace("{\"n\":", "").replace('}', "");
             assert_eq!(entities(&alternate(&owned, id).await), now);
-            // Added again, it is where it was, and nothing else is written over.
-            leads_to(&send(&second, &shown, &[("do", "save")]).await, &format!("{base}?done=saved"));
+            // If the user adds the entity again, it is at its previous position, and no other entity changes.
+            assert_redirect(&send(&second, &shown, &[("do", "save")]).await, &format!("{base}?done=saved"));
             let mut list = alternate(&owned, id).await;
-            assert_eq!(list.remove(stands), mine, "{edits}");
+            assert_eq!(list.remove(position), mine, "{edits}");
             assert_eq!(entities(&list), now);
             break;
         }
     }
-    // A form of before tells both, as it did.
+    // A form without neighbors cannot distinguish changes from removals.
     assert_eq!(owned.save(id, 1, list).await.status, 200);
     let page = second.page(&format!("{base}/edit?position=1")).await;
     assert_eq!(owned.save(id, 1, r#"[{"n":0},{"n":2}]"#).await.status, 200);
-    let shown = Page::of(&send(&second, &page, &[("text", "{}"), ("beside", "x"), ("do", "save")]).await, 409);
+    let shown = Page::parse(&send(&second, &page, &[("text", "{}"), ("beside", "x"), ("do", "save")]).await, 409);
     assert!(shown.all_words(".note").iter().any(|note| note.contains("has changed or removed the entity")));
 }
 
-/// It was lost when the session had ended while somebody typed.
+/// Regression: the typed text was lost if the session had ended.
 #[tokio::test]
-async fn what_was_typed_is_on_the_page_of_an_error() {
+async fn error_page_contains_typed_text() {
     let (owned, id) = ten(json!({})).await;
     let owner = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1/alternate");
@@ -354,40 +365,44 @@ async fn what_was_typed_is_on_the_page_of_an_error() {
             (&owner, &[("text", typed), ("token", "of another session")], 403),
             (&owner, &[("text", typed), ("unknown", "")], 400),
         ] {
-            let told = Page::of(&send(browser, &page, changed).await, status);
-            let shown: String = told.one("textarea#typed[readonly]").text().collect();
+            let result = Page::parse(&send(browser, &page, changed).await, status);
+            let shown: String = result.one("textarea#typed[readonly]").text().collect();
             assert_eq!(shown.strip_prefix('\n').unwrap_or(&shown), typed, "{form}: {status}");
         }
-        // The text of another site's form is not shown.
+        // The page does not repeat the text of a form from another site.
         let action = format!("{base}/{}", form.split('?').next().unwrap_or(form));
         let foreign = [("origin", "https://evil.test"), ("sec-fetch-site", "cross-site")];
-        let told = Page::of(&owner.post_with(&action, &[("text", typed)], &foreign).await, 403);
-        assert!(told.select("#typed").is_empty());
+        let result = Page::parse(&owner.post_with(&action, &[("text", typed)], &foreign).await, 403);
+        assert!(result.select("#typed").is_empty());
     }
     assert_eq!(owner.page(&base).await.select("#typed").len(), 0);
 }
 
-/// The second was refused although the first had changed another entity.
+/// Regression: the second save was rejected although the first had changed another entity.
 #[tokio::test]
-async fn two_who_edit_different_entities_both_save() {
+async fn edits_of_different_entities_are_both_saved() {
     let (owned, id) = ten(json!({})).await;
-    let (first, second) = (owner(&owned).await, owner(&owned).await);
+    let first = owner(&owned).await;
+    let second = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1/alternate");
     let one = first.page(&format!("{base}/edit?position=0")).await;
     let other = second.page(&format!("{base}/edit?position=1")).await;
-    leads_to(&send(&first, &one, &[("text", "{\"n\":5}"), ("do", "save")]).await, &format!("{base}?done=saved"));
-    leads_to(&send(&second, &other, &[("text", "{\"n\":6}"), ("do", "save")]).await, &format!("{base}?done=beside"));
+    assert_redirect(&send(&first, &one, &[("text", "{\"n\":5}"), ("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_redirect(
+        &send(&second, &other, &[("text", "{\"n\":6}"), ("do", "save")]).await,
+        &format!("{base}?done=beside"),
+    );
     assert_eq!(alternate(&owned, id).await, ["{\"n\":5}", "{\"n\":6}", "{\"n\":2}"]);
-    let told = second.page(&format!("{base}?done=beside")).await;
-    assert!(told.words("main").contains("another user’s changes to other entities were kept."));
-    // The form is of another entity now.
-    let told = Page::of(&send(&second, &other, &[("text", "{\"n\":8}"), ("do", "save")]).await, 409);
-    assert!(told.words("[role=alert]").starts_with("Another user saved changes first"));
+    let result = second.page(&format!("{base}?done=beside")).await;
+    assert!(result.words("main").contains("another user’s changes to other entities were kept."));
+    // The form no longer matches the entity.
+    let result = Page::parse(&send(&second, &other, &[("text", "{\"n\":8}"), ("do", "save")]).await, 409);
+    assert!(result.words("[role=alert]").starts_with("Another user saved changes first"));
     assert_eq!(alternate(&owned, id).await[1], "{\"n\":6}");
 }
 
 #[tokio::test]
-async fn what_has_moved_is_found_and_what_is_gone_is_said() {
+async fn moved_entity_is_found_and_missing_is_reported() {
     let (owned, id) = ten(json!({})).await;
     let owner = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1/alternate");
@@ -396,44 +411,44 @@ async fn what_has_moved_is_found_and_what_is_gone_is_said() {
     let late = owner.page(&format!("{base}/add")).await;
     let middle = owner.page(&format!("{base}/add?position=1")).await;
     let remove = owner.page(&format!("{base}/remove?positions=1")).await;
-    leads_to(
+    assert_redirect(
         &send(&owner, &add, &[("text", "[{\"a\":1},{\"a\":2}]"), ("do", "save")]).await,
         &format!("{base}?done=saved"),
     );
-    // It is the same entity, so the other change is no reason to ask.
-    let moved = Page::of(&send(&owner, &edit, &[("text", "{\"n\":7}"), ("do", "preview")]).await, 200);
+    // The entity has not changed, so the save needs no confirmation.
+    let moved = Page::parse(&send(&owner, &edit, &[("text", "{\"n\":7}"), ("do", "preview")]).await, 200);
     assert!(moved.words(".note").contains("has not changed. It is at position 3."), "{}", moved.words(".note"));
-    assert_eq!(compared(&moved), ["n changed 1 7"]);
+    assert_eq!(comparison_rows(&moved), ["n changed 1 7"]);
     let beside = format!("{base}?done=beside");
-    leads_to(&send(&owner, &edit, &[("text", "{\"n\":7}"), ("do", "save")]).await, &beside);
+    assert_redirect(&send(&owner, &edit, &[("text", "{\"n\":7}"), ("do", "save")]).await, &beside);
     assert_eq!(alternate(&owned, id).await, ["{\"a\":1}", "{\"a\":2}", ADA, "{\"n\":7}", "{\"n\":2}"]);
-    // What was to come last still does.
-    leads_to(&send(&owner, &late, &[("text", "{\"z\":1}"), ("do", "save")]).await, &beside);
+    // Entities that were to be appended are appended.
+    assert_redirect(&send(&owner, &late, &[("text", "{\"z\":1}"), ("do", "save")]).await, &beside);
     assert_eq!(alternate(&owned, id).await[5], "{\"z\":1}");
-    let stale = Page::of(&send(&owner, &middle, &[("text", "{\"z\":2}"), ("do", "save")]).await, 409);
+    let stale = Page::parse(&send(&owner, &middle, &[("text", "{\"z\":2}"), ("do", "save")]).await, 409);
     assert!(stale.words("[role=alert]").contains("had 3 entities and now has 6"));
     assert_eq!((text(&stale).as_str(), stale.one("#position").attr("value")), ("{\"z\":2}", Some("1")));
-    let stale = Page::of(&send(&owner, &remove, &[("do", "save")]).await, 409);
+    let stale = Page::parse(&send(&owner, &remove, &[("do", "save")]).await, 409);
     assert!(stale.words("[role=alert]").contains("nothing was removed"));
-    assert_eq!(compared(&stale), ["a removed 2"]);
+    assert_eq!(comparison_rows(&stale), ["a removed 2"]);
 
     let edit = owner.page(&format!("{base}/edit?position=4")).await;
     assert_eq!(owned.save(id, 1, "[{\"only\":1}]").await.status, 200);
-    let gone = Page::of(&send(&owner, &edit, &[("text", "{\"n\":9}"), ("do", "save")]).await, 409);
+    let gone = Page::parse(&send(&owner, &edit, &[("text", "{\"n\":9}"), ("do", "save")]).await, 409);
     assert!(gone.words(".note").contains("no longer an entity at position 4"));
     assert_eq!((text(&gone).as_str(), gone.one("#position").attr("value")), ("{\"n\":9}", Some("1")));
-    leads_to(&send(&owner, &gone, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_redirect(&send(&owner, &gone, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await, ["{\"only\":1}", "{\"n\":9}"]);
 }
 
 #[tokio::test]
-async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
+async fn json_error_has_line_and_keeps_text() {
     let (owned, id) = ten(json!({})).await;
     let owner = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1/alternate");
     let edit = owner.page(&format!("{base}/edit?position=0")).await;
     let add = owner.page(&format!("{base}/add")).await;
-    for (typed, told) in [
+    for (typed, message) in [
         ("{\r\n  \"a\": 1,\r\n  \"b\": oops\r\n}", "Line 3, column 8: expected a value, found 'o'"),
         ("{\"a\":\"</textarea><script>alert(1)</script>\"", "Line 1, column 44"),
         ("[1,2]", "must be a JSON object"),
@@ -442,15 +457,15 @@ async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
         ("{\"a\":\"\\ud800\"}", "unpaired surrogate"),
     ] {
         for (page, do_) in [(&edit, "preview"), (&edit, "save"), (&add, "save")] {
-            let refused = Page::of(&send(&owner, page, &[("text", typed), ("do", do_)]).await, 400);
+            let refused = Page::parse(&send(&owner, page, &[("text", typed), ("do", do_)]).await, 400);
             let problem = refused.words("#problem");
-            assert!(problem.contains(told), "{typed}: {problem}");
+            assert!(problem.contains(message), "{typed}: {problem}");
             assert_eq!(refused.one("textarea").attr("aria-describedby"), Some("problem"));
-            assert!(refused.select("[data-json]").is_empty(), "the script would tell it once more");
+            assert!(refused.select("[data-json]").is_empty(), "the script would repeat the error");
             assert_eq!(text(&refused).replace('\r', ""), typed.replace('\r', ""));
         }
     }
-    for (typed, told) in [
+    for (typed, message) in [
         ("[\n{\"a\":x}]", "Line 2, column 6: expected a value, found 'x'."),
         ("[{}], \"b\": {}", "Line 1, column 5: text after the end of the array."),
         ("[{}] }", "Line 1, column 5: text after the end of the array."),
@@ -458,18 +473,18 @@ async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
         ("[{}", "Line 1, column 4: "),
         (" [] ", "at least one entity"),
     ] {
-        let refused = Page::of(&send(&owner, &add, &[("text", typed), ("do", "save")]).await, 400);
-        assert!(refused.words("#problem").contains(told.trim_end()), "{typed}: {}", refused.words("#problem"));
+        let refused = Page::parse(&send(&owner, &add, &[("text", typed), ("do", "save")]).await, 400);
+        assert!(refused.words("#problem").contains(message.trim_end()), "{typed}: {}", refused.words("#problem"));
     }
     let deep = format!("{{\"a\":{}{}}}", "[".repeat(128), "]".repeat(128));
-    let refused = Page::of(&send(&owner, &edit, &[("text", &deep), ("do", "save")]).await, 400);
+    let refused = Page::parse(&send(&owner, &edit, &[("text", &deep), ("do", "save")]).await, 400);
     assert!(refused.words("#problem").contains("nested deeper than 128 levels"));
-    let long = format!("{{\"a\":\"{}\"}}", "x".repeat(EDITOR_BYTES));
-    let refused = Page::of(&send(&owner, &edit, &[("text", &long), ("do", "save")]).await, 413);
+    let long = format!("{{\"a\":\"{}\"}}", "x".repeat(MAX_EDITOR_TEXT_BYTES));
+    let refused = Page::parse(&send(&owner, &edit, &[("text", &long), ("do", "save")]).await, 413);
     assert!(refused.words("#problem").contains("the editor accepts at most 6,291,456"));
     assert_eq!(text(&refused), long);
     owned.service.get(&format!("/api/{id}/ten/v1/alt/")).await.is_error(404);
-    // A browser keeps this address where a page has answered the form.
+    // Browsers stay on this path if the response to the form was a page.
     let again = owner.get(&format!("{base}/edit")).await;
     assert_eq!((again.status, again.header("location")), (303, Some(base.as_str())));
     for (uri, status) in [
@@ -485,13 +500,13 @@ async fn mistakes_in_json_tell_their_line_and_the_text_stays() {
     }
 }
 
-/// The editor took 256 KiB, and a form of more than 2 MiB was an error without the text.
+/// Regression: the editor accepted only 256 KiB, and a form above 2 MiB returned an error without the text.
 #[tokio::test(flavor = "multi_thread")]
-async fn each_entity_that_a_page_shows_is_edited() {
+async fn every_shown_entity_can_be_edited() {
     let owned = Owned::sqlite().await;
     let before = "{\"kept\":1.50,\"text\":\"";
-    // A form has three bytes for each of these.
-    let largest = format!("{before}{}\"}}", "é".repeat((PAGE_BYTES - before.len() - 3) / 2));
+    // A form needs three bytes for each byte of these characters.
+    let largest = format!("{before}{}\"}}", "é".repeat((MAX_PAGE_ENTITY_BYTES - before.len() - 3) / 2));
     let id = owned.dataset("Ten", json!({}), &[&format!("[{largest},{{\"n\":1}}]")]).await;
     let owner = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1");
@@ -502,27 +517,28 @@ async fn each_entity_that_a_page_shows_is_edited() {
     assert_eq!(field.attr("data-bytes"), Some("6291456"));
     assert_eq!(field.attr("aria-describedby"), Some("text-note"));
     let changed = text(&page).replace("1.50", "2.50");
-    let preview = Page::of(&send(&owner, &page, &[("text", &changed), ("do", "preview")]).await, 200);
-    assert_eq!(compared(&preview), ["kept changed 1.50 2.50"]);
-    leads_to(&send(&owner, &preview, &[("do", "save")]).await, &format!("{base}/alternate?done=saved"));
+    let preview = Page::parse(&send(&owner, &page, &[("text", &changed), ("do", "preview")]).await, 200);
+    assert_eq!(comparison_rows(&preview), ["kept changed 1.50 2.50"]);
+    assert_redirect(&send(&owner, &preview, &[("do", "save")]).await, &format!("{base}/alternate?done=saved"));
     assert!(alternate(&owned, id).await[0] == largest.replace("1.50", "2.50"));
 
-    // What is longer than a form may be is not read, and its page leads back to it.
+    // A form above the limit is not read, but the error page tells how to recover the text.
     let page = owner.page(&format!("{base}/alternate/edit?position=1")).await;
-    let long = "x".repeat(EDITOR_FORM_BYTES);
-    let told = Page::of(&send(&owner, &page, &[("text", &long), ("do", "save")]).await, 413).words("[role=alert]");
+    let long = "x".repeat(MAX_EDITOR_FORM_BYTES);
+    let message =
+        Page::parse(&send(&owner, &page, &[("text", &long), ("do", "save")]).await, 413).words("[role=alert]");
     for part in ["longer than 38,797,312 bytes", "To recover your text, go back in your browser", "up to 6,291,456"] {
-        assert!(told.contains(part), "{told}");
+        assert!(message.contains(part), "{message}");
     }
-    // The lines of a text are sent as two bytes each, and are one.
-    let lines = format!("{{{}}}", "\n".repeat(EDITOR_BYTES - 2));
+    // Browsers send a line break as two bytes, but it counts as one.
+    let lines = format!("{{{}}}", "\n".repeat(MAX_EDITOR_TEXT_BYTES - 2));
     let sent = lines.replace('\n', "\r\n");
-    let preview = Page::of(&send(&owner, &page, &[("text", &sent), ("do", "preview")]).await, 200);
-    assert_eq!(compared(&preview), ["n removed 1 missing"]);
+    let preview = Page::parse(&send(&owner, &page, &[("text", &sent), ("do", "preview")]).await, 200);
+    assert_eq!(comparison_rows(&preview), ["n removed 1 missing"]);
 }
 
 #[tokio::test]
-async fn hostile_entities_are_edited_as_they_are() {
+async fn hostile_entity_is_edited_unchanged() {
     let owned = Owned::sqlite().await;
     let odd = "{\"</textarea><script>alert(1)</script>\":\"\u{202e}x\u{200b}\u{85}\u{fffe}\",\"z\":\"👩\u{200d}👧\"}";
     let large = format!("{{\"a\":\"{}\"}}", "x".repeat(10_000_000));
@@ -532,20 +548,20 @@ async fn hostile_entities_are_edited_as_they_are() {
     let page = owner.page(&format!("{base}/edit?position=0")).await;
     assert!(text(&page).contains("\\u202ex\\u200b\\u0085\\ufffe") && !page.text.contains('\u{202e}'));
     let added = text(&page).replacen('{', "{\"new\": 1,", 1);
-    let preview = Page::of(&send(&owner, &page, &[("text", &added), ("do", "preview")]).await, 200);
-    leads_to(&send(&owner, &preview, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    let preview = Page::parse(&send(&owner, &page, &[("text", &added), ("do", "preview")]).await, 200);
+    assert_redirect(&send(&owner, &preview, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await[0], odd.replacen('{', "{\"new\":1,", 1));
-    // What the editor does not take is said, and can be removed.
+    // An entity that is too large for the editor can still be removed.
     let page = owner.page(&format!("{base}/edit?position=1")).await;
     assert!(page.words(".note").contains("too large for the editor") && page.select("textarea").is_empty());
     let remove = owner.page(&format!("{base}/remove?position=1")).await;
     assert!(remove.words(".editor .note").contains("too large to show on this page"));
-    leads_to(&send(&owner, &remove, &[("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_redirect(&send(&owner, &remove, &[("do", "save")]).await, &format!("{base}?done=saved"));
     assert_eq!(alternate(&owned, id).await.len(), 1);
 }
 
 #[tokio::test]
-async fn an_alternate_is_deleted_once_it_is_said_what_that_does() {
+async fn alternate_is_deleted_after_confirmation() {
     let (owned, id) = ten(json!({})).await;
     let owner = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1/alternate");
@@ -556,22 +572,22 @@ async fn an_alternate_is_deleted_once_it_is_said_what_that_does() {
         assert!(effects.contains(part), "{effects}");
     }
     assert_eq!(owned.save(id, 1, "[{\"a\":1},{\"a\":2}]").await.status, 200);
-    let told = Page::of(&send(&owner, &confirm, &[]).await, 409);
-    assert!(told.words(".effects").contains("changed in the meantime, so it was not deleted."));
-    leads_to(&send(&owner, &told, &[]).await, &format!("{base}?done=deleted"));
+    let result = Page::parse(&send(&owner, &confirm, &[]).await, 409);
+    assert!(result.words(".effects").contains("changed in the meantime, so it was not deleted."));
+    assert_redirect(&send(&owner, &result, &[]).await, &format!("{base}?done=deleted"));
     owned.service.get(&format!("/api/{id}/ten/v1/alt/")).await.is_error(404);
     assert!(owner.page(&format!("{base}?done=deleted")).await.words("[role=status]").contains("was deleted"));
-    Page::of(&send(&owner, &told, &[]).await, 404);
+    Page::parse(&send(&owner, &result, &[]).await, 404);
 }
 
 #[tokio::test]
-async fn nobody_else_edits_and_no_other_site_sends_forms() {
+async fn only_pages_of_owner_can_edit() {
     for settings in [json!({"listed": true}), json!({"private": true})] {
         let is_public = settings["listed"] == json!(true);
         let (owned, id) = ten(settings).await;
         let owner = owner(&owned).await;
         assert_eq!(owned.save(id, 1, "[{\"kept\":1}]").await.status, 200);
-        add_user(&owned.service, "other@strata.test", Plan::Free).await;
+        add_user(&owned.service, "other@strata.test", UserPlan::Free).await;
         let other = Browser::user(&owned.service, "other@strata.test").await;
         let visitor = Browser::visitor(&owned.service);
         let token = other.token("/").await;
@@ -586,18 +602,18 @@ async fn nobody_else_edits_and_no_other_site_sends_forms() {
                 continue;
             }
             let uri = format!("{base}{action}");
-            Page::of(&other.post(&uri, &[&form[..], &[("token", &token)]].concat()).await, 404);
-            Page::of(&visitor.post(&uri, &[&form[..], &[("token", &token)]].concat()).await, 401);
-            // The owner's session alone is not enough.
-            Page::of(&owner.post(&uri, &form).await, 403);
-            Page::of(&owner.post(&uri, &[&form[..], &[("token", &token)]].concat()).await, 403);
+            Page::parse(&other.post(&uri, &[&form[..], &[("token", &token)]].concat()).await, 404);
+            Page::parse(&visitor.post(&uri, &[&form[..], &[("token", &token)]].concat()).await, 401);
+            // The owner's session without a form token is not sufficient.
+            Page::parse(&owner.post(&uri, &form).await, 403);
+            Page::parse(&owner.post(&uri, &[&form[..], &[("token", &token)]].concat()).await, 403);
             let own = owner.token(&base).await;
             let foreign = [("origin", "https://evil.test"), ("sec-fetch-site", "cross-site")];
-            Page::of(&owner.post_with(&uri, &[&form[..], &[("token", &own)]].concat(), &foreign).await, 403);
+            Page::parse(&owner.post_with(&uri, &[&form[..], &[("token", &own)]].concat(), &foreign).await, 403);
         }
         if is_public {
             assert_eq!(alternate(&owned, id).await, ["{\"kept\":1}"]);
-            // A visitor is offered nothing of it.
+            // The pages for visitors have no links to the alternate's forms.
             let links = visitor.page(&format!("/ui/{id}/ten/v1/entity/0")).await.links();
             let versions = visitor.page(&format!("/ui/{id}/ten/versions")).await.links();
             assert!(!links.iter().chain(&versions).any(|link| link.contains("alternate") || link.contains("/diff")));
@@ -606,21 +622,22 @@ async fn nobody_else_edits_and_no_other_site_sends_forms() {
 }
 
 #[tokio::test]
-async fn a_form_is_taken_as_a_whole() {
+async fn edit_forms_require_all_fields() {
     let (owned, id) = ten(json!({})).await;
     let owner = owner(&owned).await;
     assert_eq!(owned.save(id, 1, "[{\"kept\":1}]").await.status, 200);
     let base = format!("/ui/{id}/ten/v1/alternate");
-    let (etag, token) = (strata_etag(&owner, &base).await, owner.token(&base).await);
-    let of_one = [("etag", etag.as_str()), ("length", "1"), ("position", "0"), ("text", "{}")];
+    let etag = strata_etag(&owner, &base).await;
+    let token = owner.token(&base).await;
+    let fields_of_one = [("etag", etag.as_str()), ("length", "1"), ("position", "0"), ("text", "{}")];
     for (form, fields) in [
-        ("edit", &[&of_one[..], &[("base", "{\"kept\":1}")]].concat()[..]),
-        ("add", &of_one),
+        ("edit", &[&fields_of_one[..], &[("base", "{\"kept\":1}")]].concat()[..]),
+        ("add", &fields_of_one),
         ("remove", &[("positions", "0")]),
-        ("delete", &of_one[..1]),
+        ("delete", &fields_of_one[..1]),
     ] {
-        takes_only_the_whole_form(&owner, &format!("{base}/{form}"), fields, &token).await;
-        // Buttons and numbers that no page of ours has.
+        assert_requires_exact_form(&owner, &format!("{base}/{form}"), fields, &token).await;
+        // Invalid buttons and numbers.
         let wrong = [
             ("do", "sav", "the field \"do\" has the invalid value \"sav\"; valid: preview, save"),
             ("length", "x", "the field \"length\" must be a whole number, but is \"x\""),
@@ -632,16 +649,16 @@ async fn a_form_is_taken_as_a_whole() {
             }
             let sent: Vec<_> = fields.iter().copied().filter(|(given, _)| *given != name).collect();
             let sent = [&sent[..], &[(name, value), ("token", token.as_str())]].concat();
-            let told = Page::of(&owner.post(&format!("{base}/{form}"), &sent).await, 400).words("[role=alert]");
-            assert!(told.contains(problem), "{form}: {told}");
+            let message = Page::parse(&owner.post(&format!("{base}/{form}"), &sent).await, 400).words("[role=alert]");
+            assert!(message.contains(problem), "{form}: {message}");
         }
     }
     assert_eq!(alternate(&owned, id).await, ["{\"kept\":1}"]);
 }
 
-/// Bytes that are not UTF-8 were saved as U+FFFD.
+/// Regression: invalid UTF-8 was saved as U+FFFD.
 #[tokio::test]
-async fn a_form_that_is_not_utf8_is_refused() {
+async fn form_with_invalid_utf8_is_rejected() {
     let (owned, id) = ten(json!({})).await;
     let owner = owner(&owned).await;
     assert_eq!(owned.save(id, 1, "[{\"kept\":1}]").await.status, 200);
@@ -652,35 +669,38 @@ async fn a_form_that_is_not_utf8_is_refused() {
     let form = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
     for text in [&b"%7B%22a%22%3A%22%ED%A0%80%22%7D"[..], b"{\"a\":\"\xff\"}"] {
         let sent = [form.as_bytes(), b"&text=", text].concat();
-        let told = Page::of(&owner.post_form(&uri, sent, &[]).await, 400);
-        assert!(told.words("[role=alert]").contains("form field \"text\" is not UTF-8"), "{}", told.text);
+        let result = Page::parse(&owner.post_form(&uri, sent, &[]).await, 400);
+        assert!(result.words("[role=alert]").contains("form field \"text\" is not UTF-8"), "{}", result.text);
     }
     assert_eq!(alternate(&owned, id).await, ["{\"kept\":1}"]);
 }
 
-/// The etag that the pages of an alternate name.
+/// Returns the ETag in the forms of an alternate.
 async fn strata_etag(owner: &Browser<'_>, base: &str) -> String {
     let page = owner.page(&format!("{base}/add")).await;
     page.one("input[name=etag]").attr("value").expect("an etag").to_owned()
 }
 
 #[tokio::test]
-async fn alternates_are_edited_while_a_dataset_is_frozen() {
+async fn alternate_of_frozen_dataset_can_be_edited() {
     let (owned, id) = ten(json!({})).await;
     let body = json!({"dataset_id": id, "version_number": 1, "freeze": true}).to_string();
     assert_eq!(owned.call("POST", "/dataset/rollback", &body).await.status, 200);
     let owner = owner(&owned).await;
     let base = format!("/ui/{id}/ten/v1/alternate");
     let page = owner.page(&format!("{base}/edit?position=1")).await;
-    leads_to(&send(&owner, &page, &[("text", "{\"n\":7}"), ("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_redirect(
+        &send(&owner, &page, &[("text", "{\"n\":7}"), ("do", "save")]).await,
+        &format!("{base}?done=saved"),
+    );
     let hub = owner.page(&base).await;
     assert!(hub.words(".editor .facts").contains("The alternate has 3 entities"));
     let diff = owner.page(&hub.link("View changes")).await;
-    assert_eq!(compared(&diff), ["n removed 1", "n added 7"]);
+    assert_eq!(comparison_rows(&diff), ["n removed 1", "n added 7"]);
 }
 
 #[tokio::test]
-async fn a_position_late_in_a_large_version_is_edited() {
+async fn late_position_in_large_version_is_edited() {
     let owned = Owned::sqlite().await;
     let entities: Vec<String> = (0..60_000).map(|n| format!("{{\"n\":{n}}}")).collect();
     let id = owned.dataset("Ten", json!({}), &[&format!("[{}]", entities.join(","))]).await;
@@ -688,7 +708,10 @@ async fn a_position_late_in_a_large_version_is_edited() {
     let base = format!("/ui/{id}/ten/v1/alternate");
     let page = owner.page(&format!("{base}/edit?position=59998")).await;
     assert_eq!(text(&page), "{\n  \"n\": 59998\n}");
-    leads_to(&send(&owner, &page, &[("text", "{\"n\":-1}"), ("do", "save")]).await, &format!("{base}?done=saved"));
+    assert_redirect(
+        &send(&owner, &page, &[("text", "{\"n\":-1}"), ("do", "save")]).await,
+        &format!("{base}?done=saved"),
+    );
     let lines = alternate(&owned, id).await;
     assert_eq!((lines.len(), lines[59_998].as_str(), lines[59_999].as_str()), (60_000, "{\"n\":-1}", "{\"n\":59999}"));
 }

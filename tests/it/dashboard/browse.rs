@@ -1,13 +1,13 @@
-//! A version's entities: what a page shows of a read, and where it leads.
+//! The page of a version's entities: its contents and its links.
 
 use serde_json::{Value, json};
 use strata_testing::html::{Page, words};
 use strata_testing::owned::Owned;
 use strata_testing::{OWNER, TestService};
 
-use super::{Browser, leads_to};
+use super::{Browser, assert_redirect};
 
-/// Ten entities, `n` from 0 to 9 and `k` half of it.
+/// Imports ten entities with `n` from 0 to 9 and `k` from 0 to 4.
 async fn ten() -> TestService {
     let service = TestService::start().await;
     let entities: Vec<String> =
@@ -18,8 +18,8 @@ async fn ten() -> TestService {
 
 const TEN: &str = "/ui/1/ten/active/";
 
-/// The first column of the table that is not the position.
-fn firsts(page: &Page) -> Vec<String> {
+/// Returns the first column after the positions.
+fn first_column(page: &Page) -> Vec<String> {
     page.all_words("tbody tr > td:nth-child(2)")
 }
 
@@ -28,7 +28,7 @@ fn positions(page: &Page) -> Vec<String> {
 }
 
 #[tokio::test]
-async fn a_page_shows_what_the_read_of_its_query_returns() {
+async fn page_shows_entities_of_equivalent_read() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
     for query in [
@@ -51,11 +51,11 @@ async fn a_page_shows_what_the_read_of_its_query_returns() {
         let read = service.get(&api.replace("format=csv", "format=json")).await;
         let entities: Vec<Value> = serde_json::from_str(read.text()).expect("JSON");
         let expected: Vec<String> = entities.iter().map(|entity| entity["n"].to_string()).collect();
-        assert_eq!(firsts(&page), expected, "{query}: {api}");
+        assert_eq!(first_column(&page), expected, "{query}: {api}");
         for (position, entity) in positions(&page).iter().zip(&entities) {
-            assert_eq!(position, &entity["n"].to_string(), "{query}: the position is that in the version");
+            assert_eq!(position, &entity["n"].to_string(), "{query}: the position in the version");
         }
-        // The link that is shown is the whole URL.
+        // The displayed link is the absolute URL.
         assert_eq!(page.words(".call a"), format!("http://{}{api}", super::HOST), "{query}");
     }
     let page = visitor.page(TEN).await;
@@ -68,13 +68,15 @@ async fn a_page_shows_what_the_read_of_its_query_returns() {
 }
 
 #[tokio::test]
-async fn pages_lead_to_the_last_entity_and_back() {
+async fn page_links_reach_all_entities() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
-    let (mut seen, mut uri, mut pages) = (Vec::new(), format!("{TEN}?limit=3&filter_gt=n:0"), 0);
+    let mut seen = Vec::new();
+    let mut uri = format!("{TEN}?limit=3&filter_gt=n:0");
+    let mut pages = 0;
     loop {
         let page = visitor.page(&uri).await;
-        seen.extend(firsts(&page));
+        seen.extend(first_column(&page));
         pages += 1;
         assert!(page.words("h2#result").ends_with("of 9 entities"), "{uri}");
         match page.select("a[rel=next]").first() {
@@ -85,23 +87,23 @@ async fn pages_lead_to_the_last_entity_and_back() {
     assert_eq!((seen.join(""), pages), ("123456789".to_owned(), 3));
     let last = visitor.page(&uri).await;
     let first = visitor.page(&last.link("First")).await;
-    assert_eq!(firsts(&first), ["1", "2", "3"]);
+    assert_eq!(first_column(&first), ["1", "2", "3"]);
     assert_eq!(first.link("Last"), uri);
-    assert_eq!(firsts(&visitor.page(&last.link("Previous")).await), ["4", "5", "6"]);
-    // From past the end, too.
+    assert_eq!(first_column(&visitor.page(&last.link("Previous")).await), ["4", "5", "6"]);
+    // Also from a page after the last entity.
     let beyond = visitor.page(&format!("{TEN}?limit=3&offset=1000")).await;
     assert_eq!(beyond.words("h2#result"), "No entities to show from number 1,001 onward (10 entities in total).");
-    assert_eq!(firsts(&visitor.page(&beyond.link("Previous")).await), ["9"]);
+    assert_eq!(first_column(&visitor.page(&beyond.link("Previous")).await), ["9"]);
     let none = visitor.page(&format!("{TEN}?filter=n:77")).await;
     assert_eq!(none.words("h2#result"), "No entities match.");
     assert_eq!(
         none.all_words(".steps a"),
         ["Remove: n is 77", "Change to: n contains 77", "Search all fields for 77", "Show all entities"]
     );
-    assert_eq!(firsts(&visitor.page(&none.link("Show all entities")).await).len(), 10);
-    let drawn = visitor.page(&format!("{TEN}?sample=4&limit=2")).await;
-    assert_eq!((firsts(&drawn).len(), drawn.select(".pages").len()), (2, 0));
-    assert!(drawn.words(".note").contains("different each time"));
+    assert_eq!(first_column(&visitor.page(&none.link("Show all entities")).await).len(), 10);
+    let sample = visitor.page(&format!("{TEN}?sample=4&limit=2")).await;
+    assert_eq!((first_column(&sample).len(), sample.select(".pages").len()), (2, 0));
+    assert!(sample.words(".note").contains("different each time"));
     assert_eq!(
         visitor.page(&format!("{TEN}?sample=4&seed=1&limit=3")).await.words("h2#result"),
         "1 to 3 of 4 entities"
@@ -109,31 +111,31 @@ async fn pages_lead_to_the_last_entity_and_back() {
 }
 
 #[tokio::test]
-async fn a_page_is_bounded_in_entities() {
+async fn page_has_at_most_200_entities() {
     let service = TestService::start().await;
     let entities: Vec<String> = (0..450).map(|n| format!("{{\"n\":{n}}}")).collect();
     service.import("Many", &entities.join("\n")).await;
     let visitor = Browser::visitor(&service);
     service.import("None", "[]").await;
     assert_eq!(visitor.page("/ui/2/none/active/").await.words("h2#result"), "This version has no entities.");
-    assert_eq!(firsts(&visitor.page("/ui/1/many/active/").await).len(), 50);
+    assert_eq!(first_column(&visitor.page("/ui/1/many/active/").await).len(), 50);
     let page = visitor.page("/ui/1/many/active/?limit=1000").await;
-    assert_eq!(firsts(&page).len(), 200);
+    assert_eq!(first_column(&page).len(), 200);
     assert_eq!(page.words(".note"), "A page shows at most 200 entities. The API call returns up to 1,000.");
     for all_there in ["limit=1000&filter_lt=n:150", "limit=1000&offset=250"] {
         assert!(visitor.page(&format!("/ui/1/many/active/?{all_there}")).await.select(".note").is_empty());
     }
     let next = visitor.page(&page.link("Next")).await;
-    assert_eq!((firsts(&next)[0].as_str(), firsts(&next).len()), ("200", 200));
+    assert_eq!((first_column(&next)[0].as_str(), first_column(&next).len()), ("200", 200));
     let last = visitor.page(&page.link("Last")).await;
-    assert_eq!((firsts(&last)[0].as_str(), firsts(&last).len()), ("400", 50));
-    // Downloads hold more than a page.
+    assert_eq!((first_column(&last)[0].as_str(), first_column(&last).len()), ("400", 50));
+    // Downloads contain more entities than a page.
     let csv = service.get(&page.link("csv")).await;
     assert_eq!(csv.text().lines().count(), 451);
 }
 
 #[tokio::test]
-async fn what_is_wrong_with_a_parameter_is_said_beside_its_field() {
+async fn parameter_error_is_shown_next_to_its_field() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
     for (query, field) in [
@@ -152,25 +154,25 @@ async fn what_is_wrong_with_a_parameter_is_said_beside_its_field() {
     ] {
         let api = service.get(&format!("/api/1/ten/active/?{query}")).await;
         let page = visitor.error(&format!("{TEN}?{query}"), api.status).await;
-        let told = match query.starts_with("filter=:x") {
+        let message = match query.starts_with("filter=:x") {
             true => "Enter a field name. This condition has only a value.".to_owned(),
             false => api.text().split_whitespace().collect::<Vec<_>>().join(" "),
         };
-        assert_eq!(page.words("form #problem"), told, "{query}");
+        assert_eq!(page.words("form #problem"), message, "{query}");
         assert_eq!(page.select("form #problem").len(), 1, "{query}");
         assert_eq!(page.select("form [aria-invalid]").len(), usize::from(field.is_some()), "{query}");
         if let Some(field) = field {
             let field = page.one(field);
             assert_eq!((field.attr("aria-invalid"), field.attr("aria-describedby")), (Some("true"), Some("problem")));
-            assert!(page.select("details.more:not([open]) #problem").is_empty(), "{query}: nobody would see it");
+            assert!(page.select("details.more:not([open]) #problem").is_empty(), "{query}: the problem is hidden");
         }
         assert!(page.select("table").is_empty());
     }
-    // The form holds what was sent, so that it can be corrected.
+    // The form contains the invalid values, so that the user can correct them.
     let page = visitor.error(&format!("{TEN}?filter=nocolon&sort=n:up&limit=x"), 400).await;
     assert_eq!(page.one("input[name=filter]").attr("value"), Some("nocolon"));
     assert_eq!(page.one("#sort").attr("value"), Some("n:up"));
-    // What is ignored is said, with what was meant.
+    // Hints list ignored parameters with suggestions.
     let page = visitor.page(&format!("{TEN}?filtr=k:1&filter=kk:1&sort=in.x")).await;
     let hints = page.all_words(".hints li");
     assert_eq!(hints[0], "This page ignores the unknown parameter \"filtr\". Did you mean filter?");
@@ -191,19 +193,19 @@ async fn what_is_wrong_with_a_parameter_is_said_beside_its_field() {
     );
 }
 
-/// The page said that nothing matches, and not why.
+/// Regression: the page reported no matches without an explanation.
 #[tokio::test]
-async fn a_range_of_a_type_that_its_field_does_not_hold_is_told() {
+async fn range_of_wrong_type_has_hint() {
     let service = TestService::start().await;
     service.import("Books", r#"[{"published":"1999","pages":5,"in":{"x":true}},{"published":"2024","pages":9}]"#).await;
     let visitor = Browser::visitor(&service);
     let books = "/ui/1/books/active/";
     let page = visitor.page(&format!("{books}?filter_gt=published:2020&filter_lt=pages:900&offset=1")).await;
-    let told = "published contains strings but no numbers. filter_gt=published:2020 compares only numbers, so it \
+    let message = "published contains strings but no numbers. filter_gt=published:2020 compares only numbers, so it \
                 finds nothing.";
-    let meant = "filter_gt=published:\"2020\" compares strings by code point.";
-    assert_eq!(page.all_words("div.hints[role=status] > ul > li"), [format!("{told} {meant}")]);
-    let href = page.link(meant);
+    let advice = "filter_gt=published:\"2020\" compares strings by code point.";
+    assert_eq!(page.all_words("div.hints[role=status] > ul > li"), [format!("{message} {advice}")]);
+    let href = page.link(advice);
     assert_eq!(href, format!("{books}?filter_gt=published:%222020%22&filter_lt=pages:900"));
     let page = visitor.page(&href).await;
     assert!(
@@ -211,7 +213,7 @@ async fn a_range_of_a_type_that_its_field_does_not_hold_is_told() {
         "{}",
         page.words("#result")
     );
-    // A strict read has fields that are there, and is not refused.
+    // In a strict read, all fields exist, so the read succeeds.
     let page = visitor.page(&format!("{books}?filter_lte=pages:%229%22&strict=true")).await;
     assert_eq!(page.link("Did you mean filter_lte=pages:9 ?"), format!("{books}?filter_lte=pages:9&strict=true"));
     let page = visitor.page(&format!("{books}?filter_gte=pages:many&filter_gt=in.x:1&filter_gt=none:1")).await;
@@ -225,13 +227,13 @@ async fn a_range_of_a_type_that_its_field_does_not_hold_is_told() {
 }
 
 #[tokio::test]
-async fn a_sent_form_leads_to_an_address_to_share() {
+async fn submitted_form_redirects_to_short_url() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
     let sent = "form=1&view=json&keywords=&filter=k%3A1&filter=&add_path=n&add_operator=filter_gt&add_value=2&sort=\
                 &limit=5&keep_field=&dedup_key=&sample=&seed=";
     let clean = "/ui/1/ten/active/?view=json&filter=k:1&limit=5&filter_gt=n:2";
-    leads_to(&visitor.get(&format!("{TEN}?{sent}")).await, clean);
+    assert_redirect(&visitor.get(&format!("{TEN}?{sent}")).await, clean);
     let page = visitor.page(clean).await;
     assert_eq!(page.one("input[name=view]").attr("value"), Some("json"));
     assert_eq!(page.all_words(".json li").len(), 1);
@@ -240,7 +242,7 @@ async fn a_sent_form_leads_to_an_address_to_share() {
     assert_eq!(page.link("Remove filter k:1"), "/ui/1/ten/active/?view=json&limit=5&filter_gt=n:2");
     assert_eq!(page.link("Table"), "/ui/1/ten/active/?filter=k:1&limit=5&filter_gt=n:2");
     assert_eq!(page.link("Reset"), TEN);
-    // What is in force is seen while the form is folded, and each part of it can be taken away.
+    // While the form is folded, the page lists the active parts of the query with links that remove them.
     assert!(page.one("details.more").attr("open").is_none());
     assert_eq!(page.words("details.more > summary"), "Conditions, sorting, and fields 3 active");
     assert_eq!(
@@ -248,11 +250,11 @@ async fn a_sent_form_leads_to_an_address_to_share() {
         ["Remove: k is 1 ×", "Remove: 5 per page ×", "Remove: n is greater than 2 ×", "Reset"]
     );
     assert_eq!(page.link("Remove: n is greater than 2 ×"), "/ui/1/ten/active/?view=json&filter=k:1&limit=5");
-    leads_to(
+    assert_redirect(
         &visitor.get(&format!("{TEN}?form=1&add_path=k&add_operator=null&add_value=")).await,
         "/ui/1/ten/active/?filter=k:null",
     );
-    // A field's name may have a colon, which a condition escapes.
+    // A colon in a field name is escaped in the condition.
     for (sent, clean) in [
         ("add_path=x:k&add_operator=filter&add_value=1:2", "?filter=x%5C:k:1:2"),
         (r"add_path=a\:b\.c&add_operator=filter&add_value=d", r"?filter=a%5C:b%5C.c:d"),
@@ -261,11 +263,11 @@ async fn a_sent_form_leads_to_an_address_to_share() {
         ("add_path=&add_operator=filter&add_value=", ""),
     ] {
         let answer = visitor.get(&format!("{TEN}?form=1&{sent}")).await;
-        leads_to(&answer, &format!("{TEN}{clean}"));
+        assert_redirect(&answer, &format!("{TEN}{clean}"));
     }
 }
 
-/// The links of a list with their words and their query strings.
+/// Returns the texts and the query strings of links.
 fn queries(page: &Page, selector: &str) -> Vec<(String, String)> {
     let query = |href: &str| href.split_once('?').map_or(String::new(), |(_, query)| query.to_owned());
     let links = page.select(selector).into_iter();
@@ -312,9 +314,9 @@ async fn active_query_part_is_removed_by_its_link() {
     }
 }
 
-/// The list of what is in force was left out beside a long condition, without a word.
+/// Regression: a long condition silently hid the list of active parts.
 #[tokio::test]
-async fn a_long_query_tells_what_is_in_force() {
+async fn long_query_lists_active_parts() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
     for (bytes, links) in [(2_000, 3), (6_000, 1)] {
@@ -329,28 +331,28 @@ async fn a_long_query_tells_what_is_in_force() {
     assert_eq!((parts.len(), parts[20].as_str()), (22, "and 5 more"));
 }
 
-/// The script finds the columns that it lists by what tells them apart.
+/// The script identifies columns by `data-column`.
 #[tokio::test]
-async fn every_column_is_told_from_others_by_something_short() {
+async fn columns_have_short_unique_keys() {
     let service = TestService::start().await;
     let long = "n".repeat(240);
     service.import("Names", &json!([{"n": 1, format!("{long}a"): 2, format!("{long}b"): 3}]).to_string()).await;
     let page = Browser::visitor(&service).page("/ui/1/names/active/").await;
     let columns: Vec<_> = page.select("thead th[data-column]").iter().filter_map(|th| th.attr("data-column")).collect();
-    // Beside them stands `_source`.
+    // The table also has the column `_source`.
     assert_eq!((columns.len(), columns[0]), (page.select("tbody td").len(), "n"));
     assert!(columns.iter().all(|column| column.len() <= 120), "{columns:?}");
     assert_ne!(columns[1], columns[2]);
 }
 
 #[tokio::test]
-async fn a_click_sorts_and_filters() {
+async fn links_sort_and_filter() {
     let service = TestService::start().await;
     let text = r#"[{"a:b":"x y","n":2,"deep":{"t":"A&B"}},{"a:b":"x y","n":10,"deep":{"t":"A&B"}},{"a:b":null,"n":2}]"#;
     service.import("Odd", text).await;
     let visitor = Browser::visitor(&service);
     let page = visitor.page("/ui/1/odd/active/?limit=9&offset=1").await;
-    // No sort puts objects in order.
+    // Columns of objects have no sort link.
     assert_eq!(page.all_words("thead a"), ["a:b", "n"]);
     let sorted = page.link("n");
     assert_eq!(sorted, "/ui/1/odd/active/?limit=9&sort=n:asc");
@@ -358,20 +360,20 @@ async fn a_click_sorts_and_filters() {
     assert_eq!(page.all_words("th[aria-sort=ascending]"), ["n ▲"]);
     let page = visitor.page(&page.link("n ▲")).await;
     assert_eq!(positions(&page), ["1", "0", "2"]);
-    // The profile's values, with their escapes.
+    // The values of the profile link to filters.
     for (text, found) in [("x y", 2), ("A&B", 2), ("is null (or the string “null”)", 1), ("2", 2)] {
         let result = visitor.page(&page.link(text)).await;
         assert_eq!(positions(&result).len(), found, "{text}");
     }
     let options: Vec<_> = page.select("#paths option").iter().filter_map(|option| option.attr("value")).collect();
     assert_eq!(options, [r"a\:b", "n", "deep", "deep.t"]);
-    // A long query is not repeated hundreds of times.
+    // Links do not repeat a long query.
     let long = visitor.page(&format!("/ui/1/odd/active/?keywords={}", "y,".repeat(600))).await;
     assert!(long.text.len() < 40_000, "{}", long.text.len());
 }
 
 #[tokio::test]
-async fn an_entity_has_a_page() {
+async fn entity_page_links_to_neighbors_and_back() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
     let page = visitor.page(&format!("{TEN}?filter=k:2&sort=n:desc")).await;
@@ -382,7 +384,7 @@ async fn an_entity_has_a_page() {
     assert_eq!(entity.one(".call a").attr("href"), Some("/api/1/ten/v1/?offset=5&limit=1"));
     assert!(visitor.page("/ui/1/ten/v1/entity/9").await.select("a[rel=next]").is_empty());
     assert!(visitor.page("/ui/1/ten/v1/entity/0").await.select("a[rel=prev]").is_empty());
-    // The way back to the query is the browser's word for it, of this dataset alone.
+    // The way back is the `Referer` if it is a page of the same dataset.
     for (from, back) in [
         ("http://any.test/ui/1/ten/active/?filter=k:2&sort=n:desc", Some("/ui/1/ten/active/?filter=k:2&sort=n:desc")),
         ("http://any.test/ui/1/ten/v1/?keywords=%3Cb%3E%22", Some("/ui/1/ten/v1/?keywords=%3Cb%3E%22")),
@@ -395,7 +397,7 @@ async fn an_entity_has_a_page() {
     ] {
         let back = back.unwrap_or("/ui/1/ten/v1/");
         let request = axum::http::Request::get("/ui/1/ten/v1/entity/5").header("referer", from);
-        let entity = Page::of(&visitor.send(request, axum::body::Body::empty()).await, 200);
+        let entity = Page::parse(&visitor.send(request, axum::body::Body::empty()).await, 200);
         let shown = entity.select(".views a").first().and_then(|link| link.attr("href").map(str::to_owned));
         assert_eq!(shown.as_deref(), Some(back), "{from}");
         assert_eq!(Some(entity.link("Data").as_str()), back.split('?').next(), "{from}");
@@ -403,11 +405,11 @@ async fn an_entity_has_a_page() {
     let many: Vec<String> = (0..120).map(|n| format!("{{\"n\":{n}}}")).collect();
     service.import("Many", &many.join("\n")).await;
     let entity = visitor.page("/ui/2/many/v1/entity/119").await;
-    assert_eq!(entity.link("Back to the entities"), "/ui/2/many/v1/?offset=100", "the page that has it");
+    assert_eq!(entity.link("Back to the entities"), "/ui/2/many/v1/?offset=100", "the page with the entity");
 }
 
 #[tokio::test]
-async fn every_download_holds_all_that_match() {
+async fn downloads_contain_all_matches() {
     let service = ten().await;
     let page = Browser::visitor(&service).page(&format!("{TEN}?filter=k:1&view=json")).await;
     assert!(page.all_words(".panel h3").contains(&"Download all matches".to_owned()));
@@ -423,24 +425,24 @@ async fn every_download_holds_all_that_match() {
 }
 
 #[tokio::test]
-async fn an_alternate_is_browsed_as_one() {
+async fn alternate_can_be_browsed() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Ten", json!({}), &["[{\"n\":1},{\"n\":2}]"]).await;
     assert_eq!(owned.save(id, 1, "[{\"n\":3},{\"n\":4},{\"n\":5}]").await.status, 200);
     let visitor = Browser::visitor(&owned.service);
     for uri in ["v1/alt/", "active/alt", "v1/?alt=true"] {
         let page = visitor.page(&format!("/ui/{id}/ten/{uri}")).await;
-        assert_eq!(firsts(&page), ["3", "4", "5"], "{uri}");
+        assert_eq!(first_column(&page), ["3", "4", "5"], "{uri}");
         assert!(page.words(".heading").contains("alternate"), "{uri}");
         let entity = visitor.page(&page.link("1")).await;
         assert_eq!(entity.words(".entity"), "n 4", "{uri}");
         visitor.page(&page.link("Profile")).await;
     }
-    assert_eq!(firsts(&visitor.page(&format!("/ui/{id}/ten/v1/")).await), ["1", "2"]);
+    assert_eq!(first_column(&visitor.page(&format!("/ui/{id}/ten/v1/")).await), ["1", "2"]);
 }
 
 #[tokio::test]
-async fn the_same_query_is_there_for_other_tools() {
+async fn snippets_contain_query_of_page() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
     let query = "filter=k:1&filter=n:%22'%24(x)%5C&keywords=a,b&dedup=1&limit=2&total=TRUE";
@@ -477,7 +479,7 @@ async fn the_same_query_is_there_for_other_tools() {
     for text in texts[1..].iter().take(6) {
         assert!(text.contains("Bearer PRIVATE_KEY"), "{text}");
     }
-    assert!(page.select(".call a").is_empty(), "a browser sends no key");
+    assert!(page.select(".call a").is_empty(), "browsers do not send the private key");
     assert_eq!(page.link("csv"), "/ui/2/secret/v1/download?format=csv");
     let csv = owner.get(&page.link("csv")).await;
     assert_eq!((csv.text(), csv.header("cache-control")), ("n\n1\n", Some("no-store")));
@@ -488,7 +490,7 @@ async fn the_same_query_is_there_for_other_tools() {
 }
 
 #[tokio::test]
-async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
+async fn keywords_are_marked_and_columns_selected() {
     let service = TestService::start().await;
     let text = r#"[{"a":"One <b>two</b>","in":{"two":"x TWO"},"n":22},{"a":"none","n":1}]"#;
     service.import("Words", text).await;
@@ -497,12 +499,12 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
         let page = visitor.page(&format!("/ui/1/words/active/?keywords=Two,22{view}")).await;
         assert_eq!(page.all_words("mark"), ["two", "TWO", "22"], "keys are not searched");
     }
-    // Where a value is folded, its first hit is in sight.
+    // If a value is folded, its first match is visible.
     let far = format!(r#"[{{"text":"{}two","in":{{"of":[{{"x":"Two"}}]}}}}]"#, "y".repeat(200));
     service.import("Far", &far).await;
     let page = visitor.page("/ui/2/far/active/?keywords=two").await;
     assert_eq!(page.all_words("td summary .hit mark"), ["two", "Two"]);
-    // Also where it is in a column that would not be shown, or in a part that is not.
+    // A match is also visible if its column would be omitted.
     let many: Vec<String> = (0..65).map(|field| format!("\"f{field}\":\"{}\"", "y".repeat(20))).collect();
     let late = [r#"{"a":true,"last":"x two"}"#.to_owned(), format!("{{{},\"last\":\"Two\"}}", many.join(","))];
     service.import("Late", &format!("[{}]", late.join(","))).await;
@@ -518,10 +520,10 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
     service.import("Cut", &link).await;
     for keyword in ["needle", "22"] {
         let page = visitor.page(&format!("/ui/4/cut/active/?keywords={keyword}")).await;
-        let told = page.all_words(".cut").iter().filter(|cut| cut.contains("more matches in the rest")).count();
-        assert_eq!(told, 1, "{keyword}");
+        let notes = page.all_words(".cut").iter().filter(|cut| cut.contains("more matches in the rest")).count();
+        assert_eq!(notes, 1, "{keyword}");
     }
-    // Of most rows, a hit is in sight.
+    // The column with matches in the most rows moves forward.
     let wide = |place: usize| {
         let fields = (0..6)
             .map(|field| format!("\"f{field}\":\"{}{}\"", "z".repeat(40), if field == place { "two" } else { "" }));
@@ -541,7 +543,7 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
     assert_eq!(page.link("Show all"), "/ui/1/words/active/?filter=in.two:x%20two");
     assert_eq!(page.one(".call a").attr("href"), Some("/api/1/words/active/?filter=in.two:x%20two&limit=50"));
 
-    // What no table has is said, with what was perhaps meant.
+    // Hints list missing columns with suggestions.
     assert_eq!(page.all_words(".hints li"), ["No entity has the field \"missing\" (columns)."]);
     let page = visitor.page("/ui/1/words/active/?columns=a,in.two").await;
     assert!(page.words(".hints li").starts_with("A table has columns only for top-level fields, but \"in.two\" is"));
@@ -557,17 +559,17 @@ async fn hits_of_keywords_are_marked_and_columns_are_chosen() {
     let note = "A table shows at most 60 columns, so 3 columns are not shown.";
     assert!(page.all_words(".note").contains(&note.to_owned()));
 
-    // The tree of paths leads to conditions, to be finished or whole.
+    // The tree of paths links to complete and incomplete conditions.
     let page = visitor.page("/ui/1/words/active/").await;
     assert_eq!(page.all_words(".fields li li > details > summary code"), ["two"]);
     assert_eq!(page.link("at least…"), "/ui/1/words/active/?add_path=n&add_operator=filter_gte#add_value");
     assert_eq!(page.link("is…"), "/ui/1/words/active/?add_path=a&add_operator=filter#add_value");
-    let begun = visitor.page("/ui/1/words/active/?add_path=n&add_operator=filter_gte").await;
-    assert_eq!(begun.one("#add_path").attr("value"), Some("n"));
-    assert_eq!(begun.one("#add_operator option[selected]").attr("value"), Some("filter_gte"));
+    let draft = visitor.page("/ui/1/words/active/?add_path=n&add_operator=filter_gte").await;
+    assert_eq!(draft.one("#add_path").attr("value"), Some("n"));
+    assert_eq!(draft.one("#add_operator option[selected]").attr("value"), Some("filter_gte"));
 }
 
-/// The cell of a value: its kind, its text, and its marked parts.
+/// Returns the kind of a cell, its text, and its marked parts.
 fn cell(page: &Page) -> (String, String, Vec<String>) {
     let cell = page.one("tbody tr > td:nth-child(2)");
     let parsed = |selector: &str| scraper::Selector::parse(selector).expect("a selector");
@@ -589,7 +591,7 @@ async fn value_unfolds_only_if_it_is_long() {
     let ys = format!("{}…", "y".repeat(90));
     let hit_ys = format!("{ys} …{} z", "y".repeat(30));
     let cut_ys = format!("{{a: \"{}… of 1 field}}", "y".repeat(56));
-    for (number, (value, keyword, kind, text, marks)) in [
+    for (number, (value, keyword, kind, text, highlighter)) in [
         ("\"x\"", "", "text", "x", &[][..]),
         ("[]", "", "nested", "[]", &[]),
         ("[1,[],{}]", "", "nested", "[1, [], {}]", &[]),
@@ -612,18 +614,18 @@ async fn value_unfolds_only_if_it_is_long() {
     .into_iter()
     .enumerate()
     {
-        // The second field is a hit of each keyword.
+        // The second field contains the keyword, so that each entity matches.
         service.import(&format!("Value {number}"), &format!("{{\"v\":{value},\"k\":\"{keyword}\"}}")).await;
         let query =
             if keyword.is_empty() { String::new() } else { format!("?keywords={}", keyword.replace('<', "%3C")) };
         let page = visitor.page(&format!("/ui/{}/value-{number}/active/{query}", number + 1)).await;
-        let marks = marks.iter().map(|mark| (*mark).to_owned()).collect::<Vec<_>>();
-        assert_eq!(cell(&page), (kind.to_owned(), text.to_owned(), marks), "{value} {keyword}");
+        let highlighter = highlighter.iter().map(|mark| (*mark).to_owned()).collect::<Vec<_>>();
+        assert_eq!(cell(&page), (kind.to_owned(), text.to_owned(), highlighter), "{value} {keyword}");
     }
 }
 
 #[tokio::test]
-async fn column_is_as_wide_as_its_cells_and_its_name() {
+async fn column_width_fits_cells_and_name() {
     let service = TestService::start().await;
     let entity = json!({
         "n": 123, "population": 1, "a name that is longer than its values": 1, "t20": "x".repeat(20),
@@ -657,14 +659,14 @@ async fn column_is_as_wide_as_its_cells_and_its_name() {
 }
 
 #[tokio::test]
-async fn a_count_that_is_heavy_work_is_made_when_somebody_asks() {
+async fn heavy_count_is_made_on_request() {
     let service = TestService::configured(|config| config.query.heavy_bytes = 4_000).await;
     let entities: Vec<String> = (0..900).map(|n| format!("{{\"n\":{n},\"k\":{}}}", n % 2)).collect();
     service.import("Many", &entities.join("\n")).await;
     let visitor = Browser::visitor(&service);
     let summary = |page: &Page| page.words("h2#result");
     let home = "/ui/1/many/active/";
-    // Nothing has to be looked at for these.
+    // The profile or the read itself knows these counts.
     assert_eq!(summary(&visitor.page(home).await), "1 to 50 of 900 entities");
     let page = visitor.page(&format!("{home}?filter=k:1&sort=n:desc&offset=50")).await;
     assert_eq!(summary(&page), "51 to 100 Count all matches");
@@ -673,22 +675,22 @@ async fn a_count_that_is_heavy_work_is_made_when_somebody_asks() {
     assert_eq!(counting.attr("href"), Some("/ui/1/many/active/?filter=k:1&sort=n:desc&offset=50&total=true"));
     let call = counting.attr("data-count").expect("a call");
     assert_eq!(call, "/ui/1/many/active/download?filter=k:1&count=true");
-    // The last page tells by itself how many there are.
+    // The last page knows the number of matches.
     let last = visitor.page(&format!("{home}?filter=k:0&offset=400&limit=100")).await;
     assert_eq!(summary(&last), "401 to 450 of 450 entities");
-    // It is counted by the page that the link opens, and from then on known.
+    // The page of the link counts, and the count is then cached.
     let total = visitor.page(&format!("{home}?filter=k:0&total=true")).await;
     assert_eq!(summary(&total), "1 to 50 of 450 entities");
     assert_eq!(summary(&visitor.page(&format!("{home}?filter=k:0&sort=n")).await), "1 to 50 of 450 entities");
-    // So does the call of the script.
+    // The script's API call also caches the count.
     let counted: serde_json::Value = serde_json::from_str(service.get(call).await.text()).expect("JSON");
     assert_eq!(counted["count"], 450);
     assert_eq!(summary(&visitor.page(&format!("{home}?filter=k:1")).await), "1 to 50 of 450 entities");
 }
 
-/// A sort by a field far to the right showed a table in no order that one could see.
+/// Regression: a table that was sorted by a column far to the right seemed unordered.
 #[tokio::test]
-async fn the_column_that_sorts_and_the_first_hit_are_in_sight() {
+async fn sorted_and_matching_columns_are_visible() {
     let service = TestService::start().await;
     let wide = |n: usize| {
         let fields: Vec<String> = (0..70).map(|field| format!(r#""field{field}":"value {field} of {n}""#)).collect();
@@ -706,14 +708,14 @@ async fn the_column_that_sorts_and_the_first_hit_are_in_sight() {
     assert!(visitor.page("/ui/1/wide/active/").await.select("table.even").is_empty());
     let (names, count, _) = columns("").await;
     assert_eq!((&names[..], count), (&["#", "id", "field0", "field1", "field2"].map(str::to_owned)[..], 61));
-    // In sight already.
+    // The column is visible already.
     assert_eq!(columns("?sort=field1:desc").await.0[..4], ["#", "id", "field0", "field1 ▼"]);
-    // Out of sight, and beyond the columns that a table has.
+    // The column is outside the window, or beyond the maximum number of columns.
     assert_eq!(columns("?sort=field40").await.0[..4], ["#", "id", "field40 ▲", "field0"]);
     let (names, count, cells) = columns("?sort=last:asc").await;
     assert_eq!((&names[..4], count), (&["#", "id", "last ▲", "field0"].map(str::to_owned)[..], 61));
     assert_eq!(cells, ["6", "7", "8", "9"]);
-    // The first hit of a keyword, behind it.
+    // The column with the first match follows the sorted column.
     let (names, _, cells) = columns("?keywords=of%202&sort=field40").await;
     assert_eq!(names[..4], ["#", "id", "field40 ▲", "field0"]);
     assert_eq!(cells, ["value 40 of 2"]);
@@ -722,13 +724,13 @@ async fn the_column_that_sorts_and_the_first_hit_are_in_sight() {
         columns("?keywords=39%20of%202&sort=field40").await.0[..5],
         ["#", "id", "field40 ▲", "field39", "field0"]
     );
-    // Who chose columns has their order.
+    // Explicit columns keep their order.
     assert_eq!(columns("?columns=id,field0,field1,field2,field40&sort=field40").await.0[..3], ["#", "id", "field0"]);
 }
 
-/// A page waits for a count of medium work as long as nobody notices. Either way the number can be had.
+/// A page waits for a medium count for an imperceptible time; if the count takes longer, the page links to it.
 #[tokio::test]
-async fn a_count_of_medium_work_is_on_the_page_or_behind_a_link() {
+async fn medium_count_is_shown_or_linked() {
     let service = TestService::configured(|config| config.query.medium_bytes = 4_000).await;
     let entities: Vec<String> = (0..900).map(|n| format!("{{\"n\":{n},\"k\":{}}}", n % 2)).collect();
     service.import("Many", &entities.join("\n")).await;
@@ -743,7 +745,7 @@ async fn a_count_of_medium_work_is_on_the_page_or_behind_a_link() {
             assert_eq!(counted["count"], 450);
         }
     }
-    // Who asks for it waits for it, and it is known from then on.
+    // With `total=true`, the page waits for the count, which is then cached.
     let page = visitor.page("/ui/1/many/active/?filter=k:1&total=true").await;
     assert_eq!(page.words("h2#result"), "1 to 50 of 450 entities");
     let page = visitor.page("/ui/1/many/active/?filter=k:1&offset=50").await;
@@ -751,7 +753,7 @@ async fn a_count_of_medium_work_is_on_the_page_or_behind_a_link() {
 }
 
 #[tokio::test]
-async fn conditions_are_begun_for_what_a_field_holds() {
+async fn field_offers_conditions_of_its_type() {
     let service = TestService::start().await;
     let dates = r#"{"date":"2026-01-31","time":"2025-12-01T06:00:00Z","n":1.5,"word":"2026","in":{"y":null}}"#;
     let text = format!("[{dates},{}]", r#"{"date":"2026-02-01","time":"2026-12-01T06:00:00Z","n":2,"word":"x"}"#);
@@ -766,7 +768,7 @@ async fn conditions_are_begun_for_what_a_field_holds() {
 }
 
 #[tokio::test]
-async fn nested_fields_become_columns_and_a_sort_by_a_path_is_explained() {
+async fn nested_fields_are_flattened_but_not_sortable() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
     let page = visitor.page(TEN).await;
@@ -775,14 +777,14 @@ async fn nested_fields_become_columns_and_a_sort_by_a_path_is_explained() {
     assert!(page.one("input[name=flatten]").attr("checked").is_some());
     assert!(page.words("thead").contains("in.x"), "{}", page.words("thead"));
     assert!(page.select("input[type=hidden][name=flatten]").is_empty());
-    assert_eq!(page.select("thead a").len(), 2, "n and k sort, a nested field does not");
+    assert_eq!(page.select("thead a").len(), 2, "only n and k can be sorted");
     let page = visitor.page(&format!("{TEN}?sort=in.x")).await;
     assert_eq!(page.words(".hints"), "sort requires a top-level field, but \"in.x\" is a nested path.");
 }
 
-/// Downloads left out a limit that programs kept.
+/// Regression: downloads omitted a limit that snippets contained.
 #[tokio::test]
-async fn programs_and_downloads_get_all_that_match_unless_a_limit_was_chosen() {
+async fn downloads_and_snippets_have_only_chosen_limit() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
     for (query, has, entities, heading) in [
@@ -798,7 +800,7 @@ async fn programs_and_downloads_get_all_that_match_unless_a_limit_was_chosen() {
         let lines = service.get(&page.link("jsonl")).await;
         assert_eq!(lines.text().lines().count(), entities, "{query}");
         assert!(page.all_words(".panel h3").contains(&heading.to_owned()), "{query}");
-        // Beside a limit, all that match can be had, too.
+        // With a limit, the page also links to downloads of all matches.
         let all: Vec<_> =
             page.select(".panel > p.quiet a[download]").iter().filter_map(|link| link.attr("href")).collect();
         assert_eq!(all.len(), if has { 6 } else { 0 }, "{query}");
@@ -806,25 +808,25 @@ async fn programs_and_downloads_get_all_that_match_unless_a_limit_was_chosen() {
         for text in page.all_words(".snippet pre") {
             assert_eq!((text.contains("limit"), text.contains("offset")), (has, has), "{text}");
         }
-        assert!(page.words(".call").contains("limit="), "the call is that of the page");
+        assert!(page.words(".call").contains("limit="), "the API call of this page");
     }
 }
 
-/// Downloads have fields that the table was asked not to show, and said nothing of it.
+/// Regression: downloads silently contained fields that the table did not show.
 #[tokio::test]
-async fn downloads_beside_chosen_columns_say_what_they_have() {
+async fn downloads_with_columns_have_note() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
-    let told = "Downloads contain all fields. To choose fields, use “Keep fields”.".to_owned();
-    for (query, is_told) in [("columns=n", true), ("keep_field=n", false)] {
+    let note = "Downloads contain all fields. To choose fields, use “Keep fields”.".to_owned();
+    for (query, has_note) in [("columns=n", true), ("keep_field=n", false)] {
         let page = visitor.page(&format!("{TEN}?{query}")).await;
-        assert_eq!(page.all_words(".panel > p.quiet").contains(&told), is_told, "{query}");
+        assert_eq!(page.all_words(".panel > p.quiet").contains(&note), has_note, "{query}");
     }
 }
 
-/// All windows of a dataset had one title.
+/// Regression: all windows of a dataset had the same title.
 #[tokio::test]
-async fn titles_tell_pages_apart() {
+async fn page_titles_are_distinct() {
     let service = ten().await;
     service.import("Ten", "{\"n\":1}").await;
     let visitor = Browser::visitor(&service);
@@ -841,14 +843,14 @@ async fn titles_tell_pages_apart() {
         ("/ui/1/ten/v1/profile?histogram=x", 400, "Error: Profile, Ten v1"),
         ("/ui/1/ten/v9/", 404, "Error: Not found"),
     ] {
-        let page = Page::of(&visitor.get(uri).await, status);
+        let page = Page::parse(&visitor.get(uri).await, status);
         assert_eq!(page.words("title"), format!("{title} · strata"), "{uri}");
     }
 }
 
-/// A second value of a field was added to the first one, so that nothing could match.
+/// Regression: a second value was added as a second filter, so that no entity could match.
 #[tokio::test]
-async fn a_value_of_a_field_takes_the_place_of_another() {
+async fn value_link_replaces_filter_of_same_field() {
     let service = TestService::start().await;
     let text = r#"[{"c":"FR","tag":["a","b"]},{"c":"FR","tag":["a","b"]},{"c":"DE","tag":["a"]},{"c":"DE"}]"#;
     service.import("Sales", text).await;
@@ -857,7 +859,7 @@ async fn a_value_of_a_field_takes_the_place_of_another() {
     assert_eq!(page.link("DE"), "/ui/1/sales/active/?filter_gt=n:1&filter=c:DE");
     assert_eq!(page.all_words(".fields [aria-current]"), ["FR"]);
     assert!(page.select(".fields .values a").iter().all(|link| words(*link) != "FR"));
-    // In arrays, an entity may have both.
+    // In an array, an entity can contain both values.
     let page = visitor.page("/ui/1/sales/active/?filter=tag:a").await;
     assert_eq!(page.all_words(".fields [aria-current]"), ["a"]);
     let both = page.link("b");
@@ -865,9 +867,9 @@ async fn a_value_of_a_field_takes_the_place_of_another() {
     assert!(visitor.page(&both).await.words("#result").ends_with("2 entities"));
 }
 
-/// The way to the active version dropped the query, and none led from a version to its alternate.
+/// Regression: the link to the active version dropped the query, and there was no link to the alternate.
 #[tokio::test]
-async fn other_versions_and_alternates_are_shown_with_the_same_query() {
+async fn links_to_other_versions_keep_query() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Ten", json!({}), &["[{\"n\":1},{\"n\":2}]", "[{\"n\":7}]"]).await;
     assert_eq!(owned.save(id, 1, "[{\"n\":3}]").await.status, 200);
@@ -887,18 +889,18 @@ async fn other_versions_and_alternates_are_shown_with_the_same_query() {
     assert!(!visitor.page(&format!("{base}/v2/")).await.text.contains("View alternate"));
 }
 
-/// “Change to: nope contains 1” led to nothing where no entity has the field.
+/// Regression: “Change to: nope contains 1” was suggested for a field that does not exist.
 #[tokio::test]
-async fn next_steps_lead_to_what_may_match() {
+async fn suggestions_search_existing_fields_only() {
     let service = ten().await;
     let visitor = Browser::visitor(&service);
     let page = visitor.page(&format!("{TEN}?filter=nope:1")).await;
     assert_eq!(page.all_words(".steps a"), ["Remove: nope is 1", "Search all fields for 1", "Show all entities"]);
     let page = visitor.page(&format!("{TEN}?filter=n:%3E7")).await;
     let found = visitor.page(&page.link("Change to: n is greater than 7")).await;
-    assert_eq!(firsts(&found), ["8", "9"]);
+    assert_eq!(first_column(&found), ["8", "9"]);
     service.import("Letters", r#"{"a":"y","n":1}"#).await;
-    for (query, steps) in [
+    for (query, suggestions) in [
         (
             "view=json&filter=a:x&filter_gte=n:3",
             &[
@@ -942,14 +944,15 @@ async fn next_steps_lead_to_what_may_match() {
         ),
     ] {
         let page = visitor.page(&format!("/ui/2/letters/active/?{query}")).await;
-        let expected: Vec<_> = steps.iter().map(|(words, rest)| ((*words).to_owned(), (*rest).to_owned())).collect();
+        let expected: Vec<_> =
+            suggestions.iter().map(|(words, rest)| ((*words).to_owned(), (*rest).to_owned())).collect();
         assert_eq!(queries(&page, ".steps a"), expected, "{query}");
     }
 }
 
-/// A long name of a column made its head higher than the window.
+/// Regression: a long column name made the header higher than the window.
 #[tokio::test]
-async fn long_names_of_columns_are_shortened() {
+async fn long_column_name_is_shortened() {
     let service = TestService::start().await;
     let long = format!("{}\u{202e}", "n".repeat(80));
     service.import("Long", &json!([{"a": 1, long: 2}]).to_string()).await;
@@ -959,12 +962,12 @@ async fn long_names_of_columns_are_shortened() {
     assert_eq!(titles, [format!("{}U+202E", "n".repeat(80))]);
     let style = page.one("link[rel=stylesheet]").attr("href").expect("a path").to_owned();
     let sheet = service.get(&style).await;
-    assert!(sheet.text().contains(".entities thead th:not([aria-sort]) > a::after"), "what sorts has a sign");
+    assert!(sheet.text().contains(".entities thead th:not([aria-sort]) > a::after"), "sortable columns have a sign");
 }
 
-/// A value that an entity has twice in an array counted as two entities, and its condition found one.
+/// Regression: a repeated value in an array counted as two entities, but its filter matched one.
 #[tokio::test]
-async fn counts_of_values_say_what_they_count() {
+async fn value_counts_explain_their_unit() {
     let service = TestService::start().await;
     service.import("Tags", r#"[{"tag":["a","a","b"],"one":"x"},{"tag":["a"],"one":"x"},{"one":"y"}]"#).await;
     let visitor = Browser::visitor(&service);
@@ -987,16 +990,16 @@ async fn counts_of_values_say_what_they_count() {
     );
 }
 
-/// The names of columns stood left above numbers that stand right.
+/// Regression: column names were left-aligned above right-aligned numbers.
 #[tokio::test]
-async fn the_head_of_a_column_of_numbers_stands_above_them() {
+async fn number_column_header_is_right_aligned() {
     let service = TestService::start().await;
     let text = r#"[{"n":1,"gaps":null,"mixed":1,"none":null,"text":"1"},{"n":2.5,"gaps":7,"mixed":"x"},{"n":3}]"#;
     service.import("Kinds", text).await;
     let visitor = Browser::visitor(&service);
     let page = visitor.page("/ui/1/kinds/active/").await;
     assert_eq!(page.all_words("thead th[data-column].number"), ["n", "gaps"]);
-    // The positions take no share of the width that is left.
+    // The column of positions does not share the remaining width.
     page.one("table.entities.even");
     assert_eq!(page.all_words("tbody td.number"), ["1", "1", "2.5", "7", "3"]);
     let style = page.one("link[rel=stylesheet]").attr("href").expect("a path").to_owned();
@@ -1004,9 +1007,9 @@ async fn the_head_of_a_column_of_numbers_stands_above_them() {
     assert!(sheet.text().contains("td.number, th.number { text-align: end; }"));
 }
 
-/// Hints wrote `\u{202e}` where cells write `U+202E`.
+/// Regression: hints showed `\u{202e}` and cells showed `U+202E`.
 #[tokio::test]
-async fn what_nobody_would_see_has_one_name() {
+async fn invisible_characters_have_one_notation() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Odd", json!({}), &[&json!([{"k\u{202e}": "v\u{202e}", "n": 1}]).to_string()]).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
@@ -1022,24 +1025,24 @@ async fn what_nobody_would_see_has_one_name() {
         (format!("/ui/{id}/odd/usage?{odd}=1"), 200),
         (format!("/ui/{id}/odd/v1/alternate/remove?positions={odd}"), 400),
     ] {
-        let page = Page::of(&owner.get(&uri).await, status);
-        let told = page.words("main");
-        assert!(told.contains("U+202E") && !told.contains("\\u{"), "{uri}: {told}");
+        let page = Page::parse(&owner.get(&uri).await, status);
+        let message = page.words("main");
+        assert!(message.contains("U+202E") && !message.contains("\\u{"), "{uri}: {message}");
     }
     let style = owner.page("/").await.one("link[rel=stylesheet]").attr("href").expect("a path").to_owned();
     let sheet = owned.service.get(&style).await;
     let rule = sheet.text().lines().find(|line| line.starts_with(".ctl {")).expect("a rule").to_owned();
-    assert!(rule.contains("white-space: nowrap"), "a name is not broken: {rule}");
+    assert!(rule.contains("white-space: nowrap"), "a code point is not wrapped: {rule}");
 }
 
-/// A name that holds a dot is suggested as a path that leads to it, wherever a path is expected.
+/// Suggested paths escape the dots in field names, in every parameter that contains a path.
 #[tokio::test]
-async fn what_was_perhaps_meant_is_a_path_with_its_escapes() {
+async fn suggested_path_is_escaped() {
     let service = TestService::start().await;
     service.import("Dots", r#"[{"a.bk":1,"in":{"c:dx":2}},{"a.bk":3}]"#).await;
     let visitor = Browser::visitor(&service);
     let dots = "/ui/1/dots/active/";
-    for (query, meant, corrected) in [
+    for (query, suggestion, corrected) in [
         ("filter=a.bk:1", r#"Did you mean "a\.bk"?"#, r"filter=a%5C.bk:1"),
         ("filter_gte=a.bk:2", r#"Did you mean "a\.bk"?"#, r"filter_gte=a%5C.bk:2"),
         ("filter=in.c%5C:dd:2", r#"Did you mean "in.c\:dx"?"#, r"filter=in.c%5C:dx:2"),
@@ -1047,17 +1050,17 @@ async fn what_was_perhaps_meant_is_a_path_with_its_escapes() {
         ("sort=a.bkk:desc", r#"Did you mean "a\.bk"?"#, "sort=a.bk:desc"),
     ] {
         let page = visitor.page(&format!("{dots}?{query}")).await;
-        let href = page.link(meant);
+        let href = page.link(suggestion);
         assert_eq!(href, format!("{dots}?{corrected}"));
         let page = visitor.page(&href).await;
         assert!(page.select(".hints").is_empty() && !page.select("tbody tr").is_empty(), "{query}");
     }
-    // The form has the path as a condition takes it, and makes one of what is typed so.
+    // The form shows the escaped path and accepts it.
     let page = visitor.page(&format!("{dots}?filter=a%5C.bk:1")).await;
     assert_eq!(page.one("input[name=filter]").attr("value"), Some(r"a\.bk:1"));
     assert!(page.words(".parts").starts_with(r"Remove: a\.bk is 1"), "{}", page.words(".parts"));
     let paths = page.select("#paths option");
     assert_eq!(paths.iter().filter_map(|path| path.attr("value")).collect::<Vec<_>>(), [r"a\.bk", "in", r"in.c\:dx"]);
     let sent = visitor.get(&format!("{dots}?form=1&add_path=a%5C.bk&add_operator=filter&add_value=3")).await;
-    leads_to(&sent, &format!("{dots}?filter=a%5C.bk:3"));
+    assert_redirect(&sent, &format!("{dots}?filter=a%5C.bk:3"));
 }

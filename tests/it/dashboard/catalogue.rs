@@ -1,18 +1,18 @@
-//! `/`: which datasets are listed for whom, and how they are searched and paged.
+//! `/`: the listed datasets, the search, and paging.
 
 use strata_testing::html::{Page, words};
 use strata_testing::owned::{add_user, call, parsed};
 use strata_testing::{DEMO_OWNER, OWNER, TestService};
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 
-use super::{Browser, leads_to};
+use super::{Browser, assert_redirect};
 
 fn names(page: &Page) -> Vec<String> {
     page.all_words(".card h3 a")
 }
 
 #[tokio::test]
-async fn the_demo_is_listed_with_its_queries() {
+async fn demo_is_listed_with_examples() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     let page = Browser::visitor(&service).page("/").await;
@@ -30,16 +30,16 @@ async fn the_demo_is_listed_with_its_queries() {
         "/ui/1/world-countries/active/?filter=borders:FRA&count=true"
     );
 
-    let owner = service.services.demo.credentials().await.expect("credentials");
-    let owner = Browser::of(&service, DEMO_OWNER, owner.password.expose()).await;
+    let owner = service.services.demo.reset_credentials().await.expect("credentials");
+    let owner = Browser::sign_in(&service, DEMO_OWNER, owner.password.expose()).await;
     let page = owner.page("/").await;
     let own = [&listed[..], &["Palmer Penguins"]].concat();
-    assert_eq!(names(&page), own, "all are the owner's, and none is listed twice");
+    assert_eq!(names(&page), own, "the owner's datasets are not listed twice");
     assert!(page.all_words(".card h3").last().expect("a card").ends_with("private"));
 }
 
 #[tokio::test]
-async fn datasets_of_that_name_of_others_have_no_queries() {
+async fn same_name_of_other_owner_has_no_examples() {
     let owned = strata_testing::owned::Owned::sqlite().await;
     owned.dataset("Emoji", serde_json::json!({"listed": true}), &["[{\"label\":\"x\"}]"]).await;
     let page = Browser::visitor(&owned.service).page("/").await;
@@ -48,7 +48,7 @@ async fn datasets_of_that_name_of_others_have_no_queries() {
 }
 
 #[tokio::test]
-async fn the_list_is_searched() {
+async fn dataset_list_is_searched() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     let visitor = Browser::visitor(&service);
@@ -67,7 +67,7 @@ async fn the_list_is_searched() {
 }
 
 #[tokio::test]
-async fn the_list_is_paged_to_its_end() {
+async fn dataset_list_is_paged() {
     let owned = strata_testing::owned::Owned::start(|config| config.plans.pro_active_datasets = 100).await;
     for number in 0..53 {
         owned.dataset(&format!("Set {number}"), serde_json::json!({"listed": true}), &["[{}]"]).await;
@@ -79,8 +79,8 @@ async fn the_list_is_paged_to_its_end() {
     assert_eq!(names(&last), ["Set 50", "Set 51", "Set 52"]);
     assert!(last.select("a[rel=next]").is_empty());
     assert_eq!(last.link("First page"), "/?q=set");
-    // Whoever owns them has pages of them, too, and finds those of others behind them.
-    let (_, token) = add_user(&owned.service, "eve@strata.test", Plan::Pro).await;
+    // An owner sees pages of own datasets, followed by datasets of other users.
+    let (_, token) = add_user(&owned.service, "eve@strata.test", UserPlan::Pro).await;
     let post = async |path, body| parsed(&call(&owned.service, &token, "POST", path, body).await);
     post("/dataset/create", r#"{"name":"Other","listed":true}"#).await;
     post("/dataset/refresh", r#"{"dataset_id":54,"entities":[{}]}"#).await;
@@ -99,7 +99,7 @@ async fn the_list_is_paged_to_its_end() {
 }
 
 #[tokio::test]
-async fn an_owners_own_come_first_in_every_state() {
+async fn own_datasets_come_first() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     service.import("Mine", "{\"n\":1}").await;
@@ -110,13 +110,13 @@ async fn an_owners_own_come_first_in_every_state() {
     for (id, name, action) in [(8, "mine", "pin"), (10, "cold", "freeze")] {
         let confirm = owner.page(&format!("/ui/{id}/{name}/manage/{action}?version=1")).await;
         let done = owner.submit(&confirm, &format!("/ui/{id}/{name}/manage/{action}")).await;
-        leads_to(&done, &format!("/ui/{id}/{name}/versions?done={action}"));
+        assert_redirect(&done, &format!("/ui/{id}/{name}/versions?done={action}"));
     }
     let page = owner.page("/").await;
     let heads = page.all_words("section[aria-labelledby=own] .card h3");
     assert_eq!(heads, ["Mine not listed pinned", "Secret private", "Cold not listed frozen pinned"]);
     assert_eq!(page.all_words("section[aria-labelledby=listed] .card h3").len(), 6);
-    // A frozen one cannot be read.
+    // Frozen datasets cannot be read.
     assert_eq!(page.link("Cold"), "/ui/10/cold/versions");
     owner.error("/ui/10/cold/active/", 410).await;
     owner.page("/ui/10/cold/versions").await;

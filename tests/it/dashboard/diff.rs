@@ -1,16 +1,16 @@
-//! `…/diff`: what versions, or a version and its alternate, differ in.
+//! `…/diff`: compares two versions, or a version and its alternate.
 
 use serde_json::{Value, json};
 use strata_testing::html::Page;
 use strata_testing::owned::{Owned, add_user};
-use strata_types::limits::SUMMARY_ENTITIES;
-use strata_types::user::Plan;
+use strata_types::limits::MAX_DIFF_SUMMARY_ENTITIES;
+use strata_types::user::UserPlan;
 
-use super::{Browser, compared};
+use super::{Browser, comparison_rows};
 
 const SCRIPT: &str = "</td><script>alert(1)</script><img src=x onerror=alert(1)>'\"";
 
-/// A dataset of two versions: one entity changed, one gone, one new, one the same.
+/// Creates a dataset with two versions: one entity is modified, one removed, one added, and one unchanged.
 async fn two(settings: Value) -> (Owned, u64) {
     let owned = Owned::sqlite().await;
     let one = r#"[{"name":"Ada","given":"Augusta","k":"k","l":"l","born":1815,"tags":["a","b"],"at":{"city":"London","zip":"1"}},{"name":"Bob","x":1},{"name":"Same","y":1}]"#;
@@ -24,7 +24,7 @@ async fn owner(owned: &Owned) -> Browser<'_> {
 }
 
 #[tokio::test]
-async fn a_diff_has_totals_a_summary_and_entities_side_by_side() {
+async fn diff_has_totals_summary_and_records() {
     let (owned, id) = two(json!({})).await;
     let owner = owner(&owned).await;
     let page = owner.page(&format!("/ui/{id}/ten/diff?v1=1&v2=2")).await;
@@ -32,7 +32,7 @@ async fn a_diff_has_totals_a_summary_and_entities_side_by_side() {
     assert_eq!(totals, ["Version 1 3", "removed 1", "changed 1", "added 1", "unchanged 1", "Version 2 3"]);
     assert_eq!(page.all_words(".summary tbody th"), ["at.zip", "born", "tags"]);
     assert_eq!(page.all_words(".summary tbody td.number"), ["1", "1", "1"]);
-    assert!(!page.words(".summary caption").contains("It counts"), "all of them are counted");
+    assert!(!page.words(".summary caption").contains("It counts"), "all paths are counted");
     assert_eq!(
         page.all_words(".record h4"),
         [
@@ -41,12 +41,12 @@ async fn a_diff_has_totals_a_summary_and_entities_side_by_side() {
             "Added entity 2 of version 2"
         ]
     );
-    let found = compared(&page);
+    let found = comparison_rows(&page);
     assert_eq!(found[0], "born changed 1815 1816");
     assert_eq!(found[1], "tags[1] added missing \"c\"");
     assert_eq!(found[2], "at.zip removed \"1\" missing");
     assert_eq!(found[3..], ["name removed \"Bob\"", "x removed 1", "title added \"New\""]);
-    // A version that lacks an entity has no column in its table.
+    // The table of an added or removed entity has one value column.
     for (kind, heads) in [
         ("modified", &["Path", "Version 1", "Version 2"][..]),
         ("subtracted", &["Path", "Version 1"]),
@@ -62,26 +62,26 @@ async fn a_diff_has_totals_a_summary_and_entities_side_by_side() {
     for link in page.links().iter().filter(|link| link.starts_with("/ui/")) {
         assert_eq!(owner.get(link).await.status, 200, "{link}");
     }
-    // The call of the page is one of the API, with its session, too.
+    // The page links to the equivalent API call, which accepts the session.
     let call = page.one(".call a").attr("href").expect("a call").to_owned();
     assert_eq!(call, format!("/dataset/diff?dataset_id={id}&v1=1&v2=2&limit=20"));
     let answer: Value = serde_json::from_str(owner.get(&call).await.text()).expect("JSON");
     assert_eq!((&answer["modified"], answer["records"].as_array().map(Vec::len)), (&json!(1), Some(3)));
 
-    // All fields, on demand.
+    // All fields are shown on request.
     let whole = owner.page(&page.link("Show unchanged fields")).await;
-    assert_eq!(compared(&whole)[0], "name same \"Ada\" \"Ada\"");
+    assert_eq!(comparison_rows(&whole)[0], "name same \"Ada\" \"Ada\"");
     assert_eq!(whole.link("Hide unchanged fields"), format!("/ui/{id}/ten/diff?v1=1&v2=2"));
 }
 
 #[tokio::test]
-async fn records_are_filtered_by_kind_and_paged() {
+async fn records_are_filtered_by_type_and_paged() {
     let owned = Owned::sqlite().await;
     let list = |from: usize, to: usize, version: usize| {
         let entities: Vec<String> = (from..to).map(|n| format!("{{\"n\":{n},\"m\":{n},\"v\":{version}}}")).collect();
         format!("[{}]", entities.join(","))
     };
-    let more = SUMMARY_ENTITIES + 30;
+    let more = MAX_DIFF_SUMMARY_ENTITIES + 30;
     let id = owned.dataset("Ten", json!({}), &[&list(0, more, 1), &list(5, more + 7, 2)]).await;
     let owner = owner(&owned).await;
     let uri = format!("/ui/{id}/ten/diff?v1=v1&v2=latest");
@@ -101,8 +101,10 @@ async fn records_are_filtered_by_kind_and_paged() {
     assert!(added.select(".summary").is_empty() && added.select("nav.pages").is_empty());
     owner.page(&added.link("Summary by path")).await.one(".summary");
 
-    // From page to page, every record once.
-    let (mut uri, mut records, mut pages) = (format!("{uri}&limit=200"), Vec::new(), 0);
+    // Paging shows every record once.
+    let mut uri = format!("{uri}&limit=200");
+    let mut records = Vec::new();
+    let mut pages = 0;
     loop {
         let page = owner.page(&uri).await;
         records.extend(page.all_words(".record h4"));
@@ -127,7 +129,7 @@ async fn records_are_filtered_by_kind_and_paged() {
 }
 
 #[tokio::test]
-async fn an_alternate_is_compared_with_its_version() {
+async fn alternate_is_compared_with_its_version() {
     let (owned, id) = two(json!({})).await;
     let owner = owner(&owned).await;
     let uri = format!("/ui/{id}/ten/diff?v1=2&v2=2&alt=true");
@@ -139,13 +141,13 @@ async fn an_alternate_is_compared_with_its_version() {
     assert_eq!(owned.save(id, 2, alternate).await.status, 200);
     let page = owner.page(&uri).await;
     assert_eq!(page.all_words(".totals > div")[5], "Version 2, alternate 2");
-    assert_eq!(compared(&page)[0], "at.city changed \"London\" \"Paris\"");
+    assert_eq!(comparison_rows(&page)[0], "at.city changed \"London\" \"Paris\"");
     let links = page.links();
     assert!(links.contains(&format!("/ui/{id}/ten/v2/alt/entity/0")), "{links:?}");
     for link in links.iter().filter(|link| link.starts_with("/ui/")) {
         assert_eq!(owner.get(link).await.status, 200, "{link}");
     }
-    // As the API does.
+    // The API returns the same numbers.
     let call = page.one(".call a").attr("href").expect("a call").to_owned();
     let answer: Value = serde_json::from_str(owner.get(&call).await.text()).expect("JSON");
     assert_eq!((&answer["modified"], &answer["subtracted"], &answer["total_v2"]), (&json!(1), &json!(1), &json!(2)));
@@ -156,14 +158,14 @@ async fn an_alternate_is_compared_with_its_version() {
 }
 
 #[tokio::test]
-async fn mistakes_are_said_in_the_form() {
+async fn comparison_error_is_shown_in_form() {
     let (owned, id) = two(json!({})).await;
     let owner = owner(&owned).await;
     let uri = format!("/ui/{id}/ten/diff");
     let form = owner.page(&uri).await;
     assert!(form.select("[role=alert]").is_empty() && form.words("#versions").contains("1 to 2"));
     owner.page(&format!("{uri}?v1=&v2=")).await;
-    for (query, status, told) in [
+    for (query, status, message) in [
         ("v1=1", 400, "v2: missing"),
         ("v1=x&v2=2", 400, "v1"),
         ("v1=1&v2=9", 404, "versions are 1 to 2"),
@@ -173,11 +175,11 @@ async fn mistakes_are_said_in_the_form() {
         ("v1=1&v2=%3Cscript%3E", 400, "<script>"),
     ] {
         let page = owner.error(&format!("{uri}?{query}"), status).await;
-        assert!(page.words("[role=alert]").contains(told), "{query}: {}", page.words("[role=alert]"));
+        assert!(page.words("[role=alert]").contains(message), "{query}: {}", page.words("[role=alert]"));
     }
     let same = owner.page(&format!("{uri}?v1=1&v2=1&dataset_id={id}")).await;
     assert_eq!(same.words(".note"), "Both contain the same entities.");
-    // As other pages do, and the call of the page is without it.
+    // The page lists unknown parameters, and the API call omits them.
     let odd = owner.page(&format!("{uri}?v1=1&v2=2&odd=x")).await;
     assert_eq!(
         odd.words(".note.ignored"),
@@ -189,24 +191,25 @@ async fn mistakes_are_said_in_the_form() {
 }
 
 #[tokio::test]
-async fn nobody_else_compares() {
+async fn only_owner_can_compare() {
     for settings in [json!({"listed": true}), json!({"private": true})] {
         let (owned, id) = two(settings).await;
-        add_user(&owned.service, "other@strata.test", Plan::Free).await;
+        add_user(&owned.service, "other@strata.test", UserPlan::Free).await;
         let other = Browser::user(&owned.service, "other@strata.test").await;
         let uri = format!("/ui/{id}/ten/diff?v1=1&v2=2");
         let refused = other.error(&uri, 404).await;
         let missing = other.error("/ui/999/ten/diff?v1=1&v2=2", 404).await;
         assert_eq!(refused.words("[role=alert]"), missing.words("[role=alert]"));
         let visitor = Browser::visitor(&owned.service);
-        let (refused, missing) = (visitor.error(&uri, 401).await, visitor.error("/ui/999/ten/diff", 401).await);
+        let refused = visitor.error(&uri, 401).await;
+        let missing = visitor.error("/ui/999/ten/diff", 401).await;
         assert_eq!(refused.words("[role=alert]"), missing.words("[role=alert]"));
-        Page::of(&owner(&owned).await.get(&format!("/ui/{id}/other/diff?v1=1&v2=2")).await, 404);
+        Page::parse(&owner(&owned).await.get(&format!("/ui/{id}/other/diff?v1=1&v2=2")).await, 404);
     }
 }
 
 #[tokio::test]
-async fn a_frozen_dataset_is_compared_by_its_owner() {
+async fn frozen_dataset_can_be_compared_by_owner() {
     let (owned, id) = two(json!({})).await;
     let body = json!({"dataset_id": id, "version_number": 2, "freeze": true}).to_string();
     assert_eq!(owned.call("POST", "/dataset/rollback", &body).await.status, 200);
@@ -216,7 +219,7 @@ async fn a_frozen_dataset_is_compared_by_its_owner() {
 }
 
 #[tokio::test]
-async fn hostile_values_are_shown_and_bounded() {
+async fn hostile_values_are_escaped_and_truncated() {
     let owned = Owned::sqlite().await;
     let entity =
         |value: &str| json!([{SCRIPT: {"odd": [value]}, "k\u{202e}": "abc\u{202e}\u{0}", "same": 1}]).to_string();
@@ -229,7 +232,7 @@ async fn hostile_values_are_shown_and_bounded() {
         assert!(page.all_words("main .ctl").contains(&"U+200B".to_owned()), "{query}");
         assert!(!page.text.contains('\u{202e}'), "{query}");
     }
-    // 10 MB in one text, a list of many changes, and many paths.
+    // A string of 10 MB, a long array, and many paths.
     let long = |end: &str| {
         format!("[{{\"n\":1,\"m\":2,\"long\":\"{}{end}\"}},{{\"n\":2,\"m\":2,\"k\":3}}]", "x".repeat(10_000_000))
     };
@@ -238,7 +241,7 @@ async fn hostile_values_are_shown_and_bounded() {
     assert!(page.words("main").contains("too large for this page"), "{}", page.words("main"));
     assert!(page.text.len() < 100_000);
     let next = owner.page(&page.link("Next")).await;
-    assert_eq!(compared(&next), ["k changed 3 4"]);
+    assert_eq!(comparison_rows(&next), ["k changed 3 4"]);
     let wide = |value: usize| {
         let members: Vec<String> = (0..5_000).map(|n| format!("\"p{n}\":{}", n + value)).collect();
         format!("[{{\"n\":1,\"same\":1,\"list\":[{}],{}}}]", vec!["7"; 50_000].join(","), members.join(","))
@@ -246,7 +249,7 @@ async fn hostile_values_are_shown_and_bounded() {
     let wide = [wide(0), wide(0).replace("\"p1\":1", "\"p1\":2"), wide(1).replace(",7", ",[8]")];
     let id = owned.dataset("Wide", json!({}), &[&wide[0], &wide[1], &wide[2]]).await;
     let page = owner.page(&format!("/ui/{id}/wide/diff?v1=1&v2=2")).await;
-    assert_eq!(compared(&page), ["p1 changed 1 2"]);
+    assert_eq!(comparison_rows(&page), ["p1 changed 1 2"]);
     let whole = owner.page(&format!("/ui/{id}/wide/diff?v1=1&v2=2&view=whole")).await;
     assert!(whole.words("main").contains("54,") || whole.words("main").contains("paths are not shown"));
     assert!(whole.text.len() < 1_000_000, "{}", whole.text.len());

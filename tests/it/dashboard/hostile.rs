@@ -1,4 +1,4 @@
-//! Values that would break pages: they are shown, and run nowhere.
+//! Values that could break a page or run code are escaped.
 
 use std::collections::BTreeSet;
 
@@ -11,18 +11,18 @@ use super::Browser;
 
 const SCRIPT: &str = "</td><script>alert(1)</script><img src=x onerror=alert(1)>'\"";
 
-/// Text that reorders what follows, or cannot be seen.
+/// Contains characters that are invisible or that change the direction of the following text.
 const REORDERING: &str = "abc\u{202e}def\u{0}\u{200b}";
 
-/// That no value has become an element: the checks of every page see to scripts and attributes.
+/// Asserts that `text` is shown and that no value has become an element. `Page` checks scripts and attributes.
 #[track_caller]
-fn is_shown(page: &Page, text: &str) {
+fn assert_shown(page: &Page, text: &str) {
     assert!(page.select("img, b").is_empty());
     assert!(page.words("body").contains(text), "{}", page.text);
 }
 
 #[tokio::test]
-async fn scripts_in_names_and_values_are_texts() {
+async fn scripts_in_names_and_values_are_escaped() {
     let owned = Owned::sqlite().await;
     let about = json!({"description": SCRIPT, "licence": SCRIPT, "listed": true});
     let mut entity =
@@ -32,35 +32,35 @@ async fn scripts_in_names_and_values_are_texts() {
     let id = owned.dataset(&format!("X {SCRIPT}"), about, &[&twice, &twice]).await;
     let visitor = Browser::visitor(&owned.service);
     let page = visitor.page("/").await;
-    is_shown(&page, SCRIPT);
+    assert_shown(&page, SCRIPT);
     let browse = page.select(".card h3 a")[0].attr("href").expect("a link").to_owned();
     assert!(browse.starts_with(&format!("/ui/{id}/x-")), "{browse}");
     for query in ["", "?view=json", "?flatten=true"] {
         let page = visitor.page(&format!("{browse}{query}")).await;
-        is_shown(&page, SCRIPT);
+        assert_shown(&page, SCRIPT);
         let outside: Vec<_> = page.links().into_iter().filter(|link| !link.starts_with('/')).collect();
         let expected: &[&str] = if query == "?view=json" { &[] } else { &["https://a.test/?%3Cb%3E&%22%27"] };
         assert_eq!(outside, expected, "{query}");
-        // Every link of it is one.
+        // Every link works.
         for link in page.links().into_iter().filter(|link| link.starts_with('/') && !link.contains("/openapi")) {
             let answer = visitor.get(&link).await;
             assert_eq!(answer.status, 200, "{link}");
         }
     }
     let base = browse.trim_end_matches("active/");
-    is_shown(&visitor.page(&format!("{base}v1/entity/0")).await, SCRIPT);
-    is_shown(&visitor.page(&format!("{base}v1/profile")).await, SCRIPT);
-    is_shown(&visitor.page(&format!("{base}versions")).await, SCRIPT);
+    assert_shown(&visitor.page(&format!("{base}v1/entity/0")).await, SCRIPT);
+    assert_shown(&visitor.page(&format!("{base}v1/profile")).await, SCRIPT);
+    assert_shown(&visitor.page(&format!("{base}versions")).await, SCRIPT);
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
-    is_shown(&owner.page(&format!("{base}manage/freeze?version=1")).await, SCRIPT);
-    // The name of a window has no element that would name what reorders it.
+    assert_shown(&owner.page(&format!("{base}manage/freeze?version=1")).await, SCRIPT);
+    // A window title has no elements for code points.
     let id = owned.dataset("a\u{202e}b", json!({}), &["[{}]"]).await;
     let page = visitor.page(&format!("/ui/{id}/a-b/active/")).await;
     assert_eq!(page.words("title"), "a\u{fffd}b v1 · strata");
 }
 
 #[tokio::test]
-async fn scripts_in_addresses_are_texts() {
+async fn scripts_in_urls_are_escaped() {
     let service = TestService::start().await;
     service.import("Ten", "{\"n\":1}").await;
     let visitor = Browser::visitor(&service);
@@ -82,21 +82,21 @@ async fn scripts_in_addresses_are_texts() {
         (format!("/ui/{escaped}/ten/active/"), 400),
         (format!("/ui/1/ten/{escaped}/"), 400),
     ] {
-        let page = Page::of(&visitor.get(&uri).await, status);
+        let page = Page::parse(&visitor.get(&uri).await, status);
         assert!(page.select("img").is_empty(), "{uri}");
     }
     let owner = Browser::user(&service, OWNER).await;
-    Page::of(&owner.get(&format!("/ui/1/ten/manage/pin?version={escaped}")).await, 400);
-    Page::of(&owner.get("/ui/1/ten/manage/pin?version=7").await, 404);
+    Page::parse(&owner.get(&format!("/ui/1/ten/manage/pin?version={escaped}")).await, 400);
+    Page::parse(&owner.get("/ui/1/ten/manage/pin?version=7").await, 404);
 }
 
 #[tokio::test]
-async fn what_reorders_or_hides_text_is_named() {
+async fn invisible_text_is_shown_as_code_points() {
     let owned = Owned::sqlite().await;
     let entity = json!({"text": REORDERING, "k\u{202e}": 1, "family": "👩\u{200d}👧", "arabic": "سلام"});
     let id = owned.dataset("Odd", json!({"description": "d\u{202e}"}), &[&json!([entity]).to_string()]).await;
     let visitor = Browser::visitor(&owned.service);
-    // The last ones are told that their ranges find nothing.
+    // In the last case, hints contain the texts.
     let ranges = "filter_gt=text:1&filter_lt=k%E2%80%AE:%E2%80%AE%E2%80%8B";
     for uri in ["active/", "active/?view=json", "v1/entity/0", &format!("active/?{ranges}")] {
         let page = visitor.page(&format!("/ui/{id}/odd/{uri}")).await;
@@ -105,7 +105,7 @@ async fn what_reorders_or_hides_text_is_named() {
         assert!(names.contains(&"U+202E".to_owned()) && names.contains(&"U+200B".to_owned()), "{uri}: {names:?}");
         for element in page.select("main *") {
             let mut attributes = element.value().attrs();
-            // What is edited, and what the script compares, stays as it is.
+            // Values in forms and attributes for the script are not changed.
             let is_read = |name: &str| matches!(name, "aria-label" | "title" | "alt" | "placeholder");
             let hides = attributes.find(|(name, value)| is_read(name) && value.contains('\u{202e}'));
             assert!(hides.is_none(), "{uri}: {hides:?}");
@@ -116,15 +116,15 @@ async fn what_reorders_or_hides_text_is_named() {
             continue;
         }
         assert!(page.text.contains("👩\u{200d}👧") && page.text.contains("سلام"), "{uri}");
-        // Texts of others are apart from the direction of what stands around them.
+        // Texts of users are isolated from the text direction around them.
         let cell = page.select("bdi, .entities td").into_iter().find(|apart| words(*apart).contains("سلام"));
         assert!(cell.is_some(), "{uri}");
     }
 }
 
-/// A browser reads some characters of a page as others, so that two columns were one to the script.
+/// Regression: browsers replace some characters, so that the script confused two columns.
 #[tokio::test]
-async fn columns_that_a_browser_would_take_for_each_other_are_told_apart() {
+async fn similar_columns_have_different_keys() {
     let service = TestService::start().await;
     service.import("Odd", &json!([{"a\u{0}": 1, "a\u{fffd}": 2, "b\r\n": 3, "b\n": 4, "c": 5}]).to_string()).await;
     let page = Browser::visitor(&service).page("/ui/1/odd/active/").await;
@@ -156,9 +156,9 @@ async fn text_is_a_link_only_if_it_is_a_web_url() {
     }
 }
 
-/// Pages said that there are no entities, and led past the one that is too large for them.
+/// Regression: pages showed no entities and skipped the oversized one.
 #[tokio::test]
-async fn an_entity_that_is_larger_than_a_page_is_named() {
+async fn oversized_entity_is_noted() {
     let service = TestService::start().await;
     let large = json!({"n": 1, "text": "x".repeat(3_000_000)}).to_string();
     service.import("Large", &format!("{{\"n\":0}}\n{large}\n{{\"n\":2}}")).await;
@@ -181,7 +181,7 @@ async fn an_entity_that_is_larger_than_a_page_is_named() {
 }
 
 #[tokio::test]
-async fn long_values_are_shortened_and_pages_stay_small() {
+async fn long_values_are_truncated() {
     let service = TestService::start().await;
     let long = "<".repeat(1_000_000);
     let text = format!(
@@ -192,7 +192,7 @@ async fn long_values_are_shortened_and_pages_stay_small() {
     let page = visitor.page("/ui/1/long/active/").await;
     assert!(page.text.len() < 100_000, "{}", page.text.len());
     assert!(page.words(".scroll").contains("… shortened, 1.0 MB in total"));
-    // Two of them are what a page reads. The next one goes on.
+    // The page reads two of these entities, and the next page begins after them.
     assert_eq!(page.all_words("tbody tr > td:nth-child(2)"), ["0", "1"]);
     assert!(page.words(".note").contains("2 of 4 fit on this page"));
     assert_eq!(page.link("Next"), "/ui/1/long/active/?offset=2");
@@ -214,7 +214,7 @@ async fn long_values_are_shortened_and_pages_stay_small() {
 }
 
 #[tokio::test]
-async fn many_paths_and_deep_values_stay_within_a_page() {
+async fn many_paths_and_deep_values_are_truncated() {
     let service = TestService::start().await;
     let wide: serde_json::Map<_, _> = (0..5_000).map(|number| (format!("path{number}"), json!(number))).collect();
     let deep = format!("{{\"a\":{}1{}}}", "[".repeat(120), "]".repeat(120));
@@ -226,7 +226,8 @@ async fn many_paths_and_deep_values_stay_within_a_page() {
     let entity = visitor.page("/ui/1/wide/v1/entity/0").await;
     assert!(entity.words(".note").contains("only part of the entity"));
     visitor.page("/ui/1/wide/v1/entity/1").await;
-    let (mut uri, mut paths) = ("/ui/1/wide/v1/profile?q=path49".to_owned(), 0);
+    let mut uri = "/ui/1/wide/v1/profile?q=path49".to_owned();
+    let mut paths = 0;
     loop {
         let page = visitor.page(&uri).await;
         paths += page.select("section.path").len();
@@ -238,9 +239,9 @@ async fn many_paths_and_deep_values_stay_within_a_page() {
     assert_eq!(paths, 111);
 }
 
-/// Such characters were seen by nobody, and a field of the empty name was named nowhere but in the table.
+/// Regression: some invisible characters and the empty field name were not shown.
 #[tokio::test]
-async fn all_that_nobody_would_see_has_a_name() {
+async fn invisible_characters_and_empty_keys_have_names() {
     let service = TestService::start().await;
     let unseen = "a\u{ad}\u{2800}\u{3164}\u{e0067}";
     let wales = "\u{1F3F4}\u{E0067}\u{E0062}\u{E0077}\u{E006C}\u{E0073}\u{E007F}";
@@ -252,7 +253,7 @@ async fn all_that_nobody_would_see_has_a_name() {
         let page = visitor.page(&format!("/ui/1/odd/{uri}")).await;
         let shown: BTreeSet<String> = page.all_words("main .ctl").into_iter().collect();
         assert_eq!(shown, names.iter().cloned().collect(), "{uri}");
-        assert!(page.text.contains(wales), "{uri}: a flag is one picture");
+        assert!(page.text.contains(wales), "{uri}: a flag is one character");
     }
     let page = visitor.page("/ui/1/odd/active/").await;
     assert_eq!(
@@ -260,10 +261,10 @@ async fn all_that_nobody_would_see_has_a_name() {
         Some("(empty)")
     );
     assert!(page.words(".fields > ul > li:last-child .values").starts_with("without a name"));
-    assert!(page.select(".fields > ul > li:last-child a").is_empty(), "no path names it");
+    assert!(page.select(".fields > ul > li:last-child a").is_empty(), "the field has no path");
     let entity = visitor.page("/ui/1/odd/active/entity/0").await;
     assert!(entity.all_words(".entity dt").contains(&"(empty)".to_owned()));
-    // A condition with a blank at its end looked like one without.
+    // Regression: a condition looked the same with and without a trailing space.
     let page = visitor.page("/ui/1/odd/active/?filter=flag:%20ok").await;
     assert!(page.words(".parts").starts_with("Remove: flag is U+0020 ok"), "{}", page.words(".parts"));
     assert_eq!(page.link("Change to: flag is ok"), "/ui/1/odd/active/?filter=flag:ok");

@@ -1,4 +1,4 @@
-//! The dashboard, driven as browsers drive it that run no scripts.
+//! The dashboard from the view of a browser without scripts.
 
 mod account;
 mod addresses;
@@ -27,24 +27,24 @@ use axum::http::Request;
 use strata_testing::html::Page;
 use strata_testing::{Answer, PASSWORD, TestService};
 
-/// The host of the pages.
+/// The `Host` of all requests.
 const HOST: &str = "data.strata.test";
 const ORIGIN: &str = "http://data.strata.test";
 
-/// A browser with its session.
+/// A browser with an optional session.
 struct Browser<'a> {
     service: &'a TestService,
     cookie: Option<String>,
 }
 
 impl<'a> Browser<'a> {
-    /// Nobody's.
+    /// Returns a browser without a session.
     fn visitor(service: &'a TestService) -> Browser<'a> {
         Browser { service, cookie: None }
     }
 
-    /// A user's, who has signed in with the form.
-    async fn of(service: &'a TestService, email: &str, password: &str) -> Browser<'a> {
+    /// Signs in with the form.
+    async fn sign_in(service: &'a TestService, email: &str, password: &str) -> Browser<'a> {
         let mut browser = Browser::visitor(service);
         let answer = browser.post("/ui/sign-in", &[("email", email), ("password", password)]).await;
         assert_eq!(answer.status, 303, "{}", answer.text());
@@ -53,26 +53,26 @@ impl<'a> Browser<'a> {
         browser
     }
 
-    /// A user's of the tests.
+    /// Signs in a user with the common password of the tests.
     async fn user(service: &'a TestService, email: &str) -> Browser<'a> {
-        Browser::of(service, email, PASSWORD).await
+        Browser::sign_in(service, email, PASSWORD).await
     }
 
     async fn get(&self, uri: &str) -> Answer {
         self.send(Request::get(uri), Body::empty()).await
     }
 
-    /// The page at an address.
+    /// Requests a page, which must return 200.
     async fn page(&self, uri: &str) -> Page {
-        Page::of(&self.get(uri).await, 200)
+        Page::parse(&self.get(uri).await, 200)
     }
 
-    /// The page that an error is.
+    /// Requests a page, which must return `status`.
     async fn error(&self, uri: &str, status: u16) -> Page {
-        Page::of(&self.get(uri).await, status)
+        Page::parse(&self.get(uri).await, status)
     }
 
-    /// Sends a form as a page of ours does.
+    /// Sends a form like a page of the dashboard.
     async fn post(&self, uri: &str, fields: &[(&str, &str)]) -> Answer {
         self.post_with(uri, fields, &[("origin", ORIGIN), ("sec-fetch-site", "same-origin")]).await
     }
@@ -98,16 +98,16 @@ impl<'a> Browser<'a> {
         self.service.call(request.body(body).expect("a request")).await
     }
 
-    /// The token of the forms of a page.
+    /// Returns the form token of a page.
     async fn token(&self, uri: &str) -> String {
         let page = self.page(uri).await;
         let field = page.select("input[name=token]").into_iter().next().expect("a token");
         field.attr("value").expect("a value").to_owned()
     }
 
-    /// Sends the form that a page holds with this action, as the browser would with nothing changed.
+    /// Sends the form with this action, with the values on the page.
     async fn submit(&self, page: &Page, action: &str) -> Answer {
-        // A fragment says where the answer is on its page.
+        // The action can end with a fragment.
         let form = page.one(&format!("form[action='{action}'], form[action^='{action}#']"));
         let selector = scraper::Selector::parse("input[name]").expect("a selector");
         let fields: Vec<(String, String)> = form
@@ -122,27 +122,26 @@ impl<'a> Browser<'a> {
     }
 }
 
-/// The rows of entities side by side: path, kind of change, and both sides.
-fn compared(page: &Page) -> Vec<String> {
+/// Returns the rows of a comparison: path, kind of change, and both values.
+fn comparison_rows(page: &Page) -> Vec<String> {
     let cells = scraper::Selector::parse("th, td").expect("a selector");
     let text = |cell: scraper::ElementRef<'_>| cell.text().collect::<String>();
     let row = |row: scraper::ElementRef<'_>| row.select(&cells).map(text).collect::<Vec<_>>().join(" ");
     page.select(".compared tbody tr").into_iter().map(row).collect()
 }
 
-/// The fields of a form as a browser sends them, which leaves none out: these, and the others as they are.
-fn filled<'f>(fields: &[(&'f str, &'f str)], others: &[(&'f str, &'f str)]) -> Vec<(&'f str, &'f str)> {
+/// Returns the fields and those `others` that they do not contain, because browsers send all fields of a form.
+fn with_defaults<'f>(fields: &[(&'f str, &'f str)], others: &[(&'f str, &'f str)]) -> Vec<(&'f str, &'f str)> {
     let others = others.iter().filter(|(other, _)| fields.iter().all(|(name, _)| name != other));
     fields.iter().chain(others).copied().collect()
 }
 
-/// Sends a form without each of its fields in turn, with one twice, and with one that it does not have. All of that is
-/// refused.
-async fn takes_only_the_whole_form(browser: &Browser<'_>, uri: &str, fields: &[(&str, &str)], token: &str) {
+/// Asserts that a form is rejected if a field is missing, repeated, or unknown.
+async fn assert_requires_exact_form(browser: &Browser<'_>, uri: &str, fields: &[(&str, &str)], token: &str) {
     let refused = async |fields: &[(&str, &str)], problem: &str| {
         let answer = browser.post(uri, &[fields, &[("token", token)]].concat()).await;
-        let told = Page::of(&answer, 400).words("[role=alert]");
-        assert!(told.contains(problem), "{uri}: {told}");
+        let message = Page::parse(&answer, 400).words("[role=alert]");
+        assert!(message.contains(problem), "{uri}: {message}");
     };
     for left_out in 0..fields.len() {
         let rest = [&fields[..left_out], &fields[left_out + 1..]].concat();
@@ -153,8 +152,8 @@ async fn takes_only_the_whole_form(browser: &Browser<'_>, uri: &str, fields: &[(
     refused(&[fields, &[("<b>", "")]].concat(), "unknown field \"<b>\"").await;
 }
 
-/// Where an answer leads.
+/// Asserts that a response is a redirect to `to`.
 #[track_caller]
-fn leads_to(answer: &Answer, to: &str) {
+fn assert_redirect(answer: &Answer, to: &str) {
     assert_eq!((answer.status, answer.header("location")), (303, Some(to)), "{}", answer.text());
 }

@@ -1,4 +1,4 @@
-//! What holds of all pages: what they are answered with, and that nothing else has changed.
+//! Headers and errors of all pages, and independence of the API from the dashboard.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -9,7 +9,7 @@ use strata_testing::{OWNER, TestService};
 use super::{Browser, HOST};
 
 #[tokio::test]
-async fn paths_of_others_stay_what_they_are_without_the_dashboard() {
+async fn api_is_the_same_with_and_without_dashboard() {
     let service = TestService::start().await;
     service.import("Ten", "{\"n\":1}").await;
     let plain = service.beside(|config| config.server.dashboard = false).await;
@@ -30,7 +30,8 @@ async fn paths_of_others_stay_what_they_are_without_the_dashboard() {
         ("GET", "/openapi.json"),
         ("POST", "/api/1/ten/v1/"),
     ] {
-        let (with, without) = (service.send(method, uri, None).await, plain.send(method, uri, None).await);
+        let with = service.send(method, uri, None).await;
+        let without = plain.send(method, uri, None).await;
         assert_eq!((with.status, &with.body), (without.status, &without.body), "{method} {uri}");
         let headers = |answer: &strata_testing::Answer| {
             let mut headers = answer.headers.clone();
@@ -45,18 +46,18 @@ async fn paths_of_others_stay_what_they_are_without_the_dashboard() {
 }
 
 #[tokio::test]
-async fn pages_are_kept_by_nobody_else_and_not_at_all_where_somebody_is_signed_in() {
+async fn pages_are_never_cached_by_proxies() {
     let service = TestService::start().await;
     service.import("Ten", "{\"n\":1}").await;
     let visitor = Browser::visitor(&service);
     let owner = Browser::user(&service, OWNER).await;
     for uri in ["/", "/ui/1/ten/active/", "/ui/1/ten/v1/profile", "/ui/1/ten/versions", "/ui/1/ten/v1/entity/0"] {
         let answer = visitor.get(uri).await;
-        Page::of(&answer, 200);
+        Page::parse(&answer, 200);
         assert_eq!(answer.header("cache-control"), Some("private, no-cache"), "{uri}");
         assert_eq!(answer.header("vary"), Some("Accept-Encoding, Cookie"), "{uri}");
         let answer = owner.get(uri).await;
-        Page::of(&answer, 200);
+        Page::parse(&answer, 200);
         assert_eq!(answer.header("cache-control"), Some("private, no-store"), "{uri}");
     }
     for uri in ["/ui/sign-in", "/ui/nothing"] {
@@ -65,7 +66,7 @@ async fn pages_are_kept_by_nobody_else_and_not_at_all_where_somebody_is_signed_i
 }
 
 #[tokio::test]
-async fn head_answers_as_get_without_the_body() {
+async fn head_returns_headers_of_get() {
     let service = TestService::start().await;
     service.import("Ten", "{\"n\":1}").await;
     for (uri, status) in [
@@ -76,10 +77,11 @@ async fn head_answers_as_get_without_the_body() {
         ("/ui/1/ten", 303),
         ("/ui/nothing", 404),
     ] {
-        let (head, get) = (service.send("HEAD", uri, None).await, service.get(uri).await);
+        let head = service.send("HEAD", uri, None).await;
+        let get = service.get(uri).await;
         assert_eq!((head.status, head.body.len()), (status, 0), "{uri}");
         is_guarded(&head);
-        // A cache that asks by HEAD would keep another rule.
+        // Otherwise, caches could apply different rules after a HEAD request.
         for name in ["cache-control", "vary", "content-type"] {
             assert_eq!(head.header(name), get.header(name), "{uri}: {name}");
         }
@@ -87,7 +89,7 @@ async fn head_answers_as_get_without_the_body() {
 }
 
 #[tokio::test]
-async fn the_style_sheet_has_a_name_of_its_own_and_is_kept_for_good() {
+async fn style_sheet_is_cached_forever() {
     let service = TestService::start().await;
     let page = Browser::visitor(&service).page("/").await;
     let href = page.one("link[rel=stylesheet]").attr("href").expect("a path").to_owned();
@@ -105,15 +107,15 @@ async fn the_style_sheet_has_a_name_of_its_own_and_is_kept_for_good() {
             Some(_) => assert!(answer.body.len() < plain.body.len() / 2, "{coding}: {}", answer.body.len()),
         }
     }
-    // Nothing is fetched from elsewhere, and no other name is one.
+    // The style sheet loads nothing, and other hashes return 404.
     assert!(!plain.text().contains("url(") && !plain.text().contains("@import"));
     for other in ["/ui/assets/style-0000000000000000.css", "/ui/assets/x"] {
-        Page::of(&service.get(other).await, 404);
+        Page::parse(&service.get(other).await, 404);
     }
 }
 
 #[tokio::test]
-async fn the_script_is_small_and_kept_for_good() {
+async fn script_is_small_and_cached_forever() {
     let service = TestService::start().await;
     let page = Browser::visitor(&service).page("/").await;
     let href = page.one("script").attr("src").expect("a path").to_owned();
@@ -125,14 +127,14 @@ async fn the_script_is_small_and_kept_for_good() {
     assert_eq!(coded.header("content-encoding"), Some("br"));
     assert!(coded.body.len() < plain.body.len() / 2, "{}", coded.body.len());
     is_guarded(&coded);
-    // It makes nothing run that is a text, and asks nobody else.
+    // The script does not evaluate text and contacts no other hosts.
     for part in ["eval(", "new Function", "http://", "https://"] {
         assert!(!plain.text().replace("http://www.w3.org/", "").contains(part), "{part}");
     }
 }
 
 #[tokio::test]
-async fn a_page_is_compressed_as_the_browser_likes() {
+async fn page_is_compressed_as_requested() {
     let service = TestService::start().await;
     let plain = service.get("/ui/sign-in").await;
     for coding in ["gzip", "br", "zstd"] {
@@ -143,7 +145,7 @@ async fn a_page_is_compressed_as_the_browser_likes() {
 }
 
 #[tokio::test]
-async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
+async fn page_errors_are_pages_with_reason() {
     let service = TestService::start().await;
     service.import("Ten", "{\"n\":1}").await;
     let visitor = Browser::visitor(&service);
@@ -174,7 +176,7 @@ async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
         let text = page.words("main [role=alert]");
         assert!(text.contains(words), "{uri}: {text}");
         assert_eq!(page.words("main .status"), status.to_string());
-        // Where the dataset is there, the page leads back to it.
+        // The page links to the dataset if it exists.
         let leads_back = page.select("main a[href='/ui/1/ten/versions']").len() == 1;
         let is_there = ["its only version", "no alternate", "no position"].iter().any(|said| text.contains(said));
         assert_eq!(leads_back, is_there, "{uri}");
@@ -182,14 +184,14 @@ async fn errors_of_pages_are_pages_that_name_what_is_wrong() {
     let long = format!("/ui/1/ten/v1/?x={}", "y".repeat(33_000));
     assert!(visitor.error(&long, 414).await.words("[role=alert]").contains("the query string is"));
     assert_eq!(visitor.error("/ui/nothing", 404).await.select("main a[href^='/ui/sign-in']").len(), 1);
-    super::leads_to(&visitor.get("/ui").await, "/");
-    super::leads_to(&visitor.get("/ui/").await, "/");
-    super::leads_to(&visitor.get("/ui/1/ten").await, "/ui/1/ten/active/");
-    super::leads_to(&visitor.get("/ui/1/ten/").await, "/ui/1/ten/active/");
+    super::assert_redirect(&visitor.get("/ui").await, "/");
+    super::assert_redirect(&visitor.get("/ui/").await, "/");
+    super::assert_redirect(&visitor.get("/ui/1/ten").await, "/ui/1/ten/active/");
+    super::assert_redirect(&visitor.get("/ui/1/ten/").await, "/ui/1/ten/active/");
 }
 
 #[tokio::test]
-async fn reads_by_pages_are_counted_as_reads() {
+async fn page_reads_count_toward_read_limits() {
     let service = TestService::configured(|config| config.limits.public_per_minute = 3).await;
     service.import("Ten", "{\"n\":1}").await;
     let visitor = Browser::visitor(&service);
@@ -200,16 +202,16 @@ async fn reads_by_pages_are_counted_as_reads() {
     assert_eq!(visitor.get("/ui/1/ten/v1/entity/0").await.header("x-ratelimit-remaining"), Some("0"));
     for uri in ["/ui/1/ten/active/", "/ui/1/ten/v1/profile", "/ui/1/ten/versions", "/", "/ui/1/ten/v1/download"] {
         let answer = visitor.get(uri).await;
-        let page = Page::of(&answer, 429);
+        let page = Page::parse(&answer, 429);
         assert!(answer.header("retry-after").is_some(), "{uri}");
         assert!(page.words("[role=alert]").starts_with("Too many requests. Try again in "), "{uri}");
     }
-    // What costs nothing is not counted.
+    // Pages without a read are not counted.
     visitor.page("/ui/sign-in").await;
 }
 
 #[tokio::test]
-async fn reads_by_pages_of_a_session_are_counted_as_reads() {
+async fn signed_in_page_reads_count_toward_limits() {
     let service = TestService::configured(|config| {
         (config.limits.public_per_minute, config.limits.private_per_minute) = (3, 3);
     })
@@ -224,18 +226,19 @@ async fn reads_by_pages_of_a_session_are_counted_as_reads() {
         }
         assert_eq!(owner.get(&format!("/ui/{dataset}/versions")).await.status, 429, "{dataset}");
     }
-    // Nor does it tell others that there is one.
+    // The rate limit does not reveal whether a dataset exists.
     assert_eq!(owner.get("/ui/9/missing/versions").await.status, 429);
 }
 
 #[tokio::test]
-async fn the_versions_of_a_private_dataset_are_not_read_for_others() {
+async fn private_versions_are_loaded_only_for_owner() {
     let service = TestService::start().await;
     service.try_import("Secret", true, b"{\"n\":1}").await.expect("imported");
-    strata_testing::owned::add_user(&service, "other@strata.test", strata_types::user::Plan::Free).await;
-    let (visitor, owner) = (Browser::visitor(&service), Browser::user(&service, OWNER).await);
+    strata_testing::owned::add_user(&service, "other@strata.test", strata_types::user::UserPlan::Free).await;
+    let visitor = Browser::visitor(&service);
+    let owner = Browser::user(&service, OWNER).await;
     let other = Browser::user(&service, "other@strata.test").await;
-    // Whoever reads them meets damage.
+    // Loading the versions now fails.
     execute(&service, "UPDATE versions SET created_at = created_at + 1").await;
     assert_eq!(owner.get("/ui/1/secret/versions").await.status, 500);
     for (browser, uri, status) in [
@@ -251,19 +254,19 @@ async fn the_versions_of_a_private_dataset_are_not_read_for_others() {
 }
 
 #[tokio::test]
-async fn a_private_dataset_is_to_others_what_a_missing_one_is() {
+async fn private_dataset_looks_missing_to_others() {
     let service = TestService::start().await;
     service.try_import("Secret", true, b"{\"n\":1}").await.expect("imported");
-    strata_testing::owned::add_user(&service, "other@strata.test", strata_types::user::Plan::Free).await;
-    let (visitor, owner) = (Browser::visitor(&service), Browser::user(&service, OWNER).await);
+    strata_testing::owned::add_user(&service, "other@strata.test", strata_types::user::UserPlan::Free).await;
+    let visitor = Browser::visitor(&service);
+    let owner = Browser::user(&service, OWNER).await;
     let other = Browser::user(&service, "other@strata.test").await;
     for page in ["active/", "v1/", "v9/", "v1/alt/", "v1/profile", "v1/download", "v1/entity/0", "versions"] {
         for browser in [&visitor, &other] {
-            let (hidden, missing) = (
-                browser.get(&format!("/ui/1/secret/{page}")).await,
-                browser.get(&format!("/ui/7/secret/{page}")).await,
-            );
-            let (hidden_page, missing_page) = (Page::of(&hidden, 404), Page::of(&missing, 404));
+            let hidden = browser.get(&format!("/ui/1/secret/{page}")).await;
+            let missing = browser.get(&format!("/ui/7/secret/{page}")).await;
+            let hidden_page = Page::parse(&hidden, 404);
+            let missing_page = Page::parse(&missing, 404);
             assert_eq!(hidden_page.words("main"), missing_page.words("main"), "{page}");
             assert_eq!(hidden.headers.len(), missing.headers.len(), "{page}");
         }
@@ -274,29 +277,29 @@ async fn a_private_dataset_is_to_others_what_a_missing_one_is() {
     assert!(!visitor.page("/").await.text.contains("Secret"));
     assert!(!other.page("/?q=secret").await.text.contains("/secret/"));
     assert_eq!(owner.get("/ui/1/secret/v1/download?format=csv").await.text(), "n\n1\n");
-    // The read endpoint takes no session.
+    // The read endpoint does not accept the session.
     owner.get("/api/1/secret/v1/").await.is_error(401);
 }
 
 #[tokio::test]
-async fn a_token_in_a_header_signs_nobody_in() {
+async fn api_token_does_not_sign_in() {
     let owned = strata_testing::owned::Owned::sqlite().await;
     let request = Request::get("/").header("host", HOST).header("authorization", format!("Bearer {}", owned.token()));
     let answer = owned.service.call(request.body(Body::empty()).expect("a request")).await;
-    let page = Page::of(&answer, 200);
+    let page = Page::parse(&answer, 200);
     assert_eq!(page.link("Sign in"), "/ui/sign-in?next=/");
 }
 
-/// Whoever mistyped an address saw one line of plain text, without a way on.
+/// Regression: a mistyped URL returned one line of plain text.
 #[tokio::test]
-async fn browsers_get_a_page_where_nothing_is_and_programs_a_text() {
+async fn unknown_path_returns_page_or_text() {
     const BROWSER: (&str, &str) = ("accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8");
     let service = TestService::start().await;
     for path in ["/nothing", "/apis/1", "/datasets/", "/index.html"] {
         let answer = service.get_with(path, &[BROWSER]).await;
         is_guarded(&answer);
         assert!(answer.header("vary").is_some_and(|vary| vary.contains("Accept,")), "{path}");
-        let page = Page::of(&answer, 404);
+        let page = Page::parse(&answer, 404);
         assert_eq!(page.words("h1"), "Not found", "{path}");
         assert!(page.links().contains(&"/ui/api".to_owned()) && page.links().contains(&"/".to_owned()), "{path}");
         for accept in ["*/*", "application/json", "text/html;q=0", "text/plain"] {
@@ -310,15 +313,15 @@ async fn browsers_get_a_page_where_nothing_is_and_programs_a_text() {
         let posted = service.send_with("POST", path, &[BROWSER]).await;
         assert!(posted.text().starts_with("This path does not exist."), "{path}");
     }
-    let misspelt = Page::of(&service.get_with("/dataset/lists", &[BROWSER]).await, 404);
+    let misspelt = Page::parse(&service.get_with("/dataset/lists", &[BROWSER]).await, 404);
     assert!(misspelt.words("[role=alert]").contains("Did you mean /dataset/list?"), "{}", misspelt.words("main"));
-    // What takes only what a form sends tells a visitor, too.
+    // Operations without a page also return a page to browsers.
     let answer = service.get_with("/dataset/create", &[BROWSER]).await;
     is_guarded(&answer);
     assert_eq!(answer.header("allow"), Some("POST"));
-    let page = Page::of(&answer, 405);
+    let page = Page::parse(&answer, 405);
     assert!(page.words("[role=alert]").contains("There is no page at this address"), "{}", page.words("main"));
-    // An address of a form, which a browser keeps where a page answers it, leads to the form.
+    // The path of a form redirects to its page, because browsers stay on the path if the response was a page.
     let forms = ["/ui/1/ten/refresh/upload", "/ui/1/ten/refresh/show-ping", "/ui/1/ten/settings/save"];
     for path in forms.into_iter().chain(["/ui/account/create-token", "/ui/1/ten/webhook/save"]) {
         let answer = service.get_with(path, &[BROWSER]).await;
@@ -331,14 +334,14 @@ async fn browsers_get_a_page_where_nothing_is_and_programs_a_text() {
             assert!(!program.text().contains('<'), "{path}: {}", program.text());
         }
     }
-    // Without pages there is none of this, either.
+    // Without the dashboard, there are no pages for errors.
     let without = TestService::configured(|config| config.server.dashboard = false).await;
     without.get_with("/nothing", &[BROWSER]).await.is_error(404);
 }
 
-/// Thirteen stops of the keyboard came before the entities.
+/// Regression: the entities came after thirteen tab stops.
 #[tokio::test]
-async fn a_link_leads_past_all_to_the_entities() {
+async fn skip_link_leads_to_entities() {
     let service = TestService::start().await;
     service.import("Ten", "{\"n\":1}").await;
     let visitor = Browser::visitor(&service);

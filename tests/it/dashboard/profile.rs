@@ -1,4 +1,4 @@
-//! `…/profile`: what is shown of a version's profile, and where its values lead.
+//! `…/profile`: the profile of a version, and the links to its values.
 
 use strata_testing::TestService;
 use strata_testing::html::words;
@@ -6,7 +6,7 @@ use strata_testing::html::words;
 use super::Browser;
 
 #[tokio::test]
-async fn a_profile_shows_what_was_found_and_its_values_filter() {
+async fn profile_values_link_to_filters() {
     let service = TestService::start().await;
     let entities: Vec<String> = (0..100)
         .map(|n| match n % 4 {
@@ -36,9 +36,9 @@ async fn a_profile_shows_what_was_found_and_its_values_filter() {
     assert_eq!(none.words(".result h2"), "No paths contain this text.");
 }
 
-/// Shares of the values that are there stood below “by entities”.
+/// Regression: the caption said “by entities”, but the shares were relative to the existing values.
 #[tokio::test]
-async fn shares_are_of_what_their_caption_says() {
+async fn shares_match_their_caption() {
     let service = TestService::start().await;
     let entities: Vec<String> = (0..1_000)
         .map(|n| {
@@ -59,7 +59,7 @@ async fn shares_are_of_what_their_caption_says() {
     assert_eq!(page.all_words(".path > table caption"), [by_entities, by_entities, in_arrays]);
     let rows = page.all_words(".path > table tbody tr");
     assert_eq!(rows, ["x 500 50%", "true 250 25%", "false 100 10%", "a 500 67%", "b 250 33%"]);
-    // So are their bars.
+    // The widths of the bars match the shares.
     let bars = page.select("section[aria-labelledby=p1] > table rect.fill");
     assert_eq!(bars.iter().filter_map(|bar| bar.attr("width")).collect::<Vec<_>>(), ["250", "100"]);
     let page = visitor.page("/ui/1/shares/active/profile?histogram=n").await;
@@ -82,7 +82,7 @@ async fn paths_are_paged() {
 }
 
 #[tokio::test]
-async fn a_histogram_counts_exactly_what_its_links_show() {
+async fn histogram_counts_match_linked_pages() {
     let service = TestService::start().await;
     let entities: Vec<String> = (0..1_000)
         .map(|n| format!("{{\"n\":{},\"<b>.x\":{n},\"s\":\"{n}\",\"in\":[{n}],\"one\":1}}", n % 250))
@@ -117,18 +117,21 @@ async fn a_histogram_counts_exactly_what_its_links_show() {
         assert!(!page.text.contains("Entities by range"), "{none}");
         assert!(page.words("section.path").contains(why), "{}", page.words("section.path"));
     }
-    // A path that is not there was a page without a word of what is wrong.
+    // Regression: a missing path returned a page without an explanation.
     for none in ["zzz", "<script>", ""] {
         let page = visitor.error(&format!("/ui/1/numbers/active/profile?histogram={}", escaped(none)), 400).await;
-        let told = page.words("[role=alert]");
-        assert!(told.contains(&format!("parameter histogram: \"{none}\" is not a path in this version")), "{told}");
+        let message = page.words("[role=alert]");
+        assert!(
+            message.contains(&format!("parameter histogram: \"{none}\" is not a path in this version")),
+            "{message}"
+        );
         assert_eq!(page.link("All paths"), "/ui/1/numbers/active/profile");
     }
 }
 
-/// “No paths contain this text” stood there although nobody had searched.
+/// Regression: the page showed “No paths contain this text” without a search.
 #[tokio::test]
-async fn a_version_without_paths_says_why() {
+async fn version_without_paths_is_explained() {
     let service = TestService::start().await;
     service.import("None", "[]").await;
     service.import("Bare", "[{}]").await;
@@ -141,9 +144,9 @@ async fn a_version_without_paths_says_why() {
     }
 }
 
-/// The link to nulls finds the text `null`, too, as every filter does.
+/// The link to nulls also finds the string `null`, as every filter does.
 #[tokio::test]
-async fn links_to_nulls_say_that_they_find_a_text_too() {
+async fn null_link_mentions_string_null() {
     let service = TestService::start().await;
     service.import("Nulls", r#"[{"both":null,"n":null},{"both":"null","n":1}]"#).await;
     let visitor = Browser::visitor(&service);
@@ -159,7 +162,7 @@ async fn links_to_nulls_say_that_they_find_a_text_too() {
 }
 
 #[tokio::test]
-async fn each_range_of_a_histogram_has_as_many_as_its_page() {
+async fn histogram_counts_match_reads() {
     let service = TestService::start().await;
     let entity = |n: i64| {
         let mixed = match n % 7 {
@@ -168,9 +171,9 @@ async fn each_range_of_a_histogram_has_as_many_as_its_page() {
             2 => "[]".to_owned(),
             _ => format!("{}.{}", n - 500, n % 10),
         };
-        // Neighbours that share a double; and beyond 64 bits.
-        let (near, long) =
-            (9_007_199_254_740_993 + n * 1_001, (1_i128 << 64) + i128::from(n) * 100_000_000_000_000_001);
+        // Neighbors that share a double, and numbers beyond 64 bits.
+        let near = 9_007_199_254_740_993 + n * 1_001;
+        let long = (1_i128 << 64) + i128::from(n) * 100_000_000_000_000_001;
         let half = if n % 2 == 0 { n * 1_000 } else { -n };
         format!("{{\"mixed\":{mixed},\"near\":{near},\"long\":{long},\"half\":{half}}}")
     };
@@ -196,7 +199,7 @@ async fn each_range_of_a_histogram_has_as_many_as_its_page() {
     assert!(ranges >= 24, "{ranges}");
 }
 
-/// Ends of seven digits stood without a comma beside counts that had them.
+/// Regression: the ends of ranges had no commas, but counts had them.
 #[tokio::test]
 async fn long_numbers_have_commas() {
     let service = TestService::start().await;
@@ -216,11 +219,13 @@ async fn long_numbers_have_commas() {
 }
 
 #[tokio::test]
-async fn the_numbers_of_every_path_are_shown_by_their_range() {
+async fn numbers_are_shown_by_range() {
     let service = TestService::start().await;
     let entities: Vec<String> = (0..1_000)
         .map(|n| {
-            let (half, few, long) = (f64::from(n) / 2.0 - 100.0, n % 7, i64::from(n) * 100_000_000_000_000);
+            let half = f64::from(n) / 2.0 - 100.0;
+            let few = n % 7;
+            let long = i64::from(n) * 100_000_000_000_000;
             format!("{{\"n\":{half},\"in\":[{n},{few}],\"a.b\":{few},\"one\":1,\"long\":{long}}}")
         })
         .chain(["{\"n\":\"0\"}".to_owned(), "{\"n\":1e400}".to_owned()])
@@ -231,11 +236,11 @@ async fn the_numbers_of_every_path_are_shown_by_their_range() {
     let rows = |id: usize| page.all_words(&format!("section[aria-labelledby=p{id}] .ranges tbody tr"));
     assert_eq!(rows(0).len(), 9, "{:?}", rows(0));
     assert_eq!((rows(0)[0].as_str(), rows(0)[8].as_str()), ("-128 to -64 72 7%", "384 to 448 32 3%"));
-    // Whole numbers have ranges that are no narrower than one.
+    // Ranges of integers have a width of at least one.
     assert_eq!(rows(2)[..2], ["0 to 1 143 14%", "1 to 2 143 14%"]);
-    assert!(rows(3).is_empty(), "they are all one");
-    // Each has as many as its page. There is none where an entity may have several, and where doubles tell numbers no
-    // more apart.
+    assert!(rows(3).is_empty(), "all numbers are equal");
+    // Each count equals the number of entities on the linked page. There is no link if an entity can have several
+    // numbers, or if doubles cannot distinguish the numbers.
     let cells = scraper::Selector::parse("th a, td.number").expect("a selector");
     let mut links = Vec::new();
     for row in page.select(".ranges tbody tr") {
@@ -254,7 +259,7 @@ async fn the_numbers_of_every_path_are_shown_by_their_range() {
 }
 
 #[tokio::test]
-async fn the_lengths_of_strings_are_shown_and_the_empty_ones_found() {
+async fn string_lengths_are_shown() {
     let service = TestService::start().await;
     let entities: Vec<String> = (0..40)
         .map(|n| format!("{{\"s\":\"{}\",\"in\":[\"\",\"é\\n{n}\"],\"n\":{n}}}", "é".repeat([0, 1, 5, 700][n % 4])))
@@ -273,12 +278,12 @@ async fn the_lengths_of_strings_are_shown_and_the_empty_ones_found() {
     assert_eq!(rows(0), expected);
     assert_eq!(rows(1), ["0 40 50%", "1 0 0%", "2 to 3 10 12%", "4 to 7 30 38%"]);
     assert!(rows(2).is_empty(), "numbers have no length");
-    // Exactly the empty strings of a path that reaches one value of an entity.
+    // Only a path with at most one value for each entity links to its empty strings.
     let links: Vec<_> = page.select(".path .lengths a").iter().map(|link| link.attr("href")).collect();
     assert_eq!(links, [Some("/ui/1/texts/active/?filter=s:")]);
     let result = visitor.page("/ui/1/texts/active/?filter=s:").await;
     assert!(result.words("h2#result").ends_with("10 entities"), "{}", result.words("h2#result"));
-    // The answer for programs is as it was.
+    // The API's profile has not changed.
     let answer = service.get("/dataset/profile?dataset_id=1").await;
     let is_new = answer.text().contains("lengths") || answer.text().contains("bins");
     assert!(answer.status == 200 && !is_new, "{}", answer.text());

@@ -1,4 +1,4 @@
-//! The same query for other tools: each snippet of a page runs as it stands.
+//! Snippets for other tools: each one runs unchanged.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -15,12 +15,12 @@ use strata_testing::scripts::{tool, tools_file};
 
 const ENTITIES: &str = r#"[{"n":1,"word":"alpha \"x\" 'y' $(z) \\ `w`"},{"n":2,"word":"beta"},{"n":3,"word":"gamma"}]"#;
 
-/// A query that finds the first entity alone, with all that a shell or a program could take for its own.
+/// A query that matches only the first entity, with characters that are special in shells and programs.
 const QUERY: &str = "filter=word:alpha%20%22x%22%20%27y%27%20%24%28z%29%20%5C%20%60w%60&filter_lt=n:3&limit=2";
 
-/// What a program prints that ends well.
+/// Runs a command with `input`. The command must succeed; returns its output.
 #[track_caller]
-fn printed(mut command: Command, input: &str) -> String {
+fn run_command(mut command: Command, input: &str) -> String {
     command.env("NO_PROXY", "*").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     for name in ["http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"] {
         command.env_remove(name);
@@ -28,25 +28,27 @@ fn printed(mut command: Command, input: &str) -> String {
     let mut child = command.spawn().expect("it runs");
     std::io::Write::write_all(&mut child.stdin.take().expect("a pipe"), input.as_bytes()).expect("written");
     let output = child.wait_with_output().expect("it ends");
-    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{input}\n{printed}{errors}");
     printed.into_owned()
 }
 
-/// The program of a snippet, which is a file of this name.
-fn program(mut command: Command, directory: &Path, name: &str, text: &str) -> String {
+/// Writes a snippet to a file and runs it with a command.
+fn run_program(mut command: Command, directory: &Path, name: &str, text: &str) -> String {
     std::fs::write(directory.join(name), text).expect("written");
     command.arg(name).current_dir(directory);
-    printed(command, "")
+    run_command(command, "")
 }
 
-/// Runs all snippets of a page, and returns the call of the tool.
-fn run(html: &str, directory: &Path, key: &str) -> (Vec<String>, Value) {
+/// Runs all snippets of a page. Returns their names and the MCP tool call.
+fn run_snippets(html: &str, directory: &Path, key: &str) -> (Vec<String>, Value) {
     let html = Html::parse_document(html);
     let names: Vec<String> = select(&html, ".snippet summary").into_iter().map(words).collect();
     let texts = select(&html, ".snippet code").into_iter().map(|code| code.text().collect::<String>());
     let texts: Vec<String> = texts.map(|text| text.replace("PRIVATE_KEY", key)).collect();
-    let (mut ran, mut call) = (Vec::new(), Value::Null);
+    let mut ran = Vec::new();
+    let mut call = Value::Null;
     for (name, text) in names.iter().zip(&texts) {
         let python = || tool("python");
         let output = match name.as_str() {
@@ -57,20 +59,20 @@ fn run(html: &str, directory: &Path, key: &str) -> (Vec<String>, Value) {
             "curl" => {
                 let mut bash = Command::new("bash");
                 bash.args(["-euo", "pipefail", "-s"]).current_dir(directory);
-                printed(bash, text)
+                run_command(bash, text)
             }
-            "Python, requests" | "Python, pandas" | "Polars" => program(python(), directory, "snippet.py", text),
+            "Python, requests" | "Python, pandas" | "Polars" => run_program(python(), directory, "snippet.py", text),
             "DuckDB" => {
                 let mut duckdb = python();
                 duckdb.arg(tools_file("snippet.py"));
-                printed(duckdb, text)
+                run_command(duckdb, text)
             }
-            "JavaScript" => program(Command::new("node"), directory, "snippet.mjs", text),
+            "JavaScript" => run_program(Command::new("node"), directory, "snippet.mjs", text),
             "MCP tool call" => {
                 call = serde_json::from_str(text).expect("JSON");
                 continue;
             }
-            other => panic!("nothing runs {other}"),
+            other => panic!("unknown snippet {other}"),
         };
         assert!(output.contains("alpha") && !output.contains("beta") && !output.contains("gamma"), "{name}: {output}");
         ran.push(name.clone());
@@ -78,7 +80,7 @@ fn run(html: &str, directory: &Path, key: &str) -> (Vec<String>, Value) {
     (ran, call)
 }
 
-/// Calls a tool for agents as its user.
+/// Calls an MCP tool with the token of the user.
 async fn tool_call(owned: &Owned, name: &str, arguments: &Value) -> Answer {
     let call =
         json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}});
@@ -89,7 +91,7 @@ async fn tool_call(owned: &Owned, name: &str, arguments: &Value) -> Answer {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_snippet_runs_as_it_stands() {
+async fn every_snippet_runs_unchanged() {
     let owned = Owned::sqlite().await;
     let public = owned.dataset("Words", json!({}), &[ENTITIES]).await;
     let private = owned.dataset("Secret Words", json!({"private": true}), &[ENTITIES]).await;
@@ -108,7 +110,7 @@ async fn every_snippet_runs_as_it_stands() {
             let (head, page) = request("GET", &format!("{base}/ui/{id}/{slug}/active/?{QUERY}"), &cookie, "");
             assert!(head.starts_with("http/1.1 200"), "{head}\n{page}");
             let directory = tempfile::tempdir().expect("a directory");
-            run(&page, directory.path(), &key)
+            run_snippets(&page, directory.path(), &key)
         })
     });
     for (ran, call) in ran.await.expect("no panic") {

@@ -1,21 +1,21 @@
-//! `…/usage`: how much a dataset is read.
+//! `…/usage`: the requests for a dataset by day.
 
 use serde_json::json;
 use strata_testing::owned::{Owned, add_user};
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 
 use super::Browser;
 
 const USAGE: &str = "/ui/1/ten/usage";
 
 #[tokio::test]
-async fn reads_are_drawn_and_listed_by_day() {
+async fn usage_is_shown_by_day() {
     let owned = Owned::sqlite().await;
     owned.dataset("Ten", json!({}), &["[{\"n\":1}]", "[{\"n\":2}]", "[{\"n\":2}]"]).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let page = owner.page(USAGE).await;
     assert!(page.words("section[aria-labelledby=reads]").contains("There were no requests during this period."));
-    assert!(page.select(".chart rect").len() <= 3, "only the legend");
+    assert!(page.select(".chart rect").len() <= 3, "the legend only");
     let read = owned.service.get("/api/1/ten/v1/").await;
     let etag = read.header("etag").expect("an etag").to_owned();
     assert_eq!(owned.service.get_with("/api/1/ten/v1/", &[("if-none-match", &etag)]).await.status, 304);
@@ -28,7 +28,7 @@ async fn reads_are_drawn_and_listed_by_day() {
         charts.iter().flat_map(|chart| chart.text().collect::<Vec<_>>()).map(|text| text.trim().to_owned()).collect();
     let titles: Vec<&String> = titles.iter().filter(|text| !text.is_empty()).collect();
     assert!(titles.len() == 2 && titles[0].ends_with(": 2 requests") && titles[1].ends_with(" bytes"), "{titles:?}");
-    assert_eq!(page.select(".chart > svg .fill-good").len(), 1, "the one that was not modified");
+    assert_eq!(page.select(".chart > svg .fill-good").len(), 1, "the response that was not modified");
     let stored = page.words("section[aria-labelledby=stored]");
     assert!(stored.contains("3 versions"), "{stored}");
     assert_eq!(page.words("a[aria-current=true]"), "30 days");
@@ -38,10 +38,10 @@ async fn reads_are_drawn_and_listed_by_day() {
 }
 
 #[tokio::test]
-async fn only_the_owner_sees_it() {
+async fn only_owner_sees_usage() {
     let owned = Owned::sqlite().await;
     owned.dataset("Ten", json!({}), &["[{}]"]).await;
-    add_user(&owned.service, "other@strata.test", Plan::Free).await;
+    add_user(&owned.service, "other@strata.test", UserPlan::Free).await;
     Browser::visitor(&owned.service).error(USAGE, 401).await;
     Browser::user(&owned.service, "other@strata.test").await.error(USAGE, 404).await;
     let page = Browser::visitor(&owned.service).page("/ui/1/ten/versions").await;

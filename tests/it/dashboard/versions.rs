@@ -1,31 +1,32 @@
-//! `…/versions`: the timeline, and what an owner does with it.
+//! `…/versions`: the timeline, and the actions of the owner.
 
 use serde_json::json;
 use strata_testing::html::Page;
 use strata_testing::owned::{Owned, add_user};
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 
-use super::{Browser, leads_to};
+use super::{Browser, assert_redirect};
 
-/// A dataset with three versions: 2, 3 and again the same 3 entities.
+/// Creates a dataset with three versions: 2 entities, 3 entities, and the same 3 entities.
 async fn three() -> (Owned, u64) {
     let owned = Owned::sqlite().await;
-    let (two, three) = ("[{\"n\":1},{\"n\":2}]", "[{\"n\":1},{\"n\":2},{\"n\":3}]");
+    let two = "[{\"n\":1},{\"n\":2}]";
+    let three = "[{\"n\":1},{\"n\":2},{\"n\":3}]";
     let id = owned.dataset("Ten", json!({"listed": true}), &[two, three, three]).await;
     (owned, id)
 }
 
-/// Does what the page of an action offers.
-async fn acts(owner: &Browser<'_>, id: u64, action: &str, version: &str) -> Page {
+/// Opens the confirmation page of an action and submits its form.
+async fn perform_action(owner: &Browser<'_>, id: u64, action: &str, version: &str) -> Page {
     let uri = format!("/ui/{id}/ten/manage/{action}");
     let confirm = owner.page(&format!("{uri}{version}")).await;
     let done = owner.submit(&confirm, &uri).await;
-    leads_to(&done, &format!("/ui/{id}/ten/versions?done={action}"));
+    assert_redirect(&done, &format!("/ui/{id}/ten/versions?done={action}"));
     owner.page(&format!("/ui/{id}/ten/versions?done={action}")).await
 }
 
 #[tokio::test]
-async fn the_timeline_shows_what_became_of_each_version() {
+async fn timeline_shows_state_of_each_version() {
     let (owned, id) = three().await;
     assert_eq!(owned.save(id, 2, "[{\"n\":9}]").await.status, 200);
     let visitor = Browser::visitor(&owned.service);
@@ -38,7 +39,7 @@ async fn the_timeline_shows_what_became_of_each_version() {
         "{facts:?}"
     );
     assert!(facts[2].contains("2 entities") && !facts[2].contains("previous"), "{facts:?}");
-    // Nothing here is for a visitor to do.
+    // Visitors see no actions.
     assert!(!page.links().iter().any(|link| link.contains("/manage/")));
     for link in page.links().iter().filter(|link| link.starts_with("/ui/")) {
         assert_eq!(visitor.get(link).await.status, 200, "{link}");
@@ -46,7 +47,7 @@ async fn the_timeline_shows_what_became_of_each_version() {
 }
 
 #[tokio::test]
-async fn an_owner_pins_and_unpins_and_is_told_before_what_it_does() {
+async fn pin_and_unpin_explain_their_effects() {
     let (owned, id) = three().await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let page = owner.page(&format!("/ui/{id}/ten/versions")).await;
@@ -58,15 +59,15 @@ async fn an_owner_pins_and_unpins_and_is_told_before_what_it_does() {
     // The active version can be pinned, too.
     let same = owner.page(&format!("/ui/{id}/ten/manage/pin?version=3")).await;
     assert_eq!(same.all_words(".effects li")[0], "Requests for “active” will continue to return version 3.");
-    let page = acts(&owner, id, "pin", "?version=1").await;
+    let page = perform_action(&owner, id, "pin", "?version=1").await;
     assert!(page.words("[role=status]").starts_with("The version was pinned."));
     assert_eq!(page.all_words(".timeline h3"), ["Version 3 latest", "Version 2", "Version 1 active pinned"]);
     assert_eq!(owned.lines(&format!("/api/{id}/ten/active/")).await.lines().count(), 2);
-    // Nothing is asked that changes nothing.
+    // An action without an effect redirects to the versions without a confirmation.
     let versions = format!("/ui/{id}/ten/versions");
-    leads_to(&owner.get(&format!("/ui/{id}/ten/manage/pin?version=1")).await, &versions);
-    leads_to(&owner.get(&format!("/ui/{id}/ten/manage/unfreeze")).await, &versions);
-    // What others read is told where another version is shown, and where one is made.
+    assert_redirect(&owner.get(&format!("/ui/{id}/ten/manage/pin?version=1")).await, &versions);
+    assert_redirect(&owner.get(&format!("/ui/{id}/ten/manage/unfreeze")).await, &versions);
+    // Pages of other versions and the refresh page show the pinned version.
     let newest = owner.page(&format!("/ui/{id}/ten/v3/")).await;
     assert_eq!(
         (newest.words(".heading .facts"), newest.link("v1")),
@@ -81,15 +82,15 @@ async fn an_owner_pins_and_unpins_and_is_told_before_what_it_does() {
 
     let confirm = owner.page(&page.link("Unpin version…")).await;
     assert!(confirm.all_words(".effects li")[0].contains("the newest version, 3."));
-    let page = acts(&owner, id, "unpin", "").await;
+    let page = perform_action(&owner, id, "unpin", "").await;
     assert_eq!(page.all_words(".timeline h3")[0], "Version 3 active latest");
-    leads_to(&owner.get(&format!("/ui/{id}/ten/manage/unpin")).await, &versions);
+    assert_redirect(&owner.get(&format!("/ui/{id}/ten/manage/unpin")).await, &versions);
     assert!(!owner.page(&format!("/ui/{id}/ten/refresh")).await.text.contains("is pinned"));
     assert_eq!(owned.lines(&format!("/api/{id}/ten/active/")).await.lines().count(), 3);
 }
 
 #[tokio::test]
-async fn an_owner_freezes_and_unfreezes() {
+async fn freeze_and_unfreeze_change_availability() {
     let (owned, id) = three().await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let confirm = owner.page(&format!("/ui/{id}/ten/manage/freeze?version=2")).await;
@@ -97,48 +98,48 @@ async fn an_owner_freezes_and_unfreezes() {
     for part in ["410", "All refreshes will stop", "Version 2 will be pinned", "you can unfreeze the dataset"] {
         assert!(effects.contains(part), "{effects}");
     }
-    let page = acts(&owner, id, "freeze", "?version=2").await;
+    let page = perform_action(&owner, id, "freeze", "?version=2").await;
     assert!(page.words(".panel.danger").starts_with("This dataset is frozen"));
     owned.service.get(&format!("/api/{id}/ten/active/")).await.is_error(410);
     let pin = owner.page(&format!("/ui/{id}/ten/manage/pin?version=1")).await;
     let effect = "Once you unfreeze the dataset, requests for “active” will return version 1.";
     assert_eq!(pin.all_words(".effects li")[0], effect);
-    // To freeze it once more changes nothing.
+    // Freezing the dataset at its pinned version has no effect, so the link redirects.
     for link in page.links().iter().filter(|link| link.starts_with("/ui/")) {
         let status = owner.get(link).await.status;
         let expected = if link.ends_with("/active/") || link.ends_with("/profile") { [200, 410] } else { [200, 200] };
         assert!(expected.contains(&status), "{link}: {status}");
     }
-    let page = acts(&owner, id, "unfreeze", "").await;
+    let page = perform_action(&owner, id, "unfreeze", "").await;
     assert!(page.select(".panel.danger").is_empty());
     assert_eq!(owned.lines(&format!("/api/{id}/ten/active/")).await.lines().count(), 3);
-    // What cannot be done is said.
+    // Impossible actions return errors.
     let token = owner.token(&format!("/ui/{id}/ten/versions")).await;
     let refused = owner.post(&format!("/ui/{id}/ten/manage/unfreeze"), &[("token", &token)]).await;
-    assert_eq!(Page::of(&refused, 409).words("[role=alert]"), "This dataset is not frozen.");
+    assert_eq!(Page::parse(&refused, 409).words("[role=alert]"), "This dataset is not frozen.");
     let refused = owner.post(&format!("/ui/{id}/ten/manage/pin"), &[("token", &token), ("version", "9")]).await;
-    assert!(Page::of(&refused, 404).words("[role=alert]").contains("versions are 1 to 3"));
+    assert!(Page::parse(&refused, 404).words("[role=alert]").contains("versions are 1 to 3"));
 }
 
 #[tokio::test]
-async fn nobody_else_does_anything() {
+async fn only_owner_can_manage_versions() {
     let (owned, id) = three().await;
-    add_user(&owned.service, "other@strata.test", Plan::Free).await;
+    add_user(&owned.service, "other@strata.test", UserPlan::Free).await;
     let other = Browser::user(&owned.service, "other@strata.test").await;
     let token = other.token("/").await;
     for action in ["pin", "unpin", "freeze", "unfreeze"] {
         let uri = format!("/ui/{id}/ten/manage/{action}");
-        Page::of(&other.get(&format!("{uri}?version=1")).await, 404);
-        Page::of(&other.post(&uri, &[("token", &token), ("version", "1")]).await, 404);
+        Page::parse(&other.get(&format!("{uri}?version=1")).await, 404);
+        Page::parse(&other.post(&uri, &[("token", &token), ("version", "1")]).await, 404);
         let visitor = Browser::visitor(&owned.service);
-        Page::of(&visitor.get(&format!("{uri}?version=1")).await, 401);
-        Page::of(&visitor.post(&uri, &[("token", &token), ("version", "1")]).await, 401);
+        Page::parse(&visitor.get(&format!("{uri}?version=1")).await, 401);
+        Page::parse(&visitor.post(&uri, &[("token", &token), ("version", "1")]).await, 401);
     }
     assert_eq!(owned.lines(&format!("/api/{id}/ten/active/")).await.lines().count(), 3);
 }
 
 #[tokio::test]
-async fn the_timeline_is_paged() {
+async fn timeline_is_paged() {
     let owned = Owned::sqlite().await;
     let lists: Vec<String> = (0..52).map(|n| format!("[{{\"n\":{n}}}]")).collect();
     let lists: Vec<&str> = lists.iter().map(String::as_str).collect();
@@ -146,14 +147,14 @@ async fn the_timeline_is_paged() {
     let visitor = Browser::visitor(&owned.service);
     let page = visitor.page(&format!("/ui/{id}/ten/versions")).await;
     assert_eq!((page.words("main .wide h2"), page.select(".timeline > li").len()), ("52 versions".to_owned(), 50));
-    assert!(page.all_words(".timeline .facts")[49].contains("±0"), "against one of the next page");
+    assert!(page.all_words(".timeline .facts")[49].contains("±0"), "compared with a version of the next page");
     let older = visitor.page(&page.link("Older")).await;
     assert_eq!(older.all_words(".timeline h3"), ["Version 2", "Version 1"]);
     assert_eq!(older.link("Newest"), format!("/ui/{id}/ten/versions"));
 }
 
 #[tokio::test]
-async fn an_owner_finds_the_way_on_where_a_version_cannot_be_shown() {
+async fn unavailable_version_page_has_links() {
     let (owned, id) = three().await;
     let empty = owned.dataset("Empty", json!({}), &[]).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
@@ -166,7 +167,7 @@ async fn an_owner_finds_the_way_on_where_a_version_cannot_be_shown() {
     let page = owner.page(&format!("/ui/{empty}/empty/versions")).await;
     assert_eq!(page.link("Set a source"), format!("/ui/{empty}/empty/settings"));
 
-    acts(&owner, id, "freeze", "?version=2").await;
+    perform_action(&owner, id, "freeze", "?version=2").await;
     for (page, version) in [("active/", "active"), ("v1/entity/0", "v1"), ("v1/download", "v1")] {
         let page = owner.error(&format!("/ui/{id}/ten/{page}"), 410).await;
         assert_eq!(page.link("Unfreeze dataset…"), format!("/ui/{id}/ten/manage/unfreeze"));
@@ -182,7 +183,7 @@ async fn an_owner_finds_the_way_on_where_a_version_cannot_be_shown() {
 }
 
 #[tokio::test]
-async fn the_last_two_versions_are_there_to_be_compared() {
+async fn comparison_form_proposes_last_two_versions() {
     let (owned, id) = three().await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     for page in ["versions", "diff"] {
@@ -192,7 +193,7 @@ async fn the_last_two_versions_are_there_to_be_compared() {
 }
 
 #[tokio::test]
-async fn a_version_leads_to_the_form_that_compares_it_with_the_one_before() {
+async fn compare_link_proposes_previous_version() {
     let (owned, id) = three().await;
     assert_eq!(owned.save(id, 3, "[{\"n\":9}]").await.status, 200);
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
@@ -205,17 +206,17 @@ async fn a_version_leads_to_the_form_that_compares_it_with_the_one_before() {
     ] {
         let link = owner.page(&format!("/ui/{id}/ten/{from}")).await.link("Compare");
         let page = owner.page(&link).await;
-        let given = ["#v1", "#v2"].map(|field| page.one(field).attr("value").unwrap_or_default().to_owned());
-        assert_eq!(given, [v1, v2], "{from}");
+        let proposed = ["#v1", "#v2"].map(|field| page.one(field).attr("value").unwrap_or_default().to_owned());
+        assert_eq!(proposed, [v1, v2], "{from}");
         assert_eq!(page.one("input[name=alt]").attr("checked").is_some(), alt, "{from}");
-        assert!(page.select(".differences").is_empty(), "nothing is compared yet");
+        assert!(page.select(".differences").is_empty(), "the page compares only after the form is sent");
     }
-    for (of, status) in [("0", 404), ("9", 404), ("x", 400), ("-1", 400)] {
-        let page = owner.error(&format!("/ui/{id}/ten/diff?of={of}"), status).await;
-        assert_eq!(page.one("#v2").attr("value"), Some("3"), "{of}");
+    for (version, status) in [("0", 404), ("9", 404), ("x", 400), ("-1", 400)] {
+        let page = owner.error(&format!("/ui/{id}/ten/diff?of={version}"), status).await;
+        assert_eq!(page.one("#v2").attr("value"), Some("3"), "{version}");
         assert!(
             page.words("#problem").contains(if status == 404 { "its versions are 1 to 3" } else { "valid: " }),
-            "{of}"
+            "{version}"
         );
     }
     let visitor = Browser::visitor(&owned.service);

@@ -1,4 +1,4 @@
-//! The API reference: its examples are what the service does.
+//! The API reference: its examples equal the actual responses.
 
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,18 +8,19 @@ use strata_testing::api_reference::{EXAMPLE_ADDRESS, api_examples};
 use strata_testing::loopback_server::{LoopbackServer, Received, Reply, ok, with_status};
 use strata_testing::machine::{get, request};
 use strata_testing::pages::page;
-use strata_types::request::Format;
+use strata_types::read_request::ResponseFormat;
 
 use super::console::Demo;
 
-/// Examples of responses that are longer than what they show.
+/// Operations whose examples show only a part of the response.
 const EXCERPTS: [&str; 2] = ["getMetrics", "getOpenApi"];
 
-/// What the examples call the source and the receiver of webhooks, and the password of the demo's owner.
+/// Placeholders in the examples: the URL of the source and of the webhook receiver, and the password of the demo's
+/// owner.
 const OUTSIDE: &str = "https://example.org";
 const PASSWORD: &str = "moss-lantern-42";
 
-/// The source of the dataset, with another list from the second fetch on; and the receiver of its webhook.
+/// Starts the source of the dataset, whose contents change after the first fetch, and the receiver of its webhook.
 fn outside() -> LoopbackServer {
     let is_fetched = AtomicBool::new(false);
     LoopbackServer::start(move |received: &Received| {
@@ -40,7 +41,7 @@ fn outside() -> LoopbackServer {
     })
 }
 
-/// The values of a run, by what the examples have in their place.
+/// Pairs of a placeholder in the examples and its actual value in this run.
 #[derive(Default)]
 struct Values(Vec<(String, String)>);
 
@@ -53,19 +54,19 @@ impl Values {
         self.0.iter().fold(text.to_owned(), |text, (documented, actual)| text.replace(actual, documented))
     }
 
-    /// The response as the examples should have it: random values, times, and sizes of the example stay.
-    fn settled(&mut self, name: &str, documented: &Value, actual: &Value) -> Value {
+    /// Returns the actual response with random values, times, and measured numbers replaced by those of the example.
+    fn normalize(&mut self, name: &str, documented: &Value, actual: &Value) -> Value {
         match (documented, actual) {
             (Value::Object(documented), Value::Object(actual)) => {
                 let member = |(name, actual): (&String, &Value)| {
                     let documented = documented.get(name).unwrap_or(&Value::Null);
-                    (name.clone(), self.settled(name, documented, actual))
+                    (name.clone(), self.normalize(name, documented, actual))
                 };
                 actual.iter().map(member).collect()
             }
             (Value::Array(documented), Value::Array(actual)) => {
                 let mut documented = documented.iter();
-                let item = |actual| self.settled(name, documented.next().unwrap_or(&Value::Null), actual);
+                let item = |actual| self.normalize(name, documented.next().unwrap_or(&Value::Null), actual);
                 actual.iter().map(item).collect()
             }
             (Value::String(before), Value::String(now)) if before != now => match (random(before), random(now)) {
@@ -85,7 +86,7 @@ impl Values {
     }
 }
 
-/// The part of a text that is random: at least 16 letters and digits in a row.
+/// Returns the random part of a text: the longest run of at least 16 letters and digits.
 fn random(text: &str) -> Option<&str> {
     let runs = text.split(|character: char| !character.is_ascii_alphanumeric());
     runs.filter(|run| run.len() >= 16).max_by_key(|run| run.len())
@@ -95,7 +96,7 @@ fn is_time(text: &str) -> bool {
     chrono::DateTime::parse_from_rfc3339(text).is_ok() || chrono::NaiveDate::parse_from_str(text, "%Y-%m-%d").is_ok()
 }
 
-/// A text for people without what it measures and counts.
+/// Returns the words of a text without numbers and units.
 fn without_numbers(text: &str) -> Vec<&str> {
     let is_number = |word: &&str| word.starts_with(|first: char| first.is_ascii_digit());
     let is_unit = |word: &&str| ["B", "KiB", "MiB", "ms", "s"].iter().any(|unit| word.trim_end_matches(',') == *unit);
@@ -106,7 +107,7 @@ fn is_measured(name: &str) -> bool {
     ["bytes", "ms", "us", "time", "load"].iter().any(|unit| name.ends_with(unit))
 }
 
-/// Whether the example is a part of the response.
+/// Returns whether the example is a part of the response.
 fn is_excerpt(documented: &Value, actual: &Value) -> bool {
     match (documented, actual) {
         (Value::Object(documented), actual) => {
@@ -117,7 +118,7 @@ fn is_excerpt(documented: &Value, actual: &Value) -> bool {
     }
 }
 
-/// What a command prints, as JSON if it is JSON.
+/// Returns the output of a command, parsed if it is a JSON object or array.
 fn output(command: &str, environment: &[(&str, String)]) -> Value {
     let mut shell = Command::new("bash");
     shell.args(["-c", command]).envs(environment.iter().map(|(name, value)| (name, value)));
@@ -130,7 +131,7 @@ fn output(command: &str, environment: &[(&str, String)]) -> Value {
 }
 
 #[test]
-fn examples_are_what_the_service_responds() {
+fn api_examples_equal_actual_responses() {
     let outside = outside();
     let demo = Demo::start(&[("STRATA_NET__ALLOW", "127.0.0.1"), ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]);
     let base = &demo.server.base_url;
@@ -154,8 +155,8 @@ fn examples_are_what_the_service_responds() {
         let is_webhook = id == "newVersion";
         let part = if is_webhook { "body" } else { "response" };
         let expected = documented[part].take();
-        let mut settled = Value::Null;
-        // A webhook is sent, and usage is counted, soon after the response that causes it.
+        let mut normalized = Value::Null;
+        // Webhooks and usage counts can lag behind the response.
         for _ in 0..200 {
             let actual = if is_webhook {
                 let received = outside.received().into_iter().find(|received| received.method == "POST");
@@ -164,36 +165,36 @@ fn examples_are_what_the_service_responds() {
                 output(&values.to_actual(example.command.as_ref().expect("an operation")), &environment)
             };
             let actual = serde_json::from_str(&values.to_documented(&actual.to_string())).expect("JSON");
-            settled = match EXCERPTS.contains(&id) && is_excerpt(&expected, &actual) {
+            normalized = match EXCERPTS.contains(&id) && is_excerpt(&expected, &actual) {
                 true => expected.clone(),
-                false => values.settled("", &expected, &actual),
+                false => values.normalize("", &expected, &actual),
             };
             let may_change = ["newVersion", "viewWebhook", "listDeliveries", "getUsage"].contains(&id);
-            if settled == expected || !may_change {
+            if normalized == expected || !may_change {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
         }
-        if settled != expected {
-            wrong.push(format!("{id}:\n{settled:#}\ninstead of\n{expected:#}"));
+        if normalized != expected {
+            wrong.push(format!("{id}:\n{normalized:#}\ninstead of\n{expected:#}"));
         }
-        documented[part] = settled;
+        documented[part] = normalized;
     }
     if !wrong.is_empty() {
         let path = format!("{}/examples.json", env!("CARGO_TARGET_TMPDIR"));
         std::fs::write(&path, format!("{:#}\n", Value::from(documented))).expect("written");
-        panic!("{path} has the examples as they should be. {}", wrong.join("\n\n"));
+        panic!("wrong examples; {path} contains the correct ones. {}", wrong.join("\n\n"));
     }
 }
 
 #[test]
-fn response_examples_of_all_formats_are_real() {
+fn format_examples_equal_actual_responses() {
     let demo = Demo::start(&[]);
     let (_, document) = get(&format!("{}/openapi.json", demo.server.base_url), None);
     let document: Value = serde_json::from_str(&document).expect("JSON");
     let examples = api_examples();
     let example = examples.iter().find(|example| example.operation == "readDataset").expect("an example");
-    for format in Format::ALL.into_iter().filter(|format| *format != Format::Parquet) {
+    for format in ResponseFormat::ALL.into_iter().filter(|format| *format != ResponseFormat::Parquet) {
         let command = example.command.as_ref().expect("an operation").replace(EXAMPLE_ADDRESS, &demo.server.base_url);
         let command = command.replace('?', &format!("?pretty=false&format={}&", format.name()));
         let content = &document["components"]["responses"]["Entities"]["content"][format.content_type()];

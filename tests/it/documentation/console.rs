@@ -1,8 +1,7 @@
-//! Runs the console blocks of each page, in one shell session for each page.
+//! Runs the console blocks of each page in a shell session.
 //!
-//! A page that starts a server on the default port gets nothing but `strata` and the tools. For any other page, a demo
-//! server listens there: a separate one if the page uses a credential, because it might change datasets, or else one
-//! for all such pages.
+//! A page that starts a server on the default port gets only `strata` and the tools. All other pages get a demo server
+//! on that port: their own server if they use a credential and might change datasets, and otherwise a shared one.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,28 +12,28 @@ use strata_testing::scripts::{free_ports, tool};
 use super::documents;
 use super::transcript::{Step, matches, steps};
 
-/// The ports that pages may name.
+/// The ports in the documentation.
 const PORTS: std::ops::Range<u16> = 8080..8090;
 
 #[derive(Clone, Copy, PartialEq)]
-enum Meets {
+enum PageKind {
     OwnServers,
     OwnDemo,
     SharedDemo,
 }
 
-fn meets(steps: &[Step]) -> Meets {
+fn page_kind(steps: &[Step]) -> PageKind {
     let serves = |step: &Step| step.command.contains("strata serve") && !step.command.contains("--listen 127.0.0.1:");
     if steps.iter().any(serves) {
-        Meets::OwnServers
+        PageKind::OwnServers
     } else if steps.iter().any(|step| ["$TOKEN", "$SECRET"].iter().any(|name| step.command.contains(name))) {
-        Meets::OwnDemo
+        PageKind::OwnDemo
     } else {
-        Meets::SharedDemo
+        PageKind::SharedDemo
     }
 }
 
-/// A demo server, and the credentials that it printed.
+/// A demo server.
 pub struct Demo {
     pub server: Server,
     _machine: Machine,
@@ -46,7 +45,7 @@ impl Demo {
         Demo { server: Server::start(&machine, &["--demo"], environment), _machine: machine }
     }
 
-    /// The word after `mark` in what the server printed.
+    /// Returns the word after `mark` in the server's greeting.
     pub fn printed(&self, mark: &str) -> &str {
         let (_, rest) = self.server.greeting.split_once(mark).expect("the demo prints it");
         rest.split(|end: char| !end.is_ascii_alphanumeric() && end != '_').next().unwrap_or_default()
@@ -57,8 +56,8 @@ impl Demo {
     }
 }
 
-/// The text with each first string of a pair replaced by the second one. A free port such as 38085 contains a port that
-/// pages name, so what was replaced is not replaced again.
+/// Replaces each first string of a pair by the second one, in one pass. Replacing the pairs one after another would
+/// also change replacements: a free port such as 38085 contains a port of the documentation.
 fn replaced(text: &str, pairs: &[(&str, &str)]) -> String {
     let mut result = String::new();
     let mut rest = text;
@@ -77,7 +76,7 @@ fn replaced(text: &str, pairs: &[(&str, &str)]) -> String {
     result
 }
 
-/// Runs the steps of a page; the differences from its output.
+/// Runs the steps of a page and returns the differences from the documented output.
 fn differences(path: &str, steps: &[Step], demo: Option<&Demo>) -> Vec<String> {
     let mut free = free_ports();
     if let Some(demo) = demo {
@@ -86,7 +85,7 @@ fn differences(path: &str, steps: &[Step], demo: Option<&Demo>) -> Vec<String> {
     let ports: Vec<(String, String)> = PORTS.map(|port| port.to_string()).zip(free).collect();
     let free_by_named: Vec<(&str, &str)> = ports.iter().map(|(named, free)| (&**named, &**free)).collect();
     let named_by_free: Vec<(&str, &str)> = ports.iter().map(|(named, free)| (&**free, &**named)).collect();
-    // Whatever fails, nothing of it continues to run.
+    // Background jobs end with the shell, even if a command fails.
     let mut script = "trap 'kill $(jobs -p) 2> /dev/null; wait' EXIT\n".to_owned();
     for (number, step) in steps.iter().enumerate() {
         script += &format!("{}\nprintf '\\n@step %s@\\n' {number}\n", replaced(&step.command, &free_by_named));
@@ -122,17 +121,18 @@ fn differences(path: &str, steps: &[Step], demo: Option<&Demo>) -> Vec<String> {
     differences
 }
 
-fn check(kind: Meets) {
-    // It gets more requests in a minute than one reader sends.
-    let shared = (kind == Meets::SharedDemo).then(|| Demo::start(&[("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]));
-    let (mut checked, mut wrong) = (0, Vec::new());
+fn check(kind: PageKind) {
+    // The shared server receives more requests per minute than the public limit allows.
+    let shared = (kind == PageKind::SharedDemo).then(|| Demo::start(&[("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]));
+    let mut checked = 0;
+    let mut wrong = Vec::new();
     for (path, text) in documents() {
         let steps = steps(&text);
-        if steps.is_empty() || meets(&steps) != kind {
+        if steps.is_empty() || page_kind(&steps) != kind {
             continue;
         }
         checked += steps.len();
-        let own = (kind == Meets::OwnDemo).then(|| Demo::start(&[]));
+        let own = (kind == PageKind::OwnDemo).then(|| Demo::start(&[]));
         wrong.extend(differences(&path, &steps, shared.as_ref().or(own.as_ref())));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
@@ -141,17 +141,17 @@ fn check(kind: Meets) {
 
 #[test]
 fn commands_with_own_servers_print_their_output() {
-    check(Meets::OwnServers);
+    check(PageKind::OwnServers);
 }
 
 #[test]
 fn commands_of_owners_print_their_output() {
-    check(Meets::OwnDemo);
+    check(PageKind::OwnDemo);
 }
 
 #[test]
 fn commands_of_readers_print_their_output() {
-    check(Meets::SharedDemo);
+    check(PageKind::SharedDemo);
 }
 
 #[test]

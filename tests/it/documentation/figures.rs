@@ -1,8 +1,8 @@
-//! How the documentation addresses its readers, in figures.
-//! `cargo test --test it documentation::figures -- --nocapture` prints them for each page.
+//! Statistics of the documentation's style. `cargo test --test it documentation::figures -- --nocapture` prints them
+//! for each page.
 //!
-//! PostgREST, Datasette, Meilisearch, ripgrep and Quickwit have "you" 14 to 25 times in 1,000 words, modal verbs 12 to
-//! 27 times, 9 to 27 blocks of code, and a median page of 255 to 629 words.
+//! For comparison, PostgREST, Datasette, Meilisearch, ripgrep, and Quickwit have 14 to 25 "you", 12 to 27 modal verbs,
+//! and 9 to 27 code blocks in 1,000 words. Their median page has 255 to 629 words.
 
 use super::documents;
 
@@ -17,7 +17,7 @@ struct Figures {
 }
 
 impl Figures {
-    /// Those of the words that people have written and see: without generated tables, code and the targets of links.
+    /// Counts the words that people write and read, without generated tables, code, and link targets.
     fn new(page: &str) -> Figures {
         let mut figures = Figures::default();
         let mut is_code = false;
@@ -48,7 +48,7 @@ impl Figures {
     }
 }
 
-/// A line with `[text](target)` as `[text]`.
+/// Replaces `[text](target)` by `[text]`.
 fn without_targets(line: &str) -> String {
     let mut parts = line.split("](");
     let first = parts.next().unwrap_or_default().to_owned();

@@ -1,5 +1,5 @@
-//! How long the README is, whether links have targets, and whether the headings that sources cite exist. Other modules
-//! compare tables and examples of the pages.
+//! The length of the README, the targets of links, and the headings that comments cite. Other modules compare the
+//! tables and examples of the pages with the code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,13 +9,12 @@ use strata_testing::pages::{ROOT, page};
 
 use super::documents;
 
-/// Most lines of the README.
-const README_LINES: usize = 150;
+const MAX_README_LINES: usize = 150;
 
-/// The headings of every page, by the page's path below the root.
+/// The headings of every page by its path.
 type Headings = BTreeMap<String, Vec<String>>;
 
-/// All pages: the documents, and the others at the root.
+/// Returns all pages: the documentation, and the other Markdown files in the root directory.
 fn pages() -> BTreeMap<String, String> {
     let mut pages = documents();
     for entry in fs::read_dir(ROOT).expect("a directory") {
@@ -31,7 +30,7 @@ fn headings_of(pages: &BTreeMap<String, String>) -> Headings {
     pages.iter().map(|(path, text)| (path.clone(), headings(text))).collect()
 }
 
-/// The lines of a page that are no code, from 1.
+/// Returns the lines outside code blocks with their numbers from 1.
 fn prose(text: &str) -> Vec<(usize, &str)> {
     let mut code = false;
     let mut lines = Vec::new();
@@ -45,21 +44,21 @@ fn prose(text: &str) -> Vec<(usize, &str)> {
     lines
 }
 
-/// The headings of a page, without marks of code in them.
+/// Returns the headings of a page without backticks.
 fn headings(text: &str) -> Vec<String> {
     let heading =
         |line: &str| Some(line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?.replace('`', ""));
     prose(text).into_iter().filter_map(|(_, line)| heading(line.trim_end())).collect()
 }
 
-/// What a link to a heading ends in.
+/// Returns the anchor of a heading, as GitHub creates it.
 fn anchor(heading: &str) -> String {
     let lower = heading.to_lowercase();
     let kept = lower.chars().filter(|character| character.is_alphanumeric() || matches!(character, ' ' | '-' | '_'));
     kept.map(|character| if character == ' ' { '-' } else { character }).collect()
 }
 
-/// Where the links of a page lead, with their lines. Code holds none.
+/// Returns the link targets of a page with their line numbers. Links in code do not count.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut links = Vec::new();
     for (number, line) in prose(text) {
@@ -70,13 +69,13 @@ fn links(text: &str) -> Vec<(usize, String)> {
     links
 }
 
-/// What is wrong with a link of the page at `path`, if anything. Links to other sites are not followed.
-fn broken(path: &str, target: &str, headings: &Headings) -> Option<String> {
+/// Returns the problem with a link on the page at `path`, if any. External links are not checked.
+fn link_problem(path: &str, target: &str, headings: &Headings) -> Option<String> {
     if target.contains("://") {
         return None;
     }
     let (file, wanted) = target.split_once('#').unwrap_or((target, ""));
-    let file = if file.is_empty() { path.to_owned() } else { resolved(path, file) };
+    let file = if file.is_empty() { path.to_owned() } else { resolve_path(path, file) };
     if !Path::new(ROOT).join(&file).exists() {
         return Some(format!("there is no {file}"));
     }
@@ -84,8 +83,8 @@ fn broken(path: &str, target: &str, headings: &Headings) -> Option<String> {
     (!wanted.is_empty() && !found()).then(|| format!("{file} has no heading #{wanted}"))
 }
 
-/// The path below the root that a relative one stands for on the page at `path`.
-fn resolved(path: &str, relative: &str) -> String {
+/// Resolves a path relative to the page at `path`.
+fn resolve_path(path: &str, relative: &str) -> String {
     let mut parts: Vec<&str> = path.split('/').collect();
     parts.pop();
     for part in relative.split('/') {
@@ -100,8 +99,8 @@ fn resolved(path: &str, relative: &str) -> String {
     parts.join("/")
 }
 
-/// The text of a source with its comments as running text, since a citation may go on in the next line.
-fn running(text: &str) -> String {
+/// Joins the lines of a source file without comment markers, because a citation can span lines.
+fn running_text(text: &str) -> String {
     let uncommented = |line: &str| {
         let line = line.trim();
         line.strip_prefix("//").map_or(line, |comment| comment.trim_start_matches(['/', '!'])).trim().to_owned()
@@ -109,7 +108,7 @@ fn running(text: &str) -> String {
     text.lines().map(uncommented).collect::<Vec<_>>().join(" ")
 }
 
-/// What a running text cites: the page, and the text that begins with the heading.
+/// Returns the cited pages, each with the text that begins with the cited heading.
 fn citations(running: &str) -> Vec<(String, &str)> {
     let cited = |rest: &str| rest.chars().take_while(|&c| c.is_ascii_alphanumeric() || matches!(c, '-' | '/')).count();
     let citations = running.split("docs/").skip(1).filter_map(|rest| {
@@ -120,13 +119,13 @@ fn citations(running: &str) -> Vec<(String, &str)> {
     citations.collect()
 }
 
-/// Whether the text begins with one of the page's headings, as a whole.
+/// Returns whether the text begins with one of the headings, followed by a word boundary.
 fn is_heading(text: &str, headings: &[String]) -> bool {
     let ends = |rest: &str| !rest.starts_with(|character: char| character.is_alphanumeric() || character == '_');
     headings.iter().any(|heading| text.strip_prefix(heading.as_str()).is_some_and(ends))
 }
 
-/// The files below a directory that hold comments.
+/// Collects the Rust and Python files below a directory.
 fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
     for entry in fs::read_dir(directory).expect("a directory") {
         let path = entry.expect("an entry").path();
@@ -139,12 +138,12 @@ fn sources(directory: &Path, found: &mut Vec<PathBuf>) {
 }
 
 #[test]
-fn the_readme_is_short() {
+fn readme_is_short() {
     let lines = page("README.md").lines().count();
-    assert!(lines <= README_LINES, "README.md has {lines} lines; at most {README_LINES} may be there");
+    assert!(lines <= MAX_README_LINES, "README.md has {lines} lines, more than {MAX_README_LINES}");
 }
 
-/// The commands of a page that write an answer to a file: the file, and the path and query of the URL.
+/// Returns the commands of a page that download a response: the file name, and the path and query of the URL.
 fn downloads(text: &str) -> Vec<(String, String)> {
     let found = text.lines().filter_map(|line| {
         let (_, rest) = line.split_once("fo ").filter(|(before, _)| before.contains("curl -"))?;
@@ -156,7 +155,7 @@ fn downloads(text: &str) -> Vec<(String, String)> {
     found.collect()
 }
 
-/// The name that an answer gives to its file: `{name_slug}-v{N}.{format}`; what is typed gets a name beside it.
+/// Returns the file name that the response suggests: `{name_slug}-v{N}.{format}`, with `-typed` for typed Parquet.
 fn file_name(request: &str) -> Option<String> {
     let (path, query) = request.split_once('?')?;
     let parts: Vec<&str> = path.split('/').collect();
@@ -167,23 +166,23 @@ fn file_name(request: &str) -> Option<String> {
 }
 
 #[test]
-fn downloads_can_be_repeated_and_have_the_name_that_answers_give() {
+fn download_commands_use_names_of_responses() {
     let mut found = 0;
     for (path, text) in pages() {
-        // It refuses a file that exists, so the second run of such a command fails.
+        // The option -OJ does not overwrite files, so the second run would fail.
         assert!(!text.contains("curl -OJ"), "{path}");
-        // Without -f an error's text becomes the file, and the command succeeds.
+        // Without -f, curl would write the text of an error to the file and succeed.
         assert!(!text.contains("curl -o "), "{path}");
         for (file, request) in downloads(&text) {
             found += 1;
             assert_eq!(Some(&file), file_name(&request).as_ref(), "{path}: {request}");
         }
     }
-    assert!(found >= 4, "only {found} were found");
+    assert!(found >= 4, "found only {found} download commands");
 }
 
 #[test]
-fn no_page_has_two_headings_of_one_anchor() {
+fn heading_anchors_are_unique() {
     for (path, headings) in headings_of(&pages()) {
         let anchors: BTreeSet<String> = headings.iter().map(|heading| anchor(heading)).collect();
         assert_eq!(anchors.len(), headings.len(), "{path}: {headings:?}");
@@ -191,30 +190,34 @@ fn no_page_has_two_headings_of_one_anchor() {
 }
 
 #[test]
-fn every_link_leads_to_a_file_and_a_heading_that_exist() {
+fn every_link_target_exists() {
     let pages = pages();
     let headings = headings_of(&pages);
-    let (mut followed, mut wrong) = (0, Vec::new());
+    let mut followed = 0;
+    let mut wrong = Vec::new();
     for (path, text) in &pages {
         for (line, target) in links(text) {
             followed += 1;
-            wrong.extend(broken(path, &target, &headings).map(|problem| format!("{path}:{line}: {target}: {problem}")));
+            wrong.extend(
+                link_problem(path, &target, &headings).map(|problem| format!("{path}:{line}: {target}: {problem}")),
+            );
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(followed >= 50, "only {followed} links were followed: has the form of the pages changed?");
+    assert!(followed >= 50, "found only {followed} links: has the format of the pages changed?");
 }
 
 #[test]
-fn every_heading_that_is_cited_exists() {
+fn every_cited_heading_exists() {
     let headings = headings_of(&pages());
     let mut files = Vec::new();
     for folder in ["src", "tests", "benches"] {
         sources(&Path::new(ROOT).join(folder), &mut files);
     }
-    let (mut found, mut wrong) = (0, Vec::new());
+    let mut found = 0;
+    let mut wrong = Vec::new();
     for file in files {
-        let text = running(&fs::read_to_string(&file).expect("UTF-8"));
+        let text = running_text(&fs::read_to_string(&file).expect("UTF-8"));
         for (path, heading) in citations(&text) {
             found += 1;
             if !headings.get(&path).is_some_and(|headings| is_heading(heading, headings)) {
@@ -224,11 +227,11 @@ fn every_heading_that_is_cited_exists() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    assert!(found >= 60, "only {found} citations were found: has their form changed?");
+    assert!(found >= 60, "found only {found} citations: has their format changed?");
 }
 
 #[test]
-fn what_does_not_exist_is_found() {
+fn missing_targets_are_found() {
     let page = "# A page\n\n## `keep` and drop_field, or none\n\n```sh\n# no heading\n```\n\nSee [that](other.md#x), \
                 [here](#a-page) and `[code](none.md)`.\n";
     assert_eq!(headings(page), ["A page", "keep and drop_field, or none"]);
@@ -245,12 +248,12 @@ fn what_does_not_exist_is_found() {
         ("#a-pag", Some("docs/index.md has no heading #a-pag")),
         ("../README.md#a-page", Some("README.md has no heading #a-page")),
     ] {
-        assert_eq!(broken("docs/index.md", target, &headings).as_deref(), problem, "{target}");
+        assert_eq!(link_problem("docs/index.md", target, &headings).as_deref(), problem, "{target}");
     }
 
-    // Put together, so that they are no citations of this file.
+    // Split, so that this file does not contain the citations.
     let source = ["/// Rules (docs", "/index.md, A\n    /// page; docs", "/none.md), docs", "/x-y.md, keep."].concat();
-    let source = running(&source);
+    let source = running_text(&source);
     let cited = citations(&source);
     let pages: Vec<&str> = cited.iter().map(|(page, _)| page.as_str()).collect();
     assert_eq!(pages, [["docs", "/index.md"].concat(), ["docs", "/x-y.md"].concat()]);

@@ -1,4 +1,4 @@
-//! The documentation: its links, its figures, and its commands as readers type them.
+//! The documentation: links, statistics, examples, and commands.
 
 mod api;
 mod console;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use strata_testing::pages::{ROOT, page};
 
-/// The pages for users, by path: the README, and those below `docs/`.
+/// Returns the README and the pages below `docs/`, by path.
 fn documents() -> BTreeMap<String, String> {
     let mut documents = BTreeMap::from([("README.md".to_owned(), page("README.md"))]);
     let mut folders = vec![PathBuf::from("docs")];

@@ -1,11 +1,11 @@
-//! The documentation as a site.
+//! The documentation as a website.
 
 use std::process::Stdio;
 
 use strata_testing::pages::ROOT;
 use strata_testing::scripts::tool;
 
-/// Strict: a page without a place in the navigation and a broken link are errors.
+/// In strict mode, broken links and pages without a navigation entry are errors.
 #[test]
 fn site_builds_without_warnings() {
     let site = tempfile::tempdir().expect("a directory");
@@ -18,5 +18,5 @@ fn site_builds_without_warnings() {
     let build = build.expect("mkdocs runs");
     assert!(build.status.success(), "{}", String::from_utf8_lossy(&build.stderr));
     let found = std::fs::read_to_string(site.path().join("search/search_index.json")).expect("a search index");
-    assert!(found.contains("keep_field"), "pages can be searched");
+    assert!(found.contains("keep_field"), "the search index contains the pages");
 }

@@ -1,4 +1,4 @@
-//! Console blocks: commands with their expected output.
+//! Console blocks: commands with their expected output, such as:
 //!
 //! ````text
 //! ```console
@@ -7,8 +7,9 @@
 //! ```
 //! ````
 //!
-//! A line that begins with `$ ` is a command, and `> ` continues it. The lines after it are its output, standard error
-//! included. In an output line, `[..]` matches any characters. A line `...` matches any number of lines.
+//! A line that begins with `$ ` is a command, and `> ` continues the command. The following lines are its output,
+//! including standard error. In the output, `[..]` matches any characters, and a line `...` matches any number of
+//! lines.
 
 const ANY_CHARACTERS: &str = "[..]";
 const ANY_LINES: &str = "...";
@@ -19,7 +20,7 @@ pub struct Step {
     pub output: Vec<String>,
 }
 
-/// The steps of all console blocks of a page, in order.
+/// Parses the steps of all console blocks of a page, in order.
 pub fn steps(page: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut fence: Option<&str> = None;
@@ -41,7 +42,7 @@ pub fn steps(page: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether the output is the expected one. Empty lines at the end do not count.
+/// Returns whether the output matches. Empty lines at the end are ignored.
 pub fn matches(expected: &[String], output: &str) -> bool {
     let expected: Vec<&str> = expected.iter().map(String::as_str).collect();
     let expected = expected.join("\n");
@@ -53,7 +54,7 @@ pub fn matches(expected: &[String], output: &str) -> bool {
 fn lines_match(expected: &[&str], output: &[&str]) -> bool {
     match expected.split_first() {
         None => output.is_empty(),
-        Some((&ANY_LINES, rest)) => (0..=output.len()).any(|skipped| lines_match(rest, &output[skipped..])),
+        Some((&ANY_LINES, rest)) => (0..=output.len()).any(|skipped_rows| lines_match(rest, &output[skipped_rows..])),
         Some((line, rest)) => {
             output.split_first().is_some_and(|(first, others)| line_matches(line, first) && lines_match(rest, others))
         }

@@ -1,4 +1,4 @@
-//! Documents to the bytes of an answer.
+//! Encoding of responses.
 
 mod other_readers;
 mod typed;

@@ -1,16 +1,16 @@
-//! The six formats of the same request open in jq, DuckDB, Polars, PyArrow and an XML parser, and say the same
+//! The six formats of the same request have the same contents in jq, DuckDB, Polars, PyArrow, and an XML parser
 //! (`tests/tools/formats.py`, with the packages that `tests/run` installs).
 
 use std::path::Path;
 use std::process::Command;
 
 use strata_testing::TestService;
-use strata_types::request::Format;
+use strata_types::read_request::ResponseFormat;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tools/formats.py");
 
-/// Entities of everything that readers trip over. Two kinds of names are not here, for no answer could help: DuckDB
-/// renames columns that differ only in case or have no name, and Polars leaves quotes in a CSV header doubled.
+/// Entities with values that confuse readers, except for two kinds of names that no response could fix: DuckDB renames
+/// empty columns and columns that differ only in case, and Polars does not unescape quotes in a CSV header.
 const ODD: &str = r##"
 {"_source":"https://tools.test/1","id":"007","price":1.50,"big":12345678901234567890123456789,"small":1e-7,"text":"comma, \"quote\"","lines":"two\nlines","tab":"a\tb","blank":" both ends ","null":"NULL","none":"null","na":"N/A","formula":"=1+1","apostrophe":"'tis","backslash":"a\\b\\","yes":true,"nothing":null,"empty":"","list":[1.0,"x",null,{"y":1e2}],"rows":[{"a":1},{"a":2,"b":[]}],"object":{},"array":[],"deep":{"a":{"b":{"c":"x"}}}}
 {"_source":"https://tools.test/2","id":"0x1F","price":"1,50","text":"cr\rlf\r\nend\n","na":"nan","Ünïcode 名":"日本語 🦀 é","a, b":"1","new\nline":"2","tab\tname":"3","1st":"4","a.b":"dotted","a":{"c":"<&>]]> \u0001\u007f\u0085\u2028"},"_":"5","matrix":[[1,[2.0]],[]]}
@@ -19,7 +19,7 @@ const ODD: &str = r##"
 {"id":"last","text":"\ufefftext"}
 "##;
 
-/// A name for each request, and the request.
+/// The name and the URL of each request.
 const REQUESTS: [(&str, &str); 7] = [
     ("countries", "1/world-countries/v1/?"),
     ("emoji-denull", "2/emoji/v1/?denull=true"),
@@ -30,7 +30,7 @@ const REQUESTS: [(&str, &str); 7] = [
     ("odd", "8/odd/v1/?"),
 ];
 
-/// What the script prints when all is well.
+/// The output of the script if all formats agree.
 const AGREED: &str = "\
 countries: 250 entities, 855 columns
 emoji-denull: 1949 entities, 247 columns
@@ -42,8 +42,8 @@ odd: 5 entities, 34 columns
 ";
 
 #[tokio::test]
-async fn the_formats_open_in_the_tools_that_people_use_and_say_the_same() {
-    // Beside the directory for the tests' own files, which is in the target directory.
+async fn formats_agree_in_common_tools() {
+    // The Python environment is next to the directory for temporary files of tests.
     let python = Path::new(env!("CARGO_TARGET_TMPDIR")).with_file_name("python-tools").join("bin/python");
     assert!(python.exists(), "{} is missing; ./tests/run installs it", python.display());
 
@@ -56,7 +56,7 @@ async fn the_formats_open_in_the_tools_that_people_use_and_say_the_same() {
     for (name, request) in REQUESTS {
         let directory = answers.path().join(name);
         std::fs::create_dir(&directory).expect("created");
-        for format in Format::ALL.map(Format::name) {
+        for format in ResponseFormat::ALL.map(ResponseFormat::name) {
             let answer = service.get(&format!("/api/{request}&format={format}")).await;
             assert_eq!((answer.status, answer.whole), (200, true), "{name} as {format}");
             std::fs::write(directory.join(format!("response.{format}")), &answer.body).expect("written");
@@ -65,7 +65,8 @@ async fn the_formats_open_in_the_tools_that_people_use_and_say_the_same() {
     }
 
     let output = script.output().expect("the script runs");
-    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}{errors}");
     assert_eq!(printed, AGREED);
 }

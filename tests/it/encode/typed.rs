@@ -1,4 +1,4 @@
-//! `typed=true`: the types of columns, the layout of the file, and what analysis tools make of it.
+//! `typed=true`: the types of columns, the layout of the file, and the results of analysis tools.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use strata_reference::parquet::{cells, typed_cells};
 use strata_testing::scripts::{tool, tools_file};
 use strata_testing::{Answer, TestService};
 
-/// The columns of an answer with their types.
+/// Returns the columns of a response with their types.
 fn types(answer: &Answer) -> Vec<(String, String)> {
     assert_eq!((answer.status, answer.whole), (200, true), "{}", String::from_utf8_lossy(&answer.body));
     typed_cells(&answer.body).0
@@ -20,14 +20,14 @@ fn named(types: &[(&str, &str)]) -> Vec<(String, String)> {
     types.iter().map(|(name, column)| ((*name).to_owned(), (*column).to_owned())).collect()
 }
 
-/// Entities of everything that decides on a type.
+/// Entities with all kinds of values that influence the type of a column.
 const VALUES: &str = r#"
 {"yes":true,"int":9223372036854775807,"min":-9223372036854775808,"zero":-0,"one":1,"big":9007199254740993,"above":9223372036854775808,"below":-9223372036854775809,"huge":1e400,"exp":1e2,"mixed":true,"digits":"1","null":null,"list":[1],"deep":{"a":1,"b":{"c":0.5}},"rows":[{"n":1},{"n":2.5}],"odd":9007199254740993,"a.b":1,"a":{"b":true},"empty":""}
 {"yes":false,"int":-1,"min":null,"zero":0,"one":1.0,"big":1,"above":0.5,"below":1,"huge":1,"exp":-1e-2,"mixed":1,"digits":2,"list":2,"deep":{"a":null,"b":{"c":-0.0}},"rows":[{"n":3}],"odd":0.5}
 "#;
 
 #[tokio::test]
-async fn a_column_has_the_type_of_all_its_values() {
+async fn column_type_fits_all_values() {
     let service = TestService::start().await;
     service.import("Values", VALUES).await;
     const T: &str = "BYTE_ARRAY";
@@ -51,14 +51,14 @@ async fn a_column_has_the_type_of_all_its_values() {
         ("rows_0_n", "INT64"),
         ("rows_1_n", "DOUBLE"),
         ("odd", T),
-        // The last of two values of one name.
+        // If an entity has two values with one name, the last one counts.
         ("a.b", "BOOLEAN"),
         ("empty", T),
     ]);
     let path = "/api/1/values/v1/?format=parquet&typed=true";
     let whole = service.get(path).await;
     assert_eq!(types(&whole), all);
-    // What is selected has types of its own, whatever the version has.
+    // The types follow from the selected entities, not from the version.
     let second =
         service.get(&format!("{path}&offset=1&keep_field=one,big,huge,digits,mixed,list,below,above,null")).await;
     let expected = [
@@ -75,17 +75,17 @@ async fn a_column_has_the_type_of_all_its_values() {
     let first = service.get(&format!("{path}&limit=1&keep_field=one,above,mixed,null")).await;
     let expected = [("one", "INT64"), ("above", "DOUBLE"), ("mixed", "BOOLEAN"), ("null", T)];
     assert_eq!(types(&first), named(&expected));
-    // In another order; without nulls and empty strings; of nothing.
+    // In another order; without nulls and empty strings; without entities.
     assert_eq!(types(&service.get(&format!("{path}&sort=int")).await).len(), all.len());
-    let denulled = types(&service.get(&format!("{path}&denull=true")).await);
+    let without_nulls = types(&service.get(&format!("{path}&denull=true")).await);
     assert_eq!(
-        denulled,
+        without_nulls,
         all.iter().filter(|(name, _)| !["null", "empty"].contains(&&**name)).cloned().collect::<Vec<_>>()
     );
     let none = types(&service.get(&format!("{path}&limit=0")).await);
     assert_eq!(none, all.iter().map(|(name, _)| (name.clone(), T.to_owned())).collect::<Vec<_>>());
 
-    // Bit for bit.
+    // Values are preserved bit by bit.
     let (columns, rows) = typed_cells(&whole.body);
     let cell = |name: &str, row: usize| {
         let column = columns.iter().position(|(column, _)| column == name).expect(name);
@@ -101,7 +101,7 @@ async fn a_column_has_the_type_of_all_its_values() {
 }
 
 #[tokio::test]
-async fn the_zero_of_an_integer_has_no_sign() {
+async fn integer_zero_has_no_sign() {
     let service = TestService::start().await;
     service.import("Zeros", r#"[{"n":-0},{"n":-0.0},{"n":0},{"n":0.5}]"#).await;
     let (columns, rows) = typed_cells(&service.get("/api/1/zeros/v1/?format=parquet&typed=true").await.body);
@@ -112,33 +112,35 @@ async fn the_zero_of_an_integer_has_no_sign() {
 }
 
 #[tokio::test]
-async fn it_has_no_effect_on_other_formats_and_a_tag_of_its_own() {
+async fn typed_affects_only_parquet_and_its_etag() {
     let service = TestService::start().await;
     service.import("Values", VALUES).await;
     for format in ["json", "jsonl", "csv", "tsv", "xml"] {
         let uri = format!("/api/1/values/v1/?format={format}");
-        let (plain, typed) = (service.get(&uri).await, service.get(&format!("{uri}&typed=1")).await);
+        let plain = service.get(&uri).await;
+        let typed = service.get(&format!("{uri}&typed=1")).await;
         assert_eq!((&plain.body, plain.header("etag")), (&typed.body, typed.header("etag")), "{format}");
     }
     let uri = "/api/1/values/v1/?format=parquet";
-    let (plain, typed) = (service.get(uri).await, service.get(&format!("{uri}&typed=1")).await);
+    let plain = service.get(uri).await;
+    let typed = service.get(&format!("{uri}&typed=1")).await;
     assert!(plain.header("etag").is_some() && plain.header("etag") != typed.header("etag"));
     assert_eq!(service.get(&format!("{uri}&typed=0")).await.body, plain.body);
     assert_eq!(service.get(&format!("{uri}&typed=TRUE")).await.body, typed.body);
     let count = service.get(&format!("{uri}&typed=1&count=1&pretty=0")).await;
     count.is("{\"count\":2,\"dataset_id\":1,\"version\":1,\"alt\":false}");
     service.get(&format!("{uri}&typed=yes")).await.is_error(400);
-    // Parts are those of the whole.
+    // A range request returns a part of the whole file.
     let part = service.get_with(&format!("{uri}&typed=1"), &[("range", "bytes=4-99")]).await;
     assert_eq!((part.status, &part.body[..]), (206, &typed.body[4..100]));
 }
 
 #[tokio::test]
-async fn a_profile_proves_no_more_than_is_so() {
+async fn ambiguous_paths_get_correct_types() {
     let service = TestService::start().await;
     const T: &str = "BYTE_ARRAY";
     let tables: [(&str, &[(&str, &str)]); 5] = [
-        // Two paths of one name: only the last value counts.
+        // Two paths with the same column name: only the last value counts.
         (r#"{"a.b":"text","a":{"b":1}}"#, &[("a.b", "INT64")]),
         (r#"{"a":{"b":"text"},"a.b":true}"#, &[("a.b", "BOOLEAN")]),
         (r#"{"x":[{"y":"text"}],"x_0_y":1}"#, &[("x_0_y", "INT64")]),
@@ -153,7 +155,7 @@ async fn a_profile_proves_no_more_than_is_so() {
     }
 }
 
-/// Many entities of typed columns: sorted by one of them.
+/// Returns many entities that are sorted by `n`.
 fn many(count: u64) -> String {
     let mut lines = String::new();
     for n in 0..count {
@@ -171,11 +173,12 @@ fn many(count: u64) -> String {
 }
 
 #[tokio::test]
-async fn row_groups_have_one_size_and_pages_an_index() {
+async fn row_groups_are_equal_and_have_page_index() {
     let service = TestService::start().await;
     service.import("Many", &many(150_000)).await;
     let path = "/api/1/many/v1/?format=parquet";
-    let (typed, untyped) = (service.get(&format!("{path}&typed=1")).await, service.get(path).await);
+    let typed = service.get(&format!("{path}&typed=1")).await;
+    let untyped = service.get(path).await;
     assert_eq!((typed.status, typed.whole), (200, true));
     let (columns, rows) = typed_cells(&typed.body);
     let (names, texts) = cells(&untyped.body);
@@ -197,21 +200,21 @@ async fn row_groups_have_one_size_and_pages_an_index() {
     let metadata = open().metadata().clone();
     let sizes: Vec<i64> = metadata.row_groups().iter().map(|row_group| row_group.num_rows()).collect();
     assert!(sizes.len() > 2 && sizes[..sizes.len() - 1].iter().all(|size| *size == sizes[0]), "{sizes:?}");
-    // One row group holds a value of the sorted column, and few of its pages.
-    let holding = metadata.row_groups().iter().filter(|row_group| {
+    // Only one row group can contain a given value of the sorted column.
+    let candidates = metadata.row_groups().iter().filter(|row_group| {
         let statistics = row_group.column(0).statistics().expect("statistics");
         let bound = |bytes: Option<&[u8]>| i64::from_le_bytes(bytes.expect("a bound").try_into().expect("eight bytes"));
         (bound(statistics.min_bytes_opt())..=bound(statistics.max_bytes_opt())).contains(&100_000)
     });
-    assert_eq!(holding.count(), 1);
-    let places = metadata.offset_index().expect("an index of pages");
+    assert_eq!(candidates.count(), 1);
+    let offset_index = metadata.offset_index().expect("an index of pages");
     assert!(metadata.column_index().is_some());
     assert!(
-        (places[0][0].page_locations().len() as i64) > sizes[0] / 30_000,
+        (offset_index[0][0].page_locations().len() as i64) > sizes[0] / 30_000,
         "{}",
-        places[0][0].page_locations().len()
+        offset_index[0][0].page_locations().len()
     );
-    // Rows found by way of the index are those.
+    // The page index leads to the right rows.
     for row in [0, 19_999, 20_000, 65_535, 65_536, 149_999, 100_007] {
         let selection = RowSelection::from(vec![RowSelector::skip(row), RowSelector::select(1)]);
         let mut batches = open().with_row_selection(selection).build().expect("a reader");
@@ -222,7 +225,7 @@ async fn row_groups_have_one_size_and_pages_an_index() {
         let found = arrow::util::display::array_value_to_string(batch.column(0), 0).expect("a number");
         assert_eq!(found, row.to_string());
     }
-    // The same bytes each time, whoever asks, also where nothing is kept.
+    // The file is byte-identical with another thread count and without a cache.
     let other = TestService::configured(|config| {
         config.query.threads = 1;
         config.cache.memory_bytes = Some(0);
@@ -234,7 +237,7 @@ async fn row_groups_have_one_size_and_pages_an_index() {
 }
 
 #[tokio::test]
-async fn the_tools_that_people_use_see_the_types() {
+async fn common_tools_read_the_types() {
     let service = TestService::start().await;
     service.import("Values", VALUES).await;
     service.import("Many", &many(150_000)).await;
@@ -248,7 +251,8 @@ async fn the_tools_that_people_use_see_the_types() {
         ("/api/2/many/v1/?format=parquet", "150000 rows, 7 columns, 3 row groups, 1 with the last n\n"),
     ];
     for (uri, expected) in requests {
-        let (typed, untyped) = (service.get(&format!("{uri}&typed=1")).await, service.get(uri).await);
+        let typed = service.get(&format!("{uri}&typed=1")).await;
+        let untyped = service.get(uri).await;
         let columns =
             types(&typed).into_iter().map(|(name, column)| format!("{name}={}", column.replace("BYTE_ARRAY", "TEXT")));
         let files = [("typed.parquet", &typed), ("untyped.parquet", &untyped)].map(|(name, answer)| {
@@ -257,7 +261,8 @@ async fn the_tools_that_people_use_see_the_types() {
         });
         let output =
             tool("python").arg(tools_file("typed.py")).args(files).args(columns).output().expect("the script runs");
-        let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        let printed = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{uri}: {printed}{errors}");
         assert_eq!(printed, expected, "{uri}");
     }

@@ -1,6 +1,6 @@
-//! The minimum and the maximum of typed columns, of each row group and of each page: readers leave out what they rule
-//! out. Zeros of both signs are equal, and yet the one is less than the other to readers that order doubles by their
-//! bits. So a minimum of zero has to be -0.0, and a maximum of zero 0.0.
+//! The minimum and maximum of typed columns, for each row group and page. Readers skip row groups and pages by these
+//! bounds. `-0.0` and `0.0` are equal, but some readers order doubles by their bits, with `-0.0` first. Therefore, a
+//! minimum of zero must be `-0.0`, and a maximum of zero must be `0.0`.
 
 use std::fmt::Write;
 
@@ -13,8 +13,7 @@ use parquet::file::statistics::Statistics;
 use strata_testing::TestService;
 use strata_testing::scripts::{tool, tools_file};
 
-/// Columns with the values that their rows have in turn. Those of one name and `…` have other values in all other rows,
-/// so many that they make no dictionary.
+/// Columns with the values of their rows, which repeat. These columns have few values and thus a dictionary.
 const COLUMNS: [(&str, &[&str]); 15] = [
     ("minus", &["-0.0"]),
     ("plus", &["0.0"]),
@@ -33,7 +32,7 @@ const COLUMNS: [(&str, &[&str]); 15] = [
     ("int_below", &["-1", "-256"]),
 ];
 
-/// Rows: two pages in each of two row groups.
+/// Two pages in each of two row groups.
 const ROWS: usize = 70_000;
 
 fn entities() -> String {
@@ -43,7 +42,7 @@ fn entities() -> String {
         for (name, values) in COLUMNS {
             let _ = write!(lines, ",\"{name}\":{}", values[row % values.len()]);
         }
-        // Of many values: zeros are the greatest, or the least.
+        // Columns of many values, with zero as the maximum or the minimum.
         let double = if row % 1_000 == 0 { "0.0".to_owned() } else { format!("{row}.5") };
         let _ = write!(lines, ",\"down\":-{double},\"up\":{double},\"int_down\":-{row},\"int_up\":{row}");
         lines.push_str("}\n");
@@ -51,11 +50,11 @@ fn entities() -> String {
     lines
 }
 
-/// The least and the greatest of some rows of a column, as the format asks for them.
+/// Returns the minimum and the maximum of a column, as the Parquet format defines them.
 fn bounds(column: &dyn Array) -> Option<(i128, i128)> {
-    let (least, greatest) = match column.as_primitive_opt::<Int64Type>() {
-        Some(integers) => {
-            let values = || integers.iter().flatten();
+    let (min, max) = match column.as_primitive_opt::<Int64Type>() {
+        Some(integer_range) => {
+            let values = || integer_range.iter().flatten();
             return Some((i128::from(values().min()?), i128::from(values().max()?)));
         }
         None => {
@@ -64,44 +63,47 @@ fn bounds(column: &dyn Array) -> Option<(i128, i128)> {
         }
     };
     let zero = |value: f64, zero: f64| if value == 0.0 { zero } else { value };
-    Some((bits(zero(least, -0.0)), bits(zero(greatest, 0.0))))
+    Some((bits(zero(min, -0.0)), bits(zero(max, 0.0))))
 }
 
-/// A double as no other one is.
+/// Returns a number that is different for each double, also for zeros of both signs.
 fn bits(value: f64) -> i128 {
     i128::from(value.to_bits())
 }
 
-/// What the metadata say of a column in a row group, and of each page of it; with the rows of the pages.
-type Told = (Option<(i128, i128)>, Vec<(usize, Option<(i128, i128)>)>);
+/// The bounds of a column in a row group; and the number of rows and the bounds of each of its pages.
+type ColumnBounds = (Option<(i128, i128)>, Vec<(usize, Option<(i128, i128)>)>);
 
-fn told(metadata: &ParquetMetaData, row_group: usize, column: usize) -> Told {
+fn column_bounds(metadata: &ParquetMetaData, row_group: usize, column: usize) -> ColumnBounds {
     let group = metadata.row_group(row_group);
-    let of_group = match group.column(column).statistics().expect("statistics") {
-        Statistics::Int64(told) => {
-            told.min_opt().zip(told.max_opt()).map(|(min, max)| (i128::from(*min), i128::from(*max)))
+    let group_bounds = match group.column(column).statistics().expect("statistics") {
+        Statistics::Int64(statistics) => {
+            statistics.min_opt().zip(statistics.max_opt()).map(|(min, max)| (i128::from(*min), i128::from(*max)))
         }
-        Statistics::Double(told) => told.min_opt().zip(told.max_opt()).map(|(min, max)| (bits(*min), bits(*max))),
+        Statistics::Double(statistics) => {
+            statistics.min_opt().zip(statistics.max_opt()).map(|(min, max)| (bits(*min), bits(*max)))
+        }
         other => panic!("neither integers nor doubles: {other:?}"),
     };
     let index = &metadata.column_index().expect("an index of pages")[row_group][column];
-    let places = metadata.offset_index().expect("an index of pages")[row_group][column].page_locations();
-    let starts = places.iter().map(|place| usize::try_from(place.first_row_index).expect("a row"));
+    let locations = metadata.offset_index().expect("an index of pages")[row_group][column].page_locations();
+    let starts = locations.iter().map(|location| usize::try_from(location.first_row_index).expect("a row"));
     let starts: Vec<usize> = starts.chain([usize::try_from(group.num_rows()).expect("rows")]).collect();
-    let of_page = |page: usize| match index {
-        ColumnIndexMetaData::INT64(told) => {
-            told.min_value(page).zip(told.max_value(page)).map(|(min, max)| (i128::from(*min), i128::from(*max)))
-        }
-        ColumnIndexMetaData::DOUBLE(told) => {
-            told.min_value(page).zip(told.max_value(page)).map(|(min, max)| (bits(*min), bits(*max)))
+    let page_bounds = |page: usize| match index {
+        ColumnIndexMetaData::INT64(statistics) => statistics
+            .min_value(page)
+            .zip(statistics.max_value(page))
+            .map(|(min, max)| (i128::from(*min), i128::from(*max))),
+        ColumnIndexMetaData::DOUBLE(statistics) => {
+            statistics.min_value(page).zip(statistics.max_value(page)).map(|(min, max)| (bits(*min), bits(*max)))
         }
         other => panic!("neither integers nor doubles: {other:?}"),
     };
-    (of_group, starts.windows(2).enumerate().map(|(page, rows)| (rows[1] - rows[0], of_page(page))).collect())
+    (group_bounds, starts.windows(2).enumerate().map(|(page, rows)| (rows[1] - rows[0], page_bounds(page))).collect())
 }
 
 #[tokio::test]
-async fn bounds_are_those_of_the_values_and_zeros_of_both_signs_lie_between_them() {
+async fn bounds_include_zeros_of_both_signs() {
     let service = TestService::start().await;
     service.import("Zeros", &entities()).await;
     let file = service.get("/api/1/zeros/v1/?format=parquet&typed=true").await.body;
@@ -115,7 +117,7 @@ async fn bounds_are_those_of_the_values_and_zeros_of_both_signs_lie_between_them
     let mut pages = 0;
     for row_group in 0..metadata.num_row_groups() {
         for (number, name) in names.iter().enumerate() {
-            let (of_group, of_pages) = told(&metadata, row_group, number);
+            let (group_bounds, pages_of_column) = column_bounds(&metadata, row_group, number);
             let read = |start: usize, rows: usize| {
                 let selection = RowSelection::from(vec![RowSelector::skip(start), RowSelector::select(rows)]);
                 let reader = open().with_row_groups(vec![row_group]).with_batch_size(rows);
@@ -123,10 +125,10 @@ async fn bounds_are_those_of_the_values_and_zeros_of_both_signs_lie_between_them
                 batches.next().expect("a batch").expect("a batch").column(number).clone()
             };
             let rows = usize::try_from(metadata.row_group(row_group).num_rows()).expect("rows");
-            assert_eq!(of_group, bounds(&read(0, rows)), "{name} in row group {row_group}");
+            assert_eq!(group_bounds, bounds(&read(0, rows)), "{name} in row group {row_group}");
             let mut start = 0;
-            for (page, (rows, of_page)) in of_pages.into_iter().enumerate() {
-                assert_eq!(of_page, bounds(&read(start, rows)), "{name} in page {page} of row group {row_group}");
+            for (page, (rows, page_bounds)) in pages_of_column.into_iter().enumerate() {
+                assert_eq!(page_bounds, bounds(&read(start, rows)), "{name} in page {page} of row group {row_group}");
                 start += rows;
                 pages += 1;
             }
@@ -134,7 +136,7 @@ async fn bounds_are_those_of_the_values_and_zeros_of_both_signs_lie_between_them
         }
     }
     assert!(pages > 2 * names.len(), "{pages} pages");
-    // Some columns have no dictionary: their bounds are found in another way.
+    // Bounds of columns without a dictionary are computed differently.
     let dictionary = |name: &str| {
         let column = names.iter().position(|other| *other == name).expect("a column");
         metadata.row_group(0).column(column).dictionary_page_offset().is_some()
@@ -142,7 +144,7 @@ async fn bounds_are_those_of_the_values_and_zeros_of_both_signs_lie_between_them
     assert_eq!(["minus", "up", "int_down"].map(dictionary), [true, false, false]);
 }
 
-/// A condition that a tool answers with the help of bounds selects the rows that it selects without them.
+/// Tools select the same rows with and without the bounds.
 #[tokio::test]
 async fn tools_find_zeros_of_either_sign() {
     let service = TestService::start().await;
@@ -152,7 +154,8 @@ async fn tools_find_zeros_of_either_sign() {
     let answer = service.get("/api/1/zeros/v1/?format=parquet&typed=true").await;
     std::fs::write(&path, &answer.body).expect("written");
     let output = tool("python").arg(tools_file("bounds.py")).arg(&path).output().expect("the script runs");
-    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}{errors}");
     let columns = COLUMNS.len() + 5;
     assert_eq!(printed, format!("{ROWS} rows, {columns} columns, {} conditions\n", columns * 18));

@@ -1,27 +1,27 @@
-//! What the tools for agents send: little, whatever the size of a version, and what to do next.
+//! The results of agent tools: short regardless of the size of a version, with advice on the next step.
 
 use serde_json::{Value, json};
 use strata_testing::owned::Owned;
 
-use super::mcp::{call_tool, calling, failure, given, message, result};
+use super::mcp::{call_tool, calling, failure, message, result, tool_output};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_list_of_tools_is_short() {
+async fn tool_list_is_short() {
     let owned = Owned::sqlite().await;
     let answer = message(&owned, Some(&owned.token), r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#).await;
     let tools = result(&answer)["tools"].clone();
     let sizes: Vec<(String, usize)> = tools
         .as_array()
-        .expect("tools")
+        .expect("missing tools")
         .iter()
         .map(|tool| (tool["name"].to_string(), tool.to_string().len()))
         .collect();
-    // The newest protocol writes some sixty bytes more around them.
+    // The newest protocol revision adds about 60 bytes.
     assert!(answer.body.len() < 11_900, "{} bytes: {sizes:?}", answer.body.len());
-    for tool in tools.as_array().expect("tools") {
+    for tool in tools.as_array().expect("missing tools") {
         assert!(tool.get("outputSchema").is_none(), "{tool}");
         assert!(tool["description"].as_str().is_some_and(|text| text.len() > 60), "{tool}");
-        for (name, schema) in tool["inputSchema"]["properties"].as_object().expect("properties") {
+        for (name, schema) in tool["inputSchema"]["properties"].as_object().expect("missing properties") {
             let described = schema["description"].as_str().is_some_and(|text| text.len() > 10);
             assert!(described, "{} {name}", tool["name"]);
         }
@@ -29,11 +29,11 @@ async fn the_list_of_tools_is_short() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn explain_takes_what_read_takes() {
+async fn explain_accepts_read_arguments() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Explained", json!({}), &[r#"[{"a":1},{"a":2}]"#]).await;
     let (texts, _) =
-        given(&call_tool(&owned, "explain", json!({"dataset_id": id, "filter": ["a:2"], "limit": 1})).await);
+        tool_output(&call_tool(&owned, "explain", json!({"dataset_id": id, "filter": ["a:2"], "limit": 1})).await);
     assert!(texts.concat().contains("filter=a:2"), "{texts:?}");
     let text = failure(&call_tool(&owned, "explain", json!({"dataset_id": id, "filtr": ["a:2"]})).await);
     assert!(text.contains("\"filtr\"") && text.contains("did you mean filter?"), "{text}");
@@ -42,25 +42,26 @@ async fn explain_takes_what_read_takes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn diff_takes_the_alternate() {
+async fn diff_compares_alternate() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Compared", json!({}), &[r#"[{"k":"a","n":1.0},{"k":"b"}]"#]).await;
     let arguments = json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": true});
     let text = failure(&call_tool(&owned, "diff", arguments.clone()).await);
     assert!(text.contains("has no alternate"), "{text}");
     assert_eq!(owned.save(id, 1, r#"[{"k":"a","n":1e1},{"k":"c"}]"#).await.status, 200);
-    let (texts, _) = given(&call_tool(&owned, "diff", arguments).await);
+    let (texts, _) = tool_output(&call_tool(&owned, "diff", arguments).await);
     let answer = owned.call("GET", &format!("/dataset/diff?dataset_id={id}&v1=1&v2=1&alt=true"), "").await;
     assert_eq!((answer.status, texts.concat().as_str()), (200, answer.text()));
     let (_, without) =
-        given(&call_tool(&owned, "diff", json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": false})).await);
+        tool_output(&call_tool(&owned, "diff", json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": false})).await);
     assert_eq!((&without["modified"], &without["records"]), (&json!(0), &json!([])));
-    let (_, with) = given(&call_tool(&owned, "diff", json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": true})).await);
+    let (_, with) =
+        tool_output(&call_tool(&owned, "diff", json!({"dataset_id": id, "v1": 1, "v2": 1, "alt": true})).await);
     assert_ne!(with["records"], json!([]));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_profile_of_fifty_paths_is_short_and_tells_more_on_request() {
+async fn profile_page_is_short_without_details() {
     let owned = Owned::sqlite().await;
     let member = |number: usize, row: usize| match number % 5 {
         0 => format!(r#""a_field_of_a_usual_length_{number}":"some longer text of row {row} in this field""#),
@@ -74,21 +75,25 @@ async fn a_profile_of_fifty_paths_is_short_and_tells_more_on_request() {
         .collect();
     let id = owned.dataset("Wide", json!({}), &[&format!("[{}]", entities.join(","))]).await;
     let answer = call_tool(&owned, "profile", json!({"dataset_id": id})).await;
-    let (texts, page) = given(&answer);
+    let (texts, page) = tool_output(&answer);
     assert!(texts.concat().len() < 6 << 10 && answer.body.len() < 8 << 10, "{}", texts.concat().len());
     assert_eq!((&page["entities"], &page["path_count"], &page["next_offset"]), (&json!(200), &json!(72), &json!(50)));
-    let lines: Vec<&str> =
-        page["paths"].as_array().expect("paths").iter().map(|line| line.as_str().expect("text")).collect();
+    let lines: Vec<&str> = page["paths"]
+        .as_array()
+        .expect("missing paths")
+        .iter()
+        .map(|line| line.as_str().expect("invalid UTF-8"))
+        .collect();
     assert_eq!(lines.len(), 50);
     assert!(lines[2].starts_with("kind_2: string, 3 distinct: ") && lines[2].contains("used"), "{}", lines[2]);
     assert!(lines[3].starts_with("flag_3: boolean, 2 distinct: ") && lines[3].contains("false"), "{}", lines[3]);
     assert_eq!(lines[4], "nested_4: object");
     assert_eq!(lines[5], "nested_4.inner: number|array|null, 200 distinct: 0..199");
     assert!(lines[1].starts_with("number_1: number, 200 distinct: 0.25..199.25"), "{}", lines[1]);
-    let (_, page) = given(&call_tool(&owned, "profile", json!({"dataset_id": id, "offset": 50})).await);
+    let (_, page) = tool_output(&call_tool(&owned, "profile", json!({"dataset_id": id, "offset": 50})).await);
     assert_eq!((page["paths"].as_array().map(Vec::len), &page["next_offset"]), (Some(22), &json!(null)));
     let below = json!({"dataset_id": id, "below": "nested_4", "details": true});
-    let (_, page) = given(&call_tool(&owned, "profile", below).await);
+    let (_, page) = tool_output(&call_tool(&owned, "profile", below).await);
     assert_eq!(page["profile"]["paths"][1]["types"]["null"], json!(200));
     assert_eq!(page["path_count"], json!(2));
     for (arguments, next) in [
@@ -100,20 +105,21 @@ async fn a_profile_of_fifty_paths_is_short_and_tells_more_on_request() {
         ),
         (json!({"offset": 72}), "offset is past the last"),
     ] {
-        let mut asked = arguments.clone();
-        asked["dataset_id"] = json!(id);
-        let (_, page) = given(&call_tool(&owned, "profile", asked).await);
+        let mut page_arguments = arguments.clone();
+        page_arguments["dataset_id"] = json!(id);
+        let (_, page) = tool_output(&call_tool(&owned, "profile", page_arguments).await);
         assert!(page["next"].as_str().is_some_and(|text| text.starts_with(next)), "{arguments}: {page}");
     }
 
-    // However long the paths are, and every page goes on where the one before ended.
+    // Long paths: every page starts where the previous page ended.
     let long = |number: usize| format!(r#""{}{number}":{number}"#, "é".repeat(1_000));
     let entity: Vec<String> = (0..60).map(long).collect();
     let id = owned.dataset("Long", json!({}), &[&format!("[{{{}}}]", entity.join(","))]).await;
-    let (mut offset, mut seen) = (json!(0), 0);
+    let mut offset = json!(0);
+    let mut seen = 0;
     while !offset.is_null() {
         let answer = call_tool(&owned, "profile", json!({"dataset_id": id, "offset": offset})).await;
-        let (texts, page) = given(&answer);
+        let (texts, page) = tool_output(&answer);
         assert!(texts.concat().len() < 6 << 10, "{}", texts.concat().len());
         seen += page["paths"].as_array().map_or(0, Vec::len);
         offset = page["next_offset"].clone();
@@ -122,7 +128,7 @@ async fn a_profile_of_fifty_paths_is_short_and_tells_more_on_request() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
+async fn few_edits_of_large_list_send_few_bytes() {
     const ENTITIES: usize = 200_000;
     let owned = Owned::sqlite().await;
     let mut list: Vec<String> =
@@ -133,7 +139,7 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
         let body = calling(tool, &arguments);
         let answer = message(&owned, Some(&owned.token), &body).await;
         moved += body.len() + answer.body.len();
-        given(&answer)
+        tool_output(&answer)
     };
     let find = |key: &str, alt: bool| {
         json!({"dataset_id": id, "filter": format!("key:{key}"), "positions": true, "alt": alt}).to_string()
@@ -152,7 +158,7 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
     let arguments = format!(r#"{{"dataset_id":{id},"version":1,"etag":{etag},"edits":[{}]}}"#, edits.join(","));
     let (_, edited) = call("edit_alt_version", arguments.clone()).await;
     assert_eq!(edited["alt_entity_count"], json!(ENTITIES));
-    // Positions are the alternate's from now on.
+    // From now on, positions refer to the alternate.
     let (_, about) = call("read", find("k77777", false)).await;
     assert_eq!(about["etag"], Value::Null, "{about}");
     assert!(about["next"].as_str().is_some_and(|next| next.contains("alt=true")), "{about}");
@@ -174,10 +180,10 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
         let text = failure(&message(&owned, Some(&owned.token), &calling("edit_alt_version", &arguments)).await);
         assert!(text.contains(words), "{text}");
     }
-    // Sorted and paged, the positions are those of the answer.
+    // With `sort` and `limit`, positions are in the order of the response.
     let sorted =
         json!({"dataset_id": id, "alt": true, "sort": "key:desc", "limit": 3, "positions": true, "format": "csv"});
-    let (_, about) = given(&call_tool(&owned, "read", sorted).await);
+    let (_, about) = tool_output(&call_tool(&owned, "read", sorted).await);
     assert_eq!(about["positions"], json!([99_999, 99_998, 99_997]));
     for other in [json!({"count": true}), json!({"sample": 3})] {
         let mut arguments = other.clone();
@@ -185,19 +191,20 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
         arguments["positions"] = json!(true);
         let text = failure(&call_tool(&owned, "read", arguments).await);
         assert!(
-            text.contains("positions") && text.contains(other.as_object().expect("one").keys().next().expect("one")),
+            text.contains("positions")
+                && text.contains(other.as_object().expect("missing item").keys().next().expect("missing item")),
             "{text}"
         );
     }
-    // Where nothing is found there is nothing to edit, but to insert, and to look what there is.
-    let nothing = json!({"dataset_id": id, "filter": ["key:nothing"], "positions": true, "alt": true});
-    let (_, about) = given(&call_tool(&owned, "read", nothing).await);
+    // An empty result has no positions, but an etag for inserts, and advice.
+    let arguments = json!({"dataset_id": id, "filter": ["key:nothing"], "positions": true, "alt": true});
+    let (_, about) = tool_output(&call_tool(&owned, "read", arguments).await);
     assert_eq!((&about["positions"], &about["etag"]), (&json!([]), &edited["etag"]), "{about}");
     for (arguments, next) in [
         (json!({"filter": ["key:nothing"], "positions": true, "alt": true}), Some("nothing matches: profile returns")),
         (json!({"filter": ["key:nothing"]}), Some("nothing matches: profile returns")),
         (json!({"filter": ["key:nothing"], "count": true}), Some("nothing matches: profile returns")),
-        // It may match in the alternate, where edits count.
+        // The alternate might contain a match, and edit positions refer to it.
         (json!({"filter": ["key:nothing"], "positions": true}), Some("read with alt=true")),
         (json!({"offset": 200_000}), Some("offset is past the last")),
         (json!({"filter": ["key:k5"], "offset": 1, "positions": true, "alt": true}), Some("offset is past the last")),
@@ -207,31 +214,31 @@ async fn three_entities_of_very_many_are_changed_without_moving_the_others() {
     ] {
         let mut arguments = arguments;
         arguments["dataset_id"] = json!(id);
-        let (_, about) = given(&call_tool(&owned, "read", arguments.clone()).await);
+        let (_, about) = tool_output(&call_tool(&owned, "read", arguments.clone()).await);
         let found = about["next"].as_str();
         assert_eq!(found.is_some(), next.is_some(), "{arguments}: {about}");
         assert!(found.unwrap_or_default().contains(next.unwrap_or_default()), "{arguments}: {about}");
     }
-    // Of another's dataset there is nothing to edit.
+    // Datasets of other users cannot be edited.
     let open = owned.service.import("Open", "{\"open\":1}\n").await.dataset_id.get();
-    let (_, about) = given(&call_tool(&owned, "read", json!({"dataset_id": open, "positions": true})).await);
+    let (_, about) = tool_output(&call_tool(&owned, "read", json!({"dataset_id": open, "positions": true})).await);
     assert_eq!((&about["positions"], &about["etag"]), (&json!([0]), &Value::Null));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tools_page_a_pull_list_public_datasets_and_refuse_slips() {
+async fn tools_page_results_and_reject_typos() {
     let owned = Owned::sqlite().await;
     let id =
         owned.dataset("Things", json!({"listed": true, "description": "Äpfel"}), &[r#"[{"n":1.0},{"n":2}]"#]).await;
-    let (texts, page) = given(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": id, "limit": 1})).await);
+    let (texts, page) = tool_output(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": id, "limit": 1})).await);
     assert_eq!((&page["next_offset"], &page["total_count"]), (&json!(1), &json!(2)));
     assert!(texts[0].ends_with(r#""entities":[{"n":1.0}]}"#) && texts[1].contains("edit_alt_version"), "{texts:?}");
     let (_, last) =
-        given(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": id, "limit": 1, "offset": 1})).await);
+        tool_output(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": id, "limit": 1, "offset": 1})).await);
     assert_eq!((&last["next_offset"], &last["etag"]), (&json!(null), &page["etag"]));
 
-    // Positions in the version's own entities were taken for those of its alternate.
-    let pull = async |arguments: Value| given(&call_tool(&owned, "pull_for_edit", arguments).await).0;
+    // Regression: positions in the version itself were used for its alternate.
+    let pull = async |arguments: Value| tool_output(&call_tool(&owned, "pull_for_edit", arguments).await).0;
     assert_eq!(pull(json!({"dataset_id": id})).await.len(), 1);
     owned.save(id, 1, r#"[{"n":0},{"n":1.0},{"n":2}]"#).await;
     for arguments in [json!({"dataset_id": id}), json!({"dataset_id": id, "limit": 1})] {
@@ -243,20 +250,20 @@ async fn tools_page_a_pull_list_public_datasets_and_refuse_slips() {
     assert!(page[1].contains("offset plus its index in this page"), "{page:?}");
 
     let hidden = owned.dataset("Hidden", json!({}), &["[]"]).await;
-    let (_, list) = given(&call_tool(&owned, "list_public_datasets", json!({})).await);
+    let (_, list) = tool_output(&call_tool(&owned, "list_public_datasets", json!({})).await);
     assert_eq!(list["datasets"].as_array().map(Vec::len), Some(1), "{list}, not {hidden}");
     assert_eq!((&list["datasets"][0]["description"], &list["next_after"]), (&json!("Äpfel"), &json!(null)));
     let second = owned.dataset("Second", json!({"listed": true}), &["[]"]).await;
-    let (_, list) = given(&call_tool(&owned, "list_public_datasets", json!({"limit": 1})).await);
+    let (_, list) = tool_output(&call_tool(&owned, "list_public_datasets", json!({"limit": 1})).await);
     assert_eq!((&list["datasets"][0]["dataset_id"], &list["next_after"]), (&json!(id), &json!(id)));
-    let (_, list) = given(&call_tool(&owned, "list_public_datasets", json!({"limit": 1, "after": id})).await);
+    let (_, list) = tool_output(&call_tool(&owned, "list_public_datasets", json!({"limit": 1, "after": id})).await);
     assert_eq!((&list["datasets"][0]["dataset_id"], &list["next_after"]), (&json!(second), &json!(null)));
-    let (_, list) = given(&call_tool(&owned, "list_public_datasets", json!({"q": "ÄPF"})).await);
+    let (_, list) = tool_output(&call_tool(&owned, "list_public_datasets", json!({"q": "ÄPF"})).await);
     assert_eq!(list["datasets"].as_array().map(Vec::len), Some(1), "{list}");
-    let (_, mine) = given(&call_tool(&owned, "list_datasets", json!({})).await);
+    let (_, mine) = tool_output(&call_tool(&owned, "list_datasets", json!({})).await);
     assert_eq!((&mine["datasets"][0]["listed"], &mine["datasets"][0]["description"]), (&json!(true), &json!("Äpfel")));
 
-    // However long owners write, a page comes, and says where the next one begins.
+    // Long descriptions: each page is short and contains the start of the next page.
     let long = "\u{1}".repeat(4_000);
     let about = json!({"listed": true, "description": long, "licence": "\u{1}".repeat(1_000)});
     let mut all = vec![id, second];
@@ -264,11 +271,19 @@ async fn tools_page_a_pull_list_public_datasets_and_refuse_slips() {
         all.push(owned.dataset(&format!("Long {number}"), about.clone(), &["[]"]).await);
     }
     for (tool, own) in [("list_public_datasets", None), ("list_datasets", Some(hidden))] {
-        let (mut listed, mut after, mut pages) = (Vec::new(), json!(0), 0);
+        let mut listed = Vec::new();
+        let mut after = json!(0);
+        let mut pages = 0;
         while !after.is_null() {
             let arguments = if pages == 0 { json!({"limit": 200}) } else { json!({"limit": 200, "after": after}) };
-            let (_, page) = given(&call_tool(&owned, tool, arguments).await);
-            listed.extend(page["datasets"].as_array().expect("datasets").iter().map(|one| one["dataset_id"].clone()));
+            let (_, page) = tool_output(&call_tool(&owned, tool, arguments).await);
+            listed.extend(
+                page["datasets"]
+                    .as_array()
+                    .expect("expected datasets")
+                    .iter()
+                    .map(|dataset| dataset["dataset_id"].clone()),
+            );
             (after, pages) = (page["next_after"].clone(), pages + 1);
         }
         let mut expected: Vec<_> = all.iter().copied().chain(own).collect();
@@ -277,12 +292,12 @@ async fn tools_page_a_pull_list_public_datasets_and_refuse_slips() {
         assert!((2..5).contains(&pages), "{tool}: {pages}");
     }
 
-    // Every argument of every tool with a letter more.
+    // Every argument of every tool, with an additional letter.
     let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
     let tools = result(&message(&owned, Some(&owned.token), list).await)["tools"].clone();
-    for tool in tools.as_array().expect("tools") {
-        let name = tool["name"].as_str().expect("a name");
-        let properties = tool["inputSchema"]["properties"].as_object().expect("properties");
+    for tool in tools.as_array().expect("missing tools") {
+        let name = tool["name"].as_str().expect("missing name");
+        let properties = tool["inputSchema"]["properties"].as_object().expect("missing properties");
         for known in properties.keys() {
             let slip = format!("{known}x");
             let mut arguments = json!({(slip.clone()): 1});

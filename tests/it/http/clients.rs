@@ -1,5 +1,5 @@
-//! Clients that generators make of `/openapi.json`: they are made without a warning, they compile, and programs that
-//! use them (`tests/tools/generated.py` and `generated.ts`) make every operation succeed and read every format.
+//! Clients generated from `/openapi.json`: generation has no warnings, the clients compile, and programs that use them
+//! (`tests/tools/generated.py` and `generated.ts`) call every operation and read every format.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,16 +7,16 @@ use std::process::Command;
 use serde_json::Value;
 use strata_testing::machine::{Machine, Server, get, succeeded};
 use strata_testing::scripts::{node_tool, node_tools, tool, tools_file};
-use strata_types::request::Format;
+use strata_types::read_request::ResponseFormat;
 
 const EMAIL: &str = "grace@example.test";
 const PASSWORD: &str = "the password of Grace";
 
-/// A server with one user, who may have webhooks, and its document.
+/// A server with one user on the plan scale, and its document.
 struct Served {
     machine: Machine,
     server: Server,
-    /// What a program prints that has done everything.
+    /// The output of a program that has called everything.
     expected: String,
 }
 
@@ -24,15 +24,15 @@ impl Served {
     fn start() -> Served {
         let machine = Machine::new();
         succeeded(&machine.run_with_input(&["user", "add", EMAIL, "--plan", "scale"], PASSWORD));
-        // It fetches a source from itself.
+        // The server fetches a source from itself.
         let server = Server::start(&machine, &[], &[("STRATA_NET__ALLOW", "127.0.0.0/8")]);
         let (_, document) = get(&format!("{}/openapi.json", server.base_url), None);
         machine.write("openapi.json", &document);
-        let document: Value = serde_json::from_str(&document).expect("JSON");
-        let items = document["paths"].as_object().expect("paths").values();
-        let operations: usize = items.map(|item| item.as_object().expect("operations").len()).sum();
+        let document: Value = serde_json::from_str(&document).expect("invalid JSON");
+        let items = document["paths"].as_object().expect("missing paths").values();
+        let operations: usize = items.map(|item| item.as_object().expect("expected operations").len()).sum();
         assert!(operations >= 44, "{operations}");
-        let expected = format!("{operations} operations, {} formats\n", Format::ALL.len());
+        let expected = format!("{operations} operations, {} formats\n", ResponseFormat::ALL.len());
         Served { machine, server, expected }
     }
 
@@ -43,11 +43,11 @@ impl Served {
     }
 }
 
-/// What a program prints that ends well: on both streams, for warnings count.
+/// Returns the output of a successful program on both streams, because warnings count.
 #[track_caller]
 fn run(program: &mut Command, directory: &Path) -> String {
     program.current_dir(directory).env("NO_PROXY", "*").env("NO_COLOR", "1");
-    let output = program.output().expect("the program runs");
+    let output = program.output().expect("failed to run program");
     let printed = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     assert!(output.status.success(), "{program:?}: {printed}");
     printed
@@ -55,15 +55,15 @@ fn run(program: &mut Command, directory: &Path) -> String {
 
 #[test]
 #[ignore = "campaign: generates and compiles a client"]
-fn a_generated_python_client_compiles_and_makes_every_operation_succeed() {
+fn generated_python_client_calls_every_operation() {
     let served = Served::start();
     let directory = served.machine.path("");
-    // It looks for its formatter in the path.
+    // The generator looks for its formatter in PATH.
     let mut generator = tool("openapi-python-client");
-    let tools = Path::new(generator.get_program()).parent().expect("a directory").to_owned();
+    let tools = Path::new(generator.get_program()).parent().expect("failed to create directory").to_owned();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let paths = std::iter::once(tools).chain(std::env::split_paths(&path));
-    generator.env("PATH", std::env::join_paths(paths).expect("a path"));
+    generator.env("PATH", std::env::join_paths(paths).expect("missing path"));
     generator.args(["generate", "--fail-on-warning", "--path", "openapi.json", "--output-path", "client"]);
     assert_eq!(run(&mut generator, &directory).trim(), "Generating client");
 
@@ -80,17 +80,17 @@ fn a_generated_python_client_compiles_and_makes_every_operation_succeed() {
 
 #[test]
 #[ignore = "campaign: generates and compiles a client"]
-fn generated_typescript_types_compile_and_reach_every_operation() {
+fn generated_typescript_client_calls_every_operation() {
     let served = Served::start();
-    // Beside the packages that it imports.
-    let directory = tempfile::tempdir_in(node_tools()).expect("a directory");
+    // The directory is inside the directory of the packages that the program imports.
+    let directory = tempfile::tempdir_in(node_tools()).expect("failed to create directory");
     for name in ["generated.ts", "tsconfig.json"] {
-        std::fs::copy(tools_file(name), directory.path().join(name)).expect("copied");
+        std::fs::copy(tools_file(name), directory.path().join(name)).expect("failed to copy");
     }
     let mut generator = node_tool("openapi-typescript");
     generator.arg(served.machine.path("openapi.json")).args(["--output", "schema.d.ts"]);
     let printed = run(&mut generator, directory.path());
-    // Its name, and the file that was made: nothing else.
+    // The output contains only the name of the tool and the generated file.
     assert_eq!(printed.lines().filter(|line| !line.is_empty()).count(), 2, "{printed}");
 
     assert_eq!(run(&mut node_tool("tsc"), directory.path()), "");

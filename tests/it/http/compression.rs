@@ -1,5 +1,4 @@
-//! Compressed answers: the same bytes in every coding, when there is one and when not, what is kept, and what a client
-//! sees of a body that fails midway.
+//! Compressed responses: the same bytes in every coding, negotiation, caching, and bodies that fail.
 
 use rand::rngs::SmallRng;
 use rand::{RngExt, SeedableRng};
@@ -9,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 const CODINGS: [&str; 3] = ["gzip", "br", "zstd"];
 
-/// A successful answer in a coding, decoded.
+/// Returns the decoded body of a successful response.
 #[track_caller]
 fn plain(answer: &Answer, coding: &str) -> Vec<u8> {
     assert_eq!((answer.status, answer.whole), (200, true), "{:?}", answer.headers);
@@ -20,11 +19,12 @@ fn plain(answer: &Answer, coding: &str) -> Vec<u8> {
 
 #[track_caller]
 fn varies(answer: &Answer) {
-    let vary: Vec<_> = answer.headers.get_all("vary").iter().map(|value| value.to_str().expect("text")).collect();
+    let vary: Vec<_> =
+        answer.headers.get_all("vary").iter().map(|value| value.to_str().expect("invalid UTF-8")).collect();
     assert!(vary.join(",").to_lowercase().contains("accept-encoding"), "{vary:?}");
 }
 
-/// Lines of JSON that hardly compress.
+/// JSON lines that hardly compress.
 fn noise(bytes: usize) -> String {
     let mut random = SmallRng::seed_from_u64(7);
     let mut text = String::new();
@@ -35,7 +35,7 @@ fn noise(bytes: usize) -> String {
     text
 }
 
-/// They were never compressed.
+/// Regression: these responses were never compressed.
 #[tokio::test]
 async fn metrics_and_openapi_are_compressed() {
     let service = TestService::start().await;
@@ -45,7 +45,7 @@ async fn metrics_and_openapi_are_compressed() {
         varies(&whole);
         for coding in CODINGS {
             let answer = service.get_with(path, &[("accept-encoding", coding)]).await;
-            let text = String::from_utf8(plain(&answer, coding)).expect("UTF-8");
+            let text = String::from_utf8(plain(&answer, coding)).expect("invalid UTF-8");
             // The values of metrics change from call to call.
             assert!(
                 text.contains("/openapi.json") || text.contains("# TYPE strata_requests_total"),
@@ -54,7 +54,7 @@ async fn metrics_and_openapi_are_compressed() {
             assert!(answer.body.len() * 2 < whole.body.len(), "{coding} of {path}: {} bytes", answer.body.len());
             if path == "/openapi.json" {
                 assert_eq!(text, whole.text());
-                let etag = answer.header("etag").expect("a tag");
+                let etag = answer.header("etag").expect("missing etag");
                 assert_ne!(Some(etag), whole.header("etag"), "equal strong tags mean equal bytes");
                 let headers = [("accept-encoding", coding), ("if-none-match", etag)];
                 assert_eq!(service.get_with(path, &headers).await.status, 304);
@@ -64,7 +64,7 @@ async fn metrics_and_openapi_are_compressed() {
 }
 
 #[tokio::test]
-async fn every_coding_of_every_format_decodes_to_the_plain_answer() {
+async fn every_coding_decodes_to_identity_body() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     service.import("Noise", &noise(1_300_000)).await;
@@ -91,11 +91,11 @@ async fn every_coding_of_every_format_decodes_to_the_plain_answer() {
                 }
                 assert_ne!(answer.header("etag"), whole.header("etag"));
                 streamed += usize::from(answer.chunks > 1);
-                let etag = answer.header("etag").expect("an ETag");
-                let held = service.get_with(&uri, &[("accept-encoding", coding), ("if-none-match", etag)]).await;
-                assert_eq!((held.status, held.header("etag")), (304, Some(etag)));
-                varies(&held);
-                // The same bytes once more: the ETag says so.
+                let etag = answer.header("etag").expect("missing etag");
+                let revalidated = service.get_with(&uri, &[("accept-encoding", coding), ("if-none-match", etag)]).await;
+                assert_eq!((revalidated.status, revalidated.header("etag")), (304, Some(etag)));
+                varies(&revalidated);
+                // The compressed bytes match their etag each time.
                 let again = service.get_with(&uri, &[("accept-encoding", coding)]).await;
                 assert!(
                     again.body == answer.body && again.header("etag") == answer.header("etag"),
@@ -108,7 +108,7 @@ async fn every_coding_of_every_format_decodes_to_the_plain_answer() {
 }
 
 #[tokio::test]
-async fn the_client_chooses_the_coding() {
+async fn accept_encoding_selects_coding() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     let uri = "/api/1/world-countries/v1/?limit=10";
@@ -128,7 +128,7 @@ async fn the_client_chooses_the_coding() {
 }
 
 #[tokio::test]
-async fn small_bodies_errors_and_parquet_stay_as_they_are() {
+async fn small_bodies_and_parquet_are_not_compressed() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     for (query, status) in [
@@ -158,95 +158,98 @@ async fn small_bodies_errors_and_parquet_stay_as_they_are() {
 }
 
 #[tokio::test]
-async fn a_sample_is_compressed_too_and_never_kept() {
+async fn unseeded_sample_is_compressed_but_not_cached() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     let uri = "/api/3/earthquakes/v1/?sample=50";
-    let one = service.get_with(uri, &[("accept-encoding", "zstd")]).await;
+    let first = service.get_with(uri, &[("accept-encoding", "zstd")]).await;
     let other = service.get_with(uri, &[("accept-encoding", "zstd")]).await;
-    assert!(plain(&one, "zstd") != plain(&other, "zstd"));
+    assert!(plain(&first, "zstd") != plain(&other, "zstd"));
 }
 
 #[tokio::test]
-async fn small_compressed_answers_are_kept_as_the_configuration_says() {
+async fn compressed_response_cache_follows_config() {
     for response_bytes in [1 << 20, 0] {
         let service = TestService::configured(|config| {
             config.cache.memory_bytes = Some(0);
             config.cache.response_bytes = response_bytes;
         })
         .await;
-        let key = service.try_import("Words", true, noise(100_000).as_bytes()).await.expect("imported").private_key;
-        let key = format!("Bearer {}", key.expect("a key").expose());
+        let key =
+            service.try_import("Words", true, noise(100_000).as_bytes()).await.expect("failed to import").private_key;
+        let key = format!("Bearer {}", key.expect("missing key").expose());
         let ask = |query: &'static str, accepted: &'static str, key: &str| {
-            let (service, key) = (&service, key.to_owned());
+            let service = &service;
+            let key = key.to_owned();
             let uri = format!("/api/1/words/v1/?{query}");
             async move { service.get_with(&uri, &[("accept-encoding", accepted), ("authorization", &key)]).await }
         };
         let gzip = ask("limit=2", "gzip", &key).await;
         let whole = plain(&gzip, "gzip");
-        ask("limit=2", "identity", &key).await.is(std::str::from_utf8(&whole).expect("text"));
+        ask("limit=2", "identity", &key).await.is(std::str::from_utf8(&whole).expect("invalid UTF-8"));
         ask("count=true", "identity", &key).await;
 
-        // Whoever is answered now is answered from memory.
-        std::fs::remove_file(service.version_files().remove(0)).expect("removed");
-        let kept = response_bytes > 0;
-        let status = |kept| if kept { 200 } else { 500 };
+        // From now on, responses can come only from memory.
+        std::fs::remove_file(service.version_files().remove(0)).expect("failed to remove");
+        let is_cached = response_bytes > 0;
+        let status = |is_cached| if is_cached { 200 } else { 500 };
         let again = ask("limit=2", "gzip", &key).await;
-        assert_eq!(again.status, status(kept));
-        if kept {
+        assert_eq!(again.status, status(is_cached));
+        if is_cached {
             assert!(again.body == gzip.body);
-            let told = ["content-encoding", "content-type", "x-total-count", "x-dataset-id", "etag"];
-            assert_eq!(told.map(|name| again.header(name)), told.map(|name| gzip.header(name)));
+            let names = ["content-encoding", "content-type", "x-total-count", "x-dataset-id", "etag"];
+            assert_eq!(names.map(|name| again.header(name)), names.map(|name| gzip.header(name)));
         }
-        assert_eq!(ask("count=true", "identity", &key).await.status, status(kept));
+        assert_eq!(ask("count=true", "identity", &key).await.status, status(is_cached));
         assert_eq!(ask("limit=2", "identity", &key).await.status, 500);
         assert_eq!(ask("limit=2", "br", &key).await.status, 500);
         assert_eq!(ask("limit=3", "gzip", &key).await.status, 500);
-        // Only for those who may read it.
+        // The cache still requires the key.
         assert_eq!(ask("limit=2", "gzip", "Bearer wrong").await.status, 403);
     }
 }
 
 #[tokio::test]
-async fn a_compressed_body_that_fails_midway_is_an_error_for_the_client() {
+async fn failed_compressed_body_is_error_for_client() {
     let service = TestService::configured(|config| config.cache.memory_bytes = Some(1)).await;
     let text = noise(16 << 20);
     service.import("Noise", &text).await;
     let file = service.version_files().remove(0);
-    let whole = std::fs::read(&file).expect("read");
+    let whole = std::fs::read(&file).expect("failed to read");
     let listening = service.listen().await;
 
     for (coding, damaged) in [("zstd", false), ("zstd", true), ("gzip", true), ("br", true)] {
-        // A small buffer, so that the service has to wait for what it sends to be read.
-        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
-        socket.set_recv_buffer_size(32 << 10).expect("a small buffer");
-        let mut connection = socket.connect(listening.address).await.expect("a connection");
+        // A small buffer, so that the service must wait for the client to read.
+        let socket = tokio::net::TcpSocket::new_v4().expect("failed to create socket");
+        socket.set_recv_buffer_size(32 << 10).expect("failed to set buffer size");
+        let mut connection = socket.connect(listening.address).await.expect("failed to connect");
         let request = format!(
             "GET /api/1/noise/v1?format=jsonl HTTP/1.1\r\nHost: test\r\nAccept-Encoding: {coding}\r\n\
              Connection: close\r\n\r\n"
         );
-        connection.write_all(request.as_bytes()).await.expect("sent");
+        connection.write_all(request.as_bytes()).await.expect("failed to send");
         let mut read = vec![0; 64 << 10];
-        connection.read_exact(&mut read).await.expect("the first bytes");
+        connection.read_exact(&mut read).await.expect("failed to read");
         if damaged {
             std::fs::write(&file, &whole[..1_000]).expect("truncated");
         }
-        // Ends by a close or a reset.
+        // The connection ends with a close or a reset.
         let end = connection.read_to_end(&mut read).await;
-        std::fs::write(&file, &whole).expect("restored");
+        std::fs::write(&file, &whole).expect("failed to restore");
 
-        let head = read.windows(4).position(|window| window == b"\r\n\r\n").expect("the end of the head");
-        let (head, mut chunks) = (String::from_utf8_lossy(&read[..head]).to_lowercase(), &read[head + 4..]);
+        let head = read.windows(4).position(|window| window == b"\r\n\r\n").expect("missing end of head");
+        let mut chunks = &read[head + 4..];
+        let head = String::from_utf8_lossy(&read[..head]).to_lowercase();
         assert!(head.starts_with("http/1.1 200") && head.contains("transfer-encoding: chunked"), "{head}");
         assert!(head.contains(&format!("content-encoding: {coding}")) && !head.contains("content-length"), "{head}");
         let complete = chunks.ends_with(b"\r\n0\r\n\r\n") && end.is_ok();
         assert_eq!(complete, !damaged, "{coding}: {end:?} after {} bytes", read.len());
         if !damaged {
-            // Every chunk but the last, which is empty.
+            // All chunks except the last, empty one.
             let mut body = Vec::new();
             while let Some(at) = chunks.windows(2).position(|window| window == b"\r\n") {
-                let size = std::str::from_utf8(&chunks[..at]).expect("a size");
-                let size = usize::from_str_radix(size, 16).expect("a size");
+                let size = std::str::from_utf8(&chunks[..at]).expect("invalid size");
+                let size = usize::from_str_radix(size, 16).expect("invalid size");
                 body.extend_from_slice(&chunks[at + 2..at + 2 + size]);
                 chunks = &chunks[at + 2 + size + 2..];
             }

@@ -1,4 +1,4 @@
-//! Tags, conditional requests, what caches are told, and how soon a change shows.
+//! Etags, conditional requests, cache headers, and how soon a change is visible.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -10,22 +10,22 @@ async fn get(service: &TestService, uri: &str, headers: &[(&str, &str)]) -> Answ
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    service.call(request.body(Body::empty()).expect("a request")).await
+    service.call(request.body(Body::empty()).expect("invalid request")).await
 }
 
 async fn tag(service: &TestService, uri: &str) -> String {
     let answer = service.get(uri).await;
     assert_eq!(answer.status, 200, "{uri}: {}", answer.text());
-    answer.header("etag").expect("a tag").to_owned()
+    answer.header("etag").expect("missing etag").to_owned()
 }
 
 async fn import_private(service: &TestService, name: &str) -> String {
-    let imported = service.try_import(name, true, b"[{\"a\":1}]").await.expect("imported");
-    format!("Bearer {}", imported.private_key.expect("a key").expose())
+    let imported = service.try_import(name, true, b"[{\"a\":1}]").await.expect("failed to import");
+    format!("Bearer {}", imported.private_key.expect("missing key").expose())
 }
 
 #[tokio::test]
-async fn a_tag_is_strong_and_belongs_to_one_answer() {
+async fn etag_is_strong_and_unique_per_response() {
     let service = TestService::start().await;
     service.import("Some", "[{\"a\":1},{\"a\":2}]").await;
     service.import("Some", "[{\"a\":1},{\"a\":2}]").await;
@@ -46,8 +46,8 @@ async fn a_tag_is_strong_and_belongs_to_one_answer() {
     let count = tags.len();
     tags.sort();
     tags.dedup();
-    assert_eq!(tags.len(), count, "every answer has its own");
-    // Requests that ask for the same have the same.
+    assert_eq!(tags.len(), count, "etags are unique");
+    // Equivalent requests have the same etag.
     let same = tag(&service, "/api/1/some/v2").await;
     for uri in ["/api/1/some/active", "/api/1/some/latest/", "/api/1/some/v2?offset=0&pretty=1", "/api/1/some/v2?x=y"] {
         assert_eq!(tag(&service, uri).await, same, "{uri}");
@@ -55,7 +55,7 @@ async fn a_tag_is_strong_and_belongs_to_one_answer() {
 }
 
 #[tokio::test]
-async fn who_has_the_answer_gets_304_without_a_body() {
+async fn matching_etag_returns_304_without_body() {
     let service = TestService::configured(|config| config.limits.public_per_minute = 1_000).await;
     service.import("Some", "[{\"a\":1},{\"a\":2}]").await;
     for query in ["", "format=csv", "count=true", "format=parquet", "filter=a:2&lmit=1"] {
@@ -64,8 +64,10 @@ async fn who_has_the_answer_gets_304_without_a_body() {
         let weak = format!("W/{tag}");
         let listed = format!("\"x\", {tag}, \"y\"");
         let lines = [("if-none-match", "\"x\""), ("if-none-match", &*tag)];
-        let one = |value| vec![("if-none-match", value)];
-        for headers in [one(&*tag), one(&weak), one(&listed), one("*"), lines.to_vec()] {
+        let if_none_match = |value| vec![("if-none-match", value)];
+        for headers in
+            [if_none_match(&*tag), if_none_match(&weak), if_none_match(&listed), if_none_match("*"), lines.to_vec()]
+        {
             let answer = get(&service, &uri, &headers).await;
             assert_eq!((answer.status, answer.body.len()), (304, 0), "{uri} {headers:?}");
             let mut names: Vec<_> = answer.headers.keys().map(|name| name.as_str()).collect();
@@ -86,7 +88,7 @@ async fn who_has_the_answer_gets_304_without_a_body() {
                 "x-request-id",
             ];
             if query == "format=parquet" {
-                // Never in another coding.
+                // Exports have no content coding.
                 expected.retain(|name| *name != "vary");
             }
             assert_eq!(names, expected, "{uri}");
@@ -101,7 +103,7 @@ async fn who_has_the_answer_gets_304_without_a_body() {
 }
 
 #[tokio::test]
-async fn nothing_is_read_for_a_304() {
+async fn not_modified_reads_nothing() {
     let service = TestService::configured(|config| {
         config.cache.memory_bytes = Some(0);
         config.cache.response_bytes = 0;
@@ -111,7 +113,7 @@ async fn nothing_is_read_for_a_304() {
     let uri = "/api/1/some/v1?sort=a:desc&format=csv";
     let tag = tag(&service, uri).await;
     for file in service.version_files() {
-        std::fs::remove_file(file).expect("removed");
+        std::fs::remove_file(file).expect("failed to remove");
     }
     let answer = get(&service, uri, &[("if-none-match", &tag)]).await;
     assert_eq!((answer.status, answer.header("etag")), (304, Some(&*tag)));
@@ -123,7 +125,7 @@ async fn nothing_is_read_for_a_304() {
 }
 
 #[tokio::test]
-async fn a_304_is_for_who_may_read() {
+async fn not_modified_requires_read_access() {
     let service = TestService::start().await;
     let key = import_private(&service, "Hidden").await;
     let any = ("if-none-match", "*");
@@ -132,12 +134,12 @@ async fn a_304_is_for_who_may_read() {
     get(&service, "/api/1/hidden/v9", &[any, ("authorization", &key)]).await.is_error(404);
     assert_eq!(get(&service, "/api/1/hidden/v1", &[any, ("authorization", &key)]).await.status, 304);
     execute(&service, "UPDATE datasets SET frozen = 1, record_checksum = NULL").await;
-    service.services.lookups.catalog_changed();
+    service.services.lookups.notify_catalog_change();
     get(&service, "/api/1/hidden/v1", &[any, ("authorization", &key)]).await.is_error(410);
 }
 
 #[tokio::test]
-async fn caches_are_told_what_they_may_keep() {
+async fn cache_control_depends_on_visibility() {
     let service = TestService::start().await;
     service.import("Open", "[{\"a\":1}]").await;
     let key = import_private(&service, "Hidden").await;
@@ -145,7 +147,7 @@ async fn caches_are_told_what_they_may_keep() {
     let any = ("if-none-match", "*");
     let public = (Some("public, no-cache"), Some("Accept-Encoding"));
     let private = (Some("private, no-cache"), Some("Accept-Encoding, Authorization"));
-    // What is read, with which headers; status, `Cache-Control` and `Vary`.
+    // URI and headers; status, `Cache-Control`, and `Vary`.
     type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], u16, (Option<&'a str>, Option<&'a str>));
     let rows: [Row<'_>; 9] = [
         ("/api/1/open/v1", &[], 200, public),
@@ -166,10 +168,10 @@ async fn caches_are_told_what_they_may_keep() {
     }
 }
 
-// ---- how soon a change shows ----
+// ---- visibility of changes ----
 
 #[tokio::test]
-async fn a_change_in_this_process_shows_at_once() {
+async fn local_change_is_visible_at_once() {
     let service = TestService::start().await;
     for number in 1..=20 {
         let text = format!("[{{\"v\":{number}}}]");
@@ -179,21 +181,21 @@ async fn a_change_in_this_process_shows_at_once() {
         }
         service.get(&format!("/api/1/some/v{}", number + 1)).await.is_error(404);
     }
-    // As the service's own writes do.
+    // The service's own writes do the same.
     execute(&service, "UPDATE datasets SET pinned_version = 3, record_checksum = NULL").await;
-    service.services.lookups.catalog_changed();
+    service.services.lookups.notify_catalog_change();
     service.get("/api/1/some/active?pretty=0").await.is("[{\"v\":3}]");
     execute(&service, "UPDATE datasets SET frozen = 1, record_checksum = NULL").await;
-    service.services.lookups.catalog_changed();
+    service.services.lookups.notify_catalog_change();
     service.get("/api/1/some/active").await.is_error(410);
 }
 
 #[tokio::test]
-async fn a_change_by_another_process_shows_soon() {
+async fn remote_change_is_visible_soon() {
     let service = TestService::start().await;
     service.get("/api/1/some/active").await.is_error(404);
-    // Another service on the same data, as another process is.
-    let other = TwoProcesses { asked: &service, importing: service.reopened().await };
+    // A second service on the same data simulates another process.
+    let other = TwoProcesses { reading: &service, importing: service.reopened().await };
     other.import("[{\"v\":1}]").await;
     other.shows(200, "[{\"v\":1}]").await;
     other.import("[{\"v\":2}]").await;
@@ -204,9 +206,9 @@ async fn a_change_by_another_process_shows_soon() {
     other.shows(410, "frozen").await;
 }
 
-/// A service, and another process on the same data.
+/// A service, and a second one that simulates another process on the same data.
 struct TwoProcesses<'a> {
-    asked: &'a TestService,
+    reading: &'a TestService,
     importing: TestService,
 }
 
@@ -215,11 +217,11 @@ impl TwoProcesses<'_> {
         self.importing.import("Some", text).await;
     }
 
-    /// Waits until the first one answers so.
+    /// Waits until the first process returns this response.
     async fn shows(&self, status: u16, text: &str) {
         let shown = async {
             loop {
-                let answer = self.asked.get("/api/1/some/active?pretty=0").await;
+                let answer = self.reading.get("/api/1/some/active?pretty=0").await;
                 if answer.status == status && answer.text().contains(text) {
                     return;
                 }

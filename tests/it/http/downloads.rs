@@ -1,31 +1,31 @@
-//! A download of a Parquet export in ranges counts once, and nobody gets more out of that than one download.
+//! A download of a Parquet export in ranges counts only once, and cannot return more than one download.
 
 use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use strata_testing::{Answer, TestService};
 
-use super::read_limits::{GET, Sent, limited, rate, send};
+use super::read_limits::{GET, TestRequest, limited, rate, send};
 
 const EXPORT: &str = "/api/1/open/v1/?format=parquet";
 
-/// An open dataset of one entity, and a private one with its `Authorization`.
+/// Imports a public and a private dataset. Returns the `Authorization` of the private one.
 async fn two_datasets(service: &TestService) -> String {
     service.import("Open", "[{\"a\":1}]").await;
-    let imported = service.try_import("Hidden", true, b"[{\"a\":2}]").await.expect("imported");
-    format!("Bearer {}", imported.private_key.expect("a key").expose())
+    let imported = service.try_import("Hidden", true, b"[{\"a\":2}]").await.expect("failed to import");
+    format!("Bearer {}", imported.private_key.expect("missing key").expose())
 }
 
 async fn range(service: &TestService, uri: &str, range: &str) -> Answer {
     service.get_with(uri, &[("range", range)]).await
 }
 
-/// Status, and how many requests are left.
+/// Returns the status and the number of remaining requests.
 fn left(answer: &Answer) -> (u16, u64) {
-    (answer.status, rate(answer).expect("a rate").1)
+    (answer.status, rate(answer).expect("missing rate").1)
 }
 
-/// Entities whose export is larger than 1 MiB: their texts do not compress well.
+/// Entities whose export exceeds 1 MiB, because their strings do not compress well.
 fn large() -> String {
     let mut state = 1_u64;
     let mut entities = String::new();
@@ -41,14 +41,14 @@ fn large() -> String {
 }
 
 #[tokio::test]
-async fn further_ranges_of_an_export_that_was_counted_are_free() {
+async fn further_ranges_of_counted_export_are_free() {
     let (service, clock) = limited(3, 5).await;
     two_datasets(&service).await;
     clock.0.store(7, Ordering::Relaxed);
     let first = range(&service, EXPORT, "bytes=-8").await;
     assert_eq!((first.status, rate(&first)), (206, Some((3, 2, 1_700_000_067))));
-    // Also what is beyond the end, and a repeated condition that holds.
-    let etag = first.header("etag").expect("an ETag").to_owned();
+    // Ranges past the end and a matching `If-Range` are also free.
+    let etag = first.header("etag").expect("missing etag").to_owned();
     for _ in 0..5 {
         assert_eq!(left(&range(&service, EXPORT, "bytes=0-3").await), (206, 2));
         assert_eq!(left(&range(&service, EXPORT, "bytes=99999999-").await), (416, 2));
@@ -61,7 +61,7 @@ async fn further_ranges_of_an_export_that_was_counted_are_free() {
     assert_eq!((answer.status, rate(&answer)), (206, Some((3, 2, 1_700_000_067))));
     assert_eq!(answer.header("etag"), Some(&*etag));
 
-    // Where nothing is left, who has begun may finish. Whoever asks for anything else may not.
+    // Without remaining requests, the client can finish this download, but start nothing else.
     for expected in [1, 0] {
         assert_eq!(left(&service.get("/api/1/open/v1").await), (200, expected));
     }
@@ -76,7 +76,7 @@ async fn further_ranges_of_an_export_that_was_counted_are_free() {
         assert_eq!((rate(&answer), answer.header("retry-after")), (Some((3, 0, 1_700_000_067)), Some("60")), "{uri}");
     }
 
-    // A free one opens no window, and shows what one that began now would be.
+    // A free request opens no window, and shows the window that would begin now.
     clock.0.store(80, Ordering::Relaxed);
     for second in [80, 90] {
         clock.0.store(second, Ordering::Relaxed);
@@ -87,7 +87,7 @@ async fn further_ranges_of_an_export_that_was_counted_are_free() {
     let answer = service.get("/api/1/open/v1").await;
     assert_eq!((answer.status, rate(&answer)), (200, Some((3, 2, 1_700_000_160))));
 
-    // A download lasts for a quarter of an hour.
+    // A download lasts for 15 minutes.
     clock.0.store(7 + 899, Ordering::Relaxed);
     assert_eq!(left(&range(&service, EXPORT, "bytes=0-3").await), (206, 3));
     clock.0.store(7 + 900, Ordering::Relaxed);
@@ -96,7 +96,7 @@ async fn further_ranges_of_an_export_that_was_counted_are_free() {
 }
 
 #[tokio::test]
-async fn a_whole_download_may_be_resumed() {
+async fn whole_download_can_be_resumed() {
     let (service, _) = limited(2, 5).await;
     two_datasets(&service).await;
     let whole = service.get(EXPORT).await;
@@ -107,11 +107,11 @@ async fn a_whole_download_may_be_resumed() {
 }
 
 #[tokio::test]
-async fn what_is_no_range_of_that_export_counts() {
+async fn other_requests_than_ranges_count() {
     let (service, _) = limited(100, 100).await;
     let key = two_datasets(&service).await;
     let first = range(&service, EXPORT, "bytes=0-3").await;
-    let etag = first.header("etag").expect("an ETag").to_owned();
+    let etag = first.header("etag").expect("missing etag").to_owned();
     let mut expected = 99;
     assert_eq!(left(&first), (206, expected));
     // Query and headers; status.
@@ -135,13 +135,13 @@ async fn what_is_no_range_of_that_export_counts() {
         assert_eq!(left(&answer), (status, expected), "{query} {headers:?}");
     }
 
-    // Another client has begun nothing.
+    // Another client has no counted download.
     let parts = [("range", "bytes=0-3")];
-    let other = Sent { uri: EXPORT, peer: Some("203.0.113.9"), headers: &parts, ..GET };
+    let other = TestRequest { uri: EXPORT, peer: Some("203.0.113.9"), headers: &parts, ..GET };
     assert_eq!(left(&send(&service, other).await), (206, 99));
     assert_eq!(left(&send(&service, other).await), (206, 99));
 
-    // A private dataset has its own bucket, and only the key goes on with what the key began.
+    // A private dataset has its own bucket, and only requests with the key continue its download.
     let hidden = "/api/2/hidden/v1/?format=parquet";
     let get = async |authorization: Option<&str>| {
         let own = authorization.map(|value| ("authorization", value));
@@ -156,7 +156,7 @@ async fn what_is_no_range_of_that_export_counts() {
 }
 
 #[tokio::test]
-async fn a_new_version_is_another_download() {
+async fn new_version_is_another_download() {
     let (service, _) = limited(100, 100).await;
     service.import("Open", "[{\"a\":1}]").await;
     let active = "/api/1/open/active/?format=parquet";
@@ -165,24 +165,24 @@ async fn a_new_version_is_another_download() {
     service.import("Open", "[{\"a\":2}]").await;
     assert_eq!(left(&range(&service, active, "bytes=0-3").await), (206, 98));
     assert_eq!(left(&range(&service, active, "bytes=0-3").await), (206, 98));
-    // The old one goes on, too.
+    // The old download also continues.
     assert_eq!(left(&range(&service, EXPORT, "bytes=0-3").await), (206, 98));
 }
 
 #[tokio::test]
-async fn byte_after_byte_counts_again_before_long() {
+async fn many_small_ranges_count_again() {
     let (service, _) = limited(3, 5).await;
     two_datasets(&service).await;
     let mut sent = 0;
     while range(&service, EXPORT, "bytes=0-0").await.status == 206 {
         sent += 1;
     }
-    // Three that count, each with so many.
+    // Three downloads count, each with 64 further ranges.
     assert_eq!(sent, 3 * (1 + 64));
 }
 
 #[tokio::test]
-async fn all_of_it_again_and_again_counts_every_second_time() {
+async fn repeated_whole_download_counts_every_second_time() {
     let (service, _) = limited(3, 5).await;
     service.import("Open", &large()).await;
     let first = range(&service, EXPORT, "bytes=0-").await;
@@ -199,7 +199,7 @@ async fn all_of_it_again_and_again_counts_every_second_time() {
 }
 
 #[tokio::test]
-async fn each_of_many_exports_counts() {
+async fn each_export_counts() {
     let (service, _) = limited(20, 5).await;
     two_datasets(&service).await;
     let url = |limit: u64| format!("/api/1/open/v1/?format=parquet&limit={limit}");
@@ -207,7 +207,7 @@ async fn each_of_many_exports_counts() {
         assert_eq!(left(&range(&service, &url(limit), "bytes=0-3").await), (206, 20 - limit));
     }
     assert_eq!(range(&service, &url(21), "bytes=0-3").await.status, 429);
-    // A client has 16 downloads: in turn they are free, and what it used least recently counts.
+    // A client has up to 16 downloads. They are free in any order; the least recently used one counts again.
     for limit in (5..=20).chain(5..=20) {
         assert_eq!(left(&range(&service, &url(limit), "bytes=0-3").await), (206, 0), "{limit}");
     }
@@ -217,13 +217,13 @@ async fn each_of_many_exports_counts() {
 }
 
 #[tokio::test]
-async fn an_export_that_has_to_be_made_counts() {
+async fn missing_export_counts() {
     let (service, _) = limited(100, 5).await;
     two_datasets(&service).await;
     assert_eq!(left(&range(&service, EXPORT, "bytes=0-3").await), (206, 99));
     assert_eq!(left(&range(&service, EXPORT, "bytes=0-3").await), (206, 99));
     for file in service.export_files() {
-        std::fs::remove_file(file).expect("removed");
+        std::fs::remove_file(file).expect("failed to remove");
     }
     assert_eq!(left(&range(&service, EXPORT, "bytes=0-3").await), (206, 98));
     assert_eq!(left(&range(&service, EXPORT, "bytes=0-3").await), (206, 98));

@@ -1,22 +1,21 @@
 //! The examples of reads (`tests/cases/examples.jsonl`), over HTTP.
 //!
-//! Each line with `entities` is a data set, imported into a service of its own as dataset 1, version 1; each other
-//! line is a read of one. A line that uses a parameter or format that does not exist yet is left out, and runs by
-//! itself as soon as it does.
+//! A line with `entities` is a dataset, which is imported into its own service as dataset 1, version 1. Any other line
+//! is a read. A line with a parameter or format that does not exist yet is skipped until it exists.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use strata_testing::TestService;
 use strata_testing::openapi::Document;
-use strata_types::request::Format;
+use strata_types::read_request::ResponseFormat;
 
 const EXAMPLES: &str = include_str!("../../cases/examples.jsonl");
 
-/// The formats of docs/reference/formats.md, Formats; anything else is refused.
+/// The formats of docs/reference/formats.md, Formats.
 const FORMATS: [&str; 6] = ["json", "jsonl", "csv", "tsv", "xml", "parquet"];
 
-/// A line of the file: a data set, or a read.
+/// A line of the file: a dataset, or a read.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Line {
@@ -32,7 +31,7 @@ struct Line {
     #[serde(default)]
     status: u16,
     body: Option<String>,
-    /// What an error's text must name.
+    /// Text that the error must contain.
     body_names: Option<String>,
 }
 
@@ -41,17 +40,18 @@ fn missing(parameters: &[&str], query: &str) -> Option<String> {
     form_urlencoded::parse(query.as_bytes()).find_map(|(name, value)| {
         let known = parameters.contains(&&*name);
         let format = name == "format" && FORMATS.contains(&&*value);
-        let known_format = Format::ALL.iter().any(|format| format.name() == value);
+        let known_format = ResponseFormat::ALL.iter().any(|format| format.name() == value);
         (!known || format && !known_format).then(|| format!("{name}={value}"))
     })
 }
 
 #[tokio::test]
-async fn every_example_is_answered_as_it_says() {
-    let parameters = Document::of(&TestService::start().await).await.read_parameters();
+async fn examples_return_expected_response() {
+    let parameters = Document::fetch(&TestService::start().await).await.read_parameters();
     let parameters: Vec<&str> = parameters.iter().map(|parameter| parameter.name.as_str()).collect();
     let mut services = BTreeMap::new();
-    let (mut ran, mut left_out) = (0, Vec::new());
+    let mut ran = 0;
+    let mut left_out = Vec::new();
     let mut wrong = Vec::new();
     for line in EXAMPLES.lines() {
         let line: Line = serde_json::from_str(line).expect(line);
@@ -76,19 +76,20 @@ async fn every_example_is_answered_as_it_says() {
             && body_names.as_deref().is_none_or(|name| answer.text().contains(name));
         if !right {
             let expected = body.or(body_names).unwrap_or_default();
-            let (found, text) = (answer.status, answer.text());
+            let found = answer.status;
+            let text = answer.text();
             wrong.push(format!("{what}: {query}\n  found {found} {text}\n  expected {status} {expected}"));
         }
     }
     assert!(wrong.is_empty(), "{} of {ran} examples fail:\n{}", wrong.len(), wrong.join("\n"));
 
-    // Nothing is left out that could run, and nothing is lost.
+    // Skipped lines contain something unknown, and no line is lost.
     for (what, missing) in &left_out {
         let name = missing.split('=').next().unwrap_or_default();
         let unknown = !parameters.contains(&name);
         assert!(unknown || name == "format", "`{what}` was left out for {missing}");
     }
     assert_eq!((services.len(), ran + left_out.len()), (4, 73));
-    // As of the first parameters; later ones only add to it.
+    // The number at the time of the first parameters. It can only grow.
     assert!(ran >= 11, "{ran} ran; left out: {left_out:?}");
 }

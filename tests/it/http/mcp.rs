@@ -1,4 +1,4 @@
-//! The tools for agents at `/mcp`: called as JSON-RPC to the byte, and by the official client.
+//! The agent tools at `/mcp`, called as raw JSON-RPC and by the official client.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -21,17 +21,17 @@ pub(super) async fn message(owned: &Owned, token: Option<&str>, body: &str) -> A
         Some(token) => request.header("authorization", format!("Bearer {token}")),
         None => request,
     };
-    owned.service.call(request.body(Body::from(body.to_owned())).expect("a request")).await
+    owned.service.call(request.body(Body::from(body.to_owned())).expect("invalid request")).await
 }
 
-/// The text of a call of a tool, with arguments as they are written.
+/// Returns the message of a tool call with exactly these arguments.
 pub(super) fn calling(tool: &str, arguments: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","id":7,"method":"tools/call","params":{{"name":"{tool}","arguments":{arguments}}}}}"#)
 }
 
-/// What a tool gave: its texts, and the record that the first of them may be.
+/// Returns the texts of a successful result, and the record in the first text, if any.
 #[track_caller]
-pub(super) fn given(answer: &Answer) -> (Vec<String>, Value) {
+pub(super) fn tool_output(answer: &Answer) -> (Vec<String>, Value) {
     let result = result(answer);
     assert_ne!(result["isError"], json!(true), "{result}");
     assert_eq!(result["structuredContent"], Value::Null, "nothing is sent twice");
@@ -40,7 +40,7 @@ pub(super) fn given(answer: &Answer) -> (Vec<String>, Value) {
     (texts, record)
 }
 
-/// The one text with which a tool failed.
+/// Returns the text of a failed result.
 #[track_caller]
 pub(super) fn failure(answer: &Answer) -> String {
     let result = result(answer);
@@ -52,14 +52,14 @@ pub(super) fn failure(answer: &Answer) -> String {
 pub(super) fn result(answer: &Answer) -> Value {
     assert_eq!((answer.status, answer.header("content-type")), (200, Some("application/json")), "{}", answer.text());
     assert_eq!(answer.header("cache-control"), Some("no-store"));
-    let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+    let message: Value = serde_json::from_str(answer.text()).expect("invalid JSON");
     assert_eq!((&message["jsonrpc"], &message["id"]), (&json!("2.0"), &json!(7)), "{message}");
     message["result"].clone()
 }
 
 fn texts(result: &Value) -> Vec<String> {
-    let contents = result["content"].as_array().expect("contents");
-    contents.iter().map(|content| content["text"].as_str().expect("a text").to_owned()).collect()
+    let contents = result["content"].as_array().expect("missing contents");
+    contents.iter().map(|content| content["text"].as_str().expect("missing text").to_owned()).collect()
 }
 
 pub(super) async fn call_tool(owned: &Owned, tool: &str, arguments: Value) -> Answer {
@@ -67,11 +67,11 @@ pub(super) async fn call_tool(owned: &Owned, tool: &str, arguments: Value) -> An
 }
 
 #[test]
-fn the_official_client_reads_edits_and_is_refused() {
+fn official_client_reads_edits_and_gets_errors() {
     let machine = Machine::new();
     let add = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "agent"];
     let added = succeeded(&machine.run_with_input(&add, "correct horse\n"));
-    let token = added.lines().last().expect("a token");
+    let token = added.lines().last().expect("missing token");
     let file = format!("{FIXTURES}/world-countries/countries.json");
     let import = ["import", &file, "--name", "World Countries", "--owner", "ada@example.test"];
     let id = one_json_line(&machine.run(&import))["dataset_id"].to_string();
@@ -81,7 +81,7 @@ fn the_official_client_reads_edits_and_is_refused() {
         let import = ["import", "pairs.json", "--name", "Pairs", "--owner", "ada@example.test", "--format", "json"];
         pairs = one_json_line(&machine.run(&import))["dataset_id"].clone();
     }
-    // Numbers are to come as they were written.
+    // Numbers must keep their notation.
     let diff = concat!(
         r#"{"added":1,"subtracted":1,"modified":1,"total_v1":2,"total_v2":2,"records":["#,
         r#"{"id":"m0-0","change_type":"modified","source":"","v1":{"k":"a","n":1.0,"x":"y"},"#,
@@ -91,7 +91,7 @@ fn the_official_client_reads_edits_and_is_refused() {
     );
     let server = Server::start(&machine, &[], &[("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0")]);
     let document = get(&format!("{}/openapi.json", server.base_url), None).1;
-    let document = Document(serde_json::from_str(&document).expect("JSON"));
+    let document = Document(serde_json::from_str(&document).expect("invalid JSON"));
     let parameters: Vec<String> = document.read_parameters().into_iter().map(|parameter| parameter.name).collect();
     let headers = format!(
         "Content-Type: application/json\r\nAccept: application/json, text/event-stream\r\n\
@@ -101,30 +101,32 @@ fn the_official_client_reads_edits_and_is_refused() {
     let expects = json!({"tools": tools, "parameters": parameters, "pairs": pairs, "diff": diff}).to_string();
     let mut script = tool("python");
     script.arg(tools_file("agents.py")).args([&server.base_url, token, &id, "world-countries", &expects]);
-    let output = script.output().expect("the script runs");
-    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output = script.output().expect("failed to run program");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}{errors}{}", server.errors());
     let lines: Vec<&str> = printed.lines().collect();
     assert_eq!(lines.len(), 2, "{printed}");
 
-    // What the page has to paste.
+    // The example in the documentation runs unchanged.
     let example = between("docs/guides/ai-agents.md", "<!-- agents:begin -->\n```python", "```\n<!-- agents:end -->");
     let example = example.replace("http://127.0.0.1:8080", &server.base_url).replace("strata_…", token);
-    let pasted = tool("python").args(["-c", &example]).output().expect("the example runs");
-    let (shown, errors) = (String::from_utf8_lossy(&pasted.stdout), String::from_utf8_lossy(&pasted.stderr));
+    let pasted = tool("python").args(["-c", &example]).output().expect("failed to run program");
+    let shown = String::from_utf8_lossy(&pasted.stdout);
+    let errors = String::from_utf8_lossy(&pasted.stderr);
     assert!(pasted.status.success(), "{shown}{errors}");
     assert!(shown.contains("pull_for_edit") && shown.contains(r#""total_count":53"#), "{shown}");
     assert!(lines[0].starts_with("legacy: 2025-") && lines[1].starts_with("auto: 2026-"), "{printed}");
 }
 
-/// How much it is does not depend on how large the version is. `TEST_ENTITIES` tries another size, and `--nocapture`
-/// shows how many bytes were moved.
+/// The number of transferred bytes does not depend on the size of the version. `TEST_ENTITIES` sets the size, and
+/// `--nocapture` shows the number of bytes.
 #[test]
-fn the_official_client_changes_a_few_entities_without_moving_the_rest() {
+fn official_client_edits_few_entities_cheaply() {
     let machine = Machine::new();
     let add = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "agent"];
     let added = succeeded(&machine.run_with_input(&add, "correct horse\n"));
-    let token = added.lines().last().expect("a token");
+    let token = added.lines().last().expect("missing token");
     let entities = std::env::var("TEST_ENTITIES").ok().and_then(|entities| entities.parse().ok()).unwrap_or(10_000);
     let filler = "lorem ipsum dolor sit amet ".repeat(20);
     let entity = |number: usize| {
@@ -137,49 +139,50 @@ fn the_official_client_changes_a_few_entities_without_moving_the_rest() {
     let server = Server::start(&machine, &[], &[]);
     let mut script = tool("python");
     let script = script.arg(tools_file("large_edit.py")).args([&server.base_url, token, &id, "zebra", "100000"]);
-    let output = script.output().expect("the script runs");
-    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let output = script.output().expect("failed to run program");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}{errors}{}", server.errors());
     println!("{entities} entities: {printed}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tools_give_and_take_entities_to_the_byte() {
+async fn tools_preserve_entity_bytes() {
     let owned = Owned::sqlite().await;
-    // A key that some parsers of JSON take for a number of their own.
+    // Some JSON parsers treat this key as a number.
     let list = format!(r#"[{{"$serde_json::private::Number":"12"}},{}"#, &EXACT[1..]);
     let id = owned.dataset("Things", json!({"private": true}), &[&list]).await;
     let pulled = owned.pull(json!({"dataset_id": id, "version": 1})).await;
-    let (texts, _) = given(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": id})).await);
+    let (texts, _) = tool_output(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": id})).await);
     assert_eq!(texts, [pulled.text()], "the same text as over HTTP");
 
-    let etag = pulled.header("etag").expect("an etag");
+    let etag = pulled.header("etag").expect("missing etag");
     let arguments = format!(r#"{{"entities":{list},"etag":{},"version":1,"dataset_id":{id}}}"#, json!(etag));
-    let (_, record) = given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
+    let (_, record) = tool_output(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
     assert_eq!(record["etag"], json!(owned.etag(id, 1).await));
     assert_eq!(record["version"], owned.versions(id).await[0]);
-    // One more than is pushed elsewhere, so that the number is the alternate's.
+    // One more entity, so that the count differs from the version's count.
     let etag = record["etag"].clone();
     let more =
         format!(r#"{{"entities":[{{}},{}],"etag":{etag},"version":1,"dataset_id":{id}}}"#, &list[1..list.len() - 1]);
-    let (_, pushed) = given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &more)).await);
-    let count = pushed["version"]["entity_count"].as_u64().expect("a count");
+    let (_, pushed) = tool_output(&message(&owned, Some(&owned.token), &calling("push_alt_version", &more)).await);
+    let count = pushed["version"]["entity_count"].as_u64().expect("missing count");
     assert_eq!(pushed["alt_entity_count"], json!(count + 1));
     let arguments = format!(r#"{{"entities":{list},"etag":{},"version":1,"dataset_id":{id}}}"#, pushed["etag"]);
-    given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
+    tool_output(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
     let alternate = owned.pull(json!({"dataset_id": id, "alt": true})).await;
     assert!(alternate.text().ends_with(&format!(r#""entities":{list}}}"#)), "{}", alternate.text());
-    let (texts, _) = given(&call_tool(&owned, "read", json!({"dataset_id": id, "alt": true})).await);
+    let (texts, _) = tool_output(&call_tool(&owned, "read", json!({"dataset_id": id, "alt": true})).await);
     assert_eq!(texts[1], list);
 }
 
-/// An entity that nests so deep, itself included.
+/// An entity with this many levels, including itself.
 fn nested(levels: usize) -> String {
     format!(r#"{{"a":{}{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_push_takes_what_a_message_can_hold_and_says_why_not() {
+async fn push_rejects_entities_that_are_too_deep() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({}), &["[]"]).await;
     let push = async |entities: &str| {
@@ -187,12 +190,12 @@ async fn a_push_takes_what_a_message_can_hold_and_says_why_not() {
         let arguments = format!(r#"{{"dataset_id":{id},"version":1,"etag":{etag},"entities":{entities}}}"#);
         message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await
     };
-    // Of 128 levels the message around the entities takes four.
+    // The message around the entities uses 4 of the 128 levels.
     let deepest = format!("[{}]", nested(124));
-    given(&push(&deepest).await);
+    tool_output(&push(&deepest).await);
     let odd = r#"[{"a":-0,"b":1.10,"c":1E+2,"a\u0062":"\u00e9\/","d":1,"d":2,"e":123456789012345678901234567890}]"#;
     let as_stored = r#"[{"a":-0,"b":1.10,"c":1E+2,"ab":"é/","d":2,"e":123456789012345678901234567890}]"#;
-    given(&push(odd).await);
+    tool_output(&push(odd).await);
     let alternate = format!("/api/{id}/things/v1/alt/?pretty=false");
     owned.service.get(&alternate).await.is(as_stored);
     for (entities, reason) in [
@@ -211,13 +214,13 @@ async fn a_push_takes_what_a_message_can_hold_and_says_why_not() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_message_is_small_but_for_the_entities_that_it_pushes() {
+async fn message_limit_excludes_pushed_entities() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({}), &["[]"]).await;
     let list = entities(1 << 20);
     let etag = json!(owned.etag(id, 1).await);
     let arguments = format!(r#"{{"dataset_id":{id},"version":1,"etag":{etag},"entities":{list}}}"#);
-    given(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
+    tool_output(&message(&owned, Some(&owned.token), &calling("push_alt_version", &arguments)).await);
     owned.service.get(&format!("/api/{id}/things/v1/alt/?pretty=false")).await.is(&list);
     let wide = format!(r#"{{"dataset_id":{id},"filter":[{}[]]}}"#, "[],".repeat(100_000));
     let answer = message(&owned, Some(&owned.token), &calling("read", &wide)).await;
@@ -230,12 +233,12 @@ async fn a_message_is_small_but_for_the_entities_that_it_pushes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_names_unknown_paths_and_the_nearest_ones() {
+async fn read_lists_unknown_paths_with_suggestions() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"name":"a","stock":{"berlin":1}}]"#]).await;
     let about = async |filter: Value| -> Value {
-        let (texts, _) = given(&call_tool(&owned, "read", json!({"dataset_id": id, "filter": filter})).await);
-        serde_json::from_str(&texts[0]).expect("JSON")
+        let (texts, _) = tool_output(&call_tool(&owned, "read", json!({"dataset_id": id, "filter": filter})).await);
+        serde_json::from_str(&texts[0]).expect("invalid JSON")
     };
     let slips = about(json!(["nmae:a", "stock.berln:1", "zzzzzz:1"])).await;
     assert_eq!(slips["unknown_fields"], json!(["nmae", "stock.berln", "zzzzzz"]));
@@ -243,24 +246,24 @@ async fn a_read_names_unknown_paths_and_the_nearest_ones() {
     let none = about(json!(["zzzzzz:1"])).await;
     assert_eq!((&none["unknown_fields"], none.get("did_you_mean")), (&json!(["zzzzzz"]), None));
     assert_eq!(about(json!(["name:a"])).await.get("unknown_fields"), None);
-    // What was typed is no suggestion.
-    let (texts, _) = given(&call_tool(&owned, "read", json!({"dataset_id": id, "sort": "stock.berlin"})).await);
-    let sorted: Value = serde_json::from_str(&texts[0]).expect("JSON");
+    // There is no suggestion for a path that exists.
+    let (texts, _) = tool_output(&call_tool(&owned, "read", json!({"dataset_id": id, "sort": "stock.berlin"})).await);
+    let sorted: Value = serde_json::from_str(&texts[0]).expect("invalid JSON");
     assert_eq!(sorted["hints"], json!(["`sort` requires a top-level field, but \"stock.berlin\" is a nested path."]));
     assert_eq!(sorted.get("did_you_mean"), None);
 }
 
-/// A range filter of the other type found nothing, also with strict=true, and nothing told why.
+/// Regression: a range filter of the wrong type found nothing without a hint, even with `strict=true`.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_tells_of_range_filters_of_the_wrong_type() {
+async fn read_hints_at_range_filter_of_wrong_type() {
     let owned = Owned::sqlite().await;
     let things = r#"[{"code":"12","mag":[1.5,2],"mixed":1},{"code":"60","mag":null,"mixed":"a","odd":{"a":true}}]"#;
     let id = owned.dataset("Things", json!({}), &[things]).await;
     let about = async |arguments: Value| -> Value {
         let mut arguments = arguments;
         arguments["dataset_id"] = json!(id);
-        let (texts, _) = given(&call_tool(&owned, "read", arguments).await);
-        serde_json::from_str(&texts[0]).expect("JSON")
+        let (texts, _) = tool_output(&call_tool(&owned, "read", arguments).await);
+        serde_json::from_str(&texts[0]).expect("invalid JSON")
     };
     for (arguments, words) in [
         (json!({"filter_gt": ["code:5"]}), "`filter_gt=code:\"5\"` compares strings"),
@@ -284,16 +287,16 @@ async fn a_read_tells_of_range_filters_of_the_wrong_type() {
     }
 }
 
-/// A filter or sort by a field of objects found or changed nothing, and explain advised an index for it.
+/// Regression: a filter or sort on an object had no effect without a hint, and `explain` suggested an index for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn conditions_on_objects_and_on_fields_that_are_gone_are_told() {
+async fn read_hints_at_objects_and_removed_fields() {
     let owned = Owned::sqlite().await;
     let things = r#"[{"name":{"common":"A","short":"a"},"n":1,"list":[{"x":1}]},{"name":{"common":"B"},"n":2}]"#;
     let id = owned.dataset("Things", json!({}), &[things]).await;
     let called = async |tool: &str, arguments: &Value| -> Vec<String> {
         let mut arguments = arguments.clone();
         arguments["dataset_id"] = json!(id);
-        given(&call_tool(&owned, tool, arguments).await).0
+        tool_output(&call_tool(&owned, tool, arguments).await).0
     };
     for (arguments, words) in [
         (json!({"filter": ["name:A"]}), "so `filter=name:A` finds nothing. Use a nested path, such as `name.short`."),
@@ -307,7 +310,7 @@ async fn conditions_on_objects_and_on_fields_that_are_gone_are_told() {
         ),
         (json!({"sort": "name"}), "so sorting by it changes nothing."),
     ] {
-        let about: Value = serde_json::from_str(&called("read", &arguments).await[0]).expect("JSON");
+        let about: Value = serde_json::from_str(&called("read", &arguments).await[0]).expect("invalid JSON");
         let hints = about["hints"].as_array().unwrap_or_else(|| panic!("{arguments}: {about}"));
         assert!(
             hints.len() == 1 && hints[0].as_str().is_some_and(|hint| hint.ends_with(words)),
@@ -318,19 +321,19 @@ async fn conditions_on_objects_and_on_fields_that_are_gone_are_told() {
         let explained = called("explain", &arguments).await.concat();
         assert!(explained.contains(words) && !explained.contains("no indexed column"), "{arguments}: {explained}");
     }
-    let taken = json!({"filter": ["n:1"], "keep_field": ["name"]});
-    let about: Value = serde_json::from_str(&called("read", &taken).await[0]).expect("JSON");
+    let arguments = json!({"filter": ["n:1"], "keep_field": ["name"]});
+    let about: Value = serde_json::from_str(&called("read", &arguments).await[0]).expect("invalid JSON");
     assert_eq!(about["unknown_fields"], json!(["n"]));
     assert_eq!(about["hints"], json!(["keep_field removes \"n\" from every entity before filter looks for it."]));
     assert_eq!(about["next"], "nothing matches: see hints");
-    // Positions of entities of which something is left out lead to edits that would lose it.
+    // Edits based on incomplete entities would lose fields.
     for (arguments, is_whole) in
         [(json!({}), true), (json!({"keep_field": ["n"]}), false), (json!({"format": "csv"}), false)]
     {
         let mut arguments = arguments;
         arguments["positions"] = json!(true);
-        let about: Value = serde_json::from_str(&called("read", &arguments).await[0]).expect("JSON");
-        let next = about["next"].as_str().expect("what next");
+        let about: Value = serde_json::from_str(&called("read", &arguments).await[0]).expect("invalid JSON");
+        let next = about["next"].as_str().expect("missing next step");
         assert!(
             next.starts_with("edit_alt_version") && next.contains("`set` requires complete entities") != is_whole,
             "{next}"
@@ -338,34 +341,34 @@ async fn conditions_on_objects_and_on_fields_that_are_gone_are_told() {
     }
 }
 
-/// The command that a refusal proposes was refused itself.
+/// Regression: the command that the error suggested was rejected itself.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_headers_that_a_refusal_proposes_are_taken() {
+async fn headers_suggested_by_error_are_accepted() {
     let owned = Owned::sqlite().await;
     let bearer = format!("Bearer {}", owned.token);
     let request = Request::post("/mcp").header("authorization", &bearer).header("host", "127.0.0.1:8080");
-    let answer = owned.service.call(request.body(Body::from("{}")).expect("a request")).await;
+    let answer = owned.service.call(request.body(Body::from("{}")).expect("invalid request")).await;
     assert_eq!(answer.status, 415);
-    let refusal: Value = serde_json::from_str(answer.text()).expect("JSON");
-    let text = refusal["error"]["message"].as_str().expect("a text");
+    let refusal: Value = serde_json::from_str(answer.text()).expect("invalid JSON");
+    let text = refusal["error"]["message"].as_str().expect("missing text");
     let mut request = Request::post("/mcp").header("host", "127.0.0.1:8080");
     let mut quoted: Vec<String> =
         text.split('\'').skip(1).step_by(2).map(|text| text.replace("Bearer strata_…", &bearer)).collect();
-    let body = quoted.pop().expect("a body");
+    let body = quoted.pop().expect("missing body");
     for header in quoted {
-        let (name, value) = header.split_once(": ").expect("a header");
+        let (name, value) = header.split_once(": ").expect("invalid header");
         request = request.header(name, value);
     }
-    let answer = owned.service.call(request.body(Body::from(body)).expect("a request")).await;
+    let answer = owned.service.call(request.body(Body::from(body)).expect("invalid request")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert!(answer.text().contains("\"tools\""), "{}", answer.text());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_is_explained_to_its_owner() {
+async fn explain_requires_own_dataset() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({"private": true}), &[r#"[{"a":1},{"a":2}]"#]).await;
-    let (texts, _) = given(&call_tool(&owned, "explain", json!({"dataset_id": id, "filter": "a:2"})).await);
+    let (texts, _) = tool_output(&call_tool(&owned, "explain", json!({"dataset_id": id, "filter": "a:2"})).await);
     assert!(texts[0].starts_with(&format!("Query on dataset {id} (things), version 1\n")), "{}", texts[0]);
     for words in ["a:2", "Physical plan", "1 entity", "limit"] {
         assert!(texts[0].contains(words), "{words}: {}", texts[0]);
@@ -374,17 +377,17 @@ async fn a_read_is_explained_to_its_owner() {
     assert!(text.contains("no version 9"), "{text}");
     let text = failure(&call_tool(&owned, "explain", json!({"dataset_id": id, "limitt": 1})).await);
     assert!(text.contains("unknown argument"), "{text}");
-    // A public dataset of somebody else is read, but not explained.
+    // Public datasets of other users can be read, but not explained.
     let open = owned.service.import("Open", "{\"open\":1}\n").await.dataset_id.get();
     let text = failure(&call_tool(&owned, "explain", json!({"dataset_id": open})).await);
     assert_eq!(text, failure(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": open})).await));
     let freeze = json!({"dataset_id": id, "version_number": 1, "freeze": true}).to_string();
     parsed(&owned.call("POST", "/dataset/rollback", &freeze).await);
-    given(&call_tool(&owned, "explain", json!({"dataset_id": id})).await);
+    tool_output(&call_tool(&owned, "explain", json!({"dataset_id": id})).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
+async fn read_tool_matches_read_endpoint() {
     let owned = Owned::sqlite().await;
     let entities: Vec<String> =
         (0..60).map(|n| format!(r#"{{"n":{n},"k":"a{}","t":[{}.0,null]}}"#, n % 3, n)).collect();
@@ -392,10 +395,10 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
     let check = async |arguments: Value, query: &str, about: Value| {
         let mut all = arguments.clone();
         all["dataset_id"] = json!(id);
-        let (texts, _) = given(&call_tool(&owned, "read", all).await);
+        let (texts, _) = tool_output(&call_tool(&owned, "read", all).await);
         let path = format!("/api/{id}/things/active/?{query}");
         owned.service.get(&path).await.is(&texts[1]);
-        let found: Value = serde_json::from_str(&texts[0]).expect("JSON");
+        let found: Value = serde_json::from_str(&texts[0]).expect("invalid JSON");
         let shown = json!([found["returned"], found["total_count"], found["next_offset"]]);
         assert_eq!(shown, about, "{arguments}");
         assert_eq!((&found["dataset_id"], &found["version"], &found["alt"]), (&json!(id), &json!(2), &json!(false)));
@@ -423,8 +426,9 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
         (json!({"offset": 15}), json!([5, 20, null])),
         (json!({"offset": 25, "limit": 3}), json!([0, 20, null])),
     ] {
-        let (mut arguments, mut query) = (page, "count=1&filter=k:a0&pretty=false".to_owned());
-        for (name, value) in arguments.as_object().expect("members") {
+        let mut arguments = page;
+        let mut query = "count=1&filter=k:a0&pretty=false".to_owned();
+        for (name, value) in arguments.as_object().expect("expected an object") {
             query.push_str(&format!("&{name}={value}"));
         }
         arguments["count"] = json!(true);
@@ -432,21 +436,21 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
         check(arguments, &query, shown).await;
     }
     check(json!({"limit": null, "filter": null, "format": "tsv"}), "limit=20&format=tsv", json!([20, 60, 20])).await;
-    let (texts, _) = given(&call_tool(&owned, "read", json!({"dataset_id": id, "sample": 30})).await);
-    let sampled: Vec<Value> = serde_json::from_str(&texts[1]).expect("JSON");
-    let about: Value = serde_json::from_str(&texts[0]).expect("JSON");
+    let (texts, _) = tool_output(&call_tool(&owned, "read", json!({"dataset_id": id, "sample": 30})).await);
+    let sampled: Vec<Value> = serde_json::from_str(&texts[1]).expect("invalid JSON");
+    let about: Value = serde_json::from_str(&texts[0]).expect("invalid JSON");
     assert_eq!((sampled.len(), &about["total_count"], &about["next_offset"]), (30, &json!(30), &Value::Null));
     assert_eq!(about.get("total_matches"), None);
-    // With a seed it can be paged, and the total is told.
+    // A seeded sample can be paged, and its total is known.
     check(json!({"sample": 30, "seed": 7, "limit": 20}), "sample=30&seed=7&limit=20&pretty=0", json!([20, 30, 20]))
         .await;
     let arguments = json!({"dataset_id": id, "sample": 30, "seed": 7, "filter": "k:a0", "total": true, "limit": 3});
-    let (texts, _) = given(&call_tool(&owned, "read", arguments).await);
-    let about: Value = serde_json::from_str(&texts[0]).expect("JSON");
+    let (texts, _) = tool_output(&call_tool(&owned, "read", arguments).await);
+    let about: Value = serde_json::from_str(&texts[0]).expect("invalid JSON");
     assert_eq!([&about["total_count"], &about["total_matches"], &about["next_offset"]], [20, 20, 3]);
     let text = failure(&call_tool(&owned, "read", json!({"dataset_id": id, "seed": 7})).await);
     assert!(text.contains("parameter seed: 7 requires sample"), "{text}");
-    // A number is shown as one, a text as one.
+    // Numbers are shown as numbers, and strings as strings.
     for (argument, value, shown) in [
         ("limit", json!(-1), "parameter limit: -1 is not a whole number; valid: "),
         ("limit", json!("-1"), "parameter limit: \"-1\" is not a whole number; valid: "),
@@ -477,29 +481,30 @@ async fn a_read_takes_the_parameters_of_the_endpoint_and_gives_its_bytes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn agents_reach_what_is_public_or_their_users() {
+async fn tools_reach_public_and_own_datasets() {
     let owned = Owned::sqlite().await;
     let mine = owned.dataset("Mine", json!({"private": true}), &[r#"[{"mine":1}]"#]).await;
     let open = owned.service.import("Open", "{\"open\":1}\n").await;
-    let closed = owned.service.try_import("Closed", true, b"{\"closed\":1}\n").await.expect("imported");
-    let (open, closed) = (open.dataset_id.get(), closed.dataset_id.get());
+    let closed = owned.service.try_import("Closed", true, b"{\"closed\":1}\n").await.expect("failed to import");
+    let open = open.dataset_id.get();
+    let closed = closed.dataset_id.get();
     let read = async |id: u64| call_tool(&owned, "read", json!({"dataset_id": id})).await;
-    assert_eq!(given(&read(mine).await).0[1], r#"[{"mine":1}]"#);
-    assert!(given(&read(open).await).0[1].starts_with(r#"[{"open":1"#));
-    // Another's private dataset is as one that is not there.
+    assert_eq!(tool_output(&read(mine).await).0[1], r#"[{"mine":1}]"#);
+    assert!(tool_output(&read(open).await).0[1].starts_with(r#"[{"open":1"#));
+    // A private dataset of another user looks like a missing one.
     assert_eq!(failure(&read(closed).await), failure(&read(999_999).await));
     for id in [open, closed, 999_999] {
         let answer = call_tool(&owned, "pull_for_edit", json!({"dataset_id": id})).await;
         assert_eq!(failure(&answer), "You have no dataset with this dataset_id.");
     }
-    let (_, page) = given(&call_tool(&owned, "list_datasets", json!({})).await);
+    let (_, page) = tool_output(&call_tool(&owned, "list_datasets", json!({})).await);
     assert_eq!(page["datasets"].as_array().map(Vec::len), Some(1), "{page}");
     assert!(!page.to_string().contains("ping_") && page["datasets"][0].get("private_key").is_none(), "{page}");
 
     let second = owned.dataset("Second", json!({}), &[]).await;
-    let (_, page) = given(&call_tool(&owned, "list_datasets", json!({"limit": 1})).await);
+    let (_, page) = tool_output(&call_tool(&owned, "list_datasets", json!({"limit": 1})).await);
     assert_eq!((&page["datasets"][0]["dataset_id"], &page["next_after"]), (&json!(mine), &json!(mine)));
-    let (_, page) = given(&call_tool(&owned, "list_datasets", json!({"limit": 1, "after": mine})).await);
+    let (_, page) = tool_output(&call_tool(&owned, "list_datasets", json!({"limit": 1, "after": mine})).await);
     assert_eq!((&page["datasets"][0]["dataset_id"], &page["next_after"]), (&json!(second), &Value::Null));
     assert_eq!(
         (&page["datasets"][0]["active_version"], &page["datasets"][0]["private"]),
@@ -509,15 +514,15 @@ async fn agents_reach_what_is_public_or_their_users() {
     let text = failure(&call_tool(&owned, "list_datasets", json!({"limit": 201})).await);
     assert!(text.contains("limit") && text.contains("1 to 200"), "{text}");
 
-    // A frozen dataset is not read, but edited.
+    // A frozen dataset cannot be read, but it can be edited.
     let freeze = json!({"dataset_id": mine, "version_number": 1, "freeze": true}).to_string();
     parsed(&owned.call("POST", "/dataset/rollback", &freeze).await);
     assert_eq!(failure(&read(mine).await), "This dataset is frozen and no longer served.");
-    given(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": mine})).await);
+    tool_output(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": mine})).await);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn only_an_api_token_opens_the_tools() {
+async fn tools_require_api_token() {
     let owned = Owned::sqlite().await;
     let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
     assert_eq!(result(&message(&owned, Some(&owned.token), list).await)["tools"][3]["name"], json!("read"));
@@ -530,7 +535,7 @@ async fn only_an_api_token_opens_the_tools() {
     let cookie = log_in(&owned.service, &owned.user.email).await;
     let by_cookie = Request::post("/mcp").header("content-type", "application/json").header("cookie", cookie);
     let by_cookie = by_cookie.header("accept", "application/json, text/event-stream").body(Body::from(list));
-    owned.service.call(by_cookie.expect("a request")).await.is_error(401);
+    owned.service.call(by_cookie.expect("invalid request")).await.is_error(401);
     for method in ["GET", "DELETE", "PUT"] {
         let answer = owned.call(method, "/mcp", "").await;
         answer.is_error(405);
@@ -538,14 +543,15 @@ async fn only_an_api_token_opens_the_tools() {
     }
 }
 
-/// A page that lets its own name point to the service could call it, if it had a token.
+/// A web page whose host name resolves to the service could call it, if the page had a token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn foreign_host_or_origin_returns_403() {
     let owned = Owned::configured(
         |config| {
             let url = "https://data.example.org/strata".to_owned();
-            config.server.public_url = Some(PublicUrl::try_from(url).expect("a URL"));
-            config.server.allowed_hosts = HostNames::try_from(vec!["agents.internal".to_owned()]).expect("names");
+            config.server.public_url = Some(PublicUrl::try_from(url).expect("invalid URL"));
+            config.server.allowed_hosts =
+                HostNames::try_from(vec!["agents.internal".to_owned()]).expect("missing names");
         },
         None,
     )
@@ -559,7 +565,7 @@ async fn foreign_host_or_origin_returns_403() {
             request = request.header(*name, *value);
         }
         let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
-        owned.service.call(request.body(Body::from(list)).expect("a request")).await
+        owned.service.call(request.body(Body::from(list)).expect("invalid request")).await
     };
     for headers in [
         &[("host", "127.0.0.1:1")][..],
@@ -593,7 +599,7 @@ async fn foreign_host_or_origin_returns_403() {
     }
 }
 
-/// `initialize` was answered with 200 and -32602.
+/// Regression: `initialize` returned 200 with the error -32602.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn initialize_of_revision_2026_07_28_returns_404() {
     let owned = Owned::sqlite().await;
@@ -607,8 +613,8 @@ async fn initialize_of_revision_2026_07_28_returns_404() {
             request = request.header("mcp-protocol-version", version).header("mcp-method", "initialize");
         }
         let body = json!({"jsonrpc": "2.0", "id": 7, "method": "initialize", "params": params}).to_string();
-        let answer = owned.service.call(request.body(Body::from(body)).expect("a request")).await;
-        let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+        let answer = owned.service.call(request.body(Body::from(body)).expect("invalid request")).await;
+        let message: Value = serde_json::from_str(answer.text()).expect("invalid JSON");
         (answer.status, message)
     };
     let handshake = |version: &str| {
@@ -625,7 +631,7 @@ async fn initialize_of_revision_2026_07_28_returns_404() {
         let (status, message) = call(version, params).await;
         assert_eq!((status, &message["id"], &message["error"]["code"]), (404, &json!(7), &json!(-32_601)), "{message}");
     }
-    // Clients of earlier revisions begin with it, even if they also support a later one.
+    // Clients of earlier revisions begin with `initialize`, even if they also support a later one.
     for (header, version) in [(None, "2025-06-18"), (Some("2025-06-18"), "2025-06-18"), (None, "2026-07-28")] {
         let (status, message) = call(header, handshake(version)).await;
         assert_eq!((status, &message["result"]["serverInfo"]["name"]), (200, &json!("strata")), "{message}");
@@ -650,35 +656,35 @@ async fn method_of_undeclared_capability_is_unknown() {
     ] {
         let body = json!({"jsonrpc": "2.0", "id": 7, "method": method, "params": params}).to_string();
         let answer = message(&owned, Some(&owned.token), &body).await;
-        let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+        let message: Value = serde_json::from_str(answer.text()).expect("invalid JSON");
         assert_eq!(message["error"]["code"], json!(-32_601), "{method}: {message}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn results_and_messages_are_bounded_and_say_what_to_do() {
+async fn results_and_messages_are_limited_with_advice() {
     let owned = Owned::configured(|config| config.limits.body_bytes = 100_000, None).await;
     let id = owned.dataset("Large", json!({}), &[&entities(2 << 20)]).await;
     let text = failure(&call_tool(&owned, "pull_for_edit", json!({"dataset_id": id})).await);
     assert!(text.contains("1048576 bytes") && text.contains("POST /agent/pull_for_edit"), "{text}");
     let text = failure(&call_tool(&owned, "read", json!({"dataset_id": id, "limit": 100_000})).await);
     assert!(text.contains("262144 bytes") && text.contains("keep_field"), "{text}");
-    given(&call_tool(&owned, "read", json!({"dataset_id": id, "limit": 1_000})).await);
-    let kept = json!({"dataset_id": id, "limit": 10_000, "keep_field": ["number"]});
-    assert_eq!(given(&call_tool(&owned, "read", kept).await).0.len(), 2);
-    assert_eq!(owned.service.services.load().streams, 0, "what was cut is over");
+    tool_output(&call_tool(&owned, "read", json!({"dataset_id": id, "limit": 1_000})).await);
+    let arguments = json!({"dataset_id": id, "limit": 10_000, "keep_field": ["number"]});
+    assert_eq!(tool_output(&call_tool(&owned, "read", arguments).await).0.len(), 2);
+    assert_eq!(owned.service.services.current_load().streams_running, 0, "an interrupted stream is still running");
 
     let push = json!({"dataset_id": id, "version": 1, "etag": "x", "entities": [{"a": "x".repeat(100_000)}]});
     let answer = call_tool(&owned, "push_alt_version", push).await;
     let refused_as = |code: i32, answer: &Answer, status: u16, words: &str| {
         assert_eq!((answer.status, answer.header("content-type")), (status, Some("application/json")));
-        let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+        let message: Value = serde_json::from_str(answer.text()).expect("invalid JSON");
         assert_eq!((&message["id"], &message["error"]["code"]), (&Value::Null, &json!(code)), "{message}");
         assert!(message["error"]["message"].as_str().is_some_and(|text| text.contains(words)), "{message}");
     };
     let refused = |answer: &Answer, status: u16, words: &str| refused_as(-32_600, answer, status, words);
     refused(&answer, 413, "POST /agent/push_alt_version");
-    // Text that is no JSON was told as JSON that is no request.
+    // Regression: invalid JSON was reported as an invalid request.
     for body in ["", "{", "[{]", "nul", "\u{0}", "tools/list", r#"{"jsonrpc":"2.0","id":01}"#, "{}{}", "[1]]", "\"a"] {
         refused_as(-32_700, &message(&owned, Some(&owned.token), body).await, 400, "JSON-RPC 2.0");
     }
@@ -696,14 +702,14 @@ async fn results_and_messages_are_bounded_and_say_what_to_do() {
             .header("accept", "application/json, text/event-stream")
             .header("host", "127.0.0.1:8080")
             .body(Body::from(calling("list_datasets", "{}")))
-            .expect("a request");
-        request.headers_mut().insert(name, value.parse().expect("a value"));
+            .expect("invalid request");
+        request.headers_mut().insert(name, value.parse().expect("missing value"));
         refused(&owned.service.call(request).await, status, "application/json");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_arguments_come_a_tool_has_a_result() {
+async fn tools_return_result_for_any_arguments() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let values = [
@@ -728,7 +734,7 @@ async fn whatever_arguments_come_a_tool_has_a_result() {
     ];
     let mut failures = 0;
     let tools = tool_names(&owned.service, &format!("Bearer {}", owned.token)).await;
-    let read_parameters = Document::of(&owned.service).await.read_parameters();
+    let read_parameters = Document::fetch(&owned.service).await.read_parameters();
     for tool in tools.iter().map(String::as_str) {
         let names = [
             "dataset_id",
@@ -782,28 +788,28 @@ async fn whatever_arguments_come_a_tool_has_a_result() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_by_agents_count_as_reads_and_calls_of_tools_are_counted() {
+async fn read_tool_counts_toward_rate_limit_and_metrics() {
     let owned = Owned::configured(|config| config.limits.public_per_minute = 3, None).await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let counted = async |outcome: &str| {
         let text = owned.service.get("/metrics").await.text().to_owned();
         let series = format!("strata_tool_calls_total{{tool=\"read\",outcome=\"{outcome}\"}} ");
         let line = text.lines().find_map(|line| line.strip_prefix(&series).map(str::to_owned));
-        line.map_or(0, |number| number.parse::<u64>().expect("a number"))
+        line.map_or(0, |number| number.parse::<u64>().expect("invalid number"))
     };
     let before = (counted("done").await, counted("refused").await);
     for _ in 0..3 {
-        given(&call_tool(&owned, "read", json!({"dataset_id": id})).await);
+        tool_output(&call_tool(&owned, "read", json!({"dataset_id": id})).await);
     }
     let text = failure(&call_tool(&owned, "read", json!({"dataset_id": id})).await);
     assert!(text.starts_with("Too many requests. Try again in "), "{text}");
     owned.service.get(&format!("/api/{id}/things/v1/")).await.is_error(429);
-    // Other tests of this binary may call it, too.
+    // Other tests in this process can also call the tool.
     assert!(counted("done").await >= before.0 + 3 && counted("refused").await > before.1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_no_tool_is_asked_for_is_refused_in_words() {
+async fn invalid_protocol_messages_have_helpful_errors() {
     let owned = Owned::sqlite().await;
     let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
     let wrong = message(&owned, Some("strata_wrong"), list).await;
@@ -818,11 +824,11 @@ async fn what_no_tool_is_asked_for_is_refused_in_words() {
         let wrong = message(&owned, Some(&owned.token), &call).await;
         assert!(wrong.text().contains("-32602") && wrong.text().contains("valid: an object with"), "{}", wrong.text());
     }
-    // Params that are no object are those of no request of the protocol.
+    // Params that are not an object make the message invalid.
     let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/call","params":[]}"#;
     let wrong = message(&owned, Some(&owned.token), list).await;
     assert!(wrong.text().contains("-32600") && wrong.text().contains("Invalid body"), "{}", wrong.text());
-    // Every series is there before the first call.
+    // Every series exists before the first call.
     let metrics = owned.service.get("/metrics").await.text().to_owned();
     let tools = tool_names(&owned.service, &format!("Bearer {}", owned.token)).await;
     for tool in tools.iter().map(String::as_str).chain(["none"]) {
@@ -832,35 +838,35 @@ async fn what_no_tool_is_asked_for_is_refused_in_words() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_tool_that_the_service_fails_names_the_request() {
+async fn failed_tool_call_contains_request_id() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     for file in owned.service.version_files() {
-        std::fs::write(&file, b"not Parquet").expect("written");
+        std::fs::write(&file, b"not Parquet").expect("failed to write");
     }
     for tool in ["read", "pull_for_edit"] {
         let answer = call_tool(&owned, tool, json!({"dataset_id": id})).await;
-        let id = answer.header("x-request-id").expect("an id");
+        let id = answer.header("x-request-id").expect("missing ID");
         let text = failure(&answer);
         assert_eq!(text, format!("Failed to read the dataset from storage. The error was logged. Request ID: {id}."));
     }
 }
 
-/// Every tool as a row of one Markdown table: what clients see, of its description the first sentence.
+/// A Markdown table of all tools as clients see them, with the first sentence of each description.
 fn markdown_table(tools: &Value) -> String {
     let row = |tool: &Value| {
         let required = tool["inputSchema"]["required"].as_array().into_iter().flatten();
-        let needed: Vec<String> = required.map(|name| format!("`{}`", name.as_str().expect("a name"))).collect();
-        let description = tool["description"].as_str().expect("a description");
+        let needed: Vec<String> = required.map(|name| format!("`{}`", name.as_str().expect("missing name"))).collect();
+        let description = tool["description"].as_str().expect("missing description");
         let (summary, _) = description.split_once(". ").expect("a summary, then details");
-        format!("| `{}` | {} | {summary} |\n", tool["name"].as_str().expect("a name"), needed.join(", "))
+        format!("| `{}` | {} | {summary} |\n", tool["name"].as_str().expect("missing name"), needed.join(", "))
     };
-    let rows: String = tools.as_array().expect("tools").iter().map(row).collect();
+    let rows: String = tools.as_array().expect("missing tools").iter().map(row).collect();
     format!("| Tool | Needs | Does |\n|---|---|---|\n{rows}")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_has_the_table_of_tools() {
+async fn documentation_has_table_of_tools() {
     let owned = Owned::sqlite().await;
     let list = r#"{"jsonrpc":"2.0","id":7,"method":"tools/list"}"#;
     let tools = result(&message(&owned, Some(&owned.token), list).await)["tools"].clone();

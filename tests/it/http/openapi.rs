@@ -1,4 +1,4 @@
-//! `/openapi.json`: that it is valid OpenAPI, that it says what the registry says, that the service does what it says.
+//! `/openapi.json`: the document is valid, matches the registry, and describes the service correctly.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -11,34 +11,35 @@ use strata_testing::openapi::{Document, MANAGED};
 use strata_testing::pages::between;
 use strata_testing::scripts::{node_tool, tool, tools_file};
 use strata_testing::{FIXTURES, TestService};
-use strata_types::request::Format;
+use strata_types::read_request::ResponseFormat;
 
 const READ: &str = "/api/{dataset_id}/{name_slug}/{version}";
 const READ_ALT: &str = "/api/{dataset_id}/{name_slug}/{version}/alt";
 
 #[tokio::test]
-async fn the_document_is_valid_openapi_and_its_examples_are_valid_by_its_schemas() {
+async fn document_and_examples_are_valid() {
     let service = TestService::start().await;
     let path = service.directory().join("openapi.json");
-    std::fs::write(&path, service.get("/openapi.json").await.body).expect("written");
-    let output = tool("python").arg(tools_file("openapi.py")).arg(path).output().expect("the script runs");
-    let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    std::fs::write(&path, service.get("/openapi.json").await.body).expect("failed to write");
+    let output = tool("python").arg(tools_file("openapi.py")).arg(path).output().expect("failed to run program");
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{printed}{errors}");
     let operations = printed.split(' ').next().and_then(|number| number.parse::<u64>().ok());
     assert!(operations.is_some_and(|operations| operations >= 44), "{printed}");
 }
 
 #[tokio::test]
-async fn linters_have_nothing_to_report() {
+async fn linters_report_nothing() {
     let service = TestService::start().await;
     let path = service.directory().join("openapi.json");
-    std::fs::write(&path, service.get("/openapi.json").await.body).expect("written");
+    std::fs::write(&path, service.get("/openapi.json").await.body).expect("failed to write");
     let spectral = node_tool("spectral")
         .args(["lint", "--fail-severity", "hint", "--ruleset"])
         .arg(tools_file("spectral.yaml"))
         .arg(&path)
         .output()
-        .expect("spectral runs");
+        .expect("failed to run spectral");
     assert!(spectral.status.success(), "{}", String::from_utf8_lossy(&spectral.stdout));
     let redocly = node_tool("redocly")
         .args(["lint", "--extends", "recommended", "--format", "json"])
@@ -46,53 +47,53 @@ async fn linters_have_nothing_to_report() {
         .env("REDOCLY_TELEMETRY", "off")
         .env("REDOCLY_SUPPRESS_UPDATE_NOTICE", "true")
         .output()
-        .expect("redocly runs");
-    let report: Value = serde_json::from_slice(&redocly.stdout).expect("a report");
+        .expect("failed to run redocly");
+    let report: Value = serde_json::from_slice(&redocly.stdout).expect("missing report");
     assert_eq!(report["problems"], serde_json::json!([]));
 }
 
 #[tokio::test]
-async fn the_document_is_sent_as_json_once_and_to_every_origin() {
+async fn document_has_etag_and_allows_any_origin() {
     let service = TestService::start().await;
     let first = service.get("/openapi.json").await;
     assert_eq!(first.header("content-type"), Some("application/json"));
     assert_eq!(first.header("access-control-allow-origin"), Some("*"));
-    let etag = first.header("etag").expect("a tag");
+    let etag = first.header("etag").expect("missing etag");
     assert!(etag.starts_with('"') && etag.ends_with('"') && etag.len() > 10, "{etag}");
 
-    let asked = async |tag: &str| {
+    let request_with_etag = async |tag: &str| {
         let request = Request::get("/openapi.json").header("if-none-match", tag);
-        service.call(request.body(Body::empty()).expect("a request")).await
+        service.call(request.body(Body::empty()).expect("invalid request")).await
     };
-    let again = asked(etag).await;
+    let again = request_with_etag(etag).await;
     assert_eq!((again.status, again.body.len()), (304, 0));
     assert_eq!(again.header("etag"), Some(etag));
-    let other = asked("\"other\"").await;
+    let other = request_with_etag("\"other\"").await;
     assert_eq!((other.status, &other.body), (200, &first.body));
-    let document = Document::of(&service).await;
+    let document = Document::fetch(&service).await;
     for answer in [&first, &again, &other] {
         document.describes("/openapi.json", answer);
     }
 }
 
-/// Generators of clients that take one content type for the bodies of a status take the first one.
+/// Client generators that support only one content type use the first one.
 #[tokio::test]
-async fn json_is_the_first_format_of_a_response() {
+async fn json_is_first_response_format() {
     let service = TestService::start().await;
-    let document = Document::of(&service).await;
-    let contents = document.0["components"]["responses"]["Entities"]["content"].as_object().expect("contents");
-    let (first, content) = contents.iter().next().expect("a content type");
+    let document = Document::fetch(&service).await;
+    let contents = document.0["components"]["responses"]["Entities"]["content"].as_object().expect("missing contents");
+    let (first, content) = contents.iter().next().expect("missing content type");
     assert_eq!(first, "application/json");
     assert_eq!(content["schema"]["oneOf"][0]["type"], "array");
-    for format in Format::ALL {
+    for format in ResponseFormat::ALL {
         assert!(contents.contains_key(format.content_type()), "{format:?}");
     }
 }
 
 #[tokio::test]
-async fn names_and_schedules_are_bounded_as_the_service_checks_them() {
+async fn name_and_schedule_schemas_match_checks() {
     let service = TestService::start().await;
-    let document = Document::of(&service).await;
+    let document = Document::fetch(&service).await;
     for path in ["/dataset/create", "/dataset/update", "/dataset/clone"] {
         let body = &document.0["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"];
         assert_eq!(body["additionalProperties"], false, "{path}");
@@ -107,11 +108,11 @@ async fn names_and_schedules_are_bounded_as_the_service_checks_them() {
 }
 
 #[tokio::test]
-async fn every_path_is_there_and_takes_the_methods_that_are_described() {
+async fn paths_accept_documented_methods() {
     let service = TestService::start().await;
     service.load_fixtures().await;
-    let document = Document::of(&service).await;
-    let paths = document.0["paths"].as_object().expect("paths");
+    let document = Document::fetch(&service).await;
+    let paths = document.0["paths"].as_object().expect("missing paths");
     assert!(paths.len() >= 28, "{paths:?}");
     for (path, item) in paths {
         let uri = path.replace("{dataset_id}/{name_slug}/{version}", "1/world-countries/v1").replace("{token}", "x");
@@ -127,11 +128,11 @@ async fn every_path_is_there_and_takes_the_methods_that_are_described() {
             }
             assert_eq!(status != 405, described, "{method} {uri} is {status}");
             if !described {
-                let allowed = answer.header("allow").expect("methods").replace([',', ' '], " ");
-                let told = answer.text().rsplit_once(" Allowed: ").expect("methods in the text").1.to_owned();
-                let told = told.replace(" and ", " ").replace([',', '.'], " ");
+                let allowed = answer.header("allow").expect("missing methods").replace([',', ' '], " ");
+                let listed = answer.text().rsplit_once(" Allowed: ").expect("missing methods").1.to_owned();
+                let listed = listed.replace(" and ", " ").replace([',', '.'], " ");
                 let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-                assert_eq!(words(&told), words(&allowed), "{method} {uri}: {}", answer.text());
+                assert_eq!(words(&listed), words(&allowed), "{method} {uri}: {}", answer.text());
             }
         }
     }
@@ -148,12 +149,13 @@ async fn every_path_is_there_and_takes_the_methods_that_are_described() {
 }
 
 #[tokio::test]
-async fn answers_have_the_statuses_headers_and_content_types_that_are_described() {
+async fn read_responses_match_document() {
     let service = TestService::start().await;
     service.import("World Countries", "[{\"name\":\"Aruba\"}]").await;
-    service.try_import("Hidden", true, b"[{\"a\":1}]").await.expect("imported");
-    let document = Document::of(&service).await;
-    let formats = Format::ALL.map(|format| (format!("1/world-countries/v1/?format={}&lmit=1", format.name()), 200));
+    service.try_import("Hidden", true, b"[{\"a\":1}]").await.expect("failed to import");
+    let document = Document::fetch(&service).await;
+    let formats =
+        ResponseFormat::ALL.map(|format| (format!("1/world-countries/v1/?format={}&lmit=1", format.name()), 200));
     let others = [
         ("1/world-countries/v1/?count=true", 200),
         ("1/world-countries/v1/?sample=1", 200),
@@ -178,37 +180,36 @@ async fn answers_have_the_statuses_headers_and_content_types_that_are_described(
 }
 
 #[tokio::test]
-async fn the_page_names_every_header_of_the_service_that_an_answer_may_have() {
+async fn documentation_lists_response_headers() {
     let service = TestService::start().await;
-    let document = Document::of(&service).await;
-    let held = between("docs/reference/api/index.md", "## Response headers", "\n## ");
+    let document = Document::fetch(&service).await;
+    let listed = between("docs/reference/api/index.md", "## Response headers", "\n## ");
     let missing: Vec<String> = document
         .headers(READ, 200)
         .into_iter()
         .filter(|name| name.starts_with("X-") || name == "ETag" || name == "Link")
-        .filter(|name| !held.contains(&format!("`{name}`")))
+        .filter(|name| !listed.contains(&format!("`{name}`")))
         .collect();
     assert_eq!(missing, [""; 0]);
 }
 
-/// What schemathesis and the service made of each other.
+/// The result of a schemathesis run.
 struct Run {
     succeeded: bool,
-    /// What schemathesis printed.
     printed: String,
-    /// How many requests got which status: to the read endpoint, and to the operations of owners.
+    /// The number of responses by status: of the read endpoint, and of the management operations.
     statuses: [BTreeMap<u64, u64>; 2],
 }
 
-/// The places in [`Run::statuses`].
+/// The indexes in [`Run::statuses`].
 const READS: usize = 0;
 const MANAGEMENT: usize = 1;
 
-/// Lets schemathesis use a server with small datasets, with all its checks, as a file of `tests/tools` configures it: a
-/// public one and a private one to read, and one of another user, who manages it.
+/// Runs schemathesis with all checks against a server with small datasets: a public one, a private one, and one of
+/// another user, who manages it. `config` is a file in `tests/tools`.
 fn schemathesis(config: &str, arguments: &[&str]) -> Run {
     const EMAIL: &str = "grace@example.test";
-    // None of the document's examples, which would change it.
+    // The password differs from the document's examples, because some of them would change it.
     const PASSWORD: &str = "the password of Grace";
     let machine = Machine::with_user();
     succeeded(&machine.run_with_input(&["user", "add", EMAIL, "--plan", "scale"], PASSWORD));
@@ -230,13 +231,13 @@ fn schemathesis(config: &str, arguments: &[&str]) -> Run {
     command.args(["run", "--checks", "all", "--warnings", "off"]).args(arguments);
     command.arg(format!("{}/openapi.json", server.base_url));
     command.env("SCHEMATHESIS_HOOKS", tools_file("schemathesis_hooks.py"));
-    command.env("PRIVATE_KEY", private["private_key"].as_str().expect("a key"));
+    command.env("PRIVATE_KEY", private["private_key"].as_str().expect("missing key"));
     command.env("EMAIL", EMAIL).env("PASSWORD", PASSWORD).current_dir(machine.path(""));
-    let output = command.output().expect("it runs");
+    let output = command.output().expect("failed to run");
 
     let mut statuses = [BTreeMap::new(), BTreeMap::new()];
     for line in server.errors().lines() {
-        let line: Value = serde_json::from_str(line).expect("JSON");
+        let line: Value = serde_json::from_str(line).expect("invalid JSON");
         let fields = if line["path"].is_string() { &line } else { &line["fields"] };
         let (Some(path), Some(status)) = (fields["path"].as_str(), fields["status"].as_u64()) else { continue };
         let path = path.trim_start_matches('"');
@@ -251,17 +252,17 @@ fn schemathesis(config: &str, arguments: &[&str]) -> Run {
     Run { succeeded: output.status.success(), printed, statuses }
 }
 
-/// Imports the first entities of a fixture: enough to find something in, few enough to be read at each request.
+/// Imports the first 20 entities of a fixture.
 fn import_first(machine: &Machine, fixture: &str, name: &str, more: &[&str]) -> Value {
     let text = std::fs::read_to_string(Path::new(FIXTURES).join(fixture)).expect(fixture);
-    let entities: Vec<Value> = serde_json::from_str(&text).expect("JSON");
+    let entities: Vec<Value> = serde_json::from_str(&text).expect("invalid JSON");
     machine.write("first.json", &Value::from(&entities[..20]).to_string());
     let owner: &[&str] = if more.contains(&"--owner") { &[] } else { &["--owner", "ada@example.test"] };
     one_json_line(&machine.run(&[&["import", "first.json", "--name", name], owner, more].concat()))
 }
 
 impl Run {
-    /// That nothing was found, and that there was enough to find something in: every status often enough.
+    /// Checks that nothing was found, and that each status occurred often enough.
     #[track_caller]
     fn found_nothing(&self, place: usize, expected: &[(u64, u64)]) {
         assert!(self.succeeded, "{}", self.printed);
@@ -274,7 +275,7 @@ impl Run {
 }
 
 #[test]
-fn schemathesis_finds_nothing_in_the_whole_service_with_a_session() {
+fn schemathesis_finds_nothing_with_session() {
     let run = schemathesis("schemathesis.toml", &["--phases", "examples,coverage,stateful"]);
     run.found_nothing(READS, &[(200, 150), (400, 150), (404, 100), (405, 10)]);
     run.found_nothing(MANAGEMENT, &[(200, 300), (400, 300), (401, 100), (404, 100), (405, 100), (409, 50), (422, 3)]);
@@ -289,8 +290,8 @@ fn schemathesis_finds_nothing_with_random_requests() {
 }
 
 #[test]
-fn schemathesis_finds_nothing_in_a_private_dataset() {
-    // What owners do is not done with a dataset's key.
+fn schemathesis_finds_nothing_in_private_dataset() {
+    // Management operations do not accept a dataset's key.
     let excluded = MANAGED.iter().flat_map(|tag| ["--exclude-tag", tag]);
     let arguments: Vec<&str> = ["--phases", "fuzzing"].into_iter().chain(excluded).collect();
     let run = schemathesis("schemathesis-private.toml", &arguments);
@@ -298,14 +299,14 @@ fn schemathesis_finds_nothing_in_a_private_dataset() {
 }
 
 #[tokio::test]
-async fn a_misspelt_path_names_the_nearest_one() {
+async fn misspelled_path_suggests_nearest() {
     let service = TestService::start().await;
     let document = service.get("/openapi.json").await;
-    let document: Value = serde_json::from_str(document.text()).expect("JSON");
-    let paths = document["paths"].as_object().expect("paths").keys().map(String::as_str);
+    let document: Value = serde_json::from_str(document.text()).expect("invalid JSON");
+    let paths = document["paths"].as_object().expect("missing paths").keys().map(String::as_str);
     let mut tried = 0;
     for path in paths.filter(|path| !path.contains('{')).chain(["/mcp"]) {
-        // Without its last letter but one.
+        // One letter is missing.
         let slip = format!("{}{}", &path[..path.len() - 2], &path[path.len() - 1..]);
         for unknown in [slip, format!("{path}/"), path.to_uppercase()] {
             let answer = service.get(&unknown).await;

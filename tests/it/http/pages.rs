@@ -1,4 +1,4 @@
-//! Pages: how many entities match (`total`), the pages beside one (`Link`), and samples that can be paged (`seed`).
+//! Pages: the number of matches (`total`), links to adjacent pages (`Link`), and reproducible samples (`seed`).
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde_json::json;
 use strata_reference::sample::sip_hash;
 use strata_testing::owned::Owned;
 use strata_testing::{Answer, TestService};
-use strata_types::limits::LINK_BYTES;
+use strata_types::limits::MAX_LINK_HEADER_BYTES;
 
 /// Ten entities, two of each `k`.
 async fn service() -> TestService {
@@ -21,17 +21,17 @@ const TEN: &str = "/api/1/ten/v1/";
 /// The `n` of the entities, in order.
 fn numbers(answer: &Answer) -> Vec<u64> {
     assert_eq!((answer.status, answer.whole), (200, true), "{}", answer.text());
-    let entities: Vec<serde_json::Value> = serde_json::from_slice(&answer.body).expect("entities");
-    entities.iter().map(|entity| entity["n"].as_u64().expect("a number")).collect()
+    let entities: Vec<serde_json::Value> = serde_json::from_slice(&answer.body).expect("expected entities");
+    entities.iter().map(|entity| entity["n"].as_u64().expect("invalid number")).collect()
 }
 
-/// The links of an answer by their relation, without the address of the service.
+/// Returns the links by relation, without the base URL.
 fn links(answer: &Answer) -> BTreeMap<String, String> {
     let Some(header) = answer.header("link") else { return BTreeMap::new() };
     assert_eq!(answer.headers.get_all("link").iter().count(), 1);
     let link = |link: &str| {
         let (url, relation) = link.strip_prefix('<').and_then(|link| link.split_once(">; rel=\"")).expect(header);
-        let start = url.find("/api/").expect("a path");
+        let start = url.find("/api/").expect("missing path");
         assert!(url.starts_with("http://"), "{header}");
         (relation.trim_end_matches('"').to_owned(), url[start..].to_owned())
     };
@@ -53,7 +53,7 @@ fn check_links(answer: &Answer, expected: &[(&str, &str)]) {
 // ---- total ----
 
 #[tokio::test]
-async fn the_total_is_what_the_steps_before_the_sample_leave() {
+async fn total_counts_matches_before_sample() {
     let service = service().await;
     for (query, matches) in [
         ("", 10),
@@ -86,7 +86,7 @@ async fn the_total_is_what_the_steps_before_the_sample_leave() {
             for count in ["", "&count=true"] {
                 let plain = service.get(&format!("{TEN}?format={format}{count}&{query}")).await;
                 assert_eq!(plain.header("x-total-matches"), None);
-                // Once made, then kept.
+                // The first request computes the number, and the others use the cache.
                 for _ in 0..3 {
                     let answer = service.get(&format!("{TEN}?total=true&format={format}{count}&{query}")).await;
                     let found = (answer.status, answer.header("x-total-matches").map(str::to_owned));
@@ -101,19 +101,23 @@ async fn the_total_is_what_the_steps_before_the_sample_leave() {
 }
 
 #[tokio::test]
-async fn a_total_has_a_tag_of_its_own_and_goes_with_parts_and_revalidation() {
+async fn total_has_own_etag_and_supports_ranges() {
     let service = service().await;
-    let (without, with) =
-        (service.get(&format!("{TEN}?limit=2")).await, service.get(&format!("{TEN}?limit=2&total=1")).await);
-    let (etag, other) = (with.header("etag").expect("a tag"), without.header("etag").expect("a tag"));
+    let without = service.get(&format!("{TEN}?limit=2")).await;
+    let with = service.get(&format!("{TEN}?limit=2&total=1")).await;
+    let etag = with.header("etag").expect("missing etag");
+    let other = without.header("etag").expect("missing etag");
     assert_ne!(etag, other);
     assert_eq!(service.get(&format!("{TEN}?limit=2&total=0")).await.header("etag"), Some(other));
-    // Who has the page without the total gets it with the total.
+    // The etag of the page without the total does not match.
     let again = service.get_with(&format!("{TEN}?limit=2&total=1"), &[("if-none-match", other)]).await;
     assert_eq!((again.status, again.header("x-total-matches")), (200, Some("10")));
-    let held = service.get_with(&format!("{TEN}?limit=2&total=1"), &[("if-none-match", etag)]).await;
-    assert_eq!((held.status, held.header("link"), held.header("x-total-matches")), (304, None, None));
-    // A part of an export, before and after it is made.
+    let revalidated = service.get_with(&format!("{TEN}?limit=2&total=1"), &[("if-none-match", etag)]).await;
+    assert_eq!(
+        (revalidated.status, revalidated.header("link"), revalidated.header("x-total-matches")),
+        (304, None, None)
+    );
+    // A range of an export, before and after the export is created.
     for _ in 0..2 {
         let uri = format!("{TEN}?format=parquet&limit=2&total=true");
         let part = service.get_with(&uri, &[("range", "bytes=0-3")]).await;
@@ -121,20 +125,20 @@ async fn a_total_has_a_tag_of_its_own_and_goes_with_parts_and_revalidation() {
         assert_eq!((part.header("x-total-count"), part.header("x-total-matches")), (Some("2"), Some("10")));
         check_part(&part);
     }
-    let exposed = with.header("access-control-expose-headers").expect("exposed");
+    let exposed = with.header("access-control-expose-headers").expect("missing exposed header");
     for name in ["X-Total-Matches", "Link"] {
         assert!(exposed.split(", ").any(|header| header == name), "{exposed}");
     }
 }
 
-/// A part of a page has the page's neighbours.
+/// A range of a page has the same links as the page.
 fn check_part(part: &Answer) {
     let expected = format!("{TEN}?format=parquet&limit=2&total=true&offset=2");
     assert_eq!(links(part), BTreeMap::from([("next".to_owned(), expected)]));
 }
 
 #[tokio::test]
-async fn the_count_of_a_page_serves_the_next_one_and_the_count_itself() {
+async fn count_is_cached_across_pages() {
     let service = service().await;
     let uri = format!("{TEN}?filter_contains=n:1&total=true&limit=0");
     assert_eq!(service.get(&uri).await.header("x-total-matches"), Some("1"));
@@ -142,18 +146,18 @@ async fn the_count_of_a_page_serves_the_next_one_and_the_count_itself() {
         .get(&format!("{TEN}?filter_contains=n:1&count=1&pretty=0"))
         .await
         .is("{\"count\":1,\"dataset_id\":1,\"version\":1,\"alt\":false}");
-    // What is kept does not hide that the file is gone: the page itself is made anew.
+    // The cached count remains available after the file is deleted.
     for file in service.version_files() {
-        std::fs::remove_file(file).expect("removed");
+        std::fs::remove_file(file).expect("failed to remove");
     }
-    let kept = service.get(&format!("{TEN}?filter_contains=n:1&count=1")).await;
-    assert_eq!((kept.status, kept.header("x-total-count")), (200, Some("1")));
+    let count = service.get(&format!("{TEN}?filter_contains=n:1&count=1")).await;
+    assert_eq!((count.status, count.header("x-total-count")), (200, Some("1")));
 }
 
 // ---- Link ----
 
 #[tokio::test]
-async fn a_full_page_links_to_the_next_and_a_later_one_to_the_one_before() {
+async fn pages_link_to_next_and_previous() {
     let service = service().await;
     let url = |query: &str| format!("{TEN}?{query}");
     for (query, next, previous) in [
@@ -188,36 +192,35 @@ async fn a_full_page_links_to_the_next_and_a_later_one_to_the_one_before() {
 }
 
 #[tokio::test]
-async fn links_keep_what_was_sent_and_name_the_version_that_was_served() {
+async fn links_preserve_query_and_pin_version() {
     let service = service().await;
     let sent = "filter=k%3A1&&keep_field=n,k&x=%F0%9F%A6%80+%3b;&f;=%3C%22%3E&%6Fffset=1&limit=1&strict=0";
     for path in ["/api/1/ten/active/", "/api/1/ten/latest", "/api/1/ten/v1/", "/api/1/t%65n/active"] {
         let answer = service.get(&format!("{path}?{sent}")).await;
         let served = path.replace("active", "v1").replace("latest", "v1");
-        let kept = |offset: u64| {
+        let link_to = |offset: u64| {
             let query = format!(
                 "filter=k%3A1&keep_field=n,k&x=%F0%9F%A6%80+%3b%3B&f%3B=%3C%22%3E&offset={offset}&limit=1&strict=0"
             );
             format!("{served}?{query}")
         };
-        check_links(&answer, &[("next", &kept(2)), ("prev", &kept(0))]);
-        // They can be followed.
-        let following = service.get(&kept(0)).await;
+        check_links(&answer, &[("next", &link_to(2)), ("prev", &link_to(0))]);
+        let following = service.get(&link_to(0)).await;
         assert_eq!(numbers(&following), [2]);
     }
-    // The address is that of the request, and no link leaves the version, whatever is published later.
+    // Links use the host of the request and pin the version, even if newer versions are published.
     let answer = service.get_with("/api/1/ten/active?limit=1", &[("host", "data.test:81")]).await;
     assert_eq!(answer.header("link"), Some("<http://data.test:81/api/1/ten/v1?limit=1&offset=1>; rel=\"next\""));
     let later = service.import("Ten", "{\"n\":77}").await;
     assert_eq!(later.version.get(), 2);
     check_links(&service.get("/api/1/ten/active?limit=1").await, &[("next", "/api/1/ten/v2?limit=1&offset=1")]);
     check_links(&service.get("/api/1/ten/v1?limit=1").await, &[("next", "/api/1/ten/v1?limit=1&offset=1")]);
-    // An error has no neighbours.
+    // Errors have no links.
     assert_eq!(service.get("/api/1/ten/v9?offset=1").await.header("link"), None);
 }
 
 #[tokio::test]
-async fn an_alternate_stays_one() {
+async fn alternate_links_to_alternate() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Ten", json!({}), &["[{\"n\":1},{\"n\":2}]"]).await;
     assert_eq!(owned.save(id, 1, "[{\"n\":3},{\"n\":4},{\"n\":5}]").await.status, 200);
@@ -238,29 +241,30 @@ async fn an_alternate_stays_one() {
 }
 
 #[tokio::test]
-async fn a_link_that_does_not_fit_is_left_out() {
+async fn long_link_is_omitted() {
     let service = service().await;
     let overhead = |offset: &str, filler: &str| {
         let url = format!("http://127.0.0.1:8080{TEN}?limit=1&offset={offset}&x={filler}");
         format!("<{url}>; rel=\"next\"").len()
     };
-    let longest = LINK_BYTES - overhead("2", "");
+    let longest = MAX_LINK_HEADER_BYTES - overhead("2", "");
     for (filler, expected) in [(longest / 4, 2), (longest, 1), (longest + 1, 0), (16_000, 0)] {
         let answer = service.get(&format!("{TEN}?limit=1&offset=1&x={}", "y".repeat(filler))).await;
         let found = links(&answer);
         assert_eq!(found.len(), expected, "{filler}");
         assert_eq!(found.contains_key("next"), expected > 0);
-        assert!(answer.header("link").unwrap_or_default().len() <= LINK_BYTES);
+        assert!(answer.header("link").unwrap_or_default().len() <= MAX_LINK_HEADER_BYTES);
     }
 }
 
 #[tokio::test]
-async fn following_the_links_gives_all_of_it_once() {
+async fn following_links_returns_each_entity_once() {
     let service = service().await;
     for query in ["limit=3", "limit=5", "limit=4&sort=n:desc", "limit=3&sample=8&seed=1", "limit=1&filter=k:2"] {
         let whole = query.split('&').filter(|part| !part.starts_with("limit")).collect::<Vec<_>>().join("&");
         let expected = numbers(&service.get(&format!("{TEN}?{whole}")).await);
-        let (mut found, mut uri) = (Vec::new(), Some(format!("/api/1/ten/active/?{query}")));
+        let mut found = Vec::new();
+        let mut uri = Some(format!("/api/1/ten/active/?{query}"));
         let mut last = String::new();
         while let Some(next) = uri {
             let answer = service.get(&next).await;
@@ -269,7 +273,7 @@ async fn following_the_links_gives_all_of_it_once() {
             last = next;
         }
         assert_eq!(found, expected, "{query}");
-        // And back to the first one.
+        // And back to the first page.
         let mut steps = 0;
         while let Some(previous) = links(&service.get(&last).await).remove("prev") {
             last = previous;
@@ -282,7 +286,7 @@ async fn following_the_links_gives_all_of_it_once() {
 // ---- seed ----
 
 #[tokio::test]
-async fn a_seed_draws_the_same_list_whatever_the_page_the_format_and_the_name() {
+async fn seeded_sample_is_the_same_on_every_page() {
     let service = service().await;
     let mut ranked: Vec<u64> = (0..10).collect();
     ranked.sort_by_key(|position| sip_hash([7, 0], *position));
@@ -293,13 +297,13 @@ async fn a_seed_draws_the_same_list_whatever_the_page_the_format_and_the_name() 
         assert_eq!(drawn, ranked[..number.min(10)], "{number}");
     }
     assert_eq!(numbers(&service.get(&format!("{TEN}?sample=6&seed=7&offset=2&limit=3")).await), ranked[2..5]);
-    // The order before it does not matter, what is left does.
+    // The order before the sample does not matter, but the selection does.
     assert_eq!(numbers(&service.get(&format!("{TEN}?sample=4&seed=7&sort=n:desc")).await), ranked[..4]);
     let filtered: Vec<u64> = ranked.iter().copied().filter(|number| number / 2 == 3).collect();
     assert_eq!(numbers(&service.get(&format!("{TEN}?sample=4&seed=7&filter=k:3")).await), filtered);
     let csv = service.get(&format!("{TEN}?sample=3&seed=7&format=csv&keep_field=n")).await;
     csv.is(&format!("n\n{}\n{}\n{}\n", ranked[0], ranked[1], ranked[2]));
-    // Another seed is another list, by all of its 64 bits; the largest is one, too.
+    // Other seeds draw other lists. All 64 bits count.
     for seed in [0, 1, 2, (1 << 32) | 7, 7 << 32, u64::MAX] {
         let mut expected: Vec<u64> = (0..10).collect();
         expected.sort_by_key(|position| sip_hash([seed, 0], *position));
@@ -307,13 +311,13 @@ async fn a_seed_draws_the_same_list_whatever_the_page_the_format_and_the_name() 
         assert_eq!(drawn, expected, "{seed}");
         assert_ne!(drawn, all, "{seed}");
     }
-    // Another node draws the same.
-    let beside = service.beside(|config| config.query.threads = 1).await;
-    assert_eq!(numbers(&beside.get(&format!("{TEN}?sample=10&seed=7")).await), ranked);
+    // Another node draws the same sample.
+    let other_node = service.beside(|config| config.query.threads = 1).await;
+    assert_eq!(numbers(&other_node.get(&format!("{TEN}?sample=10&seed=7")).await), ranked);
 }
 
 #[tokio::test]
-async fn a_seeded_sample_has_a_tag_and_others_have_none() {
+async fn only_seeded_sample_has_etag() {
     let service = service().await;
     for (query, is_tagged) in [
         ("sample=3&seed=1", true),
@@ -327,15 +331,15 @@ async fn a_seeded_sample_has_a_tag_and_others_have_none() {
         let control = if is_tagged { "public, no-cache" } else { "no-store" };
         assert_eq!(answer.header("cache-control"), Some(control), "{query}");
         if let Some(etag) = answer.header("etag") {
-            let held = service.get_with(&format!("{TEN}?{query}"), &[("if-none-match", etag)]).await;
-            assert_eq!((held.status, held.header("link")), (304, None), "{query}");
+            let revalidated = service.get_with(&format!("{TEN}?{query}"), &[("if-none-match", etag)]).await;
+            assert_eq!((revalidated.status, revalidated.header("link")), (304, None), "{query}");
             assert_ne!(service.get(&format!("{TEN}?{query}2")).await.header("etag"), Some(etag), "{query}");
         }
     }
 }
 
 #[tokio::test]
-async fn a_seed_without_a_sample_is_refused() {
+async fn seed_without_sample_returns_400() {
     let service = service().await;
     for query in ["seed=1", "seed=1&limit=3", "count=1&seed=1"] {
         let answer = service.get(&format!("{TEN}?{query}")).await;

@@ -1,5 +1,4 @@
-//! Parquet exports in parts: each part is that of the whole, what is asked for wrongly, and where the bytes lie
-//! meanwhile.
+//! Ranges of Parquet exports: bytes, invalid requests, and the export cache.
 
 use std::time::Duration;
 
@@ -12,7 +11,7 @@ async fn part(service: &TestService, uri: &str, range: &str) -> Answer {
     service.get_with(uri, &[("range", range)]).await
 }
 
-/// The whole export, as a plain request gets it.
+/// The whole export, from a request without `Range`.
 async fn whole(service: &TestService, uri: &str) -> Answer {
     let whole = service.get(uri).await;
     assert_eq!((whole.status, whole.whole), (200, true));
@@ -24,10 +23,10 @@ async fn whole(service: &TestService, uri: &str) -> Answer {
 }
 
 #[tokio::test]
-async fn every_part_is_that_of_the_whole() {
+async fn ranges_match_whole_export() {
     let service = TestService::start().await;
     service.load_fixtures().await;
-    // A part first: the whole need not have been asked for.
+    // The first range request creates the export.
     let first = part(&service, EXPORT, "bytes=0-99").await;
     let whole = whole(&service, EXPORT).await;
     let length = whole.body.len();
@@ -42,7 +41,7 @@ async fn every_part_is_that_of_the_whole() {
         ("bytes=-1".to_owned(), length - 1, length),
         ("bytes=-8".to_owned(), length - 8, length),
         (format!("bytes=-{length}"), 0, length),
-        // Longer than the file: clamped.
+        // Longer than the file, so clamped.
         (format!("bytes=-{}", length + 1), 0, length),
         ("bytes=-99999999999999999999999".to_owned(), 0, length),
         (format!("bytes={}-{}", length - 5, length + 5), length - 5, length),
@@ -59,7 +58,7 @@ async fn every_part_is_that_of_the_whole() {
         assert_eq!(same.map(|name| part.header(name)), same.map(|name| whole.header(name)), "{range}");
         assert_eq!((part.header("content-encoding"), part.header("vary")), (None, None));
     }
-    // The parts that a resumed download is made of.
+    // A resumed download consists of such ranges.
     let mut joined = Vec::new();
     while joined.len() < length {
         let range = format!("bytes={}-{}", joined.len(), joined.len() + 7_000);
@@ -70,7 +69,7 @@ async fn every_part_is_that_of_the_whole() {
 }
 
 #[tokio::test]
-async fn what_is_beyond_the_end_is_416() {
+async fn range_past_end_returns_416() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     let length = whole(&service, EXPORT).await.body.len();
@@ -83,7 +82,7 @@ async fn what_is_beyond_the_end_is_416() {
 }
 
 #[tokio::test]
-async fn what_is_not_one_range_of_bytes_is_answered_whole() {
+async fn invalid_range_returns_whole_export() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     let whole = whole(&service, EXPORT).await;
@@ -95,11 +94,11 @@ async fn what_is_not_one_range_of_bytes_is_answered_whole() {
 }
 
 #[tokio::test]
-async fn a_part_of_another_file_than_the_wanted_one_is_412() {
+async fn if_match_of_another_file_returns_412() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     let whole = whole(&service, EXPORT).await;
-    let etag = whole.header("etag").expect("an ETag").to_owned();
+    let etag = whole.header("etag").expect("missing etag").to_owned();
     for (condition, matches) in [
         (&*etag, true),
         ("*", true),
@@ -121,7 +120,7 @@ async fn a_part_of_another_file_than_the_wanted_one_is_412() {
         let whole = service.get_with(EXPORT, &[("if-match", condition)]).await;
         assert_eq!(whole.status, if matches { 200 } else { 412 }, "{condition}");
     }
-    // It is looked at before `If-None-Match` (RFC 9110, section 13.2.2), and in all lines.
+    // `If-Match` is checked before `If-None-Match` (RFC 9110, section 13.2.2), and in all lines.
     for (headers, status) in [
         ([("if-match", "\"another\""), ("if-none-match", &*etag)], 412),
         ([("if-match", &*etag), ("if-none-match", &*etag)], 304),
@@ -129,24 +128,24 @@ async fn a_part_of_another_file_than_the_wanted_one_is_412() {
     ] {
         assert_eq!(service.get_with(EXPORT, &headers).await.status, status, "{headers:?}");
     }
-    // An answer that is another one each time is none of those that a client has.
+    // A response that is different each time matches only `*`.
     let drawn = "/api/3/earthquakes/v1/?sample=2";
     assert_eq!(service.get_with(drawn, &[("if-match", "*")]).await.status, 200);
     service.get_with(drawn, &[("if-match", "\"another\"")]).await.is_error(412);
-    // Nothing is read for it.
+    // `If-Match` is checked without reading the dataset.
     for file in service.version_files() {
-        std::fs::remove_file(file).expect("removed");
+        std::fs::remove_file(file).expect("failed to remove");
     }
     let unread = "/api/3/earthquakes/v1/?format=parquet&sort=id&limit=3";
     service.get_with(unread, &[("range", "bytes=2-5"), ("if-match", "\"another\"")]).await.is_error(412);
 }
 
 #[tokio::test]
-async fn a_part_is_given_only_of_what_the_client_holds() {
+async fn if_range_of_another_file_returns_whole_export() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     let whole = whole(&service, EXPORT).await;
-    let etag = whole.header("etag").expect("an ETag").to_owned();
+    let etag = whole.header("etag").expect("missing etag").to_owned();
     assert!(etag.starts_with('"') && etag.ends_with('"'), "{etag}");
     for (condition, status) in [
         (&*etag, 206),
@@ -159,12 +158,12 @@ async fn a_part_is_given_only_of_what_the_client_holds() {
         assert_eq!(answer.status, status, "{condition}");
         assert!(answer.body == if status == 206 { &whole.body[2..6] } else { &whole.body }, "{condition}");
     }
-    // Beyond the end, of another file: the file as it is now.
+    // A range past the end of another file returns the current file.
     let answer = service.get_with(EXPORT, &[("range", "bytes=999999999-"), ("if-range", "\"another\"")]).await;
     assert_eq!(answer.status, 200);
     let answer = service.get_with(EXPORT, &[("range", "bytes=999999999-"), ("if-range", &etag)]).await;
     assert_eq!(answer.status, 416);
-    // A client that has it all is told so, whatever part it asks for.
+    // A matching `If-None-Match` returns 304 regardless of the range.
     let answer = service.get_with(EXPORT, &[("range", "bytes=2-5"), ("if-none-match", &etag)]).await;
     assert_eq!((answer.status, answer.body.len(), answer.header("etag")), (304, 0, Some(&*etag)));
     let answer = service.get_with(EXPORT, &[("range", "bytes=2-5"), ("if-none-match", "\"another\"")]).await;
@@ -172,7 +171,7 @@ async fn a_part_is_given_only_of_what_the_client_holds() {
 }
 
 #[tokio::test]
-async fn only_exports_are_given_in_parts() {
+async fn only_exports_support_ranges() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     for query in ["format=csv", "format=json", "limit=5", "count=true&format=parquet", "format=parquet&sample=9"] {
@@ -182,7 +181,7 @@ async fn only_exports_are_given_in_parts() {
         assert!(answer.body.len() > 10);
     }
     assert_eq!(service.export_files().len(), 0);
-    // Errors come before.
+    // Other checks come first.
     part(&service, "/api/3/earthquakes/v9/?format=parquet", "bytes=0-9").await.is_error(404);
     part(&service, "/api/3/earthquakes/v1/?format=parquet&limit=x", "bytes=0-9").await.is_error(400);
     let head = service.send_with("HEAD", EXPORT, &[("range", "bytes=0-9")]).await;
@@ -190,7 +189,7 @@ async fn only_exports_are_given_in_parts() {
 }
 
 #[tokio::test]
-async fn an_export_of_nothing_has_parts_too() {
+async fn empty_export_supports_ranges() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     for query in ["limit=0", "filter=properties.mag:none"] {
@@ -202,7 +201,7 @@ async fn an_export_of_nothing_has_parts_too() {
 }
 
 #[tokio::test]
-async fn equal_requests_share_a_file_and_others_do_not() {
+async fn equal_requests_share_export_file() {
     let service = TestService::start().await;
     service.load_fixtures().await;
     let uris = [
@@ -217,8 +216,8 @@ async fn equal_requests_share_a_file_and_others_do_not() {
 }
 
 #[tokio::test]
-async fn the_bytes_are_the_same_whoever_makes_them() {
-    // With nothing but the data in common, and with other numbers of threads.
+async fn export_bytes_are_the_same_on_every_node() {
+    // The nodes share only the data, and have different numbers of threads.
     let first = TestService::start().await;
     first.load_fixtures().await;
     let uris = [EXPORT, "/api/1/world-countries/v1/?format=parquet", "/api/2/emoji/v1/?format=parquet&denull=true"];
@@ -229,20 +228,21 @@ async fn the_bytes_are_the_same_whoever_makes_them() {
         };
         let other = first.beside(change).await;
         for uri in uris {
-            let (one, another) = (first.get(uri).await, other.get(uri).await);
-            assert!(one.body == another.body, "{uri} with {threads} threads");
-            assert_eq!(one.header("etag"), another.header("etag"));
+            let expected = first.get(uri).await;
+            let another = other.get(uri).await;
+            assert!(expected.body == another.body, "{uri} with {threads} threads");
+            assert_eq!(expected.header("etag"), another.header("etag"));
             let ranges = if threads == 5 { None } else { Some("bytes") };
             assert_eq!(another.header("accept-ranges"), ranges);
         }
-        // The first one's files are still there. A job of the other one may end later than its last response.
+        // The first node's files remain. A job of the other node can end after its last response.
         drop(other);
         eventually("only the first one's files are there", async || first.export_files().len() == uris.len()).await;
     }
 }
 
 #[tokio::test]
-async fn an_export_that_does_not_fit_is_given_whole() {
+async fn export_larger_than_cache_is_returned_whole() {
     for export_bytes in [0, 10_000] {
         let service = TestService::configured(|config| config.cache.export_bytes = export_bytes).await;
         service.load_fixtures().await;
@@ -253,14 +253,14 @@ async fn an_export_that_does_not_fit_is_given_whole() {
         }
         assert_eq!(service.get(EXPORT).await.header("accept-ranges"), None);
         assert_eq!(service.export_files().len(), 0);
-        // A smaller one fits.
+        // A smaller export fits.
         let small = part(&service, &format!("{EXPORT}&keep_field=id&limit=3"), "bytes=0-3").await;
         assert_eq!((small.status, &small.body[..4]), (if export_bytes == 0 { 200 } else { 206 }, &b"PAR1"[..]));
     }
 }
 
 #[tokio::test]
-async fn the_cache_holds_no_more_than_it_may() {
+async fn export_cache_respects_limit() {
     let service = TestService::configured(|config| config.cache.export_bytes = 100_000).await;
     service.load_fixtures().await;
     for offset in 0..40 {
@@ -268,17 +268,17 @@ async fn the_cache_holds_no_more_than_it_may() {
         let part = part(&service, &uri, "bytes=-4").await;
         assert_eq!((part.status, &part.body[..]), (206, &b"PAR1"[..]), "{uri}");
         let sizes = service.export_files().into_iter().map(|file| file.metadata().map_or(0, |data| data.len()));
-        let held: u64 = sizes.sum();
-        assert!(held <= 100_000, "{held} bytes");
+        let cached_bytes: u64 = sizes.sum();
+        assert!(cached_bytes <= 100_000, "{cached_bytes} bytes");
     }
     assert!(service.export_files().len() > 1);
 }
 
 #[tokio::test]
-async fn a_private_export_is_for_those_with_the_key() {
+async fn private_export_requires_key() {
     let service = TestService::start().await;
-    let key = service.try_import("Hidden", true, b"[{\"a\":1}]").await.expect("imported").private_key;
-    let key = format!("Bearer {}", key.expect("a key").expose());
+    let key = service.try_import("Hidden", true, b"[{\"a\":1}]").await.expect("failed to import").private_key;
+    let key = format!("Bearer {}", key.expect("missing key").expose());
     let uri = "/api/1/hidden/v1/?format=parquet";
     let part = service.get_with(uri, &[("range", "bytes=0-3"), ("authorization", &key)]).await;
     assert_eq!((part.status, &part.body[..]), (206, &b"PAR1"[..]));
@@ -287,37 +287,37 @@ async fn a_private_export_is_for_those_with_the_key() {
 }
 
 #[tokio::test]
-async fn an_export_of_a_version_that_cannot_be_read_is_500_and_leaves_nothing() {
+async fn export_of_unreadable_version_returns_500() {
     let service = TestService::configured(|config| config.cache.memory_bytes = Some(0)).await;
     service.import("Some", "[{\"a\":1},{\"a\":2}]").await;
     let file = service.version_files().remove(0);
-    let bytes = std::fs::read(&file).expect("read");
+    let bytes = std::fs::read(&file).expect("failed to read");
     let uri = "/api/1/some/v1/?format=parquet";
-    std::fs::write(&file, &bytes[..20]).expect("written");
+    std::fs::write(&file, &bytes[..20]).expect("failed to write");
     for _ in 0..2 {
         part(&service, uri, "bytes=0-3").await.is_error(500);
         service.get(uri).await.is_error(500);
     }
     assert_eq!(service.export_files().len(), 0);
-    std::fs::write(&file, &bytes).expect("written");
+    std::fs::write(&file, &bytes).expect("failed to write");
     assert_eq!(part(&service, uri, "bytes=0-3").await.status, 206);
-    // Kept: the version is not read again.
-    std::fs::remove_file(&file).expect("removed");
+    // The cached export does not need the version file.
+    std::fs::remove_file(&file).expect("failed to remove");
     assert_eq!(part(&service, uri, "bytes=-4").await.status, 206);
     whole(&service, uri).await;
 }
 
 #[tokio::test]
-async fn a_table_with_too_many_columns_is_400_in_parts_too() {
+async fn range_of_too_wide_table_returns_400() {
     let service = TestService::configured(|config| config.limits.columns = 5).await;
     service.load_fixtures().await;
     part(&service, EXPORT, "bytes=0-3").await.is_error(400);
 }
 
 #[tokio::test]
-async fn a_file_that_is_cut_short_while_it_is_served_is_made_again_and_served_whole() {
+async fn truncated_export_file_is_rebuilt_while_served() {
     let service = TestService::start().await;
-    // Random text does not compress: a file that fills every buffer on the way.
+    // Random text does not compress, so the file is larger than every buffer.
     let word = |number: u64| -> String {
         (0..300_u64)
             .map(|at| format!("{:016x}", (number * 1_000 + at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15)))
@@ -329,28 +329,33 @@ async fn a_file_that_is_cut_short_while_it_is_served_is_made_again_and_served_wh
     let body = whole(&service, uri).await.body;
     let length = body.len() as u64;
     assert!(length > 5 << 20, "{length}");
-    let file = service.export_files().pop_first().expect("a file");
+    let file = service.export_files().pop_first().expect("missing file");
 
     let listening = service.listen().await;
-    let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
-    socket.set_recv_buffer_size(16 << 10).expect("a small buffer");
-    let mut connection = socket.connect(listening.address).await.expect("a connection");
+    let socket = tokio::net::TcpSocket::new_v4().expect("failed to create socket");
+    socket.set_recv_buffer_size(16 << 10).expect("failed to set buffer size");
+    let mut connection = socket.connect(listening.address).await.expect("failed to connect");
     let request = format!("GET {uri} HTTP/1.1\r\nHost: test\r\nRange: bytes=1-\r\nConnection: close\r\n\r\n");
-    connection.write_all(request.as_bytes()).await.expect("sent");
+    connection.write_all(request.as_bytes()).await.expect("failed to send");
     let mut read = vec![0; 1_000];
-    connection.read_exact(&mut read).await.expect("the first bytes");
+    connection.read_exact(&mut read).await.expect("failed to read");
     let head = String::from_utf8_lossy(&read).to_lowercase();
     assert!(head.starts_with("http/1.1 206") && head.contains(&format!("content-length: {}", length - 1)), "{head}");
-    std::fs::OpenOptions::new().write(true).open(&file).expect("opened").set_len(length / 8).expect("cut");
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(&file)
+        .expect("failed to open")
+        .set_len(length / 8)
+        .expect("not interrupted");
     let ended = tokio::time::timeout(Duration::from_secs(60), connection.read_to_end(&mut read)).await;
-    ended.expect("the connection ends").expect("it ends well");
-    let head = read.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("a head") + 4;
+    ended.expect("connection did not end in time").expect("server failed");
+    let head = read.windows(4).position(|bytes| bytes == b"\r\n\r\n").expect("missing head") + 4;
     assert!(read[head..] == body[1..], "{} of {length}", read.len() - head);
     listening.stop().await;
 }
 
 #[tokio::test]
-async fn an_export_that_can_never_have_its_memory_is_400_and_not_to_be_tried_again() {
+async fn export_over_memory_limit_returns_400() {
     let service = TestService::configured(|config| config.query.memory_bytes = Some(16 << 20)).await;
     let imported = service.import("Things", r#"[{"a":1}]"#).await;
     let uri = format!("/api/{}/things/v1/?format=parquet", imported.dataset_id);
@@ -362,9 +367,9 @@ async fn an_export_that_can_never_have_its_memory_is_400_and_not_to_be_tried_aga
     }
 }
 
-/// What the footer takes was not counted at first, and then asked for another try.
+/// Regression: the memory for the footer was not counted at first, and then the error asked to try again.
 #[tokio::test]
-async fn an_export_whose_footer_can_never_have_its_memory_is_400() {
+async fn export_footer_over_memory_limit_returns_400() {
     let refusal = async |memory_bytes| {
         let service = TestService::configured(|config| {
             config.query.memory_bytes = Some(memory_bytes);
@@ -380,16 +385,16 @@ async fn an_export_whose_footer_can_never_have_its_memory_is_400() {
     };
     let needed = |text: String| {
         let number = text.split(' ').find_map(|word| word.parse::<u64>().ok());
-        number.expect("a number of bytes")
+        number.expect("invalid number of bytes")
     };
     let needed_bytes = needed(refusal(16 << 20).await);
-    // Anonymous clients have 75 % of this: all but some of what the footer takes.
+    // Anonymous clients get 75 % of this, which is slightly less than the footer needs.
     let limit_bytes = (needed_bytes - 300) * 4 / 3;
     assert_eq!(needed(refusal(limit_bytes).await), needed_bytes);
 }
 
 #[tokio::test]
-async fn an_export_whose_row_group_can_never_have_its_disk_is_400_and_not_to_be_tried_again() {
+async fn export_row_group_over_disk_limit_returns_400() {
     let service = TestService::configured(|config| {
         config.cache.export_bytes = 0;
         config.query.spill_bytes = 1 << 20;

@@ -1,4 +1,4 @@
-//! Reads of real data over HTTP: bytes, headers, who may read, what is not there, and what fails halfway.
+//! Reads of real data over HTTP: bytes, headers, access, missing resources, and failures.
 
 use axum::http::HeaderMap;
 use strata_config::StoreUrl;
@@ -7,7 +7,7 @@ use strata_testing::pages::page;
 use strata_testing::{Answer, FIXTURE_FILES, TestService, files, fixture};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// What each format makes of entities, by the naive reference.
+/// The body in each format, by the naive reference.
 fn bodies(entities: &[Value]) -> [(&'static str, &'static str, String); 3] {
     let array = Value::Array(entities.to_vec());
     let lines = entities.iter().map(|entity| format!("{}\n", entity.write())).collect();
@@ -21,7 +21,7 @@ fn bodies(entities: &[Value]) -> [(&'static str, &'static str, String); 3] {
 #[track_caller]
 fn check_headers(headers: &HeaderMap, expected: &[(&str, &str)]) {
     for (name, value) in expected {
-        let found = headers.get(*name).map(|value| value.to_str().expect("text"));
+        let found = headers.get(*name).map(|value| value.to_str().expect("invalid UTF-8"));
         assert_eq!(found, Some(*value), "{name}");
     }
 }
@@ -29,7 +29,7 @@ fn check_headers(headers: &HeaderMap, expected: &[(&str, &str)]) {
 // ---- bytes ----
 
 #[tokio::test]
-async fn every_fixture_is_served_as_the_reference_writes_it() {
+async fn fixtures_match_naive_reference() {
     let service = TestService::start().await;
     let loaded = service.load_fixtures().await;
     assert_eq!(loaded.len(), FIXTURE_FILES.len());
@@ -66,7 +66,7 @@ async fn every_fixture_is_served_as_the_reference_writes_it() {
     }
     assert!(streamed >= 2, "{streamed} bodies were streamed");
 
-    // A second start finds everything there.
+    // A second import finds all datasets.
     let again = service.load_fixtures().await;
     let ids: Vec<_> = loaded.iter().map(|dataset| (dataset.dataset_id, dataset.version)).collect();
     let ids_again: Vec<_> = again.iter().map(|dataset| (dataset.dataset_id, dataset.version)).collect();
@@ -74,9 +74,9 @@ async fn every_fixture_is_served_as_the_reference_writes_it() {
 }
 
 #[tokio::test]
-async fn windows_cross_row_groups() {
+async fn pages_cross_row_groups() {
     let service = TestService::start().await;
-    // More than one row group, and more than one part of an answer.
+    // More than one row group, and more than one chunk of a response.
     let count = 40_000_usize;
     let entity =
         |number: usize| format!(r#"{{"i":{number},"even":{},"name":"Entity {number}"}}"#, number.is_multiple_of(2));
@@ -103,12 +103,12 @@ async fn windows_cross_row_groups() {
 }
 
 #[tokio::test]
-async fn every_store_serves() {
-    let files = tempfile::tempdir().expect("a temporary directory");
+async fn every_store_serves_reads() {
+    let files = tempfile::tempdir().expect("failed to create directory");
     let urls = ["memory://".to_owned(), format!("file://{}/made", files.path().display())];
     for url in urls {
         let service = TestService::configured(|config| {
-            config.store.url = Some(StoreUrl::try_from(url.clone()).expect("a URL"));
+            config.store.url = Some(StoreUrl::try_from(url.clone()).expect("invalid URL"));
         });
         let service = service.await;
         service.import("Some", "[{\"a\":1.0},{}]").await;
@@ -120,7 +120,7 @@ async fn every_store_serves() {
 // ---- versions ----
 
 #[tokio::test]
-async fn versions_are_reached_by_number_and_name() {
+async fn versions_are_selected_by_number_and_name() {
     let service = TestService::start().await;
     assert_eq!(service.import("My Köln, 2", "[{\"v\":1}]").await.version.get(), 1);
     let second = service.import("My Köln, 2", "[{\"v\":2},{}]").await;
@@ -150,13 +150,13 @@ async fn versions_are_reached_by_number_and_name() {
     }
     let answer = service.get("/api/1/my-k%C3%B6ln-2/active?limit=1").await;
     assert_eq!(answer.header("x-unknown-parameters"), None);
-    // Errors name them too.
+    // Errors also list them.
     let answer = service.get("/api/1/my-k%C3%B6ln-2/v9?lmit=1").await;
     assert_eq!((answer.status, answer.header("x-unknown-parameters")), (404, Some("lmit")));
 }
 
 #[tokio::test]
-async fn what_is_not_there() {
+async fn missing_resources_return_404() {
     let service = TestService::start().await;
     service.import("Here", "[{}]").await;
     let not_found = |uri: &'static str| {
@@ -170,7 +170,7 @@ async fn what_is_not_there() {
             answer.text().to_owned()
         }
     };
-    // Nothing tells a wrong slug from a wrong id, whatever the version.
+    // A wrong slug and a wrong ID return the same error, regardless of the version.
     let unknown = not_found("/api/2/here/v1").await;
     for uri in [
         "/api/1/there/v1",
@@ -197,7 +197,7 @@ async fn what_is_not_there() {
 #[tokio::test]
 async fn only_get_is_allowed() {
     let service = TestService::start().await;
-    service.try_import("Here", true, b"[{}]").await.expect("imported");
+    service.try_import("Here", true, b"[{}]").await.expect("failed to import");
     for method in ["HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE"] {
         for uri in ["/api/1/here/v1/", "/api/1/here/v1?limit=x", "/api/7/gone/v1"] {
             let answer = service.send(method, uri, None).await;
@@ -206,13 +206,13 @@ async fn only_get_is_allowed() {
     }
 }
 
-// ---- who may read ----
+// ---- access ----
 
 #[tokio::test]
-async fn private_datasets_take_their_key() {
+async fn private_datasets_require_key() {
     let service = TestService::start().await;
-    let imported = service.try_import("Hidden", true, b"[{\"a\":1}]").await.expect("imported");
-    let key = imported.private_key.expect("a key").expose().to_owned();
+    let imported = service.try_import("Hidden", true, b"[{\"a\":1}]").await.expect("failed to import");
+    let key = imported.private_key.expect("missing key").expose().to_owned();
     service.import("Open", "[{\"a\":2}]").await;
 
     let answer = service.get("/api/1/hidden/v1/").await;
@@ -232,26 +232,26 @@ async fn private_datasets_take_their_key() {
     }
     let authorization = format!("Bearer {key}");
     service.get_with("/api/1/hidden/v1", &[("authorization", &*authorization); 2]).await.is_error(403);
-    // The key is asked for before the version is looked for, and after the slug.
+    // The key is checked after the slug, but before the version.
     service.get("/api/1/hidden/v9").await.is_error(401);
     service.send("GET", "/api/1/hidden/v9", Some("Bearer wrong")).await.is_error(403);
     service.send("GET", "/api/1/hidden/v9", Some(&format!("Bearer {key}"))).await.is_error(404);
     service.get("/api/1/hiden/v1").await.is_error(404);
-    // A public dataset ignores whatever is sent.
+    // A public dataset ignores all credentials.
     service.send("GET", "/api/2/open/v1?pretty=0", Some("Bearer wrong")).await.is("[{\"a\":2}]");
-    // Parameters are read first.
+    // Parameters are checked first.
     service.get("/api/1/hidden/v1?limit=x").await.is_error(400);
 }
 
-// ---- what fails ----
+// ---- failures ----
 
-/// Entities of about this many bytes together, large enough that an answer is streamed.
+/// Entities of about this total size, large enough for a streamed response.
 fn large(bytes: usize) -> String {
     let filler = "All of this is text. ".repeat(1_000);
     (0..bytes / filler.len()).map(|number| format!("{{\"n\":{number},\"text\":\"{filler}\"}}\n")).collect()
 }
 
-/// A failure of the service: its text tells nothing of the cause.
+/// Checks that the error is internal and does not reveal the cause.
 #[track_caller]
 fn is_unreadable(answer: &Answer, service: &TestService) {
     answer.is_error(500);
@@ -266,73 +266,74 @@ fn is_unreadable(answer: &Answer, service: &TestService) {
 }
 
 #[tokio::test]
-async fn a_version_file_that_is_gone_or_damaged_is_a_500() {
-    // Nothing is kept in memory, so that every read meets the file.
+async fn missing_or_damaged_version_file_returns_500() {
+    // Nothing is cached, so that every read uses the file.
     let service = TestService::configured(|config| config.cache.memory_bytes = Some(0)).await;
     for text in ["[{\"a\":1},{\"a\":2}]", &large(3 << 20)] {
         let imported = service.import("Some", text).await;
         let base = format!("/api/1/some/v{}/", imported.version);
         let files = service.version_files();
-        let file = files.iter().max_by_key(|file| file.metadata().expect("a file").modified().expect("a time"));
-        let file = file.expect("a file").clone();
-        let whole = std::fs::read(&file).expect("read");
+        let file =
+            files.iter().max_by_key(|file| file.metadata().expect("missing file").modified().expect("invalid time"));
+        let file = file.expect("missing file").clone();
+        let whole = std::fs::read(&file).expect("failed to read");
         let reads = ["", "?format=jsonl", "?filter=a:1", "?count=true&filter_contains=b:x", "?limit=1"];
 
-        // Pages of documents are zeroed, the footer is not.
+        // Document pages are zeroed, but not the footer.
         let mut zeroed = whole.clone();
         zeroed[4..whole.len() / 3].fill(0);
-        std::fs::write(&file, &zeroed).expect("written");
+        std::fs::write(&file, &zeroed).expect("failed to write");
         is_unreadable(&service.get(&base).await, &service);
         for length in [0, 3, whole.len() / 2, whole.len() - 1] {
-            std::fs::write(&file, &whole[..length]).expect("written");
+            std::fs::write(&file, &whole[..length]).expect("failed to write");
             for read in reads {
                 is_unreadable(&service.get(&format!("{base}{read}")).await, &service);
             }
         }
-        std::fs::remove_file(&file).expect("removed");
+        std::fs::remove_file(&file).expect("failed to remove");
         for read in reads {
             is_unreadable(&service.get(&format!("{base}{read}")).await, &service);
         }
-        // Nothing of the failure is kept.
-        std::fs::write(&file, &whole).expect("written");
+        // Failures are not cached.
+        std::fs::write(&file, &whole).expect("failed to write");
         let answer = service.get(&format!("{base}?limit=1")).await;
         assert_eq!((answer.status, answer.header("x-total-count")), (200, Some("1")));
     }
 }
 
 #[tokio::test]
-async fn a_body_that_fails_midway_cuts_the_connection() {
+async fn failed_body_closes_connection() {
     let service = TestService::configured(|config| config.cache.memory_bytes = Some(1)).await;
     service.import("Some", &large(24 << 20)).await;
     let file = service.version_files().remove(0);
-    let whole = std::fs::read(&file).expect("read");
+    let whole = std::fs::read(&file).expect("failed to read");
     let listening = service.listen().await;
 
     for damage in ["none", "deleted", "truncated"] {
-        // A small buffer, so that the service has to wait for what it sends to be read.
-        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
-        socket.set_recv_buffer_size(32 << 10).expect("a small buffer");
-        let mut connection = socket.connect(listening.address).await.expect("a connection");
+        // A small buffer, so that the service must wait for the client to read.
+        let socket = tokio::net::TcpSocket::new_v4().expect("failed to create socket");
+        socket.set_recv_buffer_size(32 << 10).expect("failed to set buffer size");
+        let mut connection = socket.connect(listening.address).await.expect("failed to connect");
         connection
             .write_all(b"GET /api/1/some/v1?format=jsonl HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
             .await
-            .expect("sent");
+            .expect("failed to send");
         let mut read = vec![0; 64 << 10];
-        connection.read_exact(&mut read).await.expect("the first bytes");
+        connection.read_exact(&mut read).await.expect("failed to read");
         let head = String::from_utf8_lossy(&read[..1_000]).to_lowercase();
         assert!(head.starts_with("http/1.1 200") && head.contains("transfer-encoding: chunked"), "{head}");
         match damage {
-            "deleted" => std::fs::remove_file(&file).expect("removed"),
+            "deleted" => std::fs::remove_file(&file).expect("failed to remove"),
             "truncated" => std::fs::write(&file, &whole[..1_000]).expect("truncated"),
             _ => {}
         }
-        // Ends by a close or a reset.
+        // The connection ends with a close or a reset.
         let end = connection.read_to_end(&mut read).await;
-        std::fs::write(&file, &whole).expect("restored");
+        std::fs::write(&file, &whole).expect("failed to restore");
         let complete = read.ends_with(b"\r\n0\r\n\r\n") && end.is_ok();
         assert_eq!(complete, damage == "none", "{damage}: {end:?} after {} bytes", read.len());
         assert_eq!(read.len() > 24 << 20, damage == "none", "{damage}: {} bytes", read.len());
-        // Nothing of the cause is sent.
+        // The cause of the failure is logged, but not sent to the client.
         let tail = String::from_utf8_lossy(&read[read.len() - 300..]).into_owned();
         assert!(!tail.contains("versions/") && !tail.contains("storage"), "{tail}");
     }
@@ -340,7 +341,7 @@ async fn a_body_that_fails_midway_cuts_the_connection() {
 }
 
 #[tokio::test]
-async fn an_import_that_fails_leaves_nothing() {
+async fn failed_import_leaves_nothing() {
     let service = TestService::start().await;
     let failure = |name: &'static str, text: &'static [u8]| {
         let service = &service;
@@ -364,7 +365,7 @@ async fn an_import_that_fails_leaves_nothing() {
         assert!(service.version_files().is_empty());
         service.get("/api/1/some/latest").await.is_error(404);
     }
-    // The names and numbers of failed imports are free.
+    // Failed imports use up no names or numbers.
     let imported = service.import("Some", "[{\"a\":1}]").await;
     assert_eq!((imported.dataset_id.get(), imported.version.get()), (1, 1));
     for (text, place) in bad {
@@ -376,7 +377,7 @@ async fn an_import_that_fails_leaves_nothing() {
     }
     let error = service.try_import("Some", true, b"[]").await.expect_err("it is public");
     assert_eq!(format!("{error:?}"), "NotPrivate");
-    // No number was taken.
+    // No version number was used up.
     assert_eq!(service.import("Some", "[]").await.version.get(), 2);
     service.get("/api/1/some/active").await.is("[]");
     let left: Vec<_> =
@@ -385,23 +386,23 @@ async fn an_import_that_fails_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn the_requests_of_the_pages_find_something() {
+async fn documented_requests_find_entities() {
     let service = TestService::start().await;
     service.load_fixtures().await;
-    for (path, least) in [("docs/guides/analysis-tools.md", 5)] {
-        // The scope of a secret is no request.
+    for (path, min_requests) in [("docs/guides/analysis-tools.md", 5)] {
+        // The scope of a DuckDB secret is not a request.
         let text = page(path).replace("SCOPE '", "");
         let requests = text.split("'http://127.0.0.1:8080").skip(1).filter_map(|rest| Some(rest.split_once('\'')?.0));
         let requests: Vec<&str> = requests.filter(|request| request.starts_with("/api/")).collect();
-        assert!(requests.len() >= least, "{path}: {requests:?}");
+        assert!(requests.len() >= min_requests, "{path}: {requests:?}");
         for request in requests {
             let answer = service.get(request).await;
-            // The one private dataset, which is not read without its key.
+            // The private dataset returns 401 without its key.
             if request.contains("/palmer-penguins/") {
                 assert_eq!(answer.status, 401, "{path}: {request}");
                 continue;
             }
-            // The slip that is there to be refused.
+            // This request contains an intentional typo.
             if request.contains("regoin") {
                 answer.is_error(400);
                 continue;

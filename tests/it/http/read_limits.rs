@@ -1,5 +1,4 @@
-//! What stands between the open internet and the read endpoint: rates, whose request it is, the order of the checks,
-//! and which origins may read an answer.
+//! Limits of the read endpoint: rates, the client of a request, the order of checks, and allowed origins.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -31,32 +30,32 @@ fn limit(config: &mut Config, public: u64, private: u64) {
     (config.limits.public_per_minute, config.limits.private_per_minute) = (public, private);
 }
 
-/// A request as a peer sends it.
+/// A request from a peer.
 #[derive(Clone, Copy)]
-pub(super) struct Sent<'a> {
+pub(super) struct TestRequest<'a> {
     pub(super) method: &'a str,
     pub(super) uri: &'a str,
     pub(super) peer: Option<&'a str>,
     pub(super) headers: &'a [(&'a str, &'a str)],
 }
 
-pub(super) const GET: Sent<'static> = Sent { method: "GET", uri: "", peer: None, headers: &[] };
+pub(super) const GET: TestRequest<'static> = TestRequest { method: "GET", uri: "", peer: None, headers: &[] };
 
-pub(super) async fn send(service: &TestService, sent: Sent<'_>) -> Answer {
+pub(super) async fn send(service: &TestService, sent: TestRequest<'_>) -> Answer {
     let mut request = Request::builder().method(sent.method).uri(sent.uri);
     for (name, value) in sent.headers {
         request = request.header(*name, *value);
     }
     if let Some(peer) = sent.peer {
-        let peer = SocketAddr::new(peer.parse().expect("an address"), 4711);
+        let peer = SocketAddr::new(peer.parse().expect("invalid address"), 4711);
         request = request.extension(ConnectInfo(peer));
     }
-    service.call(request.body(Body::empty()).expect("a request")).await
+    service.call(request.body(Body::empty()).expect("invalid request")).await
 }
 
 /// `X-RateLimit-Limit`, `-Remaining` and `-Reset`.
 pub(super) fn rate(answer: &Answer) -> Option<(u64, u64, u64)> {
-    let header = |name| Some(answer.header(name)?.parse().expect("a number"));
+    let header = |name| Some(answer.header(name)?.parse().expect("invalid number"));
     let all = (header("x-ratelimit-limit"), header("x-ratelimit-remaining"), header("x-ratelimit-reset"));
     match all {
         (Some(limit), Some(remaining), Some(reset)) => Some((limit, remaining, reset)),
@@ -65,29 +64,29 @@ pub(super) fn rate(answer: &Answer) -> Option<(u64, u64, u64)> {
     }
 }
 
-/// An open dataset, a private one, and its `Authorization`.
+/// Imports a public and a private dataset. Returns the `Authorization` of the private one.
 async fn two_datasets(service: &TestService) -> String {
     service.import("Open", "[{\"a\":1}]").await;
-    let imported = service.try_import("Hidden", true, b"[{\"a\":2}]").await.expect("imported");
-    format!("Bearer {}", imported.private_key.expect("a key").expose())
+    let imported = service.try_import("Hidden", true, b"[{\"a\":2}]").await.expect("failed to import");
+    format!("Bearer {}", imported.private_key.expect("missing key").expose())
 }
 
 // ---- rates ----
 
 #[tokio::test]
-async fn a_client_gets_what_the_limit_allows_and_then_429_until_its_window_ends() {
+async fn client_over_rate_limit_gets_429_until_window_ends() {
     let (service, clock) = limited(3, 5).await;
     two_datasets(&service).await;
     let get = async |second: u64, uri: &str| {
         clock.0.store(second, Ordering::Relaxed);
         service.get(uri).await
     };
-    // Whatever comes of it, a request counts.
+    // Every parsed request counts, regardless of the response.
     let answer = get(7, "/api/1/open/v1").await;
     assert_eq!((answer.status, rate(&answer)), (200, Some((3, 2, 1_700_000_067))));
     let answer = get(8, "/api/1/open/v9").await;
     assert_eq!((answer.status, rate(&answer)), (404, Some((3, 1, 1_700_000_067))));
-    // But for those that are no reads.
+    // Requests that fail the first checks do not count.
     for uri in ["/api/1/open/v1?limit=x", "/api/1/open/x", "/api"] {
         let answer = get(8, uri).await;
         assert_eq!((answer.status, rate(&answer)), (400, None), "{uri}");
@@ -111,7 +110,7 @@ async fn a_client_gets_what_the_limit_allows_and_then_429_until_its_window_ends(
 }
 
 #[tokio::test]
-async fn the_documented_limits_are_the_default() {
+async fn default_limits_match_documentation() {
     let config = Config::default();
     assert_eq!((config.limits.public_per_minute, config.limits.private_per_minute), (100, 300));
     let (service, _) = limited(100, 300).await;
@@ -128,7 +127,7 @@ async fn the_documented_limits_are_the_default() {
 }
 
 #[tokio::test]
-async fn the_private_bucket_is_for_private_datasets_with_an_authorization() {
+async fn private_bucket_requires_authorization() {
     let (service, _) = limited(1_000, 5_000).await;
     let key = two_datasets(&service).await;
     let cases: [(&str, Option<&str>, u16, u64); 9] = [
@@ -150,27 +149,27 @@ async fn the_private_bucket_is_for_private_datasets_with_an_authorization() {
 }
 
 #[tokio::test]
-async fn buckets_and_clients_are_counted_apart() {
+async fn buckets_and_clients_count_separately() {
     let (service, _) = limited(1, 1).await;
     let key = two_datasets(&service).await;
     let authorization = [("authorization", &*key)];
     for peer in [None, Some("203.0.113.9"), Some("203.0.113.8"), Some("2001:db8:1:2::1"), Some("2001:db8:1:3::1")] {
-        let public = Sent { uri: "/api/1/open/v1", peer, ..GET };
-        let private = Sent { uri: "/api/2/hidden/v1", headers: &authorization, ..public };
+        let public = TestRequest { uri: "/api/1/open/v1", peer, ..GET };
+        let private = TestRequest { uri: "/api/2/hidden/v1", headers: &authorization, ..public };
         for sent in [public, private] {
             assert_eq!(send(&service, sent).await.status, 200, "{peer:?}");
             assert_eq!(send(&service, sent).await.status, 429, "{peer:?}");
         }
     }
-    // The same clients by other addresses.
+    // The same clients with other addresses.
     for peer in ["::ffff:203.0.113.9", "2001:db8:1:2:ffff::9"] {
-        let answer = send(&service, Sent { uri: "/api/1/open/v1", peer: Some(peer), ..GET }).await;
+        let answer = send(&service, TestRequest { uri: "/api/1/open/v1", peer: Some(peer), ..GET }).await;
         assert_eq!(answer.status, 429, "{peer}");
     }
 }
 
 #[tokio::test]
-async fn a_limit_that_is_switched_off_is_not_mentioned() {
+async fn disabled_limit_sends_no_headers() {
     let (service, _) = limited(0, 1).await;
     let key = two_datasets(&service).await;
     for _ in 0..5 {
@@ -183,54 +182,55 @@ async fn a_limit_that_is_switched_off_is_not_mentioned() {
 }
 
 #[tokio::test]
-async fn only_trusted_proxies_say_who_the_client_is() {
+async fn only_trusted_proxies_report_client() {
     let service = TestService::configured(|config| {
         limit(config, 1, 1);
         let networks = vec!["10.0.0.0/8".to_owned(), "2001:db8::7".to_owned()];
-        config.server.trusted_proxies = TrustedProxies::try_from(networks).expect("networks");
+        config.server.trusted_proxies = TrustedProxies::try_from(networks).expect("invalid network");
     });
     let service = service.await;
     two_datasets(&service).await;
     let status = async |peer, headers: &[(&str, &str)]| {
-        send(&service, Sent { uri: "/api/1/open/v1", peer: Some(peer), headers, ..GET }).await.status
+        send(&service, TestRequest { uri: "/api/1/open/v1", peer: Some(peer), headers, ..GET }).await.status
     };
-    // A client that is no proxy is itself, whatever it says.
+    // A client that is not a trusted proxy cannot report another address.
     assert_eq!(status("203.0.113.9", &[("x-forwarded-for", "1.1.1.1")]).await, 200);
     assert_eq!(status("203.0.113.9", &[("x-forwarded-for", "1.1.1.2")]).await, 429);
-    // Behind proxies it is the same, in all forms.
+    // The same client behind trusted proxies, in all notations.
     assert_eq!(status("10.0.0.1", &[("x-forwarded-for", "1.1.1.3, 203.0.113.9")]).await, 429);
     assert_eq!(status("2001:db8::7", &[("forwarded", "for=1.1.1.3, for=\"203.0.113.9:80\";proto=https")]).await, 429);
     let lines = [("x-forwarded-for", "203.0.113.9"), ("x-forwarded-for", "10.0.0.2")];
     assert_eq!(status("10.0.0.1", &lines).await, 429);
-    // Another client behind the same proxy has a window of its own; then the proxy itself has.
+    // Another client behind the same proxy has its own window, and so does the proxy itself.
     assert_eq!(status("10.0.0.1", &[("x-forwarded-for", "203.0.113.9, 203.0.113.10")]).await, 200);
     assert_eq!(status("10.0.0.1", &[("x-forwarded-for", "203.0.113.9, unknown")]).await, 200);
     assert_eq!(status("10.0.0.1", &[]).await, 429);
 }
 
 #[tokio::test]
-async fn over_a_connection_the_peer_is_the_client() {
+async fn peer_of_connection_is_client() {
     let service = TestService::configured(|config| {
         limit(config, 2, 2);
-        config.server.trusted_proxies = TrustedProxies::try_from(vec!["127.0.0.1".to_owned()]).expect("networks");
+        config.server.trusted_proxies =
+            TrustedProxies::try_from(vec!["127.0.0.1".to_owned()]).expect("invalid network");
     });
     let service = service.await;
     two_datasets(&service).await;
     let listening = service.listen().await;
     let get = async |headers: &str| {
-        let mut connection = tokio::net::TcpStream::connect(listening.address).await.expect("a connection");
+        let mut connection = tokio::net::TcpStream::connect(listening.address).await.expect("failed to connect");
         let request = format!("GET /api/1/open/v1 HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n");
-        connection.write_all(request.as_bytes()).await.expect("sent");
+        connection.write_all(request.as_bytes()).await.expect("failed to send");
         let mut answer = String::new();
-        connection.read_to_string(&mut answer).await.expect("read");
+        connection.read_to_string(&mut answer).await.expect("failed to read");
         answer.to_lowercase()
     };
-    // A request without an address counts apart from those of the peer.
+    // A request without an address counts separately from the peer.
     assert_eq!(service.get("/api/1/open/v1").await.status, 200);
     let whole = get("").await;
     assert!(whole.starts_with("http/1.1 200 ") && whole.contains("x-ratelimit-remaining: 1\r\n"), "{whole}");
-    let (_, rest) = whole.split_once("etag: ").expect("a tag");
-    let tag = rest.split_once("\r\n").expect("a line").0;
+    let (_, rest) = whole.split_once("etag: ").expect("missing etag");
+    let tag = rest.split_once("\r\n").expect("missing line").0;
     let unchanged = get(&format!("If-None-Match: {tag}\r\n")).await;
     assert!(unchanged.starts_with("http/1.1 304 ") && unchanged.contains("x-ratelimit-remaining: 0\r\n"));
     assert!(unchanged.ends_with("\r\n\r\n") && !unchanged.contains("\r\ncontent-"), "{unchanged}");
@@ -244,24 +244,24 @@ async fn over_a_connection_the_peer_is_the_client() {
 // ---- the order of the checks ----
 
 #[tokio::test]
-async fn of_several_reasons_to_refuse_the_first_is_given() {
+async fn checks_run_in_documented_order() {
     let (service, _) = limited(1, 1).await;
     let open = two_datasets(&service).await;
-    // Dataset 3 is private and frozen, dataset 4 public; the files of all are gone.
-    let frozen = service.try_import("Frozen", true, b"[{\"a\":3}]").await.expect("imported");
-    let frozen = format!("Bearer {}", frozen.private_key.expect("a key").expose());
+    // Dataset 3 is private and frozen. The files of all versions are deleted.
+    let frozen = service.try_import("Frozen", true, b"[{\"a\":3}]").await.expect("failed to import");
+    let frozen = format!("Bearer {}", frozen.private_key.expect("missing key").expose());
     execute(&service, "UPDATE datasets SET frozen = 1, record_checksum = NULL WHERE dataset_id = 3").await;
-    service.services.lookups.catalog_changed();
+    service.services.lookups.notify_catalog_change();
     for file in service.version_files() {
-        std::fs::remove_file(file).expect("removed");
+        std::fs::remove_file(file).expect("failed to remove");
     }
     let exhausted = "203.0.113.9";
     for (uri, headers) in [("/api/1/open/v9", vec![]), ("/api/2/hidden/v9", vec![("authorization", &*open)])] {
-        let sent = Sent { uri, peer: Some(exhausted), headers: &headers, ..GET };
+        let sent = TestRequest { uri, peer: Some(exhausted), headers: &headers, ..GET };
         assert_eq!(send(&service, sent).await.status, 404);
     }
 
-    // Method, path and query, `Authorization`, whether the client has requests left; status, what the text names.
+    // Method, URI, `Authorization`, whether the client has requests left; status, expected text.
     type Row<'a> = (&'a str, &'a str, Option<&'a str>, bool, u16, &'a str);
     let rows: [Row<'_>; 27] = [
         ("POST", "/api/0/x/y?limit=x", Some("x"), false, 405, "method"),
@@ -296,7 +296,7 @@ async fn of_several_reasons_to_refuse_the_first_is_given() {
         let fresh = format!("198.51.100.{number}");
         let headers: Vec<_> = authorization.map(|value| ("authorization", value)).into_iter().collect();
         let peer = Some(if left { &*fresh } else { exhausted });
-        let answer = send(&service, Sent { method, uri, peer, headers: &headers }).await;
+        let answer = send(&service, TestRequest { method, uri, peer, headers: &headers }).await;
         let row = format!("{method} {uri} {authorization:?}: {}", answer.text());
         assert_eq!(answer.status, status, "{row}");
         assert!(answer.text().contains(names), "{row}");
@@ -309,17 +309,17 @@ async fn of_several_reasons_to_refuse_the_first_is_given() {
 }
 
 #[tokio::test]
-async fn a_read_that_needs_more_memory_than_there_is_counts_and_says_so() {
+async fn read_over_memory_limit_counts_and_returns_400() {
     let service = TestService::configured(|config| {
         limit(config, 2, 2);
         config.query.memory_bytes = Some(64 << 10);
     });
     let service = service.await;
-    // What a filter finds takes 160 kB.
+    // The matches of the filter need 160 kB.
     let entities: String = (0..40_000).map(|number| format!("{{\"odd\":{}}}\n", number % 2 == 1)).collect();
     service.import("Many", &entities).await;
     let answer = service.get("/api/1/many/v1?filter=odd:true").await;
-    // No other time helps.
+    // The error is permanent, so the status is 400 instead of 503.
     answer.is_error(400);
     assert!(answer.text().contains("query.memory_bytes"), "{}", answer.text());
     assert_eq!(rate(&answer).map(|rate| rate.1), Some(1));
@@ -328,7 +328,7 @@ async fn a_read_that_needs_more_memory_than_there_is_counts_and_says_so() {
 }
 
 #[tokio::test]
-async fn a_400_that_only_the_data_tells_counts_as_the_work_that_it_was() {
+async fn data_dependent_400_counts_as_request() {
     let service = TestService::configured(|config| {
         limit(config, 2, 2);
         config.limits.columns = 1;
@@ -340,10 +340,10 @@ async fn a_400_that_only_the_data_tells_counts_as_the_work_that_it_was() {
     assert_eq!((rate(&answer).map(|rate| rate.1), answer.header("cache-control")), (Some(1), Some("no-store")));
 }
 
-// ---- what must not be told ----
+// ---- information leaks ----
 
 #[tokio::test]
-async fn nothing_tells_that_a_dataset_exists_under_another_slug() {
+async fn wrong_slug_does_not_reveal_dataset() {
     let (service, _) = limited(1_000, 5_000).await;
     let key = two_datasets(&service).await;
     let shown = |answer: &Answer| {
@@ -353,13 +353,13 @@ async fn nothing_tells_that_a_dataset_exists_under_another_slug() {
     };
     for authorization in [None, Some(&*key), Some("Bearer x")] {
         let mut answers = Vec::new();
-        // A private dataset, a public one and none, each under a wrong slug, for clients that are alike.
+        // A private, a public, and a missing dataset, each with a wrong slug, for similar clients.
         for (uri, peer) in
             [("/api/2/open/v1", "203.0.113.1"), ("/api/1/hidden/v1", "203.0.113.2"), ("/api/9/open/v1", "203.0.113.3")]
         {
             let headers: Vec<_> = authorization.map(|value| ("authorization", value)).into_iter().collect();
-            let mut answer = send(&service, Sent { uri, peer: Some(peer), headers: &headers, ..GET }).await;
-            // Windows that began in different seconds end in different ones.
+            let mut answer = send(&service, TestRequest { uri, peer: Some(peer), headers: &headers, ..GET }).await;
+            // Windows that began in different seconds have different ends.
             answer.headers.remove("x-ratelimit-reset");
             answers.push(shown(&answer));
         }
@@ -371,13 +371,13 @@ async fn nothing_tells_that_a_dataset_exists_under_another_slug() {
 // ---- origins ----
 
 #[tokio::test]
-async fn every_origin_may_read_what_does_not_concern_a_private_dataset() {
+async fn any_origin_can_read_public_responses() {
     let (service, _) = limited(5, 2).await;
     let key = two_datasets(&service).await;
     let authorization = [("authorization", &*key), ("origin", "https://example.org")];
     let wrong = [("authorization", "Bearer x"), ("origin", "https://example.org")];
     let origin = [("origin", "https://example.org")];
-    // Method, path, headers; status, whether every origin may read the answer.
+    // Method, URI, headers; status, whether any origin can read the response.
     type Row<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16, bool);
     let rows: [Row<'_>; 13] = [
         ("OPTIONS", "/api/1/open/v1", &origin, 405, true),
@@ -392,11 +392,11 @@ async fn every_origin_may_read_what_does_not_concern_a_private_dataset() {
         ("GET", "/api/2/hidden/v9", &wrong, 403, false),
         ("GET", "/api/2/hidden/v1", &authorization, 429, false),
         ("GET", "/api/1/open/v1", &origin, 429, true),
-        // Decided before the dataset is looked for, so it tells nothing of it.
+        // The limit is checked before the lookup, so the response does not reveal the dataset.
         ("GET", "/api/2/hidden/v1", &origin, 429, true),
     ];
     for (method, uri, headers, status, open) in rows {
-        let answer = send(&service, Sent { method, uri, headers, peer: None }).await;
+        let answer = send(&service, TestRequest { method, uri, headers, peer: None }).await;
         assert_eq!(answer.status, status, "{method} {uri}: {}", answer.text());
         let allowed = (answer.header("access-control-allow-origin"), answer.header("access-control-expose-headers"));
         assert_eq!(allowed.0, open.then_some("*"), "{method} {uri} {status}");

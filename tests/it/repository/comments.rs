@@ -1,4 +1,4 @@
-//! The form of the sources, as far as no tool checks it.
+//! Conventions of the source files that no tool checks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ fn source_files(directory: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// The formatter leaves comments as they are.
+/// The formatter does not wrap comments.
 #[test]
 fn comments_are_as_short_as_code() {
     let mut files = Vec::new();

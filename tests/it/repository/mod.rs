@@ -1,4 +1,4 @@
-//! What holds of the repository itself: its pages, promises and packages.
+//! The repository: its comments, security promises, and packages.
 
 mod comments;
 mod packaging;

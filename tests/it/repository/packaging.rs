@@ -1,5 +1,4 @@
-//! The Debian package: it is made by its one command, what it installs is there, its unit is one, and the binary runs
-//! from where it is installed.
+//! The Debian package: its build command, its files, its systemd unit, and the installed binary.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -9,13 +8,13 @@ use strata_testing::machine::{Machine, succeeded};
 
 fn run(program: &str, arguments: &[&str]) -> Output {
     let mut command = Command::new(program);
-    // The test's binary is large, and nobody keeps the package.
+    // The test binary is large, and the package is deleted after the test.
     command.args(arguments).env("DEB_COMPRESSION", "none");
     command.output().unwrap_or_else(|error| panic!("{program}: {error}"))
 }
 
-/// Whether the unit's `SystemCallFilter=` lines allow a system call. Later lines add to the list of earlier ones, or
-/// with `~` remove from it.
+/// Returns whether the `SystemCallFilter=` lines of the unit allow a system call. Later lines add to earlier ones, or
+/// remove from them if they begin with `~`.
 fn allows_system_call(unit: &str, call: &str) -> bool {
     fn contains(name: &str, call: &str) -> bool {
         if !name.starts_with('@') {
@@ -35,7 +34,7 @@ fn allows_system_call(unit: &str, call: &str) -> bool {
     is_allowed
 }
 
-/// Without setpriority, long work competes with small requests.
+/// Without setpriority, long work would compete with small requests.
 #[test]
 fn unit_allows_threads_to_lower_their_priority() {
     let unit = include_str!("../../../packaging/strata.service");
@@ -47,7 +46,7 @@ fn unit_allows_threads_to_lower_their_priority() {
 }
 
 #[test]
-fn the_package_installs_a_service_that_runs() {
+fn package_installs_working_service() {
     let machine = Machine::new();
     let path = |name: &str| machine.path(name).display().to_string();
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/build-deb");
@@ -73,7 +72,7 @@ fn the_package_installs_a_service_that_runs() {
         let metadata = Path::new(&root).join(name).metadata().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(metadata.permissions().mode() & 0o777, mode, "{name}");
     }
-    // What it is ordered by, as any system has it.
+    // The units that the service depends on, as on any system.
     let units = format!("{root}/usr/lib/systemd/system");
     for target in ["sysinit", "basic", "shutdown", "multi-user", "network-online"] {
         std::fs::write(format!("{units}/{target}.target"), "[Unit]\nDescription=Of the system\n").expect("written");
@@ -82,15 +81,15 @@ fn the_package_installs_a_service_that_runs() {
         std::fs::write(format!("{units}/{slice}.slice"), "[Unit]\nDescription=Of the system\n").expect("written");
     }
     let verified = run("systemd-analyze", &["verify", "--man=no", &format!("--root={root}"), "strata.service"]);
-    let told = String::from_utf8_lossy(&verified.stderr).into_owned();
-    assert!(verified.status.success() && told.is_empty(), "{told}");
+    let message = String::from_utf8_lossy(&verified.stderr).into_owned();
+    assert!(verified.status.success() && message.is_empty(), "{message}");
 
-    // What is configured is what is served from, and is taken by the binary that is installed.
+    // The installed binary accepts the installed configuration, whose data directory is the packaged one.
     let installed = format!("{root}/usr/bin/strata");
     let configuration = format!("{root}/etc/strata/strata.toml");
     let refused = run(&installed, &["check", "--config", &configuration, "--data", &path("nothing")]);
-    let told = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(told.contains("there is no metadata database"), "{told}");
+    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(message.contains("there is no metadata database"), "{message}");
     let configured = std::fs::read_to_string(&configuration).expect("the configuration");
     assert!(configured.contains("directory = \"/var/lib/strata\""), "{configured}");
 }

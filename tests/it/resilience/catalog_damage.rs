@@ -1,5 +1,5 @@
-//! A damaged catalog: `strata check` notices, a server does not start on it, and nothing panics or goes on as if it
-//! were whole.
+//! Tests of a damaged catalog: `strata check` finds the damage, a server does not start, and no command panics or
+//! continues as if the catalog were intact.
 
 use std::fs;
 use std::path::Path;
@@ -11,8 +11,8 @@ use strata_testing::machine::{Machine, failed, succeeded};
 use strata_testing::maintenance::{BackupKind, Depth, FindingKind};
 use strata_testing::owned::{Owned, parsed};
 
-/// A data directory of which only the catalog matters, with rows in every table that holds any at rest, over many
-/// pages.
+/// Creates a data directory whose catalog has rows in every table that is not empty at rest, on many pages. Returns the
+/// bytes of the catalog.
 async fn catalog_at_rest(directory: &Path) -> Vec<u8> {
     let owned = Owned::sqlite().await;
     let mut ids = Vec::new();
@@ -25,57 +25,57 @@ async fn catalog_at_rest(directory: &Path) -> Vec<u8> {
     }
     parsed(&owned.save(ids[0], 1, r#"[{"alt":1}]"#).await);
     let to = directory.join("whole");
-    owned.service.backup(&to, BackupKind::Linked).await.expect("a backup");
-    fs::read(to.join("catalog.sqlite")).expect("the catalog")
+    owned.service.backup(&to, BackupKind::Linked).await.expect("failed to back up");
+    fs::read(to.join("catalog.sqlite")).expect("failed to open the catalog")
 }
 
-/// What a check of a service on this catalog says: its findings, or why it could not be made.
+/// Checks a service with this catalog. Returns the findings, or the reason why the check failed.
 async fn check(directory: &Path) -> Vec<String> {
     let service = match TestService::open_data(directory).await {
         Ok(service) => service,
         Err(error) => return vec![error],
     };
-    let mut told = Vec::new();
+    let mut findings_and_reasons = Vec::new();
     match service.try_check(Depth::Footers).await {
         Ok(checked) => {
-            // The files are of no interest here.
+            // The version files do not matter in this test.
             let findings = checked.findings.into_iter().filter(|finding| finding.kind == FindingKind::Catalog);
-            told.extend(findings.map(|finding| finding.reason));
-            assert!(checked.damaged >= told.len() as u64);
+            findings_and_reasons.extend(findings.map(|finding| finding.reason));
+            assert!(checked.damaged >= findings_and_reasons.len() as u64);
         }
-        Err(error) => told.push(format!("{error:?}")),
+        Err(error) => findings_and_reasons.push(format!("{error:?}")),
     }
-    // What `quick` leaves out.
-    told.extend(integrity(&service.services.config.catalog_url()).await);
-    told
+    // The full check, which the quick check leaves out.
+    findings_and_reasons.extend(integrity(&service.services.config.catalog_url()).await);
+    findings_and_reasons
 }
 
-/// The byte that fills a damaged page, with its name in messages.
+/// The bytes that fill a damaged page, with their names for messages.
 const FILLINGS: [(&str, u8); 3] = [("zeros", 0x00), ("ones", 0xff), ("letters", b'x')];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn damage_to_any_page_is_noticed() {
+async fn damage_to_any_page_is_detected() {
     damage_each_page(|page| &FILLINGS[page % FILLINGS.len()..][..1]).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "campaign: damages each page in each way"]
-async fn damage_of_any_kind_to_any_page_is_noticed() {
+async fn every_damage_to_any_page_is_detected() {
     damage_each_page(|_| &FILLINGS).await;
 }
 
-/// Damages each page by each of its fillings, and by another page in its place.
+/// Damages each page with each of its fillings, and with the content of another page.
 async fn damage_each_page(fillings: impl Fn(usize) -> &'static [(&'static str, u8)]) {
-    let directory = tempfile::tempdir().expect("a directory");
+    let directory = tempfile::tempdir().expect("failed to create a directory");
     let whole = catalog_at_rest(directory.path()).await;
     let page_bytes = usize::from(u16::from_be_bytes([whole[16], whole[17]]));
     let pages = whole.len() / page_bytes;
     assert!(pages > 30, "{pages} pages");
     let damaged = directory.path().join("damaged");
-    fs::create_dir(&damaged).expect("made");
+    fs::create_dir(&damaged).expect("failed to create the directory");
     let attempt = async |bytes: &[u8]| {
-        fs::remove_dir_all(&damaged).expect("removed");
-        fs::create_dir_all(damaged.join("store")).expect("made");
+        fs::remove_dir_all(&damaged).expect("failed to remove the file");
+        fs::create_dir_all(damaged.join("store")).expect("failed to create the directory");
         fs::copy(directory.path().join("whole/store/strata.id"), damaged.join("store/strata.id")).expect("copied");
         fs::write(damaged.join("catalog.sqlite"), bytes).expect("written");
         check(&damaged).await
@@ -88,31 +88,32 @@ async fn damage_each_page(fillings: impl Fn(usize) -> &'static [(&'static str, u
             bytes[range.clone()].fill(*filling);
             assert!(!attempt(&bytes).await.is_empty(), "page {page} of {how} passed");
         }
-        // Another page in its place, as after a lost write.
+        // The content of another page, as after a misdirected write.
         let other = (page + 1) % pages * page_bytes;
         let mut bytes = whole.clone();
         bytes.copy_within(other..other + page_bytes, range.start);
-        // Tables and indexes without an entry are alike, whatever was deleted from them.
+        // Empty tables and empty indexes are identical, regardless of the rows they had.
         let is_empty = |page: &[u8]| page[3..5] == [0, 0];
-        let (one, two) = (&whole[range.clone()], &whole[other..other + page_bytes]);
+        let one = &whole[range.clone()];
+        let two = &whole[other..other + page_bytes];
         if one[0] == two[0] && is_empty(one) && is_empty(two) {
             continue;
         }
         assert!(!attempt(&bytes).await.is_empty(), "page {page} twice passed");
     }
-    // A file that was cut, at a page and within one.
+    // A truncated file, both at a page boundary and within a page.
     for length in [page_bytes, page_bytes * 3, whole.len() - page_bytes, whole.len() - 100] {
         assert!(!attempt(&whole[..length]).await.is_empty(), "{length} bytes passed");
     }
 }
 
-/// A machine with a catalog that holds something, none of whose commands runs.
+/// Returns a machine with a catalog that contains data, and the path of the catalog. No process has it open.
 async fn machine() -> (Machine, std::path::PathBuf) {
     let machine = Machine::with_user();
     machine.write("rows.jsonl", "{\"a\":1}\n");
     succeeded(&machine.run(&["import", "rows.jsonl", "--name", "Rows", "--owner", "ada@example.test"]));
     let catalog = machine.path("strata-data/catalog.sqlite");
-    // The last to close it moves what stands in the log into the file.
+    // The last process that closes the catalog copies the write-ahead log into the file.
     let url = format!("sqlite://{}", catalog.display());
     assert_eq!(integrity(&url).await, Vec::<String>::new());
     assert!(!machine.path("strata-data/catalog.sqlite-wal").exists());
@@ -120,7 +121,7 @@ async fn machine() -> (Machine, std::path::PathBuf) {
 }
 
 #[tokio::test]
-async fn a_file_that_is_no_catalog_is_named_by_every_command() {
+async fn every_command_reports_file_that_is_no_catalog() {
     let (machine, catalog) = machine().await;
     fs::write(&catalog, "This is no database, whatever its name is. ".repeat(200)).expect("written");
     for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["check"], &["sweep"]] {
@@ -130,11 +131,11 @@ async fn a_file_that_is_no_catalog_is_named_by_every_command() {
 }
 
 #[tokio::test]
-async fn a_server_does_not_start_on_a_damaged_catalog_and_check_says_where() {
+async fn damaged_catalog_prevents_server_start() {
     let (machine, catalog) = machine().await;
-    let mut bytes = fs::read(&catalog).expect("the catalog");
+    let mut bytes = fs::read(&catalog).expect("failed to open the catalog");
     let page_bytes = usize::from(u16::from_be_bytes([bytes[16], bytes[17]]));
-    // The table of datasets, found by what stands in it.
+    // The page of the datasets table, which contains this name.
     let place = bytes.windows(8).position(|window| window == b"Rowsrows").expect("the row");
     let page = place / page_bytes * page_bytes;
     bytes[page..page + 8].fill(0xff);
@@ -145,7 +146,7 @@ async fn a_server_does_not_start_on_a_damaged_catalog_and_check_says_where() {
     assert_eq!(output.status.code(), Some(1));
     let lines = String::from_utf8(output.stdout).expect("UTF-8");
     let found = lines.lines().filter(|line| {
-        let line: Value = serde_json::from_str(line).expect("JSON");
+        let line: Value = serde_json::from_str(line).expect("failed to parse JSON");
         line["finding"] == json!("catalog")
     });
     assert!(found.count() >= 1, "{lines}");

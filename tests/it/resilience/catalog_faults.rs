@@ -1,5 +1,6 @@
-//! Every write and every sync of the catalog's files fails once, under every operation of the real binary: the caller
-//! is told, the catalog holds the state before or the state after, whole, and the next call works without a restart.
+//! Tests in which every write and every sync of the catalog's files fails once, for every operation of the real binary.
+//! The caller gets an error, the catalog has the complete state before or after the operation, and the next call works
+//! without a restart.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,7 +10,7 @@ use strata_testing::catalog::integrity;
 use strata_testing::faultfs::FaultFs;
 use strata_testing::machine::{Machine, Server, succeeded};
 
-/// What fails, with the status that says so. `drop` loses what was written since the last sync, as Linux does.
+/// The injected faults with the expected status. `drop` discards the data written since the last sync, as Linux does.
 const FAULTS: [(&str, &str, u16); 4] = [
     ("fail write,truncate", "ENOSPC", 503),
     ("fail write,truncate", "EIO", 500),
@@ -17,19 +18,19 @@ const FAULTS: [(&str, &str, u16); 4] = [
     ("drop fsync", "EIO", 500),
 ];
 
-/// More calls than any operation makes.
-const CALLS: usize = 60;
+/// More system calls than any operation makes.
+const MAX_CALLS: usize = 60;
 
-/// How many datasets are compared whole: more than an operation uses or makes.
-const NEWEST: usize = 4;
+/// The number of datasets that are compared completely; no operation uses or creates more.
+const COMPARED_DATASETS: usize = 4;
 
-/// A server on a file system that can fail, and its owner's token.
+/// A server on a file system with fault injection, and its owner's token.
 struct World {
     machine: Machine,
     faults: FaultFs,
     server: Server,
     token: String,
-    /// For names that were never used before.
+    /// A counter for unique names.
     names: u32,
 }
 
@@ -38,7 +39,7 @@ impl World {
         let machine = Machine::new();
         let add = ["user", "add", "ada@example.test", "--plan", "scale", "--token", "ci"];
         let added = succeeded(&machine.run_with_input(&add, "correct horse\n"));
-        let token = added.lines().last().expect("a token").to_owned();
+        let token = added.lines().last().expect("failed to find the token").to_owned();
         let faults = FaultFs::below(&machine.path("strata-data")).undoing();
         let environment = [
             ("STRATA_LIMITS__LOGINS_PER_MINUTE", "0"),
@@ -54,10 +55,10 @@ impl World {
         format!("name {}", self.names)
     }
 
-    /// Status and body.
+    /// Makes a call as the owner. Returns the status and the body.
     fn call(&self, method: &str, path: &str, body: &Value) -> (u16, String) {
         let host = self.server.base_url.strip_prefix("http://").expect("an http URL");
-        let mut stream = TcpStream::connect(host).expect("a connection");
+        let mut stream = TcpStream::connect(host).expect("failed to connect");
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let request = format!(
             "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\nContent-Type: application/json\r\n\
@@ -65,11 +66,11 @@ impl World {
             self.token,
             body.len()
         );
-        stream.write_all(request.as_bytes()).expect("sent");
+        stream.write_all(request.as_bytes()).expect("failed to send");
         let mut answer = String::new();
-        stream.read_to_string(&mut answer).expect("an answer");
-        let (head, body) = answer.split_once("\r\n\r\n").expect("an HTTP answer");
-        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+        stream.read_to_string(&mut answer).expect("failed to get a response");
+        let (head, body) = answer.split_once("\r\n\r\n").expect("failed to parse the response");
+        let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("failed to parse the status");
         (status, body.to_owned())
     }
 
@@ -82,20 +83,21 @@ impl World {
     fn create(&mut self) -> u64 {
         let name = self.name();
         let made = self.done("POST", "/dataset/create", &json!({"name": name, "source": "push"}));
-        made["dataset"]["dataset_id"].as_u64().expect("an id")
+        made["dataset"]["dataset_id"].as_u64().expect("failed to find the ID")
     }
 
     fn push(&self, id: u64) {
         self.done("POST", "/dataset/refresh", &json!({"dataset_id": id, "entities": [{"a": 1}]}));
     }
 
-    /// The owner's lists without times of attempts, and the views of the newest datasets: operations change only those.
+    /// Returns the owner's lists without the times of attempts, and the views of the newest datasets. Operations change
+    /// nothing else.
     fn visible(&self) -> Value {
         let mut all = self.done("GET", "/dataset/list", &Value::Null);
         let mut ids: Vec<u64> =
             all["datasets"].as_array().expect("datasets").iter().filter_map(|d| d["dataset_id"].as_u64()).collect();
         ids.sort_unstable();
-        let views = ids.iter().rev().take(NEWEST).map(|id| {
+        let views = ids.iter().rev().take(COMPARED_DATASETS).map(|id| {
             let view = self.done("GET", &format!("/dataset/view?dataset_id={id}"), &Value::Null)["dataset"].clone();
             let (status, webhook) = self.call("GET", &format!("/webhook/view?dataset_id={id}"), &Value::Null);
             json!([view, status, webhook])
@@ -103,28 +105,28 @@ impl World {
         let views: Vec<Value> = views.collect();
         all["newest"] = json!(views);
         all["tokens"] = self.done("GET", "/token/list", &Value::Null)["tokens"].clone();
-        strip(&mut all);
+        remove_times(&mut all);
         all
     }
 }
 
-/// Leaves out when something was tried or used.
-fn strip(value: &mut Value) {
+/// Removes the times of attempts and of last uses.
+fn remove_times(value: &mut Value) {
     match value {
         Value::Object(object) => {
             object.remove("last_attempts");
             object.remove("last_used_at");
-            object.values_mut().for_each(strip);
+            object.values_mut().for_each(remove_times);
         }
-        Value::Array(array) => array.iter_mut().for_each(strip),
+        Value::Array(array) => array.iter_mut().for_each(remove_times),
         _ => {}
     }
 }
 
-/// A call that can be made again and again, each time on something new.
+/// An operation that the test can repeat, each time with new objects.
 struct Operation {
     name: &'static str,
-    /// Makes what it needs.
+    /// Creates the objects that the operation needs, and returns its body.
     prepare: fn(&mut World) -> Value,
     method: &'static str,
     path: &'static str,
@@ -231,14 +233,14 @@ const OPERATIONS: [Operation; 12] = [
     },
 ];
 
-/// Fails each call once, and tells how many there were.
+/// Lets each system call of the operations fail once. Returns the number of calls that failed.
 async fn check(operations: &[Operation], faults: &[(&str, &str, u16)]) -> usize {
     let mut failed = 0;
     for operation in operations {
-        // A new one for each, so that the lists of what is visible stay short.
+        // Each operation gets a new server, so that the compared lists remain short.
         let mut world = World::start();
         for (rule, errno, status) in faults {
-            for call in 1..=CALLS {
+            for call in 1..=MAX_CALLS {
                 let body = (operation.prepare)(&mut world);
                 let before = world.visible();
                 world.faults.forget_fired();
@@ -246,45 +248,46 @@ async fn check(operations: &[Operation], faults: &[(&str, &str, u16)]) -> usize 
                 let (answered, text) = world.call(operation.method, operation.path, &body);
                 world.faults.set(&[]);
                 let fired = world.faults.fired();
-                let told = format!("{}, {rule} {errno}, call {call} ({fired:?}): {answered} {text}", operation.name);
+                let context = format!("{}, {rule} {errno}, call {call} ({fired:?}): {answered} {text}", operation.name);
                 let after = world.visible();
                 if answered == 200 {
-                    // What failed was not needed for the answer: a checkpoint of the log.
-                    assert!(operation.name == "log in" || after != before, "it was done: {told}");
+                    // The failed call was not needed for the response: it was a checkpoint of the log.
+                    assert!(operation.name == "log in" || after != before, "status 200 without an effect: {context}");
                 } else {
-                    assert_eq!(answered, *status, "{told}");
-                    assert!(*status != 503 || text.contains("its disk is full"), "{told}");
-                    assert!(!fired.is_empty(), "{told}\n{}", world.server.errors());
-                    // After a commit whose sync failed either is right, and nothing between them.
+                    assert_eq!(answered, *status, "{context}");
+                    assert!(*status != 503 || text.contains("its disk is full"), "{context}");
+                    assert!(!fired.is_empty(), "{context}\n{}", world.server.errors());
+                    // After a commit with a failed sync, the state is that before or after the operation, but nothing
+                    // in between.
                     if after != before {
-                        world.done_alike(operation, &body, &told);
+                        world.assert_done(operation, &body, &context);
                     }
                     failed += 1;
                 }
-                // The next call works, whatever the one before has left.
+                // The next call works, regardless of the result of the previous one.
                 let body = (operation.prepare)(&mut world);
                 world.done(operation.method, operation.path, &body);
                 if fired.is_empty() {
                     break;
                 }
-                assert!(call < CALLS, "there are more calls: {told}");
+                assert!(call < MAX_CALLS, "MAX_CALLS is too small: {context}");
             }
         }
-        world.is_whole(operation.name).await;
+        world.assert_intact(operation.name).await;
     }
     failed
 }
 
 impl World {
-    /// An operation that was not confirmed and yet done: asked for again it is done already, or is done to the same
-    /// effect.
-    fn done_alike(&self, operation: &Operation, body: &Value, told: &str) {
+    /// Asserts that an operation took effect although its response was an error: repeating it reports that, or has the
+    /// same effect.
+    fn assert_done(&self, operation: &Operation, body: &Value, context: &str) {
         let (status, text) = self.call(operation.method, operation.path, body);
-        assert!(matches!(status, 200 | 404 | 409), "{told}, again: {status} {text}");
+        assert!(matches!(status, 200 | 404 | 409), "{context}, again: {status} {text}");
     }
 
-    /// The catalog and all files are, by the service's own check beside the server.
-    async fn is_whole(&self, name: &str) {
+    /// Asserts that the catalog and all files are intact, with the service's own check while the server runs.
+    async fn assert_intact(&self, name: &str) {
         let catalog = self.machine.path("strata-data/catalog.sqlite");
         let found = integrity(&format!("sqlite://{}", catalog.display())).await;
         assert_eq!(found, Vec::<String>::new(), "{name}");
@@ -294,25 +297,25 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_disk_under_any_write_is_503_and_leaves_no_trace() {
+async fn full_disk_returns_503_and_changes_nothing() {
     let failed = check(&OPERATIONS, &FAULTS[..1]).await;
     assert!(failed >= OPERATIONS.len(), "{failed}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_write_that_fails_is_500_and_leaves_no_trace() {
+async fn failed_write_returns_500_and_changes_nothing() {
     let failed = check(&OPERATIONS, &FAULTS[1..2]).await;
     assert!(failed >= OPERATIONS.len(), "{failed}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sync_that_fails_is_500_and_done_or_not() {
+async fn failed_sync_returns_500_and_is_atomic() {
     let failed = check(&OPERATIONS, &FAULTS[2..]).await;
     assert!(failed >= OPERATIONS.len(), "{failed}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_stays_full_is_told_and_needs_no_restart_when_it_is_not() {
+async fn full_disk_is_reported_and_recovers() {
     let mut world = World::start();
     let id = world.create();
     world.push(id);
@@ -328,10 +331,10 @@ async fn a_disk_that_stays_full_is_told_and_needs_no_restart_when_it_is_not() {
         }
         let (status, text) = world.call("POST", "/dataset/refresh", &json!({"dataset_id": id, "entities": []}));
         assert_eq!(status, 503, "{text}");
-        let told = "No version was created. The metadata database is unavailable: its disk is full";
-        assert!(text.contains(told), "{text}");
+        let expected_text = "No version was created. The metadata database is unavailable: its disk is full";
+        assert!(text.contains(expected_text), "{text}");
     }
-    // Reading goes on, and readiness tells the truth.
+    // Reads continue, and `/readyz` reports the full disk.
     assert_eq!(world.visible(), before);
     world.done("GET", &read, &Value::Null);
     let ready = |expected: u16| {
@@ -349,14 +352,14 @@ async fn a_disk_that_stays_full_is_told_and_needs_no_restart_when_it_is_not() {
     world.faults.set(&[]);
     assert_eq!(ready(200), "ok");
     world.push(id);
-    world.is_whole("full").await;
+    world.assert_intact("full").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sweep_whose_marks_cannot_be_written_removes_nothing_that_is_needed() {
+async fn sweep_without_marks_removes_no_used_file() {
     let mut world = World::start();
     for (rule, errno, _) in FAULTS {
-        for call in 1..=CALLS {
+        for call in 1..=MAX_CALLS {
             let id = world.create();
             world.push(id);
             let save = json!({"dataset_id": id, "version": 1, "entities": [{"b": call}]});
@@ -377,5 +380,5 @@ async fn a_sweep_whose_marks_cannot_be_written_removes_nothing_that_is_needed() 
             }
         }
     }
-    world.is_whole("sweep").await;
+    world.assert_intact("sweep").await;
 }

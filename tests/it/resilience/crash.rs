@@ -1,5 +1,6 @@
-//! The binary, killed at every point of a refresh, an alternate save and a rollback, and at any moment in between: what
-//! it finds when it starts again is the state before or the state after, whole, and no webhook is sent twice.
+//! Tests that kill the binary at every crash point of a refresh, an alternate save, and a rollback, and at random
+//! moments in between. After a restart, the state is the complete state before or after the action, and no webhook is
+//! sent twice.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -13,10 +14,10 @@ use strata_testing::http_client;
 use strata_testing::loopback_server::{LoopbackServer, ok};
 use strata_testing::machine::{Machine, Server, crash_points, succeeded};
 
-/// The number of SIGKILL.
+/// The signal number of SIGKILL.
 const SIGKILL: i32 = 9;
 
-/// What is asked for when the process ends.
+/// The action during which the process is killed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Action {
     Refresh,
@@ -24,14 +25,14 @@ enum Action {
     RollBack,
 }
 
-/// What has happened when the process ends at a point.
+/// A crash point with the expected result.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     point: &'static str,
     action: Action,
-    /// Whether the action was done.
+    /// Whether the action took effect.
     done: bool,
-    /// Whether the webhook of the version that was made arrives, before the end or after it.
+    /// Whether the webhook of the new version is delivered, before or after the crash.
     posted: bool,
 }
 
@@ -46,7 +47,7 @@ const CASES: [Case; 14] = [
     case("file.written", Action::Refresh, false, false),
     case("publish.uncommitted", Action::Refresh, false, false),
     case("publish.committed", Action::Refresh, true, true),
-    // Claimed is never sent again, not even if it was not sent at all.
+    // A claimed delivery is never sent again, even if it was not sent at all.
     case("delivery.claimed", Action::Refresh, true, false),
     case("delivery.sent", Action::Refresh, true, true),
     case("file.writing", Action::SaveAlternate, false, false),
@@ -58,23 +59,23 @@ const CASES: [Case; 14] = [
 ];
 
 #[test]
-fn every_point_has_a_case() {
+fn every_crash_point_has_a_case() {
     let covered: BTreeSet<&str> = CASES.iter().map(|case| case.point).collect();
     assert_eq!(covered, crash_points().collect());
 }
 
 #[tokio::test]
-async fn a_refresh_that_is_killed_at_any_point_makes_a_version_or_nothing() {
+async fn killed_refresh_creates_one_version_or_none() {
     check(Action::Refresh).await;
 }
 
 #[tokio::test]
-async fn an_alternate_save_that_is_killed_at_any_point_is_done_or_not() {
+async fn killed_alternate_save_is_complete_or_undone() {
     check(Action::SaveAlternate).await;
 }
 
 #[tokio::test]
-async fn a_rollback_that_is_killed_at_any_point_is_done_or_not() {
+async fn killed_rollback_is_complete_or_undone() {
     check(Action::RollBack).await;
 }
 
@@ -84,7 +85,7 @@ async fn check(action: Action) {
         let mut server = world.serve(Some(case.point));
         let answer = world.act(&server, action).await;
         assert_eq!(server.ended_by(), Some(SIGKILL), "{case:?}");
-        // The deliveries are not waited for, so there the answer may have been sent.
+        // A response does not wait for its deliveries, so that it can precede a crash in a delivery.
         assert!(answer.is_none() || case.point.starts_with("delivery"), "{case:?}: {answer:?}");
         world.let_time_pass().await;
 
@@ -101,38 +102,38 @@ async fn check(action: Action) {
         let alternate = if done(Action::SaveAlternate) { "new" } else { "old" };
         assert_eq!(world.read(&server, "v1/alt").await, json!([{"alternate": alternate}]), "{case:?}");
 
-        // Life goes on.
-        let answer = world.act(&server, Action::Refresh).await.expect("an answer");
+        // The next refresh succeeds.
+        let answer = world.act(&server, Action::Refresh).await.expect("failed to get a response");
         assert_eq!(answer["version"]["version_number"], json!(latest + 1), "{case:?}: {answer}");
         posted.push(latest + 1);
-        world.settled(server, latest + 1, &posted).await;
+        world.assert_final_state(server, latest + 1, &posted).await;
     }
 }
 
 #[tokio::test]
-async fn a_server_that_is_killed_again_and_again_loses_and_doubles_nothing() {
+async fn repeated_kills_lose_and_duplicate_nothing() {
     const KILLS: u64 = 6;
     let world = World::new().await;
     let mut answered = 1;
     for round in 0..KILLS {
         let mut server = world.serve(None);
         let refreshing = async {
-            // The highest number that a client was told of.
-            let mut told = 0;
+            // The highest version number that a client has received.
+            let mut latest = 0;
             loop {
                 match world.act(&server, Action::Refresh).await {
-                    Some(answer) => told = answer["version"]["version_number"].as_u64().unwrap_or(told),
-                    None => return told,
+                    Some(answer) => latest = answer["version"]["version_number"].as_u64().unwrap_or(latest),
+                    None => return latest,
                 }
             }
         };
-        // A moment that differs from round to round; whatever it hits must do.
-        let mut told = Box::pin(refreshing);
+        // The moment of the kill differs between rounds, so that it hits different steps.
+        let mut refreshing = Box::pin(refreshing);
         tokio::select! {
-            _ = &mut told => panic!("it ended by itself: {}", server.errors()),
+            _ = &mut refreshing => panic!("the refresh ended before the kill: {}", server.errors()),
             () = tokio::time::sleep(Duration::from_millis(150 + 67 * round)) => {}
         }
-        drop(told);
+        drop(refreshing);
         let before = world.latest(&server).await;
         server.kill();
         answered = before.max(answered);
@@ -143,22 +144,23 @@ async fn a_server_that_is_killed_again_and_again_loses_and_doubles_nothing() {
     assert!(latest >= answered, "{latest} of {answered}");
     let posts = world.posted();
     let distinct: BTreeSet<u64> = posts.iter().copied().collect();
-    assert_eq!(distinct.len(), posts.len(), "no version twice: {posts:?}");
-    let answer = world.act(&server, Action::Refresh).await.expect("an answer");
+    assert_eq!(distinct.len(), posts.len(), "a webhook was sent twice: {posts:?}");
+    let answer = world.act(&server, Action::Refresh).await.expect("failed to get a response");
     assert_eq!(answer["version"]["version_number"], json!(latest + 1), "{answer}");
     let (code, errors) = server.stop("-TERM");
     assert_eq!(code, Some(0), "{errors}");
     let posts = world.posted();
     let distinct: BTreeSet<u64> = posts.iter().copied().collect();
-    assert_eq!(distinct.len(), posts.len(), "no version twice: {posts:?}");
+    assert_eq!(distinct.len(), posts.len(), "a webhook was sent twice: {posts:?}");
     assert!(distinct.contains(&(latest + 1)));
     let server = world.serve(None);
-    world.readable(&server, latest + 1).await;
+    world.assert_readable(&server, latest + 1).await;
     server.stop("-TERM");
-    world.swept().await;
+    world.assert_swept().await;
 }
 
-/// A machine with an owner and a dataset of one version, which has an alternate and whose webhook has been sent.
+/// A machine with an owner and a dataset. The dataset has one version with an alternate, and the webhook of this
+/// version has been sent.
 struct World {
     machine: Machine,
     token: String,
@@ -172,7 +174,7 @@ impl World {
         let machine = Machine::new();
         let arguments = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "ci"];
         let token = succeeded(&machine.run_with_input(&arguments, "correct horse\n"));
-        let token = token.lines().last().expect("a token").to_owned();
+        let token = token.lines().last().expect("failed to find the token").to_owned();
         let number = AtomicU64::new(0);
         let source = LoopbackServer::start(move |_| {
             let number = number.fetch_add(1, Ordering::SeqCst) + 1;
@@ -180,20 +182,20 @@ impl World {
         });
         let url = source.url("/");
         let receiver = LoopbackServer::start(|_| ok("", b""));
-        let client = http_client().build().expect("a client");
+        let client = http_client().build().expect("failed to build the client");
         let world = World { machine, token, receiver, _source: source, client };
         let server = world.serve(None);
         let create = json!({"name": "Crashing", "source": url});
-        let created = world.post(&server, "/dataset/create", &create).await.expect("an answer");
+        let created = world.post(&server, "/dataset/create", &create).await.expect("failed to get a response");
         assert_eq!(created["dataset"]["dataset_id"], json!(1), "{created}");
         let register = json!({"dataset_id": 1, "url": world.receiver.url("/hook")});
-        world.post(&server, "/webhook/register", &register).await.expect("an answer");
-        world.act(&server, Action::Refresh).await.expect("an answer");
+        world.post(&server, "/webhook/register", &register).await.expect("failed to get a response");
+        world.act(&server, Action::Refresh).await.expect("failed to get a response");
         let save = json!({"dataset_id": 1, "version": 1, "entities": [{"alternate": "old"}]});
-        world.post(&server, "/dataset/alternate/save", &save).await.expect("an answer");
+        world.post(&server, "/dataset/alternate/save", &save).await.expect("failed to get a response");
         let (code, errors) = server.stop("-TERM");
         assert_eq!(code, Some(0), "{errors}");
-        assert_eq!(world.posted(), [1], "what is due is sent before the end");
+        assert_eq!(world.posted(), [1], "the webhook was not sent before the end");
         world
     }
 
@@ -203,14 +205,14 @@ impl World {
         Server::start(&self.machine, &[], &environment)
     }
 
-    /// The answer to a call that succeeds; `None` when the server has ended before.
+    /// Returns the response to a successful call; `None` if the server ended before the response.
     async fn post(&self, server: &Server, path: &str, body: &Value) -> Option<Value> {
         let request = self.client.post(format!("{}{path}", server.base_url)).bearer_auth(&self.token);
         let answer = request.header("content-type", "application/json").body(body.to_string()).send().await.ok()?;
         let status = answer.status();
         let text = answer.text().await.ok()?;
         assert_eq!(status.as_u16(), 200, "{path}: {text}");
-        Some(serde_json::from_str(&text).expect("JSON"))
+        Some(serde_json::from_str(&text).expect("failed to parse JSON"))
     }
 
     async fn act(&self, server: &Server, action: Action) -> Option<Value> {
@@ -227,11 +229,11 @@ impl World {
 
     async fn get(&self, server: &Server, path: &str) -> Value {
         let answer = self.client.get(format!("{}{path}", server.base_url)).bearer_auth(&self.token).send().await;
-        let answer = answer.expect("an answer");
+        let answer = answer.expect("failed to get a response");
         let status = answer.status();
-        let text = answer.text().await.expect("a body");
+        let text = answer.text().await.expect("failed to read the body");
         assert_eq!(status.as_u16(), 200, "{path}: {text}");
-        serde_json::from_str(&text).expect("JSON")
+        serde_json::from_str(&text).expect("failed to parse JSON")
     }
 
     async fn view(&self, server: &Server) -> Value {
@@ -239,44 +241,49 @@ impl World {
     }
 
     async fn latest(&self, server: &Server) -> u64 {
-        self.view(server).await["latest_version"].as_u64().expect("a version")
+        self.view(server).await["latest_version"].as_u64().expect("failed to create the version")
     }
 
     async fn read(&self, server: &Server, version: &str) -> Value {
         self.get(server, &format!("/api/1/crashing/{version}")).await
     }
 
-    /// The numbers of the versions that the receiver has heard of, in order.
+    /// Returns the version numbers that the webhook receiver has received, in order.
     fn posted(&self) -> Vec<u64> {
-        let event = |body: &[u8]| serde_json::from_slice::<Value>(body).expect("JSON")["version"].as_u64();
-        let mut versions: Vec<u64> =
-            self.receiver.received().iter().map(|request| event(&request.body).expect("a version")).collect();
+        let event =
+            |body: &[u8]| serde_json::from_slice::<Value>(body).expect("failed to parse JSON")["version"].as_u64();
+        let mut versions: Vec<u64> = self
+            .receiver
+            .received()
+            .iter()
+            .map(|request| event(&request.body).expect("failed to create the version"))
+            .collect();
         versions.sort_unstable();
         versions
     }
 
     async fn catalog(&self) -> SqlitePool {
         let path = self.machine.path("strata-data/catalog.sqlite");
-        SqlitePool::connect(&format!("sqlite://{}", path.display())).await.expect("the catalog")
+        SqlitePool::connect(&format!("sqlite://{}", path.display())).await.expect("failed to open the catalog")
     }
 
-    /// The leases of whoever is gone expire.
+    /// Lets the leases of dead processes expire.
     async fn let_time_pass(&self) {
         let catalog = self.catalog().await;
         for table in ["refresh_leases", "file_reservations"] {
             let sql = format!("UPDATE {table} SET expires_at = 1");
-            sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&catalog).await.expect("SQL");
+            sqlx::query(sqlx::AssertSqlSafe(sql)).execute(&catalog).await.expect("failed to run the SQL statement");
         }
         catalog.close().await;
     }
 
-    /// Every version is listed once and can be read, and no attempt is left open.
-    async fn readable(&self, server: &Server, latest: u64) {
+    /// Asserts that every version is listed once and readable, and that no attempt is still running.
+    async fn assert_readable(&self, server: &Server, latest: u64) {
         let until = Instant::now() + Duration::from_secs(60);
         let view = loop {
             let view = self.view(server).await;
             let open = |attempt: &Value| attempt["finished_at"].is_null();
-            if !view["last_attempts"].as_array().expect("attempts").iter().any(open) {
+            if !view["last_attempts"].as_array().expect("failed to list attempts").iter().any(open) {
                 break view;
             }
             assert!(Instant::now() < until, "{view}");
@@ -293,23 +300,28 @@ impl World {
         }
     }
 
-    /// All that must hold in the end; ends the server.
-    async fn settled(&self, server: Server, latest: u64, posted: &[u64]) {
-        self.readable(&server, latest).await;
+    /// Asserts all invariants after the last action, and stops the server.
+    async fn assert_final_state(&self, server: Server, latest: u64, posted: &[u64]) {
+        self.assert_readable(&server, latest).await;
         let (code, errors) = server.stop("-TERM");
         assert_eq!(code, Some(0), "{errors}");
         assert_eq!(self.posted(), posted);
-        self.swept().await;
+        self.assert_swept().await;
     }
 
-    /// After a sweep the store holds what is recorded and nothing else, and all of it can be read.
-    async fn swept(&self) {
+    /// Asserts that, after a sweep, the store contains exactly the recorded files, and that all of them are readable.
+    async fn assert_swept(&self) {
         succeeded(&self.machine.run(&["sweep", "--offline", "--older-than", "0s"]));
         succeeded(&self.machine.run(&["check"]));
         let catalog = self.catalog().await;
-        let recorded: Vec<(String,)> = sqlx::query_as("SELECT path FROM files").fetch_all(&catalog).await.expect("SQL");
-        let reserved: Vec<(String,)> =
-            sqlx::query_as("SELECT path FROM file_reservations").fetch_all(&catalog).await.expect("SQL");
+        let recorded: Vec<(String,)> = sqlx::query_as("SELECT path FROM files")
+            .fetch_all(&catalog)
+            .await
+            .expect("failed to run the SQL statement");
+        let reserved: Vec<(String,)> = sqlx::query_as("SELECT path FROM file_reservations")
+            .fetch_all(&catalog)
+            .await
+            .expect("failed to run the SQL statement");
         catalog.close().await;
         assert_eq!(reserved, []);
         let store = self.machine.path("strata-data/store");

@@ -1,5 +1,5 @@
-//! A disk that has only its reserve left: what queries would write to it waits in memory or is refused, and what needs
-//! no disk works.
+//! Tests of a disk that has only its reserve left. Data that queries would spill stays in memory, or the query fails.
+//! Operations that need no disk space work.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,14 +10,14 @@ use http_body_util::BodyExt;
 use sha2::{Digest, Sha256};
 use strata_testing::{TestService, files};
 
-/// More than any disk has.
-const EVERYTHING: u64 = 1 << 50;
+/// More bytes than any disk has.
+const MORE_THAN_ANY_DISK_BYTES: u64 = 1 << 50;
 
-/// Longer than anything here takes; a hang is found by it.
-const HANG: Duration = Duration::from_secs(120);
+/// Longer than any request takes; a hang exceeds it.
+const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// Some 4 MB that do not compress.
-fn noise() -> String {
+/// Returns about 4 MB of entities that do not compress.
+fn incompressible_entities() -> String {
     let line = |number: u64| {
         let text: String = (0..4).map(|part| hex::encode(Sha256::digest(format!("{number} {part}")))).collect();
         format!("{{\"n\":{number},\"text\":\"{text}\"}}\n")
@@ -25,57 +25,59 @@ fn noise() -> String {
     (0..14_000).map(line).collect()
 }
 
-/// Two services with the same data: one that has the whole disk, and one that has to leave all of it free.
+/// Starts two services with the same data: the first can use the whole disk, and the second must leave all of it free.
 async fn services() -> [TestService; 2] {
     let plenty = TestService::configured(|config| {
         config.sources.disk_reserve_bytes = 0;
         config.query.memory_bytes = Some(400 << 20);
-        // Documents of an order that no cache holds are put in order by way of the disk.
+        // If no cache contains the documents of a sorted response, the query spills them.
         (config.cache.memory_bytes, config.cache.export_bytes) = (Some(1 << 20), 0);
     })
     .await;
-    plenty.import("Noise", &noise()).await;
-    let short = plenty.beside(|config| config.sources.disk_reserve_bytes = EVERYTHING).await;
+    plenty.import("Noise", &incompressible_entities()).await;
+    let short = plenty.beside(|config| config.sources.disk_reserve_bytes = MORE_THAN_ANY_DISK_BYTES).await;
     [plenty, short]
 }
 
-/// What queries have written now.
-fn spilled(plenty: &TestService) -> Vec<PathBuf> {
+/// Returns the spill files that exist now.
+fn spill_files(plenty: &TestService) -> Vec<PathBuf> {
     let all = files(&plenty.directory().join("tmp"));
     all.into_iter().filter(|path| path.file_name() != Some("lock".as_ref())).collect()
 }
 
 #[tokio::test]
-async fn parquet_that_the_disk_has_no_room_for_waits_in_memory() {
+async fn export_without_disk_space_uses_memory() {
     const EXPORT: &str = "/api/1/noise/v1/?format=parquet&offset=7";
     let mut bodies = Vec::new();
     let [plenty, short] = services().await;
     for (service, on_disk) in [(&plenty, true), (&short, false)] {
-        let request = Request::get(EXPORT).body(Body::empty()).expect("a request");
+        let request = Request::get(EXPORT).body(Body::empty()).expect("failed to build the request");
         let asking = service.respond(request);
-        let answer = tokio::time::timeout(HANG, asking).await.expect("an answer");
+        let answer = tokio::time::timeout(HANG_TIMEOUT, asking).await.expect("failed to get a response");
         assert_eq!(answer.status(), 200);
         let mut body = answer.into_body();
         let first = body.frame().await.expect("a frame").expect("bytes").into_data().expect("data");
-        assert_eq!(!spilled(&plenty).is_empty(), on_disk, "{:?}", spilled(&plenty));
-        let rest = tokio::time::timeout(HANG, body.collect()).await.expect("an end").expect("a whole body");
+        assert_eq!(!spill_files(&plenty).is_empty(), on_disk, "{:?}", spill_files(&plenty));
+        let rest =
+            tokio::time::timeout(HANG_TIMEOUT, body.collect()).await.expect("an end").expect("failed to read the body");
         bodies.push([&first[..], &rest.to_bytes()[..]].concat());
-        assert_eq!(spilled(&plenty), Vec::<PathBuf>::new());
+        assert_eq!(spill_files(&plenty), Vec::<PathBuf>::new());
     }
     assert!(bodies[0].len() > 1 << 20 && bodies[0].starts_with(b"PAR1") && bodies[0].ends_with(b"PAR1"));
     assert!(bodies[0] == bodies[1]);
 }
 
-/// Bodies were cut where their client had as much of the disk as it may have: they wait in memory, too.
+/// Regression test: bodies were truncated if the client had used up its share of the disk. Such bodies stay in memory,
+/// too.
 #[tokio::test]
-async fn parquet_of_a_client_that_has_its_share_of_the_disk_waits_in_memory() {
+async fn export_over_disk_share_uses_memory() {
     const EXPORT: &str = "/api/1/noise/v1/?format=parquet&offset=7";
     let [plenty, _] = services().await;
     let expected = plenty.get(EXPORT).await.body;
-    // Of which one client may have a bit more than half.
+    // One client can use a little more than half of this space.
     let narrow = plenty.beside(|config| config.query.spill_bytes = 2 * expected.len() as u64).await;
     let ask = async || {
-        let request = Request::get(EXPORT).body(Body::empty()).expect("a request");
+        let request = Request::get(EXPORT).body(Body::empty()).expect("failed to build the request");
         narrow.respond(request).await.into_body()
     };
     let mut bodies = Vec::new();
@@ -85,13 +87,14 @@ async fn parquet_of_a_client_that_has_its_share_of_the_disk_waits_in_memory() {
         bodies.push((first, body));
     }
     for (first, body) in bodies {
-        let rest = tokio::time::timeout(HANG, body.collect()).await.expect("an end").expect("a whole body");
+        let rest =
+            tokio::time::timeout(HANG_TIMEOUT, body.collect()).await.expect("an end").expect("failed to read the body");
         assert!([&first[..], &rest.to_bytes()[..]].concat() == expected);
     }
 }
 
 #[tokio::test]
-async fn an_order_that_needs_the_disk_is_refused_and_a_page_of_it_is_not() {
+async fn sort_without_disk_space_fails_except_small_page() {
     const WHOLE: &str = "/api/1/noise/v1/?format=jsonl&sort=text";
     const PAGE: &str = "/api/1/noise/v1/?format=jsonl&sort=text&limit=100";
     let [plenty, short] = services().await;
@@ -102,5 +105,5 @@ async fn an_order_that_needs_the_disk_is_refused_and_a_page_of_it_is_not() {
     assert!(refused.text().contains("a disk is full. Try again in 30 s."), "{}", refused.text());
     let pages = [short.get(PAGE).await, plenty.get(PAGE).await];
     assert!(pages.iter().all(|page| page.status == 200) && pages[0].text() == pages[1].text());
-    assert_eq!(spilled(&plenty), Vec::<PathBuf>::new());
+    assert_eq!(spill_files(&plenty), Vec::<PathBuf>::new());
 }

@@ -1,9 +1,9 @@
-//! Something is used up or gone: a disk, descriptors, a directory, a lock. Each is taken from a running server, every
-//! operation is tried, and it is given back.
+//! Tests of a resource that is exhausted or unavailable: disk space, file descriptors, a directory, a lock, or the
+//! store. Each test takes the resource away from a running server, tries every operation, and gives the resource back.
 //!
-//! While it is gone an operation that does not need it works, byte for byte; one that needs it says in plain text what
-//! is wrong, with 503, without names from inside. `/readyz` follows. When it is back everything works again without a
-//! restart: nothing is half-written, and no descriptor, permit or file is left.
+//! While the resource is unavailable, operations that do not need it return the same bytes as before. Operations that
+//! need it return 503 with a readable reason and without internal names, and `/readyz` reports it. Afterwards,
+//! everything works again without a restart, and no incomplete file, descriptor, or permit remains.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -20,23 +20,23 @@ use strata_testing::loopback_server::{LoopbackServer, ok};
 use strata_testing::machine::{Machine, Server, succeeded};
 use strata_testing::s3_server::S3Server;
 
-/// Longer than anything here takes; a hang is found by it.
-const HANG: Duration = Duration::from_secs(120);
+/// Longer than any operation takes; a hang exceeds it.
+const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What is tried.
+/// The operations that each test tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Operation {
-    /// A page that no cache has.
+    /// Reads a page that is not in any cache.
     Read,
-    /// A Parquet export that no cache has.
+    /// Reads a Parquet export that is not in any cache.
     Export,
     Push,
     Fetch,
     Alternate,
     Diff,
-    /// Management that writes nothing.
+    /// A management call that writes nothing.
     List,
-    /// Management that writes.
+    /// A management call that writes.
     Create,
     Backup,
     Sweep,
@@ -55,41 +55,38 @@ const OPERATIONS: [Operation; 10] = [
     Operation::Sweep,
 ];
 
-/// How an operation ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// As always.
     Done,
-    /// Refused with 503, or by a command that failed, with the text.
+    /// The operation returned 503, or the command failed, with this text.
     Refused(String),
-    /// Anything else.
+    /// Any other result.
     Wrong(String),
 }
 
-/// How something is taken away.
+/// The way in which the test takes a resource away.
 #[derive(Clone, Copy)]
-enum Means {
-    /// Rules of the file system.
+enum Removal {
+    /// Rules for the file system of `FaultFs`.
     Rules(&'static [&'static str]),
-    /// Another process has the catalog's write lock.
+    /// Another process holds the write lock of the catalog.
     Lock,
-    /// The S3 server is stopped.
     StoppedStore,
-    /// The S3 server refuses requests of these methods.
+    /// The S3 server rejects requests with these methods.
     RefusingStore(&'static [&'static str]),
 }
 
-/// What is taken away, and what then fails.
+/// A resource and the expected failures without it.
 struct Resource {
     name: &'static str,
-    means: Means,
-    /// What the texts say.
+    means: Removal,
+    /// A phrase in the texts of all failures.
     says: &'static str,
-    /// The operations that are refused; the others are done.
+    /// The operations that fail; all others succeed.
     refused: &'static [Operation],
-    /// Those that may be either: what they need may be in a cache, or open already.
+    /// Operations that may fail or succeed, because their data can be in a cache or in an open file.
     either: &'static [Operation],
-    /// Whether the service is ready all the same.
+    /// Whether `/readyz` reports the service as ready.
     ready: bool,
 }
 
@@ -98,16 +95,16 @@ use Operation::{Alternate, Backup, Create, Diff, Export, Fetch, Push, Read, Swee
 const RESOURCES: [Resource; 8] = [
     Resource {
         name: "the disk of the data directory is full",
-        means: Means::Rules(&["quota strata-data 0", "quota copies 0"]),
+        means: Removal::Rules(&["quota strata-data 0", "quota copies 0"]),
         says: "full",
         refused: &[Push, Fetch, Alternate, Create],
-        // The commands' own texts.
+        // These commands report errors in their own words.
         either: &[Backup, Sweep],
         ready: false,
     },
     Resource {
         name: "the disk of the store is full",
-        means: Means::Rules(&["quota strata-data/store 0"]),
+        means: Removal::Rules(&["quota strata-data/store 0"]),
         says: "a disk is full",
         refused: &[Push, Fetch, Alternate],
         either: &[Backup, Sweep],
@@ -115,16 +112,16 @@ const RESOURCES: [Resource; 8] = [
     },
     Resource {
         name: "the disk of temporary files is full",
-        means: Means::Rules(&["quota strata-data/tmp 0"]),
+        means: Removal::Rules(&["quota strata-data/tmp 0"]),
         says: "a disk is full",
         refused: &[Push, Fetch, Alternate],
-        // Commands have a temporary directory of their own.
+        // Commands use their own temporary directory.
         either: &[Backup, Sweep],
         ready: true,
     },
     Resource {
         name: "the directory of temporary files takes no files",
-        means: Means::Rules(&["fail open,create strata-data/tmp/* 1 0 EACCES"]),
+        means: Removal::Rules(&["fail open,create strata-data/tmp/* 1 0 EACCES"]),
         says: "the directory for temporary files cannot be used: access to the disk is denied",
         refused: &[Push, Fetch, Alternate],
         either: &[Backup, Sweep],
@@ -132,7 +129,7 @@ const RESOURCES: [Resource; 8] = [
     },
     Resource {
         name: "the disk of exports is full",
-        means: Means::Rules(&["quota strata-data/exports 0"]),
+        means: Removal::Rules(&["quota strata-data/exports 0"]),
         says: "full",
         refused: &[],
         either: &[Backup, Sweep],
@@ -140,7 +137,7 @@ const RESOURCES: [Resource; 8] = [
     },
     Resource {
         name: "no file can be opened",
-        means: Means::Rules(&[
+        means: Removal::Rules(&[
             "fail open,create strata-data/store/* 1 0 EMFILE",
             "fail open,create strata-data/tmp/* 1 0 EMFILE",
         ]),
@@ -151,7 +148,7 @@ const RESOURCES: [Resource; 8] = [
     },
     Resource {
         name: "the store's directory cannot be read or written",
-        means: Means::Rules(&["fail open,create,list,stat,unlink strata-data/store* 1 0 EACCES"]),
+        means: Removal::Rules(&["fail open,create,list,stat,unlink strata-data/store* 1 0 EACCES"]),
         says: "access to the disk is denied",
         refused: &[Push, Fetch, Alternate],
         either: &[Read, Export, Diff, Backup, Sweep],
@@ -159,7 +156,7 @@ const RESOURCES: [Resource; 8] = [
     },
     Resource {
         name: "the catalog is locked by another process",
-        means: Means::Lock,
+        means: Removal::Lock,
         says: "locked",
         refused: &[Push, Fetch, Alternate, Create, Backup, Sweep],
         either: &[],
@@ -170,25 +167,25 @@ const RESOURCES: [Resource; 8] = [
 const STORE_RESOURCES: [Resource; 3] = [
     Resource {
         name: "the S3 server is stopped",
-        means: Means::StoppedStore,
+        means: Removal::StoppedStore,
         says: "is not responding",
         refused: &[Read, Export, Push, Fetch, Alternate, Diff],
-        // The commands' own texts.
+        // These commands report errors in their own words.
         either: &[Backup, Sweep],
         ready: false,
     },
     Resource {
         name: "the S3 server gives no object",
-        means: Means::RefusingStore(&["GET", "HEAD"]),
+        means: Removal::RefusingStore(&["GET", "HEAD"]),
         says: "the S3 version file store denied access: the credentials lack the permission s3:GetObject",
-        // A version is recorded after the store has shown whose it is.
+        // The service records a version only after it has checked that the store is its own.
         refused: &[Read, Export, Push, Fetch, Alternate, Diff],
         either: &[Backup, Sweep],
         ready: false,
     },
     Resource {
         name: "the S3 server takes no object",
-        means: Means::RefusingStore(&["PUT", "POST"]),
+        means: Removal::RefusingStore(&["PUT", "POST"]),
         says: "the S3 version file store denied access: the credentials lack the permission s3:PutObject",
         refused: &[Push, Fetch, Alternate],
         either: &[Backup, Sweep],
@@ -197,19 +194,19 @@ const STORE_RESOURCES: [Resource; 3] = [
 ];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_is_gone_is_named_and_all_works_again_when_it_is_back() {
+async fn exhausted_resource_is_reported_and_recovers() {
     check(World::new(None).await, &RESOURCES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_store_that_is_stopped_is_named_and_all_works_again_when_it_is_started() {
+async fn stopped_store_is_reported_and_recovers() {
     check(World::new(Some(S3Server::start().await)).await, &STORE_RESOURCES).await;
 }
 
 async fn check(mut world: World, resources: &[Resource]) {
     let mut wrong = String::new();
     for resource in resources {
-        let before = world.all_work().await;
+        let before = world.assert_all_work().await;
         let lock = world.take_away(resource.means).await;
         for operation in OPERATIONS {
             let outcome = world.try_out(operation).await;
@@ -231,16 +228,16 @@ async fn check(mut world: World, resources: &[Resource]) {
         if !world.becomes_ready(true).await {
             writeln!(wrong, "{}: not ready when it is back", resource.name).expect("written");
         }
-        let after = world.all_work().await;
+        let after = world.assert_all_work().await;
         if after > before + 4 {
             writeln!(wrong, "{}: {before} descriptors before, {after} after", resource.name).expect("written");
         }
     }
-    world.end().await;
+    world.stop().await;
     assert_eq!(wrong, "");
 }
 
-/// A server with a dataset that is pushed and one that is fetched.
+/// A server with one dataset that tests push to and one with a source.
 struct World {
     machine: Machine,
     faults: FaultFs,
@@ -250,11 +247,11 @@ struct World {
     client: reqwest::Client,
     _source: LoopbackServer,
     store: Option<S3Server>,
-    /// That of the server and the commands.
+    /// The environment of the server and of the commands.
     environment: Vec<(&'static str, String)>,
-    /// Versions of the pushed and of the fetched dataset that were acknowledged.
+    /// The latest acknowledged version number of each dataset.
     versions: BTreeMap<u64, u64>,
-    /// Counts what must be another one each time.
+    /// A counter that makes requests and names unique.
     number: u64,
 }
 
@@ -266,35 +263,36 @@ fn entities(version: u64) -> Value {
 }
 
 impl World {
-    /// With a directory as its store, or an S3 server.
+    /// Starts a world with a directory or an S3 server as its store.
     async fn new(store: Option<S3Server>) -> World {
         let machine = Machine::new();
         let arguments = ["user", "add", "ada@example.test", "--plan", "scale", "--token", "ci"];
         let token = succeeded(&machine.run_with_input(&arguments, "correct horse\n"));
-        let token = token.lines().last().expect("a token").to_owned();
-        std::fs::create_dir(machine.path("copies")).expect("made");
+        let token = token.lines().last().expect("failed to find the token").to_owned();
+        std::fs::create_dir(machine.path("copies")).expect("failed to create the directory");
         let faults = FaultFs::below(&machine.path(""));
         let mut environment = vec![
             ("STRATA_NET__ALLOW", "127.0.0.0/8".to_owned()),
             ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0".to_owned()),
-            // Every read reads.
+            // The caches are disabled, so that every read uses the store.
             ("STRATA_CACHE__MEMORY_BYTES", "0".to_owned()),
             ("STRATA_CACHE__RESPONSE_BYTES", "0".to_owned()),
             ("STRATA_CACHE__DIFF_BYTES", "0".to_owned()),
-            // A store that is gone is not waited for.
+            // The service retries a failed store request for at most one second.
             ("STRATA_STORE__RETRY_S", "1".to_owned()),
         ];
         environment.extend(store.iter().flat_map(S3Server::environment));
         let names: Vec<_> = environment.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let server = faults.serve(&machine, &[], &names);
-        // Other entities each time, for equal ones share a file.
+        // The entities differ each time, because versions with equal entities share one file.
         let number = AtomicU64::new(0);
         let source = LoopbackServer::start(move |_| {
             let number = number.fetch_add(1, Ordering::SeqCst);
             ok("Content-Type: application/json\r\n", format!("[{{\"fetched\":{number}}}]").as_bytes())
         });
-        let (base_url, client) = (server.base_url.clone(), http_client());
-        let client = client.timeout(HANG).build().expect("a client");
+        let base_url = server.base_url.clone();
+        let client = http_client();
+        let client = client.timeout(HANG_TIMEOUT).build().expect("failed to build the client");
         let url = source.url("/");
         let mut world = World {
             machine,
@@ -319,24 +317,25 @@ impl World {
         world
     }
 
-    /// Takes something away; what is returned must be given back.
-    async fn take_away(&mut self, means: Means) -> Option<SqlitePool> {
+    /// Takes the resource away. The test must pass the returned lock to [`World::give_back`].
+    async fn take_away(&mut self, means: Removal) -> Option<SqlitePool> {
         match means {
-            Means::Rules(rules) => self.faults.set(rules),
-            Means::StoppedStore => self.store.as_mut().expect("an S3 server").stop().await,
-            Means::RefusingStore(methods) => self.store.as_ref().expect("an S3 server").refuse(methods),
-            Means::Lock => {
+            Removal::Rules(rules) => self.faults.set(rules),
+            Removal::StoppedStore => self.store.as_mut().expect("the store is no S3 server").stop().await,
+            Removal::RefusingStore(methods) => self.store.as_ref().expect("the store is no S3 server").refuse(methods),
+            Removal::Lock => {
                 let path = self.machine.path("strata-data/catalog.sqlite");
                 let options = SqlitePoolOptions::new().max_connections(1);
-                let catalog = options.connect(&format!("sqlite://{}", path.display())).await.expect("the catalog");
-                sqlx::query("BEGIN IMMEDIATE").execute(&catalog).await.expect("locked");
+                let catalog =
+                    options.connect(&format!("sqlite://{}", path.display())).await.expect("failed to open the catalog");
+                sqlx::query("BEGIN IMMEDIATE").execute(&catalog).await.expect("failed to lock");
                 return Some(catalog);
             }
         }
         None
     }
 
-    /// Ends all that was taken away.
+    /// Gives the resource back.
     async fn give_back(&mut self, lock: Option<SqlitePool>) {
         self.faults.set(&[]);
         if let Some(catalog) = lock {
@@ -349,12 +348,12 @@ impl World {
         }
     }
 
-    /// Every operation works; gives the descriptors that are open afterwards.
-    async fn all_work(&mut self) -> usize {
+    /// Asserts that every operation works. Returns the number of open descriptors afterwards.
+    async fn assert_all_work(&mut self) -> usize {
         for operation in OPERATIONS {
             assert_eq!(self.try_out(operation).await, Outcome::Done, "{operation:?}");
         }
-        // Connections of the driver and to sources end a moment later.
+        // Connections of the database driver and to sources close a moment later.
         let mut fewest = usize::MAX;
         for _ in 0..20 {
             fewest = fewest.min(self.descriptors());
@@ -364,17 +363,19 @@ impl World {
     }
 
     fn descriptors(&self) -> usize {
-        let id = self.server.as_ref().expect("a server").id();
-        std::fs::read_dir(format!("/proc/{id}/fd")).expect("the process runs").count()
+        let id = self.server.as_ref().expect("failed to start the server").id();
+        std::fs::read_dir(format!("/proc/{id}/fd")).expect("failed to run the process").count()
     }
 
-    /// Waits until `/readyz` says what is expected, or long enough for it to have noticed.
+    /// Waits until `/readyz` returns the expected status, or until the service must have noticed. Returns whether it is
+    /// ready.
     async fn becomes_ready(&self, expected: bool) -> bool {
         let until = Instant::now() + Duration::from_secs(30);
         loop {
-            let answer = self.client.get(format!("{}/readyz", self.base_url)).send().await.expect("an answer");
+            let answer =
+                self.client.get(format!("{}/readyz", self.base_url)).send().await.expect("failed to get a response");
             let status = answer.status();
-            let text = answer.text().await.expect("a body");
+            let text = answer.text().await.expect("failed to read the body");
             assert!(status == StatusCode::OK || status == StatusCode::SERVICE_UNAVAILABLE, "{status} {text}");
             if status.is_success() == expected || Instant::now() > until {
                 return status.is_success();
@@ -383,26 +384,26 @@ impl World {
         }
     }
 
-    /// The status and body of a call by the owner.
+    /// Makes a call as the owner and returns the status and the body.
     async fn call(&self, method: Method, path: &str, body: Value) -> (StatusCode, String) {
         let request = self.client.request(method, format!("{}{path}", self.base_url)).bearer_auth(&self.token);
         let request = match body {
             Value::Null => request,
             body => request.header("content-type", "application/json").body(body.to_string()),
         };
-        let answer = request.send().await.expect("an answer, in time");
+        let answer = request.send().await.expect("failed to get a response in time");
         let status = answer.status();
         if status.is_server_error() {
             assert_eq!(answer.headers()["content-type"], "text/plain; charset=utf-8", "{path}");
-            // Of reads only 429 has it.
+            // Reads have this header only with status 429.
             let expected = status.as_u16() == 503 && !path.starts_with("/api/");
             assert_eq!(answer.headers().contains_key("retry-after"), expected, "{path}");
         }
-        let bytes = answer.bytes().await.expect("a whole body");
+        let bytes = answer.bytes().await.expect("failed to read the body");
         (status, String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Does it, and compares what it gives.
+    /// Tries an operation and checks its result.
     async fn try_out(&mut self, operation: Operation) -> Outcome {
         self.number += 1;
         let number = self.number;
@@ -413,7 +414,7 @@ impl World {
                 let page = page.replace(&format!("offset={offset}&"), "");
                 let (status, text) = self.call(Method::GET, &page, Value::Null).await;
                 if status == StatusCode::OK {
-                    let read: Value = serde_json::from_str(&text).expect("JSON");
+                    let read: Value = serde_json::from_str(&text).expect("failed to parse JSON");
                     assert_eq!(read, json!([entities(1)[offset as usize]]), "{page}");
                 }
                 (status, text)
@@ -428,11 +429,11 @@ impl World {
                 let next = self.versions[&1] + 1;
                 let body = json!({"dataset_id": 1, "entities": entities(next)});
                 let made = self.call(Method::POST, "/dataset/refresh", body).await;
-                self.made(1, made)
+                self.count_version(1, made)
             }
             Operation::Fetch => {
                 let made = self.call(Method::POST, "/dataset/refresh", json!({"dataset_id": 2})).await;
-                self.made(2, made)
+                self.count_version(2, made)
             }
             Operation::Alternate => {
                 let body = json!({"dataset_id": 1, "version": 1, "entities": [{"alternate": number}]});
@@ -447,7 +448,7 @@ impl World {
                 let path = format!("/dataset/diff?dataset_id=1&v1=1&v2=2&offset={number}&limit=1");
                 let (status, text) = self.call(Method::GET, &path, Value::Null).await;
                 if status == StatusCode::OK {
-                    let diff: Value = serde_json::from_str(&text).expect("JSON");
+                    let diff: Value = serde_json::from_str(&text).expect("failed to parse JSON");
                     assert_eq!(diff["modified"], json!(ENTITIES), "{text}");
                 }
                 (status, text)
@@ -471,10 +472,10 @@ impl World {
         }
     }
 
-    /// Counts a version that was acknowledged, and looks that its number is the next one.
-    fn made(&mut self, dataset: u64, answer: (StatusCode, String)) -> (StatusCode, String) {
+    /// Counts an acknowledged version and asserts that its number is the next one.
+    fn count_version(&mut self, dataset: u64, answer: (StatusCode, String)) -> (StatusCode, String) {
         if answer.0 == StatusCode::OK {
-            let made: Value = serde_json::from_str(&answer.1).expect("JSON");
+            let made: Value = serde_json::from_str(&answer.1).expect("failed to parse JSON");
             let versions = self.versions.get_mut(&dataset).expect("a dataset");
             *versions += 1;
             assert_eq!(made["version"]["version_number"], json!(*versions), "{}", answer.1);
@@ -482,11 +483,11 @@ impl World {
         answer
     }
 
-    /// A command on the same data and the same disk.
+    /// Runs a command with the same data and on the same file system.
     fn command(&self, arguments: &[&str]) -> Outcome {
         let mut command = self.machine.command(arguments);
         command.envs(self.faults.environment()).envs(self.environment.iter().cloned());
-        let output = command.output().expect("the binary runs");
+        let output = command.output().expect("failed to run the binary");
         match output.status.code() {
             Some(0) => Outcome::Done,
             Some(1) => Outcome::Refused(String::from_utf8_lossy(&output.stderr).into_owned()),
@@ -494,52 +495,76 @@ impl World {
         }
     }
 
-    /// Every version that was acknowledged is there, no other, and nothing is left over.
-    async fn end(mut self) {
+    /// Asserts that exactly the acknowledged versions exist and that no other files remain.
+    async fn stop(mut self) {
         for (dataset, slug) in [(1, "pushed"), (2, "fetched")] {
             let latest = self.versions[&dataset];
             let path = format!("/dataset/view?dataset_id={dataset}");
             let (_, view) = self.call(Method::GET, &path, Value::Null).await;
-            let view: Value = serde_json::from_str(&view).expect("JSON");
+            let view: Value = serde_json::from_str(&view).expect("failed to parse JSON");
             assert_eq!(view["dataset"]["versions"].as_array().map(Vec::len), Some(latest as usize), "{view}");
             for version in 1..=latest {
                 let (status, text) =
                     self.call(Method::GET, &format!("/api/{dataset}/{slug}/v{version}/"), Value::Null).await;
                 assert_eq!(status, StatusCode::OK, "{slug} {version}: {text}");
                 if dataset == 1 {
-                    let read: Value = serde_json::from_str(&text).expect("JSON");
+                    let read: Value = serde_json::from_str(&text).expect("failed to parse JSON");
                     assert_eq!(read, entities(version), "{version}");
                 }
             }
         }
-        let server = self.server.take().expect("a server");
+        let server = self.server.take().expect("failed to start the server");
         let (code, errors) = server.stop("-TERM");
         assert_eq!(code, Some(0), "{errors}");
         assert!(!errors.contains("panicked"), "{errors}");
         assert_eq!(self.command(&["sweep", "--offline", "--older-than", "0s"]), Outcome::Done);
         let mut check = self.machine.command(&["check"]);
-        let checked = succeeded(&check.envs(self.environment.iter().cloned()).output().expect("the binary runs"));
+        let checked =
+            succeeded(&check.envs(self.environment.iter().cloned()).output().expect("failed to run the binary"));
         assert!(checked.ends_with(" 0 damaged, 0 unnamed\n"), "{checked}");
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_disk_that_exports_have_filled_keeps_the_last_ones_and_takes_others() {
+async fn export_disk_limit_evicts_oldest_exports() {
     let mut world = World::new(None).await;
-    // Of one export there is room, and of a second one in part.
+    // The disk has space for one and a half exports.
     let export = |offset: u64| format!("{}/api/1/pushed/v2/?format=parquet&offset={offset}", world.base_url);
-    let bytes = world.client.get(export(0)).send().await.expect("an answer").bytes().await.expect("a body").len();
+    let bytes = world
+        .client
+        .get(export(0))
+        .send()
+        .await
+        .expect("failed to get a response")
+        .bytes()
+        .await
+        .expect("failed to read the body")
+        .len();
     world.faults.set(&[&format!("quota strata-data/exports {}", bytes * 3 / 2)]);
     for offset in 1..6 {
-        let whole = world.client.get(export(offset)).send().await.expect("an answer").bytes().await.expect("a body");
+        let whole = world
+            .client
+            .get(export(offset))
+            .send()
+            .await
+            .expect("failed to get a response")
+            .bytes()
+            .await
+            .expect("failed to read the body");
         assert!(whole.starts_with(b"PAR1") && whole.ends_with(b"PAR1"), "{offset}");
-        // It is in the cache.
-        let part = world.client.get(export(offset)).header("range", "bytes=0-3").send().await.expect("an answer");
+        // The export is in the cache.
+        let part = world
+            .client
+            .get(export(offset))
+            .header("range", "bytes=0-3")
+            .send()
+            .await
+            .expect("failed to get a response");
         assert_eq!(part.status(), StatusCode::PARTIAL_CONTENT, "{offset}");
         assert_eq!(part.bytes().await.expect("a part"), whole[..4], "{offset}");
     }
     assert!(!world.faults.fired().is_empty());
     assert_eq!(world.try_out(Operation::Push).await, Outcome::Done);
     world.faults.set(&[]);
-    world.end().await;
+    world.stop().await;
 }

@@ -1,8 +1,8 @@
-//! Every endpoint and every page with the largest dataset that the limits allow: what slow readers hold is bounded,
-//! and what takes long to build does not delay other requests.
+//! Tests of every endpoint and every page with the largest dataset that the limits allow. Slow readers use a limited
+//! amount of memory, and building a large response does not delay other requests.
 //!
-//! The endpoints come from `/openapi.json`, the pages from the router. A new one is in the list at once; one whose path
-//! has a parameter that [`value_of`] does not know fails the tests.
+//! The endpoints come from `/openapi.json` and the pages from the router, so new ones are tested automatically. If a
+//! path has a parameter that [`value_of`] does not know, the tests fail.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -17,45 +17,46 @@ use strata_testing::wait::eventually;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Readers of one address that take nothing.
+/// The number of clients with one address that never read their response.
 const SLOW_READERS: usize = 300;
 
-/// JSON lines are written by the encoder of JSON, and TSV by that of CSV.
+/// The formats of reads. The encoder of JSON also writes JSON lines, and the encoder of CSV also writes TSV.
 const READ_FORMATS: [&str; 4] = ["json", "csv", "xml", "parquet"];
 
-/// Clients of one address that read at the same time.
+/// The number of clients with one address that read at the same time.
 const FAST_READERS: usize = 40;
 
-/// How often a target is read before its polls count as long. Other processes interrupt polls, too, but a response that
-/// is built in a poll is late each time.
-const TRIES: usize = 3;
+/// The number of attempts before the polls of a target count as long. Other processes can delay a poll, too, but a
+/// response that is built in a poll is late every time.
+const MAX_ATTEMPTS: usize = 3;
 
-/// By how much the slow readers may raise the resident memory.
-const GROWTH_BYTES: u64 = 128 << 20;
+/// The maximum by which the slow readers may increase the resident memory.
+const MAX_GROWTH_BYTES: u64 = 128 << 20;
 
-/// A response of at most this size is held without a charge: by all slow readers together, 19 MiB.
+/// Responses up to this size are held without a memory reservation: 19 MiB for all slow readers together.
 const UNCHARGED_BYTES: usize = 64 << 10;
 
-/// Fields of an entity: as many as a profile follows.
+/// The number of fields of an entity: the maximum that a profile covers.
 const FIELDS: usize = 10_000;
 
-/// Bytes of a field's text where entities are small, and where an entity has almost `limits.entity_bytes`.
+/// The length of a field's text in small entities, and in entities of almost `limits.entity_bytes`.
 const SMALL_TEXT_BYTES: usize = 30;
 const LARGE_TEXT_BYTES: usize = 1_400;
 
-/// The profile of that many fields is cut to 4 MiB, the most that a version stores. Responses spell it in fewer bytes.
+/// The profile of this many fields is truncated to 4 MiB, the maximum that a version stores. Responses need fewer bytes
+/// for it.
 const MIN_PROFILE_BYTES: usize = 3_800_000;
 
 const HOSTILE: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
 const HONEST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 
-/// Longer than anything here takes.
-const HANG: Duration = Duration::from_secs(120);
+/// Longer than any request takes.
+const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server with a wide dataset of two versions, the first with an alternate, and the credentials of its owner.
 struct World {
     server: Server,
-    /// Headers of an owner's request: a token for endpoints, a session for pages.
+    /// The headers of an owner's requests: a token for endpoints, and a session for pages.
     token: String,
     cookie: String,
     _machine: Machine,
@@ -74,7 +75,7 @@ impl World {
         let machine = Machine::new();
         let add = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "tests"];
         let token = succeeded(&machine.run_with_input(&add, "correct horse\n"));
-        let token = token.lines().last().expect("a token").to_owned();
+        let token = token.lines().last().expect("failed to find the token").to_owned();
         for version in 1..=2 {
             let lines: String =
                 (0..entities).map(|number| format!("{}\n", entity(number * version, text_bytes))).collect();
@@ -87,7 +88,7 @@ impl World {
             ("STRATA_LIMITS__PRIVATE_PER_MINUTE", "0"),
             ("STRATA_QUERY__HEAVY_WAIT_S", "1"),
             ("STRATA_LIMITS__BODY_BYTES", "16MiB"),
-            // As in a container of 1 GiB.
+            // The memory limit in a container of 1 GiB.
             ("STRATA_QUERY__MEMORY_BYTES", "128MiB"),
         ];
         let server = Server::start(&machine, &[], &environment);
@@ -102,20 +103,21 @@ impl World {
         call("/dataset/alternate/save", &by_token, alternate);
         let signed_in = json!({"email": "ada@example.test", "password": "correct horse"});
         let head = call("/session/login", "", signed_in);
-        let cookie = head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("a cookie");
+        let cookie =
+            head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("failed to find the cookie");
         let cookie = format!("Cookie: {}\r\n", cookie.split(';').next().unwrap_or_default());
-        // Header names and values were made lower case: the id of a session is hexadecimal.
+        // The test client converts headers to lower case. That is harmless, because the ID of a session is hexadecimal.
         World { server, token: by_token, cookie, _machine: machine }
     }
 
     fn address(&self) -> SocketAddr {
-        self.server.base_url.trim_start_matches("http://").parse().expect("an address")
+        self.server.base_url.trim_start_matches("http://").parse().expect("failed to get the address")
     }
 
-    /// Every GET, reads in each of these formats: its target, and the headers of the caller.
+    /// Returns every GET target with the headers of its caller; reads once for each format.
     fn targets(&self, read_formats: &[&str]) -> Vec<(String, &str)> {
         let (_, document) = get(&format!("{}/openapi.json", self.server.base_url), None);
-        let document: Value = serde_json::from_str(&document).expect("JSON");
+        let document: Value = serde_json::from_str(&document).expect("failed to parse JSON");
         let paths = document["paths"].as_object().expect("paths");
         let endpoints = paths.iter().filter(|(_, item)| item.get("get").is_some());
         let endpoints =
@@ -126,9 +128,9 @@ impl World {
     }
 
     fn resident_bytes(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.id())).expect("it runs");
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.server.id())).expect("failed to run");
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
-        line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+        line.trim().trim_end_matches(" kB").parse::<u64>().expect("failed to parse the number") << 10
     }
 
     fn metric(&self, series: &str) -> f64 {
@@ -136,7 +138,7 @@ impl World {
         metrics::value(&text, series).unwrap_or_else(|| panic!("no series {series}"))
     }
 
-    /// How long nine of ten calls of `/healthz` took at most, in milliseconds.
+    /// Returns the 90th percentile of the latency of `/healthz`, in milliseconds.
     async fn health_p90_ms(&self, calls: usize) -> f64 {
         let mut durations = Vec::new();
         for _ in 0..calls {
@@ -148,12 +150,12 @@ impl World {
         durations[calls * 9 / 10]
     }
 
-    /// Polls of more than 10 ms while fast readers read a target.
+    /// Returns the number of polls of more than 10 ms while fast readers read a target.
     async fn long_polls(&self, target: &str, headers: &str) -> f64 {
         let before = self.metric("strata_long_polls_total");
         let read = join_all((0..FAST_READERS).map(|_| self.read(HOSTILE, target, headers)));
         let (read, health) = tokio::join!(read, self.health_p90_ms(10));
-        // Pages that wait for a part of their own client's share that they hold themselves would all return 503.
+        // All requests would return 503 if each waited for memory that the requests of its own client hold.
         let served = read.iter().filter(|(status, _)| !status.is_server_error()).count();
         assert!(served > 0, "{target}: no response");
         let wrong = read.iter().find(|(status, _)| status.is_server_error() && *status != 503);
@@ -163,10 +165,14 @@ impl World {
         long_polls
     }
 
-    /// The status and the size of a response that is read to its end, or as far as it is within half a second for
-    /// events.
+    /// Returns the status and the size of a response, which is read to its end. An event stream is read for half a
+    /// second.
     async fn read(&self, from: Ipv4Addr, target: &str, headers: &str) -> (StatusCode, usize) {
-        let client = http_client().local_address(std::net::IpAddr::from(from)).timeout(HANG).build().expect("a client");
+        let client = http_client()
+            .local_address(std::net::IpAddr::from(from))
+            .timeout(HANG_TIMEOUT)
+            .build()
+            .expect("failed to build the client");
         let mut call = client.get(format!("{}{target}", self.server.base_url));
         if let Some((name, value)) = headers.trim_end().split_once(": ") {
             call = call.header(name, value);
@@ -181,7 +187,7 @@ impl World {
     }
 }
 
-/// The path with a value in place of each parameter.
+/// Returns the path with a value in place of each parameter.
 fn filled(pattern: &str) -> String {
     let mut path = pattern.to_owned();
     while let Some((before, rest)) = path.clone().split_once('{') {
@@ -191,7 +197,7 @@ fn filled(pattern: &str) -> String {
     path
 }
 
-/// A value of a parameter of a path or a query, which finds the wide dataset.
+/// Returns a value of a path or query parameter with which the request finds the wide dataset.
 fn value_of(name: &str, pattern: &str) -> &'static str {
     match (name, pattern) {
         ("dataset_id" | "v1", _) => "1",
@@ -202,13 +208,13 @@ fn value_of(name: &str, pattern: &str) -> &'static str {
         ("resource", _) => "versions",
         ("action", pattern) if pattern.ends_with("/alternate/{action}") => "edit",
         ("action", pattern) if pattern.contains("/manage/") => "rollback",
-        // Paths that take only forms, and paths of no page.
+        // Paths that accept only forms, and paths without a page.
         ("action" | "page" | "of" | "*rest" | "token" | "name", _) => "other",
         _ => panic!("add a value of {name} in {pattern} to this test"),
     }
 }
 
-/// The target of an endpoint with its required parameters.
+/// Returns the target of an endpoint with its required parameters.
 fn endpoint(path: &str, item: &Value, document: &Value) -> String {
     let parameters = item["get"]["parameters"].as_array().into_iter().flatten();
     let resolved = parameters.map(|parameter| match parameter["$ref"].as_str() {
@@ -224,7 +230,7 @@ fn endpoint(path: &str, item: &Value, document: &Value) -> String {
     format!("{}?{}", filled(path), query.join("&"))
 }
 
-/// A read in each of these formats, and any other endpoint once.
+/// Returns a read in each of the formats, and any other endpoint once.
 fn in_formats(path: &str, target: String, read_formats: &[&str]) -> Vec<String> {
     match path.starts_with("/api/") {
         true => read_formats.iter().map(|format| format!("{target}format={format}")).collect(),
@@ -232,7 +238,7 @@ fn in_formats(path: &str, target: String, read_formats: &[&str]) -> Vec<String> 
     }
 }
 
-/// What a page is opened with: the views of entities, the editor of an entity, two versions.
+/// Returns the query strings for a page: the views of entities, the editor of an entity, and two versions to compare.
 fn variants(path: &str) -> Vec<String> {
     match path {
         path if path.ends_with("/edit") => vec![format!("{path}?position=0")],
@@ -243,20 +249,21 @@ fn variants(path: &str) -> Vec<String> {
     }
 }
 
-/// A connection that has sent a request and takes nothing of the response.
+/// Opens a connection that sends a request and does not read the response.
 async fn slow_reader(server: SocketAddr, target: &str, headers: &str) -> TcpStream {
-    let socket = TcpSocket::new_v4().expect("a socket");
-    socket.set_recv_buffer_size(4_096).expect("a size");
-    socket.bind(SocketAddr::from((HOSTILE, 0))).expect("an address");
-    let mut stream = socket.connect(server).await.expect("a connection");
+    let socket = TcpSocket::new_v4().expect("failed to bind a socket");
+    socket.set_recv_buffer_size(4_096).expect("failed to parse the size");
+    socket.bind(SocketAddr::from((HOSTILE, 0))).expect("failed to get the address");
+    let mut stream = socket.connect(server).await.expect("failed to connect");
     let request = format!("GET {target} HTTP/1.1\r\nHost: test\r\n{headers}\r\n");
-    stream.write_all(request.as_bytes()).await.expect("sent");
+    stream.write_all(request.as_bytes()).await.expect("failed to send");
     stream
 }
 
-/// 300 readers of one address that read nothing held a whole profile or page each: 1.6 GiB.
+/// Regression test: 300 readers of one address that read nothing held a complete profile or page each, 1.6 GiB in
+/// total.
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_readers_hold_bounded_memory() {
+async fn slow_readers_use_limited_memory() {
     let world = World::new(4, LARGE_TEXT_BYTES);
     let mut large = Vec::new();
     for (target, headers) in world.targets(&READ_FORMATS) {
@@ -275,11 +282,11 @@ async fn slow_readers_hold_bounded_memory() {
         let readers = (0..SLOW_READERS).map(|_| slow_reader(world.address(), &target, headers));
         let readers = join_all(readers).await;
         let answered = join_all(readers.iter().map(|reader| async { reader.peek(&mut [0; 1]).await.expect("a byte") }));
-        tokio::time::timeout(HANG, answered).await.unwrap_or_else(|_| panic!("{target}: no response"));
+        tokio::time::timeout(HANG_TIMEOUT, answered).await.unwrap_or_else(|_| panic!("{target}: no response"));
         let growth = world.resident_bytes().saturating_sub(before);
         let health = world.health_p90_ms(50).await;
         eprintln!("{target}: {bytes} bytes, {} MiB more, p90 of /healthz {health:.1} ms", growth >> 20);
-        assert!(growth <= GROWTH_BYTES, "{target}: {} MiB more", growth >> 20);
+        assert!(growth <= MAX_GROWTH_BYTES, "{target}: {} MiB more", growth >> 20);
         let (other, _) = world.read(HONEST, "/dataset/profile?dataset_id=1", "").await;
         assert_eq!(other, StatusCode::OK, "{target}: another address");
         drop(readers);
@@ -289,14 +296,15 @@ async fn slow_readers_hold_bounded_memory() {
     assert_eq!(world.server.stop("-TERM").0, Some(0));
 }
 
-/// 20 clients of `/dataset/profile` delayed `/healthz` to 3 s: responses were built on the threads that serve
-/// connections, in polls of more than 10 ms each. One in ten may be one of a cache that is filled.
+/// Regression test: 20 clients of `/dataset/profile` delayed `/healthz` to 3 s, because responses were built on the
+/// threads that serve connections, in polls of more than 10 ms each. One in ten polls may be long, because it may fill
+/// a cache.
 #[tokio::test(flavor = "multi_thread")]
-async fn heavy_responses_leave_the_runtime_free() {
+async fn large_responses_do_not_block_runtime() {
     let world = World::new(8, SMALL_TEXT_BYTES);
     for (target, headers) in world.targets(&READ_FORMATS) {
         let mut long_polls = f64::INFINITY;
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             long_polls = long_polls.min(world.long_polls(&target, headers).await);
             if long_polls <= FAST_READERS as f64 / 10.0 {
                 break;

@@ -1,4 +1,5 @@
-//! What a killed process leaves on the disk is found by a check and removed by a sweep, wherever it was killed.
+//! Tests that `strata check` finds the files of a killed process and that a sweep removes them, regardless of when the
+//! process was killed.
 
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
@@ -12,7 +13,7 @@ use strata_testing::machine::{Machine, Server, failed, succeeded};
 
 const IMPORT: [&str; 6] = ["import", "small.jsonl", "--name", "Things", "--owner", "ada@example.test"];
 
-/// Calls at which an import is killed, and whether a file that it has begun stays.
+/// The system calls at which an import is killed, and whether an unfinished file remains.
 const KILLS: [(&str, bool); 7] = [
     ("kill create store/versions/* 1", false),
     ("kill write store/versions/*#1 1", true),
@@ -20,7 +21,7 @@ const KILLS: [(&str, bool); 7] = [
     ("kill fsync store/versions/* 1", false),
     ("kill fsync store/versions 1", false),
     ("kill write tmp/* 1", false),
-    // A commit.
+    // The sync of a commit.
     ("kill fsync catalog.sqlite-wal 3", false),
 ];
 
@@ -28,14 +29,14 @@ fn machine() -> (Machine, FaultFs) {
     let machine = Machine::with_user();
     machine.write("small.jsonl", "{\"a\":1}\n");
     succeeded(&machine.run(&IMPORT));
-    // Other entities, for equal ones share the file.
+    // The entities differ, because versions with equal entities share one file.
     machine.write("small.jsonl", "{\"a\":2}\n");
     let faults = FaultFs::below(&machine.path("strata-data"));
     (machine, faults)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_sweep_removes_what_a_writer_that_was_killed_at_any_call_has_left() {
+async fn sweep_removes_files_of_killed_writers() {
     for (rule, begun) in KILLS {
         let (machine, faults) = machine();
         faults.set(&[rule]);
@@ -46,7 +47,10 @@ async fn a_sweep_removes_what_a_writer_that_was_killed_at_any_call_has_left() {
         let swept = succeeded(&machine.run(&["sweep", "--offline", "--older-than", "0s"]));
         assert_eq!(swept.contains(", unfinished)"), begun, "{rule}: {swept}");
         let catalog = catalog(&machine).await;
-        let recorded: Vec<(String,)> = sqlx::query_as("SELECT path FROM files").fetch_all(&catalog).await.expect("SQL");
+        let recorded: Vec<(String,)> = sqlx::query_as("SELECT path FROM files")
+            .fetch_all(&catalog)
+            .await
+            .expect("failed to run the SQL statement");
         catalog.close().await;
         let store = machine.path("strata-data/store");
         let recorded: BTreeSet<PathBuf> = recorded.into_iter().map(|(path,)| store.join(path)).collect();
@@ -58,16 +62,17 @@ async fn a_sweep_removes_what_a_writer_that_was_killed_at_any_call_has_left() {
     }
 }
 
-/// The reservation of a file that belongs to no dataset yet names no process, so it stayed for five minutes.
+/// Regression test: the reservation of a file that belongs to no dataset yet names no process, so the file stayed for
+/// five minutes.
 #[test]
-fn sweep_offline_takes_files_of_dead_writers_only() {
+fn offline_sweep_removes_only_files_of_dead_writers() {
     let (machine, faults) = machine();
     let server = Server::start(&machine, &[], &[]);
     faults.set(&["kill write store/versions/*#1 1"]);
     let first = ["import", "small.jsonl", "--name", "New", "--owner", "ada@example.test"];
     assert_eq!(faults.run(&machine, &first).status.signal(), Some(9));
     let sweep = || succeeded(&machine.run(&["sweep", "--offline", "--older-than", "0s"]));
-    // The file may be the server's.
+    // The file could belong to the running server.
     let swept = sweep();
     assert!(!swept.contains("unfinished"), "{swept}");
     server.stop("-TERM");
@@ -76,7 +81,7 @@ fn sweep_offline_takes_files_of_dead_writers_only() {
 }
 
 #[test]
-fn a_server_removes_what_a_process_beside_it_has_left() {
+fn server_removes_files_of_killed_processes() {
     let (machine, faults) = machine();
     let server = Server::start(&machine, &[], &[("STRATA_SWEEP__INTERVAL_S", "1")]);
     let own = process_directories(&machine);
@@ -91,7 +96,7 @@ fn a_server_removes_what_a_process_beside_it_has_left() {
 }
 
 #[test]
-fn a_sweep_needs_no_room_for_temporary_files() {
+fn sweep_needs_no_disk_space() {
     let (machine, faults) = machine();
     let left = machine.path("strata-data/store/versions/left.parquet");
     std::fs::write(&left, "left behind").expect("written");
@@ -102,28 +107,28 @@ fn a_sweep_needs_no_room_for_temporary_files() {
 }
 
 #[test]
-fn a_lost_catalog_costs_no_file() {
+fn sweep_with_lost_catalog_removes_nothing() {
     let (machine, _) = machine();
     let store = files(&machine.path("strata-data/store"));
     for name in ["catalog.sqlite", "catalog.sqlite-wal", "catalog.sqlite-shm"] {
-        // The others are there while a process has it open.
+        // The other files exist only while a process has the database open.
         let _ = std::fs::remove_file(machine.path("strata-data").join(name));
     }
     for arguments in [&["sweep", "--offline", "--older-than", "0s"] as &[&str], &["serve", "--listen", "127.0.0.1:0"]] {
         failed(&machine.run(arguments));
     }
-    // What is restored in its place must not meet the log of another one.
+    // A database that is restored here must not get the log of another database.
     assert!(!machine.path("strata-data/catalog.sqlite-wal").exists());
-    let told = failed(&machine.run(&["sweep", "--offline", "--older-than", "0s"]));
-    assert!(told.contains("there is no metadata database"), "{told}");
-    let told = failed(&machine.run(&["serve", "--listen", "127.0.0.1:0"]));
-    assert!(told.contains("catalog.sqlite, but the store") && told.contains("restore the database"), "{told}");
-    // A new one would look like that of a server without datasets.
+    let stderr = failed(&machine.run(&["sweep", "--offline", "--older-than", "0s"]));
+    assert!(stderr.contains("there is no metadata database"), "{stderr}");
+    let stderr = failed(&machine.run(&["serve", "--listen", "127.0.0.1:0"]));
+    assert!(stderr.contains("catalog.sqlite, but the store") && stderr.contains("restore the database"), "{stderr}");
+    // A new database would make the store look like the store of a server without datasets.
     assert!(!machine.path("strata-data/catalog.sqlite").exists());
     assert_eq!(files(&machine.path("strata-data/store")), store);
 }
 
-/// The directories of processes that live, or have left them.
+/// Returns the directories of processes, both running and dead.
 fn process_directories(machine: &Machine) -> BTreeSet<PathBuf> {
     let folders = ["strata-data/tmp", "strata-data/exports"].map(|folder| machine.path(folder));
     let entries = folders.iter().flat_map(|folder| std::fs::read_dir(folder).expect("readable"));
@@ -132,5 +137,5 @@ fn process_directories(machine: &Machine) -> BTreeSet<PathBuf> {
 
 async fn catalog(machine: &Machine) -> SqlitePool {
     let path = machine.path("strata-data/catalog.sqlite");
-    SqlitePool::connect(&format!("sqlite://{}", path.display())).await.expect("the catalog")
+    SqlitePool::connect(&format!("sqlite://{}", path.display())).await.expect("failed to open the catalog")
 }

@@ -1,5 +1,5 @@
-//! The whole service under attack, or without what it needs: crashes, lost power, damage, exhaustion, hostile
-//! neighbours, limits.
+//! Tests of the whole service under attack or without a resource that it needs: crashes, power failures, damaged files,
+//! exhausted resources, hostile clients, and limits.
 
 mod catalog_damage;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]

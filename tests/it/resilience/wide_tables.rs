@@ -1,4 +1,4 @@
-//! Wide Parquet answers of several clients, with as little memory as the service takes.
+//! Tests of wide Parquet responses for several clients at the minimum of query memory.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,13 +9,13 @@ use rand::{RngExt, SeedableRng};
 use serde_json::json;
 use strata_testing::machine::{Machine, Server, succeeded};
 
-/// Columns of the table: two for each.
+/// The number of column pairs in the table.
 const PAIRS: usize = 300;
 
-/// The clients that read at the same time.
+/// The number of clients that read at the same time.
 const CLIENTS: usize = 4;
 
-/// A file with everything that makes answers wait for memory: hundreds of columns, and texts of megabytes.
+/// Returns entities that make responses wait for memory: hundreds of columns, and strings of several megabytes.
 fn entities() -> String {
     let mut random = StdRng::seed_from_u64(5);
     let mut entity = |number: usize| {
@@ -27,18 +27,21 @@ fn entities() -> String {
     (0..60).map(&mut entity).collect()
 }
 
-/// The status and the body of a GET by one of several clients; `None` if it is cut.
+/// Returns the status and the body of a GET request of one client; `None` if the response is truncated.
 fn read(base_url: &str, client: usize, target: &str) -> Option<(u16, Vec<u8>)> {
-    let host = base_url.strip_prefix("http://").expect("an address");
-    let mut stream = TcpStream::connect(host).expect("a connection");
+    let host = base_url.strip_prefix("http://").expect("failed to get the address");
+    let mut stream = TcpStream::connect(host).expect("failed to connect");
     let head = format!(
         "GET {target} HTTP/1.1\r\nHost: {host}\r\nX-Forwarded-For: 172.16.0.{client}\r\nConnection: close\r\n\r\n"
     );
-    stream.write_all(head.as_bytes()).expect("sent");
+    stream.write_all(head.as_bytes()).expect("failed to send");
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).expect("an answer");
+    stream.read_to_end(&mut answer).expect("failed to get a response");
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n").expect("a head") + 4;
-    let status = std::str::from_utf8(&answer[9..12]).expect("a status").parse().expect("a status");
+    let status = std::str::from_utf8(&answer[9..12])
+        .expect("failed to parse the status")
+        .parse()
+        .expect("failed to parse the status");
     let mut body = answer.split_off(end);
     let is_chunked = String::from_utf8_lossy(&answer).to_lowercase().contains("transfer-encoding: chunked");
     if is_chunked && body.split_off(body.len().saturating_sub(5)) != b"0\r\n\r\n" {
@@ -47,9 +50,10 @@ fn read(base_url: &str, client: usize, target: &str) -> Option<(u16, Vec<u8>)> {
     Some((status, body))
 }
 
-/// They were cut within a second: each had begun, and none found memory for the rest.
+/// Regression test: the responses were truncated within a second, because each had started and none got memory for the
+/// rest.
 #[test]
-fn several_at_once_are_whole() {
+fn concurrent_wide_tables_are_complete() {
     let machine = Machine::with_user();
     machine.write("wide.jsonl", &entities());
     succeeded(&machine.run(&["import", "wide.jsonl", "--name", "Wide", "--owner", "ada@example.test"]));
@@ -61,7 +65,7 @@ fn several_at_once_are_whole() {
     ];
     let server = Server::start(&machine, &[], &environment);
     let target = "/api/1/wide/v1/?format=parquet&typed=true";
-    let (status, alone) = read(&server.base_url, 0, target).expect("a whole answer");
+    let (status, alone) = read(&server.base_url, 0, target).expect("failed to read the response");
     assert_eq!((status, &alone[alone.len() - 6..alone.len() - 2]), (200, &b"PAR1"[..]));
     let answers: Vec<_> = thread::scope(|scope| {
         let clients: Vec<_> = (0..CLIENTS)
@@ -72,16 +76,17 @@ fn several_at_once_are_whole() {
                 })
             })
             .collect();
-        clients.into_iter().map(|client| client.join().expect("it reads")).collect()
+        clients.into_iter().map(|client| client.join().expect("failed to read")).collect()
     });
-    let answers: Vec<_> = answers.into_iter().map(|answer| answer.expect("what has begun is not cut")).collect();
+    let answers: Vec<_> = answers.into_iter().map(|answer| answer.expect("a started response was truncated")).collect();
     let whole = answers.iter().filter(|(status, _)| *status == 200);
     let chunks = |body: &[u8]| -> Vec<u8> {
-        // Without the sizes of the chunks, which depend on how fast they were taken.
-        let (mut bytes, mut left) = (Vec::new(), body);
+        // The sizes of the chunks depend on the speed of the reader, so only their contents are compared.
+        let mut bytes = Vec::new();
+        let mut left = body;
         while let Some(end) = left.windows(2).position(|two| two == b"\r\n") {
-            let size = std::str::from_utf8(&left[..end]).expect("a size");
-            let size = usize::from_str_radix(size, 16).expect("a size");
+            let size = std::str::from_utf8(&left[..end]).expect("failed to parse the size");
+            let size = usize::from_str_radix(size, 16).expect("failed to parse the size");
             bytes.extend_from_slice(&left[end + 2..end + 2 + size]);
             left = &left[end + 2 + size + 2..];
         }
@@ -89,16 +94,16 @@ fn several_at_once_are_whole() {
     };
     let alone = chunks(&alone);
     assert!(whole.clone().all(|(_, body)| chunks(body) == alone));
-    // On a slow machine some may wait for too long.
+    // On a slow machine, some requests can time out in the queue.
     assert!(whole.count() > 1 && answers.iter().all(|(status, _)| [200, 503].contains(status)));
     assert_eq!(server.stop("-TERM").0, Some(0));
 
-    // Row groups were smaller where memory was short. So a download that one server began could not end at another,
-    // and their ETags were equal.
+    // Regression test: row groups were smaller if memory was short. So a client could not resume a download at another
+    // server, although the ETags were equal.
     let environment = [("STRATA_CACHE__EXPORT_BYTES", "0"), ("STRATA_QUERY__MEMORY_BYTES", "2GiB")];
     let server = Server::start(&machine, &[], &environment);
-    let (status, roomy) = read(&server.base_url, 0, target).expect("a whole answer");
+    let (status, roomy) = read(&server.base_url, 0, target).expect("failed to read the response");
     assert_eq!(status, 200);
-    assert!(chunks(&roomy) == alone, "memory makes no difference");
+    assert!(chunks(&roomy) == alone, "the bytes depend on the available memory");
     assert_eq!(server.stop("-TERM").0, Some(0));
 }

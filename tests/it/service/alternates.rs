@@ -1,31 +1,36 @@
-//! Alternates and clones as an owner meets them.
+//! Alternates and clones over HTTP.
 
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 use strata_testing::databases::on_both_databases;
 use strata_testing::owned::{Owned, add_user, call, parsed};
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 
 on_both_databases! {
     Owned:
-    an_alternate_is_saved_read_by_both_forms_replaced_and_deleted
-    alternates_work_while_a_dataset_is_frozen
-    a_read_sees_one_alternate_or_the_other_and_never_a_part
-    a_clone_begins_with_the_latest_version_and_its_alternate_and_goes_its_own_way
-    what_cannot_be_cloned_is_refused
+    alternate_is_saved_read_replaced_and_deleted
+    frozen_dataset_allows_saving_alternates
+    read_during_saves_sees_one_whole_alternate
+    clone_copies_latest_version_and_diverges
+    invalid_clone_request_is_rejected
 }
 
-async fn an_alternate_is_saved_read_by_both_forms_replaced_and_deleted(owned: Owned) {
+async fn alternate_is_saved_read_replaced_and_deleted(owned: Owned) {
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#, r#"[{"a":2},{"a":3}]"#]).await;
-    let (read, alt) = (format!("/api/{id}/things/v1/"), format!("/api/{id}/things/v1/alt/"));
+    let read = format!("/api/{id}/things/v1/");
+    let alt = format!("/api/{id}/things/v1/alt/");
     owned.service.get(&alt).await.is_error(404);
 
     let saved = parsed(&owned.save(id, 1, r#"[{"a":1.0,"b":[]},{"c":null},{}]"#).await);
     let record = &saved["version"];
     assert_eq!(saved["alt_entity_count"], json!(3));
     assert_eq!(record["version_number"], json!(1));
-    assert_eq!((&record["entity_count"], &record["is_active"]), (&json!(1), &json!(false)), "those of the version");
+    assert_eq!(
+        (&record["entity_count"], &record["is_active"]),
+        (&json!(1), &json!(false)),
+        "the record is the version's"
+    );
     assert!(record["alt_file_path"].as_str().is_some_and(|path| path.starts_with("versions/")), "{record}");
     assert_eq!(record.get("file_path"), None);
     assert_eq!(owned.versions(id).await[1], *record);
@@ -47,7 +52,7 @@ async fn an_alternate_is_saved_read_by_both_forms_replaced_and_deleted(owned: Ow
     assert_eq!(owned.lines(&read).await, "{\"a\":1}\n");
 }
 
-async fn alternates_work_while_a_dataset_is_frozen(owned: Owned) {
+async fn frozen_dataset_allows_saving_alternates(owned: Owned) {
     let id = owned.dataset("Things", json!({}), &["[]"]).await;
     let freeze = json!({"dataset_id": id, "version_number": 1, "freeze": true}).to_string();
     parsed(&owned.call("POST", "/dataset/rollback", &freeze).await);
@@ -57,7 +62,7 @@ async fn alternates_work_while_a_dataset_is_frozen(owned: Owned) {
     assert_eq!(owned.lines(&format!("/api/{id}/things/v1/alt/")).await, "{\"a\":1}\n");
 }
 
-async fn a_read_sees_one_alternate_or_the_other_and_never_a_part(owned: Owned) {
+async fn read_during_saves_sees_one_whole_alternate(owned: Owned) {
     const ENTITIES: usize = 500;
     let id = owned.dataset("Things", json!({}), &["[]"]).await;
     let list = |number: usize| {
@@ -68,7 +73,7 @@ async fn a_read_sees_one_alternate_or_the_other_and_never_a_part(owned: Owned) {
     let saves = async {
         for number in 1..12 {
             parsed(&owned.save(id, 1, &list(number)).await);
-            // Who was told of a save sees it.
+            // A client that received the response of a save sees the saved alternate.
             let seen = owned.lines(&format!("/api/{id}/things/v1/alt/")).await;
             assert_eq!(seen.lines().next(), Some(&*format!(r#"{{"save":{number}}}"#)));
         }
@@ -78,13 +83,14 @@ async fn a_read_sees_one_alternate_or_the_other_and_never_a_part(owned: Owned) {
         let mut last = 0;
         while !over.load(std::sync::atomic::Ordering::SeqCst) {
             let text = owned.lines(&format!("/api/{id}/things/v1/alt/")).await;
-            let first = text.lines().next().expect("entities");
+            let first = text.lines().next().expect("missing entities");
             assert_eq!(text.lines().count(), ENTITIES);
-            assert!(text.lines().all(|line| line == first), "two saves in one answer");
-            let number: usize = first[8..first.len() - 1].parse().expect("a number");
+            assert!(text.lines().all(|line| line == first), "response mixes two saves");
+            let number: usize = first[8..first.len() - 1].parse().expect("failed to parse number");
             assert!(number >= last, "{number} after {last}");
             last = number;
-            // A read of a cached response never waits: without this, each step of a save would wait for many reads.
+            // A read from the response cache never waits. Without this yield, each step of a save would wait for many
+            // reads.
             tokio::task::yield_now().await;
         }
     };
@@ -95,43 +101,44 @@ async fn a_read_sees_one_alternate_or_the_other_and_never_a_part(owned: Owned) {
     tokio::join!(saves, reads);
 }
 
-async fn a_clone_begins_with_the_latest_version_and_its_alternate_and_goes_its_own_way(owned: Owned) {
+async fn clone_copies_latest_version_and_diverges(owned: Owned) {
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#, r#"[{"a":2}]"#]).await;
     parsed(&owned.save(id, 2, r#"[{"alt":2}]"#).await);
-    let (_, eve) = add_user(&owned.service, "eve@strata.test", Plan::Free).await;
+    let (_, eve) = add_user(&owned.service, "eve@strata.test", UserPlan::Free).await;
     let body = json!({"dataset_id": id, "name": "Eve's Things"}).to_string();
     let cloned = parsed(&call(&owned.service, &eve, "POST", "/dataset/clone", &body).await);
     let clone = &cloned["dataset"];
     assert_eq!((&clone["source"], &clone["name_slug"]), (&json!("push"), &json!("eve-s-things")));
     assert_eq!((&clone["active_version"], &clone["latest_version"]), (&json!(1), &json!(1)));
     assert_eq!((&clone["private"], &clone["private_key"]), (&json!(false), &Value::Null));
-    let clone = clone["dataset_id"].as_u64().expect("an id");
+    let clone = clone["dataset_id"].as_u64().expect("missing ID");
     assert_ne!(clone, id);
 
-    let (mine, hers) = (format!("/api/{id}/things/v2/"), format!("/api/{clone}/eve-s-things/v1/"));
+    let mine = format!("/api/{id}/things/v2/");
+    let hers = format!("/api/{clone}/eve-s-things/v1/");
     assert_eq!(owned.lines(&hers).await, "{\"a\":2}\n");
     assert_eq!(owned.lines(&format!("{hers}alt/")).await, "{\"alt\":2}\n");
     owned.service.get(&format!("/api/{clone}/eve-s-things/v2/")).await.is_error(404);
-    // Nothing was copied.
+    // No file was copied.
     assert_eq!(owned.service.version_files().len(), 3);
 
-    // The source's alternate goes, and the clone keeps its own; a sweep takes no file that either needs.
+    // Deleting the source's alternate does not affect the clone, and a sweep removes no file that either of them needs.
     parsed(&owned.delete(id, 2).await);
-    owned.service.services.maintenance.sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
+    owned.service.services.maintenance.sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("failed to sweep");
     owned.service.get(&format!("{mine}alt/")).await.is_error(404);
     assert_eq!(owned.lines(&format!("{hers}alt/")).await, "{\"alt\":2}\n");
     let delete = json!({"dataset_id": clone, "version": 1}).to_string();
-    // The clone is hers alone.
+    // Now only the clone is left.
     owned.call("DELETE", "/dataset/alternate/delete", &delete).await.is_error(404);
     parsed(&call(&owned.service, &eve, "DELETE", "/dataset/alternate/delete", &delete).await);
     owned.push(id, r#"[{"a":3}]"#).await;
     owned.service.get(&format!("/api/{clone}/eve-s-things/v2/")).await.is_error(404);
-    owned.service.services.maintenance.sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("swept");
+    owned.service.services.maintenance.sweep(std::time::Duration::ZERO, &mut |_| {}).await.expect("failed to sweep");
     assert_eq!(owned.lines(&hers).await, "{\"a\":2}\n");
     assert_eq!(owned.service.version_files().len(), 3);
 }
 
-async fn what_cannot_be_cloned_is_refused(owned: Owned) {
+async fn invalid_clone_request_is_rejected(owned: Owned) {
     let public = owned.dataset("Public", json!({}), &[r#"[{"a":1}]"#]).await;
     let private = owned.dataset("Private", json!({"private": true}), &[r#"[{"a":2}]"#]).await;
     let empty = owned.dataset("Empty", json!({}), &[]).await;
@@ -144,17 +151,17 @@ async fn what_cannot_be_cloned_is_refused(owned: Owned) {
     owned.clone(public, "--").await.is_error(400);
     owned.clone(999_999, "x").await.is_error(404);
 
-    // One's own private dataset gives a private clone with a key of its own.
+    // A clone of the user's own private dataset is private and has a new key.
     let cloned = parsed(&owned.clone(private, "Private Too").await);
-    let key = cloned["dataset"]["private_key"].as_str().expect("a key").to_owned();
-    let clone = cloned["dataset"]["dataset_id"].as_u64().expect("an id");
+    let key = cloned["dataset"]["private_key"].as_str().expect("missing key").to_owned();
+    let clone = cloned["dataset"]["dataset_id"].as_u64().expect("missing ID");
     let path = format!("/api/{clone}/private-too/active/?format=jsonl");
     owned.service.get(&path).await.is_error(401);
     owned.service.send("GET", &path, Some(&format!("Bearer {key}"))).await.is("{\"a\":2}\n");
     let view = parsed(&owned.call("GET", &format!("/dataset/view?dataset_id={private}"), "").await);
     assert_ne!(view["dataset"]["private_key"], json!(key));
 
-    let (_, eve) = add_user(&owned.service, "eve@strata.test", Plan::Free).await;
+    let (_, eve) = add_user(&owned.service, "eve@strata.test", UserPlan::Free).await;
     let hers = async |id: u64, name: &str| {
         let body = json!({"dataset_id": id, "name": name}).to_string();
         call(&owned.service, &eve, "POST", "/dataset/clone", &body).await
@@ -169,7 +176,7 @@ async fn what_cannot_be_cloned_is_refused(owned: Owned) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_be_saved_is_refused_with_its_reason_and_leaves_nothing() {
+async fn invalid_save_is_rejected_without_changes() {
     let owned = Owned::configured(|config| config.sources.max_bytes = 10_000, None).await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     parsed(&owned.save(id, 1, r#"[{"alt":1}]"#).await);
@@ -197,14 +204,14 @@ async fn what_cannot_be_saved_is_refused_with_its_reason_and_leaves_nothing() {
         assert!(answer.text().contains(reason), "{body}: {}", answer.text());
     }
     let body = format!(r#"{{"dataset_id":{id},"version":1,"entities":[]}}"#);
-    let (_, eve) = add_user(&owned.service, "eve@strata.test", Plan::Scale).await;
+    let (_, eve) = add_user(&owned.service, "eve@strata.test", UserPlan::Scale).await;
     call(&owned.service, &eve, "POST", "/dataset/alternate/save", &body).await.is_error(404);
     call(&owned.service, "strata_wrong", "POST", "/dataset/alternate/save", &body).await.is_error(401);
     let request = Request::builder().method("POST").uri("/dataset/alternate/save").body(Body::from(body));
-    owned.service.call(request.expect("a request")).await.is_error(401);
+    owned.service.call(request.expect("failed to build request")).await.is_error(401);
     let plain = Request::builder().method("POST").uri("/dataset/alternate/save").header("content-type", "text/plain");
     let plain = plain.header("authorization", format!("Bearer {}", owned.token));
-    owned.service.call(plain.body(Body::empty()).expect("a request")).await.is_error(415);
+    owned.service.call(plain.body(Body::empty()).expect("failed to build request")).await.is_error(415);
     owned.call("GET", "/dataset/alternate/save", "").await.is_error(405);
 
     assert_eq!(owned.lines(&format!("/api/{id}/things/v1/alt/")).await, "{\"alt\":1}\n");
@@ -212,7 +219,7 @@ async fn what_cannot_be_saved_is_refused_with_its_reason_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_members_of_a_save_come_in_any_order_and_entities_pass_unchanged() {
+async fn save_accepts_members_in_any_order() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({}), &["[]"]).await;
     let entity = r#"{"z":1e2,"a":100000000000000000000000000001,"é":"\u00e9","n":{"x":[1.50,null,{}]}}"#;

@@ -1,4 +1,4 @@
-//! Changes by one process show in another one on the same PostgreSQL because it hears of them.
+//! Change notifications between processes that share a PostgreSQL catalog.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use strata_testing::owned::{Owned, parsed};
 use strata_testing::postgres::Postgres;
 use strata_testing::{TestService, eventually};
 
-/// A service on PostgreSQL, and another process beside it that never looks again by itself.
-struct Two {
+/// A service on PostgreSQL, and a second process that does not poll.
+struct ProcessPair {
     owned: Owned,
     other: TestService,
     server: Arc<Postgres>,
@@ -18,25 +18,26 @@ struct Two {
     _background: Box<dyn Any>,
 }
 
-impl Two {
-    async fn start() -> Two {
+impl ProcessPair {
+    async fn start() -> ProcessPair {
         let server = Postgres::shared();
         let url = server.create_database().await;
-        let catalog = url.clone().try_into().expect("a URL");
+        let catalog = url.clone().try_into().expect("failed to parse URL");
         let owned = Owned::configured(|config| config.catalog.url = Some(catalog), Some(server.clone())).await;
         let other = owned.service.beside(|config| config.server.background = false).await;
-        other.services.lookups.keep_for(Duration::from_secs(86_400));
+        other.services.lookups.set_ttl(Duration::from_secs(86_400));
         let background = other.services.start_background();
-        let two = Two { owned, other, server, url, _background: Box::new(background) };
-        two.until_heard().await;
+        let two = ProcessPair { owned, other, server, url, _background: Box::new(background) };
+        two.wait_until_listening().await;
         two
     }
 
-    async fn until_heard(&self) {
-        eventually("changes are heard of", async || self.other.services.lookups.hears_changes()).await;
+    async fn wait_until_listening(&self) {
+        eventually("changes are heard of", async || self.other.services.lookups.is_listening()).await;
     }
 
-    /// That the other process answers so, which it did not before. Nothing but news makes it look again.
+    /// Checks that the second process returns this response. Because it does not poll, it must have received a
+    /// notification.
     async fn other_sees(&self, path: &str, status: u16, body: &str) {
         eventually(&format!("{path} is {status} {body}"), async || {
             let answer = self.other.get(path).await;
@@ -51,8 +52,8 @@ impl Two {
 }
 
 #[tokio::test]
-async fn what_one_process_changes_another_one_sees_without_looking_again() {
-    let two = Two::start().await;
+async fn change_is_visible_in_other_process_without_polling() {
+    let two = ProcessPair::start().await;
     let id = two.owned.dataset("Things", json!({}), &["[{\"v\":1}]"]).await;
     let active = format!("/api/{id}/things/active/?format=jsonl");
     let alt = format!("/api/{id}/things/v1/alt/?format=jsonl");
@@ -85,25 +86,25 @@ async fn what_one_process_changes_another_one_sees_without_looking_again() {
 }
 
 #[tokio::test]
-async fn a_new_key_is_the_only_one_everywhere() {
-    let two = Two::start().await;
+async fn rotated_key_is_effective_in_other_process() {
+    let two = ProcessPair::start().await;
     let id = two.owned.dataset("Hidden", json!({"private": true}), &["[{\"v\":1}]"]).await;
     let path = format!("/api/{id}/hidden/active/");
     let view = two.owned.call("GET", &format!("/dataset/view?dataset_id={id}"), "").await;
-    let old = parsed(&view)["dataset"]["private_key"].as_str().expect("a key").to_owned();
+    let old = parsed(&view)["dataset"]["private_key"].as_str().expect("missing key").to_owned();
     let status = async |key: &str| two.other.send("GET", &path, Some(&format!("Bearer {key}"))).await.status;
     assert_eq!(status(&old).await, 200);
     let rotated = two.change("POST", "/dataset/rotate_key", json!({"dataset_id": id})).await;
-    let new = rotated["dataset"]["private_key"].as_str().expect("a key").to_owned();
+    let new = rotated["dataset"]["private_key"].as_str().expect("missing key").to_owned();
     eventually("the old key opens nothing", async || status(&old).await == 403).await;
     assert_eq!(status(&new).await, 200);
 }
 
 #[tokio::test]
-async fn a_dataset_that_is_created_or_deleted_is_so_everywhere() {
-    let two = Two::start().await;
+async fn dataset_creation_and_deletion_reach_other_process() {
+    let two = ProcessPair::start().await;
     let path = "/api/1/things/active/";
-    // Nothing is there, which is kept, too.
+    // The missing dataset is cached, too.
     assert!(two.other.get(path).await.text().contains("dataset"));
     let id = two.owned.dataset("Things", json!({}), &[]).await;
     assert_eq!(id, 1);
@@ -114,43 +115,43 @@ async fn a_dataset_that_is_created_or_deleted_is_so_everywhere() {
 }
 
 #[tokio::test]
-async fn a_lost_connection_means_look_again() {
-    let two = Two::start().await;
+async fn lost_listen_connection_clears_cache() {
+    let two = ProcessPair::start().await;
     let id = two.owned.dataset("Things", json!({}), &["[{\"v\":1}]"]).await;
     let active = format!("/api/{id}/things/active/?format=jsonl");
     for number in 2..5 {
         two.other_sees(&active, 200, &format!("{{\"v\":{}}}\n", number - 1)).await;
-        // Whoever listens is cut off, so that nobody may hear of the change that follows.
+        // Terminates the LISTEN connections, so that no process receives a notification of the next change.
         let sql =
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{}' AND query LIKE 'LISTEN%'";
         two.server.execute_on(&two.url, sql).await;
         two.owned.push(id, &format!("[{{\"v\":{number}}}]")).await;
         two.other_sees(&active, 200, &format!("{{\"v\":{number}}}\n")).await;
-        two.until_heard().await;
+        two.wait_until_listening().await;
     }
 }
 
 #[tokio::test]
-async fn what_is_not_heard_is_seen_by_looking() {
+async fn polling_finds_change_without_notification() {
     let server = Postgres::shared();
-    let url = server.create_database().await.try_into().expect("a URL");
+    let url = server.create_database().await.try_into().expect("failed to parse URL");
     let owned = Owned::configured(|config| config.catalog.url = Some(url), Some(server.clone())).await;
-    // Without its loops a process hears of nothing.
+    // Without background tasks, a process does not listen.
     let other = owned.service.beside(|_| ()).await;
     let id = owned.dataset("Things", json!({}), &["[{\"v\":1}]"]).await;
     let active = format!("/api/{id}/things/active/?format=jsonl");
     assert_eq!(other.get(&active).await.text(), "{\"v\":1}\n");
     owned.push(id, "[{\"v\":2}]").await;
     eventually("it is seen", async || other.get(&active).await.text() == "{\"v\":2}\n").await;
-    assert!(!other.services.lookups.hears_changes());
+    assert!(!other.services.lookups.is_listening());
 }
 
 #[tokio::test]
-async fn nobody_tells_of_changes_under_sqlite() {
+async fn sqlite_catalog_sends_no_notifications() {
     let owned = Owned::sqlite().await;
     let background = owned.service.services.start_background();
     let id = owned.dataset("Things", json!({}), &["[{\"v\":1}]"]).await;
     owned.push(id, "[{\"v\":2}]").await;
-    assert!(!owned.service.services.lookups.hears_changes());
+    assert!(!owned.service.services.lookups.is_listening());
     background.finish(Duration::from_secs(5)).await;
 }

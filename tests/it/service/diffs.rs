@@ -1,5 +1,4 @@
-//! Diffs as owners get them: over HTTP against the naive reference, what is refused and when, what is kept, and the
-//! command.
+//! Diffs over HTTP, compared with the naive reference, and on the command line: results, errors, limits and caching.
 
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -11,14 +10,14 @@ use strata_testing::machine::{Machine, Server, failed, get, request, succeeded};
 use strata_testing::openapi::Document;
 use strata_testing::owned::{Owned, add_user, call};
 use strata_testing::pages::between;
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 
-/// A call of the owner's.
-async fn asked(owned: &Owned, query: &str) -> Answer {
+/// Calls the diff endpoint as the owner.
+async fn get_diff(owned: &Owned, query: &str) -> Answer {
     owned.call("GET", &format!("/dataset/diff?{query}"), "").await
 }
 
-// ---- what is answered ----
+// ---- results ----
 
 const V1: &str = r#"[{"_source":"http://a/1","id":1,"price":1.50,"gone":null,"same":1.0,"kind":"k"},{"id":3,"no":"source"},{"x":1}]"#;
 const V2: &str = r#"[{"id":4},{"x":1},{"price":15e-1,"new":[1.0],"same":1,"kind":"k","_source":"http://a/1","id":7}]"#;
@@ -34,27 +33,27 @@ const RECORDS: [&str; 3] = [
     r#"{"id":"a0","change_type":"added","source":"","v1":null,"v2":{"id":4},"field_diffs":[]}"#,
 ];
 
-/// The Diff result of [`V1`] and [`V2`] with these records.
-fn result(records: &[&str]) -> String {
+/// Returns the JSON result of [`V1`] and [`V2`] with these records.
+fn diff_result(records: &[&str]) -> String {
     let records = records.join(",");
     format!(r#"{{"added":1,"subtracted":1,"modified":1,"total_v1":3,"total_v2":3,"records":[{records}]}}"#)
 }
 
 #[tokio::test]
-async fn the_diff_result_is_the_documented_one_to_the_byte() {
+async fn diff_result_matches_documentation_exactly() {
     let owned = Owned::sqlite().await;
-    let document = Document::of(&owned.service).await;
+    let document = Document::fetch(&owned.service).await;
     let id = owned.dataset("Things", json!({}), &[V1, V2]).await;
     let ask = async |query: &str| {
-        let answer = asked(&owned, &format!("dataset_id={id}&v1=1&v2=2{query}")).await;
+        let answer = get_diff(&owned, &format!("dataset_id={id}&v1=1&v2=2{query}")).await;
         document.describes_call("GET", "/dataset/diff", &answer);
         assert_eq!(answer.header("cache-control"), Some("no-store"));
         answer
     };
     let answer = ask("").await;
-    answer.is(&result(&RECORDS));
+    answer.is(&diff_result(&RECORDS));
     assert_eq!(answer.header("content-type"), Some("application/json"));
-    ask("&format=json&limit=99999999999999999999&offset=0").await.is(&result(&RECORDS));
+    ask("&format=json&limit=99999999999999999999&offset=0").await.is(&diff_result(&RECORDS));
     let slip = ask("&chang_type=added").await;
     slip.is_error(400);
     assert!(slip.text().contains("unknown field \"chang_type\"; did you mean change_type?"), "{}", slip.text());
@@ -70,81 +69,81 @@ async fn the_diff_result_is_the_documented_one_to_the_byte() {
         ("&change_type=added", &RECORDS[2..]),
         ("&change_type=added&offset=1", &[]),
     ] {
-        ask(query).await.is(&result(records));
+        ask(query).await.is(&diff_result(records));
         let lines = ask(&format!("{query}&format=jsonl")).await;
         lines.is(&records.iter().map(|record| format!("{record}\n")).collect::<String>());
         assert_eq!(lines.header("content-type"), Some("application/x-ndjson"));
     }
-    // The other way round it is another diff; with itself there is none.
-    let answer = asked(&owned, &format!("dataset_id={id}&v1=2&v2=1&change_type=added")).await;
+    // In the opposite direction, the diff differs. A version has no differences from itself.
+    let answer = get_diff(&owned, &format!("dataset_id={id}&v1=2&v2=1&change_type=added")).await;
     let added =
         r#"{"id":"a1","change_type":"added","source":"","v1":null,"v2":{"id":3,"no":"source"},"field_diffs":[]}"#;
-    answer.is(&result(&[added]));
+    answer.is(&diff_result(&[added]));
     let none = |total: u64| {
         format!(r#"{{"added":0,"subtracted":0,"modified":0,"total_v1":{total},"total_v2":{total},"records":[]}}"#)
     };
-    asked(&owned, &format!("dataset_id={id}&v1=2&v2=2")).await.is(&none(3));
-    // Versions of the same entities, whether or not they share a file; and of none.
+    get_diff(&owned, &format!("dataset_id={id}&v1=2&v2=2")).await.is(&none(3));
+    // Versions with the same entities, with and without a shared file, and without any entities.
     owned.push(id, V1).await;
     owned.push(id, "[]").await;
-    asked(&owned, &format!("dataset_id={id}&v1=1&v2=3")).await.is(&none(3));
-    asked(&owned, &format!("dataset_id={id}&v1=4&v2=4")).await.is(&none(0));
-    let answer = asked(&owned, &format!("dataset_id={id}&v1=4&v2=2&limit=0")).await;
+    get_diff(&owned, &format!("dataset_id={id}&v1=1&v2=3")).await.is(&none(3));
+    get_diff(&owned, &format!("dataset_id={id}&v1=4&v2=4")).await.is(&none(0));
+    let answer = get_diff(&owned, &format!("dataset_id={id}&v1=4&v2=2&limit=0")).await;
     answer.is(r#"{"added":3,"subtracted":0,"modified":0,"total_v1":0,"total_v2":3,"records":[]}"#);
 }
 
 #[tokio::test]
-async fn alternates_do_not_count_and_frozen_datasets_can_be_compared() {
+async fn frozen_dataset_is_compared_without_alternates() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({"private": true}), &[V1, V2]).await;
     assert_eq!(owned.save(id, 1, r#"[{"alt":1}]"#).await.status, 200);
     let query = format!("dataset_id={id}&v1=1&v2=2");
-    asked(&owned, &query).await.is(&result(&RECORDS));
+    get_diff(&owned, &query).await.is(&diff_result(&RECORDS));
     let freeze = json!({"dataset_id": id, "version_number": 1, "freeze": true}).to_string();
     assert_eq!(owned.call("POST", "/dataset/rollback", &freeze).await.status, 200);
-    asked(&owned, &query).await.is(&result(&RECORDS));
+    get_diff(&owned, &query).await.is(&diff_result(&RECORDS));
 }
 
 #[tokio::test]
-async fn an_alternate_is_compared_in_place_of_its_version() {
+async fn alternate_is_compared_instead_of_version() {
     let owned = Owned::sqlite().await;
     let id = owned.dataset("Things", json!({}), &[V2, V1]).await;
     let query = format!("dataset_id={id}&v1=2&v2=2&alt=true");
-    let missing = asked(&owned, &query).await;
+    let missing = get_diff(&owned, &query).await;
     missing.is_error(404);
     assert!(missing.text().contains("Version 2 of this dataset has no alternate"), "{}", missing.text());
     assert_eq!(owned.save(id, 2, V2).await.status, 200);
-    asked(&owned, &query).await.is(&result(&RECORDS));
-    asked(&owned, &query.replace("true", "1")).await.is(&result(&RECORDS));
-    asked(&owned, &format!("dataset_id={id}&v1=1&v2=2&alt=true&limit=0"))
+    get_diff(&owned, &query).await.is(&diff_result(&RECORDS));
+    get_diff(&owned, &query.replace("true", "1")).await.is(&diff_result(&RECORDS));
+    get_diff(&owned, &format!("dataset_id={id}&v1=1&v2=2&alt=true&limit=0"))
         .await
         .is(r#"{"added":0,"subtracted":0,"modified":0,"total_v1":3,"total_v2":3,"records":[]}"#);
-    asked(&owned, &format!("dataset_id={id}&v1=2&v2=1&alt=true")).await.is_error(404);
-    asked(&owned, &format!("dataset_id={id}&v1=2&v2=2&alt=yes")).await.is_error(400);
+    get_diff(&owned, &format!("dataset_id={id}&v1=2&v2=1&alt=true")).await.is_error(404);
+    get_diff(&owned, &format!("dataset_id={id}&v1=2&v2=2&alt=yes")).await.is_error(400);
 
-    // The version and the alternate of the latest one.
-    asked(&owned, &format!("dataset_id={id}&v1=2&v2=latest&alt=true")).await.is(&result(&RECORDS));
-    asked(&owned, &format!("dataset_id={id}&v1=2&v2=latest"))
+    // The version, and the alternate of the latest version.
+    get_diff(&owned, &format!("dataset_id={id}&v1=2&v2=latest&alt=true")).await.is(&diff_result(&RECORDS));
+    get_diff(&owned, &format!("dataset_id={id}&v1=2&v2=latest"))
         .await
         .is(r#"{"added":0,"subtracted":0,"modified":0,"total_v1":3,"total_v2":3,"records":[]}"#);
 
-    // What is kept of the alternate that was there says nothing of the next one.
+    // The cached diff of the previous alternate is not used for the next one.
     assert_eq!(owned.save(id, 2, "[]").await.status, 200);
-    let gone = asked(&owned, &format!("{query}&limit=0")).await;
-    gone.is(r#"{"added":0,"subtracted":3,"modified":0,"total_v1":3,"total_v2":0,"records":[]}"#);
+    let emptied = get_diff(&owned, &format!("{query}&limit=0")).await;
+    emptied.is(r#"{"added":0,"subtracted":3,"modified":0,"total_v1":3,"total_v2":0,"records":[]}"#);
     assert_eq!(owned.delete(id, 2).await.status, 200);
-    asked(&owned, &query).await.is_error(404);
+    get_diff(&owned, &query).await.is_error(404);
 }
 
 #[tokio::test]
-async fn a_diff_is_compressed_as_the_client_asks() {
+async fn diff_is_compressed_with_accepted_encoding() {
     let owned = Owned::sqlite().await;
     let version = |salt: u64| -> String {
         let entities: Vec<String> = (0..12_000).map(|number| json!({"id": number, "salt": salt}).to_string()).collect();
         format!("[{}]", entities.join(","))
     };
     let id = owned.dataset("Things", json!({}), &[&version(1), &version(2)]).await;
-    // One that is whole and one that is streamed.
+    // One response that is sent as a whole and one that is streamed.
     for (limit, streamed) in [(50, false), (12_000, true)] {
         let uri = format!("/dataset/diff?dataset_id={id}&v1=1&v2=2&limit={limit}");
         let plain = owned.call("GET", &uri, "").await;
@@ -155,25 +154,26 @@ async fn a_diff_is_compressed_as_the_client_asks() {
         assert_eq!((coded.status, coded.header("content-encoding")), (200, Some("gzip")));
         assert!(decoded("gzip", &coded.body) == plain.body, "{limit}");
         assert_eq!(plain.chunks > 1, streamed, "{limit}");
-        let parsed: Value = serde_json::from_slice(&plain.body).expect("JSON");
-        let records = parsed["records"].as_array().expect("records");
+        let parsed: Value = serde_json::from_slice(&plain.body).expect("failed to parse JSON");
+        let records = parsed["records"].as_array().expect("missing records");
         assert_eq!(records.len(), limit);
-        let (last, number) = (&records[limit - 1], limit - 1);
+        let last = &records[limit - 1];
+        let number = limit - 1;
         assert_eq!(last["id"], format!("m{number}-{number}"));
         assert_eq!(last["field_diffs"], json!([{"field": "salt", "v1": 1, "v2": 2}]));
     }
 }
 
-// ---- what is refused ----
+// ---- errors ----
 
 #[tokio::test]
-async fn what_is_wrong_with_a_call_is_named() {
+async fn invalid_diff_request_returns_reason() {
     let owned = Owned::sqlite().await;
-    let document = Document::of(&owned.service).await;
+    let document = Document::fetch(&owned.service).await;
     let id = owned.dataset("Things", json!({}), &[V1, V2]).await;
     let single = owned.dataset("Single", json!({}), &[V1]).await;
     let empty = owned.dataset("Empty", json!({}), &[]).await;
-    let (_, other) = add_user(&owned.service, "bob@strata.test", Plan::Free).await;
+    let (_, other) = add_user(&owned.service, "bob@strata.test", UserPlan::Free).await;
     let positive = "valid: a positive integer.";
     let version = "valid: active, latest, or a version number, such as 3 or v3.";
     let whole = "valid: a whole number, 0 or more.";
@@ -245,22 +245,22 @@ async fn what_is_wrong_with_a_call_is_named() {
         ),
     ];
     for (query, status, text) in rows {
-        let answer = asked(&owned, &query).await;
+        let answer = get_diff(&owned, &query).await;
         answer.is_error(status);
         assert_eq!(answer.text(), text, "{query}");
         document.describes_call("GET", "/dataset/diff", &answer);
     }
     let uri = format!("/dataset/diff?dataset_id={id}&v1=1&v2=2");
     call(&owned.service, &other, "GET", &uri, "").await.is_error(404);
-    // Nobody learns what there is without being who owns it, nor what is wrong without being somebody.
+    // The response reveals neither to anonymous clients which datasets exist, nor to other users details of errors.
     owned.service.get("/dataset/diff?dataset_id=x").await.is_error(401);
     let answer = owned.service.send("POST", &uri, None).await;
     answer.is_error(405);
     assert_eq!(answer.header("allow"), Some("GET,HEAD"));
 }
 
-/// Two versions of one source, of which all pairs are candidates: comparing them takes long.
-fn crowds() -> [String; 2] {
+/// Returns two versions of a source in which all pairs are candidates, so that comparing them takes long.
+fn slow_versions() -> [String; 2] {
     [0, 1].map(|salt| {
         let entity = |number: u64| json!({"id": number * 2 + salt, "salt": salt, "same": 1}).to_string();
         format!("[{}]", (0..3_000).map(entity).collect::<Vec<_>>().join(","))
@@ -268,7 +268,7 @@ fn crowds() -> [String; 2] {
 }
 
 #[tokio::test]
-async fn diffs_take_turns_and_give_them_back_when_nobody_waits() {
+async fn diff_releases_permit_when_clients_leave() {
     let owned = Owned::configured(
         |config| {
             config.query.diffs = 1;
@@ -277,31 +277,32 @@ async fn diffs_take_turns_and_give_them_back_when_nobody_waits() {
         None,
     )
     .await;
-    let document = Document::of(&owned.service).await;
-    let [one, other] = crowds();
+    let document = Document::fetch(&owned.service).await;
+    let [one, other] = slow_versions();
     let id = owned.dataset("Crowds", json!({}), &[&one, &other]).await;
-    let load = || owned.service.services.load();
+    let load = || owned.service.services.current_load();
     let slow = format!("dataset_id={id}&v1=1&v2=2&limit=0");
-    let mut first = Box::pin(asked(&owned, &slow));
+    let mut first = Box::pin(get_diff(&owned, &slow));
     while load().diffs_running == 0 {
         assert!(futures::poll!(&mut first).is_pending());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    // Who asks for the same waits for it, and needs no turn; another pair does, also in the other order.
-    let mut second = Box::pin(asked(&owned, &slow));
+    // An identical request waits for the running diff and needs no permit; another pair of versions does, also in the
+    // opposite order.
+    let mut second = Box::pin(get_diff(&owned, &slow));
     for _ in 0..20 {
         assert!(futures::poll!(&mut second).is_pending());
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let answer = asked(&owned, &format!("dataset_id={id}&v1=2&v2=1")).await;
+    let answer = get_diff(&owned, &format!("dataset_id={id}&v1=2&v2=1")).await;
     answer.is_error(503);
     assert_eq!(answer.header("retry-after"), Some("5"));
     let expected = "Too many concurrent diffs, from this client or in total. Try again in 5 s";
     assert!(answer.text().starts_with(expected), "{}", answer.text());
     document.describes_call("GET", "/dataset/diff", &answer);
-    // Equal versions are no work.
-    assert_eq!(asked(&owned, &format!("dataset_id={id}&v1=1&v2=1")).await.status, 200);
-    // The work goes on for the second, and ends with it.
+    // Versions with equal entities need no permit.
+    assert_eq!(get_diff(&owned, &format!("dataset_id={id}&v1=1&v2=1")).await.status, 200);
+    // The work continues for the second request and ends with it.
     drop(first);
     assert!(futures::poll!(&mut second).is_pending());
     assert_eq!(load().diffs_running, 1);
@@ -312,14 +313,14 @@ async fn diffs_take_turns_and_give_them_back_when_nobody_waits() {
 }
 
 #[tokio::test]
-async fn a_diff_that_takes_too_long_is_a_503_and_one_that_never_fits_a_400() {
-    let [one, other] = crowds();
-    let refusals = async |change: fn(&mut strata_config::Config), status: u16, expected: &str| {
+async fn slow_diff_returns_503_and_large_diff_400() {
+    let [one, other] = slow_versions();
+    let refuser = async |change: fn(&mut strata_config::Config), status: u16, expected: &str| {
         let owned = Owned::configured(change, None).await;
-        let document = Document::of(&owned.service).await;
+        let document = Document::fetch(&owned.service).await;
         let id = owned.dataset("Crowds", json!({}), &[&one, &other]).await;
         for _ in 0..3 {
-            let answer = asked(&owned, &format!("dataset_id={id}&v1=1&v2=2")).await;
+            let answer = get_diff(&owned, &format!("dataset_id={id}&v1=1&v2=2")).await;
             answer.is_error(status);
             assert!(answer.text().starts_with(expected), "{}", answer.text());
             assert_eq!(answer.header("retry-after"), None);
@@ -328,23 +329,23 @@ async fn a_diff_that_takes_too_long_is_a_503_and_one_that_never_fits_a_400() {
         }
     };
     let slow = "The diff was stopped after 0 s. A diff of versions with fewer differences might finish in time.";
-    refusals(|config| config.query.diff_timeout_s = 0, 503, slow).await;
-    // It was a 503 that said to try again later, for ever.
+    refuser(|config| config.query.diff_timeout_s = 0, 503, slow).await;
+    // The response was a 503 with `Retry-After`, although retrying could never succeed.
     let large = "The diff needs more than 65536 bytes of memory, the limit per client (query.memory_bytes). \
                  Compare versions with fewer differences, or ask the operator to raise query.memory_bytes.";
-    refusals(|config| config.query.memory_bytes = Some(64 << 10), 400, large).await;
+    refuser(|config| config.query.memory_bytes = Some(64 << 10), 400, large).await;
 }
 
-// ---- what is kept ----
+// ---- caching ----
 
-/// A metric of a server.
+/// Returns the value of a metric of a server.
 fn metric(server: &Server, series: &str) -> u64 {
     let (_, text) = get(&format!("{}/metrics", server.base_url), None);
     let line = text.lines().find(|line| line.strip_prefix(series).is_some_and(|rest| rest.starts_with(' ')));
     line.and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
 }
 
-/// A machine with two versions of `Things`, and the `Authorization` of who owns them.
+/// Returns a machine with versions of `Things`, and the owner's `Authorization` header.
 fn machine_with(versions: &[&str]) -> (Machine, String) {
     let machine = Machine::new();
     let add = ["user", "add", "ada@example.test", "--plan", "free", "--token", "t"];
@@ -353,29 +354,30 @@ fn machine_with(versions: &[&str]) -> (Machine, String) {
         machine.write("things.json", version);
         succeeded(&machine.run(&["import", "things.json", "--name", "Things", "--owner", "ada@example.test"]));
     }
-    (machine, format!("Bearer {}", token.lines().last().expect("a token")))
+    (machine, format!("Bearer {}", token.lines().last().expect("missing token")))
 }
 
 #[test]
-fn what_versions_differ_in_is_found_out_once_and_not_accounted_to_queries() {
+fn diff_is_computed_once_and_frees_query_memory() {
     let same = V2.replace("15e-1", "1.5");
     let (machine, authorization) = machine_with(&[V1, V2, V1, &same]);
-    for (kept_bytes, kept) in [("67108864", true), ("0", false)] {
-        let server = Server::start(&machine, &[], &[("STRATA_CACHE__DIFF_BYTES", kept_bytes)]);
+    for (cache_bytes, is_cached) in [("67108864", true), ("0", false)] {
+        let server = Server::start(&machine, &[], &[("STRATA_CACHE__DIFF_BYTES", cache_bytes)]);
         let ask = |v1: u64, v2: u64, more: &str| {
             let url = format!("{}/dataset/diff?dataset_id=1&v1={v1}&v2={v2}{more}", server.base_url);
             let (head, _) = get(&url, Some(&authorization));
             assert!(head.starts_with("http/1.1 200"), "{head}");
-            let look_ups = |outcome| {
+            let lookups = |outcome| {
                 metric(&server, &format!("strata_cache_lookups_total{{cache=\"diffs\",outcome=\"{outcome}\"}}"))
             };
             let settled = metric(&server, "strata_queries_total{outcome=\"settled\"}");
             assert_eq!(metric(&server, "strata_query_memory_bytes"), 0);
-            (look_ups("miss"), look_ups("hit"), settled)
+            (lookups("miss"), lookups("hit"), settled)
         };
         assert_eq!(ask(1, 2, ""), (1, 0, 1));
-        let then = |miss: u64, hit: u64| if kept { (miss, hit, miss) } else { (miss + hit, 0, miss + hit) };
-        // Another page and another form of the same; another pair of the same two; equal versions are never compared.
+        let then = |miss: u64, hit: u64| if is_cached { (miss, hit, miss) } else { (miss + hit, 0, miss + hit) };
+        // Another page and another format use the cached diff; the opposite direction does not; equal versions are
+        // never compared.
         assert_eq!(ask(1, 2, "&limit=1&change_type=added&format=jsonl"), then(1, 1));
         assert_eq!(ask(2, 1, ""), then(2, 1));
         assert_eq!(ask(2, 1, ""), then(2, 2));
@@ -384,7 +386,7 @@ fn what_versions_differ_in_is_found_out_once_and_not_accounted_to_queries() {
     }
 }
 
-// ---- on the command line ----
+// ---- command line ----
 
 fn run(machine: &Machine, arguments: &[&str]) -> Output {
     machine.run(&[&["diff"], arguments].concat())
@@ -407,7 +409,7 @@ Things: version 1 (3 entities) and version 2 (3 entities)
 ";
 
 #[test]
-fn the_command_prints_what_differs_while_a_server_uses_the_same_data() {
+fn diff_command_works_during_running_server() {
     let (machine, authorization) = machine_with(&[V1, V2]);
     let server = Server::start(&machine, &[], &[]);
     assert_eq!(succeeded(&run(&machine, &["1", "1", "2"])), TEXT);
@@ -437,10 +439,10 @@ fn the_command_prints_what_differs_while_a_server_uses_the_same_data() {
 }
 
 #[test]
-fn the_command_compares_with_an_alternate() {
+fn diff_command_compares_alternate() {
     let (machine, authorization) = machine_with(&[V1]);
-    let told = failed(&run(&machine, &["1", "1", "1", "--alt"]));
-    assert!(told.contains("version 1 has no alternate"), "{told}");
+    let message = failed(&run(&machine, &["1", "1", "1", "--alt"]));
+    assert!(message.contains("version 1 has no alternate"), "{message}");
     let server = Server::start(&machine, &[], &[]);
     let headers = format!("Authorization: {authorization}\r\nContent-Type: application/json\r\n");
     let body = format!("{{\"dataset_id\":1,\"version\":1,\"entities\":{V2}}}");
@@ -455,31 +457,35 @@ fn the_command_compares_with_an_alternate() {
 }
 
 #[test]
-fn the_example_of_a_diff_is_what_it_says() {
+fn documented_diff_example_prints_its_output() {
     let section = between("docs/reference/diffs.md", "<!-- diff:begin -->", "<!-- diff:end -->");
     let mut blocks = section.split("```").skip(1).step_by(2);
     let mut block = |kind: &str| blocks.next().and_then(|block| block.strip_prefix(kind)).expect(kind).trim_start();
-    let (script, text, over_http, json) = (block("sh"), block("text"), block("sh"), block("json"));
+    let script = block("sh");
+    let text = block("text");
+    let over_http = block("sh");
+    let json = block("json");
     let machine = Machine::new();
-    let binaries = std::path::Path::new(env!("CARGO_BIN_EXE_strata")).parent().expect("a directory").display();
+    let binaries =
+        std::path::Path::new(env!("CARGO_BIN_EXE_strata")).parent().expect("failed to create directory").display();
     let script = format!("export PATH={binaries}:$PATH\n{script}echo \"$TOKEN\"");
     let mut command = Command::new("bash");
     command.args(["-euo", "pipefail", "-c", &script]).current_dir(machine.path("")).stdin(Stdio::null());
-    let printed = succeeded(&command.output().expect("bash runs"));
-    let (printed, token) = printed.trim_end().rsplit_once('\n').expect("a token");
+    let printed = succeeded(&command.output().expect("failed to run bash"));
+    let (printed, token) = printed.trim_end().rsplit_once('\n').expect("missing token");
     assert!(printed.ends_with(text.trim_end()), "{printed}");
-    // The server of the example, at another port.
-    let serves = over_http.lines().find_map(|line| line.strip_prefix("strata serve ")).expect("a server is started");
-    let (data, address) = serves.split_once(" --listen ").expect("an address");
-    let address = address.split(' ').next().expect("an address");
+    // The server of the example, on another port.
+    let serves = over_http.lines().find_map(|line| line.strip_prefix("strata serve ")).expect("missing server command");
+    let (data, address) = serves.split_once(" --listen ").expect("missing address");
+    let address = address.split(' ').next().expect("missing address");
     let server = Server::start(&machine, &data.split(' ').collect::<Vec<_>>(), &[]);
     let called = over_http.split('"').find_map(|url| url.strip_prefix(&format!("http://{address}")));
-    let url = format!("{}{}", server.base_url, called.expect("it is called"));
+    let url = format!("{}{}", server.base_url, called.expect("missing call"));
     assert_eq!(get(&url, Some(&format!("Bearer {token}"))).1, json.trim_end());
 }
 
 #[test]
-fn the_command_lists_few_records_and_short_values_unless_it_is_asked_for_more() {
+fn diff_command_truncates_records_by_default() {
     let version = |salt: u64| {
         let text = "word ".repeat(40);
         let entity = |number: u64| json!({"id": number, "text": format!("{text}{salt}{text}")}).to_string();
@@ -501,7 +507,7 @@ fn the_command_lists_few_records_and_short_values_unless_it_is_asked_for_more() 
 }
 
 #[test]
-fn the_command_colours_when_it_is_told_to() {
+fn diff_command_colors_output_on_request() {
     let (machine, _) = machine_with(&[V1, V2]);
     let plain = succeeded(&run(&machine, &["1", "1", "2", "--color", "auto"]));
     assert_eq!(
@@ -522,9 +528,9 @@ fn the_command_colours_when_it_is_told_to() {
         stripped = stripped.replace(&format!("\u{1b}[{code}m"), "");
     }
     assert_eq!(stripped, TEXT);
-    // JSON has no colours.
+    // JSON output has no colors.
     assert!(!succeeded(&run(&machine, &["1", "1", "2", "--color", "always", "--json"])).contains('\u{1b}'));
-    // On a terminal it colours by itself, unless it is told not to.
+    // On a terminal, the default is colored output.
     for (environment, expected) in
         [("TERM=xterm", true), ("NO_COLOR=1 TERM=xterm", false), ("NO_COLOR= TERM=xterm", true), ("TERM=dumb", false)]
     {
@@ -532,14 +538,14 @@ fn the_command_colours_when_it_is_told_to() {
         let line = format!("env -u NO_COLOR {environment} {binary} diff 1 1 2");
         let mut command = Command::new("script");
         command.args(["-qec", &line, "/dev/null"]).current_dir(machine.path("")).stdin(Stdio::null());
-        let printed = succeeded(&command.output().expect("script runs"));
+        let printed = succeeded(&command.output().expect("failed to run script"));
         assert!(printed.contains("added"), "{printed}");
         assert_eq!(printed.contains("\u{1b}[32m"), expected, "{environment}: {printed:?}");
     }
 }
 
 #[test]
-fn what_is_wrong_is_told_on_standard_error() {
+fn invalid_diff_command_fails_with_message() {
     let (machine, _) = machine_with(&[V1, V2]);
     let compared = "strata: failed to compare versions";
     for (arguments, message) in [
@@ -572,7 +578,7 @@ fn what_is_wrong_is_told_on_standard_error() {
 }
 
 #[test]
-fn whoever_reads_the_commands_output_may_stop() {
+fn diff_command_survives_closed_pipe() {
     let version = |salt: u64| {
         let entity = |number: u64| json!({"id": number, "salt": salt, "text": "x".repeat(500)}).to_string();
         format!("[{}]", (0..2_000).map(entity).collect::<Vec<_>>().join(","))
@@ -581,8 +587,11 @@ fn whoever_reads_the_commands_output_may_stop() {
     for more in ["--limit all --full", "--json"] {
         let binary = env!("CARGO_BIN_EXE_strata");
         let line = format!("{binary} diff 1 1 2 {more} | head -c 100; exit ${{PIPESTATUS[0]}}");
-        let output =
-            Command::new("bash").args(["-c", &line]).current_dir(machine.path("")).output().expect("bash runs");
+        let output = Command::new("bash")
+            .args(["-c", &line])
+            .current_dir(machine.path(""))
+            .output()
+            .expect("failed to run bash");
         assert_eq!(
             (succeeded(&output).len(), String::from_utf8_lossy(&output.stderr).into_owned()),
             (100, String::new())

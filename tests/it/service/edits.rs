@@ -1,4 +1,4 @@
-//! Alternates edited by position, over HTTP.
+//! Edits of alternates by position, over HTTP.
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -7,17 +7,17 @@ use strata_testing::databases::on_both_databases;
 use strata_testing::entities::EXACT;
 use strata_testing::openapi::Document;
 use strata_testing::owned::{Owned, add_user, call, parsed};
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 
 on_both_databases! {
     Owned:
-    edits_change_the_alternate_and_nothing_else
-    edits_that_cannot_be_made_name_themselves_and_change_nothing
-    random_edits_are_those_of_a_plain_list
+    edits_change_only_alternate
+    invalid_edit_is_identified_and_changes_nothing
+    random_edits_match_naive_list
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_edit_brings_no_entity_that_no_push_does() {
+async fn edit_rejects_entities_that_push_rejects() {
     let owned = Owned::start(|config| config.limits.entity_bytes = 1_024).await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"n":0}]"#]).await;
     let etag = owned.etag(id, 1).await;
@@ -34,39 +34,39 @@ async fn an_edit_brings_no_entity_that_no_push_does() {
             "{}",
             answer.text()
         );
-        assert_eq!(owned.etag(id, 1).await, etag, "nothing is saved");
+        assert_eq!(owned.etag(id, 1).await, etag, "the alternate changed");
     }
     parsed(&owned.edit(id, &etag, &format!(r#"[{{"position":0,"set":{}}}]"#, entity(1_024))).await);
     assert_eq!(owned.alternate(id).await, format!("[{}]", entity(1_024)));
 }
 
-/// An entity that nests so deep, itself included.
+/// Returns an entity with `levels` nested levels, including itself.
 fn nested(levels: usize) -> String {
     format!(r#"{{"a":{}{}}}"#, "[".repeat(levels - 1), "]".repeat(levels - 1))
 }
 
-async fn edits_change_the_alternate_and_nothing_else(owned: Owned) {
+async fn edits_change_only_alternate(owned: Owned) {
     let id = owned.dataset("Things", json!({}), &[r#"[{"n":0},{"n":1},{"n":2}]"#]).await;
     let first = owned.etag(id, 1).await;
-    // The list is the version's while there is no alternate.
+    // Without an alternate, the edited list is the version's.
     let edits = r#"[{"position":1,"set":{"n":1.0,"n\u0061":1e2,"x":123456789012345678901234567890}},
                     {"insert":[{"i":1},{"i":2}],"position":1},{"position":3,"insert":[{"e":1}]},
                     {"position":1.0,"insert":[{"i":3}]},{"position":0,"remove":true},{"position":3,"insert":[]},
                     {"position":3e0,"insert":[{"e":2}]},{"position":2,"insert":[{"j":1}],"set":null}]"#;
     let answer = owned.edit(id, &first, edits).await;
     let edited = parsed(&answer);
-    Document::of(&owned.service).await.describes_call("POST", "/dataset/alternate/edit", &answer);
+    Document::fetch(&owned.service).await.describes_call("POST", "/dataset/alternate/edit", &answer);
     let entities = r#"{"i":1},{"i":2},{"i":3},{"n":1.0,"na":1e2,"x":123456789012345678901234567890},{"j":1},{"n":2},{"e":1},{"e":2}"#;
     assert_eq!(owned.alternate(id).await, format!("[{entities}]"));
     assert_eq!(edited["version"], owned.versions(id).await[0]);
     assert_eq!((&edited["version"]["entity_count"], &edited["alt_entity_count"]), (&json!(3), &json!(8)));
-    let second = edited["etag"].as_str().expect("an etag").to_owned();
-    assert_eq!(owned.etag(id, 1).await, second, "the etag that a pull would give");
+    let second = edited["etag"].as_str().expect("missing ETag").to_owned();
+    assert_eq!(owned.etag(id, 1).await, second, "the response has the current ETag");
     assert_eq!(owned.lines(&format!("/api/{id}/things/v1/")).await, "{\"n\":0}\n{\"n\":1}\n{\"n\":2}\n");
-    let keys: Vec<&str> = edited.as_object().expect("an object").keys().map(String::as_str).collect();
-    assert_eq!(keys, ["ok", "version", "alt_entity_count", "etag"], "as a push answers");
+    let keys: Vec<&str> = edited.as_object().expect("not an object").keys().map(String::as_str).collect();
+    assert_eq!(keys, ["ok", "version", "alt_entity_count", "etag"], "same members as for a push");
 
-    // Now it is the alternate's; the members come in any order, and an etag may have lost its quotes.
+    // Now the list is the alternate's. The members can have any order, and the quotes of the ETag are optional.
     let bare = second.trim_matches('"');
     let body = format!(
         r#"{{"edits":[{{"remove":true,"position":7}},{{"position":7,"insert":[{{"k":1}}]}}],"etag":"{bare}","version":1,"dataset_id":{id}}}"#
@@ -74,7 +74,7 @@ async fn edits_change_the_alternate_and_nothing_else(owned: Owned) {
     let third = parsed(&owned.call("POST", "/dataset/alternate/edit", &body).await);
     assert_eq!(owned.alternate(id).await, format!("[{}]", entities.replace("{\"e\":2}", "{\"k\":1}")));
 
-    // A stale etag comes before any look at the positions, and changes nothing.
+    // A stale ETag is rejected before the positions are checked, and changes nothing.
     for (etag, edits) in [
         (&*first, r#"[{"position":0,"remove":true}]"#),
         (&*second, r#"[{"position":99,"remove":true}]"#),
@@ -83,11 +83,11 @@ async fn edits_change_the_alternate_and_nothing_else(owned: Owned) {
         let stale = owned.edit(id, etag, edits).await;
         stale.is_error(409);
         assert!(stale.text().contains("Pull again"), "{}", stale.text());
-        Document::of(&owned.service).await.describes_call("POST", "/dataset/alternate/edit", &stale);
+        Document::fetch(&owned.service).await.describes_call("POST", "/dataset/alternate/edit", &stale);
     }
-    assert_eq!(owned.etag(id, 1).await, third["etag"].as_str().expect("an etag"));
+    assert_eq!(owned.etag(id, 1).await, third["etag"].as_str().expect("missing ETag"));
 
-    // All may go, and an empty list takes inserts.
+    // All entities can be removed, and an empty list accepts inserts.
     let all: Vec<String> = (0..8).map(|position| format!(r#"{{"position":{position},"remove":true}}"#)).collect();
     let none = parsed(&owned.edit(id, &owned.etag(id, 1).await, &format!("[{}]", all.join(","))).await);
     assert_eq!((owned.alternate(id).await.as_str(), &none["alt_entity_count"]), ("[]", &json!(0)));
@@ -99,7 +99,7 @@ async fn edits_change_the_alternate_and_nothing_else(owned: Owned) {
     parsed(&owned.edit(id, &etag, &exact).await);
     assert_eq!(owned.alternate(id).await, EXACT);
 
-    // The edits of one of two editors are made; also while the dataset is frozen.
+    // Only one of two concurrent edits succeeds, also while the dataset is frozen.
     let freeze = json!({"dataset_id": id, "version_number": 1, "freeze": true}).to_string();
     parsed(&owned.call("POST", "/dataset/rollback", &freeze).await);
     let etag = owned.etag(id, 1).await;
@@ -110,7 +110,7 @@ async fn edits_change_the_alternate_and_nothing_else(owned: Owned) {
     assert_eq!(statuses, [200, 409]);
 }
 
-async fn edits_that_cannot_be_made_name_themselves_and_change_nothing(owned: Owned) {
+async fn invalid_edit_is_identified_and_changes_nothing(owned: Owned) {
     let id = owned.dataset("Things", json!({}), &[r#"[{"n":0},{"n":1}]"#]).await;
     let etag = owned.etag(id, 1).await;
     for (edits, words) in [
@@ -185,23 +185,23 @@ async fn edits_that_cannot_be_made_name_themselves_and_change_nothing(owned: Own
         answer.is_error(status);
         assert!(answer.text().contains(word), "{body}: {}", answer.text());
     }
-    let (_, eve) = add_user(&owned.service, "eve@strata.test", Plan::Scale).await;
+    let (_, eve) = add_user(&owned.service, "eve@strata.test", UserPlan::Scale).await;
     let body = whole(json!(id), json!(1), json!(etag)).to_string();
     call(&owned.service, &eve, "POST", "/dataset/alternate/edit", &body).await.is_error(404);
     call(&owned.service, "strata_wrong", "POST", "/dataset/alternate/edit", &body).await.is_error(401);
     let long = format!(r#"[{{"position":0,"set":{{"a":"{}"}}}}]"#, "x".repeat(3 << 20));
     owned.edit(id, &etag, &long).await.is_error(413);
     owned.service.get(&format!("/api/{id}/things/v1/alt/")).await.is_error(404);
-    assert_eq!(owned.service.version_files().len(), 1, "nothing was written");
+    assert_eq!(owned.service.version_files().len(), 1, "unexpected version files");
 
-    // As deep as entities may be, in either form.
+    // The maximum nesting depth is allowed in both forms.
     let edits = format!(r#"[{{"position":0,"set":{deep}}},{{"position":0,"insert":[{deep}]}}]"#, deep = nested(128));
     parsed(&owned.edit(id, &etag, &edits).await);
     assert_eq!(owned.alternate(id).await, format!(r#"[{deep},{deep},{{"n":1}}]"#, deep = nested(128)));
 }
 
-/// What edits make of a list, step by step.
-fn naive(list: &[String], edits: &[Value]) -> Vec<String> {
+/// Applies edits to a list step by step.
+fn apply_naively(list: &[String], edits: &[Value]) -> Vec<String> {
     let mut edited = Vec::new();
     let of = |position: usize| edits.iter().filter(move |edit| edit["position"] == json!(position));
     for position in 0..=list.len() {
@@ -220,7 +220,7 @@ fn naive(list: &[String], edits: &[Value]) -> Vec<String> {
     edited
 }
 
-async fn random_edits_are_those_of_a_plain_list(owned: Owned) {
+async fn random_edits_match_naive_list(owned: Owned) {
     let mut random = StdRng::seed_from_u64(14);
     let mut list: Vec<String> = (0..20).map(|number| format!(r#"{{"n":{number}}}"#)).collect();
     let id = owned.dataset("Things", json!({}), &[&format!("[{}]", list.join(","))]).await;
@@ -243,22 +243,22 @@ async fn random_edits_are_those_of_a_plain_list(owned: Owned) {
                 }
             });
         }
-        list = naive(&list, &edits);
+        list = apply_naively(&list, &edits);
         let edited = parsed(&owned.edit(id, &etag, &Value::from(edits.clone()).to_string()).await);
         assert_eq!(owned.alternate(id).await, format!("[{}]", list.join(",")), "round {round}: {edits:?}");
         assert_eq!(edited["alt_entity_count"], json!(list.len()));
-        etag = edited["etag"].as_str().expect("an etag").to_owned();
+        etag = edited["etag"].as_str().expect("missing ETag").to_owned();
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_large_version_is_edited_by_a_pass_over_it() {
+async fn large_alternate_is_edited_in_one_pass() {
     const ENTITIES: usize = 100_000;
     let owned = Owned::sqlite().await;
     let mut list: Vec<String> =
         (0..ENTITIES).map(|number| format!(r#"{{"n":{number},"t":"{}"}}"#, "é".repeat(number % 40))).collect();
     let id = owned.dataset("Things", json!({}), &[&format!("[{}]", list.join(","))]).await;
-    // At the edges of row groups, and of the list.
+    // At the boundaries of row groups and of the list.
     let edits: Vec<Value> = [0, 1, 32_767, 32_768, 65_535, 65_536, ENTITIES - 1]
         .into_iter()
         .flat_map(|position| {
@@ -270,29 +270,29 @@ async fn a_large_version_is_edited_by_a_pass_over_it() {
         .chain([json!({"position": 50_000, "remove": true}), json!({"position": ENTITIES, "insert": [{"last": 1}]})])
         .collect();
     let edited = parsed(&owned.edit(id, &owned.etag(id, 1).await, &Value::from(edits.clone()).to_string()).await);
-    list = naive(&list, &edits);
+    list = apply_naively(&list, &edits);
     assert_eq!(edited["alt_entity_count"], json!(list.len()));
     let lines = owned.lines(&format!("/api/{id}/things/v1/alt/")).await;
     assert!(lines.lines().eq(list.iter().map(String::as_str)), "the lists differ");
-    assert_eq!(owned.service.services.ingest.spooled_bytes(), 0, "nothing is left of it");
+    assert_eq!(owned.service.services.ingest.spooled_bytes(), 0, "the spool is empty");
 
-    // What cannot be read is not half copied.
+    // If the file cannot be read, no partial copy is saved.
     let etag = owned.etag(id, 1).await;
-    let alternate = edited["version"]["alt_file_path"].as_str().expect("a path").to_owned();
+    let alternate = edited["version"]["alt_file_path"].as_str().expect("missing path").to_owned();
     let file = owned.service.directory().join("store").join(alternate);
-    let mut bytes = std::fs::read(&file).expect("read");
+    let mut bytes = std::fs::read(&file).expect("failed to read");
     bytes[1_000] ^= 0xff;
-    std::fs::write(&file, bytes).expect("written");
-    let beside = owned.service.beside(|_| {}).await;
+    std::fs::write(&file, bytes).expect("failed to write");
+    let other_service = owned.service.beside(|_| {}).await;
     let body = json!({"dataset_id": id, "version": 1, "etag": etag, "edits": [{"position": 0, "remove": true}]});
-    let answer = call(&beside, &owned.token, "POST", "/dataset/alternate/edit", &body.to_string()).await;
+    let answer = call(&other_service, &owned.token, "POST", "/dataset/alternate/edit", &body.to_string()).await;
     answer.is_error(500);
-    assert_eq!(owned.etag(id, 1).await, etag, "nothing is saved");
+    assert_eq!(owned.etag(id, 1).await, etag, "the alternate changed");
     assert_eq!(owned.service.version_files().len(), 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_version_is_pulled_by_page_with_one_etag() {
+async fn pages_of_version_have_same_etag() {
     let owned = Owned::sqlite().await;
     let list: Vec<String> = (0..10).map(|number| format!(r#"{{"n":{number}.0}}"#)).collect();
     let id = owned.dataset("Things", json!({}), &[&format!("[{}]", list.join(","))]).await;
@@ -309,7 +309,7 @@ async fn a_version_is_pulled_by_page_with_one_etag() {
         (json!(3), json!(0), 3..3, json!(null)),
     ] {
         let answer = owned.pull(json!({"dataset_id": id, "offset": offset, "limit": limit})).await;
-        Document::of(&owned.service).await.describes_call("POST", "/agent/pull_for_edit", &answer);
+        Document::fetch(&owned.service).await.describes_call("POST", "/agent/pull_for_edit", &answer);
         let from = offset.as_u64().unwrap_or(0);
         let head = format!(
             r#"{{"ok":true,"dataset_id":{id},"version":1,"alt":false,"etag":{},"offset":{from},"total_count":10,"next_offset":{next},"entities":"#,

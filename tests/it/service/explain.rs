@@ -1,5 +1,5 @@
-//! What a read does, in the open: the plan is the one that the read ran, the counts are right, and a read that fails is
-//! explained by its own error.
+//! Explanations of reads: the plan is the executed one, the counts are consistent, and a failing read is explained by
+//! its own error.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -13,9 +13,9 @@ use strata_testing::openapi::Document;
 use strata_testing::owned::log_in;
 use strata_testing::reads::{Lab, cases, entities, no_failure, plan, query};
 use strata_testing::versions::{all_shredded, nothing_shredded, options_like, row_groups_of};
-use strata_testing::{Answer, FIXTURES, Log, OWNER, PASSWORD, TestService};
-use strata_types::request::{Format, ReadRequest};
-use strata_types::user::Plan as UserPlan;
+use strata_testing::{Answer, CapturedLog, FIXTURES, OWNER, PASSWORD, TestService};
+use strata_types::read_request::{ReadRequest, ResponseFormat};
+use strata_types::user::UserPlan;
 
 /// An owner with a session.
 struct Owner<'a> {
@@ -24,22 +24,22 @@ struct Owner<'a> {
 }
 
 impl Owner<'_> {
-    async fn of(service: &TestService) -> Owner<'_> {
-        Owner::named(service, OWNER).await
+    async fn log_in_owner(service: &TestService) -> Owner<'_> {
+        Owner::log_in(service, OWNER).await
     }
 
-    async fn named<'a>(service: &'a TestService, email: &str) -> Owner<'a> {
+    async fn log_in<'a>(service: &'a TestService, email: &str) -> Owner<'a> {
         let cookie = log_in(service, email).await;
         Owner { service, cookie }
     }
 
-    /// The explanation of a read, with its own parameters first.
+    /// Explains a read. `query` begins with the parameters of the endpoint.
     async fn ask(&self, query: &str, headers: &[(&str, &str)]) -> Answer {
         let headers = [headers, &[("cookie", self.cookie.as_str())]].concat();
         self.service.get_with(&format!("/dataset/explain?{query}"), &headers).await
     }
 
-    /// As JSON, of dataset 1.
+    /// Explains a read of dataset 1 as JSON.
     async fn json(&self, query: &str) -> Json {
         let answer = self.ask(&format!("dataset_id=1&explain=json&{query}"), &[]).await;
         assert_eq!(
@@ -48,7 +48,7 @@ impl Owner<'_> {
             "{}",
             answer.text()
         );
-        serde_json::from_slice(&answer.body).expect("JSON")
+        serde_json::from_slice(&answer.body).expect("failed to parse JSON")
     }
 
     async fn text(&self, query: &str) -> String {
@@ -58,42 +58,42 @@ impl Owner<'_> {
     }
 }
 
-/// The number at a place of an explanation.
+/// Returns the number at a JSON pointer of an explanation.
 #[track_caller]
-fn number(explanation: &Json, place: &str) -> u64 {
+fn number_at(explanation: &Json, place: &str) -> u64 {
     explanation.pointer(place).and_then(Json::as_u64).unwrap_or_else(|| panic!("{place} in {explanation:#}"))
 }
 
-/// The operators of an explanation, root first.
+/// Returns the operators of an explanation, root first.
 fn operators(explanation: &Json) -> Vec<String> {
-    let operators = explanation["operators"].as_array().expect("operators");
-    operators.iter().map(|operator| operator["operator"].as_str().expect("text").to_owned()).collect()
+    let operators = explanation["operators"].as_array().expect("missing operators");
+    operators.iter().map(|operator| operator["operator"].as_str().expect("invalid text").to_owned()).collect()
 }
 
-/// A hundred entities: a text, a number that grows, one that is rarely there, and a text too long for a shredded column
-/// to be of use.
-fn hundred() -> Vec<Value> {
+/// Returns a hundred entities: a text, an ascending number, a rare number, and a text that is too long for an indexed
+/// column.
+fn hundred_entities() -> Vec<Value> {
     let entity = |number: u64| {
         let rare = if number % 50 == 7 { ",\"rare\":true" } else { "" };
         let text =
             format!(r#"{{"name":"Name{number}","n":{number},"k":{},"text":"{}"{rare}}}"#, number % 5, "x".repeat(300));
-        Value::parse_entity(&text).expect("an entity")
+        Value::parse_entity(&text).expect("failed to parse entity")
     };
     (0..100).map(entity).collect()
 }
 
-/// The fixture of 250 countries, as the owner's.
+/// Imports the fixture of 250 countries for the owner.
 async fn import_countries(service: &TestService) {
     let countries =
-        std::fs::read(std::path::Path::new(FIXTURES).join("world-countries/countries.json")).expect("a file");
-    service.try_import("World Countries", false, &countries).await.expect("imported");
+        std::fs::read(std::path::Path::new(FIXTURES).join("world-countries/countries.json")).expect("missing file");
+    service.try_import("World Countries", false, &countries).await.expect("failed to import");
 }
 
 #[tokio::test]
-async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
+async fn plan_contains_operators_of_each_request_kind() {
     let service = TestService::start().await;
     import_countries(&service).await;
-    let owner = Owner::of(&service).await;
+    let owner = Owner::log_in_owner(&service).await;
     for (query, words) in [
         ("", &["VersionScan: positions=0..250", "all defaults", "250 entities"][..]),
         ("offset=10&limit=5", &["VersionScan: positions=10..15", "5 selected"]),
@@ -147,7 +147,7 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
         ("keep_field=area&filter=region:x", &["removes `region` before `filter` runs"]),
         ("lmit=3&limit=2", &["Ignored unknown parameters: lmit (did you mean `limit`?)."]),
         ("nonsense=3", &["Ignored unknown parameters: nonsense."]),
-        // It was asked whether the path was meant that the request had named.
+        // The hint asked whether the user meant the path that the request already contained.
         (
             "sort=name.common",
             &["so `sort` changes nothing. `sort` requires a top-level field, but `name.common` is a nested path."],
@@ -165,7 +165,8 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
         let advice = text.split("\nHints\n").nth(1).unwrap_or_default();
         assert!(
             query.contains("index") || !advice.contains("list it in `index.always`"),
-            "{query}: no indexed column would help\n{text}"
+            "{query}: a hint suggests an indexed column
+{text}"
         );
         for section in ["Request", "Response", "Time", "Logical plan", "Physical plan", "Scan", "Document pages"] {
             assert!(text.contains(&format!("\n{section}\n")), "{query} has no {section}:\n{text}");
@@ -175,82 +176,83 @@ async fn plans_hold_the_operators_and_accesses_of_each_kind_of_request() {
 }
 
 #[test]
-fn row_groups_pages_and_rows_add_up() {
+fn row_group_page_and_row_counts_are_consistent() {
     let lab = Lab::new(|config| config.query.threads = 1);
-    let (shredded_columns, none) = (
-        lab.publish(&hundred(), &row_groups_of(10, all_shredded())),
-        lab.publish(&hundred(), &row_groups_of(10, nothing_shredded())),
-    );
+    let indexed_columns = lab.publish(&hundred_entities(), &row_groups_of(10, all_shredded()));
+    let none = lab.publish(&hundred_entities(), &row_groups_of(10, nothing_shredded()));
     lab.bench.runtime.block_on(async {
-        let owner = Owner::of(&lab.service).await;
+        let owner = Owner::log_in_owner(&lab.service).await;
         let explain = async |version: u64, query: &str| {
             let explained = owner.json(&format!("version={version}&{query}")).await;
-            let groups = explained["scan"]["row_groups"].as_object().expect("row groups");
-            let total = groups["total"].as_u64().expect("a number");
-            let sum: u64 = groups.values().map(|number| number.as_u64().expect("a number")).sum();
+            let groups = explained["scan"]["row_groups"].as_object().expect("missing row groups");
+            let total = groups["total"].as_u64().expect("failed to parse number");
+            let sum: u64 = groups.values().map(|number| number.as_u64().expect("failed to parse number")).sum();
             assert_eq!((total, sum), (10, 20), "{query}: {groups:?}");
-            let pages = number(&explained, "/documents/pages");
+            let pages = number_at(&explained, "/documents/pages");
             for place in ["pages_to_select", "pages_to_answer", "pages_not_read"] {
-                assert!(number(&explained, &format!("/documents/{place}")) <= pages, "{query}: {explained:#}");
+                assert!(number_at(&explained, &format!("/documents/{place}")) <= pages, "{query}: {explained:#}");
             }
             explained
         };
-        let scanned = |explained: &Json| number(explained, "/scan/row_groups/scanned");
+        let scanned = |explained: &Json| number_at(explained, "/scan/row_groups/scanned");
 
-        // Whatever chance the bloom filters have, most row groups are left out.
-        let text = explain(shredded_columns, "filter=name:NAME37").await;
-        assert!(number(&text, "/scan/row_groups/pruned_by_bloom_filter") >= 5, "{text:#}");
+        // Regardless of false positives of the bloom filters, most row groups are pruned.
+        let text = explain(indexed_columns, "filter=name:NAME37").await;
+        assert!(number_at(&text, "/scan/row_groups/pruned_by_bloom_filter") >= 5, "{text:#}");
         let tested = scanned(&text) * 10;
-        assert_eq!((number(&text, "/scan/rows_tested"), number(&text, "/scan/rows_selected")), (tested, 1));
+        assert_eq!((number_at(&text, "/scan/rows_tested"), number_at(&text, "/scan/rows_selected")), (tested, 1));
         let predicate = &text["scan"]["predicates"][0];
         let expected = json!({
             "predicate": "filter=name:NAME37", "access": "shredded_column", "column": "name", "rows_in": tested,
             "rows_out": 1, "keyword_index": null, "shapes": null, "settled_by_statistics": null
         });
         assert_eq!(*predicate, expected);
-        assert_eq!((number(&text, "/documents/pages_to_select"), number(&text, "/documents/pages_to_answer")), (0, 1));
-        assert_eq!(number(&text, "/documents/pages_not_read") + 1, number(&text, "/documents/pages"));
-        let by_number = explain(shredded_columns, "filter=n:37.0").await;
-        assert!(number(&by_number, "/scan/row_groups/pruned_by_numbers") >= 5, "{by_number:#}");
-        assert_eq!((number(&by_number, "/scan/rows_selected"), number(&by_number, "/answer/total")), (1, 1));
+        assert_eq!(
+            (number_at(&text, "/documents/pages_to_select"), number_at(&text, "/documents/pages_to_answer")),
+            (0, 1)
+        );
+        assert_eq!(number_at(&text, "/documents/pages_not_read") + 1, number_at(&text, "/documents/pages"));
+        let by_number = explain(indexed_columns, "filter=n:37.0").await;
+        assert!(number_at(&by_number, "/scan/row_groups/pruned_by_numbers") >= 5, "{by_number:#}");
+        assert_eq!((number_at(&by_number, "/scan/rows_selected"), number_at(&by_number, "/answer/total")), (1, 1));
 
-        let range = explain(shredded_columns, "filter_gte=n:37.0").await;
-        assert_eq!((number(&range, "/scan/row_groups/pruned_by_numbers"), scanned(&range)), (3, 7), "{range:#}");
-        assert_eq!(number(&range, "/scan/rows_selected"), 63);
-        assert_eq!(number(&range, "/scan/predicates/0/settled_by_statistics"), 6);
-        let texts = explain(shredded_columns, "filter_gt=n:%221%22").await;
-        assert_eq!((number(&texts, "/scan/row_groups/pruned_by_texts"), scanned(&texts)), (10, 0), "{texts:#}");
+        let range = explain(indexed_columns, "filter_gte=n:37.0").await;
+        assert_eq!((number_at(&range, "/scan/row_groups/pruned_by_numbers"), scanned(&range)), (3, 7), "{range:#}");
+        assert_eq!(number_at(&range, "/scan/rows_selected"), 63);
+        assert_eq!(number_at(&range, "/scan/predicates/0/settled_by_statistics"), 6);
+        let texts = explain(indexed_columns, "filter_gt=n:%221%22").await;
+        assert_eq!((number_at(&texts, "/scan/row_groups/pruned_by_texts"), scanned(&texts)), (10, 0), "{texts:#}");
 
-        let window = explain(shredded_columns, "offset=25&limit=10").await;
-        assert_eq!((scanned(&window), number(&window, "/scan/row_groups/outside_positions")), (2, 8));
-        assert_eq!((number(&window, "/scan/first_position"), number(&window, "/scan/end_position")), (25, 35));
-        assert_eq!((number(&window, "/scan/rows_selected"), number(&window, "/scan/rows_tested")), (10, 10));
-        let enough = explain(shredded_columns, "filter_contains=name:name&limit=12").await;
-        assert_eq!((scanned(&enough), number(&enough, "/scan/row_groups/not_reached")), (2, 8));
-        assert_eq!(number(&enough, "/scan/rows_selected"), 12);
-        // What is selected before offset and limit cut it, and after.
-        let page = explain(shredded_columns, "filter=k:3&sort=n:desc&offset=4&limit=2").await;
-        assert_eq!((number(&page, "/scan/predicates/0/rows_out"), number(&page, "/answer/total")), (20, 2));
+        let window = explain(indexed_columns, "offset=25&limit=10").await;
+        assert_eq!((scanned(&window), number_at(&window, "/scan/row_groups/outside_positions")), (2, 8));
+        assert_eq!((number_at(&window, "/scan/first_position"), number_at(&window, "/scan/end_position")), (25, 35));
+        assert_eq!((number_at(&window, "/scan/rows_selected"), number_at(&window, "/scan/rows_tested")), (10, 10));
+        let enough = explain(indexed_columns, "filter_contains=name:name&limit=12").await;
+        assert_eq!((scanned(&enough), number_at(&enough, "/scan/row_groups/not_reached")), (2, 8));
+        assert_eq!(number_at(&enough, "/scan/rows_selected"), 12);
+        // The number of selected rows before and after offset and limit.
+        let page = explain(indexed_columns, "filter=k:3&sort=n:desc&offset=4&limit=2").await;
+        assert_eq!((number_at(&page, "/scan/predicates/0/rows_out"), number_at(&page, "/answer/total")), (20, 2));
         assert_eq!(page["scan"]["sort"]["column"], "n");
-        let first = explain(shredded_columns, "sort=n:asc&limit=3").await;
-        assert!(number(&first, "/scan/left_out_early") >= 90, "{first:#}");
+        let first = explain(indexed_columns, "sort=n:asc&limit=3").await;
+        assert!(number_at(&first, "/scan/left_out_early") >= 90, "{first:#}");
 
         let searched = explain(none, "filter=name:name37").await;
         assert_eq!(searched["scan"]["predicates"][0]["access"], "search_text_then_documents");
-        assert_eq!(number(&searched, "/scan/predicates/0/rows_out"), 1);
+        assert_eq!(number_at(&searched, "/scan/predicates/0/rows_out"), 1);
         let verified = json!({"rows_in": 1, "rows_out": 1, "pages": 1});
         assert_eq!(searched["scan"]["verification"], verified);
-        assert_eq!(number(&searched, "/documents/pages_to_select"), 1);
+        assert_eq!(number_at(&searched, "/documents/pages_to_select"), 1);
         let read = explain(none, "filter=n:37").await;
-        let pages = number(&read, "/documents/pages");
+        let pages = number_at(&read, "/documents/pages");
         assert_eq!(read["scan"]["predicates"][0]["rows_in"], Json::Null);
         assert_eq!(read["scan"]["verification"], json!({"rows_in": 100, "rows_out": 1, "pages": pages}));
         assert_eq!(
-            (number(&read, "/documents/pages_to_select"), number(&read, "/documents/pages_not_read")),
+            (number_at(&read, "/documents/pages_to_select"), number_at(&read, "/documents/pages_not_read")),
             (pages, 0)
         );
         let both = explain(none, "filter=name:name37&filter=n:37&sort=k&dedup=true&dedup_key=rare").await;
-        assert_eq!(number(&both, "/scan/verification/rows_in"), 1);
+        assert_eq!(number_at(&both, "/scan/verification/rows_in"), 1);
         for (keys, by) in [("sort", "k"), ("dedup", "rare")] {
             let expected = json!({"by": by, "access": "documents", "column": null, "pages": 1});
             assert_eq!(both["scan"][keys], expected);
@@ -259,36 +261,41 @@ fn row_groups_pages_and_rows_add_up() {
 }
 
 #[test]
-fn a_second_time_everything_is_cached() {
+fn repeated_read_finds_everything_cached() {
     let lab = Lab::new(|config| config.query.threads = 2);
-    let version = lab.publish(&hundred(), &row_groups_of(10, all_shredded()));
+    let version = lab.publish(&hundred_entities(), &row_groups_of(10, all_shredded()));
     lab.bench.runtime.block_on(async {
-        let owner = Owner::of(&lab.service).await;
+        let owner = Owner::log_in_owner(&lab.service).await;
         for query in ["filter=name:name37", "sort=text:desc", "keywords=name3&format=csv", "filter=text:7&dedup=true"] {
             let query = format!("version={version}&{query}");
-            let (first, second) = (owner.json(&query).await, owner.json(&query).await);
+            let first = owner.json(&query).await;
+            let second = owner.json(&query).await;
             for kind in ["footers", "columns", "bloom_filters", "keyword_index", "shapes", "document_pages"] {
-                let (first, second) = (&first["parts"][kind], &second["parts"][kind]);
-                let looked_up = |part: &Json| number(part, "/hits") + number(part, "/misses");
-                assert_eq!(number(second, "/misses"), 0, "{query}: {kind} {second}");
+                let first = &first["parts"][kind];
+                let second = &second["parts"][kind];
+                let looked_up = |part: &Json| number_at(part, "/hits") + number_at(part, "/misses");
+                assert_eq!(number_at(second, "/misses"), 0, "{query}: {kind} {second}");
                 assert!((looked_up(first) > 0) == (looked_up(second) > 0), "{query}: {kind} {first} {second}");
             }
             assert_eq!(
-                (number(&second, "/parts/requests"), number(&second, "/parts/request_bytes")),
+                (number_at(&second, "/parts/requests"), number_at(&second, "/parts/request_bytes")),
                 (0, 0),
                 "{query}"
             );
             assert_eq!(first["documents"], second["documents"], "{query}");
         }
-        // Another version's file: its footer at least has to be fetched.
+        // The file of another version: at least its footer must be fetched.
         let other = lab.service.import("data", "[{\"a\":1}]").await.version.get();
         let first = owner.json(&format!("version=v{other}")).await;
-        assert!(number(&first, "/parts/requests") > 0 && number(&first, "/parts/footers/misses") == 1, "{first:#}");
+        assert!(
+            number_at(&first, "/parts/requests") > 0 && number_at(&first, "/parts/footers/misses") == 1,
+            "{first:#}"
+        );
     });
 }
 
 /// Compares a read with its explanation.
-async fn same(owner: &Owner<'_>, version: u64, query: &str, bytes: bool) -> Result<(), TestCaseError> {
+async fn check_explanation(owner: &Owner<'_>, version: u64, query: &str, bytes: bool) -> Result<(), TestCaseError> {
     let read = owner.service.get(&format!("/api/1/data/v{version}/?{query}")).await;
     let explained = owner.ask(&format!("dataset_id=1&version={version}&explain=json&{query}"), &[]).await;
     prop_assert_eq!(explained.status, read.status, "{}: {}", query, String::from_utf8_lossy(&explained.body));
@@ -296,7 +303,7 @@ async fn same(owner: &Owner<'_>, version: u64, query: &str, bytes: bool) -> Resu
         prop_assert_eq!(explained.text(), read.text(), "{}", query);
         return Ok(());
     }
-    let explained: Json = serde_json::from_slice(&explained.body).expect("JSON");
+    let explained: Json = serde_json::from_slice(&explained.body).expect("failed to parse JSON");
     let total = read.header("x-total-count").and_then(|total| total.parse::<u64>().ok());
     prop_assert_eq!(explained["answer"]["total"].as_u64(), total, "{}", query);
     let matches = read.header("x-total-matches").and_then(|matches| matches.parse::<u64>().ok());
@@ -305,61 +312,64 @@ async fn same(owner: &Owner<'_>, version: u64, query: &str, bytes: bool) -> Resu
     if bytes {
         prop_assert_eq!(explained["answer"]["body_bytes"].as_u64(), Some(read.body.len() as u64), "{}", query);
     }
-    // The stages are within the whole.
-    let stages = explained["stages"].as_array().expect("stages");
-    let sum: u64 = stages.iter().map(|stage| number(stage, "/duration_us")).sum();
-    prop_assert!(sum <= number(&explained, "/total_us"), "{}: {}", query, explained);
+    // The sum of the stages does not exceed the total time.
+    let stages = explained["stages"].as_array().expect("missing stages");
+    let sum: u64 = stages.iter().map(|stage| number_at(stage, "/duration_us")).sum();
+    prop_assert!(sum <= number_at(&explained, "/total_us"), "{}: {}", query, explained);
     Ok(())
 }
 
 #[test]
-fn any_read_is_explained_and_fails_as_it_fails() {
+fn explanation_of_random_read_matches_read() {
     let narrow = Lab::new(|config| {
         config.query.threads = 2;
         config.limits.columns = 3;
     });
     let labs = [Lab::without_cache(1), Lab::with_threads(2), narrow];
-    let owners = labs.each_ref().map(|lab| lab.bench.runtime.block_on(Owner::of(&lab.service)));
+    let owners = labs.each_ref().map(|lab| lab.bench.runtime.block_on(Owner::log_in_owner(&lab.service)));
     let sample = prop_oneof![4 => Just(None), 1 => (0..8_u64).prop_map(Some)];
     let plans = vec((plan(), sample, any::<bool>()), 6..12);
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(12), ..PropertyConfig::default() });
     let result = runner.run(&(entities(), plans, 0..3_usize, 0..2_usize), |(entities, plans, number, bounds)| {
-        let (lab, owner) = (&labs[number], &owners[number]);
+        let lab = &labs[number];
+        let owner = &owners[number];
         let version = lab.publish(&entities, &options_like(bounds, bounds + plans.len()));
         lab.bench.runtime.block_on(async {
             for (plan, sample, count) in &plans {
                 let request = plan.resolve(&entities);
                 if sample.is_some() {
-                    // Every sample has other bytes, and other columns.
-                    let request = ReadRequest { sample: *sample, count: *count, format: Format::Json, ..request };
-                    same(owner, version, &query(&request), *count).await?;
+                    // Every sample has other bytes and other columns.
+                    let request =
+                        ReadRequest { sample: *sample, count: *count, format: ResponseFormat::Json, ..request };
+                    check_explanation(owner, version, &query(&request), *count).await?;
                     continue;
                 }
                 let request = ReadRequest { count: *count, ..request };
-                same(owner, version, &query(&request), true).await?;
-                let table = ReadRequest { format: Format::Csv, count: false, ..request };
-                same(owner, version, &query(&table), true).await?;
+                check_explanation(owner, version, &query(&request), true).await?;
+                let table = ReadRequest { format: ResponseFormat::Csv, count: false, ..request };
+                check_explanation(owner, version, &query(&table), true).await?;
             }
             Ok(())
         })
     });
     no_failure(result);
-    // A table of too many columns, which chance need not make.
-    let (narrow, owner) = (&labs[2], &owners[2]);
-    let wide = Value::parse(r#"{"a":1,"b":2,"c":3,"d":4}"#).expect("an entity");
+    // A table with too many columns, which the random requests need not contain.
+    let narrow = &labs[2];
+    let owner = &owners[2];
+    let wide = Value::parse(r#"{"a":1,"b":2,"c":3,"d":4}"#).expect("failed to parse entity");
     let version = narrow.publish_default(&[wide]);
     narrow.bench.runtime.block_on(async {
         narrow.service.get(&format!("/api/1/data/v{version}/?format=csv")).await.is_error(400);
-        same(owner, version, "format=csv", true).await.expect("the same refusal");
+        check_explanation(owner, version, "format=csv", true).await.expect("error differs");
     });
 }
 
 #[tokio::test]
-async fn requests_that_are_not_reads_are_refused_as_reads_are() {
+async fn invalid_read_is_rejected_like_read() {
     let service = TestService::start().await;
     service.import("Data", "[{\"a\":1}]").await;
-    let owner = Owner::of(&service).await;
-    let document = Document::of(&service).await;
+    let owner = Owner::log_in_owner(&service).await;
+    let document = Document::fetch(&service).await;
     let long = "x".repeat(40_000);
     for query in
         ["limit=x", "limit=1&limit=2", "format=pdf", "filter=a", "alt=true", "sort=", "keywords=%FF", long.as_str()]
@@ -388,35 +398,44 @@ async fn requests_that_are_not_reads_are_refused_as_reads_are() {
         document.describes_call("GET", "/dataset/explain", &explained);
         assert!(explained.text().contains(word), "{}", explained.text());
     }
-    // A file that is gone: 500 for both, and the cause is not told.
+    // A missing file: both requests return 500 without the cause.
     for file in service.version_files() {
-        std::fs::remove_file(file).expect("removed");
+        std::fs::remove_file(file).expect("failed to remove");
     }
     let other = service.beside(|_| {}).await;
-    let (read, owner) = (other.get("/api/1/data/v1/").await, Owner::of(&other).await);
+    let read = other.get("/api/1/data/v1/").await;
+    let owner = Owner::log_in_owner(&other).await;
     let explained = owner.ask("dataset_id=1", &[]).await;
-    assert_eq!((read.status, explained.status, untold(&read)), (500, 500, untold(&explained)));
+    assert_eq!(
+        (read.status, explained.status, text_without_request_id(&read)),
+        (500, 500, text_without_request_id(&explained))
+    );
 }
 
 #[tokio::test]
-async fn a_dataset_is_explained_to_its_owner_alone_and_while_it_is_frozen() {
+async fn only_owner_can_explain_frozen_dataset() {
     let service = TestService::start().await;
-    service.try_import("Data", true, b"[{\"a\":1}]").await.expect("imported");
-    service.services.accounts.add_user("other@strata.test", PASSWORD, UserPlan::Free, None).await.expect("added");
-    let document = Document::of(&service).await;
+    service.try_import("Data", true, b"[{\"a\":1}]").await.expect("failed to import");
+    service
+        .services
+        .accounts
+        .add_user("other@strata.test", PASSWORD, UserPlan::Free, None)
+        .await
+        .expect("failed to add user");
+    let document = Document::fetch(&service).await;
     let nobody = service.get("/dataset/explain?dataset_id=1").await;
     nobody.is_error(401);
     document.describes_call("GET", "/dataset/explain", &nobody);
-    let other = Owner::named(&service, "other@strata.test").await.ask("dataset_id=1&limit=1", &[]).await;
+    let other = Owner::log_in(&service, "other@strata.test").await.ask("dataset_id=1&limit=1", &[]).await;
     other.is_error(404);
     assert_eq!(other.text(), "You have no dataset with this dataset_id.");
     document.describes_call("GET", "/dataset/explain", &other);
 
-    let owner = Owner::of(&service).await;
+    let owner = Owner::log_in_owner(&service).await;
     assert_eq!(owner.json("limit=1").await["frozen"], false);
     let freeze = json!({"dataset_id": 1, "version_number": 1, "freeze": true}).to_string();
     let request = Request::post("/dataset/rollback").header("content-type", "application/json");
-    let request = request.header("cookie", &owner.cookie).body(Body::from(freeze)).expect("a request");
+    let request = request.header("cookie", &owner.cookie).body(Body::from(freeze)).expect("failed to build request");
     assert_eq!(service.call(request).await.status, 200);
     let frozen = owner.json("limit=1").await;
     assert_eq!((&frozen["frozen"], &frozen["answer"]["total"]), (&json!(true), &json!(1)));
@@ -424,11 +443,11 @@ async fn a_dataset_is_explained_to_its_owner_alone_and_while_it_is_frozen() {
 }
 
 #[tokio::test]
-async fn the_form_is_chosen_by_name_and_json_has_its_shape() {
+async fn format_is_selected_and_json_has_documented_shape() {
     let service = TestService::start().await;
     service.import("Data", "[{\"a\":1,\"_source\":\"x\"},{\"a\":\"<b>\\u202e\"}]").await;
-    let owner = Owner::of(&service).await;
-    let document = Document::of(&service).await;
+    let owner = Owner::log_in_owner(&service).await;
+    let document = Document::fetch(&service).await;
     for (query, accept, form) in [
         ("", None, "application/json"),
         ("", Some("*/*"), "application/json"),
@@ -446,7 +465,7 @@ async fn the_form_is_chosen_by_name_and_json_has_its_shape() {
         document.describes_call("GET", "/dataset/explain", &answer);
     }
     let explained = owner.json("filter=a:%3Cb%3E%E2%80%AE&lmit=1&limit=7&format=jsonl").await;
-    let names: Vec<&str> = explained.as_object().expect("an object").keys().map(String::as_str).collect();
+    let names: Vec<&str> = explained.as_object().expect("not an object").keys().map(String::as_str).collect();
     let expected = [
         "ok",
         "dataset_id",
@@ -482,37 +501,37 @@ async fn the_form_is_chosen_by_name_and_json_has_its_shape() {
         (&answer["total"], &answer["content_type"], &answer["columns"]),
         (&json!(1), &json!("application/x-ndjson"), &Json::Null)
     );
-    let stages = explained["stages"].as_array().expect("stages");
+    let stages = explained["stages"].as_array().expect("missing stages");
     let stages: Vec<&str> = stages.iter().filter_map(|stage| stage["stage"].as_str()).collect();
     assert_eq!(stages, ["open", "wait", "plan", "select", "encode"]);
-    let scan = &explained["operators"].as_array().expect("operators").last().expect("a scan");
+    let scan = &explained["operators"].as_array().expect("missing operators").last().expect("missing scan");
     assert_eq!((&scan["rows"], &scan["spills"]), (&json!(1), &json!(0)));
     assert!(scan["bytes"].is_u64() && scan["compute_us"].is_u64(), "{scan}");
-    // What a request says cannot reorder the lines of the text.
+    // Characters of the request cannot reorder the lines of the text.
     let text = owner.text("filter=a:%3Cb%3E%E2%80%AE").await;
     assert!(text.contains("filter  a:<b>\\u{202e}") && !text.contains('\u{202e}'), "{text}");
 }
 
 #[tokio::test]
-async fn what_lies_ready_is_told_and_not_used() {
+async fn explanation_reports_but_ignores_cached_response() {
     let service = TestService::configured(|config| config.query.heavy_bytes = 1).await;
     import_countries(&service).await;
-    let owner = Owner::of(&service).await;
+    let owner = Owner::log_in_owner(&service).await;
     let page = "filter=region:europe&limit=5";
-    let kept = async |query: &str| owner.json(query).await["kept"].clone();
-    assert_eq!(kept(page).await, json!({"cacheable": true, "response": [], "export": null}));
+    let get_kept = async |query: &str| owner.json(query).await["kept"].clone();
+    assert_eq!(get_kept(page).await, json!({"cacheable": true, "response": [], "export": null}));
     for coding in ["gzip", "zstd"] {
         let uri = format!("/api/1/world-countries/v1/?{page}");
         assert_eq!(service.get_with(&uri, &[("accept-encoding", coding)]).await.status, 200);
     }
     let explained = owner.json(page).await;
     assert_eq!(explained["kept"], json!({"cacheable": true, "response": ["gzip", "zstd"], "export": null}));
-    assert!(number(&explained, "/scan/rows_tested") == 250 && explained["work"]["heavy"] == true, "{explained:#}");
+    assert!(number_at(&explained, "/scan/rows_tested") == 250 && explained["work"]["heavy"] == true, "{explained:#}");
     assert!(owner.text(page).await.contains("cached in memory with these encodings: gzip, zstd"));
-    assert_eq!(kept("sample=2").await, json!({"cacheable": false, "response": [], "export": null}));
+    assert_eq!(get_kept("sample=2").await, json!({"cacheable": false, "response": [], "export": null}));
 
     let parquet = "format=parquet&limit=5";
-    assert_eq!(kept(parquet).await["export"], Json::Null);
+    assert_eq!(get_kept(parquet).await["export"], Json::Null);
     let read = service.get(&format!("/api/1/world-countries/v1/?{parquet}")).await;
     assert_eq!(read.status, 200);
     let explained = owner.json(parquet).await;
@@ -520,17 +539,17 @@ async fn what_lies_ready_is_told_and_not_used() {
         (&explained["kept"]["export"], &explained["answer"]["body_bytes"]),
         (&json!("made"), &json!(read.body.len()))
     );
-    // Nothing is left of the work.
+    // All permits and memory were released.
     assert!(service.is_idle());
 }
 
 #[tokio::test]
-async fn the_plan_is_the_one_that_the_read_ran() {
+async fn explained_plan_equals_executed_plan() {
     let service = TestService::configured(|config| config.log.slow_request_ms = 1).await;
     let lines: String = (0..3_000).map(|number| format!("{{\"n\":{number},\"text\":\"word{number}\"}}\n")).collect();
     service.import("Words", &lines).await;
-    let owner = Owner::of(&service).await;
-    let log = Log::default();
+    let owner = Owner::log_in_owner(&service).await;
+    let log = CapturedLog::default();
     let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
     let _default = tracing::subscriber::set_default(subscriber);
     for query in [
@@ -550,7 +569,7 @@ async fn the_plan_is_the_one_that_the_read_ran() {
 }
 
 #[test]
-fn the_command_explains_reads_of_any_dataset_while_a_server_may_run() {
+fn explain_command_works_during_running_server() {
     let machine = Machine::with_user();
     machine.write("small.jsonl", "{\"name\":\"Ada\",\"born\":1815}\n{\"name\":\"Grace\",\"born\":1906}\n");
     let import = ["import", "small.jsonl", "--name", "Small Things", "--owner", "ada@example.test", "--private"];
@@ -597,15 +616,15 @@ fn the_command_explains_reads_of_any_dataset_while_a_server_may_run() {
     }
 }
 
-/// Keys that memory does not hold, and documents that the cache does not: both go by way of the disk, and with less
-/// memory than there may be the read and its explanation are refused alike.
+/// Sort keys that exceed the memory limit, and documents that exceed the cache: both spill to disk. With too little
+/// memory, the read and its explanation fail with the same error.
 #[test]
-fn what_goes_by_way_of_the_disk_is_told() {
+fn explanation_reports_spills() {
     let filler = "x".repeat(700);
     let entities: Vec<Value> = (0..24_000_u64)
         .map(|number| {
             let text = format!("{{\"v\":\"{filler}{:05}\"}}", number * 7_919 % 24_000);
-            Value::parse_entity(&text).expect("an entity")
+            Value::parse_entity(&text).expect("failed to parse entity")
         })
         .collect();
     for (memory_bytes, status) in [(16 << 20, 200), (1 << 20, 400)] {
@@ -617,30 +636,30 @@ fn what_goes_by_way_of_the_disk_is_told() {
         let query = "sort=v:desc&format=jsonl";
         let read = lab.get(version, query);
         let explained = lab.bench.runtime.block_on(async {
-            let owner = Owner::of(&lab.service).await;
+            let owner = Owner::log_in_owner(&lab.service).await;
             owner.ask(&format!("dataset_id=1&explain=json&version={version}&{query}"), &[]).await
         });
         assert_eq!((read.status, explained.status), (status, status), "{}", explained.text());
         if status != 200 {
-            assert_eq!(untold(&read), untold(&explained));
+            assert_eq!(text_without_request_id(&read), text_without_request_id(&explained));
             continue;
         }
-        let explained: Json = serde_json::from_slice(&explained.body).expect("JSON");
-        assert_eq!(number(&explained, "/answer/body_bytes"), read.body.len() as u64);
+        let explained: Json = serde_json::from_slice(&explained.body).expect("failed to parse JSON");
+        assert_eq!(number_at(&explained, "/answer/body_bytes"), read.body.len() as u64);
         assert_eq!(explained["answer"]["streamed"], true);
         let sort = explained["operators"].as_array().and_then(|operators| {
             operators.iter().find(|operator| operator["operator"].to_string().contains("SortExec"))
         });
         let sort = sort.unwrap_or_else(|| panic!("{explained:#}"));
-        assert!(number(sort, "/spills") > 0 && number(sort, "/spilled_bytes") > 1 << 20, "{sort}");
-        assert!(number(&explained, "/documents/spilled_bytes") >= 24_000 * 700, "{explained:#}");
+        assert!(number_at(sort, "/spills") > 0 && number_at(sort, "/spilled_bytes") > 1 << 20, "{sort}");
+        assert!(number_at(&explained, "/documents/spilled_bytes") >= 24_000 * 700, "{explained:#}");
         assert!(explained["stages"].to_string().contains("\"order\""), "{explained:#}");
         let hints = explained["hints"].to_string();
         assert!(hints.contains("SortExec spilled") && hints.contains("sorted on disk"), "{hints}");
     }
 }
 
-/// The text of a failure without the id of its request.
-fn untold(answer: &Answer) -> String {
+/// Returns the text of an error without the request ID.
+fn text_without_request_id(answer: &Answer) -> String {
     answer.text().split(" Request ID").next().unwrap_or_default().to_owned()
 }

@@ -1,16 +1,16 @@
-//! A store that takes requests and answers none: reads end with the time that they may take.
+//! A store that accepts requests but never responds: reads fail after their timeout.
 
 use std::time::Duration;
 
 use strata_testing::TestService;
 use strata_testing::s3_server::S3Server;
 
-use super::disk_cache::on;
+use super::disk_cache::use_s3_store;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn reads_of_a_store_that_hangs_end_with_their_time() {
+async fn read_of_hanging_store_times_out() {
     let server = S3Server::start().await;
-    let first = TestService::configured(|config| on(&server, config)).await;
+    let first = TestService::configured(|config| use_s3_store(&server, config)).await;
     first.import("Numbers", &(0..2_000).map(|n| format!("{{\"n\":{n},\"t\":\"w{n}\"}}\n")).collect::<String>()).await;
     let fresh = async |opened: bool| {
         let service = first
@@ -32,7 +32,7 @@ async fn reads_of_a_store_that_hangs_end_with_their_time() {
         for query in ["limit=2", "filter=t:w7&count=true", "sort=t&limit=3", "format=csv&limit=9", "limit=1&total=true"]
         {
             let uri = format!("/api/1/numbers/v1/?{query}");
-            // Longer than any of it may take; a read that does not end fails the test.
+            // Longer than any request can take. A read that does not end fails the test.
             let answer = tokio::time::timeout(Duration::from_secs(60), service.get(&uri)).await.expect(query);
             assert_eq!(answer.status, 503, "{query}: {}", answer.text());
             assert!(answer.text().contains("stopped after 1 s"), "{query}: {}", answer.text());

@@ -1,4 +1,4 @@
-//! The use cases, as owners, agents and operators meet them.
+//! Tests of the use cases of owners, agents and operators.
 
 mod agents;
 mod alternates;

@@ -10,7 +10,7 @@ import { PAGES } from "./pages.mjs";
 import { Browser, signIn } from "./support.mjs";
 
 /** Most bytes of a picture. */
-const MOST = 150_000;
+const MAX_PICTURE_BYTES = 150_000;
 
 const [baseUrl, email, password, directory] = process.argv.slice(2);
 const browser = await Browser.start(baseUrl);
@@ -27,7 +27,7 @@ for (const { path, ready, picture, shows, act } of PAGES.filter(({ picture }) =>
   const file = join(directory, `${picture}.png`);
   await page.screenshot({ path: file });
   const { size } = statSync(file);
-  if (size > MOST) throw new Error(`${file} has ${size} bytes`);
+  if (size > MAX_PICTURE_BYTES) throw new Error(`${file} has ${size} bytes`);
 }
 await prepared.end();
 await browser.end();

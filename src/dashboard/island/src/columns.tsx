@@ -1,10 +1,10 @@
-// The columns of a table of entities, `[data-columns]`: chosen, put in order, and remembered in this browser for the
-// dataset. An address with columns of its own has no `data-columns`, and is shown as it is.
+// Lets users hide and reorder the columns of a table of entities, `[data-columns]`. The choice is stored in this
+// browser for the dataset. A page with an explicit list of columns has no `data-columns` and no panel.
 
 import { render } from "preact";
 
 interface Choice {
-  /** All columns that were seen, in the order that was chosen. */
+  /** All columns that this browser has seen, in the chosen order. */
   order: string[];
   hidden: string[];
 }
@@ -18,17 +18,17 @@ class Columns {
   private readonly key: string;
   private readonly names: string[];
   private readonly places = new Map<string, number>();
-  /** Names as the service shows them: nothing in them is invisible or reorders text. */
+  /** Column names as the server displays them, with code points instead of invisible characters. */
   private readonly shown = new Map<string, string>();
   private choice: Choice = { order: [], hidden: [] };
-  /** Whether cells stand elsewhere than where the service sent them, or are hidden. */
+  /** Whether cells are hidden or have been moved. */
   private arranged = false;
 
   constructor(
     private readonly region: HTMLElement,
     private readonly panel: HTMLElement,
   ) {
-    // The same for all versions of a dataset.
+    // The key is the same for all versions of a dataset.
     this.key = `columns:${(region.dataset["columns"] ?? "").split("/").slice(0, 4).join("/")}`;
     const heads = [...region.querySelectorAll<HTMLElement>("thead th")];
     heads.forEach((head, place) => {
@@ -38,12 +38,12 @@ class Columns {
       this.shown.set(name, head.querySelector("bdi")?.textContent ?? "");
     });
     this.names = [...this.places.keys()];
-    // The first look into the storage waits for another process, for as long as a table takes to be laid out.
+    // The first access to the storage waits for another process, which can take as long as the layout of a table.
     try {
       const kept: unknown = JSON.parse(localStorage.getItem(this.key) ?? "null");
       if (isChoice(kept)) this.choice = kept;
     } catch {
-      // What cannot be read is not remembered.
+      // An unreadable choice is ignored.
     }
     this.show();
   }
@@ -56,7 +56,7 @@ class Columns {
     return this.ordered().every((name, at) => name === this.names[at] && !this.isHidden(name));
   }
 
-  /** The columns of this table in the order that was chosen; those never seen before come last. */
+  /** The columns of this table in the chosen order, followed by new columns. */
   private ordered(): string[] {
     const known = [...new Set(this.choice.order)].filter((name) => this.places.has(name));
     return [...known, ...this.names.filter((name) => !known.includes(name))];
@@ -67,7 +67,7 @@ class Columns {
     try {
       localStorage.setItem(this.key, JSON.stringify(choice));
     } catch {
-      // It holds for this page alone.
+      // The choice applies to this page only.
     }
     this.show();
   }
@@ -85,11 +85,11 @@ class Columns {
     if (to < 0 || to >= order.length) return;
     order.splice(at, 1);
     order.splice(to, 0, name);
-    // Those of other pages keep their place behind.
+    // Columns of other tables are stored after the columns of this table.
     const others = this.choice.order.filter((other) => !this.places.has(other));
     const pressed = document.activeElement;
     this.change({ order: [...order, ...others], hidden: this.choice.hidden });
-    // What is moved in a page loses the focus. A button that can do no more leaves it to the one beside it.
+    // A moved element loses the focus. If the button is now disabled, its neighbor gets the focus.
     if (!(pressed instanceof HTMLButtonElement)) return;
     const beside = pressed.parentElement?.querySelector<HTMLElement>("button:not(:disabled)");
     (pressed.disabled ? beside : pressed)?.focus();
@@ -110,7 +110,7 @@ class Columns {
   private readonly show = (): void => {
     const order = this.ordered();
     const isAsSent = this.isAsSent();
-    // To move all cells is most of the work of a page, so it is not done for nothing.
+    // Moving all cells takes most of the time of a page, so unchanged tables are skipped.
     if (this.arranged || !isAsSent) this.arrange(order);
     this.arranged = !isAsSent;
     const shown = order.filter((name) => !this.isHidden(name)).length;
@@ -163,7 +163,7 @@ class Columns {
   };
 }
 
-/** Closes the panel by a key, as browsers do with others. */
+/** Closes the panel on Escape, as browsers close other popups. */
 function closeByKey(event: KeyboardEvent): void {
   const panel = event.currentTarget;
   if (event.key !== "Escape" || !(panel instanceof HTMLDetailsElement)) return;
@@ -171,7 +171,7 @@ function closeByKey(event: KeyboardEvent): void {
   panel.querySelector("summary")?.focus();
 }
 
-/** The cells of a row as the service sent them. */
+/** The cells of each row in the original order. */
 const sent = new WeakMap<Element, HTMLElement[]>();
 
 function cellsOf(row: HTMLTableRowElement): HTMLElement[] {

@@ -1,6 +1,6 @@
-// A button beside every element with `data-copy` that copies its text.
+// Adds a button to every element with `data-copy` that copies the text of the element.
 
-/** Copies a text; also where the page is not served over HTTPS, so that there is no clipboard to call. */
+/** Copies a text. Without HTTPS, browsers have no clipboard API, so the fallback selects the text in a hidden field. */
 async function copy(text: string): Promise<boolean> {
   try {
     await navigator.clipboard.writeText(text);
@@ -17,7 +17,7 @@ async function copy(text: string): Promise<boolean> {
   }
 }
 
-/** What an element shows, without what is only for people. */
+/** The text to copy: the value, link, or code of an element. */
 function textOf(element: Element): string {
   if (element instanceof HTMLInputElement) return element.value;
   const code = element.querySelector("a, code") ?? element;

@@ -1,5 +1,5 @@
-// The number of all that match, where counting is so much work that the page did not wait for it. `a[data-count]` leads to
-// a page that does; its `data-count` is the call that counts, its `data-limit` the entities of a page.
+// Loads the number of matches if counting would have delayed the page. `a[data-count]` links to a page with the count.
+// `data-count` is the URL of the API call that counts, and `data-limit` is the number of entities per page.
 
 async function counted(url: URL): Promise<number | null> {
   try {
@@ -12,7 +12,7 @@ async function counted(url: URL): Promise<number | null> {
   }
 }
 
-/** Leads to the last page, which is known now. */
+/** Adds a link to the last page, which is known once the entities have been counted. */
 function addLast(link: HTMLAnchorElement, count: number): void {
   const limit = Number(link.dataset["limit"]);
   const offset = Math.floor((count - 1) / limit) * limit;
@@ -31,14 +31,14 @@ function addLast(link: HTMLAnchorElement, count: number): void {
 
 async function fill(link: HTMLAnchorElement): Promise<void> {
   const url = new URL(link.dataset["count"] ?? "", location.href);
-  // Only the service itself is asked.
+  // Requests go to this server only.
   if (url.origin !== location.origin) return;
   const count = await counted(url);
-  // What cannot be had now is still behind the link.
+  // If counting fails, the link remains.
   if (count === null) return;
   addLast(link, count);
   const entities = `${count.toLocaleString("en")} ${count === 1 ? "entity" : "entities"}`;
-  // Where none are shown, the words before are a sentence.
+  // If the page shows no entities, the text before the link is a sentence.
   const isSentence = (link.parentElement?.textContent ?? "").includes(".");
   link.replaceWith(isSentence ? `${entities} in total` : `of ${entities}`);
 }

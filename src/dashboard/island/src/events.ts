@@ -1,6 +1,6 @@
-// Live progress: an element with `data-events="URL"` holds elements with `data-stage`, `data-bytes` and `data-entities`,
-// which show the server-sent events of that URL. Each is JSON with a `stage`, and with `bytes` and `entities` where they
-// are known. At the end, the page opens that the link with `data-again` leads to.
+// Shows the progress of a refresh. An element with `data-events="URL"` contains elements with `data-stage`,
+// `data-bytes`, and `data-entities`, which show the server-sent events from that URL. Each event is a JSON object with
+// a `stage` and optional `bytes` and `entities`. After the last event, the script opens the link with `data-again`.
 
 interface Progress {
   stage?: string;
@@ -8,7 +8,7 @@ interface Progress {
   entities?: number;
 }
 
-/** Stages, in the words of the page. */
+/** The stages in words. */
 const SENTENCES: Record<string, string> = {
   waiting: "Waiting for the source or a permit.",
   receiving: "Receiving data.",
@@ -20,7 +20,7 @@ const SENTENCES: Record<string, string> = {
   failed: "The refresh failed.",
 };
 
-/** A size as the page has it. */
+/** Formats a size as the server does. */
 function size(bytes: number): string {
   if (bytes < 1000) return `${bytes} ${bytes === 1 ? "byte" : "bytes"}`;
   const units = ["kB", "MB", "GB", "TB", "PB"];
@@ -29,11 +29,12 @@ function size(bytes: number): string {
   return `${value.toFixed(value < 9.95 ? 1 : 0)} ${units[unit]}`;
 }
 
-/** The stages after which nothing comes. */
-const LAST = ["done", "failed"];
+/** The stages that end a refresh. */
+const FINAL_STAGES = ["done", "failed"];
 
-/** Milliseconds before a page opens again whose events are refused: its refresh has ended, or too many are watched. */
-const PAUSE = 3000;
+/** Milliseconds before the page is reloaded if the server refuses the stream: the refresh has ended, or the limit of
+ * streams is reached. */
+const RELOAD_DELAY_MS = 3000;
 
 class Progression {
   private readonly source: EventSource;
@@ -45,8 +46,8 @@ class Progression {
     this.source = new EventSource(url);
     this.source.addEventListener("message", (event: MessageEvent<string>) => this.told(event.data));
     this.source.addEventListener("error", () => {
-      // The browser goes on trying unless the service has refused.
-      if (this.source.readyState === EventSource.CLOSED) setTimeout(() => this.again(), PAUSE);
+      // The browser reconnects unless the server has refused the stream.
+      if (this.source.readyState === EventSource.CLOSED) setTimeout(() => this.again(), RELOAD_DELAY_MS);
     });
     addEventListener("pagehide", () => this.source.close());
   }
@@ -56,14 +57,14 @@ class Progression {
     try {
       progress = JSON.parse(data) as Progress;
     } catch {
-      // One that cannot be read changes nothing.
+      // Invalid events are ignored.
       return;
     }
     const { stage, bytes, entities } = progress;
     if (stage !== undefined) this.show("[data-stage]", SENTENCES[stage] ?? stage);
     if (bytes !== undefined) this.show("[data-bytes]", size(bytes));
     if (entities !== undefined) this.show("[data-entities]", entities.toLocaleString("en"));
-    if (stage !== undefined && LAST.includes(stage)) {
+    if (stage !== undefined && FINAL_STAGES.includes(stage)) {
       this.source.close();
       this.again();
     }
@@ -71,12 +72,12 @@ class Progression {
 
   private show(selector: string, text: string): void {
     const shown = this.element.querySelector(selector);
-    // What is the same is not read out once more.
+    // Screen readers would read an unchanged text again.
     if (shown && shown.textContent !== text) shown.textContent = text;
   }
 
   private again(): void {
-    // A page that answers a form would be sent once more if it were loaded again.
+    // Reloading the response to a form would submit the form again.
     location.assign(this.element.querySelector<HTMLAnchorElement>("a[data-again]")?.href ?? location.href);
   }
 }
@@ -84,7 +85,7 @@ class Progression {
 export function followEvents(): void {
   for (const element of document.querySelectorAll<HTMLElement>("[data-events]")) {
     const url = new URL(element.dataset["events"] ?? "", location.href);
-    // Only the service itself is asked.
+    // Requests go to this server only.
     if (url.origin === location.origin) new Progression(element, url);
   }
 }

@@ -1,13 +1,12 @@
-// The paths beside a page of entities, `details.fields`: open where they stand beside the entities, unless somebody has
-// closed them in this browser. They are made when they are opened, and the paths that a field completes when it is used.
-// The fields of the form that are folded away, `details.more`, are made once the page is there, or sooner if somebody
-// unfolds them.
+// Opens the list of paths, `details.fields`, if there is space for it next to the entities, unless the user has closed
+// it in this browser. The contents are inserted when the list is opened, and path suggestions when a field is used. The
+// folded fields of the form, `details.more`, are inserted after the page has loaded or when the user unfolds them.
 
 import { later } from "./later";
 import { unfold } from "./unfold";
 
-/** The width from which they do, as the style sheet has it. */
-const BESIDE = "(min-width: 64rem)";
+/** The minimum width for the list next to the entities, as in the style sheet. */
+const WIDE_WINDOW = "(min-width: 64rem)";
 
 const KEY = "fields";
 
@@ -15,7 +14,7 @@ function remembered(): string | null {
   try {
     return localStorage.getItem(KEY);
   } catch {
-    // What cannot be read is not remembered.
+    // Without storage, nothing is remembered.
     return null;
   }
 }
@@ -24,13 +23,13 @@ function remember(state: string): void {
   try {
     localStorage.setItem(KEY, state);
   } catch {
-    // It holds for this page alone.
+    // The choice applies to this page only.
   }
 }
 
-/** Opens them, if there is room. */
+/** Opens the list in a wide window. */
 function open(fields: HTMLDetailsElement): void {
-  if (matchMedia(BESIDE).matches && remembered() !== "closed") fields.open = true;
+  if (matchMedia(WIDE_WINDOW).matches && remembered() !== "closed") fields.open = true;
   fields
     .querySelector("summary")
     ?.addEventListener("click", () => remember(fields.open ? "closed" : "open"));
@@ -50,6 +49,6 @@ export function openFields(): void {
   const fields = document.querySelector<HTMLDetailsElement>("details.fields");
   if (!fields) return;
   fields.addEventListener("toggle", () => unfold(fields));
-  // The entities are first.
+  // The entities are rendered first.
   later(() => open(fields));
 }

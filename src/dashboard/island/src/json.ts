@@ -1,4 +1,4 @@
-// Where a text stops being the JSON of entities, which are objects. It only looks: numbers keep their text.
+// Finds the first error in the JSON text of an entity, or of an array of entities. The parser does not convert values.
 
 export interface JsonError {
   line: number;
@@ -6,8 +6,8 @@ export interface JsonError {
   text: string;
 }
 
-/** Levels that an entity may nest, as the service has them. */
-const LEVELS = 128;
+/** The maximum nesting depth of an entity, as on the server. */
+const MAX_LEVELS = 128;
 
 class Reader {
   at = 0;
@@ -22,7 +22,7 @@ class Reader {
     while (/[ \t\n\r]/.test(this.text.charAt(this.at))) this.at += 1;
   }
 
-  /** The next character that is no blank. */
+  /** The next character that is not white space. */
   next(): string {
     this.blanks();
     return this.text.charAt(this.at);
@@ -30,7 +30,7 @@ class Reader {
 
   value(level: number): void {
     const first = this.next();
-    if ((first === "{" || first === "[") && level > LEVELS) this.fail(`more than ${LEVELS} nesting levels`);
+    if ((first === "{" || first === "[") && level > MAX_LEVELS) this.fail(`more than ${MAX_LEVELS} nesting levels`);
     if (first === "{") this.list("}", () => this.member(level));
     else if (first === "[") this.list("]", () => this.value(level + 1));
     else if (first === '"') this.string();
@@ -70,7 +70,7 @@ class Reader {
       if (character === "\\") {
         const escape = /^\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})/.exec(this.text.slice(this.at, this.at + 6));
         if (!escape) this.fail("invalid escape sequence");
-        // Half of a pair is no character.
+        // Half of a surrogate pair is not a character.
         if (/^\\u[dD][89abAB]/.test(escape[0])) {
           const pair = /^\\u[0-9a-fA-F]{4}\\u[dD][c-fC-F][0-9a-fA-F]{2}/.test(this.text.slice(this.at, this.at + 12));
           if (!pair) this.fail("unpaired surrogate");
@@ -90,7 +90,7 @@ class Reader {
     this.at += word[0].length;
   }
 
-  /** The object that an entity is; or an array of them, where there may be several. */
+  /** Parses an entity, or an array of entities if `several` is true. */
   entity(several: boolean): void {
     const first = this.next();
     if (several && first === "[") return this.list("]", () => this.entity(false));
@@ -103,7 +103,7 @@ class Reader {
   }
 }
 
-/** The first error of a text; null for the JSON of an entity, or of several in an array where there may be several. */
+/** Returns the first error of a text; null for an entity, or for an array of entities if `several` is true. */
 export function jsonError(text: string, several: boolean): JsonError | null {
   const reader = new Reader(text);
   try {

@@ -1,19 +1,19 @@
-// Fields for an entity as JSON, `textarea[data-json]`, or for several, `data-json="several"`: while one types, the first
-// error is said with its line and column. The form can still be sent: the service decides. A text of more bytes than
-// `data-bytes` is not sent, because the service would not read it.
+// Checks the JSON text in `textarea[data-json]` while the user types, and shows the line and column of the first error.
+// With `data-json="several"`, the text can be an array of entities. Invalid texts can still be submitted, because the
+// server decides. Texts with more bytes than `data-bytes` cannot, because the server would reject the request.
 
 import { jsonError } from "./json";
 
-/** Milliseconds without a key before a text is looked at. */
-const PAUSE = 200;
+/** Milliseconds without input before the text is checked. */
+const CHECK_DELAY_MS = 200;
 
-/** Characters of a text that is looked at. A longer one would hold up who types. */
-const LOOKED_AT = 1 << 19;
+/** Longer texts are not checked, because checking would delay typing. */
+const MAX_CHECKED_CHARACTERS = 1 << 19;
 
-/** What is said of a text that is too long to be sent; nothing of any other. */
+/** Returns an error text if the text is too long to be submitted; otherwise an empty string. */
 function tooLong(field: HTMLTextAreaElement): string {
   const most = Number(field.dataset.bytes ?? "");
-  // No character of a script's text has more than three bytes.
+  // A UTF-16 code unit has at most three bytes in UTF-8.
   if (!most || field.value.length * 3 <= most) return "";
   const bytes = new TextEncoder().encode(field.value).length;
   const shown = (number: number) => number.toLocaleString("en");
@@ -39,21 +39,21 @@ export function checkJson(): void {
       state.textContent = problem;
     };
     const look = () => {
-      const isLookedAt = field.value.length <= LOOKED_AT && field.value.trim() !== "";
-      const error = isLookedAt ? jsonError(field.value, field.dataset.json === "several") : null;
+      const isChecked = field.value.length <= MAX_CHECKED_CHARACTERS && field.value.trim() !== "";
+      const error = isChecked ? jsonError(field.value, field.dataset.json === "several") : null;
       say(error ? `Line ${error.line}, column ${error.column}: ${error.text}.` : "");
     };
     let timer = 0;
     const changed = (pause: number) => {
       clearTimeout(timer);
       const problem = tooLong(field);
-      // The browser sends no form with a field that is not valid.
+      // Browsers do not submit a form with an invalid field.
       field.setCustomValidity(problem);
       if (problem) say(problem);
       else if (pause) timer = setTimeout(look, pause);
       else look();
     };
-    field.addEventListener("input", () => changed(PAUSE));
+    field.addEventListener("input", () => changed(CHECK_DELAY_MS));
     changed(0);
   }
 }

@@ -1,5 +1,5 @@
-// Keys for the entities of a page: j and k go to the next and the previous one, Enter opens it, n and p turn the page,
-// / goes to the search. A key means nothing while one types.
+// Keyboard shortcuts: j and k focus the next and the previous entity, Enter opens it, n and p open the next and the
+// previous page, and / focuses the search. Shortcuts are disabled in input fields.
 
 const ROWS = "[data-columns] tbody th a, .scroll tbody th.position a, ol.json > li > p a";
 

@@ -1,4 +1,4 @@
-// Work that nobody waits for: what is done once the page is there and its entities are in sight.
+// Runs work after the page has loaded and its entities are visible.
 
 export function later(work: () => void): void {
   const begin = () => setTimeout(work);

@@ -1,5 +1,4 @@
-// What pages of the dashboard do more where scripts run. Each part looks for its elements, and does nothing without
-// them.
+// Enhances the pages of the dashboard. Each function looks for its elements and does nothing if there are none.
 
 import { chooseColumns } from "./columns";
 import { addCopyButtons } from "./copy";

@@ -1,5 +1,5 @@
-// The positions of entities stay in sight once a table is moved sideways. Browsers make a layer of each that stays, so
-// none does before that.
+// Keeps the column of positions visible once the user scrolls a table sideways. The column is not sticky before,
+// because browsers create a layer for each sticky cell.
 
 export function keepPositions(): void {
   const region = document.querySelector(".entities")?.parentElement;

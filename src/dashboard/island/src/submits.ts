@@ -1,12 +1,12 @@
-// A form that changes something is sent once: a second press while the answer is on its way would do it twice.
+// Prevents double submission of forms that change data.
 
-// After so long the press is meant: the browser may have been stopped.
+// After this time, a second submission is intended: the user may have stopped the first one.
 const AGAIN_MS = 10_000;
-// A file may take as long as it likes.
+// File uploads take longer.
 const FILE_AGAIN_MS = 120_000;
 
 export function sendOnce(): void {
-  // At the document, after those who refuse what was typed.
+  // The listener is on the document, so that it runs after listeners that reject the input.
   document.addEventListener("submit", (event) => {
     const form = event.target;
     if (event.defaultPrevented || !(form instanceof HTMLFormElement) || form.method !== "post") return;
@@ -22,7 +22,7 @@ export function sendOnce(): void {
     const form = event.target instanceof Element ? event.target.closest("form") : null;
     if (form) delete form.dataset.sent;
   });
-  // A page that the browser kept is as it was left.
+  // A page from the back-forward cache still has the mark.
   addEventListener("pageshow", () => {
     for (const form of document.querySelectorAll<HTMLFormElement>("form[data-sent]")) delete form.dataset.sent;
   });

@@ -1,5 +1,4 @@
-// What a page has for browsers without scripts, `noscript`, put in its place when somebody wants to see it: until then
-// it is text, and costs nothing to lay out.
+// Inserts the contents of `noscript` elements when the user needs them. Until then, they are text without layout costs.
 
 export function unfold(within: Element): void {
   for (const kept of within.querySelectorAll("noscript")) {

@@ -1,74 +1,74 @@
-//! Rows of search text to the bytes of a segment.
+//! Builds a segment from the full-text column of its rows.
 //!
-//! Steps: cut each row into entries (as [`entries`](crate::keywords::cut::entries) does); number the distinct
-//! ones, and keep their numbers row by row; at the end, sort the entries of two and more rows, turn rows of entries
-//! into entries of rows, and write the sections.
+//! 1. Tokenize each row ([`for_each_token`]), number the distinct tokens, and store the token numbers row by row.
+//! 2. In the end, sort the tokens with at least two rows, invert the rows, and write the sections.
 //!
-//! Long entries are not numbered: they hardly repeat, and are written as text where they stand.
+//! Long tokens rarely repeat. They get no number, and their bytes are stored with their row.
 
-use strata_json::for_each_piece;
-use strata_store::checksums::checksum;
+use strata_json::for_each_token;
+use strata_store::checksums::crc32;
 
-use super::layout::{BLOCK_BYTES, Header, Lengths, MAX_TEXT_BYTES, Part, Section, pack};
-use super::table::{Entry, EntryTable, TOGETHER};
-use crate::keywords::cut::Class;
-use crate::keywords::postings::{self, MAX_ROWS};
-use crate::layout::SEPARATOR;
+use super::section_layout::{
+    MAX_SECTION_TEXT_BYTES, POSTING_BLOCK_BYTES, SectionKind, SectionLengths, SegmentHeader, SegmentSection,
+    pack_section,
+};
+use super::token_table::{PROBE_BATCH, TokenEntry, TokenTable};
+use crate::keywords::postings::{self, MAX_POSTING_ROWS};
+use crate::keywords::tokenizer::TokenClass;
+use crate::layout::TEXT_SEPARATOR;
 
-const LONG_BYTES: usize = 64;
-
-/// Hexadecimal entries from so many bytes on are kept as text: hashes and the like.
-const LONG_HEXADECIMAL_BYTES: usize = 16;
+const MAX_DICTIONARY_TOKEN_BYTES: usize = 64;
+/// Hexadecimal tokens of at least this length, such as hashes, are stored with their row.
+const MIN_ROW_HEX_TOKEN_BYTES: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
-pub struct SegmentLimits {
-    /// Rows after which a segment should end.
-    pub rows: usize,
-    /// Memory of the builder after which a segment should end. At twice of it, the builder gives up.
-    pub memory_bytes: usize,
-    /// A segment that takes more of the bytes of its search text, in percent, is left out.
-    pub share_percent: u64,
-    /// A segment of less search text is left out: a scan of it is as quick.
-    pub text_bytes: u64,
+pub struct KeywordSegmentLimits {
+    pub max_rows: usize,
+    /// Builder memory at which a segment is full. At twice this size, the builder discards the segment.
+    pub max_memory_bytes: usize,
+    pub max_text_percent: u64,
+    /// Segments with less full text are discarded, because a scan is as fast.
+    pub min_text_bytes: u64,
 }
 
-impl Default for SegmentLimits {
-    fn default() -> SegmentLimits {
-        SegmentLimits { rows: 131_072, memory_bytes: 128 << 20, share_percent: 50, text_bytes: 1 << 20 }
+impl Default for KeywordSegmentLimits {
+    fn default() -> KeywordSegmentLimits {
+        KeywordSegmentLimits {
+            max_rows: 131_072,
+            max_memory_bytes: 128 << 20,
+            max_text_percent: 50,
+            min_text_bytes: 1 << 20,
+        }
     }
 }
 
-pub struct Segment {
-    pub header: Header,
+pub struct KeywordSegment {
+    pub header: SegmentHeader,
     pub bytes: Vec<u8>,
-    /// The CRC-32 of each class's [entries](Header::entries_range).
     pub checksums: [u32; 3],
 }
 
 #[derive(Default)]
-pub struct SegmentBuilder {
-    limits: SegmentLimits,
-    table: EntryTable,
-    /// Numbers of the entries of the rows, one row after the other.
-    numbers: Vec<u32>,
-    ends: Vec<u32>,
-    long: [LongTexts; 3],
+pub struct KeywordSegmentBuilder {
+    limits: KeywordSegmentLimits,
+    table: TokenTable,
+    token_numbers: Vec<u32>,
+    row_ends: Vec<u32>,
+    long_tokens: [LongTokens; 3],
     text_bytes: u64,
-    given_up: bool,
+    is_abandoned: bool,
 }
 
-/// Long entries of rows, each with a separator behind it.
 #[derive(Default)]
-struct LongTexts {
+struct LongTokens {
     bytes: Vec<u8>,
-    /// For each row that has some: the row, and where its bytes end.
     ends: Vec<(u32, usize)>,
 }
 
-impl LongTexts {
-    fn push(&mut self, entry: &[u8], row: u32) {
-        self.bytes.extend_from_slice(entry);
-        self.bytes.push(SEPARATOR);
+impl LongTokens {
+    fn push(&mut self, token: &[u8], row: u32) {
+        self.bytes.extend_from_slice(token);
+        self.bytes.push(TEXT_SEPARATOR);
         match self.ends.last_mut() {
             Some((last, end)) if *last == row => *end = self.bytes.len(),
             _ => self.ends.push((row, self.bytes.len())),
@@ -76,122 +76,126 @@ impl LongTexts {
     }
 }
 
-impl SegmentBuilder {
-    pub fn new(limits: SegmentLimits) -> SegmentBuilder {
-        SegmentBuilder { limits, ..SegmentBuilder::default() }
+impl KeywordSegmentBuilder {
+    pub fn new(limits: KeywordSegmentLimits) -> KeywordSegmentBuilder {
+        KeywordSegmentBuilder { limits, ..KeywordSegmentBuilder::default() }
     }
 
-    pub fn push(&mut self, text: &[u8]) {
-        let row = self.ends.len() as u32;
+    pub fn push_row(&mut self, text: &[u8]) {
+        let row = self.row_ends.len() as u32;
         self.text_bytes += text.len() as u64;
-        let SegmentBuilder { table, numbers, ends, long, given_up, .. } = self;
-        if *given_up {
+        let KeywordSegmentBuilder { table, token_numbers, row_ends, long_tokens, is_abandoned, .. } = self;
+        if *is_abandoned {
             return;
         }
-        let mut waiting: [(&[u8], usize); TOGETHER] = [(&[], 0); TOGETHER];
+        let mut batch: [(&[u8], usize); PROBE_BATCH] = [(&[], 0); PROBE_BATCH];
         let mut count = 0;
-        for_each_piece(text, |start, end| {
+        for_each_token(text, |start, end| {
             let (Some(from), length) = (text.get(start..), end - start) else { return };
-            if length >= LONG_HEXADECIMAL_BYTES {
-                let entry = from.get(..length).unwrap_or_default();
-                let class = Class::of(entry);
-                if length > LONG_BYTES || class == Class::Hexadecimal {
-                    long[class as usize].push(entry, row);
+            if length >= MIN_ROW_HEX_TOKEN_BYTES {
+                let token = from.get(..length).unwrap_or_default();
+                let class = TokenClass::from_token(token);
+                if length > MAX_DICTIONARY_TOKEN_BYTES || class == TokenClass::Hexadecimal {
+                    long_tokens[class as usize].push(token, row);
                     return;
                 }
             }
-            waiting[count] = (from, length);
+            batch[count] = (from, length);
             count += 1;
-            if count == waiting.len() {
-                table.insert_all(&waiting, row, numbers);
+            if count == batch.len() {
+                table.insert_batch(&batch, row, token_numbers);
                 count = 0;
             }
         });
-        table.insert_all(&waiting[..count], row, numbers);
-        ends.push(numbers.len() as u32);
-        let too_large = self.memory_bytes() > self.limits.memory_bytes.saturating_mul(2);
-        if too_large || self.ends.len() >= MAX_ROWS || self.numbers.len() > u32::MAX as usize / 2 {
+        table.insert_batch(&batch[..count], row, token_numbers);
+        row_ends.push(token_numbers.len() as u32);
+        let is_too_large = self.memory_bytes() > self.limits.max_memory_bytes.saturating_mul(2);
+        if is_too_large || self.row_ends.len() >= MAX_POSTING_ROWS || self.token_numbers.len() > u32::MAX as usize / 2 {
             let limits = self.limits;
             let text_bytes = self.text_bytes;
-            *self = SegmentBuilder { text_bytes, given_up: true, ..SegmentBuilder::new(limits) };
+            *self = KeywordSegmentBuilder { text_bytes, is_abandoned: true, ..KeywordSegmentBuilder::new(limits) };
         }
     }
 
     pub fn is_full(&self) -> bool {
-        self.given_up || self.ends.len() >= self.limits.rows || self.memory_bytes() >= self.limits.memory_bytes
+        self.is_abandoned
+            || self.row_ends.len() >= self.limits.max_rows
+            || self.memory_bytes() >= self.limits.max_memory_bytes
     }
 
-    /// Memory that the builder takes, with what it will take to finish.
     pub fn memory_bytes(&self) -> usize {
-        let long =
-            self.long.iter().map(|long| 2 * long.bytes.capacity() + long.ends.capacity() * size_of::<(u32, usize)>());
-        let numbers = (self.numbers.capacity() + self.numbers.len() + self.ends.capacity()) * size_of::<u32>();
+        let long = self
+            .long_tokens
+            .iter()
+            .map(|long| 2 * long.bytes.capacity() + long.ends.capacity() * size_of::<(u32, usize)>());
+        let numbers =
+            (self.token_numbers.capacity() + self.token_numbers.len() + self.row_ends.capacity()) * size_of::<u32>();
         self.table.memory_bytes() + numbers + long.sum::<usize>()
     }
 
-    /// The segment. `None` when it would be larger than its share of the search text, its search text is too short, or
-    /// its builder gave up: its rows have to be scanned.
-    pub fn finish(self) -> Option<Segment> {
-        if self.given_up || self.text_bytes < self.limits.text_bytes {
+    /// Returns `None` if the segment would be too large, has too little full text, or was abandoned.
+    pub fn finish(self) -> Option<KeywordSegment> {
+        if self.is_abandoned || self.text_bytes < self.limits.min_text_bytes {
             return None;
         }
-        let lists = self.lists();
-        let most = self.text_bytes.saturating_mul(self.limits.share_percent) / 100;
+        let token_postings = self.collect_postings();
+        let max_bytes = self.text_bytes.saturating_mul(self.limits.max_text_percent) / 100;
         let mut bytes = 0;
         let mut packed: [[Vec<u8>; 4]; 3] = Default::default();
-        // What is likely to be large comes last.
-        for part in [Part::Lists, Part::Checksums, Part::Dictionary, Part::Texts] {
-            for class in Class::ALL {
-                let of_class = &mut packed[class as usize];
-                let section = match part {
-                    Part::Lists => self.pack_lists(class, &lists)?,
-                    Part::Checksums => {
-                        let blocks = of_class[Part::Lists as usize].chunks(BLOCK_BYTES as usize);
-                        blocks.flat_map(|block| checksum(block).to_le_bytes()).collect()
+        for kind in [SectionKind::Postings, SectionKind::Checksums, SectionKind::Dictionary, SectionKind::RowTokens] {
+            for class in TokenClass::ALL {
+                let class_sections = &mut packed[class as usize];
+                let section = match kind {
+                    SectionKind::Postings => self.pack_postings(class, &token_postings)?,
+                    SectionKind::Checksums => {
+                        let blocks =
+                            class_sections[SectionKind::Postings as usize].chunks(POSTING_BLOCK_BYTES as usize);
+                        blocks.flat_map(|block| crc32(block).to_le_bytes()).collect()
                     }
-                    Part::Dictionary => self.pack_dictionary(class, &lists)?,
-                    Part::Texts => self.pack_texts(class)?,
+                    SectionKind::Dictionary => self.pack_dictionary(class, &token_postings)?,
+                    SectionKind::RowTokens => self.pack_row_tokens(class)?,
                 };
                 bytes += section.len() as u64;
-                if bytes > most {
+                if bytes > max_bytes {
                     return None;
                 }
-                of_class[part as usize] = section;
+                class_sections[kind as usize] = section;
             }
         }
-        let mut lengths = [Lengths::default(); 3];
+        let mut lengths = [SectionLengths::default(); 3];
         for (lengths, packed) in lengths.iter_mut().zip(&packed) {
-            let length = |part: Part| u32::try_from(packed[part as usize].len()).ok();
-            let [dictionary, texts] = [length(Part::Dictionary)?, length(Part::Texts)?];
-            *lengths = Lengths { dictionary, texts, lists: length(Part::Lists)? };
+            let length = |kind: SectionKind| u32::try_from(packed[kind as usize].len()).ok();
+            let [dictionary, row_tokens] = [length(SectionKind::Dictionary)?, length(SectionKind::RowTokens)?];
+            *lengths = SectionLengths { dictionary, row_tokens, postings: length(SectionKind::Postings)? };
         }
-        let header = Header::try_new(self.ends.len(), lengths).ok()?;
-        let bytes = Section::ALL.map(|section| &packed[section.class as usize][section.part as usize][..]).concat();
+        let header = SegmentHeader::try_new(self.row_ends.len(), lengths).ok()?;
+        let bytes =
+            SegmentSection::ALL.map(|section| &packed[section.class as usize][section.kind as usize][..]).concat();
         let mut checksums = [0; 3];
-        for (sum, class) in checksums.iter_mut().zip(Class::ALL) {
-            let range = header.entries_range(class);
-            *sum = checksum(bytes.get(range.start as usize..range.end as usize)?);
+        for (checksum, class) in checksums.iter_mut().zip(TokenClass::ALL) {
+            let range = header.token_range(class);
+            *checksum = crc32(bytes.get(range.start as usize..range.end as usize)?);
         }
-        Some(Segment { header, bytes, checksums })
+        Some(KeywordSegment { header, bytes, checksums })
     }
 
-    /// Sorts the entries of two and more rows, and finds their rows.
-    fn lists(&self) -> EntryRows {
-        let entries = &self.table.entries;
-        let mut sorted: Vec<(&Entry, u32)> = entries.iter().zip(0..).filter(|(entry, _)| entry.count > 1).collect();
-        sorted.sort_unstable_by(|(one, _), (other, _)| self.table.compare(one, other));
-        let numbers: Vec<u32> = sorted.into_iter().map(|(_, number)| number).collect();
-        let mut next = vec![u32::MAX; entries.len()];
+    fn collect_postings(&self) -> TokenPostings {
+        let tokens = &self.table.tokens;
+        let mut sorted: Vec<(&TokenEntry, u32)> =
+            tokens.iter().zip(0..).filter(|(token, _)| token.row_count > 1).collect();
+        sorted.sort_unstable_by(|(a, _), (b, _)| self.table.compare(a, b));
+        let token_numbers: Vec<u32> = sorted.into_iter().map(|(_, number)| number).collect();
+        let mut next = vec![u32::MAX; tokens.len()];
         let mut start = 0;
-        for number in &numbers {
-            if let (Some(next), Some(entry)) = (next.get_mut(*number as usize), entries.get(*number as usize)) {
+        for number in &token_numbers {
+            if let (Some(next), Some(token)) = (next.get_mut(*number as usize), tokens.get(*number as usize)) {
                 *next = start;
-                start += entry.count;
+                start += token.row_count;
             }
         }
         let mut rows = vec![0; start as usize];
-        for (row, numbers) in self.rows() {
-            for number in numbers {
+        for (row, token_numbers) in self.rows() {
+            for number in token_numbers {
                 if let Some(next) = next.get_mut(*number as usize)
                     && let Some(to) = rows.get_mut(*next as usize)
                 {
@@ -200,74 +204,82 @@ impl SegmentBuilder {
                 }
             }
         }
-        EntryRows { numbers, rows }
+        TokenPostings { token_numbers, rows }
     }
 
     fn rows(&self) -> impl Iterator<Item = (u32, &[u32])> {
         let mut start = 0;
-        self.ends.iter().enumerate().map(move |(row, end)| {
-            let numbers = self.numbers.get(start..*end as usize).unwrap_or_default();
+        self.row_ends.iter().enumerate().map(move |(row, end)| {
+            let numbers = self.token_numbers.get(start..*end as usize).unwrap_or_default();
             start = *end as usize;
             (row as u32, numbers)
         })
     }
 
-    fn pack_lists(&self, class: Class, lists: &EntryRows) -> Option<Vec<u8>> {
+    fn pack_postings(&self, class: TokenClass, token_postings: &TokenPostings) -> Option<Vec<u8>> {
         let mut packed = Vec::new();
-        let mut rest = lists.rows.as_slice();
-        for number in &lists.numbers {
-            let entry = self.table.entries.get(*number as usize)?;
-            let (rows, others) = rest.split_at_checked(entry.count as usize)?;
-            if entry.class == class {
-                postings::encode(rows, self.ends.len(), &mut packed);
+        let mut rest = token_postings.rows.as_slice();
+        for number in &token_postings.token_numbers {
+            let token = self.table.tokens.get(*number as usize)?;
+            let (rows, others) = rest.split_at_checked(token.row_count as usize)?;
+            if token.class == class {
+                postings::encode_postings(rows, self.row_ends.len(), &mut packed);
             }
             rest = others;
         }
         Some(packed)
     }
 
-    fn pack_dictionary(&self, class: Class, lists: &EntryRows) -> Option<Vec<u8>> {
-        let entries = &self.table.entries;
-        let of_class = lists.numbers.iter().filter_map(|number| entries.get(*number as usize));
-        let mut text = vec![SEPARATOR];
+    fn pack_dictionary(&self, class: TokenClass, token_postings: &TokenPostings) -> Option<Vec<u8>> {
+        let tokens = &self.table.tokens;
+        let listed_tokens = token_postings.token_numbers.iter().filter_map(|number| tokens.get(*number as usize));
+        let mut text = vec![TEXT_SEPARATOR];
         let mut counts = Vec::new();
-        for entry in of_class.filter(|entry| entry.class == class) {
-            self.table.bytes_into(entry, &mut text);
-            text.push(SEPARATOR);
-            counts.push(entry.count - 2);
+        for token in listed_tokens.filter(|token| token.class == class) {
+            self.table.append_token_bytes(token, &mut text);
+            text.push(TEXT_SEPARATOR);
+            counts.push(token.row_count - 2);
         }
-        if counts.is_empty() { Some(Vec::new()) } else { pack(Part::Dictionary, &text, counts.into_iter()) }
+        if counts.is_empty() {
+            Some(Vec::new())
+        } else {
+            pack_section(SectionKind::Dictionary, &text, counts.into_iter())
+        }
     }
 
-    fn pack_texts(&self, class: Class) -> Option<Vec<u8>> {
-        let entries = &self.table.entries;
-        let long = self.long.get(class as usize)?;
+    fn pack_row_tokens(&self, class: TokenClass) -> Option<Vec<u8>> {
+        let tokens = &self.table.tokens;
+        let long = self.long_tokens.get(class as usize)?;
         let mut long_rows = long.ends.iter().peekable();
         let mut long_start = 0;
-        let mut text = vec![SEPARATOR];
-        let mut lengths = Vec::with_capacity(self.ends.len());
+        let mut text = vec![TEXT_SEPARATOR];
+        let mut lengths = Vec::with_capacity(self.row_ends.len());
         for (row, numbers) in self.rows() {
             let start = text.len();
-            for entry in numbers.iter().filter_map(|number| entries.get(*number as usize)) {
-                if entry.count == 1 && entry.class == class {
-                    self.table.bytes_into(entry, &mut text);
-                    text.push(SEPARATOR);
+            for token in numbers.iter().filter_map(|number| tokens.get(*number as usize)) {
+                if token.row_count == 1 && token.class == class {
+                    self.table.append_token_bytes(token, &mut text);
+                    text.push(TEXT_SEPARATOR);
                 }
             }
-            if let Some((_, end)) = long_rows.next_if(|(of, _)| *of == row) {
+            if let Some((_, end)) = long_rows.next_if(|(long_row, _)| *long_row == row) {
                 text.extend_from_slice(long.bytes.get(long_start..*end)?);
                 long_start = *end;
             }
-            if text.len() > MAX_TEXT_BYTES {
+            if text.len() > MAX_SECTION_TEXT_BYTES {
                 return None;
             }
             lengths.push((text.len() - start) as u32);
         }
-        if text.len() == 1 { Some(Vec::new()) } else { pack(Part::Texts, &text, lengths.into_iter()) }
+        if text.len() == 1 {
+            Some(Vec::new())
+        } else {
+            pack_section(SectionKind::RowTokens, &text, lengths.into_iter())
+        }
     }
 }
 
-struct EntryRows {
-    numbers: Vec<u32>,
+struct TokenPostings {
+    token_numbers: Vec<u32>,
     rows: Vec<u32>,
 }

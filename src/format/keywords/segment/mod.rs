@@ -1,28 +1,31 @@
-//! The index of a segment: some row groups that follow each other.
+//! The keyword index of a segment: several consecutive row groups.
 //!
-//! A segment has twelve [sections](Section), for each [class](super::cut::Class) of entries four:
+//! A segment has four [sections](SegmentSection) for each [class](super::tokenizer::TokenClass) of tokens:
 //!
-//! | Section | Holds |
+//! | Section | Content |
 //! |---|---|
-//! | dictionary | the distinct entries of at least two rows, sorted; how many rows have each |
-//! | texts | entries in the order of their rows: those of one row, and long ones of any row |
-//! | checksums | those of the blocks of lists |
-//! | lists | the [list](super::postings) of each entry of the dictionary |
+//! | dictionary | distinct tokens with at least two rows, sorted, with their row counts |
+//! | row tokens | tokens in row order: those with one row, and all long tokens |
+//! | checksums | checksums of the blocks of posting lists |
+//! | postings | a [posting list](super::postings) for each token of the dictionary |
 //!
-//! A reader takes these steps, with its own I/O between them:
+//! A reader does its own I/O between these steps:
 //!
-//! 1. [`Header::classes_needed`] by a plan: decode their dictionaries and texts, once for many needles.
-//! 2. [`find`] in them; what it finds says for each piece which lists are needed, if any.
-//! 3. [`Found::narrow`] by one piece after the other, until few enough rows are left.
-//! 4. [`Found::conclude`].
+//! 1. Decode the dictionaries and row tokens of the classes that [`SegmentHeader::required_classes`] returns.
+//! 2. [`probe_segment`], and then load the lists that [`SegmentProbe::required_postings`] returns for each fragment.
+//! 3. [`SegmentProbe::intersect_fragment`] with one fragment after the other, until few rows are left.
+//! 4. [`SegmentProbe::classify_candidates`].
 
 mod builder;
-mod grams;
-mod layout;
+mod delimited_text;
 mod reader;
-mod searched;
-mod table;
+mod section_layout;
+mod token_table;
+mod trigram_index;
 
-pub use builder::{Segment, SegmentBuilder, SegmentLimits};
-pub use layout::{BLOCK_BYTES, Header, Lengths, Part, Section};
-pub use reader::{Candidates, Dictionary, Entries, Found, ListBytes, Sections, Texts, find};
+pub use builder::{KeywordSegment, KeywordSegmentBuilder, KeywordSegmentLimits};
+pub use reader::{
+    ClassTokens, KeywordCandidates, LoadedSections, PostingBytes, RowTokens, SegmentProbe, TokenDictionary,
+    probe_segment,
+};
+pub use section_layout::{POSTING_BLOCK_BYTES, SectionKind, SectionLengths, SegmentHeader, SegmentSection};

@@ -1,66 +1,71 @@
-//! The minima and maxima of a path after edits. They only widen.
+//! Minima and maxima of a path after edits. They only widen.
 //!
-//! A value that came beyond a bound replaces it. If a value that equals a bound went, another one may equal it, and
-//! only the list would tell. The bound stays then, marked as estimated: all values lie within it, and perhaps none
-//! equals it. Values `3, 5, 9`, of which `9` goes: the maximum is `9`, estimated. If `9` or `12` comes later, it is
-//! exact again.
+//! An added value beyond a bound replaces it. If a value that equals a bound was removed, only the list could show
+//! whether another value equals it. The bound then stays and is marked as estimated. For example, if `9` is removed
+//! from `3, 5, 9`, the maximum is an estimated `9`. If `9` or `12` is added later, it is exact again.
 
 use std::cmp::Ordering;
 
-use strata_json::{NumericValue, Text};
+use strata_json::{JsonStr, NumericValue};
 
-use super::delta::Delta;
-use super::values::Counted;
-use crate::profile::min_max::{Cut, number};
-use crate::profile::stored::{PathRecord, ValueRecord, value};
-use crate::profile::values::ScalarType;
+use super::path_changes::PathChange;
+use super::values::RepeatedValueCounts;
+use crate::profile::min_max::{TruncatedValue, parse_number};
+use crate::profile::stored::{ProfilePathRecord, ValueRecord, value_record};
+use crate::profile::value_statistics::ScalarType;
 
-struct Change<K> {
+struct BoundChange<K> {
     key: K,
     record: ValueRecord,
-    more: i64,
+    count_change: i64,
 }
 
-/// Widens the bounds of a path whose types are counted as they are after edits; `None` where a number is too long to
-/// be compared.
-pub(super) fn widen_bounds(record: &mut PathRecord, delta: &Delta, counted: Option<&Counted>) -> Option<()> {
-    let numbers = delta.of_type(ScalarType::Number).map(|(text, more)| {
+/// Expects updated type counts. Returns `None` if a number is too long to compare.
+pub(super) fn widen_bounds(
+    record: &mut ProfilePathRecord,
+    change: &PathChange,
+    repeated_values: Option<&RepeatedValueCounts>,
+) -> Option<()> {
+    let numbers = change.values_of_type(ScalarType::Number).map(|(text, count_change)| {
         let text = std::str::from_utf8(text).ok()?;
-        Some(Change { key: number(text)?, record: value(ScalarType::Number, &Cut::new(text.as_bytes())), more })
+        Some(BoundChange {
+            key: parse_number(text)?,
+            record: value_record(ScalarType::Number, &TruncatedValue::new(text.as_bytes())),
+            count_change,
+        })
     });
     let numbers = numbers.collect::<Option<Vec<_>>>()?;
-    let strings = delta.of_type(ScalarType::String).map(|(text, more)| {
-        let record = value(ScalarType::String, &Cut::of_string(Text::new(text)));
-        Change { key: string_key(&record), record, more }
+    let strings = change.values_of_type(ScalarType::String).map(|(text, count_change)| {
+        let record = value_record(ScalarType::String, &TruncatedValue::from_string(JsonStr::new(text)));
+        BoundChange { key: string_key(&record), record, count_change }
     });
     let strings: Vec<_> = strings.collect();
     let is_repeated = |scalar_type: ScalarType, bound: &ValueRecord| {
-        counted.is_some_and(|counted| counted.is_repeated(scalar_type, bound))
+        repeated_values.is_some_and(|values| values.is_repeated(scalar_type, bound))
     };
     for (min, bound) in [(true, &mut record.number_min), (false, &mut record.number_max)] {
         let key = |bound: &ValueRecord| NumericValue::parse(&bound.value.to_string()).filter(|_| !bound.cut);
-        widen(bound, record.types.number, min, &numbers, key, |bound| is_repeated(ScalarType::Number, bound))?;
+        widen_bound(bound, record.types.number, min, &numbers, key, |bound| is_repeated(ScalarType::Number, bound))?;
     }
     for (min, bound) in [(true, &mut record.string_min), (false, &mut record.string_max)] {
         let key = |bound: &ValueRecord| Some(string_key(bound));
-        widen(bound, record.types.string, min, &strings, key, |bound| is_repeated(ScalarType::String, bound))?;
+        widen_bound(bound, record.types.string, min, &strings, key, |bound| is_repeated(ScalarType::String, bound))?;
     }
     Some(())
 }
 
-/// Orders strings as far as they are shown. A character that is cut takes more bytes than any that is shown in its
-/// place, so the string is the greater one.
+/// Orders strings by their stored prefix. A truncated string sorts after all strings with its prefix.
 fn string_key(record: &ValueRecord) -> Vec<u8> {
     let mut key = record.value.as_str().unwrap_or_default().as_bytes().to_vec();
     key.extend(record.cut.then_some(u8::MAX));
     key
 }
 
-fn widen<K: Ord>(
+fn widen_bound<K: Ord>(
     bound: &mut Option<ValueRecord>,
     count: u64,
     min: bool,
-    changes: &[Change<K>],
+    changes: &[BoundChange<K>],
     key: impl Fn(&ValueRecord) -> Option<K>,
     is_repeated: impl Fn(&ValueRecord) -> bool,
 ) -> Option<()> {
@@ -71,18 +76,18 @@ fn widen<K: Ord>(
         return Some(());
     }
     let oriented = |ordering: Ordering| if min { ordering } else { ordering.reverse() };
-    // Of equal numbers the same spelling, whatever the order of the changes is.
-    let outermost = changes.iter().filter(|change| change.more > 0).min_by(|one, other| {
-        let spelled = |change: &Change<K>| change.record.value.to_string();
-        oriented(one.key.cmp(&other.key)).then_with(|| spelled(one).cmp(&spelled(other)))
+    // Among equal numbers, the choice must not depend on the order of the changes.
+    let outermost = changes.iter().filter(|change| change.count_change > 0).min_by(|left, right| {
+        let text = |change: &BoundChange<K>| change.record.value.to_string();
+        oriented(left.key.cmp(&right.key)).then_with(|| text(left).cmp(&text(right)))
     });
     let Some(known) = bound else {
         *bound = Some(outermost?.record.clone());
         return Some(());
     };
     let known_key = key(known)?;
-    let went = changes.iter().any(|change| change.more < 0 && change.key == known_key);
-    let estimated = (known.estimated || went) && !is_repeated(known);
+    let was_removed = changes.iter().any(|change| change.count_change < 0 && change.key == known_key);
+    let estimated = (known.estimated || was_removed) && !is_repeated(known);
     match outermost.map(|outermost| (outermost, oriented(outermost.key.cmp(&known_key)))) {
         Some((outermost, Ordering::Less)) => *known = outermost.record.clone(),
         Some((outermost, Ordering::Equal)) if estimated => *known = outermost.record.clone(),

@@ -1,77 +1,73 @@
-//! The profile of an edited list: the previous profile without the removed entities and with the added ones.
+//! The profile of an edited list: the previous profile without the removed and with the added entities.
 //!
-//! The numbers of entities and of values by type are exact, and so is the record of a path whose removed and added
-//! values are the same. For other paths:
+//! The number of entities and the type counts are exact, and so are records of paths whose values did not change. For
+//! other paths:
 //!
-//! - A minimum or maximum stays, or is an added value. If a removed value equals it, it is only a bound from then on,
-//!   and marked as estimated.
-//! - Distinct and frequent values are exact if the profile lists exactly the values that occur more than once. If not,
-//!   they are estimates from then on, and their error is at most the number of changed values.
-//! - The ranges of numbers are as wide as before, or wider.
-//!
-//! If something that must be exact cannot be computed, there is no profile, and the list must be read for one.
+//! - A minimum or maximum widens to added values. If a value that equals it is removed, it becomes an estimated bound.
+//! - Distinct and frequent values are exact if the profile lists exactly the values that occur more than once.
+//!   Otherwise, they become estimates. The error is at most the number of changed values.
+//! - The ranges of the number histogram keep their width or widen.
 
 mod bounds;
-mod delta;
-mod shredded;
+mod path_changes;
+mod shredding;
 mod values;
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
-use strata_types::index::IndexSettings;
-use strata_types::path::Path;
+use strata_types::field_path::FieldPath;
+use strata_types::index_settings::IndexSettings;
 
-use self::delta::{Delta, Deltas};
-use self::values::Counted;
-use super::bins::StoredBins;
+use self::path_changes::{EditChanges, PathChange};
+use self::values::RepeatedValueCounts;
 use super::builder::{PathCounts, ProfileBuilder};
-use super::limits::PATHS;
-use super::shredding::{NotShredded, ShreddingBounds};
-use super::stored::{PathRecord, StoredProfile};
-use super::values::{ScalarType, TypeCounts};
-use crate::layout::Layout;
-use crate::tree::Node;
+use super::histogram::NumberHistogram;
+use super::limits::MAX_PROFILE_PATHS;
+use super::shredding::{NotShreddedReason, ShreddingLimits};
+use super::stored::{ProfilePathRecord, StoredProfile};
+use super::value_statistics::{ScalarType, TypeCounts};
+use crate::layout::FileLayout;
+use crate::path_tree::PathNode;
 
-pub fn bytes_of(documents: &[Bytes]) -> u64 {
+pub fn total_bytes(documents: &[Bytes]) -> u64 {
     documents.iter().map(|document| document.len() as u64).sum()
 }
 
-/// The profile of a list from which entities were removed, and to which others were added, in its order. `None` if it
-/// cannot be computed. Retires columns of the layout that cannot store the added values.
-pub fn edited(
+/// Returns `None` if the profile cannot be computed. Retires columns that cannot store the added values.
+pub fn profile_after_edit(
     before: &StoredProfile,
     removed: &[Bytes],
     added: &[Bytes],
-    layout: &mut Layout,
+    layout: &mut FileLayout,
 ) -> Option<StoredProfile> {
     if before.paths_left_out {
         return None;
     }
-    let Deltas { tree, by_node } = Deltas::try_new(removed, added)?;
+    let EditChanges { tree, by_node } = EditChanges::try_new(removed, added)?;
     let mut after = StoredProfile {
         entities: (before.entities + added.len() as u64).checked_sub(removed.len() as u64)?,
-        document_bytes: (before.document_bytes + bytes_of(added)).checked_sub(bytes_of(removed))?,
+        document_bytes: (before.document_bytes + total_bytes(added)).checked_sub(total_bytes(removed))?,
         ..before.clone()
     };
-    let places: HashMap<&str, usize> =
-        before.paths.iter().enumerate().map(|(place, record)| (&*record.path, place)).collect();
+    let path_indexes: HashMap<&str, usize> =
+        before.paths.iter().enumerate().map(|(index, record)| (&*record.path, index)).collect();
     let mut new = Vec::new();
-    for (node, delta) in by_node.iter().enumerate().skip(1) {
-        let keys = tree.keys(node as Node);
-        let path = Path::from_keys(keys.clone()).map_or_else(|_| String::new(), |path| path.to_string());
-        // Several paths can have no name.
+    for (node, change) in by_node.iter().enumerate().skip(1) {
+        let keys = tree.keys(node as PathNode);
+        let path = FieldPath::from_keys(keys.clone()).map_or_else(|_| String::new(), |path| path.to_string());
+        // Different paths can lack a printable form, so they are indistinguishable.
         if path.is_empty() {
-            if delta.is_none() {
+            if change.is_unchanged() {
                 continue;
             }
             return None;
         }
-        match places.get(&*path) {
-            Some(place) => {
-                let record = &mut after.paths[*place];
-                change(record, delta)?;
-                shredded::tell_shredding(record, &keys, layout);
+        match path_indexes.get(&*path) {
+            Some(index) => {
+                let record = &mut after.paths[*index];
+                apply_change(record, change)?;
+                shredding::update_shredding(record, &keys, layout);
             }
             None => new.push(keys),
         }
@@ -80,41 +76,40 @@ pub fn edited(
         append_new_paths(&new, added, &mut after)?;
     }
     after.paths.retain(|record| record.entities > 0);
-    if after.paths.len() >= PATHS {
+    if after.paths.len() >= MAX_PROFILE_PATHS {
         return None;
     }
-    after.set_unmet(layout);
+    after.set_unmet_paths(layout);
     Some(after)
 }
 
 fn append_new_paths(new: &[Vec<String>], added: &[Bytes], after: &mut StoredProfile) -> Option<()> {
     let mut profile = ProfileBuilder::default();
     added.iter().for_each(|document| profile.add(document));
-    let bounds = ShreddingBounds::default();
+    let limits = ShreddingLimits::default();
     let index = IndexSettings::default();
-    let told = profile.describe(&profile.choose_shredded(&bounds, &index), &index);
+    let stored = profile.describe(&profile.choose_shredded(&limits, &index), &index);
     for keys in new {
-        let path = Path::from_keys(keys.clone()).ok()?.to_string();
-        let mut record = told.paths.iter().find(|record| record.path == path)?.clone();
-        let scalars = profile.paths[profile.node(keys)? as usize].scalar_entities;
+        let path = FieldPath::from_keys(keys.clone()).ok()?.to_string();
+        let mut record = stored.paths.iter().find(|record| record.path == path)?.clone();
+        let scalars = profile.paths[profile.find_node(keys)? as usize].scalar_entities;
         record.shredded = false;
         record.why_not_shredded = Some(match scalars {
-            0 => NotShredded::NoScalar,
-            _ if scalars * bounds.one_in < after.entities => NotShredded::TooRare,
-            _ => NotShredded::Edited,
+            0 => NotShreddedReason::NoScalar,
+            _ if scalars * limits.max_entities_per_scalar < after.entities => NotShreddedReason::TooRare,
+            _ => NotShreddedReason::Edited,
         });
         after.paths.push(record);
     }
     Some(())
 }
 
-/// Changes the record of a path as edits do; `None` if that cannot be computed.
-fn change(record: &mut PathRecord, delta: &Delta) -> Option<()> {
-    if delta.is_none() {
+fn apply_change(record: &mut ProfilePathRecord, change: &PathChange) -> Option<()> {
+    if change.is_unchanged() {
         return Some(());
     }
-    let [gone, came] = &delta.counts;
-    let changed = |count: u64, of: fn(&PathCounts) -> u64| count.checked_add(of(came))?.checked_sub(of(gone));
+    let [removed, added] = &change.counts;
+    let changed = |count: u64, get: fn(&PathCounts) -> u64| count.checked_add(get(added))?.checked_sub(get(removed));
     let types = record.types;
     record.entities = changed(record.entities, |counts| counts.entities)?;
     record.types = TypeCounts {
@@ -126,39 +121,39 @@ fn change(record: &mut PathRecord, delta: &Delta) -> Option<()> {
         array: changed(types.array, |counts| counts.types.array)?,
     };
     record.text_bytes = changed(record.text_bytes, |counts| counts.text_bytes)?;
-    change_lengths(record, delta)?;
-    change_bins(record, types.number, delta)?;
+    update_string_lengths(record, change)?;
+    update_number_histogram(record, types.number, change)?;
     if record.types.number == 0 {
         record.number_bins = None;
     }
     let scalars = record.types.scalars();
-    record.fans_out = match [gone.fans_out, came.fans_out] {
+    record.fans_out = match [removed.fans_out, added.fans_out] {
         [_, true] => true,
-        // Some entity has several, or none that went had any below an array.
+        // Only the list shows whether a fanned-out value remains.
         [true, false] if record.fans_out && scalars <= record.entities && scalars > 0 => return None,
         [true, false] if scalars == 0 => false,
         _ => record.fans_out,
     };
-    if !delta.values.is_empty() {
-        let counted = Counted::try_new(record, delta);
-        bounds::widen_bounds(record, delta, counted.as_ref())?;
-        values::change_values(record, delta, counted);
+    if !change.values.is_empty() {
+        let repeated_values = RepeatedValueCounts::try_new(record, change);
+        bounds::widen_bounds(record, change, repeated_values.as_ref())?;
+        values::update_values(record, change, repeated_values);
     }
     Some(())
 }
 
-fn change_lengths(record: &mut PathRecord, delta: &Delta) -> Option<()> {
-    let [gone, came] = delta.counts.each_ref().map(|counts| &counts.string_lengths);
-    if gone.is_empty() && came.is_empty() {
+fn update_string_lengths(record: &mut ProfilePathRecord, change: &PathChange) -> Option<()> {
+    let [removed, added] = change.counts.each_ref().map(|counts| &counts.string_lengths);
+    if removed.is_empty() && added.is_empty() {
         return Some(());
     }
     let lengths = &mut record.string_lengths;
-    lengths.resize(lengths.len().max(gone.len()).max(came.len()), 0);
-    for (count, came) in lengths.iter_mut().zip(came) {
-        *count += came;
+    lengths.resize(lengths.len().max(removed.len()).max(added.len()), 0);
+    for (count, added) in lengths.iter_mut().zip(added) {
+        *count += added;
     }
-    for (count, gone) in lengths.iter_mut().zip(gone) {
-        *count = count.checked_sub(*gone)?;
+    for (count, removed) in lengths.iter_mut().zip(removed) {
+        *count = count.checked_sub(*removed)?;
     }
     while lengths.last() == Some(&0) {
         lengths.pop();
@@ -166,38 +161,35 @@ fn change_lengths(record: &mut PathRecord, delta: &Delta) -> Option<()> {
     Some(())
 }
 
-/// The numbers by their range, of which there were so many, before the minimum and the maximum change. What went is
-/// taken out, and the ranges are as wide as before.
-fn change_bins(record: &mut PathRecord, numbers: u64, delta: &Delta) -> Option<()> {
-    let changes = delta.of_type(ScalarType::Number);
+/// Applies changes to the number histogram, before the minimum and the maximum change. `numbers` is the previous count.
+fn update_number_histogram(record: &mut ProfilePathRecord, numbers: u64, change: &PathChange) -> Option<()> {
+    let changes = change.values_of_type(ScalarType::Number);
     let changes: Option<Vec<(&str, i64)>> =
-        changes.map(|(text, more)| Some((std::str::from_utf8(text).ok()?, more))).collect();
+        changes.map(|(text, count_change)| Some((std::str::from_utf8(text).ok()?, count_change))).collect();
     let changes = changes?;
     if changes.is_empty() {
         return Some(());
     }
     let known = match (&record.number_bins, &record.number_min, &record.number_max) {
-        (Some(stored), _, _) => Some(stored.clone()).filter(StoredBins::is_valid),
-        (None, None, _) => Some(StoredBins::default()),
-        // All are one number, which has no ranges.
+        (Some(stored), _, _) => Some(stored.clone()).filter(NumberHistogram::is_valid),
+        (None, None, _) => Some(NumberHistogram::default()),
         (None, Some(min), Some(max)) if min.value == max.value && !min.cut && min.value.is_number() => {
-            let mut bins = StoredBins::default();
+            let mut bins = NumberHistogram::default();
             bins.add(&min.value.to_string(), numbers);
             Some(bins)
         }
         _ => None,
     };
-    // The profile before the edit left the ranges out.
     let Some(mut bins) = known else {
         record.number_bins = None;
         return Some(());
     };
-    for (text, more) in changes.iter().filter(|(_, more)| *more > 0) {
-        bins.add(text, more.unsigned_abs());
+    for (text, count_change) in changes.iter().filter(|(_, count_change)| *count_change > 0) {
+        bins.add(text, count_change.unsigned_abs());
     }
-    for (text, more) in changes.iter().filter(|(_, more)| *more < 0) {
-        bins.remove(text, more.unsigned_abs())?;
+    for (text, count_change) in changes.iter().filter(|(_, count_change)| *count_change < 0) {
+        bins.remove(text, count_change.unsigned_abs())?;
     }
-    record.number_bins = bins.stored();
+    record.number_bins = bins.to_stored();
     Some(())
 }

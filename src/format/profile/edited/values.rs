@@ -1,29 +1,35 @@
-//! How many distinct values a path has after edits, and which are frequent.
+//! Distinct and frequent values of a path after edits.
 
 use std::collections::HashMap;
 
-use strata_json::Text;
+use strata_json::JsonStr;
 
-use super::delta::Delta;
-use crate::profile::limits::TOP;
-use crate::profile::min_max::Cut;
-use crate::profile::stored::{Distinct, PathRecord, TopValue, ValueRecord, top_values, value};
-use crate::profile::values::{Frequent, ScalarType, Shown, most_frequent};
+use super::path_changes::PathChange;
+use crate::profile::limits::MAX_TOP_VALUES;
+use crate::profile::min_max::TruncatedValue;
+use crate::profile::stored::{DistinctCount, ProfilePathRecord, TopValue, ValueRecord, to_top_values, value_record};
+use crate::profile::value_statistics::{DisplayValue, FrequentValue, ScalarType, most_frequent};
 
-pub(super) fn change_values(record: &mut PathRecord, delta: &Delta, counted: Option<Counted>) {
-    let most = record.types.boolean + record.types.number + record.types.string;
-    match counted {
-        Some(counted) => (record.distinct.count, record.top) = (counted.distinct, counted.top()),
+pub(super) fn update_values(
+    record: &mut ProfilePathRecord,
+    change: &PathChange,
+    repeated_values: Option<RepeatedValueCounts>,
+) {
+    let max_count = record.types.boolean + record.types.number + record.types.string;
+    match repeated_values {
+        Some(repeated_values) => {
+            record.distinct.count = repeated_values.distinct_count;
+            record.top = repeated_values.into_top_values();
+        }
         None => {
-            let came = delta.values.values().filter(|more| **more > 0).count() as u64;
-            let least = u64::from(most > 0);
-            let count = (record.distinct.count + came).min(most).max(least);
-            record.distinct = Distinct { count, estimated: true };
-            for ((scalar_type, text), more) in &delta.values {
-                let told = value(*scalar_type, &shown(*scalar_type, text).value);
-                let listed = record.top.iter_mut().find(|top| (&top.value, top.cut) == (&told.value, told.cut));
+            let added = change.values.values().filter(|count_change| **count_change > 0).count() as u64;
+            let count = (record.distinct.count + added).min(max_count).max(u64::from(max_count > 0));
+            record.distinct = DistinctCount { count, estimated: true };
+            for ((scalar_type, text), count_change) in &change.values {
+                let changed = value_record(*scalar_type, &display_value(*scalar_type, text).value);
+                let listed = record.top.iter_mut().find(|top| (&top.value, top.cut) == (&changed.value, changed.cut));
                 if let Some(top) = listed {
-                    top.count = top.count.saturating_add_signed(*more);
+                    top.count = top.count.saturating_add_signed(*count_change);
                 }
             }
             record.top_estimated = true;
@@ -33,65 +39,67 @@ pub(super) fn change_values(record: &mut PathRecord, delta: &Delta, counted: Opt
     }
 }
 
-fn shown(scalar_type: ScalarType, text: &[u8]) -> Shown {
+fn display_value(scalar_type: ScalarType, text: &[u8]) -> DisplayValue {
     let value = match scalar_type {
-        ScalarType::String => Cut::of_string(Text::new(text)),
-        ScalarType::Number | ScalarType::Boolean => Cut::new(text),
+        ScalarType::String => TruncatedValue::from_string(JsonStr::new(text)),
+        ScalarType::Number | ScalarType::Boolean => TruncatedValue::new(text),
     };
-    Shown { scalar_type, value }
+    DisplayValue { scalar_type, value }
 }
 
-fn whole(scalar_type: ScalarType, text: String) -> Shown {
-    Shown { scalar_type, value: Cut { bytes: text.into_bytes(), cut: false } }
+fn untruncated_value(scalar_type: ScalarType, text: String) -> DisplayValue {
+    DisplayValue { scalar_type, value: TruncatedValue { bytes: text.into_bytes(), is_truncated: false } }
 }
 
-/// The values of a path after edits, where all are known that occur more than once.
-pub(super) struct Counted {
-    distinct: u64,
-    repeated: HashMap<Shown, u64>,
+/// Value counts of a path for which all values that occur more than once are known.
+pub(super) struct RepeatedValueCounts {
+    distinct_count: u64,
+    repeated: HashMap<DisplayValue, u64>,
 }
 
-impl Counted {
-    /// `None` where the record does not name all that occur more than once, or something else that changed.
-    pub(super) fn try_new(record: &PathRecord, delta: &Delta) -> Option<Counted> {
-        if record.top_estimated || record.distinct.estimated || record.top.len() >= TOP {
+impl RepeatedValueCounts {
+    /// Returns `None` if the record does not list all repeated values, or if the change is ambiguous.
+    pub(super) fn try_new(record: &ProfilePathRecord, change: &PathChange) -> Option<RepeatedValueCounts> {
+        if record.top_estimated || record.distinct.estimated || record.top.len() >= MAX_TOP_VALUES {
             return None;
         }
-        let mut known: HashMap<Shown, u64> = HashMap::new();
+        let mut known: HashMap<DisplayValue, u64> = HashMap::new();
         for top in &record.top {
             let shown = match &top.value {
                 _ if top.cut => return None,
-                serde_json::Value::Number(number) => whole(ScalarType::Number, number.to_string()),
-                serde_json::Value::Bool(value) => whole(ScalarType::Boolean, value.to_string()),
-                serde_json::Value::String(text) => whole(ScalarType::String, text.clone()),
+                serde_json::Value::Number(number) => untruncated_value(ScalarType::Number, number.to_string()),
+                serde_json::Value::Bool(value) => untruncated_value(ScalarType::Boolean, value.to_string()),
+                serde_json::Value::String(text) => untruncated_value(ScalarType::String, text.clone()),
                 _ => return None,
             };
-            // Numbers of several spellings may be told as one.
+            // Two spellings of a number can have the same stored form.
             if known.insert(shown, top.count).is_some() {
                 return None;
             }
         }
-        // Values that occur once; which they are is not known.
+        // The number of unknown values that occur once.
         let mut singles = record.distinct.count.checked_sub(known.len() as u64)?;
-        // Those that go first, for what comes then is more often known to be new.
-        let mut changes: Vec<_> = delta.values.iter().collect();
-        changes.sort_by_key(|(_, more)| **more);
+        // Removals first, so that more of the added values are known to be new.
+        let mut changes: Vec<_> = change.values.iter().collect();
+        changes.sort_by_key(|(_, count_change)| **count_change);
         let mut named_singles = Vec::new();
-        for ((scalar_type, text), more) in changes {
-            let shown = shown(*scalar_type, text);
-            // Numbers are told in another spelling, if they have an exponent.
-            if shown.value.cut || (*scalar_type == ScalarType::Number && text.iter().any(u8::is_ascii_alphabetic)) {
+        for ((scalar_type, text), count_change) in changes {
+            let shown = display_value(*scalar_type, text);
+            // The stored form of a number with an exponent has another spelling.
+            if shown.value.is_truncated
+                || (*scalar_type == ScalarType::Number && text.iter().any(u8::is_ascii_alphabetic))
+            {
                 return None;
             }
             let count = match known.get(&shown) {
-                Some(count) => count.checked_add_signed(*more)?,
-                None if *more < 0 => {
-                    singles = singles.checked_sub(more.unsigned_abs()).filter(|_| *more == -1)?;
+                Some(count) => count.checked_add_signed(*count_change)?,
+                None if *count_change < 0 => {
+                    singles = singles.checked_sub(count_change.unsigned_abs()).filter(|_| *count_change == -1)?;
                     continue;
                 }
-                // It may be one of those that occur once.
+                // The value may be one of the unknown single values.
                 None if singles > 0 => return None,
-                None => more.unsigned_abs(),
+                None => count_change.unsigned_abs(),
             };
             known.remove(&shown);
             match count {
@@ -100,17 +108,17 @@ impl Counted {
                 _ => _ = known.insert(shown, count),
             }
         }
-        let distinct = singles + (known.len() + named_singles.len()) as u64;
-        Some(Counted { distinct, repeated: known })
+        let distinct_count = singles + (known.len() + named_singles.len()) as u64;
+        Some(RepeatedValueCounts { distinct_count, repeated: known })
     }
 
     pub(super) fn is_repeated(&self, scalar_type: ScalarType, record: &ValueRecord) -> bool {
         let text = record.value.as_str().map_or_else(|| record.value.to_string(), str::to_owned);
-        !record.cut && self.repeated.contains_key(&whole(scalar_type, text))
+        !record.cut && self.repeated.contains_key(&untruncated_value(scalar_type, text))
     }
 
-    fn top(self) -> Vec<TopValue> {
-        let repeated = self.repeated.into_iter().map(|(shown, count)| Frequent { shown, count });
-        top_values(most_frequent(repeated.collect()))
+    fn into_top_values(self) -> Vec<TopValue> {
+        let repeated = self.repeated.into_iter().map(|(shown, count)| FrequentValue { value: shown, count });
+        to_top_values(most_frequent(repeated.collect()))
     }
 }

@@ -1,19 +1,15 @@
-//! Exports in the store, so that of all servers one builds each.
+//! Exports in the store, so that only one of the servers builds each export.
 //!
-//! 1. A server that needs an export asks the store for the object of its key ([`object`]), and fetches it, block by
-//!    block. A damaged object is removed, and the rest is built.
+//! 1. A server fetches the object of an export ([`object`]) block by block. A damaged object is removed, and the rest
+//!    built.
 //! 2. If there is no object, the server builds the export, and then writes it to the store.
-//! 3. Servers that build the same export at the same time all write the same bytes, because encoders give the same
-//!    bytes each time. A server whose bytes differ from those in the store drops its own.
+//! 3. Servers that build the same export at the same time write the same bytes, because encoders are deterministic. A
+//!    server whose bytes differ from the object in the store drops its own export.
 //!
 //! For example, node 1 builds `/api/7/x/v1/?format=parquet`, whose key begins with `e3b0`, and writes
-//! `shared-exports/e3/e3b0….parquet`. A client of node 2 resumes the download there: node 2 has no such file, finds
-//! the object, and fetches it into its own directory.
+//! `shared-exports/e3/e3b0….parquet`. If a client resumes the download at node 2, that node fetches the object.
 //!
-//! No request fails because of this. If the store does not respond, each server builds its own.
-//!
-//! The space in the store is limited. The oldest exports are removed when another one needs the space, or in a sweep. A
-//! server that is fetching one of them then builds the rest.
+//! No request fails because of the store. The oldest exports are removed if another export needs the space.
 
 pub(crate) mod object;
 
@@ -27,213 +23,209 @@ use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use strata_config::Config;
 use strata_runtime::metrics::metrics;
 use strata_store::store::Store;
-use strata_types::causes::Causes;
+use strata_types::error_chain::ErrorChain;
 use strata_types::version::VersionFile;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-use self::object::{ObjectError, SharedExport};
-use crate::admission::capacity::Capacity;
-use crate::export_cache::Exports;
-use crate::export_cache::checksums::Sums;
-use crate::export_cache::file::Written;
-use crate::export_cache::reader::rebuilt;
-use crate::export_cache::writer::{Chunks, Consumer, ExportBody, ExportSource};
+use self::object::{SharedExport, SharedExportError};
+use crate::admission::resource_context::ResourceContext;
+use crate::export_cache::ExportCache;
+use crate::export_cache::checksums::BlockChecksums;
+use crate::export_cache::file::WrittenExport;
+use crate::export_cache::reader::rebuild_range;
+use crate::export_cache::writer::{ExportBody, ExportChunks, ExportConsumer, ExportSource};
 use crate::{CacheKey, ReadError};
 
-/// Version files that are smaller are not worth it: their exports are built in milliseconds.
-const MIN_FILE_BYTES: u64 = 1 << 20;
+/// Exports of smaller version files are not shared, because building them takes milliseconds.
+const MIN_SHARED_FILE_BYTES: u64 = 1 << 20;
 
-/// One export may take the whole space, divided by this.
-const SPACE_DIVISOR: u64 = 4;
+/// One export can use the whole space, divided by this number.
+const EXPORT_SPACE_DIVISOR: u64 = 4;
+const MAX_TRANSFERS: usize = 4;
 
-/// Exports that are put into the store at once, and fetched by the service: each takes some MiB of memory.
-const TRANSFERS: usize = 4;
+/// How long a server waits for a transfer slot, and for the store to open an export.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
+const SERVICE_FETCH_BLOCKS: u64 = 16;
+const MAX_SERVICE_FETCHES: usize = 3;
 
-/// How long a server waits for one of these slots, and for the store to find an export.
-const TRANSFER_WAIT: Duration = Duration::from_secs(5);
+/// Blocks of one request for a client whose server has no space for the export. There is one request at a time.
+const CLIENT_FETCH_BLOCKS: u64 = 4;
 
-/// Blocks that the service fetches with a request.
-const FETCH_BLOCKS: u64 = 16;
-
-/// Requests at once, by the service.
-const FETCHES: usize = 3;
-
-/// Blocks that are fetched with a request for a client whose server has no space for the export, one at a time.
-const CLIENT_BLOCKS: u64 = 4;
-
-pub(crate) struct SharedExports {
+pub(crate) struct SharedExportStore {
     store: Store,
-    room_bytes: u64,
+    max_bytes: u64,
     transfers: Arc<Semaphore>,
 }
 
-impl SharedExports {
-    /// `None` if servers share no store, according to the configuration.
-    pub(crate) fn new(config: &Config, store: Store) -> Option<Arc<SharedExports>> {
-        let room_bytes = config.cache.shared_export_bytes;
-        let is_shared = config.has_nodes() && !store.is_local() && room_bytes > 0;
-        let transfers = Arc::new(Semaphore::new(TRANSFERS));
-        is_shared.then(|| Arc::new(SharedExports { store, room_bytes, transfers }))
+impl SharedExportStore {
+    pub(crate) fn new(config: &Config, store: Store) -> Option<Arc<SharedExportStore>> {
+        let max_bytes = config.cache.shared_export_bytes;
+        let is_shared = config.has_node_registration() && !store.is_local() && max_bytes > 0;
+        let transfers = Arc::new(Semaphore::new(MAX_TRANSFERS));
+        is_shared.then(|| Arc::new(SharedExportStore { store, max_bytes, transfers }))
     }
 
-    /// The length of an export that is in the store; `None` also if the store does not respond.
-    pub(crate) async fn bytes(&self, key: CacheKey) -> Option<u64> {
-        timeout(TRANSFER_WAIT, SharedExport::size_bytes(&self.store, key)).await.ok()?.ok()
+    pub(crate) async fn export_bytes(&self, key: CacheKey) -> Option<u64> {
+        timeout(TRANSFER_TIMEOUT, SharedExport::fetch_size_bytes(&self.store, key)).await.ok()?.ok()
     }
 
-    async fn open(&self, key: CacheKey) -> Result<SharedExport, ObjectError> {
-        timeout(TRANSFER_WAIT, SharedExport::open(&self.store, key)).await.unwrap_or(Err(ObjectError::Busy))
+    async fn open(&self, key: CacheKey) -> Result<SharedExport, SharedExportError> {
+        timeout(TRANSFER_TIMEOUT, SharedExport::open(&self.store, key)).await.unwrap_or(Err(SharedExportError::Busy))
     }
 
-    async fn transfer(&self) -> Result<OwnedSemaphorePermit, ObjectError> {
-        let permit = timeout(TRANSFER_WAIT, self.transfers.clone().acquire_owned()).await;
-        permit.ok().and_then(Result::ok).ok_or(ObjectError::Busy)
+    async fn acquire_transfer(&self) -> Result<OwnedSemaphorePermit, SharedExportError> {
+        let permit = timeout(TRANSFER_TIMEOUT, self.transfers.clone().acquire_owned()).await;
+        permit.ok().and_then(Result::ok).ok_or(SharedExportError::Busy)
     }
 
-    /// Writes an export to the store unless it has one, whose checksums it then returns.
-    async fn write(&self, key: CacheKey, exports: &Exports, whole: &Written) -> Result<Option<Sums>, ObjectError> {
-        let _transfer = self.transfer().await?;
+    async fn write_if_absent(
+        &self,
+        key: CacheKey,
+        exports: &ExportCache,
+        written: &WrittenExport,
+    ) -> Result<Option<BlockChecksums>, SharedExportError> {
+        let _transfer = self.acquire_transfer().await?;
         match self.open(key).await {
-            Ok(first) => return Ok(Some(first.sums)),
-            Err(error) if error.is_for_good() => {}
+            Ok(existing) => return Ok(Some(existing.checksums)),
+            Err(error) if error.is_permanent() => {}
             Err(error) => return Err(error),
         }
-        let room_bytes = self.room_bytes - whole.sums.bytes;
-        for other in object::surplus(&self.store, room_bytes, DateTime::<Utc>::MIN_UTC).await? {
-            object::remove(&self.store, &other.location).await;
+        let max_bytes = self.max_bytes - written.checksums.size_bytes;
+        for other in object::find_surplus(&self.store, max_bytes, DateTime::<Utc>::MIN_UTC).await? {
+            object::remove_object(&self.store, &other.location).await;
         }
-        object::write(&self.store, key, exports, whole).await?;
+        object::write_object(&self.store, key, exports, written).await?;
         Ok(None)
     }
 
-    /// Fetches an export that is in the store; otherwise builds it and puts it there.
-    pub(crate) fn source(
+    pub(crate) fn wrap_source(
         self: &Arc<Self>,
-        capacity: &Capacity,
+        resources: &ResourceContext,
         key: CacheKey,
         file: &VersionFile,
         source: ExportSource,
     ) -> ExportSource {
-        if file.size_bytes < MIN_FILE_BYTES {
+        if file.size_bytes < MIN_SHARED_FILE_BYTES {
             return source;
         }
-        let capacity = capacity.clone();
+        let resources = resources.clone();
         let shared = self.clone();
         Arc::new(move |consumer| {
             let job = SharedExportJob { shared: shared.clone(), key, source: source.clone(), consumer };
-            let capacity = capacity.clone();
-            Box::pin(async move { job.content(&capacity).await })
+            let resources = resources.clone();
+            Box::pin(async move { job.fetch_or_build(&resources).await })
         })
     }
 }
 
 struct SharedExportJob {
-    shared: Arc<SharedExports>,
+    shared: Arc<SharedExportStore>,
     key: CacheKey,
     source: ExportSource,
-    consumer: Consumer,
+    consumer: ExportConsumer,
 }
 
 impl SharedExportJob {
-    async fn content(self, capacity: &Capacity) -> Result<ExportBody, ReadError> {
+    async fn fetch_or_build(self, resources: &ResourceContext) -> Result<ExportBody, ReadError> {
         match self.shared.open(self.key).await {
-            Ok(export) if self.consumer == Consumer::Client => {
-                // A slow reader takes a permit as other streamed responses do, and little memory.
-                let pieces = export.pieces(CLIENT_BLOCKS, 1, capacity.admission.stream().await?);
-                return Ok(self.fetched(export, pieces));
+            Ok(export) if self.consumer == ExportConsumer::Client => {
+                // A slow reader needs a permit, like any streamed response, but little memory.
+                let chunks = export.fetch_all(CLIENT_FETCH_BLOCKS, 1, resources.admission.acquire_stream().await?);
+                return Ok(self.into_fetched_body(export, chunks));
             }
-            Ok(export) => match self.shared.transfer().await {
+            Ok(export) => match self.shared.acquire_transfer().await {
                 Ok(transfer) => {
-                    let pieces = export.pieces(FETCH_BLOCKS, FETCHES, transfer);
-                    return Ok(self.fetched(export, pieces));
+                    let chunks = export.fetch_all(SERVICE_FETCH_BLOCKS, MAX_SERVICE_FETCHES, transfer);
+                    return Ok(self.into_fetched_body(export, chunks));
                 }
-                Err(error) => self.lost(&error).await,
+                Err(error) => self.record_fetch_failure(&error).await,
             },
             Err(error) if error.is_missing() => {}
-            Err(error) => self.lost(&error).await,
+            Err(error) => self.record_fetch_failure(&error).await,
         }
-        let content = (self.source)(self.consumer).await?;
-        Ok(ExportBody { publisher: Some(Box::new(|exports, whole| self.put(exports, whole).boxed())), ..content })
+        let body = (self.source)(self.consumer).await?;
+        Ok(ExportBody { publisher: Some(Box::new(|exports, written| self.publish(exports, written).boxed())), ..body })
     }
 
-    /// The export as it arrives from the store. If that ends early, the rest is built: the same bytes.
-    fn fetched(self, export: SharedExport, pieces: BoxStream<'static, Result<Bytes, ObjectError>>) -> ExportBody {
-        let SharedExport { totals, sums, .. } = export;
-        let bytes = Some(sums.bytes);
-        let fetch = Fetch { job: self, pieces: Some(pieces), at: 0 };
-        let chunks = stream::try_unfold(fetch, Fetch::next).try_flatten().boxed();
-        let publisher = move |_, whole: Written| async move { is_same(&sums, &whole.sums) }.boxed();
-        ExportBody { totals, bytes, chunks, publisher: Some(Box::new(publisher)) }
+    /// Returns the export as it arrives from the store. If the fetch fails, the rest is built, with the same bytes.
+    fn into_fetched_body(
+        self,
+        export: SharedExport,
+        chunks: BoxStream<'static, Result<Bytes, SharedExportError>>,
+    ) -> ExportBody {
+        let SharedExport { totals, checksums, .. } = export;
+        let size_bytes = Some(checksums.size_bytes);
+        let fetch = SharedExportFetch { job: self, chunks: Some(chunks), position: 0 };
+        let chunks = stream::try_unfold(fetch, SharedExportFetch::next_chunks).try_flatten().boxed();
+        let publisher =
+            move |_, written: WrittenExport| async move { is_same_export(&checksums, &written.checksums) }.boxed();
+        ExportBody { totals, size_bytes, chunks, publisher: Some(Box::new(publisher)) }
     }
 
-    /// Notes that the object of the store cannot be fetched, at the moment or, if it is damaged, at all.
-    async fn lost(&self, error: &ObjectError) {
-        let path = object::path_of(self.key);
-        tracing::warn!(error = %Causes(error), %path, "failed to fetch shared export; rebuilding it");
-        count(error.outcome());
-        if error.is_for_good() {
-            object::remove(&self.shared.store, &path).await;
+    async fn record_fetch_failure(&self, error: &SharedExportError) {
+        let path = object::object_path(self.key);
+        tracing::warn!(error = %ErrorChain(error), %path, "failed to fetch shared export; rebuilding it");
+        count_outcome(error.metric_outcome());
+        if error.is_permanent() {
+            object::remove_object(&self.shared.store, &path).await;
         }
     }
 
-    /// Puts an export into the store, unless one is there. Whether this one is the same, so that it may stay.
-    async fn put(self, exports: Arc<Exports>, whole: Written) -> bool {
-        if whole.sums.bytes > self.shared.room_bytes / SPACE_DIVISOR {
+    /// Writes an export to the store unless it is there. Returns whether the local file equals the shared export.
+    async fn publish(self, exports: Arc<ExportCache>, written: WrittenExport) -> bool {
+        if written.checksums.size_bytes > self.shared.max_bytes / EXPORT_SPACE_DIVISOR {
             return true;
         }
-        match self.shared.write(self.key, &exports, &whole).await {
-            Ok(None) => count("stored"),
-            Ok(Some(first)) => {
-                count("second");
-                return is_same(&first, &whole.sums);
+        match self.shared.write_if_absent(self.key, &exports, &written).await {
+            Ok(None) => count_outcome("stored"),
+            Ok(Some(existing)) => {
+                count_outcome("second");
+                return is_same_export(&existing, &written.checksums);
             }
             Err(error) => {
-                tracing::warn!(error = %Causes(&error), "failed to share export with other nodes");
-                count(error.outcome());
+                tracing::warn!(error = %ErrorChain(&error), "failed to share export with other nodes");
+                count_outcome(error.metric_outcome());
             }
         }
         true
     }
 }
 
-fn count(outcome: &'static str) {
-    metrics().shared_exports.of([outcome.into()]).increment(1);
+fn count_outcome(outcome: &'static str) {
+    metrics().shared_exports.with_label_values([outcome.into()]).increment(1);
 }
 
-/// Whether the export of this server is the one that all servers serve.
-fn is_same(shared: &Sums, own: &Sums) -> bool {
-    let is_same = shared.bytes == own.bytes && shared.blocks() == own.blocks();
+fn is_same_export(shared: &BlockChecksums, own: &BlockChecksums) -> bool {
+    let is_same = shared.size_bytes == own.size_bytes && shared.block_checksums() == own.block_checksums();
     if !is_same {
         tracing::error!("dropped export that differs from the shared one");
     }
     is_same
 }
 
-struct Fetch {
+struct SharedExportFetch {
     job: SharedExportJob,
-    /// `None` once the rest is built.
-    pieces: Option<BoxStream<'static, Result<Bytes, ObjectError>>>,
-    at: u64,
+    chunks: Option<BoxStream<'static, Result<Bytes, SharedExportError>>>,
+    position: u64,
 }
 
-impl Fetch {
-    /// The next bytes, or all the rest if it has to be built.
-    async fn next(mut self) -> Result<Option<(Chunks, Fetch)>, ReadError> {
-        let Some(pieces) = &mut self.pieces else { return Ok(None) };
-        let chunks = match pieces.try_next().await {
+impl SharedExportFetch {
+    async fn next_chunks(mut self) -> Result<Option<(ExportChunks, SharedExportFetch)>, ReadError> {
+        let Some(fetched) = &mut self.chunks else { return Ok(None) };
+        let chunks = match fetched.try_next().await {
             Ok(None) => {
-                count("fetched");
+                count_outcome("fetched");
                 return Ok(None);
             }
-            Ok(Some(piece)) => {
-                self.at += piece.len() as u64;
-                stream::once(async { Ok::<Bytes, ReadError>(piece) }).boxed()
+            Ok(Some(chunk)) => {
+                self.position += chunk.len() as u64;
+                stream::once(async { Ok::<Bytes, ReadError>(chunk) }).boxed()
             }
             Err(error) => {
-                self.pieces = None;
-                self.job.lost(&error).await;
-                rebuilt(self.job.source.clone(), self.job.consumer, self.at, u64::MAX)
+                self.chunks = None;
+                self.job.record_fetch_failure(&error).await;
+                rebuild_range(self.job.source.clone(), self.job.consumer, self.position, u64::MAX)
             }
         };
         Ok(Some((chunks, self)))

@@ -1,21 +1,20 @@
-//! What is done to a service.
+//! Attacks on the nodes and shared services of a cluster.
 
 use std::time::Duration;
 
 use serde_json::json;
 use tokio::task::block_in_place;
 
-use super::clients::Run;
-use crate::cluster::dice::Dice;
-use crate::cluster::harness::{Cluster, NODES, until};
-use crate::cluster::history::Part;
+use super::clients::ChaosRun;
+use crate::cluster::harness::{NODES, TestCluster, until};
+use crate::cluster::history::DisturbedPart;
+use crate::cluster::seeded_random::SeededRandom;
 
-/// Something that happens to services.
 #[derive(Clone, Copy, Debug)]
 pub enum Attack {
-    /// SIGKILL of a server, which is started again.
+    /// Kills a node with SIGKILL, and starts it again.
     Kill(usize),
-    /// A server does nothing for a while, and goes on.
+    /// Stops a node for a while with SIGSTOP.
     Pause(usize),
     CrashCatalog,
     PauseCatalog,
@@ -24,11 +23,11 @@ pub enum Attack {
     PauseRedis,
 }
 
-/// Datasets to find out whether a server can do all it should: one of each, so that none waits for another.
+/// Datasets to check that a node works: one dataset for each node, so that the checks do not block each other.
 pub struct Probes(Vec<u64>);
 
 impl Probes {
-    pub async fn new(cluster: &Cluster) -> Probes {
+    pub async fn new(cluster: &TestCluster) -> Probes {
         let mut datasets = Vec::new();
         for node in 0..NODES {
             datasets.push(cluster.dataset(&format!("Probe {node}"), json!({})).await.0);
@@ -36,26 +35,29 @@ impl Probes {
         Probes(datasets)
     }
 
-    /// Waits until every server can make a version and read it, and the balancer knows.
-    async fn until_well(&self, cluster: &Cluster) {
+    /// Waits until each node can create and read a version, and the load balancer is ready.
+    async fn wait_until_healthy(&self, cluster: &TestCluster) {
         for (node, dataset) in self.0.iter().enumerate() {
-            let door = cluster.door_of(node);
+            let client = cluster.client_of(node);
             let path = format!("/api/{dataset}/probe-{node}/latest/");
             let body = json!({"dataset_id": dataset, "entities": [{"n": node}]});
-            until("a server is well", async || {
-                let ready = door.get("/readyz").await.is_some_and(|reply| reply.is_ok());
-                let made = ready && door.post("/dataset/refresh", &body).await.is_some_and(|reply| reply.is_ok());
-                made && door.get(&path).await.is_some_and(|reply| reply.is_ok())
+            until("a node is healthy", async || {
+                let ready = client.get("/readyz").await.is_some_and(|reply| reply.is_ok());
+                let is_created =
+                    ready && client.post("/dataset/refresh", &body).await.is_some_and(|reply| reply.is_ok());
+                is_created && client.get(&path).await.is_some_and(|reply| reply.is_ok())
             })
             .await;
         }
-        until("the balancer is well", async || cluster.door.get("/readyz").await.is_some_and(|reply| reply.is_ok()))
-            .await;
+        until("the load balancer is healthy", async || {
+            cluster.client.get("/readyz").await.is_some_and(|reply| reply.is_ok())
+        })
+        .await;
     }
 }
 
 impl Attack {
-    /// One of each kind, and all servers killed.
+    /// Returns each kind of attack, with a kill of each node.
     pub fn all() -> Vec<Attack> {
         let kills = (0..NODES).map(Attack::Kill);
         let others = [
@@ -70,59 +72,59 @@ impl Attack {
         kills.chain(others).collect()
     }
 
-    /// What it disturbs, if clients may notice.
-    fn part(self) -> Option<Part> {
+    /// Returns the part whose failure clients may notice.
+    fn part(self) -> Option<DisturbedPart> {
         match self {
-            Attack::Kill(_) | Attack::Pause(_) => Some(Part::Node),
-            Attack::CrashCatalog | Attack::PauseCatalog | Attack::KillObjects => Some(Part::Shared),
+            Attack::Kill(_) | Attack::Pause(_) => Some(DisturbedPart::Node),
+            Attack::CrashCatalog | Attack::PauseCatalog | Attack::KillObjects => Some(DisturbedPart::Shared),
             Attack::KillRedis | Attack::PauseRedis => None,
         }
     }
 
-    /// Does it, and waits until everything works again.
-    pub async fn perform(self, cluster: &mut Cluster, run: &Run, probes: &Probes, dice: &mut Dice) {
-        let began = run.now();
-        let while_it_lasts = tokio::time::sleep(Duration::from_millis(300 + dice.below(1_200)));
+    /// Runs the attack, and waits until everything works again.
+    pub async fn perform(self, cluster: &mut TestCluster, run: &ChaosRun, probes: &Probes, random: &mut SeededRandom) {
+        let start = run.now();
+        let delay = tokio::time::sleep(Duration::from_millis(300 + random.below(1_200)));
         match self {
             Attack::Kill(node) => {
                 cluster.nodes[node].kill();
-                while_it_lasts.await;
+                delay.await;
                 block_in_place(|| cluster.start_node(node, &[]));
             }
             Attack::Pause(node) => {
                 cluster.nodes[node].pause();
-                while_it_lasts.await;
-                cluster.nodes[node].go_on();
+                delay.await;
+                cluster.nodes[node].resume();
             }
             Attack::CrashCatalog => {
                 block_in_place(|| cluster.postgres.crash());
-                while_it_lasts.await;
+                delay.await;
                 block_in_place(|| cluster.postgres.restart());
             }
             Attack::PauseCatalog => {
                 cluster.postgres.freeze();
-                while_it_lasts.await;
+                delay.await;
                 cluster.postgres.thaw();
             }
             Attack::KillObjects => {
                 cluster.objects.kill();
-                while_it_lasts.await;
+                delay.await;
                 block_in_place(|| cluster.objects.restart());
             }
             Attack::KillRedis => {
                 cluster.redis.kill();
-                while_it_lasts.await;
+                delay.await;
                 block_in_place(|| cluster.redis.restart());
             }
             Attack::PauseRedis => {
                 cluster.redis.freeze();
-                while_it_lasts.await;
+                delay.await;
                 cluster.redis.thaw();
             }
         }
-        probes.until_well(cluster).await;
+        probes.wait_until_healthy(cluster).await;
         if let Some(part) = self.part() {
-            run.disturbed(began, part);
+            run.record_disturbance(start, part);
         }
     }
 }

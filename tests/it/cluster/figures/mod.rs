@@ -1,8 +1,7 @@
-//! What work costs at one, two and three servers: `benches/cluster/run` prints it. Nothing here is asserted but
-//! answers.
+//! A benchmark of clusters with one, two and three nodes, which `benches/cluster/run` starts.
 //!
-//! The servers of a service share a machine here, so seconds say little. Their processor time does: each request costs
-//! what it costs, whichever server does which part of it.
+//! The nodes share a machine, so the elapsed seconds are not meaningful. The processor time is, because it does not
+//! depend on the node that does the work.
 
 mod measure;
 mod sharing;
@@ -13,31 +12,30 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use self::measure::{Each, Turns, Used, idle, row};
-use super::harness::{Cluster, NODES};
+use self::measure::{CostSamples, RequestCost, ResourceUsage, idle, row};
+use super::harness::{NODES, TestCluster};
 
-/// Requests of a row of light ones, and of a row of heavy ones. Processor time is told in steps of 10 ms.
-const LIGHT: usize = 6_000;
-const HEAVY: usize = 12;
+/// Requests in a row of light and of heavy requests. The resolution of processor time is 10 ms.
+const LIGHT_REQUESTS: usize = 6_000;
+const HEAVY_REQUESTS: usize = 12;
 
-/// Turns of one, two and three servers in what is compared.
-const TURNS: usize = 5;
+/// Repetitions for each number of nodes.
+const REPETITIONS: usize = 5;
 
-/// Room for all of it.
-const GB: &str = "1073741824";
+/// Enough for the whole dataset.
+const DISK_CACHE_BYTES: &str = "1073741824";
 
-/// The version that is asked.
-struct Measured {
+struct MeasuredDataset {
     dataset: u64,
     version: u64,
-    /// Another version, in which one entity in 97 has another field.
+    /// Another version, in which one of 97 entities has changed.
     changed: u64,
     count: usize,
     /// Mean bytes of an entity.
     entity_bytes: f64,
 }
 
-impl Measured {
+impl MeasuredDataset {
     fn path(&self, query: &str) -> String {
         format!("/api/{}/measured/v{}/?{query}", self.dataset, self.version)
     }
@@ -52,25 +50,25 @@ impl Measured {
     }
 
     fn diff(&self) -> String {
-        let Measured { dataset, version, changed, .. } = self;
+        let MeasuredDataset { dataset, version, changed, .. } = self;
         format!("/dataset/diff?dataset_id={dataset}&v1={version}&v2={changed}&limit=10")
     }
 
-    /// A digit and a blank, which most texts hold: the keyword index leaves nothing out, so texts are scanned.
+    /// Searches for digits and a space, which most strings contain, so that the keyword index excludes no entity.
     fn scan(&self, number: usize) -> String {
         self.path(&format!("filter=text:{}%20&count=true", 10 + number))
     }
 
-    /// Bytes of the version's file for each byte of JSON.
-    async fn stored_share(&self, cluster: &Cluster) -> f64 {
+    /// Returns the bytes of the version file for each byte of JSON.
+    async fn stored_share(&self, cluster: &TestCluster) -> f64 {
         let path = format!("/dataset/profile?dataset_id={}", self.dataset);
-        let profile = cluster.door.view(&path).await.expect("an answer").json();
+        let profile = cluster.client.view(&path).await.expect("a response").json();
         let stored = profile["profile"]["file_size_bytes"].as_f64().expect("a size");
         stored / (self.entity_bytes * self.count as f64)
     }
 }
 
-/// A list of entities in JSON: short fields, an array, a number, and a text that compresses like prose.
+/// Returns a JSON array of entities with short fields, an array, a number, and a string that compresses like prose.
 fn entities(from: usize, count: usize) -> String {
     const WORDS: [&str; 16] = [
         "river", "stone", "amber", "cloud", "north", "field", "paper", "glass", "ember", "ocean", "maple", "frost",
@@ -96,21 +94,21 @@ fn entities(from: usize, count: usize) -> String {
     text
 }
 
-/// Pages that each server has in its cache. Gives what one costs at one server.
-async fn pages_in_turns(cluster: &Cluster, measured: &Measured) -> Each {
-    let pages: Vec<String> = (0..LIGHT / 3).map(|number| measured.page(number)).collect();
+/// Measures cached pages. Returns the cost of a page with one node.
+async fn measure_cached_pages(cluster: &TestCluster, measured: &MeasuredDataset) -> RequestCost {
+    let pages: Vec<String> = (0..LIGHT_REQUESTS / 3).map(|number| measured.page(number)).collect();
     println!("\n| pages that are cached | servers | CPU ms each | | | | | |");
     println!("|---|---|---|---|---|---|---|---|");
     for nodes in 1..=NODES {
         row(cluster, nodes, "for the caches", &pages, None).await;
     }
-    let mut turns = Turns::default();
-    for _ in 0..TURNS {
+    let mut turns = CostSamples::default();
+    for _ in 0..REPETITIONS {
         for nodes in 1..=NODES {
             turns.add(nodes, row(cluster, nodes, "pages", &pages, None).await);
         }
     }
-    println!("\nMedians of {TURNS} turns, and how much more than at one server:\n");
+    println!("\nMedians of {REPETITIONS} turns, and how much more than at one server:\n");
     println!("| requests | servers | CPU ms each | more |");
     println!("|---|---|---|---|");
     turns.print("pages, cached");
@@ -119,17 +117,17 @@ async fn pages_in_turns(cluster: &Cluster, measured: &Measured) -> Each {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a benchmark, which benches/cluster/run starts"]
-async fn what_work_costs_at_one_two_and_three_servers() {
+async fn print_costs_with_one_two_and_three_nodes() {
     let count: usize = std::env::var("CLUSTER_ENTITIES").ok().and_then(|count| count.parse().ok()).unwrap_or(20_000);
     let more = [("STRATA_CACHE__RESPONSE_BYTES", "0"), ("STRATA_LIMITS__PRIVATE_PER_MINUTE", "0")];
-    let mut cluster = Cluster::start(&more).await;
+    let mut cluster = TestCluster::start(&more).await;
     let (dataset, _) = cluster.dataset("Measured", json!({})).await;
     let whole = entities(0, count);
     let entity_bytes = whole.len() as f64 / count as f64;
     let version = cluster.push_text(dataset, &whole).await;
     let changed = cluster.push_text(dataset, &whole.replace(r#""kind":"k7""#, r#""kind":"x7""#)).await;
     drop(whole);
-    let measured = Measured { dataset, version, changed, count, entity_bytes };
+    let measured = MeasuredDataset { dataset, version, changed, count, entity_bytes };
     println!("\n{count} entities of {entity_bytes:.0} bytes");
     println!(
         "| requests | servers | CPU ms each | CPU s per GB scanned | KB from the store each | store requests | KB sent each | s in all |"
@@ -138,7 +136,7 @@ async fn what_work_costs_at_one_two_and_three_servers() {
     let sorted = |number: usize| measured.path(&format!("sort=text:desc&limit=20&offset={}", number * 20));
     let export = |number: usize| measured.path(&format!("format=parquet&limit={}", count - number));
     for nodes in 1..=NODES {
-        // A server that has read nothing, each time.
+        // Restarts the nodes, so that their caches are empty.
         for node in 0..NODES {
             tokio::task::block_in_place(|| {
                 cluster.nodes[node].kill();
@@ -146,36 +144,41 @@ async fn what_work_costs_at_one_two_and_three_servers() {
             });
         }
         cluster.until_ready().await;
-        let pages: Vec<String> = (0..LIGHT).map(|number| measured.page(number)).collect();
+        let pages: Vec<String> = (0..LIGHT_REQUESTS).map(|number| measured.page(number)).collect();
         idle(&cluster, nodes).await;
         row(&cluster, nodes, "pages, the first", &pages, None).await;
         row(&cluster, nodes, "pages, again", &pages, None).await;
-        let scans: Vec<String> = (0..HEAVY).map(|number| measured.scan(number + HEAVY * nodes)).collect();
+        let scans: Vec<String> =
+            (0..HEAVY_REQUESTS).map(|number| measured.scan(number + HEAVY_REQUESTS * nodes)).collect();
         row(&cluster, nodes, "counts of texts", &scans, Some(entity_bytes)).await;
-        let sorts: Vec<String> = (0..HEAVY).map(sorted).collect();
+        let sorts: Vec<String> = (0..HEAVY_REQUESTS).map(sorted).collect();
         row(&cluster, nodes, "sorts by text", &sorts, Some(entity_bytes)).await;
-        // The same at each server: one makes it, and the others fetch it.
+        // The same export at each node: one node builds it, and the others fetch it.
         let exports: Vec<String> = (0..nodes).map(|_| export(nodes)).collect();
         row(&cluster, nodes, "one export at each server", &exports, Some(entity_bytes)).await;
     }
-    let page = pages_in_turns(&cluster, &measured).await;
+    let page = measure_cached_pages(&cluster, &measured).await;
     let sort = sharing::print(&mut cluster, &measured).await;
     println!("\n| a server starts again | s to 50 pages | KB from the store | store requests |");
     println!("|---|---|---|---|");
-    for (what, disk_bytes) in [("without a disk cache", "0"), ("that begins one", GB), ("with its disk cache", GB)] {
+    for (what, disk_bytes) in [
+        ("without a disk cache", "0"),
+        ("with an empty disk cache", DISK_CACHE_BYTES),
+        ("with a filled disk cache", DISK_CACHE_BYTES),
+    ] {
         tokio::task::block_in_place(|| {
             cluster.nodes[0].terminate();
             cluster.start_node(0, &[("STRATA_CACHE__DISK_BYTES", disk_bytes)]);
         });
         cluster.until_ready().await;
-        let door = cluster.door_of(0).keeping();
-        let before = Used::by(&cluster, 1).await;
-        let begun = Instant::now();
+        let client = cluster.client_of(0).with_keep_alive();
+        let before = ResourceUsage::measure(&cluster, 1).await;
+        let start = Instant::now();
         for number in 0..50 {
-            assert!(door.get(&measured.page(number)).await.expect("an answer").is_ok());
+            assert!(client.get(&measured.page(number)).await.expect("a response").is_ok());
         }
-        let elapsed = begun.elapsed().as_secs_f64();
-        let used = Used::by(&cluster, 1).await.since(&before);
+        let elapsed = start.elapsed().as_secs_f64();
+        let used = ResourceUsage::measure(&cluster, 1).await.since(&before);
         println!("| {what} | {elapsed:.2} | {:.0} | {:.0} |", used.store_bytes / 1e3, used.store_requests);
     }
     sizing::print(page, sort, measured.stored_share(&cluster).await);

@@ -1,25 +1,25 @@
-//! How many servers a service needs: computed from what requests cost here.
+//! Estimates the number of nodes that a service needs from the measured costs.
 
-use super::measure::Each;
+use super::measure::RequestCost;
 
-/// A server that is bought: its processors and its memory in GB.
+/// Processors and memory of a typical server.
 const PROCESSORS: f64 = 16.0;
 const MEMORY_GB: f64 = 64.0;
 
-/// Processors are planned to be busy for so much of the time, so that one server may be away and a peak come.
-const BUSY: f64 = 0.5;
+/// Planned utilization of processors, which leaves a reserve for peaks and for an offline node.
+const TARGET_UTILIZATION: f64 = 0.5;
 
-/// The share of memory that the cache may take, the default.
+/// The default share of memory for the cache.
 const CACHE_SHARE: f64 = 0.25;
 
-/// The share of all versions that is read from day to day.
-const WARM: f64 = 0.01;
+/// The share of all versions that clients read regularly.
+const WARM_SHARE: f64 = 0.01;
 
-/// Services: reads in a second, and GB of JSON in all versions.
+/// Reads per second, and GB of JSON in all versions.
 const SERVICES: [(f64, f64); 4] = [(100.0, 100.0), (1_000.0, 1_000.0), (3_000.0, 10_000.0), (10_000.0, 100_000.0)];
 
-/// Prints it. Of a thousand reads, one sorts a GB; the others are pages.
-pub fn print(page: Each, sort: Each, stored_share: f64) {
+/// Prints the estimates. One of a thousand reads sorts a GB; the others are pages.
+pub fn print(page: RequestCost, sort: RequestCost, stored_share: f64) {
     println!(
         "\n| reads a second | JSON in versions | in the store | processors busy | to clients | local disk | servers |"
     );
@@ -28,9 +28,9 @@ pub fn print(page: Each, sort: Each, stored_share: f64) {
         let sorts = reads / 1_000.0;
         let busy = (reads - sorts) * page.cpu_ms / 1e3 + sorts * sort.cpu_s_per_gb;
         let stored_gb = json_gb * stored_share;
-        let warm_gb = stored_gb * WARM;
-        let by_processors = busy / (PROCESSORS * BUSY);
-        // What is warm lies on local disks; a tenth of it is read all the time, and lies in memory.
+        let warm_gb = stored_gb * WARM_SHARE;
+        let by_processors = busy / (PROCESSORS * TARGET_UTILIZATION);
+        // Warm data is on local disks, and a tenth of it, which is read constantly, is in memory.
         let by_memory = warm_gb / 10.0 / (MEMORY_GB * CACHE_SHARE);
         let servers = by_processors.max(by_memory).ceil().max(1.0) + 1.0;
         println!(

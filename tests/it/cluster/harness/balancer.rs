@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::page::Page;
+use super::page::GuideConfig;
 
-/// A running balancer, ended when dropped.
+/// A running load balancer, which ends when the value is dropped.
 pub struct Balancer {
     process: Child,
     address: String,
@@ -18,17 +18,17 @@ pub struct Balancer {
 }
 
 impl Balancer {
-    pub fn start(page: &Page) -> Balancer {
+    pub fn start(page: &GuideConfig) -> Balancer {
         let address = format!("{}2:8000", page.network);
         let directory = tempfile::Builder::new().prefix("strata-haproxy-").tempdir().expect("a temporary directory");
         let file = directory.path().join("haproxy.cfg");
         std::fs::write(&file, page.haproxy()).expect("written");
         let checked = Command::new(program()).arg("-c").arg("-f").arg(&file).stdin(Stdio::null()).output();
         let checked = checked.expect("haproxy runs");
-        let told = [checked.stdout, checked.stderr].concat();
-        let told = String::from_utf8_lossy(&told);
-        // A warning is a reason to change the page.
-        assert!(checked.status.success() && !told.contains("WARNING"), "{told}");
+        let output = [checked.stdout, checked.stderr].concat();
+        let output = String::from_utf8_lossy(&output);
+        // The configuration in the documentation must cause no warnings.
+        assert!(checked.status.success() && !output.contains("WARNING"), "{output}");
         let log = directory.path().join("log");
         let errors = File::create(&log).expect("the log");
         let mut command = Command::new(program());
@@ -37,7 +37,7 @@ impl Balancer {
         let mut process = command.spawn().expect("haproxy runs");
         let deadline = Instant::now() + Duration::from_secs(60);
         while TcpStream::connect(&address).is_err() {
-            let ended = process.try_wait().expect("asking after haproxy").is_some();
+            let ended = process.try_wait().expect("failed to query haproxy").is_some();
             if ended || Instant::now() > deadline {
                 let _ = process.kill();
                 panic!("haproxy does not start:\n{}", std::fs::read_to_string(&log).unwrap_or_default());
@@ -59,7 +59,7 @@ impl Drop for Balancer {
     }
 }
 
-/// Debian has it where only root looks.
+/// Debian installs haproxy in a directory that is not on the `PATH` of users.
 fn program() -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let directories = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/usr/local/sbin".into()]);

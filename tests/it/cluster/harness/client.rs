@@ -1,4 +1,4 @@
-//! Clients of the service.
+//! HTTP clients for the nodes and the load balancer.
 
 use std::time::Duration;
 
@@ -9,52 +9,53 @@ use reqwest::header::HeaderMap;
 use serde_json::Value;
 use strata_testing::http_client;
 
-/// Longer than any answer takes, whatever happens meanwhile.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// Longer than any response takes, even during attacks.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// A way in, and whoever uses it: the owner.
+/// A client for one base URL, with the API token of the owner.
 #[derive(Clone)]
-pub struct Door {
+pub struct ServiceClient {
     pub base_url: String,
     client: reqwest::Client,
     token: String,
 }
 
-/// An answer, as far as it came.
+/// A response, possibly truncated.
 #[derive(Clone, Debug)]
 pub struct Reply {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
-    /// Whether the body came to what HTTP says is its end.
+    /// Whether the body is complete according to HTTP.
     pub whole: bool,
 }
 
-impl Door {
-    /// A connection for each request: so the balancer chooses each time, and none outlives the runtime of a test.
-    pub fn new(base_url: &str, token: &str) -> Door {
-        let client = http_client().timeout(PATIENCE).pool_max_idle_per_host(0).build().expect("a client");
-        Door { base_url: base_url.to_owned(), client, token: token.to_owned() }
+impl ServiceClient {
+    /// Uses a connection for each request, so that the load balancer selects a node each time, and no connection
+    /// outlives the runtime of a test.
+    pub fn new(base_url: &str, token: &str) -> ServiceClient {
+        let client = http_client().timeout(REQUEST_TIMEOUT).pool_max_idle_per_host(0).build().expect("a client");
+        ServiceClient { base_url: base_url.to_owned(), client, token: token.to_owned() }
     }
 
-    /// The same client at another one.
-    pub fn at(&self, base_url: &str) -> Door {
-        Door { base_url: base_url.to_owned(), ..self.clone() }
+    /// Returns the same client for another base URL.
+    pub fn with_base_url(&self, base_url: &str) -> ServiceClient {
+        ServiceClient { base_url: base_url.to_owned(), ..self.clone() }
     }
 
-    /// The same, by a client at another address of this machine, which is another client to the service.
-    pub fn from(&self, address: std::net::IpAddr) -> Door {
-        let client = http_client().timeout(PATIENCE).pool_max_idle_per_host(0).local_address(address).build();
-        Door { client: client.expect("a client"), ..self.clone() }
+    /// Returns a client with another local address, which counts as another client.
+    pub fn from(&self, address: std::net::IpAddr) -> ServiceClient {
+        let client = http_client().timeout(REQUEST_TIMEOUT).pool_max_idle_per_host(0).local_address(address).build();
+        ServiceClient { client: client.expect("a client"), ..self.clone() }
     }
 
-    /// The same, by a client of its own that keeps its connection from request to request.
-    pub fn keeping(&self) -> Door {
-        let client = http_client().timeout(PATIENCE).build().expect("a client");
-        Door { client, ..self.clone() }
+    /// Returns a client with persistent connections.
+    pub fn with_keep_alive(&self) -> ServiceClient {
+        let client = http_client().timeout(REQUEST_TIMEOUT).build().expect("a client");
+        ServiceClient { client, ..self.clone() }
     }
 
-    /// An answer without credentials; `None` where none began.
+    /// Sends a request without credentials; `None` if there is no response.
     pub async fn get(&self, path: &str) -> Option<Reply> {
         self.get_with(path, &[]).await
     }
@@ -67,17 +68,17 @@ impl Door {
         receive(request).await
     }
 
-    /// As [`Door::get`], only begun.
-    pub async fn begin(&self, path: &str) -> Option<Begun> {
-        self.client.get(format!("{}{path}", self.base_url)).send().await.ok().map(Begun)
+    /// Like [`ServiceClient::get`], without reading the body.
+    pub async fn start(&self, path: &str) -> Option<StartedReply> {
+        self.client.get(format!("{}{path}", self.base_url)).send().await.ok().map(StartedReply)
     }
 
-    /// What the owner sees.
+    /// Sends a GET request of the owner.
     pub async fn view(&self, path: &str) -> Option<Reply> {
         self.get_with(path, &[("authorization", &format!("Bearer {}", self.token))]).await
     }
 
-    /// A call of the owner's.
+    /// Sends a POST request of the owner.
     pub async fn post(&self, path: &str, body: &Value) -> Option<Reply> {
         self.call(Method::POST, path, body).await
     }
@@ -86,7 +87,7 @@ impl Door {
         self.send(method, path, body.to_string()).await
     }
 
-    /// As [`Door::post`], of a text.
+    /// Like [`ServiceClient::post`], with an encoded body.
     pub async fn post_text(&self, path: &str, body: String) -> Option<Reply> {
         self.send(Method::POST, path, body).await
     }
@@ -98,22 +99,24 @@ impl Door {
 }
 
 async fn receive(request: reqwest::RequestBuilder) -> Option<Reply> {
-    let begun = Begun(request.send().await.ok()?);
-    Some(begun.rest().await)
+    let started = StartedReply(request.send().await.ok()?);
+    Some(started.rest().await)
 }
 
-/// An answer whose head came, and of whose body nothing was taken yet.
-pub struct Begun(reqwest::Response);
+/// A response whose body is not read yet.
+pub struct StartedReply(reqwest::Response);
 
-impl Begun {
-    /// All that comes.
+impl StartedReply {
+    /// Reads the body to its end, or to the first error.
     pub async fn rest(self) -> Reply {
-        let (status, headers) = (self.0.status().as_u16(), self.0.headers().clone());
-        let (mut body, mut whole) = (BytesMut::new(), true);
-        let mut pieces = self.0.bytes_stream();
-        while let Some(piece) = pieces.next().await {
-            match piece {
-                Ok(piece) => body.extend_from_slice(&piece),
+        let status = self.0.status().as_u16();
+        let headers = self.0.headers().clone();
+        let mut body = BytesMut::new();
+        let mut whole = true;
+        let mut chunks = self.0.bytes_stream();
+        while let Some(chunk) = chunks.next().await {
+            match chunk {
+                Ok(chunk) => body.extend_from_slice(&chunk),
                 Err(_) => whole = false,
             }
         }
@@ -134,7 +137,7 @@ impl Reply {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The JSON of a successful answer.
+    /// Parses the JSON of a successful response.
     #[track_caller]
     pub fn json(&self) -> Value {
         assert!(self.is_ok(), "{} {}", self.status, self.text());

@@ -1,11 +1,11 @@
-//! One server of the service.
+//! A node of the cluster.
 
 use strata_testing::machine::{Machine, Server};
 
-use super::page::Page;
+use super::page::GuideConfig;
 use super::signal;
 
-/// A server with a data directory of its own, whether it runs or not.
+/// A node with its own data directory, running or not.
 pub struct Node {
     machine: Machine,
     address: String,
@@ -13,7 +13,7 @@ pub struct Node {
 }
 
 impl Node {
-    pub fn new(page: &Page, number: usize) -> Node {
+    pub fn new(page: &GuideConfig, number: usize) -> Node {
         let machine = Machine::new();
         machine.write("strata.toml", &page.strata(number, &machine.path("data")));
         Node { machine, address: format!("{}1{}:8080", page.network, number + 1), server: None }
@@ -23,39 +23,44 @@ impl Node {
         format!("http://{}", self.address)
     }
 
-    /// Starts it, and waits until it listens.
-    pub fn start(&mut self, environment: &[(&'static str, String)], own: &[(String, String)], more: &[(&str, &str)]) {
+    /// Starts the node, and waits until it listens.
+    pub fn start(
+        &mut self,
+        environment: &[(&'static str, String)],
+        node_environment: &[(String, String)],
+        more: &[(&str, &str)],
+    ) {
         let environment = environment.iter().map(|(name, value)| (*name, value.as_str()));
-        let own = own.iter().map(|(name, value)| (name.as_str(), value.as_str()));
-        let environment: Vec<(&str, &str)> = environment.chain(own).chain(more.iter().copied()).collect();
+        let node_environment = node_environment.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let environment: Vec<(&str, &str)> = environment.chain(node_environment).chain(more.iter().copied()).collect();
         self.server = Some(Server::configured(&self.machine, "strata.toml", &environment));
     }
 
     pub fn process(&self) -> u32 {
-        self.server.as_ref().expect("it runs").id()
+        self.server.as_ref().expect("node is running").id()
     }
 
-    /// SIGKILL.
+    /// Sends SIGKILL, and waits for the end.
     pub fn kill(&mut self) {
-        self.server.take().expect("it runs").kill();
+        self.server.take().expect("node is running").kill();
     }
 
-    /// SIGSTOP: it does nothing more, and nobody is told.
+    /// Sends SIGSTOP.
     pub fn pause(&self) {
         signal(self.process(), "STOP");
     }
 
-    /// SIGCONT.
-    pub fn go_on(&self) {
+    /// Sends SIGCONT.
+    pub fn resume(&self) {
         signal(self.process(), "CONT");
     }
 
-    /// SIGTERM; waits for its end, and tells its exit code and what it wrote to its log.
+    /// Sends SIGTERM, waits for the end, and returns the exit code and the log.
     pub fn terminate(&mut self) -> (Option<i32>, String) {
-        self.server.take().expect("it runs").stop("-TERM")
+        self.server.take().expect("node is running").stop("-TERM")
     }
 
-    /// What the running process has written to its log.
+    /// Returns the log of the running process.
     pub fn log(&self) -> String {
         self.server.as_ref().map(Server::errors).unwrap_or_default()
     }

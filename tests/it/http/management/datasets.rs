@@ -1,4 +1,4 @@
-//! Datasets, their versions, keys and webhooks.
+//! Datasets, their versions, keys, and webhooks.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -6,27 +6,27 @@ use serde_json::{Value, json};
 use strata_testing::PASSWORD;
 use strata_testing::databases::on_both_databases;
 use strata_testing::{Answer, OWNER};
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 
 use super::{Owners, cookie, ok, refused};
 
 on_both_databases! {
     Owners:
-    a_dataset_is_created_changed_and_listed
-    what_a_dataset_cannot_be_is_named
-    a_rollback_pins_and_freezes_and_reads_follow_at_once
-    a_new_key_opens_at_once_what_the_old_one_did
+    dataset_is_created_updated_and_listed
+    invalid_dataset_fields_are_reported
+    rollback_and_freeze_affect_reads_at_once
+    new_key_replaces_old_at_once
     plans_limit_active_datasets
-    a_webhook_is_registered_replaced_and_deleted
-    a_dataset_without_versions_is_deleted_and_no_other
-    times_and_urls_are_as_clients_need_them
+    webhook_is_registered_replaced_and_deleted
+    only_dataset_without_versions_is_deleted
+    times_are_utc_and_urls_use_public_url
 }
 
-async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
+async fn dataset_is_created_updated_and_listed(owners: Owners) {
     let created = ok(&owners.post("/dataset/create", json!({"name": "World Countries"})).await);
     let record = created["dataset"].clone();
-    let id = record["dataset_id"].as_u64().expect("an id");
-    let ping_url = record["ping_url"].as_str().expect("a URL").to_owned();
+    let id = record["dataset_id"].as_u64().expect("missing ID");
+    let ping_url = record["ping_url"].as_str().expect("invalid URL").to_owned();
     assert!(ping_url.starts_with("http://data.strata.test/ping/ping_"), "{ping_url}");
     let expected = json!({
         "dataset_id": id, "name": "World Countries", "name_slug": "world-countries", "description": null,
@@ -44,15 +44,17 @@ async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
         "index": {"always": ["area", "name.common"], "never": ["a\\.b"]},
     });
     let changed = ok(&owners.post("/dataset/update", settings.clone()).await)["dataset"].clone();
-    for (field, value) in settings.as_object().expect("fields").iter().filter(|(field, _)| *field != "schedule") {
+    for (field, value) in
+        settings.as_object().expect("expected fields").iter().filter(|(field, _)| *field != "schedule")
+    {
         assert_eq!(&changed[field], value, "{field}");
     }
     assert_eq!((&changed["schedule"], &changed["name_slug"]), (&json!("*/5 * * * MON-FRI"), &json!("länder-2")));
-    let key = changed["private_key"].as_str().expect("a key");
+    let key = changed["private_key"].as_str().expect("missing key");
     assert!(key.starts_with("sk_"), "{key}");
     assert_eq!(changed["ping_url"], ping_url);
 
-    // What is not said stays; null clears what may be absent.
+    // Omitted fields keep their values, and null clears optional ones.
     let same = ok(&owners.post("/dataset/update", json!({"dataset_id": id, "private": true, "name": null})).await);
     assert_eq!(same["dataset"], changed);
     let cleared = json!({
@@ -80,7 +82,7 @@ async fn a_dataset_is_created_changed_and_listed(owners: Owners) {
     assert_eq!(viewed["dataset"]["versions"], json!([]));
 }
 
-async fn what_a_dataset_cannot_be_is_named(owners: Owners) {
+async fn invalid_dataset_fields_are_reported(owners: Owners) {
     let id = owners.dataset("Countries", false, 1).await;
     for (field, value, word) in [
         ("name", json!("--"), "letter"),
@@ -129,7 +131,7 @@ async fn what_a_dataset_cannot_be_is_named(owners: Owners) {
         body[field] = value.clone();
         for uri in ["/dataset/update", "/dataset/create"] {
             if uri.ends_with("create") {
-                body.as_object_mut().expect("an object").remove("dataset_id");
+                body.as_object_mut().expect("expected an object").remove("dataset_id");
             }
             let answer = owners.post(uri, body.clone()).await;
             refused(&answer, 400, word);
@@ -142,7 +144,7 @@ async fn what_a_dataset_cannot_be_is_named(owners: Owners) {
     assert_eq!(listed["datasets"][0]["name"], "Countries");
 }
 
-async fn a_rollback_pins_and_freezes_and_reads_follow_at_once(owners: Owners) {
+async fn rollback_and_freeze_affect_reads_at_once(owners: Owners) {
     let id = owners.dataset("Countries", false, 3).await;
     let read = async |version: &str| owners.service.get(&format!("/api/{id}/countries/{version}/?pretty=false")).await;
     let view = async || ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await)["dataset"].clone();
@@ -156,15 +158,15 @@ async fn a_rollback_pins_and_freezes_and_reads_follow_at_once(owners: Owners) {
     read("latest").await.is("[{\"version\":3}]");
 
     let viewed = view().await;
-    let versions = viewed["versions"].as_array().expect("versions");
+    let versions = viewed["versions"].as_array().expect("expected versions");
     let numbers: Vec<_> = versions.iter().map(|version| (&version["version_number"], &version["is_active"])).collect();
     assert_eq!(numbers, [(&json!(3), &json!(false)), (&json!(2), &json!(false)), (&json!(1), &json!(true))]);
-    let names: Vec<&String> = versions[0].as_object().expect("a record").keys().collect();
+    let names: Vec<&String> = versions[0].as_object().expect("expected an object").keys().collect();
     let expected = ["version_number", "alt_file_path", "entity_count", "file_size_bytes", "is_active", "created_at"];
     assert_eq!(names, expected);
     assert_eq!((&versions[0]["alt_file_path"], &versions[0]["entity_count"]), (&json!(null), &json!(1)));
     assert!(versions[0]["file_size_bytes"].as_u64().is_some_and(|bytes| bytes > 100));
-    let attempts = viewed["last_attempts"].as_array().expect("attempts");
+    let attempts = viewed["last_attempts"].as_array().expect("expected attempts");
     assert_eq!(attempts.len(), 3);
     let attempt = &attempts[0];
     assert_eq!(
@@ -182,7 +184,7 @@ async fn a_rollback_pins_and_freezes_and_reads_follow_at_once(owners: Owners) {
     let freeze = json!({"dataset_id": id, "version_number": 2, "freeze": true});
     assert_eq!(ok(&owners.post("/dataset/rollback", freeze).await)["dataset"]["frozen"], json!(true));
     assert_eq!(read("active").await.status, 410);
-    // A rollback of what is frozen works, and does not thaw it.
+    // Rolling back a frozen dataset works, and does not unfreeze it.
     let answer =
         owners.post("/dataset/rollback", json!({"dataset_id": id, "version_number": 1, "freeze": false})).await;
     assert_eq!((&ok(&answer)["dataset"]["frozen"], read("v3").await.status), (&json!(true), 410));
@@ -196,11 +198,11 @@ async fn a_rollback_pins_and_freezes_and_reads_follow_at_once(owners: Owners) {
     );
 }
 
-async fn a_new_key_opens_at_once_what_the_old_one_did(owners: Owners) {
+async fn new_key_replaces_old_at_once(owners: Owners) {
     let id = owners.dataset("Hidden", true, 1).await;
     let uri = format!("/api/{id}/hidden/v1/");
     let status = async |key: &str| owners.service.send("GET", &uri, Some(&format!("Bearer {key}"))).await.status;
-    let key = |answer: &Answer| ok(answer)["dataset"]["private_key"].as_str().expect("a key").to_owned();
+    let key = |answer: &Answer| ok(answer)["dataset"]["private_key"].as_str().expect("missing key").to_owned();
     let old = key(&owners.get(&format!("/dataset/view?dataset_id={id}")).await);
     assert_eq!(status(&old).await, 200);
     let new = key(&owners.post("/dataset/rotate_key", json!({"dataset_id": id})).await);
@@ -217,13 +219,15 @@ async fn plans_limit_active_datasets(owners: Owners) {
         ids.push(ok(&free("/dataset/create", json!({"name": name})).await)["dataset"]["dataset_id"].clone());
     }
     refused(&free("/dataset/create", json!({"name": "four"})).await, 403, "3 active");
-    // The order of checks: what is wrong with the request comes first.
+    // Invalid fields are reported before the plan limit.
     refused(&free("/dataset/create", json!({"name": "--"})).await, 400, "name");
-    let plan = async |plan| owners.service.services.accounts.set_plan("free@strata.test", plan).await.expect("changed");
-    plan(Plan::Pro).await;
+    let plan = async |plan| {
+        owners.service.services.accounts.set_plan("free@strata.test", plan).await.expect("failed to change")
+    };
+    plan(UserPlan::Pro).await;
     ok(&free("/dataset/create", json!({"name": "four"})).await);
-    plan(Plan::Free).await;
-    // What there is beyond the limit stays usable.
+    plan(UserPlan::Free).await;
+    // Datasets over the limit stay usable.
     ok(&free("/dataset/update", json!({"dataset_id": ids[0], "name": "uno"})).await);
 
     let id = owners.dataset("Frozen", false, 1).await;
@@ -235,7 +239,7 @@ async fn plans_limit_active_datasets(owners: Owners) {
     refused(&limited.post("/dataset/unfreeze", json!({"dataset_id": id})).await, 403, "1 active");
 }
 
-async fn a_webhook_is_registered_replaced_and_deleted(owners: Owners) {
+async fn webhook_is_registered_replaced_and_deleted(owners: Owners) {
     let id = owners.dataset("Countries", false, 1).await;
     let view = async || owners.get(&format!("/webhook/view?dataset_id={id}")).await;
     assert_eq!(ok(&view().await), json!({"has_webhook": false}));
@@ -276,29 +280,29 @@ async fn a_webhook_is_registered_replaced_and_deleted(owners: Owners) {
     assert_eq!(ok(&view().await), json!({"has_webhook": false}));
     refused(&owners.call("DELETE", "/webhook/delete", json!({"dataset_id": id})).await, 404, "webhook");
 
-    // The plan is asked last.
+    // The plan is checked after the fields and the dataset.
     let free =
         async |body: Value| owners.send("POST", "/webhook/register", &[("authorization", &owners.free)], &body).await;
     refused(&free(json!({"dataset_id": id, "url": "https://example.com"})).await, 404, "dataset");
-    let made =
+    let created =
         owners.send("POST", "/dataset/create", &[("authorization", &owners.free)], &json!({"name": "Mine"})).await;
-    let mine = ok(&made)["dataset"]["dataset_id"].clone();
+    let mine = ok(&created)["dataset"]["dataset_id"].clone();
     refused(&free(json!({"dataset_id": mine, "url": "https://example.com"})).await, 403, "plan");
     refused(&free(json!({"dataset_id": mine, "url": "x"})).await, 400, "url");
 }
 
-async fn a_dataset_without_versions_is_deleted_and_no_other(owners: Owners) {
+async fn only_dataset_without_versions_is_deleted(owners: Owners) {
     let delete = async |id: &Value| owners.call("DELETE", "/dataset/delete", json!({"dataset_id": id})).await;
-    let made = async |name: &str| {
+    let create = async |name: &str| {
         let body = json!({"name": name, "source": "push"});
         ok(&owners.post("/dataset/create", body).await)["dataset"]["dataset_id"].clone()
     };
-    let first = made("Planets").await;
-    // What it has goes with it: a webhook, and attempts to refresh it.
+    let first = create("Planets").await;
+    // The webhook and the refresh attempts are deleted, too.
     let webhook = json!({"dataset_id": first, "url": "https://example.com"});
     ok(&owners.post("/webhook/register", webhook).await);
     refused(&owners.post("/dataset/refresh", json!({"dataset_id": first, "entities": [7]})).await, 422, "item 1");
-    // It is nobody else's to delete.
+    // Other users cannot delete the dataset.
     let theirs = [("authorization", owners.other.as_str())];
     let body = json!({"dataset_id": first});
     refused(&owners.send("DELETE", "/dataset/delete", &theirs, &body).await, 404, "dataset");
@@ -306,33 +310,35 @@ async fn a_dataset_without_versions_is_deleted_and_no_other(owners: Owners) {
     refused(&delete(&first).await, 404, "dataset");
     refused(&owners.get(&format!("/dataset/view?dataset_id={first}")).await, 404, "dataset");
     refused(&owners.get(&format!("/webhook/view?dataset_id={first}")).await, 404, "dataset");
-    // Its name is free, its id is not.
-    let second = made("Planets").await;
+    // The name can be used again, but the ID cannot.
+    let second = create("Planets").await;
     assert!(second.as_u64() > first.as_u64(), "{second} after {first}");
-    // While it is refreshed it stays.
-    let id = strata_types::ids::DatasetId::new(second.as_u64().expect("a number"));
+    // A dataset cannot be deleted during a refresh.
+    let id = strata_types::ids::DatasetId::new(second.as_u64().expect("invalid number"));
     let catalog = owners.service.catalog().await;
     let lease = std::time::Duration::from_secs(600);
-    let held =
-        catalog.acquire_refresh(id, strata_types::dataset::RefreshTrigger::Manual, "held", lease).await.expect("held");
+    let acquired = catalog
+        .acquire_refresh(id, strata_types::dataset::RefreshTrigger::Manual, "holder", lease)
+        .await
+        .expect("failed to acquire");
     refused(&delete(&second).await, 409, "Another refresh");
-    catalog.fail_refresh(held.attempt, "a test").await.expect("given back");
+    catalog.fail_refresh(acquired.attempt, "a test").await.expect("failed to release");
     ok(&owners.post("/dataset/refresh", json!({"dataset_id": second, "entities": []})).await);
     refused(&delete(&second).await, 409, "because versions are permanent");
     ok(&owners.get(&format!("/dataset/view?dataset_id={second}")).await);
-    // A place in the plan is free again.
+    // Deleted datasets do not count toward the plan.
     let free = [("authorization", owners.free.as_str())];
     for name in ["One", "Two", "Three", "Four"] {
-        let made = owners.send("POST", "/dataset/create", &free, &json!({"name": name})).await;
-        let id = ok(&made)["dataset"]["dataset_id"].clone();
+        let created = owners.send("POST", "/dataset/create", &free, &json!({"name": name})).await;
+        let id = ok(&created)["dataset"]["dataset_id"].clone();
         ok(&owners.send("DELETE", "/dataset/delete", &free, &json!({"dataset_id": id})).await);
     }
 }
 
-async fn times_and_urls_are_as_clients_need_them(owners: Owners) {
-    let made = ok(&owners.post("/dataset/create", json!({"name": "Countries"})).await);
-    let created_at = made["dataset"]["created_at"].as_str().expect("a time");
-    let parsed = chrono::DateTime::parse_from_rfc3339(created_at).expect("RFC 3339");
+async fn times_are_utc_and_urls_use_public_url(owners: Owners) {
+    let created = ok(&owners.post("/dataset/create", json!({"name": "Countries"})).await);
+    let created_at = created["dataset"]["created_at"].as_str().expect("invalid time");
+    let parsed = chrono::DateTime::parse_from_rfc3339(created_at).expect("invalid RFC 3339 time");
     assert!(created_at.ends_with('Z'), "{created_at}");
     let age = chrono::Utc::now().signed_duration_since(parsed);
     assert!(age.num_minutes().abs() < 10, "{created_at}");
@@ -340,11 +346,11 @@ async fn times_and_urls_are_as_clients_need_them(owners: Owners) {
     let public = owners
         .with(|config| {
             let url = "https://Data.example.org/strata/".to_owned();
-            config.server.public_url = Some(url.try_into().expect("a URL"));
+            config.server.public_url = Some(url.try_into().expect("invalid URL"));
         })
         .await;
-    let made = ok(&public.post("/dataset/create", json!({"name": "Countries"})).await);
-    let ping_url = made["dataset"]["ping_url"].as_str().expect("a URL");
+    let created = ok(&public.post("/dataset/create", json!({"name": "Countries"})).await);
+    let ping_url = created["dataset"]["ping_url"].as_str().expect("invalid URL");
     assert!(ping_url.starts_with("https://data.example.org/strata/ping/ping_"), "{ping_url}");
     let answer = public.try_log_in(OWNER, PASSWORD).await;
     assert!(answer.header("set-cookie").is_some_and(|set| set.contains("Secure")), "{:?}", answer.headers);
@@ -354,9 +360,11 @@ async fn times_and_urls_are_as_clients_need_them(owners: Owners) {
     };
     assert_eq!((me("https://data.example.org").await, me("http://data.example.org").await), (200, 403));
 
-    // A trusted proxy says that the client came by https.
+    // The trusted proxy reports https.
     let proxied = owners
-        .with(|config| config.server.trusted_proxies = vec!["127.0.0.1".to_owned()].try_into().expect("a network"))
+        .with(|config| {
+            config.server.trusted_proxies = vec!["127.0.0.1".to_owned()].try_into().expect("invalid network")
+        })
         .await;
     let log_in = async |peer: [u8; 4]| {
         let request = Request::post("/session/login")
@@ -364,14 +372,14 @@ async fn times_and_urls_are_as_clients_need_them(owners: Owners) {
             .header("x-forwarded-proto", "https")
             .extension(axum::extract::ConnectInfo(std::net::SocketAddr::from((peer, 1))));
         let body = json!({"email": OWNER, "password": PASSWORD}).to_string();
-        let answer = proxied.service.call(request.body(Body::from(body)).expect("a request")).await;
-        answer.header("set-cookie").expect("a cookie").contains("Secure")
+        let answer = proxied.service.call(request.body(Body::from(body)).expect("invalid request")).await;
+        answer.header("set-cookie").expect("missing cookie").contains("Secure")
     };
     assert_eq!((log_in([127, 0, 0, 1]).await, log_in([127, 0, 0, 2]).await), (true, false));
 }
 
 fn sorted(record: &Value) -> Vec<(&String, &Value)> {
-    let mut fields: Vec<_> = record.as_object().expect("a record").iter().collect();
+    let mut fields: Vec<_> = record.as_object().expect("expected an object").iter().collect();
     fields.sort_by_key(|(name, _)| *name);
     fields
 }

@@ -1,4 +1,4 @@
-//! What happened to a dataset: the attempts to refresh it, and the webhooks that were sent.
+//! The history of a dataset: refresh attempts and webhook deliveries.
 
 use serde_json::{Value, json};
 use strata_testing::databases::on_both_databases;
@@ -9,18 +9,18 @@ use super::{Owners, ok, refused};
 on_both_databases! {
     Owners:
     attempts_are_listed_newest_first
-    warnings_come_with_a_version_and_stay_in_the_history
-    deliveries_are_listed_newest_first_and_stay
+    warnings_are_returned_and_stored
+    deliveries_are_listed_after_webhook_deletion
 }
 
 #[track_caller]
 fn keys(record: &Value) -> Vec<&str> {
-    record.as_object().expect("a record").keys().map(String::as_str).collect()
+    record.as_object().expect("expected an object").keys().map(String::as_str).collect()
 }
 
-async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
-    let made = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
-    let id = made["dataset"]["dataset_id"].as_u64().expect("an id");
+async fn warnings_are_returned_and_stored(owners: Owners) {
+    let created = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
+    let id = created["dataset"]["dataset_id"].as_u64().expect("missing ID");
     let key = owners.scale.clone();
     let push = async |format: &str, text: &str| {
         let headers = [("authorization", key.as_str()), ("content-type", "application/octet-stream")];
@@ -40,7 +40,7 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
     };
     let long = "ä".repeat(61);
     let beginning = format!("\"{}\"…", "ä".repeat(60));
-    // pandas writes its index so. It became a field that nothing can name, and nobody was told.
+    // Regression: pandas writes its index like this. It became a field without a name, without a warning.
     let nameless = "Column 1 of the table has no name, so filters and sorts cannot refer to it. Name it in the \
                     header line, or omit it (in pandas, use to_csv with index=False).";
     let nameless_twice = twice("\"\"")[0].clone();
@@ -57,80 +57,80 @@ async fn warnings_come_with_a_version_and_stay_in_the_history(owners: Owners) {
              space before the quote."
         )])
     };
-    let nothing = json!(["The source contains no entities, so the version is empty."]);
-    let told = [
+    let no_entities = json!(["The source contains no entities, so the version is empty."]);
+    let cases = [
         ("csv", "name;age\nAda;36\n", one_column("semicolons", "commas")),
         ("tsv", "name,age\nAda,36\n", one_column("commas", "tabs")),
         ("csv", "a,b,a,b\n1,2,3,4\n", twice("\"a\"")),
         ("csv", &format!("x,{long},{long}\n1,2,3\n"), twice(&beginning)),
-        ("jsonl", "", nothing.clone()),
-        ("json", "[]", nothing.clone()),
-        ("csv", "a,b\n", nothing),
-        // One that has none has no member of this name.
+        ("jsonl", "", no_entities.clone()),
+        ("json", "[]", no_entities.clone()),
+        ("csv", "a,b\n", no_entities),
+        // Without warnings, the member is missing.
         ("csv", "name,age;years\nAda,36\n", Value::Null),
         ("csv", "name\nAda;36\n", Value::Null),
         ("jsonl", "{\"name;age\":1}\n", Value::Null),
         ("csv", ",name,v\n0,Ada,1\n", json!([nameless])),
         ("tsv", "a\t\tb\t\"\"\n1\t2\t3\t4\n", json!([nameless_twice, several])),
         ("csv", ",,,,,\n1,2,3,4,5,6\n", json!([nameless_twice, many])),
-        // A space before a quote silently moved the cells. The warning names the first such line.
+        // Regression: a space before a quote moved cells without a warning. The warning contains the first such line.
         ("csv", "a,b,c\n\"1\n1\",2,3\n1, \"x, y\"\n6\" pipe,,\n", quote(4, 2, "commas")),
         ("tsv", "a\t \"b\"\n1\t2\n", quote(1, 2, "tabs")),
         ("csv", "a,\"b\"\"c\"\n\"x\"\"\",\"\"\n", Value::Null),
-        // One object around the list, under another type than JSON's, was one entity without a word.
+        // Regression: an object around the list, with another type than JSON, became one entity without a warning.
         ("jsonl", "\n{\"entities\":[{\"a\":1}]}\r\n\n", json!([lone_list])),
         ("jsonl", "{\"entities\":[{\"a\":1}]}\n{\"entities\":[]}\n", Value::Null),
         ("jsonl", "{\"entities\":[{\"a\":1}],\"b\":1}\n", Value::Null),
         ("jsonl", "{\"entities\":{\"a\":[1]}}\n", Value::Null),
         ("json", "[{\"entities\":[]}]", Value::Null),
     ];
-    for (version, (format, text, warnings)) in told.iter().enumerate() {
+    for (version, (format, text, warnings)) in cases.iter().enumerate() {
         let answer = push(format, text).await;
         assert_eq!(answer["version"]["version_number"], json!(version + 1));
         assert_eq!(answer["warnings"], *warnings, "{format} {text:?}");
     }
     let attempts = ok(&owners.get(&format!("/dataset/attempts?dataset_id={id}")).await)["attempts"].clone();
-    let attempts = attempts.as_array().expect("attempts");
-    for (attempt, (format, text, warnings)) in attempts.iter().rev().zip(&told) {
+    let attempts = attempts.as_array().expect("expected attempts");
+    for (attempt, (format, text, warnings)) in attempts.iter().rev().zip(&cases) {
         assert_eq!(attempt["warnings"], *warnings, "{format} {text:?}");
         assert_eq!((&attempt["ok"], &attempt["error"]), (&json!(true), &Value::Null));
     }
-    // Postal codes became numbers, but for those that begin with 0, and nobody was told.
+    // Regression: postal codes became numbers except those that begin with 0, without a warning.
     let mixed = push("csv&infer_types=true", "zip,n,t\n34432,1,a\n01003,,b\n01004,2,c\n").await;
     let words = "In the column \"zip\", 1 cell is a number and 2 are strings. Ranges and sorts treat numbers and \
                  strings as different types.";
     assert_eq!(mixed["warnings"], json!([words]));
-    // No more than five are told one by one, and of their names the beginning.
+    // At most five columns are listed, with the beginning of their names.
     let long = "ä".repeat(61);
     let mixed = push("csv&infer_types=true", &format!("{long},b,c,d,e,f,g\n1,1,1,1,1,1,1\nx,x,x,x,x,x,x\n")).await;
-    let warnings = mixed["warnings"].as_array().expect("warnings");
+    let warnings = mixed["warnings"].as_array().expect("expected warnings");
     let beginning = format!("In the column \"{}\"…, 1 cell is a number and 1 is a string. ", "ä".repeat(60));
     assert!(warnings[0].as_str().is_some_and(|words| words.starts_with(&beginning)), "{}", warnings[0]);
     let more = json!("2 more columns contain both numbers and strings.");
     assert_eq!((warnings.len(), &warnings[5]), (6, &more));
-    // The same where the source does not end in its first block.
+    // A source with more than one block also has this warning.
     let long = "12345,1,a\n".repeat(200_000);
     let mixed = push("csv&infer_types=true", &format!("zip,n,t\n{long}01003,2,b\n")).await;
     let words = "In the column \"zip\", 200000 cells are numbers and 1 is a string. Ranges and sorts treat numbers and \
                  strings as different types.";
     assert_eq!(mixed["warnings"], json!([words]));
-    // The empty one that shares the file of the version before is told, too.
+    // An empty version that shares the file of the previous version also has the warning.
     push("json", "[]").await;
-    assert_eq!(push("jsonl", "").await["warnings"][0], told[4].2[0]);
+    assert_eq!(push("jsonl", "").await["warnings"][0], cases[4].2[0]);
 }
 
 async fn attempts_are_listed_newest_first(owners: Owners) {
-    let made = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
-    let id = made["dataset"]["dataset_id"].as_u64().expect("an id");
+    let created = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
+    let id = created["dataset"]["dataset_id"].as_u64().expect("missing ID");
     let attempts = async |more: &str| {
         let answer = ok(&owners.get(&format!("/dataset/attempts?dataset_id={id}{more}")).await);
-        answer["attempts"].as_array().expect("attempts").clone()
+        answer["attempts"].as_array().expect("expected attempts").clone()
     };
     assert_eq!(attempts("").await, [] as [Value; 0]);
     for entities in [json!([{"a": 1}]), json!([7]), json!([{"a": 2}])] {
         owners.post("/dataset/refresh", json!({"dataset_id": id, "entities": entities})).await;
     }
-    // A 409 is no attempt.
+    // A 409 creates no attempt.
     refused(&owners.post("/dataset/refresh", json!({"dataset_id": id})).await, 409, "fetch");
     let freeze = json!({"dataset_id": id, "version_number": 1, "freeze": true});
     ok(&owners.post("/dataset/rollback", freeze).await);
@@ -140,18 +140,18 @@ async fn attempts_are_listed_newest_first(owners: Owners) {
     assert_eq!(all.len(), 3, "{all:?}");
     let names = ["id", "started_at", "finished_at", "trigger", "ok", "version", "error"];
     assert!(all.iter().all(|attempt| keys(attempt) == names), "{all:?}");
-    let told: Vec<_> = all.iter().map(|attempt| (&attempt["ok"], &attempt["version"], &attempt["trigger"])).collect();
+    let listed: Vec<_> = all.iter().map(|attempt| (&attempt["ok"], &attempt["version"], &attempt["trigger"])).collect();
     let manual = json!("manual");
     let expected = [(json!(true), json!(2)), (json!(false), json!(null)), (json!(true), json!(1))];
-    assert_eq!(told, expected.iter().map(|(ok, version)| (ok, version, &manual)).collect::<Vec<_>>());
+    assert_eq!(listed, expected.iter().map(|(ok, version)| (ok, version, &manual)).collect::<Vec<_>>());
     assert!(all[1]["error"].as_str().is_some_and(|error| error.contains("item 1")), "{all:?}");
-    // Without its id, each is what the dataset's record shows.
+    // Without the ID, each entry equals the one in the dataset record.
     let view = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await)["dataset"]["last_attempts"].clone();
     let bare: Vec<Value> = all
         .iter()
         .map(|attempt| {
             let mut attempt = attempt.clone();
-            attempt.as_object_mut().expect("a record").remove("id");
+            attempt.as_object_mut().expect("expected an object").remove("id");
             attempt
         })
         .collect();
@@ -169,9 +169,9 @@ async fn attempts_are_listed_newest_first(owners: Owners) {
     refused(&owners.raw("GET", &uri, &other, Vec::new()).await, 404, "dataset");
 }
 
-async fn deliveries_are_listed_newest_first_and_stay(owners: Owners) {
+async fn deliveries_are_listed_after_webhook_deletion(owners: Owners) {
     let owners = owners.with(|config| {
-        config.net.allow = vec!["127.0.0.0/8".to_owned()].try_into().expect("a network");
+        config.net.allow = vec!["127.0.0.0/8".to_owned()].try_into().expect("invalid network");
         config.webhook.timeout_s = 2;
     });
     let owners = owners.await;
@@ -180,11 +180,11 @@ async fn deliveries_are_listed_newest_first_and_stay(owners: Owners) {
         "/broken" => Reply::Bytes(with_status("500 Internal Server Error", "", b"")),
         _ => Reply::Bytes(Vec::new()),
     });
-    let made = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
-    let id = made["dataset"]["dataset_id"].as_u64().expect("an id");
+    let created = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
+    let id = created["dataset"]["dataset_id"].as_u64().expect("missing ID");
     let deliveries = async |more: &str| {
         let answer = ok(&owners.get(&format!("/webhook/deliveries?dataset_id={id}{more}")).await);
-        answer["deliveries"].as_array().expect("deliveries").clone()
+        answer["deliveries"].as_array().expect("expected deliveries").clone()
     };
     let push = async || ok(&owners.post("/dataset/refresh", json!({"dataset_id": id, "entities": []})).await);
     push().await;
@@ -192,20 +192,20 @@ async fn deliveries_are_listed_newest_first_and_stay(owners: Owners) {
         let hook = json!({"dataset_id": id, "url": receiver.url(path), "secret": "sesame"});
         ok(&owners.post("/webhook/register", hook).await);
         push().await;
-        owners.service.services.deliveries.send_due().await.expect("sent");
+        owners.service.services.deliveries.send_due().await.expect("failed to send");
     }
     let all = deliveries("").await;
     assert_eq!(all.len(), 3, "{all:?}");
     let names = ["id", "version", "url", "fired_at", "duration_ms", "status", "error"];
     assert!(all.iter().all(|delivery| keys(delivery) == names), "{all:?}");
-    let told: Vec<_> = all.iter().map(|delivery| (delivery["version"].clone(), delivery["status"].clone())).collect();
+    let listed: Vec<_> = all.iter().map(|delivery| (delivery["version"].clone(), delivery["status"].clone())).collect();
     let expected = [(json!(4), json!(null)), (json!(3), json!(500)), (json!(2), json!(204))];
-    assert_eq!(told, expected);
+    assert_eq!(listed, expected);
     assert_eq!(all[2]["url"], receiver.url("/fine"));
     assert!(all[0]["error"].is_string() && all[1]["error"].is_null() && all[2]["error"].is_null(), "{all:?}");
     assert!(all.iter().all(|delivery| delivery["duration_ms"].as_u64().is_some_and(|ms| ms < 60_000)), "{all:?}");
     assert!(!json!(all).to_string().contains("sesame"));
-    let ids: Vec<u64> = all.iter().map(|delivery| delivery["id"].as_u64().expect("a number")).collect();
+    let ids: Vec<u64> = all.iter().map(|delivery| delivery["id"].as_u64().expect("invalid number")).collect();
     assert!(ids.is_sorted_by(|one, next| one > next), "{ids:?}");
     assert_eq!(deliveries("&limit=2").await, all[..2]);
     assert_eq!(deliveries(&format!("&after={}", ids[1])).await, all[2..]);
@@ -213,7 +213,7 @@ async fn deliveries_are_listed_newest_first_and_stay(owners: Owners) {
     let other = [("authorization", owners.other.as_str())];
     let uri = format!("/webhook/deliveries?dataset_id={id}");
     refused(&owners.raw("GET", &uri, &other, Vec::new()).await, 404, "dataset");
-    // They stay when the webhook goes.
+    // Deliveries remain after the webhook is deleted.
     let gone = owners.call("DELETE", "/webhook/delete", json!({"dataset_id": id})).await;
     ok(&gone);
     assert_eq!(deliveries("").await, all);

@@ -8,12 +8,12 @@ use super::{Owners, ok, refused};
 
 on_both_databases! {
     Owners:
-    only_public_listed_datasets_with_a_version_are_there_for_everybody
-    a_search_finds_folded_parts_of_names_and_descriptions
-    a_list_is_a_counted_public_read
-    a_list_has_pages_by_id
-    cells_are_inferred_where_the_owner_says_so
-    a_clone_has_the_description_and_the_licence_and_is_not_listed
+    list_contains_only_public_listed_datasets
+    search_ignores_case_in_names_and_descriptions
+    list_counts_as_public_read
+    list_is_paged_by_id
+    infer_types_converts_csv_cells
+    clone_copies_settings_but_is_not_listed
 }
 
 impl Owners {
@@ -21,11 +21,10 @@ impl Owners {
         self.raw("GET", &format!("/datasets{query}"), &[], Vec::new()).await
     }
 
-    /// The names that a list has.
     async fn names(&self, query: &str) -> Vec<String> {
         let list = ok(&self.listed(query).await);
-        let datasets = list["datasets"].as_array().expect("datasets").iter();
-        datasets.map(|dataset| dataset["name"].as_str().expect("a name").to_owned()).collect()
+        let datasets = list["datasets"].as_array().expect("expected datasets").iter();
+        datasets.map(|dataset| dataset["name"].as_str().expect("missing name").to_owned()).collect()
     }
 
     async fn update(&self, change: Value) -> Value {
@@ -33,7 +32,7 @@ impl Owners {
     }
 }
 
-async fn only_public_listed_datasets_with_a_version_are_there_for_everybody(owners: Owners) {
+async fn list_contains_only_public_listed_datasets(owners: Owners) {
     let id = owners.dataset("World Countries", false, 2).await;
     assert_eq!(ok(&owners.listed("").await), json!({"ok": true, "datasets": []}), "unless its owner says so");
     owners.update(json!({"dataset_id": id, "listed": true, "description": "All of them", "licence": "CC0-1.0"})).await;
@@ -47,9 +46,9 @@ async fn only_public_listed_datasets_with_a_version_are_there_for_everybody(owne
     });
     assert_eq!(list.to_string(), json!({"ok": true, "datasets": [record]}).to_string(), "in this order");
 
-    // The active version's numbers, and the newest one's time.
+    // The numbers of the active version, and the time of the newest one.
     let text = b"[{\"a\":1},{\"a\":2}]";
-    owners.service.try_import("World Countries", false, text).await.expect("imported");
+    owners.service.try_import("World Countries", false, text).await.expect("failed to import");
     ok(&owners.post("/dataset/rollback", json!({"dataset_id": id, "version_number": 1})).await);
     let listed = ok(&owners.listed("").await)["datasets"][0].clone();
     let viewed = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await)["dataset"].clone();
@@ -57,7 +56,7 @@ async fn only_public_listed_datasets_with_a_version_are_there_for_everybody(owne
     assert_eq!(listed["refreshed_at"], viewed["versions"][0]["created_at"]);
     assert_eq!(listed["file_size_bytes"], viewed["versions"][2]["file_size_bytes"]);
 
-    // Each state takes it off the list at once.
+    // Each state removes the dataset from the list at once.
     ok(&owners.post("/dataset/rollback", json!({"dataset_id": id, "version_number": 1, "freeze": true})).await);
     assert!(owners.names("").await.is_empty(), "frozen");
     ok(&owners.post("/dataset/unfreeze", json!({"dataset_id": id})).await);
@@ -71,18 +70,18 @@ async fn only_public_listed_datasets_with_a_version_are_there_for_everybody(owne
     let empty = ok(&owners.post("/dataset/create", json!({"name": "Empty", "listed": true})).await);
     assert_eq!(empty["dataset"]["listed"], json!(true));
     assert!(owners.names("").await.is_empty(), "without a version");
-    // Nulls clear, and the record says so.
+    // Null clears a field, and the record shows it.
     let cleared = owners.update(json!({"dataset_id": id, "listed": true, "description": null, "licence": null})).await;
     assert_eq!((&cleared["description"], &cleared["licence"]), (&Value::Null, &Value::Null));
     assert_eq!(ok(&owners.listed("").await)["datasets"][0]["description"], Value::Null);
-    // A key changes nothing, not even a wrong one.
+    // Credentials have no effect, not even invalid ones.
     let wrong = [("authorization", "Bearer strata_wrong")];
     ok(&owners.raw("GET", "/datasets", &wrong, Vec::new()).await);
     let answer = owners.raw("POST", "/datasets", &[], Vec::new()).await;
     refused(&answer, 405, "method");
 }
 
-async fn a_search_finds_folded_parts_of_names_and_descriptions(owners: Owners) {
+async fn search_ignores_case_in_names_and_descriptions(owners: Owners) {
     for (name, description) in [
         ("ÄPFEL", json!("Σίσυφος rolls")),
         ("Pears %_", json!(null)),
@@ -102,7 +101,7 @@ async fn a_search_finds_folded_parts_of_names_and_descriptions(owners: Owners) {
         ("%25", &["Pears %_", "Plums"]),
         ("_", &["Pears %_"]),
         ("rs %25_", &["Pears %_"]),
-        // Never across the two.
+        // The two fields are searched separately.
         ("plums%0A", &[]),
         ("plums%0Aä", &[]),
         ("'", &[]),
@@ -116,9 +115,9 @@ async fn a_search_finds_folded_parts_of_names_and_descriptions(owners: Owners) {
     for query in ["q=%ff", "limit=1&q=a%C3", "%ff=1"] {
         refused(&owners.get(&format!("/datasets?{query}")).await, 400, "in the query string is not UTF-8; valid: ");
     }
-    let told = "\"dataset_id=1%ff\" in the query string is not UTF-8";
-    refused(&owners.get("/dataset/view?dataset_id=1%ff").await, 400, told);
-    // What is renamed is found by its new name.
+    let expected = "\"dataset_id=1%ff\" in the query string is not UTF-8";
+    refused(&owners.get("/dataset/view?dataset_id=1%ff").await, 400, expected);
+    // A renamed dataset is found by its new name.
     let id = owners.dataset("Figs", false, 1).await;
     owners.update(json!({"dataset_id": id, "listed": true, "name": "Dates", "description": "Sweet"})).await;
     assert_eq!((owners.names("?q=figs").await.len(), owners.names("?q=DATES").await.len()), (0, 1));
@@ -126,7 +125,7 @@ async fn a_search_finds_folded_parts_of_names_and_descriptions(owners: Owners) {
     assert_eq!((owners.names("?q=sweet").await.len(), owners.names("?q=dry").await.len()), (0, 1));
 }
 
-/// A character of a query; escapes stay.
+/// Percent-encodes a character that is not ASCII.
 fn encoded(character: char) -> String {
     match character {
         '\u{0}'..='\u{7f}' => character.to_string(),
@@ -137,7 +136,7 @@ fn encoded(character: char) -> String {
     }
 }
 
-async fn a_list_is_a_counted_public_read(owners: Owners) {
+async fn list_counts_as_public_read(owners: Owners) {
     let owners = owners.with(|config| config.limits.public_per_minute = 3).await;
     let id = owners.dataset("Countries", false, 1).await;
     for (query, word) in [
@@ -167,7 +166,7 @@ async fn a_list_is_a_counted_public_read(owners: Owners) {
     assert!(answer.header("retry-after").is_some());
 }
 
-async fn a_list_has_pages_by_id(owners: Owners) {
+async fn list_is_paged_by_id(owners: Owners) {
     let mut ids = Vec::new();
     for number in 0..5 {
         let id = owners.dataset(&format!("Set {number}"), false, 1).await;
@@ -182,34 +181,32 @@ async fn a_list_has_pages_by_id(owners: Owners) {
     assert_eq!(owners.names("?limit=99999999999&q=set").await.len(), 4);
 }
 
-async fn cells_are_inferred_where_the_owner_says_so(owners: Owners) {
+async fn infer_types_converts_csv_cells(owners: Owners) {
     let csv = ("content-type", "text/csv");
     let key = ("authorization", owners.scale.as_str());
     let table = b"a,b,c\n1.50,true,\n01,True, x\n".to_vec();
-    let (texts, values) = (
-        r#"[{"a":"1.50","b":"true","c":""},{"a":"01","b":"True","c":" x"}]"#,
-        r#"[{"a":1.50,"b":true,"c":null},{"a":"01","b":"True","c":" x"}]"#,
-    );
+    let texts = r#"[{"a":"1.50","b":"true","c":""},{"a":"01","b":"True","c":" x"}]"#;
+    let values = r#"[{"a":1.50,"b":true,"c":null},{"a":"01","b":"True","c":" x"}]"#;
     let id = ok(&owners.post("/dataset/create", json!({"name": "Table"})).await)["dataset"]["dataset_id"].clone();
     let push = async |query: &str, headers: &[(&str, &str)], body: Vec<u8>| {
         owners.raw("POST", &format!("/dataset/refresh{query}"), headers, body).await
     };
     let read = async || owners.service.get(&format!("/api/{id}/table/latest/?pretty=false")).await;
-    let of = format!("?dataset_id={id}");
-    ok(&push(&of, &[key, csv], table.clone()).await);
+    let target = format!("?dataset_id={id}");
+    ok(&push(&target, &[key, csv], table.clone()).await);
     read().await.is(texts);
     assert_eq!(owners.update(json!({"dataset_id": id, "infer_types": true})).await["infer_types"], json!(true));
-    ok(&push(&of, &[key, csv], table.clone()).await);
+    ok(&push(&target, &[key, csv], table.clone()).await);
     read().await.is(values);
-    // The sender of one document may say otherwise.
-    ok(&push(&format!("{of}&infer_types=false"), &[key, csv], table.clone()).await);
+    // A single push can override the setting.
+    ok(&push(&format!("{target}&infer_types=false"), &[key, csv], table.clone()).await);
     read().await.is(texts);
     // Other formats have their own types.
     let json_type = ("content-type", "application/json");
-    ok(&push(&of, &[key, json_type], br#"[{"a":"1","b":""}]"#.to_vec()).await);
+    ok(&push(&target, &[key, json_type], br#"[{"a":"1","b":""}]"#.to_vec()).await);
     read().await.is(r#"[{"a":"1","b":""}]"#);
     owners.update(json!({"dataset_id": id, "infer_types": false})).await;
-    ok(&push(&format!("{of}&infer_types=true"), &[key, csv], table.clone()).await);
+    ok(&push(&format!("{target}&infer_types=true"), &[key, csv], table.clone()).await);
     read().await.is(values);
     let versions = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await)["dataset"]["versions"].clone();
     for (query, content_type, body, word) in [
@@ -219,7 +216,7 @@ async fn cells_are_inferred_where_the_owner_says_so(owners: Owners) {
         ("&infer_types=true", "application/json", "{\"entities\":[]}", "a JSON object"),
         ("&infer_types=maybe", "text/csv", "a\n", "true, false"),
     ] {
-        let answer = push(&format!("{of}{query}"), &[key, ("content-type", content_type)], body.into()).await;
+        let answer = push(&format!("{target}{query}"), &[key, ("content-type", content_type)], body.into()).await;
         refused(&answer, 400, word);
         assert!(answer.text().contains("infer_types"), "{}", answer.text());
     }
@@ -227,7 +224,7 @@ async fn cells_are_inferred_where_the_owner_says_so(owners: Owners) {
     assert_eq!(after, versions, "nothing is done");
 }
 
-async fn a_clone_has_the_description_and_the_licence_and_is_not_listed(owners: Owners) {
+async fn clone_copies_settings_but_is_not_listed(owners: Owners) {
     let id = owners.dataset("Original", false, 1).await;
     let about = json!({"dataset_id": id, "description": "D", "licence": "L", "listed": true, "infer_types": true});
     owners.update(about).await;

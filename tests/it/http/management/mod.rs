@@ -1,5 +1,5 @@
-//! The management endpoints, driven as owners drive them. Every case runs on an SQLite file and on a PostgreSQL
-//! database, each of its own.
+//! The management endpoints, called as owners call them. Every test runs on SQLite and on PostgreSQL, each with its
+//! own database.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use strata_config::{CatalogUrl, Config};
 use strata_testing::openapi::Document;
 use strata_testing::postgres::Postgres;
 use strata_testing::{Answer, OWNER, PASSWORD, TestService};
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 
 mod accounts;
 mod datasets;
@@ -24,7 +24,7 @@ mod usage;
 /// A service with users of each plan.
 struct Owners {
     service: TestService,
-    /// Of the users on the plans scale, free, and another on scale.
+    /// The tokens of users on the plans scale and free, and of another user on scale.
     scale: String,
     free: String,
     other: String,
@@ -41,7 +41,7 @@ impl Owners {
         Owners::on(Some(Postgres::shared()), |_| {}).await
     }
 
-    /// The same engine, another configuration.
+    /// Returns a service with the same engine and a changed configuration.
     async fn with(&self, change: impl FnOnce(&mut Config)) -> Owners {
         Owners::on(self._server.clone(), change).await
     }
@@ -52,43 +52,45 @@ impl Owners {
             None => None,
         };
         let service = TestService::configured(|config| {
-            config.catalog.url = url.map(|url| CatalogUrl::try_from(url).expect("a URL"));
+            config.catalog.url = url.map(|url| CatalogUrl::try_from(url).expect("invalid URL"));
             config.limits.logins_per_minute = 0;
             config.limits.body_bytes = 10_000;
             change(config);
         })
         .await;
         let add = async |email: &str, plan| {
-            let added = service.services.accounts.add_user(email, PASSWORD, plan, Some("ci")).await.expect("added");
-            format!("Bearer {}", added.expect("a token").expose())
+            let added =
+                service.services.accounts.add_user(email, PASSWORD, plan, Some("ci")).await.expect("failed to add");
+            format!("Bearer {}", added.expect("missing token").expose())
         };
-        let (free, other) = (add("free@strata.test", Plan::Free).await, add("other@strata.test", Plan::Scale).await);
-        let document = Document::of(&service).await;
+        let free = add("free@strata.test", UserPlan::Free).await;
+        let other = add("other@strata.test", UserPlan::Scale).await;
+        let document = Document::fetch(&service).await;
         let owners = Owners { service, scale: String::new(), free, other, document, _server: server };
         let cookie = owners.log_in(OWNER, PASSWORD).await;
-        let made = owners.send("POST", "/token/create", &[("cookie", &cookie)], &json!({"name": "tests"})).await;
-        let scale = format!("Bearer {}", ok(&made)["token"].as_str().expect("a token"));
+        let created = owners.send("POST", "/token/create", &[("cookie", &cookie)], &json!({"name": "tests"})).await;
+        let scale = format!("Bearer {}", ok(&created)["token"].as_str().expect("missing token"));
         Owners { scale, ..owners }
     }
 
-    /// Any call with a JSON body.
+    /// Sends a request with a JSON body.
     async fn send(&self, method: &str, uri: &str, headers: &[(&str, &str)], body: &Value) -> Answer {
         let headers = [headers, &[("content-type", "application/json")]].concat();
         self.raw(method, uri, &headers, body.to_string().into_bytes()).await
     }
 
-    /// Any call. The OpenAPI document must describe its answer.
+    /// Sends any request. The OpenAPI document must describe the response.
     async fn raw(&self, method: &str, uri: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Answer {
         let mut request = Request::builder().method(method).uri(uri).header("host", "data.strata.test");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = self.service.call(request.body(Body::from(body)).expect("a request")).await;
+        let answer = self.service.call(request.body(Body::from(body)).expect("invalid request")).await;
         self.document.describes_call(method, uri.split('?').next().unwrap_or_default(), &answer);
         answer
     }
 
-    /// A call of the owner on the plan scale.
+    /// Sends a request of the owner on the plan scale.
     async fn call(&self, method: &str, uri: &str, body: Value) -> Answer {
         self.send(method, uri, &[("authorization", &self.scale)], &body).await
     }
@@ -105,46 +107,45 @@ impl Owners {
         self.send("POST", "/session/login", &[], &json!({"email": email, "password": password})).await
     }
 
-    /// The cookie of a new session.
     async fn log_in(&self, email: &str, password: &str) -> String {
         cookie(&self.try_log_in(email, password).await)
     }
 
-    /// A dataset with as many versions.
+    /// Imports a dataset with this many versions.
     async fn dataset(&self, name: &str, private: bool, versions: u64) -> u64 {
         let mut id = 0;
         for version in 1..=versions {
             let text = format!("[{{\"version\":{version}}}]");
-            let imported = self.service.try_import(name, private, text.as_bytes()).await.expect("imported");
+            let imported = self.service.try_import(name, private, text.as_bytes()).await.expect("failed to import");
             id = imported.dataset_id.get();
         }
         id
     }
 }
 
-/// The body of a successful call.
+/// Returns the body of a successful response.
 #[track_caller]
 fn ok(answer: &Answer) -> Value {
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert_eq!(answer.header("content-type"), Some("application/json"));
     assert_eq!(answer.header("cache-control"), Some("no-store"));
-    let body: Value = serde_json::from_slice(&answer.body).expect("JSON");
+    let body: Value = serde_json::from_slice(&answer.body).expect("invalid JSON");
     assert_eq!(body.get("ok").unwrap_or(&Value::Bool(true)), true, "{body}");
     body
 }
 
-/// That a call was refused, and that the text names what it should.
+/// Checks that a request was rejected, and that the error contains `word`.
 #[track_caller]
 fn refused(answer: &Answer, status: u16, word: &str) {
     answer.is_error(status);
     assert!(answer.text().contains(word), "{} does not mention {word}", answer.text());
 }
 
-/// The session cookie that an answer sets, as it is sent back.
+/// Returns the session cookie of a response, as a client sends it back.
 #[track_caller]
 fn cookie(answer: &Answer) -> String {
     assert_eq!(answer.status, 200, "{}", answer.text());
-    let set = answer.header("set-cookie").expect("a cookie");
+    let set = answer.header("set-cookie").expect("missing cookie");
     assert!(set.starts_with("strata_session="), "{set}");
-    set.split(';').next().expect("a pair").to_owned()
+    set.split(';').next().expect("missing separator").to_owned()
 }

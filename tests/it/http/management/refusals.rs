@@ -1,4 +1,4 @@
-//! What every operation refuses, and in which order.
+//! The errors of all operations, and their order.
 
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -13,35 +13,40 @@ use super::{Owners, cookie, ok, refused};
 
 on_both_databases! {
     Owners:
-    what_a_get_does_not_know_is_refused
-    a_query_beside_entities_is_refused
-    head_is_get_without_a_body
-    every_operation_refuses_in_the_same_order
-    every_operation_takes_all_fields_that_it_lists
-    every_operation_refuses_a_field_that_it_does_not_know
-    foreign_pages_cannot_use_a_cookie
-    hostile_bodies_never_make_a_server_error
+    unknown_query_parameters_return_400
+    query_string_with_entities_returns_400
+    head_equals_get_without_body
+    operations_run_checks_in_the_same_order
+    operations_accept_documented_fields
+    operations_reject_unknown_fields
+    foreign_pages_cannot_use_cookie
+    hostile_bodies_never_cause_5xx
 }
 
-/// Reads take GET alone; all other GETs of the service answer HEAD as HTTP has it.
-async fn head_is_get_without_a_body(owners: Owners) {
+/// Reads accept only GET. All other GET endpoints also accept HEAD.
+async fn head_equals_get_without_body(owners: Owners) {
     let id = owners.dataset("Things", false, 2).await;
     let key = Some(owners.scale.as_str());
-    let of = |path: &str, more: &str| format!("{path}?dataset_id={id}{more}");
+    let uri_for = |path: &str, more: &str| format!("{path}?dataset_id={id}{more}");
     let mut uris: Vec<String> = ["/session/me", "/session/list", "/token/list", "/dataset/list", "/datasets"]
         .into_iter()
         .chain(["/healthz", "/readyz", "/openapi.json"])
         .map(str::to_owned)
         .collect();
     for path in ["/dataset/view", "/dataset/attempts", "/dataset/usage", "/dataset/profile", "/dataset/explain"] {
-        uris.push(of(path, ""));
+        uris.push(uri_for(path, ""));
     }
-    uris.extend([of("/webhook/view", ""), of("/webhook/deliveries", ""), of("/dataset/diff", "&v1=1&v2=2")]);
+    uris.extend([
+        uri_for("/webhook/view", ""),
+        uri_for("/webhook/deliveries", ""),
+        uri_for("/dataset/diff", "&v1=1&v2=2"),
+    ]);
     uris.extend(["/dataset/view".to_owned(), "/dataset/view?dataset_id=99".to_owned()]);
     for uri in uris {
-        let (get, head) = (owners.service.send("GET", &uri, key).await, owners.service.send("HEAD", &uri, key).await);
+        let get = owners.service.send("GET", &uri, key).await;
+        let head = owners.service.send("HEAD", &uri, key).await;
         assert_eq!((head.status, head.body.len()), (get.status, 0), "{uri}");
-        // What differs from one request to the next, or is the length of what explain says of this one.
+        // Headers that differ between requests, or depend on the durations that explain reports.
         let steady = |answer: &strata_testing::Answer| {
             let names = answer.headers.iter().map(|(name, value)| (name.to_string(), format!("{value:?}")));
             let own = |name: &str| {
@@ -60,7 +65,7 @@ async fn head_is_get_without_a_body(owners: Owners) {
     assert_eq!(owners.service.send("HEAD", "/token/list", None).await.status, 401);
 }
 
-async fn what_a_get_does_not_know_is_refused(owners: Owners) {
+async fn unknown_query_parameters_return_400(owners: Owners) {
     for (uri, meant) in [
         ("/session/me?x=1", "valid: none"),
         ("/token/list?limit=1", "valid: none"),
@@ -74,8 +79,8 @@ async fn what_a_get_does_not_know_is_refused(owners: Owners) {
     ] {
         refused(&owners.get(uri).await, 400, meant);
     }
-    let made = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
-    let id = made["dataset"]["dataset_id"].as_u64().expect("a number");
+    let created = ok(&owners.post("/dataset/create", json!({"name": "Pushed", "source": "push"})).await);
+    let id = created["dataset"]["dataset_id"].as_u64().expect("invalid number");
     let json_type = ("content-type", "application/json");
     let key = ("authorization", owners.scale.as_str());
     let push = async |query: &str, body: String| {
@@ -89,30 +94,30 @@ async fn what_a_get_does_not_know_is_refused(owners: Owners) {
     ] {
         refused(&push("", body).await, 400, "unknown field \"more\"; valid: dataset_id, entities");
     }
-    // Lines that are announced as one object were told that their first key is no field.
+    // Regression: JSON lines with a JSON type were rejected because of an unknown field, without advice.
     let lines = "The body looks like JSON lines: set Content-Type: application/x-ndjson and send dataset_id in the \
                  query string.";
     for query in [String::new(), format!("?dataset_id={id}")] {
-        let told = format!("unknown field \"id\"; valid: dataset_id, entities. {lines}");
-        refused(&push(&query, "{\"id\":1}\n{\"id\":2}\n".to_owned()).await, 400, &told);
-        let told = format!("the array entities is missing. {lines}");
-        refused(&push(&query, format!("\n{{\"dataset_id\":{id}}}\r\n {{\"a\"\n")).await, 400, &told);
+        let expected = format!("unknown field \"id\"; valid: dataset_id, entities. {lines}");
+        refused(&push(&query, "{\"id\":1}\n{\"id\":2}\n".to_owned()).await, 400, &expected);
+        let expected = format!("the array entities is missing. {lines}");
+        refused(&push(&query, format!("\n{{\"dataset_id\":{id}}}\r\n {{\"a\"\n")).await, 400, &expected);
         // A comma is missing between two entities.
         let answer = push(&query, format!("{{\"dataset_id\":{id},\"entities\":[{{}}\n{{}}]}}")).await;
         refused(&answer, 400, "expected a comma or a closing bracket after item 1");
         assert!(!answer.text().contains("JSON lines"), "{}", answer.text());
-        // Parquet that is announced as JSON.
+        // Parquet with a JSON content type.
         let status = if query.is_empty() { 400 } else { 422 };
         refused(&push(&query, "PAR1\u{15}\u{4}".to_owned()).await, status, "it is Parquet; set `format` to parquet");
     }
-    // A document that lies below a path was told of members that it does not have, and not how to send it.
+    // Regression: the error for a nested document listed unknown members, but not how to send the document.
     for document in [r#"{"data":{"items":[{"a":1}]}}"#, "{}"] {
         let answer = push(&format!("?dataset_id={id}"), document.to_owned()).await;
         refused(&answer, 400, "for example with a records_path, add format=json to the query string.");
     }
     let versions = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await)["dataset"]["versions"].clone();
     assert_eq!(versions, json!([]), "nothing is done");
-    // An object where the document is asked for.
+    // An object instead of a document.
     let whole = format!("{{\"dataset_id\":{id},\"entities\":[]}}");
     refused(&push("?format=json", whole.clone()).await, 400, "omit format");
     let query = format!("?dataset_id={id}&format=json");
@@ -120,7 +125,7 @@ async fn what_a_get_does_not_know_is_refused(owners: Owners) {
     ok(&push("", whole).await);
 }
 
-/// Every operation with a body that is right but for the dataset, of which there is none, and a field that it needs.
+/// Every operation with a body that is valid except for the dataset, which does not exist, and a required field.
 fn operations() -> Vec<(&'static str, &'static str, Value, &'static str)> {
     let none = 1_000_000;
     vec![
@@ -148,8 +153,9 @@ fn operations() -> Vec<(&'static str, &'static str, Value, &'static str)> {
     ]
 }
 
-async fn a_query_beside_entities_is_refused(owners: Owners) {
-    let (id, key) = (owners.dataset("Mine", false, 1).await, ("authorization", owners.scale.as_str()));
+async fn query_string_with_entities_returns_400(owners: Owners) {
+    let id = owners.dataset("Mine", false, 1).await;
+    let key = ("authorization", owners.scale.as_str());
     let body = json!({"dataset_id": id, "version": 1, "etag": "x", "entities": []});
     for path in ["/dataset/alternate/save", "/agent/push_alt_version"] {
         let answer = owners.send("POST", &format!("{path}?dataset_id={id}"), &[key], &body).await;
@@ -157,14 +163,14 @@ async fn a_query_beside_entities_is_refused(owners: Owners) {
     }
 }
 
-async fn every_operation_refuses_in_the_same_order(owners: Owners) {
+async fn operations_run_checks_in_the_same_order(owners: Owners) {
     let theirs = owners.dataset("Theirs", false, 1).await;
     let key = ("authorization", owners.other.as_str());
     for (method, uri, body, field) in operations() {
         let text = body.to_string().into_bytes();
         let json_type = ("content-type", "application/json");
         let long = [&text[..], &vec![b' '; 10_000][..]].concat();
-        // Each request has all the faults of those after it.
+        // Each request has all the errors of the following requests.
         let other_method = if method == "POST" { "GET" } else { "POST" };
         let answer = owners.raw(other_method, uri, &[], long.clone()).await;
         refused(&answer, 405, "method");
@@ -186,11 +192,12 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
         }
         let deep = format!("{{\"a\":{}1{}}}", "[".repeat(200), "]".repeat(200));
         refused(&owners.raw(method, uri, &[key, json_type], deep.into()).await, 400, "nested deeper");
-        // A field in the query went unnoticed.
+        // Regression: fields in the query string were ignored.
         for query in ["dataset_id=1", "x"] {
             let answer = owners.send(method, &format!("{uri}?{query}"), &[key], &body).await;
-            let told = "; send the fields of this operation in the body, as a JSON object, not in the query string.";
-            refused(&answer, 400, told);
+            let expected =
+                "; send the fields of this operation in the body, as a JSON object, not in the query string.";
+            refused(&answer, 400, expected);
         }
         let answer = owners.raw(method, &format!("{uri}?dataset_id=1"), &[key], Vec::new()).await;
         refused(&answer, 415, "Send the fields of this operation in the body, not in the query string.");
@@ -206,7 +213,7 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
         refused(
             &answer,
             400,
-            &format!("valid: {}", body.as_object().expect("an object").keys().next().expect("a field")),
+            &format!("valid: {}", body.as_object().expect("expected an object").keys().next().expect("missing field")),
         );
         assert_eq!(
             answer.text().contains("did you mean dataset_id?"),
@@ -245,7 +252,7 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
         refused(&answer, 405, "method");
         assert_eq!(answer.header("allow"), Some("GET,HEAD"));
     }
-    // What is everybody's: a wrong token first, then the parameters, then who may see what.
+    // Endpoints for anonymous callers: an invalid token first, then the parameters, then access.
     let profile = async |query: &str, headers: &[(&str, &str)]| {
         owners.raw("GET", &format!("/dataset/profile{query}"), headers, Vec::new()).await
     };
@@ -264,7 +271,7 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
             if query.contains("after") { "after" } else { "limit" },
         );
     }
-    // A log-in needs nobody to have logged in, and is refused in the same order otherwise.
+    // A login needs no authentication. The other checks run in the same order.
     let body = json!({"email": OWNER, "password": PASSWORD}).to_string().into_bytes();
     refused(&owners.raw("POST", "/session/login", &[], body.clone()).await, 415, "JSON");
     let json_type = ("content-type", "application/json; charset=utf-8");
@@ -275,20 +282,20 @@ async fn every_operation_refuses_in_the_same_order(owners: Owners) {
     cookie(&owners.raw("POST", "/session/login", &[json_type], body).await);
 }
 
-/// With their examples. A handler that takes a field that is not listed fails.
-async fn every_operation_takes_all_fields_that_it_lists(owners: Owners) {
+/// Calls every operation with its examples. A handler that uses an unlisted field would fail.
+async fn operations_accept_documented_fields(owners: Owners) {
     let id = owners.dataset("Listed", false, 2).await;
     let example = |name: &str, example: &Value| if name == "dataset_id" { json!(id) } else { example.clone() };
     let mut called = 0;
-    for (path, item) in owners.document.0["paths"].as_object().expect("paths") {
-        for (method, operation) in item.as_object().expect("operations") {
+    for (path, item) in owners.document.0["paths"].as_object().expect("missing paths") {
+        for (method, operation) in item.as_object().expect("expected operations") {
             if !MANAGED.iter().any(|tag| operation["tags"][0] == **tag) || path == "/ping/{token}" {
                 continue;
             }
             let own =
                 operation["parameters"].as_array().into_iter().flatten().filter(|field| field["name"].is_string());
             let query: Vec<String> = own
-                .map(|field| (field["name"].as_str().expect("a name"), &field["example"]))
+                .map(|field| (field["name"].as_str().expect("missing name"), &field["example"]))
                 .map(|(name, value)| (name, example(name, value)))
                 .map(|(name, value)| format!("{name}={}", value.as_str().map_or(value.to_string(), str::to_owned)))
                 .collect();
@@ -307,28 +314,30 @@ async fn every_operation_takes_all_fields_that_it_lists(owners: Owners) {
     assert!(called >= 25, "{called}");
 }
 
-/// What `GET /openapi.json` lists, with a slip in the name of a field beside the examples: nothing is done.
-async fn every_operation_refuses_a_field_that_it_does_not_know(owners: Owners) {
+/// Calls every operation with its examples and a misspelled field: nothing is changed.
+async fn operations_reject_unknown_fields(owners: Owners) {
     let id = owners.dataset("Known", false, 2).await;
-    // A push that is refused is an attempt all the same, and one that has failed.
-    let without_attempts = |dataset: &mut Value| dataset.as_object_mut().expect("a dataset").remove("last_attempts");
+    // A rejected push is recorded as a failed attempt.
+    let without_attempts =
+        |dataset: &mut Value| dataset.as_object_mut().expect("missing dataset").remove("last_attempts");
     let before = async || {
         let mut listed = ok(&owners.get("/dataset/list").await);
-        listed["datasets"].as_array_mut().expect("datasets").iter_mut().for_each(|dataset| {
+        listed["datasets"].as_array_mut().expect("expected datasets").iter_mut().for_each(|dataset| {
             without_attempts(dataset);
         });
         let tokens = ok(&owners.get("/token/list").await);
         let names: Vec<Value> =
-            tokens["tokens"].as_array().expect("tokens").iter().map(|t| t["name"].clone()).collect();
+            tokens["tokens"].as_array().expect("expected tokens").iter().map(|t| t["name"].clone()).collect();
         let mut view = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await);
         without_attempts(&mut view["dataset"]);
         (listed, names, view)
     };
     let state = before().await;
     let example = |name: &str, example: &Value| if name == "dataset_id" { json!(id) } else { example.clone() };
-    let (mut queries, mut bodies) = (0, 0);
-    for (path, item) in owners.document.0["paths"].as_object().expect("paths") {
-        for (method, operation) in item.as_object().expect("operations") {
+    let mut queries = 0;
+    let mut bodies = 0;
+    for (path, item) in owners.document.0["paths"].as_object().expect("missing paths") {
+        for (method, operation) in item.as_object().expect("expected operations") {
             let managed = MANAGED.iter().any(|tag| operation["tags"][0] == **tag);
             if !managed || path == "/ping/{token}" || path == "/session/logout" {
                 continue;
@@ -341,7 +350,7 @@ async fn every_operation_refuses_a_field_that_it_does_not_know(owners: Owners) {
                 let body: serde_json::Map<String, Value> =
                     members.iter().map(|(name, value)| (name.clone(), example(name, value))).collect();
                 for known in members.keys() {
-                    // Its last two letters swapped, or a letter more.
+                    // A letter is added.
                     let slip = format!("{known}x");
                     let mut body = body.clone();
                     body.insert(slip.clone(), json!(1));
@@ -353,7 +362,7 @@ async fn every_operation_refuses_a_field_that_it_does_not_know(owners: Owners) {
             if method == "GET" {
                 let query: Vec<String> = own
                     .iter()
-                    .map(|field| (field["name"].as_str().expect("a name"), &field["example"]))
+                    .map(|field| (field["name"].as_str().expect("missing name"), &field["example"]))
                     .map(|(name, value)| (name, example(name, value)))
                     .map(|(name, value)| format!("{name}={}", value.as_str().map_or(value.to_string(), str::to_owned)))
                     .collect();
@@ -365,7 +374,7 @@ async fn every_operation_refuses_a_field_that_it_does_not_know(owners: Owners) {
                 }
                 refused(&answer, 400, "unknown field \"nonsense_of_mine\"; valid: ");
                 for field in own {
-                    let known = field["name"].as_str().expect("a name");
+                    let known = field["name"].as_str().expect("missing name");
                     if known.len() > 2 {
                         let answer = owners.get(&format!("{path}?{known}x=1")).await;
                         refused(&answer, 400, &format!("did you mean {known}?"));
@@ -382,7 +391,7 @@ async fn every_operation_refuses_a_field_that_it_does_not_know(owners: Owners) {
     assert_eq!(before().await, state, "nothing is done");
 }
 
-async fn foreign_pages_cannot_use_a_cookie(owners: Owners) {
+async fn foreign_pages_cannot_use_cookie(owners: Owners) {
     let session = owners.log_in(OWNER, PASSWORD).await;
     let create = async |owners: &Owners, name: &str, headers: &[(&str, &str)]| {
         owners.send("POST", "/dataset/create", headers, &json!({"name": name})).await
@@ -408,9 +417,9 @@ async fn foreign_pages_cannot_use_a_cookie(owners: Owners) {
     ok(&with_origin("Own page", "http://data.strata.test").await);
     ok(&with_origin("Behind TLS", "https://DATA.strata.test").await);
     ok(&create(&owners, "A backend", &[("cookie", session.as_str())]).await);
-    // A token is in no browser.
+    // Browsers do not send tokens.
     ok(&create(&owners, "A token", &[("authorization", &owners.scale), ("origin", "https://evil.test")]).await);
-    // Whose cookie is not good hears that first.
+    // An invalid cookie is reported first.
     refused(&create(&owners, "x", &[("origin", "https://evil.test")]).await, 401, "session");
     let foreign = [("cookie", session.as_str()), ("origin", "https://evil.test")];
     refused(&owners.raw("GET", "/session/me", &foreign, Vec::new()).await, 403, "Origin");
@@ -421,7 +430,7 @@ async fn foreign_pages_cannot_use_a_cookie(owners: Owners) {
     assert!(!listed.contains("Forged"), "{listed}");
 }
 
-/// JSON that people do not write.
+/// JSON texts with unusual values, names, and nesting.
 fn hostile() -> impl Strategy<Value = Value> {
     let shredded = prop_oneof![
         Just(Value::Null),
@@ -457,7 +466,7 @@ fn hostile() -> impl Strategy<Value = Value> {
     })
 }
 
-async fn hostile_bodies_never_make_a_server_error(owners: Owners) {
+async fn hostile_bodies_never_cause_5xx(owners: Owners) {
     let id = owners.dataset("Countries", false, 1).await;
     let fields = [
         "dataset_id",
@@ -476,16 +485,16 @@ async fn hostile_bodies_never_make_a_server_error(owners: Owners) {
     let bodies = prop::collection::hash_map(prop::sample::select(fields.to_vec()), hostile(), 0..6);
     let mut runner = TestRunner::deterministic();
     let mut draw = |strategy: &dyn Fn(&mut TestRunner) -> Value| strategy(&mut runner);
-    let mut refusals = 0;
+    let mut rejected = 0;
     for round in 0..300 {
         let mut body = draw(&|runner| {
-            let drawn = bodies.new_tree(runner).expect("a tree").current();
+            let drawn = bodies.new_tree(runner).expect("expected an object").current();
             drawn.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
         });
         if round % 2 == 0 {
             body["dataset_id"] = json!(id);
         }
-        // What makes a name that resolves wait for the network is another test's.
+        // Names that must be resolved would wait for the network.
         for name in ["url", "source"] {
             if body[name].as_str().is_some_and(|url| url.contains("a.test")) {
                 body[name] = json!("http://[::1]/");
@@ -497,17 +506,17 @@ async fn hostile_bodies_never_make_a_server_error(owners: Owners) {
         assert!(answer.status < 500, "{method} {uri} {body}: {}", answer.text());
         if answer.status != 200 {
             answer.is_error(answer.status);
-            refusals += 1;
+            rejected += 1;
         }
         let cut = &body.to_string().into_bytes()[..body.to_string().len() / 2];
         let headers = [("authorization", owners.scale.as_str()), ("content-type", "application/json")];
         let answer = owners.raw(method, uri, &headers, cut.to_vec()).await;
         assert!(answer.status < 500, "{method} {uri}: {}", answer.text());
     }
-    assert!(refusals > 200, "{refusals}");
+    assert!(rejected > 200, "{rejected}");
     let bytes = prop::collection::vec(any::<u8>(), 0..200);
     for _ in 0..100 {
-        let body = bytes.new_tree(&mut runner).expect("a tree").current();
+        let body = bytes.new_tree(&mut runner).expect("expected an object").current();
         let headers = [("content-type", "application/json")];
         owners.raw("POST", "/session/login", &headers, body).await.is_error(400);
     }

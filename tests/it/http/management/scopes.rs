@@ -1,4 +1,4 @@
-//! What a token of the scope `read` may do: every operation and every tool is said to read or to write.
+//! The scope `read` of tokens: every operation and every tool is classified as reading or writing.
 
 use std::collections::BTreeSet;
 
@@ -12,13 +12,13 @@ use super::{Owners, ok, refused};
 
 on_both_databases! {
     Owners:
-    a_token_that_reads_makes_the_calls_that_change_nothing
-    a_token_that_reads_calls_the_tools_that_change_nothing
-    a_token_that_reads_sees_no_keys
-    a_token_that_reads_sees_no_credentials_in_urls
+    read_token_allows_only_reading_operations
+    read_token_allows_only_reading_tools
+    read_token_sees_no_keys
+    read_token_sees_no_credentials_in_urls
 }
 
-/// The operations that the scope `read` allows. To add an operation, name it here or below.
+/// The operations that the scope `read` allows. Each new operation must be added to one of these lists.
 const READS: &[&str] = &[
     "GET /session/me",
     "GET /session/list",
@@ -35,7 +35,7 @@ const READS: &[&str] = &[
     "POST /agent/pull_for_edit",
 ];
 
-/// Those that need the scope `write`.
+/// The operations that require the scope `write`.
 const WRITES: &[&str] = &[
     "POST /session/logout",
     "DELETE /session/end",
@@ -60,10 +60,11 @@ const WRITES: &[&str] = &[
     "DELETE /webhook/delete",
 ];
 
-/// Those at whose callers nobody looks.
-const ANYBODYS: &[&str] = &["POST /session/login", "GET /ping/{token}", "POST /ping/{token}", "GET /datasets"];
+/// The operations that ignore credentials.
+const ANONYMOUS_OPERATIONS: &[&str] =
+    &["POST /session/login", "GET /ping/{token}", "POST /ping/{token}", "GET /datasets"];
 
-/// The tools that the scope `read` allows, and those that it does not.
+/// The tools that the scope `read` allows, and the others.
 const READING_TOOLS: &[&str] =
     &["list_datasets", "list_public_datasets", "profile", "read", "explain", "diff", "pull_for_edit"];
 const WRITING_TOOLS: &[&str] = &["push_alt_version", "edit_alt_version"];
@@ -71,28 +72,29 @@ const WRITING_TOOLS: &[&str] = &["push_alt_version", "edit_alt_version"];
 const REFUSAL: &str = "This API token has only the read scope";
 
 async fn reader(owners: &Owners) -> String {
-    let made = ok(&owners.post("/token/create", json!({"name": "reader", "scope": "read"})).await);
-    format!("Bearer {}", made["token"].as_str().expect("a token"))
+    let created = ok(&owners.post("/token/create", json!({"name": "reader", "scope": "read"})).await);
+    format!("Bearer {}", created["token"].as_str().expect("missing token"))
 }
 
-async fn a_token_that_reads_makes_the_calls_that_change_nothing(owners: Owners) {
+async fn read_token_allows_only_reading_operations(owners: Owners) {
     let mut operations = BTreeSet::new();
-    for (path, item) in owners.document.0["paths"].as_object().expect("paths") {
-        for (method, operation) in item.as_object().expect("operations") {
+    for (path, item) in owners.document.0["paths"].as_object().expect("missing paths") {
+        for (method, operation) in item.as_object().expect("expected operations") {
             if MANAGED.iter().any(|tag| operation["tags"][0] == **tag) {
                 operations.insert(format!("{} {path}", method.to_ascii_uppercase()));
             }
         }
     }
-    let classified: BTreeSet<String> = [READS, WRITES, ANYBODYS].concat().into_iter().map(str::to_owned).collect();
-    assert_eq!(classified, operations, "say of every operation whether a token that reads may call it");
-    assert_eq!(classified.len(), READS.len() + WRITES.len() + ANYBODYS.len());
+    let classified: BTreeSet<String> =
+        [READS, WRITES, ANONYMOUS_OPERATIONS].concat().into_iter().map(str::to_owned).collect();
+    assert_eq!(classified, operations, "classify every operation as reading or writing");
+    assert_eq!(classified.len(), READS.len() + WRITES.len() + ANONYMOUS_OPERATIONS.len());
 
     let id = owners.dataset("Scoped", false, 2).await;
     let key = reader(&owners).await;
     let key = ("authorization", key.as_str());
     for operation in READS {
-        let (method, path) = operation.split_once(' ').expect("a method and a path");
+        let (method, path) = operation.split_once(' ').expect("missing path");
         let versions = if *operation == "GET /dataset/diff" { "&v1=1&v2=2" } else { "" };
         let takes_none = owners.document.0["paths"][path]["get"]["parameters"].as_array().is_none_or(Vec::is_empty);
         let uri = match method {
@@ -105,8 +107,8 @@ async fn a_token_that_reads_makes_the_calls_that_change_nothing(owners: Owners) 
         assert_eq!(answer.status, 200, "{operation}: {}", answer.text());
     }
     for operation in WRITES {
-        let (method, path) = operation.split_once(' ').expect("a method and a path");
-        // First of all: whatever the body is, and its type.
+        let (method, path) = operation.split_once(' ').expect("missing path");
+        // The scope is checked before the body and its type.
         for headers in [&[key][..], &[key, ("content-type", "application/json")]] {
             for body in
                 [String::new(), "{".to_owned(), json!({"dataset_id": id, "x": 1}).to_string(), "x".repeat(20_000)]
@@ -116,28 +118,24 @@ async fn a_token_that_reads_makes_the_calls_that_change_nothing(owners: Owners) 
         }
         refused(&owners.raw(method, &format!("{path}?dataset_id=x&y=z"), &[key], Vec::new()).await, 403, REFUSAL);
     }
-    // What is no operation is none of its business.
+    // A method without an operation returns 405.
     assert_eq!(owners.raw("PUT", "/session/me", &[key], Vec::new()).await.status, 405);
-    // The others do not ask who calls.
-    for operation in ANYBODYS {
-        let (method, path) = operation.split_once(' ').expect("a method and a path");
+    // The other operations ignore credentials.
+    for operation in ANONYMOUS_OPERATIONS {
+        let (method, path) = operation.split_once(' ').expect("missing path");
         let answer = owners.raw(method, path, &[key], Vec::new()).await;
         assert!(![401, 403].contains(&answer.status), "{operation}: {}", answer.text());
     }
-    // Nothing has changed.
+    // The rejected requests have changed nothing.
     let view = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await);
-    assert_eq!(view["dataset"]["versions"].as_array().expect("versions").len(), 2);
-    assert_eq!(ok(&owners.get("/token/list").await)["tokens"].as_array().expect("tokens").len(), 2);
+    assert_eq!(view["dataset"]["versions"].as_array().expect("expected versions").len(), 2);
+    assert_eq!(ok(&owners.get("/token/list").await)["tokens"].as_array().expect("expected tokens").len(), 2);
 }
 
-async fn a_token_that_reads_calls_the_tools_that_change_nothing(owners: Owners) {
+async fn read_token_allows_only_reading_tools(owners: Owners) {
     let classified: BTreeSet<&str> = [READING_TOOLS, WRITING_TOOLS].concat().into_iter().collect();
     let listed = tool_names(&owners.service, &owners.scale).await;
-    assert_eq!(
-        classified,
-        listed.iter().map(String::as_str).collect(),
-        "say of every tool whether a token that reads may call it"
-    );
+    assert_eq!(classified, listed.iter().map(String::as_str).collect(), "classify every tool as reading or writing");
     let id = owners.dataset("Scoped", true, 2).await;
     let key = reader(&owners).await;
     let call = async |key: &str, tool: &str, arguments: Value| {
@@ -148,8 +146,8 @@ async fn a_token_that_reads_calls_the_tools_that_change_nothing(owners: Owners) 
             .header("accept", "application/json, text/event-stream")
             .header("authorization", key);
         let body = axum::body::Body::from(message.to_string());
-        let answer = owners.service.call(request.body(body).expect("a request")).await;
-        let message: Value = serde_json::from_str(answer.text()).expect("JSON");
+        let answer = owners.service.call(request.body(body).expect("invalid request")).await;
+        let message: Value = serde_json::from_str(answer.text()).expect("invalid JSON");
         assert!(message["result"]["content"].is_array(), "{message}");
         (message["result"]["isError"] == json!(true), message["result"]["content"].to_string())
     };
@@ -173,7 +171,7 @@ async fn a_token_that_reads_calls_the_tools_that_change_nothing(owners: Owners) 
     }
 }
 
-async fn a_token_that_reads_sees_no_keys(owners: Owners) {
+async fn read_token_sees_no_keys(owners: Owners) {
     let id = owners.dataset("Secret", true, 1).await;
     let key = reader(&owners).await;
     let list = |value: Value| value["datasets"][0].clone();
@@ -182,7 +180,8 @@ async fn a_token_that_reads_sees_no_keys(owners: Owners) {
     for (uri, record) in [("/dataset/list", &list as &dyn Fn(Value) -> Value), (&view_uri, &view)] {
         let answer = owners.raw("GET", uri, &[("authorization", &key)], Vec::new()).await;
         assert!(!answer.text().contains("sk_") && !answer.text().contains("/ping/"), "{}", answer.text());
-        let (seen, mut owned) = (record(ok(&answer)), record(ok(&owners.get(uri).await)));
+        let seen = record(ok(&answer));
+        let mut owned = record(ok(&owners.get(uri).await));
         assert!(owned["private_key"].is_string() && owned["ping_url"].is_string());
         owned["private_key"] = json!(null);
         owned["ping_url"] = json!(null);
@@ -190,10 +189,10 @@ async fn a_token_that_reads_sees_no_keys(owners: Owners) {
     }
 }
 
-/// Keys often stand in URLs: as user information, and in the query, which an owner may publish.
-async fn a_token_that_reads_sees_no_credentials_in_urls(owners: Owners) {
+/// URLs often contain keys: in the user information, and in the query string, which an owner can publish.
+async fn read_token_sees_no_credentials_in_urls(owners: Owners) {
     let owners = owners.with(|config| {
-        config.net.allow = vec!["127.0.0.0/8".to_owned()].try_into().expect("a network");
+        config.net.allow = vec!["127.0.0.0/8".to_owned()].try_into().expect("invalid network");
     });
     let owners = owners.await;
     let receiver = LoopbackServer::start(|_: &Received| Reply::Bytes(with_status("204 No Content", "", b"")));
@@ -201,12 +200,12 @@ async fn a_token_that_reads_sees_no_credentials_in_urls(owners: Owners) {
     let url = format!("{}?key=s3cret", plain.replace("http://", "http://ada:s3cret@"));
     let create = async |name: &str, source: &str, publish_query: bool| {
         let body = json!({"name": name, "source": source, "publish_query": publish_query});
-        ok(&owners.post("/dataset/create", body).await)["dataset"]["dataset_id"].as_u64().expect("an id")
+        ok(&owners.post("/dataset/create", body).await)["dataset"]["dataset_id"].as_u64().expect("missing ID")
     };
     let id = create("Pushed", "push", false).await;
     ok(&owners.post("/webhook/register", json!({"dataset_id": id, "url": url})).await);
     ok(&owners.post("/dataset/refresh", json!({"dataset_id": id, "entities": []})).await);
-    owners.service.services.deliveries.send_due().await.expect("sent");
+    owners.service.services.deliveries.send_due().await.expect("failed to send");
     let fetched = create("Fetched", &url, false).await;
     let published = create("Published", &url, true).await;
 
@@ -221,7 +220,7 @@ async fn a_token_that_reads_sees_no_credentials_in_urls(owners: Owners) {
         let body = if method == "POST" { list.as_bytes().to_vec() } else { Vec::new() };
         let request = axum::http::Request::builder().method(method).uri(uri).header("authorization", key);
         let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
-        let answer = owners.service.call(request.body(axum::body::Body::from(body)).expect("a request")).await;
+        let answer = owners.service.call(request.body(axum::body::Body::from(body)).expect("invalid request")).await;
         assert_eq!(answer.status, 200, "{uri}: {}", answer.text());
         answer.text().to_owned()
     };
@@ -236,10 +235,10 @@ async fn a_token_that_reads_sees_no_credentials_in_urls(owners: Owners) {
     ] {
         let text = seen(method, &uri, &key).await;
         assert!(text.contains(shown) && !text.contains("ada"), "{uri}: {text}");
-        // Once, where its owner publishes it.
+        // Only one dataset publishes its query string.
         let queries = usize::from(!uri.contains(&id.to_string()) && !uri.contains(&fetched.to_string()));
         assert_eq!(text.matches("s3cret").count(), queries, "{uri}: {text}");
         let text = seen(method, &uri, &owners.scale).await;
-        assert!(text.contains(&url), "who may change it sees all of it: {uri}: {text}");
+        assert!(text.contains(&url), "a writing token shows the whole URL: {uri}: {text}");
     }
 }

@@ -1,4 +1,4 @@
-//! Sessions and API tokens: how owners come in, and how guessing is slowed down.
+//! Sessions and API tokens: logins, and limits for guessing.
 
 use axum::body::Body;
 use axum::http::Request;
@@ -13,21 +13,21 @@ use super::{Owners, cookie, ok, refused};
 
 on_both_databases! {
     Owners:
-    a_log_in_begins_a_session_that_log_out_ends
-    a_session_ends_when_it_is_not_used_and_its_end_moves_when_it_is
-    wrong_credentials_are_all_answered_alike
-    a_session_ends_for_good_however_much_it_is_used
-    log_ins_are_limited_for_a_client_and_an_account_together
-    many_clients_together_guess_slowly_and_keep_no_owner_out
-    tokens_open_until_they_are_deleted
+    login_starts_and_logout_ends_session
+    use_extends_session_until_idle_timeout
+    wrong_credentials_return_same_error
+    session_ends_at_absolute_timeout
+    logins_are_limited_per_client_and_account
+    distributed_guessing_does_not_lock_owner_out
+    tokens_are_valid_until_deleted
 }
 
-async fn a_log_in_begins_a_session_that_log_out_ends(owners: Owners) {
+async fn login_starts_and_logout_ends_session(owners: Owners) {
     let answer = owners.try_log_in(" OWNER@strata.test", PASSWORD).await;
     let user = ok(&answer);
     assert_eq!((&user["user"]["email"], &user["user"]["plan"]), (&json!(OWNER), &json!("scale")));
-    assert_eq!(user["user"].as_object().expect("a record").len(), 3, "{user}");
-    let set = answer.header("set-cookie").expect("a cookie");
+    assert_eq!(user["user"].as_object().expect("expected an object").len(), 3, "{user}");
+    let set = answer.header("set-cookie").expect("missing cookie");
     for attribute in ["HttpOnly", "SameSite=Lax", "Path=/", "Max-Age=7776000"] {
         assert!(set.contains(attribute), "{set}");
     }
@@ -37,13 +37,18 @@ async fn a_log_in_begins_a_session_that_log_out_ends(owners: Owners) {
     let me = async |cookie: &str| owners.raw("GET", "/session/me", &[("cookie", cookie)], Vec::new()).await;
     assert_eq!(ok(&me(&session).await), user);
     assert_eq!(ok(&me(&format!("a=b; {session}; c=\"d\"")).await), user);
-    // The id is nowhere in the database.
-    let id = session.split_once('=').expect("a pair").1;
-    let record =
-        owners.service.catalog().await.session(&Secret::from_stored(id.to_owned()).hash()).await.expect("a look-up");
-    assert!(!format!("{:?}", record.expect("a session")).contains(id));
+    // The database does not contain the ID.
+    let id = session.split_once('=').expect("missing separator").1;
+    let record = owners
+        .service
+        .catalog()
+        .await
+        .session(&Secret::from_stored(id.to_owned()).sha256_hex())
+        .await
+        .expect("failed to look up");
+    assert!(!format!("{:?}", record.expect("missing session")).contains(id));
 
-    // Whoever logs in again gets another id, and the old one is void.
+    // Another login returns a new ID, and the old one becomes invalid.
     let again = owners
         .send("POST", "/session/login", &[("cookie", &session)], &json!({"email": OWNER, "password": PASSWORD}))
         .await;
@@ -51,7 +56,7 @@ async fn a_log_in_begins_a_session_that_log_out_ends(owners: Owners) {
     assert_ne!(other, session);
     refused(&me(&session).await, 401, "session");
     ok(&me(&other).await);
-    // An id that the client chose is never taken over.
+    // An ID that the client chose is never accepted.
     let chosen = format!("strata_session={id}");
     let fixed = owners
         .send("POST", "/session/login", &[("cookie", &chosen)], &json!({"email": OWNER, "password": PASSWORD}))
@@ -64,31 +69,31 @@ async fn a_log_in_begins_a_session_that_log_out_ends(owners: Owners) {
     refused(&me(&other).await, 401, "session");
     refused(&owners.raw("POST", "/session/logout", &[("cookie", &other)], Vec::new()).await, 401, "session");
 
-    // A new password ends all sessions.
+    // A password change ends all sessions.
     let session = owners.log_in(OWNER, PASSWORD).await;
-    owners.service.services.accounts.set_password(OWNER, "another password").await.expect("changed");
+    owners.service.services.accounts.set_password(OWNER, "another password").await.expect("failed to change");
     refused(&me(&session).await, 401, "session");
     refused(&owners.try_log_in(OWNER, PASSWORD).await, 401, "password");
     owners.log_in(OWNER, "another password").await;
 }
 
-async fn a_session_ends_when_it_is_not_used_and_its_end_moves_when_it_is(owners: Owners) {
+async fn use_extends_session_until_idle_timeout(owners: Owners) {
     let session = owners.log_in(OWNER, PASSWORD).await;
-    let hash = Secret::from_stored(session.split_once('=').expect("a pair").1.to_owned()).hash();
+    let hash = Secret::from_stored(session.split_once('=').expect("missing separator").1.to_owned()).sha256_hex();
     let catalog = owners.service.catalog().await;
-    let end = async || catalog.session(&hash).await.expect("a look-up").expect("a session").expires_at;
+    let end = async || catalog.session(&hash).await.expect("failed to look up").expect("missing session").expires_at;
     let me = async || owners.raw("GET", "/session/me", &[("cookie", &session)], Vec::new()).await;
     let whole = end().await;
     ok(&me().await);
     assert_eq!(end().await, whole, "a use at once costs no write");
-    catalog.extend_session(&hash, whole - chrono::TimeDelta::days(1)).await.expect("moved");
+    catalog.extend_session(&hash, whole - chrono::TimeDelta::days(1)).await.expect("failed to move");
     ok(&me().await);
     assert!(end().await >= whole);
-    catalog.extend_session(&hash, catalog.now() - chrono::TimeDelta::seconds(1)).await.expect("moved");
+    catalog.extend_session(&hash, catalog.now() - chrono::TimeDelta::seconds(1)).await.expect("failed to move");
     refused(&me().await, 401, "session");
 }
 
-async fn wrong_credentials_are_all_answered_alike(owners: Owners) {
+async fn wrong_credentials_return_same_error(owners: Owners) {
     let unknown = owners.try_log_in("nobody@strata.test", PASSWORD).await;
     refused(&unknown, 401, "email and password");
     for (email, password) in
@@ -113,45 +118,45 @@ async fn wrong_credentials_are_all_answered_alike(owners: Owners) {
         refused(&answer, 401, "/session/login");
         assert_eq!(answer.header("www-authenticate"), Some("Bearer"));
     }
-    // A token that is wrong is not made good by a cookie that is right.
+    // A valid cookie does not replace an invalid token.
     let session = owners.log_in(OWNER, PASSWORD).await;
     let both = [("cookie", session.as_str()), ("authorization", "Bearer strata_00")];
     refused(&owners.raw("GET", "/session/me", &both, Vec::new()).await, 401, "/session/login");
 }
 
-async fn a_session_ends_for_good_however_much_it_is_used(owners: Owners) {
+async fn session_ends_at_absolute_timeout(owners: Owners) {
     let owners = owners.with(|config| config.sessions.absolute_s = 3_600).await;
     let cookie = owners.log_in(OWNER, PASSWORD).await;
-    let hash = Secret::from_stored(cookie.split_once('=').expect("a pair").1.to_owned()).hash();
+    let hash = Secret::from_stored(cookie.split_once('=').expect("missing separator").1.to_owned()).sha256_hex();
     let catalog = owners.service.catalog().await;
-    let session = catalog.session(&hash).await.expect("a look-up").expect("a session");
+    let session = catalog.session(&hash).await.expect("failed to look up").expect("missing session");
     assert_eq!((session.expires_at - session.created_at).num_seconds(), 3_600, "although two idle weeks are free");
     let me = async || owners.raw("GET", "/session/me", &[("cookie", &cookie)], Vec::new()).await;
-    // The same session, begun earlier.
+    // The same session with an earlier start.
     let begun = async |minutes: i64| {
         let created_at = session.created_at - chrono::TimeDelta::minutes(minutes);
-        catalog.delete_session(&hash).await.expect("deleted");
+        catalog.delete_session(&hash).await.expect("failed to delete");
         let mut record = session.clone();
         record.created_at = created_at;
-        assert!(catalog.create_session(&record, None, 100).await.expect("recorded"));
+        assert!(catalog.create_session(&record, None, 100).await.expect("not recorded"));
     };
     begun(50).await;
     ok(&me().await);
     begun(61).await;
-    // Its record would let it go on; the limit was lowered since.
+    // The record has not expired, but the absolute timeout has passed.
     refused(&me().await, 401, "session");
 }
 
-/// Log-ins from addresses of the test's choice.
-struct Door(Owners);
+/// Logins from different addresses.
+struct LoginClient(Owners);
 
-impl Door {
-    async fn of(owners: Owners, change: impl FnOnce(&mut Config)) -> Door {
+impl LoginClient {
+    async fn start(owners: Owners, change: impl FnOnce(&mut Config)) -> LoginClient {
         let limited = owners.with(|config| {
-            config.server.trusted_proxies = vec!["127.0.0.1".to_owned()].try_into().expect("a network");
+            config.server.trusted_proxies = vec!["127.0.0.1".to_owned()].try_into().expect("invalid network");
             change(config);
         });
-        Door(limited.await)
+        LoginClient(limited.await)
     }
 
     async fn log_in(&self, email: &str, address: &str, password: &str) -> Answer {
@@ -161,63 +166,63 @@ impl Door {
             .header("content-type", "application/json")
             .header("x-forwarded-for", address)
             .extension(peer);
-        self.0.service.call(request.body(Body::from(body)).expect("a request")).await
+        self.0.service.call(request.body(Body::from(body)).expect("invalid request")).await
     }
 
-    async fn waits(&self, email: &str, address: &str) -> u64 {
+    async fn retry_after(&self, email: &str, address: &str) -> u64 {
         let answer = self.log_in(email, address, PASSWORD).await;
         refused(&answer, 429, "login attempts");
-        answer.header("retry-after").expect("a time").parse().expect("seconds")
+        answer.header("retry-after").expect("missing Retry-After").parse().expect("invalid seconds")
     }
 }
 
-async fn log_ins_are_limited_for_a_client_and_an_account_together(owners: Owners) {
-    let door = Door::of(owners, |config| config.limits.logins_per_minute = 3).await;
+async fn logins_are_limited_per_client_and_account(owners: Owners) {
+    let door = LoginClient::start(owners, |config| config.limits.logins_per_minute = 3).await;
     for _ in 0..3 {
         refused(&door.log_in("free@strata.test", "192.0.2.1", "wrong").await, 401, "password");
     }
-    // From there not for that account, in whatever case, not even with the right password.
+    // This client can no longer log in to this account, ignoring case, even with the correct password.
     for email in ["free@strata.test", "FREE@strata.test"] {
-        assert_eq!(door.waits(email, "192.0.2.1").await, 1);
+        assert_eq!(door.retry_after(email, "192.0.2.1").await, 1);
     }
-    // From elsewhere, and for others, at once.
+    // Other clients and other accounts are not limited.
     cookie(&door.log_in("free@strata.test", "192.0.2.2", PASSWORD).await);
     cookie(&door.log_in("other@strata.test", "192.0.2.1", PASSWORD).await);
-    // An account that does not exist is treated alike.
+    // Attempts for missing accounts are limited in the same way.
     for _ in 0..3 {
         refused(&door.log_in("nobody@strata.test", "192.0.2.3", "wrong").await, 401, "password");
     }
-    assert_eq!(door.waits("nobody@strata.test", "192.0.2.3").await, 1);
-    // One client in all: nine tries a minute, of which four are used up.
+    assert_eq!(door.retry_after("nobody@strata.test", "192.0.2.3").await, 1);
+    // A client has nine attempts per minute in total, of which four are used.
     for number in 0..6 {
         door.log_in(&format!("u{number}@strata.test"), "192.0.2.1", "wrong").await;
     }
-    assert!((1..=60).contains(&door.waits("other@strata.test", "192.0.2.1").await));
+    assert!((1..=60).contains(&door.retry_after("other@strata.test", "192.0.2.1").await));
 }
 
-async fn many_clients_together_guess_slowly_and_keep_no_owner_out(owners: Owners) {
-    let door = Door::of(owners, |config| {
+async fn distributed_guessing_does_not_lock_owner_out(owners: Owners) {
+    let door = LoginClient::start(owners, |config| {
         config.limits.logins_per_minute = 3;
         config.limits.account_logins_per_hour = 5;
     });
     let door = door.await;
     cookie(&door.log_in("free@strata.test", "192.0.2.200", PASSWORD).await);
-    let mut looked_at = 0;
+    let mut checked = 0;
     for client in 1..10 {
         let answer = door.log_in("free@strata.test", &format!("192.0.2.{client}"), "wrong").await;
-        looked_at += usize::from(answer.status == 401);
+        checked += usize::from(answer.status == 401);
     }
-    assert_eq!(looked_at, 5);
-    assert!((3_000..=3_600).contains(&door.waits("free@strata.test", "192.0.2.100").await));
-    // Where the owner has been before, the guesses of others do not count.
+    assert_eq!(checked, 5);
+    assert!((3_000..=3_600).contains(&door.retry_after("free@strata.test", "192.0.2.100").await));
+    // Known addresses of the owner are not limited by the attempts of others.
     cookie(&door.log_in("free@strata.test", "192.0.2.200", PASSWORD).await);
 }
 
-async fn tokens_open_until_they_are_deleted(owners: Owners) {
-    let made = ok(&owners.post("/token/create", json!({"name": "deploy"})).await);
-    assert_eq!((&made["name"], made.as_object().expect("an object").len()), (&json!("deploy"), 5));
-    assert_eq!((&made["scope"], &made["expires_at"]), (&json!("write"), &json!(null)));
-    let token = made["token"].as_str().expect("a token");
+async fn tokens_are_valid_until_deleted(owners: Owners) {
+    let created = ok(&owners.post("/token/create", json!({"name": "deploy"})).await);
+    assert_eq!((&created["name"], created.as_object().expect("expected an object").len()), (&json!("deploy"), 5));
+    assert_eq!((&created["scope"], &created["expires_at"]), (&json!("write"), &json!(null)));
+    let token = created["token"].as_str().expect("missing token");
     assert!(token.starts_with("strata_"));
     refused(&owners.post("/token/create", json!({"name": "deploy"})).await, 409, "name");
     let bearer = format!("bearer {token}");
@@ -227,11 +232,12 @@ async fn tokens_open_until_they_are_deleted(owners: Owners) {
     let listed = owners.get("/token/list").await;
     assert!(!listed.text().contains(token));
     let listed = ok(&listed);
-    let names: Vec<_> = listed["tokens"].as_array().expect("tokens").iter().map(|token| &token["name"]).collect();
+    let names: Vec<_> =
+        listed["tokens"].as_array().expect("expected tokens").iter().map(|token| &token["name"]).collect();
     assert_eq!(names, ["deploy", "tests"]);
     assert!(listed["tokens"][0]["last_used_at"].is_string(), "{listed}");
 
-    // Names are the user's own.
+    // Token names are unique per user.
     let other = [("authorization", owners.other.as_str())];
     refused(&owners.send("DELETE", "/token/delete", &other, &json!({"name": "deploy"})).await, 404, "token");
     assert_eq!(ok(&owners.call("DELETE", "/token/delete", json!({"name": "deploy"})).await), json!({"ok": true}));

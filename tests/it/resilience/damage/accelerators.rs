@@ -1,5 +1,5 @@
-//! The same of the parts of version files that only save time, the keyword index, shapes, bloom filters and the
-//! profile: reads answer right without them, and the damage is told.
+//! Tests of damage to the parts of version files that only save time: the keyword index, the path index, the bloom
+//! filters, and the profile. Reads return correct responses without these parts, and the service logs the damage.
 
 use std::fs;
 use std::ops::Range;
@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use strata_testing::files::damage_documents;
 use strata_testing::maintenance::Depth;
 use strata_testing::metrics::growth;
-use strata_testing::{Log, comes_about, seal};
+use strata_testing::{CapturedLog, comes_about, seal};
 
-use super::{Damage, Tally, damages, entities, newest, owned};
+use super::{Damage, DamageTally, damages, entities, newest, owned};
 
-/// Entities of so much text that their version has shapes and a keyword index.
+/// Returns entities with so much text that their version has a path index and a keyword index.
 fn texts() -> String {
     let entity = |number: usize| {
         let text = "lorem ipsum dolor sit amet consectetur ".repeat(100 + number % 7);
@@ -25,21 +25,21 @@ fn texts() -> String {
     format!("[{}]", (0..400).map(entity).collect::<Vec<_>>().join(","))
 }
 
-/// What the footer of a version file says under a key whose JSON begins like this.
-fn said(file: &[u8], start: &str) -> Value {
+/// Returns the JSON value in the footer of a version file that begins with `start`.
+fn footer_value(file: &[u8], start: &str) -> Value {
     let at = file.windows(start.len()).rposition(|window| window == start.as_bytes()).expect(start);
     let mut values = serde_json::Deserializer::from_slice(&file[at..]).into_iter::<Value>();
-    values.next().expect("a value").expect("JSON")
+    values.next().expect("a value").expect("failed to parse JSON")
 }
 
 fn number(value: &Value) -> usize {
-    value.as_u64().expect("a number") as usize
+    value.as_u64().expect("failed to parse the number") as usize
 }
 
-/// The bytes that the shapes and the keyword index of a version file of one row group take.
+/// Returns the byte range of the path index and the keyword index in a version file with one row group.
 fn index_range(file: &[u8]) -> Range<usize> {
-    let shapes = &said(file, "{\"format\":1,\"row_groups\":")["row_groups"][0];
-    let segment = &said(file, "{\"format\":1,\"segments\":")["segments"][0];
+    let shapes = &footer_value(file, "{\"format\":1,\"row_groups\":")["row_groups"][0];
+    let segment = &footer_value(file, "{\"format\":1,\"segments\":")["segments"][0];
     assert_eq!(number(&shapes[0]) + number(&shapes[1]), number(&segment["offset"]));
     let sections =
         segment["sections"].as_array().expect("sections").iter().flat_map(|class| class.as_array().expect("lengths"));
@@ -48,7 +48,7 @@ fn index_range(file: &[u8]) -> Range<usize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "campaign: damages files hundreds of times"]
-async fn every_search_with_damaged_shapes_or_keyword_index_is_right() {
+async fn searches_with_damaged_indexes_are_right() {
     let owned = owned().await;
     let id = owned.dataset("Texts", json!({}), &[&texts()]).await;
     owned.dataset("Others", json!({}), &[&entities(4)]).await;
@@ -83,8 +83,9 @@ async fn every_search_with_damaged_shapes_or_keyword_index_is_right() {
         assert_eq!((answer.status, answer.whole), (200, true), "{uri}: {}", answer.text());
         before.push(answer);
     }
-    let mut tally = Tally::default();
-    let (mut count, mut spared) = (0, 0);
+    let mut tally = DamageTally::default();
+    let mut count = 0;
+    let mut spared = 0;
     for seed in damages(24) {
         let mut random = StdRng::seed_from_u64(seed);
         let kind = Damage::draw(&mut random);
@@ -103,39 +104,49 @@ async fn every_search_with_damaged_shapes_or_keyword_index_is_right() {
         let fresh = owned.service.beside(|_| {}).await;
         let mut failed = 0;
         for (uri, before) in reads.iter().zip(&before) {
-            failed += u64::from(tally.judge(&format!("seed {seed}, {kind:?}"), uri, before, &fresh.get(uri).await));
+            failed += u64::from(tally.compare(&format!("seed {seed}, {kind:?}"), uri, before, &fresh.get(uri).await));
         }
         match kind {
-            // The documents are gone, too.
+            // These damages destroy the documents, too.
             Damage::Cut | Damage::Replaced => tally.noticed(kind),
             _ => {
                 assert_eq!(failed, 0, "seed {seed}, {kind:?}");
                 spared += 1;
             }
         }
-        assert_eq!(fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "seed {seed}");
+        assert_eq!(
+            fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("failed to scrub").damaged,
+            1,
+            "seed {seed}"
+        );
     }
     fs::write(&file, &whole).expect("written");
-    assert_eq!(owned.service.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
-    tally.is_right_or_failed(count, "keyword indexes");
-    assert!(spared * 2 > count, "{spared} of {count} damages were of shapes and keyword index alone");
+    assert_eq!(owned.service.services.maintenance.scrub(0, &mut |_| {}).await.expect("failed to scrub").damaged, 0);
+    tally.assert_right_or_failed(count, "keyword indexes");
+    assert!(spared * 2 > count, "{spared} of {count} damages affected only the path index and the keyword index");
 }
 
-/// The parts of a version file of one row group that only save time, by name.
+/// Returns the byte ranges of the parts that only save time, with their names, for a version file with one row group.
 fn accelerators(file: &[u8]) -> Vec<(String, Range<usize>)> {
     let mut found = Vec::new();
-    let shapes = &said(file, "{\"format\":1,\"row_groups\":")["row_groups"][0];
+    let shapes = &footer_value(file, "{\"format\":1,\"row_groups\":")["row_groups"][0];
     found.push(("shapes".to_owned(), number(&shapes[0])..number(&shapes[0]) + number(&shapes[1])));
-    // Dictionary, texts, checksums of lists, and lists of each class, without a byte between them.
+    // For each token class, the dictionary, the token texts, the checksums of the posting lists, and the posting lists
+    // are adjacent.
     let index = index_range(file);
     let part = (index.len() - number(&shapes[1])) / 12;
     for start in (number(&shapes[0]) + number(&shapes[1])..index.end).step_by(part) {
         found.push((format!("keyword index from {start}"), start..index.end.min(start + part)));
     }
-    // A segment of the keyword index begins like this, too.
+    // A segment of the keyword index begins with the same bytes.
     let starts: Vec<usize> = memchr::memmem::find_iter(file, "{\"offset\":").collect();
-    let said = |at: &usize| serde_json::Deserializer::from_slice(&file[*at..]).into_iter::<Value>().next()?.ok();
-    let profile = starts.iter().rev().filter_map(said).find(|said| said["sha256"].is_string()).expect("a profile");
+    let parsed_at = |at: &usize| serde_json::Deserializer::from_slice(&file[*at..]).into_iter::<Value>().next()?.ok();
+    let profile = starts
+        .iter()
+        .rev()
+        .filter_map(parsed_at)
+        .find(|value| value["sha256"].is_string())
+        .expect("failed to find the profile");
     let start = number(&profile["offset"]);
     found.push(("profile".to_owned(), start..start + number(&profile["length"])));
     let bytes = bytes::Bytes::copy_from_slice(file);
@@ -152,11 +163,11 @@ fn accelerators(file: &[u8]) -> Vec<(String, Range<usize>)> {
 }
 
 #[tokio::test]
-async fn damage_of_what_only_saves_time_is_logged_once_and_costs_no_answer() {
+async fn damaged_index_is_logged_once_and_bypassed() {
     let owned = owned().await;
     let id = owned.dataset("Texts", json!({}), &[&texts()]).await;
     let file = newest(&owned.service);
-    let whole = fs::read(&file).expect("the file");
+    let whole = fs::read(&file).expect("failed to read the file");
     let reads: Vec<String> = [
         "?keywords=word7,b2f&format=jsonl&keep_field=i,word",
         "?keywords=dolor%20sit,half-1&keywords_mode=and&count=true",
@@ -179,7 +190,7 @@ async fn damage_of_what_only_saves_time_is_logged_once_and_costs_no_answer() {
         assert!([200, 400].contains(&answer.status), "{uri}: {}", answer.text());
         right.push(answer);
     }
-    let log = Log::default();
+    let log = CapturedLog::default();
     let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
     let _default = tracing::subscriber::set_default(subscriber);
     let accelerators = accelerators(&whole);
@@ -191,17 +202,17 @@ async fn damage_of_what_only_saves_time_is_logged_once_and_costs_no_answer() {
         fs::write(&file, bytes).expect("written");
         let fresh = owned.service.beside(|_| {}).await;
         log.take();
-        let reading = async {
+        let all_reads = async {
             for (uri, right) in reads.iter().zip(&right) {
                 let answer = fresh.get(uri).await;
-                // A refusal may lack what a damaged profile would have suggested.
+                // A 400 response can lack the suggestions that come from the profile.
                 let same = (&name, right.status) == (&"profile".to_owned(), 400) || answer.body == right.body;
                 assert!(answer.status == right.status && same, "{name}: {uri}: {} {}", answer.status, answer.text());
             }
         };
-        let damaged = growth("strata_damaged_parts_total", reading).await;
+        let damaged = growth("strata_damaged_parts_total", all_reads).await;
         let is_named = |line: &Value| line["fields"]["versions"].is_string();
-        // Some bytes are of what these reads do not need; and what other tests damage counts, too.
+        // Some damaged bytes are not used by these reads. The metric also counts the damage of other tests.
         if damaged > 0.0 && comes_about(async || log.lines().iter().any(is_named)).await {
             fresh.get(&reads[0]).await;
             let lines = log.take();
@@ -214,26 +225,30 @@ async fn damage_of_what_only_saves_time_is_logged_once_and_costs_no_answer() {
             assert_eq!(line["fields"]["versions"], json!(format!("dataset {id} \"Texts\" v1")));
             reported += 1;
         }
-        assert_eq!(fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "{name}");
+        assert_eq!(
+            fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("failed to scrub").damaged,
+            1,
+            "{name}"
+        );
         let checked = fresh.check(Depth::Everything).await;
         assert_eq!(checked.damaged, 1, "{name}: {:?}", checked.findings);
     }
     assert!(reported > 5, "{reported} parts were read");
-    // Documents are something else.
+    // Damage to documents is an error.
     damage_documents(&file);
     owned.service.beside(|_| {}).await.get(&format!("/api/{id}/texts/v1/?format=jsonl")).await.is_error(500);
 }
 
-/// Files without a seal have nothing else that would tell.
+/// The footer checksum of each changed file is valid, so only the changed keys reveal the damage.
 #[tokio::test]
-async fn places_of_keyword_index_and_shapes_that_cannot_be_followed_cost_no_answer() {
+async fn invalid_index_offsets_are_bypassed() {
     let owned = owned().await;
     let id = owned.dataset("Texts", json!({}), &[&texts()]).await;
     let file = newest(&owned.service);
     let uri = format!("/api/{id}/texts/v1/?keywords=word7&drop_field=id&format=jsonl");
     let right = owned.service.get(&uri).await;
     assert_eq!(right.status, 200);
-    let whole = fs::read(&file).expect("the file");
+    let whole = fs::read(&file).expect("failed to read the file");
     for (found, instead) in
         [("\"segments\":[{", "\"segmentz\":[{"), ("\"format\":1,\"row_groups\":[[", "\"format\":1,\"row_group1\":[[")]
     {
@@ -249,6 +264,10 @@ async fn places_of_keyword_index_and_shapes_that_cannot_be_followed_cost_no_answ
             let checked = fresh.check(depth).await;
             assert_eq!(checked.damaged, 1, "{:?}", checked.findings);
         }
-        assert_eq!(fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1, "{found}");
+        assert_eq!(
+            fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("failed to scrub").damaged,
+            1,
+            "{found}"
+        );
     }
 }

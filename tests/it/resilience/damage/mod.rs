@@ -1,8 +1,8 @@
-//! Right or an error: whatever is damaged in a version file, every kind of read gives the bytes that it gave before, or
-//! fails with a 5xx or a cut body. And damage does not spread: not through refreshes, clones or backups.
+//! Tests of damage to version files. Regardless of the damage, every kind of read returns the same bytes as before, or
+//! it fails with a 5xx status or a truncated body. Damage does not spread through refreshes, clones, or backups.
 //!
-//! Damages are drawn from a seed, so that a failure can be repeated. `STRATA_DAMAGES` sets how many, and
-//! `STRATA_DAMAGE_SEED` where they begin.
+//! The damages are random. A seed identifies each, so that you can repeat a failure: `STRATA_DAMAGES` sets the number
+//! of damages and `STRATA_DAMAGE_SEED` the first seed.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,20 +11,19 @@ use std::path::PathBuf;
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use serde_json::{Value, json};
-use strata_config::Networks;
+use strata_config::AllowedNetworks;
 use strata_testing::files::damage_documents;
 use strata_testing::loopback_server::{LoopbackServer, Reply, ok, with_status};
 use strata_testing::machine::{Machine, Server, get};
 use strata_testing::maintenance::Depth;
 use strata_testing::owned::{Owned, call, parsed};
-use strata_testing::{Answer, Log, TestService, eventually};
+use strata_testing::{Answer, CapturedLog, TestService, eventually};
 
 mod accelerators;
 mod catalogs;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod objects;
 
-/// What is done to bytes.
 #[derive(Clone, Copy, Debug)]
 pub enum Damage {
     Bit,
@@ -57,11 +56,11 @@ impl Damage {
         Damage::ALL[random.random_range(0..Damage::ALL.len())]
     }
 
-    /// The bytes, damaged; `foreign` is another file of the same kind.
+    /// Returns the damaged bytes. `foreign` is another file of the same kind.
     pub fn apply(self, whole: &[u8], foreign: &[u8], random: &mut StdRng) -> Vec<u8> {
         let mut bytes = whole.to_vec();
         let length = bytes.len();
-        // A sector or a page of the disk, at its place or anywhere.
+        // A sector or a page, either aligned or at any offset.
         let block = [16, 512, 4_096, 16_384][random.random_range(0..4)].min(length / 3);
         let place = |random: &mut StdRng| match random.random_bool(0.5) {
             true => random.random_range(0..=(length - block) / block) * block,
@@ -83,13 +82,15 @@ impl Damage {
                 bytes[at..at + block].fill(0);
             }
             Damage::Swap => {
-                let (one, other) = (place(random), place(random));
+                let one = place(random);
+                let other = place(random);
                 let kept = whole[one..one + block].to_vec();
                 bytes.copy_within(other..other + block, one);
                 bytes[other..other + block].copy_from_slice(&kept);
             }
             Damage::Moved => {
-                let (from, to) = (place(random), place(random));
+                let from = place(random);
+                let to = place(random);
                 bytes.copy_within(from..from + block, to);
             }
             Damage::Foreign => {
@@ -99,7 +100,8 @@ impl Damage {
                 bytes[at..at + taken.len()].copy_from_slice(taken);
             }
             Damage::ForeignElsewhere => {
-                let (at, there) = (place(random), random.random_range(0..=foreign.len().saturating_sub(block)));
+                let at = place(random);
+                let there = random.random_range(0..=foreign.len().saturating_sub(block));
                 let taken = &foreign[there..(there + block).min(foreign.len())];
                 bytes[at..at + taken.len()].copy_from_slice(taken);
             }
@@ -110,29 +112,29 @@ impl Damage {
     }
 }
 
-/// How many damages, and the seed of the first.
+/// Returns the seeds of the damages to test. `STRATA_DAMAGES` overrides `by_default`, the number of damages.
 pub fn damages(by_default: u64) -> impl Iterator<Item = u64> {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().expect(name));
     let first = number("STRATA_DAMAGE_SEED").unwrap_or(1);
     first..first + number("STRATA_DAMAGES").unwrap_or(by_default)
 }
 
-/// What reads came to.
+/// The number of reads for each result.
 #[derive(Debug, Default)]
-pub struct Tally {
+pub struct DamageTally {
     pub right: u64,
     pub failed: u64,
-    /// Calls of management whose token could not be confirmed any more: nothing is told.
+    /// Management calls with a token that could not be verified because of the damage.
     pub refused: u64,
     pub wrong: Vec<String>,
-    /// Damages after which some read failed.
+    /// Damages after which at least one read failed.
     pub noticed: u64,
     pub of_kind: BTreeMap<String, u64>,
 }
 
-impl Tally {
-    /// Compares an answer with the one from before the damage. Tells whether it is a failure.
-    pub fn judge(&mut self, what: &str, uri: &str, before: &Answer, after: &Answer) -> bool {
+impl DamageTally {
+    /// Compares a response with the response before the damage. Returns true if the response is an error.
+    pub fn compare(&mut self, what: &str, uri: &str, before: &Answer, after: &Answer) -> bool {
         let failed = after.status >= 500 || (after.status == 200 && !after.whole);
         let refused = !uri.starts_with("/api/") && after.status == 401 && before.status == 200;
         let same = (after.status, &after.body) == (before.status, &before.body)
@@ -155,7 +157,7 @@ impl Tally {
     }
 
     #[track_caller]
-    pub fn is_right_or_failed(&self, damages: u64, name: &str) {
+    pub fn assert_right_or_failed(&self, damages: u64, name: &str) {
         println!(
             "{name}: {damages} damages, {} noticed {:?}; reads: {} right, {} failed, {} refused, {} wrong",
             self.noticed,
@@ -169,7 +171,8 @@ impl Tally {
     }
 }
 
-/// Entities of many kinds: several pages of documents, and columns with and without dictionaries, numbers and lists.
+/// Returns entities of many kinds: several pages of documents, and columns with and without dictionaries, numbers, and
+/// lists.
 fn entities(version: usize) -> String {
     let entity = |number: usize| {
         let text = format!("Größe {} {}", number * 7919 % 1_000, "lorem ipsum ".repeat(number % 90));
@@ -184,7 +187,7 @@ fn entities(version: usize) -> String {
     format!("[{}]", (0..300 - 7 * version).map(entity).collect::<Vec<_>>().join(","))
 }
 
-/// Every kind of read, of versions and of what compares, describes and explains them.
+/// Returns the URIs of every kind of read: entities, diffs, profiles, and explanations.
 pub fn reads(id: u64, slug: &str) -> Vec<String> {
     let base = format!("/api/{id}/{slug}");
     let mut reads: Vec<String> = [
@@ -221,20 +224,20 @@ pub fn reads(id: u64, slug: &str) -> Vec<String> {
     reads
 }
 
-/// Asks for a read; of an explanation only what does not depend on time and caches is left.
+/// Makes a read. From an explanation, only the parts remain that do not depend on times and caches.
 pub async fn ask(service: &TestService, token: &str, uri: &str) -> Answer {
     let mut answer = match uri.starts_with("/api/") {
         true => service.get(uri).await,
         false => call(service, token, "GET", uri, "").await,
     };
     if uri.starts_with("/dataset/explain") && answer.status == 200 {
-        let explained: Value = serde_json::from_slice(&answer.body).expect("JSON");
+        let explained: Value = serde_json::from_slice(&answer.body).expect("failed to parse JSON");
         answer.body = explained_rows(&explained).into_bytes().into();
     }
     answer
 }
 
-/// The operators of an explanation and the rows that they gave.
+/// Returns the operators of an explanation with their row counts.
 fn explained_rows(explained: &Value) -> String {
     match explained {
         Value::Object(fields) => fields
@@ -252,7 +255,7 @@ fn explained_rows(explained: &Value) -> String {
 }
 
 async fn owned() -> Owned {
-    // Nothing is kept: every read meets the files.
+    // Caches are disabled, so that every read uses the files.
     Owned::configured(
         |config| {
             config.cache.memory_bytes = Some(0);
@@ -263,8 +266,8 @@ async fn owned() -> Owned {
     .await
 }
 
-/// A dataset of two versions and an alternate, and another one.
-async fn furnished() -> (Owned, u64) {
+/// Creates a dataset with two versions and an alternate, and a second dataset.
+async fn service_with_datasets() -> (Owned, u64) {
     let owned = owned().await;
     let id = owned.dataset("Things", json!({}), &[&entities(1), &entities(2)]).await;
     parsed(&owned.save(id, 1, &entities(3)).await);
@@ -274,8 +277,8 @@ async fn furnished() -> (Owned, u64) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "campaign: damages files hundreds of times"]
-async fn every_read_of_a_damaged_file_is_right_or_fails() {
-    let (owned, id) = furnished().await;
+async fn reads_of_damaged_file_are_right_or_fail() {
+    let (owned, id) = service_with_datasets().await;
     let files = owned.service.version_files();
     assert_eq!(files.len(), 4);
     let whole: Vec<Vec<u8>> = files.iter().map(|file| fs::read(file).expect("a file")).collect();
@@ -286,7 +289,7 @@ async fn every_read_of_a_damaged_file_is_right_or_fails() {
         assert_eq!((answer.status, answer.whole), (200, true), "{uri}: {}", answer.text());
         before.push(answer);
     }
-    let mut tally = Tally::default();
+    let mut tally = DamageTally::default();
     let mut count = 0;
     for seed in damages(40) {
         let mut random = StdRng::seed_from_u64(seed);
@@ -303,83 +306,85 @@ async fn every_read_of_a_damaged_file_is_right_or_fails() {
         let what = format!("seed {seed}, {kind:?} in file {hit}");
         let mut failed = Vec::new();
         for (uri, before) in reads.iter().zip(&before) {
-            if tally.judge(&what, uri, before, &ask(&fresh, &owned.token, uri).await) {
+            if tally.compare(&what, uri, before, &ask(&fresh, &owned.token, uri).await) {
                 failed.push((uri, before));
             }
         }
         if !failed.is_empty() {
             tally.noticed(kind);
         }
-        // Restored, it is read again by the process that met the damage.
+        // After the file is restored, the process that found the damage reads it again.
         fs::write(&files[hit], &whole[hit]).expect("written");
         for (uri, before) in failed.iter().take(3) {
             let answer = ask(&fresh, &owned.token, uri).await;
             assert_eq!((answer.status, &answer.body), (200, &before.body), "{what}, restored: {uri}");
         }
     }
-    tally.is_right_or_failed(count, "version files");
-    // The fourth file is of a dataset that nobody reads here, and a bit may lie in what few reads need.
+    tally.assert_right_or_failed(count, "version files");
+    // One of the four files belongs to a dataset that these reads do not use, and few reads use some of the bits.
     assert!(tally.noticed * 4 > count, "{} of {count} damages were noticed", tally.noticed);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "campaign: damages files hundreds of times"]
-async fn every_changed_byte_that_a_read_may_use_is_found_by_check_and_scrub() {
-    let (owned, _) = furnished().await;
+async fn check_and_scrub_find_every_changed_byte() {
+    let (owned, _) = service_with_datasets().await;
     let files = owned.service.version_files();
     let file = &files[0];
-    let whole = fs::read(file).expect("the file");
+    let whole = fs::read(file).expect("failed to read the file");
     let mut random = StdRng::seed_from_u64(5);
     for _ in 0..12 {
-        // All but what stands at the beginning of every Parquet file.
+        // The first four bytes are the same in every Parquet file.
         let at = random.random_range(4..whole.len());
         let mut bytes = whole.clone();
         bytes[at] ^= 1 << random.random_range(0..8);
         fs::write(file, bytes).expect("written");
-        let mut told = Vec::new();
-        let scrubbed = owned.service.services.maintenance.scrub(0, &mut |damaged| told.push(damaged.clone())).await;
-        let scrubbed = scrubbed.expect("scrubbed");
-        assert_eq!((scrubbed.files, scrubbed.damaged, told.len()), (4, 1, 1), "byte {at} of {}", whole.len());
+        let mut damaged_files = Vec::new();
+        let scrubbed =
+            owned.service.services.maintenance.scrub(0, &mut |damaged| damaged_files.push(damaged.clone())).await;
+        let scrubbed = scrubbed.expect("failed to scrub");
+        assert_eq!((scrubbed.files, scrubbed.damaged, damaged_files.len()), (4, 1, 1), "byte {at} of {}", whole.len());
         assert!(
-            file.ends_with(&told[0].path) && told[0].versions.as_ref().is_some_and(|versions| !versions.is_empty()),
-            "{told:?}"
+            file.ends_with(&damaged_files[0].path)
+                && damaged_files[0].versions.as_ref().is_some_and(|versions| !versions.is_empty()),
+            "{damaged_files:?}"
         );
         let checked = owned.service.check(Depth::Everything).await;
         assert_eq!(checked.damaged, 1, "byte {at}: {:?}", checked.findings);
     }
     fs::write(file, whole).expect("written");
-    assert_eq!(owned.service.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 0);
+    assert_eq!(owned.service.services.maintenance.scrub(0, &mut |_| {}).await.expect("failed to scrub").damaged, 0);
 }
 
 #[tokio::test]
-async fn file_without_seal_is_damaged() {
+async fn file_without_footer_checksum_is_damaged() {
     let owned = owned().await;
     let id = owned.dataset("Things", json!({}), &[&entities(1)]).await;
     let file = newest(&owned.service);
-    let mut bytes = fs::read(&file).expect("the file");
+    let mut bytes = fs::read(&file).expect("failed to read the file");
     let at = bytes.windows(12).rposition(|window| window == b"strata.seal:").expect("the seal");
     bytes[at..at + 12].copy_from_slice(b"strata.past:");
     fs::write(&file, bytes).expect("written");
     let fresh = owned.service.beside(|_| {}).await;
     fresh.get(&format!("/api/{id}/things/v1/")).await.is_error(500);
-    assert_eq!(fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("scrubbed").damaged, 1);
+    assert_eq!(fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("failed to scrub").damaged, 1);
 }
 
-/// The newest of the version files.
+/// Returns the path of the newest version file.
 fn newest(service: &TestService) -> PathBuf {
     let files = service.version_files();
     files.into_iter().max_by_key(|file| file.metadata().expect("a file").modified().expect("a time")).expect("a file")
 }
 
-/// Changes a byte of the documents; gives what was there.
+/// Changes a byte of the documents and returns the original file.
 fn damage(file: &std::path::Path) -> Vec<u8> {
-    let whole = fs::read(file).expect("the file");
+    let whole = fs::read(file).expect("failed to read the file");
     damage_documents(file);
     whole
 }
 
 #[tokio::test]
-async fn a_refresh_shares_a_file_only_if_it_is_sound() {
+async fn refresh_shares_only_intact_files() {
     let owned = owned().await;
     let good = entities(1);
     let id = owned.dataset("Things", json!({}), &[&good, &good]).await;
@@ -392,11 +397,12 @@ async fn a_refresh_shares_a_file_only_if_it_is_sound() {
     assert_eq!(owned.service.version_files().len(), 2, "a damaged file is not shared");
     assert_eq!(owned.lines(&format!("/api/{id}/things/v3/")).await, right);
     owned.service.get(&format!("/api/{id}/things/v1/?format=jsonl")).await.is_error(500);
-    // The scrub knows that another file holds the same.
-    let mut told = Vec::new();
-    let scrubbed = owned.service.services.maintenance.scrub(0, &mut |damaged| told.push(damaged.clone())).await;
-    scrubbed.expect("scrubbed");
-    let [damaged] = told.as_slice() else { panic!("{told:?}") };
+    // The scrub reports that another file has the same content.
+    let mut damaged_files = Vec::new();
+    let scrubbed =
+        owned.service.services.maintenance.scrub(0, &mut |damaged| damaged_files.push(damaged.clone())).await;
+    scrubbed.expect("failed to scrub");
+    let [damaged] = damaged_files.as_slice() else { panic!("{damaged_files:?}") };
     let versions: Vec<String> = damaged.versions.iter().flatten().map(ToString::to_string).collect();
     assert_eq!(versions, [format!("dataset {id} \"Things\" v1"), format!("dataset {id} \"Things\" v2")]);
     let copy = damaged.intact_copy.as_ref().expect("an intact copy");
@@ -404,19 +410,22 @@ async fn a_refresh_shares_a_file_only_if_it_is_sound() {
 }
 
 #[tokio::test]
-async fn a_source_that_has_not_changed_is_fetched_whole_when_the_file_is_damaged() {
+async fn unchanged_source_is_fetched_if_file_is_damaged() {
     let server = LoopbackServer::start(|request| match request.header("if-none-match") {
         Some("\"one\"") => Reply::Bytes(with_status("304 Not Modified", "ETag: \"one\"\r\n", b"")),
         _ => ok("Content-Type: application/json\r\nETag: \"one\"\r\n", br#"[{"a":1}]"#),
     });
-    // Fetches of the document whole, and questions whether it has changed.
+    // Returns the numbers of unconditional and of conditional requests to the source.
     let asked = || {
         let asked = server.take_received();
         let questions = asked.iter().filter(|request| request.header("if-none-match").is_some()).count();
         (asked.len() - questions, questions)
     };
     let owned = Owned::configured(
-        |config| config.net.allow = Networks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("networks"),
+        |config| {
+            config.net.allow =
+                AllowedNetworks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("failed to parse networks")
+        },
         None,
     )
     .await;
@@ -426,10 +435,10 @@ async fn a_source_that_has_not_changed_is_fetched_whole_when_the_file_is_damaged
         async || parsed(&owned.call("POST", "/dataset/refresh", &json!({"dataset_id": id}).to_string()).await);
     refresh().await;
     refresh().await;
-    assert_eq!((owned.service.version_files().len(), asked()), (1, (1, 1)), "shared without another transfer");
+    assert_eq!((owned.service.version_files().len(), asked()), (1, (1, 1)), "the file is shared without a transfer");
     damage(&newest(&owned.service));
     refresh().await;
-    assert_eq!((owned.service.version_files().len(), asked()), (2, (1, 1)), "asked, then fetched whole");
+    assert_eq!((owned.service.version_files().len(), asked()), (2, (1, 1)), "a conditional request, then a full one");
     let beside = owned.service.beside(|_| {}).await;
     let answer = beside.get(&format!("/api/{id}/things/v3/?format=jsonl")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
@@ -437,7 +446,7 @@ async fn a_source_that_has_not_changed_is_fetched_whole_when_the_file_is_damaged
 }
 
 #[tokio::test]
-async fn a_damaged_version_is_not_cloned() {
+async fn damaged_version_is_not_cloned() {
     let owned = owned().await;
     let id = owned.dataset("Things", json!({}), &[&entities(1)]).await;
     parsed(&owned.clone(id, "A sound clone").await);
@@ -446,20 +455,21 @@ async fn a_damaged_version_is_not_cloned() {
     let refused = owned.clone(id, "A clone").await;
     refused.is_error(500);
     assert!(!refused.text().contains("versions/"), "{}", refused.text());
-    // What needs no file is answered without reading one.
+    // The service checks conditions that need no file before it reads one.
     owned.clone(id, "A sound clone").await.is_error(409);
     owned.clone(id + 100, "A clone").await.is_error(404);
-    fs::write(newest(&owned.service), whole).expect("restored");
+    fs::write(newest(&owned.service), whole).expect("failed to restore the file");
     parsed(&owned.clone(id, "A clone").await);
 }
 
 #[tokio::test]
-async fn the_log_names_the_file_and_all_that_need_it_once() {
+async fn damage_is_logged_once_with_all_datasets() {
     let owned = owned().await;
     let good = entities(1);
     let id = owned.dataset("Things", json!({}), &[&good, &good]).await;
-    let clone = parsed(&owned.clone(id, "A clone").await)["dataset"]["dataset_id"].as_u64().expect("an id");
-    let log = Log::default();
+    let clone =
+        parsed(&owned.clone(id, "A clone").await)["dataset"]["dataset_id"].as_u64().expect("failed to find the ID");
+    let log = CapturedLog::default();
     let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
     let _default = tracing::subscriber::set_default(subscriber);
     let fresh = owned.service.beside(|_| {}).await;
@@ -469,9 +479,9 @@ async fn the_log_names_the_file_and_all_that_need_it_once() {
     for _ in 0..3 {
         fresh.get(&read).await.is_error(500);
     }
-    // A task of its own says it, and says it once: nothing follows while more reads fail.
+    // A background task logs the damage once. Further failed reads log nothing.
     let is_named = |line: &Value| line["fields"]["versions"].is_string();
-    eventually("the file is named", async || log.lines().iter().any(is_named)).await;
+    eventually("the damaged file is logged", async || log.lines().iter().any(is_named)).await;
     fresh.get(&read).await.is_error(500);
     let lines = log.take();
     let named: Vec<&Value> = lines.iter().filter(|line| is_named(line)).collect();
@@ -481,17 +491,17 @@ async fn the_log_names_the_file_and_all_that_need_it_once() {
     assert!(line["fields"]["error"].as_str().expect("an error").contains("does not match its checksum"), "{line}");
     let versions = format!("dataset {id} \"Things\" v1, dataset {id} \"Things\" v2, dataset {clone} \"A clone\" v1");
     assert_eq!(line["fields"]["versions"], json!(versions));
-    // Repaired, it is served at once; gone, it is named as missing.
-    fs::write(&file, whole).expect("restored");
+    // After the repair, the file is read at once. After its deletion, the log calls it missing.
+    fs::write(&file, whole).expect("failed to restore the file");
     assert_eq!(fresh.get(&read).await.status, 200);
-    fs::remove_file(&file).expect("removed");
+    fs::remove_file(&file).expect("failed to remove the file");
     fresh.get(&read).await.is_error(500);
-    let is_told = async || log.lines().iter().any(|line| line.to_string().contains("the file is missing"));
-    eventually("what is missing is named", is_told).await;
+    let is_logged = async || log.lines().iter().any(|line| line.to_string().contains("the file is missing"));
+    eventually("the missing file is logged", is_logged).await;
 }
 
 #[test]
-fn a_command_that_ends_at_a_damaged_file_names_its_versions_first() {
+fn failed_command_names_versions_of_damaged_file() {
     let machine = Machine::with_user();
     for text in ["{\"a\":1}\n", "{\"a\":1}\n{\"a\":2}\n"] {
         machine.write("small.jsonl", text);
@@ -502,19 +512,20 @@ fn a_command_that_ends_at_a_damaged_file_names_its_versions_first() {
     for file in files {
         fs::OpenOptions::new().write(true).open(file).and_then(|file| file.set_len(100)).expect("cut");
     }
-    // Most runs closed the catalog before the versions were looked up, and blamed a database server.
+    // Regression test: most runs closed the catalog before they looked up the versions, and then reported an
+    // unreachable database server.
     for _ in 0..5 {
         let output = machine.run(&["diff", "1", "1", "2"]);
         assert_eq!(output.status.code(), Some(1));
-        let told = String::from_utf8(output.stderr).expect("text");
-        let line = told.lines().find(|line| line.contains("its versions return 500")).unwrap_or(&told);
-        assert!(line.contains("versions=") && line.contains("Small Things") && line.contains(" v1"), "{told}");
-        assert!(!told.contains("\"unknown"), "{told}");
+        let stderr = String::from_utf8(output.stderr).expect("text");
+        let line = stderr.lines().find(|line| line.contains("its versions return 500")).unwrap_or(&stderr);
+        assert!(line.contains("versions=") && line.contains("Small Things") && line.contains(" v1"), "{stderr}");
+        assert!(!stderr.contains("\"unknown"), "{stderr}");
     }
 }
 
 #[test]
-fn the_command_scrub_exits_with_1_and_says_what_to_restore() {
+fn scrub_command_exits_1_and_lists_files_to_restore() {
     let machine = Machine::with_user();
     machine.write("small.jsonl", "{\"a\":1}\n{\"a\":2}\n");
     for name in ["Things", "Other Things"] {
@@ -532,18 +543,19 @@ fn the_command_scrub_exits_with_1_and_says_what_to_restore() {
     damage(&files[0]);
     let name = format!("versions/{}", files[0].file_name().expect("a name").to_string_lossy());
     let other = format!("versions/{}", files[1].file_name().expect("a name").to_string_lossy());
-    let told = scrub(&["--bytes-per-s", "1000000"], 1);
-    let first = told.lines().next().expect("a line");
-    assert!(first.starts_with(&format!("damaged {name}: ")), "{told}");
-    assert!(first.ends_with(&format!("Things\" v1; {other} is intact and contains the same entities)")), "{told}");
-    let told = scrub(&["--json"], 1);
-    let lines: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let report = scrub(&["--bytes-per-s", "1000000"], 1);
+    let first = report.lines().next().expect("a line");
+    assert!(first.starts_with(&format!("damaged {name}: ")), "{report}");
+    assert!(first.ends_with(&format!("Things\" v1; {other} is intact and contains the same entities)")), "{report}");
+    let report = scrub(&["--json"], 1);
+    let lines: Vec<Value> =
+        report.lines().map(|line| serde_json::from_str(line).expect("failed to parse JSON")).collect();
     assert_eq!((&lines[0]["path"], &lines[0]["intact_copy"]), (&json!(name), &json!(other)));
     assert_eq!((&lines[1]["files"], &lines[1]["damaged"]), (&json!(2), &json!(1)));
 }
 
 #[test]
-fn a_server_scrubs_by_itself() {
+fn server_scrubs_periodically() {
     let machine = Machine::with_user();
     for (name, text) in [("One", "{\"a\":1}\n"), ("Two", "{\"a\":2}\n"), ("Three", "{\"a\":3}\n")] {
         machine.write("small.jsonl", text);

@@ -1,10 +1,11 @@
-//! The same of objects of an S3 server: one that was cut is damaged, and a server that is gone says nothing of it.
+//! Tests of version files on an S3 server: a truncated object is damaged, but an unreachable server is no evidence of
+//! damage.
 
 use std::fs;
 use std::time::Duration;
 
 use serde_json::json;
-use strata_config::{Endpoint, StoreUrl};
+use strata_config::{StoreEndpoint, StoreUrl};
 use strata_testing::files;
 use strata_testing::owned::Owned;
 use strata_testing::s3_server::S3Server;
@@ -13,14 +14,14 @@ use strata_types::secret::Secret;
 use super::entities;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_object_that_was_cut_is_damaged_and_one_that_cannot_be_asked_for_is_not() {
+async fn truncated_object_is_damaged_unreachable_is_not() {
     let mut server = S3Server::start().await;
     let endpoint = server.endpoint();
     let owned = Owned::start(|config| {
         config.cache.memory_bytes = Some(0);
         (config.cache.response_bytes, config.cache.diff_bytes, config.cache.export_bytes) = (0, 0, 0);
-        config.store.url = Some(StoreUrl::try_from("s3://bucket/strata".to_owned()).expect("a URL"));
-        config.store.endpoint = Some(Endpoint::try_from(endpoint).expect("an endpoint"));
+        config.store.url = Some(StoreUrl::try_from("s3://bucket/strata".to_owned()).expect("failed to parse the URL"));
+        config.store.endpoint = Some(StoreEndpoint::try_from(endpoint).expect("an endpoint"));
         config.store.region = Some("us-east-1".to_owned());
         config.store.access_key_id = Some("key".to_owned());
         config.store.secret_access_key = Some(Secret::from_stored("secret".to_owned()));
@@ -35,14 +36,14 @@ async fn an_object_that_was_cut_is_damaged_and_one_that_cannot_be_asked_for_is_n
     let object = files(&server.bucket()).into_iter().find(|file| file.to_string_lossy().contains("versions"));
     let object = object.expect("the object");
     let whole = fs::read(&object).expect("the object");
-    // Without the last byte, without the footer, and without anything.
+    // Without the last byte, without the footer, and empty.
     for length in [whole.len() - 1, whole.len() / 2, 10, 0] {
         fs::write(&object, &whole[..length]).expect("cut");
         let beside = owned.service.beside(|_| {}).await;
         let answer = beside.get(&read).await;
         assert_eq!(answer.status, 500, "{length} of {}: {}", whole.len(), answer.text());
     }
-    fs::write(&object, &whole).expect("restored");
+    fs::write(&object, &whole).expect("failed to restore the file");
     let beside = owned.service.beside(|_| {}).await;
     assert_eq!(beside.get(&read).await.body, right.body);
     server.stop().await;

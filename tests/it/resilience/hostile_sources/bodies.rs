@@ -1,4 +1,4 @@
-//! Bodies that dawdle, break off, take all the disk, or are refused.
+//! Tests of request bodies that arrive slowly, stop in the middle, fill the disk, or are rejected.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -9,18 +9,18 @@ use axum::http::Request;
 use bytes::Bytes;
 use futures::StreamExt;
 use serde_json::json;
-use strata_config::{Config, Networks};
+use strata_config::{AllowedNetworks, Config};
 use strata_testing::machine::{Machine, Server};
 use strata_testing::owned::{Owned, add_user};
 use strata_testing::{Answer, TestService, eventually, files};
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// Long enough for anything that does not hang.
-const NOT_HANGING: Duration = Duration::from_secs(60);
+/// Longer than any request that does not hang.
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// A body whose chunks come when they are sent; it goes on until the sender is dropped.
+/// Returns a body and a sender of its chunks. The body ends when the sender is dropped.
 fn held_body() -> (mpsc::Sender<Bytes>, Body) {
     let (sender, mut receiver) = mpsc::channel::<Bytes>(16);
     let chunks = futures::stream::poll_fn(move |context| receiver.poll_recv(context));
@@ -29,24 +29,24 @@ fn held_body() -> (mpsc::Sender<Bytes>, Body) {
 
 fn push(token: &str, uri: &str, kind: &str, body: Body) -> Request<Body> {
     let request = Request::builder().method("POST").uri(uri).header("content-type", kind);
-    request.header("authorization", format!("Bearer {token}")).body(body).expect("a request")
+    request.header("authorization", format!("Bearer {token}")).body(body).expect("failed to build the request")
 }
 
 async fn in_time<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(NOT_HANGING, what).await.expect("it does not hang")
+    tokio::time::timeout(HANG_TIMEOUT, what).await.expect("it does not hang")
 }
 
-/// What is spooled at the time: temporary files have no names, so the metrics tell.
-async fn temporary(service: &TestService) -> Vec<std::path::PathBuf> {
+/// Returns the files in the temporary directory, except for lock files.
+async fn spool_files(service: &TestService) -> Vec<std::path::PathBuf> {
     let all = files(&service.directory().join("tmp"));
     all.into_iter().filter(|file| !file.ends_with("lock")).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bodies_and_sources_that_dawdle_keep_nobody_else_waiting() {
-    // A server that accepts, and says nothing more.
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let silent = format!("http://{}/x.json", listener.local_addr().expect("an address"));
+async fn slow_bodies_and_sources_delay_no_other_user() {
+    // A server that accepts connections and never responds.
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("failed to bind a port");
+    let silent_url = format!("http://{}/x.json", listener.local_addr().expect("failed to get the address"));
     let accepting = tokio::spawn(async move {
         let mut connections = Vec::new();
         while let Ok((connection, _)) = listener.accept().await {
@@ -55,17 +55,17 @@ async fn bodies_and_sources_that_dawdle_keep_nobody_else_waiting() {
     });
     let owned = Owned::start(|config: &mut Config| {
         config.sources.concurrent = 2;
-        config.net.allow = Networks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("networks");
+        config.net.allow = AllowedNetworks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("failed to parse networks");
         config.plans.free_active_datasets = 100;
     })
     .await;
     let honest = owned.dataset("Honest", json!({}), &[]).await;
-    let (_, eve) = add_user(&owned.service, "eve@strata.test", Plan::Free).await;
+    let (_, eve) = add_user(&owned.service, "eve@strata.test", UserPlan::Free).await;
     let create = async |name: &str, source: &str| {
         let body = json!({"name": name, "source": source}).to_string();
         let answer = owned.service.call(push(&eve, "/dataset/create", "application/json", Body::from(body))).await;
-        let record: serde_json::Value = serde_json::from_slice(&answer.body).expect("JSON");
-        record["dataset"]["dataset_id"].as_u64().expect("an id")
+        let record: serde_json::Value = serde_json::from_slice(&answer.body).expect("failed to parse JSON");
+        record["dataset"]["dataset_id"].as_u64().expect("failed to find the ID")
     };
     let mut senders = Vec::new();
     let mut hostile = futures::stream::FuturesUnordered::new();
@@ -76,7 +76,7 @@ async fn bodies_and_sources_that_dawdle_keep_nobody_else_waiting() {
         for (uri, kind, start) in [
             ("/dataset/refresh", "application/json", named),
             (&*lines, "application/x-ndjson", "{\"a\":1}\n".to_owned()),
-            // The dataset comes last, if ever.
+            // The member with the dataset would come last, if ever.
             ("/dataset/refresh", "application/json", "{\"entities\":[{\"a\":1},".to_owned()),
             ("/dataset/alternate/save", "application/json", "{\"entities\":[{\"a\":1},".to_owned()),
         ] {
@@ -85,13 +85,13 @@ async fn bodies_and_sources_that_dawdle_keep_nobody_else_waiting() {
             senders.push(sender);
             hostile.push(owned.service.call(push(&eve, uri, kind, body)));
         }
-        let id = create(&format!("Fetched {number}"), &silent).await;
+        let id = create(&format!("Fetched {number}"), &silent_url).await;
         let fetch = Body::from(json!({"dataset_id": id}).to_string());
         hostile.push(owned.service.call(push(&eve, "/dataset/refresh", "application/json", fetch)));
     }
-    // The second push to a dataset is refused; all others dawdle.
+    // The second push to a dataset is rejected; all other requests continue slowly.
     let mut answered = Vec::new();
-    let dawdling = async {
+    let slow_requests = async {
         while let Some(answer) = hostile.next().await {
             answered.push(answer.status);
         }
@@ -106,7 +106,7 @@ async fn bodies_and_sources_that_dawdle_keep_nobody_else_waiting() {
         done.cancel();
     };
     tokio::select! {
-        () = async { tokio::join!(dawdling, honest_work); } => panic!("the hostile ones ended"),
+        () = async { tokio::join!(slow_requests, honest_work); } => panic!("the slow requests ended"),
         () = done.cancelled() => {}
     }
     assert_eq!(owned.versions(honest).await.len(), 5);
@@ -115,11 +115,11 @@ async fn bodies_and_sources_that_dawdle_keep_nobody_else_waiting() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whose_the_dataset_is_counts_before_the_body() {
-    // Refusals wait for more of such bodies: not for long here.
+async fn push_to_foreign_dataset_fails_before_body() {
+    // The service reads the bodies of rejected requests for one second only.
     let owned = Owned::start(|config| config.limits.refused_body_s = 1).await;
     let id = owned.dataset("Honest", json!({}), &["[{\"a\":1}]"]).await;
-    let (_, eve) = add_user(&owned.service, "eve@strata.test", Plan::Free).await;
+    let (_, eve) = add_user(&owned.service, "eve@strata.test", UserPlan::Free).await;
     let head = format!("{{\"dataset_id\":{id},\"version\":1,\"etag\":\"x\",\"entities\":[{{\"a\":1}},");
     let filled = format!("{{\"entities\":[{}", "{\"a\":1},".repeat(10_000));
     let endless = async |uri: &str, kind: &str, start: &str| {
@@ -129,22 +129,22 @@ async fn whose_the_dataset_is_counts_before_the_body() {
         drop(sender);
         answer
     };
-    // Another's dataset in the query: nothing need come.
+    // The query names another user's dataset, so the service needs no byte of the body.
     endless(&format!("/dataset/refresh?dataset_id={id}"), "text/csv", "").await.is_error(404);
     for uri in ["/dataset/refresh", "/dataset/alternate/save", "/agent/push_alt_version"] {
-        // In the body: its beginning is enough. One who has no dataset cannot name one.
+        // The body names the dataset, so its beginning is enough. A user without datasets cannot name one of their own.
         endless(uri, "application/json", &format!("{head}{}", "{\"a\":1},".repeat(10_000))).await.is_error(404);
         endless(uri, "application/json", &filled).await.is_error(404);
-        // What comes first comes first.
+        // Checks that precede the check of the dataset still come first.
         endless(uri, "text/html", &head).await.is_error(415);
         let anonymous = Request::builder().method("POST").uri(uri).header("content-type", "application/json");
         let (_sender, body) = held_body();
-        in_time(owned.service.call(anonymous.body(body).expect("a request"))).await.is_error(401);
+        in_time(owned.service.call(anonymous.body(body).expect("failed to build the request"))).await.is_error(401);
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_that_leaves_before_its_body_is_whole_leaves_nothing_behind() {
+async fn disconnect_during_body_leaves_no_data() {
     let owned = Owned::start(|_| {}).await;
     let id = owned.dataset("Left", json!({}), &["[{\"a\":1}]"]).await;
     let chunk = Bytes::from("{\"a\":\"0123456789\"}\n".repeat(50_000));
@@ -161,37 +161,37 @@ async fn a_client_that_leaves_before_its_body_is_whole_leaves_nothing_behind() {
         let call = owned.service.call(push(owned.token(), &uri, kind, body));
         let feed = async {
             for _ in 0..20 {
-                sender.send(chunk.clone()).await.expect("it is taken");
+                sender.send(chunk.clone()).await.expect("the body was not read");
             }
-            // All of it has been taken, and more is to come.
-            eventually("taken", async || sender.capacity() == sender.max_capacity()).await;
+            // The service has read everything so far and waits for more.
+            eventually("the service has read all bytes", async || sender.capacity() == sender.max_capacity()).await;
         };
         tokio::select! {
             answer = call => panic!("answered: {}", answer.text()),
             () = in_time(feed) => {}
         }
-        // The dataset is free again, nothing was made, and the reason is recorded.
+        // The lease of the dataset is free, no version was created, and the attempt is recorded with its reason.
         eventually("the attempt ended", async || {
             let view = owned.call("GET", &format!("/dataset/view?dataset_id={id}"), "").await;
             view.text().contains("the client disconnected")
         })
         .await;
-        eventually("the disk is free", async || spooled(&owned.service).await == 0).await;
+        eventually("the disk is free", async || spooled_bytes(&owned.service).await == 0).await;
     }
     owned.push(id, "[{\"a\":2}]").await;
     assert_eq!(owned.versions(id).await.len(), 2);
-    assert!(temporary(&owned.service).await.is_empty());
+    assert!(spool_files(&owned.service).await.is_empty());
 }
 
-/// What `/metrics` says of the disk that spools take: of this process, whose tests may spool at the same time.
-async fn spooled(service: &TestService) -> u64 {
+/// Returns the metric of the spooled bytes. The metric counts the whole process, so other tests can change it.
+async fn spooled_bytes(service: &TestService) -> u64 {
     service.services.ingest.spooled_bytes()
 }
 
-/// A body that says how long it is, and must not be asked for any of it.
-struct Announced(u64);
+/// A body that declares its length and panics when it is read.
+struct DeclaredBody(u64);
 
-impl http_body::Body for Announced {
+impl http_body::Body for DeclaredBody {
     type Data = axum::body::Bytes;
     type Error = std::convert::Infallible;
 
@@ -199,7 +199,7 @@ impl http_body::Body for Announced {
         self: std::pin::Pin<&mut Self>,
         _: &mut std::task::Context<'_>,
     ) -> std::task::Poll<Option<Result<http_body::Frame<Self::Data>, Self::Error>>> {
-        panic!("the client is told to go on");
+        panic!("the server asked for the body");
     }
 
     fn size_hint(&self) -> http_body::SizeHint {
@@ -207,14 +207,14 @@ impl http_body::Body for Announced {
     }
 }
 
-/// Clients that wait for `100 Continue` were told to send what was refused in the end.
+/// Regression test: clients that wait for `100 Continue` were asked to send a body that the service then rejected.
 #[tokio::test]
-async fn a_body_that_says_it_is_too_large_is_refused_before_it_comes() {
+async fn declared_oversized_body_is_rejected_unread() {
     let owned = Owned::start(|config| config.sources.max_bytes = 1_000).await;
     let id = owned.dataset("Announced", json!({}), &[]).await;
     let refresh = format!("/dataset/refresh?dataset_id={id}");
     for uri in [&refresh, "/dataset/refresh", "/dataset/alternate/save", "/agent/push_alt_version"] {
-        let mut request = push(owned.token(), uri, "application/json", Body::new(Announced(1_001)));
+        let mut request = push(owned.token(), uri, "application/json", Body::new(DeclaredBody(1_001)));
         request.headers_mut().insert("expect", "100-continue".parse().expect("a value"));
         let answer = in_time(owned.service.call(request)).await;
         answer.is_error(413);
@@ -223,7 +223,7 @@ async fn a_body_that_says_it_is_too_large_is_refused_before_it_comes() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_disk_that_is_spooled_is_bounded_for_one_user_and_in_all() {
+async fn spool_space_is_limited_per_user_and_in_total() {
     let owned = Owned::start(|config| {
         config.sources.user_spool_bytes = 1 << 20;
         config.sources.spool_bytes = 1 << 20;
@@ -245,8 +245,8 @@ async fn the_disk_that_is_spooled_is_bounded_for_one_user_and_in_all() {
     let answer = refused(body, "application/json", "/dataset/alternate/save").await;
     answer.is_error(413);
     assert!(answer.text().contains("sources.user_spool_bytes"), "{}", answer.text());
-    assert_eq!(spooled(&owned.service).await, 0);
-    // What others spool.
+    assert_eq!(spooled_bytes(&owned.service).await, 0);
+    // The spool space of all users is smaller than the body.
     let narrow = Owned::start(|config| config.sources.spool_bytes = 1 << 20).await;
     let id = narrow.dataset("Spooled", json!({}), &[]).await;
     let uri = format!("/dataset/refresh?dataset_id={id}");
@@ -259,7 +259,7 @@ async fn the_disk_that_is_spooled_is_bounded_for_one_user_and_in_all() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_body_that_comes_too_slowly_is_refused() {
+async fn slow_body_is_rejected() {
     let owned = Owned::start(|config| {
         config.limits.body_min_bytes_per_s = 1_000;
         config.limits.body_rate_window_s = 1;
@@ -294,19 +294,19 @@ async fn a_body_that_comes_too_slowly_is_refused() {
 }
 
 #[test]
-fn a_refusal_reaches_a_client_that_sends_its_whole_body_first() {
+fn refusal_reaches_client_that_sends_body_first() {
     let machine = Machine::with_user();
     let server = Server::start(&machine, &[], &[("STRATA_LIMITS__BODY_BYTES", "1024")]);
-    let address = server.base_url.strip_prefix("http://").expect("a URL").to_owned();
+    let address = server.base_url.strip_prefix("http://").expect("failed to parse the URL").to_owned();
     let body = vec![b'x'; 32 << 20];
     let call = |head: String, body: &[u8]| {
-        let mut connection = TcpStream::connect(&address).expect("a connection");
-        connection.set_read_timeout(Some(NOT_HANGING)).expect("a timeout");
-        connection.set_write_timeout(Some(NOT_HANGING)).expect("a timeout");
-        connection.write_all(head.as_bytes()).expect("the head is taken");
+        let mut connection = TcpStream::connect(&address).expect("failed to connect");
+        connection.set_read_timeout(Some(HANG_TIMEOUT)).expect("failed to set the timeout");
+        connection.set_write_timeout(Some(HANG_TIMEOUT)).expect("failed to set the timeout");
+        connection.write_all(head.as_bytes()).expect("failed to send the head");
         connection.write_all(body).unwrap_or_else(|error| panic!("{head}: {error}"));
         let mut answer = String::new();
-        connection.read_to_string(&mut answer).expect("an answer");
+        connection.read_to_string(&mut answer).expect("failed to get a response");
         answer
     };
     let head = |path: &str, more: &str| {
@@ -323,46 +323,51 @@ fn a_refusal_reaches_a_client_that_sends_its_whole_body_first() {
         let answer = call(head(path, "Content-Type: application/json\r\n"), &body);
         assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{path}: {answer}");
     }
-    // Too long for the call, whether its length is known or not.
+    // The body is too long for this call, regardless of whether its length is declared.
     let json = "Content-Type: application/json\r\n";
     let answer = call(head("/session/login", json), &body);
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
-    // Who asks first is told at once, and need not send anything.
+    // With `Expect: 100-continue`, the client gets the error at once and sends no body.
     let answer = call(head("/dataset/refresh?dataset_id=1", &format!("{json}Expect: 100-continue\r\n")), b"");
     assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
 }
 
-/// curl and others take a stream that is reset while they send for a failure, whatever answer came before.
+/// Regression test: if a stream is reset while curl and other clients send a body, they report a failure and ignore the
+/// response.
 #[tokio::test]
-async fn a_refusal_reaches_an_http2_client_that_sends_its_whole_body_first() {
+async fn refusal_reaches_http2_client_sending_body_first() {
     let machine = Machine::with_user();
     let server = Server::start(&machine, &[], &[("STRATA_LIMITS__BODY_BYTES", "1024")]);
-    let address = server.base_url.strip_prefix("http://").expect("a URL").to_owned();
+    let address = server.base_url.strip_prefix("http://").expect("failed to parse the URL").to_owned();
     for (method, path, status) in [
         ("POST", "/dataset/refresh?dataset_id=1", 401),
         ("POST", "/no/such/path", 404),
         ("POST", "/session/login", 413),
-        // Nobody wants these bodies.
+        // These endpoints do not read a body.
         ("GET", "/healthz", 200),
         ("GET", "/no/such/path", 404),
     ] {
-        let stream = tokio::net::TcpStream::connect(&address).await.expect("a connection");
+        let stream = tokio::net::TcpStream::connect(&address).await.expect("failed to connect");
         let (client, connection) = h2::client::handshake(stream).await.expect("HTTP/2");
         tokio::spawn(connection);
         let request = Request::builder().method(method).uri(format!("http://{address}{path}"));
         let request = request.header("content-type", "application/json");
         let mut client = client.ready().await.expect("ready");
-        let (answer, mut body) = client.send_request(request.body(()).expect("a request"), false).expect("sent");
+        let (answer, mut body) =
+            client.send_request(request.body(()).expect("failed to build the request"), false).expect("failed to send");
         let sent = async {
             let mut left = 8 << 20;
             while left > 0 {
                 body.reserve_capacity(left.min(64 << 10));
                 let room = std::future::poll_fn(|context| body.poll_capacity(context)).await;
-                let room = room.unwrap_or_else(|| panic!("{path}: the stream is reset")).expect("room").min(left);
+                let room = room
+                    .unwrap_or_else(|| panic!("{path}: the stream is reset"))
+                    .expect("failed to get capacity")
+                    .min(left);
                 left -= room;
-                body.send_data(Bytes::from(vec![b'x'; room]), left == 0).expect("taken");
+                body.send_data(Bytes::from(vec![b'x'; room]), left == 0).expect("failed to send");
             }
-            let mut answer = answer.await.expect("an answer");
+            let mut answer = answer.await.expect("failed to get a response");
             while let Some(some) = answer.body_mut().data().await {
                 some.expect("all of it");
             }

@@ -1,4 +1,4 @@
-//! What bombs take of a process in earnest.
+//! Tests of the memory that a real process uses for decompression bombs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,10 +15,10 @@ use strata_testing::http_client;
 use strata_testing::machine::{Machine, Server};
 use strata_testing::packed::gzip;
 
-/// The memory of one Parquet source, in the configuration of this test.
+/// The memory limit for one Parquet source in this test, in MiB.
 const PARQUET_MIB: u64 = 64;
 
-/// What docs/guides/deploy.md, Memory, promises of each refresh besides that.
+/// The additional memory of each refresh according to docs/guides/deploy.md, Memory, in MiB of resident memory.
 const REFRESH_MIB: u64 = 600;
 
 fn parquet(columns: Vec<(&str, ArrayRef)>) -> Vec<u8> {
@@ -50,7 +50,7 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
-/// A large entity of as many keys as fit, which is honest.
+/// Returns a large entity with as many keys as fit. This entity is no attack, but is expensive.
 fn many_keys() -> Vec<u8> {
     let mut entity = b"{\"k\":0".to_vec();
     let mut number = 0;
@@ -62,29 +62,30 @@ fn many_keys() -> Vec<u8> {
     entity
 }
 
-/// The most memory that a process had, in MiB.
+/// Returns the peak resident memory of a process, in MiB.
 fn peak_mib(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("a process");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
-    line.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") / 1_024
+    line.trim().trim_end_matches(" kB").parse::<u64>().expect("failed to parse the number") / 1_024
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn bombs_stay_within_the_memory_that_is_promised() {
+async fn decompression_bombs_use_documented_memory() {
     let machine = Machine::new();
     let added = machine.run_with_input(
         &["user", "add", "eve@example.test", "--plan", "free", "--token", "t"],
         "correct horse battery\n",
     );
-    let token = String::from_utf8(added.stdout).expect("text").lines().last().expect("a token").to_owned();
+    let token =
+        String::from_utf8(added.stdout).expect("text").lines().last().expect("failed to find the token").to_owned();
     let memory = (PARQUET_MIB << 20).to_string();
     let server = Server::start(&machine, &[], &[("STRATA_SOURCES__PARQUET_MEMORY_BYTES", &*memory)]);
-    let client = http_client().build().expect("a client");
+    let client = http_client().build().expect("failed to build the client");
     let call = |path: String, kind: &'static str, body: Vec<u8>| {
         let request = client.post(format!("{}{path}", server.base_url)).bearer_auth(&token);
         let request = request.header("content-type", kind).timeout(Duration::from_secs(300)).body(body);
         async move {
-            let answer = request.send().await.expect("an answer");
+            let answer = request.send().await.expect("failed to get a response");
             (answer.status().as_u16(), answer.text().await.expect("a text"))
         }
     };
@@ -93,12 +94,12 @@ async fn bombs_stay_within_the_memory_that_is_promised() {
         let (status, text) =
             call("/dataset/create".into(), "application/json", json!({"name": name}).to_string().into()).await;
         assert_eq!(status, 200, "{text}");
-        let record: Value = serde_json::from_str(&text).expect("JSON");
-        ids.push(record["dataset"]["dataset_id"].as_u64().expect("an id"));
+        let record: Value = serde_json::from_str(&text).expect("failed to parse JSON");
+        ids.push(record["dataset"]["dataset_id"].as_u64().expect("failed to find the ID"));
     }
     let before = peak_mib(server.id());
     for (what, bomb) in bombs() {
-        // Two at the same time: as many as one user gets turns.
+        // Two refreshes at the same time, the maximum for one user.
         let push =
             |id: u64| call(format!("/dataset/refresh?dataset_id={id}"), "application/octet-stream", bomb.clone());
         let (one, two) = tokio::join!(push(ids[0]), push(ids[1]));
@@ -107,7 +108,7 @@ async fn bombs_stay_within_the_memory_that_is_promised() {
             assert!(if is_honest { status == 200 } else { [413, 422].contains(&status) }, "{what}: {status} {text}");
         }
         let taken = peak_mib(server.id()) - before;
-        println!("{what}: {} bytes came, at most {taken} MiB were taken so far", bomb.len());
+        println!("{what}: {} bytes sent, at most {taken} MiB used so far", bomb.len());
         assert!(taken < 2 * (PARQUET_MIB + REFRESH_MIB), "{what}: {taken} MiB");
     }
     let (code, _) = server.stop("-TERM");

@@ -1,4 +1,5 @@
-//! Sources and bodies that mean harm: dawdlers, names that nobody answers for.
+//! Tests of sources and request bodies that attack the service, for example with endless bodies or unresponsive name
+//! servers.
 
 mod bodies;
 mod memory;

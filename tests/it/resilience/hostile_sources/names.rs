@@ -1,4 +1,4 @@
-//! Name servers that do not answer.
+//! Tests of name servers that do not respond.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -6,17 +6,17 @@ use std::time::Duration;
 use serde_json::json;
 use strata_config::NameServers;
 use strata_testing::owned::{Owned, add_user};
-use strata_types::user::Plan;
+use strata_types::user::UserPlan;
 
-/// Long enough for anything that does not hang.
-const NOT_HANGING: Duration = Duration::from_secs(60);
+/// Longer than any request that does not hang.
+const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
-    let silent = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let address = silent.local_addr().expect("an address").to_string();
+async fn silent_name_server_delays_no_other_user() {
+    let silent_socket = UdpSocket::bind("127.0.0.1:0").expect("failed to bind a port");
+    let address = silent_socket.local_addr().expect("failed to get the address").to_string();
     let owned = Owned::start(|config| {
-        config.net.name_servers = NameServers::try_from(vec![address]).expect("an address");
+        config.net.name_servers = NameServers::try_from(vec![address]).expect("failed to get the address");
         config.net.user_look_ups = 2;
         // Longer than the honest requests may take.
         config.net.look_up_timeout_s = 60;
@@ -24,12 +24,13 @@ async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
     })
     .await;
     let id = owned.dataset("Honest", json!({}), &["[{\"a\":1}]"]).await;
-    let (eve, _) = add_user(&owned.service, "eve@strata.test", Plan::Free).await;
+    let (eve, _) = add_user(&owned.service, "eve@strata.test", UserPlan::Free).await;
     let services = owned.service.services.clone();
-    // Registering looks names up; so does every refresh.
+    // Both registering a dataset and refreshing it resolve the host name.
     let registering: Vec<_> = (0..20)
         .map(|number| {
-            let (services, eve) = (services.clone(), eve.clone());
+            let services = services.clone();
+            let eve = eve.clone();
             tokio::spawn(async move {
                 let url = format!("http://silent{number}.test/x.json");
                 let settings = strata_types::dataset::DatasetChange {
@@ -41,30 +42,30 @@ async fn a_name_server_that_does_not_answer_keeps_nobody_else_waiting() {
             })
         })
         .collect();
-    // The name server is asked, and says nothing.
-    silent.set_read_timeout(Some(NOT_HANGING)).expect("a timeout");
-    silent.recv_from(&mut [0; 512]).expect("a question");
+    // The name server receives a query and does not respond.
+    silent_socket.set_read_timeout(Some(HANG_TIMEOUT)).expect("failed to set the timeout");
+    silent_socket.recv_from(&mut [0; 512]).expect("failed to receive a DNS query");
 
     let honest = async {
         let answer = owned.service.get(&format!("/api/{id}/honest/active/?pretty=false")).await;
         answer.is("[{\"a\":1}]");
         owned.push(id, "[{\"a\":2}]").await;
     };
-    tokio::time::timeout(NOT_HANGING, honest).await.expect("honest requests do not wait");
-    assert!(registering.iter().any(|one| !one.is_finished()), "the hostile ones still wait");
+    tokio::time::timeout(HANG_TIMEOUT, honest).await.expect("honest requests timed out");
+    assert!(registering.iter().any(|one| !one.is_finished()), "no hostile request is still waiting");
     registering.iter().for_each(|one| one.abort());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_name_that_does_not_resolve_in_time_is_an_unreachable_source() {
-    let silent = UdpSocket::bind("127.0.0.1:0").expect("a port");
-    let address = silent.local_addr().expect("an address").to_string();
+async fn slow_name_resolution_is_an_unreachable_source() {
+    let silent_socket = UdpSocket::bind("127.0.0.1:0").expect("failed to bind a port");
+    let address = silent_socket.local_addr().expect("failed to get the address").to_string();
     let owned = Owned::start(|config| {
-        config.net.name_servers = NameServers::try_from(vec![address]).expect("an address");
+        config.net.name_servers = NameServers::try_from(vec![address]).expect("failed to get the address");
         config.net.look_up_timeout_s = 1;
     })
     .await;
-    // It passes at registration, and fails when it is fetched.
+    // The URL is accepted at registration, and the fetch fails.
     let id = owned.dataset("Silent", json!({"source": "http://silent.test/x.json"}), &[]).await;
     let answer = owned.call("POST", "/dataset/refresh", &json!({"dataset_id": id}).to_string()).await;
     answer.is_error(502);

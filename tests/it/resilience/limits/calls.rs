@@ -1,14 +1,18 @@
-//! The operations of `/openapi.json` and the tools of `/mcp`: every field of each with the largest values of any kind,
-//! whether they fit it or not. Nothing is a failure of the service.
+//! Tests of the operations in `/openapi.json` and of the tools of `/mcp` with values that are too large or of the wrong
+//! type.
+//!
+//! Each field of each operation and each argument of each tool gets every value of [`large_values`], regardless of the
+//! field's type. The service may accept or reject the value, but no call may fail with an internal error.
 
 use std::fmt::Write;
 
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{World, calling, encoded, nested};
+use super::{World, nested_entity, percent_encoded, tool_call_message};
 
-/// Texts of JSON values that are large in some way.
+/// Returns pairs of a description and a JSON text. Each text is large in one respect: length, number of values, depth,
+/// or digits.
 fn large_values() -> Vec<(&'static str, String)> {
     let deep = |levels: usize| format!("{}1{}", "[".repeat(levels), "]".repeat(levels));
     vec![
@@ -24,7 +28,7 @@ fn large_values() -> Vec<(&'static str, String)> {
         }),
         ("nested arrays", deep(100)),
         ("too many nested arrays", deep(5_000)),
-        ("nested objects", nested(100, false)),
+        ("nested objects", nested_entity(100, false)),
         ("the largest number", u64::MAX.to_string()),
         ("a larger number", "9".repeat(10_000)),
         ("a number with an exponent", format!("1e{}", "9".repeat(100))),
@@ -34,7 +38,7 @@ fn large_values() -> Vec<(&'static str, String)> {
     ]
 }
 
-/// An operation: its method, path, and the names of its fields in the query and in the body.
+/// An operation of the OpenAPI document with the names of its query parameters and body fields.
 struct Operation {
     method: Method,
     path: String,
@@ -42,7 +46,7 @@ struct Operation {
     body: Vec<String>,
 }
 
-/// The operations that the document describes.
+/// Returns the operations that `/openapi.json` describes.
 async fn operations(world: &World) -> Vec<Operation> {
     let document = world.get("/openapi.json").await.json();
     let resolved = |node: &Value| match node["$ref"].as_str() {
@@ -67,16 +71,16 @@ async fn operations(world: &World) -> Vec<Operation> {
     all
 }
 
-/// A path with its places filled in.
+/// Returns a path template with a value in place of each parameter.
 fn filled(path: &str) -> String {
     let path = path.replace("{dataset_id}", "1").replace("{name_slug}", "world-countries");
     path.replace("{version}", "active").replace("{token}", "no-such-token")
 }
 
-/// A value that a field may have, so that the call goes on to what is tried.
+/// Returns a valid value for a field, so that the call is not rejected before it reaches the field under test.
 fn usual(field: &str) -> Value {
     match field {
-        // Not the one that tells whether all is well.
+        // Dataset 2, because `World::assert_healthy` reads dataset 1.
         "dataset_id" => json!(2),
         "version" | "version_number" | "v1" | "v2" => json!(1),
         "name" => json!("Usual"),
@@ -88,13 +92,13 @@ fn usual(field: &str) -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_field_of_every_operation_takes_or_refuses_large_values() {
+async fn operation_fields_with_large_values_never_crash() {
     let world = World::new().await;
     let operations = operations(&world).await;
     assert!(operations.len() > 25, "{}", operations.len());
     let mut tried = 0;
     for Operation { method, path, query, body } in &operations {
-        // Nothing is logged out or frozen: what follows needs it.
+        // The loops make no call to operations without fields, such as a logout.
         let uri = filled(path);
         for field in query {
             for value in ["x".repeat(30_000), "9".repeat(30_000), "a.".repeat(15_000), "-1".to_owned(), String::new()] {
@@ -103,9 +107,9 @@ async fn every_field_of_every_operation_takes_or_refuses_large_values() {
                     .filter(|other| query.iter().any(|name| name == *other) && *other != field)
                     .map(|other| format!("{other}=1&"))
                     .collect();
-                let uri = format!("{uri}?{}{field}={}", others.concat(), encoded(&value));
+                let uri = format!("{uri}?{}{field}={}", others.concat(), percent_encoded(&value));
                 let answer = world.call(method.clone(), &uri, "").await;
-                assert!(answer.status < 500, "{method} {uri:.200}: {}", answer.shown());
+                assert!(answer.status < 500, "{method} {uri:.200}: {}", answer.summary());
                 tried += 1;
             }
         }
@@ -113,7 +117,8 @@ async fn every_field_of_every_operation_takes_or_refuses_large_values() {
             for (what, value) in large_values() {
                 let mut text = String::from("{");
                 for other in body.iter().filter(|other| *other != field) {
-                    // What is optional could be what refuses first.
+                    // Optional fields are left out, because the service could reject them before it checks the field
+                    // under test.
                     if matches!(
                         other.as_str(),
                         "dataset_id" | "version" | "version_number" | "name" | "url" | "entities"
@@ -123,25 +128,26 @@ async fn every_field_of_every_operation_takes_or_refuses_large_values() {
                 }
                 let _ = write!(text, "{}:{value}}}", json!(field));
                 let answer = world.call(method.clone(), &uri, text).await;
-                assert!(answer.status < 500, "{method} {path} with {what} as {field}: {}", answer.shown());
+                assert!(answer.status < 500, "{method} {path} with {what} as {field}: {}", answer.summary());
                 tried += 1;
             }
         }
-        // Bodies that are no objects of fields at all.
+        // Bodies that are not JSON objects with fields.
         if !body.is_empty() {
-            for text in ["[".repeat(100_000), "{\"a\":".repeat(100_000), nested(129, false), " ".repeat(1 << 20)] {
+            for text in ["[".repeat(100_000), "{\"a\":".repeat(100_000), nested_entity(129, false), " ".repeat(1 << 20)]
+            {
                 let answer = world.call(method.clone(), &uri, text).await;
-                assert!((400..500).contains(&answer.status), "{method} {path}: {}", answer.shown());
+                assert!((400..500).contains(&answer.status), "{method} {path}: {}", answer.summary());
             }
         }
     }
     assert!(tried > 700, "{tried}");
-    world.is_well().await;
-    world.end();
+    world.assert_healthy().await;
+    world.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_argument_of_every_tool_takes_or_refuses_large_values() {
+async fn tool_arguments_with_large_values_never_crash() {
     let world = World::new().await;
     let listed = world.message(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).await.json();
     let tools = listed["result"]["tools"].as_array().expect("tools");
@@ -157,29 +163,34 @@ async fn every_argument_of_every_tool_takes_or_refuses_large_values() {
                 });
                 let others: Vec<String> = others.map(|other| format!("\"{other}\":1,")).collect();
                 let arguments = format!("{{{}{}:{value}}}", others.concat(), json!(argument));
-                let answer = world.message(calling(name, &arguments)).await;
-                // A message that cannot be, or is too long, is refused; everything else is the tool's to say.
-                assert!(matches!(answer.status, 200 | 400 | 413), "{name}.{argument}, {what}: {}", answer.shown());
+                let answer = world.message(tool_call_message(name, &arguments)).await;
+                // The protocol layer rejects messages that are malformed or too long. The tool itself reports all other
+                // errors.
+                assert!(matches!(answer.status, 200 | 400 | 413), "{name}.{argument}, {what}: {}", answer.summary());
                 let text = answer.text();
-                assert!(!text.contains("internal") && !text.contains("panic"), "{name}.{argument}: {}", answer.shown());
+                assert!(
+                    !text.contains("internal") && !text.contains("panic"),
+                    "{name}.{argument}: {}",
+                    answer.summary()
+                );
             }
         }
-        world.is_well().await;
+        world.assert_healthy().await;
     }
-    // Messages that are no calls of tools.
+    // Messages that are not tool calls.
     for message in [
         "[".repeat(100_000),
         "{\"a\":".repeat(100_000),
-        format!("[{}]", vec![calling("list_datasets", "{}"); 100].join(",")),
+        format!("[{}]", vec![tool_call_message("list_datasets", "{}"); 100].join(",")),
         format!(r#"{{"jsonrpc":"2.0","id":{},"method":"tools/list"}}"#, "9".repeat(1_000)),
         format!(r#"{{"jsonrpc":"2.0","id":"{}","method":"tools/list"}}"#, "i".repeat(100_000)),
         format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{}"}}"#, "m".repeat(100_000)),
-        calling(&"t".repeat(100_000), "{}"),
-        nested(128, true),
+        tool_call_message(&"t".repeat(100_000), "{}"),
+        nested_entity(128, true),
     ] {
         let answer = world.message(message).await;
-        assert!(answer.status < 500, "{}", answer.shown());
+        assert!(answer.status < 500, "{}", answer.summary());
     }
-    world.is_well().await;
-    world.end();
+    world.assert_healthy().await;
+    world.stop();
 }

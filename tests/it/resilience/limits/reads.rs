@@ -1,4 +1,5 @@
-//! The parameters of reads: each with the largest values of its kind, with one more, and all in combinations.
+//! Tests of the parameters of reads: each with the largest values of its type, with one more, and in random
+//! combinations.
 
 use futures::future::join_all;
 use rand::rngs::StdRng;
@@ -7,41 +8,42 @@ use rand::{RngExt, SeedableRng};
 use strata_testing::openapi::{Document, ParameterKind, ReadParameter, Repetition};
 use strata_types::limits;
 
-use super::{DATASETS, ORDINARY, World, encoded};
+use super::{DATASETS, ORDINARY, World, percent_encoded};
 
-/// What a value may hold beside itself, in the longest query strings.
-const SPARE_BYTES: usize = 64;
+/// Reserved bytes in the longest query strings, for parameters that a value requires.
+const RESERVED_BYTES: usize = 64;
 
-/// The parameters of reads, as the server describes them.
+/// Returns the parameters of reads from `/openapi.json`.
 async fn parameters(world: &World) -> Vec<ReadParameter> {
     Document(world.get("/openapi.json").await.json()).read_parameters()
 }
 
-/// One parameter as often as given.
-fn given(parameter: &ReadParameter, values: impl IntoIterator<Item = String>) -> String {
+/// Returns a query string that repeats the parameter, once for each value.
+fn repeated(parameter: &ReadParameter, values: impl IntoIterator<Item = String>) -> String {
     let pairs: Vec<String> =
-        values.into_iter().map(|value| format!("{}={}", parameter.name, encoded(&value))).collect();
+        values.into_iter().map(|value| format!("{}={}", parameter.name, percent_encoded(&value))).collect();
     pairs.join("&")
 }
 
-/// A path of so many names.
-fn path(names: usize) -> String {
+/// Returns a path with `names` keys.
+fn path_of_keys(names: usize) -> String {
     vec!["a"; names].join(".")
 }
 
-/// A value that makes the query string as long as it may be, within `rest` bytes.
-fn filling(parameter: &ReadParameter, head: &str) -> String {
-    let bytes = limits::QUERY_BYTES - parameter.name.len() - 1 - encoded(head).len();
+/// Returns a value that starts with `head` and makes the query string as long as allowed.
+fn longest_value(parameter: &ReadParameter, head: &str) -> String {
+    let bytes = limits::MAX_QUERY_STRING_BYTES - parameter.name.len() - 1 - percent_encoded(head).len();
     format!("{head}{}", "x".repeat(bytes))
 }
 
-/// Query strings of this parameter alone that are at a limit: each is taken.
-fn at_most(parameter: &ReadParameter) -> Vec<String> {
-    let one = |value: &str| given(parameter, [value.to_owned()]);
+/// Returns query strings that contain only this parameter and reach one of its limits. The service accepts each of
+/// them.
+fn queries_at_limits(parameter: &ReadParameter) -> Vec<String> {
+    let one = |value: &str| repeated(parameter, [value.to_owned()]);
     let items = |item: fn(usize) -> String| match parameter.repetition {
         Repetition::Single => unreachable!("{} is given once", parameter.name),
-        Repetition::Repeat => given(parameter, (0..limits::ITEMS).map(item)),
-        Repetition::List => given(parameter, [(0..limits::ITEMS).map(item).collect::<Vec<_>>().join(",")]),
+        Repetition::Repeat => repeated(parameter, (0..limits::MAX_QUERY_ITEMS).map(item)),
+        Repetition::List => repeated(parameter, [(0..limits::MAX_QUERY_ITEMS).map(item).collect::<Vec<_>>().join(",")]),
     };
     match &parameter.kind {
         ParameterKind::Boolean => ["true", "FALSE", "1", "0"].map(one).into(),
@@ -49,32 +51,32 @@ fn at_most(parameter: &ReadParameter) -> Vec<String> {
         ParameterKind::OneOf(names) => names.iter().map(|name| one(name)).collect(),
         ParameterKind::Paths => vec![
             items(|number| format!("f{number}")),
-            items(|_| path(3)),
-            one(&vec![path(limits::PATH_KEYS); 100].join(",")),
-            one(&filling(parameter, "")),
+            items(|_| path_of_keys(3)),
+            one(&vec![path_of_keys(limits::MAX_PATH_KEYS); 100].join(",")),
+            one(&longest_value(parameter, "")),
         ],
-        ParameterKind::Keywords => vec![items(|number| format!("w{number}")), one(&filling(parameter, ""))],
+        ParameterKind::Keywords => vec![items(|number| format!("w{number}")), one(&longest_value(parameter, ""))],
         ParameterKind::PathValue => vec![
             items(|number| format!("f{number}:x")),
             items(|_| "a.a.a:x".to_owned()),
-            given(parameter, vec![format!("{}:x", path(limits::PATH_KEYS)); 100]),
-            one(&filling(parameter, "region:")),
-            one(&filling(parameter, &format!("{}:", path(limits::PATH_KEYS)))),
+            repeated(parameter, vec![format!("{}:x", path_of_keys(limits::MAX_PATH_KEYS)); 100]),
+            one(&longest_value(parameter, "region:")),
+            one(&longest_value(parameter, &format!("{}:", path_of_keys(limits::MAX_PATH_KEYS)))),
         ],
-        ParameterKind::Sort => vec![one("region:desc"), one(&filling(parameter, ""))],
+        ParameterKind::Sort => vec![one("region:desc"), one(&longest_value(parameter, ""))],
     }
 }
 
-/// Query strings that are one past a limit, with the status and a word of the refusal.
-fn beyond(parameter: &ReadParameter) -> Vec<(String, u16, &'static str)> {
-    let one = |value: &str| given(parameter, [value.to_owned()]);
+/// Returns query strings that exceed a limit by one, with the status of the error and a phrase of its text.
+fn queries_over_limits(parameter: &ReadParameter) -> Vec<(String, u16, &'static str)> {
+    let one = |value: &str| repeated(parameter, [value.to_owned()]);
     let many = |item: &str| match parameter.repetition {
         Repetition::Single => unreachable!("{} is given once", parameter.name),
-        Repetition::Repeat => given(parameter, vec![item.to_owned(); limits::ITEMS + 1]),
-        Repetition::List => given(parameter, [vec![item; limits::ITEMS + 1].join(",")]),
+        Repetition::Repeat => repeated(parameter, vec![item.to_owned(); limits::MAX_QUERY_ITEMS + 1]),
+        Repetition::List => repeated(parameter, [vec![item; limits::MAX_QUERY_ITEMS + 1].join(",")]),
     };
     let mut all = vec![
-        (format!("{}x", given(parameter, [filling(parameter, "")])), 414, "at most 32768 bytes"),
+        (format!("{}x", repeated(parameter, [longest_value(parameter, "")])), 414, "at most 32768 bytes"),
         (format!("{}=%FF", parameter.name), 400, "UTF-8"),
     ];
     if parameter.repetition == Repetition::Single {
@@ -89,13 +91,13 @@ fn beyond(parameter: &ReadParameter) -> Vec<(String, u16, &'static str)> {
         ],
         ParameterKind::OneOf(_) => vec![(one("none"), 400, "valid"), (one(&"x".repeat(30_000)), 400, "valid")],
         ParameterKind::Paths => {
-            vec![(many("f"), 400, "at most 1000"), (one(&path(limits::PATH_KEYS + 1)), 400, "128 keys")]
+            vec![(many("f"), 400, "at most 1000"), (one(&path_of_keys(limits::MAX_PATH_KEYS + 1)), 400, "128 keys")]
         }
         ParameterKind::Keywords => vec![(many("w"), 400, "at most 1000")],
         ParameterKind::PathValue => vec![
             (many("a:x"), 400, "at most 1000"),
-            (one(&format!("{}:x", path(limits::PATH_KEYS + 1))), 400, "128 keys"),
-            (one(&path(16_000)), 400, "colon"),
+            (one(&format!("{}:x", path_of_keys(limits::MAX_PATH_KEYS + 1))), 400, "128 keys"),
+            (one(&path_of_keys(16_000)), 400, "colon"),
         ],
         ParameterKind::Sort => vec![(one(""), 400, "valid"), (one(":desc"), 400, "valid")],
     });
@@ -103,45 +105,47 @@ fn beyond(parameter: &ReadParameter) -> Vec<(String, u16, &'static str)> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn each_parameter_is_taken_at_its_limits_and_refused_beyond() {
+async fn parameters_at_and_over_limits_have_right_status() {
     let world = World::new().await;
     for parameter in &parameters(&world).await {
-        for query in at_most(parameter) {
-            // A seed is one of a sample.
+        for query in queries_at_limits(parameter) {
+            // `seed` requires `sample`.
             let query = if parameter.name == "seed" { format!("{query}&sample=1") } else { query };
-            assert!(query.len() <= limits::QUERY_BYTES, "{} bytes", query.len());
+            assert!(query.len() <= limits::MAX_QUERY_STRING_BYTES, "{} bytes", query.len());
             for dataset in DATASETS {
-                // There are no alternates.
+                // These datasets have no alternates.
                 let statuses: &[u16] = if matches!(query.as_str(), "alt=true" | "alt=1") { &[404] } else { &[200] };
-                world.read(dataset, &query).await.is(statuses, &query);
+                world.read(dataset, &query).await.assert_status(statuses, &query);
             }
         }
-        for (query, status, word) in beyond(parameter) {
+        for (query, status, word) in queries_over_limits(parameter) {
             let answer = world.read(ORDINARY, &query).await;
-            answer.is(&[status], &query);
-            assert!(answer.text().contains(word), "{} for {word}", answer.shown());
+            answer.assert_status(&[status], &query);
+            assert!(answer.text().contains(word), "{} for {word}", answer.summary());
         }
-        world.is_well().await;
+        world.assert_healthy().await;
     }
-    world.end();
+    world.stop();
 }
 
-/// Some parameters at once, each with some of what it may have, no more together than a request may.
+/// Returns a random combination of parameters that stays within the limits of one request.
 fn combination(parameters: &[ReadParameter], random: &mut StdRng) -> String {
-    let (mut pairs, mut bytes, mut items) = (Vec::<String>::new(), 0, 0);
+    let mut pairs = Vec::<String>::new();
+    let mut bytes = 0;
+    let mut items = 0;
     for parameter in parameters {
-        // A seed is one of a sample, which comes before it.
+        // `seed` requires `sample`, which precedes it in the list.
         let is_without = parameter.name == "seed" && !pairs.iter().any(|pair| pair.starts_with("sample="));
         if parameter.name == "alt" || is_without || random.random_bool(0.5) {
             continue;
         }
-        let all = at_most(parameter);
+        let all = queries_at_limits(parameter);
         let mut pair = all.choose(random).expect("a value").clone();
         let plain =
             matches!(parameter.kind, ParameterKind::Boolean | ParameterKind::WholeNumber | ParameterKind::OneOf(_));
         if !plain {
-            // As many items as fit, and as much of the query string.
-            let few = random.random_range(1..=(limits::ITEMS - items).clamp(1, 400));
+            // Up to 400 items, as far as the limits on items and bytes allow.
+            let item_count = random.random_range(1..=(limits::MAX_QUERY_ITEMS - items).clamp(1, 400));
             let item = |number: usize| match &parameter.kind {
                 ParameterKind::PathValue => {
                     ["region:Europe", "a.a:x", "c7:7", "name.common:", "cca3:f"][number % 5].to_owned()
@@ -150,13 +154,13 @@ fn combination(parameters: &[ReadParameter], random: &mut StdRng) -> String {
                 _ => ["region", "name.common", "a.a.a", "c7", "cca3", "_source"][number % 6].to_owned(),
             };
             pair = match parameter.repetition {
-                Repetition::Single => given(parameter, [item(few)]),
-                Repetition::Repeat => given(parameter, (0..few).map(item)),
-                Repetition::List => given(parameter, [(0..few).map(item).collect::<Vec<_>>().join(",")]),
+                Repetition::Single => repeated(parameter, [item(item_count)]),
+                Repetition::Repeat => repeated(parameter, (0..item_count).map(item)),
+                Repetition::List => repeated(parameter, [(0..item_count).map(item).collect::<Vec<_>>().join(",")]),
             };
-            items += if parameter.repetition == Repetition::Single { 0 } else { few };
+            items += if parameter.repetition == Repetition::Single { 0 } else { item_count };
         }
-        if items > limits::ITEMS || bytes + pair.len() + SPARE_BYTES > limits::QUERY_BYTES {
+        if items > limits::MAX_QUERY_ITEMS || bytes + pair.len() + RESERVED_BYTES > limits::MAX_QUERY_STRING_BYTES {
             break;
         }
         bytes += pair.len() + 1;
@@ -166,7 +170,7 @@ fn combination(parameters: &[ReadParameter], random: &mut StdRng) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn combinations_of_them_are_answered_several_at_once() {
+async fn concurrent_parameter_combinations_are_answered() {
     let rounds = std::env::var("STRATA_LIMIT_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(10);
     let random = &mut StdRng::seed_from_u64(11);
     let world = World::new().await;
@@ -176,10 +180,10 @@ async fn combinations_of_them_are_answered_several_at_once() {
             (0..6).map(|_| (*DATASETS.choose(random).expect("a dataset"), combination(&parameters, random))).collect();
         let reads = queries.iter().map(async |(dataset, query)| (query, world.read(dataset, query).await));
         for (query, answer) in join_all(reads).await {
-            answer.is(&[200, 400, 503], query);
-            // Nothing in them is wrong; a table may be too wide, fields may be absent, and there may be too little
-            // memory or time for all at once.
-            let refusals = [
+            answer.assert_status(&[200, 400, 503], query);
+            // The queries are valid. But a table can have too many columns, fields can be unknown, and the memory or
+            // the time may not suffice for all queries at once.
+            let expected_refusals = [
                 "strict=true does not allow unknown fields",
                 "more than 10000 columns",
                 "in this format",
@@ -189,9 +193,13 @@ async fn combinations_of_them_are_answered_several_at_once() {
                 "was stopped after",
             ];
             let text = answer.text();
-            assert!(answer.status == 200 || refusals.iter().any(|known| text.contains(known)), "{}", answer.shown());
+            assert!(
+                answer.status == 200 || expected_refusals.iter().any(|known| text.contains(known)),
+                "{}",
+                answer.summary()
+            );
         }
-        world.is_well().await;
+        world.assert_healthy().await;
     }
-    world.end();
+    world.stop();
 }

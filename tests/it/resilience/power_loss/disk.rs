@@ -1,14 +1,18 @@
-//! A disk whose power can fail at any moment: what a trace leaves on it.
+//! A model of a disk whose power can fail at any moment. From a trace of system calls, it computes which contents the
+//! disk can have after a power failure.
 //!
-//! The model keeps, for each file and directory, what a sync has made durable and what has changed since. It assumes as
-//! little as ext4 and XFS promise:
+//! For each file and directory, the model stores the synced state and the changes since the last sync. It assumes only
+//! what ext4 and XFS guarantee:
 //!
-//! - `fsync` of a file makes its content durable, not its name.
-//! - `fsync` of a directory makes the names in it durable, not the content of its files, nor its own name.
-//! - Changes of one directory become durable in their order; those of different directories, and the content of
-//!   different files, in any order. A rename within a directory is atomic.
-//! - Writes become durable in any order, in pages or single sectors of 512 bytes; a file can have its new length
+//! - `fsync` of a file makes its content durable, but not its name.
+//! - `fsync` of a directory makes the names in it durable, but neither the contents of its files nor its own name.
+//! - Changes of one directory become durable in order. Changes of different directories or files become durable in any
+//!   order. A rename within a directory is atomic.
+//! - Writes become durable in any order, in pages or in single sectors of 512 bytes. A file can have its new length
 //!   without its new content.
+//!
+//! For example, after `write a`, `fsync a`, and a power failure, the disk may be empty: the name `a` is durable only
+//! after `fsync` of the directory.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -19,43 +23,42 @@ use strata_testing::faultfs::{Event, Operation};
 
 const SECTOR: u64 = 512;
 
-/// The number of a file or directory in the model.
-type Node = usize;
+/// The index of a file or directory in the model.
+type NodeIndex = usize;
 
-/// The node of the root.
-const ROOT: Node = 0;
+/// The index of the root directory.
+const ROOT: NodeIndex = 0;
 
-/// What has become durable of that which was not synced.
+/// The changes since the last sync that a power failure destroys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Nothing.
+    /// All changes since the last sync are lost.
     Everything,
-    /// All of it, as after a crash of the process alone.
+    /// No change is lost, as after a crash of only the process.
     Nothing,
-    /// Names, and no content.
+    /// Contents are lost; names are durable.
     Content,
-    /// Names and lengths; content that was not synced is zeros.
+    /// Contents are lost; names and lengths are durable, and the missing content is zeros.
     ContentButLengths,
-    /// Content, and no names.
+    /// Names are lost; contents are durable.
     Names,
-    /// All but the end of the last write of each file, which is torn.
+    /// The last write of each file is torn: only its first sectors are durable.
     LastSectors,
-    /// Anything, by a seed.
+    /// A random subset is lost, chosen by this seed.
     Random(u64),
 }
 
-/// The disk.
+/// The state of the modeled disk.
 pub struct Disk {
-    nodes: Vec<Content>,
-    /// The model's number of an inode.
-    by_inode: HashMap<u64, Node>,
-    /// Every path as the process sees it.
-    live: BTreeMap<String, Node>,
+    nodes: Vec<NodeState>,
+    by_inode: HashMap<u64, NodeIndex>,
+    /// Every path that the running process sees.
+    live: BTreeMap<String, NodeIndex>,
 }
 
-enum Content {
+enum NodeState {
     File { synced: Vec<u8>, pending: Vec<Change> },
-    Directory { synced: BTreeMap<String, Node>, pending: Vec<NameChange> },
+    Directory { synced: BTreeMap<String, NodeIndex>, pending: Vec<NameChange> },
 }
 
 enum Change {
@@ -64,22 +67,22 @@ enum Change {
 }
 
 enum NameChange {
-    Set { name: String, node: Node },
+    Set { name: String, node: NodeIndex },
     Remove { name: String },
-    Move { from: String, to: String, node: Node },
+    Move { from: String, to: String, node: NodeIndex },
 }
 
-/// What is on a disk: the content of files by path; directories have none.
+/// The contents of a disk: bytes by path, and `None` for directories.
 pub type Image = BTreeMap<String, Option<Vec<u8>>>;
 
 impl Disk {
-    /// A disk with an empty root.
+    /// Returns a disk with an empty root directory.
     pub fn new() -> Disk {
-        let root = Content::Directory { synced: BTreeMap::new(), pending: Vec::new() };
+        let root = NodeState::Directory { synced: BTreeMap::new(), pending: Vec::new() };
         Disk { nodes: vec![root], by_inode: HashMap::new(), live: BTreeMap::from([(".".to_owned(), ROOT)]) }
     }
 
-    /// What an event does.
+    /// Applies one event of the trace.
     pub fn apply(&mut self, event: &Event) {
         match &event.operation {
             Operation::Create { path } => self.create(path, event.inode, true),
@@ -92,9 +95,10 @@ impl Disk {
                 let (directory, name) = split(from);
                 let (target, new_name) = split(to);
                 let node = self.live.remove(from).unwrap_or_else(|| panic!("{from} is unknown"));
-                assert!(matches!(self.nodes[node], Content::File { .. }), "{from} is a directory");
+                assert!(matches!(self.nodes[node], NodeState::File { .. }), "{from} is a directory");
                 self.live.insert(to.clone(), node);
-                let (name, new_name) = (name.to_owned(), new_name.to_owned());
+                let name = name.to_owned();
+                let new_name = new_name.to_owned();
                 if directory == target {
                     self.rename(directory, NameChange::Move { from: name, to: new_name, node });
                 } else {
@@ -114,7 +118,7 @@ impl Disk {
                 self.rename(directory, NameChange::Remove { name: name.to_owned() });
             }
             Operation::Sync { .. } => {
-                if let Some(Content::File { synced, pending }) =
+                if let Some(NodeState::File { synced, pending }) =
                     self.by_inode.get(&event.inode).map(|n| &mut self.nodes[*n])
                 {
                     for change in pending.drain(..) {
@@ -124,14 +128,14 @@ impl Disk {
             }
             Operation::SyncDirectory { path } => {
                 let node = self.live[path];
-                if let Content::Directory { synced, pending } = &mut self.nodes[node] {
+                if let NodeState::Directory { synced, pending } = &mut self.nodes[node] {
                     for change in pending.drain(..) {
                         change.apply(synced);
                     }
                 }
             }
             Operation::SyncFailed { .. } => {
-                if let Some(Content::File { pending, .. }) =
+                if let Some(NodeState::File { pending, .. }) =
                     self.by_inode.get(&event.inode).map(|n| &mut self.nodes[*n])
                 {
                     pending.clear();
@@ -143,20 +147,20 @@ impl Disk {
     fn create(&mut self, path: &str, inode: u64, is_file: bool) {
         let node = self.nodes.len();
         self.nodes.push(match is_file {
-            true => Content::File { synced: Vec::new(), pending: Vec::new() },
-            false => Content::Directory { synced: BTreeMap::new(), pending: Vec::new() },
+            true => NodeState::File { synced: Vec::new(), pending: Vec::new() },
+            false => NodeState::Directory { synced: BTreeMap::new(), pending: Vec::new() },
         });
-        // Inodes are used again after their file is gone.
+        // The file system reuses an inode number after the file is deleted.
         self.by_inode.insert(inode, node);
         self.live.insert(path.to_owned(), node);
         let (directory, name) = split(path);
         self.rename(directory, NameChange::Set { name: name.to_owned(), node });
     }
 
-    /// Changes a file's content. Files that were not seen to be made have no name that lasts.
+    /// Records a change of a file's content. A file whose creation is not in the trace has no name and is ignored.
     fn change(&mut self, inode: u64, change: Change) {
         let node = self.by_inode.get(&inode).map(|node| &mut self.nodes[*node]);
-        if let Some(Content::File { pending, .. }) = node {
+        if let Some(NodeState::File { pending, .. }) = node {
             pending.push(change);
         }
     }
@@ -164,19 +168,19 @@ impl Disk {
     fn rename(&mut self, directory: &str, change: NameChange) {
         let node = *self.live.get(directory).unwrap_or_else(|| panic!("{directory} is unknown"));
         match &mut self.nodes[node] {
-            Content::Directory { pending, .. } => pending.push(change),
-            Content::File { .. } => panic!("{directory} is a file"),
+            NodeState::Directory { pending, .. } => pending.push(change),
+            NodeState::File { .. } => panic!("{directory} is a file"),
         }
     }
 
-    /// What is on the disk when the power fails now.
-    pub fn after(&self, loss: Loss) -> Image {
+    /// Returns the contents of the disk after a power failure at this moment.
+    pub fn image_after(&self, loss: Loss) -> Image {
         let mut image = Image::new();
         let mut random = match loss {
             Loss::Random(seed) => Some(StdRng::seed_from_u64(seed)),
             _ => None,
         };
-        // A file with two names has one content.
+        // Two names of the same file have the same content.
         let mut contents = HashMap::new();
         self.collect(ROOT, "", loss, &mut random, &mut contents, &mut image);
         image
@@ -184,14 +188,14 @@ impl Disk {
 
     fn collect(
         &self,
-        directory: Node,
+        directory: NodeIndex,
         prefix: &str,
         loss: Loss,
         random: &mut Option<StdRng>,
-        contents: &mut HashMap<Node, Vec<u8>>,
+        contents: &mut HashMap<NodeIndex, Vec<u8>>,
         image: &mut Image,
     ) {
-        let Content::Directory { synced, pending } = &self.nodes[directory] else { unreachable!() };
+        let NodeState::Directory { synced, pending } = &self.nodes[directory] else { unreachable!() };
         let mut names = synced.clone();
         let durable = match (loss, &mut *random) {
             (Loss::Everything | Loss::Names, _) => 0,
@@ -204,11 +208,11 @@ impl Disk {
         for (name, node) in names {
             let path = format!("{prefix}{name}");
             match &self.nodes[node] {
-                Content::Directory { .. } => {
+                NodeState::Directory { .. } => {
                     image.insert(path.clone(), None);
                     self.collect(node, &format!("{path}/"), loss, random, contents, image);
                 }
-                Content::File { synced, pending } => {
+                NodeState::File { synced, pending } => {
                     let content = contents.entry(node).or_insert_with(|| content(synced, pending, loss, random));
                     image.insert(path, Some(content.clone()));
                 }
@@ -217,7 +221,7 @@ impl Disk {
     }
 }
 
-/// What is left of a file.
+/// Returns the content of one file after the power failure.
 fn content(synced: &[u8], pending: &[Change], loss: Loss, random: &mut Option<StdRng>) -> Vec<u8> {
     let mut bytes = synced.to_vec();
     for (number, change) in pending.iter().enumerate() {
@@ -228,10 +232,10 @@ fn content(synced: &[u8], pending: &[Change], loss: Loss, random: &mut Option<St
                 bytes.resize(size, 0);
             }
             (Loss::LastSectors, Change::Write { offset, data }) if number + 1 == pending.len() => {
-                // The first sectors of a write are there, the rest is not.
-                let kept = (offset + data.len() as u64 / 2) / SECTOR * SECTOR;
-                let kept = kept.saturating_sub(*offset) as usize;
-                Change::Write { offset: *offset, data: data[..kept].to_vec() }.apply(&mut bytes);
+                // The first sectors of the write are durable, and the rest is not.
+                let durable_bytes = (offset + data.len() as u64 / 2) / SECTOR * SECTOR;
+                let durable_bytes = durable_bytes.saturating_sub(*offset) as usize;
+                Change::Write { offset: *offset, data: data[..durable_bytes].to_vec() }.apply(&mut bytes);
             }
             (Loss::Random(_), Change::Write { offset, data }) => {
                 if let Some(random) = random {
@@ -251,7 +255,7 @@ fn content(synced: &[u8], pending: &[Change], loss: Loss, random: &mut Option<St
     bytes
 }
 
-/// Writes all, none, or some of the sectors.
+/// Writes all sectors, none of them, or a random subset.
 fn write_some(offset: u64, data: &[u8], random: &mut StdRng, bytes: &mut Vec<u8>) {
     let share = [0.0, 0.5, 1.0][random.random_range(0..3)];
     let mut at = 0;
@@ -283,7 +287,7 @@ impl Change {
 }
 
 impl NameChange {
-    fn apply(&self, names: &mut BTreeMap<String, Node>) {
+    fn apply(&self, names: &mut BTreeMap<String, NodeIndex>) {
         match self {
             NameChange::Set { name, node } => {
                 names.insert(name.clone(), *node);
@@ -299,23 +303,23 @@ impl NameChange {
     }
 }
 
-/// The directory of a path, and the name in it.
+/// Returns the parent directory of a path and the name in it.
 fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or((".", path))
 }
 
-/// Makes a directory that holds an image.
+/// Creates a directory with the contents of an image.
 pub fn write(image: &Image, directory: &Path) {
     for (path, content) in image {
         let path = directory.join(path);
         match content {
-            None => std::fs::create_dir(path).expect("made"),
+            None => std::fs::create_dir(path).expect("failed to create the directory"),
             Some(bytes) => std::fs::write(path, bytes).expect("written"),
         }
     }
 }
 
-/// A disk after these events, none of which has data to look at by inode but file 1.
+/// Returns a disk after the operations. Each operation comes with its inode; only inode 1 is a file with data.
 #[cfg(test)]
 fn disk(operations: &[(u64, Operation)]) -> Disk {
     let mut disk = Disk::new();
@@ -326,30 +330,31 @@ fn disk(operations: &[(u64, Operation)]) -> Disk {
 }
 
 #[test]
-fn what_is_synced_stays_and_what_is_not_may_go() {
-    let (path, next) = (|| "a".to_owned(), || "b".to_owned());
+fn synced_changes_survive_and_others_may_not() {
+    let path = || "a".to_owned();
+    let next = || "b".to_owned();
     let write = |offset, byte, length| Operation::Write { path: path(), offset, data: vec![byte; length] };
     let mut operations = vec![(1, Operation::Create { path: path() }), (1, write(0, 1, 1_024))];
     let whole = |byte: u8| Some(vec![byte; 1_024]);
-    assert_eq!(disk(&operations).after(Loss::Everything), Image::new());
-    assert_eq!(disk(&operations).after(Loss::Nothing), Image::from([(path(), whole(1))]));
-    assert_eq!(disk(&operations).after(Loss::Content), Image::from([(path(), Some(Vec::new()))]));
-    assert_eq!(disk(&operations).after(Loss::ContentButLengths), Image::from([(path(), whole(0))]));
-    assert_eq!(disk(&operations).after(Loss::LastSectors), Image::from([(path(), Some(vec![1; 512]))]));
+    assert_eq!(disk(&operations).image_after(Loss::Everything), Image::new());
+    assert_eq!(disk(&operations).image_after(Loss::Nothing), Image::from([(path(), whole(1))]));
+    assert_eq!(disk(&operations).image_after(Loss::Content), Image::from([(path(), Some(Vec::new()))]));
+    assert_eq!(disk(&operations).image_after(Loss::ContentButLengths), Image::from([(path(), whole(0))]));
+    assert_eq!(disk(&operations).image_after(Loss::LastSectors), Image::from([(path(), Some(vec![1; 512]))]));
 
-    // The content alone, which has no name; then the name.
+    // First only the content is synced, which has no durable name. Then the name is synced.
     operations.push((1, Operation::Sync { path: path() }));
-    assert_eq!(disk(&operations).after(Loss::Everything), Image::new());
+    assert_eq!(disk(&operations).image_after(Loss::Everything), Image::new());
     operations.push((0, Operation::SyncDirectory { path: ".".to_owned() }));
-    assert_eq!(disk(&operations).after(Loss::Everything), Image::from([(path(), whole(1))]));
+    assert_eq!(disk(&operations).image_after(Loss::Everything), Image::from([(path(), whole(1))]));
 
     operations.push((1, write(0, 2, 1_024)));
     operations.push((0, Operation::Rename { from: path(), to: next() }));
-    assert_eq!(disk(&operations).after(Loss::Everything), Image::from([(path(), whole(1))]));
-    assert_eq!(disk(&operations).after(Loss::Names), Image::from([(path(), whole(2))]));
-    assert_eq!(disk(&operations).after(Loss::Content), Image::from([(next(), whole(1))]));
-    let images = (0..200).map(|seed| disk(&operations).after(Loss::Random(seed)));
+    assert_eq!(disk(&operations).image_after(Loss::Everything), Image::from([(path(), whole(1))]));
+    assert_eq!(disk(&operations).image_after(Loss::Names), Image::from([(path(), whole(2))]));
+    assert_eq!(disk(&operations).image_after(Loss::Content), Image::from([(next(), whole(1))]));
+    let images = (0..200).map(|seed| disk(&operations).image_after(Loss::Random(seed)));
     let distinct: std::collections::BTreeSet<_> = images.collect();
-    // Two names, and each of two sectors old or new.
+    // Two possible names, and each of the two sectors is either old or new.
     assert_eq!(distinct.len(), 8);
 }

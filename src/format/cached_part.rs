@@ -1,0 +1,73 @@
+//! The decoded parts of version files that readers return and the cache contains, and their keys.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, ArrayRef};
+use bytes::Bytes;
+use parquet::bloom_filter::Sbbf;
+
+use super::aux_index::{AuxKey, CachedAuxIndex};
+use super::document_page::DocumentPage;
+use super::extent_list::ExtentList;
+use super::footer::FileFooter;
+use super::keywords::segment::ClassTokens;
+use super::keywords::tokenizer::TokenClass;
+use super::path_index::structure_dictionary::StructureDictionary;
+use super::profile::{ProfilePaths, ProfileSummary};
+
+/// `file` is a [`FileFooter::id`] or the ID of an edited list, and `page` the number of a page in its row group.
+/// `segment` is a segment of the keyword index, and `block` a block of its posting lists.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum PartKey {
+    Footer(Arc<str>),
+    Documents { file: u64, row_group: u32, page: u32 },
+    IndentedDocuments { file: u64, row_group: u32, page: u32 },
+    Column { file: u64, row_group: u32, column: u32 },
+    BloomFilter { file: u64, row_group: u32, column: u32 },
+    ProfilePaths { file: u64 },
+    ProfileSummary { file: u64 },
+    KeywordTokens { file: u64, segment: u32, class: TokenClass },
+    KeywordPostings { file: u64, segment: u32, class: TokenClass, block: u32 },
+    PathIndex { file: u64, row_group: u32 },
+    Extents { file: u64 },
+    AuxIndex { file: u64, key: AuxKey },
+}
+
+impl PartKey {
+    pub(super) fn column(file: u64, row_group: usize, column: usize) -> PartKey {
+        PartKey::Column { file, row_group: row_group as u32, column: column as u32 }
+    }
+}
+
+#[derive(Clone)]
+pub enum CachedPart {
+    Footer(Arc<FileFooter>),
+    Documents(DocumentPage),
+    Column(ArrayRef),
+    BloomFilter(Option<Arc<Sbbf>>),
+    ProfilePaths(Arc<ProfilePaths>),
+    ProfileSummary(Arc<ProfileSummary>),
+    KeywordTokens(Arc<ClassTokens>),
+    KeywordPostings(Bytes),
+    PathIndex(Arc<StructureDictionary>),
+    Extents { list: Arc<ExtentList>, base: Arc<FileFooter> },
+    AuxIndex(CachedAuxIndex),
+}
+
+impl CachedPart {
+    pub fn memory_bytes(&self) -> usize {
+        match self {
+            CachedPart::Footer(footer) => footer.memory_bytes,
+            CachedPart::Documents(page) => page.memory_bytes(),
+            CachedPart::Column(array) => array.get_array_memory_size(),
+            CachedPart::ProfilePaths(paths) => 64 + paths.memory_bytes(),
+            CachedPart::ProfileSummary(summary) => 64 + summary.memory_bytes,
+            CachedPart::KeywordTokens(tokens) => 64 + tokens.memory_bytes(),
+            CachedPart::KeywordPostings(bytes) => 64 + bytes.len(),
+            CachedPart::PathIndex(structures) => 64 + structures.memory_bytes(),
+            CachedPart::Extents { list, .. } => list.memory_bytes(),
+            CachedPart::AuxIndex(index) => index.memory_bytes,
+            CachedPart::BloomFilter(bloom) => 64 + bloom.as_ref().map_or(0, |bloom| bloom.num_blocks() * 32),
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! The binary format of a segment: the order of its sections, and their encoding.
+//!
+//! All integers are little-endian. The sections follow each other in the order of [`SegmentSection::ALL`]. The
+//! dictionary, row tokens, and checksums of a class are adjacent, so that one request fetches them: a search needs them
+//! before it needs posting lists. Hexadecimal tokens come last, because few needles need them.
+//!
+//! An empty section has no bytes. A section of tokens consists of three 32-bit integers (the length of the text, the
+//! number of varints, and the length of the first frame) and two Zstandard frames (the text and the varints). The text
+//! is a [`TEXT_SEPARATOR`] and the tokens, each followed by a separator. The LEB128 varints of a dictionary are the row
+//! counts of the tokens minus 2; the varints of row tokens are the number of bytes of each row.
+//!
+//! A postings section is divided into blocks of [`POSTING_BLOCK_BYTES`], the last of which may be shorter. The
+//! checksums section contains a 32-bit CRC-32 for each block.
+
+use std::ops::Range;
+
+use strata_types::leb128;
+
+use crate::keywords::KeywordIndexError;
+use crate::keywords::postings::MAX_POSTING_ROWS;
+use crate::keywords::tokenizer::{TermQuery, TokenClass};
+use crate::layout::TEXT_SEPARATOR;
+use crate::zstd_frame;
+
+/// Size of the blocks of posting lists. A block is read as a whole and has a checksum.
+pub const POSTING_BLOCK_BYTES: u32 = 32 << 10;
+pub(super) const MAX_SECTION_TEXT_BYTES: usize = 1 << 28;
+/// Zstandard level of dictionaries: sorted tokens compress better with a higher level.
+const DICTIONARY_ZSTD_LEVEL: i32 = 3;
+/// Zstandard level of row tokens, which are largely incompressible hashes.
+const ROW_TOKENS_ZSTD_LEVEL: i32 = 1;
+/// Max compression ratio of Zstandard. Larger sizes are damaged and are rejected before memory is allocated.
+const MAX_COMPRESSION_RATIO: usize = 1 << 16;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum SectionKind {
+    Dictionary,
+    RowTokens,
+    Checksums,
+    Postings,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SegmentSection {
+    pub class: TokenClass,
+    pub kind: SectionKind,
+}
+
+impl SegmentSection {
+    pub const ALL: [SegmentSection; 12] = [
+        SegmentSection { class: TokenClass::Words, kind: SectionKind::Dictionary },
+        SegmentSection { class: TokenClass::Words, kind: SectionKind::RowTokens },
+        SegmentSection { class: TokenClass::Words, kind: SectionKind::Checksums },
+        SegmentSection { class: TokenClass::Digits, kind: SectionKind::Dictionary },
+        SegmentSection { class: TokenClass::Digits, kind: SectionKind::RowTokens },
+        SegmentSection { class: TokenClass::Digits, kind: SectionKind::Checksums },
+        SegmentSection { class: TokenClass::Words, kind: SectionKind::Postings },
+        SegmentSection { class: TokenClass::Digits, kind: SectionKind::Postings },
+        SegmentSection { class: TokenClass::Hexadecimal, kind: SectionKind::Dictionary },
+        SegmentSection { class: TokenClass::Hexadecimal, kind: SectionKind::RowTokens },
+        SegmentSection { class: TokenClass::Hexadecimal, kind: SectionKind::Checksums },
+        SegmentSection { class: TokenClass::Hexadecimal, kind: SectionKind::Postings },
+    ];
+}
+
+/// Section lengths of one class, in bytes. The length of the checksums follows from the length of the postings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SectionLengths {
+    pub dictionary: u32,
+    pub row_tokens: u32,
+    pub postings: u32,
+}
+
+impl SectionLengths {
+    fn section_bytes(self, kind: SectionKind) -> u64 {
+        match kind {
+            SectionKind::Dictionary => self.dictionary.into(),
+            SectionKind::RowTokens => self.row_tokens.into(),
+            SectionKind::Checksums => 4 * u64::from(self.postings.div_ceil(POSTING_BLOCK_BYTES)),
+            SectionKind::Postings => self.postings.into(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentHeader {
+    rows: usize,
+    lengths: [SectionLengths; 3],
+}
+
+impl SegmentHeader {
+    pub fn try_new(rows: usize, lengths: [SectionLengths; 3]) -> Result<SegmentHeader, KeywordIndexError> {
+        match rows <= MAX_POSTING_ROWS {
+            true => Ok(SegmentHeader { rows, lengths }),
+            false => Err(KeywordIndexError::new("header", "it has too many rows")),
+        }
+    }
+
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub fn section_lengths(&self) -> &[SectionLengths; 3] {
+        &self.lengths
+    }
+
+    pub fn total_bytes(&self) -> u64 {
+        SegmentSection::ALL.iter().map(|section| self.section_bytes(*section)).sum()
+    }
+
+    fn section_bytes(&self, section: SegmentSection) -> u64 {
+        self.lengths[section.class as usize].section_bytes(section.kind)
+    }
+
+    pub fn section_range(&self, section: SegmentSection) -> Range<u64> {
+        let before = SegmentSection::ALL.iter().take_while(|other| **other != section);
+        let start: u64 = before.map(|other| self.section_bytes(*other)).sum();
+        start..start + self.section_bytes(section)
+    }
+
+    pub fn token_range(&self, class: TokenClass) -> Range<u64> {
+        let start = self.section_range(SegmentSection { class, kind: SectionKind::Dictionary }).start;
+        start..self.section_range(SegmentSection { class, kind: SectionKind::Checksums }).end
+    }
+
+    pub fn required_classes(&self, query: &TermQuery) -> impl Iterator<Item = TokenClass> {
+        let needed = |class: &TokenClass| {
+            !self.token_range(*class).is_empty()
+                && query.fragments().iter().any(|fragment| fragment.may_match_class(*class))
+        };
+        TokenClass::ALL.into_iter().filter(needed)
+    }
+}
+
+pub(super) fn pack_section(
+    kind: SectionKind,
+    text: &[u8],
+    numbers: impl ExactSizeIterator<Item = u32>,
+) -> Option<Vec<u8>> {
+    if text.len() > MAX_SECTION_TEXT_BYTES {
+        return None;
+    }
+    let count = numbers.len() as u32;
+    let mut varints = Vec::with_capacity(numbers.len());
+    numbers.for_each(|number| leb128::write_u64(number, &mut varints));
+    let mut compressor = zstd::bulk::Compressor::new(if kind == SectionKind::Dictionary {
+        DICTIONARY_ZSTD_LEVEL
+    } else {
+        ROW_TOKENS_ZSTD_LEVEL
+    })
+    .ok()?;
+    let text_frame = compressor.compress(text).ok()?;
+    let numbers_frame = compressor.compress(&varints).ok()?;
+    let mut packed = Vec::with_capacity(12 + text_frame.len() + numbers_frame.len());
+    for length in [text.len() as u32, count, text_frame.len() as u32] {
+        packed.extend_from_slice(&length.to_le_bytes());
+    }
+    packed.extend_from_slice(&text_frame);
+    packed.extend_from_slice(&numbers_frame);
+    Some(packed)
+}
+
+pub(super) fn unpack_section(
+    part: &'static str,
+    bytes: &[u8],
+    max_count: usize,
+) -> Result<(Vec<u8>, Vec<u32>), KeywordIndexError> {
+    let damaged = |cause| KeywordIndexError::new(part, cause);
+    if bytes.is_empty() {
+        return Ok((vec![TEXT_SEPARATOR], Vec::new()));
+    }
+    let (lengths, frames) = bytes.split_first_chunk::<12>().ok_or_else(|| damaged("it is truncated"))?;
+    let mut lengths =
+        lengths.chunks_exact(4).map(|bytes| bytes.iter().rev().fold(0, |all, byte| all << 8 | usize::from(*byte)));
+    let mut length = || lengths.next().unwrap_or_default();
+    let text_bytes = length();
+    let count = length();
+    let frame_bytes = length();
+    let (text_frame, numbers_frame) = frames.split_at_checked(frame_bytes).ok_or_else(|| damaged("it is truncated"))?;
+    if text_bytes > MAX_SECTION_TEXT_BYTES {
+        return Err(damaged("its text is too large"));
+    }
+    if count > max_count {
+        return Err(damaged("it contains too many integers"));
+    }
+    let decompress = |frame: &[u8], max_bytes: usize| {
+        // `decompress` allocates the size that the frame declares.
+        let size =
+            zstd_frame::content_size(frame, max_bytes).filter(|size| size / MAX_COMPRESSION_RATIO <= frame.len());
+        let size = size.ok_or_else(|| damaged("the size of a frame is invalid"))?;
+        zstd_frame::decompress(frame, size).map_err(|_| damaged("it cannot be decompressed"))
+    };
+    let text = decompress(text_frame, text_bytes)?;
+    if text.len() != text_bytes || text.first() != Some(&TEXT_SEPARATOR) || text.last() != Some(&TEXT_SEPARATOR) {
+        return Err(damaged("its text is invalid"));
+    }
+    let varints = decompress(numbers_frame, count * 5)?;
+    if varints.len() < count {
+        return Err(damaged("it contains the wrong number of integers"));
+    }
+    let mut numbers = Vec::with_capacity(count);
+    let mut rest = &varints[..];
+    for _ in 0..count {
+        numbers.push(leb128::read_u32(&mut rest).ok_or_else(|| damaged("an integer is truncated or too large"))?);
+    }
+    if !rest.is_empty() {
+        return Err(damaged("it contains the wrong number of integers"));
+    }
+    Ok((text, numbers))
+}

@@ -1,0 +1,218 @@
+//! Numbered paths of a version, and a walk that visits an entity's values with the numbers of their paths.
+//!
+//! Arrays do not add keys to paths: the elements of an array belong to the array's own node.
+
+use std::hash::BuildHasher;
+
+use hashbrown::HashTable;
+use strata_json::{JsonCursor, JsonScalar, JsonStr, JsonToken};
+
+pub type PathNode = u32;
+pub const ROOT_NODE: PathNode = 0;
+/// Node of all paths that the tree does not contain.
+pub const UNKNOWN_NODE: PathNode = u32::MAX;
+
+/// A value during a walk. Objects and arrays precede their contents.
+#[derive(Clone, Copy, Debug)]
+pub enum VisitedValue<'a> {
+    Scalar(JsonScalar<'a>),
+    Object,
+    Array,
+}
+
+struct PathTreeEntry {
+    parent: PathNode,
+    /// The key in canonical escapes, so that equal keys have equal bytes.
+    key: Box<[u8]>,
+    /// Sum of the key lengths from the root to this node, plus one byte for each key.
+    path_bytes: usize,
+    /// The sibling that followed last time. The walk tries it first, because entities repeat their key order.
+    next_sibling_guess: PathNode,
+    first_child_guess: PathNode,
+}
+
+/// Tree of keys. A lookup costs one comparison if entities repeat their key order, and otherwise one hash.
+pub struct NumberedPathTree {
+    entries: Vec<PathTreeEntry>,
+    table: HashTable<PathNode>,
+    hasher: foldhash::fast::FixedState,
+    max_nodes: usize,
+    max_path_bytes: usize,
+    key_bytes: usize,
+}
+
+impl NumberedPathTree {
+    pub fn new(max_nodes: usize, max_path_bytes: usize) -> NumberedPathTree {
+        let root = PathTreeEntry {
+            parent: UNKNOWN_NODE,
+            key: Box::default(),
+            path_bytes: 0,
+            next_sibling_guess: UNKNOWN_NODE,
+            first_child_guess: UNKNOWN_NODE,
+        };
+        NumberedPathTree {
+            entries: vec![root],
+            table: HashTable::new(),
+            hasher: foldhash::fast::FixedState::default(),
+            max_nodes: max_nodes.max(1),
+            max_path_bytes,
+            key_bytes: 0,
+        }
+    }
+
+    pub fn set_max_nodes(&mut self, max_nodes: usize) {
+        self.max_nodes = max_nodes.max(self.entries.len());
+    }
+
+    pub fn truncate(&mut self, length: usize) {
+        let length = length.max(1);
+        if length >= self.entries.len() {
+            return;
+        }
+        self.table.retain(|node| (*node as usize) < length);
+        // Guesses of removed nodes are harmless, because the walk verifies each guess.
+        let removed = self.entries.drain(length..);
+        self.key_bytes -= removed.map(|entry| entry.key.len()).sum::<usize>();
+    }
+
+    pub fn key_bytes(&self) -> usize {
+        self.key_bytes
+    }
+
+    pub fn parent_and_key(&self, node: PathNode) -> (PathNode, &[u8]) {
+        match self.entries.get(node as usize) {
+            Some(entry) if entry.parent != UNKNOWN_NODE => (entry.parent, &entry.key),
+            _ => (ROOT_NODE, &[]),
+        }
+    }
+
+    pub fn node_count(&self) -> usize {
+        self.entries.len()
+    }
+
+    pub fn keys(&self, mut node: PathNode) -> Vec<String> {
+        let mut keys = Vec::new();
+        while node != ROOT_NODE {
+            let entry = &self.entries[node as usize];
+            keys.push(JsonStr::new(&entry.key).unescape().into_owned());
+            node = entry.parent;
+        }
+        keys.reverse();
+        keys
+    }
+
+    pub fn insert_path(&mut self, keys: &[String]) -> PathNode {
+        let mut escaped = Vec::new();
+        keys.iter().fold(ROOT_NODE, |node, key| {
+            escaped.clear();
+            strata_json::escape_into(key, &mut escaped);
+            self.insert_child(node, &escaped)
+        })
+    }
+
+    /// Finds or inserts a child. Returns [`UNKNOWN_NODE`] if the tree is full or the path is too long.
+    pub fn insert_child(&mut self, parent: PathNode, key: &[u8]) -> PathNode {
+        let found = self.find_child(parent, key);
+        if found != UNKNOWN_NODE || parent == UNKNOWN_NODE || self.entries.len() >= self.max_nodes {
+            return found;
+        }
+        let path_bytes = self.entries[parent as usize].path_bytes + key.len() + 1;
+        if path_bytes > self.max_path_bytes {
+            return UNKNOWN_NODE;
+        }
+        let node = self.entries.len() as PathNode;
+        self.key_bytes += key.len();
+        self.entries.push(PathTreeEntry {
+            parent,
+            key: key.into(),
+            path_bytes,
+            next_sibling_guess: UNKNOWN_NODE,
+            first_child_guess: UNKNOWN_NODE,
+        });
+        let entries = &self.entries;
+        let hasher = &self.hasher;
+        self.table.insert_unique(hash_child(hasher, parent, key), node, |other| {
+            let entry = &entries[*other as usize];
+            hash_child(hasher, entry.parent, &entry.key)
+        });
+        node
+    }
+
+    pub fn find_child(&self, parent: PathNode, key: &[u8]) -> PathNode {
+        if parent == UNKNOWN_NODE {
+            return UNKNOWN_NODE;
+        }
+        let found = self.table.find(hash_child(&self.hasher, parent, key), |node| self.is_child(*node, parent, key));
+        found.copied().unwrap_or(UNKNOWN_NODE)
+    }
+
+    fn is_child(&self, node: PathNode, parent: PathNode, key: &[u8]) -> bool {
+        self.entries.get(node as usize).is_some_and(|entry| entry.parent == parent && *entry.key == *key)
+    }
+
+    /// Visits all values of a canonical document in document order. The arguments of `visit` are the node, whether an
+    /// array is above the value, and the value. With `grow`, missing paths are inserted.
+    pub fn walk<'a>(
+        &mut self,
+        document: &'a [u8],
+        grow: bool,
+        mut visit: impl FnMut(PathNode, bool, VisitedValue<'a>),
+    ) {
+        // Open containers: the node of their values, the last visited child, and whether an array is above.
+        let mut open: Vec<(PathNode, PathNode, bool)> = Vec::with_capacity(16);
+        let mut node = ROOT_NODE;
+        let mut fanned = false;
+        for token in JsonCursor::new(document) {
+            match token {
+                JsonToken::Key(text) => {
+                    let Some((parent, last, _)) = open.last_mut() else { continue };
+                    let parent = *parent;
+                    let key = text.raw();
+                    if parent == UNKNOWN_NODE {
+                        node = UNKNOWN_NODE;
+                        continue;
+                    }
+                    let guess = match *last {
+                        UNKNOWN_NODE => self.entries[parent as usize].first_child_guess,
+                        before => self.entries[before as usize].next_sibling_guess,
+                    };
+                    node = if self.is_child(guess, parent, key) {
+                        guess
+                    } else {
+                        let found = if grow { self.insert_child(parent, key) } else { self.find_child(parent, key) };
+                        if found != UNKNOWN_NODE {
+                            match *last {
+                                UNKNOWN_NODE => self.entries[parent as usize].first_child_guess = found,
+                                before => self.entries[before as usize].next_sibling_guess = found,
+                            }
+                        }
+                        found
+                    };
+                    if node != UNKNOWN_NODE {
+                        *last = node;
+                    }
+                }
+                JsonToken::ObjectStart => {
+                    visit(node, fanned, VisitedValue::Object);
+                    open.push((node, UNKNOWN_NODE, fanned));
+                }
+                JsonToken::ArrayStart => {
+                    visit(node, fanned, VisitedValue::Array);
+                    open.push((node, UNKNOWN_NODE, fanned));
+                    fanned = true;
+                }
+                JsonToken::ObjectEnd | JsonToken::ArrayEnd => {
+                    if let Some((above, _, was_fanned)) = open.pop() {
+                        node = above;
+                        fanned = was_fanned;
+                    }
+                }
+                JsonToken::Scalar(scalar) => visit(node, fanned, VisitedValue::Scalar(scalar)),
+            }
+        }
+    }
+}
+
+fn hash_child(hasher: &foldhash::fast::FixedState, parent: PathNode, key: &[u8]) -> u64 {
+    hasher.hash_one((parent, key))
+}

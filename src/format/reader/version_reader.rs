@@ -1,0 +1,213 @@
+//! Reader of a version: one file, or an edited file and its base. The row groups of the version are the extents of both
+//! files ([`crate::overlay`]).
+
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use object_store::path::Path as ObjectPath;
+use strata_store::error::BASE_PART_NAME;
+use strata_store::store::Store;
+use strata_store::{Result, StorageError};
+use strata_types::version::VersionFile;
+
+use super::file_reader::FileReader;
+use super::object_file::ObjectFile;
+use crate::aux_index::{AuxIndex, AuxKey, AuxLookup, CachedAuxIndex};
+use crate::cache::PartCache;
+use crate::cached_part::{CachedPart, PartKey};
+use crate::extent_list::{ExtentList, RowGroupSpan};
+use crate::layout::FileLayout;
+use crate::overlay::{EditOverlay, Extent};
+use crate::profile::{ProfilePaths, ProfileSummary, StoredProfile};
+use crate::reader_metrics::ReaderMetrics;
+
+const AUX_INDEX_CAPACITY_DIVISOR: u64 = 4;
+
+#[derive(Clone)]
+pub struct VersionReader {
+    /// Files that extents refer to by index. The last one is the version file itself.
+    pub(super) files: Arc<[FileReader]>,
+    pub(super) extent_list: Arc<ExtentList>,
+}
+
+impl std::fmt::Debug for VersionReader {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("VersionReader")
+            .field("path", &self.version_file().object_file.path)
+            .finish_non_exhaustive()
+    }
+}
+
+impl VersionReader {
+    /// Costs one or two requests for the file, and for the base of an edited file, and none if the footers are cached.
+    pub async fn open(store: &Store, path: &ObjectPath, size_bytes: u64, cache: &PartCache) -> Result<VersionReader> {
+        let version_file = FileReader::open(store, path, size_bytes, cache).await?;
+        match &version_file.footer.layout.edit {
+            None => {
+                Ok(VersionReader { extent_list: version_file.footer.extent_list.clone(), files: [version_file].into() })
+            }
+            Some(edit) => Box::pin(VersionReader::open_edited(&version_file, edit, store, cache)).await,
+        }
+    }
+
+    async fn open_edited(
+        version_file: &FileReader,
+        edit: &EditOverlay,
+        store: &Store,
+        cache: &PartCache,
+    ) -> Result<VersionReader> {
+        let path = ObjectPath::from(edit.base.path.as_str());
+        let load = || async {
+            let base = FileReader::open(store, &path, edit.base.size_bytes, cache).await;
+            let base = base.map_err(|error| match error.is_damage() {
+                true => {
+                    version_file.object_file.report_damage(BASE_PART_NAME, StorageError::InvalidFile(error.to_string()))
+                }
+                false => error,
+            })?;
+            let list = version_file
+                .footer
+                .resolve_edited_list(edit, &base.footer)
+                .map_err(|error| version_file.object_file.report_damage("its extents", error))?;
+            Ok(CachedPart::Extents { list: Arc::new(list), base: base.footer })
+        };
+        let loaded = cache.get_or_load(PartKey::Extents { file: version_file.footer.id }, load).await?;
+        let CachedPart::Extents { list, base: footer } = loaded else { return Err(StorageError::wrong_part_kind()) };
+        let object_file =
+            ObjectFile { size_bytes: footer.size_bytes, readahead: None, path, ..version_file.object_file.clone() };
+        let base = FileReader { object_file, footer };
+        Ok(VersionReader { files: [base, version_file.clone()].into(), extent_list: list })
+    }
+
+    pub(crate) fn version_file(&self) -> &FileReader {
+        &self.files[self.files.len() - 1]
+    }
+
+    pub(super) fn base_file(&self) -> &FileReader {
+        &self.files[usize::from(Extent::BASE)]
+    }
+
+    pub(super) fn cache(&self) -> &PartCache {
+        &self.version_file().object_file.cache
+    }
+
+    /// Opens a file. [`StorageError::Damaged`] if its footer does not match the record in the metadata database.
+    pub async fn open_recorded(store: &Store, file: &VersionFile, cache: &PartCache) -> Result<VersionReader> {
+        VersionReader::open_and_compare(store, &file.into(), "the metadata database", cache).await
+    }
+
+    fn map_files(&self, change: impl Fn(&mut ObjectFile)) -> VersionReader {
+        let mut files = self.files.to_vec();
+        files.iter_mut().for_each(|reader| change(&mut reader.object_file));
+        VersionReader { files: files.into(), extent_list: self.extent_list.clone() }
+    }
+
+    pub fn with_metrics(&self, metrics: Arc<ReaderMetrics>) -> VersionReader {
+        self.map_files(|file| file.cache.reader_metrics = Some(metrics.clone()))
+    }
+
+    /// Returns the same reader for background work, without reader metrics and readahead.
+    pub fn detached(&self) -> VersionReader {
+        self.map_files(|file| {
+            file.cache.reader_metrics = None;
+            file.readahead = None;
+        })
+    }
+
+    pub fn extents(&self) -> &[Extent] {
+        &self.extent_list.extents
+    }
+
+    pub fn base_row_group_count(&self) -> usize {
+        self.base_file().footer.extent_list.row_groups.len()
+    }
+
+    pub fn layout(&self) -> &FileLayout {
+        &self.version_file().footer.layout
+    }
+
+    /// Checks the footer index and the locations of the other indexes. If the file was opened with the footer index,
+    /// the Parquet footer is fetched and compared. The base of an edited file is not checked.
+    pub async fn verify_footer_index(&self) -> Result<()> {
+        self.version_file().verify_footer_index().await
+    }
+
+    /// Reads the whole profile. Costs one request, and some milliseconds for thousands of paths; not cached.
+    pub async fn profile(&self) -> Result<StoredProfile> {
+        self.version_file().load_profile(StoredProfile::decode).await
+    }
+
+    pub async fn cached_profile_paths(&self) -> Option<Arc<ProfilePaths>> {
+        match self.cache().get(&PartKey::ProfilePaths { file: self.version_file().footer.id }).await? {
+            CachedPart::ProfilePaths(paths) => Some(paths),
+            _ => None,
+        }
+    }
+
+    /// Costs as much as [`VersionReader::profile`] the first time; then cached.
+    pub async fn profile_paths(&self) -> Result<Arc<ProfilePaths>> {
+        let decode = |bytes: &[u8]| ProfilePaths::decode(bytes).map(|paths| CachedPart::ProfilePaths(Arc::new(paths)));
+        let load = || self.version_file().load_profile(decode);
+        match self.cache().get_or_load(PartKey::ProfilePaths { file: self.version_file().footer.id }, load).await? {
+            CachedPart::ProfilePaths(paths) => Ok(paths),
+            _ => Err(StorageError::wrong_part_kind()),
+        }
+    }
+
+    /// Costs as much as [`VersionReader::profile`] the first time; then cached.
+    pub async fn profile_summary(&self) -> Result<Arc<ProfileSummary>> {
+        let decode =
+            |bytes: &[u8]| ProfileSummary::decode(bytes).map(|summary| CachedPart::ProfileSummary(Arc::new(summary)));
+        let load = || self.version_file().load_profile(decode);
+        match self.cache().get_or_load(PartKey::ProfileSummary { file: self.version_file().footer.id }, load).await? {
+            CachedPart::ProfileSummary(summary) => Ok(summary),
+            _ => Err(StorageError::wrong_part_kind()),
+        }
+    }
+
+    /// Returns whether an index leaves most of the cache to other parts, and positions fit into 32 bits.
+    pub fn can_cache_index(&self, entity_bytes: u64) -> bool {
+        let entities = self.entity_count();
+        entities < u64::from(u32::MAX)
+            && entities.saturating_mul(entity_bytes) <= self.cache().capacity_bytes() / AUX_INDEX_CAPACITY_DIVISOR
+    }
+
+    pub async fn aux_index<T: AuxIndex>(&self, key: AuxKey) -> AuxLookup<T> {
+        match self.cache().get(&PartKey::AuxIndex { file: self.version_file().footer.id, key }).await {
+            Some(CachedPart::AuxIndex(cached)) => cached.lookup(),
+            _ if self.can_cache_index(T::MAX_BYTES_PER_ENTITY) => AuxLookup::Miss,
+            _ => AuxLookup::Unsupported,
+        }
+    }
+
+    /// Returns an index, and builds it if it is not cached. Concurrent callers share one build. `build` returns `None`
+    /// if the file cannot have the index. Errors are not cached.
+    pub async fn build_aux_index<T: AuxIndex>(
+        &self,
+        key: AuxKey,
+        build: BoxFuture<'_, Result<Option<T>>>,
+    ) -> Result<AuxLookup<T>> {
+        if !self.can_cache_index(T::MAX_BYTES_PER_ENTITY) {
+            return Ok(AuxLookup::Unsupported);
+        }
+        let key = PartKey::AuxIndex { file: self.version_file().footer.id, key };
+        let load = || async { Ok(CachedPart::AuxIndex(CachedAuxIndex::new(build.await?))) };
+        let CachedPart::AuxIndex(cached) = self.cache().get_or_load(key, load).await? else {
+            return Err(StorageError::wrong_part_kind());
+        };
+        Ok(cached.lookup())
+    }
+
+    pub fn entity_count(&self) -> u64 {
+        self.layout().entity_count
+    }
+
+    pub fn row_groups(&self) -> &[RowGroupSpan] {
+        &self.extent_list.row_groups
+    }
+
+    pub fn row_group_at(&self, position: u64) -> usize {
+        self.row_groups().partition_point(|row_group| row_group.first_position <= position) - 1
+    }
+}

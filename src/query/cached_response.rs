@@ -1,0 +1,89 @@
+//! Runs requests from cached indexes, without a plan: a sort with a limit, a `dedup` of a whole version, and a single
+//! exact filter. A plan would return the same entities, but cost more than fetching a page of them.
+//!
+//! Measured by the rows `sort by …`, `dedup …` and `filter id, unique` of `benches/reads`.
+
+use strata_format::aux_index::SortIndexCursor;
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
+use strata_types::read_request::ReadRequest;
+
+use crate::fetch::entity_projection::EntityProjection;
+use crate::fetch::selection::{EntitySelection, QueryOutcome};
+use crate::scan::dedup_spec::DedupSpec;
+use crate::scan::predicate::{ComparisonOperator, PathComparison};
+use crate::scan::sort_key::OrderSpec;
+use crate::scan::{distinct_cache, hash_index, sort_index};
+
+/// Longer lists come from a plan, which accounts for their memory.
+const MAX_CACHED_POSITIONS: usize = 4_096;
+
+/// Whether all entities of a version are input to the steps after filtering.
+pub(super) fn is_unfiltered(request: &ReadRequest) -> bool {
+    !request.has_predicates() && request.sample.is_none()
+}
+
+/// Whether only `offset` and `limit` decide which entities a request selects.
+pub(super) fn is_positional(request: &ReadRequest) -> bool {
+    is_unfiltered(request) && request.sort.is_none() && !request.dedup
+}
+
+/// Runs a sort or a dedup if a cached index contains the result. Costs a few cache lookups.
+pub(super) async fn try_cached(reader: &VersionReader, request: &ReadRequest) -> Option<QueryOutcome> {
+    if !is_unfiltered(request) || !(request.dedup || request.sort.is_some()) {
+        return None;
+    }
+    let offset = usize::try_from(request.offset).ok()?;
+    let limit = request.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    let projection = EntityProjection::from_request(request);
+    let positions: Vec<u64> =
+        match (OrderSpec::from_request(request, &projection), DedupSpec::from_request(request, &projection)) {
+            (None, Some(dedup)) => {
+                let representatives = distinct_cache::lookup_first_entities(reader, &dedup).await?;
+                let count = representatives.count().saturating_sub(offset).min(limit);
+                if request.count {
+                    return Some(QueryOutcome::Count(count as u64));
+                }
+                if count > MAX_CACHED_POSITIONS {
+                    return None;
+                }
+                representatives.skip_and_take(offset, count)
+            }
+            (Some(order), None) if limit.saturating_add(offset) <= MAX_CACHED_POSITIONS => {
+                let index = sort_index::lookup_index(reader, &order).await.into_hit()?;
+                SortIndexCursor::new(index, order.descending).skip(offset).take(limit).map(u64::from).collect()
+            }
+            _ => return None,
+        };
+    Some(QueryOutcome::Selection(EntitySelection::from_list(positions)))
+}
+
+/// Runs a request whose only predicate is an exact filter. `None` if no hash index of its column is cached, if the
+/// index lists many entities, or if the cache does not contain their values.
+pub(super) async fn probe_index(
+    reader: &VersionReader,
+    request: &ReadRequest,
+) -> Result<Option<QueryOutcome>, StorageError> {
+    let ReadRequest { filters, contains_filters, range_filters: ranges, keywords, sort, dedup, sample, .. } = request;
+    let [filter] = filters.as_slice() else { return Ok(None) };
+    if !(contains_filters.is_empty() && ranges.iter().all(Vec::is_empty) && keywords.is_empty())
+        || sort.is_some()
+        || *dedup
+        || sample.is_some()
+        || !EntityProjection::from_request(request).is_path_included(filter.path.keys())
+    {
+        return Ok(None);
+    }
+    let Some(column) = reader.layout().find_shredded(filter.path.keys()) else { return Ok(None) };
+    let comparison = PathComparison::new(ComparisonOperator::Equal, filter.path.clone(), &filter.value, request.denull);
+    let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
+    let limit = usize::try_from(request.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
+    let wanted = limit.saturating_add(offset);
+    let rows = hash_index::find_rows(reader, column, &comparison, MAX_CACHED_POSITIONS, wanted).await?;
+    let Some(rows) = rows else { return Ok(None) };
+    let positions: Vec<u64> = rows.into_iter().map(u64::from).skip(offset).take(limit).collect();
+    Ok(Some(match request.count {
+        true => QueryOutcome::Count(positions.len() as u64),
+        false => QueryOutcome::Selection(EntitySelection::from_list(positions)),
+    }))
+}

@@ -1,0 +1,126 @@
+//! Steps 2 to 5 of a query: `include_source`, `denull`, `keep_field`, `drop_field`.
+//!
+//! They precede all other steps, but are applied to few documents: predicates are evaluated as if these steps had run
+//! ([`EntityProjection::is_path_included`]). Documents are projected when they are returned, or if a predicate cannot
+//! be evaluated otherwise.
+
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+use strata_json::{ColumnNames, FieldProjection};
+use strata_types::field_path::FieldPath;
+use strata_types::read_request::ReadRequest;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EntityProjection {
+    pub include_source: bool,
+    pub denull: bool,
+    pub keep: Vec<FieldPath>,
+    pub drop: Vec<FieldPath>,
+    #[serde(skip)]
+    json_projection: OnceLock<FieldProjection>,
+}
+
+#[derive(Debug, Default)]
+pub struct EntityProjectionScratch {
+    without_nulls: Vec<u8>,
+    projected: Vec<u8>,
+}
+
+impl EntityProjection {
+    pub fn from_request(request: &ReadRequest) -> EntityProjection {
+        let ReadRequest { include_source, denull, keep_fields, drop_fields, .. } = request;
+        EntityProjection::new(*include_source, *denull, keep_fields.clone(), drop_fields.clone())
+    }
+
+    pub fn new(include_source: bool, denull: bool, keep: Vec<FieldPath>, drop: Vec<FieldPath>) -> EntityProjection {
+        EntityProjection { include_source, denull, keep, drop, json_projection: OnceLock::new() }
+    }
+
+    pub(crate) fn json_projection(&self) -> &FieldProjection {
+        self.json_projection.get_or_init(|| FieldProjection::new(self.include_source, &self.keep, &self.drop))
+    }
+
+    pub fn is_identity(&self) -> bool {
+        !self.denull && self.json_projection().is_identity()
+    }
+
+    /// Whether no field except `_source` can change. Then the stored hash, which ignores `_source`, is still valid.
+    pub fn changes_only_source(&self) -> bool {
+        !self.denull && self.keep.is_empty() && self.drop.is_empty()
+    }
+
+    pub fn has_hidden_fields(&self) -> bool {
+        !self.json_projection().is_identity()
+    }
+
+    /// Whether the projection includes the scalars at a path: all of them or none. The parent of a kept path has no
+    /// scalars, but the parent of a dropped path can have some.
+    pub fn is_path_included(&self, keys: &[String]) -> bool {
+        let covers = |path: &FieldPath| keys.starts_with(path.keys());
+        (self.include_source || keys.first().is_none_or(|key| key != "_source"))
+            && (self.keep.is_empty() || self.keep.iter().any(covers))
+            && !self.drop.iter().any(covers)
+    }
+
+    /// The columns of projected entities. `None` if the names of the stored columns do not decide.
+    pub fn project_columns(&self, columns: &ColumnNames) -> Option<ColumnNames> {
+        if self.denull {
+            return None;
+        }
+        let mut keep = Vec::new();
+        let mut drop = Vec::new();
+        for (paths, keys) in [(&self.keep, &mut keep), (&self.drop, &mut drop)] {
+            for path in paths {
+                match path.keys() {
+                    [key] if is_unambiguous_column_name(key) => keys.push(key.as_str()),
+                    _ => return None,
+                }
+            }
+        }
+        if !self.include_source {
+            drop.push("_source");
+        }
+        // A name that continues after a key can belong to a value below the key, or to another key.
+        let continues = |name: &str, key: &&str| {
+            name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.') || starts_with_element_number(rest))
+        };
+        let mut included = Vec::new();
+        for name in columns.names() {
+            if keep.iter().chain(&drop).any(|key| continues(name, key)) {
+                return None;
+            }
+            if (keep.is_empty() || keep.contains(&name.as_str())) && !drop.contains(&name.as_str()) {
+                included.push(name.clone());
+            }
+        }
+        Some(ColumnNames::from(included))
+    }
+
+    pub fn apply<'a>(&self, document: &'a [u8], scratch: &'a mut EntityProjectionScratch) -> &'a [u8] {
+        let mut entity = document;
+        if self.denull {
+            scratch.without_nulls.clear();
+            strata_json::remove_nulls(entity, &mut scratch.without_nulls);
+            entity = &scratch.without_nulls;
+        }
+        let projection = self.json_projection();
+        if !projection.is_identity() {
+            scratch.projected.clear();
+            projection.apply(entity, &mut scratch.projected);
+            entity = &scratch.projected;
+        }
+        entity
+    }
+}
+
+/// Whether only a top-level key can have this flattened name: it has no dot and no element number.
+fn is_unambiguous_column_name(key: &str) -> bool {
+    !key.contains('.') && !key.match_indices('_').any(|(at, _)| starts_with_element_number(&key[at..]))
+}
+
+/// Whether a name begins with an element number, such as `_0_`.
+fn starts_with_element_number(name: &str) -> bool {
+    let digits = name.strip_prefix('_').map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
+    digits.is_some_and(|rest| rest.starts_with('_') && rest.len() + 1 < name.len())
+}

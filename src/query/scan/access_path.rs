@@ -1,0 +1,120 @@
+//! Access paths: how a scan finds the rows that match a predicate.
+//!
+//! One index evaluates a predicate, or documents do if no index covers it. For example, `filter=name:Ada` reads the
+//! indexed column of `name`. In a version without that column, the full-text column lists the rows that contain `ada`,
+//! the path index decides which of these hits are at `name`, and documents decide in row groups without a path index.
+//!
+//! The evaluator ([`super::row_group_evaluator`]) asks all access paths the same two questions, the cheapest first:
+//!
+//! 1. [`PlannedPredicate::prune`]: can the row group contain a match?
+//! 2. `ScanSpec::probe_access_path`: which rows may match ([`CandidateRows`]), and which of them are certain to match
+//!    ([`ExactRows`])? Documents decide about the others, in one pass for all predicates.
+//!
+//! `PlannedPredicate::estimate_bytes` (module `cost`) estimates the work of both before the query runs.
+
+use std::fmt;
+
+use arrow::buffer::BooleanBuffer;
+use strata_format::reader::VersionReader;
+use strata_store::StorageError;
+
+use crate::scan::indexed_comparison::IndexedComparison;
+use crate::scan::predicate::Predicate;
+use crate::scan::row_selection::RowSelection;
+use crate::scan::scan_report::{AccessPath, PruneCounter};
+
+#[derive(Clone, Debug)]
+pub struct PlannedPredicate {
+    pub access_path: AccessPath,
+    indexed_column_number: Option<usize>,
+    pub predicate: Predicate,
+}
+
+impl PlannedPredicate {
+    pub fn new(reader: &VersionReader, predicate: Predicate) -> PlannedPredicate {
+        let column = match &predicate {
+            Predicate::Comparison(compare) => reader.layout().find_shredded(compare.path.keys()),
+            Predicate::Keywords(_) => None,
+        };
+        let access_path = match &predicate {
+            Predicate::Comparison(_) if column.is_some() => AccessPath::ShreddedColumn,
+            Predicate::Keywords(keywords) if keywords.has_all_fields() => AccessPath::SearchText,
+            _ if !reader.path_index_directory().is_empty() => AccessPath::SearchTextAndShapes,
+            predicate if predicate.full_text_needles().is_some() => AccessPath::SearchTextThenDocuments,
+            _ => AccessPath::Documents,
+        };
+        PlannedPredicate { access_path, indexed_column_number: column, predicate }
+    }
+
+    pub(super) fn cost_rank(&self) -> (AccessPath, Option<usize>) {
+        (self.access_path, self.indexed_column_number)
+    }
+
+    pub(super) fn reads_full_text(&self) -> bool {
+        (AccessPath::SearchText..=AccessPath::SearchTextThenDocuments).contains(&self.access_path)
+    }
+
+    pub fn reads_documents(&self) -> bool {
+        matches!(self.access_path, AccessPath::SearchTextThenDocuments | AccessPath::Documents)
+    }
+
+    pub(crate) fn indexed_comparison<'a>(&'a self, reader: &'a VersionReader) -> Option<IndexedComparison<'a>> {
+        match &self.predicate {
+            Predicate::Comparison(compare) => {
+                self.indexed_column_number.map(|column| IndexedComparison { reader, column, compare })
+            }
+            Predicate::Keywords(_) => None,
+        }
+    }
+
+    /// Returns the counter of the index that excludes all rows, if an index does. For a single predicate, only indexed
+    /// columns do: the evaluator queries the keyword index for all predicates together.
+    pub(super) async fn prune(
+        &self,
+        reader: &VersionReader,
+        row_group: usize,
+    ) -> Result<Option<PruneCounter>, StorageError> {
+        match self.indexed_comparison(reader) {
+            Some(column) => column.prune(row_group).await,
+            None => Ok(None),
+        }
+    }
+}
+
+impl fmt::Display for PlannedPredicate {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PlannedPredicate { predicate, access_path, indexed_column_number: column } = self;
+        let by = match (access_path, column) {
+            (_, Some(column)) => return write!(formatter, "{predicate} by indexed column {column}"),
+            (AccessPath::SearchText, _) => "full-text column",
+            (AccessPath::SearchTextAndShapes, _) => "full-text column and path index",
+            (AccessPath::SearchTextThenDocuments, _) => "full-text column and documents",
+            _ => "documents",
+        };
+        write!(formatter, "{predicate} by {by}")
+    }
+}
+
+/// The rows that may match a predicate. No other row matches.
+pub(super) struct CandidateRows {
+    pub(super) rows: RowSelection,
+    pub(super) exact: ExactRows,
+}
+
+/// The candidates that are certain to match. The others must be verified.
+#[derive(Clone, Debug)]
+pub(super) enum ExactRows {
+    All,
+    Rows(BooleanBuffer),
+    None,
+}
+
+impl ExactRows {
+    pub(super) fn contains(&self, row: usize) -> bool {
+        match self {
+            ExactRows::All => true,
+            ExactRows::Rows(rows) => rows.value(row),
+            ExactRows::None => false,
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Evaluates predicates on the Arrow arrays of a row group.
+//!
+//! Lists are evaluated element by element. A row matches if one of its elements matches.
+
+use std::cmp::Ordering;
+use std::ops::{ControlFlow, Range};
+
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanBufferBuilder, ListArray};
+use arrow::buffer::{BooleanBuffer, NullBuffer};
+use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
+use memchr::arch::all::packedpair::HeuristicFrequencyRank;
+use memchr::memmem;
+use strata_format::layout::ShreddedKind;
+use strata_json::NumericValue;
+use strata_types::read_request::{KeywordsMode, RangeBound};
+
+use crate::scan::dedup_key_column::{bytes_at, remainder_at};
+
+/// The elements of an indexed column: the values of a list array, or of the array itself.
+pub(super) struct ColumnElements<'a> {
+    pub(super) values: &'a ArrayRef,
+    list: Option<&'a ListArray>,
+}
+
+impl<'a> ColumnElements<'a> {
+    pub(super) fn new(column: &'a ArrayRef) -> ColumnElements<'a> {
+        match column.as_list_opt::<i32>() {
+            Some(list) => ColumnElements { values: list.values(), list: Some(list) },
+            None => ColumnElements { values: column, list: None },
+        }
+    }
+
+    /// The offsets of the elements of each row. `None` if each row has one element.
+    pub(super) fn offsets(&self) -> Option<&[i32]> {
+        self.list.map(ListArray::value_offsets)
+    }
+
+    pub(super) fn elements_in_row(&self, row: usize) -> Range<usize> {
+        match self.offsets() {
+            Some(offsets) => offsets[row] as usize..offsets[row + 1] as usize,
+            None => row..row + 1,
+        }
+    }
+
+    pub(super) fn to_row_bits(&self, selected: BooleanBuffer) -> BooleanBuffer {
+        let Some(list) = self.list else { return selected };
+        let offsets = list.value_offsets();
+        let mut rows = BooleanBufferBuilder::new(list.len());
+        rows.append_n(list.len(), false);
+        let mut row = 0;
+        for element in selected.set_indices() {
+            while (offsets[row + 1] as usize) <= element {
+                row += 1;
+            }
+            rows.set_bit(row, true);
+        }
+        rows.finish()
+    }
+
+    pub(super) fn text_equals(&self, text: &[u8]) -> BooleanBuffer {
+        self.evaluate_texts(|values| select_values(values, |value| value == text))
+    }
+
+    pub(super) fn text_satisfies(&self, fits: &dyn Fn(&[u8]) -> bool) -> BooleanBuffer {
+        self.evaluate_texts(|values| select_values(values, fits))
+    }
+
+    pub(super) fn text_contains(&self, text: &[u8]) -> BooleanBuffer {
+        self.evaluate_texts(|values| values_containing(values, text))
+    }
+
+    /// Selects elements equal to a number. A number without a remainder equals only its own text.
+    pub(super) fn number_equals(&self, remainders: &ColumnElements<'_>, number: &NumericValue) -> BooleanBuffer {
+        let doubles = self.values.as_primitive::<Float64Type>();
+        let (double, Some(remainder)) = (number.nearest_double(), number.remainder()) else {
+            return BooleanBuffer::new_unset(doubles.len());
+        };
+        let remainders = remainders.values.as_primitive::<Int64Type>();
+        let values = doubles.values();
+        let equal = BooleanBuffer::collect_bool(values.len(), |index| values[index] == double);
+        let equal = clear_nulls(equal, doubles.nulls());
+        if remainder == 0 && remainders.null_count() == remainders.len() {
+            return equal;
+        }
+        let fits = |index| equal.value(index) && remainder_at(remainders, index) == remainder;
+        BooleanBuffer::collect_bool(values.len(), fits)
+    }
+
+    /// Selects elements on one side of a limit. Numbers without a remainder do not match.
+    pub(super) fn number_in_range(
+        &self,
+        remainders: &ColumnElements<'_>,
+        bound: RangeBound,
+        double_and_side: (f64, i128),
+    ) -> BooleanBuffer {
+        let (limit, side) = double_and_side;
+        let doubles = self.values.as_primitive::<Float64Type>();
+        let values = doubles.values();
+        let remainders = remainders.values.as_primitive::<Int64Type>();
+        let matching = if remainders.null_count() < remainders.len() {
+            let remainder = |index| i128::from(remainder_at(remainders, index));
+            BooleanBuffer::collect_bool(values.len(), |index| match values[index].partial_cmp(&limit) {
+                Some(Ordering::Equal) => bound.accepts(remainder(index).cmp(&side)),
+                Some(ordering) => bound.accepts(ordering),
+                None => false,
+            })
+        } else {
+            // No number has a remainder, so all numbers with the limit's double are on one side of it.
+            let with_limit = bound.accepts(0_i128.cmp(&side));
+            match (bound.is_lower(), with_limit) {
+                (true, true) => BooleanBuffer::collect_bool(values.len(), |index| values[index] >= limit),
+                (true, false) => BooleanBuffer::collect_bool(values.len(), |index| values[index] > limit),
+                (false, true) => BooleanBuffer::collect_bool(values.len(), |index| values[index] <= limit),
+                (false, false) => BooleanBuffer::collect_bool(values.len(), |index| values[index] < limit),
+            }
+        };
+        clear_nulls(matching, doubles.nulls())
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.values.len()
+    }
+
+    pub(super) fn null_bits(&self) -> Option<BooleanBuffer> {
+        self.values.nulls().filter(|nulls| nulls.null_count() > 0).map(|nulls| !nulls.inner())
+    }
+
+    pub(super) fn bytes_at(&self, element: usize) -> Option<&[u8]> {
+        bytes_at(self.values, element)
+    }
+
+    pub(super) fn kind_equals(&self, kind: ShreddedKind) -> BooleanBuffer {
+        let kinds = self.values.as_primitive::<UInt8Type>().values();
+        let wanted = kind as u8;
+        BooleanBuffer::collect_bool(kinds.len(), |index| kinds[index] == wanted)
+    }
+
+    fn evaluate_texts(&self, evaluate: impl Fn(&BinaryArray) -> BooleanBuffer) -> BooleanBuffer {
+        let Some(dictionary) = self.values.as_dictionary_opt::<Int32Type>() else {
+            return evaluate(self.values.as_binary::<i32>());
+        };
+        let matches = evaluate(dictionary.values().as_binary::<i32>());
+        let keys = dictionary.keys().values();
+        let selected = match matches.count_set_bits() {
+            0 => return BooleanBuffer::new_unset(keys.len()),
+            1 => {
+                let wanted = matches.set_indices().next().unwrap_or_default() as i32;
+                BooleanBuffer::collect_bool(keys.len(), |index| keys[index] == wanted)
+            }
+            // The key of a null is undefined.
+            _ => BooleanBuffer::collect_bool(keys.len(), |index| {
+                let key = keys[index] as usize;
+                key < matches.len() && matches.value(key)
+            }),
+        };
+        clear_nulls(selected, dictionary.nulls())
+    }
+}
+
+fn values_containing(values: &BinaryArray, needle: &[u8]) -> BooleanBuffer {
+    if needle.is_empty() {
+        return clear_nulls(BooleanBuffer::new_set(values.len()), values.nulls());
+    }
+    let mut rows = BooleanBufferBuilder::new(values.len());
+    rows.append_n(values.len(), false);
+    mark_matches(values, 0..values.len(), &build_finder(values, needle), &mut rows);
+    clear_nulls(rows.finish(), values.nulls())
+}
+
+/// Builds a finder for these values. If there are many, it searches for the two bytes of the needle that occur together
+/// least often in a sample, because bytes that are rare in general can be frequent here.
+fn build_finder<'n>(values: &BinaryArray, needle: &'n [u8]) -> memmem::Finder<'n> {
+    const MIN_SAMPLED_BYTES: usize = 1 << 20;
+    const SAMPLE_BYTES: usize = 16 << 10;
+    const MAX_NEEDLE_HEAD_BYTES: usize = 8;
+    let offsets = values.value_offsets();
+    let bytes = &values.value_data()[offsets[0] as usize..offsets[values.len()] as usize];
+    let head = &needle[..needle.len().min(MAX_NEEDLE_HEAD_BYTES)];
+    if bytes.len() < MIN_SAMPLED_BYTES || head.len() < 3 {
+        return memmem::Finder::new(needle);
+    }
+    let sample = &bytes[bytes.len() / 2..][..SAMPLE_BYTES];
+    let count = |(first, second): (usize, usize)| {
+        let pairs = sample[first..].iter().zip(&sample[second..]);
+        pairs.filter(|(one, other)| **one == head[first] && **other == head[second]).count()
+    };
+    let pairs = (0..head.len()).flat_map(|second| (0..second).map(move |first| (first, second)));
+    let rarest = pairs.filter(|(first, second)| head[*first] != head[*second]).min_by_key(|pair| count(*pair));
+    match rarest {
+        Some((first, second)) => {
+            let pair = RareBytePair([head[first], head[second]]);
+            memmem::FinderBuilder::new().build_forward_with_ranker(pair, needle)
+        }
+        None => memmem::Finder::new(needle),
+    }
+}
+
+struct RareBytePair([u8; 2]);
+
+impl HeuristicFrequencyRank for RareBytePair {
+    fn rank(&self, byte: u8) -> u8 {
+        if self.0.contains(&byte) { 0 } else { u8::MAX }
+    }
+}
+
+/// Selects the rows whose text contains one of the words, or all of them. There must be at least one word, and none may
+/// be empty. Each block of rows is searched for all words while it is in the processor's cache.
+pub(super) fn rows_containing_words(search: &BinaryArray, words: &[Vec<u8>], mode: KeywordsMode) -> BooleanBuffer {
+    /// Less than the second-level cache of a core.
+    const BLOCK_BYTES: usize = 128 << 10;
+    if let [word] = words {
+        return values_containing(search, word);
+    }
+    let finders: Vec<memmem::Finder<'_>> = words.iter().map(|word| build_finder(search, word)).collect();
+    let offsets = search.value_offsets();
+    let mut found = BooleanBufferBuilder::new(search.len());
+    let mut start = 0;
+    while start < search.len() {
+        let until = offsets[start] as usize + BLOCK_BYTES;
+        let end = start + offsets[start + 1..].partition_point(|end| *end as usize <= until).max(1);
+        let rows = finders.iter().try_fold(None::<BooleanBuffer>, |rows, finder| {
+            let mut hits = BooleanBufferBuilder::new(end - start);
+            hits.append_n(end - start, false);
+            mark_matches(search, start..end, finder, &mut hits);
+            let hits = hits.finish();
+            let rows = match (rows, mode) {
+                (None, _) => hits,
+                (Some(rows), KeywordsMode::Or) => &rows | &hits,
+                (Some(rows), KeywordsMode::And) => &rows & &hits,
+            };
+            let decided = mode == KeywordsMode::And && rows.count_set_bits() == 0;
+            if decided { ControlFlow::Break(rows) } else { ControlFlow::Continue(Some(rows)) }
+        });
+        match rows {
+            ControlFlow::Break(rows) | ControlFlow::Continue(Some(rows)) => found.append_buffer(&rows),
+            ControlFlow::Continue(None) => found.append_n(end - start, false),
+        }
+        start = end;
+    }
+    clear_nulls(found.finish(), search.nulls())
+}
+
+pub(super) fn filter_rows_by_words(
+    search: &BinaryArray,
+    rows: impl Iterator<Item = usize>,
+    words: &[Vec<u8>],
+    mode: KeywordsMode,
+) -> Vec<usize> {
+    let finders: Vec<memmem::Finder<'_>> = words.iter().map(memmem::Finder::new).collect();
+    let matches = |row: &usize| {
+        let text = search.value(*row);
+        let mut hits = finders.iter().map(|finder| finder.find(text).is_some());
+        match mode {
+            KeywordsMode::Or => hits.any(|hit| hit),
+            KeywordsMode::And => hits.all(|hit| hit),
+        }
+    };
+    rows.filter(matches).collect()
+}
+
+/// Sets the bits of the rows that contain a match. The first bit is for the first row.
+fn mark_matches(texts: &BinaryArray, rows: Range<usize>, finder: &memmem::Finder<'_>, bits: &mut BooleanBufferBuilder) {
+    // One search over the contiguous values. A hit across a border is not a match.
+    let ends = &texts.value_offsets()[rows.start + 1..=rows.end];
+    let bytes = &texts.value_data()[..ends.last().map_or(0, |end| *end as usize)];
+    let mut row = 0;
+    let mut at = texts.value_offsets()[rows.start] as usize;
+    while row < ends.len()
+        && let Some(hit) = finder.find(&bytes[at..])
+    {
+        let hit = at + hit;
+        if ends[row] as usize <= hit {
+            row += gallop_partition_point(&ends[row..], hit);
+        }
+        let border = ends[row] as usize;
+        if hit + finder.needle().len() <= border {
+            bits.set_bit(row, true);
+            at = border;
+            row += 1;
+        } else {
+            // A match can begin within the hit.
+            at = hit + 1;
+        }
+    }
+}
+
+/// Counts the ascending `ends` that are at most `position`, in doubling steps, because hits are often near.
+fn gallop_partition_point(ends: &[i32], position: usize) -> usize {
+    let mut step = 1;
+    while step < ends.len() && ends[step] as usize <= position {
+        step *= 2;
+    }
+    let from = step / 2;
+    from + ends[from..ends.len().min(step + 1)].partition_point(|end| *end as usize <= position)
+}
+
+fn select_values(values: &BinaryArray, matches: impl Fn(&[u8]) -> bool) -> BooleanBuffer {
+    let selected = BooleanBuffer::collect_bool(values.len(), |index| matches(values.value(index)));
+    clear_nulls(selected, values.nulls())
+}
+
+fn clear_nulls(selected: BooleanBuffer, nulls: Option<&NullBuffer>) -> BooleanBuffer {
+    match nulls {
+        Some(nulls) if nulls.null_count() > 0 => &selected & nulls.inner(),
+        _ => selected,
+    }
+}

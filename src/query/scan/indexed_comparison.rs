@@ -1,0 +1,259 @@
+//! Evaluates comparisons on indexed columns by statistics, bloom filters and values (docs/reference/filters.md).
+//!
+//! The statistics of numbers are the minimum and the maximum of their doubles. A double below 2^53 in magnitude is the
+//! number itself. Beyond, numbers on both sides of a limit may share the double of the limit, so that statistics cannot
+//! decide. The statistics of strings may be truncated and may cover other texts too, so they are bounds only.
+//!
+//! For example, `filter_gt=age:30` skips a row group with ages from 20 to 30. In a row group with ages from 31 to 40,
+//! all rows match and the column is not read.
+
+use std::ops::Range;
+
+use arrow::array::ArrayRef;
+use arrow::buffer::BooleanBuffer;
+use strata_format::layout::{ShreddedKind, ShreddedPart};
+use strata_format::reader::VersionReader;
+use strata_json::{RangeOperand, RangePredicate};
+use strata_store::StorageError;
+use strata_types::read_request::RangeBound;
+
+use crate::coop::YieldBudget;
+use crate::scan::arrow_kernels::ColumnElements;
+use crate::scan::dedup_key_column::inconsistent_parts_error;
+use crate::scan::predicate::{ComparisonOperator, PathComparison};
+use crate::scan::scan_report::PruneCounter;
+
+/// The smallest double that several numbers may share: 2^53.
+const MIN_INEXACT_DOUBLE: f64 = 9_007_199_254_740_992.0;
+
+const LONG_INTEGER_WORK_BYTES: usize = 512;
+
+pub(super) const STRING_KIND: i32 = ShreddedKind::String as i32;
+pub(super) const NUMBER_KIND: i32 = ShreddedKind::Number as i32;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatsPruning {
+    NoneMatch,
+    AllMatch,
+    Unknown,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct IndexedComparison<'a> {
+    pub(crate) reader: &'a VersionReader,
+    pub(crate) column: usize,
+    pub(crate) compare: &'a PathComparison,
+}
+
+impl IndexedComparison<'_> {
+    pub(super) async fn prune(self, row_group: usize) -> Result<Option<PruneCounter>, StorageError> {
+        let IndexedComparison { reader, column, compare } = self;
+        match compare.operator {
+            ComparisonOperator::Equal => {}
+            ComparisonOperator::Contains => return Ok(None),
+            ComparisonOperator::Range(_) => {
+                let counter: PruneCounter = match compare.needs_exact_text() {
+                    true => |used| &mut used.pruned_by_texts,
+                    false => |used| &mut used.pruned_by_numbers,
+                };
+                return Ok((self.prune_by_statistics(row_group) == StatsPruning::NoneMatch).then_some(counter));
+            }
+        }
+        if compare.can_match_null() && reader.may_have_null(row_group, column) {
+            return Ok(None);
+        }
+        let mut counter: PruneCounter = |used| &mut used.pruned_by_bloom_filter;
+        if let Some(number) = compare.number() {
+            let range = reader.number_range(row_group, column);
+            if range.is_some_and(|(min, max)| (min..=max).contains(&number.nearest_double())) {
+                return Ok(None);
+            }
+            counter = |used| &mut used.pruned_by_numbers;
+        }
+        Ok((!reader.bloom_may_contain(row_group, column, &compare.folded).await?).then_some(counter))
+    }
+
+    pub(super) fn prune_by_statistics(self, row_group: usize) -> StatsPruning {
+        let IndexedComparison { reader, column, compare } = self;
+        let (Some(range), Some(kinds)) = (compare.range_needle(), reader.kind_range(row_group, column)) else {
+            return StatsPruning::Unknown;
+        };
+        let (min_kind, max_kind) = kinds;
+        let has_one_in_each_row = !reader.layout().shredded_columns[column].fans_out;
+        let bound = range.bound;
+        let all_match = match &range.operand {
+            RangeOperand::Number(_) if max_kind < NUMBER_KIND => return StatsPruning::NoneMatch,
+            RangeOperand::Number(limit) => {
+                let Some(numbers) = reader.number_range(row_group, column) else { return StatsPruning::Unknown };
+                let (best, worst) = best_and_worst(bound, numbers);
+                let limit = limit.double_and_tie_breaker();
+                if max_kind == NUMBER_KIND && double_in_range(bound, best, limit) == Some(false) {
+                    return StatsPruning::NoneMatch;
+                }
+                kinds == (NUMBER_KIND, NUMBER_KIND) && double_in_range(bound, worst, limit) == Some(true)
+            }
+            RangeOperand::String(_) if max_kind < STRING_KIND || min_kind > STRING_KIND => {
+                return StatsPruning::NoneMatch;
+            }
+            RangeOperand::String(limit) => {
+                let Some(bounds) = reader.string_bounds(row_group, column) else { return StatsPruning::Unknown };
+                let may_be_removed = compare.denull && bounds.0.is_empty();
+                let (best, worst) = best_and_worst(bound, bounds);
+                if !bound.accepts(best.cmp(limit.as_bytes())) {
+                    return StatsPruning::NoneMatch;
+                }
+                kinds == (STRING_KIND, STRING_KIND) && !may_be_removed && bound.accepts(worst.cmp(limit.as_bytes()))
+            }
+        };
+        if has_one_in_each_row && all_match { StatsPruning::AllMatch } else { StatsPruning::Unknown }
+    }
+
+    /// Returns the Parquet columns that the comparison reads in any of these row groups.
+    pub(super) fn parquet_columns(self, mut row_groups: Range<usize>) -> Vec<usize> {
+        use ShreddedPart::{Exact, Kind, Number, Remainder, Text};
+        let IndexedComparison { reader, column, compare } = self;
+        let has_only_strings = |row_group| reader.kind_range(row_group, column) == Some((STRING_KIND, STRING_KIND));
+        let parts: &[ShreddedPart] = match compare.range_needle().map(|range| &range.operand) {
+            Some(RangeOperand::Number(_)) => &[Number, Remainder],
+            Some(RangeOperand::String(_)) if row_groups.all(has_only_strings) => &[Text, Exact],
+            Some(RangeOperand::String(_)) => &[Text, Exact, Kind],
+            None if compare.number().is_some() => &[Text, Number, Remainder],
+            None => &[Text],
+        };
+        reader.column_indices(column, parts)
+    }
+
+    pub(super) async fn matching_rows(self, row_group: usize) -> Result<BooleanBuffer, StorageError> {
+        let IndexedComparison { reader, column, compare } = self;
+        if let Some(range) = compare.range_needle() {
+            return match &range.operand {
+                RangeOperand::Number(_) => self.rows_with_number_in_range(row_group, range).await,
+                RangeOperand::String(limit) => {
+                    self.rows_with_text_in_range(row_group, range.bound, limit.as_bytes()).await
+                }
+            };
+        }
+        let missing = || StorageError::InvalidFile(format!("indexed column {column} has no text"));
+        let text = self.read_part(row_group, ShreddedPart::Text).await?.ok_or_else(missing)?;
+        let text = ColumnElements::new(&text);
+        let folded = &compare.folded;
+        let without_empty = folded.is_empty() && compare.denull;
+        if compare.operator == ComparisonOperator::Contains {
+            let mut elements = text.text_contains(folded);
+            if without_empty {
+                elements = &elements & &!&text.text_equals(b"");
+            }
+            return Ok(text.to_row_bits(elements));
+        }
+        let mut elements = if without_empty { BooleanBuffer::new_unset(text.len()) } else { text.text_equals(folded) };
+        if let Some(number) = compare.number()
+            && let Some(doubles) = self.read_part(row_group, ShreddedPart::Number).await?
+            && let Some(remainders) = self.read_part(row_group, ShreddedPart::Remainder).await?
+        {
+            let equal = ColumnElements::new(&doubles).number_equals(&ColumnElements::new(&remainders), number);
+            elements = &elements | &equal;
+        }
+        if compare.can_match_null()
+            && reader.may_have_null(row_group, column)
+            && let Some(kinds) = self.read_part(row_group, ShreddedPart::Kind).await?
+        {
+            elements = &elements | &ColumnElements::new(&kinds).kind_equals(ShreddedKind::Null);
+        }
+        Ok(text.to_row_bits(elements))
+    }
+
+    async fn rows_with_text_in_range(
+        self,
+        row_group: usize,
+        bound: RangeBound,
+        limit: &[u8],
+    ) -> Result<BooleanBuffer, StorageError> {
+        let IndexedComparison { reader, column, compare } = self;
+        let in_range = |text: &[u8]| !(text.is_empty() && compare.denull) && bound.accepts(text.cmp(limit));
+        let texts = self.read_required_part(row_group, ShreddedPart::Text).await?;
+        let texts = ColumnElements::new(&texts);
+        let mut matching = texts.text_satisfies(&in_range);
+        if let Some(exact_texts) = self.read_part(row_group, ShreddedPart::Exact).await? {
+            let exact_texts = ColumnElements::new(&exact_texts);
+            self.check_lengths(exact_texts.len(), matching.len())?;
+            matching = match exact_texts.null_bits() {
+                // Without an exact text, the folded text is the string itself.
+                Some(is_folded) => &(&matching & &is_folded) | &exact_texts.text_satisfies(&in_range),
+                None => exact_texts.text_satisfies(&in_range),
+            };
+        }
+        if reader.kind_range(row_group, column) != Some((STRING_KIND, STRING_KIND)) {
+            let kinds = self.read_required_part(row_group, ShreddedPart::Kind).await?;
+            let strings = ColumnElements::new(&kinds).kind_equals(ShreddedKind::String);
+            self.check_lengths(strings.len(), matching.len())?;
+            matching = &matching & &strings;
+        }
+        Ok(texts.to_row_bits(matching))
+    }
+
+    /// Selects the rows that have a number in a range, whose limit must be a number.
+    pub(super) async fn rows_with_number_in_range(
+        self,
+        row_group: usize,
+        range: &RangePredicate,
+    ) -> Result<BooleanBuffer, StorageError> {
+        let IndexedComparison { reader, column, .. } = self;
+        let RangeOperand::Number(limit) = &range.operand else { return Err(inconsistent_parts_error(column)) };
+        let doubles = self.read_part(row_group, ShreddedPart::Number).await?;
+        let remainders = self.read_part(row_group, ShreddedPart::Remainder).await?;
+        let Some((doubles, remainders)) = doubles.zip(remainders) else {
+            return Ok(BooleanBuffer::new_unset(reader.row_groups()[row_group].rows));
+        };
+        let doubles = ColumnElements::new(&doubles);
+        let remainders = ColumnElements::new(&remainders);
+        self.check_lengths(doubles.len(), remainders.len())?;
+        let mut matching = doubles.number_in_range(&remainders, range.bound, limit.double_and_tie_breaker());
+        if reader.kind_range(row_group, column).is_none_or(|(_, max_kind)| max_kind > NUMBER_KIND) {
+            let kinds = self.read_required_part(row_group, ShreddedPart::Kind).await?;
+            let texts = self.read_required_part(row_group, ShreddedPart::Text).await?;
+            let texts = ColumnElements::new(&texts);
+            let long = ColumnElements::new(&kinds).kind_equals(ShreddedKind::LongInteger);
+            self.check_lengths(long.len(), matching.len())?;
+            self.check_lengths(texts.len(), matching.len())?;
+            let long: Vec<usize> = long.set_indices().collect();
+            let mut in_range = vec![false; matching.len()];
+            let mut budget = YieldBudget::default();
+            for element in long {
+                let text = texts.bytes_at(element).and_then(|text| std::str::from_utf8(text).ok());
+                budget.consume(text.map_or(0, str::len) + LONG_INTEGER_WORK_BYTES).await;
+                in_range[element] = text.is_some_and(|text| range.matches_number(text));
+            }
+            matching = &matching | &BooleanBuffer::from(in_range);
+        }
+        Ok(doubles.to_row_bits(matching))
+    }
+
+    fn check_lengths(self, one: usize, other: usize) -> Result<(), StorageError> {
+        if one == other { Ok(()) } else { Err(inconsistent_parts_error(self.column)) }
+    }
+
+    async fn read_part(self, row_group: usize, part: ShreddedPart) -> Result<Option<ArrayRef>, StorageError> {
+        self.reader.read_shredded(row_group, self.column, part).await
+    }
+
+    async fn read_required_part(self, row_group: usize, part: ShreddedPart) -> Result<ArrayRef, StorageError> {
+        self.read_part(row_group, part).await?.ok_or_else(|| inconsistent_parts_error(self.column))
+    }
+}
+
+/// Returns the value that is most likely in the range, and the value that is least likely.
+fn best_and_worst<T>(bound: RangeBound, range: (T, T)) -> (T, T) {
+    let (min, max) = range;
+    if bound.is_lower() { (max, min) } else { (min, max) }
+}
+
+/// Whether a number with this double is in the range. `None` if the double does not decide.
+fn double_in_range(bound: RangeBound, double: f64, double_and_side: (f64, i128)) -> Option<bool> {
+    let (limit, side) = double_and_side;
+    let ordering = double.partial_cmp(&limit)?;
+    match ordering.is_eq() {
+        true if double.abs() < MIN_INEXACT_DOUBLE => Some(bound.accepts(0_i128.cmp(&side))),
+        true => None,
+        false => Some(bound.accepts(ordering)),
+    }
+}

@@ -1,0 +1,393 @@
+//! Evaluates predicates on paths with the full-text column and the path index of a row group, without documents.
+//!
+//! The structure of a row contains the path of each scalar in the full-text column. The number of separators before a
+//! hit is the number of its scalar, so the hit counts if the predicate tests the path of this scalar. Predicates
+//! without a text to search for (a number in any spelling, null, any string) are tested scalar by scalar.
+//!
+//! Candidates come from the keyword index or from a search of the full-text column. If reading the full-text column
+//! costs more than reading the documents of few candidates, documents decide.
+
+use std::sync::Arc;
+
+use arrow::array::{Array, AsArray, BinaryArray, BooleanBufferBuilder};
+use memchr::{memchr, memchr_iter, memmem};
+use strata_format::layout::TEXT_SEPARATOR;
+use strata_format::path_index::ScalarKind;
+use strata_format::path_index::structure_dictionary::{ScalarRun, ScalarRunIter, StructureDictionary};
+use strata_json::{NumericValue, ValueProjection};
+use strata_store::StorageError;
+use strata_types::read_request::KeywordsMode;
+
+use crate::coop::YieldBudget;
+use crate::scan::access_path::{CandidateRows, ExactRows};
+use crate::scan::arrow_kernels;
+use crate::scan::predicate::{ComparisonOperator, PathComparison, Predicate};
+use crate::scan::row_group_evaluator::PredicateProbe;
+use crate::scan::row_selection::RowSelection;
+use crate::scan::scan_report::AccessPath;
+use crate::scan::scan_spec::ScanSpec;
+
+/// Rows that are searched at a time. The search ends after a block with enough matches.
+const SEARCH_BLOCK_ROWS: usize = 2_048;
+
+/// All structures are evaluated before any row if there are at least this many rows for each.
+const MIN_ROWS_PER_STRUCTURE: usize = 4;
+
+/// At most this many predicates are tested scalar by scalar. Documents decide about others, in one walk.
+const MAX_SCALAR_CONDITIONS: usize = 8;
+
+impl ScanSpec {
+    pub(super) async fn probe_path_index(&self, probe: PredicateProbe<'_>) -> Result<CandidateRows, StorageError> {
+        let PredicateProbe { predicate_number: number, condition, .. } = probe;
+        let predicate = &condition.predicate;
+        let candidates = match (predicate, predicate.full_text_needles()) {
+            // `denull` removes empty strings.
+            (Predicate::Comparison(compare), Some(_)) if compare.folded.is_empty() && compare.denull => {
+                CandidateRows { rows: RowSelection::Range(0..0), exact: ExactRows::All }
+            }
+            (_, Some((needles, mode))) => {
+                let whole = matches!(predicate, Predicate::Comparison(compare) if compare.operator == ComparisonOperator::Equal);
+                self.find_words_at_paths(probe, PathWordSearch { needles, mode, is_whole_scalar: whole }).await?
+            }
+            (Predicate::Comparison(compare), None) => self.find_scalars_at_path(probe, compare).await?,
+            (Predicate::Keywords(_), None) => CandidateRows { rows: probe.selected, exact: ExactRows::None },
+        };
+        self.metrics.count_path_index(number, matches!(candidates.exact, ExactRows::All));
+        Ok(candidates)
+    }
+
+    async fn find_words_at_paths(
+        &self,
+        probe: PredicateProbe<'_>,
+        words: PathWordSearch<'_>,
+    ) -> Result<CandidateRows, StorageError> {
+        let PredicateProbe { row_group, condition, keyword_rows, max_matches: limit, .. } = probe;
+        let selected = match keyword_rows {
+            Some(keyword_rows) => probe.selected.intersect(keyword_rows.candidates.clone()),
+            None => probe.selected,
+        };
+        let rows: Vec<usize> = selected.iter().collect();
+        if rows.is_empty() {
+            return Ok(CandidateRows { rows: selected, exact: ExactRows::All });
+        }
+        // Without the keyword index, the number of candidates until enough match is unknown.
+        let fetch = self.fetch.filter(|_| keyword_rows.is_some());
+        if !self.is_full_text_cheaper(row_group, &rows, fetch) {
+            return Ok(CandidateRows { rows: selected, exact: ExactRows::None });
+        }
+        let texts = self.reader.read_full_text(row_group).await?;
+        let texts: &BinaryArray = texts.as_binary();
+        let finders: Vec<memmem::Finder<'_>> = words.needles.iter().map(memmem::Finder::new).collect();
+        let mut structures: Option<(Arc<StructureDictionary>, Vec<bool>)> = None;
+        let mut matching = Vec::new();
+        let mut budget = YieldBudget::default();
+        for block in rows.chunk_by(|one, other| one / SEARCH_BLOCK_ROWS == other / SEARCH_BLOCK_ROWS) {
+            if limit.is_some_and(|limit| matching.len() >= limit) {
+                break;
+            }
+            let first = block.first().map_or(0, |row| row / SEARCH_BLOCK_ROWS * SEARCH_BLOCK_ROWS);
+            let texts = texts.slice(first.min(texts.len()), texts.len().saturating_sub(first).min(SEARCH_BLOCK_ROWS));
+            // Searching a single row costs more than searching the same bytes of all rows.
+            let block_matches = (block.len() > texts.len() / 4).then(|| {
+                let bytes = texts.value_offsets();
+                (arrow_kernels::rows_containing_words(&texts, words.needles, words.mode), bytes[texts.len()] - bytes[0])
+            });
+            budget.consume(block_matches.as_ref().map_or(0, |(_, bytes)| *bytes as usize)).await;
+            for row in block.iter().map(|row| row - first) {
+                if block_matches.as_ref().is_some_and(|(rows, _)| !rows.value(row)) {
+                    continue;
+                }
+                if structures.is_none() {
+                    let Some(read) = self.try_read_structures(row_group).await? else {
+                        return self.probe_full_text(PredicateProbe { selected, ..probe }).await;
+                    };
+                    let counts = counted_paths(&read, &condition.predicate);
+                    structures = Some((read, counts));
+                }
+                let Some((structures, counts)) = &structures else { continue };
+                let text = text_at(&texts, row);
+                budget.consume(text.len()).await;
+                let runs = || structures.scalar_runs(structures.structure_of_row(first + row));
+                let matches = words.matches_mode(&finders, |finder| {
+                    contains_match(text, runs(), counts, finder, words.is_whole_scalar)
+                });
+                match matches {
+                    Some(true) => matching.push(first + row),
+                    Some(false) => {}
+                    None => {
+                        self.reader.report_path_index_mismatch(row_group);
+                        return self.probe_full_text(PredicateProbe { selected, ..probe }).await;
+                    }
+                }
+            }
+        }
+        Ok(CandidateRows { rows: RowSelection::List(matching), exact: ExactRows::All })
+    }
+
+    /// Reads the structures of a row group. `None` if there are none, or if they are damaged.
+    async fn try_read_structures(&self, row_group: usize) -> Result<Option<Arc<StructureDictionary>>, StorageError> {
+        match self.reader.read_structures(row_group).await {
+            Err(error) if error.is_damage() => Ok(None),
+            read => read,
+        }
+    }
+
+    async fn find_scalars_at_path(
+        &self,
+        probe: PredicateProbe<'_>,
+        compare: &PathComparison,
+    ) -> Result<CandidateRows, StorageError> {
+        let PredicateProbe { row_group, predicate_number: number, selected, max_matches: limit, .. } = probe;
+        let Some(structures) = self.try_read_structures(row_group).await? else {
+            return Ok(CandidateRows { rows: selected, exact: ExactRows::None });
+        };
+        let mut budget = YieldBudget::default();
+        let counts = structures.match_typed_paths(compare.path.keys());
+        if !counts.contains(&true) {
+            return Ok(CandidateRows { rows: RowSelection::Range(0..0), exact: ExactRows::All });
+        }
+        let mut verdicts: Vec<Option<StructureVerdict>> = vec![None; structures.structure_count()];
+        // If every entity has a string at the path, documents decide about all.
+        if compare.needs_exact_text() && structures.structure_count() <= selected.len() / MIN_ROWS_PER_STRUCTURE {
+            for (structure, verdict) in verdicts.iter_mut().enumerate() {
+                *verdict = Some(StructureVerdict::new(structures.scalar_runs(structure), &counts, compare));
+                budget.consume(structures.structure_bytes(structure)).await;
+            }
+            if verdicts.iter().all(|verdict| matches!(verdict, Some(StructureVerdict::NeedsTexts(_)))) {
+                return Ok(CandidateRows { rows: selected, exact: ExactRows::None });
+            }
+        }
+        // Rows that match, and rows whose texts decide, with the number of runs to test.
+        let mut rows = Vec::new();
+        let mut open = Vec::new();
+        for row in selected.iter().collect::<Vec<_>>() {
+            let structure = structures.structure_of_row(row);
+            let verdict = match verdicts.get(structure).copied().flatten() {
+                Some(verdict) => verdict,
+                None => {
+                    let verdict = StructureVerdict::new(structures.scalar_runs(structure), &counts, compare);
+                    if let Some(found) = verdicts.get_mut(structure) {
+                        *found = Some(verdict);
+                    }
+                    budget.consume(structures.structure_bytes(structure)).await;
+                    verdict
+                }
+            };
+            match verdict {
+                StructureVerdict::Matches => rows.push((row, None)),
+                StructureVerdict::NoMatch => {}
+                StructureVerdict::NeedsTexts(runs) => {
+                    rows.push((row, Some(runs)));
+                    open.push(row);
+                }
+            }
+        }
+        let mut texts = None;
+        if !open.is_empty() {
+            let before = self.predicates[..number].iter().filter(|p| p.access_path == AccessPath::SearchTextAndShapes);
+            if before.take(MAX_SCALAR_CONDITIONS).count() == MAX_SCALAR_CONDITIONS
+                || compare.needs_exact_text()
+                || !self.is_full_text_cheaper(row_group, &open, None)
+            {
+                let exact = if open.len() < rows.len() {
+                    let mut exact = BooleanBufferBuilder::new(0);
+                    exact.append_n(self.reader.row_groups()[row_group].rows, false);
+                    rows.iter().filter(|(_, open)| open.is_none()).for_each(|(row, _)| exact.set_bit(*row, true));
+                    ExactRows::Rows(exact.finish())
+                } else {
+                    ExactRows::None
+                };
+                let rows = RowSelection::List(rows.into_iter().map(|(row, _)| row).collect());
+                return Ok(CandidateRows { rows, exact });
+            }
+            texts = Some(self.reader.read_full_text(row_group).await?);
+        }
+        let texts: Option<&BinaryArray> = texts.as_ref().map(|texts| texts.as_binary());
+        let mut matching = Vec::new();
+        for (row, runs) in rows {
+            if limit.is_some_and(|limit| matching.len() >= limit) {
+                break;
+            }
+            if let (Some(runs), Some(texts)) = (runs, texts) {
+                let text = text_at(texts, row);
+                budget.consume(text.len()).await;
+                let runs = structures.scalar_runs(structures.structure_of_row(row)).take(runs as usize);
+                let found = has_matching_scalar(text, runs, &counts, |kind, text| scalar_matches(compare, kind, text));
+                match found {
+                    Some(true) => {}
+                    Some(false) => continue,
+                    None => {
+                        self.reader.report_path_index_mismatch(row_group);
+                        return Ok(CandidateRows { rows: selected, exact: ExactRows::None });
+                    }
+                }
+            }
+            matching.push(row);
+        }
+        Ok(CandidateRows { rows: RowSelection::List(matching), exact: ExactRows::All })
+    }
+}
+
+fn text_at(texts: &BinaryArray, row: usize) -> &[u8] {
+    if row < texts.len() { texts.value(row) } else { &[] }
+}
+
+struct PathWordSearch<'p> {
+    /// Not empty, and no needle is empty.
+    needles: &'p [Vec<u8>],
+    mode: KeywordsMode,
+    /// Whether the needles are whole scalars, with a separator on both sides.
+    is_whole_scalar: bool,
+}
+
+impl PathWordSearch<'_> {
+    /// Whether any or all needles are found, by the mode. `None` if `finds` returns `None`.
+    fn matches_mode(
+        &self,
+        finders: &[memmem::Finder<'_>],
+        mut finds: impl FnMut(&memmem::Finder<'_>) -> Option<bool>,
+    ) -> Option<bool> {
+        let all = self.mode == KeywordsMode::And;
+        for finder in finders {
+            if finds(finder)? != all {
+                return Some(!all);
+            }
+        }
+        Some(all)
+    }
+}
+
+/// For each typed path of the structures, whether its scalars count for a predicate.
+fn counted_paths(structures: &StructureDictionary, predicate: &Predicate) -> Vec<bool> {
+    match predicate {
+        Predicate::Comparison(compare) => structures.match_typed_paths(compare.path.keys()),
+        Predicate::Keywords(keywords) => {
+            let entity = Some(keywords.projection.json_projection().for_entity());
+            let left = structures.map_typed_paths(entity, |above, key| above?.for_member(key));
+            left.into_iter().map(|in_string| in_string.is_some_and(ValueProjection::can_keep_scalars)).collect()
+        }
+    }
+}
+
+#[derive(Clone, Copy)]
+enum StructureVerdict {
+    Matches,
+    NoMatch,
+    NeedsTexts(u32),
+}
+
+impl StructureVerdict {
+    fn new(runs: ScalarRunIter<'_>, counts: &[bool], compare: &PathComparison) -> StructureVerdict {
+        let mut verdict = StructureVerdict::NoMatch;
+        for (number, run) in runs.enumerate() {
+            if !counts.get(run.typed_path as usize).is_some_and(|counts| *counts) {
+                continue;
+            }
+            let undecided = match (compare.operator, run.kind) {
+                (ComparisonOperator::Equal, ScalarKind::Null) if compare.can_match_null() => {
+                    return StructureVerdict::Matches;
+                }
+                (ComparisonOperator::Equal, ScalarKind::Text) => true,
+                (ComparisonOperator::Equal, ScalarKind::Number) => compare.number().is_some(),
+                (ComparisonOperator::Contains, ScalarKind::Text) if compare.denull => true,
+                // Any text contains the empty text.
+                (ComparisonOperator::Contains, ScalarKind::Text | ScalarKind::Number) => {
+                    return StructureVerdict::Matches;
+                }
+                (ComparisonOperator::Range(_), ScalarKind::Text) => compare.needs_exact_text(),
+                (ComparisonOperator::Range(_), ScalarKind::Number) => !compare.needs_exact_text(),
+                (_, ScalarKind::Null) => false,
+            };
+            if undecided {
+                verdict = StructureVerdict::NeedsTexts(number as u32 + 1);
+            }
+        }
+        verdict
+    }
+}
+
+fn scalar_matches(compare: &PathComparison, kind: ScalarKind, text: &[u8]) -> bool {
+    if compare.denull && text.is_empty() {
+        return false;
+    }
+    match compare.operator {
+        ComparisonOperator::Contains => true,
+        // Documents decide about strings, because the text is folded.
+        ComparisonOperator::Range(_) => match (kind, compare.range_needle(), std::str::from_utf8(text)) {
+            (ScalarKind::Number, Some(range), Ok(text)) => range.matches_number(text),
+            _ => false,
+        },
+        ComparisonOperator::Equal if text == compare.folded => true,
+        // Folding changes only the letter of an exponent.
+        ComparisonOperator::Equal => match (kind, compare.number()) {
+            (ScalarKind::Number, Some(number)) => {
+                std::str::from_utf8(text).ok().and_then(NumericValue::parse).as_ref() == Some(number)
+            }
+            _ => false,
+        },
+    }
+}
+
+/// Whether a scalar that counts contains the needle, or equals it if the needle is a `whole` scalar with its
+/// separators. `None` if the text and the runs belong to different entities.
+fn contains_match(
+    text: &[u8],
+    runs: ScalarRunIter<'_>,
+    counts: &[bool],
+    finder: &memmem::Finder<'_>,
+    whole: bool,
+) -> Option<bool> {
+    let mut runs = runs.filter(|run| run.kind != ScalarKind::Null);
+    // Scalars of the runs so far, and whether the scalars of the last run count.
+    let mut known = 0;
+    let mut hit_counts = false;
+    let mut at = 0;
+    let mut separators = 0;
+    while let Some(hit) = text.get(at..).and_then(|rest| finder.find(rest)) {
+        let hit = at + hit;
+        separators += memchr_iter(TEXT_SEPARATOR, text.get(at..hit).unwrap_or_default()).count();
+        let ordinal = if whole { separators } else { separators.checked_sub(1)? };
+        while known <= ordinal {
+            let run = runs.next()?;
+            known += run.length as usize;
+            hit_counts = counts.get(run.typed_path as usize).is_some_and(|counts| *counts);
+        }
+        if hit_counts {
+            return Some(true);
+        }
+        at = if whole {
+            separators += 1;
+            hit + 1
+        } else {
+            hit + memchr(TEXT_SEPARATOR, text.get(hit..).unwrap_or_default())?
+        };
+    }
+    Some(false)
+}
+
+/// Whether `test` returns true for a scalar that counts. `None` as in [`contains_match`].
+fn has_matching_scalar(
+    text: &[u8],
+    runs: impl Iterator<Item = ScalarRun>,
+    counts: &[bool],
+    mut test: impl FnMut(ScalarKind, &[u8]) -> bool,
+) -> Option<bool> {
+    let mut rest = text.strip_prefix(&[TEXT_SEPARATOR])?;
+    for run in runs.filter(|run| run.kind != ScalarKind::Null) {
+        let length = run.length as usize;
+        if !counts.get(run.typed_path as usize).is_some_and(|counts| *counts) {
+            let end = memchr_iter(TEXT_SEPARATOR, rest).nth(length - 1)?;
+            rest = rest.get(end + 1..).unwrap_or_default();
+            continue;
+        }
+        for _ in 0..length {
+            let end = memchr(TEXT_SEPARATOR, rest)?;
+            let (scalar, others) = rest.split_at(end);
+            if test(run.kind, scalar) {
+                return Some(true);
+            }
+            rest = others.get(1..).unwrap_or_default();
+        }
+    }
+    Some(false)
+}

@@ -1,0 +1,40 @@
+//! Unnamed temporary files, in a directory that another program may delete.
+//!
+//! Errors of the directory become [`TempDirUnusable`] or [`DataDirectoryMissing`].
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::{DataDirectoryMissing, TempDirUnusable, fsync};
+
+/// Missing levels above the directory that are created again. The data directory is not one of them.
+const MAX_RECREATED_PARENTS: usize = 1;
+
+/// Creates an unnamed file. Errors have the source [`TempDirUnusable`] or [`DataDirectoryMissing`].
+pub fn create_temp_file(directory: &Path) -> io::Result<File> {
+    let file = match tempfile::tempfile_in(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fsync::recreate_dir(directory, MAX_RECREATED_PARENTS).and_then(|()| tempfile::tempfile_in(directory))
+        }
+        outcome => outcome,
+    };
+    file.map_err(|error| temp_dir_error(directory, error))
+}
+
+pub fn temp_dir_error(directory: &Path, cause: io::Error) -> io::Error {
+    if cause.get_ref().is_some_and(|inner| inner.is::<DataDirectoryMissing>()) {
+        return cause;
+    }
+    TempDirUnusable { directory: directory.to_owned(), cause: Arc::new(cause) }.into()
+}
+
+/// Copies an error of [`create_temp_file`] for a further waiter. Returns `None` for other errors.
+pub fn clone_temp_dir_error(error: &io::Error) -> Option<io::Error> {
+    let inner = error.get_ref()?;
+    match inner.downcast_ref::<TempDirUnusable>() {
+        Some(unusable) => Some(unusable.clone().into()),
+        None => inner.downcast_ref::<DataDirectoryMissing>().map(|missing| (*missing).into()),
+    }
+}

@@ -1,0 +1,185 @@
+//! Classification of errors that are not caused by the data: a resource is exhausted or unavailable, and the same call
+//! succeeds when the resource is available again.
+
+use std::error::Error;
+use std::io;
+
+use super::{DataDirectoryMissing, StorageError, StoreMissing, StoreUnresponsive, TempDirUnusable};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ResourceUnavailable {
+    #[error("a disk is full")]
+    DiskFull,
+    #[error("no file descriptors are left")]
+    FileDescriptors,
+    #[error("the system is out of memory")]
+    Memory,
+    #[error("the system cannot start another thread: it has run out of memory or reached its thread limit")]
+    Threads,
+    #[error("access to the disk is denied")]
+    DiskAccessDenied,
+    /// An S3 store rejected a request because the credentials lack the permission; `None` if the permission is unknown.
+    #[error("the S3 version file store denied access: the credentials lack {}", describe_missing_permission(*.0))]
+    StorePermissionDenied(Option<&'static str>),
+    #[error("the S3 version file store rejected the credentials")]
+    StoreCredentialsRejected,
+    #[error("the version file store is not responding")]
+    StoreUnreachable,
+    #[error("the version file store is missing")]
+    StoreMissing,
+    #[error("the data directory is missing")]
+    DataDirectoryMissing,
+    #[error("the directory for temporary files cannot be used{}", temp_dir_problem(*.0))]
+    TempDirUnusable(io::ErrorKind),
+}
+
+/// `ENFILE` and `EMFILE`, which have no `io::ErrorKind`.
+const DESCRIPTOR_LIMIT_ERRNOS: [i32; 2] = [23, 24];
+
+impl ResourceUnavailable {
+    /// Returns the classification of the first error in the chain of causes that has one.
+    pub fn from_error(error: &(dyn Error + 'static)) -> Option<ResourceUnavailable> {
+        let mut next = Some(error);
+        while let Some(error) = next {
+            if let Some(unavailable) = classify_error(error) {
+                return Some(unavailable);
+            }
+            next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+                // `io::Error::source` skips the wrapped error.
+                Some(wrapped) => Some(wrapped),
+                None => error.source(),
+            };
+        }
+        None
+    }
+
+    pub fn retry_after_s(self) -> u64 {
+        match self {
+            ResourceUnavailable::FileDescriptors
+            | ResourceUnavailable::Memory
+            | ResourceUnavailable::Threads
+            | ResourceUnavailable::StoreUnreachable
+            | ResourceUnavailable::StoreMissing
+            | ResourceUnavailable::DataDirectoryMissing => 5,
+            ResourceUnavailable::DiskFull
+            | ResourceUnavailable::DiskAccessDenied
+            | ResourceUnavailable::StorePermissionDenied(_)
+            | ResourceUnavailable::StoreCredentialsRejected
+            | ResourceUnavailable::TempDirUnusable(_) => 30,
+        }
+    }
+}
+
+fn temp_dir_problem(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => ": its path is not a directory",
+        io::ErrorKind::PermissionDenied => ": access to the disk is denied",
+        io::ErrorKind::ReadOnlyFilesystem => ": the disk is read-only",
+        _ => "",
+    }
+}
+
+fn describe_missing_permission(permission: Option<&str>) -> String {
+    permission.map_or_else(|| "a permission".to_owned(), |permission| format!("the permission {permission}"))
+}
+
+impl StorageError {
+    /// Returns whether the file itself is damaged or unreadable. Readers then use redundant parts of the file, if any.
+    pub fn is_damage(&self) -> bool {
+        match self {
+            StorageError::Damaged { .. } => true,
+            StorageError::Unreadable { .. } => ResourceUnavailable::from_error(self).is_none(),
+            StorageError::Shared(error) => error.is_damage(),
+            _ => false,
+        }
+    }
+}
+
+fn classify_error(error: &(dyn Error + 'static)) -> Option<ResourceUnavailable> {
+    if let Some(error) = error.downcast_ref::<io::Error>() {
+        return classify_io_error(error);
+    }
+    if error.is::<StoreMissing>() {
+        return Some(ResourceUnavailable::StoreMissing);
+    }
+    if error.is::<StoreUnresponsive>() {
+        return Some(ResourceUnavailable::StoreUnreachable);
+    }
+    if error.is::<DataDirectoryMissing>() {
+        return Some(ResourceUnavailable::DataDirectoryMissing);
+    }
+    if let Some(TempDirUnusable { cause, .. }) = error.downcast_ref::<TempDirUnusable>() {
+        return Some(classify_temp_dir_error(cause));
+    }
+    match error.downcast_ref::<object_store::Error>()? {
+        // Client errors have other variants. The rest are connection failures, timeouts, and server errors.
+        object_store::Error::Generic { store: "S3", .. } => Some(ResourceUnavailable::StoreUnreachable),
+        object_store::Error::PermissionDenied { source, .. } => Some(classify_s3_denial(&source.to_string())),
+        object_store::Error::Unauthenticated { .. } => Some(ResourceUnavailable::StoreCredentialsRejected),
+        _ => None,
+    }
+}
+
+fn classify_temp_dir_error(cause: &io::Error) -> ResourceUnavailable {
+    match ResourceUnavailable::from_error(cause) {
+        Some(unavailable) if unavailable != ResourceUnavailable::DiskAccessDenied => unavailable,
+        _ => ResourceUnavailable::TempDirUnusable(cause.kind()),
+    }
+}
+
+const S3_ERROR_PREFIX: &str = "Error performing ";
+
+/// Classifies a response 403 of an S3 server. Only the text of the client is available: method, URL, and response body.
+fn classify_s3_denial(text: &str) -> ResourceUnavailable {
+    const CREDENTIAL_ERROR_CODES: [&str; 5] = [
+        "<Code>InvalidAccessKeyId</Code>",
+        "<Code>SignatureDoesNotMatch</Code>",
+        "<Code>RequestTimeTooSkewed</Code>",
+        "<Code>InvalidToken</Code>",
+        "<Code>ExpiredToken</Code>",
+    ];
+    if CREDENTIAL_ERROR_CODES.iter().any(|code| text.contains(code)) {
+        return ResourceUnavailable::StoreCredentialsRejected;
+    }
+    let mut words = text.strip_prefix(S3_ERROR_PREFIX).unwrap_or_default().split(' ');
+    let method = words.next().unwrap_or_default();
+    let url = words.next().unwrap_or_default();
+    let query = url.split_once('?').map_or("", |(_, query)| query);
+    let has_parameter = |parameter: &str| query.split('&').any(|pair| pair.split('=').next() == Some(parameter));
+    ResourceUnavailable::StorePermissionDenied(match method {
+        "GET" if has_parameter("list-type") => Some("s3:ListBucket"),
+        "GET" | "HEAD" => Some("s3:GetObject"),
+        "DELETE" if has_parameter("uploadId") => Some("s3:AbortMultipartUpload"),
+        "DELETE" => Some("s3:DeleteObject"),
+        "POST" if has_parameter("delete") => Some("s3:DeleteObject"),
+        "PUT" | "POST" => Some("s3:PutObject"),
+        _ => None,
+    })
+}
+
+/// Message of `tokio::fs` if no thread could be started.
+const TASK_FAILED_MESSAGE: &str = "background task failed";
+
+fn classify_io_error(error: &io::Error) -> Option<ResourceUnavailable> {
+    if error.raw_os_error().is_some_and(|code| DESCRIPTOR_LIMIT_ERRNOS.contains(&code)) {
+        return Some(ResourceUnavailable::FileDescriptors);
+    }
+    match error.kind() {
+        // `FileTooLarge` means that the file reached the limit of the process (RLIMIT_FSIZE).
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+            Some(ResourceUnavailable::DiskFull)
+        }
+        io::ErrorKind::OutOfMemory => Some(ResourceUnavailable::Memory),
+        // Only the start of a thread fails with `EAGAIN`; the files are in blocking mode.
+        io::ErrorKind::WouldBlock => Some(ResourceUnavailable::Threads),
+        io::ErrorKind::Other if error.get_ref().is_some_and(|inner| inner.to_string() == TASK_FAILED_MESSAGE) => {
+            Some(ResourceUnavailable::Threads)
+        }
+        // The S3 client can report its requests in this form, too.
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            let text = error.get_ref().map(ToString::to_string).filter(|text| text.starts_with(S3_ERROR_PREFIX));
+            Some(text.map_or(ResourceUnavailable::DiskAccessDenied, |text| classify_s3_denial(&text)))
+        }
+        _ => None,
+    }
+}
