@@ -73,6 +73,10 @@ pub(super) fn to_unsigned(value: i64, column: &'static str) -> Result<u64> {
     u64::try_from(value).map_err(|_| CatalogError::InvalidColumnValue { column, value: value.to_string() })
 }
 
+pub(super) fn to_parsed<T: std::str::FromStr>(value: String, column: &'static str) -> Result<T> {
+    value.parse().map_err(|_| CatalogError::InvalidColumnValue { column, value })
+}
+
 /// Decodes columns, whose names include the table for errors, for example `users.plan`.
 impl SqlRow {
     pub(super) fn get_unsigned(&self, column: &'static str) -> Result<u64> {
@@ -92,8 +96,7 @@ impl SqlRow {
     }
 
     pub(super) fn get_parsed<T: std::str::FromStr>(&self, column: &'static str) -> Result<T> {
-        let value: String = self.get(strip_table_name(column))?;
-        value.parse().map_err(|_| CatalogError::InvalidColumnValue { column, value })
+        to_parsed(self.get(strip_table_name(column))?, column)
     }
 }
 

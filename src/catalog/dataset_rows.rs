@@ -4,59 +4,59 @@ use strata_types::dataset::{Dataset, DatasetMetadata, DatasetName, DatasetSource
 use strata_types::index_settings::IndexSettings;
 use strata_types::secret::Secret;
 
+use super::convert::{to_parsed, to_time, to_unsigned};
 use super::database_engine::{CatalogTransaction, FromSqlRow, SqlRow, SqlValue, columns, select};
-use super::record_checksum::RecordChecksum;
+use super::record_checksum::{ChecksummedColumns, RecordChecksum};
 use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
 
-/// Returns the checksum of a row. Each change of these columns must end with [`finish_dataset_change`].
-fn dataset_checksum(row: &SqlRow) -> Result<RecordChecksum> {
-    Ok(RecordChecksum::for_table("datasets")
-        .with_number(row.get("dataset_id")?)
-        .with_number(row.get("owner_id")?)
-        .with_text(row.get("name")?)
-        .with_text(row.get("name_slug")?)
-        .with_optional_text(row.get("private_key")?)
-        .with_text(row.get("source")?)
-        .with_optional_text(row.get("format")?)
-        .with_optional_text(row.get("records_path")?)
-        .with_number(row.get::<bool, _>("publish_query")?.into())
-        .with_optional_text(row.get("schedule")?)
-        .with_optional_text(row.get("index_paths")?)
-        .with_text(row.get("ping_token")?)
-        .with_optional_number(row.get("latest_version")?)
-        .with_optional_number(row.get("pinned_version")?)
-        .with_number(row.get::<bool, _>("frozen")?.into())
-        .with_number(row.get("created_at")?)
-        .with_optional_text(row.get("description")?)
-        .with_optional_text(row.get("licence")?)
-        .with_number(row.get::<bool, _>("listed")?.into())
-        .with_number(row.get::<bool, _>("infer_types")?.into()))
-}
+/// Reads the columns of a dataset in the order of its checksum, each one once, because this runs for every request.
+/// `check` gets the checksum of the stored values before they are converted. A change of one of these columns ends with
+/// [`finish_dataset_change`].
+fn read_dataset(row: &SqlRow, check: impl FnOnce(RecordChecksum) -> Result<()>) -> Result<Dataset> {
+    let mut columns = ChecksummedColumns::new(row, "datasets");
+    let id = columns.number("dataset_id")?;
+    let owner = columns.number("owner_id")?;
+    let name = columns.text("name")?;
+    let name_slug = columns.text("name_slug")?;
+    let private_key = columns.optional_text("private_key")?;
+    let source = columns.text("source")?;
+    let format = columns.optional_text("format")?;
+    let records_path = columns.optional_text("records_path")?;
+    let publish_query = columns.flag("publish_query")?;
+    let schedule = columns.optional_text("schedule")?;
+    let index_paths = columns.optional_text("index_paths")?;
+    let ping_token = columns.text("ping_token")?;
+    let latest_version = columns.optional_number("latest_version")?;
+    let pinned_version = columns.optional_number("pinned_version")?;
+    let frozen = columns.flag("frozen")?;
+    let created_at = columns.number("created_at")?;
+    let description = columns.optional_text("description")?;
+    let license = columns.optional_text("licence")?;
+    let listed = columns.flag("listed")?;
+    let infer_types = columns.flag("infer_types")?;
+    check(columns.checksum)?;
 
-fn dataset_from_row_unverified(row: &SqlRow) -> Result<Dataset> {
-    let format: Option<String> = row.get("format")?;
+    let version = |number: Option<i64>, column| {
+        number.map(|number| to_unsigned(number, column).map(VersionNumber::new)).transpose()
+    };
     Ok(Dataset {
-        id: DatasetId::new(row.get_unsigned("datasets.dataset_id")?),
-        owner: UserId::new(row.get_unsigned("datasets.owner_id")?),
-        name: DatasetName::from_stored(row.get("name")?, row.get("name_slug")?),
-        metadata: DatasetMetadata {
-            description: row.get("description")?,
-            license: row.get("licence")?,
-            listed: row.get("listed")?,
-        },
-        private_key: row.get::<Option<String>, _>("private_key")?.map(Secret::from_stored),
-        source: DatasetSource::from(row.get::<&str, _>("source")?),
-        format: format.map(|_| row.get_parsed("datasets.format")).transpose()?,
-        records_path: row.get("records_path")?,
-        publish_query: row.get("publish_query")?,
-        infer_types: row.get("infer_types")?,
-        schedule: row.get("schedule")?,
-        index: index_from_json(row.get("index_paths")?)?,
-        ping_token: Secret::from_stored(row.get("ping_token")?),
-        latest_version: row.get_optional_unsigned("datasets.latest_version")?.map(VersionNumber::new),
-        pinned_version: row.get_optional_unsigned("datasets.pinned_version")?.map(VersionNumber::new),
-        frozen: row.get("frozen")?,
-        created_at: row.get_time("datasets.created_at")?,
+        id: DatasetId::new(to_unsigned(id, "datasets.dataset_id")?),
+        owner: UserId::new(to_unsigned(owner, "datasets.owner_id")?),
+        name: DatasetName::from_stored(name, name_slug),
+        metadata: DatasetMetadata { description, license, listed },
+        private_key: private_key.map(Secret::from_stored),
+        source: DatasetSource::from(source.as_str()),
+        format: format.map(|format| to_parsed(format, "datasets.format")).transpose()?,
+        records_path,
+        publish_query,
+        infer_types,
+        schedule,
+        index: index_from_json(index_paths)?,
+        ping_token: Secret::from_stored(ping_token),
+        latest_version: version(latest_version, "datasets.latest_version")?,
+        pinned_version: version(pinned_version, "datasets.pinned_version")?,
+        frozen,
+        created_at: to_time(created_at, "datasets.created_at")?,
     })
 }
 
@@ -64,15 +64,16 @@ impl FromSqlRow for Dataset {
     fn from_row(row: &SqlRow) -> Result<Dataset> {
         let id: i64 = row.get("dataset_id")?;
         let record = || format!("dataset {id}");
-        dataset_checksum(row)?.verify(row.get("record_checksum")?, record)?;
-        // A row without a checksum is accepted, but an empty value in these columns shows a damaged page.
-        if row.get::<&str, _>("name_slug")?.is_empty() || row.get::<&str, _>("ping_token")?.is_empty() {
+        let dataset = read_dataset(row, |checksum| checksum.verify(row.get("record_checksum")?, record))?;
+        // Rows without a checksum are valid, but the slug and the token are empty only on a damaged page.
+        if dataset.name.slug().is_empty() || dataset.ping_token.expose().is_empty() {
             return Err(CatalogError::DamagedRecord { record: record() });
         }
-        dataset_from_row_unverified(row)
+        Ok(dataset)
     }
 }
 
+/// A dataset whose row has changed, and the checksum that the row should have.
 struct ChangedDataset {
     dataset: Dataset,
     checksum: String,
@@ -80,7 +81,12 @@ struct ChangedDataset {
 
 impl FromSqlRow for ChangedDataset {
     fn from_row(row: &SqlRow) -> Result<ChangedDataset> {
-        Ok(Self { dataset: dataset_from_row_unverified(row)?, checksum: dataset_checksum(row)?.into_stored() })
+        let mut stored = String::new();
+        let dataset = read_dataset(row, |checksum| {
+            stored = checksum.into_stored();
+            Ok(())
+        })?;
+        Ok(ChangedDataset { dataset, checksum: stored })
     }
 }
 

@@ -14,11 +14,54 @@ use sha2::{Digest, Sha256};
 use strata_types::version::VersionFile;
 
 use super::convert::to_saturating_i64;
+use super::database_engine::SqlRow;
 use super::{CatalogError, Result};
 
 /// The number of the scheme, which defines the covered columns. This build cannot verify checksums of other schemes.
 const CHECKSUM_SCHEME: &str = "1";
 const CHECKSUM_BYTES: usize = 16;
+
+/// Reads columns of a row, and adds each value to a checksum.
+pub(super) struct ChecksummedColumns<'r> {
+    row: &'r SqlRow,
+    pub(super) checksum: RecordChecksum,
+}
+
+impl<'r> ChecksummedColumns<'r> {
+    pub(super) fn new(row: &'r SqlRow, table: &'static str) -> ChecksummedColumns<'r> {
+        ChecksummedColumns { row, checksum: RecordChecksum::for_table(table) }
+    }
+
+    pub(super) fn optional_number(&mut self, column: &str) -> Result<Option<i64>> {
+        let number = self.row.get(column)?;
+        self.checksum.update_number(number);
+        Ok(number)
+    }
+
+    pub(super) fn number(&mut self, column: &str) -> Result<i64> {
+        let number = self.row.get(column)?;
+        self.checksum.update_number(Some(number));
+        Ok(number)
+    }
+
+    pub(super) fn flag(&mut self, column: &str) -> Result<bool> {
+        let flag: bool = self.row.get(column)?;
+        self.checksum.update_number(Some(flag.into()));
+        Ok(flag)
+    }
+
+    pub(super) fn optional_text(&mut self, column: &str) -> Result<Option<String>> {
+        let text: Option<String> = self.row.get(column)?;
+        self.checksum.update_text(text.as_deref());
+        Ok(text)
+    }
+
+    pub(super) fn text(&mut self, column: &str) -> Result<String> {
+        let text: String = self.row.get(column)?;
+        self.checksum.update_text(Some(&text));
+        Ok(text)
+    }
+}
 
 pub(super) struct RecordChecksum(Sha256);
 
@@ -32,20 +75,27 @@ impl RecordChecksum {
     }
 
     pub(super) fn with_optional_number(mut self, number: Option<i64>) -> RecordChecksum {
+        self.update_number(number);
+        self
+    }
+
+    fn update_number(&mut self, number: Option<i64>) {
         self.0.update([u8::from(number.is_some())]);
         self.0.update(number.unwrap_or_default().to_le_bytes());
-        self
     }
 
     pub(super) fn with_text(self, text: &str) -> RecordChecksum {
         self.with_optional_text(Some(text))
     }
 
-    pub(super) fn with_optional_text(self, text: Option<&str>) -> RecordChecksum {
-        let length = text.map(|text| i64::try_from(text.len()).unwrap_or(i64::MAX));
-        let mut checksum = self.with_optional_number(length);
-        checksum.0.update(text.unwrap_or_default());
-        checksum
+    pub(super) fn with_optional_text(mut self, text: Option<&str>) -> RecordChecksum {
+        self.update_text(text);
+        self
+    }
+
+    fn update_text(&mut self, text: Option<&str>) {
+        self.update_number(text.map(|text| i64::try_from(text.len()).unwrap_or(i64::MAX)));
+        self.0.update(text.unwrap_or_default());
     }
 
     pub(super) fn with_file(self, file: Option<&VersionFile>) -> RecordChecksum {
