@@ -347,7 +347,7 @@ fn spilled_diff_has_same_result() {
         lab.reader(&version, &WriteOptions { worker_threads: 2, max_row_group_rows: 500, ..WriteOptions::default() })
     });
     // The keys of 40,000 entities take 1.8 MB, and the values of 100,000 fields 1.6 MB.
-    for memory_bytes in [1_400 << 10, 1 << 30] {
+    for memory_bytes in [1_500 << 10, 1 << 30] {
         let engine = lab.engine(2, memory_bytes, Duration::from_secs(600));
         let diff = run_diff(&lab, &engine, &readers, DiffLimits::default()).expect("failed to compare");
         let found: Vec<DiffChange> = diff.changes(&DiffPage::default()).collect();

@@ -140,7 +140,9 @@ async fn export_beyond_cache_quota_is_not_prewarmed() {
     assert!(std::fs::metadata(&made()[0]).expect("missing file").len() < 10_000);
     // A requested export has the same limit.
     request_export(service, "/api/1/grows/active/?format=parquet", 1).await;
-    assert_eq!(made().len(), 1);
+    // Its writer can evict the small export before it reaches the quota.
+    let sizes: Vec<u64> = made().iter().filter_map(|path| Some(std::fs::metadata(path).ok()?.len())).collect();
+    assert!(sizes.iter().all(|size| *size < 10_000), "{sizes:?}");
     background.finish(Duration::from_secs(60)).await;
 }
 
