@@ -15,7 +15,7 @@ const NETWORK: &str = "127.0.0.";
 /// A string that occurs in the plan of a task, but in no entity.
 const SEARCHED: &str = "zebra crossing";
 
-/// The first bytes of HTTP/2.
+/// First bytes of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0";
 
 impl TestNodes {

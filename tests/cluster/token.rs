@@ -35,7 +35,7 @@ fn token_is_valid_for_a_minute() {
 fn token_is_valid_for_one_request_at_one_server() {
     let others = [
         RequestClaims { receiver: "n3", ..CLAIM },
-        // The sender itself.
+        // A node rejects its own tokens.
         RequestClaims { receiver: "n1", ..CLAIM },
         RequestClaims { method: "HEAD", ..CLAIM },
         RequestClaims { target: "/api/1/a/v1/?limit=2", ..CLAIM },

@@ -176,7 +176,7 @@ fn free_ranges_are_limited_by_bytes_and_parts() {
         (Some(0), MIB, 21),
         (Some(MIB), MIB, 20),
         (None, MIB, 11),
-        // The whole export repeatedly.
+        // Repeated requests for the whole export count each time.
         (Some(0), 10 * MIB, 2),
         (Some(1), 10 * MIB, 2),
         (None, 10 * MIB, 1),

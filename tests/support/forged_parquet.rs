@@ -147,7 +147,7 @@ impl Page {
     }
 }
 
-/// The only column of a file.
+/// Only column of a forged file.
 #[derive(Clone)]
 pub struct Column {
     pub physical: i32,

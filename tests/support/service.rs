@@ -69,7 +69,7 @@ impl TestService {
         let directory = tempfile::tempdir().expect("failed to create temporary directory");
         let mut config = Config::default();
         config.data.directory = directory.path().to_owned();
-        // The same on every machine.
+        // Results are equal on every machine.
         config.query.threads = 2;
         (config.cache.memory_bytes, config.query.memory_bytes) = (Some(1 << 30), Some(1 << 30));
         // All requests of a test belong to one client.

@@ -191,7 +191,10 @@ impl TlsFiles {
         let reason = match cause {
             CertificateError::ExpiredContext { not_after, .. } => expired_text(not_after.as_secs()),
             CertificateError::NotValidYetContext { not_before, .. } => {
-                format!("is not valid before {}; check the clock of this machine", format_date(not_before.as_secs()))
+                format!(
+                    "is not valid before {}; check the clock of this machine",
+                    format_timestamp(not_before.as_secs())
+                )
             }
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 let ca = format!("{} ({})", self.paths[CA_INDEX].display(), FILE_SETTINGS[CA_INDEX]);
@@ -243,10 +246,10 @@ fn parse_expiry_s(certificate: &CertificateDer<'_>, provider: &CryptoProvider) -
 }
 
 fn expired_text(expired_s: u64) -> String {
-    format!("expired at {}; use a valid one", format_date(expired_s))
+    format!("expired at {}; use a valid one", format_timestamp(expired_s))
 }
 
-fn format_date(seconds: u64) -> String {
+fn format_timestamp(seconds: u64) -> String {
     let date = i64::try_from(seconds).ok().and_then(|seconds| DateTime::from_timestamp(seconds, 0));
     date.map_or_else(|| format!("{seconds} s after 1970"), |date| date.to_rfc3339_opts(SecondsFormat::Secs, true))
 }

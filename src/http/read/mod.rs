@@ -185,7 +185,7 @@ async fn find_unknown_fields(
     if unknown.len() > 1 {
         let order = params::paths_in_query(uri.query().unwrap_or_default());
         unknown.sort_by_cached_key(|field| {
-            order.iter().position(|(parameter, path)| *path == field.path && field.is_unknown_to(parameter))
+            order.iter().position(|(parameter, path)| *path == field.path && field.is_also_unknown_for(parameter))
         });
     }
     let paths: Vec<_> = unknown.into_iter().map(|field| field.path).collect();

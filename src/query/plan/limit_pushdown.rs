@@ -42,7 +42,7 @@ impl PhysicalOptimizerRule for LimitPushdown {
             }
             if let Some(aggregate) = plan.downcast_ref::<AggregateExec>() {
                 return match aggregate.input().downcast_ref::<VersionScan>() {
-                    Some(scan) if is_distinct_aggregate(aggregate) => {
+                    Some(scan) if is_first_row_per_group(aggregate) => {
                         let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_distinct());
                         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
                         Ok(Transformed::yes(plan.replace_children(vec![scan], options)?))
@@ -84,7 +84,7 @@ fn is_sort_by_order_key(sort: &SortExec) -> bool {
     !key.options.descending && key.expr.downcast_ref::<Column>().is_some_and(|column| column.name() == ORDER_COLUMN)
 }
 
-fn is_distinct_aggregate(aggregate: &AggregateExec) -> bool {
+fn is_first_row_per_group(aggregate: &AggregateExec) -> bool {
     let has_table_column = |expression: &Arc<dyn PhysicalExpr>, names: &[&str]| {
         expression.downcast_ref::<Column>().is_some_and(|column| names.contains(&column.name()))
     };

@@ -39,27 +39,27 @@ const PATH_WORK_BYTES: usize = 16;
 struct DedupKeyPath {
     path: FieldPath,
     value_source: PathValueSource,
-    codes: Option<ProjectedPathCodes>,
+    codes: Option<DenulledValueCodes>,
     /// The node of the trie at which the path ends. Set if documents may be read for the path.
     tree_node: Option<usize>,
 }
 
-struct ProjectedPathCodes {
+struct DenulledValueCodes {
     codes: Arc<PathCodes>,
     /// The codes of null and of the empty string, which `denull` removes, and the code that replaces them.
     denull_mapping: Option<([Option<u16>; 2], u16)>,
     distinct_count: usize,
 }
 
-impl ProjectedPathCodes {
-    fn new(codes: Arc<PathCodes>, denull: bool) -> Option<ProjectedPathCodes> {
+impl DenulledValueCodes {
+    fn new(codes: Arc<PathCodes>, denull: bool) -> Option<DenulledValueCodes> {
         let distinct = codes.distinct_codes;
         if !denull {
-            return Some(ProjectedPathCodes { codes, denull_mapping: None, distinct_count: distinct });
+            return Some(DenulledValueCodes { codes, denull_mapping: None, distinct_count: distinct });
         }
         let missing_code = codes.missing_code.map_or_else(|| u16::try_from(distinct), Ok).ok()?;
         let denull_mapping = Some(([codes.null_code, codes.empty_code], missing_code));
-        Some(ProjectedPathCodes { codes, denull_mapping, distinct_count: distinct + 1 })
+        Some(DenulledValueCodes { codes, denull_mapping, distinct_count: distinct + 1 })
     }
 
     #[inline]
@@ -80,7 +80,7 @@ async fn load_projected_codes(
     projection: &EntityProjection,
     allowed_reads: AllowedReads,
     memory: &MemoryReservation,
-) -> Result<Option<ProjectedPathCodes>, StorageError> {
+) -> Result<Option<DenulledValueCodes>, StorageError> {
     let fans_out = |column: PathColumn| reader.layout().shredded_columns[column.column_number].fans_out;
     let is_below = |other: &FieldPath| other.keys().starts_with(path.keys());
     let is_above = |other: &FieldPath| path.keys().starts_with(other.keys());
@@ -95,7 +95,7 @@ async fn load_projected_codes(
         _ => return Ok(None),
     };
     let codes = get_or_build_codes(reader, path, column, allowed_reads, memory).await?;
-    Ok(codes.and_then(|codes| ProjectedPathCodes::new(codes, projection.denull)))
+    Ok(codes.and_then(|codes| DenulledValueCodes::new(codes, projection.denull)))
 }
 
 /// The source of the keys of a scan: the same for all row groups, so that the keys are comparable.
@@ -192,7 +192,7 @@ impl DedupKeySource {
 }
 
 pub(super) struct DedupKeyCodes<'a> {
-    paths: Vec<&'a ProjectedPathCodes>,
+    paths: Vec<&'a DenulledValueCodes>,
     pub(super) key_limit: u64,
 }
 
@@ -213,7 +213,7 @@ impl DedupKeyCodes<'_> {
                 });
             }
             paths => positions.for_each(|position| {
-                let key = |key: u64, codes: &&ProjectedPathCodes| {
+                let key = |key: u64, codes: &&DenulledValueCodes| {
                     key * codes.distinct_count as u64 + u64::from(codes.code_at(position))
                 };
                 visit(position, paths.iter().fold(0, key));

@@ -54,7 +54,7 @@ pub(super) fn hints(
     push_predicate_hints(explanation, request, reader, is_pointless, &mut hints);
     let finds_nothing = explanation.answer.total == 0;
     hints.extend(hints::condition_hints(request, finds_nothing, types));
-    push_key_hints(explanation, reader, is_pointless, &mut hints);
+    push_sort_and_dedup_hints(explanation, reader, is_pointless, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
         hints.push(format!(
             "With the format {}, strata might fetch documents twice, because it must find the columns first. To avoid \
@@ -216,7 +216,7 @@ fn push_predicate_hints(
     }
 }
 
-fn push_key_hints(
+fn push_sort_and_dedup_hints(
     explanation: &ReadExplanation,
     reader: &VersionReader,
     is_pointless: impl Fn(&FieldPath) -> bool,

@@ -101,7 +101,7 @@ impl ExportPopularity {
         popular.map(|popular| popular.export.clone()).collect()
     }
 
-    pub(crate) fn mark_settled(&self, export: &RequestedExport, key: CacheKey) {
+    pub(crate) fn mark_prewarm_done(&self, export: &RequestedExport, key: CacheKey) {
         if let Some(known) = self.tracked.lock().iter_mut().find(|known| known.export.is_same_export(export)) {
             known.export.key = key;
             known.yielded_attempts = 0;
@@ -201,7 +201,7 @@ mod tests {
         }
         popularity.record_yield(&requested, CacheKey::from_test_number(7));
         assert_eq!(key(), CacheKey::from_test_number(7));
-        popularity.mark_settled(&requested, CacheKey::from_test_number(8));
+        popularity.mark_prewarm_done(&requested, CacheKey::from_test_number(8));
         assert_eq!(key(), CacheKey::from_test_number(8));
     }
 }

@@ -168,7 +168,7 @@ impl MaintenanceService {
         let mut records = pin!(recorded_files(copy, None));
         while let Some(FileRecordResult { id, file }) = records.try_next().await? {
             let file = file.map_err(|source| BackupError::UnreadableRecord { file: id, source })?.file;
-            match self.back_up_file(&file, &target, files).await {
+            match self.link_or_copy_file(&file, &target, files).await {
                 Ok(linked) => {
                     summary.linked += u64::from(linked);
                     summary.files += 1;
@@ -188,7 +188,7 @@ impl MaintenanceService {
     }
 
     /// Links or copies a file and verifies it. Returns true if it is a link.
-    async fn back_up_file(
+    async fn link_or_copy_file(
         &self,
         file: &VersionFile,
         target: &Store,

@@ -85,7 +85,7 @@ impl ExportPrewarmer {
                 continue;
             }
             if self.reads.export_cache.state(key).is_some() {
-                self.popularity.mark_settled(&export, key);
+                self.popularity.mark_prewarm_done(&export, key);
                 continue;
             }
             let resources = self.reads.resources.for_principal(target.principal).for_background();
@@ -114,7 +114,7 @@ impl ExportPrewarmer {
             if outcome == "gave_way" {
                 self.popularity.record_yield(&export, key);
             } else {
-                self.popularity.mark_settled(&export, key);
+                self.popularity.mark_prewarm_done(&export, key);
             }
         }
     }

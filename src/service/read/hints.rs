@@ -78,8 +78,8 @@ impl Display for FilterHint {
     }
 }
 
-pub fn nested_sort_hint(nearest: impl Display) -> String {
-    format!("`sort` requires a top-level field, but {nearest} is a nested path.")
+pub fn nested_sort_hint(nested_path: impl Display) -> String {
+    format!("`sort` requires a top-level field, but {nested_path} is a nested path.")
 }
 
 fn sort_hint(request: &ReadRequest, types: impl Fn(&FieldPath) -> Option<ComparableTypes>) -> Option<String> {

@@ -58,7 +58,7 @@ impl ReadService {
         target: &AuthorizedTarget,
         request: &ReadRequest,
     ) -> Result<Vec<UnknownField>, ReadError> {
-        let fields = self.classify_fields_in_time(target, request).await?;
+        let fields = self.find_unknown_fields_with_timeout(target, request).await?;
         Ok(fields.map(|fields| fields.unknown).unwrap_or_default())
     }
 
@@ -68,7 +68,7 @@ impl ReadService {
         target: &AuthorizedTarget,
         request: &ReadRequest,
     ) -> Vec<UnknownField> {
-        match self.classify_fields_in_time(target, request).await {
+        match self.find_unknown_fields_with_timeout(target, request).await {
             Ok(Some(ClassifiedFields { index, unknown, .. })) if !unknown.is_empty() => {
                 self.add_nearest_paths(unknown, index).await.unwrap_or_default()
             }
@@ -82,7 +82,7 @@ impl ReadService {
         target: &AuthorizedTarget,
         request: &ReadRequest,
     ) -> Result<(), ReadError> {
-        let fields = self.classify_fields_in_time(target, request).await?;
+        let fields = self.find_unknown_fields_with_timeout(target, request).await?;
         let Some(ClassifiedFields { reader, index, mut unknown, undecided }) = fields else { return Ok(()) };
         if !undecided.is_empty() {
             let resources = self.resources.for_principal(target.principal);
@@ -115,7 +115,7 @@ impl ReadService {
     }
 
     /// Returns the unknown and undecided fields, according to indexed columns and profile; `None` if all fields exist.
-    async fn classify_fields_in_time(
+    async fn find_unknown_fields_with_timeout(
         &self,
         target: &AuthorizedTarget,
         request: &ReadRequest,
@@ -124,10 +124,10 @@ impl ReadService {
         if references.is_empty() || target.file.entity_count == 0 {
             return Ok(None);
         }
-        with_query_timeout(&self.resources.engine, self.classify_fields(target, request, references)).await
+        with_query_timeout(&self.resources.engine, self.find_unknown_fields(target, request, references)).await
     }
 
-    async fn classify_fields(
+    async fn find_unknown_fields(
         &self,
         target: &AuthorizedTarget,
         request: &ReadRequest,
@@ -253,7 +253,7 @@ fn removing_steps_before(parameter: &str) -> usize {
 
 impl UnknownField {
     /// Returns whether the field is unknown to this parameter. No step restores a removed field.
-    pub fn is_unknown_to(&self, parameter: &str) -> bool {
+    pub fn is_also_unknown_for(&self, parameter: &str) -> bool {
         removing_steps_before(parameter) >= removing_steps_before(self.parameter)
     }
 }

@@ -216,7 +216,7 @@ impl IngestService {
         let (head, is_complete) = receiver.receive_head().await?;
         // An invalid number is reported during decoding.
         let dataset = head.integer(DATASET_ID_MEMBER).ok().flatten().map(DatasetId::new);
-        self.check_head(owner, dataset, is_complete).await?;
+        self.authorize_body_start(owner, dataset, is_complete).await?;
         let document = receiver.receive().await?;
         let permit = self.acquire_permit(owner).await?;
         let DecodedEntities { spooled, envelope_fields, .. } = self.decode(document, &permit, &Arc::default()).await?;
@@ -242,10 +242,15 @@ impl IngestService {
     }
 
     /// Rejects a body whose `dataset` belongs to another user, and any incomplete body of a user without datasets.
-    pub(crate) async fn check_head(&self, user: UserId, dataset: Option<DatasetId>, is_complete: bool) -> Result<()> {
+    pub(crate) async fn authorize_body_start(
+        &self,
+        user: UserId,
+        dataset: Option<DatasetId>,
+        is_whole_body: bool,
+    ) -> Result<()> {
         match dataset {
             Some(dataset) => self.check_owner(user, dataset).await?,
-            None if is_complete => {}
+            None if is_whole_body => {}
             None if self.catalog.datasets_by_owner(user, None, 1).await?.is_empty() => {
                 return Err(RefreshError::DatasetNotFound);
             }

@@ -61,7 +61,7 @@ impl RefreshService {
             let (head, is_complete) = receiver.receive_head().await?;
             // An invalid number is reported during decoding.
             dataset = head.integer(DATASET_ID_MEMBER).ok().flatten().map(DatasetId::new);
-            self.ingest.check_head(owner, dataset, is_complete).await?;
+            self.ingest.authorize_body_start(owner, dataset, is_complete).await?;
             if let Some(dataset) = dataset {
                 self.check_accepts_push(owner, dataset).await?;
             }

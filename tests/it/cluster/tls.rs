@@ -17,7 +17,7 @@ use tokio_rustls::TlsConnector;
 use super::distributed::{DISTRIBUTED_ENVIRONMENT, DistributedCluster};
 use super::harness::{NODES, TestCluster, until};
 
-/// The first bytes of HTTP/2.
+/// First bytes of an HTTP/2 connection.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// A distributed count of a string that occurs in no entity.

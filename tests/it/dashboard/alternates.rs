@@ -81,7 +81,7 @@ async fn edited_entity_keeps_unchanged_fields() {
         "{\n  \"name\": \"Ada\",\n  \"born\": 1.815e3,\n  \"odd\": \"\\u0000\",\n  \"at\": {\n    \"b\": 1,\n    \"a\": []\n  }\n}"
     );
 
-    // The preview saves nothing.
+    // A preview does not save the edit.
     let after = before.replace("\"b\": 1", "\"b\": 1.0,\n\"c\": \"<script>alert(1)</script>\"");
     let preview = Page::parse(&send(&owner, &page, &[("text", &after), ("do", "preview")]).await, 200);
     assert_eq!(text(&preview), after);

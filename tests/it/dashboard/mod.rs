@@ -27,7 +27,7 @@ use axum::http::Request;
 use strata_testing::html::Page;
 use strata_testing::{Answer, PASSWORD, TestService};
 
-/// The `Host` of all requests.
+/// `Host` header of all requests.
 const HOST: &str = "data.strata.test";
 const ORIGIN: &str = "http://data.strata.test";
 

@@ -21,7 +21,7 @@ const KILLS: [(&str, bool); 7] = [
     ("kill fsync store/versions/* 1", false),
     ("kill fsync store/versions 1", false),
     ("kill write tmp/* 1", false),
-    // The sync of a commit.
+    // A commit syncs the file.
     ("kill fsync catalog.sqlite-wal 3", false),
 ];
 

@@ -303,7 +303,7 @@ async fn removed_data_directory_is_not_recreated() {
         .await;
         let id = owned.dataset("Things", json!({}), &[r#"[{"a":1},{"a":2}]"#]).await;
         let url = |query: &str| format!("/api/{id}/things/v1/?{query}");
-        // The documents are in memory.
+        // Documents are in memory.
         assert_eq!(owned.service.get(&url("format=jsonl")).await.status, 200);
         assert_eq!(owned.service.get(&url("format=parquet")).await.status, 200);
         let data = owned.service.directory();
