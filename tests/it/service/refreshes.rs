@@ -380,8 +380,11 @@ async fn push_accepts_every_format(owner: Owner) {
         assert!(answer.text().contains("first bracket must be within the first 65,536 bytes"), "{}", answer.text());
     }
     // An empty array is valid.
-    check("/dataset/refresh", &json_type, format!("{{\"dataset_id\":{id},\"entities\":[]}}").into_bytes(), json!([]))
-        .await;
+    // So is a body of another JSON type.
+    for content_type in ["application/json", "application/ld+json"] {
+        let body = format!("{{\"dataset_id\":{id},\"entities\":[]}}").into_bytes();
+        check("/dataset/refresh", &[("content-type", content_type)], body, json!([])).await;
+    }
     check(&plain, &[("content-type", "application/x-ndjson")], Vec::new(), json!([])).await;
     assert!(owner.temporary_files().is_empty(), "{:?}", owner.temporary_files());
 }
