@@ -276,7 +276,7 @@ impl Bench {
                     hash.update(&chunk);
                 }
             }
-            ResponseBody::Export(_) => unreachable!("no read asks for Parquet"),
+            ResponseBody::Export(_) => unreachable!("no read has the format parquet"),
         }
         hash.finalize().to_vec()
     }
