@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 use sqlx::postgres::PgRow;
 use sqlx::sqlite::SqliteRow;
-use sqlx::{Arguments, ColumnIndex, Database, Decode, Encode, Postgres, Row as _, SqlStr, Sqlite, Type};
+use sqlx::{Arguments, Column as _, ColumnIndex, Database, Decode, Encode, Postgres, Row as _, SqlStr, Sqlite, Type};
 
 use super::connection_pool::{ConnectionPool, PooledConnection, is_connection_error, with_statement_timeout};
 use super::{CatalogError, Result};
@@ -65,6 +65,34 @@ impl SqlRow {
             SqlRow::Postgres(row) => row.try_get(column)?,
         })
     }
+
+    fn column_name(&self, position: usize) -> Option<&str> {
+        match self {
+            SqlRow::Sqlite(row) => row.columns().get(position).map(|column| column.name()),
+            SqlRow::Postgres(row) => row.columns().get(position).map(|column| column.name()),
+        }
+    }
+}
+
+/// Reads the columns of a row in the order of its statement. `sqlx` needs several times the instructions to find a column
+/// by its name, and each request reads forty columns (`benches/instructions`, look-up of a dataset).
+pub(super) struct OrderedColumns<'r> {
+    row: &'r SqlRow,
+    position: usize,
+}
+
+impl<'r> OrderedColumns<'r> {
+    pub(super) fn new(row: &'r SqlRow) -> OrderedColumns<'r> {
+        OrderedColumns { row, position: 0 }
+    }
+
+    /// Reads the next column, which must have this name.
+    pub(super) fn read_next<T: DecodeColumn<'r>>(&mut self, name: &str) -> Result<T> {
+        debug_assert_eq!(self.row.column_name(self.position), Some(name), "the statement selects other columns");
+        let value = self.row.get(self.position)?;
+        self.position += 1;
+        Ok(value)
+    }
 }
 
 /// A type that is decoded from a row. Tuples are decoded from the first columns.
@@ -84,7 +112,7 @@ macro_rules! tuple_records {
 tuple_records!((0: A), (0: A, 1: B), (0: A, 1: B, 2: C), (0: A, 1: B, 2: C, 3: D));
 
 /// The columns of a table that its row type needs. They are listed by name, because a newer version of strata might
-/// add columns while this one runs. The columns of `datasets` and `users` are qualified for joins; SQLite does not
+/// add columns while this one runs. A dataset reads its columns in this order. The columns of `datasets` and `users` are qualified for joins; SQLite does not
 /// accept an alias in `RETURNING`.
 macro_rules! columns {
     (datasets) => {

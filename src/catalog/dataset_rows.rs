@@ -5,14 +5,17 @@ use strata_types::index_settings::IndexSettings;
 use strata_types::secret::Secret;
 
 use super::convert::{to_parsed, to_time, to_unsigned};
-use super::database_engine::{CatalogTransaction, FromSqlRow, SqlRow, SqlValue, columns, select};
+use super::database_engine::{CatalogTransaction, FromSqlRow, OrderedColumns, SqlRow, SqlValue, columns, select};
 use super::record_checksum::{ChecksummedColumns, RecordChecksum};
 use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
 
 /// Reads the columns of a dataset in the order of its checksum, each one once, because this runs for every request.
-/// `check` gets the checksum of the stored values before they are converted. A change of one of these columns ends with
-/// [`finish_dataset_change`].
-fn read_dataset(row: &SqlRow, check: impl FnOnce(RecordChecksum) -> Result<()>) -> Result<Dataset> {
+/// `check` gets the checksum of the stored values, and the stored checksum, before the values are converted. Returns the
+/// columns that follow, too. A change of one of these columns ends with [`finish_dataset_change`].
+fn read_dataset<'r>(
+    row: &'r SqlRow,
+    check: impl FnOnce(RecordChecksum, Option<&str>) -> Result<()>,
+) -> Result<(Dataset, OrderedColumns<'r>)> {
     let mut columns = ChecksummedColumns::new(row, "datasets");
     let id = columns.number("dataset_id")?;
     let owner = columns.number("owner_id")?;
@@ -34,12 +37,13 @@ fn read_dataset(row: &SqlRow, check: impl FnOnce(RecordChecksum) -> Result<()>) 
     let license = columns.optional_text("licence")?;
     let listed = columns.flag("listed")?;
     let infer_types = columns.flag("infer_types")?;
-    check(columns.checksum)?;
+    let ChecksummedColumns { mut columns, checksum } = columns;
+    check(checksum, columns.read_next("record_checksum")?)?;
 
     let version = |number: Option<i64>, column| {
         number.map(|number| to_unsigned(number, column).map(VersionNumber::new)).transpose()
     };
-    Ok(Dataset {
+    let dataset = Dataset {
         id: DatasetId::new(to_unsigned(id, "datasets.dataset_id")?),
         owner: UserId::new(to_unsigned(owner, "datasets.owner_id")?),
         name: DatasetName::from_stored(name, name_slug),
@@ -57,19 +61,25 @@ fn read_dataset(row: &SqlRow, check: impl FnOnce(RecordChecksum) -> Result<()>) 
         pinned_version: version(pinned_version, "datasets.pinned_version")?,
         frozen,
         created_at: to_time(created_at, "datasets.created_at")?,
-    })
+    };
+    Ok((dataset, columns))
+}
+
+/// Reads a dataset from the first columns, and returns the columns that follow, too.
+pub(super) fn read_verified_dataset(row: &SqlRow) -> Result<(Dataset, OrderedColumns<'_>)> {
+    let id: i64 = row.get(0)?;
+    let record = || format!("dataset {id}");
+    let (dataset, columns) = read_dataset(row, |checksum, stored| checksum.verify(stored, record))?;
+    // Rows without a checksum are valid, but the slug and the token are empty only on a damaged page.
+    if dataset.name.slug().is_empty() || dataset.ping_token.expose().is_empty() {
+        return Err(CatalogError::DamagedRecord { record: record() });
+    }
+    Ok((dataset, columns))
 }
 
 impl FromSqlRow for Dataset {
     fn from_row(row: &SqlRow) -> Result<Dataset> {
-        let id: i64 = row.get("dataset_id")?;
-        let record = || format!("dataset {id}");
-        let dataset = read_dataset(row, |checksum| checksum.verify(row.get("record_checksum")?, record))?;
-        // Rows without a checksum are valid, but the slug and the token are empty only on a damaged page.
-        if dataset.name.slug().is_empty() || dataset.ping_token.expose().is_empty() {
-            return Err(CatalogError::DamagedRecord { record: record() });
-        }
-        Ok(dataset)
+        read_verified_dataset(row).map(|(dataset, _)| dataset)
     }
 }
 
@@ -82,7 +92,7 @@ struct ChangedDataset {
 impl FromSqlRow for ChangedDataset {
     fn from_row(row: &SqlRow) -> Result<ChangedDataset> {
         let mut stored = String::new();
-        let dataset = read_dataset(row, |checksum| {
+        let (dataset, _) = read_dataset(row, |checksum, _| {
             stored = checksum.into_stored();
             Ok(())
         })?;

@@ -15,7 +15,7 @@ use strata_types::version::VersionSelector;
 
 use super::attempts::RefreshAttempt;
 use super::convert::to_unsigned;
-use super::database_engine::{DatabaseEngine, FromSqlRow, SqlRow, SqlValue};
+use super::database_engine::{DatabaseEngine, FromSqlRow, SqlRow, SqlValue, columns, select};
 use super::installation::check_identity;
 use super::nodes::NodeRecord;
 use super::sessions::StoredSession;
@@ -84,6 +84,10 @@ macro_rules! page {
     };
 }
 
+/// Selects the columns in the order in which a dataset reads them.
+const DATASETS_PAGE_SQL: &str =
+    select!(datasets, "WHERE datasets.dataset_id > $1 ORDER BY datasets.dataset_id LIMIT 1000");
+
 fn table_checks() -> [TableCheck; 19] {
     const NUMBER: PrimaryKey = PrimaryKey::Number(0);
     // The key 0 is valid in some tables.
@@ -92,7 +96,7 @@ fn table_checks() -> [TableCheck; 19] {
     const TEXT: PrimaryKey = PrimaryKey::Text(String::new());
     [
         ("users", NUMBER, page!("users", "user_id", "$1"), check_user),
-        ("datasets", NUMBER, page!("datasets", "dataset_id", "$1"), check_dataset),
+        ("datasets", NUMBER, DATASETS_PAGE_SQL, check_dataset),
         ("datasets", NUMBER, page!("datasets", "dataset_id", "$1"), check_dataset_internals),
         ("files", NUMBER, page!("files", "file_id", "$1"), check_file),
         ("refresh_attempts", NUMBER, page!("refresh_attempts", "attempt_id", "$1"), check_record::<RefreshAttempt>),

@@ -14,50 +14,50 @@ use sha2::{Digest, Sha256};
 use strata_types::version::VersionFile;
 
 use super::convert::to_saturating_i64;
-use super::database_engine::SqlRow;
+use super::database_engine::{OrderedColumns, SqlRow};
 use super::{CatalogError, Result};
 
 /// The number of the scheme, which defines the covered columns. This build cannot verify checksums of other schemes.
 const CHECKSUM_SCHEME: &str = "1";
 const CHECKSUM_BYTES: usize = 16;
 
-/// Reads columns of a row, and adds each value to a checksum.
+/// Reads the first columns of a row, and adds each value to a checksum.
 pub(super) struct ChecksummedColumns<'r> {
-    row: &'r SqlRow,
+    pub(super) columns: OrderedColumns<'r>,
     pub(super) checksum: RecordChecksum,
 }
 
 impl<'r> ChecksummedColumns<'r> {
     pub(super) fn new(row: &'r SqlRow, table: &'static str) -> ChecksummedColumns<'r> {
-        ChecksummedColumns { row, checksum: RecordChecksum::for_table(table) }
+        ChecksummedColumns { columns: OrderedColumns::new(row), checksum: RecordChecksum::for_table(table) }
     }
 
     pub(super) fn optional_number(&mut self, column: &str) -> Result<Option<i64>> {
-        let number = self.row.get(column)?;
+        let number = self.columns.read_next(column)?;
         self.checksum.update_number(number);
         Ok(number)
     }
 
     pub(super) fn number(&mut self, column: &str) -> Result<i64> {
-        let number = self.row.get(column)?;
+        let number = self.columns.read_next(column)?;
         self.checksum.update_number(Some(number));
         Ok(number)
     }
 
     pub(super) fn flag(&mut self, column: &str) -> Result<bool> {
-        let flag: bool = self.row.get(column)?;
+        let flag: bool = self.columns.read_next(column)?;
         self.checksum.update_number(Some(flag.into()));
         Ok(flag)
     }
 
     pub(super) fn optional_text(&mut self, column: &str) -> Result<Option<String>> {
-        let text: Option<String> = self.row.get(column)?;
+        let text: Option<String> = self.columns.read_next(column)?;
         self.checksum.update_text(text.as_deref());
         Ok(text)
     }
 
     pub(super) fn text(&mut self, column: &str) -> Result<String> {
-        let text: String = self.row.get(column)?;
+        let text: String = self.columns.read_next(column)?;
         self.checksum.update_text(Some(&text));
         Ok(text)
     }

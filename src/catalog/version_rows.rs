@@ -5,7 +5,8 @@ use strata_types::dataset::Dataset;
 use strata_types::version::{DatasetVersion, VersionFile};
 
 use super::convert::{to_saturating_i64, to_time, to_unsigned};
-use super::database_engine::{FromSqlRow, SqlRow};
+use super::database_engine::{FromSqlRow, OrderedColumns, SqlRow};
+use super::dataset_rows::read_verified_dataset;
 use super::record_checksum::RecordChecksum;
 use super::{CatalogError, DatasetId, Result, VersionFileId, VersionNumber};
 
@@ -23,56 +24,68 @@ pub struct VersionStatus {
 
 impl FromSqlRow for ResolvedDataset {
     fn from_row(row: &SqlRow) -> Result<ResolvedDataset> {
-        let dataset = Dataset::from_row(row)?;
-        let version = joined_version(row, dataset.id, dataset.created_at)?;
+        let (dataset, mut columns) = read_verified_dataset(row)?;
+        let version = joined_version(&mut columns, dataset.id, dataset.created_at)?;
         Ok(ResolvedDataset { dataset, version })
     }
 }
 
 impl FromSqlRow for VersionStatus {
     fn from_row(row: &SqlRow) -> Result<VersionStatus> {
-        let dataset = DatasetId::new(row.get_unsigned("versions.dataset_id")?);
-        let created_at = to_time(row.get("dataset_created_at")?, "datasets.created_at")?;
-        let version = joined_version(row, dataset, created_at)?.ok_or(CatalogError::NoVersion)?;
-        Ok(VersionStatus { version, is_active: row.get("is_active")? })
+        let mut columns = OrderedColumns::new(row);
+        let dataset = DatasetId::new(to_unsigned(columns.read_next("dataset_id")?, "versions.dataset_id")?);
+        let is_active = columns.read_next("is_active")?;
+        let created_at = to_time(columns.read_next("dataset_created_at")?, "datasets.created_at")?;
+        let version = joined_version(&mut columns, dataset, created_at)?.ok_or(CatalogError::NoVersion)?;
+        Ok(VersionStatus { version, is_active })
     }
 }
 
 /// Decodes the [`version_columns`] of an outer join; `None` if the join found no version.
-fn joined_version(row: &SqlRow, dataset: DatasetId, dataset_created: DateTime<Utc>) -> Result<Option<DatasetVersion>> {
-    let Some(number) = row.get::<Option<i64>, _>("version_number")? else { return Ok(None) };
+fn joined_version(
+    columns: &mut OrderedColumns<'_>,
+    dataset: DatasetId,
+    dataset_created: DateTime<Utc>,
+) -> Result<Option<DatasetVersion>> {
+    let Some(number) = columns.read_next::<Option<i64>>("version_number")? else { return Ok(None) };
     let record = || format!("version {number} of dataset {dataset}");
-    let file = joined_file(row, "", record)?;
-    let alt = joined_file(row, "alt_", record)?;
-    let (Some(created_at), Some(file)) = (row.get("version_created_at")?, file) else {
+    let created_at = columns.read_next("version_created_at")?;
+    let checksum = columns.read_next("version_checksum")?;
+    let file = joined_file(columns, record)?;
+    let alternate = joined_file(columns, record)?;
+    let (Some(created_at), Some(file)) = (created_at, file) else {
         return Err(CatalogError::DamagedRecord { record: record() });
     };
     let version = DatasetVersion {
         dataset,
         number: VersionNumber::new(to_unsigned(number, "versions.version_number")?),
         file,
-        alternate: alt,
+        alternate,
         created_at: to_time(created_at, "versions.created_at")?,
     };
-    version_checksum(&version, dataset_created).verify(row.get("version_checksum")?, record)?;
+    version_checksum(&version, dataset_created).verify(checksum, record)?;
     Ok(Some(version))
 }
 
-/// Decodes the file in the columns with this prefix. Returns an error if a version refers to a missing file.
-fn joined_file(row: &SqlRow, prefix: &str, record: impl Fn() -> String) -> Result<Option<VersionFile>> {
-    let column = |name: &str| format!("{prefix}{name}");
-    let reference: Option<i64> = row.get(&*column("reference"))?;
-    let id: Option<i64> = row.get(&*column("file_id"))?;
+/// Decodes the columns of a joined file. Returns an error if a version refers to a missing file.
+fn joined_file(columns: &mut OrderedColumns<'_>, record: impl Fn() -> String) -> Result<Option<VersionFile>> {
+    let reference: Option<i64> = columns.read_next("reference")?;
+    let id: Option<i64> = columns.read_next("file_id")?;
+    let path: Option<String> = columns.read_next("path")?;
+    let size: Option<i64> = columns.read_next("size_bytes")?;
+    let count: Option<i64> = columns.read_next("entity_count")?;
+    let content_hash: Option<String> = columns.read_next("content_hash")?;
+    let damage = || CatalogError::DamagedRecord { record: record() };
     if reference != id {
-        return Err(CatalogError::DamagedRecord { record: record() });
+        return Err(damage());
     }
     let Some(id) = id else { return Ok(None) };
     Ok(Some(VersionFile {
         id: VersionFileId::new(to_unsigned(id, "files.file_id")?),
-        path: row.get(&*column("path"))?,
-        size_bytes: to_unsigned(row.get(&*column("size_bytes"))?, "files.size_bytes")?,
-        entity_count: to_unsigned(row.get(&*column("entity_count"))?, "files.entity_count")?,
-        content_hash: row.get(&*column("content_hash"))?,
+        path: path.ok_or_else(damage)?,
+        size_bytes: to_unsigned(size.ok_or_else(damage)?, "files.size_bytes")?,
+        entity_count: to_unsigned(count.ok_or_else(damage)?, "files.entity_count")?,
+        content_hash: content_hash.ok_or_else(damage)?,
     }))
 }
 
@@ -89,10 +102,8 @@ pub(super) fn version_checksum(version: &DatasetVersion, dataset_created_at: Dat
 macro_rules! version_columns {
     () => {
         "v.version_number, v.created_at AS version_created_at, v.record_checksum AS version_checksum,
-         v.file_id AS reference, v.alt_file_id AS alt_reference,
-         f.file_id, f.path, f.size_bytes, f.entity_count, f.content_hash,
-         a.file_id AS alt_file_id, a.path AS alt_path, a.size_bytes AS alt_size_bytes,
-         a.entity_count AS alt_entity_count, a.content_hash AS alt_content_hash"
+         v.file_id AS reference, f.file_id, f.path, f.size_bytes, f.entity_count, f.content_hash,
+         v.alt_file_id AS reference, a.file_id, a.path, a.size_bytes, a.entity_count, a.content_hash"
     };
 }
 pub(super) use version_columns;
