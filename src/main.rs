@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use cli::{CommandLine, run_command_line};
 
-/// Imports and queries allocate on many threads, for which the system's allocator is slow, and retains freed memory.
+/// mimalloc replaces the system allocator, which is slow on many threads (imports, queries) and retains freed memory.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -33,7 +33,7 @@ const PURGE_DELAY_OPTION: (c_int, c_long) = (15, 10);
 
 const PURGE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Returns free memory to the system regularly, because the allocator does so only during allocations.
+/// Returns free memory to the system regularly, because mimalloc does so only during allocations.
 fn start_memory_purging() {
     let (option, value) = PURGE_DELAY_OPTION;
     mi_option_set_default(option, value);
@@ -43,7 +43,7 @@ fn start_memory_purging() {
             mi_collect(true);
         }
     };
-    // If this fails, the process only needs more memory.
+    // The error is ignored: without the thread, the process runs, but needs more memory.
     let _ = std::thread::Builder::new().name("strata-memory".to_owned()).stack_size(256 << 10).spawn(purge);
 }
 
@@ -59,7 +59,7 @@ fn restrict_file_permissions() {}
 /// Turns writes beyond RLIMIT_FSIZE into errors, as on a full disk, instead of ending the process.
 #[cfg(unix)]
 fn ignore_file_size_signal() {
-    // SAFETY: it installs no handler, and no other thread runs yet.
+    // SAFETY: the call installs no signal handler, and no other thread runs yet.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
 }
 

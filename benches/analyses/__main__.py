@@ -56,14 +56,23 @@ class Cell:
 
 def options() -> argparse.Namespace:
     """Parses the command line."""
-    parser = argparse.ArgumentParser(prog="benches/analyses/run", description="Counts what tools ask of strata.")
-    parser.add_argument("--entities", type=int, default=100_000, help="how many; 100000 if not given")
-    parser.add_argument(
-        "--strata", type=Path, action="append", help="the binary; may repeat, for before and after; built if not given"
+    parser = argparse.ArgumentParser(
+        prog="benches/analyses/run", description="Counts the requests of analysis tools to strata."
     )
-    parser.add_argument("--fields", action="store_true", help="ask for the fields that an analysis needs (keep_field)")
+    parser.add_argument("--entities", type=int, default=100_000, help="number of entities; default: 100000")
+    parser.add_argument(
+        "--strata",
+        type=Path,
+        action="append",
+        help="the binary; repeat it to compare binaries; default: build a release",
+    )
+    parser.add_argument(
+        "--fields", action="store_true", help="request only the fields that an analysis needs (keep_field)"
+    )
     parser.add_argument("--requests", action="store_true", help="list each request of the first table")
-    parser.add_argument("--directory", type=Path, help="for all that is made; analyses/ in the target directory")
+    parser.add_argument(
+        "--directory", type=Path, help="directory of all generated files; default: analyses/ in the target directory"
+    )
     given = parser.parse_args()
     if given.entities < 2_000:
         parser.error("fewer than 2,000 entities measure nothing")
@@ -85,7 +94,7 @@ class Session:
         self.version = self._strata.version()
         sources = {"Packages": directory / f"packages-{given.entities}.jsonl"}
         if not sources["Packages"].exists():
-            tell(f"making {given.entities:,} entities")
+            tell(f"generating {given.entities:,} entities")
             entities.write(sources["Packages"], given.entities)
         sources["Publishers"] = directory / "publishers.csv"
         names = [entities.publisher(number) for number in range(entities.publishers(given.entities))]
@@ -225,8 +234,8 @@ def main() -> None:
         print(f"{program}: {session.version}; {given.entities:,} entities; {os.cpu_count()} cores")
         versions = (duckdb.__version__, polars.__version__, pandas.__version__, pyarrow.__version__)
         print("DuckDB {}, Polars {}, pandas {}, pyarrow {}".format(*versions))
-        print("requests (those that count against the rate limit, not so many as if each range did), bytes,")
-        print("seconds once the export is made\n")
+        print("Each cell: requests (counted toward the rate limit, not the number if each range counted), bytes,")
+        print("and seconds, with Parquet exports that already exist\n")
         try:
             print(f"{session.reads()}\n", flush=True)
             print(f"{session.analyses()}\n", flush=True)

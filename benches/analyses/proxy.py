@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 BLOCK = 1 << 20
-PATIENCE_S = 10
-OF_THE_CONNECTION = {"connection", "keep-alive", "transfer-encoding", "host", "x-forwarded-for"}
+TIMEOUT_S = 10
+HOP_BY_HOP_HEADERS = {"connection", "keep-alive", "transfer-encoding", "host", "x-forwarded-for"}
 
 
 @dataclass
@@ -80,8 +80,8 @@ class Proxy:
             self._counts = Counts()
 
     def counts(self) -> Counts:
-        """Returns the counts since then, when all requests have ended."""
-        deadline = time.monotonic() + PATIENCE_S
+        """Waits until all requests have ended, and returns the counts since `begin`."""
+        deadline = time.monotonic() + TIMEOUT_S
         while not all(request.over for request in list(self._counts.requests)) and time.monotonic() < deadline:
             time.sleep(0.005)
         with self._lock:
@@ -97,14 +97,14 @@ class Proxy:
             self._counts.requests.append(request)
             number = self._client
         try:
-            self._pass_on(client, server, number, request)
+            self._relay(client, server, number, request)
         finally:
             request.over = True
 
-    def _pass_on(
+    def _relay(
         self, client: BaseHTTPRequestHandler, server: http.client.HTTPConnection, number: int, request: Request
     ) -> None:
-        headers = {name: value for name, value in client.headers.items() if name.lower() not in OF_THE_CONNECTION}
+        headers = {name: value for name, value in client.headers.items() if name.lower() not in HOP_BY_HOP_HEADERS}
         headers["X-Forwarded-For"] = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
         try:
             server.request(client.command, client.path, headers=headers)
@@ -117,7 +117,7 @@ class Proxy:
         request.status = answer.status
         client.send_response_only(answer.status, answer.reason)
         for name, value in answer.getheaders():
-            if name.lower() not in OF_THE_CONNECTION:
+            if name.lower() not in HOP_BY_HOP_HEADERS:
                 client.send_header(name, value)
         has_body = client.command != "HEAD" and answer.status not in (204, 304)
         chunked = has_body and answer.getheader("content-length") is None

@@ -23,8 +23,7 @@ pub struct TimedRequest {
     ended: Instant,
 }
 
-/// Returns the length of the longest chain of sequential requests, in which each request arrived after the response to
-/// the previous one.
+/// Returns the length of the longest chain in which each request arrived after the response to the previous request.
 pub fn round_trips(requests: &[TimedRequest]) -> usize {
     let mut by_end: Vec<TimedRequest> = requests.to_vec();
     by_end.sort_by_key(|request| request.ended);

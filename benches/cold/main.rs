@@ -40,7 +40,7 @@ use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
 use delaying::DelayingServer;
-use support::entities::{self, Generator, Probes};
+use support::entities::{self, Generator, QueryProbes};
 use support::import::{self, Hidden};
 use support::process::run_self;
 use support::samples::{Samples, milliseconds, thousands};
@@ -56,7 +56,7 @@ const RUNS: usize = 5;
 
 /// Measures the first requests of new processes, on the local disk and over a slow network
 #[derive(Parser)]
-struct Arguments {
+struct ColdArguments {
     #[command(flatten)]
     sizes: Sizes,
     /// Milliseconds that a request to the S3 server waits
@@ -70,7 +70,7 @@ struct Arguments {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Report {
+struct ColdReport {
     seconds: f64,
     /// The number of entities in the response, or the count.
     total: u64,
@@ -79,7 +79,7 @@ struct Report {
 }
 
 fn main() {
-    let arguments = Arguments::parse();
+    let arguments = ColdArguments::parse();
     if arguments.hidden.imported() {
         return;
     }
@@ -95,7 +95,7 @@ fn main() {
 
 /// Returns the requests: name, query string, and number of matching entities.
 fn requests(source: &Source) -> Vec<(&'static str, String, u64)> {
-    let probes = Probes::new(&Generator::new());
+    let probes = QueryProbes::new(&Generator::new());
     let probe = |name: &str| {
         let query = probes.0.iter().find(|probe| probe.name == name).map(|probe| probe.query.clone());
         (query.expect("unknown query"), source.matches(name).count)
@@ -139,7 +139,7 @@ fn measure(directory: &Path, entities: u64, delay: Duration) {
                 forget(&data.join("store"));
                 server.take();
                 let data = data.as_os_str();
-                let report: Report = run_self(&[
+                let report: ColdReport = run_self(&[
                     "--read".as_ref(),
                     data,
                     imported.name_slug.as_ref(),
@@ -196,13 +196,14 @@ fn read(arguments: &[String]) {
         let target =
             ReadTarget { dataset: DatasetId::new(1), name_slug: name_slug.clone(), version: VersionSelector::Active };
         let request = params::parse_query(Some(query)).expect("failed to parse the query").0;
-        let before = (metric("strata_store_requests_total"), metric("strata_store_bytes_total"));
+        let requests_before = metric("strata_store_requests_total");
+        let bytes_before = metric("strata_store_bytes_total");
         let work = async move {
             let started = Instant::now();
             let lookup = services.lookups.find(&target).await.expect("failed to query the catalog");
             let anyone =
                 ReadRequester::Client { client: ClientNetwork::Unspecified, authorization: AuthorizationHeader::None };
-            let admitted = lookup.authorize(anyone, request.alt).expect("the dataset is not public");
+            let admitted = lookup.authorize(anyone, request.variant()).expect("the dataset is not public");
             let answer = services
                 .reads
                 .respond(AuthorizedRead::new(&admitted, &std::sync::Arc::new(request)), ContentCoding::Identity)
@@ -213,8 +214,9 @@ fn read(arguments: &[String]) {
             (started.elapsed().as_secs_f64(), total)
         };
         let (seconds, total) = tokio::spawn(work).await.expect("a thread panicked");
-        let requests = metric("strata_store_requests_total") - before.0;
-        Report { seconds, total, requests, bytes: metric("strata_store_bytes_total") - before.1 }
+        let requests = metric("strata_store_requests_total") - requests_before;
+        let bytes = metric("strata_store_bytes_total") - bytes_before;
+        ColdReport { seconds, total, requests, bytes }
     });
     println!("{}", serde_json::to_string(&report).expect("failed to parse the report"));
     runtime.shutdown_timeout(Duration::from_secs(5));

@@ -11,12 +11,12 @@
 // The browser has shown pages before, but none with this server's data. One line is about new windows that have shown
 // only a page without data, after the browser has finished its own initialization of the window.
 //
-// "come" is the time until the last byte of the page, and "API" the time until the last byte of the API response. The
-// rest is the work of the browser. "more" is the difference between the page and the API call. The first line is a page
-// without data, as a lower limit.
+// "API" is the time until the last byte of the API response, "body" the time until the last byte of the page, and
+// "ready" the time until the page is ready. "extra" is the difference between "ready" and "API". The first line is a
+// page without data, as a lower limit.
 //
-// "first" is a new server for each request, and "again" a server that has answered the same request before. Both are
-// medians of several rounds, in which page and API call alternate. A page should take at most 50 ms more.
+// "first" uses a new server for each request, and "repeated" uses a server that has responded to the same request
+// before. Both are medians of several rounds, in which page and API call alternate. "extra" should be at most 50 ms.
 
 import { spawn } from "node:child_process";
 import { once } from "node:events";
@@ -31,22 +31,22 @@ const [binary, number] = process.argv.slice(2);
 const entities = Number(number);
 const FIRSTS = 15;
 const ROUNDS = 15;
-/** Milliseconds after which a browser has all that it loads for a window. */
-const SETTLED = 2500;
+/** The milliseconds in which a browser finishes the initialization of a new window. */
+const SETTLE_TIME = 2500;
 const HOME = "/ui/1/many/active/";
 const PAGES = [
   ["a page without data", null],
   ["the first page", ""],
-  ["that in a new window", "", { inNewWindows: true }],
+  ["first page, new window", "", { inNewWindows: true }],
   ["the last page", `?offset=${entities - 50}`],
   ["a filter, one in ten", "?filter=group:group+3"],
   ["a filter, one entity", `?filter=name:name+${entities - 1}`],
-  ["its last page", `?filter=group:group+3&offset=${entities / 10 - 50}`],
+  ["last page of a filter", `?filter=group:group+3&offset=${entities / 10 - 50}`],
   ["a sort", "?sort=score:desc"],
   ["a filter and a sort", "?filter=group:group+3&sort=score:desc"],
   ["a range", `?filter_gte=score:${entities / 4}&filter_lt=score:${entities / 2}`],
   ["a keyword", `?keywords=name+${entities - 1}`],
-  ["a part of a text", "?filter_contains=name:99"],
+  ["a substring", "?filter_contains=name:99"],
 ];
 
 const work = mkdtempSync(join(tmpdir(), "strata-entities-"));
@@ -74,8 +74,8 @@ async function prepare() {
   rmSync(join(work, "many.jsonl"));
 }
 
-/** Works with a server that has just started. */
-async function served(use) {
+/** Starts a server, passes its URL to `use`, and stops it. */
+async function withServer(use) {
   const stdio = ["ignore", "pipe", "ignore"];
   const child = spawn(binary, ["serve", "--listen", "127.0.0.1:0"], { ...options, stdio });
   try {
@@ -89,42 +89,42 @@ async function served(use) {
   }
 }
 
-/** A window of a browser. */
-async function opened(browser) {
+/** Opens a window and waits until the browser has initialized it. */
+async function openWindow(browser) {
   const context = await browser.createBrowserContext();
   const page = await context.newPage();
-  await new Promise((resolve) => setTimeout(resolve, SETTLED));
+  await new Promise((resolve) => setTimeout(resolve, SETTLE_TIME));
   return page;
 }
 
-/** What the page of a browser does that has been on the server's pages, but on none of the dataset. */
-async function visiting(page, baseUrl, use) {
-  const elsewhere = () => page.goto(`${baseUrl}/ui/sign-in`, { waitUntil: "load" });
-  await elsewhere();
-  /** Milliseconds until the page has come, and until it is ready. */
+/** Opens a page without data and passes functions that measure other pages to `use`. */
+async function visit(page, baseUrl, use) {
+  const openWithoutData = () => page.goto(`${baseUrl}/ui/sign-in`, { waitUntil: "load" });
+  await openWithoutData();
+  /** Returns the milliseconds until the last byte of a page, and until the page is ready. */
   const open = async (path) => {
-    await elsewhere();
-    const answer = await page.goto(baseUrl + path, { waitUntil: "load" });
-    if (answer.status() !== 200) throw new Error(`${path}: ${answer.status()}`);
+    await openWithoutData();
+    const response = await page.goto(baseUrl + path, { waitUntil: "load" });
+    if (response.status() !== 200) throw new Error(`${path}: ${response.status()}`);
     await page.waitForFunction(() => performance.getEntriesByType("navigation")[0].loadEventEnd > 0);
     return page.evaluate(() => {
       const { responseEnd, loadEventEnd } = performance.getEntriesByType("navigation")[0];
-      return { come: responseEnd, ready: loadEventEnd };
+      return { body: responseEnd, ready: loadEventEnd };
     });
   };
-  /** Milliseconds until the answer of a call is there. */
-  const ask = async (path) => {
-    await elsewhere();
+  /** Returns the milliseconds until the last byte of the response to an API call. */
+  const callApi = async (path) => {
+    await openWithoutData();
     return page.evaluate(async (path) => {
       const begun = performance.now();
-      const answer = await fetch(path, { cache: "no-store" });
-      await answer.text();
-      if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+      const response = await fetch(path, { cache: "no-store" });
+      await response.text();
+      if (!response.ok) throw new Error(`${path}: ${response.status}`);
       return performance.now() - begun;
     }, path);
   };
-  const call = () => page.$eval(".call a", (link) => link.getAttribute("href"));
-  return use({ open, ask, call });
+  const shownCall = () => page.$eval(".call a", (link) => link.getAttribute("href"));
+  return use({ open, callApi, shownCall });
 }
 
 const median = (values) => values.toSorted((one, other) => one - other)[Math.floor(values.length / 2)];
@@ -135,46 +135,48 @@ const chromium = process.env["CHROMIUM"] ?? "/usr/bin/chromium";
 const args = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking"];
 const browser = await puppeteer.launch({ executablePath: chromium, args });
 try {
-  const known = await opened(browser);
-  const inKnown = (use) => served((baseUrl) => visiting(known, baseUrl, use));
+  const known = await openWindow(browser);
+  const inKnown = (use) => withServer((baseUrl) => visit(known, baseUrl, use));
   const inNew = (use) =>
-    served(async (baseUrl) => {
-      const page = await opened(browser);
-      const used = await visiting(page, baseUrl, use);
+    withServer(async (baseUrl) => {
+      const page = await openWindow(browser);
+      const result = await visit(page, baseUrl, use);
       await page.browserContext().close();
-      return used;
+      return result;
     });
   // The browser's one-time initialization, such as reading fonts, happens here.
   await inKnown(({ open }) => open(HOME));
   console.log(`${entities.toLocaleString("en-US")} entities, milliseconds`);
-  const heads = ["API", "come", "ready", "more"].map((head) => head.padStart(8)).join("");
-  console.log(`${"".padEnd(24)}${"first".padStart(32)}     ${"again".padStart(32)}`);
+  const heads = ["API", "body", "ready", "extra"].map((head) => head.padStart(8)).join("");
+  console.log(`${"".padEnd(24)}${"first".padStart(32)}     ${"repeated".padStart(32)}`);
   console.log(`${"".padEnd(24)}${heads}     ${heads}`);
   for (const [name, query, { inNewWindows = false } = {}] of PAGES) {
     const first = inNewWindows ? inNew : inKnown;
     const path = query === null ? "/ui/sign-in?next=/" : HOME + query;
-    const api = await first(async ({ open, call }) => {
+    const api = await first(async ({ open, shownCall }) => {
       await open(path);
-      return query === null ? "/healthz" : call();
+      return query === null ? "/healthz" : shownCall();
     });
     const firsts = { api: [], page: [] };
     for (let round = 0; round < FIRSTS; round += 1) {
-      firsts.api.push(await first(({ ask }) => ask(api)));
+      firsts.api.push(await first(({ callApi }) => callApi(api)));
       firsts.page.push(await first(({ open }) => open(path)));
     }
-    const again = inNewWindows ? null : await inKnown(async ({ ask, open }) => {
+    const repeated = inNewWindows ? null : await inKnown(async ({ callApi, open }) => {
       const times = { api: [], page: [] };
-      await ask(api);
+      await callApi(api);
       await open(path);
       for (let round = 0; round < ROUNDS; round += 1) {
-        times.api.push(await ask(api));
+        times.api.push(await callApi(api));
         times.page.push(await open(path));
       }
       return times;
     });
-    const shown = [firsts, again].filter(Boolean).map(({ api, page }) => {
-      const [asked, come, ready] = [api, page.map((times) => times.come), page.map((times) => times.ready)].map(median);
-      return [asked, come, ready, ready - asked].map(milliseconds).join("");
+    const shown = [firsts, repeated].filter(Boolean).map(({ api, page }) => {
+      const call = median(api);
+      const body = median(page.map((times) => times.body));
+      const ready = median(page.map((times) => times.ready));
+      return [call, body, ready, ready - call].map(milliseconds).join("");
     });
     console.log(`${name.padEnd(24)}${shown.join("     ")}`);
   }

@@ -15,10 +15,11 @@ import lighthouse from "lighthouse";
 
 const [baseUrl] = process.argv.slice(2);
 const PAGES = ["/", "/ui/1/world-countries/active/", "/ui/1/world-countries/versions"];
-const LEAST = { performance: 95, accessibility: 100, "best-practices": 100 };
-const FIRST_PAGE_BYTES = 100_000;
+const MIN_SCORES = { performance: 95, accessibility: 100, "best-practices": 100 };
+const CATEGORIES = Object.keys(MIN_SCORES);
+const MAX_FIRST_PAGE_BYTES = 100_000;
 
-/** A port that nobody listens on. */
+/** Returns an unused port of the loopback interface. */
 async function freePort() {
   const server = createServer();
   await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
@@ -37,27 +38,27 @@ const browser = spawn(chromium, [...flags, ...quiet, ...own], { stdio: "ignore" 
 let failed = false;
 try {
   for (let tries = 0; ; tries += 1) {
-    const answer = await fetch(`http://127.0.0.1:${port}/json/version`).catch(() => null);
-    if (answer?.ok) break;
-    if (tries > 100) throw new Error("Chromium does not answer");
+    const response = await fetch(`http://127.0.0.1:${port}/json/version`).catch(() => null);
+    if (response?.ok) break;
+    if (tries > 100) throw new Error("Chromium does not respond");
     await new Promise((later) => setTimeout(later, 100));
   }
   for (const path of PAGES) {
-    const result = await lighthouse(baseUrl + path, { port, onlyCategories: Object.keys(LEAST), logLevel: "error" });
+    const result = await lighthouse(baseUrl + path, { port, onlyCategories: CATEGORIES, logLevel: "error" });
     const { categories, audits } = result.lhr;
-    const scores = Object.keys(LEAST).map((name) => [name, Math.round(categories[name].score * 100)]);
+    const scores = CATEGORIES.map((name) => [name, Math.round(categories[name].score * 100)]);
     const bytes = audits["total-byte-weight"].numericValue;
     const shown = scores.map(([name, score]) => `${name} ${score}`).join(", ");
     console.log(`${path}: ${shown}, ${Math.round(bytes / 1000)} KB`);
     for (const [name, score] of scores) {
-      if (score >= LEAST[name]) continue;
+      if (score >= MIN_SCORES[name]) continue;
       failed = true;
       for (const { id } of categories[name].auditRefs) {
         const { score, title, displayValue = "" } = audits[id];
         if (score !== null && score < 0.9) console.log(`  ${id}: ${title} ${displayValue}`);
       }
     }
-    if (path === "/" && bytes > FIRST_PAGE_BYTES) failed = true;
+    if (path === "/" && bytes > MAX_FIRST_PAGE_BYTES) failed = true;
   }
 } finally {
   browser.kill();

@@ -58,7 +58,7 @@ const MEMORY_BYTES: usize = 1 << 30;
 
 /// Measures diffs, and prints a line for each shape and size
 #[derive(Parser)]
-struct Arguments {
+struct DiffBenchArguments {
     /// Numbers of entities, or `all`
     #[arg(value_name = "ENTITIES", default_value = "100000")]
     sizes: Vec<String>,
@@ -81,7 +81,7 @@ struct Versions {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Report {
+struct DiffMeasurement {
     counts: Counts,
     /// The time until the counts are known.
     seconds: f64,
@@ -95,7 +95,7 @@ struct Report {
 }
 
 fn main() {
-    let arguments = Arguments::parse();
+    let arguments = DiffBenchArguments::parse();
     if let Some(directory) = &arguments.compare {
         let report = compare(directory);
         println!("{}", serde_json::to_string(&report).expect("failed to parse the report"));
@@ -155,14 +155,14 @@ fn sizes_of(texts: &[String], shape: Shape) -> Vec<u64> {
 }
 
 /// Writes both versions and compares them in a child process.
-fn measure(directory: &Path, shape: Shape, entities: u64) -> (Report, Versions) {
+fn measure(directory: &Path, shape: Shape, entities: u64) -> (DiffMeasurement, Versions) {
     if directory.exists() {
         std::fs::remove_dir_all(directory).expect("the last run's files can be removed");
     }
     std::fs::create_dir_all(directory).expect("failed to create a directory");
     eprintln!("writing two versions of {entities} entities, {}", shape.name());
     let expected = write(directory, shape, entities);
-    let report: Report = run_self(&["--compare".as_ref(), directory.as_os_str()]);
+    let report: DiffMeasurement = run_self(&["--compare".as_ref(), directory.as_os_str()]);
     if let Some(expected) = expected {
         assert_eq!(report.counts, expected, "{}: another diff", shape.name());
     }
@@ -226,7 +226,7 @@ fn threads() -> usize {
 }
 
 /// Compares the versions of a directory in the child process.
-fn compare(directory: &Path) -> Report {
+fn compare(directory: &Path) -> DiffMeasurement {
     let spill_directory = directory.join("spill");
     std::fs::create_dir_all(&spill_directory).expect("failed to create a directory");
     const TIMEOUT: Duration = Duration::from_secs(3_600);
@@ -280,6 +280,6 @@ fn compare(directory: &Path) -> Report {
             records_bytes += bytes.expect("a thread panicked");
         }
         let records_seconds = started.elapsed().as_secs_f64();
-        Report { counts, seconds, cpu_seconds, records_seconds, records_bytes, peak_bytes: status("VmHWM:") }
+        DiffMeasurement { counts, seconds, cpu_seconds, records_seconds, records_bytes, peak_bytes: status("VmHWM:") }
     })
 }

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// The contents of the file with the committed counts.
 #[derive(Serialize, Deserialize)]
-pub struct Figures {
+pub struct CommittedCounts {
     /// The environment in which the counts are valid.
     pub built: BuildEnvironment,
     /// The instruction count of each path, by name.
@@ -47,9 +47,9 @@ impl std::fmt::Display for BuildEnvironment {
     }
 }
 
-impl Figures {
+impl CommittedCounts {
     /// Reads the counts from a file; `None` if there is no file.
-    pub fn read(path: &Path) -> Option<Figures> {
+    pub fn read(path: &Path) -> Option<CommittedCounts> {
         let text = std::fs::read_to_string(path).ok()?;
         Some(toml::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", path.display())))
     }

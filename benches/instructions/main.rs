@@ -37,8 +37,8 @@ use std::process::{Command, ExitCode, Stdio};
 
 use clap::Parser;
 
-use figures::{BuildEnvironment, Figures};
-use paths::{Action, Answer, HotPath};
+use figures::{BuildEnvironment, CommittedCounts};
+use paths::{ExpectedResult, HotPath, HotPathAction};
 use service::{Job, PreparedData};
 use support::import::{self, Hidden};
 use support::requests::Expected;
@@ -58,14 +58,14 @@ const IMPORTED: u64 = 5_000;
 
 /// Counts instructions of hot paths, and compares them with committed figures
 #[derive(Parser)]
-struct Arguments {
+struct InstructionArguments {
     /// Count only the paths whose name holds this text
     #[arg(long, value_name = "TEXT", default_value = "")]
     only: String,
     /// Fail if a path takes more than this many times its figure
     #[arg(long, value_name = "RATIO", default_value_t = 1.1)]
     most: f64,
-    /// Count in so many processes, and take the least
+    /// Number of processes that count; the lowest count is used
     #[arg(long, value_name = "N", default_value_t = 3)]
     processes: u32,
     /// Write the figures instead of failing
@@ -82,7 +82,7 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = InstructionArguments::parse();
     if arguments.hidden.imported() {
         return ExitCode::SUCCESS;
     }
@@ -106,7 +106,7 @@ fn valgrind() -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-fn count(arguments: &Arguments, built: BuildEnvironment) -> ExitCode {
+fn count(arguments: &InstructionArguments, built: BuildEnvironment) -> ExitCode {
     let sources = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-reads");
     let open = |entities| Source::open(&sources, entities).expect("failed to generate the source file");
     let source = open(ENTITIES);
@@ -115,12 +115,12 @@ fn count(arguments: &Arguments, built: BuildEnvironment) -> ExitCode {
     eprintln!("importing {ENTITIES} entities");
     let report = import::in_child(&source.path, &data);
     let prepared = PreparedData { data, path: report.path(), name_slug: report.name_slug, source: imported.path };
-    let committed = Figures::read(&arguments.figures);
+    let committed = CommittedCounts::read(&arguments.figures);
     if let Some(committed) = committed.as_ref().filter(|committed| committed.built != built) {
         println!("The committed figures are of {}; this is {built}.", committed.built);
     }
 
-    let mut figures = committed.map(|figures| figures.instructions).unwrap_or_default();
+    let mut counts = committed.map(|committed| committed.instructions).unwrap_or_default();
     let mut rows = Vec::new();
     let mut above = Vec::new();
     let looked_up = OnceCell::new();
@@ -129,14 +129,14 @@ fn count(arguments: &Arguments, built: BuildEnvironment) -> ExitCode {
         eprintln!("{}", path.name);
         check(&path, &prepared, &source);
         let now = match path.action {
-            Action::LookUp => look_up(),
-            Action::Read(_) | Action::Revalidate(_) => {
+            HotPathAction::LookUp => look_up(),
+            HotPathAction::Read(_) | HotPathAction::Revalidate(_) => {
                 instructions(&path, &prepared, arguments.processes).saturating_sub(look_up())
             }
-            Action::Import => instructions(&path, &prepared, arguments.processes),
+            HotPathAction::Import => instructions(&path, &prepared, arguments.processes),
         };
         let before =
-            if arguments.write { figures.insert(path.name.to_owned(), now) } else { figures.get(path.name).copied() };
+            if arguments.write { counts.insert(path.name.to_owned(), now) } else { counts.get(path.name).copied() };
         let ratio = before.map(|before| now as f64 / before as f64);
         if ratio.is_some_and(|ratio| ratio > arguments.most) {
             above.push(path.name);
@@ -151,7 +151,7 @@ fn count(arguments: &Arguments, built: BuildEnvironment) -> ExitCode {
     std::fs::remove_dir_all(&prepared.data).expect("failed to remove the data");
     print!("{}", aligned(["path", "instructions", "committed", "ratio"], rows));
     if arguments.write {
-        Figures { built, instructions: figures }.write(&arguments.figures);
+        CommittedCounts { built, instructions: counts }.write(&arguments.figures);
         return ExitCode::SUCCESS;
     }
     for name in &above {
@@ -164,12 +164,12 @@ fn count(arguments: &Arguments, built: BuildEnvironment) -> ExitCode {
 fn check(path: &HotPath, prepared: &PreparedData, source: &Source) {
     let body = service::on_one_thread(prepared, async |service| service.act(&path.action).await);
     let value = || serde_json::from_slice::<serde_json::Value>(&body).expect("failed to parse the response");
-    let right = match &path.answer {
-        Answer::Body(Expected::Count(count)) => value()["count"] == *count,
-        Answer::Body(expected) => expected.body(source).as_deref() == Some(&*body),
-        Answer::Objects(count) => value().as_array().is_some_and(|array| array.len() as u64 == *count),
-        Answer::Records(count) => csv::Reader::from_reader(&*body).records().flatten().count() == *count,
-        Answer::Nothing | Answer::Done => body.is_empty(),
+    let right = match &path.expected {
+        ExpectedResult::Body(Expected::Count(count)) => value()["count"] == *count,
+        ExpectedResult::Body(expected) => expected.body(source).as_deref() == Some(&*body),
+        ExpectedResult::Objects(count) => value().as_array().is_some_and(|array| array.len() as u64 == *count),
+        ExpectedResult::Records(count) => csv::Reader::from_reader(&*body).records().flatten().count() == *count,
+        ExpectedResult::Nothing | ExpectedResult::Done => body.is_empty(),
     };
     assert!(right, "{}: another answer than the generator knows", path.name);
 }
@@ -183,7 +183,7 @@ fn instructions(path: &HotPath, prepared: &PreparedData, processes: u32) -> u64 
 }
 
 /// Returns the instruction count of a process that runs the path `repetitions` times.
-fn count_process(action: &Action, repetitions: u64, prepared: &PreparedData) -> u64 {
+fn count_process(action: &HotPathAction, repetitions: u64, prepared: &PreparedData) -> u64 {
     let job = Job { action: action.clone(), repetitions, prepared: prepared.clone() };
     let output = Command::new("valgrind")
         .args(["--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"])

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::support::entities::{Generator, Probes};
+use crate::support::entities::{Generator, QueryProbes};
 use crate::support::requests::Expected;
 use crate::support::source::{PAGE, Source};
 
@@ -10,8 +10,8 @@ use crate::support::source::{PAGE, Source};
 pub struct HotPath {
     /// The name in the table and in the file of counts.
     pub name: &'static str,
-    pub action: Action,
-    pub answer: Answer,
+    pub action: HotPathAction,
+    pub expected: ExpectedResult,
     /// The number of repetitions in the shorter of the two runs. Two starts of a process differ by a few million
     /// instructions, so the repetitions should take a few hundred million.
     pub repetitions: u64,
@@ -19,7 +19,7 @@ pub struct HotPath {
 
 /// One execution of a path, in a form that a child process can parse.
 #[derive(Clone, Serialize, Deserialize)]
-pub enum Action {
+pub enum HotPathAction {
     /// A request to the router with this query string. The body is read to its end, and the catalog records are not
     /// cached.
     Read(String),
@@ -32,7 +32,7 @@ pub enum Action {
 }
 
 /// The expected result of an action.
-pub enum Answer {
+pub enum ExpectedResult {
     /// The exact bytes or the count.
     Body(Expected),
     /// A JSON array of this many objects.
@@ -50,15 +50,15 @@ const RECORDS: usize = 1_000;
 
 /// Returns all paths, for the entities of `source`.
 pub fn hot_paths(source: &Source) -> Vec<HotPath> {
-    let probes = Probes::new(&Generator::new());
+    let probes = QueryProbes::new(&Generator::new());
     let query = |name: &str| {
         let probe = probes.0.iter().find(|probe| probe.name == name);
         probe.map(|probe| probe.query.clone()).expect("a path uses an unknown query")
     };
     let first = |name: &'static str, probe: &str, repetitions| HotPath {
         name,
-        action: Action::Read(format!("{}&limit={PAGE}&pretty=false", query(probe))),
-        answer: Answer::Body(Expected::Compact(source.matches(probe).first.clone())),
+        action: HotPathAction::Read(format!("{}&limit={PAGE}&pretty=false", query(probe))),
+        expected: ExpectedResult::Body(Expected::Compact(source.matches(probe).first.clone())),
         repetitions,
     };
     let middle = source.entities / 2;
@@ -67,14 +67,14 @@ pub fn hot_paths(source: &Source) -> Vec<HotPath> {
     vec![
         HotPath {
             name: "page of 100",
-            action: Action::Read(page.clone()),
-            answer: Answer::Body(Expected::Compact((middle..middle + PAGE as u64).collect())),
+            action: HotPathAction::Read(page.clone()),
+            expected: ExpectedResult::Body(Expected::Compact((middle..middle + PAGE as u64).collect())),
             repetitions: 1_500,
         },
         HotPath {
             name: "page of 100, answered 304",
-            action: Action::Revalidate(page),
-            answer: Answer::Nothing,
+            action: HotPathAction::Revalidate(page),
+            expected: ExpectedResult::Nothing,
             repetitions: 4_000,
         },
         first("exact filter, first 100", "category", 600),
@@ -82,29 +82,39 @@ pub fn hot_paths(source: &Source) -> Vec<HotPath> {
         first("two keywords, first 100", "keywords and, frequent", 400),
         HotPath {
             name: "keyword, count",
-            action: Action::Read(format!("{}&count=true", query("keyword frequent"))),
-            answer: Answer::Body(Expected::Count(count)),
+            action: HotPathAction::Read(format!("{}&count=true", query("keyword frequent"))),
+            expected: ExpectedResult::Body(Expected::Count(count)),
             repetitions: 1_500,
         },
         first("top 100 by a number", "sort rating", 1_500),
         HotPath {
             name: "distinct pairs",
-            action: Action::Read("keep_field=brand,category&dedup=true&pretty=false".to_owned()),
-            answer: Answer::Objects(source.matches("dedup pair").count),
+            action: HotPathAction::Read("keep_field=brand,category&dedup=true&pretty=false".to_owned()),
+            expected: ExpectedResult::Objects(source.matches("dedup pair").count),
             repetitions: 15,
         },
         HotPath {
             name: "page of 1,000, CSV",
-            action: Action::Read(format!("format=csv&limit={RECORDS}")),
-            answer: Answer::Records(RECORDS),
+            action: HotPathAction::Read(format!("format=csv&limit={RECORDS}")),
+            expected: ExpectedResult::Records(RECORDS),
             repetitions: 20,
         },
         look_up(),
-        HotPath { name: "import of 5,000 entities", action: Action::Import, answer: Answer::Done, repetitions: 1 },
+        HotPath {
+            name: "import of 5,000 entities",
+            action: HotPathAction::Import,
+            expected: ExpectedResult::Done,
+            repetitions: 1,
+        },
     ]
 }
 
 /// Returns the catalog lookup that is part of each read.
 pub fn look_up() -> HotPath {
-    HotPath { name: "look-up of a dataset", action: Action::LookUp, answer: Answer::Done, repetitions: 2_000 }
+    HotPath {
+        name: "look-up of a dataset",
+        action: HotPathAction::LookUp,
+        expected: ExpectedResult::Done,
+        repetitions: 2_000,
+    }
 }

@@ -16,7 +16,7 @@ use strata_types::version::VersionSelector;
 use tower::Service;
 
 use crate::IMPORTED;
-use crate::paths::Action;
+use crate::paths::HotPathAction;
 use crate::support::import::{OWNER, config};
 use crate::support::load::target;
 
@@ -28,7 +28,7 @@ const WARM_UP_REPETITIONS: u64 = 3;
 
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Job {
-    pub action: Action,
+    pub action: HotPathAction,
     /// The number of executions after the warm-up.
     pub repetitions: u64,
     pub prepared: PreparedData,
@@ -47,7 +47,7 @@ pub struct PreparedData {
 pub fn run(job: &Job) {
     on_one_thread(&job.prepared, async |service| {
         // An import fills no cache for the next import.
-        let warm = if matches!(job.action, Action::Import) { 0 } else { WARM_UP_REPETITIONS };
+        let warm = if matches!(job.action, HotPathAction::Import) { 0 } else { WARM_UP_REPETITIONS };
         for _ in 0..warm + job.repetitions {
             service.act(&job.action).await;
         }
@@ -84,20 +84,20 @@ pub struct OpenService {
 
 impl OpenService {
     /// Executes an action once and returns the body of the response.
-    pub async fn act(&mut self, action: &Action) -> Bytes {
+    pub async fn act(&mut self, action: &HotPathAction) -> Bytes {
         match action {
-            Action::Read(query) => self.read(query, StatusCode::OK).await,
-            Action::Revalidate(query) => {
+            HotPathAction::Read(query) => self.read(query, StatusCode::OK).await,
+            HotPathAction::Revalidate(query) => {
                 if self.etag.is_none() {
                     self.read(query, StatusCode::OK).await;
                 }
                 self.read(query, StatusCode::NOT_MODIFIED).await
             }
-            Action::LookUp => {
+            HotPathAction::LookUp => {
                 self.look_up().await;
                 Bytes::new()
             }
-            Action::Import => {
+            HotPathAction::Import => {
                 self.import().await;
                 Bytes::new()
             }

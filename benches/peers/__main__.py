@@ -57,22 +57,30 @@ FAILURES = (
 def options() -> argparse.Namespace:
     """Parses the command line."""
     parser = argparse.ArgumentParser(prog="benches/peers/run", description="Compares strata with other systems.")
-    parser.add_argument("--entities", type=int, default=100_000, help="how many, such as 1000000; 100000 if not given")
-    parser.add_argument("--seconds", type=float, default=3, help="for each measurement; 3 if not given")
-    parser.add_argument("--connections", type=int, default=16, help="of the second measurement; 16 if not given")
+    parser.add_argument(
+        "--entities", type=int, default=100_000, help="number of entities, such as 1000000; default: 100000"
+    )
+    parser.add_argument("--seconds", type=float, default=3, help="duration of each measurement; default: 3")
+    parser.add_argument(
+        "--connections", type=int, default=16, help="connections of the second measurement; default: 16"
+    )
     keys = ", ".join(row.key for row in ROWS)
-    parser.add_argument("--only", action="append", metavar="ROW", help=f"may repeat; rows: {keys}")
+    parser.add_argument(
+        "--only", action="append", metavar="ROW", help=f"measure only this row; repeatable; rows: {keys}"
+    )
     every = ",".join((*PEERS, UNCACHED))
-    parser.add_argument("--peers", default=every, help=f"those to compare; {every} if not given")
-    parser.add_argument("--strata", type=Path, help="the binary; built with cargo if not given")
-    parser.add_argument("--directory", type=Path, help="for all that is made; peers/ in the target directory")
-    parser.add_argument("--keep", action="store_true", help="leave the systems' data there; a later run takes it")
+    parser.add_argument("--peers", default=every, help=f"systems to compare; default: {every}")
+    parser.add_argument("--strata", type=Path, help="the binary; default: build a release with cargo")
+    parser.add_argument(
+        "--directory", type=Path, help="directory of all files; default: peers/ in the target directory"
+    )
+    parser.add_argument("--keep", action="store_true", help="keep the data of the systems for later runs")
     given = parser.parse_args()
     given.peers = [name for name in given.peers.split(",") if name]
     if unknown := set(given.peers) - {*PEERS, UNCACHED}:
-        parser.error(f"no peer is called {', '.join(sorted(unknown))}")
+        parser.error(f"unknown peers: {', '.join(sorted(unknown))}")
     if unknown := set(given.only or ()) - {row.key for row in ROWS}:
-        parser.error(f"no row is called {', '.join(sorted(unknown))}")
+        parser.error(f"unknown rows: {', '.join(sorted(unknown))}")
     if given.entities < 2_000:
         parser.error("fewer than 2,000 entities measure nothing")
     return given
@@ -102,10 +110,10 @@ class Comparison:
     def load(self, system: System, version: str) -> None:
         """Imports the source and measures the import, or reuses the data of an earlier run."""
         code = Path(inspect.getfile(type(system))).read_bytes() + Path(entities.__file__).read_bytes()
-        kept = {"entities": self._given.entities, "version": version, "code": hashlib.sha256(code).hexdigest()}
+        identity = {"entities": self._given.entities, "version": version, "code": hashlib.sha256(code).hexdigest()}
         record = self._directory / f"{system.directory.name}.json"
         before = json.loads(record.read_text()) if record.exists() else {}
-        if self._given.keep and system.directory.exists() and before == kept | {"seconds": before.get("seconds")}:
+        if self._given.keep and system.directory.exists() and before == identity | {"seconds": before.get("seconds")}:
             seconds = before["seconds"]
         else:
             record.unlink(missing_ok=True)
@@ -113,7 +121,7 @@ class Comparison:
             system.load(self.source)
             seconds = time.perf_counter() - began
             if self._given.keep:
-                record.write_text(json.dumps(kept | {"seconds": seconds}))
+                record.write_text(json.dumps(identity | {"seconds": seconds}))
         if IMPORT in self.rows:
             self._measured(system, IMPORT, Cell(seconds))
 
@@ -200,7 +208,7 @@ def main() -> None:
     wrk = Wrk(debian.program("wrk", "wrk"), debian.environment())
     nginx = Nginx(wrk, debian, directory / "nginx")
     strata = Strata(wrk, program, directory / "strata")
-    keeps_nothing = Strata(wrk, program, directory / "strata", keeps_answers=False)
+    strata_uncached = Strata(wrk, program, directory / "strata", caches_responses=False)
     every: dict[str, System] = {
         "duckdb": Duck(directory / "duckdb"),
         "postgres": Postgres(debian),
@@ -212,7 +220,7 @@ def main() -> None:
 
     comparison = Comparison(given, directory)
     if not comparison.source.exists():
-        tell(f"making {given.entities:,} entities")
+        tell(f"generating {given.entities:,} entities")
         entities.write(comparison.source, given.entities)
     ceiling = None
     if nginx in peers:
@@ -224,7 +232,7 @@ def main() -> None:
         comparison.load(strata, versions[strata.name] + str(program.stat().st_mtime))
         comparison.run(strata, nginx if nginx in peers else None)
         if UNCACHED in given.peers:
-            comparison.run(keeps_nothing)
+            comparison.run(strata_uncached)
         for system in peers:
             comparison.peer(system, versions[system.name])
     except KeyboardInterrupt:
@@ -236,10 +244,10 @@ def main() -> None:
     size = comparison.source.stat().st_size
     print(f"{given.entities:,} entities, {size:,} bytes of JSON; {os.cpu_count()} cores, {platform.machine()}")
     print("; ".join(f"{name.removesuffix(' default')} {version}" for name, version in versions.items()))
-    print(f"milliseconds at one connection, requests per second at {given.connections}; * asks the same again")
+    print(f"milliseconds at one connection, requests per second at {given.connections}; * repeats the same questions")
     if ceiling:
         print(f"wrk reaches {rate(ceiling)} for a static file of two bytes at {given.connections} connections")
-    uncached = [keeps_nothing.name] if UNCACHED in given.peers else []
+    uncached = [strata_uncached.name] if UNCACHED in given.peers else []
     names = [strata.name, *uncached, *(system.name for system in peers)]
     print(f"\n{table(comparison.rows, names, comparison.measured)}")
     if comparison.failures:

@@ -20,16 +20,16 @@ class Different(Exception):
     """Two systems answer the same question differently."""
 
 
-def of_rows(question: Question, rows: Sequence[Sequence[Any]]) -> Answer:
+def from_rows(question: Question, rows: Sequence[Sequence[Any]]) -> Answer:
     """Returns the answer in the rows of a table: a count, pairs, or JSON texts of entities."""
     if question.row.count:
         return int(rows[0][0])
     if question.row == PAIRS:
-        return of_pairs([dict(zip(question.texts, row, strict=True)) for row in rows])
+        return from_pairs([dict(zip(question.texts, row, strict=True)) for row in rows])
     return [json.loads(document) for (document,) in rows]
 
 
-def of_pairs(pairs: list[dict[str, str]]) -> Answer:
+def from_pairs(pairs: list[dict[str, str]]) -> Answer:
     """Returns pairs of two fields in sorted order, because SQL does not order them."""
     return sorted(sorted(pair.items()) for pair in pairs)
 

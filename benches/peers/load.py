@@ -18,7 +18,7 @@ from peers.questions import Question, Row, Supply, endless
 WARM_UP_S = 5.0
 
 # The maximum length of a measurement if a single answer takes longer than the regular length.
-LONGEST_S = 60.0
+MAX_DURATION_S = 60.0
 
 Ask = Callable[[Question], object]
 
@@ -70,10 +70,10 @@ class Wrk:
             duration = seconds
             found = self.run(port, targets, supply.row.repeats, clients, duration)
             # If a request takes longer, the time is extended until every connection has had an answer.
-            while found["requests"] < clients and duration < LONGEST_S:
+            while found["requests"] < clients and duration < MAX_DURATION_S:
                 if not supply.row.repeats and found["asked"] >= len(targets):
                     break
-                duration = min(duration * 4, LONGEST_S)
+                duration = min(duration * 4, MAX_DURATION_S)
                 found = self.run(port, targets, supply.row.repeats, clients, duration)
             if not found["requests"]:
                 raise RuntimeError(f"no answer in {duration:.0f} s to {targets[0]}")

@@ -39,7 +39,7 @@ class Debian:
             self._unpack(package)
             unpacked = [path for folder in folders for path in self.root.glob(f"{folder}/{name}")]
         if not unpacked:
-            raise Unavailable(f"{name}: the package {package} does not hold it")
+            raise Unavailable(f"{name}: the package {package} does not contain it")
         return unpacked[-1]
 
     def environment(self) -> dict[str, str]:
@@ -50,7 +50,7 @@ class Debian:
 
     def _unpack(self, package: str) -> None:
         if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
-            raise Unavailable(f"please install {package} (there is no apt-get here to do it)")
+            raise Unavailable(f"please install {package} (this machine has no apt-get)")
         lists, archives = self._state / "lists", self._state / "archives"
         for folder in (lists / "partial", archives / "partial", self.root):
             folder.mkdir(parents=True, exist_ok=True)

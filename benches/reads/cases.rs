@@ -1,7 +1,7 @@
 //! The measured reads, as data, with their expected responses.
 
-use crate::support::entities::{self, Generator, Probes};
-use crate::support::requests::{Expected, Request};
+use crate::support::entities::{self, Generator, QueryProbes};
+use crate::support::requests::{CheckedRequest, Expected};
 use crate::support::source::{PAGE, Source};
 
 /// The baseline of a measurement.
@@ -20,42 +20,42 @@ pub enum Against {
 pub enum Rate {
     /// A rate has no meaning for this case.
     None,
-    Answer,
+    Response,
     /// The bytes of JSON in the version, because the query scans all of them.
     Version,
 }
 
-/// A measured case: similar requests that take turns.
-pub struct Case {
+/// A measured case: similar requests, of which each run makes the next one.
+pub struct ReadCase {
     pub name: String,
-    pub requests: Vec<Request>,
+    pub requests: Vec<CheckedRequest>,
     pub against: Against,
     pub rate: Rate,
 }
 
 /// Returns all cases in the order in which they run and are shown.
-pub fn cases(source: &Source) -> Vec<Case> {
-    let probes = Probes::new(&Generator::new());
+pub fn cases(source: &Source) -> Vec<ReadCase> {
+    let probes = QueryProbes::new(&Generator::new());
     let query_of = |probe: &str| {
         let probe = probes.0.iter().find(|other| other.name == probe);
         probe.map(|probe| probe.query.clone()).expect("a case uses an unknown query")
     };
     let page = |offset: u64, pretty: bool| {
         let positions = (offset..source.entities.min(offset + PAGE as u64)).collect();
-        Request {
+        CheckedRequest {
             query: format!("limit={PAGE}&offset={offset}&pretty={pretty}"),
             expected: if pretty { Expected::Pretty(positions) } else { Expected::Compact(positions) },
         }
     };
-    let found = |probe: &str| Request {
+    let found = |probe: &str| CheckedRequest {
         query: format!("{}&limit={PAGE}&pretty=false", query_of(probe)),
         expected: Expected::Compact(source.matches(probe).first.clone()),
     };
-    let counted = |probe: &str| Request {
+    let counted = |probe: &str| CheckedRequest {
         query: format!("{}&count=true", query_of(probe)),
         expected: Expected::Count(source.matches(probe).count),
     };
-    let unique = |position: u64| Request {
+    let unique = |position: u64| CheckedRequest {
         query: format!("filter=id:{}&pretty=false", entities::id(position)),
         expected: Expected::Compact(vec![position]),
     };
@@ -64,8 +64,8 @@ pub fn cases(source: &Source) -> Vec<Case> {
     let middle = source.entities / 2;
 
     let mut cases = Vec::new();
-    let mut add = |name: &str, against, rate, requests: Vec<Request>| {
-        cases.push(Case { name: name.to_owned(), requests, against, rate });
+    let mut add = |name: &str, against, rate, requests: Vec<CheckedRequest>| {
+        cases.push(ReadCase { name: name.to_owned(), requests, against, rate });
     };
     let nothing = Against::Nothing;
     let http = Against::StaticHandler;
@@ -139,14 +139,14 @@ pub fn cases(source: &Source) -> Vec<Case> {
     add("dedup by two fields, limit 100", nothing, Rate::None, vec![found("dedup pair")]);
     add("dedup by two fields, count", nothing, Rate::None, vec![counted("dedup pair")]);
     for (kind, request) in exports() {
-        add(&format!("export everything, {kind}"), Against::Memcpy, Rate::Answer, vec![request]);
+        add(&format!("export everything, {kind}"), Against::Memcpy, Rate::Response, vec![request]);
     }
     cases
 }
 
 /// Returns the responses that contain all entities.
-pub fn exports() -> Vec<(&'static str, Request)> {
-    let export = |query: &str, expected| Request { query: query.to_owned(), expected };
+pub fn exports() -> Vec<(&'static str, CheckedRequest)> {
+    let export = |query: &str, expected| CheckedRequest { query: query.to_owned(), expected };
     vec![
         ("jsonl", export("format=jsonl", Expected::Source)),
         ("json compact", export("pretty=false", Expected::All(800))),
@@ -160,9 +160,9 @@ pub fn exports() -> Vec<(&'static str, Request)> {
 }
 
 /// Returns the requests for a version that does not fit in the cache. Each runs in its own process.
-pub fn large() -> Vec<(&'static str, Request)> {
+pub fn large() -> Vec<(&'static str, CheckedRequest)> {
     let mut requests = exports();
-    let all = |query: &str| Request { query: query.to_owned(), expected: Expected::All(0) };
+    let all = |query: &str| CheckedRequest { query: query.to_owned(), expected: Expected::All(0) };
     requests.push(("csv, sorted by text", all("format=csv&sort=name:desc")));
     requests.push(("jsonl, dedup", all("format=jsonl&dedup=true")));
     requests.push(("jsonl, sorted by text, dedup", all("format=jsonl&sort=name:desc&dedup=true")));

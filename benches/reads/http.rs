@@ -19,12 +19,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use tokio::net::TcpListener;
 
-use crate::cases::{self, Against, Case, Rate};
-use crate::support::binary::{Binary, measured};
-use crate::support::blocking_client::{self, Client};
+use crate::cases::{self, Against, Rate, ReadCase};
+use crate::support::binary::{ServerProcess, measured};
+use crate::support::blocking_client::{self, BlockingClient};
 use crate::support::import;
-use crate::support::load::{Connections, Load, target};
-use crate::support::requests::{Expected, Request};
+use crate::support::load::{Connections, LoadResults, target};
+use crate::support::requests::{CheckedRequest, Expected};
 use crate::support::samples::{milliseconds, thousands};
 use crate::support::source::Source;
 use crate::support::table::aligned;
@@ -48,7 +48,7 @@ pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
     let data = directory.join(format!("data-{entities}"));
     eprintln!("importing {entities} entities");
     let report = import::in_child(&source.path, &data);
-    let bench = Bench {
+    let bench = HttpBenchmark {
         cache_bytes: crate::whole_version(&source),
         path: report.path(),
         answer: directory.join("answer"),
@@ -57,9 +57,9 @@ pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
     };
     let warm = bench.service();
     let mut rows = Vec::new();
-    // Exports take as long as copying their bytes. The first reads of the plain table are repeated over HTTP.
+    // Copying bytes dominates exports. Cases with a static handler repeat other cases over HTTP.
     let cases = cases::cases(&bench.source);
-    for case in cases.iter().filter(|case| case.rate != Rate::Answer && case.against != Against::StaticHandler) {
+    for case in cases.iter().filter(|case| case.rate != Rate::Response && case.against != Against::StaticHandler) {
         if case.name.contains(only) {
             eprintln!("{}", case.name);
             rows.extend(bench.case(&warm, case));
@@ -76,12 +76,12 @@ pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
         thousands(bench.source.json_bytes),
         std::thread::available_parallelism().map_or(1, usize::from),
         thousands(bench.cache_bytes),
-        aligned(HEADINGS, rows.iter().map(Row::cells)),
+        aligned(HEADINGS, rows.iter().map(HttpRow::cells)),
     )
 }
 
 /// The data and the results that all reads share.
-struct Bench {
+struct HttpBenchmark {
     source: Source,
     data: PathBuf,
     cache_bytes: u64,
@@ -99,42 +99,42 @@ struct MeasuredRead {
 impl MeasuredRead {
     /// Sends the requests. Each connection starts at a different request, so that identical requests do not wait for
     /// each other.
-    fn send(&self, connections: &mut Connections, next: impl Fn(usize, usize) -> Option<usize> + Sync) -> Load {
+    fn send(&self, connections: &mut Connections, next: impl Fn(usize, usize) -> Option<usize> + Sync) -> LoadResults {
         let next = |connection, turn| next(connection, turn).map(|number| number % self.targets.len());
         connections.ask(&self.targets, next, |number, body| {
             assert!(*body == *self.bodies[number], "{}: another answer than the first time", self.targets[number]);
         })
     }
 
-    fn first(&self, server: &Binary, connections: usize) -> Load {
+    fn first(&self, server: &ServerProcess, connections: usize) -> LoadResults {
         let next = |connection, turn| (turn == 0).then_some(connection);
         self.send(&mut Connections::open(server, connections), next)
     }
 
-    fn again(&self, connections: &mut Connections, count: usize) -> Load {
+    fn again(&self, connections: &mut Connections, count: usize) -> LoadResults {
         let started = Instant::now();
         self.send(connections, |connection, turn| (started.elapsed() < ROUND).then_some(connection + turn * count))
     }
 }
 
-impl Bench {
+impl HttpBenchmark {
     /// Starts the service.
-    fn service(&self) -> Binary {
-        let server = Binary::serve(measured(&self.data, self.cache_bytes));
-        Client::connect(server.address).get("/readyz", &mut Vec::new());
+    fn service(&self) -> ServerProcess {
+        let server = ServerProcess::serve(measured(&self.data, self.cache_bytes));
+        BlockingClient::connect(server.address).get("/readyz", &mut Vec::new());
         server
     }
 
     /// Starts the static handler.
-    fn static_handler(&self) -> Binary {
+    fn static_handler(&self) -> ServerProcess {
         let mut command = Command::new(std::env::current_exe().expect("failed to find the binary"));
         command.arg("--serve-static").arg(&self.answer);
-        Binary::start(command)
+        ServerProcess::start(command)
     }
 
     /// Measures a case. Returns a row for each number of connections, both cold and warm.
-    fn case(&self, warm: &Binary, case: &Case) -> Vec<Row> {
-        let mut client = Client::connect(warm.address);
+    fn case(&self, warm: &ServerProcess, case: &ReadCase) -> Vec<HttpRow> {
+        let mut client = BlockingClient::connect(warm.address);
         let targets = case.requests.iter().map(|request| target(&self.path, &request.query)).collect::<Vec<_>>();
         let bodies =
             case.requests.iter().zip(&targets).map(|(request, target)| self.checked(&mut client, request, target));
@@ -144,21 +144,22 @@ impl Bench {
 
         let mut rows = Vec::new();
         let mut row = |connections, state, service, fixed| {
-            rows.push(Row { name: case.name.clone(), bytes: read.bodies[0].len(), connections, state, service, fixed });
+            let name = case.name.clone();
+            rows.push(HttpRow { name, bytes: read.bodies[0].len(), connections, state, service, fixed });
         };
         let warm_fixed = self.static_handler();
         for count in CONNECTIONS {
-            let mut service = Load::default();
-            let mut fixed = Load::default();
+            let mut service = LoadResults::default();
+            let mut fixed = LoadResults::default();
             for _ in 0..STARTS {
                 service.add(read.first(&self.service(), count));
                 fixed.add(same.first(&self.static_handler(), count));
             }
             row(count, "cold", service, fixed);
-            let mut service = Load::default();
-            let mut fixed = Load::default();
-            let (mut to_service, mut to_fixed) =
-                (Connections::open(warm, count), Connections::open(&warm_fixed, count));
+            let mut service = LoadResults::default();
+            let mut fixed = LoadResults::default();
+            let mut to_service = Connections::open(warm, count);
+            let mut to_fixed = Connections::open(&warm_fixed, count);
             for _ in 0..ROUNDS {
                 service.add(read.again(&mut to_service, count));
                 fixed.add(same.again(&mut to_fixed, count));
@@ -169,7 +170,7 @@ impl Bench {
     }
 
     /// Returns the response to a request after comparing it with the expected one.
-    fn checked(&self, client: &mut Client, request: &Request, target: &str) -> Vec<u8> {
+    fn checked(&self, client: &mut BlockingClient, request: &CheckedRequest, target: &str) -> Vec<u8> {
         let mut body = Vec::new();
         client.get(target, &mut body);
         match (&request.expected, request.expected.body(&self.source)) {
@@ -199,13 +200,13 @@ pub fn serve_static(file: &Path) {
 }
 
 /// A row of the table.
-struct Row {
+struct HttpRow {
     name: String,
     bytes: usize,
     connections: usize,
     state: &'static str,
-    service: Load,
-    fixed: Load,
+    service: LoadResults,
+    fixed: LoadResults,
 }
 
 const HEADINGS: [&str; 13] = [
@@ -224,11 +225,11 @@ const HEADINGS: [&str; 13] = [
     "ratio of CPU",
 ];
 
-impl Row {
+impl HttpRow {
     fn cells(&self) -> [String; 13] {
-        let cpu = |load: &Load| load.cpu_microseconds().map_or("unknown".to_owned(), |cpu| format!("{cpu:.0}"));
+        let cpu = |load: &LoadResults| load.cpu_microseconds().map_or("unknown".to_owned(), |cpu| format!("{cpu:.0}"));
         let ratio = |service: f64, fixed: f64| format!("{:.1}", service / fixed.max(f64::MIN_POSITIVE));
-        let median = |load: &Load| load.samples.median().as_secs_f64();
+        let median = |load: &LoadResults| load.samples.median().as_secs_f64();
         let cpus = self.service.cpu_microseconds().zip(self.fixed.cpu_microseconds());
         [
             self.name.clone(),

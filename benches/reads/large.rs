@@ -12,13 +12,13 @@ use strata_types::version::VersionSelector;
 use crate::cases;
 use crate::support::import;
 use crate::support::process::{run_self, status};
-use crate::support::requests::{Expected, Request};
+use crate::support::requests::{CheckedRequest, Expected};
 use crate::support::samples::thousands;
 use crate::support::source::Source;
 
 /// The measurement of one response.
 #[derive(Serialize, Deserialize)]
-struct Report {
+struct LargeReadReport {
     entities: u64,
     bytes: u64,
     /// The time until the first byte of the body is available.
@@ -37,11 +37,11 @@ pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
         "\n{} entities, {} bytes of JSON; the default configuration\n\n{:<32}{:>12}{:>18}{:>12}{:>10}{:>10}{:>10}\n",
         thousands(entities),
         thousands(source.json_bytes),
-        "answer",
+        "response",
         "entities",
         "bytes",
-        "begins s",
-        "ends s",
+        "first s",
+        "total s",
         "MB/s",
         "peak MB",
     );
@@ -51,7 +51,7 @@ pub fn measure(directory: &Path, entities: u64, only: &str) -> String {
         }
         eprintln!("{name}");
         let data_path = data.as_os_str();
-        let report: Report =
+        let report: LargeReadReport =
             run_self(&["--read".as_ref(), data_path, imported.name_slug.as_ref(), request.query.as_ref()]);
         if let Expected::All(min_bytes) = request.expected {
             assert!(report.bytes >= min_bytes * report.entities, "{name}");
@@ -82,14 +82,14 @@ pub fn run(arguments: &[String]) {
         let services = Services::open(&config, ProcessPurpose::Serve).await.expect("failed to open the data directory");
         let target =
             ReadTarget { dataset: DatasetId::new(1), name_slug: name_slug.clone(), version: VersionSelector::Active };
-        let request = Request { query: query.clone(), expected: Expected::All(0) };
+        let request = CheckedRequest { query: query.clone(), expected: Expected::All(0) };
         let started = Instant::now();
         let answer = crate::read(&services, &target, crate::parsed(&request)).await;
         let first_seconds = started.elapsed().as_secs_f64();
         let entities = answer.total;
         let bytes = crate::drain(answer.body, |_| {}).await;
         let seconds = started.elapsed().as_secs_f64();
-        Report { entities, bytes, first_seconds, seconds, peak_bytes: status("VmHWM:") }
+        LargeReadReport { entities, bytes, first_seconds, seconds, peak_bytes: status("VmHWM:") }
     });
     println!("{}", serde_json::to_string(&report).expect("failed to parse the report"));
     runtime.shutdown_timeout(std::time::Duration::from_secs(5));

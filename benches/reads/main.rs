@@ -57,16 +57,16 @@ use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
-use cases::{Against, Case, Rate};
-use support::blocking_client::{self, Client};
+use cases::{Against, Rate, ReadCase};
+use support::blocking_client::{self, BlockingClient};
 use support::copying::Memcpy;
-use support::import::{self, Hidden, Report};
+use support::import::{self, Hidden, ImportReport};
 use support::process;
-use support::requests::{Expected, Request};
+use support::requests::{CheckedRequest, Expected};
 use support::samples::{Samples, thousands};
 use support::sizes::Sizes;
 use support::source::Source;
-use table::{Baseline, Row, table};
+use table::{Baseline, LatencyRow, table};
 
 /// The allocator of the service's binary.
 #[global_allocator]
@@ -74,7 +74,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Measures import and reads, and prints one table per size
 #[derive(Parser)]
-struct Arguments {
+struct ReadArguments {
     #[command(flatten)]
     sizes: Sizes,
     /// Run only the reads whose name holds this text
@@ -110,7 +110,7 @@ struct Arguments {
 }
 
 fn main() {
-    let arguments = Arguments::parse();
+    let arguments = ReadArguments::parse();
     if arguments.hidden.imported() {
         return;
     }
@@ -133,10 +133,10 @@ fn main() {
     let mut tables = String::new();
     for entities in arguments.sizes.each() {
         tables.push_str(&match &arguments {
-            Arguments { http: true, only, .. } => http::measure(&directory, entities, only),
-            Arguments { memory: true, requests, .. } => memory::measure(&directory, entities, *requests),
-            Arguments { large: true, only, .. } => large::measure(&directory, entities, only),
-            Arguments { only, .. } => run(&directory, entities, only),
+            ReadArguments { http: true, only, .. } => http::measure(&directory, entities, only),
+            ReadArguments { memory: true, requests, .. } => memory::measure(&directory, entities, *requests),
+            ReadArguments { large: true, only, .. } => large::measure(&directory, entities, only),
+            ReadArguments { only, .. } => run(&directory, entities, only),
         });
     }
     print!("{tables}");
@@ -151,7 +151,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
     eprintln!("importing {entities} entities");
     let mut times = Samples::default();
     let started = Instant::now();
-    let mut reports: Vec<Report> = Vec::new();
+    let mut reports: Vec<ImportReport> = Vec::new();
     // At least two imports, because the source file may not be in the page cache during the first.
     while reports.len() < 2 || (reports.len() < 5 && started.elapsed() < Duration::from_secs(10)) {
         let report = import::in_child(&source.path, &data);
@@ -163,7 +163,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
     let peak = reports.iter().filter_map(|report| report.peak_bytes).max();
     let cpu_seconds = reports.iter().filter_map(|report| report.cpu_seconds).reduce(f64::min);
     let before = reports.iter().filter_map(|report| report.before_bytes).max();
-    let mut rows = vec![Row {
+    let mut rows = vec![LatencyRow {
         name: "import".to_owned(),
         entities,
         bytes: source.json_bytes,
@@ -175,7 +175,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
 
     let cache_bytes = whole_version(&source);
     let report = reports.pop().expect("an import was made");
-    let bench = Bench {
+    let bench = ReadBenchmark {
         runtime: tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("failed to start the threads"),
         source: Arc::new(source),
         data: data.clone(),
@@ -196,7 +196,7 @@ fn run(directory: &Path, entities: u64, only: &str) -> String {
         rows.push(bench.case(&services, &case, &mut memcpy));
     }
     drop(services);
-    let Bench { runtime, source, .. } = bench;
+    let ReadBenchmark { runtime, source, .. } = bench;
     runtime.shutdown_timeout(Duration::from_secs(5));
     std::fs::remove_dir_all(&data).expect("failed to remove the data");
 
@@ -228,7 +228,7 @@ fn whole_version(source: &Source) -> u64 {
 }
 
 /// The data that all cases share.
-struct Bench {
+struct ReadBenchmark {
     runtime: Runtime,
     source: Arc<Source>,
     data: PathBuf,
@@ -237,7 +237,7 @@ struct Bench {
     path: String,
 }
 
-impl Bench {
+impl ReadBenchmark {
     /// Opens an application with an empty cache, whose catalog and store have responded once.
     fn open(&self) -> Arc<Services> {
         self.runtime.block_on(async {
@@ -249,7 +249,7 @@ impl Bench {
         })
     }
 
-    fn case(&self, services: &Arc<Services>, case: &Case, memcpy: &mut Memcpy) -> Row {
+    fn case(&self, services: &Arc<Services>, case: &ReadCase, memcpy: &mut Memcpy) -> LatencyRow {
         let cold = self.cold(case);
         let bytes = self.check(services, &case.requests);
         let (warm, baseline) = match case.against {
@@ -260,7 +260,7 @@ impl Bench {
             Against::Memcpy => (self.warm(services, case), Some(Baseline::Memcpy(memcpy.duration(bytes)))),
             Against::Nothing => (self.warm(services, case), None),
         };
-        Row {
+        LatencyRow {
             name: case.name.clone(),
             entities: case.requests[0].expected.total(&self.source),
             bytes,
@@ -268,7 +268,7 @@ impl Bench {
             warm,
             rate_bytes: match case.rate {
                 Rate::None => None,
-                Rate::Answer => Some(bytes),
+                Rate::Response => Some(bytes),
                 Rate::Version => Some(self.source.json_bytes),
             },
             baseline,
@@ -276,7 +276,7 @@ impl Bench {
     }
 
     /// Measures first requests, each on a new application.
-    fn cold(&self, case: &Case) -> Samples {
+    fn cold(&self, case: &ReadCase) -> Samples {
         let mut samples = Samples::default();
         let started = Instant::now();
         while samples.len() == 0 || (samples.len() < 3 && started.elapsed() < Duration::from_secs(1)) {
@@ -285,7 +285,7 @@ impl Bench {
             if case.against == Against::StaticHandler {
                 let (begin_shutdown, shutdown) = oneshot::channel::<()>();
                 let address = self.serve(services, shutdown);
-                let mut client = Client::connect(address);
+                let mut client = BlockingClient::connect(address);
                 let target = format!("{}?{}", self.path, request.query);
                 let mut body = Vec::with_capacity(1 << 20);
                 let started = Instant::now();
@@ -299,7 +299,7 @@ impl Bench {
         samples
     }
 
-    fn warm(&self, services: &Arc<Services>, case: &Case) -> Samples {
+    fn warm(&self, services: &Arc<Services>, case: &ReadCase) -> Samples {
         let requests: Vec<ReadRequest> = case.requests.iter().map(parsed).collect();
         let mut samples = Samples::default();
         let started = Instant::now();
@@ -334,11 +334,13 @@ impl Bench {
     }
 
     /// Compares the responses with the expected ones. Returns the length of the first response.
-    fn check(&self, services: &Arc<Services>, requests: &[Request]) -> u64 {
+    fn check(&self, services: &Arc<Services>, requests: &[CheckedRequest]) -> u64 {
         let mut first_bytes = None;
         for request in requests {
-            let (services, target, source, request) =
-                (services.clone(), self.target.clone(), self.source.clone(), request.clone());
+            let services = services.clone();
+            let target = self.target.clone();
+            let source = self.source.clone();
+            let request = request.clone();
             let work = async move {
                 let answer = read(&services, &target, parsed(&request)).await;
                 let query = &request.query;
@@ -378,14 +380,14 @@ impl Bench {
 
     /// Measures a page over HTTP, alternating with a handler that returns the same bytes. Returns the latencies of
     /// both.
-    fn over_http(&self, services: &Arc<Services>, request: &Request) -> (Samples, Samples) {
+    fn over_http(&self, services: &Arc<Services>, request: &CheckedRequest) -> (Samples, Samples) {
         let expected = Bytes::from(request.expected.body(&self.source).expect("a page"));
         let (begin_shutdown, shutdown) = oneshot::channel::<()>();
         let (begin_static_shutdown, static_shutdown) = oneshot::channel::<()>();
-        let mut service = Client::connect(self.serve(services.clone(), shutdown));
+        let mut service = BlockingClient::connect(self.serve(services.clone(), shutdown));
         let (address, listener) = self.listener();
         self.runtime.spawn(blocking_client::serve_static(expected.clone(), listener, static_shutdown));
-        let mut fixed = Client::connect(address);
+        let mut fixed = BlockingClient::connect(address);
 
         let target = format!("{}?{}", self.path, request.query);
         let mut body = Vec::with_capacity(1 << 20);
@@ -428,7 +430,7 @@ async fn read(services: &Arc<Services>, target: &ReadTarget, request: ReadReques
         client: strata_service::ClientNetwork::Unspecified,
         authorization: AuthorizationHeader::None,
     };
-    let admitted = lookup.authorize(anyone, request.alt).expect("the dataset is not public");
+    let admitted = lookup.authorize(anyone, request.variant()).expect("the dataset is not public");
     services
         .reads
         .respond(AuthorizedRead::new(&admitted, &Arc::new(request)), ContentCoding::Identity)
@@ -437,7 +439,7 @@ async fn read(services: &Arc<Services>, target: &ReadTarget, request: ReadReques
 }
 
 /// Parses the parameters of a request as the endpoint does.
-fn parsed(request: &Request) -> ReadRequest {
+fn parsed(request: &CheckedRequest) -> ReadRequest {
     params::parse_query(Some(&request.query)).expect("failed to parse the query").0
 }
 

@@ -10,9 +10,9 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::support::binary::{Binary, measured};
-use crate::support::blocking_client::Client;
-use crate::support::load::{Connections, Load, target};
+use crate::support::binary::{ServerProcess, measured};
+use crate::support::blocking_client::BlockingClient;
+use crate::support::load::{Connections, LoadResults, target};
 use crate::support::samples::{milliseconds, thousands};
 use crate::support::source::Source;
 use crate::support::table::aligned;
@@ -39,13 +39,13 @@ pub fn measure(directory: &Path, entities: u64, requests: usize) -> String {
     let filling = filling.map(|offset| target(&path, &format!("limit={FILLING_PAGE}&offset={offset}"))).collect();
     let queries = mixed::queries(SEED, requests, entities);
     let mix = queries.iter().map(|query| target(&path, query)).collect();
-    let bench = Bench { filling, mix };
-    let rows: Vec<Row> = SHARES
+    let bench = CacheBenchmark { filling, mix };
+    let rows: Vec<CacheSizeRow> = SHARES
         .iter()
         .map(|share| {
             let cache_bytes = (source.json_bytes as f64 / share) as u64;
             eprintln!("cache.memory_bytes = {cache_bytes}");
-            bench.run(*share, cache_bytes, Binary::serve(measured(&data, cache_bytes)))
+            bench.run(*share, cache_bytes, ServerProcess::serve(measured(&data, cache_bytes)))
         })
         .collect();
     std::fs::remove_dir_all(&data).expect("failed to remove the data");
@@ -57,21 +57,21 @@ pub fn measure(directory: &Path, entities: u64, requests: usize) -> String {
         thousands(source.json_bytes),
         thousands(requests as u64),
         std::thread::available_parallelism().map_or(1, usize::from),
-        aligned(HEADINGS, rows.iter().map(Row::cells)),
+        aligned(HEADINGS, rows.iter().map(CacheSizeRow::cells)),
         describe_needed_memory(&rows, source.json_bytes),
     )
 }
 
 /// The data that all cache sizes share.
-struct Bench {
+struct CacheBenchmark {
     filling: Vec<String>,
     mix: Vec<String>,
 }
 
-impl Bench {
-    fn run(&self, share: f64, cache_bytes: u64, server: Binary) -> Row {
+impl CacheBenchmark {
+    fn run(&self, share: f64, cache_bytes: u64, server: ServerProcess) -> CacheSizeRow {
         let mut connections = Connections::open(&server, CONNECTIONS);
-        let mut metrics = Client::connect(server.address);
+        let mut metrics = BlockingClient::connect(server.address);
         metrics.get("/readyz", &mut Vec::new());
         let before_bytes = server.resident_bytes();
         request_all(&mut connections, &self.filling);
@@ -79,7 +79,7 @@ impl Bench {
         let fetched_before = metric(&mut metrics, "strata_store_bytes_total");
         let (load, again) = request_all(&mut connections, &self.mix);
         assert_eq!(checksum, again, "an answer differs from the first one");
-        Row {
+        CacheSizeRow {
             share,
             cache_bytes,
             cached_bytes: metric(&mut metrics, "strata_cache_bytes"),
@@ -93,7 +93,7 @@ impl Bench {
 }
 
 /// Makes each request once. Returns the measurement and a checksum over all responses.
-fn request_all(connections: &mut Connections, targets: &[String]) -> (Load, u32) {
+fn request_all(connections: &mut Connections, targets: &[String]) -> (LoadResults, u32) {
     let checksum = AtomicU32::new(0);
     let next = |connection, turn| Some(connection + turn * CONNECTIONS).filter(|number| *number < targets.len());
     let load = connections.ask(targets, next, |number, body| {
@@ -107,7 +107,7 @@ fn request_all(connections: &mut Connections, targets: &[String]) -> (Load, u32)
 }
 
 /// Returns the value of a metric without labels.
-fn metric(client: &mut Client, name: &str) -> u64 {
+fn metric(client: &mut BlockingClient, name: &str) -> u64 {
     let mut body = Vec::new();
     client.get("/metrics", &mut body);
     let text = String::from_utf8(body).expect("metrics are text");
@@ -116,14 +116,14 @@ fn metric(client: &mut Client, name: &str) -> u64 {
 }
 
 /// A row of the table.
-struct Row {
+struct CacheSizeRow {
     share: f64,
     cache_bytes: u64,
     /// The bytes in the cache at the end.
     cached_bytes: u64,
     /// The bytes that the store returned during the measurement.
     fetched_bytes: u64,
-    load: Load,
+    load: LoadResults,
     /// The resident memory before the first request.
     before_bytes: Option<u64>,
     peak_bytes: Option<u64>,
@@ -143,7 +143,7 @@ const HEADINGS: [&str; 10] = [
     "bytes from the store / request",
 ];
 
-impl Row {
+impl CacheSizeRow {
     fn cells(&self) -> [String; 10] {
         let megabytes = |bytes: u64| (bytes / 1_000_000).to_string();
         let known = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), megabytes);
@@ -163,7 +163,7 @@ impl Row {
 }
 
 /// Describes the memory that the process needs to read nothing from the store.
-fn describe_needed_memory(rows: &[Row], json_bytes: u64) -> String {
+fn describe_needed_memory(rows: &[CacheSizeRow], json_bytes: u64) -> String {
     let per_byte = |bytes: u64| format!("{:.2}", bytes as f64 / json_bytes as f64);
     // The smallest cache that was large enough.
     match rows.iter().rfind(|row| row.fetched_bytes == 0) {

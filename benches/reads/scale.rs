@@ -14,7 +14,7 @@ use strata_types::version::VersionSelector;
 use crate::cases;
 use crate::support::import;
 use crate::support::process::{directory_bytes, run_self, status};
-use crate::support::requests::{Expected, Request};
+use crate::support::requests::{CheckedRequest, Expected};
 use crate::support::samples::{Samples, milliseconds, thousands};
 use crate::support::source::Source;
 use crate::support::table::aligned;
@@ -40,7 +40,7 @@ const MEASURED_CASES: [&str; 16] = [
 ];
 
 #[derive(Serialize, Deserialize)]
-struct Report {
+struct ScaleReport {
     total: u64,
     /// The SHA-256 hash of the body.
     sha256: String,
@@ -75,7 +75,7 @@ pub fn measure(directory: &Path, sizes: &[u64], only: &str) -> String {
         for (number, case) in asked.enumerate() {
             eprintln!("{}", case.name);
             let request = &case.requests[case.requests.len() / 2];
-            let report: Report = run_self(&[
+            let report: ScaleReport = run_self(&[
                 "--read-again".as_ref(),
                 data.as_os_str(),
                 imported.name_slug.as_ref(),
@@ -111,7 +111,7 @@ pub fn measure(directory: &Path, sizes: &[u64], only: &str) -> String {
 const HEADINGS: [&str; 8] =
     ["read", "first ms", "next ms", "first ns/entity", "next ns/entity", "ratio first", "ratio next", "peak MB"];
 
-fn check(report: &Report, request: &Request, source: &Source) {
+fn check(report: &ScaleReport, request: &CheckedRequest, source: &Source) {
     assert_eq!(report.total, request.expected.total(source), "{}", request.query);
     if let Some(body) = request.expected.body(source) {
         assert_eq!(report.sha256, hex::encode(Sha256::digest(body)), "{}", request.query);
@@ -130,7 +130,7 @@ pub fn run(arguments: &[String]) {
         services.readiness.check().await.expect("failed to query the catalog and the store");
         let target =
             ReadTarget { dataset: DatasetId::new(1), name_slug: name_slug.clone(), version: VersionSelector::Active };
-        let request = Request { query: query.clone(), expected: Expected::All(0) };
+        let request = CheckedRequest { query: query.clone(), expected: Expected::All(0) };
         let read = async || {
             let started = Instant::now();
             let answer = crate::read(&services, &target, crate::parsed(&request)).await;
@@ -148,7 +148,7 @@ pub fn run(arguments: &[String]) {
             next.add(duration);
         }
         let sha256 = hex::encode(Sha256::digest(&body));
-        Report { total, sha256, first, next: next.median(), peak_bytes: status("VmHWM:") }
+        ScaleReport { total, sha256, first, next: next.median(), peak_bytes: status("VmHWM:") }
     });
     println!("{}", serde_json::to_string(&report).expect("failed to parse the report"));
     runtime.shutdown_timeout(Duration::from_secs(5));

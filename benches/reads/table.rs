@@ -22,7 +22,7 @@ impl Baseline {
 }
 
 /// A row of the table.
-pub struct Row {
+pub struct LatencyRow {
     /// The name of the measured case.
     pub name: String,
     /// The number of entities in the response, or the count that it contains.
@@ -41,7 +41,7 @@ pub struct Row {
 pub const HEADINGS: [&str; 10] =
     ["measure", "entities", "bytes", "cold ms", "median ms", "p99 ms", "runs", "rate", "baseline ms", "ratio"];
 
-impl Row {
+impl LatencyRow {
     fn cells(&self) -> [String; 10] {
         let median = self.warm.median();
         let rate = self.rate_bytes.map(|bytes| bytes as f64 / median.as_secs_f64());
@@ -68,8 +68,8 @@ impl Row {
 }
 
 /// Formats the rows as fixed-width text.
-pub fn table(rows: &[Row]) -> String {
-    aligned(HEADINGS, rows.iter().map(Row::cells))
+pub fn table(rows: &[LatencyRow]) -> String {
+    aligned(HEADINGS, rows.iter().map(LatencyRow::cells))
 }
 
 pub fn per_second(bytes: f64) -> String {

@@ -22,10 +22,10 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-use crate::Arguments;
-use crate::server::Server;
+use crate::SoakArguments;
+use crate::server::SoakServer;
 use crate::support::binary::PASSWORD;
-use crate::support::client::Client;
+use crate::support::client::AsyncClient;
 use crate::support::samples::Samples;
 
 /// The number of rounds for each resource.
@@ -52,29 +52,29 @@ fn hostile_address(number: u64) -> IpAddr {
     Ipv4Addr::new(127, 0, 1, u8::try_from(number % 12 + 1).unwrap_or(1)).into()
 }
 
-type Answering = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
-type Attacking = Pin<Box<dyn Future<Output = ()> + Send>>;
+type HonestFuture = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+type AttackFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// A resource, and how the two users use it. Both functions get a number that is different for each call.
-struct Case {
+struct ContentionCase {
     resource: &'static str,
     hostile: &'static str,
     /// The number of tasks of the hostile user.
     attackers: u64,
     /// The time that the honest user waits between requests.
     pause: Duration,
-    honest: fn(Arc<World>, u64) -> Answering,
-    attack: fn(Arc<World>, u64) -> Attacking,
+    honest: fn(Arc<ContentionSetup>, u64) -> HonestFuture,
+    attack: fn(Arc<ContentionSetup>, u64) -> AttackFuture,
 }
 
 /// The server and the datasets that all cases use.
-struct World {
+struct ContentionSetup {
     address: SocketAddr,
     catalogue: String,
     measurements: String,
     wide: String,
-    honest: User,
-    hostile: User,
+    honest: UserAccount,
+    hostile: UserAccount,
     /// The address of a source on the loopback interface that serves a small document.
     source: SocketAddr,
     /// Entities that the hostile user pushes, each with a comma before it. The text is built once, because building it
@@ -83,7 +83,7 @@ struct World {
     numbers: AtomicU64,
 }
 
-struct User {
+struct UserAccount {
     email: &'static str,
     token: String,
     /// The IDs of a dataset that the user pushes to and of one that the server fetches.
@@ -91,245 +91,245 @@ struct User {
     fetched: u64,
 }
 
-impl World {
+impl ContentionSetup {
     fn number(&self) -> u64 {
         self.numbers.fetch_add(1, Ordering::Relaxed)
     }
 }
 
-fn cases() -> Vec<Case> {
+fn cases() -> Vec<ContentionCase> {
     vec![
-        Case {
+        ContentionCase {
             resource: "permits: heavy",
             hostile: "24 heavy queries at a time",
             attackers: 24,
             pause: Duration::from_millis(20),
-            honest: |world, number| Box::pin(async move { heavy_query(&world, HONEST.into(), number).await }),
-            attack: |world, _| {
+            honest: |setup, number| Box::pin(async move { heavy_query(&setup, HONEST.into(), number).await }),
+            attack: |setup, _| {
                 Box::pin(async move {
                     loop {
-                        let _ = heavy_query(&world, hostile_address(0), world.number()).await;
+                        let _ = heavy_query(&setup, hostile_address(0), setup.number()).await;
                     }
                 })
             },
         },
-        Case {
+        ContentionCase {
             resource: "threads",
             hostile: "large sorts of 4 networks, and dedups",
             attackers: 4,
             pause: Duration::from_millis(10),
-            honest: |world, number| {
+            honest: |setup, number| {
                 // A page that no cache contains.
-                let target = format!("{}?offset={}&limit=5", world.measurements, number * 37 % 50_000);
-                Box::pin(async move { whole(&world, HONEST.into(), &target).await })
+                let target = format!("{}?offset={}&limit=5", setup.measurements, number * 37 % 50_000);
+                Box::pin(async move { whole(&setup, HONEST.into(), &target).await })
             },
-            attack: |world, attacker| {
+            attack: |setup, attacker| {
                 Box::pin(async move {
                     loop {
-                        let offset = 1_000 + world.number() % 50_000;
+                        let offset = 1_000 + setup.number() % 50_000;
                         let dedup = if attacker % 2 == 0 { "" } else { "&dedup=true&dedup_key=name" };
-                        let target = format!("{}?sort=name&offset={offset}&limit=1{dedup}", world.catalogue);
-                        let _ = whole(&world, hostile_address(attacker), &target).await;
+                        let target = format!("{}?sort=name&offset={offset}&limit=1{dedup}", setup.catalogue);
+                        let _ = whole(&setup, hostile_address(attacker), &target).await;
                     }
                 })
             },
         },
-        Case {
+        ContentionCase {
             resource: "permits: streams",
             hostile: "96 exports that are not read",
             attackers: 96,
             pause: Duration::from_millis(20),
-            honest: |world, _| {
-                let target = format!("{}?format=csv&limit=20000", world.measurements);
-                Box::pin(async move { whole(&world, HONEST.into(), &target).await })
+            honest: |setup, _| {
+                let target = format!("{}?format=csv&limit=20000", setup.measurements);
+                Box::pin(async move { whole(&setup, HONEST.into(), &target).await })
             },
-            attack: |world, _| {
+            attack: |setup, _| {
                 Box::pin(async move {
-                    let target = format!("{}?format=jsonl", world.catalogue);
-                    hold_response(&world, &target).await;
+                    let target = format!("{}?format=jsonl", setup.catalogue);
+                    hold_response(&setup, &target).await;
                 })
             },
         },
-        Case {
+        ContentionCase {
             resource: "permits: diffs",
             hostile: "8 diffs at a time",
             attackers: 8,
             pause: Duration::from_millis(20),
-            honest: |world, _| {
-                let target = format!("/dataset/diff?dataset_id={}&v1=1&v2=2", world.honest.pushed);
-                Box::pin(async move { called(&world, HONEST.into(), &world.honest, "GET", &target, "").await })
+            honest: |setup, _| {
+                let target = format!("/dataset/diff?dataset_id={}&v1=1&v2=2", setup.honest.pushed);
+                Box::pin(async move { called(&setup, HONEST.into(), &setup.honest, "GET", &target, "").await })
             },
-            attack: |world, _| {
+            attack: |setup, _| {
                 Box::pin(async move {
                     loop {
-                        let versions = world.number() % 5 + 1;
+                        let versions = setup.number() % 5 + 1;
                         let target =
-                            format!("/dataset/diff?dataset_id={}&v1={versions}&v2=6&limit=1", world.hostile.pushed);
-                        let _ = called(&world, hostile_address(0), &world.hostile, "GET", &target, "").await;
+                            format!("/dataset/diff?dataset_id={}&v1={versions}&v2=6&limit=1", setup.hostile.pushed);
+                        let _ = called(&setup, hostile_address(0), &setup.hostile, "GET", &target, "").await;
                     }
                 })
             },
         },
-        Case {
+        ContentionCase {
             resource: "connections",
             hostile: "6,000 from 12 addresses: idle, half heads, floods",
             attackers: 6_000,
             pause: Duration::from_millis(20),
-            honest: |world, _| {
-                let target = format!("{}?limit=10", world.catalogue);
-                Box::pin(async move { whole(&world, HONEST.into(), &target).await })
+            honest: |setup, _| {
+                let target = format!("{}?limit=10", setup.catalogue);
+                Box::pin(async move { whole(&setup, HONEST.into(), &target).await })
             },
-            attack: |world, number| Box::pin(async move { hold_connection(&world, number).await }),
+            attack: |setup, number| Box::pin(async move { hold_connection(&setup, number).await }),
         },
-        Case {
+        ContentionCase {
             resource: "memory",
             hostile: "12 unread Parquet samples, 4 large sorts",
             attackers: 16,
             pause: Duration::from_millis(20),
-            honest: |world, number| {
-                let sorted = format!("{}?sort=value:desc&offset={number}&limit=20", world.measurements);
-                let export = format!("{}?format=parquet&sample=200", world.measurements);
+            honest: |setup, number| {
+                let sorted = format!("{}?sort=value:desc&offset={number}&limit=20", setup.measurements);
+                let export = format!("{}?format=parquet&sample=200", setup.measurements);
                 Box::pin(async move {
-                    whole(&world, HONEST.into(), &sorted).await?;
-                    whole(&world, HONEST.into(), &export).await
+                    whole(&setup, HONEST.into(), &sorted).await?;
+                    whole(&setup, HONEST.into(), &export).await
                 })
             },
-            attack: |world, number| {
+            attack: |setup, number| {
                 Box::pin(async move {
                     if number % 4 > 0 {
-                        let target = format!("{}?format=parquet&sample=90000", world.catalogue);
-                        return hold_response(&world, &target).await;
+                        let target = format!("{}?format=parquet&sample=90000", setup.catalogue);
+                        return hold_response(&setup, &target).await;
                     }
                     loop {
-                        let number = world.number();
+                        let number = setup.number();
                         let target =
-                            format!("{}?sort=name:asc&dedup=true&dedup_key=id&offset={number}", world.catalogue);
-                        let _ = whole(&world, hostile_address(0), &format!("{target}&limit=5")).await;
+                            format!("{}?sort=name:asc&dedup=true&dedup_key=id&offset={number}", setup.catalogue);
+                        let _ = whole(&setup, hostile_address(0), &format!("{target}&limit=5")).await;
                     }
                 })
             },
         },
-        Case {
+        ContentionCase {
             resource: "disk: pushes",
             hostile: "4 pushes of 20 MB at a time",
             attackers: 4,
             pause: Duration::from_millis(50),
-            honest: |world, number| Box::pin(async move { push_and_export(&world, number).await }),
-            attack: |world, _| {
+            honest: |setup, number| Box::pin(async move { push_and_export(&setup, number).await }),
+            attack: |setup, _| {
                 Box::pin(async move {
                     loop {
-                        let _ = push_large(&world).await;
+                        let _ = push_large(&setup).await;
                         // If requests are rejected at once, the pause prevents a flood of requests.
                         sleep(Duration::from_millis(20)).await;
                     }
                 })
             },
         },
-        Case {
+        ContentionCase {
             resource: "disk: exports",
             hostile: "4 new Parquet exports at a time",
             attackers: 4,
             pause: Duration::from_millis(50),
-            honest: |world, number| Box::pin(async move { push_and_export(&world, number).await }),
-            attack: |world, _| {
+            honest: |setup, number| Box::pin(async move { push_and_export(&setup, number).await }),
+            attack: |setup, _| {
                 Box::pin(async move {
                     loop {
-                        let target = format!("{}?format=parquet&offset={}", world.catalogue, world.number() % 1_000);
-                        let _ = whole(&world, hostile_address(0), &target).await;
+                        let target = format!("{}?format=parquet&offset={}", setup.catalogue, setup.number() % 1_000);
+                        let _ = whole(&setup, hostile_address(0), &target).await;
                         sleep(Duration::from_millis(20)).await;
                     }
                 })
             },
         },
-        Case {
+        ContentionCase {
             resource: "responses: unread",
             hostile: "300 profiles and pages of a wide dataset that are not read",
             attackers: 300,
             pause: Duration::from_millis(20),
-            honest: |world, _| Box::pin(async move { health_and_page(&world).await }),
-            attack: |world, number| {
-                let target = wide_target(&world.wide, number);
-                Box::pin(async move { hold_response(&world, &target).await })
+            honest: |setup, _| Box::pin(async move { health_and_page(&setup).await }),
+            attack: |setup, number| {
+                let target = wide_target(&setup.wide, number);
+                Box::pin(async move { hold_response(&setup, &target).await })
             },
         },
-        Case {
+        ContentionCase {
             resource: "responses: built",
             hostile: "40 clients that read profiles and pages of a wide dataset",
             attackers: 40,
             pause: Duration::from_millis(20),
-            honest: |world, _| Box::pin(async move { health_and_page(&world).await }),
-            attack: |world, number| {
-                let target = wide_target(&world.wide, number);
+            honest: |setup, _| Box::pin(async move { health_and_page(&setup).await }),
+            attack: |setup, number| {
+                let target = wide_target(&setup.wide, number);
                 Box::pin(async move {
                     loop {
-                        let _ = whole(&world, hostile_address(0), &target).await;
+                        let _ = whole(&setup, hostile_address(0), &target).await;
                     }
                 })
             },
         },
-        Case {
+        ContentionCase {
             resource: "responses: exports",
             hostile: "40 clients that export a wide dataset in every format",
             attackers: 40,
             pause: Duration::from_millis(20),
-            honest: |world, _| Box::pin(async move { health_and_page(&world).await }),
-            attack: |world, number| {
+            honest: |setup, _| Box::pin(async move { health_and_page(&setup).await }),
+            attack: |setup, number| {
                 let format = ["csv", "tsv", "parquet", "xml", "json", "jsonl"][(number % 6) as usize];
-                let target = format!("{}?format={format}", world.wide);
+                let target = format!("{}?format={format}", setup.wide);
                 Box::pin(async move {
                     loop {
-                        let _ = whole(&world, hostile_address(0), &target).await;
+                        let _ = whole(&setup, hostile_address(0), &target).await;
                     }
                 })
             },
         },
-        Case {
+        ContentionCase {
             resource: "log-ins",
             hostile: "8 guessing passwords of the honest user and of others",
             attackers: 8,
             pause: Duration::from_millis(500),
-            honest: |world, _| {
+            honest: |setup, _| {
                 // The service limits logins per client, so the honest user uses a new address each time.
-                let number = world.number();
+                let number = setup.number();
                 let from = Ipv4Addr::new(127, 2, (number / 200) as u8, (number % 200 + 1) as u8);
-                Box::pin(async move { log_in(&world, from.into(), world.honest.email, PASSWORD).await })
+                Box::pin(async move { log_in(&setup, from.into(), setup.honest.email, PASSWORD).await })
             },
-            attack: |world, _| {
+            attack: |setup, _| {
                 Box::pin(async move {
                     loop {
-                        let number = world.number();
+                        let number = setup.number();
                         let other = format!("nobody{number}@example.org");
-                        let email = if number % 2 == 0 { world.honest.email } else { &other };
-                        let _ = log_in(&world, hostile_address(0), email, "a wrong password").await;
+                        let email = if number % 2 == 0 { setup.honest.email } else { &other };
+                        let _ = log_in(&setup, hostile_address(0), email, "a wrong password").await;
                         sleep(Duration::from_millis(20)).await;
                     }
                 })
             },
         },
-        Case {
+        ContentionCase {
             resource: "DNS",
             hostile: "8 refreshes from names whose server does not answer",
             attackers: 8,
             pause: Duration::from_millis(50),
-            honest: |world, number| {
+            honest: |setup, number| {
                 Box::pin(async move {
-                    let body = format!("{{\"dataset_id\":{}}}", world.honest.fetched);
-                    called(&world, HONEST.into(), &world.honest, "POST", "/dataset/refresh", &body).await?;
+                    let body = format!("{{\"dataset_id\":{}}}", setup.honest.fetched);
+                    called(&setup, HONEST.into(), &setup.honest, "POST", "/dataset/refresh", &body).await?;
                     // A page that no cache contains.
-                    let target = format!("{}?offset={}&limit=3", world.catalogue, number * 37 % 90_000);
-                    whole(&world, HONEST.into(), &target).await
+                    let target = format!("{}?offset={}&limit=3", setup.catalogue, number * 37 % 90_000);
+                    whole(&setup, HONEST.into(), &target).await
                 })
             },
-            attack: |world, number| {
+            attack: |setup, number| {
                 Box::pin(async move {
                     loop {
-                        let source = format!("http://n{}.silent.example/x.json", world.number());
+                        let source = format!("http://n{}.silent.example/x.json", setup.number());
                         let body =
-                            format!("{{\"dataset_id\":{},\"source\":\"{source}\"}}", world.hostile.fetched + number);
-                        let user = &world.hostile;
-                        let _ = called(&world, hostile_address(0), user, "POST", "/dataset/update", &body).await;
-                        let body = format!("{{\"dataset_id\":{}}}", world.hostile.fetched + number);
-                        let _ = called(&world, hostile_address(0), user, "POST", "/dataset/refresh", &body).await;
+                            format!("{{\"dataset_id\":{},\"source\":\"{source}\"}}", setup.hostile.fetched + number);
+                        let user = &setup.hostile;
+                        let _ = called(&setup, hostile_address(0), user, "POST", "/dataset/update", &body).await;
+                        let body = format!("{{\"dataset_id\":{}}}", setup.hostile.fetched + number);
+                        let _ = called(&setup, hostile_address(0), user, "POST", "/dataset/refresh", &body).await;
                         sleep(Duration::from_millis(20)).await;
                     }
                 })
@@ -342,7 +342,7 @@ fn cases() -> Vec<Case> {
 
 /// Makes a request on a new connection and reads the response to its end. Any status other than success is an error.
 async fn make_request(
-    world: &World,
+    setup: &ContentionSetup,
     from: IpAddr,
     method: &str,
     target: &str,
@@ -350,7 +350,7 @@ async fn make_request(
     body: &str,
 ) -> io::Result<()> {
     let exchange = async {
-        let mut client = Client::connect_from(world.address, from, None).await?;
+        let mut client = AsyncClient::connect_from(setup.address, from, None).await?;
         let head = client.send(method, target, fields, body).await?;
         client.body(&head).await?;
         if matches!(head.status, 200..300) {
@@ -362,19 +362,26 @@ async fn make_request(
     timeout(HANG_TIMEOUT, exchange).await.map_err(|_| io::Error::other(format!("{method} {target}: no answer")))?
 }
 
-async fn whole(world: &World, from: IpAddr, target: &str) -> io::Result<()> {
-    make_request(world, from, "GET", target, "", "").await
+async fn whole(setup: &ContentionSetup, from: IpAddr, target: &str) -> io::Result<()> {
+    make_request(setup, from, "GET", target, "", "").await
 }
 
-async fn called(world: &World, from: IpAddr, user: &User, method: &str, target: &str, body: &str) -> io::Result<()> {
+async fn called(
+    setup: &ContentionSetup,
+    from: IpAddr,
+    user: &UserAccount,
+    method: &str,
+    target: &str,
+    body: &str,
+) -> io::Result<()> {
     let fields = format!("Authorization: Bearer {}\r\nContent-Type: application/json\r\n", user.token);
-    make_request(world, from, method, target, &fields, body).await
+    make_request(setup, from, method, target, &fields, body).await
 }
 
 /// Makes the requests of a health probe and of a client that reads one page.
-async fn health_and_page(world: &World) -> io::Result<()> {
-    whole(world, HONEST.into(), "/healthz").await?;
-    whole(world, HONEST.into(), &format!("{}?limit=10", world.catalogue)).await
+async fn health_and_page(setup: &ContentionSetup) -> io::Result<()> {
+    whole(setup, HONEST.into(), "/healthz").await?;
+    whole(setup, HONEST.into(), &format!("{}?limit=10", setup.catalogue)).await
 }
 
 /// Returns the target of a response that takes long to build.
@@ -388,29 +395,35 @@ fn wide_target(path: &str, number: u64) -> String {
 }
 
 /// Makes a query that reads all documents and is not in any cache.
-async fn heavy_query(world: &World, from: IpAddr, number: u64) -> io::Result<()> {
-    let target = format!("{}?filter=no.such.path:{number}&sort=name:asc&limit=5", world.measurements);
-    whole(world, from, &target).await
+async fn heavy_query(setup: &ContentionSetup, from: IpAddr, number: u64) -> io::Result<()> {
+    let target = format!("{}?filter=no.such.path:{number}&sort=name:asc&limit=5", setup.measurements);
+    whole(setup, from, &target).await
 }
 
-async fn push(world: &World, from: IpAddr, user: &User, number: u64, entities: u64) -> io::Result<()> {
-    pushed(world, from, user, number, &entities_to_push(number, entities)).await
+async fn push(setup: &ContentionSetup, from: IpAddr, user: &UserAccount, number: u64, entities: u64) -> io::Result<()> {
+    pushed(setup, from, user, number, &entities_to_push(number, entities)).await
 }
 
 /// Makes a small push and an export, which both need disk space.
-async fn push_and_export(world: &World, number: u64) -> io::Result<()> {
-    push(world, HONEST.into(), &world.honest, number, 50).await?;
-    whole(world, HONEST.into(), &format!("{}?format=parquet&limit=2000", world.measurements)).await
+async fn push_and_export(setup: &ContentionSetup, number: u64) -> io::Result<()> {
+    push(setup, HONEST.into(), &setup.honest, number, 50).await?;
+    whole(setup, HONEST.into(), &format!("{}?format=parquet&limit=2000", setup.measurements)).await
 }
 
 /// Pushes 20 MB of entities that differ from all earlier pushes.
-async fn push_large(world: &World) -> io::Result<()> {
-    pushed(world, hostile_address(0), &world.hostile, world.number(), &world.large).await
+async fn push_large(setup: &ContentionSetup) -> io::Result<()> {
+    pushed(setup, hostile_address(0), &setup.hostile, setup.number(), &setup.large).await
 }
 
-async fn pushed(world: &World, from: IpAddr, user: &User, number: u64, entities: &str) -> io::Result<()> {
+async fn pushed(
+    setup: &ContentionSetup,
+    from: IpAddr,
+    user: &UserAccount,
+    number: u64,
+    entities: &str,
+) -> io::Result<()> {
     let body = format!("{{\"dataset_id\":{},\"entities\":[{{\"push\":{number}}}{entities}]}}", user.pushed);
-    called(world, from, user, "POST", "/dataset/refresh", &body).await
+    called(setup, from, user, "POST", "/dataset/refresh", &body).await
 }
 
 /// Returns `entities` entities, each with a comma before it.
@@ -426,16 +439,16 @@ fn entities_to_push(number: u64, entities: u64) -> String {
     text
 }
 
-async fn log_in(world: &World, from: IpAddr, email: &str, password: &str) -> io::Result<()> {
+async fn log_in(setup: &ContentionSetup, from: IpAddr, email: &str, password: &str) -> io::Result<()> {
     let body = format!("{{\"email\":\"{email}\",\"password\":\"{password}\"}}");
-    make_request(world, from, "POST", "/session/login", "Content-Type: application/json\r\n", &body).await
+    make_request(setup, from, "POST", "/session/login", "Content-Type: application/json\r\n", &body).await
 }
 
 /// Requests an export, reads the head of the response, and never reads the body. Repeats this if the response is
 /// truncated or an error.
-async fn hold_response(world: &World, target: &str) {
+async fn hold_response(setup: &ContentionSetup, target: &str) {
     loop {
-        if let Ok(mut client) = Client::connect_from(world.address, hostile_address(0), Some(4 << 10)).await
+        if let Ok(mut client) = AsyncClient::connect_from(setup.address, hostile_address(0), Some(4 << 10)).await
             && client.send("GET", target, "", "").await.is_ok_and(|head| head.status == 200)
         {
             while client.some(64).await.is_ok_and(|read| read > 0) {
@@ -447,7 +460,7 @@ async fn hold_response(world: &World, target: &str) {
 }
 
 /// Opens a connection that is idle or sends pings, and opens it again when the server closes it.
-async fn hold_connection(world: &World, number: u64) {
+async fn hold_connection(setup: &ContentionSetup, number: u64) {
     const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
     const PING: &[u8] = b"\0\0\x08\x06\0\0\0\0\0abcdefgh";
     let first: &[u8] = match number % 5 {
@@ -460,7 +473,7 @@ async fn hold_connection(world: &World, number: u64) {
     // If all connections opened at once, the benchmark would measure the client's machine.
     sleep(Duration::from_micros(number * 150)).await;
     loop {
-        if let Ok(mut stream) = Client::stream_from(world.address, hostile_address(number), Some(4 << 10)).await
+        if let Ok(mut stream) = AsyncClient::stream_from(setup.address, hostile_address(number), Some(4 << 10)).await
             && stream.write_all(first).await.is_ok()
         {
             let mut some = [0; 4 << 10];
@@ -491,13 +504,13 @@ struct HonestResults {
 }
 
 /// Makes the requests of the honest user for `duration`.
-async fn measure(world: &Arc<World>, case: &Case, duration: Duration, measured: &mut HonestResults) {
+async fn measure(setup: &Arc<ContentionSetup>, case: &ContentionCase, duration: Duration, results: &mut HonestResults) {
     let begun = Instant::now();
     while begun.elapsed() < duration {
         let started = Instant::now();
-        match (case.honest)(world.clone(), world.number()).await {
-            Ok(()) => measured.samples.add(started.elapsed()),
-            Err(error) => measured.errors.push(error.to_string()),
+        match (case.honest)(setup.clone(), setup.number()).await {
+            Ok(()) => results.samples.add(started.elapsed()),
+            Err(error) => results.errors.push(error.to_string()),
         }
         sleep(case.pause).await;
     }
@@ -516,11 +529,11 @@ fn attackers() -> Runtime {
 
 /// Measures all cases and prints a table. Returns the number of cases in which the honest user was slowed down or had
 /// errors.
-pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
-    let world = Arc::new(prepare(server).await);
+pub async fn run(server: &SoakServer, arguments: &SoakArguments) -> u64 {
+    let setup = Arc::new(prepare(server).await);
     let duration = Duration::from_secs(arguments.seconds.div_ceil(ROUNDS.into()).max(1));
     println!(
-        "p99 alone below {} ms counts as that; {ROUNDS} rounds of {} s each",
+        "ratio: to the p99 without the hostile user, at least {} ms; {ROUNDS} rounds of {} s each",
         MIN_BASELINE.as_millis(),
         duration.as_secs()
     );
@@ -528,8 +541,8 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
         "{:<20}{:<56}{:>8}{:>8}{:>9}{:>9}{:>9}{:>9}{:>9}{:>7}{:>8}",
         "resource",
         "the hostile user",
-        "alone",
-        "beside",
+        "without",
+        "with",
         "p50 ms",
         "p99 ms",
         "p50 ms",
@@ -544,38 +557,38 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
         if arguments.only.as_ref().is_some_and(|only| !case.resource.contains(only.as_str())) {
             continue;
         }
-        let mut alone = HonestResults::default();
+        let mut baseline = HonestResults::default();
         let mut attacked = HonestResults::default();
         // The first requests fill the caches and are not measured.
-        measure(&world, &case, Duration::from_millis(500), &mut HonestResults::default()).await;
+        measure(&setup, &case, Duration::from_millis(500), &mut HonestResults::default()).await;
         for _ in 0..ROUNDS {
-            measure(&world, &case, duration, &mut alone).await;
+            measure(&setup, &case, duration, &mut baseline).await;
             let mut attack = JoinSet::new();
             for number in 0..case.attackers {
-                attack.spawn_on((case.attack)(world.clone(), number), attackers.handle());
+                attack.spawn_on((case.attack)(setup.clone(), number), attackers.handle());
             }
             sleep(SETTLE_TIME).await;
-            measure(&world, &case, duration, &mut attacked).await;
+            measure(&setup, &case, duration, &mut attacked).await;
             attack.shutdown().await;
             sleep(SETTLE_TIME).await;
         }
         let ratio = attacked.samples.percentile(99).as_secs_f64()
-            / alone.samples.percentile(99).max(MIN_BASELINE).as_secs_f64();
-        let errors = alone.errors.len() + attacked.errors.len();
+            / baseline.samples.percentile(99).max(MIN_BASELINE).as_secs_f64();
+        let errors = baseline.errors.len() + attacked.errors.len();
         let ms = |duration: Duration| format!("{:.1}", duration.as_secs_f64() * 1e3);
         println!(
             "{:<20}{:<56}{:>8}{:>8}{:>9}{:>9}{:>9}{:>9}{:>9}{ratio:>7.2}{errors:>8}",
             case.resource,
             case.hostile,
-            alone.samples.len(),
+            baseline.samples.len(),
             attacked.samples.len(),
-            ms(alone.samples.percentile(50)),
-            ms(alone.samples.percentile(99)),
+            ms(baseline.samples.percentile(50)),
+            ms(baseline.samples.percentile(99)),
             ms(attacked.samples.percentile(50)),
             ms(attacked.samples.percentile(90)),
             ms(attacked.samples.percentile(99)),
         );
-        for error in alone.errors.iter().chain(&attacked.errors).take(3) {
+        for error in baseline.errors.iter().chain(&attacked.errors).take(3) {
             println!("  {error}");
         }
         complaints += u64::from(errors > 0 || ratio > MAX_RATIO);
@@ -586,20 +599,20 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
 }
 
 /// Creates the datasets of both accounts: one to push to, versions to compare, and datasets with a source.
-async fn prepare(server: &Server) -> World {
+async fn prepare(server: &SoakServer) -> ContentionSetup {
     let source = serve_source().await;
-    let mut world = World {
+    let mut setup = ContentionSetup {
         address: server.address,
         catalogue: server.catalogue.clone(),
         measurements: server.measurements.clone(),
         wide: server.wide.clone(),
-        honest: User {
+        honest: UserAccount {
             email: "honest@example.org",
             token: server.add_user("honest@example.org"),
             pushed: 0,
             fetched: 0,
         },
-        hostile: User {
+        hostile: UserAccount {
             email: "hostile@example.org",
             token: server.add_user("hostile@example.org"),
             pushed: 0,
@@ -609,32 +622,33 @@ async fn prepare(server: &Server) -> World {
         large: entities_to_push(0, 200_000),
         numbers: AtomicU64::new(1),
     };
-    let url = format!("http://{}/", world.source);
+    let url = format!("http://{}/", setup.source);
     for hostile in [false, true] {
         let from = if hostile { hostile_address(0) } else { HONEST.into() };
-        let token = if hostile { &world.hostile.token } else { &world.honest.token };
-        let pushed = create(&world, from, token, "Pushed", "push").await;
+        let token = if hostile { &setup.hostile.token } else { &setup.honest.token };
+        let pushed = create(&setup, from, token, "Pushed", "push").await;
         let mut fetched = Vec::new();
         for number in 0..8 {
-            fetched.push(create(&world, from, token, &format!("Fetched {number}"), &url).await);
+            fetched.push(create(&setup, from, token, &format!("Fetched {number}"), &url).await);
         }
-        let user = if hostile { &mut world.hostile } else { &mut world.honest };
-        (user.pushed, user.fetched) = (pushed, fetched[0]);
+        let user = if hostile { &mut setup.hostile } else { &mut setup.honest };
+        user.pushed = pushed;
+        user.fetched = fetched[0];
     }
     let few = if server.is_debug() { 50 } else { 500 };
     let many = if server.is_debug() { 500 } else { 20_000 };
     for version in 0..2 {
-        push(&world, HONEST.into(), &world.honest, version, few).await.expect("the honest user pushes");
+        push(&setup, HONEST.into(), &setup.honest, version, few).await.expect("the honest user pushes");
     }
     for version in 0..6 {
-        push(&world, hostile_address(0), &world.hostile, version, many).await.expect("the hostile user pushes");
+        push(&setup, hostile_address(0), &setup.hostile, version, many).await.expect("the hostile user pushes");
     }
-    world
+    setup
 }
 
 /// Creates a dataset and returns its ID.
-async fn create(world: &World, from: IpAddr, token: &str, name: &str, source: &str) -> u64 {
-    let mut client = Client::connect_from(world.address, from, None).await.expect("failed to start the server");
+async fn create(setup: &ContentionSetup, from: IpAddr, token: &str, name: &str, source: &str) -> u64 {
+    let mut client = AsyncClient::connect_from(setup.address, from, None).await.expect("failed to start the server");
     let fields = format!("Authorization: Bearer {token}\r\nContent-Type: application/json\r\n");
     let body = format!("{{\"name\":\"{name}\",\"source\":\"{source}\",\"format\":\"json\"}}");
     let body = if source == "push" { format!("{{\"name\":\"{name}\",\"source\":\"push\"}}") } else { body };

@@ -45,15 +45,15 @@ use std::time::{Duration, Instant};
 use clap::Parser;
 use tokio::runtime::Runtime;
 
-use server::Server;
+use server::SoakServer;
 use statistics::{Memory, Statistics};
 use support::binary::with_open_files;
-use support::client::Client;
-use traffic::{Mix, Outcome};
+use support::client::AsyncClient;
+use traffic::{Mix, RequestOutcome};
 
 /// Drives the server with mixed traffic, and prints latencies, errors and memory
 #[derive(Clone, Debug, Parser)]
-pub struct Arguments {
+pub struct SoakArguments {
     /// Seconds of traffic
     #[arg(long, default_value_t = 60)]
     seconds: u64,
@@ -63,7 +63,7 @@ pub struct Arguments {
     /// Entities of each dataset
     #[arg(long, default_value_t = 100_000)]
     entities: u64,
-    /// Measure ordinary reads beside idle connections and slow readers instead
+    /// Measure ordinary reads next to idle connections and slow readers instead
     #[arg(long)]
     slow: bool,
     /// Idle connections, with --slow
@@ -72,7 +72,7 @@ pub struct Arguments {
     /// Slow readers, with --slow
     #[arg(long, default_value_t = 200)]
     readers: u64,
-    /// Measure an honest user beside a hostile one instead, for each resource that they share
+    /// Measure an honest user next to a hostile one instead, for each resource that they share
     #[arg(long)]
     hostile: bool,
     /// Only resources whose names contain this, with --hostile
@@ -87,7 +87,7 @@ pub struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = SoakArguments::parse();
     if arguments.slow && !arguments.raised {
         return with_open_files(2 * (arguments.idle + arguments.readers) + 512);
     }
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-soak");
     let runtime = Runtime::new().expect("failed to start the threads");
     let name_server = arguments.hostile.then(|| runtime.block_on(hostile::silent_name_server()));
-    let server = Server::start(&directory, &arguments, name_server.as_ref().map(|(_, address)| *address));
+    let server = SoakServer::start(&directory, &arguments, name_server.as_ref().map(|(_, address)| *address));
     let errors = match (arguments.slow, arguments.hostile) {
         (true, _) => runtime.block_on(slow::run(&server, &arguments)),
         (false, true) => runtime.block_on(hostile::run(&server, &arguments)),
@@ -112,7 +112,7 @@ fn main() -> ExitCode {
 }
 
 /// Sends the mix for the requested time. Returns the number of errors.
-async fn soak(server: &Server, arguments: &Arguments) -> u64 {
+async fn soak(server: &SoakServer, arguments: &SoakArguments) -> u64 {
     eprintln!("warming up");
     let mix = Mix::learn(server).await;
     let duration = Duration::from_secs(arguments.seconds);
@@ -124,7 +124,7 @@ async fn soak(server: &Server, arguments: &Arguments) -> u64 {
         let address = server.address;
         tasks.spawn(async move {
             let mut statistics = Statistics::default();
-            let mut client = Client::connect(address).await;
+            let mut client = AsyncClient::connect(address).await;
             let mut choice = traffic::Choice::new(number);
             while begun.elapsed() < duration {
                 let request = mix.choose(&mut choice);
@@ -132,8 +132,8 @@ async fn soak(server: &Server, arguments: &Arguments) -> u64 {
                 let outcome = mix.make(&mut client, request, &mut choice).await;
                 statistics.add(request.kind, started.elapsed(), &outcome);
                 // A connection cannot be used after an error, and a canceled download closes it.
-                if !matches!(outcome, Outcome::Answered { .. }) {
-                    client = Client::connect(address).await;
+                if !matches!(outcome, RequestOutcome::Answered { .. }) {
+                    client = AsyncClient::connect(address).await;
                 }
             }
             statistics

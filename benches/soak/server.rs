@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use strata_config::Config;
 
-use crate::Arguments;
-use crate::support::binary::{Binary, OWNER, add_user, import, strata};
+use crate::SoakArguments;
+use crate::support::binary::{OWNER, ServerProcess, add_user, import, strata};
 use crate::support::entities::Generator;
 
 /// A running server with its datasets.
-pub struct Server {
-    binary: Binary,
+pub struct SoakServer {
+    process: ServerProcess,
     /// The address on which the server listens.
     pub address: SocketAddr,
     /// The URL path of the catalogue's version.
@@ -24,9 +24,9 @@ pub struct Server {
     directory: PathBuf,
 }
 
-impl Server {
+impl SoakServer {
     /// Creates the datasets in a new directory and starts the server.
-    pub fn start(directory: &Path, arguments: &Arguments, name_server: Option<SocketAddr>) -> Server {
+    pub fn start(directory: &Path, arguments: &SoakArguments, name_server: Option<SocketAddr>) -> SoakServer {
         if directory.exists() {
             std::fs::remove_dir_all(directory).expect("failed to remove the data of the last run");
         }
@@ -68,8 +68,8 @@ impl Server {
         if arguments.slow {
             command.env("STRATA_SERVER__HEADER_TIMEOUT_S", "3600").env("STRATA_SERVER__CONNECTIONS_PER_CLIENT", "0");
         }
-        let binary = Binary::serve(command);
-        Server { address: binary.address, binary, catalogue, measurements, wide, directory: directory.to_owned() }
+        let process = ServerProcess::serve(command);
+        SoakServer { address: process.address, process, catalogue, measurements, wide, directory: directory.to_owned() }
     }
 
     /// Adds a user while the server runs and returns the user's token.
@@ -85,6 +85,6 @@ impl Server {
 
     /// Returns the server's resident memory in bytes, if the system reports it.
     pub fn resident_bytes(&self) -> Option<u64> {
-        self.binary.resident_bytes()
+        self.process.resident_bytes()
     }
 }

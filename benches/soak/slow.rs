@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinSet;
 
-use crate::Arguments;
-use crate::server::Server;
+use crate::SoakArguments;
+use crate::server::SoakServer;
 use crate::statistics::{Memory, Statistics};
-use crate::support::client::Client;
-use crate::traffic::{Choice, Mix, Outcome};
+use crate::support::client::AsyncClient;
+use crate::traffic::{Choice, Mix, RequestOutcome};
 
 /// The number of connections that make ordinary reads.
 const ORDINARY: u64 = 4;
@@ -21,16 +21,16 @@ const SIP_PAUSE: Duration = Duration::from_millis(250);
 const BUFFER_BYTES: u32 = 16 << 10;
 
 /// Runs the benchmark. Returns the number of errors, including slow and idle connections that the server closed.
-pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
+pub async fn run(server: &SoakServer, arguments: &SoakArguments) -> u64 {
     eprintln!("warming up");
     let mix = Mix::learn(server).await.ordinary();
     let before = ordinary(server, &mix, arguments.seconds.min(10)).await;
-    print_part("alone", before, server);
+    print_part("before", before, server);
 
     eprintln!("{} idle connections, {} slow readers", arguments.idle, arguments.readers);
     let mut idle = Vec::new();
     for _ in 0..arguments.idle {
-        let mut client = Client::connect(server.address).await;
+        let mut client = AsyncClient::connect(server.address).await;
         let head =
             client.ask(&format!("{}?limit=1", server.measurements), None).await.expect("failed to get a response");
         client.body(&head).await.expect("failed to read the response");
@@ -39,7 +39,7 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
     let target = format!("{}?format=json", server.catalogue);
     let mut readers = JoinSet::new();
     for _ in 0..arguments.readers {
-        let mut client = Client::connect_buffering(server.address, BUFFER_BYTES).await;
+        let mut client = AsyncClient::connect_buffering(server.address, BUFFER_BYTES).await;
         let head = client.ask(&target, None).await.expect("failed to get a response");
         assert_eq!(head.status, 200, "an export is refused");
         readers.spawn(async move {
@@ -57,8 +57,8 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
             memory.add(begun.elapsed(), server.resident_bytes());
         }
     };
-    let (beside, ()) = tokio::join!(ordinary(server, &mix, arguments.seconds), watch);
-    let errors = print_part("beside them", beside, server);
+    let (during, ()) = tokio::join!(ordinary(server, &mix, arguments.seconds), watch);
+    let errors = print_part("during", during, server);
     print!("{}", memory.report());
 
     let mut lost = 0;
@@ -75,10 +75,10 @@ pub async fn run(server: &Server, arguments: &Arguments) -> u64 {
     drop(readers);
     drop(idle);
     let after = ordinary(server, &mix, arguments.seconds.min(10)).await;
-    errors + print_part("after them", after, server) + lost + gone
+    errors + print_part("after", after, server) + lost + gone
 }
 
-fn print_part(title: &str, statistics: Statistics, server: &Server) -> u64 {
+fn print_part(title: &str, statistics: Statistics, server: &SoakServer) -> u64 {
     let resident =
         server.resident_bytes().map_or("unknown".to_owned(), |bytes| format!("{:.1} MB", bytes as f64 / 1e6));
     println!("{title} (resident memory {resident}):\n{}", statistics.table());
@@ -86,7 +86,7 @@ fn print_part(title: &str, statistics: Statistics, server: &Server) -> u64 {
 }
 
 /// Makes ordinary reads on a few connections for `seconds` seconds.
-async fn ordinary(server: &Server, mix: &Mix, seconds: u64) -> Statistics {
+async fn ordinary(server: &SoakServer, mix: &Mix, seconds: u64) -> Statistics {
     let mut tasks = JoinSet::new();
     let begun = Instant::now();
     for number in 0..ORDINARY {
@@ -94,15 +94,15 @@ async fn ordinary(server: &Server, mix: &Mix, seconds: u64) -> Statistics {
         let address = server.address;
         tasks.spawn(async move {
             let mut statistics = Statistics::default();
-            let mut client = Client::connect(address).await;
+            let mut client = AsyncClient::connect(address).await;
             let mut choice = Choice::new(number);
             while begun.elapsed() < Duration::from_secs(seconds) {
                 let request = mix.choose(&mut choice);
                 let started = Instant::now();
                 let outcome = mix.make(&mut client, request, &mut choice).await;
                 statistics.add(request.kind, started.elapsed(), &outcome);
-                if let Outcome::Failed(_) = outcome {
-                    client = Client::connect(address).await;
+                if let RequestOutcome::Failed(_) = outcome {
+                    client = AsyncClient::connect(address).await;
                 }
             }
             statistics

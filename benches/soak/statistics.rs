@@ -5,7 +5,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use crate::support::samples::Samples;
-use crate::traffic::Outcome;
+use crate::traffic::RequestOutcome;
 
 /// The maximum number of errors whose text is stored.
 const SHOWN_ERRORS: usize = 10;
@@ -26,15 +26,15 @@ struct Kind {
 
 impl Statistics {
     /// Adds the result of one request.
-    pub fn add(&mut self, kind: &'static str, duration: Duration, outcome: &Outcome) {
+    pub fn add(&mut self, kind: &'static str, duration: Duration, outcome: &RequestOutcome) {
         let entry = self.kinds.entry(kind).or_default();
         match outcome {
-            Outcome::Answered { bytes } => {
+            RequestOutcome::Answered { bytes } => {
                 entry.samples.add(duration);
                 entry.bytes += bytes;
             }
-            Outcome::Cancelled => entry.samples.add(duration),
-            Outcome::Failed(why) => {
+            RequestOutcome::Cancelled => entry.samples.add(duration),
+            RequestOutcome::Failed(why) => {
                 entry.errors += 1;
                 if self.failures.len() < SHOWN_ERRORS {
                     self.failures.push(why.clone());

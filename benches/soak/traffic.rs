@@ -3,12 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::server::Server;
-use crate::support::client::Client;
+use crate::server::SoakServer;
+use crate::support::client::AsyncClient;
 
 /// A request of the mix.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct TrafficRequest {
     /// The kind under which the results are counted.
     pub kind: &'static str,
     target: String,
@@ -33,7 +33,7 @@ enum How {
 }
 
 #[derive(Debug)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// The response was as expected.
     Answered { bytes: u64 },
     /// The client disconnected, as planned.
@@ -45,15 +45,15 @@ pub enum Outcome {
 /// The mix, with the first response to each request.
 #[derive(Clone)]
 pub struct Mix {
-    requests: Arc<Vec<Request>>,
+    requests: Arc<Vec<TrafficRequest>>,
     total: u64,
 }
 
 impl Mix {
     /// Makes every request once and stores the response. Panics if a request fails.
-    pub async fn learn(server: &Server) -> Mix {
+    pub async fn learn(server: &SoakServer) -> Mix {
         let mut requests = requests(server);
-        let mut client = Client::connect(server.address).await;
+        let mut client = AsyncClient::connect(server.address).await;
         for request in &mut requests {
             let head = client.ask(&request.target, None).await.expect("failed to get a response");
             assert_eq!(head.status, 200, "{}", request.target);
@@ -70,14 +70,14 @@ impl Mix {
 
     /// Returns the mix without requests that take long.
     pub fn ordinary(&self) -> Mix {
-        let ordinary = |request: &&Request| request.how != How::Cancelled && !request.kind.starts_with("export");
-        let requests: Vec<Request> = self.requests.iter().filter(ordinary).cloned().collect();
+        let ordinary = |request: &&TrafficRequest| request.how != How::Cancelled && !request.kind.starts_with("export");
+        let requests: Vec<TrafficRequest> = self.requests.iter().filter(ordinary).cloned().collect();
         let total = requests.iter().map(|request| request.weight).sum();
         Mix { requests: requests.into(), total }
     }
 
     /// Chooses the next request.
-    pub fn choose(&self, choice: &mut Choice) -> &Request {
+    pub fn choose(&self, choice: &mut Choice) -> &TrafficRequest {
         let mut left = choice.below(self.total);
         for request in self.requests.iter() {
             if left < request.weight {
@@ -89,42 +89,47 @@ impl Mix {
     }
 
     /// Makes a request and checks the response.
-    pub async fn make(&self, client: &mut Client, request: &Request, choice: &mut Choice) -> Outcome {
+    pub async fn make(
+        &self,
+        client: &mut AsyncClient,
+        request: &TrafficRequest,
+        choice: &mut Choice,
+    ) -> RequestOutcome {
         match make(client, request, choice).await {
             Ok(outcome) => outcome,
-            Err(error) => Outcome::Failed(format!("{}: {error}", request.target)),
+            Err(error) => RequestOutcome::Failed(format!("{}: {error}", request.target)),
         }
     }
 }
 
-async fn make(client: &mut Client, request: &Request, choice: &mut Choice) -> io::Result<Outcome> {
+async fn make(client: &mut AsyncClient, request: &TrafficRequest, choice: &mut Choice) -> io::Result<RequestOutcome> {
     let etag = request.etag.as_deref().filter(|_| request.how == How::Conditional);
     let head = client.ask(&request.target, etag).await?;
     let expected = if request.how == How::Conditional { 304 } else { 200 };
     if head.status != expected {
-        return Ok(Outcome::Failed(format!("{}: status {}", request.target, head.status)));
+        return Ok(RequestOutcome::Failed(format!("{}: status {}", request.target, head.status)));
     }
     if request.how == How::Cancelled {
         let mut left = choice.below(request.bytes);
         while left > 0 {
             match client.some(64 << 10).await? {
-                0 => return Ok(Outcome::Failed(format!("{}: it ended by itself", request.target))),
+                0 => return Ok(RequestOutcome::Failed(format!("{}: it ended by itself", request.target))),
                 read => left = left.saturating_sub(read as u64),
             }
         }
-        return Ok(Outcome::Cancelled);
+        return Ok(RequestOutcome::Cancelled);
     }
     let bytes = client.body(&head).await?;
     if request.how == How::Whole && bytes != request.bytes {
-        return Ok(Outcome::Failed(format!("{}: {bytes} bytes, not {}", request.target, request.bytes)));
+        return Ok(RequestOutcome::Failed(format!("{}: {bytes} bytes, not {}", request.target, request.bytes)));
     }
-    Ok(Outcome::Answered { bytes })
+    Ok(RequestOutcome::Answered { bytes })
 }
 
-fn requests(server: &Server) -> Vec<Request> {
+fn requests(server: &SoakServer) -> Vec<TrafficRequest> {
     let catalogue = &server.catalogue;
     let measurements = &server.measurements;
-    let request = |kind, weight, path: &str, query: &str, how| Request {
+    let request = |kind, weight, path: &str, query: &str, how| TrafficRequest {
         kind,
         target: format!("{path}?{query}"),
         weight,

@@ -10,32 +10,32 @@ use super::process::{ThreadTimes, status_of};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_strata");
 
-/// The email address of the user who owns the imported datasets.
+/// The email address of the owner of the imported datasets.
 pub const OWNER: &str = "bench@example.org";
 
 pub const PASSWORD: &str = "a long enough password";
 
 /// A running server in a child process, which is killed when this value is dropped.
-pub struct Binary {
+pub struct ServerProcess {
     child: Child,
     /// The address on which the server listens.
     pub address: SocketAddr,
 }
 
-impl Binary {
+impl ServerProcess {
     /// Starts a server from a command (a [`strata`] command with options) on a free port of the loopback interface.
-    pub fn serve(mut command: Command) -> Binary {
+    pub fn serve(mut command: Command) -> ServerProcess {
         command.args(["serve", "--listen", "127.0.0.1:0"]);
-        Binary::start(command)
+        ServerProcess::start(command)
     }
 
     /// Runs a command that prints a line with its listening address, as `strata serve` does.
-    pub fn start(mut command: Command) -> Binary {
+    pub fn start(mut command: Command) -> ServerProcess {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("failed to run the binary");
         let output = BufReader::new(child.stdout.take().expect("a pipe"));
         let address = |line: String| line.strip_prefix("listening on http://")?.parse().ok();
         match output.lines().map_while(Result::ok).find_map(address) {
-            Some(address) => Binary { child, address },
+            Some(address) => ServerProcess { child, address },
             None => panic!("it does not listen: {:?}", child.wait()),
         }
     }
@@ -56,7 +56,7 @@ impl Binary {
     }
 }
 
-impl Drop for Binary {
+impl Drop for ServerProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -15,19 +15,19 @@ use strata_http::server::{ServerLimits, serve_router};
 use tokio::net::TcpListener;
 
 /// A keep-alive connection.
-pub struct Client {
+pub struct BlockingClient {
     stream: TcpStream,
     /// The bytes that were received but not yet used.
     buffer: Vec<u8>,
     filled: usize,
 }
 
-impl Client {
+impl BlockingClient {
     /// Connects to a server. Panics if this fails.
-    pub fn connect(address: SocketAddr) -> Client {
+    pub fn connect(address: SocketAddr) -> BlockingClient {
         let stream = TcpStream::connect(address).expect("failed to start the server");
         stream.set_nodelay(true).expect("failed to connect");
-        Client { stream, buffer: vec![0; 1 << 20], filled: 0 }
+        BlockingClient { stream, buffer: vec![0; 1 << 20], filled: 0 }
     }
 
     /// Reads the response body of `target` into `body`. Panics if the status is not 200.

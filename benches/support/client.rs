@@ -7,7 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
 /// A keep-alive connection.
-pub struct Client {
+pub struct AsyncClient {
     stream: TcpStream,
     buffer: Vec<u8>,
     /// The range of the buffer that was received but not yet used.
@@ -22,26 +22,26 @@ pub struct Head {
     chunked: bool,
 }
 
-impl Client {
+impl AsyncClient {
     /// Connects to a server. Panics if the server cannot be reached.
-    pub async fn connect(address: SocketAddr) -> Client {
+    pub async fn connect(address: SocketAddr) -> AsyncClient {
         let stream = TcpStream::connect(address).await.expect("failed to start the server");
-        Client::from_stream(stream)
+        AsyncClient::from_stream(stream)
     }
 
-    /// Like [`Client::connect`], with a receive buffer of `bytes` bytes.
-    pub async fn connect_buffering(address: SocketAddr, bytes: u32) -> Client {
+    /// Like [`AsyncClient::connect`], with a receive buffer of `bytes` bytes.
+    pub async fn connect_buffering(address: SocketAddr, bytes: u32) -> AsyncClient {
         let socket = TcpSocket::new_v4().expect("failed to open a socket");
         socket.set_recv_buffer_size(bytes).expect("failed to get the size");
-        Client::from_stream(socket.connect(address).await.expect("failed to start the server"))
+        AsyncClient::from_stream(socket.connect(address).await.expect("failed to start the server"))
     }
 
     /// Connects from an address of this machine, with an optional receive buffer size.
-    pub async fn connect_from(to: SocketAddr, from: IpAddr, buffer: Option<u32>) -> io::Result<Client> {
-        Ok(Client::from_stream(Client::stream_from(to, from, buffer).await?))
+    pub async fn connect_from(to: SocketAddr, from: IpAddr, buffer: Option<u32>) -> io::Result<AsyncClient> {
+        Ok(AsyncClient::from_stream(AsyncClient::stream_from(to, from, buffer).await?))
     }
 
-    /// Like [`Client::connect_from`], but returns the bare connection.
+    /// Like [`AsyncClient::connect_from`], but returns the bare connection.
     pub async fn stream_from(to: SocketAddr, from: IpAddr, buffer: Option<u32>) -> io::Result<TcpStream> {
         let socket = TcpSocket::new_v4()?;
         if let Some(bytes) = buffer {
@@ -51,9 +51,9 @@ impl Client {
         socket.connect(to).await
     }
 
-    fn from_stream(stream: TcpStream) -> Client {
+    fn from_stream(stream: TcpStream) -> AsyncClient {
         stream.set_nodelay(true).expect("failed to connect");
-        Client { stream, buffer: vec![0; 64 << 10], unread: 0..0 }
+        AsyncClient { stream, buffer: vec![0; 64 << 10], unread: 0..0 }
     }
 
     /// Requests `target` and reads the head of the response.

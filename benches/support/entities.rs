@@ -4,8 +4,8 @@
 //! 1. [`Generator::entity`] creates the entity at a position from the seed and the position.
 //! 2. [`Entity::write`] writes the entity in the service's canonical form, so that an export must be equal to the
 //!    source.
-//! 3. [`Probes`] decides for each query whether an entity matches. It uses only the entity's fields and no code of the
-//!    service.
+//! 3. [`QueryProbes`] decides for each query whether an entity matches. It uses only the entity's fields and no code of
+//!    the service.
 
 use std::collections::HashSet;
 
@@ -341,17 +341,20 @@ pub fn texts(line: &str) -> String {
 }
 
 /// All queries of the benchmark.
-pub struct Probes(pub Vec<Probe>);
+pub struct QueryProbes(pub Vec<Probe>);
 
 /// Queries with several range filters on one path: the name and the number of ranges.
 pub const RANGES: [(&str, usize); 4] =
     [("1 range", 1), ("10 ranges", 10), ("100 ranges", 100), ("1,000 ranges", 1_000)];
 
-impl Probes {
+impl QueryProbes {
     /// Returns the queries over the entities of a generator.
-    pub fn new(generator: &Generator) -> Probes {
+    pub fn new(generator: &Generator) -> QueryProbes {
         let word = |rank: usize| generator.vocabulary[rank].clone();
-        let (tag, frequent, rare, other_rare) = (word(100), word(30), word(15_000), word(12_000));
+        let tag = word(100);
+        let frequent = word(30);
+        let rare = word(15_000);
+        let other_rare = word(12_000);
         let mut probes = Vec::new();
         let mut add = |name, query: String, matches: Box<dyn Fn(&Entity) -> bool>| {
             probes.push(Probe { name, query, question: Question::Which(matches) });
@@ -427,14 +430,18 @@ impl Probes {
             let query = format!("keywords={}", word.replace(' ', "+"));
             ask(name, query, Question::Texts(Box::new(has(word))));
         }
-        let (one, other) = (has(&rare), has(&other_rare));
+        let one = has(&rare);
+        let other = has(&other_rare);
         let either = move |texts: &str| one(texts) || other(texts);
         ask("keywords or", format!("keywords={rare},{other_rare}"), Question::Texts(Box::new(either)));
-        let (one, other, next) = (has(&frequent), has(&word(31)), word(31));
+        let next = word(31);
+        let one = has(&frequent);
+        let other = has(&next);
         let both = move |texts: &str| one(texts) && other(texts);
         let query = format!("keywords={frequent},{next}&keywords_mode=and");
         ask("keywords and, frequent", query, Question::Texts(Box::new(both)));
-        let (one, other) = (has(&frequent), has(&rare));
+        let one = has(&frequent);
+        let other = has(&rare);
         let both = move |texts: &str| one(texts) && other(texts);
         let query = format!("keywords={frequent},{rare}&keywords_mode=and");
         ask("keywords and", query, Question::Texts(Box::new(both)));
@@ -453,7 +460,7 @@ impl Probes {
         ask("dedup pair", "dedup=true&dedup_key=brand,category".to_owned(), Question::FirstOf(Box::new(pair)));
         let whole = |entity: &Entity| entity.id.clone();
         ask("dedup", "dedup=true".to_owned(), Question::FirstOf(Box::new(whole)));
-        Probes(probes)
+        QueryProbes(probes)
     }
 }
 

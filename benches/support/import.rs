@@ -11,7 +11,7 @@ use strata_types::user::UserPlan;
 
 use super::process::{cpu_seconds, run_self, status};
 
-/// The email address of the user who owns the imported datasets.
+/// The email address of the owner of the imported datasets.
 pub const OWNER: &str = "bench@example.org";
 
 /// The cache size of the importing process, in bytes.
@@ -19,7 +19,7 @@ const CACHE_BYTES: u64 = 64 << 20;
 
 /// The measurement of one import.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Report {
+pub struct ImportReport {
     pub dataset_id: u64,
     pub name_slug: String,
     /// The number of entities in the version.
@@ -34,7 +34,7 @@ pub struct Report {
     pub before_bytes: Option<u64>,
 }
 
-impl Report {
+impl ImportReport {
     /// Returns the URL path of the version.
     pub fn path(&self) -> String {
         format!("/api/{}/{}/active/", self.dataset_id, self.name_slug)
@@ -49,7 +49,8 @@ pub fn config(directory: &Path, cache_bytes: u64) -> Config {
     // Responses are not cached, so that each request does its work.
     config.cache.response_bytes = 0;
     config.cache.export_bytes = 0;
-    (config.limits.public_per_minute, config.limits.private_per_minute) = (0, 0);
+    config.limits.public_per_minute = 0;
+    config.limits.private_per_minute = 0;
     config
 }
 
@@ -75,7 +76,7 @@ impl Hidden {
 }
 
 /// Imports `source` into a new data directory in a child process.
-pub fn in_child(source: &Path, data: &Path) -> Report {
+pub fn in_child(source: &Path, data: &Path) -> ImportReport {
     if data.exists() {
         std::fs::remove_dir_all(data).expect("failed to remove the data of the last run");
     }
@@ -110,7 +111,7 @@ fn run(paths: &[PathBuf]) {
         let started = Instant::now();
         let imported =
             services.refreshes.import(request, Arc::new(RefreshCounters::default())).await.expect("failed to import");
-        Report {
+        ImportReport {
             seconds: started.elapsed().as_secs_f64(),
             cpu_seconds: cpu_before.zip(cpu_seconds()).map(|(before, after)| after - before),
             peak_bytes: status("VmHWM:"),

@@ -3,19 +3,19 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
-use super::binary::Binary;
-use super::blocking_client::Client;
+use super::binary::ServerProcess;
+use super::blocking_client::BlockingClient;
 use super::samples::Samples;
 
 /// Several keep-alive connections to one server.
 pub struct Connections<'a> {
-    server: &'a Binary,
-    clients: Vec<Client>,
+    server: &'a ServerProcess,
+    clients: Vec<BlockingClient>,
 }
 
 /// The measurement of several requests.
 #[derive(Clone, Default)]
-pub struct Load {
+pub struct LoadResults {
     /// The latency of each request, from the first byte of the request to the last byte of the response.
     pub samples: Samples,
     /// The time from the first request to the last response.
@@ -24,9 +24,9 @@ pub struct Load {
     pub cpu: Option<Duration>,
 }
 
-impl Load {
+impl LoadResults {
     /// Adds the measurement of further requests.
-    pub fn add(&mut self, other: Load) {
+    pub fn add(&mut self, other: LoadResults) {
         self.cpu = if self.samples.len() == 0 { other.cpu } else { self.cpu.zip(other.cpu).map(|(a, b)| a + b) };
         self.samples.merge(other.samples);
         self.elapsed += other.elapsed;
@@ -45,8 +45,8 @@ impl Load {
 
 impl Connections<'_> {
     /// Opens `count` connections.
-    pub fn open(server: &Binary, count: usize) -> Connections<'_> {
-        let connect = |_| Client::connect(server.address);
+    pub fn open(server: &ServerProcess, count: usize) -> Connections<'_> {
+        let connect = |_| BlockingClient::connect(server.address);
         let connections = Connections { server, clients: (0..count).map(connect).collect() };
         // Waits until the server has accepted the connections, which is not part of a request.
         std::thread::sleep(Duration::from_millis(20));
@@ -61,13 +61,15 @@ impl Connections<'_> {
         targets: &[String],
         next: impl Fn(usize, usize) -> Option<usize> + Sync,
         check: impl Fn(usize, &[u8]) + Sync,
-    ) -> Load {
+    ) -> LoadResults {
         let ready = Barrier::new(self.clients.len() + 1);
         let before = self.server.times();
         let (samples, elapsed) = std::thread::scope(|scope| {
             let mut threads = Vec::new();
             for (connection, client) in self.clients.iter_mut().enumerate() {
-                let (ready, next, check) = (&ready, &next, &check);
+                let ready = &ready;
+                let next = &next;
+                let check = &check;
                 threads.push(scope.spawn(move || {
                     let mut body = Vec::with_capacity(1 << 20);
                     let mut samples = Samples::default();
@@ -91,7 +93,7 @@ impl Connections<'_> {
             (samples, started.elapsed())
         });
         let cpu = before.zip(self.server.times()).map(|(before, after)| after.since(&before));
-        Load { samples, elapsed, cpu }
+        LoadResults { samples, elapsed, cpu }
     }
 }
 

@@ -4,7 +4,7 @@ use super::source::Source;
 
 /// A request with its expected response.
 #[derive(Clone)]
-pub struct Request {
+pub struct CheckedRequest {
     pub query: String,
     pub expected: Expected,
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::entities::{self, Entity, Generator, Key, Probes, Question};
+use super::entities::{self, Entity, Generator, Key, QueryProbes, Question};
 
 /// The maximum number of positions that are stored for each query, which is one page.
 pub const PAGE: usize = 100;
@@ -60,8 +60,8 @@ impl Source {
         let path = directory.join(format!("entities-{version}-{entities}.jsonl"));
         let truth_path = path.with_extension("truth.json");
         if !path.exists() {
-            eprintln!("making {entities} entities");
-            make(&path, &truth_path, entities)?;
+            eprintln!("generating {entities} entities");
+            generate(&path, &truth_path, entities)?;
         }
         let truth = serde_json::from_slice(&std::fs::read(truth_path)?)?;
         let file = File::open(&path)?;
@@ -101,16 +101,16 @@ impl Source {
     }
 }
 
-/// The expected result of a query while it is computed.
+/// Collects the expected result of a query, one entity at a time.
 #[derive(Default)]
-struct Answer {
+struct MatchCollector {
     matches: Matches,
     keys: HashSet<String>,
     /// For a sort, the first entities so far, in order.
     first: Vec<(Option<Key>, u64)>,
 }
 
-impl Answer {
+impl MatchCollector {
     fn add(&mut self, question: &Question, entity: &Entity, texts: &str, position: u64) {
         let matched = match question {
             Question::Which(matches) => matches(entity),
@@ -152,12 +152,12 @@ impl Answer {
     }
 }
 
-fn make(path: &Path, truth_path: &Path, count: u64) -> io::Result<()> {
+fn generate(path: &Path, truth_path: &Path, count: u64) -> io::Result<()> {
     let partial = path.with_extension("partial");
     let mut file = BufWriter::with_capacity(1 << 20, File::create(&partial)?);
     let generator = Generator::new();
-    let probes = Probes::new(&generator);
-    let mut answers: Vec<Answer> = probes.0.iter().map(|_| Answer::default()).collect();
+    let probes = QueryProbes::new(&generator);
+    let mut collectors: Vec<MatchCollector> = probes.0.iter().map(|_| MatchCollector::default()).collect();
     let mut line = String::new();
     for position in 0..count {
         let entity = generator.entity(position);
@@ -166,13 +166,13 @@ fn make(path: &Path, truth_path: &Path, count: u64) -> io::Result<()> {
         line.push('\n');
         file.write_all(line.as_bytes())?;
         let texts = entities::texts(&line);
-        for (probe, answer) in probes.0.iter().zip(&mut answers) {
-            answer.add(&probe.question, &entity, &texts, position);
+        for (probe, collector) in probes.0.iter().zip(&mut collectors) {
+            collector.add(&probe.question, &entity, &texts, position);
         }
     }
     file.into_inner().map_err(|error| error.into_error())?.sync_all()?;
     let names = probes.0.iter().map(|probe| probe.name.to_owned());
-    let truth = Truth { answers: names.zip(answers.into_iter().map(Answer::finish)).collect() };
+    let truth = Truth { answers: names.zip(collectors.into_iter().map(MatchCollector::finish)).collect() };
     std::fs::write(truth_path, serde_json::to_vec(&truth)?)?;
     std::fs::rename(partial, path)
 }

@@ -9,7 +9,7 @@
 //! 1. The benchmark imports the source of the `reads` benchmark with the default indexed columns as version 1.
 //! 2. It explains each of the [`SLOW_READS`] reads and measures it with warm caches.
 //! 3. It adds the paths that the explanations name to `index` and imports the source again as version 2.
-//! 4. It explains and measures the same reads again. The bodies must be equal to those of version 1.
+//! 4. It explains and measures the same reads again. The bodies must not differ between the versions.
 //!
 //! The benchmark also prints the cost of the indexed columns: the file size and the import time with and without them.
 //! It asserts no duration.
@@ -38,7 +38,7 @@ use strata_types::ids::DatasetId;
 use strata_types::index_settings::IndexSettings;
 use strata_types::read_request::ReadRequest;
 use strata_types::user::{User, UserPlan};
-use strata_types::version::{VersionNumber, VersionSelector};
+use strata_types::version::{VersionNumber, VersionSelector, VersionVariant};
 
 use support::import;
 use support::samples::{Samples, thousands};
@@ -60,7 +60,7 @@ const SLOW_READS: [(&str, &str); 3] = [
 
 /// Measures slow reads before and after a change of `index`
 #[derive(Parser)]
-struct Arguments {
+struct TuningArguments {
     /// Number of entities
     #[arg(value_name = "ENTITIES", default_value = "100000")]
     entities: u64,
@@ -73,7 +73,7 @@ struct Arguments {
 }
 
 fn main() {
-    let arguments = Arguments::parse();
+    let arguments = TuningArguments::parse();
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("bench-reads");
     let source = Source::open(&directory, arguments.entities).expect("failed to generate the source file");
     let data = directory.join(format!("tuning-{}", arguments.entities));
@@ -83,7 +83,7 @@ fn main() {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("failed to start the threads");
     runtime.block_on(async {
-        let bench = Bench::open(source, &data, arguments.plans).await;
+        let bench = TuningBenchmark::open(source, &data, arguments.plans).await;
         bench.run().await;
     });
     runtime.shutdown_timeout(Duration::from_secs(5));
@@ -91,15 +91,15 @@ fn main() {
 }
 
 /// The service and the user that all steps share.
-struct Bench {
+struct TuningBenchmark {
     services: Arc<Services>,
     owner: User,
     source: Source,
     plans: bool,
 }
 
-/// An imported version.
-struct ImportedVersion {
+/// An imported version, with the duration of its import and the size of its file.
+struct MeasuredImport {
     dataset: DatasetId,
     name_slug: String,
     version: VersionNumber,
@@ -114,8 +114,8 @@ struct ReadMeasurement {
     body_sha256: Vec<u8>,
 }
 
-impl Bench {
-    async fn open(source: Source, data: &Path, plans: bool) -> Bench {
+impl TuningBenchmark {
+    async fn open(source: Source, data: &Path, plans: bool) -> TuningBenchmark {
         let mut config = import::config(data, (6 * source.json_bytes).max(1 << 30));
         config.query.timeout_s = 600;
         let services = Services::open(&config, ProcessPurpose::Serve).await.expect("failed to open the data directory");
@@ -132,7 +132,7 @@ impl Bench {
             .expect("failed to query the catalog")
             .expect("failed to find the user")
             .user;
-        Bench { services, owner, source, plans }
+        TuningBenchmark { services, owner, source, plans }
     }
 
     async fn run(&self) {
@@ -160,10 +160,9 @@ impl Bench {
             let [before, after] = [before, after].map(|measurement| measurement.samples.median().as_secs_f64() * 1e3);
             println!("{query:<56} {before:>12.2} {after:>12.2} {:>8.1}", before / after);
         }
-        for (what, measured) in [
-            ("import, ms", (|made: &ImportedVersion| made.duration.as_millis() as u64) as fn(&ImportedVersion) -> u64),
-            ("file, bytes", |made: &ImportedVersion| made.size_bytes),
-        ] {
+        let duration_ms: fn(&MeasuredImport) -> u64 = |import| import.duration.as_millis() as u64;
+        let size_bytes: fn(&MeasuredImport) -> u64 = |import| import.size_bytes;
+        for (what, measured) in [("import, ms", duration_ms), ("file, bytes", size_bytes)] {
             let before = measured(&first);
             let after = measured(&second);
             println!(
@@ -175,7 +174,7 @@ impl Bench {
         }
     }
 
-    async fn import(&self) -> ImportedVersion {
+    async fn import(&self) -> MeasuredImport {
         eprintln!("importing {} entities", self.source.entities);
         let request = ImportRequest {
             source: self.source.path.display().to_string(),
@@ -204,11 +203,11 @@ impl Bench {
                 client: ClientNetwork::Unspecified,
                 dataset: imported.dataset_id,
                 version: VersionSelector::Latest,
-                alt: false,
+                variant: VersionVariant::Original,
             })
             .await
             .expect("failed to read the profile");
-        ImportedVersion {
+        MeasuredImport {
             dataset: imported.dataset_id,
             name_slug: imported.name_slug,
             version: imported.version,
@@ -218,7 +217,7 @@ impl Bench {
     }
 
     /// Explains and measures every read.
-    async fn measure_all(&self, imported: &ImportedVersion) -> Vec<ReadMeasurement> {
+    async fn measure_all(&self, imported: &MeasuredImport) -> Vec<ReadMeasurement> {
         let mut all = Vec::new();
         for (query, _) in SLOW_READS {
             eprintln!("version {}: {query}", imported.version);
@@ -227,7 +226,7 @@ impl Bench {
         all
     }
 
-    async fn measure(&self, imported: &ImportedVersion, query: &str) -> ReadMeasurement {
+    async fn measure(&self, imported: &MeasuredImport, query: &str) -> ReadMeasurement {
         let request = || params::parse_query(Some(query)).expect("failed to parse the query").0;
         // The first read warms the caches for both the explanation and the measurement.
         let body_sha256 = self.read(imported, request()).await;
@@ -248,7 +247,7 @@ impl Bench {
     }
 
     /// Reads like the endpoint. Returns the SHA-256 hash of the body without the version number that a count contains.
-    async fn read(&self, imported: &ImportedVersion, request: ReadRequest) -> Vec<u8> {
+    async fn read(&self, imported: &MeasuredImport, request: ReadRequest) -> Vec<u8> {
         let target = ReadTarget {
             dataset: imported.dataset,
             name_slug: imported.name_slug.clone(),
@@ -257,7 +256,7 @@ impl Bench {
         let lookup = self.services.lookups.find(&target).await.expect("failed to query the catalog");
         let anyone =
             ReadRequester::Client { client: ClientNetwork::Unspecified, authorization: AuthorizationHeader::None };
-        let admitted = lookup.authorize(anyone, false).expect("the dataset is not public");
+        let admitted = lookup.authorize(anyone, VersionVariant::Original).expect("the dataset is not public");
         let count = request.count;
         let answer = self
             .services

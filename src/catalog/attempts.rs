@@ -33,7 +33,7 @@ impl From<RefreshAttemptId> for AttemptWithWarnings<'_> {
     }
 }
 
-/// A finished attempt that is recorded together with a new dataset.
+/// The first refresh attempt of a new dataset, recorded together with the dataset and its first version.
 #[derive(Clone, Copy, Debug)]
 pub struct FirstAttempt<'a> {
     pub trigger: RefreshTrigger,
@@ -45,7 +45,7 @@ pub struct FirstAttempt<'a> {
 pub enum AttemptOutcome {
     Published(VersionNumber),
     Failed {
-        /// The reason, for the owner; truncated to 2,000 characters.
+        /// The error message for the owner of the dataset, truncated to 2,000 characters.
         error: String,
     },
 }
@@ -84,8 +84,7 @@ impl Catalog {
         before: Option<RefreshAttemptId>,
         limit: u32,
     ) -> Result<Vec<RefreshAttempt>> {
-        let before = from_cursor(before.map(RefreshAttemptId::get), i64::MAX);
-        let values = &[dataset.into(), limit.into(), before];
+        let values = &[dataset.into(), limit.into(), from_cursor(before.map(RefreshAttemptId::get), i64::MAX)];
         self.engine.list(LAST_ATTEMPTS_SQL, values).await
     }
 }
@@ -101,7 +100,7 @@ pub(super) async fn start_attempt(
                RETURNING attempt_id";
     let (attempt_id,): (i64,) =
         transaction.fetch_one(sql, &[dataset.into(), SqlValue::Text(Some(trigger.name())), from_time(now)]).await?;
-    // The only running attempt is one of the newest, so it is not deleted.
+    // Deletes the dataset's oldest refresh attempts beyond the maximum, but never a running one.
     let sql = "DELETE FROM refresh_attempts
                WHERE dataset_id = $1 AND finished_at IS NOT NULL AND attempt_id <= (
                    SELECT attempt_id FROM refresh_attempts WHERE dataset_id = $1
@@ -116,7 +115,7 @@ pub(super) async fn finish_attempt(
     outcome: &AttemptOutcome,
     now: DateTime<Utc>,
 ) -> Result<()> {
-    // JSON escapes U+0000, which PostgreSQL cannot store.
+    // Warnings are stored as JSON, which escapes U+0000, because PostgreSQL cannot store it.
     let warnings = (!attempt.warnings.is_empty()).then(|| serde_json::json!(attempt.warnings).to_string());
     let (version, error) = match outcome {
         AttemptOutcome::Published(number) => (Some(*number), None),

@@ -12,7 +12,7 @@ use super::{Catalog, Result};
 const WRITE_WAIT_TIMEOUT: Duration = Duration::from_millis(250);
 const RETRY_DELAY: Duration = Duration::from_secs(10);
 
-/// The state of best-effort writes, shared by all clones of a handle. A write holds the lock.
+/// The state of best-effort writes, shared by all clones of a catalog handle. A running write locks this state.
 #[derive(Debug, Default)]
 pub(super) struct BestEffortWrites {
     retry_at: Option<Instant>,

@@ -13,10 +13,10 @@ use super::{Catalog, Result};
 
 const NOTIFY_CHANNEL: &str = "strata_changes";
 
-/// The time without notifications after which the connection is tested.
+/// The time without notifications after which the listener tests its connection.
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(30);
 
-/// The maximum time for a new connection, and for the response to a test.
+/// The maximum time to open the listener's connection, and to receive the response to a connection test.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 pub struct ChangeListener {
@@ -31,7 +31,7 @@ impl Catalog {
         let pool =
             options.acquire_timeout(RESPONSE_TIMEOUT).connect_lazy_with(pool.pool.connect_options().as_ref().clone());
         let mut listener = PgListener::connect_with(&pool).await?;
-        // Each lost connection is then reported, regardless of the cause.
+        // With eager reconnection, the listener reports each lost connection, regardless of the cause.
         listener.eager_reconnect(true);
         listener.listen(NOTIFY_CHANNEL).await?;
         Ok(Some(ChangeListener { listener }))
@@ -39,11 +39,11 @@ impl Catalog {
 }
 
 impl ChangeListener {
-    /// Waits for a change, or for a reconnection, because changes during the interruption were not notified.
+    /// Waits for a notification of a change or for a reconnection, because listeners miss changes during interruptions.
     pub async fn wait_for_change(&mut self) -> Result<()> {
         loop {
             match tokio::time::timeout(KEEPALIVE_INTERVAL, self.listener.try_recv()).await {
-                // `None` is a reconnection, which `recv` would hide.
+                // `try_recv` returns `None` after a reconnection, which `recv` would hide.
                 Ok(notification) => break drop(notification?),
                 Err(_) => self.check_connection().await?,
             }
@@ -52,7 +52,7 @@ impl ChangeListener {
         Ok(())
     }
 
-    /// Tests the connection, because a dead peer might not have closed it.
+    /// Tests the connection to the database server, because a server that has crashed might not have closed it.
     async fn check_connection(&mut self) -> Result<(), sqlx::Error> {
         let timed_out = |_| io::Error::new(io::ErrorKind::TimedOut, "the database server is not responding").into();
         let response =

@@ -1,7 +1,6 @@
-//! Adds missing record checksums when the metadata database is opened. An operator who edits a row sets its checksum to
-//! null. The row is then accepted as it is until the next start adds the checksum. Each batch of rows is a transaction
-//! that locks them, so several processes can do this at the same time. A partial index of each table contains the rows
-//! without a checksum.
+//! Adds missing record checksums when the metadata database opens. An operator who edits a row sets its checksum to
+//! null. The row is then accepted until the next start adds the checksum. Each batch is a transaction that locks its
+//! rows, so several processes can do this concurrently. Each table has a partial index of rows without a checksum.
 
 use strata_types::dataset::Dataset;
 
@@ -50,7 +49,8 @@ const MISSING_CHECKSUM_QUERIES: [MissingChecksumQuery; 5] = [
 ];
 
 impl Catalog {
-    /// Adds the checksums. If that fails, for example because the database is read-only, the rows remain unverified.
+    /// Adds checksums to the records that have none. If that fails, for example because the database is read-only,
+    /// these records remain unverified.
     pub(super) async fn backfill_checksums(&self) {
         for (sql, decode) in MISSING_CHECKSUM_QUERIES {
             if let Err(error) = self.backfill_query(sql, decode).await {
@@ -75,7 +75,7 @@ impl Catalog {
                 match key.backfill(&mut transaction).await {
                     Ok(rows) => changed += rows,
                     Err(CatalogError::NotFound | CatalogError::NoVersion) => {}
-                    // An unreadable record must not prevent the backfill of the others.
+                    // A damaged record is skipped, so that the other records get their checksums.
                     Err(error) if error.is_corruption() && !matches!(error, CatalogError::DamagedDatabase { .. }) => {
                         tracing::warn!(error = &error as &dyn std::error::Error, "failed to add checksum to record");
                     }
@@ -91,7 +91,7 @@ impl Catalog {
 }
 
 impl RowWithoutChecksum {
-    /// Adds the checksum unless the row has one by now. Returns the number of changed rows.
+    /// Adds the checksum to the row unless the row got one after it was selected. Returns the number of changed rows.
     async fn backfill(&self, transaction: &mut CatalogTransaction) -> Result<u64> {
         let (sql, key, checksum) = match self {
             RowWithoutChecksum::Dataset(id) => {

@@ -12,15 +12,15 @@ const PROBE_DELAY: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub(super) struct DatabaseCircuitBreaker {
     started: Instant,
-    /// Milliseconds after `started`.
+    /// The time of the last successful call, in milliseconds after `started`.
     last_success_ms: AtomicU64,
-    /// Milliseconds after `started`; 0 if there was none.
+    /// The time of the last failed call, in milliseconds after `started`; 0 if no call has failed.
     last_failure_ms: AtomicU64,
     is_open: AtomicBool,
-    /// The lock of the probe while the breaker is open.
+    /// While the breaker is open, the call that probes the database server holds this lock.
     half_open_lock: Mutex<()>,
-    /// The lock of the call that tests whether the server accepts connections.
-    connect_lock: Mutex<()>,
+    /// The call that tests whether the database server accepts new connections holds this lock.
+    pub(super) connect_lock: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -38,8 +38,7 @@ impl DatabaseCircuitBreaker {
         }
     }
 
-    /// Returns a permit to wait for a connection; `None` if the breaker is open and a probe is running or has just
-    /// failed.
+    /// Returns a permit to await a database connection; `None` if the breaker is open and a probe runs or just failed.
     pub(super) fn try_acquire(&self) -> Option<BreakerPermit<'_>> {
         if !self.is_open() {
             return Some(BreakerPermit(None));
@@ -66,7 +65,7 @@ impl DatabaseCircuitBreaker {
         self.is_open.store(true, Ordering::SeqCst);
     }
 
-    /// Records a timeout after `waited`. Returns whether it opened the breaker, because no other call has succeeded.
+    /// Records a timeout after `waited`. Opens the breaker and returns true if no call has succeeded in this time.
     pub(super) fn record_timeout(&self, waited: Duration) -> bool {
         let is_down = !self.has_succeeded_within(waited);
         if is_down {
@@ -81,10 +80,6 @@ impl DatabaseCircuitBreaker {
 
     pub(super) fn has_succeeded_within(&self, time: Duration) -> bool {
         self.last_success_ms.load(Ordering::SeqCst) > self.elapsed_ms().saturating_sub(millis(time))
-    }
-
-    pub(super) fn try_lock_connect(&self) -> Option<MutexGuard<'_, ()>> {
-        self.connect_lock.try_lock().ok()
     }
 
     pub(super) fn predates_last_failure(&self, age: Duration) -> bool {

@@ -13,7 +13,7 @@ pub struct CatalogClock(ClockSource);
 #[derive(Clone, Debug)]
 enum ClockSource {
     System,
-    /// Microseconds since 1970-01-01T00:00:00Z.
+    /// A time that tests set, in microseconds since 1970-01-01T00:00:00Z.
     Manual(Arc<AtomicI64>),
 }
 

@@ -11,7 +11,8 @@ use super::versions::{add_version, find_version};
 use super::{Catalog, CatalogError, Result, UserId, VersionFileIds};
 
 impl Catalog {
-    /// Returns the version that [`Catalog::clone_dataset`] would share, so that the caller can read its files before.
+    /// Returns the version that [`Catalog::clone_dataset`] would share, so that the caller can read the version's files
+    /// before it creates the clone.
     pub async fn resolve_clone(&self, clone: &NewDatasetClone, active_limit: u64) -> Result<DatasetVersion> {
         let resolved = self.resolve_read(clone.source, VersionSelector::Latest).await?;
         let ResolvedDataset { dataset: source, version } = resolved.ok_or(CatalogError::NotFound)?;
@@ -26,7 +27,7 @@ impl Catalog {
 
     /// Creates a dataset with the source `push`, whose version 1 shares the files of another dataset's latest version.
     /// Only the owner can clone a private dataset (else [`CatalogError::NotFound`]); the clone is private with a new
-    /// key. Returns [`CatalogError::Conflict`] if the files are not `expected`.
+    /// key. Returns [`CatalogError::Conflict`] if the shared files are not the `expected` ones.
     pub async fn clone_dataset(
         &self,
         clone: &NewDatasetClone,
@@ -35,7 +36,7 @@ impl Catalog {
     ) -> Result<(Dataset, VersionStatus)> {
         let mut transaction = self.engine.begin().await?;
         lock_owner(&mut transaction, clone.owner).await?;
-        // The lock prevents the deletion of the alternate until the clone refers to it.
+        // The lock on the original dataset keeps its alternate (edited copy) until the clone refers to the same file.
         let source = lock_dataset(&mut transaction, clone.source).await?;
         check_clone_source(&source, clone.owner)?;
         let latest = source.latest_version.ok_or(CatalogError::NoVersion)?;
@@ -47,7 +48,7 @@ impl Catalog {
         let new = NewDataset {
             owner: clone.owner,
             name: clone.name.clone(),
-            // The description and the license apply to the same entities. The new owner decides about listing.
+            // The clone has the same entities, so it gets the description and license, but only its owner can list it.
             metadata: DatasetMetadata { listed: false, ..source.metadata.clone() },
             private_key: source.is_private().then(|| clone.private_key.clone()),
             source: DatasetSource::Push,
@@ -55,7 +56,7 @@ impl Catalog {
             records_path: None,
             publish_query: false,
             schedule: clone.schedule.clone(),
-            // Later versions should have the same types and indexes as the shared file.
+            // Later versions of the clone should have the same types and indexes as the file that it shares.
             infer_types: source.infer_types,
             index: source.index.clone(),
             ping_token: clone.ping_token.clone(),

@@ -1,8 +1,7 @@
 //! A connection pool that discards connections in an unknown state. A connection is discarded after every failure
-//! except a constraint violation. For example, when the disk is full, SQLite rolls back the transaction by itself. The
-//! driver does not notice this and would reject every later transaction on the connection. The release hook in
-//! `sqlite.rs` handles connections of canceled calls. A connection to a server whose `BEGIN` was interrupted never
-//! returns to the pool.
+//! except a constraint violation. For example, when the disk is full, SQLite rolls back the transaction. The driver
+//! does not notice this and would reject every later transaction on the connection. The release hook in `sqlite.rs`
+//! handles connections of canceled calls. Server connections with an interrupted `BEGIN` never return to the pool.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -23,7 +22,7 @@ const PROBE_INTERVAL: Duration = Duration::from_millis(300);
 #[derive(Debug)]
 pub(super) struct ConnectionPool<DB: Database> {
     pub(super) pool: Pool<DB>,
-    /// The timeouts and the circuit breaker of the PostgreSQL server; `None` for SQLite.
+    /// The timeouts and the circuit breaker of the PostgreSQL server; `None` for SQLite, which has no server.
     pub(super) server: Option<DatabaseServer>,
     pub(super) file: Option<Arc<DatabaseFile>>,
     pub(super) is_writable: bool,
@@ -47,7 +46,7 @@ impl DatabaseFile {
         Ok(DatabaseFile { path: path.to_owned(), device: metadata.dev(), inode: metadata.ino() })
     }
 
-    /// Returns an error if the path no longer leads to the opened file. Costs one system call.
+    /// Returns an error if the path no longer leads to the opened SQLite file. Costs one system call.
     pub(super) fn check_not_replaced(&self) -> Result<(), sqlx::Error> {
         match std::fs::metadata(&self.path) {
             Ok(metadata) if (metadata.dev(), metadata.ino()) == (self.device, self.inode) => Ok(()),
@@ -78,10 +77,10 @@ impl<DB: Database> ConnectionPool<DB> {
         self.file.as_ref().filter(|_| self.is_writable)
     }
 
-    /// Acquires a connection to a file. After the file was moved, only the existing connections work.
+    /// Acquires a connection to the database file. After a move of the file, only already open connections work.
     async fn acquire_local(&self) -> Result<PoolConnection<DB>, sqlx::Error> {
         match self.pool.acquire().await {
-            // For a missing file, SQLite reports only that it cannot open it; for a replaced file, the pool times out.
+            // SQLite does not report a missing file, and the pool reports only a timeout if the file was replaced.
             Err(error) => self.file.as_ref().map_or(Ok(()), |file| file.check_not_replaced()).and(Err(error)),
             acquired => acquired,
         }
@@ -135,7 +134,7 @@ impl<DB: Database> ConnectionPool<DB> {
             if breaker.has_succeeded_within(PROBE_INTERVAL) {
                 continue;
             }
-            let Some(guard) = breaker.try_lock_connect() else { continue };
+            let Ok(guard) = breaker.connect_lock.try_lock() else { continue };
             match DB::Connection::connect_with(&self.pool.connect_options()).await {
                 Ok(_) => breaker.record_success(),
                 Err(error @ sqlx::Error::Io(_)) => return error,
@@ -151,7 +150,7 @@ impl<DB: Database> ConnectionPool<DB> {
         }
         let mut pooled = self.acquire().await?;
         match pooled.begin(statement).await {
-            // The transaction has done nothing yet, so a retry is safe if an idle connection turns out to be broken.
+            // A failed BEGIN has changed nothing, so a retry is safe if an idle connection turns out to be broken.
             Err(error) if pooled.is_discarded() && self.server.is_some() && is_connection_error(&error) => {
                 pooled = self.acquire().await?;
                 pooled.begin(statement).await?;
@@ -163,7 +162,8 @@ impl<DB: Database> ConnectionPool<DB> {
 }
 
 impl<DB: Database> PooledConnection<DB> {
-    /// Returns the connection for a statement, and its timeout. [`PooledConnection::finish_statement`] must follow.
+    /// Returns the connection on which the caller can run a statement, and the timeout of the statement. Afterward, the
+    /// caller must call [`PooledConnection::finish_statement`].
     pub(super) fn begin_statement(&mut self) -> Result<(&mut DB::Connection, Option<Duration>), sqlx::Error> {
         let timeout = self.server.as_ref().map(|server| server.statement_timeout);
         let discarded = || io::Error::new(io::ErrorKind::NotConnected, "the connection has already failed");
@@ -174,8 +174,7 @@ impl<DB: Database> PooledConnection<DB> {
 
     /// Discards the connection if the failure of the statement might have left it in an unknown state.
     pub(super) fn finish_statement<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
-        let is_sound = outcome.as_ref().err().is_none_or(leaves_connection_usable);
-        self.finish_statement_as(is_sound, outcome)
+        self.finish_statement_as(outcome.as_ref().err().is_none_or(leaves_connection_usable), outcome)
     }
 
     fn finish_statement_as<T>(&mut self, is_sound: bool, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
@@ -217,7 +216,7 @@ impl<DB: Database> PooledConnection<DB> {
             server.circuit_breaker.record_connection_failure();
         }
         if let Some(connection) = self.connection.take() {
-            // Closing the connection properly would wait for the server, which might hang.
+            // The connection is dropped without a proper close, which would wait for a server that might hang.
             drop(connection.detach());
         }
     }
@@ -282,7 +281,7 @@ fn leaves_connection_usable(error: &sqlx::Error) -> bool {
 /// Returns whether the connection broke, as opposed to a statement that the server rejected.
 pub(super) fn is_connection_error(error: &sqlx::Error) -> bool {
     match error {
-        // The server is terminating all sessions, or is not ready yet.
+        // SQLSTATE codes 57P*: the server is terminating sessions or is not ready. Codes 08*: the connection failed.
         sqlx::Error::Database(error) => {
             error.code().is_some_and(|code| code.starts_with("57P") || code.starts_with("08"))
         }

@@ -22,34 +22,29 @@ pub(super) fn from_time(time: DateTime<Utc>) -> SqlValue<'static> {
 }
 
 pub(super) fn to_time(micros: i64, column: &'static str) -> Result<DateTime<Utc>> {
-    DateTime::from_timestamp_micros(micros)
-        .ok_or_else(|| CatalogError::InvalidColumnValue { column, value: micros.to_string() })
+    DateTime::from_timestamp_micros(micros).ok_or_else(|| CatalogError::invalid_value(column, micros))
 }
 
 pub(super) fn from_optional_time(time: Option<DateTime<Utc>>) -> SqlValue<'static> {
     SqlValue::Integer(time.map(|time| time.timestamp_micros()))
 }
 
-/// Converts to a signed number, which is exact for all numbers in the database.
+/// Converts an unsigned number to the signed type of database columns. The conversion is exact for all stored numbers.
 pub(super) fn to_saturating_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Converts the start of a page; `None` becomes `all`. A number that is too large sorts after all stored numbers.
+/// Converts the cursor of a page of records; `None` (the first page) becomes `all`. Cursors beyond `i64` sort last.
 pub(super) fn from_cursor(number: Option<u64>, all: i64) -> SqlValue<'static> {
     SqlValue::Integer(Some(number.map_or(all, to_saturating_i64)))
 }
 
-/// Converts a number to compare with stored ones. A number that is too large becomes -1, which no record has.
-fn from_id(number: u64) -> SqlValue<'static> {
-    SqlValue::Integer(Some(i64::try_from(number).unwrap_or(-1)))
-}
-
+/// Converts IDs for comparison with stored IDs. An ID too large for the database becomes -1, which no record has.
 macro_rules! key {
     ($($id:ty),*) => {
         $(impl From<$id> for SqlValue<'static> {
             fn from(id: $id) -> Self {
-                from_id(id.get())
+                SqlValue::Integer(Some(i64::try_from(id.get()).unwrap_or(-1)))
             }
         })*
     };
@@ -70,14 +65,14 @@ pub(super) fn from_unsigned(value: u64, field: &'static str) -> Result<SqlValue<
 }
 
 pub(super) fn to_unsigned(value: i64, column: &'static str) -> Result<u64> {
-    u64::try_from(value).map_err(|_| CatalogError::InvalidColumnValue { column, value: value.to_string() })
+    u64::try_from(value).map_err(|_| CatalogError::invalid_value(column, value))
 }
 
 pub(super) fn to_parsed<T: std::str::FromStr>(value: String, column: &'static str) -> Result<T> {
     value.parse().map_err(|_| CatalogError::InvalidColumnValue { column, value })
 }
 
-/// Decodes columns, whose names include the table for errors, for example `users.plan`.
+/// Decodes columns by their qualified names, for example `users.plan`, so that errors contain the name of the table.
 impl SqlRow {
     pub(super) fn get_unsigned(&self, column: &'static str) -> Result<u64> {
         to_unsigned(self.get(strip_table_name(column))?, column)

@@ -23,7 +23,7 @@ pub(super) const BEGIN_SNAPSHOT_SQL: &str = "BEGIN ISOLATION LEVEL REPEATABLE RE
 pub(super) enum DatabaseEngine {
     Sqlite {
         readers: ConnectionPool<Sqlite>,
-        /// A single connection, because SQLite allows only one writer at a time.
+        /// A pool with a single connection for all writes, because SQLite allows only one writer at a time.
         writer: ConnectionPool<Sqlite>,
     },
     Postgres(ConnectionPool<Postgres>),
@@ -86,7 +86,7 @@ impl<'r> OrderedColumns<'r> {
         OrderedColumns { row, position: 0 }
     }
 
-    /// Reads the next column, which must have this name.
+    /// Reads the next column of the row, whose name must be `name`.
     pub(super) fn read_next<T: DecodeColumn<'r>>(&mut self, name: &str) -> Result<T> {
         debug_assert_eq!(self.row.column_name(self.position), Some(name), "the statement selects other columns");
         let value = self.row.get(self.position)?;
@@ -95,7 +95,7 @@ impl<'r> OrderedColumns<'r> {
     }
 }
 
-/// A type that is decoded from a row. Tuples are decoded from the first columns.
+/// A type that can be decoded from a row. Tuples are decoded from the first columns of the row.
 pub(super) trait FromSqlRow: Sized + Send + Unpin {
     fn from_row(row: &SqlRow) -> Result<Self>;
 }
@@ -147,7 +147,7 @@ macro_rules! select {
 }
 pub(super) use select;
 
-/// Runs one statement on the connection of a transaction of either engine.
+/// Runs one statement in a transaction of either database engine.
 macro_rules! run {
     ($transaction:expr, query($($query:expr),+).$fetch:ident() $(.map($then:expr))?) => {
         match $transaction {
@@ -170,7 +170,7 @@ impl DatabaseEngine {
         Ok(self.list(sql, values).await?.into_iter().next())
     }
 
-    /// Returns all rows of `sql`, which must only read. The statement or the data must limit their number.
+    /// Returns all rows of the statement `sql`, which must not write, and must not return an unlimited number of rows.
     pub(super) async fn list<T: FromSqlRow>(&self, sql: &'static str, values: &[SqlValue<'_>]) -> Result<Vec<T>> {
         self.list_with(sql, values, T::from_row).await
     }
@@ -238,7 +238,7 @@ impl DatabaseEngine {
         Ok(changed)
     }
 
-    /// Like [`DatabaseEngine::write`], but returns `none` as the error if no row has changed.
+    /// Like [`DatabaseEngine::write`], but returns the error `none` if the statement has changed no row.
     pub(super) async fn write_or_error(
         &self,
         sql: &'static str,
@@ -305,7 +305,8 @@ impl CatalogTransaction {
         Ok(())
     }
 
-    /// Returns whether a read can be repeated on another connection, because this one broke, perhaps while idle.
+    /// Returns whether a failed read can be repeated on another connection. This is the case if its connection broke,
+    /// perhaps while it was idle.
     fn can_retry(&self, error: &sqlx::Error) -> bool {
         let is_timeout = matches!(error, sqlx::Error::Io(error) if error.kind() == std::io::ErrorKind::TimedOut);
         matches!(self, CatalogTransaction::Postgres(pooled) if pooled.is_discarded())
@@ -332,7 +333,8 @@ where
     Ok(arguments)
 }
 
-/// The number of placeholders in a list. Unused ones are null, so that one prepared statement serves all lengths.
+/// The number of placeholders in an SQL list, as in `IN ($1, $2)`. Unused placeholders are null, so that one prepared
+/// statement serves lists of all lengths.
 pub(super) const LIST_PLACEHOLDERS: usize = 100;
 
 pub(super) fn placeholders(count: usize) -> String {

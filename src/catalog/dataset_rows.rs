@@ -1,4 +1,4 @@
-//! Rows of `datasets`.
+//! Decodes, locks, and updates rows of the table `datasets`.
 
 use strata_types::dataset::{Dataset, DatasetMetadata, DatasetName, DatasetSource};
 use strata_types::index_settings::IndexSettings;
@@ -9,9 +9,10 @@ use super::database_engine::{CatalogTransaction, FromSqlRow, OrderedColumns, Sql
 use super::record_checksum::{ChecksummedColumns, RecordChecksum};
 use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
 
-/// Reads the columns of a dataset in the order of its checksum, each one once, because this runs for every request.
-/// `check` gets the checksum of the stored values, and the stored checksum, before the values are converted. Returns the
-/// columns that follow, too. A change of one of these columns ends with [`finish_dataset_change`].
+/// Reads the columns that the checksum of a dataset covers, in the order of the checksum. Each column is read only
+/// once, because this function runs for every request. `check` gets the computed and the stored checksum before the
+/// values are converted. Also returns the remaining columns of the row. Code that changes a covered column must call
+/// [`finish_dataset_change`] at the end.
 fn read_dataset<'r>(
     row: &'r SqlRow,
     check: impl FnOnce(RecordChecksum, Option<&str>) -> Result<()>,
@@ -65,12 +66,12 @@ fn read_dataset<'r>(
     Ok((dataset, columns))
 }
 
-/// Reads a dataset from the first columns, and returns the columns that follow, too.
+/// Reads a dataset from the first columns of a row. Also returns the remaining columns.
 pub(super) fn read_verified_dataset(row: &SqlRow) -> Result<(Dataset, OrderedColumns<'_>)> {
     let id: i64 = row.get(0)?;
     let record = || format!("dataset {id}");
     let (dataset, columns) = read_dataset(row, |checksum, stored| checksum.verify(stored, record))?;
-    // Rows without a checksum are valid, but the slug and the token are empty only on a damaged page.
+    // A row without a checksum is valid, but an empty slug or ping token occurs only on a damaged database page.
     if dataset.name.slug().is_empty() || dataset.ping_token.expose().is_empty() {
         return Err(CatalogError::DamagedRecord { record: record() });
     }
@@ -108,7 +109,7 @@ impl Catalog {
     }
 }
 
-/// Reads and locks the dataset: until the transaction ends, no other one can change it or publish a version.
+/// Reads a dataset and locks it: until the transaction ends, no other transaction can change it or publish a version.
 pub(super) async fn lock_dataset(transaction: &mut CatalogTransaction, id: DatasetId) -> Result<Dataset> {
     let sql =
         concat!("UPDATE datasets SET frozen = frozen WHERE datasets.dataset_id = $1 RETURNING ", columns!(datasets));
@@ -139,6 +140,5 @@ pub(super) fn index_to_json(index: &IndexSettings) -> Option<String> {
 
 fn index_from_json(json: Option<String>) -> Result<IndexSettings> {
     let Some(json) = json else { return Ok(IndexSettings::default()) };
-    serde_json::from_str(&json)
-        .map_err(|_| CatalogError::InvalidColumnValue { column: "datasets.index_paths", value: json })
+    serde_json::from_str(&json).map_err(|_| CatalogError::invalid_value("datasets.index_paths", &json))
 }

@@ -2,7 +2,9 @@
 
 use chrono::{DateTime, Utc};
 use strata_runtime::failpoint;
-use strata_types::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, DatasetVisibility, NewDataset};
+use strata_types::dataset::{
+    Dataset, DatasetChange, DatasetName, DatasetSource, DatasetVisibility, NewDataset, RollbackMode,
+};
 use strata_types::secret::Secret;
 use strata_types::source::SourceFormat;
 
@@ -23,7 +25,7 @@ const MAX_VIEWED_ATTEMPTS: u32 = 10;
 pub struct DatasetView {
     pub dataset: Dataset,
     pub versions: Vec<VersionStatus>,
-    /// The latest refresh attempts, newest first, at most ten.
+    /// The latest refresh attempts of the dataset, newest first, at most ten.
     pub last_attempts: Vec<RefreshAttempt>,
 }
 
@@ -189,9 +191,8 @@ impl Catalog {
         commit_dataset_change(transaction, id).await
     }
 
-    /// Pins the dataset to a version, which remains active after later refreshes. `freeze` also freezes the dataset.
-    /// A frozen dataset can be pinned, too, and remains frozen.
-    pub async fn rollback(&self, dataset: DatasetId, version: VersionNumber, freeze: bool) -> Result<Dataset> {
+    /// Pins the dataset to a version, which remains active after later refreshes.
+    pub async fn rollback(&self, dataset: DatasetId, version: VersionNumber, mode: RollbackMode) -> Result<Dataset> {
         let (mut transaction, locked) = self.lock_dataset(dataset).await?;
         let sql = "UPDATE datasets SET pinned_version = $2
                    WHERE dataset_id = $1 AND EXISTS (
@@ -200,7 +201,7 @@ impl Catalog {
         if pinned == 0 {
             return Err(missing_version_error(dataset, locked.latest_version, version));
         }
-        if freeze {
+        if mode == RollbackMode::PinAndFreeze {
             let sql = "UPDATE datasets SET frozen = (1 = 1), next_run_at = NULL WHERE dataset_id = $1";
             transaction.execute(sql, &[dataset.into()]).await?;
         }
@@ -241,7 +242,7 @@ fn has_push_source(dataset: &Dataset) -> bool {
     dataset.source == DatasetSource::Push
 }
 
-/// Returns an error if the owner has too many datasets that are not frozen. Requires the lock of the owner.
+/// Returns an error if the owner has too many datasets that are not frozen. The caller must have locked the owner.
 pub(super) async fn check_active_dataset_limit(
     transaction: &mut CatalogTransaction,
     owner: UserId,
@@ -255,7 +256,7 @@ pub(super) async fn check_active_dataset_limit(
     }
 }
 
-/// Requests the computation of the next scheduled run if the dataset has a schedule, a source to fetch, and no freeze.
+/// Marks the next scheduled run for computation, or clears it if the dataset is frozen or has no schedule or URL.
 pub(super) async fn reset_next_run(transaction: &mut CatalogTransaction, id: DatasetId) -> Result<()> {
     let sql = "UPDATE datasets
                SET next_run_at = CASE WHEN schedule IS NULL OR source = 'push' OR frozen THEN NULL ELSE 0 END

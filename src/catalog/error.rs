@@ -53,10 +53,10 @@ pub enum CatalogError {
     NoWebhook,
     #[error("another refresh of the dataset is running")]
     RefreshRunning,
-    /// The attempt has ended, or its lease has expired and another attempt has taken over the dataset.
+    /// The refresh attempt has ended, or its lease on the dataset has expired and another attempt has taken over.
     #[error("the refresh has lost its lease on the dataset")]
     LeaseLost,
-    /// The path was never reserved, or its reservation has expired and a sweep might have removed the file.
+    /// The path of a new file was not reserved, or its reservation expired and a sweep might have removed the file.
     #[error("the file is not reserved, or its reservation has expired")]
     ReservationLost,
     #[error("the record has changed, or its state does not allow this change")]
@@ -73,7 +73,7 @@ pub enum CatalogError {
     /// A migration failed, for example because a newer version of strata has changed the tables.
     #[error("cannot migrate the metadata database")]
     Migration(#[source] MigrateError),
-    /// The failure is temporary. If a commit failed, the change might still have been made.
+    /// The metadata database is temporarily unavailable. If a commit failed, the change might still have been made.
     #[error("the metadata database is unavailable: {reason}")]
     Unavailable { reason: UnavailableReason, source: sqlx::Error },
     #[error("the metadata database is damaged{}", damage_hint(file.as_deref()))]
@@ -132,6 +132,10 @@ impl From<MigrateError> for CatalogError {
 }
 
 impl CatalogError {
+    pub(super) fn invalid_value(column: &'static str, value: impl ToString) -> CatalogError {
+        CatalogError::InvalidColumnValue { column, value: value.to_string() }
+    }
+
     pub fn unavailability(&self) -> Option<UnavailableReason> {
         match self {
             CatalogError::Unavailable { reason, .. } => Some(*reason),
@@ -182,7 +186,7 @@ pub enum UnavailableReason {
     ReadOnly,
     #[error("strata is out of memory or file descriptors")]
     ResourcesExhausted,
-    /// The condition ends when the original file has its name back, or with a restart.
+    /// The SQLite file was deleted or replaced. Calls succeed again when the original file is back, or after a restart.
     #[error("its file was deleted or replaced")]
     FileReplaced,
     #[error("strata is shutting down")]
@@ -254,19 +258,19 @@ fn classify_sqlite_code(code: i32, has_file_limit: impl Fn() -> bool) -> Option<
     const IOERR_NOMEM: i32 = 3_082;
     const IOERR_WRITE: i32 = 778;
     let unavailable = match code {
-        // The shared-memory file of the write-ahead log cannot grow.
+        // IOERR_SHMSIZE: the shared-memory file of SQLite's write-ahead log cannot grow.
         IOERR_SHMSIZE => UnavailableReason::DiskFull,
         // A full disk is FULL. At the process's file size limit, SQLite reports IOERR_WRITE, as for a failing disk.
         IOERR_WRITE if has_file_limit() => UnavailableReason::DiskFull,
         IOERR_NOMEM => UnavailableReason::ResourcesExhausted,
         _ => match code & 0xff {
-            // BUSY, LOCKED, PROTOCOL.
+            // SQLite's BUSY, LOCKED, PROTOCOL.
             5 | 6 | 15 => UnavailableReason::Locked,
-            // NOMEM, CANTOPEN.
+            // SQLite's NOMEM, CANTOPEN.
             7 | 14 => UnavailableReason::ResourcesExhausted,
             8 => UnavailableReason::ReadOnly,
             13 => UnavailableReason::DiskFull,
-            // CORRUPT, NOTADB.
+            // SQLite's CORRUPT, NOTADB.
             11 | 26 => return Some(DatabaseFailure::Damaged),
             _ => return None,
         },
@@ -277,16 +281,16 @@ fn classify_sqlite_code(code: i32, has_file_limit: impl Fn() -> bool) -> Option<
 /// Classifies an SQLSTATE code (PostgreSQL manual, appendix "PostgreSQL Error Codes").
 fn classify_sqlstate(code: &str) -> Option<DatabaseFailure> {
     let unavailable = match code {
-        // lock_not_available, deadlock_detected, serialization_failure, query_canceled.
+        // PostgreSQL's lock_not_available, deadlock_detected, serialization_failure, query_canceled.
         "55P03" | "40P01" | "40001" | "57014" => UnavailableReason::Locked,
         "53100" => UnavailableReason::DiskFull,
-        // too_many_connections, cannot_connect_now, and terminated sessions.
+        // PostgreSQL's too_many_connections, cannot_connect_now, and terminated sessions.
         "53300" | "57P01" | "57P02" | "57P03" | "57P05" => UnavailableReason::Unreachable,
-        // undefined_table, invalid_catalog_name, invalid_schema_name.
+        // PostgreSQL's undefined_table, invalid_catalog_name, invalid_schema_name.
         "42P01" | "3D000" | "3F000" => UnavailableReason::DatabaseMissing,
         "25006" => UnavailableReason::ReadOnly,
         "53200" => UnavailableReason::ResourcesExhausted,
-        // data_corrupted, index_corrupted.
+        // PostgreSQL's data_corrupted, index_corrupted.
         "XX001" | "XX002" => return Some(DatabaseFailure::Damaged),
         _ if code.starts_with("08") => UnavailableReason::Unreachable,
         _ => return None,
@@ -302,7 +306,8 @@ mod tests {
     #[test]
     fn error_codes_are_classified() {
         let temporary = |reason| Some(DatabaseFailure::Unavailable(reason));
-        // BUSY, BUSY_SNAPSHOT, FULL, READONLY, CORRUPT_INDEX, NOTADB, IOERR_FSYNC, CONSTRAINT_UNIQUE, IOERR_WRITE.
+        // SQLite's BUSY, BUSY_SNAPSHOT, FULL, READONLY, CORRUPT_INDEX, NOTADB, IOERR_FSYNC, CONSTRAINT_UNIQUE,
+        // IOERR_WRITE.
         let codes = [5, 517, 13, 8, 779, 26, 1_034, 2_067, 778];
         let expected = [Locked, Locked, DiskFull, ReadOnly].map(temporary);
         let actual = codes.map(|code| classify_sqlite_code(code, || false));

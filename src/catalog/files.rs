@@ -26,7 +26,7 @@ use super::{Catalog, CatalogError, DatasetId, FileHoldId, RefreshAttemptId, Resu
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedFile {
     pub file: VersionFile,
-    /// The time since which no version and no alternate has referred to the file; `None` if one does.
+    /// The time since which the file has been unreferenced; `None` if a version or an edited copy of one refers to it.
     pub unreferenced_since: Option<DateTime<Utc>>,
 }
 
@@ -64,7 +64,7 @@ pub struct FileReference {
 }
 
 impl fmt::Display for FileReference {
-    /// Writes, for example, `dataset 7 "World Countries" v3 alt`.
+    /// Writes the reference in a form such as `dataset 7 "World Countries" v3 alt`.
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let alt = if self.alt { " alt" } else { "" };
         write!(formatter, "dataset {} {:?} v{}{alt}", self.dataset, self.dataset_name, self.version)
@@ -93,7 +93,7 @@ static KNOWN_PATHS_SQL: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Does the same by scanning the tables: no index matches the conditions, and none contains both selected columns.
+/// Like [`KNOWN_PATHS_SQL`], but scans the tables: no index matches the conditions or contains both selected columns.
 static KNOWN_PATHS_FULL_SCAN_SQL: LazyLock<String> = LazyLock::new(|| {
     let list = placeholders(LIST_PLACEHOLDERS);
     format!(
@@ -124,10 +124,8 @@ pub(super) async fn reserve_path(
     let sql = "INSERT INTO file_reservations (path, attempt_id, expires_at) VALUES ($1, $2, $3)
                ON CONFLICT (path) DO UPDATE
                SET attempt_id = EXCLUDED.attempt_id, expires_at = EXCLUDED.expires_at";
-    transaction
-        .execute(sql, &[from_text(path, "path")?, from_optional_id(holder), from_time(expires_at)])
-        .await
-        .map(drop)
+    let values = &[from_text(path, "path")?, from_optional_id(holder), from_time(expires_at)];
+    transaction.execute(sql, values).await.map(drop)
 }
 
 impl Catalog {
@@ -154,13 +152,13 @@ impl Catalog {
         self.engine.write("DELETE FROM file_reservations WHERE path = $1", &[from_text(path, "path")?]).await.map(drop)
     }
 
-    /// Returns the paths that no refresh has reserved, at most 1,000: files of new datasets and of alternates.
+    /// Returns up to 1,000 paths that are reserved for new datasets or alternates (edited versions), not for refreshes.
     pub async fn reserved_paths(&self) -> Result<Vec<String>> {
         let sql = "SELECT path FROM file_reservations WHERE attempt_id IS NULL LIMIT $1";
         self.engine.list_with(sql, &[MAX_LISTED_RESERVATIONS.into()], |row| row.get(0)).await
     }
 
-    /// Deletes expired reservations and returns their number. Their files can no longer be recorded.
+    /// Deletes expired file reservations and returns their number. Their files can no longer be recorded.
     pub async fn expire_reservations(&self) -> Result<u64> {
         let now = from_time(self.now());
         let mut ended = 0;
@@ -171,7 +169,7 @@ impl Catalog {
                 return Ok(ended);
             }
             for (path,) in expired {
-                // One transaction for each row, so that this cannot deadlock with a renewal of several rows.
+                // Each row is deleted in its own transaction, which cannot deadlock with a renewal of several rows.
                 let sql = "DELETE FROM file_reservations WHERE path = $1 AND expires_at <= $2";
                 ended += self.engine.write(sql, &[SqlValue::Text(Some(&path)), now]).await?;
             }
@@ -184,13 +182,12 @@ impl Catalog {
         find_texts(&self.engine, KNOWN_PATHS_SQL.as_str(), paths).await
     }
 
-    /// Like [`Catalog::find_known_paths`], but without indexes, which might be damaged. Use both before deleting a
-    /// file.
+    /// Like [`Catalog::find_known_paths`], but without indexes, which might be damaged. Use both before a deletion.
     pub async fn find_known_paths_by_scan(&self, paths: &[&str]) -> Result<HashSet<String>> {
         find_texts(&self.engine, KNOWN_PATHS_FULL_SCAN_SQL.as_str(), paths).await
     }
 
-    /// Returns which of `files` a version refers to, without indexes. Reads all versions twice for every hundred files.
+    /// Returns which of `files` a version refers to, by scans without an index. Reads all versions twice per 100 files.
     async fn find_referenced_files_by_scan(&self, files: &[VersionFileId]) -> Result<HashSet<VersionFileId>> {
         let mut referenced = HashSet::new();
         for chunk in files.chunks(LIST_PLACEHOLDERS) {
@@ -234,10 +231,8 @@ impl Catalog {
     pub async fn file_record_results(&self, after: Option<VersionFileId>, limit: u32) -> Result<Vec<FileRecordResult>> {
         match self.files(after, limit).await {
             Ok(page) => {
-                return Ok(page
-                    .into_iter()
-                    .map(|file| FileRecordResult { id: file.file.id, file: Ok(file) })
-                    .collect());
+                let record = |file: RecordedFile| FileRecordResult { id: file.file.id, file: Ok(file) };
+                return Ok(page.into_iter().map(record).collect());
             }
             Err(error) if error.is_corruption() => {}
             Err(error) => return Err(error),
@@ -262,7 +257,8 @@ impl Catalog {
         self.engine.find(select!(files, "WHERE file_id = $1"), &[id.into()]).await
     }
 
-    /// Returns the files that have been unreferenced for longer than `older_than`, oldest first; none during a hold.
+    /// Returns the files that have been unreferenced for longer than `older_than`, oldest first. Returns none while a
+    /// hold prevents the deletion of files.
     pub async fn unreferenced_files(&self, older_than: Duration, limit: u32) -> Result<Vec<VersionFile>> {
         let sql = select!(
             files,
@@ -273,16 +269,16 @@ impl Catalog {
         self.engine.list(sql, &[from_time(saturating_sub(now, older_than)), from_time(now), limit.into()]).await
     }
 
-    /// Deletes the records of files that have been unreferenced for longer than `older_than` and are not held. The
-    /// caller must delete the returned files from the store. Both the indexes and the table `versions` must show that
-    /// no version refers to a file; if only the table shows a reference, the file loses its mark. Reads all versions
-    /// twice for every hundred files.
+    /// Deletes the records of files that have been unreferenced for longer than `older_than`, unless a hold protects
+    /// them. The caller must delete the returned files from the store. Both the indexes and the table `versions` must
+    /// show that no version refers to a file. If only the table shows a reference, the file is no longer marked as
+    /// unreferenced. Reads all versions twice for every hundred files.
     pub async fn remove_file_records(&self, files: &[VersionFileId], older_than: Duration) -> Result<Vec<VersionFile>> {
         let mut removed = Vec::new();
         if files.is_empty() {
             return Ok(removed);
         }
-        // The scan runs outside the transaction, because an unreferenced file cannot get new references.
+        // The scan for references runs outside the transaction, because an unreferenced file cannot get new references.
         let referenced = self.find_referenced_files_by_scan(files).await?;
         let mut transaction = self.engine.begin().await?;
         lock_holds(&mut transaction).await?;
@@ -345,7 +341,7 @@ impl Catalog {
     }
 }
 
-/// Serializes deletions of file records with new holds, so that all files that are listed under a hold exist.
+/// Serializes deletions of file records with the creation of holds, so that every file listed during a hold exists.
 async fn lock_holds(transaction: &mut CatalogTransaction) -> Result<()> {
     transaction.execute("UPDATE file_holds SET expires_at = expires_at WHERE hold_id = 0", &[]).await.map(drop)
 }
@@ -378,13 +374,13 @@ pub(super) async fn record_file(
     })
 }
 
-/// Marks a file from which `transaction` has removed a reference, unless the file has another reference.
+/// Marks a file as unreferenced after `transaction` has removed a reference, unless the file has another reference.
 pub(super) async fn mark_if_unreferenced(
     transaction: &mut CatalogTransaction,
     file: VersionFileId,
     now: DateTime<Utc>,
 ) -> Result<()> {
-    // This update changes nothing, but serializes concurrent removals of the last two references.
+    // This update of the file's row changes nothing, but serializes transactions that remove the last two references.
     let sql = "UPDATE files SET unreferenced_since = unreferenced_since WHERE file_id = $1";
     transaction.execute(sql, &[file.into()]).await?;
     let sql = "UPDATE files SET unreferenced_since = $2

@@ -13,7 +13,7 @@ pub struct InstallationRecord {
 }
 
 impl Catalog {
-    /// Returns the identity. The first call creates it.
+    /// Returns the identity of this metadata database, which the first call creates.
     pub async fn installation(&self) -> Result<InstallationRecord> {
         if let Some(installation) = self.find_installation().await? {
             return Ok(installation);
@@ -23,8 +23,7 @@ impl Catalog {
                    ON CONFLICT (installation_id) DO NOTHING";
         self.engine.write(sql, &[SqlValue::Text(Some(&identity)), SqlValue::Boolean(Some(false))]).await?;
         let installation = self.find_installation().await?;
-        installation
-            .ok_or(CatalogError::InvalidColumnValue { column: "installation.identity", value: "nothing".to_owned() })
+        installation.ok_or_else(|| CatalogError::invalid_value("installation.identity", "nothing"))
     }
 
     async fn find_installation(&self) -> Result<Option<InstallationRecord>> {
@@ -44,8 +43,6 @@ impl Catalog {
 
 pub(super) fn check_identity(identity: &str) -> Result<()> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-    match identity.len() == 2 * IDENTITY_BYTES && identity.bytes().all(is_digit) {
-        true => Ok(()),
-        false => Err(CatalogError::InvalidColumnValue { column: "installation.identity", value: identity.to_owned() }),
-    }
+    let is_valid = identity.len() == 2 * IDENTITY_BYTES && identity.bytes().all(is_digit);
+    if is_valid { Ok(()) } else { Err(CatalogError::invalid_value("installation.identity", identity)) }
 }

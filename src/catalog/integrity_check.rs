@@ -15,7 +15,7 @@ use strata_types::version::VersionSelector;
 
 use super::attempts::RefreshAttempt;
 use super::convert::to_unsigned;
-use super::database_engine::{DatabaseEngine, FromSqlRow, SqlRow, SqlValue, columns, select};
+use super::database_engine::{DatabaseEngine, FromSqlRow, SqlRow, SqlValue, select};
 use super::installation::check_identity;
 use super::nodes::NodeRecord;
 use super::sessions::StoredSession;
@@ -39,11 +39,18 @@ const STALE_SEQUENCES_SQL: &str = "SELECT used.name, used.last FROM (
 
 type DamageReporter<'a> = dyn FnMut(String) + Send + 'a;
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CatalogCheckDepth {
+    /// SQLite does not compare indexes with tables.
+    Quick,
+    Full,
+}
+
 #[derive(Clone)]
 enum PrimaryKey {
     Number(i64),
     Pair(i64, i64),
-    /// A text key is not printed, because it can be the hash of a secret.
+    /// Damage reports omit a text key, because it can be the hash of a secret.
     Text(String),
 }
 
@@ -75,7 +82,7 @@ impl fmt::Display for PrimaryKey {
     }
 }
 
-/// A table check: the name, a key below all others, the query for the page after a key, and the check of a row.
+/// A table with a key below all its keys, the SQL that selects the rows after a key, and the check of each row.
 type TableCheck = (&'static str, PrimaryKey, &'static str, fn(&SqlRow) -> Result<()>);
 
 macro_rules! page {
@@ -84,13 +91,13 @@ macro_rules! page {
     };
 }
 
-/// Selects the columns in the order in which a dataset reads them.
+/// Selects a page of datasets. The columns are in the order in which the decoder of a dataset reads them.
 const DATASETS_PAGE_SQL: &str =
     select!(datasets, "WHERE datasets.dataset_id > $1 ORDER BY datasets.dataset_id LIMIT 1000");
 
 fn table_checks() -> [TableCheck; 19] {
     const NUMBER: PrimaryKey = PrimaryKey::Number(0);
-    // The key 0 is valid in some tables.
+    // In some tables, the key 0 is valid, so their checks start after -1.
     const NUMBER_OR_0: PrimaryKey = PrimaryKey::Number(-1);
     const PAIR: PrimaryKey = PrimaryKey::Pair(0, 0);
     const TEXT: PrimaryKey = PrimaryKey::Text(String::new());
@@ -110,9 +117,7 @@ fn table_checks() -> [TableCheck; 19] {
         }),
         ("write_probes", NUMBER_OR_0, page!("write_probes", "probe_id", "$1"), |row| match row.get("written_at")? {
             1_i64.. => row.get_time("write_probes.written_at").map(drop),
-            other => {
-                Err(CatalogError::InvalidColumnValue { column: "write_probes.written_at", value: other.to_string() })
-            }
+            other => Err(CatalogError::invalid_value("write_probes.written_at", other)),
         }),
         ("installation", NUMBER_OR_0, page!("installation", "installation_id", "$1"), |row| {
             row.get::<bool, _>("store_marked")?;
@@ -134,7 +139,7 @@ fn table_checks() -> [TableCheck; 19] {
             row.get_optional_unsigned("file_reservations.attempt_id")?;
             row.get_time("file_reservations.expires_at").map(drop)
         }),
-        // `check_version` also reads each version like a request does.
+        // This check covers only the creation times. `check_version` reads each version as a request does.
         ("versions", PAIR, page!("versions", "dataset_id, version_number", "$1, $2"), |row| {
             row.get_time("versions.created_at").map(drop)
         }),
@@ -149,9 +154,9 @@ fn table_checks() -> [TableCheck; 19] {
 }
 
 impl Catalog {
-    /// Checks the whole database and reports damage. With `quick`, SQLite does not compare indexes with tables.
-    pub async fn check_integrity(&self, quick: bool, report: &mut DamageReporter<'_>) -> Result<()> {
-        self.check_engine(quick, report).await?;
+    /// Checks the whole database and reports damage.
+    pub async fn check_integrity(&self, depth: CatalogCheckDepth, report: &mut DamageReporter<'_>) -> Result<()> {
+        self.check_engine(depth, report).await?;
         for (table, start_key, sql, check) in table_checks() {
             self.check_table(table, start_key, sql, check, report).await?;
         }
@@ -175,13 +180,16 @@ impl Catalog {
         or_report(self.engine.list(sql, values).await, "", report).map(Option::unwrap_or_default)
     }
 
-    async fn check_engine(&self, quick: bool, report: &mut DamageReporter<'_>) -> Result<()> {
+    async fn check_engine(&self, depth: CatalogCheckDepth, report: &mut DamageReporter<'_>) -> Result<()> {
         let readers = match &*self.engine {
             DatabaseEngine::Sqlite { readers, .. } => readers,
             DatabaseEngine::Postgres(pool) => return check_postgres(&pool.pool, report).await,
         };
         check_partial_indexes(&readers.pool, report).await?;
-        let sql = if quick { "PRAGMA quick_check(100)" } else { "PRAGMA integrity_check(100)" };
+        let sql = match depth {
+            CatalogCheckDepth::Quick => "PRAGMA quick_check(100)",
+            CatalogCheckDepth::Full => "PRAGMA integrity_check(100)",
+        };
         let lines: Vec<(String,)> = self.list_or_report(sql, &[], report).await?;
         lines.into_iter().filter(|(line,)| line != "ok").for_each(|(line,)| report(line));
         let sql = "SELECT \"table\", \"parent\", COUNT(*) FROM pragma_foreign_key_check GROUP BY 1, 2";
@@ -205,7 +213,7 @@ impl Catalog {
         let mut last = start_key;
         loop {
             let decode = |row: &SqlRow| match check(row) {
-                // The type of a value differs from the type of its column.
+                // A value whose type differs from the type of its column makes the whole page unreadable.
                 Err(error @ CatalogError::Database(_)) => Err(error),
                 checked => Ok((last.read_from(row)?, checked)),
             };
@@ -284,7 +292,8 @@ fn describe_damage(error: CatalogError) -> Result<String> {
     }
 }
 
-/// Returns the value, or reports the damage and returns `None`. Any other error ends the whole check.
+/// Returns the value of a result. If the result is an error that shows damage, reports it and returns `None`. Any other
+/// error ends the whole check.
 fn or_report<T>(result: Result<T>, prefix: impl fmt::Display, report: &mut DamageReporter<'_>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -301,7 +310,7 @@ async fn check_partial_indexes(pool: &sqlx::SqlitePool, report: &mut DamageRepor
     let indexes: sqlx::Result<Vec<(String, String, String)>> = sqlx::query_as(sql).fetch_all(pool).await;
     for (index, table, sql) in or_report(indexes.map_err(CatalogError::from), "", report)?.unwrap_or_default() {
         let Some((_, condition)) = sql.split_once(" WHERE ") else { continue };
-        // The names and the condition come from the migrations, and the connection is read-only.
+        // The statement is safe: index names and conditions come from the migrations, and the connection is read-only.
         let sql = format!(
             "SELECT (SELECT COUNT(*) FROM {table} INDEXED BY {index} WHERE {condition})
                   - (SELECT COUNT(*) FROM {table} NOT INDEXED WHERE {condition})"
@@ -344,7 +353,7 @@ async fn check_postgres(pool: &sqlx::PgPool, report: &mut DamageReporter<'_>) ->
     .fetch_all(&mut connection)
     .await?;
     for (index,) in indexes {
-        // Both names come from the system catalogs, already quoted.
+        // The statement is safe: both names come from the system catalogs of PostgreSQL, already quoted.
         let sql = format!("SELECT {schema}.bt_index_check('{}'::regclass, true)", index.replace('\'', "''"));
         if let Err(error) = sqlx::query(AssertSqlSafe(sql)).execute(&mut connection).await {
             const NOT_ALLOWED: &str = "42501";
@@ -369,17 +378,14 @@ fn check_record<R: FromSqlRow>(row: &SqlRow) -> Result<()> {
 fn check_user(row: &SqlRow) -> Result<()> {
     let key: String = row.get("email_key")?;
     let user = User::from_row(row)?;
-    match key == normalize_email(&user.email) {
-        true => Ok(()),
-        false => Err(CatalogError::InvalidColumnValue { column: "users.email_key", value: key }),
-    }
+    if key == normalize_email(&user.email) { Ok(()) } else { Err(CatalogError::invalid_value("users.email_key", key)) }
 }
 
 fn check_dataset(row: &SqlRow) -> Result<()> {
     let dataset = Dataset::from_row(row)?;
     match dataset.schedule {
         Some(schedule) if schedule.parse::<RefreshSchedule>().is_err() => {
-            Err(CatalogError::InvalidColumnValue { column: "datasets.schedule", value: schedule })
+            Err(CatalogError::invalid_value("datasets.schedule", schedule))
         }
         _ => Ok(()),
     }
@@ -399,9 +405,7 @@ fn check_dataset_internals(row: &SqlRow) -> Result<()> {
     row.get_unsigned("datasets.webhook_registrations")?;
     validators_checksum(id, url, etag, last_modified).verify(checksum, || validators::validators_record_name(id))?;
     match (url, etag.or(last_modified)) {
-        (None, Some(value)) => {
-            Err(CatalogError::InvalidColumnValue { column: "datasets.source_etag", value: value.to_owned() })
-        }
+        (None, Some(value)) => Err(CatalogError::invalid_value("datasets.source_etag", value)),
         _ => Ok(()),
     }
 }
@@ -413,9 +417,5 @@ fn check_file(row: &SqlRow) -> Result<()> {
     row.get_unsigned("files.entity_count")?;
     row.get_time("files.created_at")?;
     row.get_optional_time("files.unreferenced_since")?;
-    if is_sha256_hex(&hash) {
-        Ok(())
-    } else {
-        Err(CatalogError::InvalidColumnValue { column: "files.content_hash", value: hash })
-    }
+    if is_sha256_hex(&hash) { Ok(()) } else { Err(CatalogError::invalid_value("files.content_hash", hash)) }
 }

@@ -1,7 +1,6 @@
 //! Table `refresh_leases`: ensures that only one attempt at a time refreshes a dataset, across all processes. An
 //! attempt holds its lease until it publishes, fails, or lets the lease expire and another attempt takes over. The row,
-//! read under the lock of the dataset, decides which attempt can publish. Clocks decide only when a lease can be taken
-//! over.
+//! read under the lock of the dataset, decides which attempt can publish. Clocks decide only the time of a takeover.
 
 use std::time::Duration;
 
@@ -41,13 +40,13 @@ pub struct RefreshLeaseRecord {
     pub holder: Option<LeaseHolder>,
 }
 
-/// Ends the attempt that holds the dataset's lease. Returns an error if the lease has not expired.
+/// Ends the refresh attempt whose lease on the dataset has expired. Returns an error if the lease has not expired.
 pub(super) async fn end_expired_lease(
     transaction: &mut CatalogTransaction,
     dataset: DatasetId,
     now: DateTime<Utc>,
 ) -> Result<()> {
-    // This update changes nothing, but prevents a concurrent renewal.
+    // This update changes nothing, but locks the lease, so that it cannot be renewed at the same time.
     let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE dataset_id = $1
                RETURNING attempt_id, expires_at";
     let lease: Option<(i64, i64)> = transaction.find(sql, &[dataset.into()]).await?;
@@ -148,7 +147,7 @@ impl Catalog {
         let mut ended = 0;
         for RefreshLeaseRecord { dataset, attempt, .. } in leases {
             let (mut transaction, _) = self.lock_dataset(dataset).await?;
-            // The lease might have been renewed or taken over since it was listed. The update locks it.
+            // A lease can be renewed or taken over after it was listed, so this update checks its expiry and locks it.
             let sql = "UPDATE refresh_leases SET expires_at = expires_at
                        WHERE attempt_id = $1 AND expires_at <= $2
                        RETURNING attempt_id";

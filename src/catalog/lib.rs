@@ -60,6 +60,7 @@ pub use datasets::DatasetView;
 pub use error::{CatalogError, UnavailableReason};
 pub use files::{FileRecordResult, FileReference, RecordedFile};
 pub use installation::InstallationRecord;
+pub use integrity_check::CatalogCheckDepth;
 pub use leases::{LeaseHolder, RefreshLease, RefreshLeaseRecord};
 pub use listings::DatasetListing;
 pub use nodes::{NodeRecord, NodeRegistration};
@@ -80,7 +81,7 @@ pub type Result<T, E = CatalogError> = std::result::Result<T, E>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CatalogOptions {
-    /// The maximum time that a call waits for a connection, or for a lock that another process holds.
+    /// The maximum time that a call waits for a database connection, or for a lock that another process holds.
     pub wait_timeout: Duration,
     /// The maximum duration of a PostgreSQL statement. SQLite statements have no limit.
     pub statement_timeout: Duration,
@@ -128,17 +129,14 @@ impl Catalog {
             postgres::open(url, options).await?
         } else {
             return Err(CatalogError::InvalidUrl {
-                // Any text before the host may be a password, so the message repeats only the scheme.
+                // Any text before the host may be a password, so the error contains only the scheme of the URL.
                 url: url.split(':').next().unwrap_or_default().to_owned(),
                 reason: "the URL must begin with sqlite:// or postgres://".to_owned(),
             });
         };
-        let catalog = Catalog {
-            engine: Arc::new(engine),
-            clock: CatalogClock::system(),
-            best_effort_writes: Arc::default(),
-            lease_holder: None,
-        };
+        let engine = Arc::new(engine);
+        let clock = CatalogClock::system();
+        let catalog = Catalog { engine, clock, best_effort_writes: Arc::default(), lease_holder: None };
         catalog.backfill_checksums().await;
         Ok(catalog)
     }

@@ -72,10 +72,8 @@ impl Catalog {
     /// Deletes a node that is shutting down, unless another process owns the name.
     pub async fn remove_node(&self, node: &NodeRegistration) -> Result<()> {
         let sql = "DELETE FROM nodes WHERE node_id = $1 AND process = $2";
-        self.engine
-            .write(sql, &[SqlValue::Text(Some(&node.id)), SqlValue::Text(Some(&node.process_id))])
-            .await
-            .map(drop)
+        let values = &[SqlValue::Text(Some(&node.id)), SqlValue::Text(Some(&node.process_id))];
+        self.engine.write(sql, values).await.map(drop)
     }
 
     pub async fn remove_offline_nodes(&self, seen_before: DateTime<Utc>) -> Result<u64> {

@@ -34,7 +34,8 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Database
         None => format!("the database server at {}:{}", connect.get_host(), connect.get_port()),
     };
     let with_server = |error: sqlx::Error| match error {
-        // Errors of the operating system have a number, which distinguishes exhaustion from an unreachable server.
+        // Only an error about an unreachable server gets the server's address. Other errors keep their operating system
+        // number, which shows that a resource is exhausted.
         sqlx::Error::Io(error) if classify_io_error(&error) == UnavailableReason::Unreachable => {
             sqlx::Error::Io(io::Error::new(error.kind(), format!("{server}: {error}")))
         }
@@ -44,7 +45,7 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Database
     let timeout = acquire_timeout.min(MAX_OPEN_TIMEOUT);
     let connected = tokio::time::timeout(timeout, connect.connect()).await.unwrap_or_else(|_| timed_out());
     let mut migrating = connected.map_err(with_server)?;
-    // `run` does the same, but the compiler cannot prove that its future is `Send`.
+    // `Migrator::run` does the same, but the compiler cannot prove that its future is `Send`.
     new_migrator(SCHEMA_SQL).run_direct(None, &mut migrating, false).await?;
     migrating.close().await?;
 

@@ -17,7 +17,7 @@ use super::convert::to_saturating_i64;
 use super::database_engine::{OrderedColumns, SqlRow};
 use super::{CatalogError, Result};
 
-/// The number of the scheme, which defines the covered columns. This build cannot verify checksums of other schemes.
+/// The number of the checksum scheme, which defines the covered columns. This build cannot verify other schemes.
 const CHECKSUM_SCHEME: &str = "1";
 const CHECKSUM_BYTES: usize = 16;
 

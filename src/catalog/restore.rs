@@ -30,7 +30,7 @@ impl Catalog {
         Ok(!self.engine.has_row(ANY_RECORD_SQL, &[]).await?)
     }
 
-    /// Copies all records of `copy` ([`Catalog::copy_to_sqlite`]) into this empty database, except the identity.
+    /// Copies all records of `copy` ([`Catalog::copy_to_sqlite`]) into this empty database, which keeps its identity.
     pub async fn restore_from(&self, copy: &Catalog) -> Result<()> {
         let mut snapshot = copy.engine.begin_snapshot().await?;
         let CatalogTransaction::Sqlite(original) = &mut snapshot else {
@@ -68,7 +68,7 @@ pub(super) enum CopyTarget<'c> {
 
 async fn restore_tables(original: &mut SqliteConnection, target: &mut CopyTarget<'_>) -> Result<()> {
     let tables = tables_in_reference_order(original).await?;
-    // The migrations insert rows into some tables.
+    // The migrations have inserted rows into some tables, which the restored rows replace.
     for table in tables.iter().rev() {
         target.execute(format!("DELETE FROM {}", table.name), &[]).await?;
     }
@@ -76,7 +76,7 @@ async fn restore_tables(original: &mut SqliteConnection, target: &mut CopyTarget
         let names: Vec<&str> = table.columns.iter().map(|(name, _)| &**name).collect();
         let insert = target.insert_sql(&table.name, &names);
         let boolean_columns = target.boolean_columns(&table.name).await?;
-        // The names come from the migrations, not from outside.
+        // The statement is safe: the names of tables and columns come from the migrations, not from outside.
         let select = AssertSqlSafe(format!("SELECT {} FROM {}", names.join(", "), table.name));
         let mut rows = sqlx::query::<Sqlite>(select).fetch(&mut *original);
         while let Some(row) = rows.try_next().await? {
@@ -91,7 +91,7 @@ async fn restore_tables(original: &mut SqliteConnection, target: &mut CopyTarget
         let values = [SqlValue::Integer(Some(version)), SqlValue::Integer(Some(dataset))];
         target.execute("UPDATE datasets SET pinned_version = $1 WHERE dataset_id = $2".to_owned(), &values).await?;
     }
-    // Ids of deleted records must not be assigned again.
+    // IDs of deleted records must not be assigned again, so the last assigned IDs are restored, too.
     let assigned: Vec<(String, i64)> = sqlx::query_as(
         "SELECT name, seq FROM sqlite_sequence WHERE seq > 0 AND name NOT LIKE '\\_sqlx\\_%' ESCAPE '\\'",
     )
@@ -103,7 +103,7 @@ async fn restore_tables(original: &mut SqliteConnection, target: &mut CopyTarget
     Ok(())
 }
 
-/// Returns the tables so that each one comes after the tables that it refers to.
+/// Returns the tables in an order in which each table comes after the tables that it refers to.
 async fn tables_in_reference_order(original: &mut SqliteConnection) -> Result<Vec<CopiedTable>, sqlx::Error> {
     let names: Vec<String> = sqlx::query_scalar(TABLE_NAMES_SQL).fetch_all(&mut *original).await?;
     let mut remaining = Vec::with_capacity(names.len());
@@ -118,7 +118,7 @@ async fn tables_in_reference_order(original: &mut SqliteConnection) -> Result<Ve
                 .bind(if name == DEFERRED_COLUMN.0 { DEFERRED_COLUMN.1 } else { "" })
                 .fetch_all(&mut *original)
                 .await?;
-        // A foreign key over two columns yields one row for each column.
+        // SQLite lists a two-column foreign key once per column, so the filter in SQL does not remove it completely.
         referenced_tables.retain(|other| *other != name && !(name == DEFERRED_COLUMN.0 && other == "versions"));
         remaining.push(CopiedTable { name, columns, referenced_tables });
     }
@@ -128,7 +128,7 @@ async fn tables_in_reference_order(original: &mut SqliteConnection) -> Result<Ve
         let is_next = |table: &CopiedTable| {
             table.referenced_tables.iter().all(|other| ordered.iter().any(|earlier| earlier.name == *other))
         };
-        // If no table is next, the insert fails, and the database reports the violated foreign key.
+        // If no table can be next, any remaining one is inserted, and the database reports the violated foreign key.
         let next = remaining.iter().position(is_next).unwrap_or_default();
         ordered.push(remaining.remove(next));
     }
@@ -185,16 +185,13 @@ impl CopyTarget<'_> {
         let sql = AssertSqlSafe(sql);
         match self {
             CopyTarget::Sqlite(connection) => {
-                sqlx::query_with::<Sqlite, _>(sql, bind_arguments::<Sqlite>(values)?)
-                    .execute(&mut **connection)
-                    .await?;
+                let query = sqlx::query_with::<Sqlite, _>(sql, bind_arguments::<Sqlite>(values)?);
+                query.execute(&mut **connection).await.map(drop)
             }
             CopyTarget::Postgres(connection) => {
-                sqlx::query_with::<Postgres, _>(sql, bind_arguments::<Postgres>(values)?)
-                    .execute(&mut **connection)
-                    .await?;
+                let query = sqlx::query_with::<Postgres, _>(sql, bind_arguments::<Postgres>(values)?);
+                query.execute(&mut **connection).await.map(drop)
             }
         }
-        Ok(())
     }
 }

@@ -13,7 +13,7 @@ pub struct ScheduledRun {
     pub owner: UserId,
     /// A cron expression in UTC.
     pub schedule: String,
-    /// The due time; `None` if only the next run must be computed, and nothing is due.
+    /// The time at which the run is due; `None` if no run is due, and only the time of the next run must be computed.
     pub due_at: Option<DateTime<Utc>>,
 }
 
@@ -31,8 +31,8 @@ impl FromSqlRow for ScheduledRun {
 
 impl Catalog {
     /// Returns due schedules, at most `limit`: first the oldest of each owner, then the second oldest of each, and so
-    /// on. Runs that must be computed come before due ones. Frozen datasets and those without a source to fetch are
-    /// never due. Costs a range scan of a partial index.
+    /// on. Schedules whose next run is not computed yet count as the oldest. Frozen datasets and datasets without a
+    /// source to fetch are never due. Costs a range scan of a partial index.
     pub async fn due_schedules(&self, limit: u32) -> Result<Vec<ScheduledRun>> {
         let sql = "SELECT dataset_id, owner_id, schedule, next_run_at
                    FROM (SELECT dataset_id, owner_id, schedule, next_run_at,

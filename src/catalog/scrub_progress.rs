@@ -1,4 +1,4 @@
-//! Table `scrub_progress`: the lease and the position of the background scrub, across all processes.
+//! Table `scrub_progress`: the lease of the background scrub, which verifies all files, and the last verified file.
 
 use std::time::Duration;
 
@@ -7,8 +7,8 @@ use super::convert::{from_time, to_unsigned};
 use super::{Catalog, Result, VersionFileId};
 
 impl Catalog {
-    /// Acquires the scrub for `ttl` if it is due and no other process has it. An interrupted scrub is due immediately.
-    /// Returns the last scrubbed file: `Some(None)` for a new scrub.
+    /// Acquires the lease of the background scrub for `ttl` if the scrub is due and no other process runs it. An
+    /// interrupted scrub is due immediately. Returns the last scrubbed file: `Some(None)` for a new scrub.
     pub async fn try_acquire_scrub(&self, interval: Duration, ttl: Duration) -> Result<Option<Option<VersionFileId>>> {
         let now = self.now();
         let sql = "UPDATE scrub_progress SET leased_until = $1
@@ -38,7 +38,7 @@ impl Catalog {
         self.engine.write(sql, &[now]).await.map(drop)
     }
 
-    /// Records that all files have been scrubbed, unless a process is running the scrub.
+    /// Records that the background scrub has verified all files, unless a process is running it.
     pub async fn finish_idle_scrub(&self) -> Result<()> {
         let now = from_time(self.now());
         let sql = "UPDATE scrub_progress SET file_id = 0, finished_at = $1 WHERE scrub_id = 0 AND leased_until <= $1";

@@ -13,11 +13,11 @@ pub struct StoredSession {
     /// The SHA-256 hash of the session ID, in hexadecimal.
     pub id_hash: String,
     pub user: Option<UserId>,
-    /// The content, which must not contain U+0000.
+    /// The content of the session, which must not contain U+0000.
     pub data: String,
     pub created_at: DateTime<Utc>,
     pub expires_at: DateTime<Utc>,
-    /// The time of the last use, with a precision of one minute.
+    /// The time of the session's last use, with a precision of one minute.
     pub last_used_at: DateTime<Utc>,
 }
 
@@ -31,7 +31,7 @@ impl FromSqlRow for StoredSession {
             expires_at: row.get_time("sessions.expires_at")?,
             last_used_at: row.get_time("sessions.last_used_at")?,
         };
-        // The error must not contain the hash, because errors are logged.
+        // The error must not contain the hash of the session ID, because errors are logged.
         session.checksum().verify(row.get("record_checksum")?, || "a session".to_owned())?;
         Ok(session)
     }
@@ -54,7 +54,7 @@ impl Catalog {
         let checksum = session.checksum().into_stored();
         let mut transaction = self.engine.begin().await?;
         if let Some(user) = session.user {
-            // A password change deletes all earlier sessions, so it must not run concurrently.
+            // The lock on the user prevents a concurrent password change, which deletes all earlier sessions.
             lock_owner(&mut transaction, user).await?;
             let sql = "SELECT password_hash FROM users WHERE user_id = $1";
             let (current,): (String,) = transaction.fetch_one(sql, &[user.into()]).await?;
@@ -112,9 +112,8 @@ impl Catalog {
         let checksum = StoredSession { expires_at, ..session }.checksum().into_stored();
         let sql =
             "UPDATE sessions SET expires_at = $2, record_checksum = $3, last_used_at = $4 WHERE session_hash = $1";
-        transaction
-            .execute(sql, &[SqlValue::Text(Some(id_hash)), from_time(expires_at), SqlValue::Text(Some(&checksum)), now])
-            .await?;
+        let values = &[SqlValue::Text(Some(id_hash)), from_time(expires_at), SqlValue::Text(Some(&checksum)), now];
+        transaction.execute(sql, values).await?;
         transaction.commit().await
     }
 
@@ -131,10 +130,8 @@ impl Catalog {
     }
 
     pub async fn delete_session(&self, id_hash: &str) -> Result<()> {
-        self.engine
-            .write("DELETE FROM sessions WHERE session_hash = $1", &[SqlValue::Text(Some(id_hash))])
-            .await
-            .map(drop)
+        let sql = "DELETE FROM sessions WHERE session_hash = $1";
+        self.engine.write(sql, &[SqlValue::Text(Some(id_hash))]).await.map(drop)
     }
 
     /// Deletes a session of a user. Returns whether an unexpired session existed.

@@ -29,11 +29,9 @@ const READER_CONNECTIONS: u32 = 4;
 /// other calls of this process and for transactions of other processes.
 pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<DatabaseEngine> {
     let wait = options.wait_timeout;
+    let invalid = |reason: &str| CatalogError::InvalidUrl { url: format!("sqlite:{path}"), reason: reason.to_owned() };
     if path.is_empty() || path == ":memory:" {
-        return Err(CatalogError::InvalidUrl {
-            url: format!("sqlite:{path}"),
-            reason: "the URL must contain a file path".to_owned(),
-        });
+        return Err(invalid("the URL must contain a file path"));
     }
     // SQLite interprets a name that starts with `file:` as a URL, unless `./` precedes it.
     let file: PathBuf = match Path::new(path) {
@@ -44,16 +42,15 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Databas
         fsync::create_dir_synced(directory)
             .map_err(|source| CatalogError::CreateDirectory { path: path.to_owned(), source })?;
     }
-    // SQLite has no specific error for directories and pipes.
+    // SQLite has no specific error for directories and pipes, so this check precedes the open.
     if std::fs::metadata(&file).is_ok_and(|metadata| !metadata.is_file()) {
-        let reason = "it is not a regular file".to_owned();
-        return Err(CatalogError::InvalidUrl { url: format!("sqlite:{path}"), reason });
+        return Err(invalid("it is not a regular file"));
     }
 
     let options = SqliteConnectOptions::new()
         .filename(&file)
         .busy_timeout(wait)
-        // SQLite then detects a page with overlapping cells before it uses the page, at little cost.
+        // With `cell_size_check`, SQLite detects a page with overlapping cells before it uses the page, at little cost.
         .pragma("cell_size_check", "ON")
         // A commit must be durable before the call returns. Otherwise a claimed webhook could be sent twice.
         .synchronous(SqliteSynchronous::Full);
@@ -75,8 +72,8 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Databas
     })
 }
 
-/// Creates the file if necessary and enables write-ahead logging. Retries, because enabling it ignores the busy
-/// timeout.
+/// Creates the SQLite file if necessary and enables write-ahead logging. Retries while the file is busy, because the
+/// busy timeout of SQLite does not apply to this change.
 async fn connect_with_wal(options: &SqliteConnectOptions, wait: Duration) -> Result<SqliteConnection, sqlx::Error> {
     let options = options.clone().create_if_missing(true).journal_mode(SqliteJournalMode::Wal);
     let deadline = Instant::now() + wait;
@@ -90,7 +87,7 @@ async fn connect_with_wal(options: &SqliteConnectOptions, wait: Duration) -> Res
     }
 }
 
-/// Returns whether the file has tables, but none of strata's; `false` if it cannot be read.
+/// Returns whether the SQLite file has tables, but none of strata's; `false` if the file cannot be read.
 async fn is_foreign_database(options: &SqliteConnectOptions, file: &Path) -> bool {
     if std::fs::metadata(file).is_ok_and(|metadata| metadata.len() == 0) {
         return false;
@@ -105,7 +102,7 @@ async fn is_foreign_database(options: &SqliteConnectOptions, file: &Path) -> boo
 
 async fn migrate(connection: &mut SqliteConnection) -> Result<()> {
     let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
-    // `run` does the same, but the compiler cannot prove that its future is `Send`.
+    // `Migrator::run` does the same, but the compiler cannot prove that its future is `Send`.
     new_migrator(SCHEMA_SQL).run_direct(None, &mut *transaction, false).await?;
     transaction.commit().await?;
     Ok(())
@@ -168,7 +165,6 @@ mod tests {
             .expect("failed to open database");
         let large_insert = "INSERT INTO sessions (session_hash, data, created_at, expires_at)
                             VALUES (hex(randomblob(20)), hex(zeroblob(100000)), 1, 1)";
-        // Whether the caller observes the failure, or was canceled before.
         for caller_observes_failure in [true, false, false, true] {
             let Ok(CatalogTransaction::Sqlite(mut pooled)) = engine.begin().await else {
                 panic!("failed to begin an SQLite transaction")
@@ -186,7 +182,7 @@ mod tests {
                 }
             }
             drop(pooled);
-            // The next transaction sees neither the rows nor the page limit of this one.
+            // The next transaction sees neither the rows nor the `max_page_count` of the failed transaction.
             assert_eq!(engine.write(large_insert, &[]).await.expect("failed to write"), 1);
             let probes: Vec<(i64,)> =
                 engine.list("SELECT probe_id FROM write_probes", &[]).await.expect("failed to read");

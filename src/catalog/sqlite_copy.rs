@@ -1,7 +1,7 @@
 //! Writes a consistent copy of the metadata database to an SQLite file, for a backup. SQLite writes the copy itself
 //! (`VACUUM INTO`) without blocking writers. With PostgreSQL, this module reads all tables in one snapshot and writes
 //! them to a new SQLite file, so that a backup does not need a database server. The original continues to run, so the
-//! copy contains no leases, reservations, nodes, holds, or due deliveries.
+//! copy contains no leases, file reservations, file holds, nodes, or due webhook deliveries.
 
 use std::io;
 use std::path::Path;
@@ -16,27 +16,33 @@ use super::database_engine::{BEGIN_SNAPSHOT_SQL, CatalogTransaction, DatabaseEng
 use super::restore::{CopyTarget, TABLE_NAMES_SQL};
 use super::{Catalog, CatalogError, CatalogOptions, Result, sqlite};
 
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum DueDeliveries {
+    Keep,
+    Remove,
+}
+
 impl Catalog {
     /// Writes a snapshot of the metadata database to a new SQLite file, which is durable on return. If the call fails,
     /// it removes the file. Call [`Catalog::hold_files`] first, so that no sweep removes the files of these records
     /// before they are copied, too. The cost is one read and one write of all records.
     pub async fn copy_to_sqlite(&self, path: &Path) -> Result<()> {
-        self.copy_to_new_file(path, false).await
+        self.copy_to_new_file(path, DueDeliveries::Remove).await
     }
 
-    /// Like [`Catalog::copy_to_sqlite`], for a database that is about to be replaced: keeps the due deliveries.
+    /// Like [`Catalog::copy_to_sqlite`], but keeps due webhook deliveries, for a database that is about to be replaced.
     pub async fn move_to_sqlite(&self, path: &Path) -> Result<()> {
-        self.copy_to_new_file(path, true).await
+        self.copy_to_new_file(path, DueDeliveries::Keep).await
     }
 
-    async fn copy_to_new_file(&self, path: &Path, keep_due_deliveries: bool) -> Result<()> {
+    async fn copy_to_new_file(&self, path: &Path, due_deliveries: DueDeliveries) -> Result<()> {
         let failed = |source| CatalogError::WriteCopy { path: path.to_owned(), source };
         let name = path.to_str().ok_or_else(|| failed(io::Error::other("the path is not valid UTF-8")))?;
         if tokio::fs::try_exists(path).await.map_err(failed)? {
             return Err(failed(io::ErrorKind::AlreadyExists.into()));
         }
         let copied = async {
-            self.write_sqlite_copy(name, keep_due_deliveries).await?;
+            self.write_sqlite_copy(name, due_deliveries).await?;
             sync_file_and_dir(path).await.map_err(failed)
         };
         let copied = copied.await;
@@ -48,9 +54,9 @@ impl Catalog {
         copied
     }
 
-    async fn write_sqlite_copy(&self, path: &str, keep_due_deliveries: bool) -> Result<()> {
+    async fn write_sqlite_copy(&self, path: &str, due_deliveries: DueDeliveries) -> Result<()> {
         if let DatabaseEngine::Sqlite { writer, .. } = &*self.engine {
-            // The writer's connection would be occupied for the duration of the copy.
+            // The copy has its own connection, because it would occupy the only connection for writes.
             let mut connection = writer.pool.connect_options().as_ref().clone().connect().await?;
             sqlx::query("VACUUM INTO $1").bind(path).execute(&mut connection).await?;
             connection.close().await?;
@@ -78,7 +84,7 @@ impl Catalog {
         let sql = "UPDATE refresh_attempts SET finished_at = $1, ok = (1 = 0), error = $2 WHERE finished_at IS NULL";
         let error = "the refresh was still running when the metadata database was copied";
         transaction.execute(sql, &[from_time(self.now()), SqlValue::Text(Some(error))]).await?;
-        if !keep_due_deliveries {
+        if due_deliveries == DueDeliveries::Remove {
             transaction.execute("DELETE FROM webhook_deliveries WHERE claimed_at IS NULL", &[]).await?;
         }
         transaction.commit().await?;
@@ -95,7 +101,7 @@ async fn sync_file_and_dir(path: &Path) -> io::Result<()> {
 
 /// Copies all rows of the PostgreSQL snapshot to empty tables with the same names and columns.
 async fn copy_tables(snapshot: &mut PgConnection, copy: &mut SqliteConnection) -> Result<()> {
-    // The foreign keys of datasets and versions form a cycle.
+    // The foreign keys of datasets and versions form a cycle, so they are checked at the commit.
     sqlx::query("PRAGMA defer_foreign_keys = ON").execute(&mut *copy).await?;
     let tables: Vec<String> = sqlx::query_scalar(TABLE_NAMES_SQL).fetch_all(&mut *copy).await?;
     for table in &tables {
@@ -103,16 +109,16 @@ async fn copy_tables(snapshot: &mut PgConnection, copy: &mut SqliteConnection) -
             sqlx::query_scalar("SELECT name FROM pragma_table_info($1)").bind(table).fetch_all(&mut *copy).await?;
         let mut target = CopyTarget::Sqlite(&mut *copy);
         let insert = target.insert_sql(table, &columns);
-        // The migrations insert rows into some new tables.
+        // The migrations have inserted rows into some new tables, which the copied rows replace.
         target.execute(format!("DELETE FROM {table}"), &[]).await?;
-        // The names come from the migrations, not from outside.
+        // The statement is safe: the names of tables and columns come from the migrations, not from outside.
         let select = AssertSqlSafe(format!("SELECT {} FROM {table}", columns.join(", ")));
         let mut rows = sqlx::query::<Postgres>(select).fetch(&mut *snapshot);
         while let Some(row) = rows.try_next().await? {
             target.execute(insert.clone(), &values_from_pg_row(&row)?).await?;
         }
     }
-    // Ids of deleted records must not be assigned again.
+    // IDs of deleted records must not be assigned again, so the last assigned IDs are copied, too.
     let assigned: Vec<(String, i64)> = sqlx::query_as(
         "SELECT c.table_name::text, s.last_value
          FROM information_schema.columns c
@@ -129,7 +135,7 @@ async fn copy_tables(snapshot: &mut PgConnection, copy: &mut SqliteConnection) -
     Ok(())
 }
 
-/// The values of a row in the form in which SQLite takes them.
+/// Returns the values of a PostgreSQL row in the types of the SQLite copy.
 fn values_from_pg_row(row: &PgRow) -> Result<Vec<SqlValue<'_>>, sqlx::Error> {
     let value = |column: &PgColumn| {
         Ok(match column.type_info().name() {

@@ -40,7 +40,7 @@ pub struct TokenIdentity {
 
 fn verify_token_row(row: &SqlRow) -> Result<()> {
     let hash: &str = row.get("token_hash")?;
-    // The error must not contain the hash, because errors are logged.
+    // The error must not contain the hash of the token, because errors are logged.
     token_checksum(hash, row.get("user_id")?, row.get("scope")?, row.get("expires_at")?)
         .verify(row.get("record_checksum")?, || "an API token".to_owned())
 }
@@ -108,7 +108,7 @@ impl Catalog {
         let expires = expires_at.map(|time| time.timestamp_micros());
         let checksum = token_checksum(token_hash, id, scope.name(), expires).into_stored();
         let mut transaction = self.engine.begin().await?;
-        // The lock serializes concurrent calls, so that the count is exact.
+        // The lock on the user serializes concurrent calls, so that the number of tokens is exact.
         lock_owner(&mut transaction, user).await?;
         let sql = "DELETE FROM api_tokens WHERE user_id = $1 AND expires_at <= $2";
         transaction.execute(sql, &[user.into(), from_time(self.now())]).await?;
@@ -154,14 +154,11 @@ impl Catalog {
         if token.last_used_at.is_none_or(|used| used <= stale.timestamp_micros()) {
             let hash = token_hash.to_owned();
             self.write_best_effort("token last use", |catalog| async move {
-                // Only one of several concurrent requests updates the row.
+                // Of several concurrent requests with the same token, only one updates the row.
                 let sql = "UPDATE api_tokens SET last_used_at = $2
                            WHERE token_hash = $1 AND (last_used_at IS NULL OR last_used_at <= $3)";
-                catalog
-                    .engine
-                    .write(sql, &[SqlValue::Text(Some(&hash)), from_time(now), from_time(stale)])
-                    .await
-                    .map(drop)
+                let values = &[SqlValue::Text(Some(&hash)), from_time(now), from_time(stale)];
+                catalog.engine.write(sql, values).await.map(drop)
             })
             .await;
         }

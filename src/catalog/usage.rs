@@ -13,7 +13,7 @@ use super::{Catalog, CatalogError, DatasetId, Result};
 
 const DELETE_BATCH_ROWS: i64 = 10_000;
 
-/// The time after which a process without new batches is deleted.
+/// The time after which the record of a process without new batches is deleted.
 const WRITER_RETENTION: TimeDelta = TimeDelta::days(7);
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,16 +41,16 @@ impl UsageCounts {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UsageIncrement {
     pub dataset: DatasetId,
-    /// A slug that the dataset must have for the counts to be added, if the counter has not verified it.
+    /// The slug in the counted requests if it is unverified. The counts are added only if the dataset has this slug.
     pub name_slug: Option<Box<str>>,
-    /// Days since 1970-01-01 in UTC.
+    /// The day of the requests, as days since 1970-01-01 in UTC.
     pub day: u32,
     pub counts: UsageCounts,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DailyUsage {
-    /// Days since 1970-01-01 in UTC.
+    /// The day of the requests, as days since 1970-01-01 in UTC.
     pub day: u32,
     pub counts: UsageCounts,
 }
@@ -67,8 +67,8 @@ impl DailyUsage {
 }
 
 impl Catalog {
-    /// Adds the counts in one transaction, unless this or a later batch of the writer has been added. The rows must be
-    /// sorted by dataset and day, so that concurrent calls cannot deadlock.
+    /// Adds the usage in `rows` in one transaction, unless this or a later batch of the writer has been added. The rows
+    /// must be sorted by dataset and day, so that concurrent calls cannot deadlock.
     pub async fn add_usage(&self, writer: &str, batch: u64, rows: &[UsageIncrement]) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         let sql = "INSERT INTO usage_writers (writer, batch, written_at) VALUES ($1, $2, $3)
@@ -133,12 +133,8 @@ impl Catalog {
     pub async fn delete_usage_before(&self, first: u32) -> Result<()> {
         let sql = "DELETE FROM dataset_usage WHERE (dataset_id, day) IN (
                        SELECT dataset_id, day FROM dataset_usage WHERE day < $1 ORDER BY day LIMIT $2)";
-        while self
-            .engine
-            .write(sql, &[SqlValue::Integer(Some(first.into())), SqlValue::Integer(Some(DELETE_BATCH_ROWS))])
-            .await?
-            > 0
-        {}
+        let values = &[SqlValue::Integer(Some(first.into())), SqlValue::Integer(Some(DELETE_BATCH_ROWS))];
+        while self.engine.write(sql, values).await? > 0 {}
         let before = from_time(self.now().checked_sub_signed(WRITER_RETENTION).unwrap_or(DateTime::UNIX_EPOCH));
         self.engine.write("DELETE FROM usage_writers WHERE written_at < $1", &[before]).await.map(drop)
     }

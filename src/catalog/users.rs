@@ -1,4 +1,4 @@
-//! Table `users`.
+//! Table `users`: the users and their password hashes.
 
 use strata_types::user::{User, UserPlan, normalize_email};
 
@@ -65,9 +65,8 @@ impl Catalog {
     pub async fn set_password(&self, user: UserId, password_hash: &str) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
         let sql = "UPDATE users SET password_hash = $2 WHERE user_id = $1";
-        transaction
-            .execute_or_error(sql, &[user.into(), SqlValue::Text(Some(password_hash))], CatalogError::NotFound)
-            .await?;
+        let values = &[user.into(), SqlValue::Text(Some(password_hash))];
+        transaction.execute_or_error(sql, values, CatalogError::NotFound).await?;
         transaction.execute("DELETE FROM sessions WHERE user_id = $1", &[user.into()]).await?;
         transaction.commit().await
     }
@@ -85,7 +84,7 @@ impl Catalog {
         let sql = "UPDATE users SET password_hash = $2 WHERE user_id = $1 AND password_hash = $3";
         let values = &[user.into(), SqlValue::Text(Some(new_hash)), SqlValue::Text(Some(old_hash))];
         transaction.execute_or_error(sql, values, CatalogError::Conflict).await?;
-        // No session has an empty hash, so without a current session all are deleted.
+        // No session has an empty hash, so without a current session, this statement deletes all sessions.
         let sql = "DELETE FROM sessions WHERE user_id = $1 AND session_hash <> $2";
         transaction.execute(sql, &[user.into(), SqlValue::Text(Some(current_session.unwrap_or_default()))]).await?;
         transaction.commit().await
@@ -94,7 +93,7 @@ impl Catalog {
     /// Deletes a user without datasets, including tokens and sessions. IDs are not reused.
     pub async fn remove_user(&self, user: UserId) -> Result<()> {
         let mut transaction = self.engine.begin().await?;
-        // Because of the lock, a concurrent creation of a dataset, token, or session fails after the deletion.
+        // The lock on the user makes a concurrent creation of a dataset, token, or session fail after the deletion.
         lock_owner(&mut transaction, user).await?;
         let sql = "SELECT COUNT(*) FROM datasets WHERE owner_id = $1";
         let (datasets,): (i64,) = transaction.fetch_one(sql, &[user.into()]).await?;

@@ -10,7 +10,7 @@ use super::database_engine::{CatalogTransaction, SqlValue};
 use super::record_checksum::RecordChecksum;
 use super::{Catalog, DatasetId, Result};
 
-/// The validators of a fetched document, and the dataset as of the start of the fetch.
+/// The HTTP validators of a fetched source document, and the dataset as of the start of the fetch.
 #[derive(Clone, Copy, Debug)]
 pub struct FetchedValidators<'a> {
     pub dataset: &'a Dataset,
@@ -52,7 +52,7 @@ pub(super) fn validators_record_name(dataset: i64) -> String {
     format!("dataset {dataset}'s source validators")
 }
 
-/// Returns whether the same document is decoded to the same entities with the settings of both datasets.
+/// Returns whether two datasets have equal settings of source and decoding, and so decode a document to equal entities.
 pub(super) fn has_same_source_settings(left: &Dataset, right: &Dataset) -> bool {
     left.source == right.source
         && left.format == right.format
@@ -61,7 +61,8 @@ pub(super) fn has_same_source_settings(left: &Dataset, right: &Dataset) -> bool 
         && left.infer_types == right.infer_types
 }
 
-/// Stores the validators for a new version. Clears them if the source settings have changed since the fetch.
+/// Stores the HTTP validators of the document that a new version was created from. Clears them if the source settings
+/// have changed since the fetch.
 pub(super) async fn record_validators(
     transaction: &mut CatalogTransaction,
     locked: &Dataset,

@@ -67,7 +67,7 @@ fn joined_version(
     Ok(Some(version))
 }
 
-/// Decodes the columns of a joined file. Returns an error if a version refers to a missing file.
+/// Decodes the file of a version from columns of an outer join. Fails if the version refers to a missing file.
 fn joined_file(columns: &mut OrderedColumns<'_>, record: impl Fn() -> String) -> Result<Option<VersionFile>> {
     let reference: Option<i64> = columns.read_next("reference")?;
     let id: Option<i64> = columns.read_next("file_id")?;

@@ -25,15 +25,15 @@ use super::{Catalog, CatalogError, DatasetId, Result, VersionFileId, VersionNumb
 #[derive(Clone, Copy, Debug)]
 pub enum VersionContent<'a> {
     New(&'a NewVersionFile),
-    /// The file of an earlier version of the same dataset, because the entities have not changed.
+    /// The new version shares the file of an earlier version of the dataset, because the entities have not changed.
     Shared {
         file: VersionFileId,
-        /// The hash of the entities to publish, which must equal the hash of the file.
+        /// The hash of the entities to publish, which must equal the hash of the shared file.
         content_hash: &'a str,
     },
 }
 
-/// The files of a version. They change when an alternate is replaced or deleted, so they identify the edited state.
+/// The IDs of a version's files, which change when its alternate (edited copy) is saved or deleted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VersionFileIds {
     pub file: VersionFileId,
@@ -76,13 +76,12 @@ impl Catalog {
             VersionSelector::Number(number) => (resolve_sql!("$2"), Some(number)),
         };
         let values = [id.into(), from_optional_id(number)];
-        let value_count = 1 + usize::from(number.is_some());
-        let resolved = self.engine.find(sql, &values[..value_count]).await?;
+        let resolved = self.engine.find(sql, &values[..1 + usize::from(number.is_some())]).await?;
         self.check_resolved(id, selector, resolved.as_ref()).await?;
         Ok(resolved)
     }
 
-    /// Returns an error if the version was not found although it should exist.
+    /// Returns an error if no version was found, although the requested version should exist.
     pub(super) async fn check_resolved(
         &self,
         id: DatasetId,
@@ -104,7 +103,7 @@ impl Catalog {
 
     /// Returns an error if the dataset was not found, or has no latest version, although versions of it exist.
     pub(super) async fn check_dataset_absent(&self, id: DatasetId) -> Result<()> {
-        // This is a single statement, because the first version might have been published since the dataset was read.
+        // This check is one statement, because the first version might have been published since the dataset was read.
         let sql = "SELECT v.version_number FROM versions v LEFT JOIN datasets d ON d.dataset_id = v.dataset_id
                    WHERE v.dataset_id = $1 AND (d.dataset_id IS NULL OR d.latest_version IS NULL) LIMIT 1";
         match self.engine.has_row(sql, &[id.into()]).await? {
@@ -126,8 +125,7 @@ impl Catalog {
         before: Option<VersionNumber>,
         limit: u32,
     ) -> Result<Vec<VersionStatus>> {
-        let before = from_cursor(before.map(VersionNumber::get), i64::MAX);
-        let values = &[dataset.into(), before, limit.into()];
+        let values = &[dataset.into(), from_cursor(before.map(VersionNumber::get), i64::MAX), limit.into()];
         self.engine.list(VERSIONS_SQL, values).await
     }
 
@@ -152,10 +150,10 @@ impl Catalog {
         if locked.frozen {
             return Err(CatalogError::Frozen);
         }
-        // This update changes nothing, but locks the lease before its reservations, in the same order as a renewal.
+        // This update changes nothing, but locks the refresh lease before its file reservations, as renewals do.
         let sql = "UPDATE refresh_leases SET expires_at = expires_at WHERE dataset_id = $1 AND attempt_id = $2";
         transaction.execute_or_error(sql, &[dataset.into(), attempt.id.into()], CatalogError::LeaseLost).await?;
-        // The clock is read under the lock, so that times increase with version numbers.
+        // The clock is read while the dataset is locked, so that creation times increase with version numbers.
         let now = self.now();
         let file = match content {
             VersionContent::New(file) => record_file(&mut transaction, file, now).await?,
@@ -195,7 +193,7 @@ impl Catalog {
         Ok((dataset, published))
     }
 
-    /// Sets the alternate of a version, also if the dataset is frozen, and marks a replaced file as unreferenced.
+    /// Sets the alternate (edited copy) of a version, even in a frozen dataset. Marks a replaced file as unreferenced.
     /// Returns [`CatalogError::Conflict`] if the version's files are not `expected`.
     pub async fn save_alternate(
         &self,
@@ -222,7 +220,7 @@ impl Catalog {
         Ok(status)
     }
 
-    /// Deletes the alternate of a version, and marks its file as unreferenced unless a clone shares it.
+    /// Deletes the alternate (edited copy) of a version, and marks its file as unreferenced unless a clone shares it.
     pub async fn delete_alternate(&self, dataset: DatasetId, number: VersionNumber) -> Result<VersionStatus> {
         let (mut transaction, locked) = self.lock_dataset(dataset).await?;
         let mut status = find_version(&mut transaction, &locked, number).await?;
@@ -234,18 +232,13 @@ impl Catalog {
     }
 }
 
-async fn set_alternate(
-    transaction: &mut CatalogTransaction,
-    dataset: &Dataset,
-    version: &DatasetVersion,
-) -> Result<()> {
+async fn set_alternate(transaction: &mut CatalogTransaction, locked: &Dataset, version: &DatasetVersion) -> Result<()> {
     let sql =
         "UPDATE versions SET alt_file_id = $3, record_checksum = $4 WHERE dataset_id = $1 AND version_number = $2";
     let alt = from_optional_id(version.alternate.as_ref().map(|alt| alt.id));
-    let checksum = version_checksum(version, dataset.created_at).into_stored();
-    transaction
-        .execute(sql, &[version.dataset.into(), version.number.into(), alt, SqlValue::Text(Some(&checksum))])
-        .await?;
+    let checksum = version_checksum(version, locked.created_at).into_stored();
+    let values = &[version.dataset.into(), version.number.into(), alt, SqlValue::Text(Some(&checksum))];
+    transaction.execute(sql, values).await?;
     transaction.notify_change().await
 }
 

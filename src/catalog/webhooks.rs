@@ -54,7 +54,7 @@ pub struct ClaimedDelivery {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryOutcome {
     pub duration: Option<Duration>,
-    /// The receiver's HTTP status, or the reason for the missing response.
+    /// The HTTP status that the receiver returned, or the reason why there was no response.
     pub response: Result<u16, String>,
 }
 
@@ -64,7 +64,7 @@ pub struct SentDelivery {
     pub version: VersionNumber,
     pub url: String,
     pub fired_at: DateTime<Utc>,
-    /// The outcome; `None` during the delivery, and permanently if the process died.
+    /// The outcome of the delivery; `None` while it is in progress, and permanently if the process died.
     pub outcome: Option<DeliveryOutcome>,
 }
 
@@ -84,8 +84,7 @@ impl FromSqlRow for SentDelivery {
 }
 
 fn to_http_status(status: Option<i64>, column: &'static str) -> Result<Option<u16>> {
-    let corrupt = |status: i64| CatalogError::InvalidColumnValue { column, value: status.to_string() };
-    status.map(|status| u16::try_from(status).map_err(|_| corrupt(status))).transpose()
+    status.map(|status| u16::try_from(status).map_err(|_| CatalogError::invalid_value(column, status))).transpose()
 }
 
 impl FromSqlRow for Webhook {
@@ -151,7 +150,7 @@ impl Catalog {
 
     /// Deletes the webhook and its due deliveries. A claimed delivery might still arrive.
     pub async fn delete_webhook(&self, dataset: DatasetId) -> Result<()> {
-        // The lock prevents the publication of a version between the two deletions.
+        // The lock on the dataset prevents new versions between the deletions of the webhook and its deliveries.
         let (mut transaction, _) = self.lock_dataset(dataset).await?;
         let sql = "DELETE FROM webhooks WHERE dataset_id = $1";
         transaction.execute_or_error(sql, &[dataset.into()], CatalogError::NoWebhook).await?;
@@ -185,7 +184,7 @@ impl Catalog {
                        JOIN webhooks w ON w.dataset_id = v.dataset_id AND w.is_active
                        WHERE c.dataset_id = $1 AND c.version_number = $2";
             let delivery: Option<ClaimedDelivery> = match transaction.find(sql, &key).await {
-                // An unreadable record must not block the deliveries after it, so the claim is committed.
+                // The claim of an unreadable record is committed, so that the record does not block later deliveries.
                 Err(error) if error.is_corruption() => {
                     transaction.commit().await?;
                     return Err(error);
@@ -197,7 +196,7 @@ impl Catalog {
                 transaction.execute(sql, &[key[0], key[1], SqlValue::Text(Some(&delivery.url))]).await?;
             }
             transaction.commit().await?;
-            // A delivery without a webhook has no receiver, but counts as claimed.
+            // A delivery without an active webhook has no receiver, so it counts as claimed, and the loop continues.
             if delivery.is_some() {
                 return Ok(delivery);
             }

@@ -14,7 +14,7 @@ macro_rules! embed {
     };
 }
 
-/// The manifest and its sources, embedded so that the demo works with a copied binary.
+/// The manifest and the source files of the demo datasets, embedded so that the demo needs only the binary.
 const DEMO_FILES: &[(&str, &[u8])] = embed![
     "manifest.toml",
     "world-countries/countries.json",

@@ -1,4 +1,4 @@
-//! `strata diff`: compares two versions of a dataset, or a version and an alternate.
+//! `strata diff`: compares two versions of a dataset, or a version and an alternate (an edited copy of a version).
 
 use std::io::{self, BufWriter, ErrorKind, IsTerminal, Write};
 
@@ -12,8 +12,8 @@ use strata_types::version::VersionSelector;
 
 use super::diff_text::{DiffPalette, DiffReport, DisplayLengths};
 use super::error::CliError;
-use super::parse_dataset_id;
 use super::signals::run_until_signal;
+use super::{output_error, parse_dataset_id};
 
 const DEFAULT_RECORD_LIMIT: u64 = 20;
 
@@ -70,13 +70,10 @@ impl DiffArguments {
 struct RecordLimit(Option<u64>);
 
 fn parse_record_limit(text: &str) -> Result<RecordLimit, String> {
-    match text {
-        "all" => Ok(RecordLimit(None)),
-        _ => text
-            .parse()
-            .map(|limit| RecordLimit(Some(limit)))
-            .map_err(|_| "expected a whole number, or `all`".to_owned()),
+    if text == "all" {
+        return Ok(RecordLimit(None));
     }
+    text.parse().map(|limit| RecordLimit(Some(limit))).map_err(|_| "expected a whole number, or `all`".to_owned())
 }
 
 fn parse_change_type(name: String) -> Result<ChangeType, &'static str> {
@@ -93,15 +90,11 @@ pub(super) async fn run(services: &Services, arguments: DiffArguments) -> Result
 }
 
 async fn print_diff(services: &Services, arguments: &DiffArguments) -> Result<(), CliError> {
-    let DiffArguments { dataset, v1, v2, alt, .. } = *arguments;
+    let DiffArguments { dataset, v1, v2, alt, change_type, offset, limit, .. } = *arguments;
     let compared = services.diffs.compare(None, dataset, DiffSides { v1, v2, alt }).await;
     let diff = compared.map_err(|error| arguments.diff_error(error))?;
     let listed = if arguments.json { RecordLimit(None) } else { RecordLimit(Some(DEFAULT_RECORD_LIMIT)) };
-    let page = DiffPage {
-        change_type: arguments.change_type,
-        offset: arguments.offset,
-        limit: arguments.limit.unwrap_or(listed).0,
-    };
+    let page = DiffPage { change_type, offset, limit: limit.unwrap_or(listed).0 };
     let mut output = BufWriter::new(io::stdout().lock());
     match arguments.json {
         true => print_json(&diff, &page, arguments, &mut output).await?,
@@ -160,8 +153,4 @@ fn has_colors(choice: ColorChoice) -> bool {
 
 fn write_output(output: &mut impl Write, bytes: &[u8]) -> Result<(), CliError> {
     output.write_all(bytes).map_err(output_error)
-}
-
-fn output_error(source: io::Error) -> CliError {
-    CliError::Io { what: "failed to write to standard output", source }
 }

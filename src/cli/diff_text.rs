@@ -23,10 +23,10 @@ impl DisplayLengths {
         DisplayLengths { value_characters: usize::MAX, entity_characters: usize::MAX };
 }
 
-/// Characters that are shown before the first difference of two long values.
+/// Number of characters that a diff shows before the first difference between two long values.
 const CONTEXT_CHARACTERS: usize = 20;
 
-/// The styles of a report; plain by default.
+/// The terminal styles of a printed diff; plain by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct DiffPalette {
     heading: Style,
@@ -112,19 +112,16 @@ impl DiffReport {
         let source = display_string(member("source"));
         let mut text = format!("\n{} {}", StyledText(style, change_sign(change)), StyledText(style, id));
         if !source.is_empty() {
+            let source = truncate(&source, self.lengths.entity_characters);
             // Writing to a string cannot fail.
-            let _ = write!(
-                text,
-                "  {}",
-                StyledText(self.palette.source, truncate(&source, self.lengths.entity_characters))
-            );
+            let _ = write!(text, "  {}", StyledText(self.palette.source, source));
         }
         text.push('\n');
         match change {
             ChangeType::Added => self.write_entity(v2, Style::new(), &mut text),
             ChangeType::Subtracted => self.write_entity(v1, Style::new(), &mut text),
             ChangeType::Modified => {
-                // The line must identify the record.
+                // A modified entity without a source is printed as a whole, so that a reader can identify it.
                 if member("source") == b"\"\"" {
                     self.write_entity(v2, self.palette.dimmed, &mut text);
                 }
@@ -171,15 +168,12 @@ impl DiffReport {
                     (ChangeType::Modified, format!("{old} → {new}"))
                 }
             };
-            let _ = writeln!(
-                text,
-                "    {} {shown_name}: {values}",
-                StyledText(self.palette.style(change), change_sign(change))
-            );
+            let sign = StyledText(self.palette.style(change), change_sign(change));
+            let _ = writeln!(text, "    {sign} {shown_name}: {values}");
         }
     }
 
-    /// Formats the note about records that are not on the page.
+    /// Formats the note about diff records that are not on the printed page.
     pub(super) fn format_remaining(&self, diff: &VersionDiff, page: &DiffPage) -> String {
         if page.limit == Some(0) {
             return String::new();
@@ -273,7 +267,7 @@ mod tests {
             ),
             "\n~ m0-1  http://a/1\n    ~ a: 1.0 → 2\n    - b: null\n    ~ d: null → 5\n    ~ \"\": 0 → 1\n    + c: []\n",
         );
-        // Without a source, the entity itself identifies the record.
+        // A modified entity without a source is printed as a whole, which identifies it.
         check(
             r#"{"id":"m0-0","source":"","v1":{"n":"x","a":1},"v2":{"n":"x","a":2},"field_diffs":[{"field":"a","v1":1,"v2":2}]}"#,
             "\n~ m0-0\n    {\"n\":\"x\",\"a\":2}\n    ~ a: 1 → 2\n",

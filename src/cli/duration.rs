@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use strata_config as config;
 
-/// A longer duration is a mistake, and exceeds the range of dates.
+/// Limit for durations on the command line. A longer duration is a mistake, and exceeds the range of dates.
 const MAX_DURATION_S: u64 = 100 * 366 * 86_400;
 
 /// Parses a duration in the format of the configuration: `90s`, `90min`, `1h 30min`, `7d`, or a number of seconds.

@@ -34,7 +34,7 @@ pub(super) enum CliError {
     #[error("failed to import {from}: {problem}")]
     Import {
         from: String,
-        /// Contains flags instead of field names.
+        /// The message names flags, such as `--format`, instead of request fields.
         problem: String,
     },
     #[error("invalid QUERY: {0}")]

@@ -60,7 +60,7 @@ pub(super) async fn run(arguments: ExplainArguments, config: Config) -> Result<(
 fn split_path_and_query(text: &str) -> (Option<&str>, Option<&str>) {
     let text = ["http://", "https://"].into_iter().find_map(|scheme| text.strip_prefix(scheme)).map_or(text, |rest| {
         let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-        // A URL without a path is the root.
+        // A URL without a path refers to the root, `/`.
         if rest[end..].starts_with('/') { &rest[end..] } else { "/" }
     });
     if !text.starts_with('/') {

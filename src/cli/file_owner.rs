@@ -18,12 +18,12 @@ pub(super) fn create_files_as_owner_of(directory: &Path) -> io::Result<()> {
         return Ok(());
     }
     let capabilities = rustix::thread::capabilities(None)?;
-    // SAFETY: both calls only exchange numbers, and change only the calling thread.
+    // SAFETY: `setfsgid` and `setfsuid` take only numbers, and change only the calling thread.
     unsafe {
         libc::setfsgid(metadata.gid());
         libc::setfsuid(metadata.uid());
     }
-    // When the user changes, Linux drops the capability to open the files of other users.
+    // The change of the user drops the capability to open the files of other users, so it is restored.
     Ok(rustix::thread::set_capabilities(None, capabilities)?)
 }
 

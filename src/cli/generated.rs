@@ -38,7 +38,7 @@ pub(super) fn write_manual(arguments: &ManualArguments) -> Result<(), CliError> 
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory)
         .and_then(|()| {
-            // Adds the full name and the global options to each command.
+            // `build` adds the full name and the global options to each command.
             let mut command = CommandLine::command().disable_help_subcommand(true);
             command.build();
             clap_mangen::generate_to(with_synopsis(command), directory)

@@ -114,15 +114,11 @@ async fn import(services: &Services, arguments: ImportArguments) -> Result<(), C
         tokio::select! {
             outcome = &mut importing => break outcome,
             _ = signals.next_signal() => {
-                // Records the end of the import, and removes partial files.
+                // This call records that the import was interrupted, and removes its partial files.
                 services.refreshes.finish(Duration::ZERO).await;
                 return Err(CliError::Interrupted);
             }
-            _ = redraw.tick(), if display.is_some() => {
-                if let Some(display) = &display {
-                    display.show_import(&progress);
-                }
-            }
+            _ = redraw.tick(), if display.is_some() => display.iter().for_each(|bar| bar.show_import(&progress)),
         }
     };
     drop(display);
@@ -138,7 +134,7 @@ async fn import(services: &Services, arguments: ImportArguments) -> Result<(), C
         private_key: imported.private_key.as_ref().map(|key| key.expose()),
         warnings: &imported.warnings,
     })?)?;
-    // The version exists regardless of the responses of webhook receivers.
+    // A failed webhook does not fail the import, because the new version already exists.
     if let Err(error) = services.deliveries.send_due().await {
         tracing::warn!(error = %ErrorChain(&error), "failed to send due webhooks; another process will send them");
     }
@@ -181,7 +177,7 @@ mod tests {
             ("set `records_path` to the path", "set `--records-path` to the path"),
             ("it is Parquet; set `format` to parquet", "it is Parquet; set `--format` to parquet"),
             ("`infer_types` applies only to csv", "`--infer-types` applies only to csv"),
-            // Field names inside the source do not change.
+            // A field of an entity is not replaced by a flag, even if it has the name of a request field.
             ("item 1 (line 2): records_path, format", "item 1 (line 2): records_path, format"),
         ] {
             assert_eq!(replace_fields_with_flags(error), expected);

@@ -81,7 +81,7 @@ async fn dataset_lines(services: &Services, datasets: &[Dataset]) -> Result<Vec<
             name_slug: dataset.name.slug().to_owned(),
             name: dataset.name.to_string(),
             owner: owner.clone(),
-            // Version numbers are consecutive, starting at 1.
+            // Version numbers are consecutive and start at 1, so the latest number is the number of versions.
             versions: dataset.latest_version.map_or(0, |number| number.get()),
             active_version: dataset.active_version().map(|number| number.get()),
             file_size_bytes: services.datasets.active_file_bytes(dataset).await?,

@@ -15,7 +15,7 @@ use super::error::CliError;
 
 const MAX_QUEUED_LINES: usize = 4_096;
 
-/// Queued lines are written together, up to this size.
+/// Maximum size of one write of queued log lines.
 const WRITE_BUFFER_BYTES: usize = 64 << 10;
 
 static LOG_WRITER: Mutex<Option<(WorkerGuard, ErrorCounter)>> = Mutex::new(None);
@@ -30,17 +30,17 @@ pub(super) fn start_logging(log: &LogConfig, default_level: &str) -> Result<(), 
     let (writer, guard) = lines.finish(BufWriter::with_capacity(WRITE_BUFFER_BYTES, StandardErrorWriter));
     *LOG_WRITER.lock() = Some((guard, writer.error_counter()));
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
-    // These errors would go to standard error as well.
+    // The logger would report a failed write on standard error, which has just failed.
     let builder = builder.log_internal_errors(false);
     match log.format {
         LogFormat::Text => builder.with_ansi(io::stderr().is_terminal()).try_init(),
-        // The list of spans includes the current one.
+        // The current span would be logged twice, because the list of spans contains it.
         LogFormat::Json => builder.json().flatten_event(true).with_current_span(false).try_init(),
     }
     .map_err(|error| failed(io::Error::other(error)))
 }
 
-/// Waits until all lines are written, but for at most about a second.
+/// Waits until all queued log lines are written, but for at most about a second.
 pub(super) fn finish_logging() {
     let writer = LOG_WRITER.lock().take();
     let lines = writer.as_ref().map_or(0, |(_, lost)| lost.dropped_lines());
@@ -50,7 +50,7 @@ pub(super) fn finish_logging() {
     drop(writer);
 }
 
-/// Standard error without write errors, which no one could read. The next lines can succeed.
+/// Standard error as the log output. Write errors are ignored: no one could read a report, and later lines can succeed.
 struct StandardErrorWriter;
 
 impl Write for StandardErrorWriter {
@@ -64,12 +64,11 @@ impl Write for StandardErrorWriter {
     }
 }
 
-/// Libraries that log too much at `info`. The MCP library logs every message, but the access log contains them already.
-/// The S3 client logs every attempt, but strata logs the outcome. PostgreSQL logs at every start that the table of
-/// migrations exists.
+/// Libraries that log too much at `info`. The MCP library logs messages that the access log already contains. The S3
+/// client logs attempts, but strata logs the outcome. PostgreSQL logs at every start that the migrations table exists.
 const CHATTY_LIBRARIES: [&str; 3] = ["rmcp", "object_store", "sqlx::postgres::notice"];
 
-/// Adds the level `warn` for chatty libraries that `level` does not mention.
+/// If the log filter `level` contains `info`, adds the level `warn` for chatty libraries that `level` does not mention.
 fn quiet_chatty_libraries(level: &str) -> String {
     let is_info = level.split(',').any(|directive| directive.trim().eq_ignore_ascii_case("info"));
     let named = |library: &str| level.split(',').any(|directive| directive.split('=').next() == Some(library));

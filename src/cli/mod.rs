@@ -107,14 +107,14 @@ pub(crate) fn run_command_line(parse: fn() -> CommandLine) -> ExitCode {
     logging::finish_logging();
     let outcome = match ended {
         Ok(Ok(outcome)) => outcome,
-        // The panic hook has printed the reason.
+        // The panic hook has already printed the reason of the panic.
         Ok(Err(_panic)) => return ExitCode::from(101),
         Err(source) => Err(CliError::Io { what: "failed to start threads", source }),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // If standard error is closed, no one can read the reason.
+            // The write error is ignored: if standard error is closed, no one can read the message.
             let _ = writeln!(io::stderr(), "strata: {}", ErrorChain(&error));
             ExitCode::FAILURE
         }
@@ -122,13 +122,15 @@ pub(crate) fn run_command_line(parse: fn() -> CommandLine) -> ExitCode {
 }
 
 fn run_command(command_line: CommandLine) -> Result<(), CliError> {
+    use ProcessPurpose::{Maintain, MaintainRecords};
+
     let CommandLine { shared, command } = command_line;
     let flags = match &command {
         CliCommand::Serve(arguments) => vec![
             ("server.listen", "--listen", arguments.listen.clone()),
             ("server.background", "--no-background", arguments.no_background.then(|| false.to_string())),
         ],
-        // These commands need no configuration.
+        // `strata completions` and `strata manual` need no configuration.
         CliCommand::Completions(arguments) => return generated::print_completions(arguments),
         CliCommand::Manual(arguments) => return generated::write_manual(arguments),
         _ => Vec::new(),
@@ -141,21 +143,15 @@ fn run_command(command_line: CommandLine) -> Result<(), CliError> {
     match command {
         CliCommand::Serve(arguments) => block_on(serve::run(arguments, config)),
         CliCommand::User(arguments) => block_on(arguments.run(config)),
-        CliCommand::List(arguments) => {
-            run_with_services(&config, ProcessPurpose::MaintainRecords, list::run, arguments)
-        }
-        CliCommand::Nodes(arguments) => {
-            run_with_services(&config, ProcessPurpose::MaintainRecords, nodes::run, arguments)
-        }
+        CliCommand::List(arguments) => run_with_services(&config, MaintainRecords, list::run, arguments),
+        CliCommand::Nodes(arguments) => run_with_services(&config, MaintainRecords, nodes::run, arguments),
         CliCommand::Import(arguments) => block_on(import::run(arguments, config)),
         CliCommand::Explain(arguments) => block_on(explain::run(arguments, config)),
-        CliCommand::Diff(arguments) => run_with_services(&config, ProcessPurpose::Maintain, diff::run, arguments),
+        CliCommand::Diff(arguments) => run_with_services(&config, Maintain, diff::run, arguments),
         CliCommand::Sweep(arguments) => block_on(sweep::run(arguments, config)),
-        CliCommand::Check(arguments) => run_with_services(&config, ProcessPurpose::Maintain, check::run, arguments),
-        CliCommand::Scrub(arguments) => run_with_services(&config, ProcessPurpose::Maintain, scrub::run, arguments),
-        CliCommand::Backup(arguments) => {
-            run_with_services(&config, ProcessPurpose::Maintain, backup::back_up, arguments)
-        }
+        CliCommand::Check(arguments) => run_with_services(&config, Maintain, check::run, arguments),
+        CliCommand::Scrub(arguments) => run_with_services(&config, Maintain, scrub::run, arguments),
+        CliCommand::Backup(arguments) => run_with_services(&config, Maintain, backup::back_up, arguments),
         CliCommand::Restore(arguments) => block_on(backup::restore(arguments, config)),
         CliCommand::Completions(_) | CliCommand::Manual(_) => Ok(()),
     }
@@ -250,8 +246,9 @@ fn print_unless_failed(printed: &mut Result<(), CliError>, print: impl FnOnce() 
 
 fn print_stdout(text: &str) -> Result<(), CliError> {
     let mut output = io::stdout().lock();
-    output
-        .write_all(text.as_bytes())
-        .and_then(|()| output.flush())
-        .map_err(|source| CliError::Io { what: "failed to write to standard output", source })
+    output.write_all(text.as_bytes()).and_then(|()| output.flush()).map_err(output_error)
+}
+
+fn output_error(source: io::Error) -> CliError {
+    CliError::Io { what: "failed to write to standard output", source }
 }

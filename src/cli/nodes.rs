@@ -45,9 +45,8 @@ pub(super) async fn run(services: &Services, NodesArguments { json }: NodesArgum
     let lines: Vec<NodeLine> =
         services.nodes.list_nodes().await.map_err(CliError::Nodes)?.into_iter().map(node_line).collect();
     if lines.is_empty() && !json {
-        return print_stdout(
-            "no nodes: a server registers as a node only if it uses PostgreSQL or has a [cluster] section\n",
-        );
+        let text = "no nodes: a server registers as a node only if it uses PostgreSQL or has a [cluster] section\n";
+        return print_stdout(text);
     }
     TextTable::new(NODE_COLUMNS).print(&lines, json)
 }

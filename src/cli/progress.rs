@@ -24,7 +24,7 @@ impl ProgressDisplay {
     }
 
     fn set_style(&self, template: &str) {
-        // The templates are constants. An invalid one would show the default bar.
+        // The templates of progress bars are constants. An invalid template would show the default bar.
         self.0.set_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()));
     }
 

@@ -26,10 +26,8 @@ pub(super) struct ScrubArguments {
     json: bool,
 }
 
-pub(super) async fn run(
-    services: &Services,
-    ScrubArguments { bytes_per_s, json }: ScrubArguments,
-) -> Result<(), CliError> {
+pub(super) async fn run(services: &Services, arguments: ScrubArguments) -> Result<(), CliError> {
+    let ScrubArguments { bytes_per_s, json } = arguments;
     let bytes_per_s = bytes_per_s.unwrap_or(services.config.scrub.bytes_per_s);
     let mut printed = Ok(());
     let mut report =
@@ -47,9 +45,8 @@ fn format_damaged_file(file: &DamagedFile, json: bool) -> Result<String, CliErro
     let DamagedFile { path, reason, versions, intact_copy } = file;
     if json {
         let versions: Vec<_> = versions.iter().flatten().map(version_json).collect();
-        return to_json_line(
-            &json!({ "path": path, "reason": reason, "versions": versions, "intact_copy": intact_copy }),
-        );
+        let line = json!({ "path": path, "reason": reason, "versions": versions, "intact_copy": intact_copy });
+        return to_json_line(&line);
     }
     let needed = describe_dependents(versions.as_deref());
     let copy = match intact_copy {

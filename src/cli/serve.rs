@@ -45,7 +45,7 @@ pub(super) struct ServeArguments {
 /// Serves requests. The first signal stops the server gracefully, and the second one immediately.
 pub(super) async fn run(arguments: ServeArguments, mut config: Config) -> Result<(), CliError> {
     memory::disable_huge_pages();
-    // The port is bound first, so that a failure creates no files.
+    // The port is bound before any file is created, so that an occupied port leaves no files behind.
     let (listener, address) = bind_listener(config.server.listen.as_str()).await?;
     let reachable = reachable_address(address);
     let base_url = format!("http://{reachable}");
@@ -71,7 +71,7 @@ pub(super) async fn run(arguments: ServeArguments, mut config: Config) -> Result
         let served = serve_until_signal(services.clone(), arguments, &config, listener, base_url).await;
         stop.cancel();
         if let Some(task_server) = task_server {
-            // The task ends soon, and has logged its errors.
+            // The server for query tasks of other nodes ends soon after `stop`. It logs its errors itself.
             let _ = task_server.await;
         }
         served
@@ -122,11 +122,11 @@ async fn serve_until_signal(
         outcome = &mut serving => return Ok(outcome?),
         signal = signals.next_signal() => tracing::info!(signal, drain_s = config.server.drain_s, "stopping"),
     }
-    // `serving` contains the receiver, so sending succeeds.
+    // `serving` contains the receiver of the shutdown channel, so sending succeeds.
     let _ = begin_shutdown.send(());
     let [notice, limit] = [config.server.drain_notice_s, config.server.drain_s].map(Duration::from_secs);
     let background_work = async {
-        // Until the load balancer reacts, it also sends requests for refreshes.
+        // Refreshes can still start until the load balancer has had time to notice the shutdown.
         tokio::time::sleep(notice).await;
         background.finish(limit).await;
     };

@@ -7,11 +7,11 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::error::CliError;
 
-/// Receives the signals, which then no longer end the process.
+/// Receives SIGTERM, SIGINT, and SIGHUP, which then no longer end the process.
 pub(super) struct ShutdownSignals {
     terminate: Signal,
     interrupt: Signal,
-    /// `None` if the process was started to ignore it, as by `nohup`.
+    /// `None` if the process was started to ignore SIGHUP, for example by `nohup`.
     hang_up: Option<Signal>,
 }
 

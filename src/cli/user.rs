@@ -17,7 +17,7 @@ use super::error::CliError;
 use super::table::{ColumnAlign, PAGE_ROWS, TextTable, TextTableColumn, escape_control_characters};
 use super::{close_after, duration, print_stdout};
 
-/// Limit of the input, so that a wrong file is not read to its end.
+/// Limit for a password on standard input, so that a wrong file is not read to its end.
 const MAX_PASSWORD_INPUT_BYTES: u64 = 4096;
 
 /// Manage users
@@ -149,7 +149,7 @@ fn parse_lifetime(text: &str) -> Result<Duration, String> {
 }
 
 impl UserArguments {
-    /// Reads the password before anything is opened.
+    /// Runs a user command. Reads the password, if any, before opening the metadata database.
     pub(super) async fn run(self, config: Config) -> Result<(), CliError> {
         let password = match self.command {
             UserCommand::Add { .. } | UserCommand::Passwd { .. } if io::stdin().is_terminal() => prompt_password()?,
@@ -182,18 +182,16 @@ async fn run_user_command(command: UserCommand, password: &str, accounts: &Accou
         }
         UserCommand::Token { email, name, scope, expires_in } => {
             let user = accounts.user_by_email(&email).await?;
-            let expires_in_s = expires_in.map(|span| span.as_secs());
-            let created = accounts.create_token(&user, &name, scope, expires_in_s).await;
+            let created = accounts.create_token(&user, &name, scope, expires_in.map(|span| span.as_secs())).await;
             let (token, grant) = created.map_err(token_error("failed to create the token"))?;
             let expires = match grant.expires_at {
                 Some(time) => format!("expires at {}", format_timestamp(time)),
                 None => "does not expire".to_owned(),
             };
-            print_stdout(&format!(
-                "created the token {name} for {email} with the scope {}; it {expires}\n{}\n",
-                scope.name(),
-                token.expose()
-            ))
+            let token = token.expose();
+            let scope = scope.name();
+            let text = format!("created the token {name} for {email} with the scope {scope}; it {expires}\n{token}\n");
+            print_stdout(&text)
         }
         UserCommand::Tokens { email, json } => list_tokens(accounts, &email, json).await,
         UserCommand::Revoke { email, name } => {

@@ -1,7 +1,6 @@
 //! Rendezvous hashing assigns each key to a node, so that the bytes of a key are cached on only one node.
 //!
-//! All nodes compute the same ranks without communication. A node that is added or removed moves only the keys that are
-//! assigned to it.
+//! All nodes compute the same ranks without communication. An added or removed node moves only the keys assigned to it.
 
 use std::cmp::Reverse;
 use std::hash::Hasher;
@@ -18,7 +17,7 @@ fn rank_nodes(key: &[u8], nodes: &[&str]) -> Vec<usize> {
     ranked.into_iter().map(|(_, _, number)| number).collect()
 }
 
-/// Returns the index of a node for each key, which has a load. There must be at least one node.
+/// Returns the index of the assigned node for each key, which has a load. There must be at least one node.
 pub fn assign_nodes(keys: &[(Vec<u8>, u64)], nodes: &[&str]) -> Vec<usize> {
     let total: u128 = keys.iter().map(|(_, load)| u128::from(*load)).sum();
     let max_load = (total * MAX_LOAD_PERCENT).div_ceil(100 * nodes.len().max(1) as u128);
@@ -36,10 +35,10 @@ pub fn assign_nodes(keys: &[(Vec<u8>, u64)], nodes: &[&str]) -> Vec<usize> {
     keys.iter().map(assign).collect()
 }
 
-/// The score must be equal on all machines and in all program versions.
+/// Returns the score of a node for a key, which must be equal on all machines and in all program versions.
 fn rendezvous_score(key: &[u8], node: &str) -> u64 {
     let mut hasher = SipHasher13::new_with_keys(0, 0);
-    // The length separates the key from the name.
+    // The length separates the key from the node name.
     hasher.write(&(key.len() as u64).to_le_bytes());
     hasher.write(key);
     hasher.write(node.as_bytes());

@@ -23,7 +23,7 @@ pub fn load_node_id(config: &Config) -> Result<Option<NodeId>, NodeIdError> {
     if let Some(name) = &config.cluster.node {
         return Ok(Some(name.clone()));
     }
-    // A catalog in the data directory is used by this node only.
+    // A metadata database in the data directory is used by this node only, so the node needs no name.
     if config.catalog.url.is_none() && !config.has_node_registration() {
         return Ok(None);
     }
@@ -39,7 +39,7 @@ fn read_or_create(path: &Path) -> io::Result<NodeId> {
         Err(error) => return Err(error),
     }
     let mut file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
-    // Several processes can start at the same time, and a killed process can leave an empty file.
+    // The file with the node name is locked, because processes can start together. A killed process can leave it empty.
     file.lock()?;
     if let Some(id) = read_node_id(&mut file)? {
         return Ok(id);

@@ -48,7 +48,7 @@ impl NodeRegistry {
     /// `local_node` has the name and the process ID of this node. Without it, this process does not register.
     pub fn new(config: &Config, catalog: Catalog, local_node: Option<(String, String)>) -> NodeRegistry {
         let roles = config.server.roles;
-        // A node without this role does not listen for tasks.
+        // A node without the role `query` receives no tasks from other nodes, so it registers no internal address.
         let internal_address = config.cluster.internal_address.as_ref().filter(|_| roles.contains(NodeRole::Query));
         let local_node = local_node.filter(|_| config.has_node_registration());
         let local_node = local_node.map(|(id, process_id)| NodeRegistration {
@@ -56,18 +56,14 @@ impl NodeRegistry {
             process_id,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             roles: roles.iter().map(NodeRole::name).collect::<Vec<_>>().join(","),
-            // Only nodes with the same scheme connect to this address.
+            // Other nodes connect to the internal address only if they use the same scheme, with or without TLS.
             internal_address: internal_address.map(|address| match config.cluster.tls_certificate {
                 Some(_) => format!("{TLS_SCHEME}{}", address.as_str()),
                 None => address.as_str().to_owned(),
             }),
         });
-        NodeRegistry {
-            catalog,
-            offline_after: Duration::from_secs(config.cluster.lost_after_s),
-            local_node,
-            online_nodes: ArcSwap::default(),
-        }
+        let offline_after = Duration::from_secs(config.cluster.lost_after_s);
+        NodeRegistry { catalog, offline_after, local_node, online_nodes: ArcSwap::default() }
     }
 
     pub fn local_name(&self) -> Option<&str> {
@@ -85,7 +81,7 @@ impl NodeRegistry {
     }
 
     fn node_state(&self, node: NodeRecord, now: DateTime<Utc>) -> NodeState {
-        // The difference is negative if the other node's clock is ahead.
+        // The difference is negative if the clock of the other node is ahead.
         let since_heartbeat = (now - node.last_heartbeat_at).to_std().unwrap_or_default();
         NodeState { node, since_heartbeat, is_offline: since_heartbeat >= self.offline_after }
     }
@@ -95,7 +91,7 @@ impl NodeRegistry {
         let Some(own) = &self.local_node else { return };
         let mut state = RegistrationState::New;
         let mut is_available = true;
-        // Start of the period in which the catalog has responded in time.
+        // The time since which all heartbeats have succeeded in time.
         let mut steady_since = Instant::now();
         loop {
             let start = Instant::now();
@@ -111,7 +107,8 @@ impl NodeRegistry {
             if stop.run_until_cancelled(tokio::time::sleep(self.offline_after / TIMEOUT_HEARTBEATS)).await.is_none() {
                 break;
             }
-            // The catalog or this process was blocked, and other nodes may have been blocked, too.
+            // After a slow heartbeat, the period starts again: the metadata database or this process was blocked, and
+            // other nodes may have been blocked, too.
             if start.elapsed() >= self.offline_after / 2 {
                 steady_since = Instant::now();
             }
@@ -121,7 +118,8 @@ impl NodeRegistry {
         }
     }
 
-    /// `can_end_refreshes` is true if other nodes had enough time to send their heartbeats.
+    /// Sends a heartbeat of this node. If other nodes had enough time to send theirs, `can_end_refreshes` is true, and
+    /// the refreshes of offline nodes end.
     async fn send_heartbeat(
         &self,
         own: &NodeRegistration,
@@ -149,11 +147,8 @@ impl NodeRegistry {
                 return Ok(());
             }
             Some(node) => {
-                tracing::info!(
-                    node = own.id,
-                    seen_s = node.since_heartbeat.as_secs(),
-                    "replaced a node with the same name"
-                )
+                let seen_s = node.since_heartbeat.as_secs();
+                tracing::info!(node = own.id, seen_s, "replaced a node with the same name");
             }
             None => {}
         }
@@ -164,21 +159,17 @@ impl NodeRegistry {
 
     async fn check_peers(&self, can_end_refreshes: bool) -> Result<(), CatalogError> {
         let states = self.list_nodes().await?;
-        let is_online = |state: &&NodeState| !state.is_offline;
-        let online = states.iter().filter(is_online).count();
-        self.online_nodes
-            .store(Arc::new(states.iter().filter(is_online).map(|state| state.node.registration.clone()).collect()));
-        metrics().nodes.with_label_values(["alive".into()]).set(online as f64);
-        metrics().nodes.with_label_values(["lost".into()]).set((states.len() - online) as f64);
+        let online = states.iter().filter(|state| !state.is_offline).map(|state| state.node.registration.clone());
+        let online: Arc<Vec<NodeRegistration>> = Arc::new(online.collect());
+        self.online_nodes.store(online.clone());
+        metrics().nodes.with_label_values(["alive".into()]).set(online.len() as f64);
+        metrics().nodes.with_label_values(["lost".into()]).set((states.len() - online.len()) as f64);
         for role in NodeRole::ALL {
-            let has_role =
-                |state: &&NodeState| state.node.registration.roles.split(',').any(|name| name == role.name());
-            metrics()
-                .node_roles
-                .with_label_values([role.name().into()])
-                .set(states.iter().filter(is_online).filter(has_role).count() as f64);
+            let has_role = |node: &&NodeRegistration| node.roles.split(',').any(|name| name == role.name());
+            let nodes = online.iter().filter(has_role).count();
+            metrics().node_roles.with_label_values([role.name().into()]).set(nodes as f64);
         }
-        if online == states.len() || !can_end_refreshes {
+        if online.len() == states.len() || !can_end_refreshes {
             return Ok(());
         }
         let now = self.catalog.now();

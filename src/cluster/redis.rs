@@ -28,12 +28,12 @@ const MAX_CONCURRENT_CALLS: usize = 1_024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const PROBE_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Delays before each further probe of a connection that has timed out.
+/// Delays before each further probe of a connection to Redis that has timed out.
 const REPROBE_DELAYS_MS: [u64; 7] = [0, 10, 20, 40, 80, 160, 320];
 const MIN_RECONNECT_DELAY: Duration = Duration::from_millis(50);
 const MAX_RECONNECT_DELAY: Duration = Duration::from_secs(2);
 
-/// A connection that lasted for this long resets the delay.
+/// A connection that lasted for this long resets the delay before the next attempt to connect.
 const STABLE_CONNECTION_TIME: Duration = Duration::from_secs(10);
 
 #[derive(Clone)]
@@ -50,16 +50,16 @@ pub struct RedisClient {
     _reconnect_task: AbortOnDropHandle<()>,
 }
 
-/// Redis did not respond in time, or is not connected. The command may have run nevertheless.
+/// Redis did not respond to a call in time, or is not connected. Redis may have run the command nevertheless.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RedisUnavailable;
 
 struct RedisState {
     client: Client,
     options: RedisOptions,
-    /// Writes a key, so that a response proves that scripts work.
+    /// A script that writes a key, so that its response proves that Redis runs scripts.
     probe: Script,
-    /// `Some` while the circuit is closed.
+    /// The connection to Redis; `None` while the circuit is open.
     connection: ArcSwapOption<MultiplexedConnection>,
     call_permits: Semaphore,
     open_cause: Mutex<Option<OpenCause>>,
@@ -76,11 +76,10 @@ enum OpenCause {
 
 impl RedisClient {
     pub fn start(options: RedisOptions) -> Result<RedisClient, RedisError> {
-        // An error means that the provider is already installed.
+        // An error means that a cryptography provider is already installed, which is sufficient.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = Client::open(options.url.as_str())?;
         let shared = Arc::new(RedisState {
-            client,
+            client: Client::open(options.url.as_str())?,
             options,
             probe: Script::new("redis.call('SET', KEYS[1], 1, 'PX', 60000) return 1"),
             connection: ArcSwapOption::empty(),
@@ -160,7 +159,7 @@ impl RedisState {
 
     async fn maintain_connection(self: Arc<Self>, has_tried: watch::Sender<bool>) {
         let mut delay = MIN_RECONNECT_DELAY;
-        // Start of the outage that the log has reported.
+        // Start of the current outage of Redis, if the log has reported it.
         let mut outage_start: Option<Instant> = None;
         loop {
             let connected = timeout(CONNECT_TIMEOUT, self.connect()).await.unwrap_or(Err(OpenCause::TimedOut));
@@ -177,7 +176,7 @@ impl RedisState {
                         delay = MIN_RECONNECT_DELAY;
                     }
                     match cause {
-                        // The server may have closed an idle connection, or restarted, so reconnect at once.
+                        // Redis may have closed an idle connection or restarted, so the first attempt has no delay.
                         OpenCause::Failed(_) if delay == MIN_RECONNECT_DELAY => {
                             delay *= 2;
                             continue;

@@ -20,8 +20,9 @@ const MAX_TOKEN_AGE_S: u64 = 60;
 /// Maximum time in seconds by which the sender's clock can be ahead of the receiver's clock.
 const MAX_CLOCK_SKEW_S: u64 = 10;
 
-/// Requests of nodes with another program version can have another meaning, so their tokens are invalid.
-const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Nodes with another program version might interpret requests, plans and files differently. So their tokens are
+/// invalid, and they run no tasks.
+pub(crate) const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 #[derive(Clone, Copy, Debug)]
 pub struct RequestClaims<'a> {
@@ -63,7 +64,7 @@ impl NodeSecret {
         let sender = parts.next()?;
         let code = parts.next()?;
         let time_s = time.parse::<u64>().ok()?;
-        // Compared in constant time, so that the time does not reveal the correct code.
+        // The authentication codes are compared in constant time, so that the duration does not reveal the correct one.
         let is_authentic = bool::from(self.token_mac(time, sender, claims)?.as_bytes().ct_eq(code.as_bytes()));
         let is_recent =
             now_s.saturating_sub(time_s) <= MAX_TOKEN_AGE_S && time_s.saturating_sub(now_s) <= MAX_CLOCK_SKEW_S;

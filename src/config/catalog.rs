@@ -35,7 +35,7 @@ checked_type! {
     /// The URL of a SQLite or PostgreSQL database. It can contain a password, which `Debug` omits.
     #[derive(Eq)]
     CatalogUrl(String) from String => expose -> str, |text| {
-        // The messages omit the text, because it can contain a password.
+        // The error messages omit the URL of the database, because it can contain a password.
         let expected = "expected sqlite://path/to/file or postgres://user:password@host/database";
         match text.split_once(':') {
             Some(("sqlite", rest)) if rest.trim_start_matches('/').is_empty() => {
@@ -56,7 +56,7 @@ impl fmt::Debug for CatalogUrl {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match Url::parse(&self.0) {
             Ok(url) if url.scheme() != "sqlite" => {
-                // Both the part before the host and the query can contain a password.
+                // `Debug` omits the user and the query of a database URL, because both can contain a password.
                 write!(formatter, "{}://{}{}", url.scheme(), url.host_str().unwrap_or_default(), url.path())
             }
             _ => formatter.write_str(&self.0),

@@ -65,36 +65,27 @@ impl ClusterConfig {
             return wrong(present, &reason);
         }
         if present.is_some() && self.secret.is_none() {
-            return wrong(
-                "tls_certificate",
-                "nodes can connect to each other only with a secret: you must also set cluster.secret",
-            );
+            let reason = "nodes can connect to each other only with a secret: you must also set cluster.secret";
+            return wrong("tls_certificate", reason);
         }
         let Some(listen) = &self.listen else {
-            return match &self.internal_address {
-                None => Ok(()),
-                Some(_) => {
-                    wrong("internal_address", "this node does not listen for tasks: you must also set cluster.listen")
-                }
-            };
+            let reason = "this node does not listen for tasks: you must also set cluster.listen";
+            return self.internal_address.as_ref().map_or(Ok(()), |_| wrong("internal_address", reason));
         };
         if self.secret.is_none() {
-            return wrong(
-                "listen",
-                "a node can accept tasks from other nodes only with a secret: you must also set cluster.secret",
-            );
+            let reason =
+                "a node can accept tasks from other nodes only with a secret: you must also set cluster.secret";
+            return wrong("listen", reason);
         }
         if !roles.contains(NodeRole::Query) {
             let reason = "a node can accept tasks from other nodes only if it has the role `query`: add `query` to \
                           server.roles, or remove cluster.listen";
             return wrong("listen", reason);
         }
-        let is_everywhere = listen.as_str().parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
+        let listen = listen.as_str();
+        let is_everywhere = listen.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_unspecified());
         if is_everywhere && self.internal_address.is_none() {
-            let reason = format!(
-                "other nodes cannot connect to {}: you must also set cluster.internal_address",
-                listen.as_str()
-            );
+            let reason = format!("other nodes cannot connect to {listen}: you must also set cluster.internal_address");
             return wrong("listen", &reason);
         }
         Ok(())
@@ -124,9 +115,6 @@ checked_type! {
             None => is_name(host),
         };
         let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
-        match is_host && is_port && text.len() <= 255 {
-            true => Ok(text),
-            false => Err(expected.to_owned()),
-        }
+        if is_host && is_port && text.len() <= 255 { Ok(text) } else { Err(expected.to_owned()) }
     }
 }

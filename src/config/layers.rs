@@ -14,13 +14,13 @@ use strata_types::suggest;
 use super::ConfigError;
 use super::option::{ConfigOption, OptionKind};
 
-/// The sources of values in increasing order of precedence. Defaults have the lowest precedence.
+/// The sources of configuration values in increasing order of precedence. Defaults have the lowest precedence.
 #[derive(Clone, Debug, Default)]
 pub struct ConfigSources {
     pub file: ConfigFile,
     /// The process's environment. Variables that do not start with `STRATA_` are ignored.
     pub environment: Vec<(OsString, OsString)>,
-    /// Flags of the command line: the key, the flag for error messages, and the value.
+    /// The flags of the command line: the configuration key, the name of the flag for error messages, and the value.
     pub flags: Vec<(&'static str, &'static str, String)>,
 }
 
@@ -35,7 +35,7 @@ pub enum ConfigFile {
 struct ConfigSetting<'a> {
     option: &'a ConfigOption,
     origin: String,
-    /// The value in the type of the option, or an error that is reported only if no later source overrides it.
+    /// The parsed value of the option, or an error, which is reported only if no later source overrides the value.
     value: Result<Value, ConfigError>,
 }
 
@@ -94,7 +94,7 @@ fn read_config_file<'a>(
         Err(source) => return Err(ConfigError::ReadFile { path: path.to_owned(), source }),
     };
     let sections: toml::Table = text.parse().map_err(|error: toml::de::Error| {
-        // The parser's message has several lines. The first one is the position, and the last one the error.
+        // A message of the TOML parser has several lines. The first one is the position, and the last one the error.
         let message = error.to_string();
         let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
         let position = lines.next().unwrap_or_default();
@@ -103,18 +103,13 @@ fn read_config_file<'a>(
     })?;
     let origin = path.display().to_string();
     for (section, value) in sections {
-        let toml::Value::Table(fields) = value else {
-            return Err(unknown_key_error(origin, &section, options));
-        };
+        let toml::Value::Table(fields) = value else { return Err(unknown_key_error(origin, &section, options)) };
         for (name, value) in fields {
             let Some(option) = options.iter().find(|option| option.section == section && option.name == name) else {
                 return Err(unknown_key_error(origin, &format!("{section}.{name}"), options));
             };
-            settings.set(ConfigSetting {
-                option,
-                origin: origin.clone(),
-                value: parse_file_value(&origin, option, value),
-            });
+            let value = parse_file_value(&origin, option, value);
+            settings.set(ConfigSetting { option, origin: origin.clone(), value });
         }
         if !options.iter().any(|option| option.section == section) {
             return Err(unknown_key_error(origin, &section, options));
@@ -144,7 +139,7 @@ fn parse_file_value(origin: &str, option: &ConfigOption, value: toml::Value) -> 
             });
             texts.collect()
         }
-        // The message shows how to write the string as a list.
+        // A single string is refused. The error message shows how to write it as a list.
         (OptionKind::List, toml::Value::String(text)) => {
             refused(format!("found {text:?}, expected a list of strings, such as [{text:?}]"))
         }
@@ -202,10 +197,7 @@ fn parse_text_setting<'a>(
             None => text.trim().parse::<u64>().map(Value::from).map_err(|_| unexpected()),
         },
         OptionKind::Boolean => text.trim().parse::<bool>().map(Value::from).map_err(|_| unexpected()),
-        OptionKind::List => {
-            let items = text.split(',').map(str::trim).filter(|item| !item.is_empty());
-            Ok(items.collect())
-        }
+        OptionKind::List => Ok(text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()),
     };
     let value = value.map_err(|reason| invalid_value_error(origin.clone(), option, reason))?;
     Ok(ConfigSetting { option, origin, value: Ok(value) })
@@ -234,9 +226,9 @@ fn unknown_key_error(origin: String, key: &str, options: &[ConfigOption]) -> Con
     let names = options.iter().filter(|option| option.section == section).map(|option| option.name);
     let option = match suggest::find_similar_name(name, names) {
         Some(name) => find_option(&format!("{section}.{name}")),
-        // A section that is not a table.
+        // The key names a section, but its value is not a table, so there is no option to suggest.
         None if name.is_empty() && !section_keys.is_empty() => None,
-        // The section is missing or wrong.
+        // The section in the key is missing or misspelled, so the most similar of all known keys is suggested.
         None => suggest::find_similar_name(key, keys.iter().map(String::as_str)).and_then(find_option),
     };
     let in_file = name.is_empty() && section_keys.is_empty() && !environment;

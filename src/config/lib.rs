@@ -163,11 +163,11 @@ impl Config {
         }
     }
 
-    /// Returns the maximum time for which a query or a diff can use a file after its lookup.
+    /// Returns the maximum time from the lookup of a version until its query or diff no longer uses the file.
     pub fn max_read_duration(&self) -> Duration {
-        // Two seconds for cached lookups. Then a query selects the entities and finds the columns, each within the
-        // timeout, or a diff compares two versions. In between, the request can wait for a permit, a stream, and the
-        // memory for a Parquet export. Before, it can wait for an equal request of another client that is refused.
+        // A request can wait for `query.heavy_wait_s` up to four times: for an equal request (which is then refused),
+        // for a permit, for a stream, and for the memory of a Parquet export. Its cached lookup can be two seconds old.
+        // A query selects entities and finds columns, each within `query.timeout_s`; a diff compares two versions.
         const LOOKED_UP_S: u64 = 2;
         let work = (2 * self.query.timeout_s).max(self.query.diff_timeout_s);
         let waits = work + 4 * self.query.heavy_wait_s;
@@ -194,7 +194,7 @@ impl Config {
     }
 }
 
-/// Each message contains the source of the value, the key, and the valid form, but never a secret.
+/// Each error message contains the source of the invalid value, the key, and the valid form, but never a secret.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("failed to read the configuration file {}", path.display())]
@@ -202,13 +202,13 @@ pub enum ConfigError {
     #[error("{}: {reason}", path.display())]
     InvalidSyntax {
         path: PathBuf,
-        /// The parser's message with line and column.
+        /// The message of the TOML parser, with line and column.
         reason: String,
     },
     #[error("{origin}: unknown key `{key}`; {known}")]
     UnknownKey {
         origin: String,
-        /// `section.name`, or only `section`.
+        /// The unknown configuration key: `section.name`, or only `section`.
         key: String,
         known: String,
     },

@@ -66,7 +66,7 @@ checked_type! {
     /// A Redis URL with an optional user, password, port, and database number. `Debug` omits the password.
     #[derive(Eq)]
     RedisUrl(String) from String => expose -> str, |text| {
-        // The messages omit the text, because it can contain a password.
+        // The error messages omit the Redis URL, because it can contain a password.
         let expected = "expected redis://user:password@host:port/database, or rediss:// for TLS";
         let url = Url::parse(&text).map_err(|error| format!("{error}; {expected}"))?;
         if !matches!(url.scheme(), "redis" | "rediss") {

@@ -2,7 +2,7 @@
 
 use super::Config;
 
-/// A smaller cache is not worth its cost.
+/// The smallest default size of the cache, because a smaller cache is not worth its cost.
 const MIN_DEFAULT_CACHE_BYTES: u64 = 64 << 20;
 
 pub(super) const MIN_QUERY_MEMORY_BYTES: u64 = 128 << 20;

@@ -44,7 +44,7 @@ checked_type! {
 }
 
 checked_type! {
-    /// Networks with cleared host bits. An address without a prefix length is a network of one address.
+    /// IP networks whose host bits are zero. An address without a prefix length is a network of one address.
     #[derive(Debug, Default, Eq)]
     AllowedNetworks(Vec<IpNet>) from Vec<String> => as_slice -> [IpNet], |texts| {
         let parse = |text: &String| {

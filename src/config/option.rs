@@ -17,16 +17,16 @@ use std::ops::RangeInclusive;
 
 use super::option_unit::OptionUnit;
 
-/// The form of a value in the environment and on the command line.
+/// The form of an option's value in the environment and on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OptionKind {
     Text,
-    /// Never shown, not even in error messages.
+    /// The values of secret options are never shown, not even in error messages.
     Secret,
-    /// Decimal digits. Bytes and durations can have a unit.
+    /// A number is written in decimal digits. Bytes and durations can have a unit.
     WholeNumber,
     Boolean,
-    /// Comma-separated strings; an array in the file.
+    /// A list is written as comma-separated strings, or as an array in the configuration file.
     List,
 }
 
@@ -37,7 +37,7 @@ pub struct ConfigOption {
     pub description: String,
     pub kind: OptionKind,
     pub default: Option<String>,
-    /// Valid numbers; `None` if there is no limit.
+    /// The valid numbers of the option; `None` if there is no limit.
     pub range: Option<RangeInclusive<u64>>,
 }
 
@@ -77,7 +77,7 @@ impl OptionViolation {
 }
 
 pub(super) trait ConfigSection {
-    /// Returns the options in the order of the fields, with their values as defaults.
+    /// Returns the options of the section in the order of its fields. The values of the fields are the defaults.
     fn options(&self) -> Vec<ConfigOption>;
 
     fn check_ranges(&self) -> Result<(), OptionViolation>;
@@ -129,7 +129,7 @@ pub(super) fn check_range(key: &str, value: Option<u64>, range: &RangeInclusive<
     }
 }
 
-/// Declares a section: a struct with public fields, its defaults, its deserialization, and its list of options.
+/// Declares a configuration section: a struct with public fields, defaults, deserialization, and list of options.
 macro_rules! section {
     (
         $(#[doc = $about:literal])+

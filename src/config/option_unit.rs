@@ -1,4 +1,4 @@
-//! Numbers with units. The end of an option's name determines its unit, and a value can have another one.
+//! Numbers with units. The end of an option's name, such as `_bytes`, implies a unit, but a value can specify another.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub(super) enum OptionUnit {
 
 impl OptionUnit {
     pub(super) fn from_option_name(name: &str) -> Option<OptionUnit> {
-        // The name of a rate ends with `_s`, too.
+        // Rates in bytes are matched before seconds, because the name of a rate ends with `_s`, too.
         match name {
             _ if name.ends_with("_bytes") || name.ends_with("bytes_per_s") => Some(OptionUnit::Bytes),
             _ if name.ends_with("_ms") => Some(OptionUnit::Milliseconds),
@@ -41,7 +41,7 @@ impl OptionUnit {
     }
 
     fn parse_size(self, text: &str, number: &str) -> Result<u64, String> {
-        // Fractions are rounded to bytes. A fraction without a unit is a mistake.
+        // A size can have a fraction only together with a unit, such as `1.5MiB`. The result is rounded to bytes.
         if !number.contains(|character: char| character.is_ascii_alphabetic()) {
             return Err(self.unexpected_value_message(text));
         }
@@ -53,7 +53,7 @@ impl OptionUnit {
 
     fn parse_duration(self, text: &str, step: Duration) -> Result<u64, String> {
         let duration = humantime::parse_duration(text).map_err(|error| match error {
-            // Also the error for a fraction that is finer than a nanosecond.
+            // humantime reports an overflow also for a fraction that is finer than a nanosecond.
             humantime::DurationError::NumberOverflow if !text.contains('.') => too_large_message(text),
             _ => self.unexpected_value_message(text),
         })?;

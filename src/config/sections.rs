@@ -1,4 +1,4 @@
-//! Sections with numbers and paths that only need a check of their ranges.
+//! Sections of the configuration whose values need no checks except for the ranges of numbers.
 
 use std::path::PathBuf;
 

@@ -82,7 +82,7 @@ section! {
 }
 
 checked_type! {
-    /// A network of IPv4-mapped addresses (`::ffff:10.0.0.0/104`) is stored as the IPv4 network.
+    /// The networks of trusted proxies. A network of IPv4-mapped addresses (`::ffff:10.0.0.0/104`) is stored as IPv4.
     #[derive(Debug, Default, Eq)]
     TrustedProxies(Vec<IpNet>) from Vec<String>, |texts| texts.iter().map(|text| parse_network(text)).collect()
 }
@@ -122,13 +122,13 @@ checked_type! {
 }
 
 impl HostNames {
-    /// Compares names case-insensitively.
+    /// Compares host names case-insensitively.
     pub fn contains(&self, name: &str) -> bool {
         self.0.iter().any(|known| known.eq_ignore_ascii_case(name))
     }
 }
 
-/// Has a host, and optionally a port and a path, but no user, query, fragment, or slash at the end.
+/// The `server.public_url`: a URL with a host and optional port and path, but no user, query, fragment, or final slash.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct PublicUrl {

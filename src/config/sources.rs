@@ -62,12 +62,12 @@ section! {
 
 pub const VERSIONS_FOLDER: &str = "versions";
 
-/// Folder of the shared exports, which can never be sources.
+/// The folder of the store that contains shared Parquet exports. Its objects can never be dataset sources.
 pub const SHARED_EXPORTS_FOLDER: &str = "shared-exports";
 
 pub const RESERVED_FOLDERS: [&str; 2] = [VERSIONS_FOLDER, SHARED_EXPORTS_FOLDER];
 
-/// Returns true for a folder that can never contain sources. Ignores case, like some file systems.
+/// Returns true for a folder of the store that can never contain dataset sources. Ignores case, like some file systems.
 pub fn is_reserved_folder(name: &str) -> bool {
     RESERVED_FOLDERS.iter().any(|own| name.eq_ignore_ascii_case(own))
 }

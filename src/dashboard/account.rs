@@ -110,16 +110,14 @@ async fn render_account(req: &PageRequest, flash: AccountFlash) -> PageResult {
     let services = &req.services;
     let user = req.require_user()?;
     let current = req.current_user.session.as_ref().map(|id| id.expose());
-    let sessions = services.sessions.list_sessions(&user, current).await?;
-    let tokens = services.accounts.tokens(&user).await?;
     let page = AccountPage {
         layout: req.layout(flash.problem.prefix_title("Your account".to_owned())),
         config: &services.config,
+        sessions: services.sessions.list_sessions(&user, current).await?,
+        tokens: services.accounts.tokens(&user).await?,
         account_usage: load_account_usage(services, &user).await?,
         flash,
         now: Utc::now(),
-        sessions,
-        tokens,
         user,
     };
     render(page.flash.problem.status, &page)
@@ -136,7 +134,7 @@ async fn load_account_usage(services: &Services, user: &User) -> Result<AccountU
     let (all, active) = datasets.count_datasets(user).await?;
     let mut own = datasets.list_without_attempts(user, None, limits::MAX_OWNED_DATASETS_PER_PAGE as u32).await?;
     let totals = services.usage.total_usage(user, &own, USAGE_PERIOD_DAYS).await?;
-    // An owner of many datasets gets only the first ones here, so the others with the most requests are added.
+    // If the user has more datasets than one query returns, the others with the most requests are added.
     if own.len() as u64 != all {
         let mut others: Vec<_> = totals.iter().collect();
         others.sort_by_key(|(_, counts)| Reverse(counts.requests));
@@ -230,10 +228,8 @@ async fn apply_form(req: &PageRequest, form: &SubmittedForm) -> Result<Option<(S
         "password" => {
             form.check_fields(&["old", "new", "again"], &[])?;
             if field("again") != field("new") {
-                return Err(invalid_field_error(
-                    "again",
-                    "the new passwords do not match. Your password was not changed",
-                ));
+                let problem = "the new passwords do not match. Your password was not changed";
+                return Err(invalid_field_error("again", problem));
             }
             let current = req.current_user.session.as_ref().map(|id| id.expose());
             let client = req.current_user.client;

@@ -1,5 +1,5 @@
-//! The style sheet and the script. Both are part of the binary. Their URLs contain a hash of their text, so that
-//! browsers can cache them forever.
+//! The style sheet and the script of the dashboard, which are part of the binary. Their URLs contain a content hash, so
+//! that browsers can cache them forever.
 
 use std::sync::LazyLock;
 
@@ -24,7 +24,7 @@ pub(super) struct StaticAsset {
     pub(super) path: String,
     content_type: &'static str,
     text: &'static str,
-    /// The compressed texts in the order of [`ContentCoding::ALL`]; `None` if compression failed.
+    /// The text compressed with each coding, in the order of [`ContentCoding::ALL`]; `None` if compression failed.
     compressed: [Option<Bytes>; ContentCoding::ALL.len()],
 }
 

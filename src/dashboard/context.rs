@@ -1,11 +1,11 @@
-//! The dataset and the version that a page is about.
+//! The dataset and the version that a dashboard page shows.
 
 use strata_catalog::{AttemptOutcome, RefreshAttempt};
 use strata_http::error::HttpError;
 use strata_http::page_support;
 use strata_service::{AuthorizationHeader, AuthorizedTarget, RateLimitBucket, ReadError, ReadRequester, UsageMeter};
 use strata_types::dataset::Dataset;
-use strata_types::version::{DatasetVersion, VersionSelector};
+use strata_types::version::{DatasetVersion, VersionSelector, VersionVariant};
 
 use super::page_request::PageRequest;
 use super::query_params::QueryParams;
@@ -20,13 +20,13 @@ pub(super) struct VersionContext {
 
 impl VersionContext {
     pub(super) fn title(&self) -> String {
-        let alternate = if self.authorized_target.alt { ", alternate" } else { "" };
+        let alternate = if self.authorized_target.variant.is_alternate() { ", alternate" } else { "" };
         format!("{} v{}{alternate}", self.dataset.name.as_str(), self.version.number)
     }
 }
 
-/// Counts the request as a read and resolves its version. An anonymous request over the rate limit costs no look-up, as
-/// at the read endpoint. Only the owner can distinguish a private dataset from a missing one.
+/// Counts the request as a read and resolves its version. An anonymous request over the rate limit costs no database
+/// lookup, as in the API. Only the owner can distinguish a private dataset from a missing one.
 pub(super) async fn open_version(
     req: &mut PageRequest,
     urls: &VersionUrls,
@@ -65,12 +65,11 @@ pub(super) async fn open_version(
         None => ReadRequester::Client { client, authorization: AuthorizationHeader::None },
         Some(user) => ReadRequester::User(user),
     };
-    let authorized_target = lookup.authorize(requester, alt)?;
-    let version = version.ok_or(ReadError::DatasetNotFound)?;
-    Ok(VersionContext { dataset, version, authorized_target })
+    let authorized_target = lookup.authorize(requester, VersionVariant::from_alt(alt))?;
+    Ok(VersionContext { dataset, version: version.ok_or(ReadError::DatasetNotFound)?, authorized_target })
 }
 
-/// The query parameter of the comparison page with the number of the version whose page links to it.
+/// The query parameter of the comparison page that contains the number of the version from whose page it was opened.
 pub(super) const LINKING_VERSION_PARAM: &str = "of";
 
 const MAX_UNFOLDED_DESCRIPTION_CHARACTERS: usize = 400;
@@ -93,7 +92,7 @@ pub(super) struct DatasetHeading {
     pub(super) browse: String,
     pub(super) is_owner: bool,
     pub(super) compare: String,
-    /// Always false for visitors who do not own the dataset.
+    /// Whether the newest refresh failed. Always false for visitors who do not own the dataset.
     pub(super) has_failed_refresh: bool,
     pub(super) tab: DatasetTab,
 }
@@ -114,24 +113,22 @@ impl DatasetHeading {
     pub(super) fn new(req: &PageRequest, ctx: &VersionContext, urls: &VersionUrls, tab: DatasetTab) -> DatasetHeading {
         let VersionContext { dataset, version, authorized_target: target, .. } = ctx;
         let compare = QueryParams::default().with_added(LINKING_VERSION_PARAM, version.number);
-        let compare =
-            if target.alt { compare.with_added("alt", true) } else { compare }.to_url(&urls.dataset.page_url("diff"));
-        let label = DatasetHeading::version_label(dataset, version.number.get(), target.alt);
+        let is_alternate = target.variant.is_alternate();
+        let compare = compare.with_optional("alt", is_alternate.then_some(true));
         let active = dataset.active_version().filter(|active| *active != version.number && !dataset.frozen);
-        let active_version_link =
-            active.map(|active| (active.get(), urls.dataset.for_version(VersionSelector::Active, false).browse_url()));
-        let other = urls.dataset.for_version(VersionSelector::Number(version.number), !target.alt);
-        let words = if target.alt { "View original version" } else { "View alternate" };
+        let active_version_link = active.map(|active| (active.get(), urls.dataset.active_version().browse_url()));
+        let other = urls.dataset.for_version(VersionSelector::Number(version.number), !is_alternate);
+        let words = if is_alternate { "View original version" } else { "View alternate" };
         let counterpart_link = match tab {
             DatasetTab::Data if version.alternate.is_some() => Some((words, other.browse_url())),
             DatasetTab::Profile if version.alternate.is_some() => Some((words, other.page_url("profile"))),
             _ => None,
         };
         DatasetHeading {
-            version: Some(label),
+            version: Some(DatasetHeading::version_label(dataset, version.number.get(), is_alternate)),
             active_version_link,
             counterpart_link,
-            compare,
+            compare: compare.to_url(&urls.dataset.page_url("diff")),
             ..DatasetHeading::for_dataset(req, dataset, urls, tab)
         }
     }
@@ -166,7 +163,7 @@ impl DatasetHeading {
         }
     }
 
-    /// Sets `has_failed_refresh`. A failed look-up counts as no failed refresh.
+    /// Sets `has_failed_refresh` by the newest refresh attempt. If the lookup of the attempt fails, the value is false.
     pub(super) async fn with_refresh_status(self, req: &PageRequest, dataset: &Dataset) -> DatasetHeading {
         let Some(user) = req.current_user.user.as_ref().filter(|_| self.is_owner) else { return self };
         let newest = req.services.datasets.list_attempts(user, dataset.id, None, 1).await.unwrap_or_default();

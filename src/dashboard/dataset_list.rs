@@ -1,11 +1,11 @@
-//! `/`: the dataset list, after the visitor's own datasets.
+//! `/`: the visitor's own datasets, followed by the dataset list.
 
 use askama::Template;
 use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
 use strata_catalog::DatasetListing;
 use strata_http::error::HttpError;
-use strata_http::page_support;
+use strata_http::page_support::{self, CurrentUser};
 use strata_service::{DemoExample, ManageError, RateLimitBucket, Services};
 use strata_types::dataset::Dataset;
 use strata_types::ids::DatasetId;
@@ -69,7 +69,7 @@ impl DatasetCard {
 
     fn example_url(&self, query: &str) -> String {
         let query = QueryParams::parse(query.strip_prefix('?')).without(&["format", "pretty"]);
-        query.to_url(&self.urls.for_version(VersionSelector::Active, false).browse_url())
+        query.to_url(&self.urls.active_version().browse_url())
     }
 }
 
@@ -90,11 +90,7 @@ pub(super) async fn show_dataset_list(req: &mut PageRequest) -> PageResult {
             (status, Some(problem), (Vec::new(), None))
         }
     };
-    let base = if q.is_empty() || problem.is_some() {
-        QueryParams::default()
-    } else {
-        QueryParams::default().with_added("q", &q)
-    };
+    let base = QueryParams::default().with_optional("q", search.filter(|_| problem.is_none()));
     let card = |DatasetListing { dataset, active_version: active, refreshed_at }| {
         DatasetCard::new(dataset, Some((active.file, refreshed_at)), now)
     };
@@ -129,22 +125,19 @@ async fn load_listed_datasets(
     search: Option<&str>,
     mut after: Option<DatasetId>,
 ) -> Result<(Vec<DatasetListing>, Option<DatasetId>), ManageError> {
-    let user = req.current_user.user.as_ref();
+    let CurrentUser { user, client, .. } = &req.current_user;
+    let datasets = &req.services.datasets;
     let mut found = Vec::new();
-    // The visitor's own datasets can fill whole query results.
+    // The visitor's own datasets are skipped and can fill whole query results, so several queries can be necessary.
     for _ in 0..MAX_LIST_LOOKUPS {
-        let listings = req
-            .services
-            .datasets
-            .search_dataset_list(req.current_user.client, search, after, DATASETS_PER_PAGE as u32 + 1)
-            .await?;
+        let listings = datasets.search_dataset_list(*client, search, after, DATASETS_PER_PAGE as u32 + 1).await?;
         let is_last = listings.len() <= DATASETS_PER_PAGE;
         for listing in listings.into_iter().take(DATASETS_PER_PAGE) {
             if found.len() == DATASETS_PER_PAGE {
                 return Ok((found, after));
             }
             after = Some(listing.dataset.id);
-            if user.is_none_or(|user| listing.dataset.owner != user.id) {
+            if user.as_ref().is_none_or(|user| listing.dataset.owner != user.id) {
                 found.push(listing);
             }
         }
@@ -165,7 +158,7 @@ async fn load_own_datasets(
     now: DateTime<Utc>,
 ) -> Result<OwnDatasets, HttpError> {
     let services = &req.services;
-    // One query: if an owner has more datasets, only the API lists the rest.
+    // One query loads the first datasets of the user. The page omits all further ones, which only the API lists.
     let mut own =
         services.datasets.list_without_attempts(user, None, limits::MAX_OWNED_DATASETS_PER_PAGE as u32).await?;
     let is_complete = own.len() < limits::MAX_OWNED_DATASETS_PER_PAGE;

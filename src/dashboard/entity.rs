@@ -7,7 +7,6 @@ use axum::http::StatusCode;
 use axum::http::header::REFERER;
 use axum::response::Response;
 use strata_encode::ContentCoding;
-use strata_http::page_support::BaseUrl;
 use strata_service::AuthorizedRead;
 use strata_types::limits::MAX_PAGE_ENTITY_BYTES;
 use strata_types::read_request::{ReadRequest, ResponseFormat};
@@ -30,7 +29,7 @@ struct EntityPage {
     back: String,
     position: u64,
     entities: u64,
-    /// `None` if the entity exceeds `MAX_PAGE_ENTITY_BYTES`.
+    /// The tree of the entity; `None` if the entity exceeds `MAX_PAGE_ENTITY_BYTES`.
     tree: Option<EntityTree>,
     api: String,
     api_href: Option<String>,
@@ -44,9 +43,8 @@ pub(super) async fn show_entity(req: PageRequest) -> Response {
 }
 
 async fn render_entity(req: &mut PageRequest) -> PageResult {
-    let uri = req.head.uri.clone();
     req.parse_query(&[])?;
-    let (urls, rest) = VersionUrls::parse(uri.path())?;
+    let (urls, rest) = VersionUrls::parse(req.head.uri.path())?;
     let typed_position = EntityPosition::parse(rest.get(1).copied().unwrap_or_default())?;
     let position = typed_position.index;
     let context = open_version(req, &urls, urls.alt).await?;
@@ -54,35 +52,24 @@ async fn render_entity(req: &mut PageRequest) -> PageResult {
     if position >= entities {
         return Err(typed_position.not_found_error("version", entities));
     }
-    let request = Arc::new(ReadRequest {
-        offset: position,
-        limit: Some(1),
-        format: ResponseFormat::Jsonl,
-        pretty: false,
-        ..ReadRequest::default()
-    });
+    let request = ReadRequest { offset: position, limit: Some(1), pretty: false, ..ReadRequest::default() };
+    let request = Arc::new(ReadRequest { format: ResponseFormat::Jsonl, ..request });
     let read = AuthorizedRead::new(&context.authorized_target, &request);
     let response = req.services.reads.respond(read, ContentCoding::Identity).await?;
     let found = PageEntities::read_from_body(response.body, MAX_PAGE_ENTITY_BYTES).await?;
-    let tree = found.iter().next().map(EntityTree::new);
-    // Links use the version number, because another version can become active.
+    // Links on the page use the version number, because another version can become active.
     let urls = with_version_number(&urls, context.version.number);
     let read = QueryParams::default().with_added("offset", position).with_added("limit", 1);
     let api = read.to_url(&urls.api_path());
     let private = context.dataset.is_private();
-    let download = if private { read.to_url(&urls.page_url("download")) } else { api.clone() };
-    // An entity can have different positions in the version and in its alternate.
+    // An entity can have one position in the version and another in the edited copy, so there are two parameters.
     let parameter = if urls.alt { "position" } else { VERSION_POSITION_PARAM };
     let edit = QueryParams::default().with_added(parameter, position).to_url(&urls.alternate_action_url("edit"));
     let (browse, back) = match parse_referring_page(req, &urls) {
         Some((from, query)) => (from.browse_url(), query.to_url(&from.browse_url())),
         None => {
-            let query = QueryParams::default();
-            let query = if position < ENTITIES_PER_PAGE {
-                query
-            } else {
-                query.with_added("offset", position / ENTITIES_PER_PAGE * ENTITIES_PER_PAGE)
-            };
+            let offset = Some(position / ENTITIES_PER_PAGE * ENTITIES_PER_PAGE).filter(|offset| *offset > 0);
+            let query = QueryParams::default().with_optional("offset", offset);
             (urls.browse_url(), query.to_url(&urls.browse_url()))
         }
     };
@@ -92,19 +79,18 @@ async fn render_entity(req: &mut PageRequest) -> PageResult {
         back,
         position,
         entities,
-        tree,
-        api: BaseUrl::from_request_head(&req.head, &req.services).absolute_url(&api),
+        tree: found.iter().next().map(EntityTree::new),
+        download: if private { read.to_url(&urls.page_url("download")) } else { api.clone() },
+        api: req.absolute_url(&api),
         api_href: (!private).then_some(api),
-        download,
         edit,
     };
     render(StatusCode::OK, &page)
 }
 
-/// Returns the URLs and the query of the page that links here, if it lists entities of the same dataset.
+/// Returns the URLs and the query of the referring page (`Referer`) if it lists entities of the same dataset.
 fn parse_referring_page(req: &PageRequest, urls: &VersionUrls) -> Option<(VersionUrls, QueryParams)> {
-    let referer = req.head.headers.get(REFERER)?.to_str().ok()?;
-    let url = Url::parse(referer).ok()?;
+    let url = Url::parse(req.head.headers.get(REFERER)?.to_str().ok()?).ok()?;
     let (from, _) = VersionUrls::parse(url.path()).ok()?;
     let is_same_dataset = from.dataset.id == urls.dataset.id && from.dataset.slug == urls.dataset.slug;
     (is_same_dataset && url.path() == from.browse_url()).then(|| (from, QueryParams::parse(url.query())))

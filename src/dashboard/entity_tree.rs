@@ -34,7 +34,7 @@ impl EntityTree {
         let _ = self.html.write_fmt(text);
     }
 
-    /// Writes the members of the object or array at the cursor. The recursion depth is limited by the nesting depth.
+    /// Writes the members of the object or array at the cursor. The nesting limit of entities limits the recursion.
     fn write_members(&mut self, cursor: &mut JsonCursor<'_>, level: usize) {
         let is_object = cursor.peek_type() == Some(JsonType::Object);
         cursor.enter();
@@ -55,13 +55,13 @@ impl EntityTree {
             index += 1;
             self.node_count += 1;
             self.write(format_args!("<div>{name}<dd>"));
-            self.write_value(cursor, level);
+            self.write_value_html(cursor, level);
             self.html.push_str("</dd></div>");
         }
         self.html.push_str("</dl>");
     }
 
-    fn write_value(&mut self, cursor: &mut JsonCursor<'_>, level: usize) {
+    fn write_value_html(&mut self, cursor: &mut JsonCursor<'_>, level: usize) {
         if matches!(cursor.peek_type(), Some(JsonType::Object | JsonType::Array)) {
             let summary = summarize_container(cursor.clone().skip_value());
             let open = if level + 1 < INITIALLY_OPEN_LEVELS { " open" } else { "" };

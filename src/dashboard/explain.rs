@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
-use strata_http::page_support::{self, BaseUrl};
+use strata_http::page_support;
 use strata_http::params;
 use strata_service::{IgnoredParameter, ReadExplanation};
 use strata_types::invisible_text::format_escapes_as_code_points;
@@ -20,7 +20,7 @@ use super::urls::VersionUrls;
 const CHART_WIDTH: u64 = 1_000;
 const MIN_BAR_WIDTH: u64 = 4;
 
-/// Plans repeat the request, whose length is limited, so that real texts are shorter.
+/// Max characters of an explanation. None is that long, because it mainly repeats a request, whose length is limited.
 const MAX_EXPLANATION_CHARACTERS: usize = 400_000;
 
 #[derive(Template)]
@@ -30,7 +30,7 @@ struct ExplainPage {
     heading: DatasetHeading,
     explanation: ReadExplanation,
     stages: Vec<StageBar>,
-    /// The parts of each hint, and whether a link to the index settings follows the part.
+    /// Each hint, split into parts. The flag is true if a link to the index settings follows the part.
     hints: Vec<Vec<(InlineCodeText, bool)>>,
     text: SafeText,
     api: String,
@@ -80,7 +80,7 @@ async fn render_explain(req: &PageRequest) -> PageResult {
         hints: explanation.hints.iter().map(|hint| split_hint(hint).collect()).collect(),
         text: SafeText::new(&format_escapes_as_code_points(&explanation.to_string()), MAX_EXPLANATION_CHARACTERS),
         explanation,
-        api: BaseUrl::from_request_head(&req.head, &req.services).absolute_url(&api.to_url("/dataset/explain")),
+        api: req.absolute_url(&api.to_url("/dataset/explain")),
         back: query.to_url(&urls.browse_url()),
     };
     render(StatusCode::OK, &page)
@@ -89,9 +89,8 @@ async fn render_explain(req: &PageRequest) -> PageResult {
 fn build_stage_bars(stages: impl Iterator<Item = (&'static str, u64)> + Clone, total_us: u64) -> Vec<StageBar> {
     let staged: u64 = stages.clone().map(|(_, duration_us)| duration_us).sum();
     let all = staged.max(total_us).max(1);
-    let stages = stages.chain((all > staged).then_some(("other", all - staged)));
     let mut from = 0;
-    let bars = stages.map(|(name, duration_us)| {
+    let bars = stages.chain((all > staged).then_some(("other", all - staged))).map(|(name, duration_us)| {
         let share = |us: u64| (u128::from(us) * u128::from(CHART_WIDTH) / u128::from(all)) as u64;
         let width = share(duration_us).max(MIN_BAR_WIDTH);
         let start = share(from).min(CHART_WIDTH - width);
@@ -101,7 +100,7 @@ fn build_stage_bars(stages: impl Iterator<Item = (&'static str, u64)> + Clone, t
     bars.collect()
 }
 
-/// Splits a hint after each place where a link to the index settings follows.
+/// Splits a hint into parts, each of which ends where the page inserts a link to the index settings.
 fn split_hint(hint: &str) -> impl Iterator<Item = (InlineCodeText, bool)> {
     const INDEX_HINT: &str = "list it in `index.always`";
     hint.split_inclusive(INDEX_HINT).map(|text| (InlineCodeText::new(text), text.ends_with(INDEX_HINT)))

@@ -1,5 +1,4 @@
-//! Helpers for form handlers: receiving a form, checking its fields, and turning errors into problems that a page shows
-//! next to a field.
+//! Helpers for form handlers: receive a form, check its fields, and turn errors into problems shown next to a field.
 
 use askama::Template;
 use axum::body::Body;
@@ -10,19 +9,18 @@ use strata_http::page_support::quote_for_page;
 use strata_service::{BodyReservation, ManageError, ReadError};
 use strata_types::invisible_text::format_escapes_as_code_points;
 use strata_types::limits::{MAX_SMALL_FORM_BYTES, MAX_USER_FORM_BYTES};
-use strata_types::version::VersionSelector;
 
 use super::context::{DatasetHeading, DatasetTab};
 use super::form_tokens;
 use super::page_request::{PageLayout, PageRequest, PageResult, render};
 use super::query_params::{QueryParams, parse_whole_number};
-use super::urls::{DatasetUrls, VersionUrls};
+use super::urls::DatasetUrls;
 
-/// A form with a valid token of the visitor's session.
+/// A submitted form with a valid form token of the visitor's session.
 pub(super) struct SubmittedForm {
     pub(super) action: String,
     pub(super) fields: QueryParams,
-    /// Reserved for a large form; `None` for a small one.
+    /// The memory reservation of a large form; `None` for a small form.
     pub(super) body_reservation: Option<BodyReservation>,
 }
 
@@ -37,13 +35,9 @@ impl SubmittedForm {
         if choices.contains(&value) {
             return Ok(value);
         }
+        let [field, value] = [name, value].map(quote_for_page);
         let valid = choices.join(", ");
-        let wrong = format!(
-            "the field {} has the invalid value {}; valid: {valid}",
-            quote_for_page(name),
-            quote_for_page(value)
-        );
-        Err(form_mismatch_error(&wrong))
+        Err(form_mismatch_error(&format!("the field {field} has the invalid value {value}; valid: {valid}")))
     }
 
     pub(super) fn check_button(&self, name: &str, choices: &[&str]) -> Result<(), HttpError> {
@@ -57,8 +51,8 @@ impl SubmittedForm {
         parse_whole_number(value).and_then(|_| value.parse().ok()).ok_or_else(|| form_mismatch_error(&wrong()))
     }
 
-    /// Returns 400 unless the form has each of `texts` once, each of `boxes` at most once, and no other field. A
-    /// missing text field would otherwise clear a setting.
+    /// Returns 400 unless the form has each text field of `texts` once, each checkbox of `boxes` at most once, and no
+    /// other field. A missing text field would otherwise clear a setting.
     pub(super) fn check_fields(&self, texts: &[&str], boxes: &[&str]) -> Result<(), HttpError> {
         let pairs = self.fields.pairs();
         let known = || [form_tokens::TOKEN_FIELD].into_iter().chain(texts.iter().chain(boxes).copied());
@@ -84,7 +78,7 @@ impl SubmittedForm {
     }
 }
 
-/// Returns a 400 error for a form that no page sends.
+/// Returns the 400 error for a form with fields that no page of the dashboard sends.
 pub(super) fn form_mismatch_error(problem: &str) -> HttpError {
     let text = format!("The request does not match the form on this page: {problem}.");
     HttpError::InvalidRequest { status: StatusCode::BAD_REQUEST, text }
@@ -134,11 +128,7 @@ pub(super) struct OwnerContext {
 
 impl OwnerContext {
     pub(super) fn heading(&self, req: &PageRequest, tab: DatasetTab) -> DatasetHeading {
-        DatasetHeading::for_dataset(req, &self.view.dataset, &self.active_version_urls(), tab)
-    }
-
-    pub(super) fn active_version_urls(&self) -> VersionUrls {
-        self.urls.for_version(VersionSelector::Active, false)
+        DatasetHeading::for_dataset(req, &self.view.dataset, &self.urls.active_version(), tab)
     }
 }
 
@@ -195,7 +185,7 @@ pub(super) async fn load_owner_context(req: &PageRequest) -> Result<OwnerContext
     }
 }
 
-/// The reason why a form was rejected. Pages show the text next to the field, or above all forms without a field.
+/// The reason for rejecting a form. Pages show it next to the rejected field or, without such a field, above all forms.
 #[derive(Debug, Default)]
 pub(super) struct FormProblem {
     pub(super) status: StatusCode,
@@ -225,7 +215,7 @@ impl FormProblem {
     }
 }
 
-/// Converts an error that the user can correct. Returns other errors as errors.
+/// Converts an error that the user can correct to a problem that the page shows. Returns other errors as errors.
 pub(super) fn to_form_problem(
     req: &mut PageRequest,
     error: HttpError,
@@ -235,7 +225,7 @@ pub(super) fn to_form_problem(
         HttpError::Manage(ManageError::InvalidField { field, problem }) if fields.contains(&field) => {
             Ok(FormProblem::for_field(StatusCode::BAD_REQUEST, field, &problem))
         }
-        // The error's own text names API operations.
+        // The message of the error `HasVersions` names API operations, so the page shows another text.
         HttpError::Manage(ManageError::HasVersions) => {
             let text = "You cannot delete a dataset that has versions. To take the dataset offline, freeze it.";
             Ok(FormProblem { status: StatusCode::CONFLICT, field: None, text: Some(text.to_owned()) })

@@ -95,7 +95,7 @@ pub(super) fn signed_difference(before: u64, now: u64) -> String {
     }
 }
 
-/// Formats a share in percent. Only the whole is `100%`, and only zero is `0%`.
+/// Formats a rounded percentage. Only a whole is shown as `100%`, and only zero as `0%`.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     if whole == 0 {
         return "0%".to_owned();

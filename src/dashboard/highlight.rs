@@ -6,7 +6,7 @@ use std::ops::Range;
 use memchr::memmem::{FindIter, Finder};
 use strata_json::{fold_case, fold_case_into};
 
-/// Each keyword costs one pass over a text.
+/// Limit of highlighted keywords, because each keyword costs one pass over a text.
 const MAX_KEYWORDS: usize = 20;
 
 const MAX_MATCH_RANGES: usize = 100_000;
@@ -15,10 +15,11 @@ const MAX_MATCH_RANGE_BYTES: usize = 1 << 16;
 #[derive(Clone, Debug, Default)]
 pub(super) struct KeywordHighlighter(Vec<Finder<'static>>);
 
+/// How a text with highlighted keyword matches escapes characters.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum TextSyntax {
-    Text,
-    /// JSON that may be truncated. Match ranges include whole escapes.
+pub(super) enum EscapeSyntax {
+    None,
+    /// A JSON text, which can be truncated. A match within an escape such as `\u00e9` marks the whole escape.
     Json,
 }
 
@@ -27,22 +28,22 @@ impl KeywordHighlighter {
         let mut folded: Vec<_> = keywords.iter().take(MAX_KEYWORDS).map(|word| fold_case(word)).collect();
         folded.sort_unstable();
         folded.dedup();
-        KeywordHighlighter(
-            folded.iter().filter(|word| !word.is_empty()).map(|word| Finder::new(word).into_owned()).collect(),
-        )
+        let finders = folded.iter().filter(|word| !word.is_empty()).map(|word| Finder::new(word).into_owned());
+        KeywordHighlighter(finders.collect())
     }
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Returns the ranges to mark, in order. Ranges do not touch, except after [`MAX_MATCH_RANGE_BYTES`].
-    pub(super) fn match_ranges(&self, text: &str, syntax: TextSyntax) -> Vec<Range<usize>> {
+    /// Returns the ranges of keyword matches in a text, in order. Adjacent matches form one range, unless it exceeds
+    /// [`MAX_MATCH_RANGE_BYTES`].
+    pub(super) fn match_ranges(&self, text: &str, syntax: EscapeSyntax) -> Vec<Range<usize>> {
         let mut ranges = Vec::new();
         match syntax {
             _ if self.is_empty() => {}
-            TextSyntax::Text => self.find_in_text(text, 0, &mut ranges),
-            TextSyntax::Json => self.find_in_json(text, &mut ranges),
+            EscapeSyntax::None => self.find_in_text(text, 0, &mut ranges),
+            EscapeSyntax::Json => self.find_in_json(text, &mut ranges),
         }
         ranges
     }
@@ -55,7 +56,7 @@ impl KeywordHighlighter {
     }
 
     fn find_in_json(&self, json: &str, ranges: &mut Vec<Range<usize>>) {
-        // Whether each open container is an object, and whether the next string is a key.
+        // For each open container, the parser stores whether it is an object, and whether the next string is a key.
         let mut open = Vec::new();
         let mut key_next = false;
         let mut at = 0;
@@ -89,7 +90,7 @@ impl KeywordHighlighter {
         }
     }
 
-    /// Searches the JSON string at `in_string`, which excludes the quotes.
+    /// Searches the keywords in a JSON string. The range `in_string` excludes the quotes.
     fn find_in_string(&self, json: &str, in_string: Range<usize>, ranges: &mut Vec<Range<usize>>) {
         let raw = &json[in_string.clone()];
         if !raw.contains('\\') {
@@ -101,7 +102,7 @@ impl KeywordHighlighter {
         self.find_hits(&folded, unescape_chars(json, in_string), ranges);
     }
 
-    /// Appends the ranges of the characters that contain matches. `folded` is the case-folded text of `characters`.
+    /// Appends the ranges of the characters that contain keyword matches. `folded` is `characters`, case-folded.
     fn find_hits(
         &self,
         folded: &[u8],
@@ -109,7 +110,7 @@ impl KeywordHighlighter {
         ranges: &mut Vec<Range<usize>>,
     ) {
         let mut hits = KeywordHits::new(&self.0, folded).peekable();
-        // Maps offsets in the folded text to source ranges. A partially matched character is marked as a whole.
+        // Case-folded offsets are mapped to source ranges. A partially matched character is marked as a whole.
         let mut end = 0;
         let mut until = 0;
         let mut folded_character = Vec::new();
@@ -226,12 +227,12 @@ mod tests {
     fn match_ranges_are_limited() {
         let highlighter = KeywordHighlighter::new(&["a".to_owned(), "A".to_owned()]);
         assert_eq!(
-            highlighter.match_ranges(&"a ".repeat(MAX_MATCH_RANGES + 1), TextSyntax::Text).len(),
+            highlighter.match_ranges(&"a ".repeat(MAX_MATCH_RANGES + 1), EscapeSyntax::None).len(),
             MAX_MATCH_RANGES
         );
     }
 
-    /// The obvious algorithm: marks each character whose folded bytes intersect a match.
+    /// A naive algorithm for comparison: marks each character whose case-folded bytes intersect a match.
     fn naive_match_ranges(keywords: &[String], text: &str) -> Vec<Range<usize>> {
         let mut folded = Vec::new();
         let mut ends = Vec::new();
@@ -289,7 +290,7 @@ mod tests {
     proptest! {
         #[test]
         fn text_ranges_equal_naive_ranges(keywords in keywords(), text in texts()) {
-            prop_assert_eq!(KeywordHighlighter::new(&keywords).match_ranges(&text, TextSyntax::Text), naive_match_ranges(&keywords, &text));
+            prop_assert_eq!(KeywordHighlighter::new(&keywords).match_ranges(&text, EscapeSyntax::None), naive_match_ranges(&keywords, &text));
         }
 
         #[test]
@@ -314,15 +315,15 @@ mod tests {
                 .iter()
                 .flat_map(|text| naive_match_ranges(&keywords, text).into_iter().map(|part| text[part].to_owned()))
                 .collect();
-            let parts = highlighter.match_ranges(&json, TextSyntax::Json);
+            let parts = highlighter.match_ranges(&json, EscapeSyntax::Json);
             let found: Vec<String> = parts
                 .iter()
                 .map(|part| serde_json::from_str(&format!("\"{}\"", &json[part.clone()])).expect("a part of a string"))
                 .collect();
             prop_assert_eq!(&found, &expected);
-            // Truncated JSON has the same matches, except for an escape at its end.
+            // Truncated JSON has the same matches as whole JSON, except for an escape at its end.
             let cut = json.floor_char_boundary(cut.index(json.len()));
-            for part in highlighter.match_ranges(&json[..cut], TextSyntax::Json).iter().filter(|part| part.end + 6 <= cut) {
+            for part in highlighter.match_ranges(&json[..cut], EscapeSyntax::Json).iter().filter(|part| part.end + 6 <= cut) {
                 prop_assert!(parts.iter().any(|whole| whole.start <= part.start && part.end <= whole.end), "{:?}", part);
             }
         }

@@ -16,13 +16,13 @@ const MAX_PLAIN_DIGITS: i32 = 15;
 const MIN_PLAIN_EXPONENT: i32 = -MAX_PLAIN_DIGITS;
 
 pub(super) struct HistogramBin {
-    /// For example, `0 to 10`, which excludes 10.
+    /// The label of the range, for example `0 to 10`, which excludes 10.
     pub(super) text: String,
     pub(super) href: String,
     pub(super) count: u64,
 }
 
-/// Returns an error text unless the path has an indexed column and at most one number for each entity.
+/// Returns an error text if a path can have no histogram: it needs an indexed column and at most one number per entity.
 pub(super) fn check_histogram_support(record: &ProfilePathRecord) -> Result<(), &'static str> {
     match record {
         _ if record.types.number == 0 => Err("The path has no numbers."),
@@ -44,8 +44,7 @@ pub(super) async fn count_bins(
 ) -> Result<Vec<HistogramBin>, HttpError> {
     let edges = bin_edges(record).unwrap_or_default();
     let Ok(path) = FieldPath::parse(&record.path) else { return Ok(Vec::new()) };
-    let counts_from = req.services.reads.count_numbers_at_least(target, &path, edges.clone()).await?;
-    let counts = counts_from.unwrap_or_default();
+    let counts = req.services.reads.count_numbers_at_least(target, &path, edges.clone()).await?.unwrap_or_default();
     let ranges = edges.windows(2).zip(counts.windows(2)).map(|(ends, counts)| {
         let [from, to] = ends else { return None };
         let [from_on, to_on] = counts else { return None };
@@ -66,7 +65,7 @@ pub(super) fn range_url(path: &str, from: &str, to: &str, urls: &VersionUrls) ->
     query.to_url(&urls.browse_url())
 }
 
-/// Returns the edges of the ranges, one more than there are ranges.
+/// Returns the edges of the ranges of a histogram, one more than there are ranges.
 pub(super) fn bin_edges(record: &ProfilePathRecord) -> Option<Vec<String>> {
     let number = |value: &Option<ValueRecord>| -> Option<f64> {
         let value = value.as_ref().filter(|value| !value.cut)?;
@@ -75,18 +74,18 @@ pub(super) fn bin_edges(record: &ProfilePathRecord) -> Option<Vec<String>> {
     round_bin_edges(number(&record.number_min)?, number(&record.number_max)?)
 }
 
-/// Returns round numbers at equal distances. The first is at most `min`, and the last is greater than `max`.
+/// Returns equidistant round numbers as edges of a histogram. The first is at most `min`; the last exceeds `max`.
 fn round_bin_edges(min: f64, max: f64) -> Option<Vec<String>> {
     let width = (max - min) / TARGET_BIN_COUNT;
     if !width.is_normal() || width < 0.0 {
         return None;
     }
     let exponent = width.log10().floor();
-    // The step is 1, 2, 5, or 10 times the power of ten below the width.
+    // The distance between edges is 1, 2, 5, or 10 times the power of ten below the width.
     let power = 10f64.powf(exponent);
     let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= width).unwrap_or(10.0);
     let [first, last] = [min, max].map(|end| (end / (factor * power)).floor());
-    // Larger multiples are not exact, so neighbors could be equal.
+    // Larger multiples of the distance are not exact as doubles, so two adjacent edges could be equal.
     if !(first.abs() < 1e15 && last.abs() < 1e15 && last - first <= TARGET_BIN_COUNT + 1.0) {
         return None;
     }
@@ -109,8 +108,7 @@ fn decimal_text(number: i64, exponent: i32) -> String {
             let decimals = exponent.unsigned_abs() as usize;
             let padded = format!("{digits:0>width$}", width = decimals + 1);
             let (whole, fraction) = padded.split_at(padded.len() - decimals);
-            let text = format!("{sign}{whole}.{fraction}");
-            text.trim_end_matches('0').trim_end_matches('.').to_owned()
+            format!("{sign}{whole}.{fraction}").trim_end_matches('0').trim_end_matches('.').to_owned()
         }
         _ => format!("{sign}{digits}e{exponent}"),
     }

@@ -48,7 +48,7 @@ use tokio::net::TcpListener;
 
 use self::page_request::{FormRequest, PageRequest, PageResponse, PageResult};
 
-/// Returns the API and, unless `server.dashboard` is false, the pages as a tower service.
+/// Returns a tower service for the API and, unless `server.dashboard` is false, for the dashboard pages.
 pub fn router(services: AppState) -> Router {
     let pages = match services.config.server.dashboard {
         true => DashboardPages {
@@ -62,78 +62,69 @@ pub fn router(services: AppState) -> Router {
     http::router::router_with_pages(services, pages)
 }
 
-/// Like [`http::serve`], with the pages.
+/// Like [`http::serve`], with the dashboard pages.
 pub async fn serve(services: AppState, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
-    let router = router(services.clone());
-    http::serve_app(services, router, listener, shutdown).await
+    http::serve_app(services.clone(), router(services), listener, shutdown).await
 }
 
 type PageRoute = (&'static str, fn() -> MethodRouter<AppState>);
 
-/// All pages. For other methods and paths, programs get the same response as without the dashboard.
+/// Creates the handlers of a path: GET returns a page, and POST, if there is a form, receives it.
+macro_rules! page {
+    ($page:path) => {
+        || get(|req: PageRequest| req.respond($page))
+    };
+    ($page:path, $form:path) => {
+        || get(|req: PageRequest| req.respond($page)).post(|form: FormRequest| form.respond($form))
+    };
+}
+
+/// Creates the handler of a path that only receives a form.
+macro_rules! form {
+    ($form:path) => {
+        || post(|form: FormRequest| form.respond($form))
+    };
+}
+
+/// The routes of all dashboard pages. For other methods and paths, programs get the same response as without the
+/// dashboard.
 static PAGE_ROUTES: &[PageRoute] = &[
     ("/", || any(show_root)),
     ("/ui/assets/{name}", || get(page_request::serve_asset)),
     ("/ui/sign-in", || get(session::show_sign_in_form).post(|form: FormRequest| form.respond(session::sign_in))),
-    ("/ui/sign-out", || post(|form: FormRequest| form.respond(session::sign_out))),
-    ("/ui/account", || get(|req: PageRequest| req.respond(account::show_account))),
-    ("/ui/account/delete-token", || {
-        get(|req: PageRequest| req.respond(account::show_confirmation))
-            .post(|form: FormRequest| form.respond(account::handle_form))
-    }),
-    ("/ui/account/{action}", || post(|form: FormRequest| form.respond(account::handle_form))),
-    ("/ui/new", || {
-        get(|req: PageRequest| req.respond(new_dataset::show_new_dataset))
-            .post(|form: FormRequest| form.respond(new_dataset::handle_form))
-    }),
-    ("/ui/api", || get(|req: PageRequest| req.respond(api_reference::show_index))),
-    ("/ui/api/", || get(|req: PageRequest| req.respond(api_reference::show_index))),
-    ("/ui/api/{resource}", || get(|req: PageRequest| req.respond(api_reference::show_resource))),
-    ("/ui/api/{resource}/", || get(|req: PageRequest| req.respond(api_reference::show_resource))),
+    ("/ui/sign-out", form!(session::sign_out)),
+    ("/ui/account", page!(account::show_account)),
+    ("/ui/account/delete-token", page!(account::show_confirmation, account::handle_form)),
+    ("/ui/account/{action}", form!(account::handle_form)),
+    ("/ui/new", page!(new_dataset::show_new_dataset, new_dataset::handle_form)),
+    ("/ui/api", page!(api_reference::show_index)),
+    ("/ui/api/", page!(api_reference::show_index)),
+    ("/ui/api/{resource}", page!(api_reference::show_resource)),
+    ("/ui/api/{resource}/", page!(api_reference::show_resource)),
     ("/ui/api/{resource}/{*rest}", || any(respond_not_found)),
-    ("/ui/{dataset_id}/{name_slug}", || get(|req: PageRequest| req.respond(browse::redirect_to_active))),
-    ("/ui/{dataset_id}/{name_slug}/", || get(|req: PageRequest| req.respond(browse::redirect_to_active))),
-    ("/ui/{dataset_id}/{name_slug}/versions", || get(|req: PageRequest| req.respond(versions::show_versions))),
+    ("/ui/{dataset_id}/{name_slug}", page!(browse::redirect_to_active)),
+    ("/ui/{dataset_id}/{name_slug}/", page!(browse::redirect_to_active)),
+    ("/ui/{dataset_id}/{name_slug}/versions", page!(versions::show_versions)),
     ("/ui/{dataset_id}/{name_slug}/diff", || {
         get(|req: PageRequest| req.respond_on_worker(|req| Box::pin(diff::show_diff(req))))
     }),
-    ("/ui/{dataset_id}/{name_slug}/clone", || {
-        get(|req: PageRequest| req.respond(new_dataset::show_clone_form))
-            .post(|form: FormRequest| form.respond(new_dataset::handle_clone_form))
-    }),
-    ("/ui/{dataset_id}/{name_slug}/{version}/alternate", || {
-        get(|req: PageRequest| req.respond(alternates::show_alternate))
-    }),
+    ("/ui/{dataset_id}/{name_slug}/clone", page!(new_dataset::show_clone_form, new_dataset::handle_clone_form)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alternate", page!(alternates::show_alternate)),
     ("/ui/{dataset_id}/{name_slug}/{version}/alternate/{action}", || {
         get(alternates::show_form).post(alternates::handle_form)
     }),
-    ("/ui/{dataset_id}/{name_slug}/settings", || get(|req: PageRequest| req.respond(settings::show_settings))),
-    ("/ui/{dataset_id}/{name_slug}/settings/{action}", || {
-        post(|form: FormRequest| form.respond(settings::handle_form))
-    }),
-    ("/ui/{dataset_id}/{name_slug}/settings/delete", || {
-        get(|req: PageRequest| req.respond(settings::show_confirmation))
-            .post(|form: FormRequest| form.respond(settings::handle_form))
-    }),
-    ("/ui/{dataset_id}/{name_slug}/refresh", || get(|req: PageRequest| req.respond(refresh::show_refreshes))),
-    ("/ui/{dataset_id}/{name_slug}/refresh/events", || {
-        get(|req: PageRequest| req.respond(refresh::events::show_events))
-    }),
-    ("/ui/{dataset_id}/{name_slug}/refresh/upload", || {
-        post(|form: FormRequest| form.respond(refresh::upload::handle_upload))
-    }),
-    ("/ui/{dataset_id}/{name_slug}/refresh/{action}", || post(|form: FormRequest| form.respond(refresh::handle_form))),
-    ("/ui/{dataset_id}/{name_slug}/webhook", || get(|req: PageRequest| req.respond(webhook::show_webhook))),
-    ("/ui/{dataset_id}/{name_slug}/webhook/delete", || {
-        get(|req: PageRequest| req.respond(webhook::show_confirmation))
-            .post(|form: FormRequest| form.respond(webhook::handle_form))
-    }),
-    ("/ui/{dataset_id}/{name_slug}/webhook/{action}", || post(|form: FormRequest| form.respond(webhook::handle_form))),
-    ("/ui/{dataset_id}/{name_slug}/usage", || get(|req: PageRequest| req.respond(usage::show_usage))),
-    ("/ui/{dataset_id}/{name_slug}/manage/{action}", || {
-        get(|req: PageRequest| req.respond(versions::show_confirmation))
-            .post(|form: FormRequest| form.respond(versions::handle_form))
-    }),
+    ("/ui/{dataset_id}/{name_slug}/settings", page!(settings::show_settings)),
+    ("/ui/{dataset_id}/{name_slug}/settings/{action}", form!(settings::handle_form)),
+    ("/ui/{dataset_id}/{name_slug}/settings/delete", page!(settings::show_confirmation, settings::handle_form)),
+    ("/ui/{dataset_id}/{name_slug}/refresh", page!(refresh::show_refreshes)),
+    ("/ui/{dataset_id}/{name_slug}/refresh/events", page!(refresh::events::show_events)),
+    ("/ui/{dataset_id}/{name_slug}/refresh/upload", form!(refresh::upload::handle_upload)),
+    ("/ui/{dataset_id}/{name_slug}/refresh/{action}", form!(refresh::handle_form)),
+    ("/ui/{dataset_id}/{name_slug}/webhook", page!(webhook::show_webhook)),
+    ("/ui/{dataset_id}/{name_slug}/webhook/delete", page!(webhook::show_confirmation, webhook::handle_form)),
+    ("/ui/{dataset_id}/{name_slug}/webhook/{action}", form!(webhook::handle_form)),
+    ("/ui/{dataset_id}/{name_slug}/usage", page!(usage::show_usage)),
+    ("/ui/{dataset_id}/{name_slug}/manage/{action}", page!(versions::show_confirmation, versions::handle_form)),
     ("/ui/{dataset_id}/{name_slug}/{version}", || get(browse::show_entities)),
     ("/ui/{dataset_id}/{name_slug}/{version}/", || get(browse::show_entities)),
     ("/ui/{dataset_id}/{name_slug}/{version}/alt", || get(browse::show_entities)),
@@ -142,8 +133,8 @@ static PAGE_ROUTES: &[PageRoute] = &[
     ("/ui/{dataset_id}/{name_slug}/{version}/alt/profile", || get(profile::show_profile)),
     ("/ui/{dataset_id}/{name_slug}/{version}/explain", || get(explain::show_explanation)),
     ("/ui/{dataset_id}/{name_slug}/{version}/alt/explain", || get(explain::show_explanation)),
-    ("/ui/{dataset_id}/{name_slug}/{version}/download", || get(|req: PageRequest| req.respond(browse::download))),
-    ("/ui/{dataset_id}/{name_slug}/{version}/alt/download", || get(|req: PageRequest| req.respond(browse::download))),
+    ("/ui/{dataset_id}/{name_slug}/{version}/download", page!(browse::download)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/alt/download", page!(browse::download)),
     ("/ui/{dataset_id}/{name_slug}/{version}/entity/{position}", || get(entity::show_entity)),
     ("/ui/{dataset_id}/{name_slug}/{version}/alt/entity/{position}", || get(entity::show_entity)),
     ("/ui", || any(redirect_to_root)),

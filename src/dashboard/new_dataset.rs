@@ -1,5 +1,4 @@
-//! `/ui/new`: creates a dataset without versions. `…/clone`: creates a dataset from the newest version of another
-//! dataset.
+//! `/ui/new` creates a dataset without versions; `…/clone` creates one from another dataset's newest version.
 
 use askama::Template;
 use axum::body::Body;
@@ -7,7 +6,6 @@ use strata_http::error::HttpError;
 use strata_service::{ManageError, ReadError};
 use strata_types::dataset::{Dataset, DatasetChange, DatasetSource, InvalidDatasetName};
 use strata_types::limits::MAX_DATASET_NAME_CHARACTERS;
-use strata_types::version::VersionSelector;
 
 use super::context::{DatasetHeading, DatasetTab};
 use super::form_handling::{FormProblem, SubmittedForm, invalid_field_error, receive_form, to_form_problem};
@@ -47,10 +45,8 @@ fn render_new_dataset_form(req: &PageRequest, problem: FormProblem, form: Option
 
 pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
     let form = receive_form(req, body).await?;
-    let error = match create_dataset(req, &form).await {
-        Err(error) => error,
-        reply => return reply,
-    };
+    let reply = create_dataset(req, &form).await;
+    let Err(error) = reply else { return reply };
     let problem = to_form_problem(req, error, &PROBLEM_FIELDS)?;
     render_new_dataset_form(req, problem, Some(&form))
 }
@@ -91,9 +87,8 @@ async fn load_cloneable_dataset(req: &PageRequest) -> Result<Dataset, HttpError>
     let user = req.require_user()?;
     let found = req.services.datasets.find_visible(Some(&user), req.current_user.client, urls.id).await?;
     let found = found.filter(|dataset| dataset.name.slug() == urls.slug).ok_or(ReadError::DatasetNotFound)?;
-    let is_owner = found.owner == user.id;
     match (found.frozen, found.latest_version) {
-        (true, _) if !is_owner => Err(ReadError::Frozen.into()),
+        (true, _) if found.owner != user.id => Err(ReadError::Frozen.into()),
         (true, _) => Err(ManageError::Frozen.into()),
         (false, None) => Err(ManageError::CloneSourceEmpty.into()),
         (false, Some(_)) => Ok(found),
@@ -107,15 +102,10 @@ fn render_clone_form(
     form: Option<&SubmittedForm>,
 ) -> PageResult {
     let name = || format!("Clone of {}", dataset.name.as_str()).chars().take(MAX_DATASET_NAME_CHARACTERS).collect();
-    let urls = DatasetUrls::new(dataset);
+    let urls = DatasetUrls::new(dataset).active_version();
     let page = CloneDatasetPage {
         layout: req.layout(problem.prefix_title(format!("Clone {}", dataset.name.as_str()))),
-        heading: DatasetHeading::for_dataset(
-            req,
-            dataset,
-            &urls.for_version(VersionSelector::Active, false),
-            DatasetTab::Versions,
-        ),
+        heading: DatasetHeading::for_dataset(req, dataset, &urls, DatasetTab::Versions),
         problem,
         name: form.map_or_else(name, |form| form.trimmed_value("name").to_owned()),
     };
@@ -140,10 +130,7 @@ async fn apply_clone_form(req: &mut PageRequest, form: &SubmittedForm) -> PageRe
         Err(error) => Err(error),
     };
     match created {
-        Ok(created) => {
-            let urls = DatasetUrls::new(&created.dataset);
-            Ok(PageResponse::SeeOther(urls.for_version(VersionSelector::Active, false).browse_url()))
-        }
+        Ok(created) => Ok(PageResponse::SeeOther(DatasetUrls::new(&created.dataset).active_version().browse_url())),
         Err(error) => {
             let problem = to_form_problem(req, error, &["name"])?;
             render_clone_form(req, &dataset, problem, Some(form))

@@ -15,14 +15,14 @@ use strata_http::AppState;
 use strata_http::error::{CallError, HttpError};
 use strata_http::headers::content_encoding;
 use strata_http::large_responses;
-use strata_http::page_support::{self, CurrentUser, quote_for_page};
+use strata_http::page_support::{self, BaseUrl, CurrentUser, quote_for_page};
 use strata_runtime::blocking::run_blocking;
 use strata_runtime::priority::ThreadPriority;
 use strata_service::{BodyReservation, ManageError, ProfileRequest, UsageMeter};
 use strata_types::ids::DatasetId;
 use strata_types::limits::MAX_SMALL_FORM_BYTES;
 use strata_types::user::User;
-use strata_types::version::VersionSelector;
+use strata_types::version::{VersionSelector, VersionVariant};
 
 use super::query_params::QueryParams;
 use super::safe_text::{InlineCodeText, flag_invisible_chars};
@@ -51,7 +51,7 @@ impl PageResponse {
 pub(super) struct PageLayout {
     pub(super) title: String,
     pub(super) email: Option<String>,
-    /// The form token; empty without a session.
+    /// The token that forms on the page contain against cross-site request forgery; empty without a session.
     pub(super) token: String,
     pub(super) sign_in: String,
     pub(super) ignored_parameters: Option<InlineCodeText>,
@@ -63,9 +63,9 @@ pub(super) struct PageRequest {
     pub(super) current_user: CurrentUser,
     pub(super) response_headers: HeaderMap,
     pub(super) usage_meter: Option<UsageMeter>,
-    /// The text of a rejected form. Error pages repeat it, so that the user does not lose it.
+    /// The user's text in a rejected form. Error pages repeat it, so that the user does not lose it.
     pub(super) typed_text: Option<String>,
-    /// Set once the dataset is known to be visible and to have a version. Error pages link to it.
+    /// The URLs of the dataset, once it is known to be visible and to have a version. Error pages link to the dataset.
     pub(super) dataset_urls: Option<DatasetUrls>,
     ignored_parameters: Option<String>,
 }
@@ -117,7 +117,7 @@ impl FormRequest {
 }
 
 impl PageRequest {
-    /// Loads the session. The error response is boxed because it is large and rare.
+    /// Loads the session of a page request. The error response is boxed because it is large and rare.
     pub(super) async fn load(services: AppState, head: Parts) -> Result<PageRequest, Box<Response>> {
         match CurrentUser::from_request_head(&services, &head).await {
             Ok(current_user) => Ok(PageRequest::new(services, head, current_user)),
@@ -146,9 +146,18 @@ impl PageRequest {
         self.current_user.user.clone().ok_or_else(|| CallError::Unauthenticated.into())
     }
 
-    pub(super) fn profile_request(&self, id: DatasetId, version: VersionSelector, alt: bool) -> ProfileRequest<'_> {
+    pub(super) fn absolute_url(&self, path: &str) -> String {
+        BaseUrl::from_request_head(&self.head, &self.services).absolute_url(path)
+    }
+
+    pub(super) fn profile_request(
+        &self,
+        id: DatasetId,
+        version: VersionSelector,
+        variant: VersionVariant,
+    ) -> ProfileRequest<'_> {
         let CurrentUser { user, client, .. } = &self.current_user;
-        ProfileRequest { caller: user.as_ref(), client: *client, dataset: id, version, alt }
+        ProfileRequest { caller: user.as_ref(), client: *client, dataset: id, version, variant }
     }
 
     /// Parses the query string; 400 for invalid UTF-8 and for a repeated parameter. The page lists unknown parameters.
@@ -184,25 +193,21 @@ impl PageRequest {
         };
         let has_next = !path.starts_with(SIGN_IN_PATH) && path.len() <= MAX_NEXT_PATH_BYTES;
         let next = if has_next { QueryParams::default().with_added("next", path) } else { QueryParams::default() };
-        // A title cannot contain the elements that mark invisible characters.
+        // Invisible characters are replaced, because a page title cannot contain HTML elements that mark them.
         let title: String = title.into();
         let title = flag_invisible_chars(&title)
             .map(|(character, is_named)| if is_named { char::REPLACEMENT_CHARACTER } else { character });
+        let session = self.current_user.session.as_ref();
         PageLayout {
             title: title.collect(),
             email: self.current_user.user.as_ref().map(|user| user.email.clone()),
-            token: self
-                .current_user
-                .session
-                .as_ref()
-                .map(|id| form_tokens::create_token(id, rand::random()))
-                .unwrap_or_default(),
+            token: session.map(|id| form_tokens::create_token(id, rand::random())).unwrap_or_default(),
             sign_in: next.to_url(SIGN_IN_PATH),
             ignored_parameters: self.ignored_parameters.as_deref().map(InlineCodeText::new),
         }
     }
 
-    /// Returns the fields of a form of this origin and the memory reservation of a large one; 403 for another origin.
+    /// Returns the fields of a form and the memory reservation of a large one; 403 for a form of another origin.
     pub(super) async fn read_form_fields(
         &self,
         body: Body,
@@ -258,7 +263,6 @@ impl PageRequest {
             Ok(reply) => (reply, HeaderMap::new()),
             Err(error) => self.render_error_page(error),
         };
-        let signed_in = self.current_user.user.is_some();
         let mut response = match reply {
             PageResponse::Html(status, html) => (status, compress_html(&self.head.headers, html).await).into_response(),
             PageResponse::SeeOther(path) => Redirect::to(&path).into_response(),
@@ -270,7 +274,7 @@ impl PageRequest {
         headers.extend(more);
         set_security_headers(headers);
         let is_read = matches!(self.head.method, Method::GET | Method::HEAD);
-        let cache_control = match signed_in || !status.is_success() || !is_read {
+        let cache_control = match self.current_user.user.is_some() || !status.is_success() || !is_read {
             true => "private, no-store",
             false => "private, no-cache",
         };
@@ -284,7 +288,7 @@ impl PageRequest {
 
     fn render_error_page(&self, error: HttpError) -> (PageResponse, HeaderMap) {
         let lists_main_pages = matches!(error, HttpError::PathNotFound | HttpError::PathNotFoundWithHint { .. });
-        // The texts of these errors name API operations, so pages have their own texts.
+        // The messages of several errors name API operations, so error pages have their own texts.
         let page_text = match error {
             HttpError::PathNotFound => Some("This page does not exist."),
             HttpError::MethodNotAllowed { .. } => {
@@ -299,7 +303,7 @@ impl PageRequest {
             }
             _ => None,
         };
-        let page_support::ErrorBody { status, text, headers } = page_support::log_and_render_error(error, &self.head);
+        let page_support::ErrorPage { status, text, headers } = page_support::log_and_render_error(error, &self.head);
         let text = page_text.map_or(text, str::to_owned);
         let heading = match status.as_u16() {
             400 if self.head.method == Method::POST => "This form is not valid",
@@ -313,33 +317,28 @@ impl PageRequest {
             503 => "The service is busy",
             _ => "Something went wrong",
         };
-        let layout = self.layout(format!("Error: {heading}"));
-        let typed_text = self.typed_text.as_deref().filter(|typed_text| !typed_text.is_empty());
         let dataset = self.dataset_urls.as_ref().filter(|_| matches!(status.as_u16(), 400 | 404 | 409 | 413));
-        let versions = dataset.map(|urls| urls.page_url("versions"));
         let is_refused = self.head.method == Method::POST && matches!(status.as_u16(), 403 | 409 | 413);
-        let form_page_url = is_refused.then(|| form_page_path(self.head.uri.path())).filter(|page| *page != "/");
-        let text = &text;
         let page = DashboardErrorPage {
-            layout,
+            layout: self.layout(format!("Error: {heading}")),
             status: status.as_u16(),
             heading,
-            text,
+            text: &text,
             lists_main_pages,
-            typed_text,
-            versions,
-            form_page_url,
+            typed_text: self.typed_text.as_deref().filter(|typed_text| !typed_text.is_empty()),
+            versions: dataset.map(|urls| urls.page_url("versions")),
+            form_page_url: is_refused.then(|| form_page_path(self.head.uri.path())).filter(|page| *page != "/"),
         };
         (render(status, &page).unwrap_or(PageResponse::Html(status, String::new())), headers)
     }
 }
 
-/// Returns whether only the owner can open the page. Every user can open the clone page.
+/// Returns whether only the owner of the dataset can open the page. Every user can open the clone page.
 fn is_owner_page(path: &str) -> bool {
     DatasetUrls::parse(path).is_ok() && path.split('/').nth(4) != Some("clone")
 }
 
-/// Returns the page that contains the form with this path.
+/// Returns the path of the page with the form that browsers submit to `path`.
 fn form_page_path(path: &str) -> &str {
     match path.rsplit_once('/') {
         _ if path == "/ui/new" || path.ends_with("/clone") => path,
@@ -352,10 +351,8 @@ fn form_page_path(path: &str) -> &str {
 const MAX_NEXT_PATH_BYTES: usize = MAX_SMALL_FORM_BYTES / 16;
 
 pub(super) fn render(status: StatusCode, page: &impl Template) -> PageResult {
-    match page.render() {
-        Ok(html) => Ok(PageResponse::Html(status, html)),
-        Err(error) => Err(HttpError::Panic(format!("failed to render a page: {error}"))),
-    }
+    let html = page.render().map_err(|error| HttpError::Panic(format!("failed to render a page: {error}")))?;
+    Ok(PageResponse::Html(status, html))
 }
 
 /// Larger pages are compressed on a worker thread, because connection threads must not block.

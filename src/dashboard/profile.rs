@@ -6,7 +6,7 @@ use axum::response::Response;
 use strata_format::profile::{NumberRange, ProfilePathRecord, ValueRecord, length_range};
 use strata_http::error::HttpError;
 use strata_service::{AuthorizedTarget, ReadError};
-use strata_types::version::VersionSelector;
+use strata_types::version::{VersionSelector, VersionVariant};
 
 use super::browse::value_text;
 use super::context::{DatasetHeading, DatasetTab, open_version};
@@ -77,14 +77,12 @@ struct PathHistogram {
 }
 
 impl PathHistogram {
-    /// Links to the histogram of a path. If there is none, explains why, unless the card shows the numbers otherwise.
+    /// Links to a path's histogram. If there can be none and the page has no other chart of the numbers, explains why.
     fn new(record: &ProfilePathRecord, urls: &VersionUrls) -> PathHistogram {
         match histogram::check_histogram_support(record) {
             Ok(()) => {
-                let href = Some(
-                    QueryParams::default().with_added(HISTOGRAM_PARAM, &record.path).to_url(&urls.page_url("profile"))
-                        + HISTOGRAM_ANCHOR,
-                );
+                let query = QueryParams::default().with_added(HISTOGRAM_PARAM, &record.path);
+                let href = Some(query.to_url(&urls.page_url("profile")) + HISTOGRAM_ANCHOR);
                 PathHistogram { href, ..PathHistogram::default() }
             }
             Err(why) => {
@@ -127,7 +125,7 @@ pub(super) async fn show_profile(req: PageRequest) -> Response {
 struct ProfileContext {
     name: String,
     selector: VersionSelector,
-    /// `None` if the dataset is frozen: its owner can see the profile, but reads fail.
+    /// The version that the page can query; `None` if the dataset is frozen: its owner can see only the profile.
     authorized_target: Option<AuthorizedTarget>,
     heading: DatasetHeading,
 }
@@ -155,16 +153,16 @@ async fn load_profile_context(req: &mut PageRequest, urls: &VersionUrls) -> Resu
 }
 
 async fn render_profile(req: &mut PageRequest) -> PageResult {
-    let uri = req.head.uri.clone();
-    let (urls, _) = VersionUrls::parse(uri.path())?;
+    let (urls, _) = VersionUrls::parse(req.head.uri.path())?;
     let query = req.parse_query(&["q", "from", HISTOGRAM_PARAM])?;
     let search = query.first("q").unwrap_or_default().trim();
     let q: String = search.chars().take(MAX_SEARCH_CHARACTERS).collect();
     let is_too_long = q.len() < search.len();
-    let from = query.parse_number("from")?.map_or(0, |from| usize::try_from(from).unwrap_or(usize::MAX));
+    let requested_from = query.parse_number("from")?.map_or(0, |from| usize::try_from(from).unwrap_or(usize::MAX));
     let context = load_profile_context(req, &urls).await?;
-    let alt = context.authorized_target.as_ref().map_or(urls.alt, |target| target.alt);
-    let found = req.services.reads.profile(req.profile_request(urls.dataset.id, context.selector, alt)).await?;
+    let authorized = context.authorized_target.as_ref();
+    let variant = authorized.map_or(VersionVariant::from_alt(urls.alt), |target| target.variant);
+    let found = req.services.reads.profile(req.profile_request(urls.dataset.id, context.selector, variant)).await?;
     let contents = &found.contents;
 
     let folded_q = q.to_lowercase();
@@ -174,8 +172,7 @@ async fn render_profile(req: &mut PageRequest) -> PageResult {
         None => !is_too_long && (folded_q.is_empty() || path.path.to_lowercase().contains(&folded_q)),
     };
     let matching: Vec<&ProfilePathRecord> = contents.paths.iter().filter(is_match).collect();
-    let requested_from = from;
-    let from = from.min(matching.len());
+    let from = requested_from.min(matching.len());
     let to = matching.len().min(from + PATHS_PER_PAGE);
     let base = if q.is_empty() { QueryParams::default() } else { QueryParams::default().with_added("q", &q) };
     let page_url = |from: usize| match from {
@@ -193,18 +190,15 @@ async fn render_profile(req: &mut PageRequest) -> PageResult {
         (0, _) => "No paths contain this text.".to_owned(),
         (all, shown) if all == shown => total,
         (_, 0) => {
-            format!(
-                "There is no path number {} ({total} in total).",
-                format::group_thousands(requested_from as u64 + 1)
-            )
+            let number = format::group_thousands(requested_from as u64 + 1);
+            format!("There is no path number {number} ({total} in total).")
         }
         _ => format!("{} to {to} of {total}", from + 1),
     };
     let reads = context.authorized_target.as_ref().map(|_| &urls);
-    let cards = matching[from..to].iter().enumerate();
-    let cards = cards.map(|(index, record)| build_path_card(from + index, record, contents.entities, reads));
-    let mut paths: Vec<PathCard> = cards.collect();
-    // A histogram scans all numbers of a path, so only the requested one is counted.
+    let card = |id: usize| build_path_card(id, matching[id], contents.entities, reads);
+    let mut paths: Vec<PathCard> = (from..to).map(card).collect();
+    // A histogram scans all numbers of a path, so the page counts only the requested histogram.
     if let (Some(_), [record], [card], Some(target)) =
         (selected, &matching[from..to], paths.as_mut_slice(), &context.authorized_target)
     {
@@ -223,9 +217,7 @@ async fn render_profile(req: &mut PageRequest) -> PageResult {
     let is_wrong = is_too_long || missing_path_problem.is_some();
     let title = match selected {
         _ if is_wrong => "Error: Profile".to_owned(),
-        Some(selected) => {
-            format!("Histogram of {}", SafeText::with_ellipsis(selected, MAX_VALUE_CHARACTERS).text)
-        }
+        Some(selected) => format!("Histogram of {}", SafeText::with_ellipsis(selected, MAX_VALUE_CHARACTERS).text),
         None if q.is_empty() => "Profile".to_owned(),
         None => format!("Profile: {}", SafeText::with_ellipsis(&q, MAX_VALUE_CHARACTERS).text),
     };
@@ -264,7 +256,7 @@ fn build_path_card<'a>(
         let urls = reads.filter(|_| has_name)?;
         Some(QueryParams::default().with_added("filter", format!("{}:{value}", record.path)).to_url(&urls.browse_url()))
     };
-    // Outside arrays, an entity has at most one value at a path.
+    // Outside arrays, an entity has at most one value at a path, so percentages are shares of all entities.
     let total = match record.fans_out {
         true => record.types.boolean + record.types.number + record.types.string,
         false => entities,
@@ -272,13 +264,8 @@ fn build_path_card<'a>(
     let frequent_values = record.top.iter().map(|top| {
         let text = value_text(&top.value);
         let href = if top.cut { None } else { filter(&text) };
-        ProfileBar {
-            value: SafeText::from_prefix(&text, MAX_VALUE_CHARACTERS, top.cut),
-            href,
-            count: top.count,
-            total,
-            max_count: total,
-        }
+        let value = SafeText::from_prefix(&text, MAX_VALUE_CHARACTERS, top.cut);
+        ProfileBar { value, href, count: top.count, total, max_count: total }
     });
     let value =
         |record: &ValueRecord| SafeText::from_prefix(&value_text(&record.value), MAX_VALUE_CHARACTERS, record.cut);
@@ -288,8 +275,7 @@ fn build_path_card<'a>(
     };
     let between = |name, ends: [&'a Option<ValueRecord>; 2], shown: &dyn Fn(&ValueRecord) -> SafeText| {
         let (min, max) = ends[0].as_ref().zip(ends[1].as_ref())?;
-        let estimated = min.estimated || max.estimated;
-        Some(ValueRange { name, min: shown(min), max: shown(max), estimated })
+        Some(ValueRange { name, min: shown(min), max: shown(max), estimated: min.estimated || max.estimated })
     };
     let ranges = [
         between("Numbers", [&record.number_min, &record.number_max], &number),
@@ -298,11 +284,7 @@ fn build_path_card<'a>(
     PathCard {
         id,
         record,
-        path: if has_name {
-            SafeText::new(&record.path, MAX_VALUE_CHARACTERS)
-        } else {
-            SafeText::new("(no name)", MAX_VALUE_CHARACTERS)
-        },
+        path: SafeText::new(if has_name { &record.path } else { "(no name)" }, MAX_VALUE_CHARACTERS),
         nulls_url: filter("null"),
         ranges: ranges.into_iter().flatten().collect(),
         frequent_values: frequent_values.collect(),
@@ -321,12 +303,11 @@ fn frequent_values_caption(record: &ProfilePathRecord) -> String {
     format!("Frequent values {grouping}{estimated} (% of {base})")
 }
 
-/// Returns the strings of a path by length. A filter can find empty strings, but no other length.
+/// Returns a bar for each range of string lengths at a path. Only the bar of empty strings can link to a filter.
 fn build_length_bars(record: &ProfilePathRecord, empty: Option<String>) -> Vec<ProfileBar> {
     let counts = &record.string_lengths;
     let max_count = counts.iter().copied().max().unwrap_or(0);
-    let counts = counts.iter().copied().enumerate().skip_while(|(_, count)| *count == 0);
-    let bars = counts.map(|(index, count)| {
+    let bars = counts.iter().copied().enumerate().skip_while(|(_, count)| *count == 0).map(|(index, count)| {
         let range = length_range(index);
         let [first, last] = [range.start(), range.end()].map(|length| format::group_thousands(*length));
         let value = SafeText::from_text(&if first == last { first } else { format!("{first} to {last}") });
@@ -335,7 +316,7 @@ fn build_length_bars(record: &ProfilePathRecord, empty: Option<String>) -> Vec<P
     bars.collect()
 }
 
-/// Returns the numbers of a path by range. Inside arrays, no filter can find the numbers of one range.
+/// Returns a bar for each range of numbers at a path. Inside arrays, no filter can select a range, so there is no link.
 fn build_number_bars(record: &ProfilePathRecord, reads: Option<&VersionUrls>) -> Vec<ProfileBar> {
     let Some(bins) = &record.number_bins else { return Vec::new() };
     let ranges = bins.to_ranges(MAX_NUMBER_RANGES);

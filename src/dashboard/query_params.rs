@@ -8,7 +8,7 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use strata_http::error::HttpError;
 use strata_http::page_support::quote_for_page;
 
-/// Escapes every character that is special in a query string, in shell quotes, or in program code.
+/// Percent-encodes every character that is special in a query string, in shell quotes, or in program code.
 const QUERY_ESCAPE_SET: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b':').remove(b',').remove(b'/');
 
@@ -43,10 +43,8 @@ impl QueryParams {
         let number = parse_whole_number(text);
         let problem = if number.is_some() { "is too large" } else { "is not a whole number" };
         let valid = format!("decimal digits only, from 0 to {}", u64::MAX);
-        number
-            .and_then(|_| text.parse().ok())
-            .map(Some)
-            .ok_or_else(|| invalid_parameter_error(name, text, problem, &valid))
+        let parsed = number.and_then(|_| text.parse().ok());
+        parsed.map(Some).ok_or_else(|| invalid_parameter_error(name, text, problem, &valid))
     }
 
     /// Returns the value of a parameter if it is one of `values`; 400 otherwise.
@@ -83,6 +81,10 @@ impl QueryParams {
     pub(super) fn with_added(mut self, name: &str, value: impl ToString) -> QueryParams {
         self.0.push((name.to_owned(), value.to_string()));
         self
+    }
+
+    pub(super) fn with_optional(self, name: &str, value: Option<impl ToString>) -> QueryParams {
+        if let Some(value) = value { self.with_added(name, value) } else { self }
     }
 
     pub(super) fn without(&self, names: &[&str]) -> QueryParams {
@@ -133,10 +135,8 @@ pub(super) fn is_true_value(value: &str) -> bool {
 }
 
 pub(super) fn invalid_parameter_error(name: &str, value: &str, problem: &str, valid: &str) -> HttpError {
-    HttpError::InvalidRequest {
-        status: StatusCode::BAD_REQUEST,
-        text: invalid_parameter_text(name, value, problem, valid),
-    }
+    let text = invalid_parameter_text(name, value, problem, valid);
+    HttpError::InvalidRequest { status: StatusCode::BAD_REQUEST, text }
 }
 
 pub(super) fn invalid_parameter_text(name: &str, value: &str, problem: &str, valid: &str) -> String {

@@ -8,7 +8,7 @@ use askama::filters::HtmlSafe;
 use strata_types::invisible_text::{flag_invisible, format_escapes_as_code_points};
 
 use super::format;
-use super::highlight::{KeywordHighlighter, TextSyntax};
+use super::highlight::{EscapeSyntax, KeywordHighlighter};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct SafeText {
@@ -16,9 +16,9 @@ pub(super) struct SafeText {
     full_length_bytes: Option<u64>,
     pub(super) link: Option<String>,
     marked_ranges: Vec<Range<usize>>,
-    /// Whether the omitted part contains a match.
+    /// Whether the omitted part of the text contains a keyword match.
     has_more_matches: bool,
-    /// The number of bytes at the end of `text` that are not part of the value, such as the bytes of `…`.
+    /// The number of bytes at the end of `text` that were appended to the original text, such as the bytes of `…`.
     suffix_bytes: usize,
     omits_bdi: bool,
     /// Whether leading and trailing white space is replaced by code points.
@@ -28,7 +28,7 @@ pub(super) struct SafeText {
 impl HtmlSafe for SafeText {}
 
 impl SafeText {
-    /// Truncates a text and shows its full length. A text of only white space becomes a sequence of code points.
+    /// Truncates a text, with a note of its full length. A text of only white space becomes a sequence of code points.
     pub(super) fn new(text: &str, characters: usize) -> SafeText {
         let end = text.char_indices().nth(characters).map(|(end, _)| end);
         let full_length_bytes = end.map(|_| text.len() as u64);
@@ -76,7 +76,7 @@ impl SafeText {
         SafeText { names_edge_whitespace: true, ..self }
     }
 
-    /// Returns the range without the edges that are replaced by code points.
+    /// Returns the range of the text without leading and trailing white space that is replaced by code points.
     fn inner_range(&self) -> Range<usize> {
         let all = self.text.len();
         if !self.names_edge_whitespace {
@@ -106,22 +106,23 @@ impl SafeText {
         SafeText { link: parse_web_url(text), ..SafeText::new(text, characters) }
     }
 
-    pub(super) fn with_highlights(self, highlighter: &KeywordHighlighter, syntax: TextSyntax) -> SafeText {
+    pub(super) fn with_highlights(self, highlighter: &KeywordHighlighter, syntax: EscapeSyntax) -> SafeText {
         let ranges = highlighter.match_ranges(&self.text[..self.text.len() - self.suffix_bytes], syntax);
         self.with_marked_ranges(ranges)
     }
 
-    /// Marks `marked_ranges`, which must be in order and must not overlap.
+    /// Highlights `marked_ranges` of the text, which must be in order and must not overlap.
     pub(super) fn with_marked_ranges(self, marked_ranges: Vec<Range<usize>>) -> SafeText {
         SafeText { marked_ranges, ..self }
     }
 
-    /// Marks the matches and notes matches in the omitted part. Also returns all matches in `whole`.
+    /// Marks the keyword matches and notes matches in the omitted part of the text. Also returns all matches in
+    /// `whole`, the text with the omitted part.
     pub(super) fn with_matches_in(
         self,
         whole: &str,
         highlighter: &KeywordHighlighter,
-        syntax: TextSyntax,
+        syntax: EscapeSyntax,
     ) -> (SafeText, Vec<Range<usize>>) {
         let shown = self.with_highlights(highlighter, syntax);
         let matches = highlighter.match_ranges(whole, syntax);
@@ -130,7 +131,7 @@ impl SafeText {
         (SafeText { has_more_matches, ..shown }, matches)
     }
 
-    /// Returns the first match with the text around it on its line. All matches in the excerpt are marked.
+    /// Returns an excerpt of a text around its first keyword match, on the line of the match, with all matches marked.
     pub(super) fn from_match_excerpt(text: &str, matches: &[Range<usize>], characters: usize) -> SafeText {
         let found = matches.first().cloned().unwrap_or_default();
         let before = text[..found.start]
@@ -182,7 +183,7 @@ fn parse_web_url(text: &str) -> Option<String> {
         return None;
     }
     let url = url::Url::parse(text).ok()?;
-    // A user name can look like the host.
+    // URLs with a user name are not linked, because the user name can look like the host.
     (url.has_host() && url.username().is_empty() && url.password().is_none()).then(|| url.to_string())
 }
 
@@ -242,8 +243,7 @@ pub(super) fn escape_invisible_json(json: &str) -> String {
         let is_noncharacter = number & 0xFFFE == 0xFFFE || (0xFDD0..=0xFDEF).contains(&number);
         match is_named || is_noncharacter {
             true => {
-                let mut units = [0; 2];
-                for unit in character.encode_utf16(&mut units) {
+                for unit in character.encode_utf16(&mut [0; 2]) {
                     let _ = write!(text, "\\u{unit:04x}");
                 }
             }
@@ -282,7 +282,7 @@ impl HtmlSafe for InlineCodeText {}
 impl InlineCodeText {
     pub(super) fn new(text: &str) -> InlineCodeText {
         let text = &*format_escapes_as_code_points(text);
-        // An odd number of backticks means that a path contains one.
+        // An odd number of backticks means that a path in the sentence has one, so no part is shown as code.
         let is_paired = text.matches('`').count().is_multiple_of(2);
         let pieces: Vec<&str> = if is_paired { text.split('`').collect() } else { vec![text] };
         let pieces = pieces.into_iter().enumerate().filter(|(_, piece)| !piece.is_empty());
@@ -337,12 +337,12 @@ mod tests {
     fn matches_in_omitted_part_are_noted() {
         let highlighter = KeywordHighlighter::new(&["end".to_owned()]);
         let is_noted = |text: &str| {
-            let (shown, _) = SafeText::new(text, 5).with_matches_in(text, &highlighter, TextSyntax::Text);
+            let (shown, _) = SafeText::new(text, 5).with_matches_in(text, &highlighter, EscapeSyntax::None);
             shown.to_string().contains("matches in the rest")
         };
         assert_eq!(["a long end", "end a long", "ab end", "end"].map(is_noted), [true, false, true, false]);
         assert!(is_noted("xxendend"));
-        let shown = SafeText::new("xxendend", 5).with_highlights(&highlighter, TextSyntax::Text).to_string();
+        let shown = SafeText::new("xxendend", 5).with_highlights(&highlighter, EscapeSyntax::None).to_string();
         assert!(shown.starts_with("<bdi>xx<mark>end</mark></bdi>"), "{shown}");
     }
 
@@ -351,7 +351,7 @@ mod tests {
         let highlighter = KeywordHighlighter::new(&["…".to_owned(), "empty".to_owned()]);
         for (text, html) in [("12345…", "<bdi>12345…</bdi>"), ("", "<bdi>(empty)</bdi>")] {
             assert_eq!(
-                SafeText::with_ellipsis(text, 5).with_highlights(&highlighter, TextSyntax::Text).to_string(),
+                SafeText::with_ellipsis(text, 5).with_highlights(&highlighter, EscapeSyntax::None).to_string(),
                 html
             );
         }
@@ -377,7 +377,7 @@ mod tests {
         assert_eq!(html_of(SafeText::from_prefix("", 6, true)), "…", "the beginning of a truncated text");
         let highlighter = KeywordHighlighter::new(&["a ".to_owned()]);
         assert_eq!(
-            html_of(SafeText::from_text(" a ").with_named_edges().with_highlights(&highlighter, TextSyntax::Text)),
+            html_of(SafeText::from_text(" a ").with_named_edges().with_highlights(&highlighter, EscapeSyntax::None)),
             "{U+0020}<mark>a{U+0020}</mark>"
         );
         assert_eq!(html_of(SafeText::with_auto_link("\t", 6)), "{U+0009}");
@@ -392,13 +392,13 @@ mod tests {
             ("ä ö ü\nß hit hit\nß", "…ß <mark>hit</mark> <mark>hit</mark>…"),
             ("0123456789012345678hit", "…345678<mark>hit</mark>"),
         ] {
-            let hits = highlighter.match_ranges(text, TextSyntax::Text);
+            let hits = highlighter.match_ranges(text, EscapeSyntax::None);
             assert_eq!(SafeText::from_match_excerpt(text, &hits, 20).without_bdi().to_string(), html, "{text:?}");
         }
         // A match that is longer than the excerpt is marked up to the end of the excerpt.
         let highlighter = KeywordHighlighter::new(&["x".repeat(50)]);
         let text = "x".repeat(50);
-        let hits = highlighter.match_ranges(&text, TextSyntax::Text);
+        let hits = highlighter.match_ranges(&text, EscapeSyntax::None);
         let shown = SafeText::from_match_excerpt(&text, &hits, 9).without_bdi().to_string();
         assert_eq!(shown, "<mark>xxxxxxxxx</mark>…");
     }

@@ -6,7 +6,7 @@ use axum::http::header::CACHE_CONTROL;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use strata_http::error::HttpError;
-use strata_http::page_support;
+use strata_http::page_support::{self, LoginCredentials};
 use strata_service::ManageError;
 use strata_types::limits::MAX_SMALL_FORM_BYTES;
 
@@ -36,11 +36,10 @@ fn safe_next_path(next: Option<&str>) -> String {
 pub(super) async fn show_sign_in_form(req: PageRequest) -> Response {
     let page = async |req: &mut PageRequest| {
         let next = safe_next_path(req.parse_query(&[NEXT_PARAM])?.first(NEXT_PARAM));
-        let page = SignInPage { layout: req.layout("Sign in"), email: String::new(), next, problem: None };
-        render(StatusCode::OK, &page)
+        render(StatusCode::OK, &SignInPage { layout: req.layout("Sign in"), email: String::new(), next, problem: None })
     };
     let mut response = req.respond(page).await;
-    // Browsers can fill in the password.
+    // The sign-in page must not be cached, because browsers can fill in the password.
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("private, no-store"));
     response
 }
@@ -51,7 +50,7 @@ pub(super) async fn sign_in(req: &mut PageRequest, body: Body) -> PageResult {
     let fields = QueryParams::from_iter(fields);
     let field = |name| fields.first(name).unwrap_or_default();
     let next = safe_next_path(fields.first(NEXT_PARAM));
-    let credentials = (field("email"), field("password"));
+    let credentials = LoginCredentials { email: field("email"), password: field("password") };
     match page_support::sign_in(&req.services, &req.head, credentials, &mut req.response_headers).await {
         Ok(_) => Ok(PageResponse::SeeOther(next)),
         Err(

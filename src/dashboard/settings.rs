@@ -10,8 +10,10 @@ use axum::http::StatusCode;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use strata_http::error::HttpError;
-use strata_service::{ManageError, new_visibility};
-use strata_types::dataset::{Dataset, DatasetChange, DatasetName, DatasetSource, InvalidDatasetName};
+use strata_service::{ManageError, new_private_visibility};
+use strata_types::dataset::{
+    Dataset, DatasetChange, DatasetName, DatasetSource, DatasetVisibility, InvalidDatasetName,
+};
 use strata_types::field_path::FieldPath;
 use strata_types::index_settings::IndexSettings;
 use strata_types::source::SourceFormat;
@@ -60,7 +62,7 @@ pub(super) struct AboutForm {
 struct SourceForm {
     pushed: bool,
     url: String,
-    /// The source URL without parts that might be a key, if the page hides them.
+    /// The source URL without parts that might be a key; `None` if the page shows the whole URL.
     #[serde(skip)]
     masked_url: Option<String>,
     format: String,
@@ -131,11 +133,12 @@ impl AboutForm {
     pub(super) fn validate(&self) -> Result<(DatasetName, DatasetChange), HttpError> {
         let text = |text: &str| Some(Some(text.to_owned()).filter(|text| !text.is_empty()));
         let invalid = |problem: InvalidDatasetName| invalid_field_error("name", problem.to_string());
+        let visibility = if self.private { new_private_visibility() } else { DatasetVisibility::Public };
         let settings = DatasetChange {
             description: text(&self.description),
             licence: text(&self.licence),
             listed: Some(self.listed),
-            visibility: Some(new_visibility(self.private)),
+            visibility: Some(visibility),
             ..DatasetChange::default()
         };
         Ok((self.name.parse().map_err(invalid)?, settings))
@@ -174,7 +177,7 @@ impl SourceForm {
 
     fn to_dataset_change(&self, was: Option<&SourceForm>) -> Result<DatasetChange, HttpError> {
         let source = match (self.pushed, self.url.as_str()) {
-            // A typed URL must not be dropped silently.
+            // A URL that the user typed must not be dropped silently because the form selects pushed entities instead.
             (true, url) if was.is_some_and(|was| was.url != url) && !url.is_empty() => {
                 return Err(invalid_field_error("source", UNSELECTED_URL_PROBLEM));
             }
@@ -185,12 +188,8 @@ impl SourceForm {
             }
             (false, url) => Some(DatasetSource::Url(url.to_owned())),
         };
-        let format = match self.format.as_str() {
-            "" => None,
-            format => {
-                Some(format.parse::<SourceFormat>().map_err(|error| invalid_field_error("format", error.to_string()))?)
-            }
-        };
+        let format = (!self.format.is_empty()).then(|| self.format.parse::<SourceFormat>()).transpose();
+        let format = format.map_err(|error| invalid_field_error("format", error.to_string()))?;
         if !self.records_path.is_empty()
             && let Some(format) = format.filter(|format| *format != SourceFormat::Json)
         {
@@ -289,14 +288,11 @@ pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
 
 pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
     let (own, form) = receive_owner_form(req, body).await?;
-    let error = match apply_form(req, &own, &form).await {
-        Err(error) => error,
-        reply => return reply,
-    };
-    let problem = to_form_problem(req, error, &PROBLEM_FIELDS)?;
+    let reply = apply_form(req, &own, &form).await;
+    let Err(error) = reply else { return reply };
     let typed = |action| form.action == action;
     let flash = SettingsFlash {
-        problem,
+        problem: to_form_problem(req, error, &PROBLEM_FIELDS)?,
         about: typed("about").then(|| AboutForm::from_form(&form)),
         source: typed("source").then(|| SourceForm::from_form(&form, &own.view.dataset)),
         index: typed("index").then(|| IndexForm::from_form(&form)),
@@ -314,17 +310,13 @@ async fn apply_form(req: &PageRequest, OwnerContext { urls, view }: &OwnerContex
     }
     let change = match form.action.as_str() {
         "about" => {
-            form.check_fields(
-                &AboutForm::TEXT_FIELDS,
-                &[&AboutForm::CHECKBOX_FIELDS[..], &[PREVIOUS_VALUES_FIELD]].concat(),
-            )?;
+            let boxes = [&AboutForm::CHECKBOX_FIELDS[..], &[PREVIOUS_VALUES_FIELD]].concat();
+            form.check_fields(&AboutForm::TEXT_FIELDS, &boxes)?;
             AboutForm::from_form(form).to_dataset_change(parse_previous_values(form)?.as_ref())?
         }
         "source" => {
-            form.check_fields(
-                &["from", "source", "format", "records_path"],
-                &["publish_query", "infer_types", PREVIOUS_VALUES_FIELD],
-            )?;
+            let boxes = ["publish_query", "infer_types", PREVIOUS_VALUES_FIELD];
+            form.check_fields(&["from", "source", "format", "records_path"], &boxes)?;
             form.validated_choice("from", &SOURCE_CHOICES)?;
             SourceForm::from_form(form, &view.dataset).to_dataset_change(parse_previous_values(form)?.as_ref())?
         }
@@ -335,9 +327,7 @@ async fn apply_form(req: &PageRequest, OwnerContext { urls, view }: &OwnerContex
         "show-source" => {
             return render_settings(req, SettingsFlash { shows_url: true, ..SettingsFlash::default() }).await;
         }
-        "show-key" => {
-            return render_settings(req, SettingsFlash { shows_key: true, ..SettingsFlash::default() }).await;
-        }
+        "show-key" => return render_settings(req, SettingsFlash { shows_key: true, ..SettingsFlash::default() }).await,
         "rotate-key" => {
             datasets.rotate_private_key(&user, urls.id).await?;
             let notice = Some("The private key was replaced. The old key no longer works.");
@@ -350,6 +340,5 @@ async fn apply_form(req: &PageRequest, OwnerContext { urls, view }: &OwnerContex
         _ => return Err(HttpError::PathNotFound),
     };
     let updated = datasets.update(&user, urls.id, change).await?;
-    let urls = DatasetUrls::new(&updated.dataset);
-    Ok(PageResponse::redirect_with_notice(&form.action, &urls.page_url("settings")))
+    Ok(PageResponse::redirect_with_notice(&form.action, &DatasetUrls::new(&updated.dataset).page_url("settings")))
 }

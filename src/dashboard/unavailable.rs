@@ -18,7 +18,7 @@ struct UnavailablePage {
     is_clone_page: bool,
 }
 
-/// Runs a page handler. If the dataset is frozen or has no version, its owner gets a page that explains this.
+/// Runs a page handler. If the dataset is frozen or has no version, its owner gets a page with the reason.
 pub(super) async fn run_or_show_unavailable(
     req: &mut PageRequest,
     tab: DatasetTab,
@@ -33,7 +33,7 @@ pub(super) async fn run_or_show_unavailable(
     };
     let Ok(own) = load_owner_context(req).await else { return outcome };
     let dataset = &own.view.dataset;
-    let urls = VersionUrls::parse(req.head.uri.path()).map_or_else(|_| own.active_version_urls(), |(urls, _)| urls);
+    let urls = VersionUrls::parse(req.head.uri.path()).map_or_else(|_| own.urls.active_version(), |(urls, _)| urls);
     let page = UnavailablePage {
         layout: req.layout(dataset.name.as_str()),
         heading: DatasetHeading::for_dataset(req, dataset, &urls, tab),

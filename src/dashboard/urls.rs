@@ -54,6 +54,10 @@ impl DatasetUrls {
         VersionUrls { dataset: self.clone(), selector, alt }
     }
 
+    pub(super) fn active_version(&self) -> VersionUrls {
+        self.for_version(VersionSelector::Active, false)
+    }
+
     pub(super) fn for_version_number(&self, number: VersionNumber) -> VersionUrls {
         self.for_version(VersionSelector::Number(number), false)
     }
@@ -67,7 +71,7 @@ pub(super) struct VersionUrls {
 }
 
 impl VersionUrls {
-    /// Parses a path below `/ui/`. Also returns the segments after the version.
+    /// Parses the path of a page below `/ui/` with a version. Also returns the segments after the version.
     pub(super) fn parse(path: &str) -> Result<(VersionUrls, Vec<&str>), HttpError> {
         let path = path.trim_start_matches("/ui/");
         let parts: Vec<&str> = path.strip_suffix('/').unwrap_or(path).split('/').collect();
@@ -112,7 +116,7 @@ impl VersionUrls {
     }
 }
 
-/// The position of an entity. Error messages show it as the user typed it.
+/// The position of an entity in the path of a page. Error messages show the position as the user typed it.
 #[derive(Clone, Debug)]
 pub(super) struct EntityPosition {
     pub(super) index: u64,

@@ -49,7 +49,7 @@ struct UsageChart {
 struct UsageBar {
     x: u64,
     title: String,
-    /// The CSS class, top, and height of each part, from the bottom up.
+    /// The CSS class, top, and height of each part of the bar, from the bottom up.
     parts: Vec<(&'static str, u64, u64)>,
 }
 
@@ -95,15 +95,11 @@ fn build_charts(first: u32, last: u32, daily_usage: &[DailyUsage], total: &Usage
     let chart =
         |id, title, about, parts, shown: &dyn Fn(u64) -> String, values_of: &dyn Fn(&UsageCounts) -> Vec<u64>| {
             let max = daily_usage.iter().map(|day| values_of(&day.counts).iter().sum()).max().unwrap_or(0);
-            let days = daily_usage.iter().rev().filter(|day| (first..=last).contains(&day.day));
-            let bars = days.map(|day| {
+            let bars = daily_usage.iter().rev().filter(|day| (first..=last).contains(&day.day)).map(|day| {
                 let values = values_of(&day.counts);
                 let title = format!("{}: {}", day.date(), shown(values.iter().sum()));
-                UsageBar {
-                    x: u64::from(day.day - first) * DAY_WIDTH + 1,
-                    title,
-                    parts: stack_bar_parts(parts, &values, max),
-                }
+                let x = u64::from(day.day - first) * DAY_WIDTH + 1;
+                UsageBar { x, title, parts: stack_bar_parts(parts, &values, max) }
             });
             UsageChart { id, title, total_text: about, max_text: shown(max), width, bars: bars.collect(), parts }
         };
@@ -112,16 +108,11 @@ fn build_charts(first: u32, last: u32, daily_usage: &[DailyUsage], total: &Usage
         vec![served, counts.not_modified, counts.rate_limited]
     };
     let count = |number: u64| format::pluralize(number, "request", "requests");
+    let sent_bytes = |counts: &UsageCounts| vec![counts.sent_bytes];
+    let sent_total = format::byte_size(total.sent_bytes);
     vec![
         chart("requests", "Requests", count(total.requests), REQUEST_SERIES, &count, &requests),
-        chart(
-            "bytes",
-            "Bytes sent",
-            format::byte_size(total.sent_bytes),
-            BYTES_SERIES,
-            &format::byte_size,
-            &|counts| vec![counts.sent_bytes],
-        ),
+        chart("bytes", "Bytes sent", sent_total, BYTES_SERIES, &format::byte_size, &sent_bytes),
     ]
 }
 
@@ -129,7 +120,7 @@ const REQUEST_SERIES: &[(&str, &str)] =
     &[("fill", "served"), ("fill-good", "304, not modified"), ("fill-danger", "429, too many requests")];
 const BYTES_SERIES: &[(&str, &str)] = &[("fill", "bytes")];
 
-/// Stacks the parts of a bar. Each nonzero part is at least 3 units high if the bar has space for it.
+/// Stacks the parts of a bar. Each nonzero part is at least 3 SVG units high if the bar has space for it.
 fn stack_bar_parts(parts: &[(&'static str, &str)], values: &[u64], max: u64) -> Vec<(&'static str, u64, u64)> {
     let mut bottom = CHART_HEIGHT;
     let mut stacked = Vec::new();

@@ -9,11 +9,11 @@ use strata_catalog::{DatasetView, VersionStatus};
 use strata_http::error::HttpError;
 use strata_http::page_support;
 use strata_service::{RateLimitBucket, ReadError};
-use strata_types::dataset::Dataset;
-use strata_types::version::{VersionNumber, VersionSelector, describe_versions};
+use strata_types::dataset::{Dataset, RollbackMode};
+use strata_types::version::{VersionNumber, describe_versions};
 
 use super::context::{DatasetHeading, DatasetTab};
-use super::form_handling::{ConfirmationPrompt, load_owner_context, receive_owner_form};
+use super::form_handling::{ConfirmationPrompt, OwnerContext, load_owner_context, receive_owner_form};
 use super::format::{self, FormattedTime};
 use super::page_request::{PageLayout, PageRequest, PageResponse, PageResult, render};
 use super::query_params::QueryParams;
@@ -81,15 +81,14 @@ fn manage_url(urls: &VersionUrls, number: &VersionNumber, action: ManageAction) 
     QueryParams::default().with_added("version", number).to_url(&urls.dataset.manage_url(action.name()))
 }
 
-/// Counts the request as a read and loads the dataset and its versions. Also returns whether the visitor owns it.
+/// Counts the request as a read, and loads the dataset and its versions. Also returns whether the visitor is the owner.
 async fn load_versions(req: &mut PageRequest, urls: &DatasetUrls) -> Result<(DatasetView, bool), HttpError> {
     let services = req.services.clone();
     let user = req.current_user.user.clone();
-    if user.is_none() {
-        page_support::count(&services, req.current_user.client, RateLimitBucket::Public, &mut req.response_headers)
-            .await?;
-    }
     let client = req.current_user.client;
+    if user.is_none() {
+        page_support::count(&services, client, RateLimitBucket::Public, &mut req.response_headers).await?;
+    }
     let found = services.datasets.find_visible(user.as_ref(), client, urls.id).await?;
     let found = found.filter(|dataset| dataset.name.slug() == urls.slug);
     if user.is_some() {
@@ -107,24 +106,21 @@ async fn load_versions(req: &mut PageRequest, urls: &DatasetUrls) -> Result<(Dat
 }
 
 pub(super) async fn show_versions(req: &mut PageRequest) -> PageResult {
-    let uri = req.head.uri.clone();
-    let urls = DatasetUrls::parse(uri.path())?;
+    let urls = DatasetUrls::parse(req.head.uri.path())?;
     let query = req.parse_query(&["before", "done"])?;
-    let before = query.parse_number("before")?;
+    let before = query.parse_number("before")?.unwrap_or(u64::MAX);
     query.parse_choice("done", &ManageAction::ALL.map(ManageAction::name))?;
     let (view, is_owner) = load_versions(req, &urls).await?;
-    let before = before.unwrap_or(u64::MAX);
-    let done = query.first("done").filter(|_| is_owner).and_then(ManageAction::parse);
     let dataset = &view.dataset;
     let from = view.versions.iter().position(|record| record.version.number.get() < before);
     let rest = from.map_or(&[][..], |from| &view.versions[from..]);
-    let active = urls.for_version(VersionSelector::Active, false);
+    let last = rest.get(VERSIONS_PER_PAGE).map(|_| rest[VERSIONS_PER_PAGE - 1].version.number);
+    let shown = rest.iter().take(VERSIONS_PER_PAGE).zip(1..);
+    let heading = DatasetHeading::for_dataset(req, dataset, &urls.active_version(), DatasetTab::Versions);
     let page = VersionsPage {
         layout: req.layout(format!("Versions, {}", dataset.name.as_str())),
-        heading: DatasetHeading::for_dataset(req, dataset, &active, DatasetTab::Versions)
-            .with_refresh_status(req, dataset)
-            .await,
-        done,
+        heading: heading.with_refresh_status(req, dataset).await,
+        done: query.first("done").filter(|_| is_owner).and_then(ManageAction::parse),
         dataset: dataset.clone(),
         last_two: match view.versions.as_slice() {
             [last, before, ..] if is_owner => Some([before.version.number, last.version.number]),
@@ -132,19 +128,10 @@ pub(super) async fn show_versions(req: &mut PageRequest) -> PageResult {
         },
         total: view.versions.len(),
         can_clone: req.current_user.user.is_some() && !dataset.frozen && !view.versions.is_empty(),
-        versions: rest
-            .iter()
-            .take(VERSIONS_PER_PAGE)
-            .zip(1..)
-            .map(|(record, index)| (record.clone(), rest.get(index).cloned()))
-            .collect(),
+        versions: shown.map(|(record, index)| (record.clone(), rest.get(index).cloned())).collect(),
         now: Utc::now(),
         first: from.filter(|from| *from > 0).map(|_| urls.page_url("versions")),
-        older: rest.get(VERSIONS_PER_PAGE).map(|_| {
-            QueryParams::default()
-                .with_added("before", rest[VERSIONS_PER_PAGE - 1].version.number)
-                .to_url(&urls.page_url("versions"))
-        }),
+        older: last.map(|last| QueryParams::default().with_added("before", last).to_url(&urls.page_url("versions"))),
     };
     render(StatusCode::OK, &page)
 }
@@ -162,14 +149,8 @@ struct ManagePage {
     frozen: bool,
 }
 
-struct ManageRequest {
-    urls: DatasetUrls,
-    action: ManageAction,
-    version: Option<VersionNumber>,
-}
-
-fn parse_manage_request(path: &str, version: Option<&str>) -> Result<ManageRequest, HttpError> {
-    let urls = DatasetUrls::parse(path)?;
+fn parse_manage_request(path: &str, version: Option<&str>) -> Result<(ManageAction, Option<VersionNumber>), HttpError> {
+    DatasetUrls::parse(path)?;
     let name = path.rsplit('/').next().unwrap_or_default();
     let action = ManageAction::parse(name).ok_or(HttpError::PathNotFound)?;
     let number = version.and_then(|number| number.parse().ok()).filter(|number| *number > 0);
@@ -182,13 +163,13 @@ fn parse_manage_request(path: &str, version: Option<&str>) -> Result<ManageReque
             return Err(HttpError::InvalidRequest { status: StatusCode::BAD_REQUEST, text });
         }
     };
-    Ok(ManageRequest { urls, action, version })
+    Ok((action, version))
 }
 
 pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
     let query = QueryParams::parse(req.head.uri.query());
     // An unknown action returns 404 to all visitors, so it is checked before the session.
-    let ManageRequest { urls, action, version } = parse_manage_request(req.head.uri.path(), query.first("version"))?;
+    let (action, version) = parse_manage_request(req.head.uri.path(), query.first("version"))?;
     req.parse_query(if action.requires_version() { &["version"] } else { &[] })?;
     let own = load_owner_context(req).await?;
     let dataset = &own.view.dataset;
@@ -199,7 +180,7 @@ pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
         return Err(HttpError::InvalidRequest { status: StatusCode::NOT_FOUND, text });
     }
     if action.is_no_op(version, dataset) {
-        return Ok(PageResponse::SeeOther(urls.page_url("versions")));
+        return Ok(PageResponse::SeeOther(own.urls.page_url("versions")));
     }
     let number = version.map_or(0, VersionNumber::get);
     let (title, button) = match action {
@@ -218,11 +199,11 @@ pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
         frozen: dataset.frozen,
         prompt: ConfirmationPrompt {
             title,
-            action: urls.manage_url(action.name()),
+            action: own.urls.manage_url(action.name()),
             version: version.map(VersionNumber::get),
             button,
             is_dangerous: action == ManageAction::Freeze,
-            back: urls.page_url("versions"),
+            back: own.urls.page_url("versions"),
             ..ConfirmationPrompt::default()
         },
     };
@@ -230,15 +211,16 @@ pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
 }
 
 pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
-    let (_, form) = receive_owner_form(req, body).await?;
-    let ManageRequest { urls, action, version } =
-        parse_manage_request(req.head.uri.path(), form.fields.first("version"))?;
+    let (OwnerContext { urls, .. }, form) = receive_owner_form(req, body).await?;
+    let (action, version) = parse_manage_request(req.head.uri.path(), form.fields.first("version"))?;
     form.check_fields(if action.requires_version() { &["version"] } else { &[] }, &[])?;
     let datasets = &req.services.datasets;
     let user = req.require_user()?;
     match (action, version) {
-        (ManageAction::Pin, Some(version)) => datasets.rollback(&user, urls.id, version, false).await?,
-        (ManageAction::Freeze, Some(version)) => datasets.rollback(&user, urls.id, version, true).await?,
+        (ManageAction::Pin, Some(version)) => datasets.rollback(&user, urls.id, version, RollbackMode::Pin).await?,
+        (ManageAction::Freeze, Some(version)) => {
+            datasets.rollback(&user, urls.id, version, RollbackMode::PinAndFreeze).await?
+        }
         (ManageAction::Unfreeze, _) => datasets.unfreeze(&user, urls.id).await?,
         _ => datasets.unpin(&user, urls.id).await?,
     };

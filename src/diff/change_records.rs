@@ -62,7 +62,7 @@ struct DocumentBatch {
 }
 
 impl DocumentBatch {
-    /// Reads the documents at `positions`, each page once. Returns `None` if they exceed `max_bytes`.
+    /// Reads the documents at `positions`, each document page once. Returns `None` if they exceed `max_bytes`.
     async fn read(
         reader: &VersionReader,
         positions: impl Iterator<Item = Option<u64>>,
@@ -81,7 +81,7 @@ impl DocumentBatch {
             let row = |position: u64| (position - reader.row_groups()[row_group].first_position) as usize;
             let [first, last] =
                 [requested.first(), requested.last()].map(|entry| entry.map_or(0, |(position, _)| row(*position)));
-            // If most rows of the range are requested, one contiguous read is cheaper than many small ones.
+            // If most rows of a range are requested, one contiguous read of the range is cheaper than many small ones.
             let mut pages = match requested.len() * 2 > last - first {
                 true => DocumentPageReader::for_contiguous_rows(reader, row_group, last + 1),
                 false => DocumentPageReader::for_scattered_rows(reader, row_group),
@@ -125,7 +125,7 @@ impl RecordWriter {
         out.extend_from_slice(b"]}");
     }
 
-    /// Writes the fields that differ, in the order of v1, then the fields that only v2 has.
+    /// Writes the fields in which two entities differ, in the order of v1, and then the fields that only v2 has.
     fn write_field_diffs(&mut self, v1: &[u8], v2: &[u8], out: &mut Vec<u8>) {
         let v2_fields: HashMap<_, _> = strata_json::members(v2).map(|(name, value)| (name.raw(), value)).collect();
         let mut first = true;
@@ -174,7 +174,7 @@ fn write_source(value: Option<&[u8]>, out: &mut Vec<u8>) {
     match (json_type, value) {
         (Some(JsonType::String), Some(value)) => out.extend_from_slice(value),
         (None | Some(JsonType::Null), _) | (_, None) => out.extend_from_slice(b"\"\""),
-        // Canonical text is UTF-8.
+        // The conversion to a string loses nothing, because canonical JSON text is valid UTF-8.
         (_, Some(value)) => strata_json::write_json_string(&String::from_utf8_lossy(value), out),
     }
 }

@@ -55,7 +55,7 @@ impl DiffChange {
     }
 }
 
-/// Writes the id of the record: `m{v1}-{v2}`, `s{v1}` or `a{v2}`.
+/// Writes the ID of a change from its positions: `m{v1}-{v2}` if modified, `s{v1}` if subtracted, `a{v2}` if added.
 impl fmt::Display for DiffChange {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -77,12 +77,13 @@ pub(super) const NO_POSITION: u64 = u64::MAX;
 
 /// The changes between two versions: 16 bytes per modified or subtracted entity and 8 bytes per added entity, which the
 /// engine's memory pool accounts for until the drop or [`ChangeList::without_reservations`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct ChangeList {
     pub total_v1: u64,
     pub total_v2: u64,
     pub(super) modified_count: u64,
-    /// Pairs of positions in v1 (ascending) and v2. The latter is [`NO_POSITION`] for a subtracted entity.
+    /// The modified and subtracted entities: pairs of positions in v1 (ascending) and v2. For a subtracted entity, the
+    /// position in v2 is [`NO_POSITION`].
     pub(super) v1_changes: Vec<(u64, u64)>,
     pub(super) added_positions: Vec<u64>,
     #[expect(dead_code, reason = "held until the diff is dropped")]
@@ -92,14 +93,7 @@ pub struct ChangeList {
 impl ChangeList {
     /// Returns an empty list for two versions that have the same `entities` entities.
     pub fn for_equal_versions(entities: u64) -> ChangeList {
-        ChangeList {
-            total_v1: entities,
-            total_v2: entities,
-            modified_count: 0,
-            v1_changes: Vec::new(),
-            added_positions: Vec::new(),
-            reservations: None,
-        }
+        ChangeList { total_v1: entities, total_v2: entities, ..ChangeList::default() }
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -156,24 +150,19 @@ impl ChangeList {
     /// of all changes before the page; any other page takes constant time.
     pub fn cursor(&self, page: &DiffPage) -> ChangeCursor {
         let offset = usize::try_from(page.offset).unwrap_or(usize::MAX);
-        let (mut index, mut skip) = match page.change_type {
-            None => (offset, 0),
-            Some(ChangeType::Added) => (self.v1_changes.len().saturating_add(offset), 0),
-            Some(ChangeType::Subtracted | ChangeType::Modified) => (0, page.offset),
+        let v1_end = self.v1_changes.len();
+        let all_end = v1_end + self.added_positions.len();
+        let (mut index, mut skip, end) = match page.change_type {
+            None => (offset, 0, all_end),
+            Some(ChangeType::Added) => (v1_end.saturating_add(offset), 0, all_end),
+            Some(ChangeType::Subtracted | ChangeType::Modified) => (0, page.offset, v1_end),
         };
-        while skip > 0 && index < self.v1_changes.len() {
+        while skip > 0 && index < v1_end {
             skip -= u64::from(self.change_at(index).map(DiffChange::change_type) == page.change_type);
             index += 1;
         }
-        let end = match page.change_type {
-            None | Some(ChangeType::Added) => self.v1_changes.len() + self.added_positions.len(),
-            Some(ChangeType::Subtracted | ChangeType::Modified) => self.v1_changes.len(),
-        };
-        ChangeCursor {
-            change_type: page.change_type,
-            indexes: index.min(end)..end,
-            remaining: page.limit.unwrap_or(u64::MAX),
-        }
+        let remaining = page.limit.unwrap_or(u64::MAX);
+        ChangeCursor { change_type: page.change_type, indexes: index.min(end)..end, remaining }
     }
 
     pub fn next_change(&self, cursor: &mut ChangeCursor) -> Option<DiffChange> {

@@ -38,7 +38,7 @@ pub(super) struct DistinctValueCounter {
 struct SpilledPartitions {
     file: File,
     writer: Box<dyn SpillWriter>,
-    /// Keeps the file and its share of the spill quota until the drop.
+    /// Keeps the spill file and its share of the spill quota until this value is dropped.
     _spill_file: Arc<dyn SpillFile>,
     /// For each partition, the byte offsets of its runs in the file and the number of values in each run.
     extents: Vec<Vec<(u64, usize)>>,
@@ -112,11 +112,11 @@ impl DistinctValueCounter {
     /// Calls `each` with the field number of every distinct value.
     pub(super) async fn for_each_distinct(mut self, mut each: impl FnMut(u32)) -> Result<(), QueryError> {
         if self.spill.is_some() {
-            // Leaves the memory of the other partitions to the one that is read.
+            // All partitions are spilled, so that each one can use the memory of the others while it is read.
             self.spill()?;
         }
         for number in 0..PARTITION_COUNT {
-            // A cancellation point.
+            // At this point, a diff can be canceled.
             tokio::task::consume_budget().await;
             let mut values = std::mem::take(&mut self.partitions[number]);
             if let Some(spill) = &mut self.spill {
@@ -139,13 +139,8 @@ impl SpilledPartitions {
             spill.path().ok_or_else(|| resources_datafusion_err!("the spill file of field values has no path"))?;
         let file = File::open(path).map_err(StorageError::Io)?;
         let writer = spill.open_writer()?;
-        Ok(SpilledPartitions {
-            file,
-            writer,
-            _spill_file: spill,
-            extents: vec![Vec::new(); PARTITION_COUNT],
-            end_offset: 0,
-        })
+        let extents = vec![Vec::new(); PARTITION_COUNT];
+        Ok(SpilledPartitions { file, writer, _spill_file: spill, extents, end_offset: 0 })
     }
 
     fn read_partition(
@@ -186,8 +181,8 @@ mod tests {
     use super::*;
     use strata_query::fields::field_hash::pack_value;
 
-    /// Adds every (n + 1)th of `values` hashes to field n (0 to 2), each block of 1,000 twice. Returns the number of
-    /// distinct values of each field, and true if some were spilled.
+    /// Counts the distinct values of fields 0 to 2. Field n contains every (n + 1)th of `values` hashes, and each block
+    /// of 1,000 hashes is added twice. Returns the three counts, and whether values were spilled.
     fn count_distinct(values: u128, pool_bytes: usize) -> (Vec<u64>, bool) {
         let pool: Arc<dyn MemoryPool> = Arc::new(FairSpillPool::new(pool_bytes));
         let reservation = MemoryConsumer::new("test").with_can_spill(true).register(&pool);
@@ -195,7 +190,7 @@ mod tests {
         let mode = DiskManagerMode::Directories(vec![directory.path().to_owned()]);
         let disk = DiskManagerBuilder::default().with_mode(mode).build().expect("failed to build disk manager");
         let mut distinct = DistinctValueCounter::new(reservation, Arc::new(disk));
-        // The multiplier spreads hashes over all partitions.
+        // The multiplication spreads the hashes of consecutive numbers over all partitions.
         let hash = |number: u128| number.wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835) >> 32;
         let numbers: Vec<u128> = (0..values).collect();
         for block in numbers.chunks(1_000) {

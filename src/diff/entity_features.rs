@@ -1,4 +1,4 @@
-//! Reads the fields of unmatched entities as sorted numbers, so that the similarity of two entities is a merge.
+//! Reads the fields of unmatched entities as sorted numbers, so that a merge finds the equal fields of two entities.
 
 use std::sync::Arc;
 
@@ -17,18 +17,18 @@ use strata_store::StorageError;
 use super::field_weights::FieldWeights;
 use super::{DiffSession, group_by_row_group};
 
-/// Placeholder for the start of features that no batch has contained yet.
+/// Marks an entity whose features have not been read yet, in place of the start of its features.
 const MISSING_START: u64 = u64::MAX;
 
-/// The features of entities of one version; the features of each entity are ordered by rank.
+/// The features (field values) of entities of one version. An entity's features are ordered by the rank of their field.
 pub(super) struct EntityFeatures {
     features: TrackedVec<FieldFeature>,
-    /// For each entity, in the order of the request, the start and the number of its features.
+    /// For each requested entity, the start of its features and their number.
     spans: TrackedVec<(u64, u32)>,
 }
 
 impl EntityFeatures {
-    /// Reads the entities at `positions`, which can have any order. Other nodes can read a part of them.
+    /// Reads features of the entities at `positions`, which can have any order. Other nodes can read some of them.
     pub(super) async fn read(
         session: &DiffSession,
         version: usize,
@@ -55,7 +55,8 @@ impl EntityFeatures {
         })
     }
 
-    /// Collects the features of batches from other nodes. `order` contains sorted pairs of positions and indexes.
+    /// Collects the features from batches of other nodes. `order` contains each requested position with its index in
+    /// the request, sorted by position.
     async fn collect_batches(
         session: &DiffSession,
         order: &[(u64, usize)],

@@ -39,7 +39,7 @@ use strata_store::StorageError;
 use super::shared_rows::{self, COMPARED_HASH_BYTES, UnsharedEntities};
 use super::{DiffSession, group_by_row_group};
 
-/// 16 bytes of the hash of `_source`, 16 bytes of the entity's hash, 1 byte for the version, 8 bytes for the position.
+/// Bytes of a sort key: 16 of the hash of `_source`, 16 of the entity's hash, 1 for the version, 8 for the position.
 const KEY_BYTES: usize = 41;
 
 const HASHES_RANGE: Range<usize> = 0..32;
@@ -49,16 +49,17 @@ const POSITION_RANGE: Range<usize> = 33..41;
 
 /// The entities of v1 and v2 that have no equal entity with the same `_source` in the other version.
 pub(super) struct UnmatchedEntities {
-    /// Positions of entities whose `_source` has no unmatched entity in the other version, ascending per `_source`.
+    /// Positions of entities whose `_source` has unmatched entities in only one version, ascending per `_source`.
     pub(super) one_sided: [TrackedVec<u64>; 2],
     pub(super) contested_sources: TrackedVec<ContestedSource>,
-    /// Positions of the entities of contested sources, ascending within a source.
+    /// Positions of the entities of [contested sources](ContestedSource), ascending within a source.
     pub(super) contested_positions: [TrackedVec<u64>; 2],
-    /// For the first of several equal entities with the same `_source`, their number in both versions; 0 for the rest.
+    /// For the first of equal entities with equal `_source`, the number of them in both versions; 0 for the others.
     pub(super) multiplicities: [TrackedVec<u32>; 2],
 }
 
-/// A `_source` with unmatched entities in both versions: two ranges of [`UnmatchedEntities::contested_positions`].
+/// A contested source: a `_source` with unmatched entities in both versions. Contains two ranges of
+/// [`UnmatchedEntities::contested_positions`].
 pub(super) type ContestedSource = [Range<usize>; 2];
 
 pub(super) async fn match_equal_entities(session: &DiffSession) -> Result<UnmatchedEntities, QueryError> {
@@ -103,7 +104,7 @@ async fn match_unshared(session: &DiffSession, unshared: &UnsharedEntities) -> R
         matcher.push_key(key)?;
     }
     let mut unmatched = matcher.finish()?;
-    // Each of the other entities occurs once in each version.
+    // A shared row that was excluded from the matching counts as two equal entities, one in each version.
     let multiplicities = unmatched.multiplicities[0].as_mut_slice();
     for position in unshared.excluded_v1_positions() {
         multiplicities[position as usize] = 2;
@@ -153,7 +154,7 @@ async fn read_keys(reader: &VersionReader, row_group: usize, version: u8) -> Res
     Ok(Arc::new(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(offsets)), bytes.into(), None)?))
 }
 
-/// Appends the keys of `rows`, which must be in ascending order.
+/// Appends the sort keys of the entities in `rows`, which must be in ascending order.
 async fn append_keys(
     reader: &VersionReader,
     row_group: usize,
@@ -161,7 +162,7 @@ async fn append_keys(
     rows: impl ExactSizeIterator<Item = usize>,
     bytes: &mut Vec<u8>,
 ) -> Result<(), StorageError> {
-    // A cancellation point, because all reads below can complete without waiting.
+    // All reads below can complete without waiting, so this is the point at which a diff can be canceled.
     tokio::task::consume_budget().await;
     let group = reader.row_groups()[row_group];
     let hashes = reader.read_hashes(row_group).await?;
@@ -183,7 +184,7 @@ struct SourceHasher<'a> {
     pages: DocumentPageReader<'a>,
     canonical: CanonicalFormWriter,
     canonical_buffer: Vec<u8>,
-    /// The previous canonical form with its hash, because many entities often have the same `_source`.
+    /// The canonical form of the previous `_source` with its hash, because many entities often have the same `_source`.
     last_hashed: Option<(Vec<u8>, [u8; 16])>,
 }
 
@@ -232,12 +233,12 @@ impl<'a> SourceHasher<'a> {
 /// Matches equal entities in one pass over the sorted keys of both versions.
 struct KeyMatcher {
     unmatched: UnmatchedEntities,
-    /// The hashes that all entities of the current group of equal entities have.
+    /// The hashes of `_source` and entity, which are equal for all entities of the current group of equal entities.
     current_hashes: Option<[u8; 32]>,
-    /// The version and the position of the first entity of the group.
+    /// The version and the position of the first entity of the current group of equal entities.
     first_equal: (usize, u64),
     equal_count: u32,
-    /// The positions of the group's entities in v1; the first `matched_count` of them have been matched.
+    /// The positions in v1 of the entities of the current group. The first `matched_count` of them have been matched.
     v1_positions: TrackedVec<u64>,
     matched_count: usize,
     unmatched_of_source: [TrackedVec<u64>; 2],
@@ -308,11 +309,8 @@ impl KeyMatcher {
         let mut ranges = [0..0, 0..0];
         for (version, positions) in self.unmatched_of_source.iter_mut().enumerate() {
             positions.as_mut_slice().sort_unstable();
-            let target = if is_contested {
-                &mut self.unmatched.contested_positions[version]
-            } else {
-                &mut self.unmatched.one_sided[version]
-            };
+            let UnmatchedEntities { one_sided, contested_positions, .. } = &mut self.unmatched;
+            let target = if is_contested { &mut contested_positions[version] } else { &mut one_sided[version] };
             let start = target.len();
             target.try_extend(positions.iter().copied())?;
             ranges[version] = start..target.len();
@@ -326,7 +324,7 @@ impl KeyMatcher {
             self.finish_equal_group()?;
             self.finish_source_group()?;
         }
-        // In the order of v1, so that the versions are read sequentially.
+        // Contested sources are sorted by their first position in v1, so that the versions are read sequentially.
         let positions = &self.unmatched.contested_positions[0];
         self.unmatched.contested_sources.as_mut_slice().sort_unstable_by_key(|source| positions[source[0].start]);
         Ok(self.unmatched)

@@ -25,7 +25,7 @@ use super::distinct_values::DistinctValueCounter;
 const FIELD_OVERHEAD_BYTES: usize = 64;
 const VALUES_PER_BLOCK: usize = 1 << 16;
 
-/// The fields of two versions. The rank of a field is its index in the code point order of the names.
+/// The weights of the fields of two versions. The rank of a field is its index in the code point order of the names.
 pub(super) struct FieldWeights {
     pub(super) ranks: Arc<FieldRanks>,
     pub(super) by_rank: Vec<f64>,
@@ -78,7 +78,7 @@ async fn count_local(
     let mut counter = FieldCounter::new(session);
     while let Some((result, (version, row_group))) = results.next().await {
         let fields = match result {
-            // Spilling the values that are counted already can free enough memory for the row group.
+            // If a row group's values exceed the memory limit, spilling already counted values can free enough memory.
             Err(QueryError::TooMuchMemory { .. }) => {
                 counter.distinct_values.spill()?;
                 Box::pin(read(version, row_group)).await?
@@ -99,7 +99,7 @@ async fn count_local(
 
 struct FieldCounter {
     field_numbers: FieldNumbers,
-    /// The number of entities that have each field, by field number.
+    /// For each field number, the number of entities that have the field.
     entity_counts: Vec<u64>,
     reservation: MemoryReservation,
     distinct_values: DistinctValueCounter,
@@ -118,7 +118,7 @@ impl FieldCounter {
         }
     }
 
-    /// Adds to the number of entities that have a field. Returns the field's number, which is new for a new field.
+    /// Adds `entities` to the number of entities that have a field. Returns the number of the field, which can be new.
     fn add_field(&mut self, name: &[u8], entities: u64) -> Result<u32, QueryError> {
         if let Some(number) = self.field_numbers.get(name) {
             self.entity_counts[*number as usize] += entities;

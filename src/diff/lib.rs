@@ -49,10 +49,10 @@ use self::exact_matching::{ContestedSource, UnmatchedEntities};
 use self::field_weights::FieldWeights;
 use self::similarity_matching::SourceEntities;
 
-/// Approximate maximum bytes of the documents whose fields are in memory at once, unless one source has more.
+/// Approximate maximum bytes of the documents whose fields are in memory at once, unless one `_source` has more.
 const MAX_CHUNK_DOCUMENT_BYTES: u64 = 256 << 20;
 
-/// Maximum number of entities whose fields are in memory at once, unless one source has more.
+/// Maximum number of entities whose fields are in memory at once, unless one `_source` has more.
 const MAX_CHUNK_ENTITIES: u64 = 1 << 19;
 
 #[derive(Clone)]
@@ -66,7 +66,7 @@ struct DiffSession {
 
 impl DiffSession {
     /// Scans the fields of `entities` on several nodes and passes the batches to `collect`. Returns `None` if this node
-    /// must read all of them, because the scan is small or failed.
+    /// must read all entities itself, because the scan is small or failed.
     async fn run_distributed<T, F>(
         &self,
         entities: DiffEntityCounts,
@@ -162,7 +162,7 @@ fn group_by_row_group<T>(
     })
 }
 
-/// Returns the number of sources to match together, at least 1.
+/// Returns how many contested `_source` values, from the first on, can be matched at once in memory; at least 1.
 fn chunk_length(readers: &[VersionReader; 2], contested_sources: &[ContestedSource]) -> usize {
     let mean_document_bytes = readers.each_ref().map(|reader| {
         let layout = reader.layout();
@@ -180,7 +180,7 @@ fn chunk_length(readers: &[VersionReader; 2], contested_sources: &[ContestedSour
     contested_sources.iter().take_while(fits).count().max(1)
 }
 
-/// Matches the entities of several sources and appends the changes to `v1_changes` and `added`.
+/// Matches the entities of several `_source` values, and appends the changes to `v1_changes` and `added`.
 async fn match_chunk(
     session: &DiffSession,
     limits: &DiffLimits,

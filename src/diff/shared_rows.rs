@@ -1,5 +1,5 @@
-//! Finds the rows that both versions share in one file, so that most of them need no matching. For example, an edited
-//! alternate shares most rows with its version.
+//! Finds the rows that both versions share in one file, so that most of them need no matching. For example, the
+//! alternate (edited copy) of a version shares most rows with the version.
 //!
 //! A shared row equals itself and normally matches itself. But if several entities are equal, the first ones of v1 and
 //! v2 match. Therefore, a shared row is excluded from the matching only if no unshared entity equals it. That test
@@ -22,14 +22,14 @@ const MAX_IN_MEMORY_ENTITIES: usize = 1 << 18;
 /// Number of leading bytes of canonical hashes that are compared.
 pub(super) const COMPARED_HASH_BYTES: usize = 16;
 
-/// The entities of both versions that must be matched.
+/// The entities of two versions that a diff must match: all entities except most rows that the versions share.
 pub(super) struct UnsharedEntities {
-    /// Ascending positions in v1 and v2, including the shared rows that equal an unshared entity.
+    /// Positions in v1 and v2, both ascending. They include each shared row that equals an unshared entity.
     pub(super) positions: [TrackedVec<u64>; 2],
     pub(super) shared_rows: Vec<SharedRowRun>,
 }
 
-/// Returns the entities that must be matched; `None` if they are too many or if the versions share no rows.
+/// Returns the entities that a diff must match; `None` if they are too many or if the versions share no rows.
 pub(super) async fn find_unshared(session: &DiffSession) -> Result<Option<UnsharedEntities>, QueryError> {
     let [v1, v2] = &session.readers;
     let shared_rows = v1.shared_rows(v2);
@@ -54,7 +54,7 @@ pub(super) async fn find_unshared(session: &DiffSession) -> Result<Option<Unshar
             next = end;
         }
     }
-    // The positions of shared rows that equal an unshared entity.
+    // The positions in v1 and v2 of the shared rows that equal an unshared entity.
     let mut equal: Vec<[u64; 2]> = Vec::new();
     for SharedRowRun { first_positions: first, rows } in shared_rows.iter().filter(|_| !hashes.is_empty()) {
         let search = for_each_hash(v1, first[0]..first[0] + rows, |position, hash| {
@@ -82,7 +82,7 @@ async fn for_each_hash(
 ) -> Result<ControlFlow<()>, QueryError> {
     let mut position = range.start;
     while position < range.end {
-        // A cancellation point, because reading cached hashes does not wait.
+        // Reading cached hashes does not wait, so this is the point at which a diff can be canceled.
         tokio::task::consume_budget().await;
         let row_group = reader.row_group_at(position);
         let group = reader.row_groups()[row_group];

@@ -21,13 +21,13 @@ use strata_query::tracked_vec::TrackedVec;
 use super::DiffSession;
 use super::entity_features::EntityFeatures;
 
-/// The limits beyond which not all candidate pairs are compared; see docs/reference/diffs.md, Matching.
+/// The limits beyond which a diff does not compare all candidate pairs; see docs/reference/diffs.md, Matching.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiffLimits {
-    /// Maximum number of candidate pairs of one source.
+    /// Maximum number of candidate pairs among the entities with the same `_source`.
     pub max_candidate_pairs: u64,
-    /// Maximum number of entities per version that have a value. If a source exceeds `max_candidate_pairs`, values of
-    /// more entities do not make candidates.
+    /// Maximum number of entities of a version that share a value. If a `_source` exceeds `max_candidate_pairs`, a
+    /// value that more entities share does not make them candidates.
     pub max_value_holders: u64,
 }
 
@@ -39,13 +39,13 @@ impl Default for DiffLimits {
 
 const MIN_SIMILARITY: f64 = 0.3 - 1e-9;
 
-/// Maximum number of pairs of a source for which all pairs are compared, without an index.
+/// If the entities with the same `_source` form at most this number of pairs, all are compared without an index.
 const MAX_UNINDEXED_PAIRS: usize = 64;
 
 const MAX_BEST_CANDIDATES: usize = 4;
 const YIELD_EVERY_PAIRS: usize = 1 << 16;
 
-/// The entities of one source in one version: a range of `features`, ordered by position.
+/// The entities of one version that have the same `_source`: a range of `features`, ordered by position.
 #[derive(Clone, Copy)]
 pub(super) struct SourceEntities<'a> {
     pub(super) features: &'a EntityFeatures,
@@ -59,7 +59,8 @@ impl<'a> SourceEntities<'a> {
     }
 }
 
-/// Matches the entities of a source. Calls `on_match` with the numbers in v1 and v2 of each pair, in the order of v2.
+/// Matches the entities that have the same `_source`. Calls `on_match` for each pair with the indexes of its two
+/// entities among these entities of v1 and of v2. The pairs are in the order of v2.
 pub(super) async fn match_source(
     session: &DiffSession,
     limits: &DiffLimits,
@@ -122,7 +123,7 @@ pub(super) async fn match_source(
     Ok(())
 }
 
-/// A pair that an entity of v1 proposes to an entity of v2.
+/// The proposal of an entity of v1 to match an entity of v2.
 #[derive(Clone, Copy, Debug)]
 struct MatchProposal {
     similarity: f64,
@@ -130,7 +131,7 @@ struct MatchProposal {
 }
 
 impl MatchProposal {
-    /// Returns true if the same entity of v2 prefers this proposal to its current one.
+    /// Returns whether an entity of v2 prefers this proposal to `current`, the proposal that it has accepted.
     fn is_better_than(&self, current: &Option<MatchProposal>) -> bool {
         current.as_ref().is_none_or(|current| {
             self.similarity > current.similarity
@@ -145,7 +146,7 @@ struct BestCandidates {
     candidates: [(f64, u32); MAX_BEST_CANDIDATES],
     count: usize,
     next_index: usize,
-    /// True if `candidates` omits no candidate.
+    /// Whether the entity has no other candidates than `candidates`.
     is_complete: bool,
 }
 
@@ -176,9 +177,9 @@ impl BestCandidates {
 struct CandidateFinder<'a> {
     sides: [SourceEntities<'a>; 2],
     weights: &'a [f64],
-    /// If `None`, every entity of v2 is a candidate.
+    /// Finds the candidates of an entity. If `None`, every entity of v2 is a candidate.
     index: Option<FeatureIndex>,
-    /// For each entity of v2, the last round in which it was a candidate, so that each round returns it once.
+    /// For each entity of v2, the last search (round) that found it, so that each search returns the entity only once.
     last_seen_round: TrackedVec<u64>,
     round: u64,
     pairs_since_yield: usize,
@@ -258,18 +259,18 @@ impl CandidateFinder<'_> {
     }
 }
 
-/// An inverted index from the feature values of a source in v1 to the entities of v2 that have them.
+/// An inverted index from feature values in v1 to the entities of v2 that have them, for one `_source`.
 struct FeatureIndex {
     group_numbers: HashMap<FieldFeature, u32, foldhash::fast::RandomState>,
     groups: TrackedVec<FeatureGroup>,
-    /// The concatenated entities of all groups.
+    /// The entities of v2 by feature value: all entities that have one value, then all that have the next one.
     v2_entities: TrackedVec<u32>,
-    /// Values that more entities of a version have are ignored.
+    /// If more than this number of entities of a version have the same value, the index ignores the value.
     max_holders: u64,
     _reservation: datafusion::execution::memory_pool::MemoryReservation,
 }
 
-/// The entities that have one feature value.
+/// The entities with the same feature value: their number in each version, and their start in `v2_entities`.
 #[derive(Clone, Copy, Debug, Default)]
 struct FeatureGroup {
     v1_count: u32,
@@ -286,7 +287,8 @@ impl FeatureIndex {
             yield_periodically(v1_entity).await;
             for feature in sides[0].features_of(v1_entity) {
                 if group_numbers.len() == group_numbers.capacity() {
-                    // One control byte per entry, a maximum load of 7/8, and the old table until the new one is filled.
+                    // Reserves the memory of the hash table: one control byte per entry, free entries (the maximum load
+                    // is 7/8), and the old table, which exists until the new one is filled.
                     let capacity = 2 * group_numbers.capacity().max(8);
                     reservation.try_resize(capacity * (size_of::<(FieldFeature, u32)>() + 1) * 8 / 7 * 3 / 2)?;
                     group_numbers.reserve(capacity - group_numbers.len());

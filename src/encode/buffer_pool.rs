@@ -1,8 +1,8 @@
-//! A pool of buffers that an encoder reuses for each entity, although threads share the encoder.
+//! A pool of buffers for an encoder that several threads share. The buffers are reused from entity to entity.
 
 use parking_lot::Mutex;
 
-/// More than the threads that encode a response, so that each thread finds a free slot.
+/// Number of buffers in a pool: more than the threads that encode one response, so that each finds a free buffer.
 const MAX_POOL_SLOTS: usize = 64;
 
 /// A `T` for each thread that uses the pool at once, up to [`MAX_POOL_SLOTS`]. Further threads wait.

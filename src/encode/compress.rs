@@ -1,7 +1,7 @@
 //! Compresses a response (`Content-Encoding`).
 //!
-//! A [`BodyCompressor`] creates one continuous stream of all parts of a response, because browsers do not read joined
-//! members or frames. It flushes at increasing distances, so that a client sees data early at little cost.
+//! A [`BodyCompressor`] creates one continuous stream for all parts of a response, because browsers do not read several
+//! concatenated streams. It flushes at increasing distances, so that a client sees data early at little cost.
 //!
 //! Equal bodies result in equal bytes. The parts of a body depend on the client and on the load of the service, so the
 //! encoder receives the body in chunks of fixed sizes.
@@ -37,7 +37,7 @@ impl ContentCoding {
         }
     }
 
-    /// The suffix of an `ETag`, because the bytes of each coding differ.
+    /// The suffix of a response's `ETag`, because the bytes of a body differ in each coding.
     pub fn etag_suffix(self) -> &'static str {
         match self {
             ContentCoding::Identity => "",
@@ -58,24 +58,24 @@ impl ContentCoding {
     }
 }
 
-// For the JSON of the fixtures, the next levels are much slower and hardly smaller.
+// For the JSON test fixtures, the next higher compression levels are much slower, and the output hardly smaller.
 
 const ZSTD_LEVEL: i32 = 3;
 const GZIP_LEVEL: u32 = 5;
 const BROTLI_LEVEL: u32 = 4;
 
-/// 1 MiB of history, like the largest chunk. More would cost more memory for each response.
+/// Brotli keeps a history of 1 MiB, the size of the largest chunk. A longer history costs more memory per response.
 const BROTLI_WINDOW_BITS: u32 = 20;
 const BROTLI_BUFFER_BYTES: usize = 64 << 10;
 
-/// Smaller bodies are not compressed, because compression would save less than a network packet.
+/// Minimum size of a compressed body. Compression of a smaller body would save less than a network packet.
 pub const MIN_COMPRESSED_BODY_BYTES: usize = 1 << 10;
 
-/// Bytes before the first flush, and the maximum between two flushes. The distance doubles each time.
+/// Body bytes before the encoder's first flush. The distance between flushes doubles, up to [`MAX_UNFLUSHED_BYTES`].
 const FIRST_FLUSH_BYTES: usize = 64 << 10;
 const MAX_UNFLUSHED_BYTES: usize = 1 << 20;
 
-/// Compresses a body, part by part. Without the end, clients notice that the output is incomplete.
+/// Compresses a response body, part by part. If a body is not finished, clients notice that the output is incomplete.
 pub struct BodyCompressor {
     encoder: CodingEncoder,
     pending: Vec<u8>,
@@ -103,7 +103,7 @@ impl BodyCompressor {
         Ok(BodyCompressor { encoder, pending: Vec::new(), flush_every_bytes: FIRST_FLUSH_BYTES })
     }
 
-    /// Adds a part. Returns the coded bytes that are ready, mostly of earlier parts.
+    /// Adds a part of the body. Returns the compressed bytes that are ready, mostly of earlier parts.
     pub fn write(&mut self, mut part: &[u8]) -> io::Result<Bytes> {
         let mut ready = Vec::new();
         while !part.is_empty() {
@@ -134,7 +134,7 @@ impl CodingEncoder {
         }
     }
 
-    /// Codes a chunk. The caller empties the output.
+    /// Compresses and flushes a chunk. Returns the output buffer, which the caller must empty.
     fn compress_and_flush(&mut self, chunk: &[u8]) -> io::Result<&mut Vec<u8>> {
         self.as_writer().write_all(chunk)?;
         self.as_writer().flush()?;
@@ -158,7 +158,7 @@ impl CodingEncoder {
     }
 }
 
-/// Compresses a body at once, with the same bytes as a [`BodyCompressor`].
+/// Compresses a whole body in one call. The output has the same bytes as the output of a [`BodyCompressor`].
 pub fn compress_body(coding: ContentCoding, body: &[u8]) -> io::Result<Bytes> {
     let mut compressor = BodyCompressor::try_new(coding)?;
     let mut coded = compressor.write(body)?.to_vec();

@@ -1,8 +1,7 @@
 //! `format=csv`, `format=tsv`: a header and a row for each flattened entity (docs/reference/formats.md, csv and tsv).
 //!
-//! Quoting follows RFC 4180. A cell is quoted only if it contains the delimiter, a quote, CR or LF. In canonical text,
-//! these characters can occur only in known places, so most cells cost one search and one copy. A record that would be
-//! an empty line is `""`.
+//! Quoting follows RFC 4180. A cell is quoted only if it contains the delimiter, a quote, CR or LF. Canonical text
+//! contains these only in known places, so most cells cost one search and one copy. An otherwise empty line is `""`.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -11,7 +10,7 @@ use strata_json::{ColumnNames, JsonStr, JsonStrPart, find_either_byte};
 
 use super::buffer_pool::BufferPool;
 use super::row_buffer::RowBuffer;
-use super::{EntityTooLarge, TextEncoder};
+use super::{EntityTooLarge, ListContents, ListElement, TextEncoder};
 
 pub(super) struct DelimitedEncoder {
     delimiter: u8,
@@ -36,7 +35,7 @@ impl DelimitedEncoder {
         let value = &document[range.clone()];
         match value {
             [b'"', text @ .., b'"'] => {
-                // Other characters that need quotes are escaped in canonical text.
+                // Canonical text escapes line breaks and quotes, so the search for a backslash also finds them.
                 let end = range.end - 1;
                 let stop = find_either_byte(document, range.start + 1, end, [b'\\', self.delimiter]);
                 if stop == end {
@@ -83,9 +82,7 @@ impl DelimitedEncoder {
         });
         match needs_quotes {
             true => out.push(b'"'),
-            false => {
-                out.remove(start);
-            }
+            false => _ = out.remove(start),
         }
     }
 
@@ -99,7 +96,7 @@ impl DelimitedEncoder {
 }
 
 impl TextEncoder for DelimitedEncoder {
-    fn write_header(&self, _: bool, out: &mut Vec<u8>) {
+    fn write_header(&self, _: ListContents, out: &mut Vec<u8>) {
         let start = out.len();
         for (number, name) in self.columns.names().iter().enumerate() {
             if number > 0 {
@@ -110,7 +107,7 @@ impl TextEncoder for DelimitedEncoder {
         self.end_record(start, out);
     }
 
-    fn write_entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
+    fn write_entity(&self, document: &[u8], _: ListElement, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
         let start = out.len();
         self.row_buffers.with_buffer(|row| {
             for (number, cell) in row.place_cells(document, &self.columns).ranges_by_column.iter().enumerate() {

@@ -6,10 +6,10 @@ use strata_json::{CellSink, EntityFlattener, FlattenedKey, UniqueNames};
 
 use super::buffer_pool::BufferPool;
 use super::row_buffer::RowCells;
-use super::{EncodedSizeLimit, EntityTooLarge, TextEncoder};
+use super::{EncodedSizeLimit, EntityTooLarge, ListContents, ListElement, TextEncoder};
 
-/// Names are dropped beyond these limits, because a body with a slow client would hold its names for each thread. A
-/// single entity can exceed the limits, up to its size limit.
+/// Limits for the flattened names in one of an encoder's buffers, which exist until a slow client has received the
+/// body. A single entity can exceed the limits, up to its size limit.
 const MAX_CACHED_NAME_BYTES: usize = 2 << 20;
 const MAX_CACHED_NAMES: usize = 1 << 15;
 
@@ -26,22 +26,22 @@ impl<E> FlatteningEncoder<E> {
 }
 
 impl<E: TextEncoder> TextEncoder for FlatteningEncoder<E> {
-    fn write_header(&self, empty: bool, out: &mut Vec<u8>) {
-        self.inner.write_header(empty, out);
+    fn write_header(&self, contents: ListContents, out: &mut Vec<u8>) {
+        self.inner.write_header(contents, out);
     }
 
-    fn write_entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
+    fn write_entity(&self, document: &[u8], element: ListElement, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
         self.buffers.with_buffer(|buffers| {
             let written = buffers
                 .flatten(document, self.size_limit)
-                .and_then(|()| self.inner.write_entity(&buffers.flattened, first, out));
+                .and_then(|()| self.inner.write_entity(&buffers.flattened, element, out));
             buffers.free_large_buffers();
             written
         })
     }
 
-    fn write_footer(&self, empty: bool, out: &mut Vec<u8>) {
-        self.inner.write_footer(empty, out);
+    fn write_footer(&self, contents: ListContents, out: &mut Vec<u8>) {
+        self.inner.write_footer(contents, out);
     }
 }
 
@@ -49,7 +49,7 @@ impl<E: TextEncoder> TextEncoder for FlatteningEncoder<E> {
 struct FlattenBuffers {
     flattener: EntityFlattener,
     keys: UniqueNames,
-    /// The members of the current entity, by the number of their name.
+    /// The cells of the current entity, by the number of their flattened name.
     cells: RowCells,
     flattened: Vec<u8>,
 }
@@ -69,7 +69,7 @@ impl FlattenBuffers {
         let FlattenBuffers { flattener, keys, cells, flattened } = self;
         let mut sink = FlattenedCellSink { keys, cells, name_bytes: 0, document_bytes: document.len(), size_limit };
         if let Err(error) = flattener.flatten(document, &mut sink) {
-            // The flattener contains columns without a name.
+            // After an error, the flattener can contain columns whose name was not stored, so all buffers are replaced.
             *self = FlattenBuffers::default();
             return Err(error);
         }
@@ -100,7 +100,7 @@ impl CellSink for FlattenedCellSink<'_> {
     type Error = EntityTooLarge;
 
     fn column(&mut self, name: FlattenedKey<'_>) -> Result<u32, EntityTooLarge> {
-        // Checked before the name is written.
+        // The size of all names is checked before the next name is allocated.
         self.name_bytes += name.max_escaped_bytes();
         self.size_limit.check_size(self.document_bytes, self.name_bytes)?;
         let key = format!("\"{}\":", String::from_utf8_lossy(&name.to_escaped()));
@@ -115,7 +115,7 @@ impl CellSink for FlattenedCellSink<'_> {
     }
 }
 
-/// Appends a scalar unchanged, and an array as a string with its text.
+/// Appends a flattened value: a scalar unchanged, and an array as a string with the text of the array.
 #[inline]
 fn write_flattened_value(value: &[u8], out: &mut Vec<u8>) {
     if value.first() != Some(&b'[') {
@@ -123,7 +123,7 @@ fn write_flattened_value(value: &[u8], out: &mut Vec<u8>) {
     }
     out.push(b'"');
     let mut rest = value;
-    // Canonical text contains no unescaped control characters.
+    // Only quotes and backslashes need escapes, because canonical text contains no unescaped control characters.
     while let Some(stop) = memchr::memchr2(b'"', b'\\', rest) {
         out.extend_from_slice(&rest[..stop]);
         out.extend_from_slice(&[b'\\', rest[stop]]);

@@ -21,7 +21,7 @@ mod xml_names;
 mod xml_tags;
 
 pub use compress::{BodyCompressor, ContentCoding, MIN_COMPRESSED_BODY_BYTES, compress_body};
-pub use json::{format_count, write_indented_entity};
+pub use json::{JsonLayout, format_count, write_indented_entity};
 pub use parquet::{
     CellBatch, CellBatchBuilder, CellBatches, ColumnChunk, ColumnEncoder, ColumnType, ColumnTypeInference,
     ColumnTypesBuilder, ParquetFileStream, PendingRowGroup,
@@ -34,16 +34,40 @@ use strata_types::limits::MIN_ENCODED_EXPANSION;
 use strata_types::read_request::{ReadRequest, ResponseFormat};
 
 pub trait TextEncoder: Send + Sync {
-    /// Writes the text before the first entity. `empty` is true if there are no entities.
-    fn write_header(&self, _empty: bool, _out: &mut Vec<u8>) {}
+    /// Writes the text before the first entity.
+    fn write_header(&self, _contents: ListContents, _out: &mut Vec<u8>) {}
 
-    /// Writes an entity, a canonical document, with its separator from the previous one.
-    ///
-    /// # Errors
-    /// [`EntityTooLarge`]. The output is then unusable.
-    fn write_entity(&self, document: &[u8], first: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge>;
+    /// Writes an entity, a canonical document, with its separator from the previous one. After an error, the output is
+    /// unusable.
+    fn write_entity(&self, document: &[u8], element: ListElement, out: &mut Vec<u8>) -> Result<(), EntityTooLarge>;
 
-    fn write_footer(&self, _empty: bool, _out: &mut Vec<u8>) {}
+    fn write_footer(&self, _contents: ListContents, _out: &mut Vec<u8>) {}
+}
+
+/// Whether a response contains entities.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListContents {
+    Empty,
+    NonEmpty,
+}
+
+impl ListContents {
+    pub fn from_entity_count(entity_count: u64) -> ListContents {
+        if entity_count == 0 { ListContents::Empty } else { ListContents::NonEmpty }
+    }
+}
+
+/// Whether a separator precedes an entity.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListElement {
+    First,
+    Later,
+}
+
+impl ListElement {
+    pub fn from_ordinal(ordinal: u64) -> ListElement {
+        if ordinal == 0 { ListElement::First } else { ListElement::Later }
+    }
 }
 
 /// The maximum size of an encoded entity, which is in memory as a whole. Some formats repeat parts of an entity:
@@ -62,7 +86,7 @@ pub struct EntityTooLarge {
 }
 
 impl EncodedSizeLimit {
-    /// Allows this many bytes, or four times the size of the document if that is more.
+    /// Limits each encoded entity to `max_bytes`, or to four times the size of its document if that is more.
     pub fn new(max_bytes: u64) -> EncodedSizeLimit {
         EncodedSizeLimit { max_bytes: usize::try_from(max_bytes).unwrap_or(usize::MAX) }
     }
@@ -77,7 +101,7 @@ impl EncodedSizeLimit {
     }
 }
 
-/// Text formats cannot fail.
+/// An error of the Parquet encoder or of a compressor.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     #[error("parquet: {0}")]
@@ -94,20 +118,19 @@ pub fn new_text_encoder(
     columns: Option<Arc<ColumnNames>>,
     size_limit: EncodedSizeLimit,
 ) -> Option<Box<dyn TextEncoder>> {
-    Some(match request.format {
-        ResponseFormat::Json if request.pretty => {
-            flatten_if(request.flatten, json::PrettyJsonEncoder(size_limit), size_limit)
-        }
-        ResponseFormat::Json => flatten_if(request.flatten, json::CompactJsonEncoder, size_limit),
-        ResponseFormat::Jsonl => flatten_if(request.flatten, json::JsonLinesEncoder, size_limit),
-        ResponseFormat::Xml => flatten_if(request.flatten, xml::XmlEncoder::new(size_limit), size_limit),
+    let ReadRequest { format, flatten, pretty, .. } = *request;
+    Some(match format {
+        ResponseFormat::Json if pretty => flatten_if(flatten, json::PrettyJsonEncoder(size_limit), size_limit),
+        ResponseFormat::Json => flatten_if(flatten, json::CompactJsonEncoder, size_limit),
+        ResponseFormat::Jsonl => flatten_if(flatten, json::JsonLinesEncoder, size_limit),
+        ResponseFormat::Xml => flatten_if(flatten, xml::XmlEncoder::new(size_limit), size_limit),
         ResponseFormat::Csv => Box::new(delimited::DelimitedEncoder::new(b',', columns.unwrap_or_default())),
         ResponseFormat::Tsv => Box::new(delimited::DelimitedEncoder::new(b'\t', columns.unwrap_or_default())),
         ResponseFormat::Parquet => return None,
     })
 }
 
-/// Whether encoding an entity only indents it as an element of an array.
+/// Whether the response is indented JSON without flattening, so that encoding an entity only indents it.
 pub fn is_plain_indented_json(request: &ReadRequest) -> bool {
     request.format == ResponseFormat::Json && request.pretty && !request.flatten
 }

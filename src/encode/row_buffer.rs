@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use strata_json::{CellSink, ColumnNames, EntityFlattener, FlattenedKey};
 
-/// Working memory for rows, reused for the next entity. Serves only one set of columns.
+/// Memory for the cells of one entity, reused for the next one. A buffer serves only one set of columns.
 #[derive(Debug, Default)]
 pub(super) struct RowBuffer {
     flattener: EntityFlattener,
@@ -14,9 +14,9 @@ pub(super) struct RowBuffer {
 
 #[derive(Debug, Default)]
 pub(super) struct RowCells {
-    /// The byte range in the document of each column's value. Empty if the entity has no value.
+    /// The byte range of each column's value in the document. Empty if the entity has no value for the column.
     pub ranges_by_column: Vec<Range<usize>>,
-    /// The columns with a value, each once, in the order of their first value.
+    /// The columns for which the entity has a value, each once, in the order of their first value.
     pub filled_columns: Vec<u32>,
 }
 
@@ -33,7 +33,7 @@ impl RowCells {
 }
 
 impl RowBuffer {
-    /// Places the cells of a canonical document. If a name occurs twice, the last value counts.
+    /// Assigns the values of a canonical document to the columns. If a name occurs twice, the last value counts.
     pub(super) fn place_cells(&mut self, document: &[u8], columns: &ColumnNames) -> &RowCells {
         let RowBuffer { flattener, cells } = self;
         cells.ranges_by_column.resize(columns.len(), 0..0);
@@ -54,7 +54,7 @@ impl CellSink for RowCellSink<'_> {
     type Error = Infallible;
 
     fn column(&mut self, name: FlattenedKey<'_>) -> Result<u32, Infallible> {
-        // A name without a column has a number past the last column.
+        // A name that is not a column gets a number past the last column, so that its cells are ignored.
         Ok(self.columns.position(&name.unescape()).unwrap_or(self.columns.len()) as u32)
     }
 

@@ -17,7 +17,7 @@ use strata_json::{JsonCursor, JsonScalar, JsonStr, JsonStrPart, JsonType, MAX_NE
 
 use super::buffer_pool::BufferPool;
 use super::xml_tags::{ElementTags, TagCache, TagRef};
-use super::{EncodedSizeLimit, EntityTooLarge, TextEncoder};
+use super::{EncodedSizeLimit, EntityTooLarge, ListContents, ListElement, TextEncoder};
 
 const ESCAPE_CHUNK_BYTES: usize = 64 << 10;
 
@@ -32,25 +32,23 @@ pub(super) struct XmlEncoder {
 
 impl XmlEncoder {
     pub(super) fn new(size_limit: EncodedSizeLimit) -> XmlEncoder {
-        let [entity, item] = ["entity", "item"].map(|name| TagRef::Owned(ElementTags::new(name)));
-        XmlEncoder {
-            dataset_tags: ElementTags::new("dataset"),
-            entity_tag: entity,
-            item_tag: item,
-            tag_caches: BufferPool::default(),
-            size_limit,
-        }
+        let dataset_tags = ElementTags::new("dataset");
+        let [entity_tag, item_tag] = ["entity", "item"].map(|name| TagRef::Owned(ElementTags::new(name)));
+        XmlEncoder { dataset_tags, entity_tag, item_tag, tag_caches: BufferPool::default(), size_limit }
     }
 }
 
 impl TextEncoder for XmlEncoder {
-    fn write_header(&self, empty: bool, out: &mut Vec<u8>) {
+    fn write_header(&self, contents: ListContents, out: &mut Vec<u8>) {
         // Writing to a vector cannot fail.
         let _ = Writer::new(&mut *out).write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)));
-        out.extend_from_slice(if empty { self.dataset_tags.empty_tag() } else { self.dataset_tags.start_tag() });
+        out.extend_from_slice(match contents {
+            ListContents::Empty => self.dataset_tags.empty_tag(),
+            ListContents::NonEmpty => self.dataset_tags.start_tag(),
+        });
     }
 
-    fn write_entity(&self, document: &[u8], _: bool, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
+    fn write_entity(&self, document: &[u8], _: ListElement, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
         let start = out.len();
         let limit_bytes = self.size_limit.max_bytes_for(document.len());
         self.tag_caches.with_buffer(|tag_cache| {
@@ -63,8 +61,8 @@ impl TextEncoder for XmlEncoder {
         if out.len() - start <= limit_bytes { Ok(()) } else { Err(EntityTooLarge { limit_bytes }) }
     }
 
-    fn write_footer(&self, empty: bool, out: &mut Vec<u8>) {
-        if !empty {
+    fn write_footer(&self, contents: ListContents, out: &mut Vec<u8>) {
+        if contents == ListContents::NonEmpty {
             out.extend_from_slice(self.dataset_tags.end_tag());
         }
     }
@@ -75,12 +73,13 @@ struct XmlEntityWriter<'w, 'd> {
     tag_cache: &'w mut TagCache,
     item_tag: &'w TagRef,
     out: &'w mut Vec<u8>,
-    /// The length of the output at which the walk stops, because the entity is too large.
+    /// The output length at which writing stops, because the encoded entity is too large.
     max_out_len: usize,
 }
 
 impl XmlEntityWriter<'_, '_> {
-    /// Writes the next value, at level `depth`. The elements of an array have the tag `item`.
+    /// Writes the next value of the document, at nesting level `depth`, as an element with the tag `tag`. The elements
+    /// of an array have the tag `item`.
     fn write_element(&mut self, tag: &TagRef, item: &TagRef, depth: usize) {
         let start = self.out.len();
         self.out.extend_from_slice(self.tag_cache.get(tag).start_tag());
@@ -134,10 +133,8 @@ impl XmlEntityWriter<'_, '_> {
             Some(JsonScalar::Number(text)) => self.out.extend_from_slice(text.as_bytes()),
             Some(JsonScalar::Bool(value)) => self.out.extend_from_slice(if value { b"true" } else { b"false" }),
             Some(JsonScalar::Null) => {}
-            // Ensures progress, even if the text is not canonical.
-            None => {
-                self.cursor.skip_value();
-            }
+            // Skipping the value ensures that the cursor advances, even if the text is not canonical.
+            None => _ = self.cursor.skip_value(),
         }
     }
 }
@@ -150,7 +147,7 @@ fn write_text(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// Escapes in chunks, because escaping copies.
+/// Escapes text in chunks, because the escape function copies its input.
 fn write_escaped(text: &str, out: &mut Vec<u8>) {
     let mut rest = text;
     while !rest.is_empty() {

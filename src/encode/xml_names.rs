@@ -21,7 +21,7 @@ fn is_in_ranges(ranges: &[(u16, u16)], character: char) -> bool {
     after.checked_sub(1).is_some_and(|at| unit <= ranges[at].1)
 }
 
-/// Productions 85 and 86: base characters and ideographs, outside of ASCII.
+/// Productions 85 and 86 of XML 1.0, fourth edition: base characters and ideographs, outside of ASCII.
 #[rustfmt::skip]
 const LETTER_RANGES: &[(u16, u16)] = &[
     (0x00c0, 0x00d6), (0x00d8, 0x00f6), (0x00f8, 0x0131), (0x0134, 0x013e), (0x0141, 0x0148), (0x014a, 0x017e),
@@ -60,7 +60,7 @@ const LETTER_RANGES: &[(u16, u16)] = &[
     (0x30a1, 0x30fa), (0x3105, 0x312c), (0x4e00, 0x9fa5), (0xac00, 0xd7a3),
 ];
 
-/// Productions 87 to 89: combining characters, digits and extenders, outside of ASCII.
+/// Productions 87 to 89 of XML 1.0, fourth edition: combining characters, digits and extenders, outside of ASCII.
 #[rustfmt::skip]
 const OTHER_NAME_RANGES: &[(u16, u16)] = &[
     (0x00b7, 0x00b7), (0x02d0, 0x02d1), (0x0300, 0x0345), (0x0360, 0x0361), (0x0387, 0x0387), (0x0483, 0x0486),

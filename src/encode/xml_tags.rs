@@ -12,7 +12,7 @@ const MAX_CACHED_TAGS: usize = 4096;
 /// The maximum length of a field name whose tags are cached.
 const MAX_CACHED_NAME_BYTES: usize = 128;
 
-/// The tags of an element, as quick-xml writes them: `<a>`, `</a>` and `<a/>`.
+/// The XML tags of an element, as quick-xml writes them: `<a>`, `</a>` and `<a/>`.
 #[derive(Debug)]
 pub(super) struct ElementTags {
     bytes: Box<[u8]>,
@@ -50,7 +50,7 @@ impl ElementTags {
     }
 }
 
-/// The tags of an element, as an index of [`TagCache`] or by value.
+/// The XML tags of an element: an index in the cache of tags, or the tags themselves if they are not cached.
 #[derive(Debug)]
 pub(super) enum TagRef {
     Cached(usize),
@@ -62,16 +62,16 @@ pub(super) enum TagRef {
 #[derive(Debug, Default)]
 pub(super) struct TagCache {
     tags: Vec<ElementTags>,
-    /// The index of a field's tags, by the field's name in JSON.
+    /// For each field name in JSON, the index of the field's tags in `tags`.
     index_by_field: TagIndexMap<usize>,
-    /// The indexes of the tags of an array and of its elements.
+    /// For each field name in JSON, the indexes in `tags` for an array and for the elements of the array.
     indexes_by_array: TagIndexMap<[usize; 2]>,
 }
 
 type TagIndexMap<T> = HashMap<Box<[u8]>, T, foldhash::fast::RandomState>;
 
 impl TagCache {
-    /// Removes all tags if the cache is full. Between two calls, indexes stay valid.
+    /// Empties the cache if it is full. Indexes stay valid until the next call.
     pub(super) fn clear_if_full(&mut self) {
         if self.tags.len() >= MAX_CACHED_TAGS {
             *self = TagCache::default();
@@ -100,7 +100,7 @@ impl TagCache {
         TagRef::Cached(index)
     }
 
-    /// Returns the tags of an array (the plural of the name) and of its elements (the singular), which are different.
+    /// Returns the tags of an array field: the plural of `name` for the array, a different singular for its elements.
     pub(super) fn array_and_element_tags(&mut self, name: &JsonStr<'_>) -> [TagRef; 2] {
         if let Some(indexes) = self.indexes_by_array.get(name.raw()) {
             return indexes.map(TagRef::Cached);

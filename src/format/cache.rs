@@ -11,7 +11,7 @@ use strata_store::{Result, StorageError};
 use tokio::sync::mpsc;
 
 use super::cached_part::{CachedPart, PartKey};
-use super::reader_metrics::ReaderMetrics;
+use super::reader_metrics::{CacheLookup, ReaderMetrics};
 
 const LARGE_PART_CAPACITY_DIVISOR: u64 = 1_024;
 
@@ -20,7 +20,7 @@ struct CacheLookupCounters {
     misses: ::metrics::Counter,
 }
 
-/// Counters of all labels, resolved once, because resolving takes longer than a cache lookup.
+/// Counters of cache lookups for each kind of part, resolved once because resolving takes longer than a lookup.
 static CACHE_LOOKUP_COUNTERS: LazyLock<[CacheLookupCounters; 8]> = LazyLock::new(|| {
     ["footers", "documents", "columns", "blooms", "paths", "keywords", "shapes", "derived"].map(|cache| {
         let counter = |outcome: &'static str| metrics().cache_lookups.with_label_values([cache.into(), outcome.into()]);
@@ -63,8 +63,8 @@ pub enum DamageImpact {
     ReadsSlower,
 }
 
-/// Cache of verified parts. Files are immutable, so parts do not become stale, and remain correct if the file is
-/// damaged later. A full cache evicts the least used parts. Clones share the cache.
+/// Cache of verified and decoded parts of version files. Files are immutable, so parts do not become stale, and remain
+/// correct if the file is damaged later. A full cache evicts the least used parts. Clones share the cache.
 #[derive(Clone)]
 pub struct PartCache {
     parts: Cache<PartKey, CachedPart, foldhash::fast::RandomState>,
@@ -109,17 +109,21 @@ impl PartCache {
         }
     }
 
-    fn record_lookup(&self, key: &PartKey, is_hit: bool) {
-        let lookups = CacheLookupCounters::for_key(key);
-        if is_hit { &lookups.hits } else { &lookups.misses }.increment(1);
+    fn record_lookup(&self, key: &PartKey, lookup: CacheLookup) {
+        let counters = CacheLookupCounters::for_key(key);
+        let counter = match lookup {
+            CacheLookup::Hit => &counters.hits,
+            CacheLookup::Miss => &counters.misses,
+        };
+        counter.increment(1);
         if let Some(reader) = &self.reader_metrics {
-            reader.record_lookup(key, is_hit);
+            reader.record_lookup(key, lookup);
         }
     }
 
     pub async fn get(&self, key: &PartKey) -> Option<CachedPart> {
         let part = self.parts.get(key).await?;
-        self.record_lookup(key, true);
+        self.record_lookup(key, CacheLookup::Hit);
         count_scanned_bytes(&part);
         Some(part)
     }
@@ -130,7 +134,7 @@ impl PartCache {
     }
 
     pub(super) fn record_hit(&self, key: &PartKey, part: &CachedPart) {
-        self.record_lookup(key, true);
+        self.record_lookup(key, CacheLookup::Hit);
         count_scanned_bytes(part);
     }
 
@@ -139,7 +143,7 @@ impl PartCache {
         documents.hits.increment(keys.len() as u64);
         metrics().scanned_bytes.increment(bytes);
         if let Some(reader) = &self.reader_metrics {
-            keys.iter().for_each(|key| reader.record_lookup(key, true));
+            keys.iter().for_each(|key| reader.record_lookup(key, CacheLookup::Hit));
         }
     }
 
@@ -148,7 +152,7 @@ impl PartCache {
     }
 
     pub async fn insert_loaded(&self, key: PartKey, part: CachedPart) {
-        self.record_lookup(&key, false);
+        self.record_lookup(&key, CacheLookup::Miss);
         count_scanned_bytes(&part);
         self.insert_derived(key, part).await;
     }
@@ -166,7 +170,8 @@ impl PartCache {
         }
     }
 
-    /// Concurrent calls for one part load it once. Errors are not cached. The large future is boxed only on a miss.
+    /// Returns a cached part, or loads it. Concurrent calls for one part load it once. Errors are not cached. The large
+    /// future is boxed only on a miss.
     pub async fn get_or_load<F: Future<Output = Result<CachedPart>>>(
         &self,
         key: PartKey,
@@ -179,7 +184,7 @@ impl PartCache {
     }
 
     async fn load_missing(&self, key: PartKey, load: impl Future<Output = Result<CachedPart>>) -> Result<CachedPart> {
-        self.record_lookup(&key, false);
+        self.record_lookup(&key, CacheLookup::Miss);
         let part = self.parts.try_get_with(key, load).await.map_err(StorageError::Shared)?;
         count_scanned_bytes(&part);
         self.enforce_capacity(part.memory_bytes()).await;

@@ -15,8 +15,8 @@ use super::keywords::tokenizer::TokenClass;
 use super::path_index::structure_dictionary::StructureDictionary;
 use super::profile::{ProfilePaths, ProfileSummary};
 
-/// `file` is a [`FileFooter::id`] or the ID of an edited list, and `page` the number of a page in its row group.
-/// `segment` is a segment of the keyword index, and `block` a block of its posting lists.
+/// Key of a decoded part in the cache. `file` is a [`FileFooter::id`] or the ID of an edited file's extents, `page` the
+/// number of a page in its row group, `segment` a keyword index segment, `block` a block of its posting lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PartKey {
     Footer(Arc<str>),

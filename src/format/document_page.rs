@@ -21,7 +21,7 @@ use super::zstd_frame;
 /// Max bytes of a page that is cached in indented form. Only pages with a few long documents are larger.
 const MAX_INDENTED_PAGE_BYTES: usize = 1 << 20;
 const CPU_PREFETCH_STRIDE_BYTES: usize = 128;
-/// Above this size, one page of memory, the hardware prefetcher is good enough.
+/// Documents above this size, one memory page, are not prefetched, because the hardware prefetcher is good enough.
 const MAX_CPU_PREFETCH_BYTES: usize = 4 << 10;
 
 /// Consecutive documents of one page. Clones share the memory.
@@ -31,6 +31,13 @@ pub struct DocumentPage {
     first_row: usize,
     skipped_rows: usize,
     rows: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DocumentForm {
+    Stored,
+    /// The documents are indented if the cache contains the indented page; otherwise, they are as stored.
+    PreferIndented,
 }
 
 #[derive(Clone, Debug)]
@@ -57,7 +64,7 @@ struct PageDocuments {
     first_row: usize,
     bytes: Bytes,
     document_ranges: Box<[(u32, u32)]>,
-    /// Documents that responses have indented since the page was last cached in indented form.
+    /// Number of the page's documents that responses have indented since the page was last cached in indented form.
     indented_count: AtomicUsize,
 }
 
@@ -69,14 +76,15 @@ impl PageDocuments {
 }
 
 impl DocumentPage {
+    /// Decodes one page of the document column. `rows` is the number of documents in the page.
     pub fn decode(
         column: &ColumnChunkMetaData,
         location: &PageLocation,
         rows: usize,
         fetched: &FetchedRange,
     ) -> Result<Self> {
-        // The page reader of Parquet reads a whole chunk, so the metadata is changed to a chunk of only this page.
-        // `zstd_frame` decompresses the page, because the page reader would allocate a decompressor for each page.
+        // The page reader of Parquet reads a whole column chunk, so the metadata is changed to a chunk of only this
+        // page. `zstd_frame` decompresses the page, because the reader would allocate a decompressor for each page.
         let compression = column.compression();
         let is_zstd = matches!(compression, Compression::ZSTD(_));
         let chunk = column
@@ -101,18 +109,7 @@ impl DocumentPage {
             let size = zstd_frame::content_size(&bytes, max_bytes).ok_or_else(|| damaged("has an invalid size"))?;
             bytes = zstd_frame::decompress(&bytes, size).map_err(|_| damaged("cannot be decompressed"))?.into();
         }
-        let mut document_ranges = Vec::with_capacity(count);
-        let mut offset = 0_usize;
-        for _ in 0..count {
-            let length = bytes.get(offset..offset + 4).and_then(|prefix| <[u8; 4]>::try_from(prefix).ok());
-            let length = u32::from_le_bytes(length.ok_or_else(|| damaged("is truncated"))?) as usize;
-            offset += 4;
-            if bytes.len() - offset < length {
-                return Err(damaged("is truncated"));
-            }
-            document_ranges.push((offset as u32, (offset + length) as u32));
-            offset += length;
-        }
+        let document_ranges = find_documents(&bytes, count).ok_or_else(|| damaged("is truncated"))?;
         let first_row = usize::try_from(location.first_row_index).map_err(|_| damaged("is misplaced"))?;
         Ok(DocumentPage::from_documents(PageDocuments::new(first_row, bytes, document_ranges)))
     }
@@ -123,7 +120,7 @@ impl DocumentPage {
         DocumentPage { documents, first_row, skipped_rows: 0, rows }
     }
 
-    /// Returns the documents within `rows` of the row group. The new row numbers are relative to `rows.start`.
+    /// Returns the documents in `rows` of the row group, as a page whose row numbers are relative to `rows.start`.
     pub(super) fn slice_rows(self, rows: &Range<usize>) -> DocumentPage {
         let first = self.first_row.max(rows.start);
         let end = self.rows().end.min(rows.end).max(first);
@@ -135,7 +132,8 @@ impl DocumentPage {
         }
     }
 
-    /// Counts indented documents. Returns `true` once when indenting the whole page would have been less work.
+    /// Counts the documents of the page that a response indents. Returns `true` once when indenting the whole page
+    /// would have been less work.
     pub(super) fn should_cache_indented(&self, documents: usize) -> bool {
         let threshold = 2 * self.documents.document_ranges.len();
         let indented_count = &self.documents.indented_count;
@@ -143,7 +141,8 @@ impl DocumentPage {
             && indented_count.swap(0, Ordering::Relaxed) >= threshold
     }
 
-    /// Returns the page as elements of an indented array, unless it is large or a response could reject a document.
+    /// Returns the page as elements of an indented array. Returns `None` for a large page, or if an indented document
+    /// could exceed the limit of a response.
     pub(super) fn to_indented(&self) -> Option<DocumentPage> {
         let PageDocuments { first_row, bytes, document_ranges, .. } = &*self.documents;
         if bytes.len() > MAX_INDENTED_PAGE_BYTES {
@@ -172,6 +171,8 @@ impl DocumentPage {
         self.rows == 0
     }
 
+    /// # Panics
+    /// If `row` is not in [`DocumentPage::rows`].
     pub fn document(&self, row: usize) -> &[u8] {
         let PageDocuments { bytes, document_ranges, .. } = &*self.documents;
         let (start, end) = document_ranges[row - self.first_row + self.skipped_rows];
@@ -232,23 +233,41 @@ impl DocumentPage {
     }
 }
 
+/// Returns the byte ranges of the documents in a page with the encoding PLAIN, in which a length precedes each
+/// document. Returns `None` if a document ends after the page.
+fn find_documents(page: &[u8], count: usize) -> Option<Vec<(u32, u32)>> {
+    let mut document_ranges = Vec::with_capacity(count);
+    let mut offset = 0_usize;
+    for _ in 0..count {
+        let length = u32::from_le_bytes(page.get(offset..offset + 4)?.try_into().ok()?) as usize;
+        offset += 4;
+        if page.len() - offset < length {
+            return None;
+        }
+        document_ranges.push((offset as u32, (offset + length) as u32));
+        offset += length;
+    }
+    Some(document_ranges)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn large_page_is_not_indented() {
-        let large = format!("\"{}\"", " ".repeat(MAX_INDENTED_PAGE_BYTES));
-        assert!(DocumentPage::for_test(&[large.as_bytes()]).to_indented().is_none());
+    fn documents_follow_their_lengths() {
+        let check = |page: &[u8], count, expected: Option<&[(u32, u32)]>| {
+            assert_eq!(find_documents(page, count).as_deref(), expected, "{page:?}");
+        };
+        check(b"", 0, Some(&[]));
+        check(b"\x02\0\0\0{}\0\0\0\0", 2, Some(&[(4, 6), (10, 10)]));
+        check(b"\x02\0\0\0{", 1, None);
+        check(b"\x02\0\0\0{}\0\0\0", 2, None);
     }
 
     #[test]
-    fn indentation_of_twice_the_page_caches_it() {
-        let page = DocumentPage::for_test(&[b"0", b"1", b"2"]);
-        for _ in 0..2 {
-            let results: Vec<bool> = (0..4).map(|_| page.clone().should_cache_indented(2)).collect();
-            assert_eq!(results, [false, false, true, false]);
-            assert!(!page.should_cache_indented(2) && page.should_cache_indented(90));
-        }
+    fn large_page_is_not_indented() {
+        let large = format!("\"{}\"", " ".repeat(MAX_INDENTED_PAGE_BYTES));
+        assert!(DocumentPage::for_test(&[large.as_bytes()]).to_indented().is_none());
     }
 }

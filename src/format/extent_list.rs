@@ -1,4 +1,4 @@
-//! Extents of a version, which readers handle as the row groups of the version.
+//! The list of extents (row ranges in files) that make up a version. Readers handle them as the version's row groups.
 
 use super::keywords::segment_directory::KeywordIndex;
 use super::overlay::Extent;
@@ -17,7 +17,7 @@ impl RowGroupSpan {
 }
 
 pub struct ExtentList {
-    /// ID of the file, or a new ID for an edited list. Parts of the extents are cached under this ID.
+    /// ID of the file, or a new ID for an edited file's list. Decoded parts of the extents are cached under this ID.
     pub(super) id: u64,
     pub(super) extents: Vec<Extent>,
     pub(super) row_groups: Vec<RowGroupSpan>,

@@ -1,4 +1,11 @@
 //! The decoded footer of a version file, shared by all readers of the file.
+//!
+//! A footer comes from the Parquet footer ([`FileFooter::parse`]), or from the footer index in the file, which is
+//! smaller ([`FileFooter::from_footer_index`]). Both lead to the same tables, so readers do not depend on the source.
+//!
+//! - The number of rows and the columns agree with the layout, and the profile is inside the file. Otherwise, the file
+//!   cannot be opened.
+//! - A damaged keyword index or path index is ignored and reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,13 +24,16 @@ use strata_store::{Result, StorageError};
 use super::extent_list::ExtentList;
 use super::fetched_range::FetchedRange;
 use super::footer_index::builder::{FooterIndexBuilder, checksum_count_error};
-use super::footer_index::{FooterIndex, FooterKeyValues};
+use super::footer_index::{FooterIndex, FooterKeyValues, footer_damaged};
 use super::keywords::segment_directory::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{FileLayout, LAYOUT_KEY, ShreddedColumn, ShreddedPart};
 use super::overlay::{EditOverlay, Extent};
 use super::page_table::{PAGE_SLOT_BYTES, PageTable};
 use super::path_index::directory::{PATH_INDEX_KEY, PathIndexDirectory};
 use super::profile::{PROFILE_KEY, ProfileLocation};
+
+/// Max size of a profile that stays in memory with its footer. Reads that name fields need the profile.
+const MAX_RETAINED_PROFILE_BYTES: u64 = 64 << 10;
 
 static NEXT_FILE_ID: AtomicU64 = AtomicU64::new(0);
 pub(super) type DocumentPageLocations = Vec<Vec<PageLocation>>;
@@ -33,14 +43,14 @@ pub struct FileFooter {
     pub id: u64,
     pub(super) size_bytes: u64,
     pub(super) footer_index: FooterIndex,
-    /// Set if the footer index came from the file, so that the Parquet footer was not read.
+    /// Whether the footer index was read from the file, so that the Parquet footer was not read.
     pub(super) has_footer_index: bool,
     pub(super) schema: Arc<Schema>,
     stored_schema: Arc<SchemaDescriptor>,
     pub(super) layout: FileLayout,
     pub(super) profile_location: ProfileLocation,
     pub(super) checksummed_from: u64,
-    /// Row groups of the file itself, without the row groups of its base.
+    /// Row groups of the file itself. They do not include the row groups of a base, to which an edited file refers.
     pub(super) extent_list: Arc<ExtentList>,
     /// Damage of the footer index or of other parts that readers can do without. Readers ignore the damaged parts.
     pub(super) index_damage: Option<String>,
@@ -49,9 +59,6 @@ pub struct FileFooter {
     pub(super) profile_bytes: Option<Bytes>,
     pub(super) memory_bytes: usize,
 }
-
-/// Max size of a profile that stays in memory with its footer. Reads that name fields need the profile.
-const MAX_RETAINED_PROFILE_BYTES: u64 = 64 << 10;
 
 impl FileFooter {
     pub(super) fn parse(
@@ -63,9 +70,8 @@ impl FileFooter {
         let text = find_metadata_value(metadata, LAYOUT_KEY)
             .ok_or_else(|| StorageError::InvalidFile("it was not written by strata".to_owned()))?;
         let layout = FileLayout::parse(text)?;
-        let checksummed_from = checksummed_from.ok_or_else(|| {
-            StorageError::InvalidFile("its end is damaged: the footer checksum is missing".to_owned())
-        })?;
+        let unchecked = || StorageError::InvalidFile("its end is damaged: the footer checksum is missing".to_owned());
+        let checksummed_from = checksummed_from.ok_or_else(unchecked)?;
         let pages = pages?;
         let checksums = find_metadata_value(metadata, CHECKSUMS_KEY)
             .ok_or_else(|| StorageError::InvalidFile("its footer contains no checksums".to_owned()))?;
@@ -92,10 +98,8 @@ impl FileFooter {
     ) -> Result<Option<FileFooter>> {
         let Some(footer_index) = FooterIndex::decode(bytes, size_bytes)? else { return Ok(None) };
         let key_values = footer_index.key_values()?;
-        let text = key_values.get(LAYOUT_KEY);
-        let layout = FileLayout::parse(
-            text.ok_or_else(|| StorageError::InvalidFile("its footer index has no layout".to_owned()))?,
-        )?;
+        let missing = || StorageError::InvalidFile("its footer index has no layout".to_owned());
+        let layout = FileLayout::parse(key_values.get(LAYOUT_KEY).ok_or_else(missing)?)?;
         let stored_schema = Arc::new(ArrowSchemaConverter::new().convert(&layout.schema())?);
         let footer = FileFooter::new(footer_index, &key_values, layout, stored_schema, checksummed_from, size_bytes)?;
         Ok(Some(FileFooter { has_footer_index: true, ..footer }))
@@ -109,11 +113,10 @@ impl FileFooter {
         checksummed_from: u64,
         size_bytes: u64,
     ) -> Result<FileFooter> {
-        let profile_location =
-            key_values.get(PROFILE_KEY).and_then(|text| serde_json::from_str::<ProfileLocation>(text).ok());
-        let profile_location = profile_location
-            .filter(|location| location.is_within(size_bytes))
-            .ok_or_else(|| StorageError::InvalidFile("its footer is damaged: its profile is misplaced".to_owned()))?;
+        let location: Option<ProfileLocation> =
+            key_values.get(PROFILE_KEY).and_then(|text| serde_json::from_str(text).ok());
+        let profile_location = location.filter(|location| location.is_within(size_bytes));
+        let profile_location = profile_location.ok_or_else(|| footer_damaged("its profile is misplaced"))?;
         let rows: Vec<usize> =
             (0..footer_index.row_groups).map(|row_group| footer_index.rows(row_group) as usize).collect();
         let entities: u64 = rows.iter().map(|rows| *rows as u64).sum();
@@ -124,22 +127,14 @@ impl FileFooter {
         if let Some(edit) = &layout.edit {
             edit.check_extents(Extent::DELTA, &rows)?;
         }
-        let keywords = key_values.get(KEYWORDS_KEY).map(|text| KeywordIndex::parse(text, &rows, size_bytes));
-        let path_index =
-            key_values.get(PATH_INDEX_KEY).map(|text| PathIndexDirectory::parse(text, rows.len(), size_bytes));
-        let mut index_damage = None;
-        let mut report_damage = |cause: StorageError| index_damage = Some(cause.to_string());
-        let keywords = keywords.transpose().map_err(&mut report_damage).unwrap_or_default().unwrap_or_default();
-        let path_index = path_index.transpose().map_err(&mut report_damage).unwrap_or_default().unwrap_or_default();
+        let OptionalIndexes { keywords, path_index, damage } = OptionalIndexes::parse(key_values, &rows, size_bytes);
         let schema = reader_schema(&layout);
         let columns =
             [stored_schema.root_schema().get_fields().len(), stored_schema.num_columns(), footer_index.columns];
         if columns != [schema.fields().len(); 3] {
-            return Err(StorageError::InvalidFile(
-                "its footer is damaged: its columns do not match its layout".to_owned(),
-            ));
+            return Err(footer_damaged("its columns do not match its layout"));
         }
-        // The types of the file must match the types of readers, as far as the schemas of Parquet and Arrow show them.
+        // The file's column types must match the readers' types, as far as the schemas of Parquet and Arrow show them.
         let metadata = ParquetMetaData::new(file_metadata(stored_schema.clone(), 0), Vec::new());
         let pages: usize = (0..rows.len()).map(|row_group| footer_index.page_count(row_group)).sum();
         let memory_bytes = metadata.memory_size()
@@ -161,7 +156,7 @@ impl FileFooter {
             profile_location,
             checksummed_from,
             extent_list: Arc::new(ExtentList::from_row_groups(id, &rows, keywords, path_index)),
-            index_damage,
+            index_damage: damage,
             page_table: PageTable::new(rows.len()),
             indented_table: PageTable::new(rows.len()),
             profile_bytes: None,
@@ -178,7 +173,7 @@ impl FileFooter {
         if base.layout.content_sha256 != edit.base.content_sha256 {
             return damaged("its base is not the file that this edited file was created from");
         }
-        // Columns may have been retired since the base was written.
+        // Only the flag `retired` can differ: an edit sets it if new values do not fit the column.
         let mut columns = self.layout.shredded_columns.iter().zip(&base.layout.shredded_columns);
         let are_equal =
             columns.all(|(column, base)| *column == ShreddedColumn { retired: column.retired, ..base.clone() });
@@ -197,16 +192,15 @@ impl FileFooter {
             let before: usize = segments[..file].iter().map(|segments| segments.len()).sum();
             let segment = files[file].keyword_index.segment_of_row_group(row_group);
             keywords.indexed_rows += segment.map_or(0, |_| u64::from(extent.rows));
-            keywords
-                .row_group_starts
-                .push(segment.map(|(number, start)| (before + number, start + extent.start as usize)));
+            let start = segment.map(|(number, start)| (before + number, start + extent.start as usize));
+            keywords.row_group_starts.push(start);
             path_index.row_groups.push(files[file].path_index.get(row_group).cloned());
         }
         let id = NEXT_FILE_ID.fetch_add(1, Ordering::Relaxed);
         Ok(ExtentList::new(id, edit.extents.clone(), keywords, path_index))
     }
 
-    /// Returns metadata of a file with only this column and row group, and the type that readers use.
+    /// Returns metadata of only one column and row group of the file, with the column type that readers use.
     pub(super) fn column_metadata(&self, row_group: usize, column: usize) -> Result<ArrowReaderMetadata> {
         let rows = self.footer_index.rows(row_group).into();
         let field = self.stored_schema.root_schema().get_fields()[column].clone();
@@ -231,13 +225,11 @@ impl FileFooter {
         descriptor: ColumnDescPtr,
     ) -> Result<ColumnChunkMetaData> {
         let chunk = self.footer_index.chunk(row_group, column);
-        // The footer index was validated: the chunk is in the file, whose size fits into an `i64`.
+        // The offset fits into an `i64`: the footer index was validated, so the chunk is in the file, whose size fits.
         let start = chunk.start.cast_signed();
         let dictionary = i64::from(chunk.dictionary_bytes);
-        let compression = match self.footer_index.details(row_group, column).is_compressed {
-            true => Compression::ZSTD(ZstdLevel::default()),
-            false => Compression::UNCOMPRESSED,
-        };
+        let is_zstd = self.footer_index.details(row_group, column).is_compressed;
+        let compression = if is_zstd { Compression::ZSTD(ZstdLevel::default()) } else { Compression::UNCOMPRESSED };
         let mut builder = ColumnChunkMetaData::builder(descriptor)
             .set_compression(compression)
             .set_num_values(chunk.values.into())
@@ -262,6 +254,26 @@ impl FileFooter {
             self.memory_bytes += bytes.len();
             self.profile_bytes = Some(Bytes::copy_from_slice(&bytes));
         }
+    }
+}
+
+struct OptionalIndexes {
+    keywords: KeywordIndex,
+    path_index: PathIndexDirectory,
+    damage: Option<String>,
+}
+
+impl OptionalIndexes {
+    /// Parses the indexes of a file. An index is empty if it is missing or damaged.
+    fn parse(key_values: &FooterKeyValues, rows: &[usize], size_bytes: u64) -> OptionalIndexes {
+        let keywords = key_values.get(KEYWORDS_KEY).map(|text| KeywordIndex::parse(text, rows, size_bytes));
+        let path_index =
+            key_values.get(PATH_INDEX_KEY).map(|text| PathIndexDirectory::parse(text, rows.len(), size_bytes));
+        let mut damage = None;
+        let mut report_damage = |cause: StorageError| damage = Some(cause.to_string());
+        let keywords = keywords.transpose().map_err(&mut report_damage).unwrap_or_default().unwrap_or_default();
+        let path_index = path_index.transpose().map_err(&mut report_damage).unwrap_or_default().unwrap_or_default();
+        OptionalIndexes { keywords, path_index, damage }
     }
 }
 

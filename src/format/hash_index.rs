@@ -1,8 +1,13 @@
 //! In-memory hash index of an indexed column, built after reads have scanned the column often, and cached as an
 //! [auxiliary index](super::aux_index).
 //!
-//! A probe returns the positions in the bucket of a value's hash. They can belong to other values, so callers must
-//! compare, but for a bucket with a single value, which most buckets are, comparing one of its entities is enough.
+//! For example, the entities 0 to 3 have the values `a`, `b`, `a`, and `c`, and the hashes of `b` and `c` lead to one
+//! bucket. A probe for `a` returns 0 and 2, with `is_single_value`. A probe for `b` returns 1 and 3.
+//!
+//! - A probe returns all entities with the value, in ascending order. It can also return other entities, so callers
+//!   must compare the values.
+//! - Most buckets have a single value. For these, comparing one of the entities is enough.
+//! - The index contains no values. It takes at most [`MAX_INDEX_BYTES_PER_ELEMENT`].
 
 use std::hash::{BuildHasher, RandomState as SipState};
 
@@ -11,24 +16,23 @@ use foldhash::quality::RandomState;
 
 use super::aux_index::AuxIndex;
 
-/// Max memory of an index per element of its column: a position and two buckets.
+/// Max memory of a hash index, in bytes per element of its column: a position and two buckets.
 pub const MAX_INDEX_BYTES_PER_ELEMENT: u64 = 3 * size_of::<u32>() as u64 + 1;
-
-/// Memory for building an index, per element: the entry, the index, and the fingerprints of two buckets.
+/// Memory for building a hash index, in bytes per element: the entry, the index, and the fingerprints of two buckets.
 pub const BUILD_BYTES_PER_ELEMENT: u64 =
     size_of::<HashIndexEntry>() as u64 + MAX_INDEX_BYTES_PER_ELEMENT + 2 * size_of::<u64>() as u64;
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum IndexedValue<'a> {
     Text(&'a [u8]),
-    /// A double, and the remainder of the number that the double does not represent.
+    /// A number as its nearest double, and the remainder: the difference from the double if the number is an integer.
     Number(f64, i64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HashedValue {
     bucket: u32,
-    /// A second, keyed 64-bit hash. Values with equal bucket and fingerprint are treated as equal.
+    /// A second, keyed 64-bit hash of the value. Values with equal bucket and fingerprint are treated as equal.
     fingerprint: u64,
 }
 
@@ -62,7 +66,7 @@ impl SeededValueHasher {
                 self.fingerprint_hasher.hash_one((false, canonical_bits(double), remainder))
             }
         };
-        // 0 marks an empty bucket.
+        // The fingerprint 0 marks an empty bucket.
         HashedValue { bucket: self.bucket(value), fingerprint: fingerprint.max(1) }
     }
 }
@@ -71,11 +75,11 @@ fn canonical_bits(double: f64) -> u64 {
     (double + 0.0).to_bits()
 }
 
-/// All entities with a value, and possibly entities with other values.
+/// The result of a probe: all entities with the requested value, and possibly entities with other values.
 #[derive(Clone, Copy, Debug)]
 pub struct HashCandidates<'i> {
     pub positions: &'i [u32],
-    /// Set if all entities are listed for the same value. Then either all or none of them have the requested value.
+    /// Whether all candidates are in the bucket because of one value, so that all or none have the requested value.
     pub is_single_value: bool,
 }
 
@@ -83,15 +87,15 @@ pub struct HashCandidates<'i> {
 pub struct HashIndex {
     hasher: SeededValueHasher,
     bucket_shift: u32,
-    /// Index of each bucket's first position, followed by the number of positions.
+    /// For each bucket, the index of its first position in `positions`, followed by the number of all positions.
     bucket_starts: Vec<u32>,
-    /// Positions of each bucket, ascending. An entity with several values of one bucket is repeated.
+    /// Positions of the entities in each bucket, ascending. An entity with several values of one bucket is repeated.
     positions: Vec<u32>,
     multi_value_buckets: FixedBitSet,
 }
 
 impl HashIndex {
-    /// The positions of `entries` must ascend. `yield_now` is called after each chunk of work.
+    /// Builds a hash index. The positions of `entries` must ascend. `yield_now` is called after each chunk of work.
     pub async fn build(
         hasher: SeededValueHasher,
         entries: &[HashIndexEntry],
@@ -115,7 +119,7 @@ impl HashIndex {
         let mut positions = vec![0_u32; entries.len()];
         let mut fingerprints = vec![0_u64; 1 << bits];
         let mut multi_value_buckets = FixedBitSet::with_capacity(1 << bits);
-        // Writing moves the start of each bucket to its end, which is the start of the next bucket.
+        // Each written position advances the start of its bucket, which in the end is the start of the next bucket.
         for chunk in entries.chunks(YIELD_EVERY) {
             for HashIndexEntry { value, position } in chunk {
                 let bucket = (value.bucket >> bucket_shift) as usize;

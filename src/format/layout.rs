@@ -50,7 +50,8 @@ pub enum ShreddedKind {
     Boolean = 2,
     String = 3,
     Number = 4,
-    /// An integer whose remainder is too large. Equality needs the text, and the order needs the document.
+    /// An integer whose difference from its nearest double does not fit into the remainder. Equality needs the text of
+    /// the integer, and the order needs the document.
     LongInteger = 5,
 }
 
@@ -80,7 +81,7 @@ impl ShreddedPart {
 
     pub fn data_type(self) -> DataType {
         match self {
-            // Binary, so that readers need not validate UTF-8.
+            // Strings are stored as binary values, so that readers need not validate UTF-8.
             ShreddedPart::Text | ShreddedPart::Exact => DataType::Binary,
             ShreddedPart::Kind => DataType::UInt8,
             ShreddedPart::Number => DataType::Float64,
@@ -92,13 +93,13 @@ impl ShreddedPart {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShreddedColumn {
     pub keys: Vec<String>,
-    /// Set if the path leads through an array in an entity. The columns are then lists.
+    /// Whether the path leads through an array in an entity. The parts of the column are then lists.
     pub fans_out: bool,
-    /// Set if there are few distinct strings, so that readers decode to a dictionary.
+    /// Whether the column has few distinct strings, so that readers decode them to a dictionary.
     pub dictionary: bool,
     pub has_exact: bool,
     pub has_numbers: bool,
-    /// Set if an edit added values that the columns cannot represent. Readers must then ignore the columns.
+    /// Whether an edit added values that this indexed column cannot represent. Readers must then ignore the column.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retired: bool,
 }
@@ -124,7 +125,7 @@ pub struct FileLayout {
     pub index: IndexSettings,
     #[serde(rename = "leaves")]
     pub shredded_columns: Vec<ShreddedColumn>,
-    /// Set in an edited file. All other fields then describe the whole list.
+    /// Set in an edited file. All other fields then describe the whole version, including the entities in the base.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub edit: Option<EditOverlay>,
 }
@@ -139,13 +140,11 @@ impl FileLayout {
             let shredded = &self.shredded_columns[number];
             // A missing scalar has the kind `Missing`, so `kind` is never null.
             let nullable = part != ShreddedPart::Kind;
-            match shredded.fans_out {
-                true => {
-                    let element = Field::new("element", data_type(shredded, part), nullable);
-                    Field::new_list(part.column_name(number), element, false)
-                }
-                false => Field::new(part.column_name(number), data_type(shredded, part), nullable),
+            let data_type = data_type(shredded, part);
+            if !shredded.fans_out {
+                return Field::new(part.column_name(number), data_type, nullable);
             }
+            Field::new_list(part.column_name(number), Field::new("element", data_type, nullable), false)
         };
         let fields = [
             Field::new(DOCUMENT_COLUMN_NAME, DataType::Utf8, false),
@@ -176,20 +175,18 @@ impl FileLayout {
     pub fn parse(text: &str) -> Result<FileLayout> {
         let layout: FileLayout = serde_json::from_str(text)
             .map_err(|error| StorageError::InvalidFile(format!("invalid metadata: {error}")))?;
-        if layout.format_version != FORMAT_VERSION {
-            let version = layout.format_version;
-            return Err(StorageError::InvalidFile(format!(
-                "it has format {version}, but this build supports only format {FORMAT_VERSION}"
-            )));
+        let version = layout.format_version;
+        if version != FORMAT_VERSION {
+            let cause = format!("it has format {version}, but this build supports only format {FORMAT_VERSION}");
+            return Err(StorageError::InvalidFile(cause));
         }
         let is_consistent = layout.edit.as_ref().is_none_or(|edit| {
             layout.entity_count == edit.entity_count() && layout.content_sha256 == edit.content_sha256()
         });
-        if is_consistent {
-            Ok(layout)
-        } else {
-            Err(StorageError::InvalidFile("its metadata is inconsistent".to_owned()))
+        if !is_consistent {
+            return Err(StorageError::InvalidFile("its metadata is inconsistent".to_owned()));
         }
+        Ok(layout)
     }
 }
 

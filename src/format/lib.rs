@@ -1,5 +1,4 @@
-//! Version files: the entities of a version in an immutable Parquet file, written through `object_store` and read by
-//! page.
+//! Version files: a version's entities in an immutable Parquet file, written through `object_store` and read by page.
 //!
 //! [`writer`] writes the entities of a [`spool`] with the columns of a [`layout`], [`reader`] opens a file and returns
 //! its parts, and [`cache`] caches them. [`overlay`] explains versions that are edits of another file.

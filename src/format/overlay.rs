@@ -12,7 +12,7 @@ use strata_store::{Result, StorageError};
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EditOverlay {
-    /// File of the other entities. The base is never an edited file.
+    /// The base file, which has all entities of the version that are not in the delta. It is never an edited file.
     pub base: BaseFile,
     /// Hexadecimal SHA-256 of the delta documents, in order, each followed by a line feed.
     pub own_sha256: String,
@@ -56,13 +56,14 @@ impl TryFrom<(u8, u32, u32, u32)> for Extent {
 }
 
 impl Extent {
-    /// The base of an edited file, or the only file of a version.
+    /// Number that extents have for the base of an edited file, or for the only file of a version.
     pub const BASE: u8 = 0;
     pub const DELTA: u8 = 1;
 }
 
 impl EditOverlay {
-    /// Hashes the hashes of both files and the extents, so an edit does not have to read the entities of the base.
+    /// Returns the content hash of an edited file. It hashes the hashes of both files and the extents, so an edit does
+    /// not have to read the entities of the base.
     pub fn content_sha256(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(format!("strata.edit:{}:{}:", self.base.content_sha256, self.own_sha256));

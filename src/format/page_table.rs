@@ -12,7 +12,8 @@ use parking_lot::RwLock;
 
 use super::document_page::{DocumentPage, WeakDocumentPage};
 
-/// A prime that does not divide usual limits, so that repeated requests do not always send the same page to the cache.
+/// One of this number of lookups goes to the cache. The prime does not divide usual limits, so that repeated requests
+/// do not always send the same page to the cache.
 const CACHE_LOOKUP_INTERVAL: u32 = 19;
 pub(super) const PAGE_SLOT_BYTES: usize = size_of::<PageSlot>();
 type PageSlot = RwLock<WeakDocumentPage>;
@@ -26,13 +27,13 @@ impl PageTable {
         PageTable { slots: (0..row_groups).map(|_| OnceLock::new()).collect() }
     }
 
-    /// Returns a live page, except for the lookups that go to the cache.
+    /// Returns a page that is still in memory; `None` for each lookup that must go to the cache.
     pub(super) fn get(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
         if should_consult_cache() { None } else { self.get_live(row_group, page) }
     }
 
     pub(super) fn get_live(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
-        // If another thread is writing the slot, the caller uses the cache.
+        // If another thread is writing the slot of the page, the result is `None`, and the caller uses the cache.
         self.slot(row_group, page)?.try_read()?.upgrade()
     }
 
@@ -48,15 +49,16 @@ impl PageTable {
     }
 }
 
-/// Like [`PageTable::get`], for many pages: table, row group, and page. Upgrading modifies slots and counts, which the
-/// processor does one after the other, so the function first loads all of them in parallel.
+/// Like [`PageTable::get`], for many pages, each with its table, row group, and page number. Upgrading a weak pointer
+/// modifies its slot and its count, which the processor does one after the other, so the function first loads all slots
+/// and counts into the processor's caches in parallel.
 pub(super) fn get_pages<'a>(
     locations: impl Iterator<Item = (&'a PageTable, usize, usize)>,
 ) -> Vec<Option<DocumentPage>> {
     let slots: Vec<Option<&PageSlot>> = locations
         .map(|(slots, row_group, page)| if should_consult_cache() { None } else { slots.slot(row_group, page) })
         .collect();
-    // Loads the locks, which are next to the slots.
+    // Loading the locks also loads the slots, which are next to them.
     black_box(slots.iter().flatten().filter(|slot| slot.is_locked()).count());
     let guards: Vec<_> = slots.iter().map(|slot| slot.and_then(|slot| slot.try_read())).collect();
     black_box(guards.iter().flatten().map(|slot| slot.strong_count()).fold(0, usize::wrapping_add));
@@ -88,7 +90,7 @@ mod tests {
         let pages = get_pages(locations.into_iter().cycle().take(CACHE_LOOKUP_INTERVAL as usize * 5));
         let is_cached = |index: usize| matches!(index % 5, 1 | 3);
         assert!(pages.iter().enumerate().all(|(index, page)| page.is_none() || is_cached(index)));
-        // Every 19th lookup goes to the cache; two of the 38 lookups of the cached page do.
+        // Every 19th lookup goes to the cache, which is the case for two of the 38 lookups of cached pages.
         assert_eq!(pages.iter().flatten().count() as u32, CACHE_LOOKUP_INTERVAL * 2 - 2);
         assert!(pages.iter().flatten().all(|page| page.document(1) == b"[]"));
         drop(pages);

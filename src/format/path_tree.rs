@@ -9,8 +9,16 @@ use strata_json::{JsonCursor, JsonScalar, JsonStr, JsonToken};
 
 pub type PathNode = u32;
 pub const ROOT_NODE: PathNode = 0;
-/// Node of all paths that the tree does not contain.
+/// Number of the node for all paths that the tree does not contain.
 pub const UNKNOWN_NODE: PathNode = u32::MAX;
+
+/// What a walk does at a path that the tree does not contain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MissingPaths {
+    /// Inserts the path, unless the tree is full or the path is too long.
+    Insert,
+    VisitAsUnknown,
+}
 
 /// A value during a walk. Objects and arrays precede their contents.
 #[derive(Clone, Copy, Debug)]
@@ -22,16 +30,23 @@ pub enum VisitedValue<'a> {
 
 struct PathTreeEntry {
     parent: PathNode,
-    /// The key in canonical escapes, so that equal keys have equal bytes.
+    /// The key in canonical JSON escapes, so that equal keys have equal bytes.
     key: Box<[u8]>,
     /// Sum of the key lengths from the root to this node, plus one byte for each key.
     path_bytes: usize,
-    /// The sibling that followed last time. The walk tries it first, because entities repeat their key order.
+    /// The key that followed this one in an earlier entity, tried first, because entities repeat their key order.
     next_sibling_guess: PathNode,
     first_child_guess: PathNode,
 }
 
-/// Tree of keys. A lookup costs one comparison if entities repeat their key order, and otherwise one hash.
+impl PathTreeEntry {
+    fn new(parent: PathNode, key: &[u8], path_bytes: usize) -> PathTreeEntry {
+        let [next_sibling_guess, first_child_guess] = [UNKNOWN_NODE; 2];
+        PathTreeEntry { parent, key: key.into(), path_bytes, next_sibling_guess, first_child_guess }
+    }
+}
+
+/// Tree of paths. Finding the next key costs one comparison if entities repeat their key order, and otherwise one hash.
 pub struct NumberedPathTree {
     entries: Vec<PathTreeEntry>,
     table: HashTable<PathNode>,
@@ -43,15 +58,8 @@ pub struct NumberedPathTree {
 
 impl NumberedPathTree {
     pub fn new(max_nodes: usize, max_path_bytes: usize) -> NumberedPathTree {
-        let root = PathTreeEntry {
-            parent: UNKNOWN_NODE,
-            key: Box::default(),
-            path_bytes: 0,
-            next_sibling_guess: UNKNOWN_NODE,
-            first_child_guess: UNKNOWN_NODE,
-        };
         NumberedPathTree {
-            entries: vec![root],
+            entries: vec![PathTreeEntry::new(UNKNOWN_NODE, &[], 0)],
             table: HashTable::new(),
             hasher: foldhash::fast::FixedState::default(),
             max_nodes: max_nodes.max(1),
@@ -70,9 +78,8 @@ impl NumberedPathTree {
             return;
         }
         self.table.retain(|node| (*node as usize) < length);
-        // Guesses of removed nodes are harmless, because the walk verifies each guess.
-        let removed = self.entries.drain(length..);
-        self.key_bytes -= removed.map(|entry| entry.key.len()).sum::<usize>();
+        // Other tree nodes can still guess a removed node as the next key, because the walk verifies each guess.
+        self.key_bytes -= self.entries.drain(length..).map(|entry| entry.key.len()).sum::<usize>();
     }
 
     pub fn key_bytes(&self) -> usize {
@@ -110,7 +117,7 @@ impl NumberedPathTree {
         })
     }
 
-    /// Finds or inserts a child. Returns [`UNKNOWN_NODE`] if the tree is full or the path is too long.
+    /// Finds or inserts the child of a node with this key; [`UNKNOWN_NODE`] if the tree is full or the path too long.
     pub fn insert_child(&mut self, parent: PathNode, key: &[u8]) -> PathNode {
         let found = self.find_child(parent, key);
         if found != UNKNOWN_NODE || parent == UNKNOWN_NODE || self.entries.len() >= self.max_nodes {
@@ -122,13 +129,7 @@ impl NumberedPathTree {
         }
         let node = self.entries.len() as PathNode;
         self.key_bytes += key.len();
-        self.entries.push(PathTreeEntry {
-            parent,
-            key: key.into(),
-            path_bytes,
-            next_sibling_guess: UNKNOWN_NODE,
-            first_child_guess: UNKNOWN_NODE,
-        });
+        self.entries.push(PathTreeEntry::new(parent, key, path_bytes));
         let entries = &self.entries;
         let hasher = &self.hasher;
         self.table.insert_unique(hash_child(hasher, parent, key), node, |other| {
@@ -151,14 +152,15 @@ impl NumberedPathTree {
     }
 
     /// Visits all values of a canonical document in document order. The arguments of `visit` are the node, whether an
-    /// array is above the value, and the value. With `grow`, missing paths are inserted.
+    /// array is above the value, and the value.
     pub fn walk<'a>(
         &mut self,
         document: &'a [u8],
-        grow: bool,
+        missing_paths: MissingPaths,
         mut visit: impl FnMut(PathNode, bool, VisitedValue<'a>),
     ) {
-        // Open containers: the node of their values, the last visited child, and whether an array is above.
+        // The objects and arrays that are open during the walk: the node of their values, the last visited child, and
+        // whether an array is above.
         let mut open: Vec<(PathNode, PathNode, bool)> = Vec::with_capacity(16);
         let mut node = ROOT_NODE;
         let mut fanned = false;
@@ -179,7 +181,10 @@ impl NumberedPathTree {
                     node = if self.is_child(guess, parent, key) {
                         guess
                     } else {
-                        let found = if grow { self.insert_child(parent, key) } else { self.find_child(parent, key) };
+                        let found = match missing_paths {
+                            MissingPaths::Insert => self.insert_child(parent, key),
+                            MissingPaths::VisitAsUnknown => self.find_child(parent, key),
+                        };
                         if found != UNKNOWN_NODE {
                             match *last {
                                 UNKNOWN_NODE => self.entries[parent as usize].first_child_guess = found,

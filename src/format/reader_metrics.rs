@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fixedbitset::FixedBitSet;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::cached_part::PartKey;
 
-/// Metrics of all readers that the value is attached to ([`super::reader::VersionReader::with_metrics`]).
+/// Cache lookups and store requests of all readers that share this value
+/// ([`super::reader::VersionReader::with_metrics`]).
 #[derive(Debug, Default)]
 pub struct ReaderMetrics {
     pub footers: AtomicLookupCounts,
@@ -30,10 +31,16 @@ pub struct AtomicLookupCounts {
     misses: AtomicU64,
 }
 
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum CacheLookup {
+    Hit,
+    Miss,
+}
+
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookupCounts {
     pub hits: u64,
-    /// Includes parts that another reader was loading.
+    /// Cache lookups without a result. They include lookups of parts that another reader was loading.
     pub misses: u64,
 }
 
@@ -44,25 +51,29 @@ impl AtomicLookupCounts {
 }
 
 impl ReaderMetrics {
-    pub(super) fn record_lookup(&self, key: &PartKey, is_hit: bool) {
-        let lookups = match key {
+    pub(super) fn record_lookup(&self, key: &PartKey, lookup: CacheLookup) {
+        let counts = match key {
             PartKey::Footer(_) => &self.footers,
             PartKey::Documents { row_group, page, .. } => {
-                self.pages().entry(*row_group).or_default().grow_and_insert(*page as usize);
+                self.pages.lock().entry(*row_group).or_default().grow_and_insert(*page as usize);
                 &self.documents
             }
             PartKey::Column { .. } => &self.columns,
             PartKey::BloomFilter { .. } => &self.bloom_filters,
             PartKey::KeywordTokens { .. } | PartKey::KeywordPostings { .. } => &self.keyword_index,
             PartKey::PathIndex { .. } => &self.path_index,
-            // Not fetched by reads, or counted as another part.
+            // Lookups of these parts are not counted, because no read fetches them, or another kind counts them.
             PartKey::ProfilePaths { .. }
             | PartKey::ProfileSummary { .. }
             | PartKey::Extents { .. }
             | PartKey::AuxIndex { .. }
             | PartKey::IndentedDocuments { .. } => return,
         };
-        if is_hit { &lookups.hits } else { &lookups.misses }.fetch_add(1, Ordering::Relaxed);
+        let count = match lookup {
+            CacheLookup::Hit => &counts.hits,
+            CacheLookup::Miss => &counts.misses,
+        };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn record_fetch(&self, bytes: u64) {
@@ -84,15 +95,9 @@ impl ReaderMetrics {
 
     /// Number of distinct document pages that this reader or `other`, a reader of the same file, requested.
     pub fn distinct_pages_with(&self, other: &ReaderMetrics) -> u64 {
-        let mut all = self.pages().clone();
-        for (row_group, pages) in other.pages().iter() {
-            all.entry(*row_group).or_default().union_with(pages);
-        }
+        let mut all = self.pages.lock().clone();
+        other.pages.lock().iter().for_each(|(row_group, pages)| all.entry(*row_group).or_default().union_with(pages));
         all.values().map(|pages| pages.count_ones(..) as u64).sum()
-    }
-
-    fn pages(&self) -> MutexGuard<'_, PagesByRowGroup> {
-        self.pages.lock()
     }
 }
 
@@ -106,10 +111,10 @@ mod tests {
         let second = ReaderMetrics::default();
         let page_key = |row_group, page| PartKey::Documents { file: 1, row_group, page };
         for (row_group, number) in [(0, 0), (0, 0), (0, 63), (0, 64), (7, 200)] {
-            first.record_lookup(&page_key(row_group, number), true);
+            first.record_lookup(&page_key(row_group, number), CacheLookup::Hit);
         }
-        second.record_lookup(&page_key(0, 64), false);
-        second.record_lookup(&page_key(0, 500), false);
+        second.record_lookup(&page_key(0, 64), CacheLookup::Miss);
+        second.record_lookup(&page_key(0, 500), CacheLookup::Miss);
         assert_eq!((first.distinct_pages(), second.distinct_pages()), (4, 2));
         assert_eq!((first.distinct_pages_with(&second), second.distinct_pages_with(&first)), (5, 5));
         assert_eq!(first.documents.load(), LookupCounts { hits: 5, misses: 0 });

@@ -17,19 +17,19 @@ use strata_store::Result;
 use super::layout::{FULL_TEXT_COLUMN_INDEX, FileLayout, ShreddedKind, TEXT_SEPARATOR};
 use super::path_index::ScalarKind;
 use super::path_index::builder::{PathIndexBuilder, PathIndexLimits};
-use super::path_tree::{NumberedPathTree, PathNode, UNKNOWN_NODE, VisitedValue};
+use super::path_tree::{MissingPaths, NumberedPathTree, PathNode, UNKNOWN_NODE, VisitedValue};
 
 /// Converts documents to record batches of [`FileLayout::schema`]. Each worker has one and reuses its buffers.
 pub struct EntityShredder {
     schema: SchemaRef,
     tree: NumberedPathTree,
-    /// Indexed column of each tree node; `usize::MAX` for inner nodes.
+    /// Number of the indexed column of each node in the path tree; `usize::MAX` for inner nodes.
     column_of_node: Vec<usize>,
     shredded_columns: Vec<ShreddedColumnBuilders>,
     path_index: Option<PathIndexBuilder>,
     document_bytes: u64,
     canonical_form: CanonicalFormWriter,
-    /// Reused memory, because writing to fresh pages is slow.
+    /// A buffer that is reused, because writing to new pages of memory is slow.
     full_text_buffer: Vec<u8>,
 }
 
@@ -43,7 +43,7 @@ struct ShreddedColumnBuilders {
     kind: UInt8Builder,
     number: Float64Builder,
     remainder: Int64Builder,
-    /// End of each row's elements in a column that fans out; otherwise, one entry per row.
+    /// For each row, the end of its elements in a column that fans out. In other columns, each row has one element.
     offsets: Vec<i32>,
 }
 
@@ -76,7 +76,7 @@ impl EntityShredder {
         }
     }
 
-    /// Fails if a column exceeds 2 GiB. Callers use much smaller batches.
+    /// Converts documents to a record batch. Fails if a column exceeds 2 GiB. Callers use much smaller batches.
     pub fn shred(&mut self, documents: &StringArray) -> Result<RecordBatch> {
         let mut full_text = std::mem::take(&mut self.full_text_buffer);
         full_text.clear();
@@ -86,8 +86,9 @@ impl EntityShredder {
         for text in documents.iter().flatten() {
             self.document_bytes += text.len() as u64;
             let EntityShredder { tree, column_of_node, shredded_columns, path_index, .. } = self;
-            let grow = path_index.as_ref().is_some_and(PathIndexBuilder::is_collecting);
-            tree.walk(text.as_bytes(), grow, |node, _, value| {
+            let is_collecting = path_index.as_ref().is_some_and(PathIndexBuilder::is_collecting);
+            let missing_paths = if is_collecting { MissingPaths::Insert } else { MissingPaths::VisitAsUnknown };
+            tree.walk(text.as_bytes(), missing_paths, |node, _, value| {
                 let VisitedValue::Scalar(scalar) = value else { return };
                 if let Some(path_index) = path_index {
                     path_index.add_scalar(node, scalar_kind(scalar));
@@ -130,7 +131,7 @@ impl EntityShredder {
     pub fn take_path_index(&mut self) -> Option<Vec<u8>> {
         let bytes = std::mem::take(&mut self.document_bytes);
         let path_index = self.path_index.as_mut()?.finish(&self.tree, bytes);
-        // The path index of a row group must not depend on previous row groups.
+        // The paths of this row group are removed, because path indexes must not depend on previous row groups.
         self.tree.truncate(self.column_of_node.len());
         path_index
     }
@@ -150,11 +151,11 @@ pub fn conflicting_columns(layout: &FileLayout, document: &[u8]) -> Vec<usize> {
     let nodes: Vec<PathNode> =
         layout.shredded_columns.iter().map(|shredded| tree.insert_path(&shredded.keys)).collect();
     let mut conflicts = Vec::new();
-    tree.walk(document, false, |node, fanned, value| {
+    tree.walk(document, MissingPaths::VisitAsUnknown, |node, fanned, value| {
         let VisitedValue::Scalar(scalar) = value else { return };
         let Some(number) = nodes.iter().position(|column_node| *column_node == node) else { return };
         let shredded = &layout.shredded_columns[number];
-        // The profile uses the same condition for the `exact` column.
+        // The profile uses the same condition to decide whether a column needs exact texts.
         let needs_exact_text = |text: &[u8]| text.iter().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii());
         let fits = match scalar {
             JsonScalar::Null | JsonScalar::Bool(_) => true,
@@ -193,7 +194,7 @@ impl ShreddedColumnBuilders {
             JsonScalar::String(text) => {
                 if self.has_exact && text.raw() != folded {
                     unescaped = text.unescape();
-                    // Raw texts also differ if they only contain an escape.
+                    // If the raw text differs from the folded text only because of an escape, no exact text is needed.
                     exact = Some(unescaped.as_bytes()).filter(|exact| *exact != folded);
                 }
                 ShreddedKind::String
@@ -201,7 +202,7 @@ impl ShreddedColumnBuilders {
             JsonScalar::Number(text) => {
                 exact = Some(text.as_bytes()).filter(|exact| *exact != folded);
                 number = NumericValue::parse(text).and_then(|value| Some((value.nearest_double(), value.remainder()?)));
-                // A long integer has no double here, because it equals only numbers with the same text.
+                // A long integer gets no double, because it equals only numbers with the same text.
                 if number.is_some() { ShreddedKind::Number } else { ShreddedKind::LongInteger }
             }
         };
@@ -221,7 +222,8 @@ impl ShreddedColumnBuilders {
         }
     }
 
-    /// Ends a row. Without a value, a column that does not fan out gets `Missing`.
+    /// Ends a row of an indexed column. In a column that does not fan out, a row without a value gets
+    /// [`ShreddedKind::Missing`].
     fn end_row(&mut self) -> Result<()> {
         if self.fans_out {
             self.offsets.push(to_offset(self.kind.len())?);

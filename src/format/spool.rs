@@ -42,7 +42,6 @@ impl SpoolWriter {
         })
     }
 
-    /// Adds a block of canonical documents, each followed by a line feed.
     pub fn add_lines(&mut self, lines: &[u8]) -> Result<()> {
         self.content_hasher.update(lines);
         self.add_hashed_lines(lines)
@@ -98,15 +97,13 @@ pub struct SpoolReader {
 }
 
 impl SpoolReader {
-    /// Appends the next document without its line feed, and returns its length; at the end, verifies the checksum.
+    /// Appends the spool's next document without line feed and returns its length. At the end, verifies the checksum.
     pub fn read_document_into(&mut self, out: &mut Vec<u8>) -> Result<Option<usize>> {
         let start = out.len();
         let read = self.file.read_until(b'\n', out)?;
         if read == 0 {
-            return match self.hasher.clone().finalize() == self.expected_checksum {
-                true => Ok(None),
-                false => Err(std::io::Error::other("it was damaged on disk").into()),
-            };
+            let is_intact = self.hasher.clone().finalize() == self.expected_checksum;
+            return if is_intact { Ok(None) } else { Err(std::io::Error::other("it was damaged on disk").into()) };
         }
         self.hasher.update(&out[start..]);
         out.pop();

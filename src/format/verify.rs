@@ -24,12 +24,10 @@ pub async fn verify_file(reader: &VersionReader, throttle: &mut dyn ReadThrottle
     let list = reader;
     let reader = reader.version_file();
     let mut content = Sha256::new();
-    // The limits at the time of writing are unknown.
+    // The limit of the path index at the time of writing is unknown, so verification has none.
     let limits = PathIndexLimits { max_document_percent: u64::MAX, ..PathIndexLimits::default() };
-    let mut shredder = EntityShredder::new(
-        &reader.footer.layout,
-        (!reader.footer.extent_list.path_index.is_empty()).then_some(limits),
-    );
+    let limits = (!reader.footer.extent_list.path_index.is_empty()).then_some(limits);
+    let mut shredder = EntityShredder::new(&reader.footer.layout, limits);
     let mut entities = 0;
     for row_group in 0..reader.footer.extent_list.row_groups.len() {
         let mut documents =
@@ -64,11 +62,9 @@ pub async fn verify_file(reader: &VersionReader, throttle: &mut dyn ReadThrottle
         throttle.throttle(reader.stored_bytes(row_group)).await;
     }
     let layout = &reader.footer.layout;
-    if entities != layout.file_entity_count() {
-        return Err(file_damaged(&format!(
-            "it contains {entities} entities instead of {}",
-            layout.file_entity_count()
-        )));
+    let expected = layout.file_entity_count();
+    if entities != expected {
+        return Err(file_damaged(&format!("it contains {entities} entities instead of {expected}")));
     }
     let profile = list.profile().await?;
     if (profile.entities, profile.document_bytes) != (layout.entity_count, layout.document_bytes) {
@@ -97,7 +93,7 @@ struct ColumnComparison {
 }
 
 impl ColumnComparison {
-    /// Compares the columns of the pending documents on a blocking thread, because a batch can take long.
+    /// Compares stored columns with columns of the pending documents, on a blocking thread, because this can take long.
     async fn compare_columns(mut self, mut shredder: EntityShredder) -> Result<(ColumnComparison, EntityShredder)> {
         let compare = move || self.compare_columns_blocking(&mut shredder).map(|()| (self, shredder));
         run_blocking(compare).await?

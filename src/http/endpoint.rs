@@ -21,27 +21,54 @@ macro_rules! setters {
 
 pub(crate) use setters;
 
+/// Defines constructors of endpoints for users, without input.
+macro_rules! constructors {
+    ($($name:ident: $method:ident),+) => { $(
+        pub(super) const fn $name(
+            path: &'static str,
+            operation_id: &'static str,
+            group: EndpointGroup,
+            method_router: MethodRouterFn,
+        ) -> Endpoint {
+            Endpoint {
+                path,
+                method: HttpMethod::$method,
+                operation_id,
+                second_operation: None,
+                group,
+                summary: "",
+                description: "",
+                callers: AllowedCallers::Users,
+                input: EndpointInput::Empty,
+                response: EndpointResponse::new("", &[]),
+                errors: &[],
+                method_router,
+            }
+        }
+    )+ };
+}
+
 pub(super) struct Endpoint {
     pub path: &'static str,
     method: HttpMethod,
     operation_id: &'static str,
     second_operation: Option<(HttpMethod, &'static str)>,
     pub group: EndpointGroup,
-    /// One line without a final full stop.
+    /// Summary of the operation in the OpenAPI document: one line without a final full stop.
     pub summary: &'static str,
-    /// Full sentences.
+    /// Description of the operation in the OpenAPI document, in full sentences.
     pub description: &'static str,
     pub callers: AllowedCallers,
     pub input: EndpointInput,
     pub response: EndpointResponse,
-    /// The statuses of errors, without the errors that the group, the callers, and the input imply.
+    /// Statuses of the errors that the endpoint can return, except errors that `group`, `callers`, and `input` imply.
     pub errors: &'static [u16],
     method_router: MethodRouterFn,
 }
 
 type MethodRouterFn = fn() -> MethodRouter<AppState>;
 
-/// The OpenAPI tag. Tools show tags in this order.
+/// The OpenAPI tag of an endpoint. API tools show the tags in the order of the variants.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum EndpointGroup {
     Accounts,
@@ -55,18 +82,18 @@ pub(super) enum EndpointGroup {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum AllowedCallers {
-    /// Credentials are ignored.
+    /// Everyone can call the endpoint. Credentials are ignored.
     Anyone,
     Users,
-    /// Without credentials, a caller can see less.
+    /// Credentials are optional. Without them, a caller can see less.
     UsersOrAnonymous,
 }
 
-/// The input of an endpoint. Names that are not listed return 400.
+/// The input of an endpoint. Requests with fields that are not listed return 400.
 pub(super) enum EndpointInput {
     Empty,
     Query(&'static [FieldSpec]),
-    /// A query with these parameters and the parameters of a read.
+    /// The query parameters of a read in addition to the listed parameters.
     ReadQuery(&'static [FieldSpec]),
     Body(&'static [FieldSpec]),
     /// A JSON object, or a document of a source format with parameters in the query.
@@ -110,7 +137,7 @@ pub(super) enum FieldKind {
     PathOrNull,
     ScheduleOrNull,
     VersionSelector,
-    /// Like [`FieldKind::VersionSelector`], for a body, in which the number can be a JSON number.
+    /// Like [`FieldKind::VersionSelector`], for a JSON body, in which the version number can be a JSON number.
     VersionSelectorOrNumber,
     IndexSettings,
     Entities,
@@ -119,13 +146,13 @@ pub(super) enum FieldKind {
 
 pub(super) struct EndpointResponse {
     pub description: &'static str,
-    /// The schema of the JSON record, followed by the schemas that it refers to. Empty for other content types.
+    /// The schema of the JSON response, followed by the schemas that it refers to. Empty for other content types.
     pub schemas: fn() -> Vec<NamedSchema>,
-    /// Content types in addition to JSON.
+    /// Content types of the response in addition to JSON.
     pub extra_content_types: &'static [&'static str],
-    /// The response headers, without the headers that the group, the callers, and the input imply.
+    /// The response headers, except headers that the group, the callers, and the input of the endpoint imply.
     pub headers: &'static [&'static [&'static str]],
-    /// The description of a 304 with the same headers, if the endpoint can return it.
+    /// The description of a 304 response with the same headers, if the endpoint can return one.
     pub not_modified: Option<&'static str>,
 }
 
@@ -156,56 +183,7 @@ impl EndpointGroup {
 }
 
 impl Endpoint {
-    pub(super) const fn get(
-        path: &'static str,
-        id: &'static str,
-        group: EndpointGroup,
-        method_router: MethodRouterFn,
-    ) -> Endpoint {
-        Endpoint::new(HttpMethod::Get, path, id, group, method_router)
-    }
-
-    pub(super) const fn post(
-        path: &'static str,
-        id: &'static str,
-        group: EndpointGroup,
-        method_router: MethodRouterFn,
-    ) -> Endpoint {
-        Endpoint::new(HttpMethod::Post, path, id, group, method_router)
-    }
-
-    pub(super) const fn delete(
-        path: &'static str,
-        id: &'static str,
-        group: EndpointGroup,
-        method_router: MethodRouterFn,
-    ) -> Endpoint {
-        Endpoint::new(HttpMethod::Delete, path, id, group, method_router)
-    }
-
-    /// An endpoint for users, without input.
-    const fn new(
-        method: HttpMethod,
-        path: &'static str,
-        id: &'static str,
-        group: EndpointGroup,
-        method_router: MethodRouterFn,
-    ) -> Endpoint {
-        Endpoint {
-            path,
-            method,
-            operation_id: id,
-            second_operation: None,
-            group,
-            summary: "",
-            description: "",
-            callers: AllowedCallers::Users,
-            input: EndpointInput::Empty,
-            response: EndpointResponse::new("", &[]),
-            errors: &[],
-            method_router,
-        }
-    }
+    constructors! { get: Get, post: Post, delete: Delete }
 
     pub(super) const fn with_second_method(self, method: HttpMethod, id: &'static str) -> Endpoint {
         Endpoint { second_operation: Some((method, id)), ..self }
@@ -287,10 +265,7 @@ impl EndpointResponse {
         EndpointResponse { schemas: record_schemas::<T>, ..EndpointResponse::new(description, &[]) }
     }
 
-    pub(super) const fn new(
-        description: &'static str,
-        extra_content_types: &'static [&'static str],
-    ) -> EndpointResponse {
+    pub(super) const fn new(description: &'static str, extra_content_types: &'static [&'static str]) -> Self {
         EndpointResponse { description, schemas: Vec::new, extra_content_types, headers: &[], not_modified: None }
     }
 }

@@ -28,7 +28,7 @@ async fn healthz() -> impl IntoResponse {
     OK_NO_STORE
 }
 
-/// `no-store`, because the status can change at any time.
+/// Health responses have `no-store`, because the status can change at any time.
 const OK_NO_STORE: ([(HeaderName, &str); 1], &str) = ([(CACHE_CONTROL, "no-store")], "ok");
 
 pub(super) static READINESS_ENDPOINT: Endpoint =

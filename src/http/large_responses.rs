@@ -54,7 +54,7 @@ pub async fn build_response(
     charge_body(response?, |body| reservation.charge(body)).await
 }
 
-/// Charges complete bodies to the network of the client.
+/// Charges each complete response body to the network of the client.
 pub(super) async fn charge_complete_bodies(State(services): State<AppState>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     let client = client_ip::request_client(&head, &services);
@@ -72,7 +72,7 @@ async fn charge_body(
         return Ok(response);
     }
     let (mut head, body) = response.into_parts();
-    // A body of a known size is already in memory, so collecting it does not wait.
+    // A response body of a known size is already in memory, so collecting it does not wait.
     let body = body.collect().await.map_err(|error| HttpError::Panic(format!("failed to collect a body: {error}")))?;
     let body = charge(body.to_bytes()).map_err(ReadError::from)?;
     head.extensions.insert(BodyAlreadyCharged);

@@ -1,8 +1,8 @@
 //! The outermost layer: HTTP in, HTTP out. Handlers extract, call one function of `service`, and encode its result.
 //!
-//! A module uses only modules that come after it in this order: `server`, `router`, `openapi`, `mcp`, `health`,
-//! `metrics`, `visit`, `management`, `read`, `description`, `params`, `endpoint`, `layers`, `large_responses`, `body`,
-//! `headers`, `error`, `text`, `values`.
+//! A module uses only modules that come after it in this order: `server`, `router`, `page_support`, `openapi`, `mcp`,
+//! `health`, `metrics`, `management`, `read`, `openapi_components`, `params`, `endpoint`, `layers`, `large_responses`,
+//! `streamed_body`, `headers`, `error`, `display_text`, `scalar_parsers`.
 
 mod display_text;
 mod endpoint;

@@ -34,7 +34,7 @@ async fn get_metrics(State(services): State<AppState>, headers: HeaderMap) -> Re
     let mut coding = content_encoding::negotiate(&headers);
     if coding != ContentCoding::Identity {
         let plain = body.clone();
-        // If no thread or memory is available, the text is sent uncompressed.
+        // If no thread or memory is available for compression, the metrics are sent uncompressed.
         match run_blocking(move || compress_body(coding, &plain)).await {
             Ok(Ok(compressed)) => body = compressed,
             Ok(Err(_)) | Err(_) => coding = ContentCoding::Identity,

@@ -13,13 +13,13 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, StatusCode};
 use axum::response::IntoResponse;
 
-use super::error::{CallError, HttpError, ServerErrorText};
+use super::error::{CallError, HttpError, Result, ServerErrorText};
 pub use super::headers::base_url::BaseUrl;
 use super::headers::base_url::has_foreign_origin;
 use super::headers::client_ip;
 use super::layers::access_log::RequestId;
 pub use super::management::DiffCall;
-pub use super::management::sessions::sign_in;
+pub use super::management::sessions::{LoginCredentials, sign_in};
 use super::management::{self, request_body, sessions};
 pub use super::read::download_response;
 pub use super::read::rate_limiting::admit_request as count;
@@ -37,9 +37,8 @@ pub struct CurrentUser {
 }
 
 impl CurrentUser {
-    /// Finds the user of a request. An expired session is anonymous. The `Authorization` header is ignored, because
-    /// browsers do not send it.
-    pub async fn from_request_head(services: &Services, head: &Parts) -> Result<CurrentUser, HttpError> {
+    /// Finds a request's user. An expired session is anonymous. `Authorization` is ignored: browsers do not send it.
+    pub async fn from_request_head(services: &Services, head: &Parts) -> Result<CurrentUser> {
         let client = client_ip::request_client(head, services);
         let Some(id) = management::session_id_from_cookie(&head.headers) else {
             return Ok(CurrentUser { client, user: None, session: None });
@@ -54,7 +53,7 @@ impl CurrentUser {
     }
 }
 
-pub fn check_origin(services: &Services, head: &Parts) -> Result<(), HttpError> {
+pub fn check_origin(services: &Services, head: &Parts) -> Result<()> {
     let other_site =
         head.headers.get_all(SEC_FETCH_SITE).iter().any(|site| !matches!(site.as_bytes(), b"same-origin" | b"none"));
     match other_site || has_foreign_origin(head, services.config.server.public_url.as_ref()) {
@@ -66,22 +65,21 @@ pub fn check_origin(services: &Services, head: &Parts) -> Result<(), HttpError> 
 /// Reads the fields of a form in order. For a large form, also returns the memory reservation.
 ///
 /// # Errors
-/// Returns 415 for a body that is not a form, 408, 413, or 503 if the body cannot be received, and 400 if it is not
-/// UTF-8.
+/// Returns 415 if the body is not a form, 400 if it is not UTF-8, and 408, 413, or 503 if it cannot be received.
 pub async fn read_form(
     services: &Services,
     principal: Principal,
     headers: &HeaderMap,
     body: Body,
     limit_bytes: usize,
-) -> Result<(Vec<(String, String)>, Option<BodyReservation>), HttpError> {
+) -> Result<(Vec<(String, String)>, Option<BodyReservation>)> {
     let content_type = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
     let essence = content_type.split(';').next().unwrap_or_default().trim();
     if !essence.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
         return Err(CallError::FormRequired.into());
     }
     let (bytes, reservation) = request_body::collect_body(services, principal, body, limit_bytes as u64).await?;
-    // A lossy conversion would change the text without an error.
+    // A lossy conversion to UTF-8 would change the text of a form without an error.
     let is_not_utf8 =
         |pair: &&[u8]| str::from_utf8(pair).map_or(true, |pair| params::find_invalid_utf8(pair).is_some());
     let invalid = bytes.split(|byte| *byte == b'&').find(is_not_utf8);
@@ -92,12 +90,7 @@ pub async fn read_form(
     Ok((form_urlencoded::parse(&bytes).into_owned().collect(), reservation))
 }
 
-pub async fn sign_out(
-    services: &Services,
-    head: &Parts,
-    current: &CurrentUser,
-    headers: &mut HeaderMap,
-) -> Result<(), HttpError> {
+pub async fn sign_out(services: &Services, head: &Parts, current: &CurrentUser, headers: &mut HeaderMap) -> Result<()> {
     if let Some(id) = &current.session {
         services.sessions.end_session(id.expose()).await?;
     }
@@ -105,15 +98,16 @@ pub async fn sign_out(
     Ok(())
 }
 
-/// An error for an HTML page. The headers do not include those that are specific to plain text.
-pub struct ErrorBody {
+/// An error for an HTML page. Its headers do not include the headers that are specific to plain text.
+pub struct ErrorPage {
     pub status: StatusCode,
     pub text: String,
     pub headers: HeaderMap,
 }
 
-/// Logs an error and renders it for a page. A 5xx contains the request ID. Invisible characters become code points.
-pub fn log_and_render_error(error: HttpError, head: &Parts) -> ErrorBody {
+/// Logs an error and renders it for an HTML page. The text of a 5xx error contains the request ID. Invisible characters
+/// are shown as code points.
+pub fn log_and_render_error(error: HttpError, head: &Parts) -> ErrorPage {
     let (_, text) = error.to_public();
     let (parts, _) = error.into_response().into_parts();
     let mut headers = parts.headers;
@@ -124,11 +118,11 @@ pub fn log_and_render_error(error: HttpError, head: &Parts) -> ErrorBody {
         Some(id) if failed => id.append_to(&text),
         _ => text,
     };
-    ErrorBody { status: parts.status, text: format_escapes_as_code_points(&text).into_owned(), headers }
+    ErrorPage { status: parts.status, text: format_escapes_as_code_points(&text).into_owned(), headers }
 }
 
-/// Returns 400 for a query string that is not UTF-8, like other operations.
-pub fn check_utf8(head: &Parts) -> Result<(), HttpError> {
+/// Returns 400 for a query string that is not UTF-8, as API endpoints do.
+pub fn check_utf8(head: &Parts) -> Result<()> {
     match params::find_invalid_utf8(head.uri.query().unwrap_or_default()) {
         None => Ok(()),
         Some(raw) => Err(CallError::QueryNotUtf8 { raw: raw.to_owned() }.into()),

@@ -21,42 +21,56 @@ use crate::AppState;
 #[derive(Default)]
 pub struct DashboardPages {
     pub routes: Router<AppState>,
-    /// Renders the router's own 404 and 405 errors.
+    /// Renders 404 and 405 errors for paths and methods without a route.
     pub error_page: Option<ErrorPageFn>,
 }
 
 pub type ErrorPageFn = fn(AppState, Parts, HttpError) -> BoxFuture<'static, Response>;
 
-/// Returns all operations as one tower service, without pages.
+/// Returns all endpoints as one tower service, without the dashboard's pages.
 pub fn router(services: AppState) -> Router {
     router_with_pages(services, DashboardPages::default())
 }
 
-/// Returns all operations and these pages as one tower service. A process without the role `http` has only the
+/// Returns all endpoints and the dashboard's pages as one tower service. A process without the role `http` has only the
 /// endpoints for health and metrics.
 pub fn router_with_pages(services: AppState, pages: DashboardPages) -> Router {
     let config = services.config.clone();
-    let operational = endpoint::routes(
-        [&health::HEALTH_ENDPOINT, &health::READINESS_ENDPOINT, &metrics::METRICS_ENDPOINT].into_iter(),
-    );
     let charge_bodies = from_fn_with_state(services.clone(), large_responses::charge_complete_bodies);
-    if !services.config.server.roles.contains(NodeRole::Http) {
-        let routes = operational.layer(charge_bodies).fallback(async || HttpError::RoleDisabled);
+    if !config.server.roles.contains(NodeRole::Http) {
+        let routes = operational_routes().layer(charge_bodies).fallback(async || HttpError::RoleDisabled);
         return with_layers(routes.with_state(services).method_not_allowed_fallback(method_not_allowed), config);
     }
-    let document = endpoint::routes([&openapi::OPENAPI_ENDPOINT].into_iter());
-    let modules = [management::routes(), mcp::routes(), document, operational];
-    let routes = modules.into_iter().fold(pages.routes, Router::merge);
-    let routes = routes.layer(charge_bodies).merge(read::routes());
-    let Some(page) = pages.error_page else { return with_layers(with_fallbacks(routes.with_state(services)), config) };
+    let routes = pages
+        .routes
+        .merge(management::routes())
+        .merge(mcp::routes())
+        .merge(openapi::routes())
+        .merge(operational_routes())
+        .layer(charge_bodies)
+        .merge(read::routes());
+    let routes = match pages.error_page {
+        Some(page) => with_error_pages(routes, page).with_state(services),
+        None => with_fallbacks(routes.with_state(services)),
+    };
+    with_layers(routes, config)
+}
+
+fn operational_routes() -> Router<AppState> {
+    let endpoints = [&health::HEALTH_ENDPOINT, &health::READINESS_ENDPOINT, &metrics::METRICS_ENDPOINT];
+    endpoint::routes(endpoints.into_iter())
+}
+
+/// Adds the 404 and 405 errors. Browsers get them as pages.
+fn with_error_pages(routes: Router<AppState>, page: ErrorPageFn) -> Router<AppState> {
     let respond = move |services: AppState, head: Parts, error: HttpError| async move {
-        // Programs get errors as plain text.
+        // Clients that are not browsers get errors as plain text.
         match matches!(head.method, Method::GET | Method::HEAD) && accepts_html(&head.headers) {
             true => page(services, head, error).await,
             false => error.into_response(),
         }
     };
-    let routes = routes
+    routes
         .fallback(async move |State(services): State<AppState>, head: Parts| {
             let error = path_not_found(&head.uri);
             respond(services, head, error).await
@@ -65,17 +79,16 @@ pub fn router_with_pages(services: AppState, pages: DashboardPages) -> Router {
             async move |path: Option<MatchedPath>, State(services): State<AppState>, head: Parts| {
                 respond(services, head, method_not_allowed(path).await).await
             },
-        );
-    with_layers(routes.with_state(services), config)
+        )
 }
 
-/// Whether `Accept` lists HTML. Browsers always do.
+/// Whether the `Accept` header lists HTML, as it does in all browsers.
 fn accepts_html(headers: &HeaderMap) -> bool {
     weighted_items(headers.get_all(ACCEPT))
         .any(|(name, weight)| name.eq_ignore_ascii_case("text/html") && weight > Default::default())
 }
 
-/// Adds the 404 and 405 errors and the layers to these routes.
+/// Adds the 404 and 405 errors and the HTTP layers to routes.
 pub fn with_fallbacks_and_layers(routes: Router) -> Router {
     with_layers(with_fallbacks(routes), Arc::default())
 }
@@ -95,7 +108,7 @@ fn with_layers(routes: Router, config: Arc<Config>) -> Router {
     routes.layer(from_fn_with_state(config, layers::apply_layers))
 }
 
-/// For undocumented paths, the router adds the `Allow` header.
+/// Creates a 405 error. For a path that the OpenAPI document does not list, axum adds the `Allow` header.
 async fn method_not_allowed(path: Option<MatchedPath>) -> HttpError {
     HttpError::MethodNotAllowed { allowed: path.and_then(|path| openapi::allowed_methods(path.as_str())) }
 }

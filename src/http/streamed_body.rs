@@ -6,9 +6,8 @@ use strata_service::ReadError;
 
 use super::error::{HttpError, log_read_error};
 
-/// Waits for the first bytes, so that a file that cannot be read at all still returns an error status. A later failure
-/// is logged and ends the body with an error. hyper then closes the connection, so that a truncated body never looks
-/// complete.
+/// Waits for the first bytes, so that an unreadable file still returns an error status. A later failure is logged and
+/// ends the body with an error. hyper then closes the connection, so that a truncated body never looks complete.
 pub(super) async fn stream_body(chunks: BoxStream<'static, Result<Bytes, ReadError>>) -> Result<Body, HttpError> {
     let mut chunks = chunks.try_filter(|chunk| future::ready(!chunk.is_empty()));
     match chunks.try_next().await? {

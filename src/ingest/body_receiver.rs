@@ -9,6 +9,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use strata_store::spool_quota::{SpoolQuota, SpoolReservation};
 use strata_store::temp_file;
+use strata_types::ids::UserId;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::time::Instant;
 
@@ -27,14 +28,15 @@ pub enum ReceiveError {
 
 pub struct BodyReceiver {
     input: SourceInput,
-    /// `None` after the whole body has arrived.
+    /// The chunks that have not arrived yet; `None` after the whole body has arrived.
     chunks: Option<BodyChunks>,
     head: BytesMut,
     file: Option<tokio::fs::File>,
     disk_reservation: SpoolReservation,
     directory: PathBuf,
     max_bytes: u64,
-    /// The time waited for the sender, and the bytes received, in the current interval of the rate measurement.
+    /// The time waited for the sender in the current interval in which the transfer rate is measured. `window_bytes` is
+    /// the number of bytes received in this interval.
     window_elapsed: Duration,
     window_bytes: u64,
 }
@@ -46,10 +48,10 @@ pub struct ReceivedBody {
 
 impl BodyReceiver {
     /// Creates a receiver for at most `max_bytes` (`sources.max_bytes`), which writes to `directory`.
-    pub fn new(mut input: SourceInput, max_bytes: u64, quota: &SpoolQuota, user: u64, directory: &Path) -> Self {
+    pub fn new(mut input: SourceInput, max_bytes: u64, quota: &SpoolQuota, user: UserId, directory: &Path) -> Self {
         let chunks = match std::mem::replace(&mut input.body, SourceBody::Reader(Box::new(io::empty()))) {
             SourceBody::Chunks(chunks) => Some(*chunks),
-            // A file or a reader is already complete.
+            // The body of a file or a reader has already arrived.
             body => {
                 input.body = body;
                 None
@@ -92,7 +94,7 @@ impl BodyReceiver {
         let mut input = self.input;
         if let Some(mut file) = self.file {
             file.write_all(&std::mem::take(&mut self.head)).await?;
-            // The flush waits for pending writes and reports their errors.
+            // Flushing a Tokio file waits for pending writes and reports their errors.
             file.flush().await?;
             file.seek(SeekFrom::Start(0)).await?;
             input.body = SourceBody::File(file.into_std().await);

@@ -1,6 +1,6 @@
-//! Decompresses a stream. The first bytes decide about the compression, not the name. The memory is limited to one
-//! block and the window: 32 KiB for gzip, at most `sources.zstd_window_bytes` for Zstandard. `expansion_guard` limits
-//! the output.
+//! Decompresses a stream whose first bytes show that it is compressed, regardless of the file name. The memory is
+//! limited to one block and the window: 32 KiB for gzip, at most `sources.zstd_window_bytes` for Zstandard.
+//! `expansion_guard` limits the output.
 
 use std::io::{self, BufRead, BufReader, Read};
 
@@ -12,7 +12,7 @@ use super::error::{SourceError, into_io};
 use super::expansion_guard::ExpansionGuard;
 use super::source_input::{CountingReader, ExpansionStage};
 
-/// The number of nested compressions: one of the file and one of the transfer.
+/// The maximum number of nested compressions: one of the file and one of the transfer.
 const MAX_COMPRESSION_LAYERS: usize = 2;
 const MAGIC_BYTES: usize = 4;
 
@@ -32,15 +32,13 @@ pub(super) fn decompress(
             SourceCompression::None => return Ok((Box::new(whole), innermost)),
             SourceCompression::Gzip => {
                 let buffered = BufReader::with_capacity(options.window_bytes, whole);
-                Box::new(DecompressErrorReader {
-                    inner: GzipMemberReader { member: Some(GzDecoder::new(buffered)) },
-                    compression,
-                })
+                let inner = GzipMemberReader { member: Some(GzDecoder::new(buffered)) };
+                Box::new(DecompressErrorReader { inner, compression })
             }
             SourceCompression::Zstd => {
                 let buffered = BufReader::with_capacity(options.window_bytes, whole);
                 let mut inner = zstd::stream::read::Decoder::with_buffer(buffered).map_err(SourceError::Io)?;
-                // The limit is a power of two. The library accepts exponents from 10 to 31.
+                // The zstd library limits the window to a power of two, with exponents from 10 to 31.
                 let window_log = options.zstd_window_bytes.checked_ilog2().unwrap_or(0).clamp(10, 31);
                 inner.window_log_max(window_log).map_err(SourceError::Io)?;
                 Box::new(DecompressErrorReader { inner, compression })
@@ -53,7 +51,7 @@ pub(super) fn decompress(
     Ok((source, innermost))
 }
 
-/// Converts the decompressor's own errors to [`SourceError::InvalidDocument`]. Errors of the source pass unchanged.
+/// Converts errors of the decompressor to [`SourceError::InvalidDocument`]. Other errors pass unchanged.
 struct DecompressErrorReader<R> {
     inner: R,
     compression: SourceCompression,
@@ -71,7 +69,7 @@ impl<R: Read> Read for DecompressErrorReader<R> {
             } else if error.kind() == io::ErrorKind::UnexpectedEof {
                 format!("the {} data is truncated", self.compression)
             } else {
-                // The error text of the library for a frame whose window is too large.
+                // The zstd library returns this text for a frame whose window is too large.
                 let is_window = error.to_string().contains("too much memory");
                 let hint = if is_window { " (its window is larger than sources.zstd_window_bytes)" } else { "" };
                 format!("the {} data is damaged: {error}{hint}", self.compression)

@@ -29,7 +29,7 @@ pub(super) struct DelimitedDecoder {
     max_columns: usize,
     infers_types: bool,
     columns: Vec<DelimitedColumn>,
-    /// The cells that no entity contains, because a later column has the same name.
+    /// The indexes of cells that are in no entity, because a later column has the same name.
     hidden_cells: Vec<usize>,
     warnings: Vec<String>,
     has_warned_of_quote: bool,
@@ -41,7 +41,7 @@ pub(super) struct DelimitedDecoder {
     entity: Vec<u8>,
 }
 
-/// A key of the entities, the index of its cell, and the numbers of cells with inferred numbers and strings.
+/// A header column: its key in the entities, its cell index, and how many cells were inferred as numbers and strings.
 struct DelimitedColumn {
     key: Vec<u8>,
     cell: usize,
@@ -137,7 +137,7 @@ impl DelimitedDecoder {
         Ok(())
     }
 
-    /// Fills the window until it starts with a whole row that is not blank, and finds its cells; `None` at the end.
+    /// Fills the window until it starts with a whole nonblank row. Returns the row's extent; `None` after the last row.
     fn read_row(&mut self) -> Result<Option<RowSpan>, SourceError> {
         loop {
             let limit_bytes = self.writer.max_entity_bytes;
@@ -148,21 +148,14 @@ impl DelimitedDecoder {
                 RowParse::Row(row) if row.length_bytes > limit_bytes.saturating_add(2) => {
                     return Err(SourceError::entity_too_large(position, limit_bytes));
                 }
-                RowParse::Row(row) => {
-                    if row.is_blank {
-                        self.consume_row(row);
-                        continue;
-                    }
-                    return Ok(Some(row));
-                }
+                RowParse::Row(row) if row.is_blank => self.consume_row(row),
+                RowParse::Row(row) => return Ok(Some(row)),
                 RowParse::End => return Ok(None),
                 RowParse::Malformed(reason) => return Err(SourceError::invalid_item(position, reason)),
                 RowParse::Incomplete if unread.len() > limit_bytes.saturating_add(2) => {
                     return Err(SourceError::entity_too_large(position, limit_bytes));
                 }
-                RowParse::Incomplete => {
-                    self.window.fill()?;
-                }
+                RowParse::Incomplete => _ = self.window.fill()?,
             }
         }
     }
@@ -197,7 +190,7 @@ impl EntityDecoder for DelimitedDecoder {
 
     fn next_entity(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
         let Some(row) = self.read_row()? else {
-            // Later calls report no warnings, because the columns are taken.
+            // The columns are taken, so that later calls do not report the warnings again.
             let columns = std::mem::take(&mut self.columns);
             self.warnings.extend(mixed_type_warnings(&columns));
             return Ok(false);
@@ -253,7 +246,7 @@ impl EntityDecoder for DelimitedDecoder {
 #[derive(Debug, Clone, Copy)]
 struct RowSpan {
     length_bytes: usize,
-    /// The number of line ends, including those in quoted cells.
+    /// The number of line ends in the row, including those in quoted cells.
     line_count: u64,
     cell_count: usize,
     is_blank: bool,
@@ -362,7 +355,7 @@ fn count_line_ends(text: &[u8]) -> u64 {
         .count() as u64
 }
 
-/// Returns the unquoted text of a cell, copied to `scratch` if necessary; `None` if it is not UTF-8.
+/// Returns the unquoted text of a cell, using `scratch` if quotes must be removed; `None` if it is not UTF-8.
 fn decode_cell<'a>(row: &'a [u8], cell: &CellSpan, scratch: &'a mut Vec<u8>) -> Option<&'a str> {
     let raw = &row[cell.text.clone()];
     if !cell.has_doubled_quotes {
@@ -372,7 +365,7 @@ fn decode_cell<'a>(row: &'a [u8], cell: &CellSpan, scratch: &'a mut Vec<u8>) -> 
     let mut rest = raw;
     while let Some(quote) = memchr::memchr(b'"', rest) {
         scratch.extend_from_slice(&rest[..=quote]);
-        // Each quote inside is doubled.
+        // A quoted cell contains each quote twice, so the second quote is skipped.
         rest = &rest[quote + 2..];
     }
     scratch.extend_from_slice(rest);
@@ -399,7 +392,8 @@ fn write_inferred_value(text: &str, out: &mut Vec<u8>) -> InferredType {
     inferred
 }
 
-/// Returns warnings for the first columns with both numbers and strings, such as postal codes that start with 0.
+/// Returns warnings for the first columns with both numbers and strings. Postal codes are an example: if they start
+/// with 0, they are not JSON numbers.
 fn mixed_type_warnings(columns: &[DelimitedColumn]) -> impl Iterator<Item = String> {
     let mixed = columns.iter().filter(|column| column.number_count > 0 && column.string_count > 0);
     let others = mixed.clone().count().saturating_sub(MAX_REPORTED_COLUMNS);
@@ -439,13 +433,10 @@ fn unnamed_columns_warning(columns: &[usize]) -> Option<String> {
 }
 
 fn into_header_error(error: SourceError) -> SourceError {
+    let in_header = |reason: String| format!("the header line: {reason}");
     match error {
-        SourceError::InvalidDocument { reason, .. } => {
-            SourceError::invalid_document(format!("the header line: {reason}"))
-        }
-        SourceError::TooLarge { reason, .. } => {
-            SourceError::TooLarge { position: None, reason: format!("the header line: {reason}") }
-        }
+        SourceError::InvalidDocument { reason, .. } => SourceError::invalid_document(in_header(reason)),
+        SourceError::TooLarge { reason, .. } => SourceError::TooLarge { position: None, reason: in_header(reason) },
         other => other,
     }
 }

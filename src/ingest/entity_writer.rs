@@ -1,11 +1,11 @@
-//! The last step of all decoders: converts an item to canonical text.
+//! The last step of all source decoders: converts an item (an entity in the source) to canonical text.
 
 use strata_json::JsonCanonicalizer;
 
 use super::error::{SourceError, SourcePosition};
 use super::expansion_guard::ExpansionGuard;
 
-/// Writes entities as canonical text, enforces the size limit, and adds the missing `_source`.
+/// Writes entities as canonical text, enforces the entity size limit, and adds `_source` to entities without one.
 pub(super) struct EntityWriter {
     /// The maximum size of an entity, both in the source and as canonical text without an added `_source`.
     pub(super) max_entity_bytes: usize,
@@ -30,7 +30,7 @@ impl EntityWriter {
         Self { max_entity_bytes, canonicalizer: Default::default(), expansion, written_bytes: 0, source_member }
     }
 
-    /// Appends an item, which can be any JSON text. `locate` converts an offset in the item to a position.
+    /// Appends an item, any JSON text, as canonical text. `locate` converts an offset in the item to a source position.
     pub(super) fn write_json(
         &mut self,
         item: &[u8],
@@ -43,7 +43,7 @@ impl EntityWriter {
         let start = out.len();
         self.canonicalizer.canonicalize(item, out).map_err(|error| {
             let position = locate(error.offset().unwrap_or(0));
-            // A position with a column makes the byte offset redundant.
+            // If the position of the error has a column, the byte offset in the message is redundant.
             let reason = if position.column.is_some() { error.message_without_offset() } else { error.to_string() };
             SourceError::invalid_item(position, reason)
         })?;

@@ -1,10 +1,9 @@
 //! A pushed JSON body: an object with entities and further fields, such as `{"dataset_id":7,"entities":[…]}`. The
 //! fields can be in any order. The entities are streamed.
 
-use parking_lot::Mutex;
-
 use std::sync::Arc;
 
+use parking_lot::Mutex;
 use strata_json::{JsonCursor, JsonScalar, NumericValue};
 use strata_types::suggest;
 
@@ -24,9 +23,9 @@ type EnvelopeValues = Vec<(&'static str, Option<EnvelopeValue>)>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum EnvelopeValue {
-    /// A scalar, stored as the canonical object `{"":scalar}`.
+    /// A scalar value of a field, stored as the canonical object `{"":scalar}`.
     Scalar(Vec<u8>),
-    /// A description of an object or array, with its article.
+    /// An object or array as the value of a field, as a noun with an article for errors, such as `an object`.
     Nested(&'static str),
 }
 

@@ -44,11 +44,8 @@ impl ExpansionGuard {
 
     pub(super) fn check_expanded(&self, bytes: u64) -> Result<(), SourceError> {
         let ExpansionLimits { max_ratio, free_bytes } = self.limits;
-        if bytes <= free_bytes {
-            return Ok(());
-        }
         let received = self.received_bytes.load(Ordering::Relaxed);
-        if bytes <= received.saturating_mul(max_ratio) {
+        if bytes <= free_bytes.max(received.saturating_mul(max_ratio)) {
             return Ok(());
         }
         let reason = format!(

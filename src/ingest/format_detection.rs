@@ -40,8 +40,8 @@ pub(super) struct FormatEvidence<'a> {
     pub(super) file_name: Option<&'a str>,
     pub(super) content_type: Option<&'a str>,
     pub(super) has_records_path: bool,
-    /// The start of the decompressed content without a byte order mark: the bytes that [`has_enough_content`] requires.
-    /// Without a requested format, also the first line and one more character, up to the entity size limit.
+    /// The start of the decompressed content without a byte order mark. It has the bytes that [`has_enough_content`]
+    /// requires and, without a requested format, the first line and one more character, up to the entity size limit.
     pub(super) head: &'a [u8],
 }
 
@@ -59,13 +59,9 @@ pub(super) fn detect_format(evidence: &FormatEvidence<'_>) -> Result<SourceForma
     }
     let format = match (evidence.requested, announced) {
         (Some(requested), _) => requested,
-        // Files with one object per line are often named `.json`, and served with the type of JSON.
-        (None, Some(SourceFormat::Json)) if !evidence.has_records_path => {
-            if has_object_per_line(evidence.head) {
-                SourceFormat::Jsonl
-            } else {
-                SourceFormat::Json
-            }
+        // Files with one object per line (JSON Lines) are often named `.json`, and served with the type of JSON.
+        (None, Some(SourceFormat::Json)) if !evidence.has_records_path && has_object_per_line(evidence.head) => {
+            SourceFormat::Jsonl
         }
         (None, Some(announced)) => announced,
         (None, None) => format_from_content(evidence.head, evidence.has_records_path)?,
@@ -96,22 +92,22 @@ pub(super) fn format_from_name(name: &str) -> Option<SourceFormat> {
 pub(super) fn has_enough_content(content: &[u8], requested: Option<SourceFormat>) -> bool {
     let text = content.trim_ascii_start();
     let is_enough = match text.first() {
-        // In a table, this might be the start of the first cell.
+        // In a CSV or TSV file, a bracket might be the start of the first cell.
         Some(b'{' | b'[') if matches!(requested, Some(SourceFormat::Csv | SourceFormat::Tsv)) => {
             text.len() >= SIGNATURE_BYTES || memchr::memchr2(b'\n', b'\r', text).is_some()
         }
         Some(b'{' | b'[') => true,
-        // A table's delimiter can be anywhere in the first line.
+        // To distinguish markup from a table, the whole first line is needed: a delimiter can be anywhere in it.
         Some(b'<') => text.len() >= SIGNATURE_BYTES && text.contains(&b'\n'),
         _ => text.len() >= SIGNATURE_BYTES,
     };
     content.len() >= MAX_SNIFFED_BYTES || is_enough
 }
 
-/// Returns an explanation if the content is in an unsupported format, or is Parquet or JSON although another format was
-/// declared. Markup counts if no format was declared, or if a table was declared but its first line has no delimiter.
+/// Returns the reason to reject the content: an unsupported format, or Parquet or JSON although another format was
+/// declared. Markup is rejected if no format was declared, or if the first line of a declared table has no delimiter.
 fn foreign_content_reason(content: &[u8], declared: Option<SourceFormat>) -> Option<&'static str> {
-    // The result must not depend on the number of bytes that have arrived.
+    // Only a fixed number of bytes is examined, so that the result does not depend on how many have arrived.
     let content = &content[..content.len().min(MAX_SNIFFED_BYTES)];
     let whole = content.trim_ascii_start();
     let text = &whole[..whole.len().min(SIGNATURE_BYTES)];
@@ -151,7 +147,7 @@ fn begins_with_word(text: &[u8], word: &[u8]) -> bool {
         && text.get(word.len()).is_none_or(|end| end.is_ascii_whitespace() || matches!(end, b'>' | b'/'))
 }
 
-/// Returns whether `text` starts with a tag: a name that is followed by a character of markup.
+/// Returns whether `text` starts with a tag of HTML or XML: `<`, a name, and a character that can follow the name.
 fn begins_with_tag(text: &[u8]) -> bool {
     let [b'<', first, rest @ ..] = text else { return false };
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b':' | b'_' | b'-' | b'.');
@@ -171,8 +167,7 @@ fn is_json(content: &[u8]) -> bool {
     }
     match object.strip_prefix(b"{").map(<[u8]>::trim_ascii_start) {
         Some([b'"', members @ ..]) => list || has_colon_after_key(members),
-        Some([]) => true,
-        Some(b"}" | b"},") => true,
+        Some(b"" | b"}" | b"},") => true,
         Some(_) => false,
         None => list && is_whole && matches!(object, b"" | b"]"),
     }
@@ -191,9 +186,9 @@ fn format_from_content(content: &[u8], has_records_path: bool) -> Result<SourceF
         None => Err(ambiguous_format_error("its beginning contains only whitespace")),
         Some(b'[') => Ok(SourceFormat::Json),
         Some(b'{') if has_records_path => Ok(SourceFormat::Json),
-        // An object over several lines is one document. The JSON decoder reports what to do.
+        // An object over several lines is one JSON document. If it is unusable, the JSON decoder reports what to do.
         Some(b'{') if !is_object(first_line(content)) => Ok(SourceFormat::Json),
-        // The body of a push on one line is a document, too. As JSON Lines, it would become one entity.
+        // A push body on one line is a JSON document, too. As JSON Lines, it would become one entity.
         Some(b'{') if is_push_body(content.trim_ascii()) => Ok(SourceFormat::Json),
         Some(b'{') => Ok(SourceFormat::Jsonl),
         _ if first_line(content).contains(&0) => Err(ambiguous_format_error("it is binary, but not Parquet")),
@@ -214,7 +209,7 @@ fn format_from_header(header: &[u8]) -> Result<SourceFormat, SourceError> {
         (true, false) => Ok(SourceFormat::Csv),
         (false, true) => Ok(SourceFormat::Tsv),
         (true, true) => Err(ambiguous_format_error("its first line has both commas and tabs")),
-        // As CSV, the table would have one column.
+        // As CSV, a table with semicolons would have one column.
         (false, false) if has_unquoted(b';') => Err(SourceError::invalid_document(
             "the format cannot be detected from the content: its first line has semicolons, but only commas (csv) and \
              tabs (tsv) separate cells; replace the semicolons with commas or tabs",
@@ -229,8 +224,7 @@ fn ambiguous_format_error(reason: &str) -> SourceError {
     ))
 }
 
-/// Returns whether the first line is an object and another object follows. One object might be a document with an
-/// array.
+/// Returns whether the first line is an object and another follows. A single object might contain an array of entities.
 pub fn has_object_per_line(content: &[u8]) -> bool {
     let content = content.trim_ascii_start();
     let line = first_line(content);
@@ -238,7 +232,7 @@ pub fn has_object_per_line(content: &[u8]) -> bool {
 }
 
 pub(super) fn has_only_entities_array(object: &[u8]) -> bool {
-    // This search avoids parsing most objects.
+    // The substring search avoids parsing most objects.
     memchr::memmem::find(object, ENTITIES_FIELD.as_bytes()).is_some()
         && parse_push_members(object).is_some_and(|members| members.has_entities && members.member_count == 1)
 }
@@ -267,7 +261,7 @@ fn parse_push_members(object: &[u8]) -> Option<PushMembers> {
     Some(members)
 }
 
-/// Returns whether the brackets of a line form one object. The decoder checks the rest.
+/// Returns whether the brackets of a line form one object. The rest of its syntax is not checked.
 fn is_object(line: &[u8]) -> bool {
     let line = line.trim_ascii();
     line.starts_with(b"{") && matches!(ValueScanner::new().feed(line), Ok(Some(end)) if end == line.len())

@@ -3,12 +3,11 @@
 //! truncated response is an error. [`crate::egress`] decides which addresses are allowed. This module checks addresses
 //! in URLs, both in the source URL and in redirects, because the resolver does not see them.
 
-use parking_lot::Mutex;
-
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use futures::{StreamExt, TryStreamExt};
+use parking_lot::Mutex;
 use reqwest::header::{
     ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, DATE, ETAG, HeaderMap, HeaderName, HeaderValue, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, LAST_MODIFIED,
@@ -24,7 +23,8 @@ use super::format_detection;
 use super::source_input::{BodyTimeouts, FetchLimits, FetchOutcome, FetchedSource, ReadProgress, SourceInput};
 use crate::egress::{EgressClient, EgressUrlError, NameResolutionError, describe_connection_failure, error_causes};
 
-/// The maximum size of a validator. Longer ones are ignored, because they are stored and sent with every request.
+/// The maximum size of a validator (`ETag` or `Last-Modified`). Longer ones are ignored, because validators are stored
+/// and sent with every request.
 const MAX_VALIDATOR_BYTES: usize = 1024;
 
 pub(super) async fn open_http(
@@ -35,20 +35,18 @@ pub(super) async fn open_http(
 ) -> Result<FetchOutcome, SourceError> {
     let fetch = HttpFetch::new(egress_client, limits)?;
     let mut response = fetch.send_request(url, known).await?;
-    let mut unchanged = known.filter(|_| response.status() == StatusCode::NOT_MODIFIED);
-    if unchanged.is_some_and(|known| !matches_validators(&response, known)) {
+    if let Some(known) = known.filter(|_| response.status() == StatusCode::NOT_MODIFIED) {
+        if matches_validators(&response, known) {
+            return Ok(FetchOutcome::NotModified(known.clone()));
+        }
         response = fetch.send_request(url, None).await?;
-        unchanged = None;
-    }
-    if let Some(known) = unchanged {
-        return Ok(FetchOutcome::NotModified(known.clone()));
     }
     check_status(response.status())?;
     check_encoding(response.headers())?;
     let content_type = header_text(&response, CONTENT_TYPE);
     let progress = ReadProgress { total_bytes: response.content_length(), ..ReadProgress::default() };
     let validators = response_validators(&response);
-    // A redirect often leads to a meaningless name, so the requested name is the fallback.
+    // A redirect often leads to a URL without a meaningful file name, so the name in the requested URL is the fallback.
     let name = [response.url(), url]
         .into_iter()
         .filter_map(last_path_segment)
@@ -61,9 +59,9 @@ pub(super) async fn open_http(
 
 fn check_status(status: StatusCode) -> Result<(), SourceError> {
     let detail = match status {
-        // The request did not ask for a range or a delta.
+        // The request has no range and accepts no delta, so a response with a part of the document is an error.
         StatusCode::PARTIAL_CONTENT | StatusCode::IM_USED => ", which contains only part of the document",
-        // An empty response is not an empty document.
+        // A response without a body is an error, and not an empty document.
         StatusCode::NO_CONTENT | StatusCode::RESET_CONTENT => ", which contains no document",
         status if status.is_success() => return Ok(()),
         StatusCode::NOT_MODIFIED => " to an unconditional request",
@@ -111,7 +109,7 @@ impl<'a> HttpFetch<'a> {
 
     async fn send_request(&self, url: &Url, known: Option<&SourceValidators>) -> Result<Response, SourceError> {
         self.egress_client.check_url_without_lookup(url)?;
-        // Without transfer compression, the length and the progress refer to the file, which may itself be compressed.
+        // The length and the progress refer to the file only without transfer compression. The file may be compressed.
         let mut request = self.client.get(url.clone()).header(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let conditions = known.map(|known| [(IF_NONE_MATCH, &known.etag), (IF_MODIFIED_SINCE, &known.last_modified)]);
         for (name, value) in conditions.into_iter().flatten() {
@@ -128,7 +126,7 @@ impl<'a> HttpFetch<'a> {
                 .await
                 .map_err(|_| SourceError::Unreachable { reason: "timed out: the server did not respond".to_owned() })?,
         };
-        // The error contains the first URL of the request, not the one after redirects.
+        // The HTTP client's error contains the first URL of the request. The URL after redirects replaces it.
         response.map_err(|error| match redirect().take() {
             Some(url) => fetch_error(error.with_url(url)),
             None => fetch_error(error),
@@ -138,16 +136,13 @@ impl<'a> HttpFetch<'a> {
 
 /// Returns an error unless [`super::open_decoder`] can detect the content encodings by their first bytes.
 fn check_encoding(headers: &HeaderMap) -> Result<(), SourceError> {
+    const KNOWN_ENCODINGS: [&str; 5] = ["", "identity", "gzip", "x-gzip", "zstd"];
+    let is_unknown = |encoding: &str| !KNOWN_ENCODINGS.iter().any(|known| encoding.eq_ignore_ascii_case(known));
     for value in headers.get_all(CONTENT_ENCODING) {
         let value = String::from_utf8_lossy(value.as_bytes());
-        for encoding in value.split(',').map(str::trim) {
-            let is_known =
-                ["", "identity", "gzip", "x-gzip", "zstd"].iter().any(|known| encoding.eq_ignore_ascii_case(known));
-            if !is_known {
-                return Err(SourceError::Unreachable {
-                    reason: format!("the server returned the content encoding {encoding:?}, which was not requested"),
-                });
-            }
+        if let Some(encoding) = value.split(',').map(str::trim).find(|encoding| is_unknown(encoding)) {
+            let reason = format!("the server returned the content encoding {encoding:?}, which was not requested");
+            return Err(SourceError::Unreachable { reason });
         }
     }
     Ok(())
@@ -160,7 +155,7 @@ fn header_text(response: &Response, name: HeaderName) -> Option<String> {
 /// Returns the final URL without credentials and fragment, which must not appear in published entities.
 fn public_url(response: &Response) -> String {
     let mut url = response.url().clone();
-    // Neither call fails for a URL with a host, which http requires.
+    // These calls fail only for URLs without a host, which http and https URLs have.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     url.set_fragment(None);
@@ -183,7 +178,7 @@ fn response_validators(response: &Response) -> SourceValidators {
     SourceValidators { url, etag, last_modified: modified.filter(|_| modified_at.is_some()) }
 }
 
-/// Returns the value of a header that occurs exactly once and is short enough to store.
+/// Returns the value of a validator header if it occurs exactly once and is short enough to store.
 fn unique_header(response: &Response, name: HeaderName) -> Option<String> {
     let is_single = response.headers().get_all(&name).iter().count() == 1;
     header_text(response, name).filter(|value| is_single && value.len() <= MAX_VALIDATOR_BYTES)
@@ -196,8 +191,7 @@ fn is_entity_tag(text: &str) -> bool {
     inner.is_some_and(|inner| inner.bytes().all(|byte| byte > b' ' && byte != b'"' && byte != 0x7f))
 }
 
-/// Returns whether a 304 response refers to `known`: the final URL must match, and no validator may differ (RFC 9111,
-/// section 4.3.4).
+/// Whether a 304 response refers to `known`: the final URL matches and no validator differs (RFC 9111, section 4.3.4).
 fn matches_validators(response: &Response, known: &SourceValidators) -> bool {
     let agrees = |name, known: &Option<String>| match (header_text(response, name), known) {
         (Some(new), Some(known)) => new.trim_start_matches("W/") == known.trim_start_matches("W/"),
@@ -222,15 +216,11 @@ fn fetch_error(error: reqwest::Error) -> SourceError {
         let reason = if is_redirect { format!("it redirects to a URL that is not allowed: {reason}") } else { reason };
         return SourceError::UnusableUrl { reason };
     }
-    if let Some(name) = iter_error_chain(&error).find_map(|cause| cause.downcast_ref::<NameResolutionError>()) {
-        return SourceError::Unreachable { reason: name.to_string() };
-    }
-    if let Some(reason) = failure {
-        return SourceError::Unreachable { reason };
-    }
+    let unresolved = iter_error_chain(&error).find_map(|cause| cause.downcast_ref::<NameResolutionError>());
     let texts = error_causes(&error).into_iter().map(|cause| match cause.downcast_ref::<SourceError>() {
         Some(SourceError::Unreachable { reason }) => reason.clone(),
         _ => cause.to_string(),
     });
-    SourceError::Unreachable { reason: join_messages(texts) }
+    let reason = unresolved.map(ToString::to_string).or(failure).unwrap_or_else(|| join_messages(texts));
+    SourceError::Unreachable { reason }
 }

@@ -19,7 +19,7 @@ use super::source_input::ReadWindow;
 
 const MAX_SUGGESTED_ARRAYS: usize = 3;
 
-/// The maximum size of a suggested path. Longer paths and paths with control characters are not suggested.
+/// The maximum size of a records path that an error message suggests. Paths with control characters are not suggested.
 const MAX_SUGGESTED_PATH_BYTES: usize = 60;
 const MAX_LITERAL_BYTES: usize = 1024;
 const OBJECT_NOT_ARRAY_REASON: &str = "the document is an object, not an array";
@@ -28,14 +28,14 @@ pub(super) struct JsonDecoder {
     window: ReadWindow,
     writer: EntityWriter,
     records_path: Vec<String>,
-    /// The requested fields other than the array if the document is the body of a push.
+    /// The fields to return in addition to the entities if the document is a push body; `None` for other documents.
     envelope: Option<EnvelopeFields>,
     state: JsonDecoderState,
     item_count: u64,
     position: TextPosition,
 }
 
-/// A position in the text. Lines and columns (in characters) start at 1.
+/// A position in the JSON text. Lines and columns (in characters) start at 1.
 #[derive(Debug, Clone, Copy)]
 struct TextPosition {
     line: u64,
@@ -43,16 +43,14 @@ struct TextPosition {
 }
 
 impl TextPosition {
-    const START: TextPosition = TextPosition { line: 1, column: 1 };
-
-    /// Returns the position of the byte at `offset` in `text`, which must begin at this position.
+    /// Returns the position of the byte at `offset` in `text`. `self` is the position of the first byte of `text`.
     fn locate(self, item: u64, text: &[u8], offset: usize) -> SourcePosition {
         let TextPosition { line, column } = self.advance(&text[..offset.min(text.len())]);
         SourcePosition { item, line: Some(line), column: Some(column) }
     }
 
     fn advance(self, bytes: &[u8]) -> TextPosition {
-        // A character is counted by its first byte.
+        // A UTF-8 character is counted by its first byte.
         let characters = |bytes: &[u8]| bytes.iter().filter(|byte| (**byte & 0xc0) != 0x80).count() as u64;
         match memchr::memrchr(b'\n', bytes) {
             None => TextPosition { column: self.column + characters(bytes), ..self },
@@ -83,15 +81,8 @@ impl JsonDecoder {
             Some(_) => vec![ENTITIES_FIELD.to_owned()],
             None => records_path.map(|path| path.keys().to_vec()).unwrap_or_default(),
         };
-        Self {
-            window,
-            writer,
-            records_path,
-            envelope,
-            state: JsonDecoderState::Start,
-            item_count: 0,
-            position: TextPosition::START,
-        }
+        let position = TextPosition { line: 1, column: 1 };
+        Self { window, writer, records_path, envelope, state: JsonDecoderState::Start, item_count: 0, position }
     }
 
     fn consume(&mut self, count: usize) {
@@ -125,7 +116,7 @@ impl JsonDecoder {
         Ok(())
     }
 
-    /// Advances to the value of the path's key at `level`, within its object.
+    /// Advances to the value of the records path's key at `level`, within the current object.
     fn seek_key(&mut self, level: usize) -> Result<(), SourceError> {
         if self.peek_byte()? == Some(b'}') {
             return Err(self.missing_path_error(level));
@@ -166,7 +157,8 @@ impl JsonDecoder {
         Ok(true)
     }
 
-    /// Consumes a member and stores a requested field. Returns `true` after the key of the member on the path.
+    /// Consumes an object member and stores its value if the field is requested. If the member is on the records path,
+    /// consumes only its key and returns `true`.
     fn read_member(&mut self, level: usize) -> Result<bool, SourceError> {
         match self.peek_byte()? {
             Some(b'"') => {}
@@ -354,13 +346,10 @@ impl JsonDecoder {
     }
 
     fn missing_path_error(&self, level: usize) -> SourceError {
-        match self.envelope {
-            Some(_) => self.document_error(format!("the array {ENTITIES_FIELD} is missing")),
-            None => self.document_error(format!(
-                "the document has no value at the records path {}",
-                self.path_prefix(level + 1)
-            )),
-        }
+        self.document_error(match self.envelope {
+            Some(_) => format!("the array {ENTITIES_FIELD} is missing"),
+            None => format!("the document has no value at the records path {}", self.path_prefix(level + 1)),
+        })
     }
 
     fn unexpected_byte_error(&self, found: Option<u8>, expected: &str) -> SourceError {
@@ -408,7 +397,7 @@ impl EntityDecoder for JsonDecoder {
             Some(byte) if value_kind(byte).is_some() => 1,
             _ => return Err(self.unexpected_byte_error(found, "an item")),
         };
-        // One byte is enough to reject an item that is not an object.
+        // Not all of an invalid item is needed: one byte is enough to reject an item that is not an object.
         let item = &self.window.unread()[..length];
         let locate = |offset: usize| self.position.locate(self.item_count + 1, item, offset);
         self.writer.write_json(item, locate, out)?;
@@ -442,13 +431,13 @@ fn find_object_arrays(object: &[u8]) -> Vec<String> {
     paths
 }
 
-/// Splits off the first value of a text; `None` if the value is incomplete.
+/// Splits off the first JSON value of a text; `None` if the value is incomplete.
 fn split_value(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = ValueScanner::new().feed(text).ok()??;
     text.split_at_checked(end)
 }
 
-/// Returns the kind of the JSON value that starts with `byte`, with an article.
+/// Returns the kind of the JSON value that starts with `byte`, with an article, such as `an object`.
 fn value_kind(byte: u8) -> Option<&'static str> {
     match byte {
         b'{' => Some("an object"),

@@ -25,7 +25,7 @@ impl JsonlDecoder {
         Self { window, writer, item_count: 0, line_count: 0, begins_with_entities_array: false, warnings: Vec::new() }
     }
 
-    /// Fills the window until it contains a whole line. Returns its length without and with the line end.
+    /// Fills the window until it contains a whole line. Returns the length of the line without and with its line end.
     fn read_line(&mut self) -> Result<Option<(usize, usize)>, SourceError> {
         let mut searched = 0;
         loop {

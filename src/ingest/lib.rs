@@ -70,7 +70,7 @@ pub struct DecodeOptions {
     /// The path of the records array in a JSON document; `None` if the document is the array.
     pub records_path: Option<FieldPath>,
     pub infer_types: TypeInference,
-    /// The `_source` ([`FetchedSource::published_url`]) of entities without one; `None` for local files and pushes.
+    /// The `_source` to add to entities without one ([`FetchedSource::published_url`]); `None` for files and pushes.
     pub source_url: Option<String>,
     pub max_entity_bytes: usize,
     /// The maximum size of a source, both compressed and decompressed (`sources.max_bytes`); 0 means no limit.
@@ -95,7 +95,7 @@ pub enum TypeInference {
     Off,
     /// Cells that are exactly JSON numbers, booleans, or empty become numbers, booleans, or null.
     Tables,
-    /// Like `Tables`, but other formats are an error, because the sender declared a table.
+    /// Infers types like `Tables`, but rejects formats other than CSV and TSV, because the sender declared a table.
     TablesOnly,
 }
 
@@ -135,9 +135,8 @@ pub fn open_decoder(
     open_decoder_with_envelope(input, options, None)
 }
 
-/// Starts decoding a pushed JSON body: an object with the array `entities`, and optionally the members that
-/// `fields` names, in any order. Other members are [`SourceError::InvalidBody`]. Ignores the format and the records
-/// path in `options`.
+/// Starts decoding a pushed JSON body: an object with the array `entities` and optionally the members in `fields`, in
+/// any order. Other members are [`SourceError::InvalidBody`]. Ignores the format and records path in `options`.
 pub fn open_push_decoder(
     input: SourceInput,
     options: &DecodeOptions,
@@ -149,7 +148,7 @@ pub fn open_push_decoder(
     Ok((decoder, fields))
 }
 
-/// The expansion limits for the beginning of a document, so that callers do not wait for decompression bombs.
+/// Expansion limits for decoding only the beginning of a document, so that callers do not wait for decompression bombs.
 const HEAD_EXPANSION_LIMITS: ExpansionLimits = ExpansionLimits { max_ratio: 1, free_bytes: 1 << 20 };
 
 /// Returns the members `fields` in the beginning of a pushed JSON body, up to the first error.
@@ -179,7 +178,7 @@ pub fn begins_with_object(head: &[u8]) -> bool {
         return false;
     };
     let mut text = Vec::new();
-    // A truncated or damaged stream has already returned its beginning.
+    // If the stream is truncated or damaged, the bytes before the damage are already in `text`.
     let _ = decompressed.take(MAX_BYTES_BEFORE_BRACE as u64).read_to_end(&mut text);
     let text = text.strip_prefix(UTF8_BOM).unwrap_or(&text);
     text.trim_ascii_start().starts_with(b"{")
@@ -194,9 +193,7 @@ fn open_decoder_with_envelope(
     let (stream, file): (Box<dyn Read + Send>, Option<File>) = match body {
         SourceBody::File(file) => (Box::new(file.try_clone().map_err(SourceError::Io)?), Some(file)),
         SourceBody::Reader(stream) => (stream, None),
-        SourceBody::Chunks(chunks) => {
-            (Box::new(BlockingChunkReader { chunks: *chunks, current_chunk: Bytes::new() }), None)
-        }
+        SourceBody::Chunks(chunks) => (Box::new(BlockingChunkReader { chunks, current_chunk: Bytes::new() }), None),
     };
     let expansion = ExpansionGuard::new(options.expansion_limits);
     let progress = (!is_counted).then_some(progress);

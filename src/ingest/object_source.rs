@@ -1,7 +1,6 @@
 //! Reads a source from an object of the configured store. The store also contains the version files of all datasets.
-//! Therefore only objects in the folder `sources.prefix` can be sources, and never objects in strata's own folders.
-//! Note that in a directory, symbolic links out of that folder are followed, so anyone who can write there decides what
-//! datasets can read.
+//! Therefore sources must be in the folder `sources.prefix`, and never in strata's own folders. In a directory,
+//! symbolic links out of that folder are followed, so anyone who can write there decides what datasets can read.
 
 use futures::{StreamExt, TryStreamExt};
 use object_store::path::Path as ObjectPath;
@@ -20,14 +19,11 @@ pub(super) fn resolve_object_path(
     prefix: Option<&str>,
 ) -> Result<ObjectPath, SourceError> {
     let unusable = |reason: String| SourceError::UnusableUrl { reason };
-    let Some(prefix) = prefix else {
-        return Err(unusable(
-            "objects in the store cannot be sources; the operator can set sources.prefix to allow a folder".into(),
-        ));
-    };
+    let disabled = "objects in the store cannot be sources; the operator can set sources.prefix to allow a folder";
+    let prefix = prefix.ok_or_else(|| unusable(disabled.to_owned()))?;
     let mut names = url.key();
     if let Some(bucket) = url.bucket() {
-        // The URL of the store contains a bucket and a prefix.
+        // The configured URL of the store contains a bucket and a prefix, like the URL of the object.
         let root = store_url.strip_prefix("s3://").unwrap_or_default();
         let root: Vec<&str> = root.split('/').filter(|name| !name.is_empty()).collect();
         let below = root

@@ -19,7 +19,7 @@ pub struct ObjectSourceStore {
     pub prefix: Option<String>,
 }
 
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct SourceClient {
     egress_client: EgressClient,
     limits: FetchLimits,
@@ -44,8 +44,8 @@ impl SourceClient {
         }
     }
 
-    /// Requests the document at `url` and waits for the response head. With `known`, the request is conditional. Later
-    /// reads return [`SourceError::Unreachable`] if the transfer is interrupted.
+    /// Requests the document at `url` and waits for the response head. With `known`, the request is conditional. If the
+    /// transfer is interrupted later, reads of the body return [`SourceError::Unreachable`].
     pub async fn open(&self, url: &str, known: Option<&SourceValidators>) -> Result<FetchOutcome, SourceError> {
         let known = known.filter(|known| !known.is_empty());
         match self.parse_target(url)? {

@@ -1,4 +1,4 @@
-//! The bytes of a source: their origin, their number, and the window through which decoders read them.
+//! The bytes of a source: where they come from, how many were read, and the window through which decoders read them.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -17,6 +17,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::DecodeOptions;
+use super::egress::UrlQuery;
 use super::error::{SourceError, into_io};
 use super::expansion_guard::ExpansionGuard;
 
@@ -51,14 +52,14 @@ pub struct SourceInput {
     pub(super) name: Option<String>,
     pub(super) content_type: Option<String>,
     pub(super) progress: ReadProgress,
-    /// Whether the progress already includes the bytes, because they were counted on arrival.
+    /// Whether `progress` already includes the bytes of the body, because they were counted on arrival.
     pub(super) is_counted: bool,
 }
 
 pub(super) enum SourceBody {
     File(File),
     Reader(Box<dyn Read + Send>),
-    /// Chunks that have not arrived yet, for a [`super::BodyReceiver`] or a thread that may block.
+    /// Chunks that are still arriving. A [`super::BodyReceiver`] or a thread that may block reads them.
     Chunks(Box<BodyChunks>),
 }
 
@@ -156,9 +157,9 @@ pub(super) struct BodyTimeouts {
 
 #[derive(Debug, Clone, Copy)]
 pub struct MinTransferRate {
-    /// Bytes per second (`limits.body_min_bytes_per_s`); 0 means no minimum.
+    /// The minimum rate in bytes per second (`limits.body_min_bytes_per_s`); 0 means no minimum.
     pub bytes_per_s: u64,
-    /// The interval over which the rate is measured (`limits.body_rate_window_s`).
+    /// The interval over which the transfer rate is measured (`limits.body_rate_window_s`).
     pub window: Duration,
 }
 
@@ -196,29 +197,31 @@ impl Default for FetchLimits {
 
 pub enum FetchOutcome {
     Document(FetchedSource),
-    /// The document has not changed since the given validators. Contains the validators for the next request.
+    /// The document has not changed since the validators of the request. Contains the validators for the next request.
     NotModified(SourceValidators),
 }
 
 pub struct FetchedSource {
     /// The body, with its name, type, and length. It must be read on a thread that may block.
     pub input: SourceInput,
-    /// The validators for the next request, to be stored only with this version. Their URL is the final one, without
-    /// credentials.
+    /// The validators for the next request, to be stored only with the version of this document. Their URL is the final
+    /// one, without credentials.
     pub validators: SourceValidators,
 }
 
 impl FetchedSource {
-    /// Returns the `_source` of entities that have none: the final URL, without its query unless `with_query`.
-    pub fn published_url(&self, with_query: bool) -> String {
+    /// Returns the final URL, which is the `_source` of entities that have none.
+    pub fn published_url(&self, query: UrlQuery) -> String {
         let url = &*self.validators.url;
-        let without_query = url.split_once('?').map_or(url, |(without_query, _)| without_query);
-        if with_query { url.to_owned() } else { without_query.to_owned() }
+        match query {
+            UrlQuery::Keep => url.to_owned(),
+            UrlQuery::Remove => url.split_once('?').map_or(url, |(without_query, _)| without_query).to_owned(),
+        }
     }
 }
 
 pub(super) struct BodyChunks {
-    /// The runtime that polls the stream for a blocking reader.
+    /// The Tokio runtime that polls the body stream for a blocking reader.
     runtime: Handle,
     stream: BoxStream<'static, Result<Bytes, SourceError>>,
     pub(super) timeouts: BodyTimeouts,
@@ -227,7 +230,7 @@ pub(super) struct BodyChunks {
 }
 
 impl BodyChunks {
-    /// Returns the next chunk, `None` at the end, or an empty chunk if none has arrived at `pause`.
+    /// Returns the next chunk of a body, `None` at the end, or an empty chunk if none arrives until the time `pause`.
     pub(super) async fn next_chunk(&mut self, pause: Option<Instant>) -> Result<Option<Bytes>, SourceError> {
         // A timeout beyond the range of the clock means no limit.
         let idle = Instant::now().checked_add(self.timeouts.idle_timeout);
@@ -247,7 +250,7 @@ impl BodyChunks {
 
 /// A blocking reader over chunks. Back-pressure slows the sender down to the speed of the decoder.
 pub(super) struct BlockingChunkReader {
-    pub(super) chunks: BodyChunks,
+    pub(super) chunks: Box<BodyChunks>,
     pub(super) current_chunk: Bytes,
 }
 
@@ -266,7 +269,7 @@ impl Read for BlockingChunkReader {
     }
 }
 
-/// Counts the bytes read, retries interrupted reads, and enforces the size limits and the cancellation.
+/// A reader that counts the bytes of a source, retries interrupted reads, and enforces size limits and cancellation.
 pub(super) struct CountingReader<R> {
     inner: R,
     progress: Option<ReadProgress>,
@@ -302,7 +305,7 @@ impl<R: Read> Read for CountingReader<R> {
             match self.inner.read(buffer) {
                 Ok(count) => break count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // The wrapping distinguishes errors of this machine from errors in the document.
+                // Read errors are wrapped, to distinguish errors of this machine from errors in the document.
                 Err(error) => return Err(into_io(SourceError::from(error))),
             }
         };

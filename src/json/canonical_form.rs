@@ -13,7 +13,7 @@ use super::MAX_NESTING_DEPTH;
 use super::cursor::{JsonCursor, JsonType};
 use super::number::NumericValue;
 
-/// Writes canonical forms. The buffers are reused between values.
+/// Writes the canonical forms of JSON values. The buffers are reused between values.
 #[derive(Debug, Default)]
 pub struct CanonicalFormWriter {
     form: Vec<u8>,
@@ -39,7 +39,7 @@ impl SortableMember {
     }
 }
 
-/// Returns the first eight bytes of `text` as a number that orders like them.
+/// Returns the first eight bytes of `text` as a number that has the same order as the bytes.
 #[inline]
 pub fn sortable_prefix(text: &[u8]) -> u64 {
     match text.first_chunk() {
@@ -69,7 +69,7 @@ impl CanonicalFormWriter {
         hash
     }
 
-    /// Appends the form of the next value, which is at level `depth`. The member `except` of an object is omitted.
+    /// Appends the canonical form of the next value, at nesting level `depth`. An object's member `except` is omitted.
     fn write_value(&mut self, cursor: &mut JsonCursor<'_>, depth: usize, except: Option<&str>, out: &mut Vec<u8>) {
         match cursor.peek_type() {
             Some(JsonType::Object) if depth <= MAX_NESTING_DEPTH => self.write_object(cursor, depth, except, out),
@@ -124,7 +124,7 @@ impl CanonicalFormWriter {
         out.push(b'}');
     }
 
-    /// Sorts the members from index `first_member`, which begin at `first` in `out`.
+    /// Sorts an object's members, which are `members` from index `first_member`. Their text in `out` starts at `first`.
     fn sort_members(&mut self, first_member: usize, first: usize, out: &mut Vec<u8>) {
         let members = &mut self.members[first_member..];
         members.sort_unstable_by(|left, right| left.compare_keys(right, out));
@@ -141,7 +141,7 @@ impl CanonicalFormWriter {
 }
 
 fn write_number(text: &[u8], out: &mut Vec<u8>) {
-    // An integer of up to 18 characters fits 64 bits, so its form is its digits. Only zero has two spellings.
+    // An integer of up to 18 characters fits 64 bits, so its canonical form is its digits. Only zero has two spellings.
     if text.len() <= 18 && text != b"-0" && text.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-') {
         out.extend_from_slice(text);
         return;

@@ -1,8 +1,7 @@
 //! Converts untrusted JSON text to canonical text. All other modules of this crate require canonical text.
 //!
-//! Canonical text is one JSON object in valid UTF-8 without white space outside of strings. All strings have canonical
-//! escapes ([`super::JsonStr`]), keys are unique within an object, numbers are unchanged, and the depth is at most
-//! [`MAX_NESTING_DEPTH`].
+//! Canonical text is one JSON object in valid UTF-8 without white space outside strings. Strings have canonical escapes
+//! ([`super::JsonStr`]), keys are unique per object, numbers are unchanged, and depth is at most [`MAX_NESTING_DEPTH`].
 //!
 //! One pass validates and rewrites. `copied` is the position up to which the input has been written. It moves only
 //! where input and output differ: at white space, an escape, or a duplicate key.
@@ -25,7 +24,7 @@ pub fn canonicalize_envelope(input: &[u8], extra_levels: usize, out: &mut Vec<u8
     JsonCanonicalizer::default().canonicalize_within(input, MAX_NESTING_DEPTH + extra_levels, out)
 }
 
-/// [`canonicalize`] with buffers that are reused between documents, which saves allocations.
+/// Like [`canonicalize`], with buffers that are reused between documents, which saves allocations.
 #[derive(Debug, Default)]
 pub struct JsonCanonicalizer {
     key_spans: Vec<KeySpan>,
@@ -80,7 +79,7 @@ struct CanonicalizingParser<'p> {
     input: &'p [u8],
     max_depth: usize,
     position: usize,
-    /// All needed input before this position is in `out`.
+    /// All input before this position has been written to `out`, as far as the canonical text needs it.
     copied: usize,
     out: &'p mut Vec<u8>,
     scratch: &'p mut JsonCanonicalizer,
@@ -101,7 +100,7 @@ impl CanonicalizingParser<'_> {
         Err(DocumentError::NotAnObject { found })
     }
 
-    /// Returns true if the rest starts with `word`, or is a truncated `word`.
+    /// Returns true if the rest of the input starts with `word`, or is a truncated `word`.
     fn may_contain_literal(&self, word: &str) -> bool {
         let rest = &self.input[self.position..];
         match rest.strip_prefix(word.as_bytes()) {
@@ -189,7 +188,7 @@ impl CanonicalizingParser<'_> {
         self.parse_string()?;
         let member = KeySpan { start, end: self.output_len() };
         self.scratch.key_spans.push(member);
-        // A rewritten string is in the output; any other string has its canonical spelling in the input.
+        // A rewritten key is in the output. Any other key has its canonical spelling in the input.
         let key = if self.copied > input_start {
             &self.out[member.start + 1..member.end - 1]
         } else {
@@ -248,7 +247,7 @@ impl CanonicalizingParser<'_> {
             }
             _ => (character, 6),
         };
-        // Pairs have been decoded, so that only a lone low surrogate fails here.
+        // Surrogate pairs have been decoded, so that only a lone low surrogate fails here.
         let character = char::from_u32(character).ok_or(DocumentError::LoneSurrogate { offset: self.position })?;
         self.copy_pending();
         match u8::try_from(character) {
@@ -263,10 +262,7 @@ impl CanonicalizingParser<'_> {
     fn parse_utf16_escape(&self, at: usize) -> Result<u32, DocumentError> {
         let digits = self.input.get(at + 2..at + 6).unwrap_or_default();
         let unit = digits.iter().try_fold(0, |unit, &digit| Some(unit << 4 | char::from(digit).to_digit(16)?));
-        match unit {
-            Some(unit) if digits.len() == 4 => Ok(unit),
-            _ => Err(DocumentError::InvalidEscape { offset: at }),
-        }
+        unit.filter(|_| digits.len() == 4).ok_or(DocumentError::InvalidEscape { offset: at })
     }
 
     #[inline]
@@ -274,7 +270,7 @@ impl CanonicalizingParser<'_> {
         self.position =
             find_number_end(self.input, self.position).map_err(|offset| DocumentError::InvalidNumber { offset })?;
         match self.input.get(self.position) {
-            // `01`, `1.2.3`, `1x`: report an invalid number instead of a missing comma.
+            // In `01`, `1.2.3`, and `1x`, the number is reported as invalid, and not the comma as missing.
             Some(b'0'..=b'9' | b'.' | b'+' | b'-' | b'a'..=b'z' | b'A'..=b'Z') => {
                 Err(DocumentError::InvalidNumber { offset: self.position })
             }
@@ -304,7 +300,7 @@ impl CanonicalizingParser<'_> {
         object.clear();
         for (member, winner) in winners.iter().enumerate() {
             let Some(winner) = *winner else { continue };
-            // A value extends from its colon to the comma before the next member, or to the closing brace.
+            // A member's value extends from its colon to the comma before the next member, or to the closing brace.
             let value_end = members.get(winner + 1).map_or(out.len(), |next| next.start) - 1;
             object.push(b',');
             object.extend_from_slice(key(member));
@@ -323,7 +319,7 @@ impl CanonicalizingParser<'_> {
         if depth > self.max_depth { Err(DocumentError::TooDeep { offset: self.position }) } else { Ok(()) }
     }
 
-    /// Returns the length of the output after all input before the position is written.
+    /// Returns the length that the output has once all input before the current position is written.
     #[inline]
     fn output_len(&self) -> usize {
         self.out.len() + self.position - self.copied

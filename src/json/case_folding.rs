@@ -18,7 +18,7 @@ pub fn fold_case_into(text: &str, out: &mut Vec<u8>) {
 }
 
 pub fn fold_json_str_into(text: JsonStr<'_>, out: &mut Vec<u8>) {
-    // Escaped characters have no case.
+    // Escaped characters of a JSON string have no case.
     text.for_each_part(|part| match part {
         JsonStrPart::Plain(bytes) => fold_bytes(bytes, out),
         JsonStrPart::Escaped(byte) => out.push(byte),
@@ -86,7 +86,7 @@ static FOLDED_TWO_BYTE_CHARS: LazyLock<Vec<[u8; 2]>> = LazyLock::new(|| {
     ('\u{80}'..='\u{7ff}').map(folded).collect()
 });
 
-/// Returns true for large blocks without case, such as CJK scripts and punctuation, which need no lookup.
+/// Returns true for characters in large blocks without case, such as CJK scripts and punctuation, which need no lookup.
 fn has_no_case(character: char) -> bool {
     matches!(
         character,

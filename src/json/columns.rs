@@ -14,8 +14,7 @@ use strata_types::limits;
 use super::flatten::{CellSink, EntityFlattener, FlattenedKey};
 
 const FALLBACK_COLUMN: &str = "_source";
-
-/// Flattened names repeat the keys above them, so the names of even a small entity can exceed the memory.
+/// Limit for all column names. Flattened names repeat parent keys, so even a small entity can exceed the memory.
 const MAX_TOTAL_NAME_BYTES: usize = limits::MAX_COLUMN_NAMES_BYTES;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,7 +61,7 @@ impl Default for ColumnNames {
     }
 }
 
-/// Ignores repeated names. An empty list becomes the single column `_source`.
+/// Creates table columns from their names. Ignores repeated names. An empty list becomes the single column `_source`.
 impl From<Vec<String>> for ColumnNames {
     fn from(list: Vec<String>) -> Self {
         let mut names = UniqueNames::default();
@@ -134,7 +133,7 @@ impl ColumnNamesBuilder {
         self.collector.names.clone().into()
     }
 
-    /// Returns only `_source` if there are no columns.
+    /// Returns the columns of the table, or the single column `_source` if there are none.
     pub fn finish(self) -> ColumnNames {
         self.collector.names.into()
     }
@@ -144,10 +143,7 @@ impl ColumnNameCollector {
     fn check_limits(&self, name: &str, name_bytes: usize) -> Result<(), TooManyColumns> {
         let names = &self.names;
         let fits = names.names.len() < self.max_columns && names.name_bytes + name_bytes <= MAX_TOTAL_NAME_BYTES;
-        match fits || names.find(name).is_some() {
-            true => Ok(()),
-            false => Err(TooManyColumns { limit: self.max_columns }),
-        }
+        if fits || names.find(name).is_some() { Ok(()) } else { Err(TooManyColumns { limit: self.max_columns }) }
     }
 }
 
@@ -155,7 +151,7 @@ impl CellSink for ColumnNameCollector {
     type Error = TooManyColumns;
 
     fn column(&mut self, name: FlattenedKey<'_>) -> Result<u32, TooManyColumns> {
-        // The size is checked first, because unescaping allocates the name.
+        // The size of the name is checked first, because unescaping allocates the name.
         if name.max_escaped_bytes() > MAX_TOTAL_NAME_BYTES {
             return Err(TooManyColumns { limit: self.max_columns });
         }

@@ -80,13 +80,13 @@ impl<'a> JsonCursor<'a> {
         self.position
     }
 
-    /// Returns the type of the next value; `None` at the end of a container or of the text.
+    /// Returns the type of the next value; `None` at the end of an object, of an array, or of the text.
     #[inline]
     pub fn peek_type(&mut self) -> Option<JsonType> {
         JsonType::from_first_byte(self.peek_byte()?)
     }
 
-    /// Skips the next value (after a key, or in an array) and returns its text; at the end of a container, nothing.
+    /// Skips the next value (after a key or in an array) and returns its text; empty at the end of an object or array.
     #[inline]
     pub fn skip_value(&mut self) -> &'a [u8] {
         let Some(first) = self.peek_byte() else { return &[] };
@@ -109,17 +109,13 @@ impl<'a> JsonCursor<'a> {
     /// Returns the next key of the current object. At the end of the object, leaves it and returns `None`.
     #[inline]
     pub fn next_key(&mut self) -> Option<JsonStr<'a>> {
-        match self.peek_byte()? {
-            b'"' => {
-                let text = self.read_string();
-                self.position = (self.position + 1).min(self.text.len());
-                Some(text)
-            }
-            _ => {
-                self.position += 1;
-                None
-            }
+        if self.peek_byte()? != b'"' {
+            self.position += 1;
+            return None;
         }
+        let text = self.read_string();
+        self.position = (self.position + 1).min(self.text.len());
+        Some(text)
     }
 
     /// Consumes the next key of the current object if it equals `quoted`, which includes the quotes and the colon.
@@ -153,7 +149,7 @@ impl<'a> JsonCursor<'a> {
                 self.position += 1;
                 false
             }
-            // Invalid text must not cause an endless loop.
+            // Invalid text ends the array, so that it cannot cause an endless loop.
             Some(byte) if JsonType::from_first_byte(byte).is_none() => {
                 self.position = self.text.len();
                 false
@@ -167,7 +163,7 @@ impl<'a> JsonCursor<'a> {
         self.position = scan::find_container_end(self.text, self.position, 1);
     }
 
-    /// Returns the next value if it is a scalar. Otherwise returns `None` and does not move.
+    /// Returns the next value if it is a scalar. Otherwise returns `None`, and the cursor does not move.
     #[inline]
     pub fn next_scalar(&mut self) -> Option<JsonScalar<'a>> {
         let (length, scalar) = match self.peek_byte()? {
@@ -177,7 +173,7 @@ impl<'a> JsonCursor<'a> {
             b'f' => (5, JsonScalar::Bool(false)),
             b'-' | b'0'..=b'9' => {
                 let number = &self.text[self.position..self.find_scalar_end()];
-                // Numbers are ASCII in canonical text.
+                // Canonical text contains only ASCII numbers, so the conversion does not fail.
                 (number.len(), JsonScalar::Number(std::str::from_utf8(number).unwrap_or_default()))
             }
             _ => return None,
@@ -186,7 +182,7 @@ impl<'a> JsonCursor<'a> {
         Some(scalar)
     }
 
-    /// Returns the next byte, after an optional comma.
+    /// Returns the next byte of the text. A comma before the byte is skipped.
     #[inline]
     fn peek_byte(&mut self) -> Option<u8> {
         let byte = *self.text.get(self.position)?;
@@ -208,10 +204,7 @@ impl<'a> JsonCursor<'a> {
     #[inline]
     fn find_scalar_end(&self) -> usize {
         let mut at = self.position;
-        while let Some(byte) = self.text.get(at) {
-            if matches!(byte, b',' | b'}' | b']') {
-                break;
-            }
+        while self.text.get(at).is_some_and(|byte| !matches!(byte, b',' | b'}' | b']')) {
             at += 1;
         }
         at

@@ -5,7 +5,7 @@
 pub enum DocumentError {
     #[error("an entity must be a JSON object, but this is {found}")]
     NotAnObject {
-        /// Type of the value with its article: `an array`, `null`.
+        /// Type of the value that should be an object, with its article: `an array`, `null`.
         found: &'static str,
     },
     #[error("byte {offset}: invalid UTF-8")]
@@ -44,18 +44,12 @@ impl DocumentError {
         }
     }
 
-    /// Returns true if the text is not JSON, false if it is JSON but not an entity, and `None` if that is unknown.
+    /// Returns true if the text is not JSON, false if it is JSON but not an entity, and `None` if neither is certain.
     pub fn is_syntax_error(&self) -> Option<bool> {
         match self {
             DocumentError::NotAnObject { .. } => None,
             DocumentError::LoneSurrogate { .. } | DocumentError::TooDeep { .. } => Some(false),
-            DocumentError::NotUtf8 { .. }
-            | DocumentError::UnexpectedEnd { .. }
-            | DocumentError::UnexpectedCharacter { .. }
-            | DocumentError::InvalidNumber { .. }
-            | DocumentError::InvalidEscape { .. }
-            | DocumentError::ControlCharacter { .. }
-            | DocumentError::TrailingText { .. } => Some(true),
+            _ => Some(true),
         }
     }
 

@@ -18,13 +18,11 @@ use super::MAX_NESTING_DEPTH;
 use super::cursor::{JsonCursor, JsonType};
 use super::json_str::JsonStr;
 
-/// Limits of the tree. Above either limit the tree is discarded and learned again, so that entities that never repeat a
-/// key do not exhaust the memory. A single entity can exceed the limits while it is flattened.
+/// Limits of a flattener's tree. Above either limit the tree is discarded and learned again, so that entities that
+/// never repeat a key do not exhaust the memory. A single entity can exceed the limits while it is flattened.
 const MAX_TREE_NODES: usize = 1 << 15;
 const MAX_TREE_KEY_BYTES: usize = 1 << 20;
-
 const MAX_EXPECTED_KEYS: usize = 4;
-
 const ROOT_NODE: u32 = 0;
 /// Marks a missing node or column.
 const NO_NODE: u32 = u32::MAX;
@@ -32,14 +30,14 @@ const NO_NODE: u32 = u32::MAX;
 pub trait CellSink {
     type Error;
 
-    /// Returns the number of the column named `name`, below `u32::MAX`. Called once per node and tree.
+    /// Returns the number of the column named `name`, below `u32::MAX`. Called once for each node of a tree.
     fn column(&mut self, name: FlattenedKey<'_>) -> Result<u32, Self::Error>;
 
     /// Receives a cell: a scalar or an array at byte `start` of the document. The last value of a column counts.
     fn write_cell(&mut self, column: u32, start: usize, value: &[u8]);
 }
 
-/// The tree of nodes learned so far. One flattener serves only one set of columns.
+/// The tree of keys that a flattener has learned so far. One flattener serves only one set of columns.
 #[derive(Debug)]
 pub struct EntityFlattener {
     nodes: Vec<FlattenNode>,
@@ -63,7 +61,7 @@ struct FlattenNode {
 #[derive(Clone, Copy, Debug)]
 enum FlattenStep {
     Root,
-    /// The key is this range of `keys`, without the quotes.
+    /// An object member. Its key is this range of [`EntityFlattener::keys`], without the quotes.
     Member {
         start: usize,
         length: usize,
@@ -150,7 +148,8 @@ impl EntityFlattener {
         }
     }
 
-    /// Returns the next member of `parent` if it is one of those expected after `previous`. Compares keys in place.
+    /// Returns the node of the next member of `parent` if it is one of the nodes expected after `previous`. Compares
+    /// keys without copying them.
     #[inline]
     fn next_expected_member(&self, cursor: &mut JsonCursor<'_>, parent: u32, previous: u32) -> Option<u32> {
         let mut guess = match previous {
@@ -168,7 +167,7 @@ impl EntityFlattener {
         None
     }
 
-    /// Finds or inserts the member `key` of `parent`, and expects it after `previous` from now on.
+    /// Finds or inserts the node of the member `key` of `parent`, and expects the node after `previous` from now on.
     #[cold]
     fn insert_member(&mut self, parent: u32, previous: u32, key: &[u8]) -> u32 {
         let node = self.find_or_insert_member(parent, key);
@@ -221,7 +220,7 @@ impl EntityFlattener {
     }
 
     fn push_node(&mut self, parent: u32, step: FlattenStep) -> u32 {
-        // Memory is exhausted before the cast can truncate.
+        // The memory is exhausted before the number of nodes exceeds 32 bits.
         let node = self.nodes.len() as u32;
         self.nodes.push(FlattenNode {
             parent,
@@ -257,7 +256,7 @@ pub struct FlattenedKey<'s> {
 }
 
 impl FlattenedKey<'_> {
-    /// Returns an upper bound of the length of the name in canonical escapes, in bytes.
+    /// Returns an upper bound of the length of the column name in canonical escapes, in bytes.
     pub fn max_escaped_bytes(&self) -> usize {
         let mut bytes = 0;
         self.for_each_step(|step, follows_element| {
@@ -295,7 +294,7 @@ impl FlattenedKey<'_> {
         name
     }
 
-    /// Calls `visit` with each step from the node up to the root, and whether the step follows an array element.
+    /// Calls `visit` with each step of a column name, from node to root, and whether it follows an array element.
     fn for_each_step(&self, mut visit: impl FnMut(FlattenStep, bool)) {
         let mut node = &self.flattener.nodes[self.node as usize];
         while let Some(parent) = self.flattener.nodes.get(node.parent as usize) {

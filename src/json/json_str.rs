@@ -98,7 +98,7 @@ pub fn write_json_string(text: &str, out: &mut Vec<u8>) {
     out.push(b'"');
 }
 
-/// Writes no quotes.
+/// Appends the canonical escapes of `text`, without quotes around them.
 pub fn escape_into(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     let mut from = 0;

@@ -55,11 +55,13 @@ pub use path_eval::{find_member, members, visit_all_scalars, visit_scalars_at, v
 pub use path_trie::{PathTrie, PathVisitor};
 pub use predicate::{ContainsPredicate, EqualsPredicate, fold_scalar_into, matches_contains, matches_equal};
 pub use pretty::try_write_indented;
-pub use projection::{FieldProjection, ValueProjection};
+pub use projection::{FieldProjection, SourceField, ValueProjection};
 pub use range_predicate::{RangeOperand, RangePredicate, matches_range};
 pub use remove_nulls::remove_nulls;
 pub use scan::{find_either_byte, find_xml_special};
-pub use sort_key::{sortable_bits, write_sort_key, write_sort_key_bool, write_sort_key_double, write_sort_key_string};
+pub use sort_key::{
+    SortDirection, sortable_bits, write_sort_key, write_sort_key_bool, write_sort_key_double, write_sort_key_string,
+};
 pub use tokenizer::for_each_token;
 pub use value_scanner::ValueScanner;
 

@@ -3,11 +3,9 @@
 /// Number of exponent digits that the standard library parses exactly. The standard library truncates exponents of
 /// 655,360 and more, which matters if the mantissa has as many digits before or after the point.
 const MAX_EXACT_EXPONENT_DIGITS: usize = 5;
-
 /// Number of leading digits that determine the nearest double: 768 for a number halfway between two doubles, plus a
 /// margin. Of the remaining digits, only whether any is not 0 matters.
 const MAX_SIGNIFICANT_DIGITS: usize = 800;
-
 /// Maximum magnitude of the decimal exponent of a finite double that is not 0, plus a margin.
 const MAX_DECIMAL_EXPONENT: i64 = 400;
 
@@ -41,7 +39,7 @@ fn parse_long_exponent(mantissa: &str, exponent: &str) -> f64 {
     if !rest_is_zero {
         text.push('1');
     }
-    // An exponent that exceeds 64 bits also exceeds the number of digits of any text.
+    // An exponent that exceeds 64 bits is out of range, because no text has enough digits to compensate for it.
     let exponent = exponent.parse().unwrap_or(if exponent.starts_with('-') { i64::MIN } else { i64::MAX });
     decimal_exponent = decimal_exponent.saturating_add(exponent).clamp(-MAX_DECIMAL_EXPONENT, MAX_DECIMAL_EXPONENT);
     text.push_str(&format!("e{decimal_exponent}"));

@@ -19,7 +19,7 @@ pub fn is_number(text: &str) -> bool {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct NumericValue(NumericForm);
 
-/// Each value has exactly one form, so the derived equality and hash are correct.
+/// The form of a numeric value. Each value has exactly one form, so the derived equality and hash are correct.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum NumericForm {
     Integer(i64),
@@ -36,7 +36,7 @@ enum NumericForm {
 pub(super) struct LongInteger<'a> {
     pub(super) negative: bool,
     pub(super) digits: &'a str,
-    /// True if the integer is greater than its nearest double, false if it is less.
+    /// True if the integer is greater than its nearest double, false if the integer is less.
     pub(super) above_double: bool,
 }
 
@@ -118,10 +118,7 @@ impl NumericValue {
     }
 
     pub fn as_i64(&self) -> Option<i64> {
-        match self.0 {
-            NumericForm::Integer(integer) => Some(integer),
-            _ => None,
-        }
+        if let NumericForm::Integer(integer) = self.0 { Some(integer) } else { None }
     }
 
     pub(super) fn long_integer(&self) -> Option<LongInteger<'_>> {
@@ -164,7 +161,7 @@ impl Ord for NumericValue {
                 let magnitudes = compare_digits(left, right);
                 if *negative { magnitudes.reverse() } else { magnitudes }
             }
-            // No double is NaN or negative zero.
+            // `total_cmp` orders by value, because no double of a `NumericValue` is NaN or negative zero.
             _ => self
                 .nearest_double()
                 .total_cmp(&other.nearest_double())

@@ -60,16 +60,14 @@ fn visit_matches<'a>(
     visit: &mut impl FnMut(&mut JsonCursor<'a>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     let mut cursor = JsonCursor::new(document);
-    let [first, rest @ ..] = path.keys() else { return ControlFlow::Continue(()) };
     cursor.enter();
-    if seek_key(&mut cursor, first) {
-        visit_matches_inside(&mut cursor, rest, 2, visit)
-    } else {
-        ControlFlow::Continue(())
+    match path.keys() {
+        [first, rest @ ..] if seek_key(&mut cursor, first) => visit_matches_inside(&mut cursor, rest, 2, visit),
+        _ => ControlFlow::Continue(()),
     }
 }
 
-/// Like [`visit_matches`], but for the next value, which is at level `depth` if it is an object or array.
+/// Like [`visit_matches`], but for the next value of the cursor. An object or array is at nesting level `depth`.
 fn visit_matches_inside<'a>(
     cursor: &mut JsonCursor<'a>,
     keys: &[String],
@@ -102,29 +100,21 @@ pub(super) fn visit_nested_scalars<'a>(
     cursor: &mut JsonCursor<'a>,
     visit: &mut impl FnMut(JsonScalar<'a>) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
-    match cursor.peek_type() {
-        Some(JsonType::Array) => {
+    // The depth of nested arrays is counted without recursion, so that no text can exhaust the stack.
+    let mut depth = 0;
+    loop {
+        if depth > 0 && !cursor.next_element() {
+            depth -= 1;
+        } else if cursor.peek_type() == Some(JsonType::Array) {
             cursor.enter();
-            // A depth counter instead of recursion bounds the stack for any text.
-            let mut depth = 1;
-            while depth > 0 {
-                if !cursor.next_element() {
-                    depth -= 1;
-                } else if cursor.peek_type() == Some(JsonType::Array) {
-                    cursor.enter();
-                    depth += 1;
-                } else if let Some(scalar) = next_scalar_or_skip(cursor) {
-                    visit(scalar)?;
-                }
-            }
+            depth += 1;
+        } else if let Some(scalar) = next_scalar_or_skip(cursor) {
+            visit(scalar)?;
         }
-        _ => {
-            if let Some(scalar) = next_scalar_or_skip(cursor) {
-                visit(scalar)?;
-            }
+        if depth == 0 {
+            return ControlFlow::Continue(());
         }
     }
-    ControlFlow::Continue(())
 }
 
 #[inline]

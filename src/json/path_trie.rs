@@ -15,22 +15,22 @@ use super::cursor::{JsonCursor, JsonScalar, JsonType};
 use super::json_str::{JsonStr, escape_into};
 use super::path_eval::{next_scalar_or_skip, visit_nested_scalars};
 
-/// A trie of paths. Equal paths end at the same node. The descendants of a node follow it.
+/// A trie of paths. Equal paths end at the same node. In the list of nodes, the descendants of a node follow it.
 #[derive(Clone, Debug)]
 pub struct PathTrie {
-    /// The first node is the entity.
+    /// The first node represents the entity, at which all paths begin.
     nodes: Vec<PathTrieNode>,
 }
 
 #[derive(Clone, Debug, Default)]
 struct PathTrieNode {
-    /// Keys in canonical escapes, in the order of their bytes, with the indexes of their nodes.
+    /// The child nodes: their keys in canonical escapes, in the order of the bytes, and their indexes.
     children: Vec<(Box<[u8]>, usize)>,
     subtree_end: usize,
     is_path_end: bool,
 }
 
-/// Receives the results of a walk, and can end the walk with `Break`.
+/// Receives the values that a walk of an entity finds, and can end the walk with `Break`.
 pub trait PathVisitor {
     fn visit_scalar(&mut self, node: usize, scalar: JsonScalar<'_>) -> ControlFlow<()>;
 
@@ -43,7 +43,7 @@ impl PathTrie {
     pub fn from_paths<'p>(paths: impl IntoIterator<Item = &'p FieldPath>) -> (PathTrie, Vec<usize>) {
         let mut sorted: Vec<(usize, Vec<Box<[u8]>>)> = paths.into_iter().map(escaped_keys).enumerate().collect();
         let mut ends = vec![0; sorted.len()];
-        // In this order, descendants are inserted right after their node, and children in the order of their keys.
+        // With sorted paths, descendants are inserted right after their node, and children in the order of their keys.
         sorted.sort_unstable_by(|(_, one), (_, other)| one.cmp(other));
         let mut nodes = vec![PathTrieNode::default()];
         for (number, keys) in sorted {
@@ -83,7 +83,7 @@ impl PathTrie {
         self.visit_values_inside(&mut JsonCursor::new(document), 0, 1, &mut visit);
     }
 
-    /// Visits the values of paths through `node` inside the next value.
+    /// Visits the values of all paths through `node` inside the next value of the cursor.
     fn visit_values_inside<'a>(
         &self,
         cursor: &mut JsonCursor<'a>,
@@ -112,7 +112,7 @@ impl PathTrie {
                     }
                     self.visit_values_inside(cursor, child, depth + 1, visit);
                 }
-                // The rest of the top-level object is not read.
+                // The rest of the top-level object need not be skipped, because nothing follows the object.
                 if depth > 1 {
                     cursor.leave();
                 }
@@ -130,17 +130,13 @@ impl PathTrie {
     }
 
     pub fn visit_scalars(&self, document: &[u8], visitor: &mut impl PathVisitor) {
-        let _ = self.visit_members(
-            &mut JsonCursor::new(document),
-            0,
-            WalkLevel { depth: 1, is_outside_arrays: true },
-            visitor,
-        );
+        let level = WalkLevel { depth: 1, is_outside_arrays: true };
+        let _ = self.visit_members(&mut JsonCursor::new(document), 0, level, visitor);
     }
 
     fn find_child(&self, node: usize, key: JsonStr<'_>) -> Option<usize> {
         const MAX_LINEAR_SEARCH_CHILDREN: usize = 4;
-        // Each string has one canonical spelling, so the raw bytes can be compared.
+        // Each JSON string has one canonical spelling, so the raw bytes of keys can be compared.
         let children = &self.nodes[node].children;
         if children.len() <= MAX_LINEAR_SEARCH_CHILDREN {
             return children.iter().find(|(other, _)| other.as_ref() == key.raw()).map(|(_, child)| *child);
@@ -157,6 +153,7 @@ impl PathTrie {
         visitor: &mut impl PathVisitor,
     ) -> ControlFlow<()> {
         cursor.enter();
+        let inner = WalkLevel { depth: level.depth + 1, ..level };
         let mut missing = self.nodes[node].children.len();
         while missing > 0 {
             let Some(key) = cursor.next_key() else { return ControlFlow::Continue(()) };
@@ -165,12 +162,12 @@ impl PathTrie {
                 continue;
             };
             missing -= 1;
-            self.visit_value(cursor, child, level.next_level(), visitor)?;
+            self.visit_value(cursor, child, inner, visitor)?;
             if level.is_outside_arrays {
                 visitor.finish_nodes(child..self.nodes[child].subtree_end)?;
             }
         }
-        // The rest of the top-level object is not read.
+        // The rest of the top-level object need not be skipped, because nothing follows the object.
         if level.depth > 1 {
             cursor.leave();
         }
@@ -194,13 +191,9 @@ impl PathTrie {
             }
             Some(JsonType::Array) if level.depth <= MAX_NESTING_DEPTH => {
                 cursor.enter();
+                let inner = WalkLevel { depth: level.depth + 1, is_outside_arrays: false };
                 while cursor.next_element() {
-                    self.visit_value(
-                        cursor,
-                        node,
-                        WalkLevel { is_outside_arrays: false, ..level.next_level() },
-                        visitor,
-                    )?;
+                    self.visit_value(cursor, node, inner, visitor)?;
                 }
             }
             _ => {
@@ -219,12 +212,6 @@ impl PathTrie {
 struct WalkLevel {
     depth: usize,
     is_outside_arrays: bool,
-}
-
-impl WalkLevel {
-    fn next_level(self) -> WalkLevel {
-        WalkLevel { depth: self.depth + 1, ..self }
-    }
 }
 
 fn escaped_keys(path: &FieldPath) -> Vec<Box<[u8]>> {

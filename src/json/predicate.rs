@@ -26,7 +26,7 @@ pub fn matches_equal(scalar: JsonScalar<'_>, needle: &EqualsPredicate) -> bool {
         JsonScalar::Null => needle.folded == "null",
         JsonScalar::Bool(value) => needle.folded == boolean_text(value),
         JsonScalar::Number(text) => {
-            // A number contains no letter except for the `e` of its exponent.
+            // The comparison can ignore case, because a number contains no letter except for the `e` of its exponent.
             text.eq_ignore_ascii_case(&needle.folded)
                 || needle.number.as_ref().is_some_and(|number| NumericValue::parse(text).as_ref() == Some(number))
         }

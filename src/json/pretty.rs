@@ -3,7 +3,7 @@
 
 use super::scan::{StringState, StructuralMasks, load_block};
 
-/// Size of a short copy. The copy always moves this many bytes, and the next copy overwrites the surplus.
+/// Number of bytes that a short copy always moves. The next copy overwrites the surplus.
 const STRIDE_BYTES: usize = 32;
 
 /// Appends the value, indented as if it were nested in `indent_levels` levels (1 for the entities of an array). The
@@ -34,7 +34,7 @@ pub fn try_write_indented(document: &[u8], indent_levels: usize, max_bytes: usiz
             let next = position + 1;
             let byte = document[position];
             if byte == b':' || byte == b',' {
-                // The two most frequent characters have no branch between them.
+                // Colons and commas are the two most frequent structural characters, so no branch distinguishes them.
                 let indent = if byte == b':' { TokenSpacing::SPACE } else { TokenSpacing::new(level) };
                 writer.write_slice(document, copied, next);
                 writer.write_spacing(indent);
@@ -47,7 +47,7 @@ pub fn try_write_indented(document: &[u8], indent_levels: usize, max_bytes: usiz
                     copied = next;
                 }
             } else if !matches!(document[..position].last(), Some(b'{' | b'[')) {
-                // A closing bracket. An empty container is copied as a whole.
+                // A closing bracket gets a line of its own, unless the container is empty and is copied as a whole.
                 writer.write_slice(document, copied, position);
                 level = level.saturating_sub(1);
                 writer.write_spacing(TokenSpacing::new(level));
@@ -66,7 +66,7 @@ pub fn try_write_indented(document: &[u8], indent_levels: usize, max_bytes: usiz
     true
 }
 
-/// White space between two tokens: one byte, then spaces.
+/// White space between two JSON tokens: one byte, then spaces.
 #[derive(Clone, Copy)]
 struct TokenSpacing {
     first: u8,
@@ -82,10 +82,10 @@ impl TokenSpacing {
     }
 }
 
-/// Writes into existing memory, so that a short copy is a move instead of a call.
+/// Writes indented JSON into existing memory, so that a short copy is a move instead of a call.
 struct StrideWriter<'o> {
     start: usize,
-    /// At least one stride longer than the written part.
+    /// The output, which is at least [`STRIDE_BYTES`] longer than the written part.
     out: &'o mut Vec<u8>,
     position: usize,
 }
@@ -95,7 +95,7 @@ impl StrideWriter<'_> {
     fn reserve(&mut self, length: usize) {
         let needed = self.position + length + 2 * STRIDE_BYTES;
         if self.out.len() < needed {
-            // Growth depends only on this document, because the text before it in `out` can be much longer.
+            // The buffer grows by half of the current document, because `out` can contain much longer text before it.
             self.out.resize(needed + (self.position - self.start) / 2, 0);
         }
     }

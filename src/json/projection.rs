@@ -3,12 +3,23 @@
 //! The paths become two tries of keys, which are walked together with the entity in one pass. The result is the same as
 //! keeping first and dropping afterwards, because `keep_field` selects values by their type, never by the fields inside
 //! them. A value that neither trie reaches is copied unchanged.
+//!
+//! For example, `keep_field=a,b.c` and `drop_field=a.x` reduce `{"a":{"x":1,"y":2},"b":{"c":3,"d":4},"e":5}` to
+//! `{"a":{"y":2},"b":{"c":3}}`.
 
 use strata_types::field_path::FieldPath;
 
 use super::cursor::JsonCursor;
 use super::json_str::{JsonStr, escape_into};
 use super::rewrite::{RewriteRules, write_rewritten};
+
+/// What happens to the top-level field `_source` (`include_source`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceField {
+    /// `_source` is treated like any other field.
+    Include,
+    Remove,
+}
 
 /// The field selection of a request, prepared once.
 ///
@@ -23,16 +34,16 @@ pub struct FieldProjection {
 #[derive(Clone, Debug, Default)]
 struct FieldTrieNode {
     is_path_end: bool,
-    /// Keys in canonical escapes, in the order of their bytes.
+    /// The child nodes with their keys in canonical escapes, in the order of the keys' bytes.
     children: Vec<(Vec<u8>, FieldTrieNode)>,
 }
 
 impl FieldProjection {
     /// Keeps only the paths in `keep`, or everything if it is empty. Then removes the paths in `drop`, and the
-    /// top-level `_source` unless `include_source` is set. `a` in `keep` includes `a.b`; `_source` needs its own entry.
-    pub fn new(include_source: bool, keep: &[FieldPath], drop: &[FieldPath]) -> FieldProjection {
+    /// top-level `_source` with [`SourceField::Remove`]. `a` in `keep` includes `a.b`; `_source` needs its own entry.
+    pub fn new(source_field: SourceField, keep: &[FieldPath], drop: &[FieldPath]) -> FieldProjection {
         let mut dropped = FieldTrieNode::from_paths(drop);
-        if !include_source {
+        if source_field == SourceField::Remove {
             dropped.insert(["_source"].into_iter());
         }
         FieldProjection { keep: (!keep.is_empty()).then(|| FieldTrieNode::from_paths(keep)), drop: dropped }
@@ -60,9 +71,7 @@ impl FieldProjection {
 impl FieldTrieNode {
     fn from_paths(paths: &[FieldPath]) -> FieldTrieNode {
         let mut node = FieldTrieNode::default();
-        for path in paths {
-            node.insert(path.keys().iter().map(String::as_str));
-        }
+        paths.iter().for_each(|path| node.insert(path.keys().iter().map(String::as_str)));
         node
     }
 
@@ -73,19 +82,17 @@ impl FieldTrieNode {
         };
         let mut raw = Vec::with_capacity(key.len());
         escape_into(key, &mut raw);
-        let index = match self.children.binary_search_by(|(other, _)| other.cmp(&raw)) {
-            Ok(index) => index,
-            Err(index) => {
-                self.children.insert(index, (raw, FieldTrieNode::default()));
-                index
-            }
-        };
+        let found = self.children.binary_search_by(|(other, _)| other.cmp(&raw));
+        let index = found.unwrap_or_else(|index| {
+            self.children.insert(index, (raw, FieldTrieNode::default()));
+            index
+        });
         self.children[index].1.insert(keys);
     }
 
     #[inline]
     fn find_child(&self, key: JsonStr<'_>) -> Option<&FieldTrieNode> {
-        // Each string has one canonical spelling, so the raw bytes can be compared.
+        // Each JSON string has one canonical spelling, so the raw bytes of keys can be compared.
         let index = self.children.binary_search_by(|(other, _)| other.as_slice().cmp(key.raw())).ok()?;
         Some(&self.children[index].1)
     }

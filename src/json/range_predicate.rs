@@ -24,7 +24,7 @@ pub enum RangeOperand {
 impl RangeOperand {
     /// A value in double quotes is a string, any other value a number if it is a JSON number, and otherwise a string.
     pub fn from_filter_value(value: &str) -> RangeOperand {
-        // A single quote cannot be both prefix and suffix.
+        // The value `"` is not in quotes, because one character cannot be both the prefix and the suffix.
         if let Some(quoted) = value.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
             return RangeOperand::String(quoted.into());
         }
@@ -37,8 +37,7 @@ impl RangePredicate {
         RangePredicate { bound, operand: RangeOperand::from_filter_value(value) }
     }
 
-    /// Returns true if every scalar that matches `self` also matches `other`, and both have the same direction and
-    /// type.
+    /// Returns true if every scalar that matches `self` matches `other`, and directions and operand types are equal.
     pub fn implies(&self, other: &RangePredicate) -> bool {
         let ordering = match (&self.operand, &other.operand) {
             (RangeOperand::Number(limit), RangeOperand::Number(other)) => limit.cmp(other),
@@ -54,7 +53,7 @@ impl RangePredicate {
             }
     }
 
-    /// Returns true if the operand is a number and the number `text` matches.
+    /// Returns true if the operand of the range filter is a number and the number `text` is in the range.
     pub fn matches_number(&self, text: &str) -> bool {
         let RangeOperand::Number(limit) = &self.operand else { return false };
         NumericValue::parse(text).is_some_and(|number| self.bound.accepts(number.cmp(limit)))
@@ -69,7 +68,7 @@ pub fn matches_range(scalar: JsonScalar<'_>, needle: &RangePredicate) -> bool {
     }
 }
 
-/// Compares UTF-8 bytes, which order like code points.
+/// Compares the UTF-8 bytes of two strings, which order like their code points.
 fn compare_str(text: JsonStr<'_>, limit: &str) -> Ordering {
     if text.is_plain() {
         return text.raw().cmp(limit.as_bytes());

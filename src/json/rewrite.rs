@@ -5,10 +5,10 @@ use super::cursor::{JsonCursor, JsonType};
 use super::json_str::JsonStr;
 
 pub(super) trait RewriteRules: Copy {
-    /// Whether an array is removed if it loses all of its elements.
+    /// Whether an array is removed if the array loses all of its elements.
     const REMOVE_EMPTIED_ARRAYS: bool = false;
 
-    /// Returns the rules for a member's value, or `None` to remove the member.
+    /// Returns the rules for the value of the member `key`, or `None` to remove the member.
     fn for_member(self, key: JsonStr<'_>) -> Option<Self>;
 
     /// Returns the maximum number of members that an object can keep. The walk ends after the last one.
@@ -16,7 +16,7 @@ pub(super) trait RewriteRules: Copy {
         usize::MAX
     }
 
-    /// Returns whether a value that is not rewritten member by member remains.
+    /// Returns whether a scalar or another value that is copied as a whole remains.
     fn can_keep(self, value: &[u8]) -> bool;
 
     fn is_identity(self) -> bool {
@@ -24,7 +24,7 @@ pub(super) trait RewriteRules: Copy {
     }
 }
 
-/// Appends the selected parts of the next value, which is at level `depth`. Returns false if nothing remains.
+/// Appends the parts of the next value, at nesting level `depth`, that the rules keep. Returns false if none remain.
 pub(super) fn write_rewritten<R: RewriteRules>(
     cursor: &mut JsonCursor<'_>,
     rules: R,
@@ -53,7 +53,7 @@ pub(super) fn write_rewritten<R: RewriteRules>(
                 }
                 remaining -= 1;
                 if remaining == 0 {
-                    // Nothing follows the top-level object.
+                    // The rest of the top-level object need not be skipped, because nothing follows the object.
                     if depth > 1 {
                         cursor.leave();
                     }

@@ -7,8 +7,7 @@
 //! - [`StructuralMasks`] and [`StringState`] find the structural characters of 64 bytes as bit sets, and the bytes that
 //!   are inside strings (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", 2019, section 3.1).
 //!
-//! They use a [`ByteLane`] of 16 bytes: SSE2 on x86-64, and arithmetic on words elsewhere. `benches/instructions`
-//! measures them.
+//! They use a 16-byte [`ByteLane`]: SSE2 on x86-64, word arithmetic elsewhere. `benches/instructions` measures them.
 
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) use portable::ByteLane;
@@ -16,7 +15,6 @@ pub(super) use portable::ByteLane;
 pub(super) use sse2::ByteLane;
 
 pub(super) const BLOCK_BYTES: usize = 64;
-
 pub(super) const LANE_BYTES: usize = 16;
 
 /// Returns the first position from `at` with a quote, a backslash, or a control character, or the length of the text.
@@ -132,7 +130,7 @@ impl BracketNesting {
         }
     }
 
-    /// Processes each bracket of the block at `at`, which can contain the end or nest too deep.
+    /// Counts the brackets of the block at `at`. It can contain the end of the value, or nest deeper than `max_depth`.
     #[inline]
     fn step_brackets(&mut self, open: u64, close: u64, at: usize, max_depth: usize) -> Result<Option<usize>, usize> {
         let mut brackets = open | close;
@@ -192,7 +190,7 @@ impl StructuralMasks {
         for (number, bytes) in bytes.as_chunks::<LANE_BYTES>().0.iter().enumerate() {
             let shift = number * LANE_BYTES;
             let lane = ByteLane::load(bytes);
-            // Brackets and braces differ only in this bit.
+            // Brackets and braces differ only in the bit 0x20.
             let brackets = lane.or_byte(0x20);
             block.quote |= u64::from(lane.eq_mask(b'"')) << shift;
             block.backslash |= u64::from(lane.eq_mask(b'\\')) << shift;
@@ -205,12 +203,12 @@ impl StructuralMasks {
     }
 }
 
-/// The state between two blocks: whether the next block starts inside a string, and whether its first byte is escaped.
+/// The state between two blocks of 64 bytes: whether the next block starts inside a string, and with an escaped byte.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct StringState {
-    /// All ones inside a string, otherwise 0.
+    /// All ones if the next block starts inside a string, otherwise 0.
     in_string: u64,
-    /// 1 if the next byte is escaped, otherwise 0.
+    /// 1 if the first byte of the next block is escaped, otherwise 0.
     escape_next: u64,
 }
 
@@ -221,7 +219,7 @@ impl StringState {
         let escaped = self.escaped_mask(block.backslash, length);
         let quotes = block.quote & !escaped;
         let in_string = prefix_xor(quotes) ^ self.in_string;
-        // Padding contains no quotes, so the last bit is the state after the last byte that counts.
+        // Padding contains no quotes, so the last bit is the state after the last byte of the text.
         self.in_string = ((in_string as i64) >> 63) as u64;
         in_string
     }
@@ -264,23 +262,22 @@ mod sse2 {
     #[derive(Clone, Copy)]
     pub(crate) struct ByteLane(__m128i);
 
-    // SAFETY, for every block here: SSE2 belongs to the x86-64 baseline, and only `load` touches memory.
     impl ByteLane {
         #[inline]
         pub(crate) fn load(bytes: &[u8; 16]) -> ByteLane {
-            // SAFETY: the reference is valid for the 16 bytes read, and this load needs no alignment.
+            // SAFETY: SSE2 is in the x86-64 baseline. The load reads the 16 bytes of `bytes`, and needs no alignment.
             ByteLane(unsafe { _mm_loadu_si128(bytes.as_ptr().cast()) })
         }
 
         #[inline]
         pub(crate) fn eq_mask(self, byte: u8) -> u16 {
-            // SAFETY: see above.
+            // SAFETY: SSE2 belongs to the x86-64 baseline, and these instructions access no memory.
             unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(self.0, _mm_set1_epi8(byte as i8))) as u16 }
         }
 
         #[inline]
         pub(crate) fn le_mask(self, byte: u8) -> u16 {
-            // SAFETY: see above.
+            // SAFETY: SSE2 belongs to the x86-64 baseline, and these instructions access no memory.
             unsafe {
                 let min = _mm_min_epu8(self.0, _mm_set1_epi8(byte as i8));
                 _mm_movemask_epi8(_mm_cmpeq_epi8(self.0, min)) as u16
@@ -289,13 +286,13 @@ mod sse2 {
 
         #[inline]
         pub(crate) fn non_ascii_mask(self) -> u16 {
-            // SAFETY: see above.
+            // SAFETY: SSE2 belongs to the x86-64 baseline, and the instruction accesses no memory.
             unsafe { _mm_movemask_epi8(self.0) as u16 }
         }
 
         #[inline]
         pub(crate) fn or_byte(self, byte: u8) -> ByteLane {
-            // SAFETY: see above.
+            // SAFETY: SSE2 belongs to the x86-64 baseline, and these instructions access no memory.
             ByteLane(unsafe { _mm_or_si128(self.0, _mm_set1_epi8(byte as i8)) })
         }
     }
@@ -319,7 +316,7 @@ mod portable {
 
         #[inline]
         pub(crate) fn eq_mask(self, byte: u8) -> u16 {
-            // The high bit of each byte that is zero. The result is exact, because no carry leaves a byte.
+            // The high bit of each byte that equals `byte` is set. The result is exact, because no carry leaves a byte.
             self.movemask(|word| {
                 let word = word ^ (LOW_BITS * u64::from(byte));
                 !(((word & !HIGH_BITS) + !HIGH_BITS) | word)
@@ -329,7 +326,7 @@ mod portable {
         #[inline]
         pub(crate) fn le_mask(self, byte: u8) -> u16 {
             debug_assert!(byte < 0x80, "the sum below must stay within a byte");
-            // A byte is greater if its low seven bits plus the rest reach 0x80, or if its high bit is set.
+            // A byte exceeds `byte` if its low seven bits plus `0x7f - byte` reach 0x80, or if its high bit is set.
             self.movemask(|word| !(((word & !HIGH_BITS) + LOW_BITS * u64::from(0x7f - byte)) | word))
         }
 

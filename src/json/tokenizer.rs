@@ -20,7 +20,7 @@ impl ByteClasses {
         for (number, bytes) in bytes.as_chunks::<LANE_BYTES>().0.iter().enumerate() {
             let shift = number * LANE_BYTES;
             let lane = ByteLane::load(bytes);
-            // Uppercase and lowercase letters differ only in this bit.
+            // Uppercase and lowercase ASCII letters differ only in the bit 0x20.
             let lower = lane.or_byte(0x20);
             let letters = lower.le_mask(b'z') & !lower.le_mask(b'a' - 1);
             let digits = lane.le_mask(b'9') & !lane.le_mask(b'0' - 1);
@@ -36,13 +36,13 @@ impl ByteClasses {
 /// punctuation and a word byte: `ab-cd e` has the tokens `ab-`, `cd`, and `e`.
 #[inline]
 pub fn for_each_token(text: &[u8], mut visit: impl FnMut(usize, usize)) {
-    // The class of the byte before the block. A separator precedes the text.
+    // The class of the byte before the current block. The text begins as if a separator preceded it.
     let mut after_separator = 1;
     let mut after_punctuation = 0;
     let mut open = None;
     let mut at = 0;
     while at < text.len() {
-        // The text is padded with spaces, which are separators.
+        // The last block of the text is padded with spaces, which are separators.
         let ByteClasses { separators, word_bytes } = ByteClasses::new(&load_block(text, at).0);
         let punctuation = !(separators | word_bytes);
         let follows_separator = separators << 1 | after_separator;

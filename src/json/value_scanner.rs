@@ -7,7 +7,7 @@ use super::MAX_NESTING_DEPTH;
 use super::error::DocumentError;
 use super::scan::BracketNesting;
 
-/// One scanner finds the end of one value.
+/// Finds the end of one JSON value in a stream. Each value needs its own scanner.
 #[derive(Clone, Debug, Default)]
 pub struct ValueScanner {
     state: ValueScanState,
@@ -22,7 +22,7 @@ enum ValueScanState {
     String {
         escaped: bool,
     },
-    /// Inside a number or literal, which ends before the first byte that cannot belong to it.
+    /// Inside a number or literal, which ends before the first byte that cannot be a part of it.
     NumberOrLiteral,
     AfterValue,
 }
@@ -48,11 +48,8 @@ impl ValueScanner {
                 }
                 Some(&byte @ (b']' | b'}' | b',' | b':')) => {
                     let offset = self.fed_bytes + at;
-                    return Err(DocumentError::UnexpectedCharacter {
-                        offset,
-                        found: char::from(byte),
-                        expected: "a value",
-                    });
+                    let found = char::from(byte);
+                    return Err(DocumentError::UnexpectedCharacter { offset, found, expected: "a value" });
                 }
                 Some(_) => self.state = ValueScanState::NumberOrLiteral,
             }

@@ -30,19 +30,19 @@ struct FairLimitState {
     queue: Mutex<FairQueue<PermitSender>>,
 }
 
-/// Sends a waiter its permit. Dropping the sender evicts the waiter.
+/// Sends a waiting request its permit. Dropping the sender evicts the request from the queue.
 type PermitSender = oneshot::Sender<Permit>;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LimitName {
     pub name: &'static str,
-    /// The requests that it limits, in the plural. For example: `heavy queries`.
+    /// The limited requests in the plural, for messages. For example: `heavy queries`.
     pub requests: &'static str,
 }
 
 const QUOTA_NAME: LimitName = LimitName { name: "quota", requests: "reservations" };
 
-/// Delay after which an evicted waiter that cannot be refused joins the queue again.
+/// Delay after which an evicted request joins the queue again if it cannot be refused: its response has begun.
 const REQUEUE_DELAY: Duration = Duration::from_millis(50);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -56,7 +56,7 @@ pub struct Overloaded {
 impl Overloaded {
     pub const RETRY_AFTER_S: u64 = 5;
 
-    /// Returns true if a request that was refused together with another one (single flight) should retry by itself.
+    /// Returns true if a request that shared the refusal of an identical one (single flight) should retry on its own.
     pub fn is_worth_retrying(&self, since: Instant) -> bool {
         since.elapsed() <= self.waited.unwrap_or_default() + Duration::from_secs(1)
     }
@@ -85,7 +85,7 @@ impl FairLimit {
         FairLimit { shared: Arc::new(FairLimitState { name, metrics, shares, max_wait, queue }) }
     }
 
-    /// Waits for units. The permit has no more units than the principal can ever have. Cancel safe.
+    /// Waits for units (permits or bytes). If the principal can never have as many, the permit has fewer. Cancel safe.
     pub async fn acquire(&self, principal: Principal, units: u64) -> Result<Permit, Overloaded> {
         let mut request = MeasuredRequest::start(&self.shared);
         let permit = match self.try_acquire_clamped(principal, units) {
@@ -104,21 +104,20 @@ impl FairLimit {
     pub async fn acquire_unbounded(&self, principal: Principal, units: u64) -> Permit {
         let mut request = MeasuredRequest::start(&self.shared);
         let permit = loop {
-            let entered = match self.try_acquire_clamped(principal, units) {
-                Some(permit) => Some(permit),
-                // A waiter stays in the queue, so that later ones do not overtake it.
-                None => Box::pin(self.wait_for_permit(principal, units, None)).await.ok(),
-            };
-            match entered {
-                Some(permit) => break permit,
-                None => tokio::time::sleep(REQUEUE_DELAY).await,
+            if let Some(permit) = self.try_acquire_clamped(principal, units) {
+                break permit;
+            }
+            // Without a timeout, the request stays in the queue, so that later ones do not overtake it.
+            match Box::pin(self.wait_for_permit(principal, units, None)).await {
+                Ok(permit) => break permit,
+                Err(_) => tokio::time::sleep(REQUEUE_DELAY).await,
             }
         };
         request.outcome = LimitOutcome::Granted;
         permit
     }
 
-    /// Acquires all of the units if they are available immediately. Not counted in metrics.
+    /// Acquires units if all of them are available immediately. Does not change metrics.
     pub fn try_acquire(&self, principal: Principal, units: u64) -> Result<Permit, Overloaded> {
         let mut queue = self.shared.lock_queue();
         if queue.try_take_without_queue(principal, units) {
@@ -139,7 +138,7 @@ impl FairLimit {
         self.shared.lock_queue().try_take(principal, units)
     }
 
-    /// Like [`FairLimit::try_reserve`], even if it exceeds the quota.
+    /// Like [`FairLimit::try_reserve`], but takes the units even if they exceed the quota.
     pub fn reserve(&self, principal: Principal, units: u64) {
         self.shared.lock_queue().take_unchecked(principal, units);
     }
@@ -166,7 +165,7 @@ impl FairLimit {
         self.shared.max_wait
     }
 
-    /// Returns the maximum while no other principal has units.
+    /// Returns how many units the principal can have while no other principal has any.
     pub fn max_units(&self, principal: Principal) -> u64 {
         self.shared.shares.max_units(principal, OtherUnits::default())
     }
@@ -229,7 +228,7 @@ impl fmt::Debug for FairLimit {
 
 impl FairLimitState {
     fn lock_queue(&self) -> MutexGuard<'_, FairQueue<PermitSender>> {
-        // No panic is possible between two related changes.
+        // The queue is consistent even if a thread panicked, because no panic is possible between two related changes.
         self.queue.lock()
     }
 
@@ -237,12 +236,12 @@ impl FairLimitState {
         Overloaded { limit: self.name, waited }
     }
 
-    /// Grants units after a change. Wakes the waiters after the lock is released.
+    /// Grants units to waiting requests after a change of the queue. Wakes their tasks after the lock is released.
     fn grant_all(self: &Arc<Self>, mut queue: MutexGuard<'_, FairQueue<PermitSender>>, newcomer: Option<Principal>) {
         let mut grants: Vec<UnitGrant<PermitSender>> = queue.drain_grants().collect();
         let evicted = newcomer.and_then(|newcomer| queue.evict(newcomer));
         if evicted.is_some() {
-            // The evicted waiter can have blocked others.
+            // The evicted request may have blocked other ones, which can now get their units.
             grants.extend(queue.drain_grants());
         }
         drop(queue);
@@ -251,7 +250,7 @@ impl FairLimitState {
 
     fn wake(self: &Arc<Self>, grants: Vec<UnitGrant<PermitSender>>) {
         for UnitGrant { principal, units, waker } in grants {
-            // If the waiter was cancelled a moment ago, dropping the permit releases its units.
+            // If the request was cancelled a moment ago, the send fails, and dropping the permit releases its units.
             let _ = waker.send(Permit { shared: self.clone(), principal, units });
         }
     }
@@ -292,7 +291,7 @@ impl Drop for QueuedRequest<'_> {
         if queue.cancel(self.principal, self.ticket).is_some() {
             self.shared.grant_all(queue, None);
         }
-        // A permit that was granted concurrently is dropped with `granted`.
+        // If a permit was granted concurrently, dropping the field `granted` releases its units.
     }
 }
 
@@ -321,7 +320,7 @@ impl LimitMetrics {
     }
 }
 
-/// Records the outcome and the waiting time of a request when dropped.
+/// Records the outcome and the waiting time of a request in the metrics of its limit when dropped.
 struct MeasuredRequest<'a> {
     metrics: Option<&'a LimitMetrics>,
     outcome: LimitOutcome,
@@ -330,11 +329,8 @@ struct MeasuredRequest<'a> {
 
 impl MeasuredRequest<'_> {
     fn start(shared: &FairLimitState) -> MeasuredRequest<'_> {
-        MeasuredRequest {
-            metrics: shared.metrics.as_ref(),
-            outcome: LimitOutcome::Cancelled,
-            started_at: Instant::now(),
-        }
+        let metrics = shared.metrics.as_ref();
+        MeasuredRequest { metrics, outcome: LimitOutcome::Cancelled, started_at: Instant::now() }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Principals, to which units are charged.
+//! Principals: the users and client networks to which permits, memory, and disk space are charged.
 
 use std::net::IpAddr;
 
@@ -6,13 +6,13 @@ use strata_types::ids::UserId;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Principal {
-    /// Identified by a session, a token, a private key of the user's datasets, or a job of the user.
+    /// A user, identified by a session, a token, a private key of the user's datasets, or a job of the user.
     User(UserId),
-    /// The user of the command line, who counts as one more user.
+    /// The operator on the command line, who counts as one more user.
     Operator,
     /// All clients in one network that are not identified as users.
     Anonymous(ClientNetwork),
-    /// Any of the above in a query, which can come from another node.
+    /// The hash of another principal. Queries have hashed principals, because they can come from another node.
     Hashed(HashedPrincipal),
 }
 
@@ -26,11 +26,11 @@ pub struct HashedPrincipal {
 /// The network of a client. Rate limits and limits for anonymous clients apply to the whole network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClientNetwork {
-    /// An IPv4 address, including mapped ones (`::ffff:a.b.c.d`).
+    /// An IPv4 address, including an IPv4-mapped IPv6 address (`::ffff:a.b.c.d`).
     V4([u8; 4]),
     /// A 64-bit IPv6 network, the smallest one that a subscriber gets.
     V6([u8; 8]),
-    /// All requests that did not arrive over a network.
+    /// All requests that did not arrive over a network, as if they came from one client.
     Unspecified,
     /// The keyed hash of an account, which rate limits count like an address.
     Account(u64),

@@ -1,4 +1,4 @@
-//! Shares: the maximum number of units of one principal.
+//! Shares: the maximum number of units (permits or bytes) that one principal (a user or a network) can have.
 //!
 //! A principal can have `share_percent` of the units that no other principal uses, so that it takes many principals to
 //! use up a limit ("dynamic thresholds": Choudhury and Hahne, 1998). For example, with 8 units and 50 %, principals
@@ -9,9 +9,9 @@ use crate::principal::Principal;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FairShares {
     pub total_units: u64,
-    /// From 1 to 100.
+    /// The share of one user or network, from 1 to 100: a percentage of the units that no other one uses.
     pub share_percent: u64,
-    /// Percentage of all units, rounded up, that is reserved for users. Anonymous principals can always have one.
+    /// Percentage of all units, rounded up, that only users can have. Anonymous clients can always have one unit.
     pub user_percent: u64,
     pub max_principal_units: u64,
     pub beyond_share: BeyondShare,
@@ -20,9 +20,9 @@ pub struct FairShares {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BeyondShare {
-    /// A principal without units can take any free units that are not reserved for users.
+    /// A user without permits can take any free ones, beyond its share; a network only those not reserved for users.
     AnyFreeUnits,
-    /// A principal can have this many units, up to the limit, while no other principal has any.
+    /// While no other principal has units, a principal can have this many, even if its share is smaller.
     SolePrincipal(u64),
 }
 
@@ -33,19 +33,14 @@ pub struct OtherUnits {
 }
 
 impl FairShares {
-    /// Creates shares without a maximum for one principal, and without a queue.
+    /// Creates shares without a fixed maximum per principal. No requests can wait for units.
     pub fn new(total_units: u64, share_percent: u64, user_percent: u64) -> FairShares {
-        FairShares {
-            total_units,
-            share_percent,
-            user_percent,
-            max_principal_units: u64::MAX,
-            beyond_share: BeyondShare::AnyFreeUnits,
-            max_waiters: 0,
-        }
+        let max_principal_units = u64::MAX;
+        let beyond_share = BeyondShare::AnyFreeUnits;
+        FairShares { total_units, share_percent, user_percent, max_principal_units, beyond_share, max_waiters: 0 }
     }
 
-    /// Returns the maximum for all users together, or for all anonymous principals together.
+    /// Returns the maximum units of all users together, or of all anonymous clients together.
     pub fn max_class_units(&self, principal: Principal) -> u64 {
         if principal.is_anonymous() { self.max_anonymous_units() } else { self.total_units }
     }
@@ -63,7 +58,7 @@ impl FairShares {
         saturate_units(multiply_percent(left, self.share_percent) / 100)
     }
 
-    /// Returns the maximum for the principal in total, which exceeds its share if no other principal has units.
+    /// Returns the maximum units of the principal in total, which exceeds its share if no other principal has units.
     pub(crate) fn max_units(&self, principal: Principal, others: OtherUnits) -> u64 {
         let share = self.principal_share(principal, others);
         match self.beyond_share {
@@ -73,7 +68,7 @@ impl FairShares {
     }
 }
 
-/// Uses 128 bits, because units can be bytes.
+/// Multiplies in 128 bits, because a number of bytes times a percentage can exceed 64 bits.
 fn multiply_percent(units: u64, percent: u64) -> u128 {
     u128::from(units) * u128::from(percent)
 }

@@ -1,14 +1,15 @@
-//! Detects whether a query ran exclusively. If such a query ran out of memory, it would fail again.
+//! Detects whether a query ran while no other query did. If it ran out of memory nevertheless, it needs more than the
+//! limit, so a retry would fail, too.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The number of running queries in the low half, and of all queries so far in the high half. Both change at once.
+/// Two counts in one atomic number, so that both change at once: the number of running queries in the low half, and of
+/// all queries so far in the high half.
 #[derive(Debug, Default)]
 pub(super) struct ActiveQueries(AtomicU64);
 
 pub(super) struct QueryGuard<'a> {
     queries: &'a ActiveQueries,
-    /// `None` if another query was running when this one began.
     exclusive_query_number: Option<u32>,
 }
 

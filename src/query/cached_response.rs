@@ -15,10 +15,10 @@ use crate::scan::predicate::{ComparisonOperator, PathComparison};
 use crate::scan::sort_key::OrderSpec;
 use crate::scan::{distinct_cache, hash_index, sort_index};
 
-/// Longer lists come from a plan, which accounts for their memory.
+/// Longer lists of entity positions come from a plan, which reserves their memory.
 const MAX_CACHED_POSITIONS: usize = 4_096;
 
-/// Whether all entities of a version are input to the steps after filtering.
+/// Whether a request has no predicates and no sample, so that later steps process all entities of a version.
 pub(super) fn is_unfiltered(request: &ReadRequest) -> bool {
     !request.has_predicates() && request.sample.is_none()
 }
@@ -51,15 +51,15 @@ pub(super) async fn try_cached(reader: &VersionReader, request: &ReadRequest) ->
             }
             (Some(order), None) if limit.saturating_add(offset) <= MAX_CACHED_POSITIONS => {
                 let index = sort_index::lookup_index(reader, &order).await.into_hit()?;
-                SortIndexCursor::new(index, order.descending).skip(offset).take(limit).map(u64::from).collect()
+                SortIndexCursor::new(index, order.direction()).skip(offset).take(limit).map(u64::from).collect()
             }
             _ => return None,
         };
     Some(QueryOutcome::Selection(EntitySelection::from_list(positions)))
 }
 
-/// Runs a request whose only predicate is an exact filter. `None` if no hash index of its column is cached, if the
-/// index lists many entities, or if the cache does not contain their values.
+/// Runs a request whose only predicate is an exact filter. `None` if no hash index of the filtered column is cached, if
+/// the index lists many entities, or if the cache does not contain the values of these entities.
 pub(super) async fn probe_index(
     reader: &VersionReader,
     request: &ReadRequest,
@@ -70,12 +70,16 @@ pub(super) async fn probe_index(
         || sort.is_some()
         || *dedup
         || sample.is_some()
-        || !EntityProjection::from_request(request).is_path_included(filter.path.keys())
     {
         return Ok(None);
     }
+    let projection = EntityProjection::from_request(request);
+    if !projection.is_path_included(filter.path.keys()) {
+        return Ok(None);
+    }
     let Some(column) = reader.layout().find_shredded(filter.path.keys()) else { return Ok(None) };
-    let comparison = PathComparison::new(ComparisonOperator::Equal, filter.path.clone(), &filter.value, request.denull);
+    let nulls = projection.null_treatment();
+    let comparison = PathComparison::new(ComparisonOperator::Equal, filter.path.clone(), &filter.value, nulls);
     let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
     let limit = usize::try_from(request.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     let wanted = limit.saturating_add(offset);

@@ -1,6 +1,6 @@
 //! Cooperative scheduling: long computations yield to the executor, so that cancellation and timeouts take effect.
 
-/// About a millisecond of work.
+/// Bytes of work after which a computation yields to the executor: about a millisecond.
 const YIELD_EVERY_BYTES: usize = 1 << 20;
 
 /// The work since the last yield, in bytes. A caller records the bytes that it processes, or an equivalent number.

@@ -32,14 +32,12 @@ use crate::scan::sort_key::{self, OrderSpec};
 use crate::scan::{distinct_cache, hash_index, sort_index};
 
 const VALUE_WORK_BYTES: u64 = 16;
-
 const CANDIDATE_WORK_BYTES: u64 = 64;
-
 /// The work of building a sort index, as a multiple of reading its column.
 const SORT_INDEX_BUILD_FACTOR: u64 = 4;
 
-// The work of reading all documents divided by other work: a search of the full-text column, and of a keyword in its
-// index. Keywords that can be part of a hexadecimal number, are short, or have several tokens cost more.
+// The work of reading all documents, divided by the work of a search of the full-text column, or of a keyword lookup in
+// the keyword index. Keywords that can be part of a hexadecimal number, are short, or have several tokens cost more.
 const FULL_TEXT_DIVISOR: u64 = 4;
 const KEYWORD_DIVISOR: u64 = 1_024;
 const HEXADECIMAL_KEYWORD_DIVISOR: u64 = 256;
@@ -130,17 +128,14 @@ impl PlannedPredicate {
         }
         let needs_exact_text = matches!(&self.predicate, Predicate::Comparison(compare) if compare.needs_exact_text());
         match self.access_path {
-            // Documents verify only the candidates, which are rarely most of the entities.
-            AccessPath::SearchText | AccessPath::SearchTextThenDocuments => self.estimate_full_text_bytes(reader),
-            AccessPath::SearchTextAndShapes if self.predicate.full_text_needles().is_some() => {
+            // Documents do not count, because only matches in the full-text column are verified, rarely most entities.
+            _ if self.reads_full_text() && self.predicate.full_text_needles().is_some() => {
                 self.estimate_full_text_bytes(reader)
             }
-            // The path index knows which entities have the path, and the full-text column contains their values.
+            // The path index shows which entities have the filtered path, and the full-text column has their values.
             AccessPath::SearchTextAndShapes if !needs_exact_text => {
-                let rows = reader
-                    .path_index_directory()
-                    .indexed_row_groups()
-                    .filter_map(|row_group| reader.row_groups().get(row_group));
+                let row_groups = reader.path_index_directory().indexed_row_groups();
+                let rows = row_groups.filter_map(|row_group| reader.row_groups().get(row_group));
                 let indexed: u64 = rows.map(|row_group| row_group.rows as u64).sum();
                 let saved = documents - documents / FULL_TEXT_DIVISOR;
                 documents - scale_by_rows(saved, indexed.min(reader.entity_count()), reader.entity_count())
@@ -150,7 +145,6 @@ impl PlannedPredicate {
         }
     }
 
-    /// The work of searching the full-text column, reduced by the rows that the keyword index covers.
     fn estimate_full_text_bytes(&self, reader: &VersionReader) -> u64 {
         let documents = reader.layout().document_bytes;
         let scan = documents / FULL_TEXT_DIVISOR;

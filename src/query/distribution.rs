@@ -22,7 +22,7 @@ use crate::error::QueryError;
 
 #[async_trait]
 pub trait QueryDistributor: fmt::Debug + Send + Sync {
-    /// Returns a plan that runs parts of this one on other nodes for a principal, or `None` to run all of it here.
+    /// Returns a plan that runs parts of `plan` on other nodes for a principal, or `None` to run it all on this node.
     async fn distribute(
         &self,
         plan: &Arc<dyn ExecutionPlan>,
@@ -32,7 +32,7 @@ pub trait QueryDistributor: fmt::Debug + Send + Sync {
 
     fn on_success(&self, plan: &DistributedPlan);
 
-    /// Records a failure. Returns the reason that the requester can see.
+    /// Records the failure of a distributed plan. Returns the reason that the requester can see.
     fn on_failure(&self, plan: &DistributedPlan, failure: &str) -> String;
 }
 
@@ -73,7 +73,7 @@ pub struct DistributionReport {
     pub fallback: Option<String>,
 }
 
-/// A leaf of a plan that processes each row group separately, so that other nodes can process some of them.
+/// A leaf of a query plan that processes row groups separately, so that other nodes can process some of them.
 #[async_trait]
 pub trait PartitionableScan: Send + Sync {
     fn is_diff_scan(&self) -> bool {
@@ -88,7 +88,8 @@ pub trait PartitionableScan: Send + Sync {
 
     async fn row_groups_to_read(&self) -> Vec<RowGroupReadEstimate>;
 
-    /// Returns the operator for some row groups, ascending, with its own metrics. Another process can run it.
+    /// Returns the operator that scans only the specified row groups, which ascend, with its own metrics. Another
+    /// process can run this operator.
     fn to_partial_scan(&self, row_groups: Vec<usize>) -> Arc<dyn ExecutionPlan>;
 }
 
@@ -99,14 +100,14 @@ pub struct RowGroupReadEstimate {
     pub uncached_bytes: u64,
 }
 
-/// Awaits a distributed plan. Fails with a reason that the requester can see, also if the plan exceeds `limit`.
+/// Awaits the outcome of a distributed plan for at most `limit`. The error is the reason that the requester can see.
 pub async fn await_distributed<T>(
     distributor: &dyn QueryDistributor,
     plan: &DistributedPlan,
     limit: Duration,
     outcome: impl Future<Output = Result<T, QueryError>>,
 ) -> Result<T, String> {
-    // The decoder can panic if the data of a node is damaged.
+    // The decoder can panic if another node sends damaged data.
     let outcome = AssertUnwindSafe(outcome).catch_unwind();
     let failure = match tokio::time::timeout(limit, outcome).await {
         Ok(Ok(Ok(result))) => {

@@ -29,7 +29,7 @@ use crate::active_queries::ActiveQueries;
 use crate::distribution::QueryDistributor;
 use crate::principal_quota::{PrincipalMemoryPool, PrincipalShares, PrincipalTempFiles, SpillQuota, UnchargedMemory};
 
-/// The memory that a sort or dedup needs to spill. A sole principal can reserve this much even beyond its share.
+/// The memory that a sort or dedup needs to spill. The only active principal can reserve it even beyond its share.
 const MIN_PRINCIPAL_MEMORY_BYTES: u64 = 16 << 20;
 
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub struct QueryEngineOptions {
     pub shares: PrincipalShares,
     pub timeout: Duration,
     pub diff_timeout: Duration,
-    /// `None` disables spilling.
+    /// The directory for data that queries spill. `None` disables spilling.
     pub spill_directory: Option<PathBuf>,
     pub spill_bytes: u64,
     /// The free disk space below which the queries of principals cannot spill.
@@ -65,20 +65,19 @@ impl Default for QueryEngineOptions {
 #[derive(Clone)]
 pub struct QueryEngine {
     state: Arc<QueryEngineState>,
-    /// The principal whose share the queries use. `None` means no share: only the engine's limits apply.
+    /// The principal whose share of memory and disk the queries use. If `None`, only the engine's limits apply.
     principal: Option<HashedPrincipal>,
-    /// Created on first use, because most requests do not need a task context.
+    /// The DataFusion task context, which is created on first use, because most requests do not need it.
     task_context: Arc<OnceLock<Arc<TaskContext>>>,
     priority: ThreadPriority,
     elapsed: Duration,
 }
 
-/// A handle that does not keep the engine alive.
 #[derive(Clone)]
 pub struct WeakQueryEngine(Weak<QueryEngineState>);
 
 impl WeakQueryEngine {
-    /// Returns an engine without a principal, for short work. `None` after the last [`QueryEngine`] was dropped.
+    /// Returns the query engine without a principal, for short work. `None` after the last [`QueryEngine`] was dropped.
     pub fn upgrade(&self) -> Option<QueryEngine> {
         self.0.upgrade().map(QueryEngine::new)
     }
@@ -91,7 +90,7 @@ struct QueryEngineState {
     memory_quota: FairLimit,
     spill_quota: FairLimit,
     active_queries: ActiveQueries,
-    /// In the order of [`ThreadPriority::ALL`].
+    /// The runtime of each thread priority, in the order of [`ThreadPriority::ALL`].
     runtimes: [QueryRuntime; 4],
     distributor: OnceLock<Arc<dyn QueryDistributor>>,
 }
@@ -107,7 +106,7 @@ impl QueryEngineState {
         let disk = DiskManagerBuilder::default().with_temp_file_factory(Arc::new(files)).build();
         Arc::new(RuntimeEnv {
             memory_pool: Arc::new(pool),
-            // Building fails only if a directory cannot be created.
+            // Building the disk manager of a principal fails only if a directory cannot be created.
             disk_manager: disk.map_or_else(|_| env.disk_manager.clone(), Arc::new),
             ..(**env).clone()
         })
@@ -116,7 +115,7 @@ impl QueryEngineState {
 
 struct QueryRuntime {
     queries: DetachedRuntime,
-    /// For [`QueryEngine::spawn_dedicated`], whose blocking calls must not wait for threads of the same runtime.
+    /// Threads for [`QueryEngine::spawn_dedicated`], whose blocking calls must not wait for the runtime `queries`.
     dedicated: DetachedRuntime,
 }
 
@@ -148,16 +147,13 @@ impl QueryRuntime {
     }
 }
 
-/// Rows of a batch between operators. A merge of spilled runs keeps two batches of each run in memory.
+/// The rows of a batch that operators exchange. A merge of spilled runs keeps two batches of each run in memory.
 pub(super) const BATCH_ROWS: usize = 2_048;
-
-/// The stack of a query thread, regardless of `RUST_MIN_STACK`. Encoders recurse up to 128 levels, like entities. The
-/// depth of a plan does not depend on the request.
+/// The stack of a query thread, regardless of `RUST_MIN_STACK`. Encoders recurse up to 128 levels, because entities are
+/// nested up to this depth. The depth of a plan does not depend on the request.
 const QUERY_STACK_BYTES: usize = 4 << 20;
-
 /// The time for the tasks of a failed query to release memory and disk space.
 const RELEASE_TIMEOUT: Duration = Duration::from_millis(500);
-
 const MAX_MERGE_RESERVATION_BYTES: usize = 10 << 20;
 
 impl QueryEngine {
@@ -196,7 +192,6 @@ impl QueryEngine {
         QueryEngine { state, principal: None, task_context: Arc::default(), priority, elapsed: Duration::ZERO }
     }
 
-    /// Returns a handle whose queries use the principal's share of memory and spill space.
     pub fn for_principal(&self, principal: HashedPrincipal) -> QueryEngine {
         QueryEngine { principal: Some(principal), task_context: Arc::default(), ..self.clone() }
     }
@@ -215,7 +210,7 @@ impl QueryEngine {
         WeakQueryEngine(Arc::downgrade(&self.state))
     }
 
-    /// Distributes large queries from now on. Later calls have no effect.
+    /// Sets the distributor, which runs parts of large queries on other nodes. Later calls have no effect.
     pub fn set_distributor(&self, distributor: Arc<dyn QueryDistributor>) {
         let _ = self.state.distributor.set(distributor);
     }
@@ -242,7 +237,7 @@ impl QueryEngine {
 
     pub fn task_context(&self) -> &Arc<TaskContext> {
         self.task_context.get_or_init(|| {
-            // Plans contain the functions that they call, so the context needs no registry.
+            // Physical plans contain the functions that they call, so the task context needs no function registry.
             Arc::new(TaskContext::new(
                 None,
                 "queries".to_owned(),
@@ -284,17 +279,14 @@ impl QueryEngine {
         principal.map_or(self.state.options.spill_bytes, |principal| self.state.spill_quota.max_units(principal))
     }
 
-    /// Reserves memory for something other than a query.
-    ///
-    /// # Errors
-    /// [`QueryError::OutOfMemory`] if too much memory is in use.
+    /// Reserves memory for something other than a query. [`QueryError::OutOfMemory`] if too much memory is in use.
     pub fn try_reserve(&self, name: &'static str, size_bytes: usize) -> Result<MemoryReservation, QueryError> {
         let reservation = MemoryConsumer::new(name).register(self.task_context().memory_pool());
         reservation.try_grow(size_bytes)?;
         Ok(reservation)
     }
 
-    /// Like [`QueryEngine::try_reserve`], but can exceed the limit: for work that must continue and has another limit.
+    /// Like [`QueryEngine::try_reserve`], but can exceed the memory limit: for vital work that has another limit.
     pub fn reserve_over_limit(&self, name: &'static str, size_bytes: usize) -> MemoryReservation {
         let reservation = MemoryConsumer::new(name).register(self.task_context().memory_pool());
         reservation.grow(size_bytes);
@@ -312,10 +304,7 @@ impl QueryEngine {
 
     /// Like [`QueryEngine::spawn`], on a dedicated thread: for work that can take long between two awaits, such as
     /// encoding a large entity. Callers limit the number of such threads. Cancelled work ends at its next await, so its
-    /// permit should move into it.
-    ///
-    /// # Errors
-    /// [`QueryError::Storage`] if the system cannot start a thread.
+    /// permit should move into it. [`QueryError::Storage`] if the system cannot start a thread.
     pub fn spawn_dedicated<T: Send + 'static>(
         &self,
         work: impl Future<Output = T> + Send + 'static,
@@ -323,7 +312,7 @@ impl QueryEngine {
         self.spawn_dedicated_on(self.runtime().queries.handle.clone(), work)
     }
 
-    /// Like [`QueryEngine::spawn_dedicated`], for work whose I/O, timers and tasks belong to `runtime`.
+    /// Like [`QueryEngine::spawn_dedicated`], for work whose I/O, timers and tasks belong to another Tokio runtime.
     pub fn spawn_dedicated_on<T: Send + 'static>(
         &self,
         runtime: Handle,
@@ -337,7 +326,7 @@ impl QueryEngine {
             let run = move || runtime.block_on(async move { cancellation.run_until_cancelled(work).await });
             match run_blocking_on(&dedicated, run).await {
                 Ok(Some(done)) => Ok(done),
-                // The work was cancelled with this task.
+                // The dedicated work was cancelled because its task was dropped, so no one awaits the result.
                 Ok(None) => std::future::pending().await,
                 Err(error) => Err(QueryError::Storage(error.into())),
             }
@@ -346,10 +335,8 @@ impl QueryEngine {
     }
 
     /// Runs a query on the engine's threads and counts it. Dropping the future cancels the query.
-    ///
-    /// # Errors
-    /// Errors of the query. [`QueryError::Timeout`] after `limit`. [`QueryError::TooMuchMemory`] and
-    /// [`QueryError::TooMuchDisk`] if the query exceeded a limit although no other query was running.
+    /// [`QueryError::Timeout`] after `limit`. [`QueryError::TooMuchMemory`] and [`QueryError::TooMuchDisk`] if the
+    /// query exceeded a limit although no other query was running.
     pub async fn run_with_timeout<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -359,10 +346,9 @@ impl QueryEngine {
         let spilled_before = self.state.spill_quota.used_units();
         let guard = self.state.active_queries.begin();
         let mut measurement = QueryMeasurement::start();
-        let outcome = match self.spawn(async move { tokio::time::timeout(limit, query).await }).await? {
-            Ok(outcome) => outcome,
-            Err(_) => Err(QueryError::Timeout { seconds: (limit + self.elapsed).as_secs() }),
-        };
+        let timeout = QueryError::Timeout { seconds: (limit + self.elapsed).as_secs() };
+        let query = self.spawn(async move { tokio::time::timeout(limit, query).await });
+        let outcome = query.await?.unwrap_or(Err(timeout));
         measurement.record_outcome(&outcome);
         drop(measurement);
         let ran_exclusively = guard.ran_exclusively();
@@ -397,11 +383,12 @@ impl QueryEngine {
 }
 
 pub(super) fn with_query_settings(config: SessionConfig) -> SessionConfig {
-    // The scan processes row groups concurrently and returns them in order. Partitions would lose the order.
+    // DataFusion uses a single partition, because the scan processes row groups concurrently itself and returns them in
+    // order. Several partitions would lose the order.
     config.with_target_partitions(1).with_batch_size(BATCH_ROWS)
 }
 
-/// Counts a query and its duration when it ends or is cancelled.
+/// Counts a query and its duration in the metrics when the query ends or is cancelled.
 pub(super) struct QueryMeasurement {
     started: Instant,
     outcome: &'static str,
@@ -434,7 +421,7 @@ impl Drop for QueryMeasurement {
     }
 }
 
-/// Counts the bytes that the operators of a plan have spilled, on drop.
+/// Counts the bytes that the operators of a plan have spilled in the metrics, when it is dropped.
 pub struct SpillRecorder(pub Arc<dyn ExecutionPlan>);
 
 impl Drop for SpillRecorder {

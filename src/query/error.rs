@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use arrow::error::ArrowError;
 use datafusion::error::DataFusionError;
-use strata_store::StorageError;
-use strata_store::temp_file;
 use strata_store::unavailable::ResourceUnavailable;
+use strata_store::{StorageError, temp_file};
 
 use crate::principal_quota::SpillQuotaExceeded;
 
@@ -18,7 +17,7 @@ pub enum QueryError {
     /// All queries together would exceed `query.memory_bytes`. A retry can succeed.
     #[error("the query ran out of memory: {0}")]
     OutOfMemory(String),
-    /// The query ran out of memory although no other query used any.
+    /// The query ran out of memory although no other query used memory.
     #[error("the query exceeded the memory limit for one client ({limit_bytes} bytes): {cause}")]
     TooMuchMemory { limit_bytes: u64, cause: String },
     #[error("the query ran out of disk space: {0}")]
@@ -58,7 +57,7 @@ impl From<DataFusionError> for QueryError {
     }
 }
 
-/// Copies an error that other operators also have. `None` if the error is not about memory or the disk.
+/// Copies an error that several operators share. `None` if the error is not about memory or the disk.
 fn clone_resource_error(cause: &DataFusionError) -> Option<QueryError> {
     match cause {
         DataFusionError::ResourcesExhausted(what) => Some(QueryError::OutOfMemory(what.clone())),
@@ -84,13 +83,13 @@ fn clone_io_error(error: &io::Error) -> io::Error {
     if let Some(exceeded) = SpillQuotaExceeded::from_io(error) {
         return io::Error::other(exceeded.clone());
     }
-    temp_file::clone_temp_dir_error(error).unwrap_or_else(|| match error.raw_os_error() {
-        Some(code) => io::Error::from_raw_os_error(code),
-        None => io::Error::new(error.kind(), error.to_string()),
-    })
+    let copy = temp_file::clone_temp_dir_error(error);
+    let copy = copy.or_else(|| error.raw_os_error().map(io::Error::from_raw_os_error));
+    copy.unwrap_or_else(|| io::Error::new(error.kind(), error.to_string()))
 }
 
-/// The error of a failed spill: of the disk, or otherwise of the limit of the spill space.
+/// Returns the error of a failed spill: an error of the disk or of a principal's spill quota remains, and any other
+/// error becomes `ResourcesExhausted`.
 pub fn spill_error(what: &str, error: io::Error) -> DataFusionError {
     match ResourceUnavailable::from_error(&error).is_some() || SpillQuotaExceeded::from_io(&error).is_some() {
         true => to_external_error(StorageError::Io(error)),

@@ -19,7 +19,7 @@ pub struct QueryExplanation {
     pub logical_plan: String,
     pub optimized_plan: String,
     pub operators: Vec<PlanOperator>,
-    /// `None` if this node did not scan.
+    /// The report of the scan; `None` if this node did not scan the version.
     pub scan: Option<ScanReport>,
     pub distributed: Option<DistributionReport>,
     pub planning_time: Duration,
@@ -50,7 +50,7 @@ pub struct PlanOperator {
 #[derive(Debug)]
 pub(super) struct DistributedRun {
     pub(super) plan: DistributedPlan,
-    /// The reason for running the query again on this node, if it did.
+    /// The reason why the query ran again on this node after its distribution failed; `None` if it did not run again.
     pub(super) fallback: Option<String>,
 }
 

@@ -25,14 +25,15 @@ use strata_store::{fsync, temp_file};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PrincipalShares {
-    /// The share of one principal in the units that no other principal uses, in percent.
+    /// The share of one principal: a percentage of the memory or spill space that no other principal uses.
     pub principal_percent: u64,
-    /// The share of all anonymous principals together, in percent.
+    /// The part of the whole that all anonymous clients together can use, in percent.
     pub anonymous_percent: u64,
 }
 
 impl PrincipalShares {
-    /// Creates a quota for bytes. A sole principal can have `min_bytes`, even beyond its share.
+    /// Creates a quota of `bytes` for all principals. A principal that is the only user of the quota can have
+    /// `min_bytes`, even beyond its share.
     pub(super) fn to_quota(self, bytes: u64, min_bytes: u64) -> FairLimit {
         let shares = FairShares::new(bytes, self.principal_percent, 100 - self.anonymous_percent);
         FairLimit::new_quota(FairShares { beyond_share: BeyondShare::SolePrincipal(min_bytes), ..shares })
@@ -96,7 +97,8 @@ impl MemoryPool for PrincipalMemoryPool {
     }
 }
 
-/// The engine's memory pool as a session extension, for indexes that one query builds and all queries use.
+/// The engine's memory pool, without charges to a principal, for indexes that one query builds and all queries use.
+/// Operators find it as an extension of the DataFusion session.
 pub(super) struct UnchargedMemory(pub Arc<dyn MemoryPool>);
 
 impl UnchargedMemory {
@@ -107,7 +109,8 @@ impl UnchargedMemory {
     }
 }
 
-/// The parents of a removed spill directory that are recreated: of the process and of all, not the data directory.
+/// The number of parent directories that are recreated with a removed spill directory: one of the process and one of
+/// all processes, but not the data directory.
 const MAX_RECREATED_PARENTS: usize = 2;
 
 pub(super) struct PrincipalTempFiles {
@@ -115,7 +118,7 @@ pub(super) struct PrincipalTempFiles {
     pub spill_quota: SpillQuota,
 }
 
-/// The principal's spill quota is used up. Carried through writers by an I/O error.
+/// The error of a write that exceeds the principal's spill quota. Writers pass it on inside an I/O error.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("this client's queries can currently spill only {max_bytes} bytes")]
 pub(super) struct SpillQuotaExceeded {
@@ -135,8 +138,7 @@ pub(super) struct SpillQuota {
     pub reserve: Option<DiskReserve>,
 }
 
-/// Bytes that a file grows between two checks of the free disk space. The interval is short, because many files grow at
-/// the same time.
+/// Bytes that a spill file grows between two checks of free disk space; few, because many files grow at the same time.
 const FREE_SPACE_CHECK_BYTES: u64 = 1 << 20;
 
 impl TempFileFactory for PrincipalTempFiles {
@@ -166,7 +168,7 @@ struct PrincipalSpillFile {
     reservation: Arc<SpillReservation>,
 }
 
-/// The reserved bytes of a file. Released when the file and its writers are dropped.
+/// The reserved bytes of a spill file. Released when the file and its writers are dropped.
 struct SpillReservation {
     spill_quota: SpillQuota,
     bytes: AtomicU64,
@@ -201,7 +203,7 @@ impl SpillFile for PrincipalSpillFile {
 struct PrincipalSpillWriter {
     writer: Box<dyn SpillWriter>,
     reservation: Arc<SpillReservation>,
-    /// Bytes that were free at the last check and have not been written since.
+    /// The bytes that the last check found to be free, minus the bytes that have been written since.
     checked_free_bytes: u64,
 }
 

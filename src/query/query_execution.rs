@@ -26,14 +26,11 @@ use crate::plan::spilling_sorts::with_spilling_sorts;
 
 impl QueryEngine {
     /// Selects the entities of a request. Dropping the future cancels the query.
-    ///
-    /// # Errors
-    /// [`QueryError`], if a limit of the engine is exceeded or the version cannot be read.
     pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<QueryOutcome, QueryError> {
         if !cached_response::is_positional(&request) {
             return Box::pin(self.select_with_cache(reader, request)).await;
         }
-        // A plan would return the same entities, but cost more than fetching such a page.
+        // A request with only `offset` and `limit` needs no plan, which would cost more than fetching the page.
         let entities = reader.entity_count();
         let start = entities.min(request.offset);
         let end = request.limit.map_or(entities, |limit| start.saturating_add(limit).min(entities));
@@ -80,7 +77,7 @@ impl QueryEngine {
     ) -> Result<(QueryOutcome, Box<ExecutedQuery>), QueryError> {
         let engine = self.clone();
         let log_context = request_log::current_context();
-        // Boxed, because the future has kilobytes and several functions move it.
+        // The future of a query is boxed, because it has kilobytes and several functions move it.
         let query = Box::pin(async move { engine.plan_and_execute(reader, &request, log_context).await });
         self.run_with_timeout(self.timeout(), query).await
     }
@@ -119,14 +116,14 @@ impl QueryEngine {
         let (distributed, outcome) = match distributed {
             Some((plan, Ok(outcome))) => (Some(DistributedRun { plan, fallback: None }), Ok(outcome)),
             attempt => {
-                // Logged before the execution, which can be cancelled.
+                // The plan is logged before its execution, because the execution can be cancelled.
                 log_plan(&plans.physical);
                 let mut outcome =
                     self.collect_outcome(plans.physical.clone(), self.task_context().clone(), request).await;
                 if let Err(QueryError::OutOfMemory(_)) = outcome
                     && with_spilling_sorts(plans.physical.clone())?.is_some()
                 {
-                    // New operators, so that their metrics begin at zero.
+                    // The second execution needs new operators, so that their metrics begin at zero.
                     plans = Box::pin(QueryPlans::new(reader, request, self.threads())).await?;
                     if let Some(plan) = with_spilling_sorts(plans.physical.clone())? {
                         plans.physical = plan.clone();
@@ -183,8 +180,8 @@ fn display_one_line(plan: Arc<dyn ExecutionPlan>) -> impl fmt::Display + Send + 
     })
 }
 
-/// Whether most entities have distinct values at the `dedup_key`, by the profile. Other nodes would then send nearly
-/// all rows with their keys, which takes longer than finding the groups here.
+/// Whether most entities have distinct values at the `dedup_key`, according to the profile of the version. Other nodes
+/// would then send nearly all rows with their keys, which takes longer than finding the groups on this node.
 async fn is_dedup_mostly_distinct(reader: &VersionReader, request: &ReadRequest) -> bool {
     const MAX_ALWAYS_SENT_ROWS: u64 = 1 << 16;
     let entities = reader.entity_count();

@@ -64,7 +64,7 @@ impl<T> TrackedVec<T> {
 
     pub fn into_parts(mut self) -> (Vec<T>, MemoryReservation) {
         self.items.shrink_to_fit();
-        // If the pool refuses to shrink, the reservation stays too large.
+        // If the memory pool refuses to shrink the reservation, it stays larger than the vector.
         let _ = self.reservation.try_resize(self.items.capacity() * size_of::<T>());
         (self.items, self.reservation)
     }

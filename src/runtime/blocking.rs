@@ -1,4 +1,7 @@
 //! Blocking work on threads of the async runtime, with errors instead of panics if no thread can be started.
+//!
+//! Problem: `tokio::task::spawn_blocking` panics if the system cannot start a thread, although the same call succeeds
+//! when threads are available again. With the functions in this module, this is an [`io::ErrorKind::WouldBlock`].
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -16,37 +19,34 @@ pub async fn run_blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + '
     run_blocking_on(&Handle::current(), work).await
 }
 
-/// Like [`run_blocking`], on the threads of another runtime. If no thread can be started, the work is dropped.
+/// Like [`run_blocking`], on the threads of another runtime. If no thread can be started, the work never runs.
 pub async fn run_blocking_on<T: Send + 'static>(
     runtime: &Handle,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> io::Result<T> {
     let (done, outcome) = oneshot::channel();
-    // If no thread can be started, the runtime panics but still stores the closure until it has a thread. The closure
-    // therefore contains only a slot, from which the work can be removed.
+    // If no thread can be started, the async runtime panics but still stores the closure until it has a thread. The
+    // closure therefore contains only a slot, from which the work can be removed.
     let slot = Arc::new(Mutex::new(Some((work, done))));
     let queued_slot = slot.clone();
     let run = move || {
-        if let Some((work, done)) = take_work(&queued_slot) {
-            // The caller can have dropped its future.
+        let taken = queued_slot.lock().take();
+        if let Some((work, done)) = taken {
+            // Sending the outcome fails if the caller has dropped its future.
             let _ = done.send(catch_unwind(AssertUnwindSafe(work)));
         }
     };
     let started = catch_unwind(AssertUnwindSafe(|| runtime.spawn_blocking(run)));
-    if started.is_err() && take_work(&slot).is_some() {
+    if started.is_err() && slot.lock().take().is_some() {
         return Err(would_block_error());
     }
     drop(slot);
     match outcome.await {
         Ok(Ok(done)) => Ok(done),
         Ok(Err(panic)) => resume_unwind(panic),
-        // The runtime is shutting down.
+        // The blocking work was dropped, because the async runtime is shutting down.
         Err(_) => std::future::pending().await,
     }
-}
-
-fn take_work<T>(slot: &Mutex<Option<T>>) -> Option<T> {
-    slot.lock().take()
 }
 
 /// Runs code of a library that starts blocking work itself, which panics if no thread can be started.
@@ -58,11 +58,12 @@ pub async fn catch_thread_exhaustion<T>(work: impl Future<Output = T>) -> io::Re
     }
 }
 
+/// Returns an error if the task panicked because no thread could be started, and `None` if it failed otherwise.
 pub fn thread_exhaustion_error(join_error: JoinError) -> Option<io::Error> {
     join_error.try_into_panic().ok().filter(|panic| is_thread_exhaustion(&**panic)).map(|_| would_block_error())
 }
 
-/// Returns true for the runtime's panic without a thread, which only its text identifies.
+/// Returns true if the runtime panicked because it could not start a thread, which only the text of the panic shows.
 fn is_thread_exhaustion(panic: &(dyn std::any::Any + Send)) -> bool {
     panic.downcast_ref::<String>().is_some_and(|text| text.starts_with("OS can't spawn worker thread"))
 }

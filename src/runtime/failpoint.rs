@@ -2,25 +2,28 @@
 //!
 //! In a debug build, the environment variable `CRASH_AT` names the fail point at which the process receives SIGKILL:
 //! without unwinding, destructors, or further writes. In a release build, fail points do nothing.
+//!
+//! For example, with `CRASH_AT=publish.committed`, a refresh commits a version and the process ends before it sends a
+//! webhook.
 
-/// All fail points, in the order of a refresh, an alternate, and a rollback.
+/// All fail points, in the order in which a refresh, a save of an alternate (edited copy), and a rollback reach them.
 pub const FAILPOINTS: [&str; 12] = [
     // A refresh has acquired the lease of its dataset and reserved a path.
     "refresh.leased",
     "refresh.spooled",
-    // A file of a version or an alternate is partially written.
+    // The file of a version or of an alternate (edited copy) is partially written.
     "file.writing",
-    // The file is complete, but no record refers to it.
+    // A version file is complete, but no record refers to it.
     "file.written",
-    // The version is recorded in an open transaction.
+    // A version is recorded in an open transaction.
     "publish.uncommitted",
-    // The version is committed, but no webhook is sent.
+    // A version is committed, but its webhook is not sent.
     "publish.committed",
-    // The webhook is claimed, but not sent.
+    // A webhook is claimed, but not sent.
     "delivery.claimed",
-    // The webhook is sent, but its outcome is not recorded.
+    // A webhook is sent, but its outcome is not recorded.
     "delivery.sent",
-    // An alternate or a rollback, before and after its commit.
+    // The points before and after the commit of a saved alternate (edited copy of a version) or of a rollback.
     "alternate.uncommitted",
     "alternate.committed",
     "rollback.uncommitted",
@@ -36,9 +39,9 @@ pub fn trigger_failpoint(name: &'static str) {
 
     debug_assert!(FAILPOINTS.contains(&name), "{name} is not listed");
     if CRASH_AT.as_deref() == Some(name) {
-        // Without `unsafe`, only another process can send SIGKILL: a shell, to its parent.
+        // Without `unsafe`, only another process can send SIGKILL, so a shell sends it to its parent.
         let sent = std::process::Command::new("sh").args(["-c", "kill -KILL $PPID"]).status();
-        // The signal did not arrive. Aborting is equally abrupt.
+        // If SIGKILL did not arrive, the process aborts, which is equally abrupt.
         drop(sent);
         std::process::abort();
     }

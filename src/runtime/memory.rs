@@ -1,4 +1,7 @@
 //! The memory that is available to the process.
+//!
+//! Problem: the system ends a process that exceeds the limit of its control group, and the limit can be far below the
+//! memory of the machine. For example, on a machine with 64 GiB, a systemd service with `MemoryMax=8G` has 8 GiB.
 
 use std::fs;
 use std::path::Path;
@@ -6,7 +9,7 @@ use std::sync::OnceLock;
 
 use sysinfo::{MemoryRefreshKind, RefreshKind, System};
 
-/// The assumed memory of a machine of unknown size: little, so that no plan exceeds the real size.
+/// The assumed memory if the real size is unknown: little, so that the planned memory use does not exceed it.
 const FALLBACK_MEMORY_BYTES: u64 = 2 << 30;
 
 const CGROUP_ROOT: &str = "/sys/fs/cgroup";
@@ -21,7 +24,8 @@ pub fn available_memory_bytes() -> u64 {
             0 => FALLBACK_MEMORY_BYTES,
             bytes => bytes,
         };
-        // The library reads the root group, which is the group of a container. A systemd service has a group below it.
+        // sysinfo reads the root control group, which is the group of a container. A systemd service has a group below
+        // it.
         let container = system.cgroup_limits().map_or(machine, |limits| limits.total_memory);
         let group = fs::read_to_string("/proc/self/cgroup").ok();
         let service = group.and_then(|group| cgroup_limit(Path::new(CGROUP_ROOT), &group));
@@ -31,7 +35,7 @@ pub fn available_memory_bytes() -> u64 {
 
 /// Disables huge pages, because each one occupies 2 MiB while only some of its bytes are in use.
 pub fn disable_huge_pages() {
-    // If this fails, the process only needs more memory.
+    // If huge pages cannot be disabled, the process only needs more memory.
     #[cfg(target_os = "linux")]
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
@@ -45,7 +49,7 @@ fn cgroup_limit(root: &Path, group: &str) -> Option<u64> {
         let path = fields.next().unwrap_or_default().trim_start_matches('/');
         let has_memory = controllers.split(',').any(|controller| controller == "memory");
         let (roots, files): (&[&str], &[&str]) = match (controllers, has_memory) {
-            // The second root is used on systems that have both versions.
+            // On systems with both versions of control groups, version 2 has its root at `unified`.
             ("", _) => (&["", "unified"], &["memory.max", "memory.high"]),
             (_, true) => (&["memory"], &["memory.limit_in_bytes"]),
             _ => (&[], &[]),
@@ -59,7 +63,7 @@ fn min_group_limit(root: &Path, path: &str, files: &[&str]) -> Option<u64> {
     let group = root.join(path);
     let groups = group.ancestors().take_while(|directory| directory.starts_with(root));
     let limits = groups.flat_map(|directory| {
-        // `max` means no limit, and the root has no such file.
+        // The value `max` means that a control group has no limit. The root group has no file with a limit.
         files.iter().filter_map(|file| fs::read_to_string(directory.join(file)).ok()?.trim().parse().ok())
     });
     limits.min()

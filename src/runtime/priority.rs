@@ -1,46 +1,22 @@
 //! Priorities of threads, so that short work does not wait for long work.
 //!
-//! Small pages run on threads with the priority of the process. Medium and heavy queries run on separate threads with a
-//! lower priority. Long work of any kind (an import, the rest of a large export) has the lowest priority.
+//! Problem: an import can keep all processors busy for a long time, and a small page that shared them equally would
+//! become as slow as the import. Therefore, the priority of a thread depends on the length of its work
+//! ([`ThreadPriority`]). If the length is known only afterwards, a [`ThreadWork`] counts the bytes.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 
-/// Returns the number of threads that can run in parallel. The result is cached, because it is read from files.
-pub fn processor_count() -> usize {
-    static PROCESSORS: OnceLock<usize> = OnceLock::new();
-    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
-}
-
-/// Work in bytes of documents after which a thread lowers its priority: a few tens of milliseconds.
-pub const MAX_SHORT_WORK_BYTES: u64 = 4 << 20;
-
-#[derive(Default)]
-pub struct ThreadWork {
-    bytes: u64,
-    is_lowered: bool,
-}
-
-impl ThreadWork {
-    /// Adds work. Lowers the priority of the thread if the work exceeds [`MAX_SHORT_WORK_BYTES`].
-    pub fn add_bytes(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_add(bytes);
-        if self.bytes > MAX_SHORT_WORK_BYTES && !std::mem::replace(&mut self.is_lowered, true) {
-            ThreadPriority::Long.apply();
-        }
-    }
-}
-
 /// The share of busy processors that a thread gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThreadPriority {
-    /// Little work, such as a page or the start of a response.
+    /// The priority of short work, such as a page or the start of a response.
     Short,
-    /// Medium queries: a third of the share of short work.
+    /// The priority of medium queries, whose threads get a third of the processor share of short work.
     Medium,
-    /// Heavy queries: the share of medium queries, on separate threads.
+    /// The priority of heavy queries, which get the processor share of medium queries, on separate threads.
     Heavy,
-    /// Long work of any kind: a tenth of the share of short work.
+    /// The priority of long work of any kind, whose threads get a tenth of the processor share of short work.
     Long,
 }
 
@@ -71,6 +47,7 @@ impl ThreadPriority {
         self.set_os_priority();
     }
 
+    /// Returns the priority of the calling thread: [`ThreadPriority::Short`] until [`ThreadPriority::apply`] is called.
     pub fn current() -> ThreadPriority {
         CURRENT_PRIORITY.get()
     }
@@ -95,6 +72,32 @@ impl ThreadPriority {
 
     #[cfg(not(target_os = "linux"))]
     fn set_os_priority(self) {}
+}
+
+/// Work in bytes of documents after which a thread lowers its priority: a few tens of milliseconds.
+pub const MAX_SHORT_WORK_BYTES: u64 = 4 << 20;
+
+/// The work of the calling thread so far, if its length is not known in advance.
+#[derive(Default)]
+pub struct ThreadWork {
+    bytes: u64,
+    is_lowered: bool,
+}
+
+impl ThreadWork {
+    /// Adds work. Lowers the priority of the thread if the work exceeds [`MAX_SHORT_WORK_BYTES`].
+    pub fn record_work(&mut self, bytes: u64) {
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.bytes > MAX_SHORT_WORK_BYTES && !std::mem::replace(&mut self.is_lowered, true) {
+            ThreadPriority::Long.apply();
+        }
+    }
+}
+
+/// Returns the number of threads that can run in parallel. The result is cached, because it is read from files.
+pub fn processor_count() -> usize {
+    static PROCESSORS: OnceLock<usize> = OnceLock::new();
+    *PROCESSORS.get_or_init(|| std::thread::available_parallelism().map_or(1, usize::from))
 }
 
 /// Logs only the first failure, because all threads fail in the same way.

@@ -25,7 +25,7 @@ pub const DEMO_OWNER_EMAIL: &str = "demo@strata.test";
 #[derive(Clone, Copy, Debug)]
 pub struct DemoExample {
     pub answers: &'static str,
-    /// The query string, including the question mark. Spaces are written as `+`.
+    /// The query string of the example, including the question mark. Spaces are written as `+`.
     pub query: &'static str,
 }
 
@@ -36,7 +36,7 @@ pub fn demo_examples(slug: &str) -> &'static [DemoExample] {
             toml::from_str(include_str!("../../data-fixtures/manifest.toml")).unwrap_or_default();
         let examples = manifest.dataset.into_iter().filter_map(|ManifestDataset { name, examples, .. }| {
             let name: DatasetName = name.parse().ok()?;
-            // The process needs the texts until it exits.
+            // The texts of the examples are leaked, because the process needs them until it exits.
             let leaked =
                 |example: ManifestExample| DemoExample { answers: example.answers.leak(), query: example.query.leak() };
             Some((name.slug().to_owned(), examples.into_iter().map(leaked).collect()))

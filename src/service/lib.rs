@@ -51,7 +51,7 @@ pub use dataset::alternates::{AlternateError, EditError, EditProblem, alternate_
 pub use dataset::diffs::{DiffError, DiffFormat, DiffService, DiffSides, DiffSummary, VersionDiff};
 pub use dataset::entity_pull::PulledPage;
 pub use dataset::profile::{ProfileError, ProfileRequest, VersionProfile};
-pub use dataset::{DatasetService, DatasetWithAttempts, new_visibility};
+pub use dataset::{DatasetService, DatasetWithAttempts, new_private_visibility};
 pub use demo::{DEMO_OWNER_EMAIL, DemoCredentials, DemoDataset, DemoError, DemoExample, DemoService, demo_examples};
 pub use explain::{IgnoredParameter, ReadExplanation};
 pub use export_cache::{CachedExport, ExportState};

@@ -38,7 +38,7 @@ pub enum ManageError {
     #[error("there is no version {number}; {existing_versions}")]
     UnknownVersion {
         number: VersionNumber,
-        /// For example `its versions are 1 to 4`.
+        /// Describes which versions exist, for example `its versions are 1 to 4`.
         existing_versions: String,
     },
     #[error("the version has no alternate")]

@@ -1,7 +1,8 @@
 //! Durable directories and files.
 //!
-//! A new file survives a power failure only if its directory was synced, and that directory only if its parent was
-//! synced, and so on.
+//! Problem: a new file survives a power failure only if its directory was synced, and that directory only if its parent
+//! was synced, and so on. For example, [`sync_file`] for `/store/versions/1f.parquet` with the root `/store` syncs the
+//! file, `/store/versions`, and `/store`. When a store is opened, [`create_dir_synced`] syncs `/store` and its parents.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +14,7 @@ use super::DataDirectoryMissing;
 /// Ancestors that this process may not open are skipped: the process did not create them.
 pub fn create_dir_synced(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
-    // Symbolic links and relative paths have other ancestors than their text shows.
+    // The path is canonicalized, because symbolic links and relative paths have other ancestors than their text shows.
     for directory in path.canonicalize()?.ancestors() {
         match sync_dir(directory) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => break,
@@ -42,6 +43,7 @@ pub fn recreate_dir(path: &Path, max_missing_parents: usize) -> io::Result<()> {
     if path.is_dir() { Ok(()) } else { result }
 }
 
+/// Waits until the entries of a directory are on the disk.
 pub fn sync_dir(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }

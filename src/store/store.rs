@@ -1,25 +1,32 @@
 //! Opens the object store at `store.url`, and checks that the store is available and belongs to this installation.
+//!
+//! Problem: a directory whose disk is not mounted looks like an empty store, and a read of any version file then fails
+//! as if the file had been deleted. Therefore, each store contains its identity in [`IDENTITY_OBJECT_NAME`]. After a
+//! failed request, [`Store::classify_failure`] compares the identity, so that the error is
+//! [`StorageError::StoreMissing`] and not damage of a version file.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
 use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
+use object_store::path::Path as ObjectPath;
 use object_store::prefix::PrefixStore;
 use object_store::{ObjectStore, ObjectStoreExt, PutMode, RetryConfig};
 use strata_runtime::blocking::run_blocking;
 use strata_types::error_chain::iter_error_chain;
+use strata_types::secret::Secret;
 use url::Url;
 
 use super::staged_uploads::{self, StagedUpload};
 use super::unavailable::ResourceUnavailable;
 use super::{Result, StorageError, fsync};
 
-const PROBE_OBJECT_NAME: &str = "readiness-probe";
 /// Object that contains the identity of the metadata database that the store belongs to.
 pub const IDENTITY_OBJECT_NAME: &str = "strata.id";
+const PROBE_OBJECT_NAME: &str = "readiness-probe";
 const MAX_IDENTITY_BYTES: u64 = 256;
 const IDENTITY_HEX_DIGITS: usize = 32;
 
@@ -30,47 +37,95 @@ pub struct S3Options {
     pub endpoint: Option<String>,
     pub region: Option<String>,
     pub access_key_id: Option<String>,
-    pub secret_access_key: Option<String>,
+    pub secret_access_key: Option<Secret>,
     pub allow_http: bool,
     /// Max time for retries of a failed request. With `None`, `object_store` uses its default.
     pub retry_timeout: Option<Duration>,
 }
 
+/// An object store and the identity that it must have. Clones share the expected identity.
 #[derive(Clone, Debug)]
 pub struct Store {
     object_store: Arc<dyn ObjectStore>,
-    /// Client of the same remote store that retries only once. `None` for local stores.
-    probe_store: Option<Arc<dyn ObjectStore>>,
-    directory: Option<PathBuf>,
-    in_memory: bool,
+    backend: StoreBackend,
     expected_identity: Arc<OnceLock<String>>,
 }
 
+#[derive(Clone, Debug)]
+enum StoreBackend {
+    Memory,
+    Directory(PathBuf),
+    Remote {
+        /// Client of the same store that retries only once. With `None`, probes use the client of all other requests.
+        probe_store: Option<Arc<dyn ObjectStore>>,
+    },
+}
+
+/// Opens a store without contacting it: a directory path or `file://` (created if missing), `s3://bucket/prefix`, or
+/// `memory://` (its objects are lost at exit). [`Store::probe_write`] contacts the store.
+///
+/// Fails with [`StorageError::InvalidUrl`] if `url` is invalid or names a file, and with [`StorageError::Io`] if the
+/// directory cannot be created.
+pub fn open_store(url: &str, s3: &S3Options) -> Result<Store> {
+    match url.split_once("://") {
+        None => open_directory(PathBuf::from(url)),
+        Some(("file", _)) => open_directory(parse_file_url(url)?),
+        Some(("memory", "")) => Ok(Store::in_memory()),
+        Some(("memory", _)) => Err(invalid_url(url, "an in-memory store cannot have a path; use memory://")),
+        Some(("s3", location)) => match location.split_once('/').unwrap_or((location, "")) {
+            ("", _) => Err(invalid_url(url, "the bucket is missing; valid: s3://bucket/prefix")),
+            (bucket, prefix) => open_bucket(url, s3_builder(bucket, s3), prefix.trim_matches('/')),
+        },
+        Some((scheme, _)) => {
+            let valid = "a directory path, file://, s3://bucket/prefix, memory://";
+            Err(invalid_url(url, format!("unknown scheme `{scheme}`; valid: {valid}")))
+        }
+    }
+}
+
 impl Store {
+    fn new(object_store: Arc<dyn ObjectStore>, backend: StoreBackend) -> Store {
+        Store { object_store, backend, expected_identity: Arc::default() }
+    }
+
+    pub fn in_memory() -> Store {
+        Store::new(Arc::new(InMemory::new()), StoreBackend::Memory)
+    }
+
     pub fn object_store(&self) -> &Arc<dyn ObjectStore> {
         &self.object_store
     }
 
-    pub fn in_memory() -> Store {
-        Store { in_memory: true, ..from_object_store(InMemory::new()) }
-    }
-
+    /// Returns a handle of the same store whose requests to S3 are retried at most once, so that a probe fails early.
     pub fn for_probes(&self) -> Store {
-        let object_store = self.probe_store.clone().unwrap_or_else(|| self.object_store.clone());
-        Store { object_store, ..self.clone() }
+        match &self.backend {
+            StoreBackend::Remote { probe_store: Some(probe_store) } => {
+                Store { object_store: probe_store.clone(), ..self.clone() }
+            }
+            _ => self.clone(),
+        }
     }
 
     pub fn is_in_memory(&self) -> bool {
-        self.in_memory
+        matches!(self.backend, StoreBackend::Memory)
     }
 
+    /// Returns whether the store is a directory or in memory. A directory can be on a network file system.
     pub fn is_local(&self) -> bool {
-        self.in_memory || self.directory.is_some()
+        matches!(self.backend, StoreBackend::Memory | StoreBackend::Directory(_))
     }
 
-    /// Returns `None` if the object does not exist, or if a power failure truncated it.
+    fn directory(&self) -> Option<&Path> {
+        match &self.backend {
+            StoreBackend::Directory(directory) => Some(directory),
+            StoreBackend::Memory | StoreBackend::Remote { .. } => None,
+        }
+    }
+
+    /// Returns `None` if the identity object does not exist, or if a power failure truncated it. Fails with
+    /// [`StorageError::StoreMissing`] if the object is a pipe or another special file in a directory.
     pub async fn read_identity(&self) -> Result<Option<String>> {
-        let path = object_store::path::Path::from(IDENTITY_OBJECT_NAME);
+        let path = ObjectPath::from(IDENTITY_OBJECT_NAME);
         match self.ensure_regular_file(&path).await {
             Err(StorageError::InvalidFile(_)) => {
                 return Err(StorageError::store_missing("its strata.id is not a regular file"));
@@ -78,11 +133,10 @@ impl Store {
             result => result?,
         }
         let response = match self.object_store.get(&path).await {
-            Ok(response) => response,
             Err(object_store::Error::NotFound { .. }) => return Ok(None),
-            Err(error) => return Err(error.into()),
+            response => response?,
         };
-        // No version of this service writes that many bytes, so the store belongs to something else.
+        // No version of strata writes an identity of that many bytes, so the store belongs to something else.
         if response.meta.size > MAX_IDENTITY_BYTES {
             return Ok(Some(format!("{} bytes", response.meta.size)));
         }
@@ -92,16 +146,14 @@ impl Store {
         Ok((!is_truncated).then_some(text))
     }
 
-    /// Writes the identity unless the store has one. Returns the identity of the store, which is durable by then.
+    /// Writes the identity unless the store already has one. Returns the identity of the store, which is then durable.
     pub async fn initialize_identity(&self, identity: &str) -> Result<String> {
-        let path = object_store::path::Path::from(IDENTITY_OBJECT_NAME);
+        let path = ObjectPath::from(IDENTITY_OBJECT_NAME);
         let content = bytes::Bytes::from(format!("{identity}\n"));
         match self.object_store.put_opts(&path, content.clone().into(), PutMode::Create.into()).await {
             Ok(_) => {}
-            // The object is truncated, or the file system or server does not support conditional writes.
-            Err(_) if self.read_identity().await?.is_none() => {
-                drop(self.object_store.put(&path, content.into()).await?)
-            }
+            // The identity object is truncated, or the file system or server does not support conditional writes.
+            Err(_) if self.read_identity().await?.is_none() => _ = self.object_store.put(&path, content.into()).await?,
             Err(object_store::Error::AlreadyExists { .. } | object_store::Error::Precondition { .. }) => {}
             Err(error) => return Err(error.into()),
         }
@@ -111,8 +163,9 @@ impl Store {
             .ok_or(StorageError::store_missing("it does not contain strata.id after a successful write"))
     }
 
+    /// Sets the identity for [`Store::verify_identity`], in all clones. Only the first call has an effect.
     pub fn set_expected_identity(&self, identity: String) {
-        // Concurrent callers set the same identity.
+        // All callers set the same identity, so a failure of this call does not matter.
         let _ = self.expected_identity.set(identity);
     }
 
@@ -120,7 +173,8 @@ impl Store {
         self.expected_identity.get().is_some()
     }
 
-    /// Checks the identity with one small request. [`StorageError::StoreMissing`] if it differs from the expected one.
+    /// Checks the identity of the store with one small request. Returns [`StorageError::StoreMissing`] if the identity
+    /// differs from the expected one.
     pub async fn verify_identity(&self) -> Result<()> {
         let Some(expected) = self.expected_identity.get() else { return Ok(()) };
         match self.read_identity().await {
@@ -128,7 +182,7 @@ impl Store {
             Ok(Some(_)) => Err(StorageError::store_missing("a different store is in its place")),
             Ok(None) => Err(StorageError::store_missing("it has no strata.id")),
             Err(error)
-                if self.directory.is_some()
+                if self.directory().is_some()
                     && ResourceUnavailable::from_error(&error).is_none()
                     && is_path_unavailable(&error) =>
             {
@@ -138,7 +192,7 @@ impl Store {
         }
     }
 
-    /// Checks whether [`StorageError::StoreMissing`] is the cause of a failed request.
+    /// Returns [`StorageError::StoreMissing`] if this is the cause of a failed request, and otherwise `error`.
     pub async fn classify_failure(&self, error: StorageError) -> StorageError {
         if ResourceUnavailable::from_error(&error).is_some() {
             return error;
@@ -149,12 +203,13 @@ impl Store {
         }
     }
 
-    pub fn local_path(&self, path: &object_store::path::Path) -> Option<PathBuf> {
-        self.directory.as_ref().map(|directory| directory.join(path.as_ref()))
+    /// Returns the path of an object's file if the store is a directory.
+    pub fn local_path(&self, path: &ObjectPath) -> Option<PathBuf> {
+        self.directory().map(|directory| directory.join(path.as_ref()))
     }
 
     /// Rejects pipes and other special files, because opening a pipe waits for its writer. Missing files pass.
-    pub async fn ensure_regular_file(&self, path: &object_store::path::Path) -> Result<()> {
+    pub async fn ensure_regular_file(&self, path: &ObjectPath) -> Result<()> {
         let Some(file) = self.local_path(path) else { return Ok(()) };
         match run_blocking(move || std::fs::metadata(file)).await? {
             Ok(metadata) if !metadata.is_file() => {
@@ -166,10 +221,10 @@ impl Store {
 
     /// If the store is a directory, syncs the file and its directories up to the root. Other stores guarantee
     /// durability.
-    pub async fn sync_object(&self, path: &object_store::path::Path) -> Result<()> {
-        let Some(directory) = &self.directory else { return Ok(()) };
+    pub async fn sync_object(&self, path: &ObjectPath) -> Result<()> {
+        let Some(directory) = self.directory() else { return Ok(()) };
         let file = directory.join(path.as_ref());
-        let root = directory.clone();
+        let root = directory.to_owned();
         let sync = move || fsync::sync_file(&file, &root);
         run_blocking(sync).await??;
         Ok(())
@@ -178,13 +233,14 @@ impl Store {
     /// Lists incomplete uploads in a folder of a directory store, from killed and from active writers. For S3, the
     /// result is empty: a lifecycle rule removes its incomplete uploads (docs/guides/backup-and-restore.md, Sweep).
     pub async fn list_staged_uploads(&self, folder: &'static str) -> Result<Vec<StagedUpload>> {
-        let Some(directory) = self.directory.clone() else { return Ok(Vec::new()) };
+        let Some(directory) = self.directory().map(Path::to_owned) else { return Ok(Vec::new()) };
         let list = move || staged_uploads::list_staged_uploads(&directory, folder);
         Ok(run_blocking(list).await??)
     }
 
+    /// Removes an incomplete upload. Succeeds if its writer has renamed or removed the file.
     pub async fn remove_staged_upload(&self, file: &StagedUpload) -> Result<()> {
-        let Some(directory) = &self.directory else { return Ok(()) };
+        let Some(directory) = self.directory() else { return Ok(()) };
         let file = directory.join(&file.path);
         match run_blocking(move || std::fs::remove_file(file)).await? {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
@@ -194,13 +250,13 @@ impl Store {
 
     /// Writes, syncs, and deletes a small object. Its name is constant, so crashed processes leave at most one object.
     pub async fn probe_write(&self) -> Result<()> {
-        // If the directory is missing, the write would create it.
+        // The identity is verified first, because the write would create a missing directory.
         self.verify_identity().await?;
-        let path = object_store::path::Path::from(PROBE_OBJECT_NAME);
+        let path = ObjectPath::from(PROBE_OBJECT_NAME);
         self.object_store.put(&path, bytes::Bytes::from_static(&[b'.'; 4_096]).into()).await?;
         match self.sync_object(&path).await {
             Ok(()) => {}
-            // Another process has deleted the object after the successful write.
+            // Another process that also probes the store has deleted the object after the successful write.
             Err(StorageError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
             Err(error) => return Err(error),
         }
@@ -211,75 +267,61 @@ impl Store {
     }
 }
 
+/// A remote store without a separate client for probes.
 impl From<Arc<dyn ObjectStore>> for Store {
     fn from(object_store: Arc<dyn ObjectStore>) -> Store {
-        Store { object_store, probe_store: None, directory: None, in_memory: false, expected_identity: Arc::default() }
+        Store::new(object_store, StoreBackend::Remote { probe_store: None })
     }
 }
 
-/// Opens a store without contacting it: a directory path or `file://` (created if missing), `s3://bucket/prefix`, or
-/// `memory://` (its objects are lost at exit). [`Store::probe_write`] contacts the store.
-pub fn open_store(url: &str, s3: &S3Options) -> Result<Store> {
-    let invalid_url = |reason: String| StorageError::InvalidUrl { url: url.to_owned(), reason };
-    match url.split_once("://") {
-        None => open_directory(PathBuf::from(url)),
-        Some(("file", _)) => {
-            let parsed = Url::parse(url).map_err(|error| invalid_url(error.to_string()))?;
-            let path = parsed.to_file_path().map_err(|()| {
-                invalid_url("a file URL needs an absolute path, such as file:///var/lib/strata".into())
-            })?;
-            open_directory(path)
-        }
-        Some(("memory", "")) => Ok(Store::in_memory()),
-        Some(("memory", _)) => Err(invalid_url("an in-memory store cannot have a path; use memory://".into())),
-        Some(("s3", rest)) => {
-            let (bucket, prefix) = rest.split_once('/').unwrap_or((rest, ""));
-            if bucket.is_empty() {
-                return Err(invalid_url("the bucket is missing; valid: s3://bucket/prefix".into()));
-            }
-            let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_allow_http(s3.allow_http);
-            let options = [
-                (AmazonS3ConfigKey::Endpoint, &s3.endpoint),
-                (AmazonS3ConfigKey::Region, &s3.region),
-                (AmazonS3ConfigKey::AccessKeyId, &s3.access_key_id),
-                (AmazonS3ConfigKey::SecretAccessKey, &s3.secret_access_key),
-            ];
-            for (key, value) in options.into_iter().filter_map(|(key, value)| Some((key, value.as_ref()?))) {
-                builder = builder.with_config(key, value);
-            }
-            if let Some(retry_timeout) = s3.retry_timeout {
-                builder = builder.with_retry(RetryConfig { retry_timeout, ..RetryConfig::default() });
-            }
-            let prefix = prefix.trim_matches('/');
-            let build = |builder: AmazonS3Builder| {
-                let store = builder.build().map_err(|error| invalid_url(error.to_string()))?;
-                Ok::<Arc<dyn ObjectStore>, StorageError>(match prefix {
-                    "" => Arc::new(store),
-                    prefix => Arc::new(PrefixStore::new(store, prefix.to_owned())),
-                })
-            };
-            let once = RetryConfig { max_retries: 1, ..RetryConfig::default() };
-            let probe_store = build(builder.clone().with_retry(once))?;
-            Ok(Store { probe_store: Some(probe_store), ..Store::from(build(builder)?) })
-        }
-        Some((scheme, _)) => Err(invalid_url(format!(
-            "unknown scheme `{scheme}`; valid: a directory path, file://, s3://bucket/prefix, memory://"
-        ))),
-    }
+fn invalid_url(url: &str, reason: impl Into<String>) -> StorageError {
+    StorageError::InvalidUrl { url: url.to_owned(), reason: reason.into() }
 }
 
-fn from_object_store(store: impl ObjectStore) -> Store {
-    Store::from(Arc::new(store) as Arc<dyn ObjectStore>)
+fn parse_file_url(url: &str) -> Result<PathBuf> {
+    let parsed = Url::parse(url).map_err(|error| invalid_url(url, error.to_string()))?;
+    let path = parsed.to_file_path();
+    path.map_err(|()| invalid_url(url, "a file URL needs an absolute path, such as file:///var/lib/strata"))
 }
 
 fn open_directory(path: PathBuf) -> Result<Store> {
     if std::fs::metadata(&path).is_ok_and(|metadata| !metadata.is_dir()) {
-        let reason = "it exists, but is not a directory".to_owned();
-        return Err(StorageError::InvalidUrl { url: path.display().to_string(), reason });
+        return Err(invalid_url(&path.display().to_string(), "it exists, but is not a directory"));
     }
     fsync::create_dir_synced(&path)?;
-    let store = LocalFileSystem::new_with_prefix(&path)?.with_automatic_cleanup(true);
-    Ok(Store { directory: Some(path), ..from_object_store(store) })
+    let object_store = LocalFileSystem::new_with_prefix(&path)?.with_automatic_cleanup(true);
+    Ok(Store::new(Arc::new(object_store), StoreBackend::Directory(path)))
+}
+
+fn s3_builder(bucket: &str, s3: &S3Options) -> AmazonS3Builder {
+    let mut builder = AmazonS3Builder::from_env().with_bucket_name(bucket).with_allow_http(s3.allow_http);
+    let options = [
+        (AmazonS3ConfigKey::Endpoint, s3.endpoint.as_deref()),
+        (AmazonS3ConfigKey::Region, s3.region.as_deref()),
+        (AmazonS3ConfigKey::AccessKeyId, s3.access_key_id.as_deref()),
+        (AmazonS3ConfigKey::SecretAccessKey, s3.secret_access_key.as_ref().map(Secret::expose)),
+    ];
+    for (key, value) in options.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+        builder = builder.with_config(key, value);
+    }
+    match s3.retry_timeout {
+        Some(retry_timeout) => builder.with_retry(RetryConfig { retry_timeout, ..RetryConfig::default() }),
+        None => builder,
+    }
+}
+
+/// Opens a bucket with two clients: one with the retries of `builder`, and one for probes.
+fn open_bucket(url: &str, builder: AmazonS3Builder, prefix: &str) -> Result<Store> {
+    let open_client = |builder: AmazonS3Builder| {
+        let store = builder.build().map_err(|error| invalid_url(url, error.to_string()))?;
+        Ok::<Arc<dyn ObjectStore>, StorageError>(match prefix {
+            "" => Arc::new(store),
+            prefix => Arc::new(PrefixStore::new(store, prefix.to_owned())),
+        })
+    };
+    let probe_retries = RetryConfig { max_retries: 1, ..RetryConfig::default() };
+    let probe_store = open_client(builder.clone().with_retry(probe_retries))?;
+    Ok(Store::new(open_client(builder)?, StoreBackend::Remote { probe_store: Some(probe_store) }))
 }
 
 /// Returns whether the error means a missing path, a file in place of a directory, or a disconnected file system.

@@ -1,6 +1,8 @@
 //! Unnamed temporary files, in a directory that another program may delete.
 //!
-//! Errors of the directory become [`TempDirUnusable`] or [`DataDirectoryMissing`].
+//! Problem: if a temporary file cannot be created, the error of the operating system does not show whether the file,
+//! its directory, or the disk of the data directory is missing. Therefore, errors of the directory become
+//! [`TempDirUnusable`] or [`DataDirectoryMissing`], and a deleted directory is created again.
 
 use std::fs::File;
 use std::io;
@@ -9,10 +11,11 @@ use std::sync::Arc;
 
 use super::{DataDirectoryMissing, TempDirUnusable, fsync};
 
-/// Missing levels above the directory that are created again. The data directory is not one of them.
+/// Number of missing parents of the directory for temporary files that are created again. The data directory is not one
+/// of them.
 const MAX_RECREATED_PARENTS: usize = 1;
 
-/// Creates an unnamed file. Errors have the source [`TempDirUnusable`] or [`DataDirectoryMissing`].
+/// Creates an unnamed temporary file. Errors have the source [`TempDirUnusable`] or [`DataDirectoryMissing`].
 pub fn create_temp_file(directory: &Path) -> io::Result<File> {
     let file = match tempfile::tempfile_in(directory) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -23,6 +26,8 @@ pub fn create_temp_file(directory: &Path) -> io::Result<File> {
     file.map_err(|error| temp_dir_error(directory, error))
 }
 
+/// Converts the error of an attempt to create a file in `directory` to one with the source [`TempDirUnusable`]. Returns
+/// an error with the source [`DataDirectoryMissing`] unchanged.
 pub fn temp_dir_error(directory: &Path, cause: io::Error) -> io::Error {
     if cause.get_ref().is_some_and(|inner| inner.is::<DataDirectoryMissing>()) {
         return cause;
@@ -30,7 +35,7 @@ pub fn temp_dir_error(directory: &Path, cause: io::Error) -> io::Error {
     TempDirUnusable { directory: directory.to_owned(), cause: Arc::new(cause) }.into()
 }
 
-/// Copies an error of [`create_temp_file`] for a further waiter. Returns `None` for other errors.
+/// Copies an error of [`create_temp_file`] for another caller that waited for it. Returns `None` for other errors.
 pub fn clone_temp_dir_error(error: &io::Error) -> Option<io::Error> {
     let inner = error.get_ref()?;
     match inner.downcast_ref::<TempDirUnusable>() {

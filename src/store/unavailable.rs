@@ -1,11 +1,26 @@
 //! Classification of errors that are not caused by the data: a resource is exhausted or unavailable, and the same call
 //! succeeds when the resource is available again.
+//!
+//! Problem: a full disk arrives as an [`io::Error`] that libraries have wrapped several times, and callers must not
+//! report it as a damaged file or as an error in the request. [`ResourceUnavailable::from_error`] searches the chain of
+//! causes:
+//!
+//! ```
+//! # use std::io;
+//! # use strata_store::StorageError;
+//! # use strata_store::unavailable::ResourceUnavailable;
+//! let full = StorageError::Io(io::ErrorKind::StorageFull.into());
+//! assert_eq!(ResourceUnavailable::from_error(&full), Some(ResourceUnavailable::DiskFull));
+//! let damaged = StorageError::InvalidFile("it cannot be decoded".to_owned());
+//! assert_eq!(ResourceUnavailable::from_error(&damaged), None);
+//! ```
 
 use std::error::Error;
 use std::io;
 
 use super::{DataDirectoryMissing, StorageError, StoreMissing, StoreUnresponsive, TempDirUnusable};
 
+/// Cause of an error that is not in the data. The text is for users: it names no path and no host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ResourceUnavailable {
     #[error("a disk is full")]
@@ -33,54 +48,32 @@ pub enum ResourceUnavailable {
     TempDirUnusable(io::ErrorKind),
 }
 
-/// `ENFILE` and `EMFILE`, which have no `io::ErrorKind`.
+/// The numbers of `ENFILE` and `EMFILE` (too many open files), which have no `io::ErrorKind`.
 const DESCRIPTOR_LIMIT_ERRNOS: [i32; 2] = [23, 24];
 
 impl ResourceUnavailable {
-    /// Returns the classification of the first error in the chain of causes that has one.
+    /// Returns the classification of an error: of the first error in its chain of causes that can be classified.
     pub fn from_error(error: &(dyn Error + 'static)) -> Option<ResourceUnavailable> {
-        let mut next = Some(error);
-        while let Some(error) = next {
-            if let Some(unavailable) = classify_error(error) {
-                return Some(unavailable);
+        classify_error(error).or_else(|| {
+            // `io::Error::source` skips the error that an `io::Error` wraps.
+            match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+                Some(wrapped) => ResourceUnavailable::from_error(wrapped),
+                None => ResourceUnavailable::from_error(error.source()?),
             }
-            next = match error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-                // `io::Error::source` skips the wrapped error.
-                Some(wrapped) => Some(wrapped),
-                None => error.source(),
-            };
-        }
-        None
+        })
     }
 
+    /// Seconds until a client should repeat its request, for the response header `Retry-After`.
     pub fn retry_after_s(self) -> u64 {
         match self {
-            ResourceUnavailable::FileDescriptors
-            | ResourceUnavailable::Memory
-            | ResourceUnavailable::Threads
-            | ResourceUnavailable::StoreUnreachable
-            | ResourceUnavailable::StoreMissing
-            | ResourceUnavailable::DataDirectoryMissing => 5,
             ResourceUnavailable::DiskFull
             | ResourceUnavailable::DiskAccessDenied
             | ResourceUnavailable::StorePermissionDenied(_)
             | ResourceUnavailable::StoreCredentialsRejected
             | ResourceUnavailable::TempDirUnusable(_) => 30,
+            _ => 5,
         }
     }
-}
-
-fn temp_dir_problem(kind: io::ErrorKind) -> &'static str {
-    match kind {
-        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => ": its path is not a directory",
-        io::ErrorKind::PermissionDenied => ": access to the disk is denied",
-        io::ErrorKind::ReadOnlyFilesystem => ": the disk is read-only",
-        _ => "",
-    }
-}
-
-fn describe_missing_permission(permission: Option<&str>) -> String {
-    permission.map_or_else(|| "a permission".to_owned(), |permission| format!("the permission {permission}"))
 }
 
 impl StorageError {
@@ -112,7 +105,8 @@ fn classify_error(error: &(dyn Error + 'static)) -> Option<ResourceUnavailable> 
         return Some(classify_temp_dir_error(cause));
     }
     match error.downcast_ref::<object_store::Error>()? {
-        // Client errors have other variants. The rest are connection failures, timeouts, and server errors.
+        // S3 errors that the client caused have other variants. A generic error is a connection failure, a timeout, or
+        // a server error.
         object_store::Error::Generic { store: "S3", .. } => Some(ResourceUnavailable::StoreUnreachable),
         object_store::Error::PermissionDenied { source, .. } => Some(classify_s3_denial(&source.to_string())),
         object_store::Error::Unauthenticated { .. } => Some(ResourceUnavailable::StoreCredentialsRejected),
@@ -129,7 +123,8 @@ fn classify_temp_dir_error(cause: &io::Error) -> ResourceUnavailable {
 
 const S3_ERROR_PREFIX: &str = "Error performing ";
 
-/// Classifies a response 403 of an S3 server. Only the text of the client is available: method, URL, and response body.
+/// Classifies a 403 response of an S3 server. Only the error text of the client library is available: method, URL, and
+/// response body.
 fn classify_s3_denial(text: &str) -> ResourceUnavailable {
     const CREDENTIAL_ERROR_CODES: [&str; 5] = [
         "<Code>InvalidAccessKeyId</Code>",
@@ -157,7 +152,7 @@ fn classify_s3_denial(text: &str) -> ResourceUnavailable {
     })
 }
 
-/// Message of `tokio::fs` if no thread could be started.
+/// The message of a `tokio::fs` error if no thread could be started.
 const TASK_FAILED_MESSAGE: &str = "background task failed";
 
 fn classify_io_error(error: &io::Error) -> Option<ResourceUnavailable> {
@@ -170,16 +165,29 @@ fn classify_io_error(error: &io::Error) -> Option<ResourceUnavailable> {
             Some(ResourceUnavailable::DiskFull)
         }
         io::ErrorKind::OutOfMemory => Some(ResourceUnavailable::Memory),
-        // Only the start of a thread fails with `EAGAIN`; the files are in blocking mode.
+        // `EAGAIN` means that a thread could not be started: all files are in blocking mode.
         io::ErrorKind::WouldBlock => Some(ResourceUnavailable::Threads),
         io::ErrorKind::Other if error.get_ref().is_some_and(|inner| inner.to_string() == TASK_FAILED_MESSAGE) => {
             Some(ResourceUnavailable::Threads)
         }
-        // The S3 client can report its requests in this form, too.
+        // The S3 client can report a failed request as such an I/O error, too.
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
             let text = error.get_ref().map(ToString::to_string).filter(|text| text.starts_with(S3_ERROR_PREFIX));
             Some(text.map_or(ResourceUnavailable::DiskAccessDenied, |text| classify_s3_denial(&text)))
         }
         _ => None,
     }
+}
+
+fn temp_dir_problem(kind: io::ErrorKind) -> &'static str {
+    match kind {
+        io::ErrorKind::NotADirectory | io::ErrorKind::AlreadyExists => ": its path is not a directory",
+        io::ErrorKind::PermissionDenied => ": access to the disk is denied",
+        io::ErrorKind::ReadOnlyFilesystem => ": the disk is read-only",
+        _ => "",
+    }
+}
+
+fn describe_missing_permission(permission: Option<&str>) -> String {
+    permission.map_or_else(|| "a permission".to_owned(), |permission| format!("the permission {permission}"))
 }

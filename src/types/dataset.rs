@@ -13,7 +13,7 @@ use super::slug::slugify;
 use super::source::SourceFormat;
 use super::version::VersionNumber;
 
-/// Every night at 2:00 UTC.
+/// The default schedule of refreshes: every night at 2:00 UTC.
 pub const DEFAULT_CRON_SCHEDULE: &str = "0 2 * * *";
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,15 +45,15 @@ impl DatasetMetadata {
 pub struct Dataset {
     pub id: DatasetId,
     pub owner: UserId,
-    /// Unique among the owner's datasets.
+    /// The name of the dataset, unique among its owner's datasets.
     pub name: DatasetName,
     pub metadata: DatasetMetadata,
-    /// Grants read access; `None` for a public dataset.
+    /// The key that grants read access to a private dataset; `None` for a public dataset.
     pub private_key: Option<Secret>,
     pub source: DatasetSource,
-    /// `None` detects the format.
+    /// The format of the source. `None` means that strata detects it.
     pub format: Option<SourceFormat>,
-    /// `None` for the document itself.
+    /// The path of the records in the source document; `None` if the document itself contains them.
     pub records_path: Option<String>,
     /// Whether `_source` includes the query string of the source URL.
     pub publish_query: bool,
@@ -70,7 +70,6 @@ pub struct Dataset {
 }
 
 impl Dataset {
-    /// Returns the pinned version, or the latest version if none is pinned.
     pub fn active_version(&self) -> Option<VersionNumber> {
         self.pinned_version.or(self.latest_version)
     }
@@ -99,7 +98,7 @@ pub struct NewDataset {
 /// The changes to a dataset. `None` leaves a field unchanged, and `Some(None)` clears it.
 #[derive(Clone, Debug, Default)]
 pub struct DatasetChange {
-    /// A new name also changes the slug.
+    /// A new name of a dataset also changes the slug.
     pub name: Option<DatasetName>,
     pub description: Option<Option<String>>,
     pub licence: Option<Option<String>>,
@@ -118,9 +117,23 @@ pub struct DatasetChange {
 pub enum DatasetVisibility {
     Public,
     Private {
-        /// Used only if the dataset was public. A private dataset keeps its key.
+        /// A new key, used only if the dataset was public. A private dataset keeps its key.
         new_private_key: Secret,
     },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RollbackMode {
+    /// Pins the version. A frozen dataset remains frozen.
+    Pin,
+    PinAndFreeze,
+}
+
+impl RollbackMode {
+    /// Returns the mode for the value of `freeze` in a rollback request.
+    pub fn from_freeze(freeze: bool) -> RollbackMode {
+        if freeze { RollbackMode::PinAndFreeze } else { RollbackMode::Pin }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -128,7 +141,7 @@ pub struct NewDatasetClone {
     pub source: DatasetId,
     pub owner: UserId,
     pub name: DatasetName,
-    /// Used only if the original is private.
+    /// The key of the clone, used only if the original dataset is private.
     pub private_key: Secret,
     /// A cron expression in UTC, used once the clone has a source to fetch.
     pub schedule: Option<String>,
@@ -149,13 +162,13 @@ pub enum InvalidDatasetName {
     NoLetterOrDigit,
     #[error("it must have at most {} characters", DatasetName::MAX_CHARACTERS)]
     TooLong,
-    /// Databases cannot store U+0000.
+    /// The name contains U+0000, which databases cannot store.
     #[error("it must not contain the character U+0000")]
     ContainsNul,
 }
 
 impl DatasetName {
-    /// Limited by the size of PostgreSQL index entries.
+    /// The size of PostgreSQL index entries limits the length of dataset names.
     pub const MAX_CHARACTERS: usize = limits::MAX_DATASET_NAME_CHARACTERS;
 
     pub fn from_stored(name: String, slug: String) -> DatasetName {

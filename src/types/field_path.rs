@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 /// - There is at least one key. A single key is not empty, because it could not be written. `a..b` is valid.
 /// - [`Display`](fmt::Display) writes the escaped form, which parses to an equal path, even within a list.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(into = "Vec<String>", try_from = "Vec<String>")]
+#[serde(try_from = "Vec<String>")]
 pub struct FieldPath(Vec<String>);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,12 +91,6 @@ impl TryFrom<Vec<String>> for FieldPath {
     }
 }
 
-impl From<FieldPath> for Vec<String> {
-    fn from(path: FieldPath) -> Vec<String> {
-        path.0
-    }
-}
-
 impl fmt::Display for FieldPath {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         use fmt::Write;
@@ -109,7 +103,7 @@ impl fmt::Display for FieldPath {
             for (offset, character) in key.char_indices() {
                 let first = number == 0 && offset == 0;
                 let last = number == last_key && offset + character.len_utf8() == key.len();
-                // Lists are trimmed only at the ends of items, so inner spaces need no escape.
+                // Parsing a list of paths trims only the ends of its items, so spaces within an item need no escape.
                 let escape = match character {
                     '.' | ',' | ':' | '\\' => true,
                     ' ' | '\t' => first || last,

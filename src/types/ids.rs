@@ -35,7 +35,7 @@ ids! {
     UserId,
     VersionFileId,
     RefreshAttemptId,
-    /// Identifies a hold on all files, for example during a backup.
+    /// Identifies a hold that prevents the removal of version files, for example during a backup.
     FileHoldId,
 }
 
@@ -63,6 +63,6 @@ pub(super) fn parse_decimal(text: &str) -> Option<u64> {
         [b'1'..=b'9', rest @ ..] => rest.iter().all(u8::is_ascii_digit),
         _ => false,
     };
-    // Well-formed digits fail to parse only on overflow.
+    // Well-formed digits fail to parse as `u64` only on overflow.
     well_formed.then(|| text.parse().unwrap_or(u64::MAX))
 }

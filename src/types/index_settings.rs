@@ -4,11 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::field_path::FieldPath;
-use super::limits;
-
-pub const MAX_INDEX_PATHS: usize = limits::MAX_INDEX_PATHS;
-
-pub const MAX_INDEX_PATH_BYTES: usize = limits::MAX_INDEX_PATH_BYTES;
+pub use super::limits::{MAX_INDEX_PATH_BYTES, MAX_INDEX_PATHS};
 
 /// Paths that always or never have an indexed column. For all other paths, the profile of each version decides.
 ///
@@ -71,7 +67,7 @@ impl IndexSettings {
 
 fn parse_index_path(text: &str) -> Result<FieldPath, InvalidIndexSettings> {
     let path = FieldPath::parse(text).map_err(|_| InvalidIndexSettings::NotAPath(text.to_owned()))?;
-    // The limit applies to the stored, escaped form.
+    // The limit applies to the escaped form of an index path, which is stored.
     match path.to_string().len() {
         0..=MAX_INDEX_PATH_BYTES => Ok(path),
         longer => Err(InvalidIndexSettings::PathTooLong(longer)),

@@ -54,16 +54,12 @@ pub fn format_escapes_as_code_points(text: &str) -> Cow<'_, str> {
             char::from_u32(number).filter(|character| is_invisible(*character)).map(|_| (number, after))
         });
         named.push_str(before);
-        rest = match escaped {
-            Some((number, after)) => {
-                named.push_str(&format!("U+{number:04X}"));
-                after
-            }
-            None => {
-                named.push_str(ESCAPE);
-                after
-            }
+        let (form, after) = match escaped {
+            Some((number, after)) => (format!("U+{number:04X}"), after),
+            None => (ESCAPE.to_owned(), after),
         };
+        named.push_str(&form);
+        rest = after;
     }
     match named.is_empty() {
         true => Cow::Borrowed(rest),

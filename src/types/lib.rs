@@ -1,10 +1,11 @@
 //! Plain types that all crates of strata share, without I/O.
 
-/// Names the variants of an enum. `Display` writes these names, and `FromStr` accepts only them.
+/// Gives each variant of an enum a name. `Display` writes these names, and `FromStr` accepts only them.
 macro_rules! names {
     ($type:ident { $($variant:ident = $name:literal),+ }, $error:ident, $message:tt) => {
         impl $type {
             pub const ALL: [$type; [$($name),+].len()] = [$($type::$variant),+];
+            pub const NAMES: [&str; [$($name),+].len()] = [$($name),+];
 
             pub fn name(self) -> &'static str {
                 match self {

@@ -19,7 +19,7 @@ names!(
     "{0:?} is not a role; valid: http, refresh, query"
 );
 
-/// The roles of a process: at least one, without duplicates.
+/// The roles of a process: at least one role, without duplicates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "Vec<String>")]
 pub struct NodeRoles {

@@ -5,8 +5,9 @@ use std::cmp::Ordering;
 use serde::{Deserialize, Serialize};
 
 use super::field_path::FieldPath;
+use super::version::VersionVariant;
 
-/// A response format (docs/reference/formats.md, Formats).
+/// A response format (docs/reference/formats.md, Formats). Its name is also the file name extension.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResponseFormat {
     Json,
@@ -17,23 +18,13 @@ pub enum ResponseFormat {
     Parquet,
 }
 
+names!(
+    ResponseFormat { Json = "json", Jsonl = "jsonl", Csv = "csv", Tsv = "tsv", Xml = "xml", Parquet = "parquet" },
+    UnknownResponseFormat,
+    "{0:?} is not a response format; valid: json, jsonl, csv, tsv, xml, parquet"
+);
+
 impl ResponseFormat {
-    pub const ALL: [ResponseFormat; 6] = [
-        ResponseFormat::Json,
-        ResponseFormat::Jsonl,
-        ResponseFormat::Csv,
-        ResponseFormat::Tsv,
-        ResponseFormat::Xml,
-        ResponseFormat::Parquet,
-    ];
-
-    pub const NAMES: [&str; 6] = ["json", "jsonl", "csv", "tsv", "xml", "parquet"];
-
-    /// Returns the name in URLs, which is also the file name extension.
-    pub fn name(self) -> &'static str {
-        ResponseFormat::NAMES[self as usize]
-    }
-
     /// The `Content-Type` of a body, exactly as docs/reference/formats.md, Content types and file names, writes it.
     pub fn content_type(self) -> &'static str {
         match self {
@@ -46,7 +37,7 @@ impl ResponseFormat {
         }
     }
 
-    /// Tables have flattened entities and a file name.
+    /// Returns true for table formats, whose entities are flattened and whose responses have a file name.
     pub fn is_table(self) -> bool {
         matches!(self, ResponseFormat::Csv | ResponseFormat::Tsv | ResponseFormat::Parquet)
     }
@@ -79,7 +70,7 @@ impl RangeBound {
         }
     }
 
-    /// Returns true if a scalar matches whose comparison with the filter's value is `ordering`.
+    /// Returns true if the range filter matches a scalar whose comparison with the filter's value is `ordering`.
     pub fn accepts(self, ordering: Ordering) -> bool {
         match self {
             RangeBound::Greater => ordering.is_gt(),
@@ -98,15 +89,15 @@ impl RangeBound {
 pub enum KeywordsMode {
     #[default]
     Or,
-    /// All keywords must occur, in any fields.
+    /// All keywords must occur in an entity, in any fields.
     And,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SortField {
-    /// A top-level field. Dots are part of the name.
+    /// The name of a top-level field. Dots are part of the name.
     pub field: String,
-    /// Values that cannot be sorted are last in both directions.
+    /// Whether the order is descending. Values that cannot be sorted are last in both directions.
     pub descending: bool,
 }
 
@@ -115,41 +106,41 @@ pub struct SortField {
 pub struct ReadRequest {
     pub include_source: bool,
     pub denull: bool,
-    /// If empty, all fields remain.
+    /// The fields that `keep_field` lists. If empty, all fields remain.
     pub keep_fields: Vec<FieldPath>,
     pub drop_fields: Vec<FieldPath>,
     pub filters: Vec<PathValue>,
     pub contains_filters: Vec<PathValue>,
-    /// One list for each of [`RangeBound::ALL`]. All conditions must match.
+    /// One list of range filters for each of [`RangeBound::ALL`]. An entity must match all of them.
     pub range_filters: [Vec<PathValue>; RangeBound::ALL.len()],
-    /// Trimmed, without empty keywords.
+    /// The keywords, without surrounding whitespace and without empty keywords.
     pub keywords: Vec<String>,
     pub keywords_mode: KeywordsMode,
     pub sort: Option<SortField>,
     pub dedup: bool,
-    /// If empty, the key is the whole entity without `_source`.
+    /// The paths that `dedup` compares. If empty, it compares whole entities without `_source`.
     pub dedup_key: Vec<FieldPath>,
     pub sample: Option<u64>,
-    /// `None` draws a new sample for each request.
+    /// The seed of the sample. `None` draws a new sample for each request.
     pub seed: Option<u64>,
     pub offset: u64,
     pub limit: Option<u64>,
-    /// Tables are flattened even if this is false.
+    /// Whether entities are flattened. Tables are flattened even if this is false.
     pub flatten: bool,
     pub format: ResponseFormat,
     pub typed: bool,
     pub pretty: bool,
-    /// Return only the number of entities.
+    /// Whether the response is only the number of entities.
     pub count: bool,
     pub alt: bool,
-    /// Reject unknown parameters and fields. Has no effect on successful responses.
+    /// Whether unknown parameters and fields are rejected. Has no effect on successful responses.
     pub strict: bool,
-    /// Also report how many entities match. Has no effect on the body.
+    /// Whether the response also reports how many entities match. Has no effect on the body.
     pub total: bool,
 }
 
 impl ReadRequest {
-    /// Resets parameters without an effect, and sorts conditions that must all match.
+    /// Returns an equal request in a single form: resets parameters without effect, and sorts conjunctive conditions.
     pub fn canonicalize(&self) -> ReadRequest {
         let mut canonical = ReadRequest { strict: false, ..self.clone() };
         let in_order = |conditions: &mut Vec<PathValue>| {
@@ -168,7 +159,7 @@ impl ReadRequest {
             canonical.dedup_key.clear();
         }
         if canonical.count {
-            // A count has no format and no order.
+            // A response to `count` has no format and no order.
             canonical.format = ResponseFormat::Json;
             canonical.flatten = false;
         } else if canonical.format != ResponseFormat::Json {
@@ -177,6 +168,10 @@ impl ReadRequest {
         }
         canonical.typed &= canonical.format == ResponseFormat::Parquet;
         canonical
+    }
+
+    pub fn variant(&self) -> VersionVariant {
+        VersionVariant::from_alt(self.alt)
     }
 
     pub fn has_whole_entities(&self) -> bool {
@@ -206,7 +201,7 @@ impl ReadRequest {
     /// Returns the request that counts the entities before the step `sample`.
     pub fn count_request(&self) -> ReadRequest {
         let all = ReadRequest { sort: None, sample: None, seed: None, offset: 0, limit: None, ..self.clone() };
-        // The default form, which clients that request a count are likely to use.
+        // Parameters that do not affect the count have defaults, as in the count requests that clients usually send.
         ReadRequest { count: true, total: false, pretty: true, ..all }.canonicalize()
     }
 

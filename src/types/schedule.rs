@@ -30,7 +30,7 @@ pub const SCHEDULE_SYNTAX: &str = "five fields in UTC (minute, hour, day of mont
 /// A cron schedule with exactly five fields that occurs repeatedly. Impossible dates such as February 31 are rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RefreshSchedule {
-    /// The fields, separated by single spaces.
+    /// The five fields of the cron expression, separated by single spaces.
     expression: String,
     cron: Cron,
 }
@@ -38,7 +38,7 @@ pub struct RefreshSchedule {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{expression:?} is not a schedule: {reason}; valid: {SCHEDULE_SYNTAX}")]
 pub struct InvalidSchedule {
-    /// Truncated to a readable length.
+    /// The invalid expression, truncated to a readable length.
     pub expression: String,
     pub reason: String,
 }
@@ -53,7 +53,7 @@ impl RefreshSchedule {
     /// therefore do not start together, and no due time overtakes another one.
     pub fn next_due_time(&self, after: DateTime<Utc>, dataset: DatasetId, spread: Duration) -> Option<DateTime<Utc>> {
         let spread = TimeDelta::from_std(spread).unwrap_or(TimeDelta::zero());
-        // An occurrence before `after` can be due after it.
+        // The search starts before `after`, because an occurrence before `after` can be due after it.
         let mut occurrence =
             self.next_occurrence(after.checked_sub_signed(spread)?.checked_sub_signed(TimeDelta::seconds(1))?)?;
         loop {

@@ -45,12 +45,13 @@ impl Secret {
         &self.0
     }
 
-    /// Compares in constant time for all texts of one length.
+    /// Compares a presented secret in constant time for all texts of one length.
     pub fn constant_time_eq(&self, presented: &str) -> bool {
         self.0.as_bytes().ct_eq(presented.as_bytes()).into()
     }
 
-    /// Returns lowercase hexadecimal digits. A plain hash suffices, because 256 random bits cannot be guessed.
+    /// Returns the SHA-256 hash of the secret in lowercase hexadecimal digits. A plain hash suffices, because 256
+    /// random bits cannot be guessed.
     pub fn sha256_hex(&self) -> String {
         hex::encode(Sha256::digest(self.0.as_bytes()))
     }
@@ -61,7 +62,7 @@ impl Secret {
 }
 
 impl PartialEq for Secret {
-    /// Uses [`Secret::constant_time_eq`], so that no comparison reveals more.
+    /// Compares secrets with [`Secret::constant_time_eq`], so that the duration reveals at most the length.
     fn eq(&self, other: &Secret) -> bool {
         self.constant_time_eq(&other.0)
     }

@@ -8,7 +8,6 @@ use percent_encoding::percent_decode_str;
 /// The URL of a source. Only its syntax is checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceUrl {
-    /// An `http://` or `https://` URL. The rest is not parsed.
     Http(String),
     Object(ObjectUrl),
 }
@@ -32,7 +31,7 @@ impl ObjectUrl {
         self.bucket.as_deref()
     }
 
-    /// Returns the decoded segments of the key, relative to the bucket, or to the store if there is no bucket.
+    /// Returns the decoded segments of the object's key, relative to the bucket, or to the store if there is no bucket.
     pub fn key(&self) -> &[String] {
         &self.key
     }
@@ -50,9 +49,8 @@ impl FromStr for SourceUrl {
     type Err = InvalidSourceUrl;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let Some((scheme, rest)) = text.split_once(':') else {
-            return Err(InvalidSourceUrl::InvalidScheme("it is not a URL".to_owned()));
-        };
+        let invalid_scheme = |reason: &str| Err(InvalidSourceUrl::InvalidScheme(reason.to_owned()));
+        let Some((scheme, rest)) = text.split_once(':') else { return invalid_scheme("it is not a URL") };
         let object = |bucket: Option<&str>, key: &str| {
             let key = parse_object_key(key).map_err(InvalidSourceUrl::InvalidObjectKey)?;
             Ok(SourceUrl::Object(ObjectUrl { text: text.to_owned(), bucket: bucket.map(str::to_owned), key }))
@@ -67,10 +65,8 @@ impl FromStr for SourceUrl {
                 Some((bucket, key)) if !bucket.is_empty() => object(Some(bucket), key),
                 _ => Err(InvalidSourceUrl::InvalidObjectKey("an S3 URL must contain a bucket and a key")),
             },
-            "file" => Err(InvalidSourceUrl::InvalidScheme(
-                "to import a local file, use the command line (strata import)".to_owned(),
-            )),
-            scheme => Err(InvalidSourceUrl::InvalidScheme(format!("the scheme {scheme:?} is not supported"))),
+            "file" => invalid_scheme("to import a local file, use the command line (strata import)"),
+            scheme => invalid_scheme(&format!("the scheme {scheme:?} is not supported")),
         }
     }
 }
@@ -95,9 +91,9 @@ fn parse_object_key(key: &str) -> Result<Vec<String>, &'static str> {
 /// change of a dataset's source, format, or records path clears them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct SourceValidators {
-    /// The final URL after redirects, without credentials.
+    /// The final URL of the source after redirects, without credentials.
     pub url: String,
-    /// Includes the quotes.
+    /// The `ETag` of the source, including its quotes.
     pub etag: Option<String>,
     pub last_modified: Option<String>,
 }
@@ -110,7 +106,7 @@ impl SourceValidators {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum SourceFormat {
-    /// One JSON array of objects, or an object that contains such an array.
+    /// A source with one JSON array of objects, or an object that contains such an array.
     Json,
     Jsonl,
     /// Comma-separated cells with a header line (RFC 4180).
@@ -159,12 +155,12 @@ pub enum SourceCompression {
 }
 
 impl SourceCompression {
-    /// Detects the compression by the first four bytes. No source format starts with one of the magic numbers.
+    /// Detects a source's compression by its first four bytes. No source format starts with one of the magic numbers.
     pub fn detect(head: &[u8]) -> SourceCompression {
         match head {
             [0x1f, 0x8b, ..] => SourceCompression::Gzip,
             [0x28, 0xb5, 0x2f, 0xfd, ..] => SourceCompression::Zstd,
-            // A skippable frame, with which parallel compressors start.
+            // A skippable Zstandard frame, with which parallel compressors start.
             [0x50..=0x5f, 0x2a, 0x4d, 0x18, ..] => SourceCompression::Zstd,
             _ => SourceCompression::None,
         }

@@ -2,7 +2,7 @@
 
 use strsim::osa_distance;
 
-/// Limits the work, which grows with the square of the length.
+/// Limit of the length of compared names. The work of a comparison grows with the square of the length.
 const MAX_COMPARED_CHARACTERS: usize = 64;
 
 const MIN_PREFIX_CHARACTERS: usize = 3;

@@ -3,7 +3,7 @@
 /// The calls that a credential allows. A session allows all calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TokenScope {
-    /// Calls that change nothing. Responses omit private keys and ping URLs, which would give others access.
+    /// The scope of calls that change nothing. Responses omit private keys and ping URLs, which would give access.
     Read,
     #[default]
     Write,

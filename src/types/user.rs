@@ -7,9 +7,9 @@ use super::ids::UserId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum UserPlan {
     Free,
-    /// One webhook per dataset.
+    /// The plan with one webhook per dataset.
     Pro,
-    /// One webhook per dataset, and the highest limits.
+    /// The plan with one webhook per dataset, and the highest limits.
     Scale,
 }
 
@@ -29,13 +29,13 @@ names!(
 pub struct User {
     pub id: UserId,
     pub email: String,
-    /// The Argon2id hash, in PHC string format.
+    /// The Argon2id hash of the password, in PHC string format.
     pub password_hash: String,
     pub plan: UserPlan,
     pub created_at: DateTime<Utc>,
 }
 
-/// Trims and lowercases an address. Almost all mail servers ignore case.
+/// Trims and lowercases an email address. Almost all mail servers ignore case.
 pub fn normalize_email(email: &str) -> String {
     email.trim().to_lowercase()
 }

@@ -32,6 +32,24 @@ impl fmt::Display for VersionSelector {
     }
 }
 
+/// The list of entities of a version that a request selects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VersionVariant {
+    Original,
+    Alternate,
+}
+
+impl VersionVariant {
+    /// Returns the variant that the query parameter `alt` selects; the alternate is an edited copy.
+    pub fn from_alt(alt: bool) -> VersionVariant {
+        if alt { VersionVariant::Alternate } else { VersionVariant::Original }
+    }
+
+    pub fn is_alternate(self) -> bool {
+        self == VersionVariant::Alternate
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a version; valid: active, latest, or v followed by a version number")]
 pub struct InvalidVersionSelector(pub String);
@@ -83,9 +101,9 @@ pub fn describe_versions(latest: Option<VersionNumber>) -> String {
 pub struct DatasetVersion {
     pub dataset: DatasetId,
     pub number: VersionNumber,
-    /// Other versions can share this file.
+    /// The file of the version. Other versions can share it.
     pub file: VersionFile,
-    /// An edited copy of the version, read with `alt=true`.
+    /// The alternate: an edited copy of the version, which requests read with `alt=true`.
     pub alternate: Option<VersionFile>,
     pub created_at: DateTime<Utc>,
 }
@@ -94,18 +112,18 @@ pub struct DatasetVersion {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VersionFile {
     pub id: VersionFileId,
-    /// Relative to the store; never shown to clients.
+    /// The path of the file relative to the store; never shown to clients.
     pub path: String,
     pub size_bytes: u64,
     pub entity_count: u64,
-    /// Lowercase hexadecimal. Equal hashes mean equal entities; the converse holds for files written as a whole.
+    /// Content hash in lowercase hex. Equal hashes mean equal entities. The converse holds only for unedited files.
     pub content_hash: String,
 }
 
 /// A complete file that is not yet recorded in the metadata database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewVersionFile {
-    /// Relative to the store; never used before.
+    /// The path of the new file relative to the store, which no other file has used before.
     pub path: String,
     pub size_bytes: u64,
     pub entity_count: u64,

@@ -2,7 +2,7 @@
 
 use strata_catalog::{Catalog, CatalogError, VersionFileIds};
 use strata_testing::databases::on_both_databases;
-use strata_types::dataset::NewDatasetClone;
+use strata_types::dataset::{NewDatasetClone, RollbackMode};
 use strata_types::ids::DatasetId;
 use strata_types::secret::Secret;
 use tokio::task::JoinSet;
@@ -50,7 +50,7 @@ async fn alternate_is_saved_replaced_and_deleted(database: Database) {
     save(&catalog, dataset, "y", None).await.unwrap();
     assert_eq!(unreferenced(&database).await, ["x"]);
     // A frozen dataset accepts alternates.
-    catalog.rollback(dataset, v(1), true).await.unwrap();
+    catalog.rollback(dataset, v(1), RollbackMode::PinAndFreeze).await.unwrap();
     save(&catalog, dataset, "z", None).await.unwrap();
     let status = catalog.delete_alternate(dataset, v(1)).await.unwrap();
     assert_eq!(status.version, version);

@@ -1,8 +1,8 @@
 //! Copies of the metadata database: consistent SQLite files from either engine, without running work.
 
-use strata_catalog::{Catalog, CatalogError};
+use strata_catalog::{Catalog, CatalogCheckDepth, CatalogError};
 use strata_testing::databases::on_both_databases;
-use strata_types::dataset::RefreshTrigger;
+use strata_types::dataset::{RefreshTrigger, RollbackMode};
 use strata_types::user::UserPlan;
 use tokio::task::JoinSet;
 
@@ -31,7 +31,7 @@ async fn copy_contains_all_records_and_is_independent(database: Database) {
         publish(&catalog, dataset, path).await.unwrap();
         publish(&catalog, frozen, &format!("frozen {path}")).await.unwrap();
     }
-    catalog.rollback(frozen, v(1), true).await.unwrap();
+    catalog.rollback(frozen, v(1), RollbackMode::PinAndFreeze).await.unwrap();
     for path in ["alt", "alt 2"] {
         catalog.reserve_file(path, LEASE).await.unwrap();
         catalog.save_alternate(dataset, v(2), &file(path), None).await.unwrap();
@@ -154,11 +154,11 @@ async fn identity_is_created_once_and_copied(database: Database) {
     catalog.copy_to_sqlite(&path).await.unwrap();
     assert_eq!(open_copy(&path).await.installation().await.unwrap(), marked);
     let mut findings = Vec::new();
-    catalog.check_integrity(false, &mut |damage| findings.push(damage)).await.unwrap();
+    catalog.check_integrity(CatalogCheckDepth::Full, &mut |damage| findings.push(damage)).await.unwrap();
     assert_eq!(findings, Vec::<String>::new());
     database.execute("UPDATE installation SET identity = 'none'").await;
     assert!(catalog.installation().await.unwrap_err().is_corruption());
-    catalog.check_integrity(false, &mut |damage| findings.push(damage)).await.unwrap();
+    catalog.check_integrity(CatalogCheckDepth::Full, &mut |damage| findings.push(damage)).await.unwrap();
     assert!(findings.iter().any(|damage| damage.contains("installation.identity")), "{findings:?}");
 }
 
@@ -174,7 +174,7 @@ async fn restore_fills_empty_database_of_either_engine(database: Database) {
         publish(&original, dataset, path).await.unwrap();
         publish(&original, pinned, &format!("pinned {path}")).await.unwrap();
     }
-    original.rollback(pinned, v(1), true).await.unwrap();
+    original.rollback(pinned, v(1), RollbackMode::PinAndFreeze).await.unwrap();
     original.reserve_file("alt", LEASE).await.unwrap();
     original.save_alternate(dataset, v(2), &file("alt"), None).await.unwrap();
     original.register_webhook(dataset, "https://a.test/", Some("secret")).await.unwrap();
@@ -204,8 +204,8 @@ async fn restore_fills_empty_database_of_either_engine(database: Database) {
     // The only findings are the invalid content hashes of these tests.
     let mut copy_findings = Vec::new();
     let mut restored_findings = Vec::new();
-    copy.check_integrity(true, &mut |damage| copy_findings.push(damage)).await.unwrap();
-    restored.check_integrity(true, &mut |damage| restored_findings.push(damage)).await.unwrap();
+    copy.check_integrity(CatalogCheckDepth::Quick, &mut |damage| copy_findings.push(damage)).await.unwrap();
+    restored.check_integrity(CatalogCheckDepth::Quick, &mut |damage| restored_findings.push(damage)).await.unwrap();
     assert_eq!((restored_findings.len(), &restored_findings), (7, &copy_findings));
 
     // The restored database continues with the next IDs.

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use strata_catalog::{
-    Catalog, CatalogError, FetchedValidators, StoredSession, TokenGrant, VersionContent, VersionFileIds,
+    Catalog, CatalogCheckDepth, CatalogError, FetchedValidators, StoredSession, TokenGrant, VersionContent,
+    VersionFileIds,
 };
 use strata_testing::databases::on_both_databases;
-use strata_types::dataset::{DatasetSource, NewDatasetClone};
+use strata_types::dataset::{DatasetSource, NewDatasetClone, RollbackMode};
 use strata_types::ids::VersionFileId;
 use strata_types::secret::{SECRET_BYTES, Secret};
 use strata_types::source::SourceValidators;
@@ -71,7 +72,7 @@ async fn changed_record_is_not_served(database: Database) {
         database.execute(change).await;
         check_damaged(&catalog.resolve_read(dataset, VersionSelector::Number(v(1))).await, change);
         let mut findings = Vec::new();
-        catalog.check_integrity(false, &mut |finding| findings.push(finding)).await.unwrap();
+        catalog.check_integrity(CatalogCheckDepth::Full, &mut |finding| findings.push(finding)).await.unwrap();
         assert!(!findings.is_empty(), "{change}");
         database.execute(undo).await;
         catalog.resolve_read(dataset, VersionSelector::Number(v(1))).await.unwrap();
@@ -102,7 +103,7 @@ async fn dataset_changes_update_checksum(database: Database) {
         catalog.resolve_read(dataset, VersionSelector::Active).await.unwrap().unwrap().version.unwrap();
     };
     check_intact("created").await;
-    catalog.rollback(dataset, v(1), true).await.unwrap();
+    catalog.rollback(dataset, v(1), RollbackMode::PinAndFreeze).await.unwrap();
     check_intact("rolled back").await;
     catalog.unfreeze(dataset, 10).await.unwrap();
     check_intact("unfrozen").await;
@@ -153,11 +154,11 @@ async fn lost_version_fails_each_operation(database: Database) {
     assert_eq!(catalog.dataset_view(dataset).await.unwrap().unwrap().versions.len(), 3);
     database.execute("DELETE FROM refresh_attempts; DELETE FROM versions WHERE version_number = 2").await;
     check_damaged(&catalog.dataset_view(dataset).await, "dataset view");
-    check_damaged(&catalog.rollback(dataset, v(2), false).await, "rollback");
+    check_damaged(&catalog.rollback(dataset, v(2), RollbackMode::Pin).await, "rollback");
     catalog.reserve_file("alt 2", LEASE).await.unwrap();
     check_damaged(&catalog.save_alternate(dataset, v(2), &file("alt 2"), None).await, "alternate");
     for number in [0, 4] {
-        let rejected = catalog.rollback(dataset, v(number), false).await;
+        let rejected = catalog.rollback(dataset, v(number), RollbackMode::Pin).await;
         assert!(matches!(rejected, Err(CatalogError::NoVersion)), "{number}: {rejected:?}");
     }
     let missing = strata_types::ids::DatasetId::new(dataset.get() + 1);
@@ -282,7 +283,7 @@ async fn changed_token_or_session_grants_no_access(database: Database) {
             }
         }
         let mut findings = Vec::new();
-        catalog.check_integrity(false, &mut |finding| findings.push(finding)).await.unwrap();
+        catalog.check_integrity(CatalogCheckDepth::Full, &mut |finding| findings.push(finding)).await.unwrap();
         assert!(
             findings.iter().any(|finding| finding.contains("does not match its checksum")),
             "{change}: {findings:?}"

@@ -6,7 +6,7 @@ use rand::random;
 use strata_catalog::{CatalogError, FirstAttempt};
 use strata_testing::databases::on_both_databases;
 use strata_types::dataset::{
-    Dataset, DatasetChange, DatasetSource, DatasetVisibility, NewDataset, NewDatasetClone, RefreshTrigger,
+    Dataset, DatasetChange, DatasetSource, DatasetVisibility, NewDataset, NewDatasetClone, RefreshTrigger, RollbackMode,
 };
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::index_settings::IndexSettings;
@@ -239,7 +239,7 @@ async fn clone_starts_with_latest_version(database: Database) {
     catalog.register_webhook(source, "https://a.test/", None).await.unwrap();
     publish(&catalog, source, "a").await.unwrap();
     publish(&catalog, source, "b").await.unwrap();
-    catalog.rollback(source, VersionNumber::new(1), false).await.unwrap();
+    catalog.rollback(source, VersionNumber::new(1), RollbackMode::Pin).await.unwrap();
     let index = IndexSettings::try_new(&["a"], &["b"]).expect("failed to create index settings");
     catalog.update_dataset(source, &DatasetChange { index: Some(index.clone()), ..Default::default() }).await.unwrap();
     catalog.reserve_file("alt", LEASE).await.unwrap();
@@ -297,7 +297,7 @@ async fn invalid_clone_is_rejected(database: Database) {
     let first = clone(source, other, "x", 1).await.unwrap();
     let taken = clone(source, other, "x", 9).await;
     assert!(matches!(taken, Err(CatalogError::NameTaken)), "{taken:?}");
-    catalog.rollback(source, VersionNumber::new(1), true).await.unwrap();
+    catalog.rollback(source, VersionNumber::new(1), RollbackMode::PinAndFreeze).await.unwrap();
     let frozen = clone(source, other, "y", 9).await;
     assert!(matches!(frozen, Err(CatalogError::Frozen)), "{frozen:?}");
     let ids: BTreeSet<_> =

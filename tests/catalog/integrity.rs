@@ -1,6 +1,6 @@
 //! The integrity check of the metadata database.
 
-use strata_catalog::{Catalog, VersionContent};
+use strata_catalog::{Catalog, CatalogCheckDepth, VersionContent};
 use strata_testing::databases::on_both_databases;
 use strata_types::dataset::RefreshTrigger;
 use strata_types::version::NewVersionFile;
@@ -15,9 +15,9 @@ on_both_databases! {
 
 async fn findings(catalog: &Catalog) -> Vec<String> {
     let mut findings = Vec::new();
-    for quick in [true, false] {
+    for depth in [CatalogCheckDepth::Quick, CatalogCheckDepth::Full] {
         findings.clear();
-        catalog.check_integrity(quick, &mut |finding| findings.push(finding)).await.unwrap();
+        catalog.check_integrity(depth, &mut |finding| findings.push(finding)).await.unwrap();
     }
     assert_eq!(catalog.find_first_damage().await.unwrap(), None, "the pages are intact");
     findings

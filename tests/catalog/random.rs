@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use strata_catalog::{Catalog, CatalogError, VersionContent};
-use strata_types::dataset::{DatasetChange, DatasetVisibility, NewDatasetClone, RefreshTrigger};
+use strata_types::dataset::{DatasetChange, DatasetVisibility, NewDatasetClone, RefreshTrigger, RollbackMode};
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::secret::Secret;
 use strata_types::user::UserPlan;
@@ -19,7 +19,7 @@ const LIMIT: u64 = 3;
 
 /// The numbers of datasets, owners, names, and versions may refer to missing ones.
 #[derive(Clone, Copy, Debug)]
-enum Operation {
+enum CatalogOperation {
     Create { owner: usize, name: usize },
     Hide { dataset: usize, private: bool },
     Refresh { dataset: usize, shared: bool },
@@ -37,32 +37,33 @@ enum Operation {
     Sweep,
 }
 
-fn operation() -> impl Strategy<Value = Operation> {
+fn operation() -> impl Strategy<Value = CatalogOperation> {
     let dataset = || 0..5_usize;
     let version = || 0..4_u64;
     prop_oneof![
-        2 => (0..2_usize, 0..3_usize).prop_map(|(owner, name)| Operation::Create { owner, name }),
-        1 => (dataset(), any::<bool>()).prop_map(|(dataset, private)| Operation::Hide { dataset, private }),
-        6 => (dataset(), any::<bool>()).prop_map(|(dataset, shared)| Operation::Refresh { dataset, shared }),
-        1 => dataset().prop_map(|dataset| Operation::FailRefresh { dataset }),
-        1 => dataset().prop_map(|dataset| Operation::Crash { dataset }),
+        2 => (0..2_usize, 0..3_usize).prop_map(|(owner, name)| CatalogOperation::Create { owner, name }),
+        1 => (dataset(), any::<bool>()).prop_map(|(dataset, private)| CatalogOperation::Hide { dataset, private }),
+        6 => (dataset(), any::<bool>()).prop_map(|(dataset, shared)| CatalogOperation::Refresh { dataset, shared }),
+        1 => dataset().prop_map(|dataset| CatalogOperation::FailRefresh { dataset }),
+        1 => dataset().prop_map(|dataset| CatalogOperation::Crash { dataset }),
         2 => (dataset(), version(), prop::bool::weighted(0.3))
-            .prop_map(|(dataset, version, freeze)| Operation::Rollback { dataset, version, freeze }),
-        1 => dataset().prop_map(|dataset| Operation::Unpin { dataset }),
-        1 => dataset().prop_map(|dataset| Operation::Unfreeze { dataset }),
-        4 => (dataset(), version()).prop_map(|(dataset, version)| Operation::SaveAlternate { dataset, version }),
-        3 => (dataset(), version()).prop_map(|(dataset, version)| Operation::DeleteAlternate { dataset, version }),
+            .prop_map(|(dataset, version, freeze)| CatalogOperation::Rollback { dataset, version, freeze }),
+        1 => dataset().prop_map(|dataset| CatalogOperation::Unpin { dataset }),
+        1 => dataset().prop_map(|dataset| CatalogOperation::Unfreeze { dataset }),
+        4 => (dataset(), version()).prop_map(|(dataset, version)| CatalogOperation::SaveAlternate { dataset, version }),
+        3 => (dataset(), version())
+            .prop_map(|(dataset, version)| CatalogOperation::DeleteAlternate { dataset, version }),
         3 => (dataset(), 0..2_usize, 0..6_usize)
-            .prop_map(|(dataset, owner, name)| Operation::Clone { dataset, owner, name }),
-        2 => dataset().prop_map(|dataset| Operation::Register { dataset }),
-        1 => dataset().prop_map(|dataset| Operation::DeleteWebhook { dataset }),
-        2 => Just(Operation::Claim),
-        1 => Just(Operation::Sweep),
+            .prop_map(|(dataset, owner, name)| CatalogOperation::Clone { dataset, owner, name }),
+        2 => dataset().prop_map(|dataset| CatalogOperation::Register { dataset }),
+        1 => dataset().prop_map(|dataset| CatalogOperation::DeleteWebhook { dataset }),
+        2 => Just(CatalogOperation::Claim),
+        1 => Just(CatalogOperation::Sweep),
     ]
 }
 
 #[derive(Default)]
-struct Model {
+struct CatalogModel {
     datasets: Vec<ModelDataset>,
     /// The due deliveries, oldest first: dataset and version.
     due: Vec<(usize, u64)>,
@@ -82,16 +83,16 @@ struct ModelDataset {
     attempts: Vec<&'static str>,
 }
 
-type Outcome = Result<(), &'static str>;
+type ModelOutcome = Result<(), &'static str>;
 
-impl Model {
+impl CatalogModel {
     /// Applies `operation`. A new file is named after `step`.
-    fn apply(&mut self, operation: Operation, step: usize) -> Outcome {
+    fn apply(&mut self, operation: CatalogOperation, step: usize) -> ModelOutcome {
         let path = format!("file {step}");
         match operation {
-            Operation::Create { owner, name } => self.create(owner, name, false, Vec::new())?,
-            Operation::Hide { dataset, private } => self.dataset(dataset)?.private = private,
-            Operation::Refresh { dataset: index, shared } => {
+            CatalogOperation::Create { owner, name } => self.create(owner, name, false, Vec::new())?,
+            CatalogOperation::Hide { dataset, private } => self.dataset(dataset)?.private = private,
+            CatalogOperation::Refresh { dataset: index, shared } => {
                 let dataset = self.dataset(index)?;
                 if dataset.frozen {
                     return Err("Frozen");
@@ -109,21 +110,21 @@ impl Model {
                     self.due.push((index, number));
                 }
             }
-            Operation::FailRefresh { dataset } | Operation::Crash { dataset } => {
+            CatalogOperation::FailRefresh { dataset } | CatalogOperation::Crash { dataset } => {
                 let dataset = self.dataset(dataset)?;
                 if dataset.frozen {
                     return Err("Frozen");
                 }
                 dataset.attempts.push("failed");
             }
-            Operation::Rollback { dataset, version, freeze } => {
+            CatalogOperation::Rollback { dataset, version, freeze } => {
                 self.version(dataset, version)?;
                 let dataset = self.dataset(dataset)?;
                 dataset.pinned = Some(version);
                 dataset.frozen |= freeze;
             }
-            Operation::Unpin { dataset } => self.dataset(dataset)?.pinned = None,
-            Operation::Unfreeze { dataset } => {
+            CatalogOperation::Unpin { dataset } => self.dataset(dataset)?.pinned = None,
+            CatalogOperation::Unfreeze { dataset } => {
                 let target = self.dataset(dataset)?;
                 if !target.frozen {
                     return Err("NotFrozen");
@@ -132,16 +133,16 @@ impl Model {
                 self.check_limit(owner)?;
                 self.dataset(dataset)?.frozen = false;
             }
-            Operation::SaveAlternate { dataset, version } => {
+            CatalogOperation::SaveAlternate { dataset, version } => {
                 self.version(dataset, version)?.1 = Some(path.clone());
                 self.files.insert(path, true);
                 self.mark();
             }
-            Operation::DeleteAlternate { dataset, version } => {
+            CatalogOperation::DeleteAlternate { dataset, version } => {
                 self.version(dataset, version)?.1.take().ok_or("NoAlternate")?;
                 self.mark();
             }
-            Operation::Clone { dataset, owner, name } => {
+            CatalogOperation::Clone { dataset, owner, name } => {
                 let source = self.dataset(dataset)?;
                 if source.private && source.owner != owner {
                     return Err("NotFound");
@@ -153,19 +154,25 @@ impl Model {
                 let private = source.private;
                 self.create(owner, name, private, vec![latest])?;
             }
-            Operation::Register { dataset } => self.dataset(dataset)?.webhook = Some(step),
-            Operation::DeleteWebhook { dataset: index } => {
+            CatalogOperation::Register { dataset } => self.dataset(dataset)?.webhook = Some(step),
+            CatalogOperation::DeleteWebhook { dataset: index } => {
                 self.dataset(index)?.webhook.take().ok_or("NoWebhook")?;
                 self.due.retain(|(dataset, _)| *dataset != index);
             }
             // `Subject::apply` compares the claim.
-            Operation::Claim => {}
-            Operation::Sweep => self.files.retain(|_, referenced| *referenced),
+            CatalogOperation::Claim => {}
+            CatalogOperation::Sweep => self.files.retain(|_, referenced| *referenced),
         }
         Ok(())
     }
 
-    fn create(&mut self, owner: usize, name: usize, private: bool, versions: Vec<(String, Option<String>)>) -> Outcome {
+    fn create(
+        &mut self,
+        owner: usize,
+        name: usize,
+        private: bool,
+        versions: Vec<(String, Option<String>)>,
+    ) -> ModelOutcome {
         if self.datasets.iter().any(|dataset| dataset.owner == owner && dataset.name == name) {
             return Err("NameTaken");
         }
@@ -183,7 +190,7 @@ impl Model {
         Ok(())
     }
 
-    fn check_limit(&self, owner: usize) -> Outcome {
+    fn check_limit(&self, owner: usize) -> ModelOutcome {
         let active = self.datasets.iter().filter(|dataset| dataset.owner == owner && !dataset.frozen).count();
         if active as u64 >= LIMIT { Err("TooManyDatasets") } else { Ok(()) }
     }
@@ -221,17 +228,22 @@ impl Subject {
         self.datasets.get(index).copied().unwrap_or(DatasetId::new(1_000_000))
     }
 
-    async fn apply(&mut self, operation: Operation, step: usize, model: &mut Model) -> Result<(), CatalogError> {
+    async fn apply(
+        &mut self,
+        operation: CatalogOperation,
+        step: usize,
+        model: &mut CatalogModel,
+    ) -> Result<(), CatalogError> {
         let catalog = self.catalog.clone();
         let path = format!("file {step}");
         // Each operation has a different time, so that the due deliveries have an order.
         self.clock.advance(Duration::from_micros(1));
         match operation {
-            Operation::Create { owner, name } => {
+            CatalogOperation::Create { owner, name } => {
                 let new = new_dataset(self.owners[owner], &format!("name {name}"));
                 self.datasets.push(catalog.create_dataset(&new, LIMIT).await?.id);
             }
-            Operation::Hide { dataset, private } => {
+            CatalogOperation::Hide { dataset, private } => {
                 let visibility = match private {
                     true => DatasetVisibility::Private { new_private_key: Secret::new_private_key(rand::random()) },
                     false => DatasetVisibility::Public,
@@ -239,7 +251,7 @@ impl Subject {
                 let change = DatasetChange { visibility: Some(visibility), ..Default::default() };
                 catalog.update_dataset(self.id(dataset), &change).await?;
             }
-            Operation::Refresh { dataset, shared } => {
+            CatalogOperation::Refresh { dataset, shared } => {
                 let lease = catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Manual, &path, LEASE).await?;
                 let latest = match lease.dataset.latest_version {
                     Some(number) if shared => Some(catalog.version(lease.dataset.id, number).await?.version.file),
@@ -252,30 +264,30 @@ impl Subject {
                 };
                 catalog.publish_version(lease.dataset.id, content, None, lease.attempt).await?;
             }
-            Operation::FailRefresh { dataset } => {
+            CatalogOperation::FailRefresh { dataset } => {
                 let lease = catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Ping, &path, LEASE).await?;
                 catalog.fail_refresh(lease.attempt, "no").await?;
             }
-            Operation::Crash { dataset } => {
+            CatalogOperation::Crash { dataset } => {
                 catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Schedule, &path, LEASE).await?;
                 self.clock.advance(LEASE);
                 assert_eq!(catalog.end_expired_refreshes().await?, 1);
             }
-            Operation::Rollback { dataset, version, freeze } => {
-                catalog.rollback(self.id(dataset), v(version), freeze).await?;
+            CatalogOperation::Rollback { dataset, version, freeze } => {
+                catalog.rollback(self.id(dataset), v(version), RollbackMode::from_freeze(freeze)).await?;
             }
-            Operation::Unpin { dataset } => drop(catalog.unpin(self.id(dataset)).await?),
-            Operation::Unfreeze { dataset } => drop(catalog.unfreeze(self.id(dataset), LIMIT).await?),
-            Operation::SaveAlternate { dataset, version } => {
+            CatalogOperation::Unpin { dataset } => drop(catalog.unpin(self.id(dataset)).await?),
+            CatalogOperation::Unfreeze { dataset } => drop(catalog.unfreeze(self.id(dataset), LIMIT).await?),
+            CatalogOperation::SaveAlternate { dataset, version } => {
                 catalog.reserve_file(&path, LEASE).await?;
                 let saved = catalog.save_alternate(self.id(dataset), v(version), &file(&path), None).await;
                 catalog.release_file_reservation(&path).await?;
                 saved?;
             }
-            Operation::DeleteAlternate { dataset, version } => {
+            CatalogOperation::DeleteAlternate { dataset, version } => {
                 catalog.delete_alternate(self.id(dataset), v(version)).await?;
             }
-            Operation::Clone { dataset, owner, name: number } => {
+            CatalogOperation::Clone { dataset, owner, name: number } => {
                 let clone = NewDatasetClone {
                     source: self.id(dataset),
                     owner: self.owners[owner],
@@ -286,11 +298,11 @@ impl Subject {
                 };
                 self.datasets.push(catalog.clone_dataset(&clone, LIMIT, None).await?.0.id);
             }
-            Operation::Register { dataset } => {
+            CatalogOperation::Register { dataset } => {
                 catalog.register_webhook(self.id(dataset), &format!("https://{step}.test/"), None).await?;
             }
-            Operation::DeleteWebhook { dataset } => catalog.delete_webhook(self.id(dataset)).await?,
-            Operation::Claim => {
+            CatalogOperation::DeleteWebhook { dataset } => catalog.delete_webhook(self.id(dataset)).await?,
+            CatalogOperation::Claim => {
                 let expected = (!model.due.is_empty()).then(|| model.due.remove(0));
                 let claimed = catalog.claim_delivery().await?;
                 let actual = claimed.as_ref().map(|delivery| (delivery.dataset, delivery.version.get()));
@@ -300,7 +312,7 @@ impl Subject {
                     assert_eq!(delivery.url, format!("https://{webhook}.test/"));
                 }
             }
-            Operation::Sweep => {
+            CatalogOperation::Sweep => {
                 self.clock.advance(Duration::from_micros(1));
                 let files = catalog.unreferenced_files(Duration::ZERO, 1_000).await?;
                 let ids: Vec<_> = files.iter().map(|file| file.id).collect();
@@ -310,7 +322,7 @@ impl Subject {
         Ok(())
     }
 
-    async fn compare(&self, model: &Model) {
+    async fn compare(&self, model: &CatalogModel) {
         assert_eq!(self.datasets.len(), model.datasets.len());
         for (id, expected) in self.datasets.iter().zip(&model.datasets) {
             let view = self.catalog.dataset_view(*id).await.unwrap().unwrap();
@@ -358,7 +370,7 @@ fn outcome_name(attempt: &strata_catalog::RefreshAttempt) -> &'static str {
     }
 }
 
-async fn run(database: Database, operations: &[Operation]) {
+async fn run(database: Database, operations: &[CatalogOperation]) {
     let clock = clock();
     let catalog = database.open().await.with_clock(clock.clone());
     let mut owners = Vec::new();
@@ -366,7 +378,7 @@ async fn run(database: Database, operations: &[Operation]) {
         owners.push(catalog.add_user(email, "h", UserPlan::Free).await.unwrap());
     }
     let mut subject = Subject { catalog, clock, owners, datasets: Vec::new() };
-    let mut model = Model::default();
+    let mut model = CatalogModel::default();
     for (step, operation) in operations.iter().enumerate() {
         let outcome = subject.apply(*operation, step, &mut model).await.map_err(|error| match error {
             CatalogError::TooManyDatasets { limit: LIMIT } => "TooManyDatasets".to_owned(),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use strata_catalog::{AttemptOutcome, Catalog, CatalogError, VersionContent};
 use strata_testing::databases::on_both_databases;
-use strata_types::dataset::RefreshTrigger;
+use strata_types::dataset::{RefreshTrigger, RollbackMode};
 use strata_types::ids::{DatasetId, RefreshAttemptId};
 use strata_types::version::VersionNumber;
 use tokio::task::JoinSet;
@@ -179,7 +179,7 @@ async fn crashed_attempts_are_ended(database: Database) {
 async fn frozen_dataset_rejects_refresh(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
-    catalog.rollback(dataset, VersionNumber::new(1), true).await.unwrap();
+    catalog.rollback(dataset, VersionNumber::new(1), RollbackMode::PinAndFreeze).await.unwrap();
     let rejected = try_acquire(&catalog, dataset).await;
     assert!(matches!(rejected, Err(CatalogError::Frozen)), "{rejected:?}");
     assert_eq!(attempts(&catalog, dataset).await, ["import: v1"]);
@@ -189,7 +189,7 @@ async fn freeze_during_refresh_wins(database: Database) {
     let (catalog, dataset) = with_dataset(&database).await;
     publish(&catalog, dataset, "a").await.unwrap();
     let attempt = try_acquire(&catalog, dataset).await.unwrap();
-    catalog.rollback(dataset, VersionNumber::new(1), true).await.unwrap();
+    catalog.rollback(dataset, VersionNumber::new(1), RollbackMode::PinAndFreeze).await.unwrap();
     let published = publish_as(&catalog, dataset, attempt, "b").await;
     assert!(matches!(published, Err(CatalogError::Frozen)), "{published:?}");
     catalog.fail_refresh(attempt, "frozen").await.unwrap();
@@ -299,7 +299,7 @@ async fn listed_versions_have_one_active(database: Database) {
                         let version = publish(&catalog, dataset, &format!("{task}-{round}")).await.unwrap();
                         published.push((dataset, version.number.get()));
                     }
-                    2 => match catalog.rollback(dataset, VersionNumber::new(round + 1), false).await {
+                    2 => match catalog.rollback(dataset, VersionNumber::new(round + 1), RollbackMode::Pin).await {
                         Ok(_) | Err(CatalogError::NoVersion) => {}
                         Err(error) => panic!("{error:?}"),
                     },

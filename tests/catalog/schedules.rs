@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::TimeDelta;
 use strata_catalog::{Catalog, ScheduledRun};
 use strata_testing::databases::on_both_databases;
-use strata_types::dataset::{DEFAULT_CRON_SCHEDULE, DatasetChange, DatasetSource, NewDataset};
+use strata_types::dataset::{DEFAULT_CRON_SCHEDULE, DatasetChange, DatasetSource, NewDataset, RollbackMode};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionNumber;
 use tokio::task::JoinSet;
@@ -75,7 +75,7 @@ async fn inactive_schedule_is_not_due(database: Database) {
     let listed = due(&catalog).await;
     assert_eq!(listed.len(), 1);
     publish(&catalog, frozen, "a").await.unwrap();
-    catalog.rollback(frozen, VersionNumber::new(1), true).await.unwrap();
+    catalog.rollback(frozen, VersionNumber::new(1), RollbackMode::PinAndFreeze).await.unwrap();
     assert_eq!(due(&catalog).await, []);
     // A freeze between the listing and the claim prevents the claim.
     assert!(!catalog.claim_schedule(&listed[0], Some(catalog.now())).await.unwrap());
@@ -144,7 +144,7 @@ async fn future_schedules_are_listed_by_id_in_pages(database: Database) {
         assert!(catalog.claim_schedule(&computed, Some(next)).await.unwrap());
     }
     publish(&catalog, ids[2], "a").await.unwrap();
-    catalog.rollback(ids[2], VersionNumber::new(1), true).await.unwrap();
+    catalog.rollback(ids[2], VersionNumber::new(1), RollbackMode::PinAndFreeze).await.unwrap();
     let page = async |last: DatasetId| {
         let page = catalog.future_schedules(last, 2).await.unwrap();
         assert!(page.iter().all(|schedule| schedule.due_at == Some(next) && schedule.owner == owner), "{page:?}");

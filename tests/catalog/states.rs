@@ -2,7 +2,7 @@
 
 use strata_catalog::{Catalog, CatalogError};
 use strata_testing::databases::on_both_databases;
-use strata_types::dataset::RefreshTrigger;
+use strata_types::dataset::{RefreshTrigger, RollbackMode};
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::secret::Secret;
 
@@ -17,20 +17,20 @@ on_both_databases! {
 
 /// The state of a dataset, as far as the table distinguishes it.
 #[derive(Clone, Debug, PartialEq)]
-struct State {
+struct TableState {
     /// The number of versions, and the versions that have an alternate.
     versions: u64,
     alternates: &'static [u64],
     active: u64,
     pinned: bool,
     frozen: bool,
-    webhook: Webhook,
+    webhook: WebhookState,
     /// The newest version with a due delivery.
     due: Option<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Webhook {
+enum WebhookState {
     Absent,
     Fresh,
     Fired,
@@ -65,59 +65,61 @@ const TRIGGERS: [Trigger; 13] = [
 ];
 
 /// The state table. Returns the next state, or the name of the error.
-fn next(state: &State, trigger: Trigger) -> Result<State, &'static str> {
+fn next(state: &TableState, trigger: Trigger) -> Result<TableState, &'static str> {
     let state = state.clone();
     match trigger {
         Trigger::Refresh if state.frozen => Err("Frozen"),
-        Trigger::Refresh => Ok(State {
+        Trigger::Refresh => Ok(TableState {
             versions: 3,
             active: if state.pinned { state.active } else { 3 },
-            due: if state.webhook == Webhook::Absent { state.due } else { Some(3) },
+            due: if state.webhook == WebhookState::Absent { state.due } else { Some(3) },
             ..state
         }),
         Trigger::Rollback { to, .. } if to > state.versions => Err("NoVersion"),
         Trigger::Rollback { to, freeze } => {
-            Ok(State { active: to, pinned: true, frozen: state.frozen || freeze, ..state })
+            Ok(TableState { active: to, pinned: true, frozen: state.frozen || freeze, ..state })
         }
-        Trigger::Unpin => Ok(State { active: state.versions, pinned: false, ..state }),
+        Trigger::Unpin => Ok(TableState { active: state.versions, pinned: false, ..state }),
         Trigger::Unfreeze if !state.frozen => Err("NotFrozen"),
-        Trigger::Unfreeze => Ok(State { frozen: false, ..state }),
+        Trigger::Unfreeze => Ok(TableState { frozen: false, ..state }),
         Trigger::SaveAlternate { version } | Trigger::DeleteAlternate { version } if version > state.versions => {
             Err("NoVersion")
         }
-        Trigger::SaveAlternate { .. } => Ok(State { alternates: &[1], ..state }),
+        Trigger::SaveAlternate { .. } => Ok(TableState { alternates: &[1], ..state }),
         Trigger::DeleteAlternate { version } if !state.alternates.contains(&version) => Err("NoAlternate"),
-        Trigger::DeleteAlternate { .. } => Ok(State { alternates: &[], ..state }),
-        Trigger::Register => Ok(State { webhook: Webhook::Fresh, ..state }),
-        Trigger::DeleteWebhook if state.webhook == Webhook::Absent => Err("NoWebhook"),
-        Trigger::DeleteWebhook => Ok(State { webhook: Webhook::Absent, due: None, ..state }),
+        Trigger::DeleteAlternate { .. } => Ok(TableState { alternates: &[], ..state }),
+        Trigger::Register => Ok(TableState { webhook: WebhookState::Fresh, ..state }),
+        Trigger::DeleteWebhook if state.webhook == WebhookState::Absent => Err("NoWebhook"),
+        Trigger::DeleteWebhook => Ok(TableState { webhook: WebhookState::Absent, due: None, ..state }),
     }
 }
 
 /// Returns all states that the table distinguishes.
-fn states() -> Vec<State> {
+fn states() -> Vec<TableState> {
     let mut states = Vec::new();
     for (active, pinned, frozen) in
         [(2, false, false), (1, true, false), (2, true, false), (1, true, true), (2, false, true)]
     {
         // Alternates and webhooks are independent, so not all combinations are needed.
-        for (alternates, webhook) in [(&[][..], Webhook::Absent), (&[1], Webhook::Fresh), (&[], Webhook::Fired)] {
-            states.push(State { versions: 2, alternates, active, pinned, frozen, webhook, due: None });
+        for (alternates, webhook) in
+            [(&[][..], WebhookState::Absent), (&[1], WebhookState::Fresh), (&[], WebhookState::Fired)]
+        {
+            states.push(TableState { versions: 2, alternates, active, pinned, frozen, webhook, due: None });
         }
     }
     states
 }
 
 /// Creates a dataset in the given state.
-async fn arrange(catalog: &Catalog, owner: UserId, name: &str, state: &State) -> DatasetId {
+async fn arrange(catalog: &Catalog, owner: UserId, name: &str, state: &TableState) -> DatasetId {
     let dataset = catalog.create_dataset(&new_dataset(owner, name), 10_000).await.unwrap().id;
     publish(catalog, dataset, &format!("{name} 1")).await.unwrap();
-    if state.webhook != Webhook::Absent {
+    if state.webhook != WebhookState::Absent {
         catalog.register_webhook(dataset, "https://old.test/", Some("old")).await.unwrap();
     }
     publish(catalog, dataset, &format!("{name} 2")).await.unwrap();
     while let Some(delivery) = catalog.claim_delivery().await.unwrap() {
-        if state.webhook == Webhook::Fired {
+        if state.webhook == WebhookState::Fired {
             catalog.record_delivery_outcome(&delivery, &delivery_outcome(Some(500))).await.unwrap();
         }
     }
@@ -125,7 +127,7 @@ async fn arrange(catalog: &Catalog, owner: UserId, name: &str, state: &State) ->
         save(catalog, dataset, *alternate, &format!("{name} alt")).await.unwrap();
     }
     if state.pinned || state.frozen {
-        catalog.rollback(dataset, v(state.active), state.frozen).await.unwrap();
+        catalog.rollback(dataset, v(state.active), RollbackMode::from_freeze(state.frozen)).await.unwrap();
     }
     if !state.pinned {
         catalog.unpin(dataset).await.unwrap();
@@ -142,7 +144,9 @@ async fn save(catalog: &Catalog, dataset: DatasetId, version: u64, path: &str) -
 async fn apply(catalog: &Catalog, dataset: DatasetId, trigger: Trigger, path: &str) -> Result<(), CatalogError> {
     match trigger {
         Trigger::Refresh => publish(catalog, dataset, path).await.map(drop),
-        Trigger::Rollback { to, freeze } => catalog.rollback(dataset, v(to), freeze).await.map(drop),
+        Trigger::Rollback { to, freeze } => {
+            catalog.rollback(dataset, v(to), RollbackMode::from_freeze(freeze)).await.map(drop)
+        }
         Trigger::Unpin => catalog.unpin(dataset).await.map(drop),
         Trigger::Unfreeze => catalog.unfreeze(dataset, 10_000).await.map(drop),
         Trigger::SaveAlternate { version } => save(catalog, dataset, version, path).await,
@@ -153,7 +157,7 @@ async fn apply(catalog: &Catalog, dataset: DatasetId, trigger: Trigger, path: &s
 }
 
 /// Returns the state of the dataset, and claims its due delivery.
-async fn observe(catalog: &Catalog, dataset: DatasetId) -> State {
+async fn observe(catalog: &Catalog, dataset: DatasetId) -> TableState {
     let view = catalog.dataset_view(dataset).await.unwrap().unwrap();
     let active: Vec<u64> =
         view.versions.iter().filter(|listed| listed.is_active).map(|listed| listed.version.number.get()).collect();
@@ -166,15 +170,15 @@ async fn observe(catalog: &Catalog, dataset: DatasetId) -> State {
         .map(|listed| listed.version.number.get())
         .collect();
     let webhook = match catalog.webhook(dataset).await.unwrap() {
-        None => Webhook::Absent,
+        None => WebhookState::Absent,
         Some(webhook) => {
             assert!(webhook.is_active);
             assert_eq!(webhook.last_fired_at.is_some(), webhook.last_status.is_some());
-            if webhook.last_fired_at.is_some() { Webhook::Fired } else { Webhook::Fresh }
+            if webhook.last_fired_at.is_some() { WebhookState::Fired } else { WebhookState::Fresh }
         }
     };
     let delivery = catalog.claim_delivery().await.unwrap();
-    State {
+    TableState {
         versions: view.versions.len() as u64,
         alternates: match alternates[..] {
             [] => &[],
@@ -224,7 +228,7 @@ async fn unfreeze_respects_plan_limit(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let frozen = create(&catalog, owner, "frozen").await.unwrap().id;
     publish(&catalog, frozen, "a").await.unwrap();
-    catalog.rollback(frozen, v(1), true).await.unwrap();
+    catalog.rollback(frozen, v(1), RollbackMode::PinAndFreeze).await.unwrap();
     let active = catalog.create_dataset(&new_dataset(owner, "active"), 1).await.unwrap().id;
     let rejected = catalog.unfreeze(frozen, 1).await;
     assert!(matches!(rejected, Err(CatalogError::TooManyDatasets { limit: 1 })), "{rejected:?}");
@@ -237,7 +241,9 @@ async fn unfreeze_respects_plan_limit(database: Database) {
     let unfrozen = catalog.unfreeze(frozen, 2).await.unwrap();
     assert_eq!((unfrozen.frozen, unfrozen.pinned_version), (false, Some(v(1))));
     assert_eq!(catalog.dataset(frozen).await.unwrap(), Some(unfrozen));
-    for missing in [catalog.rollback(DatasetId::new(99), v(1), true).await, catalog.unpin(DatasetId::new(99)).await] {
+    let missing_dataset = DatasetId::new(99);
+    let rejected_rollback = catalog.rollback(missing_dataset, v(1), RollbackMode::PinAndFreeze).await;
+    for missing in [rejected_rollback, catalog.unpin(missing_dataset).await] {
         assert!(matches!(missing, Err(CatalogError::NotFound)), "{missing:?}");
     }
 }
@@ -248,7 +254,7 @@ async fn concurrent_unfreezes_respect_plan_limit(database: Database) {
     for number in 0..8 {
         let dataset = create(&catalog, owner, &format!("d{number}")).await.unwrap().id;
         publish(&catalog, dataset, &format!("{number}")).await.unwrap();
-        catalog.rollback(dataset, v(1), true).await.unwrap();
+        catalog.rollback(dataset, v(1), RollbackMode::PinAndFreeze).await.unwrap();
         let catalog = catalog.clone();
         tasks.spawn(async move {
             // Concurrent refreshes of the datasets lock other rows, but must not deadlock.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use strata_catalog::{Catalog, DailyUsage, UsageCounts, UsageIncrement};
+use strata_catalog::{Catalog, CatalogCheckDepth, DailyUsage, UsageCounts, UsageIncrement};
 use strata_testing::databases::on_both_databases;
 use strata_types::ids::{DatasetId, UserId};
 use tokio::task::JoinSet;
@@ -54,7 +54,7 @@ async fn usage_batch_is_added_once(database: Database) {
     }
     catalog.add_usage("c", 1, &[]).await.unwrap();
     let mut findings = Vec::new();
-    catalog.check_integrity(false, &mut |finding| findings.push(finding)).await.unwrap();
+    catalog.check_integrity(CatalogCheckDepth::Full, &mut |finding| findings.push(finding)).await.unwrap();
     assert!(findings.is_empty(), "{findings:?}");
 }
 

@@ -12,20 +12,20 @@ use strata_types::error_chain::ErrorChain;
 
 const HOST: &str = "127.0.0.1";
 
-struct Authority {
+struct NodeAuthority {
     certificate: Certificate,
     issuer: Issuer<'static, KeyPair>,
 }
 
-impl Authority {
-    fn new(name: &str) -> Authority {
-        Authority::from_params(authority(name))
+impl NodeAuthority {
+    fn new(name: &str) -> NodeAuthority {
+        NodeAuthority::from_params(authority(name))
     }
 
-    fn from_params(params: CertificateParams) -> Authority {
+    fn from_params(params: CertificateParams) -> NodeAuthority {
         let key = KeyPair::generate().expect("a key");
         let certificate = params.self_signed(&key).expect("a certificate");
-        Authority { certificate, issuer: Issuer::new(params, key) }
+        NodeAuthority { certificate, issuer: Issuer::new(params, key) }
     }
 
     fn sign(&self, params: &CertificateParams) -> (String, String) {
@@ -62,7 +62,7 @@ impl CertificateFiles {
 
     /// Valid files of a node on loopback, signed by a new CA.
     fn valid() -> CertificateFiles {
-        let authority = Authority::new("nodes");
+        let authority = NodeAuthority::new("nodes");
         CertificateFiles::new(&authority.certificate.pem(), &authority.sign(&server(HOST)))
     }
 
@@ -141,7 +141,7 @@ fn unusable_files_are_named_with_the_reason() {
 
 #[track_caller]
 fn check_certificate_rejection(change: impl FnOnce(&mut CertificateParams), expected: &str) {
-    let ours = Authority::new("nodes");
+    let ours = NodeAuthority::new("nodes");
     let mut params = server(HOST);
     change(&mut params);
     let written = CertificateFiles::new(&ours.certificate.pem(), &ours.sign(&params));
@@ -175,12 +175,12 @@ fn certificate_that_peers_reject_is_rejected() {
         |params| params.subject_alt_names.clear(),
         &format!("is valid for no host (subjectAltName), but {connected}"),
     );
-    let ours = Authority::new("nodes");
+    let ours = NodeAuthority::new("nodes");
     let unsigned = "`cluster.tls_certificate`: node.pem is not signed by a certificate in ca.pem (cluster.tls_ca), \
                     directly or through intermediate certificates";
     // A CA with the same name is also rejected.
     for name in ["other nodes", "nodes"] {
-        let written = CertificateFiles::new(&Authority::new(name).certificate.pem(), &ours.sign(&server(HOST)));
+        let written = CertificateFiles::new(&NodeAuthority::new(name).certificate.pem(), &ours.sign(&server(HOST)));
         assert_eq!(rejection_message(&written), unsigned);
     }
     let written = CertificateFiles::new(&ours.certificate.pem(), &ours.sign(&server("n1.internal")));
@@ -192,8 +192,8 @@ fn certificate_that_peers_reject_is_rejected() {
 fn expired_authority_signs_nothing() {
     let mut params = authority("nodes");
     params.not_after = date_time_ymd(2021, 2, 3);
-    let expired = Authority::from_params(params);
-    let ours = Authority::new("nodes");
+    let expired = NodeAuthority::from_params(params);
+    let ours = NodeAuthority::new("nodes");
     let written = CertificateFiles::new(&expired.certificate.pem(), &ours.sign(&server(HOST)));
     let expected = "`cluster.tls_ca`: ca.pem contains only expired certificates; add a valid one";
     assert_eq!(rejection_message(&written), expected);
@@ -207,11 +207,11 @@ fn expired_authority_signs_nothing() {
 
 #[test]
 fn intermediate_certificate_in_the_file_is_used() {
-    let root = Authority::new("root");
+    let root = NodeAuthority::new("root");
     let params = authority("between");
     let key = KeyPair::generate().expect("a key");
     let certificate = params.signed_by(&key, &root.issuer).expect("signed");
-    let between = Authority { certificate, issuer: Issuer::new(params, key) };
+    let between = NodeAuthority { certificate, issuer: Issuer::new(params, key) };
     let (own, key) = between.sign(&server(HOST));
     let written = CertificateFiles::new(&root.certificate.pem(), &(own.clone(), key.clone()));
     assert!(rejection_message(&written).contains("is not signed by"));

@@ -14,7 +14,9 @@ use strata_format::editing::EditScript;
 use strata_format::reader::VersionReader;
 use strata_format::writer::WriteOptions;
 use strata_reference::{Value, pipeline};
-use strata_testing::reads::{PathPlan, Places, Plan, alike, cases, entities, no_failure, path_plan, places, plan};
+use strata_testing::reads::{
+    PathPlan, Places, ReadRequestPlan, alike, cases, entities, no_failure, path_plan, places, plan,
+};
 use strata_testing::versions::{all_shredded, always_beside, edited, nothing_shredded, some_segments, some_shapes};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{PathValue, ReadRequest, SortField};
@@ -57,7 +59,7 @@ struct GroupPlan {
     subject: PathPlan,
     numbers: (u64, u64),
     denull: bool,
-    anything: Plan,
+    anything: ReadRequestPlan,
 }
 
 fn group_plan(clause: ExtraClause) -> impl Strategy<Value = GroupPlan> {

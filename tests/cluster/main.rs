@@ -33,7 +33,7 @@ use strata_query::fetch::selection::SelectedPositions;
 use strata_query::{HashedPrincipal, QueryEngine, QueryError, QueryOutcome};
 use strata_reference::Value;
 use strata_store::store::{self, S3Options, Store};
-use strata_testing::engines::Lab;
+use strata_testing::engines::EngineLab;
 use strata_testing::reads::{cases, entities, no_failure, plan};
 use strata_testing::versions::{all_shredded, nothing_shredded, segments, shapes, some_segments, some_shapes};
 use strata_types::field_path::FieldPath;
@@ -45,7 +45,7 @@ use tokio_util::sync::CancellationToken;
 const SECRET: &str = "open sesame, please";
 
 struct TestNodes {
-    lab: Lab,
+    lab: EngineLab,
     engines: Vec<QueryEngine>,
     /// Records the distributed queries of each node.
     watched: Vec<Arc<RecordingDistributor>>,
@@ -57,7 +57,7 @@ struct TestNodes {
 
 impl TestNodes {
     fn new(count: usize) -> TestNodes {
-        let lab = Lab::new();
+        let lab = EngineLab::new();
         let mut nodes =
             TestNodes { lab, engines: Vec::new(), watched: Vec::new(), known: Arc::default(), stops: Vec::new() };
         for _ in 0..count {

@@ -20,7 +20,7 @@ use strata_query::{QueryEngine, QueryError};
 use strata_reference::Value;
 use strata_reference::diff::{self as reference, Bounds};
 use strata_testing::diffs::{page, parsed, plan};
-use strata_testing::engines::Lab;
+use strata_testing::engines::EngineLab;
 use strata_testing::reads::cases;
 use strata_testing::versions::{all_shredded, always_beside, edited, nothing_shredded};
 
@@ -28,7 +28,7 @@ use strata_testing::versions::{all_shredded, always_beside, edited, nothing_shre
 
 #[test]
 fn diff_of_random_versions_matches_reference() {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     let bounds = (0..12_u64, 1..4_u64);
     let ways = (0..4_usize, 0..3_usize);
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(300), ..PropertyConfig::default() });
@@ -60,7 +60,7 @@ fn diff_of_random_versions_matches_reference() {
 /// them.
 #[test]
 fn diff_of_edited_list_matches_full_rewrite() {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     let edit = (any::<Index>(), proptest::option::weighted(0.6, any::<Index>()), any::<bool>());
     let ways = (0..4_usize, 0..3_usize, 0..3_u32);
     let rounds = vec(vec(edit, 1..4), 2);
@@ -127,7 +127,7 @@ fn diff_of_edited_list_matches_full_rewrite() {
 /// For an edited alternate, `_source` is read only for the rows that it does not share with its version.
 #[test]
 fn shared_rows_are_not_matched() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let entity = |number: usize| parsed(&format!(r#"{{"id":{number},"text":"the same number {number}"}}"#));
     let list: Vec<Value> = (0..500).map(entity).collect();
     let options = WriteOptions { max_row_group_rows: 10, ..WriteOptions::default() };
@@ -150,7 +150,7 @@ fn shared_rows_are_not_matched() {
 /// Many pairs with the same similarity, and many different similarities: more candidates than an entity stores.
 #[test]
 fn diff_of_many_candidates_matches_reference() {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     let entity = |seed: usize, size: usize, values: usize| {
         let mut members = Vec::new();
         for (place, name) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
@@ -185,7 +185,7 @@ fn diff_of_many_candidates_matches_reference() {
 /// Checks the records of two versions, which are specified as lines.
 #[track_caller]
 fn check(v1: &str, v2: &str, expected: &[&str]) {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     let [v1, v2] = [v1, v2]
         .map(|text| -> Vec<Value> { text.lines().map(|line| Value::parse_entity(line.trim()).expect(line)).collect() });
     let readers = [lab.reader(&v1, &WriteOptions::default()), lab.reader(&v2, &WriteOptions::default())];
@@ -243,7 +243,7 @@ fn source_of_other_type_is_json_text() {
 
 #[test]
 fn pair_matches_from_minimum_similarity() {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     // Ten fields with the same weight, of which `equal` are equal in the only pair. Three tenths do not sum to exactly
     // 0.3.
     for (equal, expected) in [(2, (0, 1, 1)), (3, (1, 0, 0)), (4, (1, 0, 0))] {
@@ -279,7 +279,7 @@ fn pair_matches_from_minimum_similarity() {
 
 #[test]
 fn version_equals_itself() {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     let entities: Vec<Value> =
         (0..40).map(|number| parsed(&format!(r#"{{"n":{},"_source":"x"}}"#, number % 7))).collect();
     let reader = lab.reader(&entities, &WriteOptions { max_row_group_rows: 9, ..WriteOptions::default() });
@@ -291,7 +291,7 @@ fn version_equals_itself() {
 
 #[test]
 fn long_page_has_ordered_records() {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     let version = |salt: usize| -> Vec<Value> {
         (0..3_000)
             .map(|number| parsed(&format!(r#"{{"id":{number},"salt":{salt},"text":"{}"}}"#, "x".repeat(900))))
@@ -313,7 +313,7 @@ fn long_page_has_ordered_records() {
 // ---- limits ----
 
 /// Returns two versions with `entities` entities of one source, all of them modified.
-fn modified_versions(lab: &Lab, entities: usize) -> [VersionReader; 2] {
+fn modified_versions(lab: &EngineLab, entities: usize) -> [VersionReader; 2] {
     [1, 2].map(|salt| {
         let version: Vec<Value> = (0..entities)
             .map(|number| {
@@ -332,7 +332,7 @@ fn modified_versions(lab: &Lab, entities: usize) -> [VersionReader; 2] {
 
 #[test]
 fn spilled_diff_has_same_result() {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     let readers = [1, 2].map(|salt| {
         let entity = |number: usize| {
             let changed = if number % 1_000 == 7 { salt } else { 0 };
@@ -358,7 +358,7 @@ fn spilled_diff_has_same_result() {
 
 #[test]
 fn diff_beyond_memory_limit_fails_and_frees_memory() {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     let readers = modified_versions(&lab, 8_000);
     let small = modified_versions(&lab, 10);
     let mut refused = 0;
@@ -387,7 +387,7 @@ fn diff_beyond_memory_limit_fails_and_frees_memory() {
 
 #[test]
 fn diff_is_reserved_until_drop_or_release() {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     let readers = modified_versions(&lab, 3_000);
     let engine = &lab.engines[1];
     let diff = run_diff(&lab, engine, &readers, DiffLimits::default()).expect("failed to compare");
@@ -401,7 +401,7 @@ fn diff_is_reserved_until_drop_or_release() {
 
 #[test]
 fn slow_diff_times_out() {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     let readers = modified_versions(&lab, 3_000);
     for timeout in [Duration::ZERO, Duration::from_millis(5)] {
         match run_diff(&lab, &lab.engine(2, 1 << 30, timeout), &readers, DiffLimits::default()) {
@@ -413,7 +413,7 @@ fn slow_diff_times_out() {
 
 #[test]
 fn dropped_diff_is_cancelled() {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     // All pairs are candidates: far more work than a test has time for.
     let version = |salt: usize| -> Vec<Value> {
         (0..6_000).map(|number| parsed(&format!(r#"{{"id":{},"salt":{salt},"same":1}}"#, number * 2 + salt))).collect()
@@ -435,7 +435,7 @@ fn dropped_diff_is_cancelled() {
 
 #[test]
 fn missing_version_file_is_storage_error() {
-    let lab = Lab::with_timeout(Duration::from_secs(600));
+    let lab = EngineLab::with_timeout(Duration::from_secs(600));
     let entities = vec![parsed(r#"{"a":1}"#)];
     let other = lab.reader(&[parsed(r#"{"a":1,"b":2}"#)], &WriteOptions::default());
     let reader = lab.gone(&entities, &WriteOptions::default());
@@ -450,7 +450,7 @@ fn missing_version_file_is_storage_error() {
 // ---- helpers ----
 
 fn run_diff(
-    lab: &Lab,
+    lab: &EngineLab,
     engine: &QueryEngine,
     readers: &[VersionReader; 2],
     bounds: DiffLimits,
@@ -459,7 +459,7 @@ fn run_diff(
 }
 
 /// Returns the records of a page.
-fn records(lab: &Lab, readers: &[VersionReader; 2], diff: &ChangeList, page: &DiffPage) -> Vec<String> {
+fn records(lab: &EngineLab, readers: &[VersionReader; 2], diff: &ChangeList, page: &DiffPage) -> Vec<String> {
     let changes: Vec<DiffChange> = diff.changes(page).collect();
     assert_eq!(changes.len() as u64, diff.page_change_count(page));
     let mut records = Vec::new();
@@ -473,7 +473,7 @@ fn records(lab: &Lab, readers: &[VersionReader; 2], diff: &ChangeList, page: &Di
 
 /// Checks that both engines return the result of the reference.
 fn check_diff(
-    lab: &Lab,
+    lab: &EngineLab,
     readers: &[VersionReader; 2],
     v1: &[Value],
     v2: &[Value],

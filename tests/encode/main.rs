@@ -15,7 +15,8 @@ use parquet::basic::LogicalType;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use strata_encode::{
-    self as encode, CellBatch, CellBatches, ColumnEncoder, EncodedSizeLimit, EntityTooLarge, ParquetFileStream,
+    self as encode, CellBatch, CellBatches, ColumnEncoder, EncodedSizeLimit, EntityTooLarge, ListContents, ListElement,
+    ParquetFileStream,
 };
 use strata_json::{ColumnNames, ColumnNamesBuilder, TooManyColumns};
 use strata_reference as reference;
@@ -51,11 +52,12 @@ fn body_with(format: ResponseFormat, flatten: bool, documents: &[String], column
     let size_limit = EncodedSizeLimit::new(1 << 20);
     let encoder = encode::new_text_encoder(&request, Some(Arc::new(columns)), size_limit).expect("a text format");
     let mut out = Vec::new();
-    encoder.write_header(documents.is_empty(), &mut out);
-    for (number, document) in documents.iter().enumerate() {
-        encoder.write_entity(document.as_bytes(), number == 0, &mut out).expect("not too large");
+    let contents = ListContents::from_entity_count(documents.len() as u64);
+    encoder.write_header(contents, &mut out);
+    for (ordinal, document) in (0..).zip(documents) {
+        encoder.write_entity(document.as_bytes(), ListElement::from_ordinal(ordinal), &mut out).expect("not too large");
     }
-    encoder.write_footer(documents.is_empty(), &mut out);
+    encoder.write_footer(contents, &mut out);
     String::from_utf8(out).expect("UTF-8")
 }
 
@@ -87,9 +89,9 @@ fn pretty_json_is_flattened_too() {
     let request = ReadRequest { flatten: true, ..ReadRequest::default() };
     let encoder = encode::new_text_encoder(&request, None, EncodedSizeLimit::new(1 << 20)).expect("a text format");
     let mut out = Vec::new();
-    encoder.write_header(false, &mut out);
-    encoder.write_entity(br#"{"a":{"b":[]}}"#, true, &mut out).expect("not too large");
-    encoder.write_footer(false, &mut out);
+    encoder.write_header(ListContents::NonEmpty, &mut out);
+    encoder.write_entity(br#"{"a":{"b":[]}}"#, ListElement::First, &mut out).expect("not too large");
+    encoder.write_footer(ListContents::NonEmpty, &mut out);
     assert_eq!(String::from_utf8(out).expect("UTF-8"), "[\n  {\n    \"a.b\": \"[]\"\n  }\n]");
 }
 
@@ -105,7 +107,7 @@ fn parquet_has_no_text_encoder() {
 fn size_in(request: &ReadRequest, entity: &str) -> Result<usize, EntityTooLarge> {
     let encoder = encode::new_text_encoder(request, None, EncodedSizeLimit::new(1 << 20)).expect("a text format");
     let mut out = Vec::new();
-    let written = encoder.write_entity(entity.as_bytes(), true, &mut out);
+    let written = encoder.write_entity(entity.as_bytes(), ListElement::First, &mut out);
     // No oversized output is built: at most the limit, one more tag or name, and spare capacity.
     assert!(out.len() <= (1 << 20) + 6 * entity.len() + (64 << 10), "{} bytes", out.len());
     written.map(|()| out.len())
@@ -150,10 +152,10 @@ fn encoder_after_rejected_entity_is_reusable() {
     let encoder = encode::new_text_encoder(&request, None, EncodedSizeLimit::new(1 << 10)).expect("a text format");
     let members: Vec<String> = (0..500).map(|number| format!("\"{number}\":0")).collect();
     let named = format!("{{\"{}\":{{{}}}}}", "n".repeat(200), members.join(","));
-    encoder.write_entity(named.as_bytes(), true, &mut Vec::new()).expect_err("too large");
+    encoder.write_entity(named.as_bytes(), ListElement::First, &mut Vec::new()).expect_err("too large");
     for entity in [r#"{"n":{"0":1,"b":2}}"#.to_owned(), format!("{{\"{}\":{{\"0\":1}}}}", "n".repeat(200))] {
         let mut out = Vec::new();
-        encoder.write_entity(entity.as_bytes(), true, &mut out).expect("not too large");
+        encoder.write_entity(entity.as_bytes(), ListElement::First, &mut out).expect("not too large");
         let expected = Value::parse_entity(&entity).map(|entity| rules::flatten(&entity).write()).expect("an entity");
         assert_eq!(String::from_utf8(out), Ok(expected));
     }

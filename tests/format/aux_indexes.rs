@@ -6,6 +6,7 @@ use std::sync::Arc;
 use arrow::buffer::BooleanBuffer;
 use strata_format::aux_index::{ColumnSortIndex, GroupRepresentatives, SortIndexCursor};
 use strata_format::hash_index::{HashIndex, HashIndexEntry, IndexedValue, SeededValueHasher};
+use strata_json::SortDirection;
 
 #[test]
 fn sort_index_cursor_keeps_ties_in_both_orders() {
@@ -27,17 +28,17 @@ fn sort_index_cursor_keeps_ties_in_both_orders() {
     }
     let sort_index =
         Arc::new(ColumnSortIndex { positions: positions.clone(), value_starts, value_count, has_empty_string: false });
-    assert_eq!(SortIndexCursor::new(sort_index.clone(), false).collect::<Vec<_>>(), positions);
+    assert_eq!(SortIndexCursor::new(sort_index.clone(), SortDirection::Ascending).collect::<Vec<_>>(), positions);
     let mut reversed: Vec<u32> = (0..200).collect();
     reversed.sort_by_key(|position| (value(*position).is_none(), std::cmp::Reverse(value(*position))));
-    assert_eq!(SortIndexCursor::new(sort_index, true).collect::<Vec<_>>(), reversed);
+    assert_eq!(SortIndexCursor::new(sort_index, SortDirection::Descending).collect::<Vec<_>>(), reversed);
     let none = Arc::new(ColumnSortIndex {
         positions: vec![0, 1],
         value_starts: vec![0],
         value_count: 0,
         has_empty_string: false,
     });
-    assert_eq!(SortIndexCursor::new(none, true).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!(SortIndexCursor::new(none, SortDirection::Descending).collect::<Vec<_>>(), [0, 1]);
 }
 
 #[test]

@@ -16,8 +16,8 @@ use strata_store::disk_cache::{DiskCache, VersionFileId};
 use strata_store::free_space::DiskReserve;
 use strata_store::store::Store;
 use strata_testing::metrics::growth;
-use strata_testing::versions::Bench;
-use strata_testing::watched_store::{Request, Watch, WatchedStore};
+use strata_testing::versions::FileWorkbench;
+use strata_testing::watched_store::{StoreRequest, Watch, WatchedStore};
 use strata_testing::{eventually, files};
 
 /// More bytes than any disk has.
@@ -289,8 +289,8 @@ struct GetCounter(Arc<AtomicUsize>);
 
 #[async_trait::async_trait]
 impl Watch for GetCounter {
-    async fn before(&self, request: Request<'_>) -> object_store::Result<()> {
-        if let Request::Get(_) = request {
+    async fn before(&self, request: StoreRequest<'_>) -> object_store::Result<()> {
+        if let StoreRequest::Get(_) = request {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
         Ok(())
@@ -299,7 +299,7 @@ impl Watch for GetCounter {
 
 #[test]
 fn reader_prefers_disk_and_rereads_restored_files() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let memory = Arc::new(object_store::memory::InMemory::new());
     let counter = GetCounter::default();
     let watched = WatchedStore { inner: memory.clone(), watch: counter.clone() };

@@ -17,6 +17,7 @@ use proptest::prelude::*;
 use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata_format::cache::PartCache;
+use strata_format::document_page::DocumentForm;
 use strata_format::layout::{ShreddedKind, ShreddedPart};
 use strata_format::profile::ShreddingLimits;
 use strata_format::reader::VersionReader;
@@ -24,7 +25,9 @@ use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions, WrittenVersionFile
 use strata_reference::{Value, hostile, number, rules};
 use strata_store::StorageError;
 use strata_store::store::{self, S3Options, Store};
-use strata_testing::versions::{Bench, all_shredded, nothing_shredded, segments, shapes, some_segments, some_shapes};
+use strata_testing::versions::{
+    FileWorkbench, all_shredded, nothing_shredded, segments, shapes, some_segments, some_shapes,
+};
 
 /// Random hostile entities.
 pub(crate) fn hostile_entities(count: usize) -> Vec<String> {
@@ -58,7 +61,7 @@ fn content_hash_depends_only_on_entities() {
 
 #[test]
 fn entities_and_columns_match_the_reference() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let entities = proptest::collection::vec(hostile::entity(), 0..14);
     let row_group_rows = prop_oneof![Just(1_usize), Just(3), Just(7), Just(MAX_ROW_GROUP_ROWS), 1..16_usize];
     let limits = prop_oneof![
@@ -95,7 +98,7 @@ fn entities_and_columns_match_the_reference() {
 
 #[test]
 fn damaged_files_are_errors() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let store = opened("memory://");
     let options = WriteOptions {
         max_row_group_rows: 16,
@@ -136,7 +139,7 @@ fn damaged_files_are_errors() {
 /// Regression: a length too small for a block made the Parquet library index an empty list. Found by tests/fuzz.
 #[test]
 fn bloom_filter_without_blocks_is_rejected() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let store = opened("memory://");
     let options = WriteOptions { shredding_limits: all_shredded(), ..WriteOptions::default() };
     let (path, written) = bench.write(&store, &[r#"{"a":"x"}"#.to_owned()], &options).expect("failed to write file");
@@ -162,7 +165,7 @@ fn bloom_filter_without_blocks_is_rejected() {
 #[test]
 fn many_local_requests_start_few_threads() {
     let directory = tempfile::tempdir().expect("failed to create directory");
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let store = opened(&directory.path().to_string_lossy());
     let options = WriteOptions { max_row_group_rows: 2, ..WriteOptions::default() };
     let entities: Vec<String> = (0..800).map(|number| format!(r#"{{"n":{number}}}"#)).collect();
@@ -190,7 +193,7 @@ fn many_local_requests_start_few_threads() {
 
 #[test]
 fn foreign_files_are_errors() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let rejection = |bytes: Vec<u8>| {
         let size = bytes.len() as u64;
         read_damaged(&bench, bytes.into(), size).expect_err("accepted a foreign file").to_string()
@@ -267,19 +270,19 @@ fn sha256_hex(bytes: &[u8]) -> String {
 
 /// Writes entities and checks all documents.
 pub(crate) fn check_round_trip(store: &Store, entities: &[String], options: &WriteOptions) -> WrittenVersionFile {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let (path, written) = bench.write(store, entities, options).expect("failed to write file");
     check_documents(&bench, store, &path, &written, entities, options);
     written
 }
 
-fn object_bytes(bench: &Bench, store: &Store, path: &ObjectPath) -> Bytes {
+fn object_bytes(bench: &FileWorkbench, store: &Store, path: &ObjectPath) -> Bytes {
     let get = async { store.object_store().get(path).await?.bytes().await };
     bench.runtime.block_on(get).expect("failed to read object")
 }
 
 pub(crate) fn read_version(
-    bench: &Bench,
+    bench: &FileWorkbench,
     store: &Store,
     path: &ObjectPath,
     size: u64,
@@ -288,7 +291,7 @@ pub(crate) fn read_version(
 }
 
 /// Reads all parts of a file with these bytes. Fails the test if reading panics.
-fn read_damaged(bench: &Bench, bytes: Bytes, size: u64) -> Result<Vec<String>, StorageError> {
+fn read_damaged(bench: &FileWorkbench, bytes: Bytes, size: u64) -> Result<Vec<String>, StorageError> {
     let store = opened("memory://");
     let path = ObjectPath::from("versions/damaged.parquet");
     let work = async {
@@ -301,7 +304,7 @@ fn read_damaged(bench: &Bench, bytes: Bytes, size: u64) -> Result<Vec<String>, S
 
 /// Checks that the file contains exactly these documents, and that its metadata is right.
 fn check_documents(
-    bench: &Bench,
+    bench: &FileWorkbench,
     store: &Store,
     path: &ObjectPath,
     written: &WrittenVersionFile,
@@ -337,7 +340,13 @@ fn check_documents(
 }
 
 /// Checks that the full-text column, the hashes, and the indexed columns agree with the reference.
-fn check_columns(bench: &Bench, store: &Store, path: &ObjectPath, written: &WrittenVersionFile, entities: &[Value]) {
+fn check_columns(
+    bench: &FileWorkbench,
+    store: &Store,
+    path: &ObjectPath,
+    written: &WrittenVersionFile,
+    entities: &[Value],
+) {
     let cache = PartCache::new(1 << 30);
     let reader = bench.runtime.block_on(VersionReader::open(store, path, written.size_bytes, &cache));
     let reader = reader.expect("failed to open file");
@@ -390,7 +399,7 @@ fn check_columns(bench: &Bench, store: &Store, path: &ObjectPath, written: &Writ
 }
 
 /// Checks that pruning never excludes a value that occurs.
-fn check_pruning(bench: &Bench, reader: &VersionReader, row_group: usize, shredded: usize, entities: &[Value]) {
+fn check_pruning(bench: &FileWorkbench, reader: &VersionReader, row_group: usize, shredded: usize, entities: &[Value]) {
     let keys = &reader.layout().shredded_columns[shredded].keys;
     let scalars: Vec<&Value> = entities.iter().flat_map(|entity| rules::reach(entity, keys)).collect();
     for scalar in &scalars {
@@ -413,7 +422,7 @@ fn check_pruning(bench: &Bench, reader: &VersionReader, row_group: usize, shredd
 }
 
 /// Checks that two hashes are equal if and only if the entities are equal without `_source`.
-fn check_hashes(bench: &Bench, store: &Store, path: &ObjectPath, entities: &[Value]) {
+fn check_hashes(bench: &FileWorkbench, store: &Store, path: &ObjectPath, entities: &[Value]) {
     let bytes = object_bytes(bench, store, path);
     let builder = ParquetRecordBatchReaderBuilder::try_new(bytes).expect("failed to open Parquet file");
     let mut hashes: Vec<Vec<u8>> = Vec::new();
@@ -491,7 +500,7 @@ pub(crate) async fn read_ahead(reader: &VersionReader) -> Result<Vec<String>, St
 #[test]
 fn decoding_ahead_is_limited_by_decompressed_bytes() {
     const DOCUMENTS: usize = 40;
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let store = opened("memory://");
     let text = "x".repeat(1 << 20);
     let entities: Vec<String> =
@@ -504,7 +513,7 @@ fn decoding_ahead_is_limited_by_decompressed_bytes() {
             let reader = reader.expect("failed to open file");
             let resident_documents = async |max_bytes| {
                 let all = std::iter::once(0..DOCUMENTS as u64);
-                let pages = reader.try_resident_documents(all, max_bytes, false).await;
+                let pages = reader.try_resident_documents(all, max_bytes, DocumentForm::Stored).await;
                 pages.map(|pages| pages.iter().map(|page| page.stored.len()).sum())
             };
             assert_eq!(resident_documents(usize::MAX).await, None::<usize>);

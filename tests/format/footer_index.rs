@@ -16,7 +16,7 @@ use strata_format::verify::verify_file;
 use strata_format::writer::WriteOptions;
 use strata_store::StorageError;
 use strata_testing::files::seal;
-use strata_testing::versions::{Bench, all_shredded, nothing_shredded, segments, shapes};
+use strata_testing::versions::{FileWorkbench, all_shredded, nothing_shredded, segments, shapes};
 
 use super::files::{hostile_entities, opened, read_all};
 
@@ -24,7 +24,7 @@ use super::files::{hostile_entities, opened, read_all};
 const NONE: usize = usize::MAX;
 
 /// Describes everything that a reader knows from the footer.
-fn describe(bench: &Bench, reader: &VersionReader) -> Vec<String> {
+fn describe(bench: &FileWorkbench, reader: &VersionReader) -> Vec<String> {
     let mut description = vec![
         format!("{:?} {:?}", reader.layout(), reader.row_groups()),
         format!("{:?} {:?}", reader.keyword_index(), reader.path_index_directory()),
@@ -59,7 +59,7 @@ fn describe(bench: &Bench, reader: &VersionReader) -> Vec<String> {
 }
 
 /// Returns the columns except the documents.
-fn columns(bench: &Bench, reader: &VersionReader) -> Vec<arrow::array::ArrayData> {
+fn columns(bench: &FileWorkbench, reader: &VersionReader) -> Vec<arrow::array::ArrayData> {
     let mut columns = Vec::new();
     for row_group in 0..reader.row_groups().len() {
         bench.runtime.block_on(async {
@@ -79,14 +79,14 @@ fn columns(bench: &Bench, reader: &VersionReader) -> Vec<arrow::array::ArrayData
 
 /// A file that was written to an in-memory store.
 struct TestFile {
-    bench: Bench,
+    bench: FileWorkbench,
     path: ObjectPath,
     bytes: Bytes,
 }
 
 impl TestFile {
     fn written(entities: &[String], options: &WriteOptions) -> TestFile {
-        let bench = Bench::new();
+        let bench = FileWorkbench::new();
         let store = opened("memory://");
         let (path, _) = bench.write(&store, entities, options).expect("failed to write file");
         let get = async { store.object_store().get(&path).await?.bytes().await };
@@ -286,7 +286,7 @@ fn changed_footer_index_is_rejected_or_detected() {
 #[test]
 fn opening_fetches_footer_index_instead_of_footer() {
     let directory = tempfile::tempdir().expect("failed to create directory");
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let store = opened(&directory.path().to_string_lossy());
     let entities = some_entities(2_400);
     let write = |chunks| bench.write(&store, &entities, &options(chunks, 4)).expect("failed to write file");

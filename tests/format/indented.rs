@@ -10,11 +10,12 @@ use proptest::test_runner::TestRunner;
 use serde_json::json;
 use strata_format::cache::PartCache;
 use strata_format::cached_part::{CachedPart, PartKey};
+use strata_format::document_page::DocumentForm;
 use strata_format::reader::VersionReader;
 use strata_format::writer::WriteOptions;
 use strata_reference::{Value, hostile};
 use strata_testing::owned::Owned;
-use strata_testing::versions::Bench;
+use strata_testing::versions::FileWorkbench;
 
 use super::files::{opened, read_ahead};
 
@@ -33,7 +34,7 @@ fn entities(count: usize) -> Vec<Value> {
 async fn check_indented(reader: &VersionReader, entities: &[Value]) -> (bool, bool) {
     let ranges = [5..entities.len() as u64 - 5, 0..2];
     let expected = ranges.clone().into_iter().flatten().map(|position| &entities[position as usize]);
-    let pages = reader.try_resident_documents(ranges.into_iter(), usize::MAX, true).await;
+    let pages = reader.try_resident_documents(ranges.into_iter(), usize::MAX, DocumentForm::PreferIndented).await;
     let pages = pages.expect("failed to find resident documents");
     let mut documents = Vec::new();
     for page in &pages {
@@ -51,7 +52,7 @@ async fn check_indented(reader: &VersionReader, entities: &[Value]) -> (bool, bo
 
 #[test]
 fn frequently_indented_page_is_cached_indented() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let store = opened("memory://");
     let mut entities = entities(50);
     let options = WriteOptions { max_row_group_rows: 25, ..WriteOptions::default() };
@@ -81,7 +82,8 @@ fn frequently_indented_page_is_cached_indented() {
                 last = check_indented(&reader, &entities).await;
             }
             assert_eq!(last, [(true, true), (false, false), (false, true)][case], "{case}");
-            let none = reader.try_resident_documents(std::iter::once(0..50), usize::MAX, false).await;
+            let all = std::iter::once(0..50);
+            let none = reader.try_resident_documents(all, usize::MAX, DocumentForm::Stored).await;
             let none = none.expect("failed to find resident documents");
             assert!(none.iter().all(|page| page.indented.is_none()));
         });

@@ -10,7 +10,7 @@ use strata_format::verify::verify_file;
 use strata_format::writer::WriteOptions;
 use strata_store::StorageError;
 use strata_store::store::Store;
-use strata_testing::versions::{Bench, segments};
+use strata_testing::versions::{FileWorkbench, segments};
 
 use super::files::opened;
 
@@ -48,7 +48,7 @@ async fn all_candidates(
 
 #[test]
 fn file_does_not_depend_on_thread_count() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let store = opened("memory://");
     let bytes = [1, 2, 3].map(|threads| {
         let options = WriteOptions {
@@ -66,7 +66,7 @@ fn file_does_not_depend_on_thread_count() {
 
 #[test]
 fn each_changed_index_byte_is_detected() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let store = opened("memory://");
     let options = WriteOptions { max_row_group_rows: 20, keyword_limits: segments(40), ..WriteOptions::default() };
     let (path, written) = bench.write(&store, &entities(), &options).expect("failed to write file");
@@ -105,7 +105,7 @@ fn each_changed_index_byte_is_detected() {
 
 #[test]
 fn short_or_unique_full_text_has_no_index() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let store = opened("memory://");
     let check = |entities: &[String], segments| {
         let options = WriteOptions { worker_threads: 2, max_row_group_rows: 1_000, ..WriteOptions::default() };

@@ -10,6 +10,7 @@ use strata_store::free_space::{CHECK_INTERVAL_BYTES, DiskReserve, FreeSpaceCheck
 use strata_store::fsync::recreate_dir;
 use strata_store::spool_quota::{SpoolLimits, SpoolQuota, SpoolQuotaExceeded, SpoolReservation};
 use strata_store::staged_uploads::list_staged_uploads;
+use strata_types::ids::UserId;
 
 #[test]
 fn recreate_dir_creates_only_allowed_levels() {
@@ -69,12 +70,12 @@ fn disk_is_full_only_after_all_reclaimers_ran() {
 #[test]
 fn small_writes_are_checked_as_one_large_write() {
     let mut interval = FreeSpaceCheckInterval::default();
-    let mut due = (0..64).map(|_| interval.is_due(1 << 20));
+    let mut due = (0..64).map(|_| interval.advance(1 << 20));
     assert_eq!(due.by_ref().take(17).filter(|is_due| *is_due).count(), 2);
     assert_eq!(due.filter(|is_due| *is_due).count(), 2);
-    assert!(!interval.is_due(0));
+    assert!(!interval.advance(0));
     interval.reset();
-    assert!(interval.is_due(1));
+    assert!(interval.advance(1));
 }
 
 fn limits(bytes: u64, user_bytes: u64, reserve_bytes: u64) -> SpoolLimits {
@@ -85,12 +86,12 @@ fn limits(bytes: u64, user_bytes: u64, reserve_bytes: u64) -> SpoolLimits {
 #[test]
 fn reservations_are_limited_per_user_and_in_total() {
     let quota = SpoolQuota::new(limits(100, 60, 0));
-    let mut first = quota.reservation_for_user(1);
+    let mut first = quota.reservation_for_user(UserId::new(1));
     first.try_grow(60).expect("failed to reserve");
     assert_eq!(first.try_grow(1), Err(SpoolQuotaExceeded::User { limit: 60 }));
-    let mut other = quota.reservation_for_user(1);
+    let mut other = quota.reservation_for_user(UserId::new(1));
     assert_eq!(other.try_grow(1), Err(SpoolQuotaExceeded::User { limit: 60 }));
-    let mut second = quota.reservation_for_user(2);
+    let mut second = quota.reservation_for_user(UserId::new(2));
     second.try_grow(40).expect("failed to reserve");
     assert_eq!(second.try_grow(1), Err(SpoolQuotaExceeded::Total { limit: 100 }));
     assert_eq!(quota.used_bytes(), 100);
@@ -104,11 +105,12 @@ fn reservations_are_limited_per_user_and_in_total() {
 fn users_at_their_share_leave_space_for_others() {
     let quota = SpoolQuota::new(limits(400, 100, 0));
     // Four users could fill the quota.
-    let mut reservations: Vec<SpoolReservation> = (1..=6).map(|user| quota.reservation_for_user(user)).collect();
+    let mut reservations: Vec<SpoolReservation> =
+        (1..=6).map(|user| quota.reservation_for_user(UserId::new(user))).collect();
     let bytes =
         reservations.iter_mut().map(|reservation| (0..).take_while(|_| reservation.try_grow(1).is_ok()).count());
     assert_eq!(bytes.collect::<Vec<_>>(), [100, 100, 100, 75, 18, 5]);
-    let mut last = quota.reservation_for_user(7);
+    let mut last = quota.reservation_for_user(UserId::new(7));
     assert_eq!(last.try_grow(1), Ok(()));
 }
 
@@ -116,7 +118,7 @@ fn users_at_their_share_leave_space_for_others() {
 fn nearly_full_disk_rejects_even_one_byte() {
     let quota = SpoolQuota::new(limits(u64::MAX, u64::MAX, u64::MAX));
     let full = Err(SpoolQuotaExceeded::DiskReserve { reserve: u64::MAX });
-    let mut reservation = quota.reservation_for_user(1);
+    let mut reservation = quota.reservation_for_user(UserId::new(1));
     assert_eq!((reservation.try_grow(1), reservation.try_grow(CHECK_INTERVAL_BYTES)), (full, full));
     assert_eq!(quota.used_bytes(), 0);
 }
@@ -127,7 +129,7 @@ fn reclaimers_run_before_rejection() {
     let probed = free.clone();
     let disk = DiskReserve::with_probe(&std::env::temp_dir(), 10, move |_| Some(probed.load(Ordering::SeqCst)));
     let quota = SpoolQuota::new(SpoolLimits { disk_reserve: disk.clone(), ..limits(100, 100, 0) });
-    let mut reservation = quota.reservation_for_user(1);
+    let mut reservation = quota.reservation_for_user(UserId::new(1));
     assert_eq!(reservation.try_grow(1), Err(SpoolQuotaExceeded::DiskReserve { reserve: 10 }));
     disk.add_reclaimer(move |_| free.store(10, Ordering::SeqCst));
     assert_eq!((reservation.try_grow(1), quota.used_bytes()), (Ok(()), 1));

@@ -19,7 +19,7 @@ use strata_reference::{Value, hostile};
 use strata_store::StorageError;
 use strata_store::store::Store;
 use strata_testing::reads::{cases, no_failure};
-use strata_testing::versions::{Bench, Files, all_shredded, nothing_shredded, shapes};
+use strata_testing::versions::{FileWorkbench, Files, all_shredded, nothing_shredded, shapes};
 
 use super::files::opened;
 
@@ -131,7 +131,7 @@ async fn read(
 
 #[test]
 fn path_index_does_not_depend_on_thread_count() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let store = opened("memory://");
     // Some row groups have too many paths.
     for limits in
@@ -154,7 +154,7 @@ fn path_index_does_not_depend_on_thread_count() {
 
 #[test]
 fn each_changed_path_index_byte_is_detected() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let store = opened("memory://");
     let options = WriteOptions { max_row_group_rows: 40, path_index_limits: shapes(), ..WriteOptions::default() };
     let (path, written) = bench.write(&store, &entities(), &options).expect("failed to write file");

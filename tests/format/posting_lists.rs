@@ -67,6 +67,25 @@ proptest! {
 }
 
 #[test]
+fn lists_have_the_documented_bytes() {
+    let check = |list: &[u32], rows, expected: &[u8]| {
+        let mut bytes = Vec::new();
+        encode_postings(list, rows, &mut bytes);
+        assert_eq!(bytes, expected, "{list:?} of {rows}");
+    };
+    check(&[], 64, &[]);
+    // Elias-Fano.
+    check(&[5, 9, 40], 64, &[0x95, 0x38, 0x01]);
+    // All rows.
+    check(&[0, 1, 2], 3, &[]);
+    // Complement: Elias-Fano of row 40.
+    let others: Vec<u32> = (0..64).filter(|row| *row != 40).collect();
+    check(&others, 64, &[0x68]);
+    // Bitmap.
+    check(&[0, 2, 3, 7], 8, &[0x8D]);
+}
+
+#[test]
 fn list_size_follows_from_row_count() {
     let rows = 131_072;
     let check = |count, bytes| assert_eq!(encoded_bytes(count, rows), bytes, "{count} rows");

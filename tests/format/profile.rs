@@ -502,7 +502,7 @@ async fn integrity_check_detects_damaged_profile() {
     let summary = check.await.expect("failed to check integrity");
     assert_eq!((summary.damaged, findings.len()), (1, 1), "{findings:?}");
     assert!(findings[0].contains("it cannot be read: the profile: "), "{findings:?}");
-    let response = owned.service.beside(|_| {}).await.get("/dataset/profile?dataset_id=1").await;
+    let response = owned.service.open_instance(|_| {}).await.get("/dataset/profile?dataset_id=1").await;
     response.is_error(500);
 }
 

@@ -336,6 +336,25 @@ fn thirds() -> Vec<Vec<u8>> {
     (0..900).map(|number| full_text(&[row(number).into_bytes()])).collect()
 }
 
+/// The example of [`strata_format::keywords`].
+#[test]
+fn needles_find_the_documented_rows() {
+    let mut texts = vec!["red car", "red bus", "carpet"];
+    texts.resize(1_000, "");
+    let rows: Vec<Vec<u8>> = texts.into_iter().map(|text| full_text(&[text.as_bytes().to_vec()])).collect();
+    let segment = DecodedSegment::from_segment(&build(&rows));
+    let bitmap = |rows: &[usize]| {
+        let mut bitmap = FixedBitSet::with_capacity(1_000);
+        rows.iter().for_each(|row| bitmap.insert(*row));
+        bitmap
+    };
+    let check = |needle: &str, expected| assert_eq!(segment.candidates(needle.as_bytes(), 0), Ok(expected), "{needle}");
+    check("re", KeywordCandidates::Exact(bitmap(&[0, 1])));
+    check("car", KeywordCandidates::Exact(bitmap(&[0, 2])));
+    check("d c", KeywordCandidates::Recheck(bitmap(&[0])));
+    check("blue", KeywordCandidates::Exact(bitmap(&[])));
+}
+
 #[test]
 fn unselective_needle_is_scanned() {
     let segment = DecodedSegment::from_segment(&build(&thirds()));

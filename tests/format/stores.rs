@@ -14,8 +14,8 @@ use strata_format::reader::VersionReader;
 use strata_format::writer::{WriteOptions, write_version};
 use strata_store::StorageError;
 use strata_store::store::{self, S3Options, Store};
-use strata_testing::versions::Bench;
-use strata_testing::watched_store::{Request, Watch, WatchedStore};
+use strata_testing::versions::FileWorkbench;
+use strata_testing::watched_store::{StoreRequest, Watch, WatchedStore};
 use strata_testing::{FIXTURE_FILES, fixture_entities};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -37,7 +37,7 @@ fn memory_store_fulfills_contract() {
 
 #[test]
 fn s3_store_fulfills_contract() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let (_server, store) = s3(&bench.runtime, "/some/prefix");
     contract(&store);
     let (_server, store) = s3(&bench.runtime, "");
@@ -46,7 +46,7 @@ fn s3_store_fulfills_contract() {
 
 /// Checks that entities survive writing and reading, regardless of row groups, pages, and upload parts.
 fn contract(store: &Store) {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     bench.runtime.block_on(store.probe_write()).expect("failed to write to store");
 
     let small = |row_group_rows, threads| WriteOptions {
@@ -93,7 +93,7 @@ fn contract(store: &Store) {
 
 #[test]
 fn failed_write_leaves_nothing() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let path = ObjectPath::from("versions/some.parquet");
     let small = some_entities();
     let large = noise(26 << 20);
@@ -129,7 +129,7 @@ fn failed_write_leaves_nothing() {
 
 #[test]
 fn failed_read_is_an_error_and_is_retried() {
-    let bench = Bench::new();
+    let bench = FileWorkbench::new();
     let watch = FailingWatch::new(usize::MAX);
     let (_, store) = watch.store();
     let entities = some_entities();
@@ -190,7 +190,7 @@ fn s3(runtime: &Runtime, prefix: &str) -> (TempDir, Store) {
         endpoint: Some(format!("http://{address}")),
         region: Some("us-east-1".to_owned()),
         access_key_id: Some("key".to_owned()),
-        secret_access_key: Some("secret".to_owned()),
+        secret_access_key: Some(strata_types::secret::Secret::from_stored("secret".to_owned())),
         allow_http: true,
         retry_timeout: None,
     };
@@ -233,7 +233,7 @@ impl FailingWatch {
 
 #[async_trait]
 impl Watch for FailingWatch {
-    async fn before(&self, _: Request<'_>) -> object_store::Result<()> {
+    async fn before(&self, _: StoreRequest<'_>) -> object_store::Result<()> {
         self.count()
     }
 

@@ -1,13 +1,14 @@
 //! Tokenization of the full-text column, and the queries of needles.
 
 use proptest::prelude::*;
-use strata_format::keywords::tokenizer::{TermQuery, TokenClass, TokenFragment, for_each_token};
+use strata_format::keywords::tokenizer::{TermQuery, TokenClass, TokenFragment};
 use strata_format::layout::TEXT_SEPARATOR;
+use strata_json::for_each_token;
 
 fn tokenize(text: &str) -> Vec<String> {
     let bytes: Vec<u8> = text.bytes().map(|byte| if byte == b'|' { TEXT_SEPARATOR } else { byte }).collect();
     let mut tokens = Vec::new();
-    for_each_token(&bytes, |token| tokens.push(String::from_utf8_lossy(token).into_owned()));
+    for_each_token(&bytes, |start, end| tokens.push(String::from_utf8_lossy(&bytes[start..end]).into_owned()));
     tokens
 }
 
@@ -89,7 +90,7 @@ proptest! {
         }
         let query = TermQuery::from_needle(&needle);
         let mut tokens = Vec::new();
-        for_each_token(&text, |token| tokens.push(token));
+        for_each_token(&text, |start, end| tokens.push(&text[start..end]));
         let contains_needle = memchr::memmem::find(&text, &needle).is_some();
         let has = |fragment: &TokenFragment| tokens.iter().any(|token| fragment.matches(token) && fragment.may_match_class(TokenClass::from_token(token)));
         let candidate = query.fragments().iter().all(has);
@@ -108,7 +109,7 @@ proptest! {
     #[test]
     fn tokens_contain_all_bytes_but_separators(text in token_bytes()) {
         let mut joined = Vec::new();
-        for_each_token(&text, |token| joined.extend_from_slice(token));
+        for_each_token(&text, |start, end| joined.extend_from_slice(&text[start..end]));
         let expected: Vec<u8> = text.iter().copied().filter(|byte| !matches!(*byte, 0..=b' ' | TEXT_SEPARATOR)).collect();
         prop_assert_eq!(joined, expected);
     }

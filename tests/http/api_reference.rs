@@ -31,7 +31,7 @@ impl Markdown for RichText {
 
 #[derive(Template)]
 #[template(path = "api_resource.md", whitespace = "preserve")]
-struct Page<'a> {
+struct ApiPageTemplate<'a> {
     resource: &'a ReferencePage,
 }
 
@@ -58,7 +58,7 @@ fn api_reference_pages_match_document() {
     let mut outdated = Vec::new();
     for resource in reference_pages() {
         let path = format!("docs/reference/api/{}.md", resource.name);
-        let expected = Page { resource }.render().expect("missing page") + "\n";
+        let expected = ApiPageTemplate { resource }.render().expect("missing page") + "\n";
         std::fs::write(rendered.join(format!("{}.md", resource.name)), &expected).expect("failed to write");
         if page(&path) != expected {
             outdated.push(path);

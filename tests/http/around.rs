@@ -27,12 +27,12 @@ use tower::Service;
 // ---- checks of a read that need no data ----
 
 /// Returns the error of a read that is rejected before any lookup.
-async fn refusal(method: &str, uri: &str) -> Answer {
+async fn refusal(method: &str, uri: &str) -> CollectedResponse {
     let method: Method = method.parse().expect("invalid method");
     let uri: Uri = uri.parse().expect("invalid URI");
     match read::parse_read(&method, &uri) {
         Ok(parsed) => panic!("{method} {uri} was taken as {parsed:?}"),
-        Err(error) => Answer::from_response(error.into_response()).await,
+        Err(error) => CollectedResponse::from_response(error.into_response()).await,
     }
 }
 
@@ -190,7 +190,7 @@ async fn request_is_logged_once_with_its_id() {
 
 #[tokio::test]
 async fn whole_body_has_length_and_keeps_connection() {
-    let server = Server::start(sample_routes(), limits()).await;
+    let server = LayeredServer::start(sample_routes(), limits()).await;
     let mut connection = server.connect().await;
     for _ in 0..2 {
         connection.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
@@ -202,7 +202,7 @@ async fn whole_body_has_length_and_keeps_connection() {
 
 #[tokio::test]
 async fn failed_body_has_no_final_chunk() {
-    let server = Server::start(sample_routes(), limits()).await;
+    let server = LayeredServer::start(sample_routes(), limits()).await;
     let answer = server.exchange(b"GET /cut HTTP/1.1\r\nHost: test\r\n\r\n").await;
     assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
     assert!(answer.to_lowercase().contains("\r\ntransfer-encoding: chunked\r\n"), "{answer}");
@@ -217,7 +217,8 @@ async fn http2_failed_body_resets_stream() {
     const RST_STREAM: u8 = 3;
     const END_STREAM: u8 = 1;
 
-    let server = Server::start(Router::new().route("/", get(async || body_that_fails_after("first"))), limits()).await;
+    let routes = Router::new().route("/", get(async || body_that_fails_after("first")));
+    let server = LayeredServer::start(routes, limits()).await;
     let mut connection = server.connect().await;
     connection.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.expect("failed to send");
     connection.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).await.expect("failed to send");
@@ -253,7 +254,7 @@ async fn panicked_body_has_no_final_chunk() {
             panic!("in the middle of a body")
         })))
     };
-    let server = Server::start(Router::new().route("/", get(panics)), limits()).await;
+    let server = LayeredServer::start(Router::new().route("/", get(panics)), limits()).await;
     let answer = server.exchange(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").await;
     assert!(answer.ends_with("\r\n\r\n5\r\nfirst\r\n"), "{answer}");
 }
@@ -261,7 +262,7 @@ async fn panicked_body_has_no_final_chunk() {
 #[tokio::test]
 async fn client_without_request_is_disconnected() {
     let impatient = ServerLimits { header_read_timeout: Duration::from_secs(1), ..limits() };
-    let server = Server::start(sample_routes(), impatient).await;
+    let server = LayeredServer::start(sample_routes(), impatient).await;
     // Nothing; a prefix of the HTTP/2 preface; half a head; an idle connection after a response.
     let begun = ["", "PRI * HT", "GET /whole HTTP/1.1\r\nHo", "GET /whole HTTP/1.1\r\nHost: test\r\n\r\n"];
     // Each connection is finished when the server has closed it.
@@ -283,7 +284,7 @@ async fn client_that_does_not_read_is_disconnected() {
         }))
     };
     let impatient = ServerLimits { write_timeout: Duration::from_millis(50), ..limits() };
-    let server = Server::start(Router::new().route("/", get(endless)), impatient).await;
+    let server = LayeredServer::start(Router::new().route("/", get(endless)), impatient).await;
     let mut connection = server.connect().await;
     connection.write_all(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
     // The connection is still open on this side; the body is dropped nevertheless.
@@ -293,7 +294,7 @@ async fn client_that_does_not_read_is_disconnected() {
 
 #[tokio::test]
 async fn large_request_head_returns_431() {
-    let server = Server::start(sample_routes(), limits()).await;
+    let server = LayeredServer::start(sample_routes(), limits()).await;
     let large = "x".repeat(limits().max_header_bytes as usize + 1);
     let request = format!("GET /whole HTTP/1.1\r\nHost: test\r\nX: {large}\r\n\r\n");
     let mut connection = server.connect().await;
@@ -305,7 +306,7 @@ async fn large_request_head_returns_431() {
 
 #[tokio::test]
 async fn connection_over_limit_waits() {
-    let server = Server::start(sample_routes(), ServerLimits { max_connections: 1, ..limits() }).await;
+    let server = LayeredServer::start(sample_routes(), ServerLimits { max_connections: 1, ..limits() }).await;
     let mut first = server.connect().await;
     first.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
     read_until(&mut first, "whole").await;
@@ -323,7 +324,7 @@ async fn connection_over_limit_waits() {
 async fn shutdown_finishes_request_and_accepts_no_other() {
     let (method_router, was_started, finish) = slow();
     let routes = Router::new().route("/slow", method_router);
-    let mut server = Server::start(routes, limits()).await;
+    let mut server = LayeredServer::start(routes, limits()).await;
     let mut connection = server.connect().await;
     connection.write_all(b"GET /slow HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
     was_started.await.expect("handler is not running");
@@ -348,7 +349,8 @@ async fn shutdown_closes_connections_after_drain_timeout() {
             Body::from_stream(chunks.chain(stream::once(pending())))
         }),
     );
-    let mut server = Server::start(routes, ServerLimits { drain_timeout: Duration::from_millis(50), ..limits() }).await;
+    let limits = ServerLimits { drain_timeout: Duration::from_millis(50), ..limits() };
+    let mut server = LayeredServer::start(routes, limits).await;
     let mut connection = server.connect().await;
     connection.write_all(b"GET /endless HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
     read_until(&mut connection, "first").await;
@@ -364,21 +366,21 @@ async fn shutdown_closes_connections_after_drain_timeout() {
 // ---- helpers ----
 
 /// A response, read to its end.
-struct Answer {
+struct CollectedResponse {
     status: StatusCode,
     headers: HeaderMap,
     text: String,
 }
 
-impl Answer {
-    async fn from_response(response: axum::response::Response) -> Answer {
+impl CollectedResponse {
+    async fn from_response(response: axum::response::Response) -> CollectedResponse {
         let (parts, mut body) = response.into_parts();
         let mut bytes = Vec::new();
         while let Some(Ok(frame)) = body.frame().await {
             bytes.extend_from_slice(frame.data_ref().map_or(&[], |data| data));
         }
         let text = String::from_utf8(bytes).expect("invalid UTF-8");
-        Answer { status: parts.status, headers: parts.headers, text }
+        CollectedResponse { status: parts.status, headers: parts.headers, text }
     }
 
     fn header(&self, name: &str) -> Option<&str> {
@@ -395,24 +397,24 @@ impl Answer {
 }
 
 /// Sends one request to a router without a connection.
-async fn send(router: &mut Router, method: &str, uri: &str) -> Answer {
+async fn send(router: &mut Router, method: &str, uri: &str) -> CollectedResponse {
     let request = Request::builder().method(method).uri(uri).body(Body::empty()).expect("invalid request");
     let response = match router.call(request).await {
         Ok(response) => response,
         Err(never) => match never {},
     };
-    Answer::from_response(response).await
+    CollectedResponse::from_response(response).await
 }
 
 /// A server on a free port, with the layers of the service around the routes.
-struct Server {
+struct LayeredServer {
     address: SocketAddr,
     shutdown: Option<oneshot::Sender<()>>,
     task: tokio::task::JoinHandle<()>,
 }
 
-impl Server {
-    async fn start(routes: Router, limits: ServerLimits) -> Server {
+impl LayeredServer {
+    async fn start(routes: Router, limits: ServerLimits) -> LayeredServer {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("failed to bind");
         let address = listener.local_addr().expect("failed to get address");
         let (shutdown, is_shutdown) = oneshot::channel();
@@ -421,7 +423,7 @@ impl Server {
                 .await
                 .expect("server failed");
         });
-        Server { address, shutdown: Some(shutdown), task }
+        LayeredServer { address, shutdown: Some(shutdown), task }
     }
 
     async fn connect(&self) -> TcpStream {

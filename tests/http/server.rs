@@ -10,23 +10,11 @@ use futures::future::join_all;
 use futures::{StreamExt, stream};
 use strata_config::Config;
 use strata_http::server::ServerLimits;
-use strata_testing::serving::{limits, slow, start};
+use strata_testing::serving::{get_request, limits, read_head, slow, start};
 use strata_testing::{CapturedLog, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::sync::oneshot;
-
-fn request(target: &str) -> String {
-    format!("GET {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
-}
-
-async fn head(connection: &mut TcpStream) -> String {
-    let mut read = Vec::new();
-    while !read.ends_with(b"\r\n\r\n") {
-        read.push(connection.read_u8().await.expect("failed to read"));
-    }
-    String::from_utf8(read).expect("invalid UTF-8")
-}
 
 #[tokio::test]
 async fn response_over_timeout_is_interrupted() {
@@ -40,7 +28,7 @@ async fn response_over_timeout_is_interrupted() {
     let limits = ServerLimits { response_timeout: Duration::from_millis(50), ..limits() };
     let address = start(routes, limits).await;
     let mut connection = TcpStream::connect(address).await.expect("failed to connect");
-    connection.write_all(request("/").as_bytes()).await.expect("failed to send");
+    connection.write_all(get_request("/").as_bytes()).await.expect("failed to send");
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await.expect("not closed by server");
     assert!(answer.ends_with("\r\n\r\n5\r\nfirst\r\n"), "without a final chunk: {answer}");
@@ -77,19 +65,19 @@ async fn idle_connections_are_released_before_busy_ones() {
     let routes = Router::new().route("/whole", get(async || "whole")).route("/slow", method_router);
     let address = start(routes, ServerLimits { max_connections: 3, ..limits() }).await;
     let mut busy = TcpStream::connect(address).await.expect("failed to connect");
-    busy.write_all(request("/slow").as_bytes()).await.expect("failed to send");
+    busy.write_all(get_request("/slow").as_bytes()).await.expect("failed to send");
     was_started.await.expect("handler is not running");
     // One connection has received its response, and one has sent nothing.
     let mut idle = TcpStream::connect(address).await.expect("failed to connect");
     idle.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
-    head(&mut idle).await;
+    read_head(&mut idle).await;
     let silent = TcpStream::connect(address).await.expect("failed to connect");
 
     // There are more new clients than idle connections.
     let newcomers = (0..4).map(|_| async {
         let mut connection = TcpStream::connect(address).await.expect("failed to connect");
         connection.write_all(b"GET /whole HTTP/1.1\r\nHost: test\r\n\r\n").await.expect("failed to send");
-        head(&mut connection).await;
+        read_head(&mut connection).await;
         connection
     });
     let served = join_all(newcomers).await;
@@ -146,7 +134,7 @@ async fn body_with_length_is_whole_after_last_byte() {
     let _default = tracing::subscriber::set_default(subscriber);
     let address = start(Router::new().route("/sized", sized), limits()).await;
     let mut connection = TcpStream::connect(address).await.expect("failed to connect");
-    connection.write_all(request("/sized").as_bytes()).await.expect("failed to send");
+    connection.write_all(get_request("/sized").as_bytes()).await.expect("failed to send");
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await.expect("failed to read response");
     assert!(answer.ends_with("halfhalf"), "{answer}");
@@ -161,7 +149,7 @@ async fn server_error_contains_request_id() {
     let routes = Router::new().route("/panic", get(async || -> &'static str { panic!("a secret reason") }));
     let address = start(routes, limits()).await;
     let mut connection = TcpStream::connect(address).await.expect("failed to connect");
-    connection.write_all(request("/panic").as_bytes()).await.expect("failed to send");
+    connection.write_all(get_request("/panic").as_bytes()).await.expect("failed to send");
     let mut answer = String::new();
     connection.read_to_string(&mut answer).await.expect("failed to read response");
     let (head, text) = answer.split_once("\r\n\r\n").expect("failed to read response");

@@ -1,6 +1,6 @@
 //! The address policy of outgoing requests, and the removal of credentials from URLs.
 
-use strata_ingest::egress::{AddressPolicy, strip_credentials};
+use strata_ingest::egress::{AddressPolicy, UrlQuery, strip_credentials};
 
 fn check(policy: &AddressPolicy, address: &str) -> Result<(), &'static str> {
     policy.check(address.parse().expect("failed to parse address"))
@@ -86,7 +86,7 @@ fn strip_credentials_keeps_other_parts() {
         ("push", "push", "push"),
         ("https://ada:s3cret@[/x?s3cret", "https", "https"),
     ] {
-        assert_eq!(strip_credentials(url, false), stripped, "{url}");
-        assert_eq!(strip_credentials(url, true), with_query, "{url}");
+        assert_eq!(strip_credentials(url, UrlQuery::Remove), stripped, "{url}");
+        assert_eq!(strip_credentials(url, UrlQuery::Keep), with_query, "{url}");
     }
 }

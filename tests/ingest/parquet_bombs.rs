@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 use strata_ingest::{DecodeOptions, ExpansionLimits, SourceError, SourceInput, open_decoder};
 use strata_store::free_space::DiskReserve;
 use strata_store::spool_quota::{SpoolLimits, SpoolQuota};
-use strata_testing::forged_parquet::{self as forge, Column, Page, Struct, varint, zigzag};
+use strata_testing::forged_parquet::{self as forge, Column, ForgedPage, Struct, varint, zigzag};
 use strata_testing::packed::gzip;
+use strata_types::ids::UserId;
 
 use super::bombs::{check_too_large, decode, low_expansion_options};
 
@@ -114,7 +115,7 @@ fn page_expansion_is_limited_despite_footer() {
     // Each page has one value, followed by a megabyte that no value uses. The footer contains only the compressed
     // sizes.
     let padded = gzip(&[&7_i64.to_le_bytes()[..], &vec![0; 1 << 20]].concat());
-    let page = Page { uncompressed: Some((1 << 20) + 8), ..Page::data(1, forge::PLAIN, padded) };
+    let page = ForgedPage { uncompressed: Some((1 << 20) + 8), ..ForgedPage::data(1, forge::PLAIN, padded) };
     let pages = |count: usize| {
         let pages = vec![page.clone(); count];
         let column = Column { physical: forge::INT64, codec: forge::GZIP, repetition: 0, rows: count as i64, pages };
@@ -150,7 +151,7 @@ fn compressed_parquet_copy_is_charged_to_user() {
         SpoolQuota::new(SpoolLimits { total_bytes: bytes, user_bytes: bytes, share_percent: 100, disk_reserve: disk })
     };
     let charged_to = |quota: &SpoolQuota| DecodeOptions {
-        spool_account: quota.reservation_for_user(1).quota(),
+        spool_account: quota.reservation_for_user(UserId::new(1)).quota(),
         ..low_memory_options()
     };
     let sufficient = quota(length);
@@ -218,25 +219,26 @@ fn schema_size_and_depth_are_limited() {
 #[test]
 fn inconsistent_pages_are_rejected() {
     let column = |physical, pages| Column { physical, codec: forge::UNCOMPRESSED, repetition: 0, rows: 2, pages };
-    let valid = column(forge::INT64, vec![Page::data(2, forge::PLAIN, [1_i64, 2].map(i64::to_le_bytes).concat())]);
+    let page = ForgedPage::data(2, forge::PLAIN, [1_i64, 2].map(i64::to_le_bytes).concat());
+    let valid = column(forge::INT64, vec![page]);
     assert_eq!(entities(&valid.file(), &low_memory_options()), [json!({"a": 1}), json!({"a": 2})]);
 
     // A dictionary that announces two billion entries.
     let index = [&[1][..], &varint(2 << 1), &[0]].concat();
-    let data = Page::data(2, forge::RLE_DICTIONARY, index);
-    let dictionary = Page::dictionary(0x7fff_ffff, 5_i64.to_le_bytes().to_vec());
+    let data = ForgedPage::data(2, forge::RLE_DICTIONARY, index);
+    let dictionary = ForgedPage::dictionary(0x7fff_ffff, 5_i64.to_le_bytes().to_vec());
     check_invalid(
         decode(&column(forge::INT64, vec![dictionary, data.clone()]).file(), &low_memory_options()),
         "more entries",
     );
-    let dictionary = Page::dictionary(1, 5_i64.to_le_bytes().to_vec());
+    let dictionary = ForgedPage::dictionary(1, 5_i64.to_le_bytes().to_vec());
     let decoded = entities(&column(forge::INT64, vec![dictionary, data]).file(), &low_memory_options());
     assert_eq!(decoded, [json!({"a": 5}), json!({"a": 5})]);
 
     // A page that announces two gigabytes, and one that expands to more than it announces.
     let zeros = gzip(&vec![0; 40 << 20]);
     for (uncompressed, text) in [(0x7fff_ffff, MEMORY_OPTION), (16, "does not have the uncompressed size")] {
-        let page = Page { uncompressed: Some(uncompressed), ..Page::data(2, forge::PLAIN, zeros.clone()) };
+        let page = ForgedPage { uncompressed: Some(uncompressed), ..ForgedPage::data(2, forge::PLAIN, zeros.clone()) };
         let file = Column { codec: forge::GZIP, ..column(forge::INT64, vec![page]) }.file();
         let error = decode(&file, &low_memory_options()).expect_err("decoded an invalid source");
         assert!(error.to_string().contains(text), "{error}");
@@ -246,7 +248,7 @@ fn inconsistent_pages_are_rejected() {
     let mut truncated = valid.file();
     truncated.drain(4..12);
     assert!(decode(&truncated, &low_memory_options()).is_err());
-    let huge = Page { uncompressed: Some(-1), ..valid.pages[0].clone() };
+    let huge = ForgedPage { uncompressed: Some(-1), ..valid.pages[0].clone() };
     check_invalid(decode(&column(forge::INT64, vec![huge]).file(), &low_memory_options()), "header of a page");
 }
 
@@ -257,7 +259,7 @@ fn delta_encoded_strings_are_limited() {
         codec: forge::UNCOMPRESSED,
         repetition: 0,
         rows: values,
-        pages: vec![Page::data(values as i32, encoding, bytes)],
+        pages: vec![ForgedPage::data(values as i32, encoding, bytes)],
     };
     // A billion lengths of 0 in one block with one miniblock and a bit width of 0.
     let count = 1 << 30;
@@ -333,7 +335,7 @@ fn zstd_codec() -> Compression {
 
 /// Returns a column with two numbers in one page, whose compressed bytes are given.
 fn two_numbers(codec: i32, bytes: Vec<u8>) -> Column {
-    let page = Page { uncompressed: Some(16), ..Page::data(2, forge::PLAIN, bytes) };
+    let page = ForgedPage { uncompressed: Some(16), ..ForgedPage::data(2, forge::PLAIN, bytes) };
     Column { physical: forge::INT64, codec, repetition: 0, rows: 2, pages: vec![page] }
 }
 

@@ -1,11 +1,27 @@
 //! Sort keys.
 
-use strata_json::{JsonCursor, NumericValue, write_sort_key};
+use strata_json::SortDirection::{Ascending, Descending};
+use strata_json::{JsonCursor, NumericValue, SortDirection, write_sort_key};
 
-fn key(value: &str, descending: bool) -> Vec<u8> {
+fn key(value: &str, direction: SortDirection) -> Vec<u8> {
     let mut out = Vec::new();
-    write_sort_key(JsonCursor::new(value.as_bytes()).next_scalar(), descending, &mut out);
+    write_sort_key(JsonCursor::new(value.as_bytes()).next_scalar(), direction, &mut out);
     out
+}
+
+#[test]
+fn sort_keys_have_the_documented_bytes() {
+    let check = |value, direction, expected: &[u8]| assert_eq!(key(value, direction), expected, "{value}");
+    check(r#""a""#, Ascending, &[2, 0x61, 0, 1]);
+    check(r#""a""#, Descending, &[0xFD, 0x9E, 0xFF, 0xFE]);
+    check(r#""\u0000""#, Ascending, &[2, 0, 0xFF, 0, 1]);
+    check("false", Ascending, &[3]);
+    check("true", Descending, &[!4]);
+    check("null", Ascending, &[0xFF]);
+    check("null", Descending, &[0xFF]);
+    check("0", Ascending, &[1, 0x80, 0, 0, 0, 0, 0, 0, 0, 1, 0x80, 0, 0, 0, 0, 0, 0, 0]);
+    check("2", Ascending, &[1, 0xC0, 0, 0, 0, 0, 0, 0, 0, 1, 0x80, 0, 0, 0, 0, 0, 0, 0]);
+    check("9007199254740993", Ascending, &[1, 0xC3, 0x40, 0, 0, 0, 0, 0, 0, 1, 0x80, 0, 0, 0, 0, 0, 0, 1]);
 }
 
 #[test]
@@ -18,10 +34,12 @@ fn sort_keys_order_like_values_in_both_directions() {
     let others = r#""" "\u0000" "\u0000a" "\u0001" "B" "a" "ab" "b" "ä" false true"#;
     let ascending: Vec<&str> = numbers.split(' ').chain(others.split(' ')).collect();
     for (index, low) in ascending.iter().enumerate() {
-        assert!(key(low, false) < key("null", false) && key(low, true) < key("null", true), "{low} before null");
+        for direction in [Ascending, Descending] {
+            assert!(key(low, direction) < key("null", direction), "{low} before null");
+        }
         for high in &ascending[index + 1..] {
-            assert!(key(low, false) < key(high, false), "{low} < {high}");
-            assert!(key(low, true) > key(high, true), "{low} > {high} descending");
+            assert!(key(low, Ascending) < key(high, Ascending), "{low} < {high}");
+            assert!(key(low, Descending) > key(high, Descending), "{low} > {high} descending");
         }
     }
 }
@@ -29,9 +47,9 @@ fn sort_keys_order_like_values_in_both_directions() {
 #[test]
 fn equal_values_have_equal_sort_keys() {
     for (one, other) in [("1", "1.0"), ("10", "1e1"), ("0", "-0"), ("0", "-0.0"), (r#""ä""#, "\"ä\"")] {
-        assert_eq!(key(one, false), key(other, false));
+        assert_eq!(key(one, Ascending), key(other, Ascending));
     }
-    assert_eq!(key("null", false), key("null", true));
+    assert_eq!(key("null", Ascending), key("null", Descending));
 }
 
 #[test]
@@ -48,6 +66,7 @@ fn integers_near_one_double_keep_their_order() {
     ];
     for pair in ascending.windows(2) {
         let exact = |text: &str| NumericValue::parse(text);
-        assert_eq!(key(pair[0], false).cmp(&key(pair[1], false)), exact(pair[0]).cmp(&exact(pair[1])), "{pair:?}");
+        let [low, high] = [0, 1].map(|index| key(pair[index], Ascending));
+        assert_eq!(low.cmp(&high), exact(pair[0]).cmp(&exact(pair[1])), "{pair:?}");
     }
 }

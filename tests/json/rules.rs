@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 use strata_json::{
     self, CanonicalFormWriter, ContainsPredicate, DocumentError, EqualsPredicate, FieldProjection, JsonCursor,
-    JsonScalar, JsonToken, NumericValue, PathTrie, PathVisitor, RangePredicate, ValueScanner,
+    JsonScalar, JsonToken, NumericValue, PathTrie, PathVisitor, RangePredicate, SourceField, ValueScanner,
 };
 use strata_reference::{Value, hostile, number, rules};
 use strata_types::field_path::FieldPath;
@@ -123,8 +123,8 @@ proptest! {
         strata_json::find_member(&text, "a");
         let mut out = Vec::new();
         strata_json::remove_nulls(&text, &mut out);
-        FieldProjection::new(false, &[path(&keys)], &[]).apply(&text, &mut out);
-        FieldProjection::new(true, &[], &[path(&keys)]).apply(&text, &mut out);
+        FieldProjection::new(SourceField::Remove, &[path(&keys)], &[]).apply(&text, &mut out);
+        FieldProjection::new(SourceField::Include, &[], &[path(&keys)]).apply(&text, &mut out);
         CanonicalFormWriter::default().write(&text, &mut out);
         strata_json::try_write_indented(&text, 0, usize::MAX, &mut out);
     }
@@ -405,7 +405,8 @@ proptest! {
         drop in prop::collection::vec(hostile::path(), 0..4),
     ) {
         let paths = |lists: &[Vec<String>]| -> Vec<FieldPath> { lists.iter().map(|keys| path(keys)).collect() };
-        let projection = FieldProjection::new(include_source, &paths(&keep), &paths(&drop));
+        let source_field = if include_source { SourceField::Include } else { SourceField::Remove };
+        let projection = FieldProjection::new(source_field, &paths(&keep), &paths(&drop));
         prop_assert_eq!(projection.is_identity(), include_source && keep.is_empty() && drop.is_empty());
 
         // The order of the query steps: `include_source`, `denull`, `keep_field`, `drop_field`.
@@ -591,7 +592,7 @@ fn nesting_depth_is_limited() {
     let mut out = Vec::new();
     strata_json::remove_nulls(format!("{endless}null").as_bytes(), &mut out);
     CanonicalFormWriter::default().write(endless.as_bytes(), &mut out);
-    FieldProjection::new(false, &[], &[FieldPath::parse("a.b").expect("failed to parse path")])
+    FieldProjection::new(SourceField::Remove, &[], &[FieldPath::parse("a.b").expect("failed to parse path")])
         .apply(endless.as_bytes(), &mut out);
 }
 
@@ -632,7 +633,7 @@ fn removal_and_projection_examples() {
     );
     let keep = |text: &str, list: &str| {
         let mut out = Vec::new();
-        FieldProjection::new(true, &FieldPath::parse_list(list), &[]).apply(text.as_bytes(), &mut out);
+        FieldProjection::new(SourceField::Include, &FieldPath::parse_list(list), &[]).apply(text.as_bytes(), &mut out);
         String::from_utf8(out).expect("failed to decode UTF-8")
     };
     let text = r#"{"_source":"s","a.b":1,"a":{"b":2,"c":[{"d":1,"e":2},3,[{"d":4}]]}}"#;

@@ -18,7 +18,7 @@ use strata_query::fetch::selected_documents::{SelectionChunk, for_each_document}
 use strata_query::{QueryEngine, QueryOutcome};
 use strata_store::StorageError;
 use strata_store::store::Store;
-use strata_testing::engines::Lab;
+use strata_testing::engines::EngineLab;
 use strata_testing::versions::segments;
 use strata_testing::watched_store::WatchedStore;
 use strata_testing::waves::{RangeRequest, Waves, waves};
@@ -29,7 +29,7 @@ const ROWS: usize = 20;
 
 /// A version with many small row groups. Each has more bytes of documents than readahead skips over.
 struct Cold {
-    lab: Lab,
+    lab: EngineLab,
     store: Store,
     waves: Waves,
     entities: Vec<String>,
@@ -52,7 +52,7 @@ impl Done {
 
 impl Cold {
     fn new() -> Cold {
-        let lab = Lab::new();
+        let lab = EngineLab::new();
         let waves = Waves::default();
         let watched = WatchedStore { inner: Arc::new(InMemory::new()), watch: waves.clone() };
         let store = Store::from(Arc::new(watched) as Arc<dyn ObjectStore>);

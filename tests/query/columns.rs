@@ -10,6 +10,7 @@ use strata_json::ColumnNames;
 use strata_query::fetch::entity_projection::EntityProjection;
 use strata_reference::{Value, formats, hostile, rules};
 use strata_types::field_path::FieldPath;
+use strata_types::read_request::ReadRequest;
 
 /// Keys with similar flattened names.
 fn member() -> impl Strategy<Value = (String, Value)> {
@@ -64,12 +65,18 @@ fn projected_columns_match_reference() {
             rules::drop(&entity, &keys_of(&drop))
         });
         let expected: Vec<Value> = expected.collect();
-        let projection = EntityProjection::new(include_source, false, keep, drop);
+        let projection = EntityProjection::from_request(&ReadRequest {
+            include_source,
+            keep_fields: keep,
+            drop_fields: drop,
+            ..ReadRequest::default()
+        });
         if let Some(projected) = projection.project_columns(&ColumnNames::from(formats::columns(&entities))) {
             decided.set(decided.get() + 1);
             prop_assert_eq!(projected.names(), formats::columns(&expected));
         }
-        let with_denull = EntityProjection::new(include_source, true, Vec::new(), Vec::new());
+        let with_denull = ReadRequest { include_source, denull: true, ..ReadRequest::default() };
+        let with_denull = EntityProjection::from_request(&with_denull);
         prop_assert!(with_denull.project_columns(&ColumnNames::default()).is_none());
         Ok(())
     });

@@ -12,6 +12,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
 use strata_format::cache::PartCache;
+use strata_format::document_page::DocumentForm;
 use strata_format::editing::{self, EditScript, PositionEdit};
 use strata_format::profile::{NotShreddedReason, NumberRange, ProfilePathRecord, StoredProfile, ValueRecord};
 use strata_format::reader::{NoReadThrottle, VersionReader};
@@ -19,7 +20,7 @@ use strata_format::reader_metrics::{LookupCounts, ReaderMetrics};
 use strata_format::verify::verify_file;
 use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions, WrittenVersionFile};
 use strata_reference::{Value, hostile, number};
-use strata_testing::reads::{Lab, alike, cases, entities, no_failure, plan};
+use strata_testing::reads::{ServiceLab, alike, cases, entities, no_failure, plan};
 use strata_testing::versions::{
     Files, all_shredded, always_beside, edited, nothing_shredded, path_record, shapes, some_segments, some_shapes,
 };
@@ -28,53 +29,57 @@ use strata_types::read_request::ReadRequest;
 
 /// An edit that is not resolved against a list yet.
 #[derive(Clone, Debug)]
-enum Edit {
+enum UnresolvedEdit {
     Set(Value),
     Remove,
     Insert(Vec<Value>),
 }
 
-fn edit() -> impl Strategy<Value = (Index, Edit)> {
+fn edit() -> impl Strategy<Value = (Index, UnresolvedEdit)> {
     let entity = || prop_oneof![3 => alike().boxed(), 1 => hostile::entity().boxed()];
     let edit = prop_oneof![
-        3 => entity().prop_map(Edit::Set),
-        2 => Just(Edit::Remove),
-        2 => vec(entity(), 1..4).prop_map(Edit::Insert),
+        3 => entity().prop_map(UnresolvedEdit::Set),
+        2 => Just(UnresolvedEdit::Remove),
+        2 => vec(entity(), 1..4).prop_map(UnresolvedEdit::Insert),
     ];
     (any::<Index>(), edit)
 }
 
 /// Resolves edits of a list with this many entities. If several edits change an entity, the first one counts.
-fn slots(edits: &[(Index, Edit)], length: usize) -> EditScript {
+fn slots(edits: &[(Index, UnresolvedEdit)], length: usize) -> EditScript {
     let document = |entity: &Value| Bytes::from(entity.write());
     let mut slots = EditScript::new();
     for (place, edit) in edits {
         let (position, change) = match edit {
-            Edit::Insert(entities) => {
+            UnresolvedEdit::Insert(entities) => {
                 let slot: &mut PositionEdit = slots.entry(place.index(length + 1) as u64).or_default();
                 slot.inserts.extend(entities.iter().map(document));
                 continue;
             }
             _ if length == 0 => continue,
-            Edit::Set(entity) => (place.index(length), Some(document(entity))),
-            Edit::Remove => (place.index(length), None),
+            UnresolvedEdit::Set(entity) => (place.index(length), Some(document(entity))),
+            UnresolvedEdit::Remove => (place.index(length), None),
         };
         slots.entry(position as u64).or_default().change.get_or_insert(change);
     }
     slots
 }
 
-fn opened(lab: &Lab, file: &(ObjectPath, WrittenVersionFile)) -> VersionReader {
+fn opened(lab: &ServiceLab, file: &(ObjectPath, WrittenVersionFile)) -> VersionReader {
     opened_with(lab, file, 1 << 20)
 }
 
-fn opened_with(lab: &Lab, (path, written): &(ObjectPath, WrittenVersionFile), cache_bytes: u64) -> VersionReader {
+fn opened_with(
+    lab: &ServiceLab,
+    (path, written): &(ObjectPath, WrittenVersionFile),
+    cache_bytes: u64,
+) -> VersionReader {
     let cache = PartCache::new(cache_bytes);
     let open = VersionReader::open(lab.store(), path, written.size_bytes, &cache);
     lab.bench.runtime.block_on(open).expect("opened")
 }
 
-fn profile(lab: &Lab, reader: &VersionReader) -> StoredProfile {
+fn profile(lab: &ServiceLab, reader: &VersionReader) -> StoredProfile {
     lab.bench.runtime.block_on(reader.profile()).expect("read")
 }
 
@@ -210,8 +215,10 @@ async fn check_resident(reader: &VersionReader, list: &[String]) -> Result<(), T
         let expected: Vec<&str> =
             ranges.iter().flat_map(|range| range.clone()).map(|position| &*list[position as usize]).collect();
         let bytes: usize = expected.iter().map(|document| document.len()).sum();
-        let parts =
-            reader.try_resident_documents(ranges.clone().into_iter(), usize::MAX, false).await.expect("at hand");
+        let resident_documents = async |max_bytes| {
+            reader.try_resident_documents(ranges.clone().into_iter(), max_bytes, DocumentForm::Stored).await
+        };
+        let parts = resident_documents(usize::MAX).await.expect("at hand");
         let found: Vec<&str> = parts
             .iter()
             .flat_map(|part| part.stored.iter())
@@ -219,7 +226,7 @@ async fn check_resident(reader: &VersionReader, list: &[String]) -> Result<(), T
             .collect();
         prop_assert_eq!(found, expected);
         if count > 0 {
-            prop_assert!(reader.try_resident_documents(ranges.into_iter(), bytes - 1, false).await.is_none());
+            prop_assert!(resident_documents(bytes - 1).await.is_none());
         }
     }
     Ok(())
@@ -227,7 +234,8 @@ async fn check_resident(reader: &VersionReader, list: &[String]) -> Result<(), T
 
 #[test]
 fn repeated_edits_read_like_a_full_rewrite() {
-    let labs = [Lab::without_cache(1), Lab::with_threads(2), Lab::new(|config| config.query.threads = 2)];
+    let labs =
+        [ServiceLab::without_cache(1), ServiceLab::with_threads(2), ServiceLab::new(|config| config.query.threads = 2)];
     let rounds = vec((vec(edit(), 1..6), vec(plan(), 2..5)), 1..4);
     let ways = (0..4_usize, 0..3_usize, 0..3_usize, 0..3_usize);
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(25), ..PropertyConfig::default() });
@@ -569,7 +577,7 @@ fn column_with_unsupported_edit_is_retired() {
 /// The columns of an edited list are the columns of its base, which prove nothing about the list.
 #[test]
 fn path_removed_by_edits_is_unknown() {
-    let lab = Lab::with_threads(2);
+    let lab = ServiceLab::with_threads(2);
     let mut list = some(100);
     list[7] = r#"{"id":7,"kind":"k1","words":"text","gone":"x"}"#.to_owned();
     let values = |list: &[String]| -> Vec<Value> {

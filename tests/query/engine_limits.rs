@@ -12,7 +12,7 @@ use strata_query::error::spill_error;
 use strata_query::{HashedPrincipal, PrincipalShares, QueryEngine, QueryEngineOptions, QueryError};
 use strata_store::free_space::DiskReserve;
 use strata_store::unavailable::ResourceUnavailable;
-use strata_testing::engines::Lab;
+use strata_testing::engines::EngineLab;
 
 fn principals(engine: &QueryEngine) -> [QueryEngine; 2] {
     [1, 2].map(|key| engine.for_principal(HashedPrincipal { key, is_anonymous: false }))
@@ -25,7 +25,7 @@ fn spill_file(engine: &QueryEngine) -> datafusion::error::Result<Arc<dyn SpillFi
 #[test]
 fn query_that_ran_alone_reports_too_much_memory() {
     const MEMORY_BYTES: usize = 1 << 20;
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let engine = lab.engine(2, MEMORY_BYTES, Duration::from_secs(600));
     lab.bench.runtime.block_on(async {
         let refused = async || {
@@ -56,7 +56,7 @@ fn query_that_ran_alone_reports_too_much_memory() {
 #[test]
 fn memory_of_one_principal_leaves_some_for_others() {
     const MIB: usize = 1 << 20;
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let engine = lab.engine_of_tenants(1_000 * MIB, 50);
     let [hostile, honest] = principals(&engine);
     let first = hostile.try_reserve("first", 400 * MIB).expect("within the share");
@@ -72,7 +72,7 @@ fn memory_of_one_principal_leaves_some_for_others() {
 
 #[test]
 fn files_of_one_principal_leave_disk_for_others() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let engine = lab.engine_that_spills(1_000);
     let disk_manager = &engine.task_context().runtime_env().disk_manager;
     let [hostile, honest] = principals(&engine);

@@ -13,13 +13,13 @@ use strata_format::writer::WriteOptions;
 use strata_query::scan::scan_report::{AccessPath, ScanReport};
 use strata_query::{HashedPrincipal, QueryEngine, QueryOutcome, cost};
 use strata_reference::{Value, pipeline};
-use strata_testing::engines::Lab;
+use strata_testing::engines::EngineLab;
 use strata_testing::reads::{cases, no_failure};
 use strata_testing::versions::all_shredded;
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{PathValue, ReadRequest, SortField};
 
-use super::sets::{Time, VALUES, open, parse, select_positions};
+use super::sets::{QueryRun, VALUES, open, parse, select_positions};
 
 const PATHS: &[&str] = &["a", "l.b"];
 
@@ -74,7 +74,7 @@ fn request() -> impl Strategy<Value = ReadRequest> {
 
 /// Filters by a path until its hash index is used, which is built after enough scans. Indexes are built in the
 /// background, one at a time in all tests of the process.
-fn index(lab: &Lab, reader: &VersionReader, at: &str) -> bool {
+fn index(lab: &EngineLab, reader: &VersionReader, at: &str) -> bool {
     for _ in 0..2_000 {
         let request = ReadRequest { filters: vec![filter(at, "no entity has this value")], ..ReadRequest::default() };
         let (found, scan, _) = lab.scan(reader, request);
@@ -90,7 +90,7 @@ fn index(lab: &Lab, reader: &VersionReader, at: &str) -> bool {
 
 #[test]
 fn exact_filters_match_reference_with_any_index() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(30), ..PropertyConfig::default() });
     let result = runner.run(&(entities(), vec(request(), 12), 0..3_usize), |(entities, requests, rows)| {
         let options = WriteOptions {
@@ -101,36 +101,36 @@ fn exact_filters_match_reference_with_any_index() {
         };
         let written = lab.write(&entities, &options);
         let reader = open(&lab, &written, &PartCache::new(1 << 30));
-        let check = |times: &[Time]| {
+        let check = |runs: &[QueryRun]| {
             for request in &requests {
                 let expected = pipeline::window(pipeline::selected(&entities, request), request);
                 let reshaped = pipeline::reshaped(&entities, request);
-                for time in times {
-                    match select_positions(&lab, &lab.engines[1], &reader, request, *time) {
-                        Err(count) => prop_assert_eq!(count, expected.len() as u64, "{:?} {:?}", time, request),
+                for run in runs {
+                    match select_positions(&lab, &lab.engines[1], &reader, request, *run) {
+                        Err(count) => prop_assert_eq!(count, expected.len() as u64, "{:?} {:?}", run, request),
                         Ok(positions) => {
                             let found = positions.iter().map(|position| reshaped[*position as usize].write());
                             let wanted: Vec<String> = expected.iter().map(Value::write).collect();
-                            prop_assert_eq!(found.collect::<Vec<_>>(), wanted, "{:?} {:?}", time, request);
+                            prop_assert_eq!(found.collect::<Vec<_>>(), wanted, "{:?} {:?}", run, request);
                         }
                     }
                 }
             }
             Ok(())
         };
-        check(&[Time::First])?;
+        check(&[QueryRun::First])?;
         for at in PATHS {
             let is_shredded = reader.layout().find_shredded(path(at).keys()).is_some();
             prop_assert!(index(&lab, &reader, at) == (is_shredded && !entities.is_empty()), "{}", at);
         }
-        check(&[Time::Second, Time::Explained])
+        check(&[QueryRun::Second, QueryRun::Explained])
     });
     no_failure(result);
 }
 
 /// Writes 30,000 entities in fifteen row groups: each with a string and a number of its own, and a string that ten
 /// share.
-fn many(lab: &Lab, cache: &PartCache) -> VersionReader {
+fn many(lab: &EngineLab, cache: &PartCache) -> VersionReader {
     let entity = |number: u64| {
         let text = format!(r#"{{"id":"Id{number}","n":{number},"ten":"t{}","few":"f{}"}}"#, number % 3_000, number % 3);
         Value::parse_entity(&text).expect("an entity")
@@ -140,7 +140,7 @@ fn many(lab: &Lab, cache: &PartCache) -> VersionReader {
     open(lab, &written, cache)
 }
 
-fn scan(lab: &Lab, reader: &VersionReader, query: &str) -> (u64, ScanReport) {
+fn scan(lab: &EngineLab, reader: &VersionReader, query: &str) -> (u64, ScanReport) {
     let (found, scan, _) = lab.scan(reader, parse(query));
     (found, scan)
 }
@@ -150,7 +150,7 @@ const OTHER_ENTITIES: u64 = 9;
 
 #[test]
 fn hash_index_prunes_row_groups_and_lowers_cost() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let reader = many(&lab, &PartCache::new(1 << 30));
     let work = |query: &str| lab.bench.runtime.block_on(cost::estimate_request_bytes(&reader, &parse(query)));
     let before = work("filter=ten:T7");
@@ -162,7 +162,7 @@ fn hash_index_prunes_row_groups_and_lowers_cost() {
     assert!(work("filter=ten:T7") < 10_000, "{}", work("filter=ten:T7"));
     let positions = |query: &str| {
         let request = parse(query);
-        select_positions(&lab, &lab.engines[0], &reader, &request, Time::Second).expect("positions")
+        select_positions(&lab, &lab.engines[0], &reader, &request, QueryRun::Second).expect("positions")
     };
     assert_eq!(positions("filter=ten:T7"), expected);
     assert_eq!(positions("filter=ten:T7&offset=3&limit=4"), expected[3..7]);
@@ -197,7 +197,7 @@ fn hash_index_prunes_row_groups_and_lowers_cost() {
 
 #[test]
 fn hash_index_without_cache_or_memory_is_not_built() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let small = many(&lab, &PartCache::new(1_000_000));
     let reader = many(&lab, &PartCache::new(1 << 30));
     let narrow = lab.engine(2, 64 << 20, Duration::from_secs(60));
@@ -212,14 +212,14 @@ fn hash_index_without_cache_or_memory_is_not_built() {
 }
 
 /// Returns the access path of a filter by `id`.
-fn access(lab: &Lab, engine: &QueryEngine, reader: &VersionReader) -> AccessPath {
+fn access(lab: &EngineLab, engine: &QueryEngine, reader: &VersionReader) -> AccessPath {
     let explained = engine.explain(reader.clone(), std::sync::Arc::new(parse("filter=id:id77")));
     let (_, explained) = lab.bench.runtime.block_on(explained).expect("explained");
     explained.scan.expect("a scan").predicates[0].access
 }
 
 /// Filters by `id` until the hash index is used.
-fn await_index(lab: &Lab, engine: &QueryEngine, reader: &VersionReader) {
+fn await_index(lab: &EngineLab, engine: &QueryEngine, reader: &VersionReader) {
     for attempts in 0.. {
         if access(lab, engine, reader) == AccessPath::HashIndex {
             break;
@@ -231,7 +231,7 @@ fn await_index(lab: &Lab, engine: &QueryEngine, reader: &VersionReader) {
 
 #[test]
 fn hash_index_build_is_charged_to_no_principal() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let reader = many(&lab, &PartCache::new(1 << 30));
     let engine = lab.engine_of_tenants(32 << 20, 1);
     let tenant = |key| engine.for_principal(HashedPrincipal { key, is_anonymous: false });
@@ -249,7 +249,7 @@ fn hash_index_build_is_charged_to_no_principal() {
 fn hash_index_verification_yields_between_batches() {
     /// The number of values in each list with common values.
     const SHARED: usize = 20;
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let entity = |number: u64| {
         let list: Vec<String> = match number.is_multiple_of(17) {
             true => (0..SHARED).map(|value| format!("\"Same{value}\"")).collect(),

@@ -15,12 +15,12 @@ use strata_query::fields::record_rows::{decode_feature_rows, decode_value_rows};
 use strata_query::fields::row_group_fields::{FieldNumbers, FieldRanks};
 use strata_query::tracked_vec::TrackedVec;
 use strata_reference::Value;
-use strata_testing::engines::Lab;
+use strata_testing::engines::EngineLab;
 
 const ENTITIES: usize = 50_000;
 
 /// A version in one row group: a field with few values, a field with many, and the source.
-fn reader(lab: &Lab) -> VersionReader {
+fn reader(lab: &EngineLab) -> VersionReader {
     let entity = |number: usize| {
         let text = format!(r#"{{"few":{},"many":{number},"_source":"s"}}"#, number % 9);
         Value::parse_entity(&text).expect("an entity")
@@ -29,7 +29,7 @@ fn reader(lab: &Lab) -> VersionReader {
     lab.reader(&entities, &WriteOptions { max_row_group_rows: ENTITIES, ..WriteOptions::default() })
 }
 
-fn batches(lab: &Lab, reader: &VersionReader, wanted: FieldScanOutput) -> Vec<RecordBatch> {
+fn batches(lab: &EngineLab, reader: &VersionReader, wanted: FieldScanOutput) -> Vec<RecordBatch> {
     let engine = &lab.engines[1];
     let memory = engine.try_reserve("entities", 0).expect("memory");
     let counts = [1, 0].map(|count| TrackedVec::from_elem(count, ENTITIES, &memory).expect("memory"));
@@ -42,7 +42,7 @@ fn batches(lab: &Lab, reader: &VersionReader, wanted: FieldScanOutput) -> Vec<Re
 
 #[test]
 fn value_rows_contain_each_value_once() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let batches = batches(&lab, &reader(&lab), FieldScanOutput::Values);
     assert!(batches.len() > 1, "{}", batches.len());
     let mut found: BTreeMap<Vec<u8>, (u64, BTreeSet<u128>)> = BTreeMap::new();
@@ -61,7 +61,7 @@ fn value_rows_contain_each_value_once() {
 
 #[test]
 fn feature_rows_belong_to_their_entities() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let numbers: FieldNumbers = [(b"few"[..].into(), 0), (b"many"[..].into(), 1)].into_iter().collect();
     let batches = batches(&lab, &reader(&lab), FieldScanOutput::Features(Arc::new(FieldRanks(numbers))));
     assert!(batches.len() > 1, "{}", batches.len());

@@ -8,8 +8,8 @@ use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata_format::writer::WriteOptions;
 use strata_query::scan::scan_report::KeywordIndexReport;
 use strata_reference::Value;
-use strata_testing::engines::{Lab as Engines, hundred};
-use strata_testing::reads::{Lab, cases, no_failure};
+use strata_testing::engines::{EngineLab, hundred};
+use strata_testing::reads::{ServiceLab, cases, no_failure};
 use strata_testing::versions::{nothing_shredded, segments};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{KeywordsMode, PathValue, ReadRequest, ResponseFormat};
@@ -101,7 +101,8 @@ fn substring(entities: &[Value], place: (Index, Index, usize)) -> String {
 
 #[test]
 fn searches_over_any_segments_match_reference() {
-    let labs = [Lab::without_cache(1), Lab::with_threads(2), Lab::new(|config| config.query.threads = 2)];
+    let labs =
+        [ServiceLab::without_cache(1), ServiceLab::with_threads(2), ServiceLab::new(|config| config.query.threads = 2)];
     let place = || (any::<Index>(), any::<Index>(), 1..12_usize);
     let search = (vec((place(), prop::option::weighted(0.2, text())), 1..4), 0..6_usize, any::<bool>(), 0..3_usize);
     let ways = (0..4_usize, 0..4_usize, 0..3_usize);
@@ -166,7 +167,7 @@ fn hundred_entities() -> Vec<Value> {
 
 #[test]
 fn keyword_index_use_is_reported() {
-    let lab = Engines::new();
+    let lab = EngineLab::new();
     let options = WriteOptions {
         max_row_group_rows: 10,
         keyword_limits: segments(40),
@@ -226,7 +227,7 @@ fn keyword_index_use_is_reported() {
 
 #[test]
 fn version_without_keyword_index_is_scanned() {
-    let lab = Engines::new();
+    let lab = EngineLab::new();
     let options =
         WriteOptions { max_row_group_rows: 10, shredding_limits: nothing_shredded(), ..WriteOptions::default() };
     let reader = lab.reader(&hundred_entities(), &options);

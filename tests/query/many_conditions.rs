@@ -13,7 +13,7 @@ use strata_query::scan::predicate::{KeywordSearch, Predicate};
 use strata_reference::Value;
 use strata_testing::TestService;
 use strata_testing::owned::Owned;
-use strata_testing::reads::{Lab, query};
+use strata_testing::reads::{ServiceLab, query};
 use strata_testing::versions::{all_shredded, nothing_shredded, segments};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{KeywordsMode, PathValue, RangeBound, ReadRequest, ResponseFormat, SortField};
@@ -69,7 +69,7 @@ fn conditions(random: &mut StdRng, count: usize, last: &PathValue) -> ReadReques
 #[test]
 fn thousand_filters_match_reference() {
     let random = &mut StdRng::seed_from_u64(7);
-    let lab = Lab::with_threads(2);
+    let lab = ServiceLab::with_threads(2);
     let entities = fields(20);
     for shredding_limits in [WriteOptions::default().shredding_limits, all_shredded(), nothing_shredded()] {
         let options = WriteOptions {
@@ -94,7 +94,7 @@ fn thousand_filters_match_reference() {
 
 #[test]
 fn thousand_items_of_each_parameter_match_reference() {
-    let lab = Lab::with_threads(2);
+    let lab = ServiceLab::with_threads(2);
     let entities = fields(12);
     let options = WriteOptions { max_row_group_rows: 5, keyword_limits: segments(7), ..WriteOptions::default() };
     let version = lab.publish(&entities, &options);

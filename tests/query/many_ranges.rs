@@ -12,7 +12,7 @@ use strata_http::params::MAX_QUERY_ITEMS;
 use strata_query::QueryOutcome;
 use strata_query::scan::predicate::ComparisonOperator;
 use strata_reference::{Value, pipeline, rules};
-use strata_testing::engines::{Lab, hundred};
+use strata_testing::engines::{EngineLab, hundred};
 use strata_testing::reads::cases;
 use strata_testing::versions::edited;
 use strata_types::field_path::FieldPath;
@@ -114,14 +114,14 @@ fn request(random: &mut StdRng, entity: &Value, paths: &[FieldPath], count: usiz
     request
 }
 
-fn select(lab: &Lab, reader: &VersionReader, request: &ReadRequest) -> QueryOutcome {
+fn select(lab: &EngineLab, reader: &VersionReader, request: &ReadRequest) -> QueryOutcome {
     let select = lab.engines[0].select(reader.clone(), Arc::new(request.clone()));
     lab.bench.runtime.block_on(select).expect("selected")
 }
 
 #[test]
 fn thousand_range_filters_match_reference() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let mut found = 0;
     let mut missed = 0;
     for seed in 0..u64::from(cases(12).max(12)) {
@@ -165,7 +165,7 @@ fn thousand_range_filters_match_reference() {
 /// Of a thousand ranges on one path, one remains on each side, and one walk of each document tests all of them.
 #[test]
 fn thousand_range_filters_reduce_to_two_predicates() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let entities = hundred(|number, word| {
         let text = format!(r#"{{"number":{number},"in":[{{"word":"{word}"}},{{"word":"ox"}}]}}"#);
         Value::parse_entity(&text).expect("an entity")
@@ -239,7 +239,7 @@ fn range_filters_reduce_to_four_for_each_path() {
 /// A walk of a document compares a limited number of scalars. Beyond it, each condition has its own walk.
 #[test]
 fn array_beyond_walk_limit_is_compared_exactly() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let elements: Vec<String> = (0..2_000).map(|number| number.to_string()).collect();
     let entity = Value::parse_entity(&format!("{{\"a\":[{}],\"b\":1}}", elements.join(","))).expect("an entity");
     let [.., plain] = layouts(50);

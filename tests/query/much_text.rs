@@ -8,7 +8,7 @@ use strata_format::keywords::segment::KeywordSegmentLimits;
 use strata_format::writer::WriteOptions;
 use strata_query::QueryOutcome;
 use strata_reference::Value;
-use strata_testing::engines::Lab;
+use strata_testing::engines::EngineLab;
 use strata_testing::versions::{all_shredded, segments};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{KeywordsMode, ReadRequest};
@@ -53,7 +53,7 @@ impl Texts {
 
 #[test]
 fn keywords_in_much_text_match_naive_search() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let random = &mut StdRng::seed_from_u64(1);
     let all: Vec<Texts> = (0..ENTITIES).map(|_| texts(random)).collect();
     let entities: Vec<Value> = all.iter().map(Texts::entity).collect();

@@ -15,7 +15,7 @@ use strata_format::reader::VersionReader;
 use strata_format::writer::WriteOptions;
 use strata_query::QueryOutcome;
 use strata_reference::{Value, pipeline};
-use strata_testing::engines::Lab;
+use strata_testing::engines::EngineLab;
 use strata_testing::reads::{cases, no_failure};
 use strata_testing::versions::{all_shredded, always_beside, edited, nothing_shredded, shapes, some_shapes};
 use strata_types::field_path::FieldPath;
@@ -229,7 +229,12 @@ fn ranged(place: &str, conditions: impl IntoIterator<Item = (RangeBound, String)
 }
 
 /// Checks that the selected positions, or their number, match the reference.
-fn check(lab: &Lab, reader: &VersionReader, entities: &[Value], request: &ReadRequest) -> Result<(), TestCaseError> {
+fn check(
+    lab: &EngineLab,
+    reader: &VersionReader,
+    entities: &[Value],
+    request: &ReadRequest,
+) -> Result<(), TestCaseError> {
     let expected = pipeline::selected_positions(entities, request);
     let select = lab.engines[0].select(reader.clone(), Arc::new(request.clone()));
     let outcome = lab.bench.runtime.block_on(select).expect("selected");
@@ -257,7 +262,7 @@ pub(super) fn layouts(row_group_rows: usize) -> [WriteOptions; 3] {
 
 /// Opens a list that was written and then edited.
 pub(super) fn edited_reader(
-    lab: &Lab,
+    lab: &EngineLab,
     before: &[Value],
     slots: &EditScript,
     options: &WriteOptions,
@@ -269,7 +274,7 @@ pub(super) fn edited_reader(
 }
 
 #[derive(Clone, Debug)]
-struct Case {
+struct EntityListCase {
     /// For each column: its two families, and its values as indexes of them.
     columns: [(Index, Index, Drawn); 3],
     rows: usize,
@@ -291,7 +296,7 @@ struct RangeCase {
     count: bool,
 }
 
-fn case() -> impl Strategy<Value = Case> {
+fn case() -> impl Strategy<Value = EntityListCase> {
     let value = || prop_oneof![7 => any::<Index>().prop_map(Some), 1 => Just(None)];
     let column = || (any::<Index>(), any::<Index>(), vec(value(), 3..12));
     let range_case = (
@@ -316,7 +321,7 @@ fn case() -> impl Strategy<Value = Case> {
         vec((any::<Index>(), any::<Index>()), 1..4),
         vec(range_case, 16..24),
     )
-        .prop_map(|((one, many, deep), rows, row_group_rows, in_order, edits, requests)| Case {
+        .prop_map(|((one, many, deep), rows, row_group_rows, in_order, edits, requests)| EntityListCase {
             columns: [one, many, deep],
             rows,
             row_group_rows,
@@ -328,7 +333,7 @@ fn case() -> impl Strategy<Value = Case> {
 
 const PLACES: [&str; 3] = ["one", "many", "deep.v"];
 
-fn check_case(lab: &Lab, case: &Case) -> Result<(), TestCaseError> {
+fn check_case(lab: &EngineLab, case: &EntityListCase) -> Result<(), TestCaseError> {
     let families = families();
     let columns = case.columns.each_ref().map(|(family, other, drawn)| {
         let mut places: Vec<Option<(usize, usize)>> = drawn
@@ -388,7 +393,7 @@ fn check_case(lab: &Lab, case: &Case) -> Result<(), TestCaseError> {
 
 #[test]
 fn range_limits_near_values_match_reference() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     // The same cases in each run, so that failures are reproducible.
     let config = PropertyConfig { cases: 32, failure_persistence: None, ..PropertyConfig::default() };
     let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
@@ -401,7 +406,7 @@ fn range_limits_near_values_match_reference() {
 /// Each value of each family as the only limit, with all four bounds.
 #[test]
 fn each_value_as_range_limit_matches_reference() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     for family in families() {
         let column: Vec<Option<&str>> = family.iter().map(|text| Some(text.as_str())).collect();
         let entities: Vec<Value> = (0..family.len()).map(|number| entity(number, [&column; 3])).collect();
@@ -422,7 +427,7 @@ fn each_value_as_range_limit_matches_reference() {
 /// Row groups that differ in one aspect: a decision about one of them must not apply to the others.
 #[test]
 fn similar_statistics_do_not_confuse_row_groups() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let long = "1111111111111111111111111111111111111111111111";
     // Two rows each; "" means no value. The statistics of some row groups are equal.
     let groups = [
@@ -507,7 +512,7 @@ fn similar_statistics_do_not_confuse_row_groups() {
 /// A column of lower-case strings has no exact texts and no numbers. An edit adds some.
 #[test]
 fn edit_with_unsupported_value_matches_reference() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let row = |value: &str| Value::parse_entity(&format!(r#"{{"one":{value},"kept":"m"}}"#)).expect("an entity");
     let entities: Vec<Value> = (0..12).map(|number| row(&format!("\"m{}\"", number % 3))).collect();
     let [options, ..] = layouts(4);

@@ -11,8 +11,8 @@ use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions};
 use strata_query::QueryOutcome;
 use strata_query::scan::scan_report::{AccessPath, ScanReport};
 use strata_reference::{Value, pipeline};
-use strata_testing::engines::Lab as Engines;
-use strata_testing::reads::{Lab, cases, entities, no_failure, plan, range_plan};
+use strata_testing::engines::EngineLab;
+use strata_testing::reads::{ServiceLab, cases, entities, no_failure, plan, range_plan};
 use strata_testing::versions::{all_shredded, nothing_shredded, shapes, some_segments, some_shapes};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{PathValue, RangeBound, ReadRequest, ResponseFormat};
@@ -41,7 +41,8 @@ fn layouts(row_group_rows: usize) -> [WriteOptions; 3] {
 
 #[test]
 fn ranges_with_other_steps_match_reference() {
-    let labs = [Lab::without_cache(1), Lab::with_threads(2), Lab::new(|config| config.query.threads = 2)];
+    let labs =
+        [ServiceLab::without_cache(1), ServiceLab::with_threads(2), ServiceLab::new(|config| config.query.threads = 2)];
     let plans = vec((plan(), vec(range_plan(), 1..4), any::<Index>(), any::<bool>()), 12..24);
     let ways = (0..4_usize, 0..5_usize, 0..3_usize, 0..6_usize, 0..3_usize);
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(30), ..PropertyConfig::default() });
@@ -89,7 +90,7 @@ fn ranges_with_other_steps_match_reference() {
 /// Values and limits for which a comparison, or a shortcut, is most likely wrong.
 #[test]
 fn known_hard_ranges_match_reference() {
-    let lab = Engines::new();
+    let lab = EngineLab::new();
     let ones = |digits: usize| "1".repeat(digits);
     let mut scalars: Vec<String> = [
         "0",
@@ -199,7 +200,7 @@ fn known_hard_ranges_match_reference() {
 }
 
 /// Explains a counting request and checks its count against the reference.
-fn scan(lab: &Engines, reader: &VersionReader, entities: &[Value], request: ReadRequest) -> ScanReport {
+fn scan(lab: &EngineLab, reader: &VersionReader, entities: &[Value], request: ReadRequest) -> ScanReport {
     let request = ReadRequest { count: true, ..request };
     let explain = lab.engines[1].explain(reader.clone(), Arc::new(request.clone()));
     let (outcome, explained) = lab.bench.runtime.block_on(explain).expect("explained");
@@ -227,7 +228,7 @@ fn hundred(entity: impl Fn(usize) -> String) -> Vec<Value> {
 #[test]
 fn statistics_decide_row_groups_correctly() {
     use RangeBound::{Greater, GreaterOrEqual, Less, LessOrEqual};
-    let lab = Engines::new();
+    let lab = EngineLab::new();
     let entities = hundred(|n| {
         let digits = "7".repeat(40);
         format!(
@@ -294,7 +295,7 @@ fn statistics_decide_row_groups_correctly() {
 
 #[test]
 fn statistics_do_not_decide_denulled_empty_strings() {
-    let lab = Engines::new();
+    let lab = EngineLab::new();
     let entities = hundred(|n| format!(r#"{{"s":"{}"}}"#, if n % 10 == 3 { "" } else { "x" }));
     let [options, ..] = layouts(10);
     let reader = lab.reader(&entities, &options);
@@ -306,7 +307,7 @@ fn statistics_do_not_decide_denulled_empty_strings() {
 
 #[test]
 fn ranges_without_indexed_column_use_path_index() {
-    let lab = Engines::new();
+    let lab = EngineLab::new();
     let entities = hundred(|n| {
         let rare = if n % 10 == 1 { r#","rare":"Text""# } else { "" };
         format!(r#"{{"n":{n}.5,"text":"t{n}"{rare}}}"#)

@@ -11,7 +11,9 @@ use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions};
 use strata_reference::pipeline::{self, Body};
 use strata_reference::{Value, hostile};
 use strata_testing::files;
-use strata_testing::reads::{Lab, PathPlan, alike, cases, entities, no_failure, path_plan, places, plan, query, shown};
+use strata_testing::reads::{
+    PathPlan, ServiceLab, alike, cases, entities, no_failure, path_plan, places, plan, query, shown,
+};
 use strata_testing::versions::{all_shredded, nothing_shredded, segments, some_segments, some_shapes};
 use strata_types::field_path::FieldPath;
 use strata_types::index_settings::{IndexSettings, MAX_INDEX_PATH_BYTES};
@@ -21,7 +23,7 @@ use strata_types::read_request::{PathValue, ReadRequest, ResponseFormat, SortFie
 
 #[test]
 fn any_request_matches_reference_response() {
-    let labs = [Lab::without_cache(1), Lab::with_threads(2)];
+    let labs = [ServiceLab::without_cache(1), ServiceLab::with_threads(2)];
     let indexed = vec((path_plan(), any::<bool>()), 0..4);
     let ways = (0..4_usize, 0..3_usize, 0..2_usize, indexed);
     let sample = prop_oneof![(0..8_u64).boxed(), Just(1_000).boxed(), Just(u64::MAX).boxed()];
@@ -79,7 +81,7 @@ fn index(plans: &[(PathPlan, bool)], entities: &[Value]) -> IndexSettings {
 /// Next to a large entity, the others are encoded a few at a time, so that the body has several chunks.
 #[test]
 fn response_in_chunks_matches_reference() {
-    let labs = [Lab::without_cache(1), Lab::with_threads(2)];
+    let labs = [ServiceLab::without_cache(1), ServiceLab::with_threads(2)];
     let list = vec(prop_oneof![3 => alike().boxed(), 1 => hostile::entity().boxed()], 12..40);
     let plans = vec((plan(), prop::bool::weighted(0.9)), 8..12);
     let ways = (0..2_usize, 0..2_usize, any::<Index>());
@@ -173,7 +175,7 @@ fn top_k_matches_reference_with_any_method() {
     const RARE: &[&str] = &["null", "", "[]", "{}"];
     let pools: [(&str, &[&str]); 5] =
         [("prefixes", PREFIXED), ("numbers", NUMBERS), ("long", LONG), ("mixed", MIXED), ("rare", RARE)];
-    let labs = [Lab::without_cache(1), Lab::with_threads(2)];
+    let labs = [ServiceLab::without_cache(1), ServiceLab::with_threads(2)];
     let mut wrong = Vec::new();
     for (name, pool) in pools {
         let entities = many(900, |number| match name {
@@ -265,7 +267,7 @@ fn queries_with_little_memory_spill() {
     let mut right = 0;
     let mut refused = 0;
     for memory_bytes in [1 << 20, MIN_MEMORY_BYTES, 1 << 30] {
-        let lab = Lab::new(|config| {
+        let lab = ServiceLab::new(|config| {
             config.query.memory_bytes = Some(memory_bytes);
             config.cache.memory_bytes = Some(1 << 20);
         });
@@ -312,7 +314,7 @@ fn queries_with_little_memory_spill() {
 /// Publishes entities in several layouts, and checks which entities every query selects. The field `id` identifies
 /// them.
 fn check_selected(lines: &[&str], id: &str, cases: &[(&str, &[&str])]) {
-    let lab = Lab::with_threads(2);
+    let lab = ServiceLab::with_threads(2);
     let entities: Vec<Value> = lines.iter().map(|line| Value::parse_entity(line).expect(line)).collect();
     let mut wrong = Vec::new();
     for (row_group_rows, shredding_limits) in
@@ -540,7 +542,7 @@ fn dedup_compares_projected_entities() {
 
 #[test]
 fn empty_response_is_valid_in_every_format() {
-    let lab = Lab::with_threads(2);
+    let lab = ServiceLab::with_threads(2);
     let lines = [r#"{"a":1,"b":{"c":null}}"#, r#"{"d":"","e":{}}"#];
     let entities = lines.map(|line| Value::parse_entity(line).expect(line));
     let version = lab.publish(&entities, &WriteOptions::default());
@@ -603,7 +605,7 @@ fn empty_response_is_valid_in_every_format() {
 
 #[test]
 fn response_headers_describe_the_response() {
-    let lab = Lab::with_threads(1);
+    let lab = ServiceLab::with_threads(1);
     let one = [Value::parse_entity(r#"{"which":"original"}"#).expect("an entity")];
     let other = [Value::parse_entity(r#"{"which":"alternate"}"#).expect("an entity")];
     let version = lab.publish(&one, &WriteOptions::default());
@@ -651,7 +653,7 @@ fn response_headers_describe_the_response() {
 
 #[test]
 fn table_with_too_many_columns_returns_400() {
-    let lab = Lab::new(|config| config.limits.columns = 3);
+    let lab = ServiceLab::new(|config| config.limits.columns = 3);
     let lines = [r#"{"a":1,"b":{"c":1,"d":[]}}"#, r#"{"a":1,"e":{}}"#, r#"{"f":[{"g":1}]}"#];
     let entities = lines.map(|line| Value::parse_entity(line).expect(line));
     let options = WriteOptions { max_row_group_rows: 1, ..WriteOptions::default() };
@@ -686,7 +688,7 @@ fn table_with_too_many_columns_returns_400() {
 
 #[test]
 fn sample_supports_maximum_nesting_depth() {
-    let lab = Lab::with_threads(2);
+    let lab = ServiceLab::with_threads(2);
     let arrays = |levels: usize| format!(r#"{{"deep":{}{}}}"#, "[".repeat(levels), "]".repeat(levels));
     let entities = [arrays(127), r#"{"deep":0}"#.to_owned()].map(|text| Value::parse_entity(&text).expect("an entity"));
     let version = lab.publish(&entities, &WriteOptions::default());
@@ -698,7 +700,7 @@ fn sample_supports_maximum_nesting_depth() {
 
 #[test]
 fn sample_is_shuffled_and_covers_all_entities() {
-    let lab = Lab::with_threads(2);
+    let lab = ServiceLab::with_threads(2);
     let entities: Vec<Value> =
         (0..5).map(|number| Value::Object(vec![("n".to_owned(), Value::Number(number.to_string()))])).collect();
     let version = lab.publish(&entities, &WriteOptions { max_row_group_rows: 2, ..WriteOptions::default() });

@@ -17,7 +17,7 @@ use strata_query::fetch::selected_documents;
 use strata_query::fetch::selection::SelectedPositions;
 use strata_query::{QueryEngine, QueryError, QueryOutcome};
 use strata_reference::{Value, hostile, rules};
-use strata_testing::engines::Lab;
+use strata_testing::engines::EngineLab;
 use strata_testing::versions::{all_shredded, nothing_shredded, segments, shapes, some_segments, some_shapes};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{PathValue, ReadRequest};
@@ -42,7 +42,7 @@ fn selected(entities: &[Value], request: &ReadRequest) -> Vec<u64> {
 
 /// A request that is not resolved against entities yet.
 #[derive(Clone, Debug)]
-struct Plan {
+struct SelectionPlan {
     filters: Vec<Condition>,
     contains: Vec<Condition>,
     offset: Option<u64>,
@@ -71,13 +71,13 @@ fn condition() -> impl Strategy<Value = Condition> {
     })
 }
 
-fn plan() -> impl Strategy<Value = Plan> {
+fn plan() -> impl Strategy<Value = SelectionPlan> {
     let number = || {
         let large = prop_oneof![Just(u64::MAX), Just(i64::MAX as u64), Just(u64::MAX / 2 + 1), 60..100_u64];
         prop_oneof![3 => Just(None), 3 => (0..12_u64).prop_map(Some), 1 => large.prop_map(Some)]
     };
     (vec(condition(), 0..4), vec(condition(), 0..3), number(), number(), any::<bool>())
-        .prop_map(|(filters, contains, offset, limit, count)| Plan { filters, contains, offset, limit, count })
+        .prop_map(|(filters, contains, offset, limit, count)| SelectionPlan { filters, contains, offset, limit, count })
 }
 
 /// Collects every scalar of an entity with its keys.
@@ -129,7 +129,7 @@ fn substring(text: &str, spelling: u8) -> String {
     text.chars().skip(start).take(usize::from(spelling % 5)).collect()
 }
 
-impl Plan {
+impl SelectionPlan {
     fn resolve(&self, entities: &[Value]) -> ReadRequest {
         let mut scalars = Vec::new();
         entities.iter().for_each(|entity| scalars_with_paths(entity, &mut Vec::new(), &mut scalars));
@@ -159,7 +159,7 @@ impl Plan {
 
 #[test]
 fn any_request_selects_like_the_reference() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let sizes = prop_oneof![3 => 0..12_usize, 1 => 12..60_usize];
     let entities = sizes.prop_flat_map(|size| vec(hostile::entity(), size..=size));
     let ways = (0..4_usize, 0..3_usize);
@@ -187,7 +187,7 @@ fn any_request_selects_like_the_reference() {
 /// Entities and values for which access paths were wrong, or could easily be.
 #[test]
 fn known_hard_filters_match_reference() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let ones = |digits: usize| "1".repeat(digits);
     let numbers = [
         "10",
@@ -283,7 +283,7 @@ fn known_hard_filters_match_reference() {
 /// Windows over row groups and pages return the documents of their positions.
 #[test]
 fn documents_match_selected_positions() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let entities: Vec<Value> = (0..500)
         .map(|number| {
             let text =
@@ -337,7 +337,7 @@ fn select_until_fits(select: &dyn Fn() -> Result<QueryOutcome, QueryError>) -> Q
 
 #[test]
 fn selection_over_memory_limit_releases_its_memory() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let engine = lab.engine(1, 64 << 10, Duration::from_secs(60));
     let entities: Vec<Value> =
         (0..40_000).map(|number| Value::Object(vec![("odd".to_owned(), Value::Bool(number % 2 == 1))])).collect();
@@ -380,7 +380,7 @@ fn selection_over_memory_limit_releases_its_memory() {
 
 #[test]
 fn query_over_timeout_is_cancelled() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let entities: Vec<Value> =
         (0..2_000).map(|number| Value::Object(vec![("n".to_owned(), Value::Number(number.to_string()))])).collect();
     let options =
@@ -403,7 +403,7 @@ fn query_over_timeout_is_cancelled() {
 
 #[test]
 fn dropped_query_is_cancelled() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let engine = lab.engine(1, 1 << 30, Duration::from_secs(600));
     let entities: Vec<Value> =
         (0..3_000).map(|number| Value::Object(vec![("n".to_owned(), Value::Number(number.to_string()))])).collect();
@@ -452,7 +452,7 @@ async fn file_id(cache: &PartCache, path: &ObjectPath) -> u64 {
 
 #[test]
 fn missing_version_file_is_a_storage_error() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let entities: Vec<Value> =
         (0..20).map(|number| Value::Object(vec![("n".to_owned(), Value::Number(number.to_string()))])).collect();
     let reader = lab.gone(&entities, &WriteOptions { shredding_limits: nothing_shredded(), ..WriteOptions::default() });
@@ -471,7 +471,7 @@ fn missing_version_file_is_a_storage_error() {
 // ---- helpers ----
 
 fn select(
-    lab: &Lab,
+    lab: &EngineLab,
     engine: &QueryEngine,
     reader: &VersionReader,
     request: &ReadRequest,
@@ -481,7 +481,7 @@ fn select(
 
 /// Checks that both engines select the same entities as the reference.
 fn check_selection(
-    lab: &Lab,
+    lab: &EngineLab,
     reader: &VersionReader,
     entities: &[Value],
     request: &ReadRequest,

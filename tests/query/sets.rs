@@ -17,7 +17,7 @@ use strata_query::fetch::selection::SelectedPositions;
 use strata_query::scan::scan_report::{AccessPath, KeySourceReport, ScanReport};
 use strata_query::{QueryEngine, QueryOutcome, cost};
 use strata_reference::{Value, hostile, pipeline};
-use strata_testing::engines::Lab;
+use strata_testing::engines::EngineLab;
 use strata_testing::reads::{cases, no_failure, small};
 use strata_testing::versions::{all_shredded, nothing_shredded};
 use strata_types::field_path::FieldPath;
@@ -135,7 +135,7 @@ fn entities() -> impl Strategy<Value = Vec<Value>> {
 }
 
 #[derive(Clone, Debug)]
-struct Plan {
+struct DedupSortPlan {
     reshape: (bool, bool, Vec<&'static str>, Vec<&'static str>),
     filter: Option<(Index, bool)>,
     sort: Option<(&'static str, bool)>,
@@ -145,7 +145,7 @@ struct Plan {
     count: bool,
 }
 
-fn plan() -> impl Strategy<Value = Plan> {
+fn plan() -> impl Strategy<Value = DedupSortPlan> {
     const PATHS: &[&str] = &["a", "b", "k", "a", "b", "k", "a.b", "a.c", "b.b", "k.b.c", "nothing", "a.nothing"];
     const DEEP_PATHS: &[&str] = &[
         "a.b",
@@ -174,11 +174,19 @@ fn plan() -> impl Strategy<Value = Plan> {
     let window = (prop_oneof![2 => Just(0_u64), 1 => 0..6_u64], limit);
     let key = prop_oneof![4 => few(3, PATHS), 1 => few(20, PATHS), 2 => few(20, DEEP_PATHS)];
     (reshape, filter, sort, key, prop::bool::weighted(0.75), window, prop::bool::weighted(0.2)).prop_map(
-        |(reshape, filter, sort, key, dedup, window, count)| Plan { reshape, filter, sort, key, dedup, window, count },
+        |(reshape, filter, sort, key, dedup, window, count)| DedupSortPlan {
+            reshape,
+            filter,
+            sort,
+            key,
+            dedup,
+            window,
+            count,
+        },
     )
 }
 
-impl Plan {
+impl DedupSortPlan {
     fn resolve(&self, entities: &[Value]) -> ReadRequest {
         let paths = |list: &[&str]| list.iter().map(|text| FieldPath::parse(text).expect("a path")).collect::<Vec<_>>();
         let (include_source, denull, keep, drop) = &self.reshape;
@@ -213,36 +221,41 @@ impl Plan {
     }
 }
 
-/// How a request runs. From the second time on, cached indexes are used, also in the explained plan.
+/// How a request runs. From the second run on, cached indexes are used, also in the explained plan.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Time {
+pub(super) enum QueryRun {
     First,
     Second,
     Explained,
 }
 
-/// The engines and times to check. Without a cache, each time is like the first.
-fn ways(lab: &Lab, has_cache: bool) -> Vec<(&QueryEngine, Time)> {
+/// The engines and runs to check. Without a cache, each run is like the first.
+fn ways(lab: &EngineLab, has_cache: bool) -> Vec<(&QueryEngine, QueryRun)> {
     let [one, two] = &lab.engines;
     match has_cache {
-        true => vec![(one, Time::First), (two, Time::Second), (one, Time::Explained), (two, Time::Explained)],
-        false => vec![(two, Time::First)],
+        true => vec![
+            (one, QueryRun::First),
+            (two, QueryRun::Second),
+            (one, QueryRun::Explained),
+            (two, QueryRun::Explained),
+        ],
+        false => vec![(two, QueryRun::First)],
     }
 }
 
 pub(super) fn select_positions(
-    lab: &Lab,
+    lab: &EngineLab,
     engine: &QueryEngine,
     reader: &VersionReader,
     request: &ReadRequest,
-    time: Time,
+    run: QueryRun,
 ) -> Result<Vec<u64>, u64> {
     let reader = reader.clone();
     let shared_request = Arc::new(request.clone());
     let selecting = async {
-        match time {
-            Time::First | Time::Second => engine.select(reader, shared_request).await,
-            Time::Explained => engine.explain(reader, shared_request).await.map(|(outcome, _)| outcome),
+        match run {
+            QueryRun::First | QueryRun::Second => engine.select(reader, shared_request).await,
+            QueryRun::Explained => engine.explain(reader, shared_request).await.map(|(outcome, _)| outcome),
         }
     };
     match lab.bench.runtime.block_on(selecting) {
@@ -255,13 +268,17 @@ pub(super) fn select_positions(
     }
 }
 
-pub(super) fn open(lab: &Lab, (path, written): &(ObjectPath, WrittenVersionFile), cache: &PartCache) -> VersionReader {
+pub(super) fn open(
+    lab: &EngineLab,
+    (path, written): &(ObjectPath, WrittenVersionFile),
+    cache: &PartCache,
+) -> VersionReader {
     let open = VersionReader::open(&lab.store, path, written.size_bytes, cache);
     lab.bench.runtime.block_on(open).expect("opened")
 }
 
 fn check(
-    lab: &Lab,
+    lab: &EngineLab,
     readers: &[(&str, VersionReader)],
     entities: &[Value],
     request: &ReadRequest,
@@ -269,15 +286,15 @@ fn check(
     let expected = pipeline::window(pipeline::selected(entities, request), request);
     let reshaped = pipeline::reshaped(entities, request);
     for (name, reader) in readers {
-        for (engine, time) in ways(lab, *name == "cached") {
-            match select_positions(lab, engine, reader, request, time) {
-                Err(count) => prop_assert_eq!(count, expected.len() as u64, "{} {:?} {:?}", name, time, request),
+        for (engine, run) in ways(lab, *name == "cached") {
+            match select_positions(lab, engine, reader, request, run) {
+                Err(count) => prop_assert_eq!(count, expected.len() as u64, "{} {:?} {:?}", name, run, request),
                 Ok(positions) => {
                     let found: Vec<&Value> = positions.iter().map(|position| &reshaped[*position as usize]).collect();
                     let same = found.iter().zip(&expected).all(|(found, expected)| *found == expected);
                     prop_assert!(
                         same && found.len() == expected.len(),
-                        "{name} {time:?} {request:?}\n gives {positions:?}: {found:?}\n and not {expected:?}\n of {:?}",
+                        "{name} {run:?} {request:?}\n gives {positions:?}: {found:?}\n and not {expected:?}\n of {:?}",
                         reader.layout().shredded_columns
                     );
                 }
@@ -289,7 +306,7 @@ fn check(
 
 #[test]
 fn dedup_and_sort_match_reference() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(15), ..PropertyConfig::default() });
     let ways = (0..4_usize, 0..3_usize);
     let result = runner.run(&(entities(), vec(plan(), 8..16), ways), |(entities, plans, (rows, bounds))| {
@@ -322,7 +339,7 @@ fn scrambled(number: u64) -> u64 {
 /// a table, and that a path has too many values for codes.
 #[test]
 fn dedup_and_sort_of_many_rows_match_reference() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let count = 70_000;
     let entity = |number: u64| {
         let random = scrambled(number);
@@ -381,13 +398,13 @@ fn dedup_and_sort_of_many_rows_match_reference() {
         // The reference for many rows compares texts, because most of these values have one spelling.
         let expected = naive(&entities, &request);
         for (name, reader) in &readers {
-            for (engine, time) in ways(&lab, *name == "cached") {
+            for (engine, run) in ways(&lab, *name == "cached") {
                 compared += 1;
-                match select_positions(&lab, engine, reader, &request, time) {
-                    Err(counted) => assert_eq!(counted, expected.len() as u64, "{query} {name} {time:?}"),
+                match select_positions(&lab, engine, reader, &request, run) {
+                    Err(counted) => assert_eq!(counted, expected.len() as u64, "{query} {name} {run:?}"),
                     Ok(found) => assert!(
                         found == expected,
-                        "{query} {name} {time:?}: {} and {}, {:?} {:?}",
+                        "{query} {name} {run:?}: {} and {}, {:?} {:?}",
                         found.len(),
                         expected.len(),
                         &found[..found.len().min(9)],
@@ -476,7 +493,7 @@ fn naive(entities: &[Value], request: &ReadRequest) -> Vec<u64> {
 }
 
 /// Writes 30,000 entities in fifteen row groups.
-fn steps(lab: &Lab) -> (ObjectPath, WrittenVersionFile) {
+fn steps(lab: &EngineLab) -> (ObjectPath, WrittenVersionFile) {
     let entity = |number: u64| {
         let text = format!(r#"{{"n":{number},"k":{},"t":"x{}","o":{{"p":[{}]}}}}"#, number % 7, number % 5, number % 3);
         Value::parse_entity(&text).expect("an entity")
@@ -486,7 +503,7 @@ fn steps(lab: &Lab) -> (ObjectPath, WrittenVersionFile) {
 }
 
 /// Returns the report of a scan, and the number of column lookups.
-fn explained(lab: &Lab, engine: &QueryEngine, reader: &VersionReader, query: &str) -> (ScanReport, u64) {
+fn explained(lab: &EngineLab, engine: &QueryEngine, reader: &VersionReader, query: &str) -> (ScanReport, u64) {
     let metrics = Arc::new(ReaderMetrics::default());
     let explained = engine.explain(reader.with_metrics(metrics.clone()), Arc::new(parse(query)));
     let (_, explained) = lab.bench.runtime.block_on(explained).expect("explained");
@@ -500,7 +517,7 @@ fn access(report: Option<KeySourceReport>) -> AccessPath {
 
 #[test]
 fn cached_indexes_are_used_and_lower_cost() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let reader = open(&lab, &steps(&lab), &PartCache::new(1 << 30));
     let work = |query: &str| lab.bench.runtime.block_on(cost::estimate_request_bytes(&reader, &parse(query)));
     let [engine, _] = &lab.engines;
@@ -542,7 +559,7 @@ fn cached_indexes_are_used_and_lower_cost() {
 
 #[test]
 fn sort_index_without_cache_or_memory_is_not_built() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let file = steps(&lab);
     let [engine, _] = &lab.engines;
     let query = "sort=n:desc&limit=5";
@@ -565,7 +582,7 @@ fn sort_index_without_cache_or_memory_is_not_built() {
 
 #[test]
 fn cancelled_sort_index_build_releases_memory() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let file = steps(&lab);
     let request = Arc::new(parse("sort=n:desc&limit=5"));
     let [engine, _] = &lab.engines;
@@ -578,7 +595,7 @@ fn cancelled_sort_index_build_releases_memory() {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         });
-        let found = select_positions(&lab, engine, &reader, &request, Time::First);
+        let found = select_positions(&lab, engine, &reader, &request, QueryRun::First);
         assert_eq!(found, Ok(vec![29_999, 29_998, 29_997, 29_996, 29_995]));
     }
 }
@@ -586,21 +603,21 @@ fn cancelled_sort_index_build_releases_memory() {
 /// The examples of docs/reference/sort-and-dedup.md, sample.
 #[test]
 fn sample_order_for_a_seed_is_stable() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let entities: Vec<Value> = (0..10).map(|number| parsed(&format!("{{\"n\":{number}}}"))).collect();
     let reader = lab.reader(&entities, &WriteOptions::default());
     for (seed, expected) in
         [(0, [8, 9, 1, 7, 4, 2, 3, 5, 6, 0]), (1, [7, 9, 0, 1, 6, 2, 8, 4, 5, 3]), (42, [4, 0, 8, 7, 2, 1, 5, 9, 3, 6])]
     {
         let request = ReadRequest { sample: Some(10), seed: Some(seed), ..ReadRequest::default() };
-        let found = select_positions(&lab, &lab.engines[1], &reader, &request, Time::First);
+        let found = select_positions(&lab, &lab.engines[1], &reader, &request, QueryRun::First);
         assert_eq!(found, Ok(expected.to_vec()), "seed {seed}");
     }
 }
 
 #[test]
 fn dedup_key_drops_descendant_paths() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let reader = lab.reader(&[parsed("{}")], &WriteOptions::default());
     for (list, expected) in [
         ("b,a", "a,b"),

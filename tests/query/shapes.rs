@@ -12,8 +12,8 @@ use strata_format::reader_metrics::ReaderMetrics;
 use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions};
 use strata_query::scan::scan_report::{AccessPath, KeywordIndexReport, PathIndexReport, PredicateReport, ScanReport};
 use strata_reference::Value;
-use strata_testing::engines::{Lab as Engines, hundred};
-use strata_testing::reads::{Lab, cases, entities, no_failure, plan};
+use strata_testing::engines::{EngineLab, hundred};
+use strata_testing::reads::{ServiceLab, cases, entities, no_failure, plan};
 use strata_testing::versions::{nothing_shredded, segments, shapes, some_segments};
 use strata_types::field_path::FieldPath;
 use strata_types::index_settings::IndexSettings;
@@ -21,7 +21,8 @@ use strata_types::read_request::{PathValue, ReadRequest, ResponseFormat, SortFie
 
 #[test]
 fn filters_over_any_structures_match_reference() {
-    let labs = [Lab::without_cache(1), Lab::with_threads(2), Lab::new(|config| config.query.threads = 2)];
+    let labs =
+        [ServiceLab::without_cache(1), ServiceLab::with_threads(2), ServiceLab::new(|config| config.query.threads = 2)];
     let plans = vec((plan(), 0..4_usize, any::<Index>()), 12..24);
     let ways = (0..4_usize, 0..6_usize, 0..3_usize, 0..4_usize);
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(20), ..PropertyConfig::default() });
@@ -87,7 +88,7 @@ fn hundred_entities() -> Vec<Value> {
     })
 }
 
-fn count(lab: &Engines, reader: &VersionReader, request: ReadRequest) -> (u64, ScanReport, Arc<ReaderMetrics>) {
+fn count(lab: &EngineLab, reader: &VersionReader, request: ReadRequest) -> (u64, ScanReport, Arc<ReaderMetrics>) {
     lab.scan(reader, ReadRequest { count: true, ..request })
 }
 
@@ -97,7 +98,7 @@ fn on(path: &str, value: &str) -> Vec<PathValue> {
 
 #[test]
 fn path_index_use_is_reported() {
-    let lab = Engines::new();
+    let lab = EngineLab::new();
     let options = WriteOptions {
         max_row_group_rows: 10,
         keyword_limits: segments(40),
@@ -156,7 +157,7 @@ fn path_index_use_is_reported() {
 
 #[test]
 fn documents_verify_remaining_comparisons_at_once() {
-    let lab = Engines::new();
+    let lab = EngineLab::new();
     // Nine filters on indexed columns are no reason to read documents.
     for shredded in [false, true] {
         let options = WriteOptions {
@@ -190,7 +191,7 @@ fn documents_verify_remaining_comparisons_at_once() {
 
 #[test]
 fn few_uncached_candidates_are_verified_in_documents() {
-    let lab = Engines::new();
+    let lab = EngineLab::new();
     // Long texts, so that the full-text column of a row group is larger than a page of documents.
     let entity = |number: usize| {
         let text: String = (0..300).map(|at| format!("word{} ", (number * 31 + at * at) % 97)).collect();
@@ -219,7 +220,7 @@ fn few_uncached_candidates_are_verified_in_documents() {
 
 #[test]
 fn version_without_path_index_reads_documents() {
-    let lab = Engines::new();
+    let lab = EngineLab::new();
     let options =
         WriteOptions { max_row_group_rows: 10, shredding_limits: nothing_shredded(), ..WriteOptions::default() };
     let reader = lab.reader(&hundred_entities(), &options);

@@ -9,7 +9,7 @@ use strata_query::fetch::selected_documents::SelectedDocuments;
 use strata_query::{HashedPrincipal, QueryEngine, QueryError, QueryOutcome};
 use strata_reference::Value;
 use strata_testing::TestService;
-use strata_testing::engines::Lab;
+use strata_testing::engines::EngineLab;
 
 /// Strings with a long common prefix, larger than the minimum memory of queries.
 fn long() -> Vec<String> {
@@ -30,7 +30,7 @@ async fn found(engine: &QueryEngine, reader: &VersionReader, query: &str) -> Res
 
 #[test]
 fn spill_quota_in_use_differs_from_too_small() {
-    let lab = Lab::new();
+    let lab = EngineLab::new();
     let entities: Vec<Value> = long().iter().map(|text| Value::parse_entity(text).expect("an entity")).collect();
     let reader = lab.reader(&entities, &WriteOptions { max_row_group_rows: 2_500, ..WriteOptions::default() });
     let principals =

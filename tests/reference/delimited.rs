@@ -6,7 +6,7 @@ use super::value::{Value, set};
 /// Returns the entities as compact JSON; in case of an error, the entities before the error.
 pub fn entities(table: &[u8], delimiter: u8, infers_types: bool) -> Result<Vec<String>, Vec<String>> {
     let value = |cell| if infers_types { inferred(cell) } else { Value::String(cell) };
-    let mut rows = Rows { rest: table, delimiter };
+    let mut rows = DelimitedRows { rest: table, delimiter };
     let mut found = Vec::new();
     let Some(Some(names)) = rows.next() else { return Err(found) };
     let Some(names) = texts(names) else { return Err(found) };
@@ -40,12 +40,12 @@ fn texts(cells: Vec<Vec<u8>>) -> Option<Vec<String>> {
     cells.into_iter().map(|cell| String::from_utf8(cell).ok()).collect()
 }
 
-struct Rows<'a> {
+struct DelimitedRows<'a> {
     rest: &'a [u8],
     delimiter: u8,
 }
 
-impl Rows<'_> {
+impl DelimitedRows<'_> {
     fn take(&mut self) -> Option<u8> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;
@@ -53,7 +53,7 @@ impl Rows<'_> {
     }
 }
 
-impl Iterator for Rows<'_> {
+impl Iterator for DelimitedRows<'_> {
     /// The cells of a row; `None` if the row is invalid.
     type Item = Option<Vec<Vec<u8>>>;
 

@@ -8,10 +8,10 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use super::types;
 
 /// The cells of each row; `None` for null.
-type Rows = Vec<Vec<Option<String>>>;
+type CellRows = Vec<Vec<Option<String>>>;
 
 /// Returns the columns with their types, and the cells of each row.
-pub fn typed_cells(file: &Bytes) -> (Vec<(String, String)>, Rows) {
+pub fn typed_cells(file: &Bytes) -> (Vec<(String, String)>, CellRows) {
     let builder = ParquetRecordBatchReaderBuilder::try_new(file.clone()).expect("failed to open Parquet file");
     let columns = builder.parquet_schema().columns().iter();
     let columns = columns.map(|column| (column.name().to_owned(), column.physical_type().to_string())).collect();

@@ -15,17 +15,17 @@ use strata_testing::redis::RedisServer;
 
 /// A clock in milliseconds since 1970 that tests set.
 #[derive(Clone)]
-struct TestClock(Arc<AtomicU64>);
+struct UnixClock(Arc<AtomicU64>);
 
-impl TestClock {
+impl UnixClock {
     /// Starts after the server's time, so that keys do not expire too early.
-    fn start() -> TestClock {
+    fn start() -> UnixClock {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970") + Duration::from_secs(10);
-        TestClock(Arc::new(AtomicU64::new(now.as_millis() as u64)))
+        UnixClock(Arc::new(AtomicU64::new(now.as_millis() as u64)))
     }
 }
 
-impl RateLimitClock for TestClock {
+impl RateLimitClock for UnixClock {
     fn now(&self) -> ClockReading {
         let now = Duration::from_millis(self.0.load(Ordering::Relaxed));
         ClockReading { elapsed: now, unix: now }
@@ -34,24 +34,24 @@ impl RateLimitClock for TestClock {
 
 /// An action of a client.
 #[derive(Clone, Debug)]
-enum Action {
+enum ClientAction {
     Count,
     Status,
     Begin { export: u8, sent_bytes: Option<u64> },
     Continue { export: u8, bytes: u64 },
 }
 
-fn actions() -> impl Strategy<Value = Vec<(u64, u8, bool, Action)>> {
+fn actions() -> impl Strategy<Value = Vec<(u64, u8, bool, ClientAction)>> {
     let pause =
         prop_oneof![4 => 0..50_u64, 2 => 0..20_000_u64, 1 => Just(59_999), 1 => Just(60_000), 1 => 0..900_000_u64];
     let action = prop_oneof![
-        6 => Just(Action::Count),
-        2 => Just(Action::Status),
+        6 => Just(ClientAction::Count),
+        2 => Just(ClientAction::Status),
         // More downloads than a client can have.
         2 => (0..24_u8, proptest::option::of(0..3_u64 << 20))
-            .prop_map(|(export, sent_bytes)| Action::Begin { export, sent_bytes }),
+            .prop_map(|(export, sent_bytes)| ClientAction::Begin { export, sent_bytes }),
         4 => (0..24_u8, prop_oneof![Just(u64::MAX), 0..3_u64 << 20])
-            .prop_map(|(export, bytes)| Action::Continue { export, bytes }),
+            .prop_map(|(export, bytes)| ClientAction::Continue { export, bytes }),
     ];
     vec((pause, 0..3_u8, any::<bool>(), action), 0..150)
 }
@@ -74,7 +74,7 @@ fn redis_and_memory_limiters_decide_alike() {
     let outcome = runner.run(&actions(), |actions| {
         let identity = case.fetch_add(1, Ordering::Relaxed).to_string();
         runtime.block_on(async {
-            let clock = TestClock::start();
+            let clock = UnixClock::start();
             let memory = MemoryRateLimiter::new(limits, RateLimiterCapacity::default(), clock.clone());
             let mut shared = Vec::new();
             for _ in 0..2 {
@@ -89,21 +89,21 @@ fn redis_and_memory_limiters_decide_alike() {
                 let client = client(client_number);
                 let bucket = if private { RateLimitBucket::Private } else { RateLimitBucket::Public };
                 match action.clone() {
-                    Action::Count => {
+                    ClientAction::Count => {
                         prop_assert_eq!(
                             shared.count_request(client, bucket).await,
                             memory.count_request(client, bucket).await
                         );
                     }
-                    Action::Status => {
+                    ClientAction::Status => {
                         prop_assert_eq!(shared.status(client, bucket).await, memory.status(client, bucket).await);
                     }
-                    Action::Begin { export, sent_bytes } => {
+                    ClientAction::Begin { export, sent_bytes } => {
                         let export = ExportId([export; 16]);
                         shared.begin_download(client, bucket, export, sent_bytes).await;
                         memory.begin_download(client, bucket, export, sent_bytes).await;
                     }
-                    Action::Continue { export, bytes } => {
+                    ClientAction::Continue { export, bytes } => {
                         let part =
                             ExportPart { export: ExportId([export; 16]), export_bytes: 2 << 20, part_bytes: bytes };
                         let free = shared.continue_download(client, bucket, part).await;

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use crate::machine::without_configuration;
+use crate::serving::get_request;
 
 /// Returns Cargo's target directory. A test program is in `<target>/<profile>/deps`.
 pub fn target_directory() -> PathBuf {
@@ -74,7 +75,7 @@ impl Binary {
     /// Returns the status line and the body of a response, if the server still responds.
     pub fn get(&self, target: &str) -> Option<(String, String)> {
         let mut connection = std::net::TcpStream::connect(&self.address).ok()?;
-        connection.write_all(request(target).as_bytes()).ok()?;
+        connection.write_all(get_request(target).as_bytes()).ok()?;
         let mut answer = String::new();
         connection.read_to_string(&mut answer).ok()?;
         let (head, body) = answer.split_once("\r\n\r\n")?;
@@ -88,8 +89,4 @@ impl Drop for Binary {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn request(target: &str) -> String {
-    format!("GET {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
 }

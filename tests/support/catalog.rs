@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
-use strata_catalog::{Catalog, NodeRegistration};
+use strata_catalog::{Catalog, CatalogCheckDepth, NodeRegistration};
 
 use crate::service::TestService;
 
@@ -42,7 +42,7 @@ pub async fn integrity(url: &str) -> Vec<String> {
     let mut findings = Vec::new();
     match Catalog::open(url).await {
         Ok(catalog) => {
-            let checked = catalog.check_integrity(false, &mut |reason| findings.push(reason)).await;
+            let checked = catalog.check_integrity(CatalogCheckDepth::Full, &mut |reason| findings.push(reason)).await;
             findings.extend(checked.err().map(|error| format!("{error:?}")));
             catalog.close().await;
         }

@@ -46,14 +46,14 @@ pub const VALUES: &[&str] = &[
 
 /// The plan from which two versions are built.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct VersionPairPlan {
     pub v1: Vec<Value>,
-    edits: Vec<Edit>,
+    derivations: Vec<EntityDerivation>,
 }
 
 /// The way in which an entity of v2 is derived.
 #[derive(Clone, Debug)]
-pub enum Edit {
+pub enum EntityDerivation {
     Copy(Index),
     Set(Index, String, Value),
     Remove(Index, Index),
@@ -89,24 +89,25 @@ pub fn entity(sources: usize, names: usize, values: usize) -> impl Strategy<Valu
     })
 }
 
-pub fn plan() -> impl Strategy<Value = Plan> {
+pub fn plan() -> impl Strategy<Value = VersionPairPlan> {
     let sizes = (1..=SOURCES.len(), 1..=NAMES.len(), 1..=VALUES.len(), prop_oneof![6 => 0..8_usize, 1 => 8..30_usize]);
     sizes.prop_flat_map(|(sources, names, values, size)| {
         // Mostly few sources, so that many entities have the same source.
         let sources = if sources % 2 == 0 { 1 } else { sources };
-        let edit = prop_oneof![
-            3 => any::<Index>().prop_map(Edit::Copy),
-            4 => (any::<Index>(), name(names), field_value(values)).prop_map(|(of, name, value)| Edit::Set(of, name, value)),
-            2 => any::<(Index, Index)>().prop_map(|(of, field)| Edit::Remove(of, field)),
-            1 => any::<Index>().prop_map(Edit::Reverse),
-            2 => entity(sources, names, values).prop_map(Edit::Fresh),
+        let derivation = prop_oneof![
+            3 => any::<Index>().prop_map(EntityDerivation::Copy),
+            4 => (any::<Index>(), name(names), field_value(values))
+                .prop_map(|(of, name, value)| EntityDerivation::Set(of, name, value)),
+            2 => any::<(Index, Index)>().prop_map(|(of, field)| EntityDerivation::Remove(of, field)),
+            1 => any::<Index>().prop_map(EntityDerivation::Reverse),
+            2 => entity(sources, names, values).prop_map(EntityDerivation::Fresh),
         ];
         let v1 = vec(entity(sources, names, values), size..=size);
-        (v1, vec(edit, 0..=size + 2)).prop_map(|(v1, edits)| Plan { v1, edits })
+        (v1, vec(derivation, 0..=size + 2)).prop_map(|(v1, derivations)| VersionPairPlan { v1, derivations })
     })
 }
 
-impl Plan {
+impl VersionPairPlan {
     pub fn v1(&self) -> &[Value] {
         &self.v1
     }
@@ -119,16 +120,16 @@ impl Plan {
                 _ => unreachable!("an entity is an object"),
             },
         };
-        let edited = self.edits.iter().map(|edit| match edit {
-            Edit::Fresh(entity) => entity.clone(),
-            Edit::Copy(index) => Value::Object(of(index)),
-            Edit::Reverse(index) => Value::Object(of(index).into_iter().rev().collect()),
-            Edit::Set(index, name, value) => {
+        let derived = self.derivations.iter().map(|derivation| match derivation {
+            EntityDerivation::Fresh(entity) => entity.clone(),
+            EntityDerivation::Copy(index) => Value::Object(of(index)),
+            EntityDerivation::Reverse(index) => Value::Object(of(index).into_iter().rev().collect()),
+            EntityDerivation::Set(index, name, value) => {
                 let mut members = of(index);
                 value::set(&mut members, name.clone(), value.clone());
                 Value::Object(members)
             }
-            Edit::Remove(index, field) => {
+            EntityDerivation::Remove(index, field) => {
                 let mut members = of(index);
                 if !members.is_empty() {
                     members.remove(field.index(members.len()));
@@ -136,7 +137,7 @@ impl Plan {
                 Value::Object(members)
             }
         });
-        edited.map(|entity| Value::parse_entity(&entity.write()).expect("failed to parse entity")).collect()
+        derived.map(|entity| Value::parse_entity(&entity.write()).expect("failed to parse entity")).collect()
     }
 }
 

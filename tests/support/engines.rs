@@ -15,24 +15,24 @@ use strata_reference::Value;
 use strata_store::store::{self, S3Options, Store};
 use strata_types::read_request::ReadRequest;
 
-use crate::versions::Bench;
+use crate::versions::FileWorkbench;
 
 /// An in-memory store, and engines with one and two threads, created once per test.
-pub struct Lab {
-    pub bench: Bench,
+pub struct EngineLab {
+    pub bench: FileWorkbench,
     pub store: Store,
     pub engines: [QueryEngine; 2],
 }
 
-impl Lab {
-    pub fn new() -> Lab {
-        Lab::with_timeout(Duration::from_secs(60))
+impl EngineLab {
+    pub fn new() -> EngineLab {
+        EngineLab::with_timeout(Duration::from_secs(60))
     }
 
-    pub fn with_timeout(timeout: Duration) -> Lab {
-        let bench = Bench::new();
+    pub fn with_timeout(timeout: Duration) -> EngineLab {
+        let bench = FileWorkbench::new();
         let engines = [1, 2].map(|threads| engine(&bench, threads, 1 << 30, timeout));
-        Lab {
+        EngineLab {
             store: store::open_store("memory://", &S3Options::default()).expect("failed to open store"),
             engines,
             bench,
@@ -100,11 +100,11 @@ pub fn hundred(entity: impl Fn(usize, &str) -> Value) -> Vec<Value> {
     (0..100).map(|number| entity(number, if number == 57 { "zebra" } else { "horse" })).collect()
 }
 
-fn engine(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> QueryEngine {
+fn engine(bench: &FileWorkbench, threads: usize, memory_bytes: usize, timeout: Duration) -> QueryEngine {
     QueryEngine::try_new(&options(bench, threads, memory_bytes, timeout)).expect("failed to create engine")
 }
 
-fn options(bench: &Bench, threads: usize, memory_bytes: usize, timeout: Duration) -> QueryEngineOptions {
+fn options(bench: &FileWorkbench, threads: usize, memory_bytes: usize, timeout: Duration) -> QueryEngineOptions {
     QueryEngineOptions {
         threads,
         memory_bytes,

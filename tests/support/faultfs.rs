@@ -48,7 +48,7 @@ pub struct FaultFs {
 
 /// A call that failed because of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
+pub struct InjectedFault {
     /// The index of the rule, starting at 0.
     pub rule: usize,
     /// The kind of call, such as `write` or `fsync`, or `quota`.
@@ -59,17 +59,17 @@ pub struct Fault {
 
 /// A recorded change or sync.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Event {
+pub struct TraceEvent {
     /// The end of the event's record in the trace.
     pub end: u64,
     /// The inode of the file; 0 if the operation has no file.
     pub inode: u64,
-    pub operation: Operation,
+    pub operation: FileOperation,
 }
 
 /// A recorded operation. Paths are relative to the directory, which is `.` itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum FileOperation {
     Create {
         path: String,
     },
@@ -177,14 +177,14 @@ impl FaultFs {
     }
 
     /// Returns the failed calls of the current rules and of earlier rules.
-    pub fn fired(&self) -> Vec<Fault> {
+    pub fn fired(&self) -> Vec<InjectedFault> {
         let log = std::fs::read_to_string(self.file("log")).unwrap_or_default();
         let faults = log.lines().filter_map(|line| {
             let mut words = line.splitn(4, ' ');
             let rule = words.next()?.parse().ok()?;
             let kind = words.next()?.to_owned();
             let _errno = words.next()?;
-            Some(Fault { rule, kind, path: words.next()?.to_owned() })
+            Some(InjectedFault { rule, kind, path: words.next()?.to_owned() })
         });
         faults.collect()
     }
@@ -201,12 +201,12 @@ impl FaultFs {
         std::fs::metadata(self.file("trace")).map_or(0, |trace| trace.len())
     }
 
-    pub fn trace(&self) -> Vec<Event> {
+    pub fn trace(&self) -> Vec<TraceEvent> {
         let bytes = std::fs::read(self.file("trace")).expect("failed to read trace");
         let mut events = Vec::new();
         let mut rest = bytes.as_slice();
         while !rest.is_empty() {
-            let (event, after) = Event::parse(rest, bytes.len() as u64);
+            let (event, after) = TraceEvent::parse(rest, bytes.len() as u64);
             events.push(event);
             rest = after;
         }
@@ -218,9 +218,9 @@ impl FaultFs {
     }
 }
 
-impl Event {
+impl TraceEvent {
     /// Parses the first event. Returns it and the rest of the trace up to `end`.
-    fn parse(bytes: &[u8], end: u64) -> (Event, &[u8]) {
+    fn parse(bytes: &[u8], end: u64) -> (TraceEvent, &[u8]) {
         const MAGIC: u32 = 0x3154_4646;
         let mut rest = bytes;
         let mut number = |length: usize| {
@@ -243,20 +243,20 @@ impl Event {
         let data = rest[first + second..first + second + length].to_vec();
         let after = &rest[first + second + length..];
         let operation = match kind {
-            b'C' => Operation::Create { path },
-            b'W' => Operation::Write { path, offset, data },
-            b'T' => Operation::Truncate { path, size: offset },
-            b'R' => Operation::Rename { from: path, to },
-            b'L' => Operation::Link { from: path, to },
-            b'U' => Operation::Unlink { path },
-            b'M' => Operation::MakeDirectory { path },
-            b'D' => Operation::RemoveDirectory { path },
-            b'S' => Operation::Sync { path },
-            b's' => Operation::SyncDirectory { path },
-            b'F' => Operation::SyncFailed { path },
+            b'C' => FileOperation::Create { path },
+            b'W' => FileOperation::Write { path, offset, data },
+            b'T' => FileOperation::Truncate { path, size: offset },
+            b'R' => FileOperation::Rename { from: path, to },
+            b'L' => FileOperation::Link { from: path, to },
+            b'U' => FileOperation::Unlink { path },
+            b'M' => FileOperation::MakeDirectory { path },
+            b'D' => FileOperation::RemoveDirectory { path },
+            b'S' => FileOperation::Sync { path },
+            b's' => FileOperation::SyncDirectory { path },
+            b'F' => FileOperation::SyncFailed { path },
             other => panic!("unknown operation {other}"),
         };
-        (Event { end: end - after.len() as u64, inode, operation }, after)
+        (TraceEvent { end: end - after.len() as u64, inode, operation }, after)
     }
 }
 
@@ -268,19 +268,20 @@ fn trace_contains_disk_operations_of_import() {
     let imported = faults.run(&machine, &["import", "small.jsonl", "--name", "Things", "--owner", "ada@example.test"]);
     crate::machine::succeeded(&imported);
     let trace = faults.trace();
-    let position = |wanted: &dyn Fn(&Operation) -> bool| {
+    let position = |wanted: &dyn Fn(&FileOperation) -> bool| {
         trace.iter().position(|event| wanted(&event.operation)).unwrap_or_else(|| panic!("{trace:?}"))
     };
     let version = |path: &str| path.starts_with("store/versions/") && path.ends_with(".parquet");
-    let renamed = position(&|operation| matches!(operation, Operation::Rename { to, .. } if version(to)));
-    let synced = position(&|operation| matches!(operation, Operation::Sync { path } if version(path)));
-    let log = |operation: &Operation| matches!(operation, Operation::Write { path, .. } if path.ends_with("-wal"));
+    let renamed = position(&|operation| matches!(operation, FileOperation::Rename { to, .. } if version(to)));
+    let synced = position(&|operation| matches!(operation, FileOperation::Sync { path } if version(path)));
+    let log =
+        |operation: &FileOperation| matches!(operation, FileOperation::Write { path, .. } if path.ends_with("-wal"));
     assert!(renamed < synced && trace.iter().any(|event| log(&event.operation)));
     // The recorded writes produce the file on disk.
-    let Operation::Rename { from, to } = &trace[renamed].operation else { unreachable!() };
+    let FileOperation::Rename { from, to } = &trace[renamed].operation else { unreachable!() };
     let mut written = Vec::new();
     for event in &trace {
-        if let Operation::Write { path, offset, data } = &event.operation
+        if let FileOperation::Write { path, offset, data } = &event.operation
             && path == from
         {
             written.resize(*offset as usize, 0);

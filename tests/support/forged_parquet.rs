@@ -117,7 +117,7 @@ pub const LZ4_RAW: i32 = 7;
 
 /// A page with the values of its header, and its bytes.
 #[derive(Clone)]
-pub struct Page {
+pub struct ForgedPage {
     pub is_dictionary: bool,
     pub values: i32,
     pub encoding: i32,
@@ -126,13 +126,13 @@ pub struct Page {
     pub bytes: Vec<u8>,
 }
 
-impl Page {
-    pub fn data(values: i32, encoding: i32, bytes: Vec<u8>) -> Page {
-        Page { is_dictionary: false, values, encoding, uncompressed: None, bytes }
+impl ForgedPage {
+    pub fn data(values: i32, encoding: i32, bytes: Vec<u8>) -> ForgedPage {
+        ForgedPage { is_dictionary: false, values, encoding, uncompressed: None, bytes }
     }
 
-    pub fn dictionary(values: i32, bytes: Vec<u8>) -> Page {
-        Page { is_dictionary: true, values, encoding: PLAIN, uncompressed: None, bytes }
+    pub fn dictionary(values: i32, bytes: Vec<u8>) -> ForgedPage {
+        ForgedPage { is_dictionary: true, values, encoding: PLAIN, uncompressed: None, bytes }
     }
 
     fn header(&self) -> Vec<u8> {
@@ -155,7 +155,7 @@ pub struct Column {
     /// 0 means required, 2 repeated.
     pub repetition: i32,
     pub rows: i64,
-    pub pages: Vec<Page>,
+    pub pages: Vec<ForgedPage>,
 }
 
 impl Column {

@@ -85,13 +85,13 @@ impl Document {
 
 pub struct ReadParameter {
     pub name: String,
-    pub kind: ParameterKind,
+    pub kind: ReadParameterKind,
     pub repetition: Repetition,
     pub example: Option<String>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ParameterKind {
+pub enum ReadParameterKind {
     Boolean,
     WholeNumber,
     OneOf(Vec<String>),
@@ -125,18 +125,18 @@ impl ReadParameter {
         };
         let names = schema["enum"].as_array();
         let kind = match (schema["type"].as_str(), names) {
-            (Some("boolean"), _) => ParameterKind::Boolean,
-            (Some("integer"), _) => ParameterKind::WholeNumber,
+            (Some("boolean"), _) => ReadParameterKind::Boolean,
+            (Some("integer"), _) => ReadParameterKind::WholeNumber,
             (Some("string"), Some(names)) => {
                 let names = names.iter().map(|name| name.as_str().expect("missing name").to_owned());
-                ParameterKind::OneOf(names.collect())
+                ReadParameterKind::OneOf(names.collect())
             }
             // The document describes the format of such a text only in prose.
             _ => match name {
-                "keep_field" | "drop_field" | "dedup_key" => ParameterKind::Paths,
-                "keywords" => ParameterKind::Keywords,
-                "sort" => ParameterKind::Sort,
-                _ if name.starts_with("filter") => ParameterKind::PathValue,
+                "keep_field" | "drop_field" | "dedup_key" => ReadParameterKind::Paths,
+                "keywords" => ReadParameterKind::Keywords,
+                "sort" => ReadParameterKind::Sort,
+                _ if name.starts_with("filter") => ReadParameterKind::PathValue,
                 _ => panic!("{name} has an unknown type"),
             },
         };

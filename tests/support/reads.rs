@@ -20,7 +20,7 @@ use strata_types::limits::{MAX_LINK_HEADER_BYTES, MAX_UNKNOWN_NAMES_HEADER_BYTES
 use strata_types::read_request::{KeywordsMode, PathValue, RangeBound, ReadRequest, ResponseFormat, SortField};
 use strata_types::version::NewVersionFile;
 
-use crate::versions::Bench;
+use crate::versions::FileWorkbench;
 use crate::{Answer, TestService};
 
 /// Longer than the publication of any version takes.
@@ -173,7 +173,7 @@ pub fn range_plan() -> impl Strategy<Value = RangePlan> {
 }
 
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct ReadRequestPlan {
     include_source: bool,
     denull: bool,
     keep: Vec<PathPlan>,
@@ -195,7 +195,7 @@ pub struct Plan {
     total: bool,
 }
 
-pub fn plan() -> impl Strategy<Value = Plan> {
+pub fn plan() -> impl Strategy<Value = ReadRequestPlan> {
     fn few<S: Strategy + 'static>(none: u32, strategy: impl Fn() -> S) -> BoxedStrategy<Vec<S::Value>>
     where
         S::Value: Clone,
@@ -225,7 +225,7 @@ pub fn plan() -> impl Strategy<Value = Plan> {
             (filters, contains, ranges, keywords, all_keywords),
             (sort, dedup, dedup_key, offset, limit),
             (flatten, format, pretty, (typed, total)),
-        )| Plan {
+        )| ReadRequestPlan {
             include_source,
             denull,
             keep,
@@ -303,7 +303,7 @@ impl TextPlan {
     }
 }
 
-impl Plan {
+impl ReadRequestPlan {
     pub fn resolve(&self, entities: &[Value]) -> ReadRequest {
         let mut found = Vec::new();
         entities.iter().for_each(|entity| places(entity, &mut Vec::new(), &mut found));
@@ -412,16 +412,16 @@ pub fn query(request: &ReadRequest) -> String {
 }
 
 /// A service to whose catalog tests add versions with any file layout. Dataset 1 is `data`.
-pub struct Lab {
-    pub bench: Bench,
+pub struct ServiceLab {
+    pub bench: FileWorkbench,
     pub service: TestService,
     catalog: Catalog,
     store: Store,
 }
 
-impl Lab {
-    pub fn new(change: impl FnOnce(&mut Config)) -> Lab {
-        let bench = Bench::new();
+impl ServiceLab {
+    pub fn new(change: impl FnOnce(&mut Config)) -> ServiceLab {
+        let bench = FileWorkbench::new();
         let (service, catalog) = bench.runtime.block_on(async {
             let service = TestService::configured(change).await;
             service.import("data", "[]").await;
@@ -430,20 +430,20 @@ impl Lab {
         });
         let store = store::open_store(&service.services.config.store_url(), &S3Options::default())
             .expect("failed to open store");
-        Lab { bench, service, catalog, store }
+        ServiceLab { bench, service, catalog, store }
     }
 
     /// Starts a service with `threads` threads and a cache so small that parts are evicted while they are used.
-    pub fn with_threads(threads: u64) -> Lab {
-        Lab::new(|config| {
+    pub fn with_threads(threads: u64) -> ServiceLab {
+        ServiceLab::new(|config| {
             config.query.threads = threads;
             config.cache.memory_bytes = Some(1 << 20);
         })
     }
 
     /// Starts a service without caches, so that sorts spill.
-    pub fn without_cache(threads: u64) -> Lab {
-        Lab::new(|config| {
+    pub fn without_cache(threads: u64) -> ServiceLab {
+        ServiceLab::new(|config| {
             config.query.threads = threads;
             config.cache.memory_bytes = Some(0);
         })

@@ -87,7 +87,7 @@ impl TestService {
     }
 
     /// Starts another process on the same data with a changed configuration.
-    pub async fn beside(&self, change: impl FnOnce(&mut Config)) -> TestService {
+    pub async fn open_instance(&self, change: impl FnOnce(&mut Config)) -> TestService {
         let mut config = (*self.services.config).clone();
         change(&mut config);
         TestService::open(&config).await.expect("failed to open service")
@@ -95,7 +95,7 @@ impl TestService {
 
     /// Starts another process on the same data with the same configuration.
     pub async fn reopened(&self) -> TestService {
-        self.beside(|_| {}).await
+        self.open_instance(|_| {}).await
     }
 
     /// Opens a service with this configuration. The error is a message.

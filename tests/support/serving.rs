@@ -1,4 +1,4 @@
-//! The server on a free loopback port, with routes of tests.
+//! The server on a free loopback port, with routes of tests, and requests as bytes.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -7,7 +7,8 @@ use axum::Router;
 use axum::routing::{MethodRouter, get};
 use strata_http::router::with_fallbacks_and_layers;
 use strata_http::server::{ServerLimits, serve_router};
-use tokio::net::TcpListener;
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 
 pub fn limits() -> ServerLimits {
@@ -29,6 +30,20 @@ async fn listen(router: Router, limits: ServerLimits) -> SocketAddr {
     let address = listener.local_addr().expect("failed to get address");
     tokio::spawn(serve_router(router, listener, limits, std::future::pending::<()>(), |_| ()));
     address
+}
+
+/// Returns a GET request after which the server closes the connection.
+pub fn get_request(target: &str) -> String {
+    format!("GET {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+}
+
+/// Reads the head of a response, which ends with an empty line.
+pub async fn read_head(connection: &mut TcpStream) -> String {
+    let mut read = Vec::new();
+    while !read.ends_with(b"\r\n\r\n") {
+        read.push(connection.read_u8().await.expect("failed to read"));
+    }
+    String::from_utf8(read).expect("invalid UTF-8")
 }
 
 /// Returns a handler whose first request waits, a receiver that reports its start, and a sender that releases it.

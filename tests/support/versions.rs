@@ -19,8 +19,8 @@ use strata_store::store::{self, S3Options, Store};
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
-/// Runs blocking and asynchronous work of one test.
-pub struct Bench {
+/// Writes and edits version files, and runs the asynchronous work of one test.
+pub struct FileWorkbench {
     pub runtime: Runtime,
     directory: TempDir,
     next: AtomicUsize,
@@ -28,10 +28,10 @@ pub struct Bench {
     pub followed: AtomicUsize,
 }
 
-impl Bench {
-    pub fn new() -> Bench {
+impl FileWorkbench {
+    pub fn new() -> FileWorkbench {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-        Bench {
+        FileWorkbench {
             runtime: runtime.expect("failed to build runtime"),
             directory: tempfile::tempdir().expect("failed to create temporary directory"),
             next: AtomicUsize::new(0),
@@ -201,14 +201,14 @@ pub fn shapes() -> PathIndexLimits {
 
 /// An in-memory store with files.
 pub struct Files {
-    pub bench: Bench,
+    pub bench: FileWorkbench,
     pub store: Store,
 }
 
 impl Files {
     pub fn new() -> Files {
         Files {
-            bench: Bench::new(),
+            bench: FileWorkbench::new(),
             store: store::open_store("memory://", &S3Options::default()).expect("failed to open store"),
         }
     }

@@ -12,7 +12,7 @@ use object_store::{
 };
 
 /// A request that is about to be executed.
-pub enum Request<'a> {
+pub enum StoreRequest<'a> {
     Put,
     /// The start of a multipart upload.
     Upload,
@@ -23,7 +23,7 @@ pub enum Request<'a> {
 #[async_trait]
 pub trait Watch: Clone + Debug + Send + Sync + 'static {
     /// Called before a request is executed. An error prevents the request.
-    async fn before(&self, request: Request<'_>) -> object_store::Result<()>;
+    async fn before(&self, request: StoreRequest<'_>) -> object_store::Result<()>;
 
     /// Wraps the upload that the caller gets.
     fn upload(&self, upload: Box<dyn MultipartUpload>) -> Box<dyn MultipartUpload> {
@@ -52,7 +52,7 @@ impl<W: Watch> ObjectStore for WatchedStore<W> {
         payload: PutPayload,
         options: PutOptions,
     ) -> object_store::Result<PutResult> {
-        self.watch.before(Request::Put).await?;
+        self.watch.before(StoreRequest::Put).await?;
         self.inner.put_opts(location, payload, options).await
     }
 
@@ -61,12 +61,12 @@ impl<W: Watch> ObjectStore for WatchedStore<W> {
         location: &ObjectPath,
         options: PutMultipartOptions,
     ) -> object_store::Result<Box<dyn MultipartUpload>> {
-        self.watch.before(Request::Upload).await?;
+        self.watch.before(StoreRequest::Upload).await?;
         Ok(self.watch.upload(self.inner.put_multipart_opts(location, options).await?))
     }
 
     async fn get_opts(&self, location: &ObjectPath, options: GetOptions) -> object_store::Result<GetResult> {
-        self.watch.before(Request::Get(&options)).await?;
+        self.watch.before(StoreRequest::Get(&options)).await?;
         self.inner.get_opts(location, options).await
     }
 

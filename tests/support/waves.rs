@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use async_trait::async_trait;
 use object_store::GetRange;
 
-use crate::watched_store::{Request, Watch};
+use crate::watched_store::{StoreRequest, Watch};
 
 /// Requests are answered if no other request arrives for this time, which is longer than the work between two requests,
 /// even on a busy machine.
@@ -21,7 +21,7 @@ pub struct RangeRequest {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct WaveState {
     asked: Vec<RangeRequest>,
     wave: usize,
     last: Option<Instant>,
@@ -31,10 +31,10 @@ struct State {
 
 /// The recorded requests of a [`WatchedStore`](crate::watched_store::WatchedStore). Clones share the record.
 #[derive(Clone, Debug, Default)]
-pub struct Waves(Arc<Mutex<State>>);
+pub struct Waves(Arc<Mutex<WaveState>>);
 
 impl Waves {
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, WaveState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,13 +84,13 @@ pub fn waves(asked: &[RangeRequest]) -> usize {
 
 #[async_trait]
 impl Watch for Waves {
-    async fn before(&self, request: Request<'_>) -> object_store::Result<()> {
+    async fn before(&self, request: StoreRequest<'_>) -> object_store::Result<()> {
         match request {
-            Request::Get(options) => match &options.range {
+            StoreRequest::Get(options) => match &options.range {
                 Some(GetRange::Bounded(range)) => self.pass(range.clone()).await,
                 _ => Ok(()),
             },
-            Request::Put | Request::Upload => Ok(()),
+            StoreRequest::Put | StoreRequest::Upload => Ok(()),
         }
     }
 }

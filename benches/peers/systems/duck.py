@@ -102,7 +102,7 @@ class Duck(System):
         return f"SELECT document FROM entities WHERE {where} {page}"
 
     def answer(self, question: Question) -> Answer:
-        return answers.of_rows(question, self._database.execute(self.sql(question)).fetchall())
+        return answers.from_rows(question, self._database.execute(self.sql(question)).fetchall())
 
     def measure(self, supply: Supply, connections: int, seconds: float) -> Load:
         def open_ask(_: Row) -> Callable[[Question], object]:

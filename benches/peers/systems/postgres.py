@@ -252,7 +252,7 @@ class Postgres(System):
         result = self._open_ask(question.row)(question)
         columns = range(result.nfields)
         rows = [[(result.get_value(row, at) or b"").decode() for at in columns] for row in range(result.ntuples)]
-        return answers.of_rows(question, rows)
+        return answers.from_rows(question, rows)
 
     def measure(self, supply: Supply, connections: int, seconds: float) -> Load:
         median = load.one_at_a_time(self._open_ask(supply.row), supply, seconds)

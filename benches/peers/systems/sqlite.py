@@ -163,7 +163,7 @@ class Sqlite(HttpSystem):
         return f"/peers/{key}.json?{urlencode(arguments | {'_shape': 'arrays'})}"
 
     def parse(self, question: Question, body: bytes) -> Answer:
-        return answers.of_rows(question, json.loads(body)["rows"])
+        return answers.from_rows(question, json.loads(body)["rows"])
 
     def export(self, row: Row, path: Path) -> None:
         """Exports without datasette, which would page through the table."""

@@ -20,21 +20,21 @@ FORMATS = {JSON: "format=json&pretty=false", CSV: "format=csv", PARQUET: "format
 
 # All clients have the same network here, so the rate limit of 100 requests per minute would reject them.
 UNLIMITED = {"STRATA_LIMITS__PUBLIC_PER_MINUTE": "0"}
-NOTHING_KEPT = {"STRATA_CACHE__RESPONSE_BYTES": "0", "STRATA_CACHE__EXPORT_BYTES": "0"}
+NO_RESPONSE_CACHE = {"STRATA_CACHE__RESPONSE_BYTES": "0", "STRATA_CACHE__EXPORT_BYTES": "0"}
 
 
 class Strata(HttpSystem):
-    """The server. An instance without cached answers serves the data that the other instance has imported."""
+    """The server. An instance without response caches serves the data that the other instance has imported."""
 
-    def __init__(self, wrk: Wrk, program: Path, directory: Path, keeps_answers: bool = True) -> None:
+    def __init__(self, wrk: Wrk, program: Path, directory: Path, caches_responses: bool = True) -> None:
         super().__init__(wrk)
-        self.name = "strata default" if keeps_answers else "strata, no answers kept"
+        self.name = "strata default" if caches_responses else "strata uncached"
         # strata caches a Parquet export, so that a second one would only copy a file.
-        self.exports_again = not keeps_answers
+        self.exports_again = not caches_responses
         self._program = program
         self.directory = directory
         own = {name: value for name, value in os.environ.items() if not name.startswith("STRATA_")}
-        self._environment = own | UNLIMITED | ({} if keeps_answers else NOTHING_KEPT)
+        self._environment = own | UNLIMITED | ({} if caches_responses else NO_RESPONSE_CACHE)
         self._server: Server | None = None
 
     def prepare(self) -> str:
@@ -95,7 +95,7 @@ class Strata(HttpSystem):
         value = json.loads(body)
         if question.row.count:
             return value["count"]
-        return answers.of_pairs(value) if question.row == PAIRS else value
+        return answers.from_pairs(value) if question.row == PAIRS else value
 
     def export(self, row: Row, path: Path) -> None:
         self.download(f"/api/1/packages/active/?{FORMATS[row]}", path)

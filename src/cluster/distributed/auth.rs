@@ -1,5 +1,4 @@
-//! Authentication of requests between nodes: each request has a token ([`crate::token`]) for the receiver, the path and
-//! the hashed principal.
+//! Authentication between nodes: each request has a token ([`crate::token`]) for receiver, path, and hashed principal.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -53,7 +52,7 @@ impl NodeAuth {
     }
 }
 
-/// Returns `None` if the tenant header occurs more than once, or is not ASCII.
+/// Returns the claims that the token of a request must match; `None` if the tenant header is repeated or not ASCII.
 fn request_claims<'a, B>(receiver: &'a str, request: &'a Request<B>) -> Option<RequestClaims<'a>> {
     let headers = request.headers();
     let tenant = if headers.contains_key(TENANT_HEADER) { single_header(headers, TENANT_HEADER)? } else { "" };

@@ -1,4 +1,4 @@
-//! Cached connections to other nodes. HTTP/2 pings detect a node that hangs, so that its requests fail.
+//! Cached connections to other nodes. HTTP/2 pings detect a node that hangs, so that requests to the node fail.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -29,9 +29,9 @@ const MAX_CACHED_CHANNELS: usize = 1_000;
 pub(super) struct NodeChannels {
     auth: NodeAuth,
     tls: Option<Arc<NodeTls>>,
-    /// The runtime that responds to pings, whose threads run no queries.
+    /// The runtime of connections to other nodes. Its threads run no queries, so it can respond to HTTP/2 pings.
     runtime: Handle,
-    /// The key contains the name, because a token is valid for one node.
+    /// Connections by name and URL of the node. The key contains the name, because a token is valid for one node.
     open_channels: Arc<Mutex<HashMap<(String, Url), BoxCloneSyncChannel>>>,
 }
 
@@ -85,7 +85,7 @@ impl ChannelResolver for NodeChannelResolver {
     async fn get_worker_client_for_url(&self, url: &Url) -> Result<Box<dyn WorkerChannel>, DataFusionError> {
         let Some(name) = self.node_names.get(url) else { return internal_err!("{url} is not a node of this query") };
         let channel = self.channels.get_or_connect(name, url)?;
-        // The library requires a ready channel, and its errors do not contain the node.
+        // `datafusion-distributed` requires a ready channel, and a connection error does not name the node.
         let ready = channel.ready_oneshot().await.map_err(|error| exec_datafusion_err!("{url}: {error}"))?;
         Ok(create_worker_client(ready))
     }

@@ -30,12 +30,12 @@ const ACCEPT_RETRY_DELAY: Duration = Duration::from_millis(100);
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ConnectionLimits {
-    /// In total. Each node keeps one connection.
+    /// Limit for the connections of all nodes in total. Each node keeps one connection.
     pub(super) max_connections: usize,
-    /// Several nodes share an address if they run on one machine or behind NAT.
+    /// Limit for one IP address, which several nodes share if they run on one machine or behind NAT.
     pub(super) max_per_address: usize,
     pub(super) token_timeout: Duration,
-    /// Limit for a connection without incoming data. Online nodes respond to pings.
+    /// Time after which a connection without incoming data is closed. Online nodes respond to pings.
     pub(super) idle_timeout: Duration,
 }
 
@@ -49,7 +49,7 @@ pub(super) const NODE_CONNECTION_LIMITS: ConnectionLimits = ConnectionLimits {
 /// True after a request with a valid token has arrived on the connection.
 pub(super) type AuthenticatedFlag = Arc<AtomicBool>;
 
-/// The reference count for an address is one more than the number of its connections.
+/// Counts connections by IP address: the count of an `Arc` is one more than the number of connections from the address.
 type AddressSlots = HashMap<IpAddr, Arc<()>>;
 
 /// Returns a slot for a connection; `None` if the address already has `max` connections.
@@ -69,7 +69,7 @@ pub(super) struct NodeConnection {
     _permit: OwnedSemaphorePermit,
 }
 
-/// Returns the accepted connections, without end. With TLS, connections are returned after the handshake.
+/// Returns an endless stream of accepted connections. With TLS, a connection is returned after its handshake.
 pub(super) fn incoming_connections(
     listener: TcpListener,
     limits: ConnectionLimits,
@@ -78,7 +78,7 @@ pub(super) fn incoming_connections(
     let accepted = accept_connections(listener, limits);
     match tls {
         None => accepted.map(Ok).left_stream(),
-        // Handshakes run concurrently, so that a slow client delays no others.
+        // TLS handshakes run concurrently, so that a slow client does not delay other connections.
         Some(tls) => accepted
             .map(move |connection| connection.accept_tls(tls.acceptor()))
             .buffer_unordered(limits.max_connections)
@@ -147,7 +147,8 @@ impl NodeConnection {
         }
     }
 
-    /// Returns an error if the connection must be closed. Otherwise registers a wakeup for the next deadline.
+    /// Checks the deadline by which the other node must have sent a valid token or further data. Returns an error if
+    /// the connection must be closed, and otherwise registers a wakeup for the next deadline.
     fn check_deadline(&mut self, context: &mut Context<'_>) -> io::Result<()> {
         while self.deadline.as_mut().poll(context).is_ready() {
             let idle_deadline = self.last_read_at + self.idle_timeout;
@@ -253,7 +254,7 @@ mod tests {
         let mut clients = vec![connect(address).await, connect(address).await, connect(address).await];
         let first = accepted.next().await.expect("a connection").expect("accepted");
         let _second = accepted.next().await.expect("a connection").expect("accepted");
-        // The third connection is closed. The next connection is accepted after the first one is closed.
+        // The third connection exceeds the limit of its address. A fourth is accepted after the first one is closed.
         let next = tokio::spawn(async move { accepted.next().await.expect("one").is_ok() });
         let mut rejected = clients.pop().expect("the third");
         assert_eq!(rejected.read(&mut [0; 1]).await.unwrap_or_default(), 0, "closed");
@@ -270,7 +271,7 @@ mod tests {
             let mut connection = accepted.next().await.expect("a connection").expect("accepted");
             if is_node {
                 connection.connect_info().store(true, Ordering::Relaxed);
-                // A connection without a token would be closed by then.
+                // After this sleep, the server would have closed a connection without a valid token.
                 tokio::time::sleep(2 * TEST_LIMITS.token_timeout).await;
             }
             let start = Instant::now();

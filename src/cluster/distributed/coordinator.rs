@@ -47,7 +47,7 @@ const BATCH_COMPRESSION: datafusion_distributed::CompressionType = datafusion_di
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct PeerNode {
     pub name: String,
-    /// Host and port for tasks, with the prefix `https://` if the node uses TLS.
+    /// Host and port at which the node accepts tasks, with the prefix `https://` if the node uses TLS.
     pub address: String,
 }
 
@@ -85,7 +85,7 @@ struct NodeShare {
 }
 
 impl QueryCoordinator {
-    /// The current runtime serves the connections to other nodes.
+    /// Must be called in a Tokio runtime, which then serves the connections to other nodes.
     pub fn new(options: DistributionOptions, engine: &QueryEngine, store: Store, cache: PartCache) -> QueryCoordinator {
         let auth = NodeAuth::new(options.secret.clone(), &options.local_node.name);
         let permits = new_task_limit(options.max_tasks);
@@ -101,8 +101,7 @@ impl QueryCoordinator {
     }
 
     pub async fn serve(&self, listener: TcpListener, stop: CancellationToken) -> io::Result<()> {
-        let tls = self.options.tls.clone();
-        worker::serve(self.worker.clone(), self.auth.clone(), tls, listener, stop).await
+        worker::serve(self.worker.clone(), self.auth.clone(), self.options.tls.clone(), listener, stop).await
     }
 
     fn candidate_nodes(&self) -> Vec<NodeShare> {
@@ -112,9 +111,8 @@ impl QueryCoordinator {
         if own.runs_tasks {
             nodes.extend(placeholder_node_url().map(|url| share(own.name.clone(), url, true)));
         }
-        let now = Instant::now();
         let mut failed = self.failed_nodes.lock();
-        failed.retain(|_, since| now.duration_since(*since) < FAILED_NODE_COOLDOWN);
+        failed.retain(|_, since| since.elapsed() < FAILED_NODE_COOLDOWN);
         for PeerNode { name, address } in (self.options.peers)() {
             // A node with TLS and a node without TLS cannot connect to each other.
             let has_same_scheme = nodes::has_tls(&address) == self.options.tls.is_some();
@@ -128,25 +126,19 @@ impl QueryCoordinator {
         nodes
     }
 
-    /// Assigns the row groups of a plan to nodes. Returns no shares if this node must run the plan by itself.
+    /// Assigns the row groups of a plan to nodes. Returns an empty list if the local node must run the plan by itself.
     async fn assign_shares(&self, plan: &Arc<dyn ExecutionPlan>) -> Vec<NodeShare> {
         let min_bytes = self.options.distribute_bytes;
-        let Some(scan) =
-            plan_split::partitionable_scan(plan).filter(|scan| min_bytes > 0 && scan.max_read_bytes() > min_bytes)
-        else {
-            return Vec::new();
-        };
+        let scan = plan_split::partitionable_scan(plan);
+        let scan = scan.filter(|scan| min_bytes > 0 && scan.max_read_bytes() > min_bytes);
+        let Some(scan) = scan else { return Vec::new() };
         let row_groups = scan.row_groups_to_read().await;
         let total = row_groups.iter().fold(0_u64, |total, row_group| total.saturating_add(row_group.uncached_bytes));
-        if total <= min_bytes {
-            return Vec::new();
-        }
-        let mut shares = self.candidate_nodes();
+        let mut shares = if total > min_bytes { self.candidate_nodes() } else { Vec::new() };
         if shares.len() < 2 {
             return Vec::new();
         }
-        let keys: Vec<_> =
-            row_groups.iter().map(|row_group| (row_group.stable_name.clone(), row_group.uncached_bytes)).collect();
+        let keys: Vec<_> = row_groups.iter().map(|group| (group.stable_name.clone(), group.uncached_bytes)).collect();
         let names: Vec<&str> = shares.iter().map(|share| &*share.name).collect();
         let assignments = affinity::assign_nodes(&keys, &names);
         for (row_group, node) in row_groups.into_iter().zip(assignments) {
@@ -156,7 +148,7 @@ impl QueryCoordinator {
             }
         }
         shares.retain(|share| !share.row_groups.is_empty());
-        // The library would run a single task on this node.
+        // A query on row groups of one node is not distributed: `datafusion-distributed` would run its task locally.
         if shares.len() < 2 { Vec::new() } else { shares }
     }
 
@@ -171,7 +163,8 @@ impl QueryCoordinator {
             return Err(DataFusionError::Internal("a plan without a scan cannot be distributed".to_owned()));
         };
         let urls: Vec<Url> = shares.iter().map(|share| share.url.clone()).collect();
-        let names = shares.iter().map(|share| (share.url.clone(), share.name.clone())).collect();
+        let node_names = shares.iter().map(|share| (share.url.clone(), share.name.clone())).collect();
+        let resolver = NodeChannelResolver { channels: self.channels.clone(), node_names };
         let scans = shares.iter().map(|share| scan.to_partial_scan(share.row_groups.clone())).collect();
         let progress = |share: NodeShare| {
             TaskProgress::new(NodeReport {
@@ -192,10 +185,7 @@ impl QueryCoordinator {
         let task_urls = urls.clone();
         let mut config = settings
             .with_distributed_user_codec(PartialPlanCodec { local: None })
-            .with_distributed_channel_resolver(NodeChannelResolver {
-                channels: self.channels.clone(),
-                node_names: names,
-            })
+            .with_distributed_channel_resolver(resolver)
             .with_distributed_worker_resolver(NodeUrls(urls))
             .with_distributed_route_tasks_handler(move |_: RouteTasksEvent<'_>| {
                 Some(Ok(RouteTasksEventResponse::new(task_urls.clone())))
@@ -266,15 +256,12 @@ impl QueryDistributor for QueryCoordinator {
         let refused = nodes_in(TaskState::Refused);
         let blamed = match nodes_in(TaskState::Failed) {
             failed if !failed.is_empty() => failed,
-            // The exhausted limit of one principal does not exclude a node for others.
+            // A node that refused a task has not failed, because only the limit of the query's principal is exhausted.
             _ if has_failed_here || !refused.is_empty() => Vec::new(),
             _ => nodes_in(TaskState::Running),
         };
         let now = Instant::now();
-        let mut failed = self.failed_nodes.lock();
-        for node in &blamed {
-            failed.insert((*node).to_owned(), now);
-        }
+        self.failed_nodes.lock().extend(blamed.iter().map(|node| ((*node).to_owned(), now)));
         let nodes = blamed.join(", ");
         tracing::warn!(nodes, error = failure, "failed to run distributed query; running it on this node only");
         match (blamed.is_empty(), refused.is_empty()) {

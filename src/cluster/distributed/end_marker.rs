@@ -11,7 +11,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::common::exec_err;
 use datafusion::error::Result;
 
-/// The marker is always the last column. Its name is not used to find it.
+/// Column of the end marker. The column is always the last one, and is found by its position, not by its name.
 const END_MARKER_COLUMN: &str = "rows_before_end";
 
 pub(super) fn schema_with_marker(rows: &Schema) -> SchemaRef {
@@ -22,8 +22,7 @@ pub(super) fn schema_with_marker(rows: &Schema) -> SchemaRef {
 
 pub(super) fn append_null_marker(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {
     let null_marker = new_null_array(&DataType::UInt64, batch.num_rows());
-    let columns = batch.columns().iter().cloned().chain([null_marker]).collect();
-    Ok(RecordBatch::try_new(schema.clone(), columns)?)
+    Ok(RecordBatch::try_new(schema.clone(), batch.columns().iter().cloned().chain([null_marker]).collect())?)
 }
 
 pub(super) fn marker_batch(rows: u64, schema: &SchemaRef) -> Result<RecordBatch> {

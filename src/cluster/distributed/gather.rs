@@ -23,7 +23,7 @@ use super::end_marker::EndMarkerChecker;
 pub(super) enum TaskState {
     Running,
     Done,
-    /// The node had no permit or no memory for the principal of the query. The node itself works.
+    /// The node refused the task, because it had no permit or memory for the query's principal. It has not failed.
     Refused,
     Failed,
 }
@@ -76,12 +76,12 @@ pub(super) struct GatherTasks {
     properties: Arc<PlanProperties>,
     tasks: Arc<QueryTasks>,
     position_column: Option<usize>,
-    /// Shared by all clones, because the library runs a clone and reports the metrics of the original.
+    /// Shared by all clones of the operator: `datafusion-distributed` runs a clone and reports the original's metrics.
     metrics: ExecutionPlanMetricsSet,
 }
 
 impl GatherTasks {
-    /// `part` has the properties of the plan that each task runs.
+    /// `part` has the properties (such as orderings) of the part of the query plan that each node runs.
     pub(super) fn new(part: &PlanProperties, tasks: Arc<QueryTasks>, position_column: Option<usize>) -> GatherTasks {
         let properties = PlanProperties::new(
             part.eq_properties.clone(),
@@ -89,12 +89,8 @@ impl GatherTasks {
             part.emission_type,
             part.boundedness,
         );
-        GatherTasks {
-            properties: Arc::new(properties),
-            tasks,
-            position_column,
-            metrics: ExecutionPlanMetricsSet::new(),
-        }
+        let metrics = ExecutionPlanMetricsSet::new();
+        GatherTasks { properties: Arc::new(properties), tasks, position_column, metrics }
     }
 }
 
@@ -111,8 +107,7 @@ impl UnaryOperator for GatherTasks {
     }
 
     fn execute(&self, input: OperatorInput<'_>) -> Result<SendableRecordBatchStream> {
-        let OperatorInput { partition, schema, .. } = &input;
-        let partition = *partition;
+        let OperatorInput { partition, ref schema, .. } = input;
         if partition >= self.tasks.0.len() {
             return internal_err!("task {partition} does not exist");
         }

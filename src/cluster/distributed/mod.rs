@@ -19,6 +19,3 @@ mod remote_task;
 mod worker;
 
 pub use coordinator::{DistributionOptions, LocalNode, PeerNode, QueryCoordinator};
-
-/// Nodes with another program version run no tasks, because they might interpret plans and files differently.
-const PROGRAM_VERSION: &str = env!("CARGO_PKG_VERSION");

@@ -1,5 +1,5 @@
-//! Serialization of strata's own operators in a task, and the scan of a task, which opens its file when it runs.
-//! DataFusion's protocol serializes the rest of the plan.
+//! Serialization of a task, which is the part of a query plan that another node runs: the operators of strata, and the
+//! scan, which opens its file only on that node. DataFusion's protocol serializes all other operators.
 
 use std::fmt;
 use std::sync::Arc;
@@ -108,8 +108,7 @@ impl ExecutionPlan for PartialScanExec {
         let files = self.files.clone();
         let threads = self.threads;
         let opened = async move { scan.open(&files, threads).await?.execute(partition, context) };
-        let batches = futures::stream::once(opened).try_flatten();
-        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
+        Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), futures::stream::once(opened).try_flatten())))
     }
 }
 
@@ -120,7 +119,7 @@ enum TaskOperator {
 }
 
 pub(super) struct PartialPlanCodec {
-    /// The environment in which tasks run; `None` on the coordinating node, which only sends tasks.
+    /// The environment in which received tasks run; `None` on the coordinating node, which only sends tasks.
     pub(super) local: Option<(TaskRunner, ScanStorage)>,
 }
 

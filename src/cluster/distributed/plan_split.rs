@@ -13,7 +13,6 @@
 use std::sync::Arc;
 
 use arrow::compute::SortOptions;
-use datafusion::common::internal_datafusion_err;
 use datafusion::error::Result;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_expr::{LexOrdering, PhysicalSortExpr};
@@ -60,10 +59,9 @@ impl PlanSplit {
             return self.split_scan(scan);
         }
         if plan.is::<FieldScan>() {
-            // The operators above do not depend on the order of rows.
-            return Ok(Arc::new(CoalescePartitionsExec::new(
-                self.gather_from_nodes(self.distributed_leaf(plan)?, None)?,
-            )));
+            // The operators above a scan that reads field values for a diff do not depend on the order of rows.
+            let gathered = self.gather_from_nodes(self.distributed_leaf(plan)?, None)?;
+            return Ok(Arc::new(CoalescePartitionsExec::new(gathered)));
         }
         if let Some(aggregate) = plan.downcast_ref::<AggregateExec>()
             && is_splittable_aggregate(aggregate)
@@ -85,7 +83,7 @@ impl PlanSplit {
         })
     }
 
-    /// Each node runs the partial aggregate. Adds the final aggregate unless the plan already has one above.
+    /// Splits an aggregate: each node runs the partial aggregate. Adds the final aggregate unless the plan has one.
     fn split_aggregate(&self, aggregate: &AggregateExec) -> Result<Arc<dyn ExecutionPlan>> {
         let aggregated = |mode, groups, input| {
             let functions = aggregate.aggr_expr().to_vec();
@@ -104,25 +102,22 @@ impl PlanSplit {
     fn split_top_k(&self, sort: &SortExec, k: usize) -> Result<Arc<dyn ExecutionPlan>> {
         let sorted = |input| Arc::new(SortExec::new(sort.expr().clone(), input).with_fetch(Some(k)));
         let local = sorted(self.distributed_leaf(sort.input())?);
-        let gathered = Arc::new(CoalescePartitionsExec::new(self.gather_from_nodes(local, None)?));
-        Ok(sorted(gathered))
+        Ok(sorted(Arc::new(CoalescePartitionsExec::new(self.gather_from_nodes(local, None)?))))
     }
 
-    /// Each node returns the rows of its scan, ordered by position, and the coordinating node merges them.
+    /// Splits a scan: each node returns its rows ordered by position, and the coordinating node merges them.
     fn split_scan(&self, scan: &VersionScan) -> Result<Arc<dyn ExecutionPlan>> {
         let leaf = self.distributed_leaf(&(Arc::new(scan.clone()) as Arc<dyn ExecutionPlan>))?;
         let fetch = scan.max_entities();
         let Ok(position) = scan.schema().index_of(POSITION_COLUMN) else {
-            // The operators above only count rows, or sort by keys that end with the position.
-            let gathered = CoalescePartitionsExec::new(self.gather_from_nodes(leaf, None)?).with_fetch(fetch);
-            return Ok(Arc::new(gathered));
+            // If the scan does not return the positions of entities, the operators above it only count rows, or sort by
+            // keys that end with the position.
+            return Ok(Arc::new(CoalescePartitionsExec::new(self.gather_from_nodes(leaf, None)?).with_fetch(fetch)));
         };
         let options = SortOptions { descending: false, nulls_first: false };
         let by_position = PhysicalSortExpr::new(Arc::new(Column::new(POSITION_COLUMN, position)), options);
-        let order = LexOrdering::new([by_position])
-            .ok_or_else(|| internal_datafusion_err!("cannot create an ordering by position"))?;
         let gathered = self.gather_from_nodes(leaf, Some(position))?;
-        Ok(Arc::new(SortPreservingMergeExec::new(order, gathered).with_fetch(fetch)))
+        Ok(Arc::new(SortPreservingMergeExec::new(LexOrdering::from([by_position]), gathered).with_fetch(fetch)))
     }
 
     fn distributed_leaf(&self, scan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
@@ -141,16 +136,15 @@ impl PlanSplit {
     }
 }
 
-/// Returns the operator that caches the first entity of each group, if the aggregate finds it in an unlimited scan.
+/// Returns the operator that caches the first entity of each group; `None` if an aggregate does not find all of them.
 fn distinct_cache_writer(aggregate: &AggregateExec) -> Option<CacheDistinctOperator> {
     let parts = aggregate.input().downcast_ref::<AggregateExec>()?;
     let scan = parts.input().downcast_ref::<VersionScan>()?;
-    // A plan that only counts groups returns no positions.
+    // A plan that only counts groups returns no positions, so it finds no entities that could be cached.
     if aggregate.aggr_expr().is_empty() {
-        None
-    } else {
-        scan.distinct_cache_operator(aggregate.group_expr().expr().len())
+        return None;
     }
+    scan.distinct_cache_operator(aggregate.group_expr().expr().len())
 }
 
 /// Returns whether a plan is a scan without a limit. A scan with a limit would apply the limit on each node.

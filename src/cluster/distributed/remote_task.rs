@@ -24,18 +24,19 @@ use super::end_marker;
 
 const MAX_BATCHES_AHEAD: usize = 2;
 
-/// Maximum time for which a task of another node waits for a permit on this node. When the time is over, the task
-/// fails, and the other node runs the query without this node.
+/// Maximum time for which a task of another node waits for a permit on this node. Then the task fails, and the other
+/// node runs the query without this node.
 const PERMIT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The operator has one partition, and returns the rows of its input and an end marker.
+/// The root operator of a node's task. It has one partition, and returns the rows of its input, then an end marker.
 pub(super) type NodeTaskExec = UnaryExec<TaskRunner>;
 
 #[derive(Clone)]
 pub(super) struct TaskRunner {
     pub(super) engine: QueryEngine,
     pub(super) is_diff: bool,
-    /// For tasks of other nodes: the limit and the principal. A local task runs under the permit of its query.
+    /// The limit that grants the permit for another node's task, and the principal that the permit is charged to.
+    /// `None` for a local task, which runs under the permit of its query.
     pub(super) permits: Option<(FairLimit, Principal)>,
 }
 
@@ -139,12 +140,9 @@ impl TaskRunner {
             }
             Ok(())
         };
-        match tokio::time::timeout(limit, work).await {
-            Ok(outcome) => outcome.map_err(TaskFailure::Other),
-            Err(_) => {
-                exec_err!("a task from another node took longer than {} s", limit.as_secs()).map_err(TaskFailure::Other)
-            }
-        }
+        let outcome = tokio::time::timeout(limit, work).await;
+        let too_slow = |_| exec_err!("a task from another node took longer than {} s", limit.as_secs());
+        outcome.unwrap_or_else(too_slow).map_err(TaskFailure::Other)
     }
 }
 

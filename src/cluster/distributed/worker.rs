@@ -31,15 +31,15 @@ use tonic::transport::Server;
 use tower::layer::layer_fn;
 use tower::{ServiceExt, service_fn};
 
-use super::PROGRAM_VERSION;
 use super::auth::{NodeAuth, TENANT_HEADER};
 use super::channels::{PING_INTERVAL, PING_TIMEOUT};
 use super::connections::{self, NODE_CONNECTION_LIMITS};
 use super::partial_scan::{PartialPlanCodec, PartialScanExec, ScanStorage};
 use super::remote_task::{NodeTaskExec, TaskRunner};
 use crate::tls::NodeTls;
+use crate::token::PROGRAM_VERSION;
 
-/// Plans are smaller, because the lengths of requests and the row groups of a file are limited.
+/// Limit for the serialized plan of a task. Plans are smaller, because request lengths and row groups are limited.
 const MAX_PLAN_BYTES: usize = 16 << 20;
 const MAX_STREAMS_PER_CONNECTION: u32 = 1_024;
 
@@ -61,7 +61,7 @@ impl TaskSessions {
     }
 
     pub(super) fn new_worker(&self, engine: &QueryEngine) -> Worker {
-        // Each session uses the memory and disk quota of its principal. The library's default has no limits.
+        // Each task uses its principal's memory and disk quotas. `datafusion-distributed` has no default limits.
         Worker::from_session_builder(self.clone())
             .with_runtime_env(engine.task_context().runtime_env())
             .with_version(PROGRAM_VERSION)
@@ -90,10 +90,9 @@ impl WorkerSessionBuilder for TaskSessions {
 /// Rejects plans with operators that [`super::plan_split`] does not create, such as operators that write files.
 fn check_task_plan(event: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEventResponse> {
     fn is_part(plan: &Arc<dyn ExecutionPlan>) -> bool {
-        let is_known = plan.is::<SortExec>() || plan.is::<AggregateExec>();
         match plan.children().as_slice() {
             [] => plan.is::<PartialScanExec>() || plan.is::<VersionScan>() || plan.is::<FieldScan>(),
-            [input] => is_known && is_part(input),
+            [input] => (plan.is::<SortExec>() || plan.is::<AggregateExec>()) && is_part(input),
             _ => false,
         }
     }
@@ -118,14 +117,9 @@ pub(super) fn tenant_headers(tenant: Option<HashedPrincipal>) -> HeaderMap {
 fn parse_tenant(headers: &HeaderMap) -> Result<Option<HashedPrincipal>> {
     let Some(text) = headers.get(TENANT_HEADER) else { return Ok(None) };
     let parts = text.to_str().ok().and_then(|text| text.split_once(' '));
-    let tenant = parts.and_then(|(key, kind)| {
-        let is_anonymous = match kind {
-            "anonymous" => true,
-            "user" => false,
-            _ => return None,
-        };
-        Some(HashedPrincipal { key: key.parse().ok()?, is_anonymous })
-    });
+    let tenant = parts
+        .filter(|(_, kind)| matches!(*kind, "anonymous" | "user"))
+        .and_then(|(key, kind)| Some(HashedPrincipal { key: key.parse().ok()?, is_anonymous: kind == "anonymous" }));
     tenant.map(Some).ok_or_else(|| exec_datafusion_err!("{TENANT_HEADER} contains no valid tenant"))
 }
 

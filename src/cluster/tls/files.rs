@@ -47,7 +47,7 @@ pub(super) type TlsFileContents = [Vec<u8>; 3];
 pub(super) struct TlsConfigs {
     pub(super) server: Arc<ServerConfig>,
     pub(super) client: Arc<ClientConfig>,
-    /// Earliest expiry of the certificates in the chain, in seconds since 1970.
+    /// Earliest expiry of the certificates in this node's chain, in seconds since 1970.
     pub(super) expires_s: Option<u64>,
 }
 
@@ -92,12 +92,10 @@ impl TlsFiles {
         if let [own, rest @ ..] = &*chain {
             clients.verify_client_cert(own, rest, now).map_err(|error| self.certificate_error(&error))?;
             if let Some(host) = &self.host {
-                let name = ServerName::try_from(&**host);
-                let name = name
-                    .map_err(|_| self.file_error(CERTIFICATE_INDEX, format!("cannot match {host}: not a DNS name")))?;
-                servers
-                    .verify_server_cert(own, rest, &name, &[], now)
-                    .map_err(|error| self.certificate_error(&error))?;
+                let invalid = |_| self.file_error(CERTIFICATE_INDEX, format!("cannot match {host}: not a DNS name"));
+                let name = ServerName::try_from(&**host).map_err(invalid)?;
+                let verified = servers.verify_server_cert(own, rest, &name, &[], now);
+                verified.map_err(|error| self.certificate_error(&error))?;
             }
         }
 
@@ -118,12 +116,8 @@ impl TlsFiles {
     }
 
     pub(super) fn check_expiry(&self, expires_s: Option<u64>, now: UnixTime) -> Result<(), TlsError> {
-        match expires_s {
-            Some(expires_s) if expires_s < now.as_secs() => {
-                Err(self.file_error(CERTIFICATE_INDEX, expired_text(expires_s)))
-            }
-            _ => Ok(()),
-        }
+        let expired = expires_s.filter(|expires_s| *expires_s < now.as_secs());
+        expired.map_or(Ok(()), |expires_s| Err(self.file_error(CERTIFICATE_INDEX, expired_text(expires_s))))
     }
 
     fn parse_certificates(&self, file: usize, contents: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -135,17 +129,11 @@ impl TlsFiles {
         }
     }
 
-    fn trusted_roots(
-        &self,
-        contents: &[u8],
-        provider: &CryptoProvider,
-        now: UnixTime,
-    ) -> Result<RootCertStore, TlsError> {
+    fn trusted_roots(&self, ca: &[u8], provider: &CryptoProvider, now: UnixTime) -> Result<RootCertStore, TlsError> {
         let mut roots = RootCertStore::empty();
-        for certificate in self.parse_certificates(CA_INDEX, contents)? {
+        for certificate in self.parse_certificates(CA_INDEX, ca)? {
             if parse_expiry_s(&certificate, provider).is_none_or(|expires_s| expires_s >= now.as_secs()) {
-                let added = roots.add(certificate);
-                added.map_err(|error| {
+                roots.add(certificate).map_err(|error| {
                     self.file_error(CA_INDEX, format!("contains a certificate that cannot be used: {error}"))
                 })?;
             }
@@ -191,17 +179,15 @@ impl TlsFiles {
         let reason = match cause {
             CertificateError::ExpiredContext { not_after, .. } => expired_text(not_after.as_secs()),
             CertificateError::NotValidYetContext { not_before, .. } => {
-                format!(
-                    "is not valid before {}; check the clock of this machine",
-                    format_timestamp(not_before.as_secs())
-                )
+                let start = format_timestamp(not_before.as_secs());
+                format!("is not valid before {start}; check the clock of this machine")
             }
             CertificateError::UnknownIssuer | CertificateError::BadSignature => {
                 let ca = format!("{} ({})", self.paths[CA_INDEX].display(), FILE_SETTINGS[CA_INDEX]);
                 format!("is not signed by a certificate in {ca}, directly or through intermediate certificates")
             }
             CertificateError::NotValidForNameContext { presented, .. } => {
-                // For example `IpAddress(10.0.0.7)` or `DnsName("a")`.
+                // rustls formats a name in a certificate as text such as `IpAddress(10.0.0.7)` or `DnsName("a")`.
                 let bare = |name: &String| Some(name.split_once('(')?.1.trim_matches(['"', ')']).to_owned());
                 let named: Vec<String> = presented.iter().filter_map(bare).collect();
                 let named = if named.is_empty() { "no host".to_owned() } else { named.join(", ") };
@@ -215,7 +201,7 @@ impl TlsFiles {
                 "is not valid for both server and client use; extendedKeyUsage must contain serverAuth and clientAuth"
                     .to_owned()
             }
-            // The type of this error is private to rustls-webpki.
+            // The error `CaUsedAsEndEntity` has a private type in rustls-webpki, so only its debug text identifies it.
             cause if format!("{cause:?}").contains("CaUsedAsEndEntity") => {
                 "is a CA certificate; use this node's certificate".to_owned()
             }
@@ -234,7 +220,8 @@ fn pem_error_text(error: &pem::Error) -> String {
     }
 }
 
-/// rustls reports the expiry only in the error for an expired certificate, so this verifies for the end of time.
+/// Returns the expiry of a certificate in seconds since 1970. rustls reports the expiry only in the error for an
+/// expired certificate, so the certificate is verified at the latest possible time.
 fn parse_expiry_s(certificate: &CertificateDer<'_>, provider: &CryptoProvider) -> Option<u64> {
     let end = UnixTime::since_unix_epoch(std::time::Duration::from_secs(u64::MAX));
     let algorithms = provider.signature_verification_algorithms.all;

@@ -32,7 +32,8 @@ pub struct NodeTls {
 }
 
 impl NodeTls {
-    /// Returns `None` without certificates. The current runtime watches the files until the last handle is dropped.
+    /// Loads the TLS certificates of this node; `None` if they are not configured. The current runtime reloads changed
+    /// files until the last handle is dropped.
     pub fn open(cluster: &ClusterConfig) -> Result<Option<Arc<NodeTls>>, TlsError> {
         let Some(files) = TlsFiles::new(cluster) else { return Ok(None) };
         let (tls, watcher) = NodeTls::open_watched(files)?;
@@ -45,12 +46,9 @@ impl NodeTls {
         let configs = files.build_configs(&contents, UnixTime::now())?;
         let tls = Arc::new(NodeTls { current: ArcSwap::from_pointee(configs) });
         tls.record_expiry();
-        let watcher = TlsFileWatcher {
-            tls: Arc::downgrade(&tls),
-            files: Arc::new(files),
-            contents: Arc::new(contents),
-            last_error: None,
-        };
+        let files = Arc::new(files);
+        let contents = Arc::new(contents);
+        let watcher = TlsFileWatcher { tls: Arc::downgrade(&tls), files, contents, last_error: None };
         Ok((tls, watcher))
     }
 
@@ -70,8 +68,7 @@ impl NodeTls {
     }
 
     fn record_expiry(&self) {
-        let expires_s = self.current.load().expires_s.unwrap_or_default();
-        metrics().node_certificate_expires.set(expires_s as f64);
+        metrics().node_certificate_expires.set(self.current.load().expires_s.unwrap_or_default() as f64);
     }
 }
 
@@ -125,22 +122,18 @@ impl TlsFileWatcher {
         }
     }
 
-    /// Logs an error when a second reload repeats it, because files are replaced one after another.
+    /// Logs a failed reload of the certificates only if the next reload fails with the same error: while the files are
+    /// replaced one after another, they do not match for a moment.
     fn log_error(&mut self, cause: String, is_valid: bool) {
         let (is_same, is_logged) =
             self.last_error.as_ref().map_or((false, false), |(last, is_logged)| (*last == cause, *is_logged));
-        match is_same && !is_logged {
-            true if is_valid => {
-                tracing::warn!(
-                    error = cause,
-                    "failed to reload node TLS certificates; keeping the current certificates"
-                );
-            }
-            true => tracing::error!(
+        if is_same && !is_logged && is_valid {
+            tracing::warn!(error = cause, "failed to reload node TLS certificates; keeping the current certificates");
+        } else if is_same && !is_logged {
+            tracing::error!(
                 error = cause,
                 "this node's certificate has expired, so other nodes are refusing its connections"
-            ),
-            false => {}
+            );
         }
         self.last_error = Some((cause, is_same));
     }
@@ -165,7 +158,7 @@ mod tests {
             let path = |certificates: &Certificates| certificates.options(0)[option].1.clone();
             std::fs::copy(path(&others), path(&certificates)).expect("copied");
         };
-        // The files do not match until all are replaced. An error that remains is logged once.
+        // The certificate files do not match until all of them are replaced. A repeated error is logged once.
         for (option, cause) in [(0, "cluster.tls_key"), (1, "is not signed by")] {
             replace(option);
             for is_logged in [false, true, true] {

@@ -1,4 +1,4 @@
-//! `…/alternate/add`: adds entities, which the user types as JSON.
+//! `…/alternate/add`: adds entities, which the user types as JSON, to an alternate (an edited copy of a version).
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
@@ -21,10 +21,8 @@ use crate::urls::EntityPosition;
 pub(super) async fn render_addition_form(req: &PageRequest, target: &EditTarget, query: &QueryParams) -> PageResult {
     let list = load_list(req, &target.urls, None).await?;
     let typed = query.first("position");
-    let (position, problem) = match typed {
-        Some(typed) => parse_insert_position(typed, list.length, list.length),
-        None => (list.length, None),
-    };
+    let (position, problem) =
+        typed.map_or((list.length, None), |typed| parse_insert_position(typed, list.length, list.length));
     let draft =
         EditDraft { is_new: true, position, text: "{\n  \n}".to_owned(), ..EditDraft::default().rebased_on(&list) };
     let status = if problem.is_some() { StatusCode::BAD_REQUEST } else { StatusCode::OK };
@@ -33,7 +31,8 @@ pub(super) async fn render_addition_form(req: &PageRequest, target: &EditTarget,
     render_editor(req, target, &list, &draft, flash)
 }
 
-/// Parses an insert position. Returns `length` and the problem if the position is invalid or greater than `last`.
+/// Parses the position at which an entity is inserted into a list. If the position is invalid or greater than `last`,
+/// returns the position `length` (the end of the list) and the problem.
 fn parse_insert_position(typed: &str, last: u64, length: u64) -> (u64, Option<String>) {
     let valid = format!("Enter a position from 0 to {length}.");
     match EntityPosition::parse(typed) {
@@ -70,7 +69,7 @@ pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, mut 
     let mut tries_left = MAX_SAVE_ATTEMPTS;
     loop {
         if list_now.etag != draft.etag {
-            // Entities that were to be appended are appended to the changed list.
+            // If another user has changed the list, new entities for its end are appended to the changed list.
             if !is_saved || draft.position != draft.list_length || tries_left == 0 {
                 return render_stale_form(req, target, &list_now, &draft);
             }
@@ -81,14 +80,9 @@ pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, mut 
             break;
         }
         tries_left -= 1;
+        let notice = if is_rebased { "beside" } else { "saved" };
         match save_edits(req, target, &draft.etag, edits_at(draft.position), form.body_reservation.take()).await {
-            Ok(reply) => {
-                return Ok(if is_rebased {
-                    PageResponse::redirect_with_notice("beside", &target.urls.alternate_url())
-                } else {
-                    reply
-                });
-            }
+            Ok(()) => return Ok(PageResponse::redirect_with_notice(notice, &target.urls.alternate_url())),
             Err(HttpError::Manage(ManageError::Stale)) => list_now = load_list(req, &target.urls, None).await?,
             Err(error) => {
                 let flash = flash_from_error(req, error);
@@ -103,9 +97,8 @@ pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, mut 
         EntityComparison::new(caption, ["Now", "After saving"], sides, LeafEquality::Text, ShownPaths::All, &mut budget)
     });
     let tables: Vec<EntityComparison> = tables.collect();
-    let omitted_count = entities.len() - tables.len();
     let api_call = api_call_body(target, &list_now.etag, &edits_at(draft.position));
-    let preview = Some(EditPreview { tables, omitted_count, note: None, api_call });
+    let preview = Some(EditPreview { omitted_count: entities.len() - tables.len(), tables, note: None, api_call });
     render_editor(req, target, &list_now, &draft, EditorFlash { preview, ..EditorFlash::default() })
 }
 

@@ -1,5 +1,5 @@
-//! `…/alternate/edit`: edits an entity as JSON text. If another user has saved the list since the form was created, the
-//! page merges the changes or shows the conflict.
+//! `…/alternate/edit`: edits an entity of an alternate (edited copy of a version) as JSON text. If another user saved
+//! the list since the form was created, the page merges the changes or shows the conflict.
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
@@ -68,9 +68,8 @@ pub(super) async fn render_edit_form(req: &PageRequest, target: &EditTarget, que
     };
     let list = load_list_with_neighbors(req, &target.urls, position).await?;
     if matches!(list.entity, EntityAtPosition::None) {
-        return Err(
-            if position == index { typed_position } else { position.into() }.not_found_error("list", list.length)
-        );
+        let missing = if position == index { typed_position } else { position.into() };
+        return Err(missing.not_found_error("list", list.length));
     }
     let mut flash = EditorFlash::default();
     if list.is_alternate {
@@ -143,14 +142,9 @@ pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, mut 
             }
             Some("save") => {
                 let edits = vec![replace_entity(draft.position, &mine)];
+                let notice = if note.is_some() { "beside" } else { "saved" };
                 match save_edits(req, target, &draft.etag, edits, form.body_reservation.take()).await {
-                    Ok(reply) => {
-                        return Ok(if note.is_some() {
-                            PageResponse::redirect_with_notice("beside", &target.urls.alternate_url())
-                        } else {
-                            reply
-                        });
-                    }
+                    Ok(()) => return Ok(PageResponse::redirect_with_notice(notice, &target.urls.alternate_url())),
                     Err(HttpError::Manage(ManageError::Stale)) => {
                         list_now = load_list_with_neighbors(req, &target.urls, draft.position).await?
                     }
@@ -165,9 +159,7 @@ pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, mut 
                 }
             }
             Some("merge") => return render_merged_preview(req, target, &list_now, draft, current, &mine),
-            _ => {
-                return render_preview(req, target, &list_now, &draft, current, &mine, note.into_iter().collect());
-            }
+            _ => return render_preview(req, target, &list_now, &draft, current, &mine, note.into_iter().collect()),
         }
     }
     Err(ManageError::Stale.into())
@@ -210,14 +202,8 @@ fn render_preview(
     let caption = "The entity before and after saving".to_owned();
     let sides = [Some(current), Some(mine)];
     let titles = ["Now", "After saving"];
-    let table = EntityComparison::new(
-        caption,
-        titles,
-        sides,
-        LeafEquality::Text,
-        ShownPaths::Changed,
-        &mut ComparisonBudget::for_page(),
-    );
+    let mut budget = ComparisonBudget::for_page();
+    let table = EntityComparison::new(caption, titles, sides, LeafEquality::Text, ShownPaths::Changed, &mut budget);
     let note = match (current == mine, table.is_empty()) {
         (true, _) => Some("Nothing has changed."),
         (false, true) => Some("Only the field order has changed."),
@@ -230,7 +216,7 @@ fn render_preview(
     render_editor(req, target, list, &draft, EditorFlash { notes, preview, ..EditorFlash::default() })
 }
 
-/// The entity of a form in a list that has changed since the form was created.
+/// The entity that a form edits, in a list that another user has changed since the form was created.
 struct MovedEntity {
     list: EditableList,
     position: u64,
@@ -246,7 +232,8 @@ impl MovedEntity {
     }
 }
 
-/// Searches the entity at its previous position, and at its position if all insertions and removals were before it.
+/// Searches a changed list for the entity that a form edits: at its previous position, and at the position that it has
+/// if all insertions and removals were before it.
 async fn find_moved_entity(
     req: &PageRequest,
     target: &EditTarget,
@@ -282,7 +269,7 @@ async fn find_moved_entity(
     Ok(found)
 }
 
-/// Renders the form after another user has changed or removed the entity, or keeps saving the list.
+/// Renders the edit form after another user changed or removed the edited entity, or if others keep saving the list.
 fn render_conflict(
     req: &PageRequest,
     target: &EditTarget,
@@ -290,12 +277,10 @@ fn render_conflict(
     draft: &EditDraft,
     mine: &[u8],
 ) -> PageResult {
-    const OVERTAKEN_ALERT: &str =
-        "Another user saved changes first, so yours were not saved. Your text is still below.";
     let MovedEntity { list: list_now, position, change } = moved;
     let base = entity_text::parse_entity(&draft.base).ok();
-    let mut flash =
-        EditorFlash { status: StatusCode::CONFLICT, alert: Some(OVERTAKEN_ALERT.to_owned()), ..EditorFlash::default() };
+    let alert = "Another user saved changes first, so yours were not saved. Your text is still below.".to_owned();
+    let mut flash = EditorFlash { status: StatusCode::CONFLICT, alert: Some(alert), ..EditorFlash::default() };
     let previous_position = format::group_thousands(draft.position);
     let position_text = format::group_thousands(*position);
     let draft = EditDraft { position: *position, ..draft.rebased_on(list_now) };
@@ -318,14 +303,8 @@ fn render_conflict(
             "The entity was at position {previous_position}. If you add it again with your text, it will be at position {position_text}. If \
              you discard your changes, the entity stays removed."
         ));
-        let mine_comparison = compare(mine, "Your changes", "Your text");
-        flash.conflict = Some(EditConflict {
-            theirs: None,
-            mine: mine_comparison,
-            conflicting_fields: Vec::new(),
-            can_merge: false,
-            diff,
-        });
+        let mine = compare(mine, "Your changes", "Your text");
+        flash.conflict = Some(EditConflict { mine, diff, ..EditConflict::default() });
         flash.is_removed = true;
         return render_editor(req, target, list_now, &EditDraft { is_new: true, ..draft }, flash);
     }
@@ -339,8 +318,6 @@ fn render_conflict(
         let draft = EditDraft { is_new: true, position: list_now.length, ..draft };
         return render_editor(req, target, list_now, &draft, flash);
     };
-    let theirs = compare(current, "Changes saved in the meantime", "Now");
-    let mine_comparison = compare(mine, "Your changes", "Your text");
     let conflicts =
         base.as_deref().map(|base| entity_text::merge_entities(base, current, mine).conflicts).unwrap_or_default();
     flash.notes.push(match change {
@@ -354,8 +331,8 @@ fn render_conflict(
         ),
     });
     flash.conflict = Some(EditConflict {
-        theirs,
-        mine: mine_comparison,
+        theirs: compare(current, "Changes saved in the meantime", "Now"),
+        mine: compare(mine, "Your changes", "Your text"),
         conflicting_fields: conflicts.iter().take(MAX_NAMED_ITEMS).map(|name| SafeText::new(name, 100)).collect(),
         can_merge: base.is_some(),
         diff,

@@ -1,4 +1,4 @@
-//! The version whose alternate a form changes, and saving the change.
+//! The version whose alternate (edited copy) a dashboard form changes, and the function that saves the change.
 
 use strata_http::error::HttpError;
 use strata_service::{BodyReservation, EntityChange, EntityEdit, ManageError};
@@ -10,7 +10,7 @@ use super::editable_list::EditableList;
 use crate::browse::with_version_number;
 use crate::form_handling::load_owner_context;
 use crate::format;
-use crate::page_request::{PageRequest, PageResponse, PageResult};
+use crate::page_request::PageRequest;
 use crate::safe_text::SafeText;
 use crate::urls::VersionUrls;
 
@@ -43,18 +43,18 @@ pub(super) async fn load_edit_target(req: &PageRequest) -> Result<EditTarget, Ht
     Ok(EditTarget { user, dataset, urls: with_version_number(&urls, number), version, action })
 }
 
-/// Saves edits of the list with this ETag. Returns [`ManageError::Stale`] if the list has changed in the meantime.
+/// Saves edits of a list of entities. Returns [`ManageError::Stale`] if the ETag of the list is no longer `etag`.
 pub(super) async fn save_edits(
     req: &PageRequest,
     target: &EditTarget,
     etag: &str,
     edits: Vec<EntityEdit>,
     memory: Option<BodyReservation>,
-) -> PageResult {
+) -> Result<(), HttpError> {
     let dataset = target.urls.dataset.id;
     Box::pin(req.services.datasets.edit_alternate(&target.user, dataset, target.version.number, etag, edits, memory))
         .await?;
-    Ok(PageResponse::redirect_with_notice("saved", &target.urls.alternate_url()))
+    Ok(())
 }
 
 pub(super) fn api_call_body(target: &EditTarget, etag: &str, edits: &[EntityEdit]) -> SafeText {

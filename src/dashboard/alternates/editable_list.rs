@@ -1,10 +1,11 @@
-//! The list that a form edits: the alternate of a version, or the version itself if it has no alternate. A page reads
-//! only the entities that it shows.
+//! The list that a form edits: the alternate of a version (its edited copy), or the version itself if it has none. A
+//! page reads only the entities that it shows.
 
 use futures::TryStreamExt;
 use strata_http::error::HttpError;
 use strata_service::{ManageError, OwnerReadError, PulledPage, ReadError, ResponseBody};
 use strata_types::limits::MAX_PAGE_ENTITY_BYTES;
+use strata_types::version::VersionVariant;
 
 use super::neighbors::{EntityNeighbors, NeighborEntity};
 use crate::entity_diff::array_elements;
@@ -16,30 +17,22 @@ pub(super) struct EditableList {
     pub(super) length: u64,
     pub(super) is_alternate: bool,
     pub(super) entity: EntityAtPosition,
-    /// `Unknown` unless requested.
+    /// The entities before and after `entity`; `Unknown` unless they were requested.
     pub(super) neighbors: EntityNeighbors,
 }
 
 pub(super) enum EntityAtPosition {
-    /// No entity at this position, or none was requested.
+    /// The list has no entity at the requested position, or no entity was requested.
     None,
-    /// Larger than `MAX_PAGE_ENTITY_BYTES`.
+    /// The entity is larger than `MAX_PAGE_ENTITY_BYTES`.
     TooLarge,
     Entity(Vec<u8>),
 }
 
 impl EntityAtPosition {
     pub(super) fn entity_bytes(&self) -> Option<&[u8]> {
-        match self {
-            EntityAtPosition::Entity(entity) => Some(entity),
-            EntityAtPosition::None | EntityAtPosition::TooLarge => None,
-        }
+        if let EntityAtPosition::Entity(entity) = self { Some(entity) } else { None }
     }
-}
-
-struct ListPage {
-    list: EditableList,
-    entities: Option<Vec<Vec<u8>>>,
 }
 
 pub(super) async fn load_list(
@@ -47,14 +40,13 @@ pub(super) async fn load_list(
     urls: &VersionUrls,
     position: Option<u64>,
 ) -> Result<EditableList, HttpError> {
-    let page = match position.filter(|position| *position < u64::MAX) {
-        None => read_list_page(req, urls, true, 0, 0).await?,
-        Some(position) => read_list_page(req, urls, true, position, 1).await?,
-    };
-    Ok(EditableList { entity: first_entity(page.entities), ..page.list })
+    let position = position.filter(|position| *position < u64::MAX);
+    let limit = u64::from(position.is_some());
+    let (list, entities) = read_list_page(req, urls, true, position.unwrap_or(0), limit).await?;
+    Ok(EditableList { entity: first_entity(entities), ..list })
 }
 
-/// Like [`load_list`], with the neighbors of the entity. This is one read unless the three entities exceed a page.
+/// Like [`load_list`], with the entities before and after the entity. One read returns all three if they fit a page.
 pub(super) async fn load_list_with_neighbors(
     req: &PageRequest,
     urls: &VersionUrls,
@@ -64,7 +56,7 @@ pub(super) async fn load_list_with_neighbors(
         return load_list(req, urls, None).await;
     }
     let before = u64::from(position > 0);
-    let ListPage { mut list, entities } = read_list_page(req, urls, true, position - before, before + 2).await?;
+    let (mut list, entities) = read_list_page(req, urls, true, position - before, before + 2).await?;
     let Some(entities) = entities else { return load_list(req, urls, Some(position)).await };
     let mut entities = entities.into_iter();
     list.neighbors.before = match before {
@@ -84,7 +76,8 @@ pub(super) async fn load_version_entity(
     urls: &VersionUrls,
     position: u64,
 ) -> Result<EntityAtPosition, HttpError> {
-    Ok(first_entity(read_list_page(req, urls, false, position, 1).await?.entities))
+    let (_, entities) = read_list_page(req, urls, false, position, 1).await?;
+    Ok(first_entity(entities))
 }
 
 fn first_entity(entities: Option<Vec<Vec<u8>>>) -> EntityAtPosition {
@@ -93,36 +86,32 @@ fn first_entity(entities: Option<Vec<Vec<u8>>>) -> EntityAtPosition {
     })
 }
 
-/// Reads `limit` entities of the alternate. Reads the version if there is no alternate or if `alt` is false.
+/// Reads `limit` entities of an alternate; `None` if they are larger than a page may be. Reads the version itself if it
+/// has no alternate or if `alt` is false.
 async fn read_list_page(
     req: &PageRequest,
     urls: &VersionUrls,
     alt: bool,
     offset: u64,
     limit: u64,
-) -> Result<ListPage, HttpError> {
+) -> Result<(EditableList, Option<Vec<Vec<u8>>>), HttpError> {
     let user = req.require_user().map_err(|_| ManageError::DatasetNotFound)?;
-    let pull = |alt| req.services.reads.pull_entities(&user, urls.dataset.id, urls.selector, alt, offset, Some(limit));
-    let (pulled, is_alternate) = match pull(alt).await {
-        Err(OwnerReadError::Read(ReadError::AltNotFound(_))) if alt => (pull(false).await?, false),
+    let pull =
+        |variant| req.services.reads.pull_entities(&user, urls.dataset.id, urls.selector, variant, offset, Some(limit));
+    let (pulled, is_alternate) = match pull(VersionVariant::from_alt(alt)).await {
+        Err(OwnerReadError::Read(ReadError::AltNotFound(_))) if alt => (pull(VersionVariant::Original).await?, false),
         pulled => (pulled?, alt),
     };
-    let PulledPage { etag, total_count, entities, .. } = pulled;
+    let PulledPage { etag, total_count: length, entities, .. } = pulled;
     let array = collect_body(entities).await?;
     let entities = array.map(|array| array_elements(&array).into_iter().map(<[u8]>::to_vec).collect());
-    let list = EditableList {
-        etag,
-        length: total_count,
-        is_alternate,
-        entity: EntityAtPosition::None,
-        neighbors: EntityNeighbors::default(),
-    };
-    Ok(ListPage { list, entities })
+    let neighbors = EntityNeighbors::default();
+    Ok((EditableList { etag, length, is_alternate, entity: EntityAtPosition::None, neighbors }, entities))
 }
 
 const ARRAY_BRACKET_BYTES: usize = 2;
 
-/// Returns the body; `None` if it is larger than a page may be.
+/// Collects the body of a read; returns `None` if the body is larger than a page may be.
 async fn collect_body(body: ResponseBody) -> Result<Option<Vec<u8>>, HttpError> {
     let mut collected = Vec::new();
     let mut parts = body.into_stream();

@@ -1,11 +1,10 @@
-//! The page that edits entities as text, with a preview, and with the conflicts with changes of other users.
+//! The page that edits entities as text. It shows a preview, and conflicts with other users' changes.
 //!
 //! The server stores no drafts. The form contains the text, the ETag of the list, and the entity before the edit.
 
 use askama::Template;
 use axum::http::StatusCode;
 use strata_http::error::HttpError;
-use strata_http::page_support::BaseUrl;
 use strata_runtime::blocking::run_blocking;
 use strata_service::{BodyReservation, ManageError};
 use strata_types::limits::MAX_EDITOR_TEXT_BYTES;
@@ -51,6 +50,7 @@ pub(super) struct EditPreview {
     pub(super) api_call: SafeText,
 }
 
+#[derive(Default)]
 pub(super) struct EditConflict {
     pub(super) theirs: Option<EntityComparison>,
     pub(super) mine: Option<EntityComparison>,
@@ -75,7 +75,7 @@ pub(super) struct EditorFlash {
     pub(super) status: StatusCode,
     pub(super) notes: Vec<String>,
     pub(super) alert: Option<String>,
-    /// A mistake in the text. The script reports the same mistakes, but does not repeat this one.
+    /// A mistake in the submitted text. If it is set, the page's script does not check the text, to avoid two messages.
     pub(super) problem: Option<EntityTextError>,
     pub(super) position_problem: Option<String>,
     pub(super) typed_position: Option<String>,
@@ -100,19 +100,15 @@ impl EditDraft {
     }
 
     pub(super) fn rebased_on(&self, list: &EditableList) -> EditDraft {
-        EditDraft {
-            etag: list.etag.clone(),
-            list_length: list.length,
-            neighbors: list.neighbors.clone(),
-            ..self.clone()
-        }
+        let EditableList { etag, length, neighbors, .. } = list;
+        EditDraft { etag: etag.clone(), list_length: *length, neighbors: neighbors.clone(), ..self.clone() }
     }
 
     pub(super) fn text_error_status(&self) -> StatusCode {
         if self.text.len() > MAX_EDITOR_TEXT_BYTES { StatusCode::PAYLOAD_TOO_LARGE } else { StatusCode::BAD_REQUEST }
     }
 
-    /// Parses the text; on a worker thread if it is long, because connection threads must not block.
+    /// Parses the submitted text. A long text is parsed on a worker thread, because connection threads must not block.
     pub(super) async fn parse_text<T: Send + 'static>(
         &self,
         parse: fn(&str) -> Result<T, EntityTextError>,
@@ -160,7 +156,7 @@ pub(super) fn render_editor(
         draft,
         position: flash.typed_position.clone().unwrap_or_else(|| draft.position.to_string()),
         flash,
-        api: BaseUrl::from_request_head(&req.head, &req.services).absolute_url("/dataset/alternate/edit"),
+        api: req.absolute_url("/dataset/alternate/edit"),
     };
     render(page.flash.status, &page)
 }

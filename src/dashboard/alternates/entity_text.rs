@@ -12,8 +12,8 @@ use crate::format;
 use crate::query_params::parse_whole_number;
 use crate::safe_text::escape_invisible_json;
 
-/// Returns the text of an entity, indented if the indented text fits into the editor; `None` if no text fits. Each
-/// entity that a page shows fits, because escapes at most triple its length.
+/// Returns an entity as text for the editor. The text is indented if the indented text fits into the editor; the result
+/// is `None` if neither form fits. Each entity that a page shows fits, because escapes at most triple its length.
 pub(super) fn to_editor_text(entity: &[u8]) -> Option<String> {
     let mut pretty = Vec::new();
     let is_pretty = strata_json::try_write_indented(entity, 0, MAX_EDITOR_TEXT_BYTES, &mut pretty);
@@ -82,7 +82,7 @@ pub(super) fn parse_entities(text: &str) -> Result<Vec<Vec<u8>>, EntityTextError
     if text.as_bytes().get(whitespace) != Some(&b'[') {
         return Ok(vec![parse_entity(text)?]);
     }
-    // The array must end at the end of the text. The rest would otherwise become part of the envelope below.
+    // Text after the JSON array is an error. In the object below, it could become further members.
     if let Ok(Some(end)) = ValueScanner::new().feed(text.as_bytes())
         && !text[end..].trim_matches([' ', '\n', '\r', '\t']).is_empty()
     {
@@ -99,31 +99,27 @@ pub(super) fn parse_entities(text: &str) -> Result<Vec<Vec<u8>>, EntityTextError
     cursor.enter();
     let mut entities = Vec::new();
     while cursor.next_element() {
-        let value = cursor.skip_value();
         let mut entity = Vec::new();
-        strata_json::canonicalize(value, &mut entity).map_err(|error| {
-            EntityTextError::for_text(format!(
-                "Entity {} of the array: {}",
-                entities.len() + 1,
-                error.message_without_offset()
-            ))
+        strata_json::canonicalize(cursor.skip_value(), &mut entity).map_err(|error| {
+            let problem = error.message_without_offset();
+            EntityTextError::for_text(format!("Entity {} of the array: {problem}", entities.len() + 1))
         })?;
         entities.push(entity);
     }
     if entities.is_empty() {
-        Err(EntityTextError::for_text("The array must contain at least one entity"))
-    } else {
-        Ok(entities)
+        return Err(EntityTextError::for_text("The array must contain at least one entity"));
     }
+    Ok(entities)
 }
 
 pub(super) struct MergedEntity {
     pub(super) entity: Vec<u8>,
-    /// The fields that both sides have changed in different ways. The entity contains the values of `mine`.
+    /// The top-level fields that both users changed differently. The merged entity contains the values of `mine`.
     pub(super) conflicts: Vec<String>,
 }
 
-/// Merges by top-level field: applies the changes from `base` to `mine` to `theirs`. All entities must be canonical.
+/// Merges the changes of two users to an entity, by top-level field: applies the changes from `base` to `mine` to
+/// `theirs`. All entities must be canonical JSON.
 pub(super) fn merge_entities(base: &[u8], theirs: &[u8], mine: &[u8]) -> MergedEntity {
     let [base_fields, their_fields, my_fields] = [base, theirs, mine].map(fields_by_name);
     let mut conflicts = Vec::new();
@@ -210,7 +206,7 @@ mod tests {
         for (json, is_indented) in [
             (filled("{\"a\":\"", "x", "\"}"), true),
             (filled("{\"a\":\"", "\u{85}", "\"}"), true),
-            // Each number is on its own line after deep indentation.
+            // Each number of this array has its own line with deep indentation, so the indented text is too long.
             (filled(&format!("{{\"a\":{}0", "[".repeat(100)), ",1", &format!("{}}}", "]".repeat(100))), false),
         ] {
             let text = to_editor_text(json.as_bytes()).expect("a text");

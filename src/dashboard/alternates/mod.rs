@@ -1,5 +1,5 @@
-//! `…/alternate`: the owner edits the alternate of a version entity by entity, or deletes it. Each change corresponds
-//! to a call of `POST /dataset/alternate/edit` with the ETag of the list on the page.
+//! `…/alternate`: the owner edits the alternate (the edited copy of a version) entity by entity, or deletes it. Each
+//! change corresponds to a call of `POST /dataset/alternate/edit` with the ETag of the list on the page.
 
 mod add;
 mod edit;
@@ -14,7 +14,6 @@ use askama::Template;
 use axum::http::StatusCode;
 use axum::response::Response;
 use strata_http::error::{CallError, HttpError};
-use strata_http::page_support::BaseUrl;
 use strata_service::{BodyReservation, ManageError};
 use strata_types::limits::{MAX_EDITOR_FORM_BYTES, MAX_EDITOR_TEXT_BYTES};
 use strata_types::version::VersionNumber;
@@ -27,7 +26,7 @@ use super::page_request::{FormRequest, PageLayout, PageRequest, PageResponse, Pa
 use super::query_params::QueryParams;
 use super::urls::VersionUrls;
 
-/// A position in the version; the query parameter `position` is a position in the list.
+/// The query parameter with a position in the version. The parameter `position` is a position in the edited list.
 pub(super) const VERSION_POSITION_PARAM: &str = "entity";
 
 #[derive(Template)]
@@ -63,7 +62,7 @@ pub(super) async fn show_alternate(req: &mut PageRequest) -> PageResult {
         last_position: entities.unwrap_or(version.file.entity_count).checked_sub(1),
         browse_url: (!dataset.frozen && entities.is_some()).then(|| alternate.browse_url()),
         diff_url: urls.dataset.diff_url(&number, &number, true),
-        api: BaseUrl::from_request_head(&req.head, &req.services).absolute_url("/dataset/alternate/edit"),
+        api: req.absolute_url("/dataset/alternate/edit"),
     };
     render(StatusCode::OK, &page)
 }
@@ -82,7 +81,8 @@ async fn render_editor_form(req: &mut PageRequest) -> PageResult {
         _ => &[],
     })?;
     match target.action.as_str() {
-        // Browsers stay on the path of the form if the response to the form was a page.
+        // If the response to a form was a page, browsers stay on the path of the form. A GET request for this path
+        // redirects to the page of the alternate.
         "edit" if query.pairs().is_empty() => Ok(PageResponse::SeeOther(target.urls.alternate_url())),
         "edit" => edit::render_edit_form(req, &target, &query).await,
         "add" => add::render_addition_form(req, &target, &query).await,
@@ -101,20 +101,17 @@ pub(super) async fn handle_form(FormRequest { request: mut req, body }: FormRequ
         Err(error) => return req.finish_response(Err(error)).await,
     };
     req.typed_text = fields.iter().find(|(name, _)| name == "text").map(|(_, text)| text.clone());
-    match req.require_user().and_then(|_| req.check_form_token(&fields)) {
-        Ok(()) => {
-            req.respond_on_worker(|req| Box::pin(apply_form(req, QueryParams::from_iter(fields), reservation))).await
-        }
-        Err(error) => req.finish_response(Err(error)).await,
+    if let Err(error) = req.require_user().and_then(|_| req.check_form_token(&fields)) {
+        return req.finish_response(Err(error)).await;
     }
+    req.respond_on_worker(|req| Box::pin(apply_form(req, QueryParams::from_iter(fields), reservation))).await
 }
 
 fn form_too_long_error(limit_bytes: u64) -> HttpError {
+    let [limit, max] = [limit_bytes, MAX_EDITOR_TEXT_BYTES as u64].map(format::group_thousands);
     let text = format!(
-        "Nothing was saved because the form is longer than {} bytes. To recover your text, go back in your browser. \
-         The editor accepts up to {} bytes. For longer texts, use POST /dataset/alternate/edit.",
-        format::group_thousands(limit_bytes),
-        format::group_thousands(MAX_EDITOR_TEXT_BYTES as u64)
+        "Nothing was saved because the form is longer than {limit} bytes. To recover your text, go back in your \
+         browser. The editor accepts up to {max} bytes. For longer texts, use POST /dataset/alternate/edit."
     );
     HttpError::InvalidRequest { status: StatusCode::PAYLOAD_TOO_LARGE, text }
 }

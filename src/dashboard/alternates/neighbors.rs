@@ -46,14 +46,14 @@ pub(super) struct EntityNeighbors {
     pub(super) after: NeighborEntity,
 }
 
-/// The change by another user to an entity that is no longer at its position.
+/// A change by another user to an entity that is no longer at the position at which a form edits it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ConcurrentChange {
-    /// The entity has at most moved.
+    /// The entity is the same, but can have moved.
     Unchanged,
     Changed,
     Removed,
-    /// The neighbors have changed, too.
+    /// The neighbors of the entity have changed, too, so its change is not known.
     Unknown,
 }
 
@@ -67,8 +67,8 @@ impl EntityNeighbors {
         format!("{} {}", self.before.as_str(), self.after.as_str())
     }
 
-    /// Returns the change to the entity that was between these neighbors. The entity at its position is now `there`,
-    /// with the neighbors `now`. In ambiguous cases, a list that has become shorter has lost the entity.
+    /// Returns the change by another user to the entity that was between these neighbors. The entity at its position is
+    /// now `there`, with the neighbors `now`. In ambiguous cases, the entity counts as removed if the list is shorter.
     pub(super) fn classify(&self, there: &NeighborEntity, now: &EntityNeighbors, is_shorter: bool) -> ConcurrentChange {
         if !self.before.is_known_equal(&now.before) {
             return ConcurrentChange::Unknown;

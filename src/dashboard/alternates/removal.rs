@@ -1,9 +1,8 @@
-//! `…/alternate/remove`: removes entities by position after a preview.
+//! `…/alternate/remove`: removes entities by position from an alternate (edited copy of a version) after a preview.
 
 use askama::Template;
 use axum::http::StatusCode;
 use strata_http::error::HttpError;
-use strata_http::page_support::BaseUrl;
 use strata_service::{EntityChange, EntityEdit, ManageError};
 use strata_types::limits::MAX_REMOVED_ENTITIES;
 
@@ -14,7 +13,7 @@ use crate::context::{DatasetHeading, DatasetTab};
 use crate::entity_diff::{ComparisonBudget, EntityComparison, LeafEquality, ShownPaths};
 use crate::form_handling::SubmittedForm;
 use crate::format;
-use crate::page_request::{PageLayout, PageRequest, PageResult, render};
+use crate::page_request::{PageLayout, PageRequest, PageResponse, PageResult, render};
 use crate::query_params::{QueryParams, invalid_parameter_error};
 use crate::safe_text::SafeText;
 
@@ -45,12 +44,8 @@ pub(super) async fn render_removal_form(req: &PageRequest, target: &EditTarget, 
     let positions = match (query.first("positions"), query.first("position")) {
         (Some(positions), Some(_)) => {
             let problem = "cannot be combined with position";
-            return Err(invalid_parameter_error(
-                "positions",
-                positions,
-                problem,
-                "positions or position, but not both",
-            ));
+            let valid = "positions or position, but not both";
+            return Err(invalid_parameter_error("positions", positions, problem, valid));
         }
         (positions, position) => positions.or(position),
     };
@@ -64,7 +59,7 @@ pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, form
     let (Some("save"), Some(etag), Ok(positions)) = (fields.first("do"), fields.first("etag"), positions) else {
         return render_removal(req, target, Some(typed_positions), StatusCode::OK, None).await;
     };
-    // Only entities that the preview has shown are removed.
+    // Entities are removed only if a preview has shown exactly these positions.
     if fields.first("checked") != Some(typed_positions) {
         let alert = "You have changed the positions. Review the entities again before you remove them.".to_owned();
         return render_removal(req, target, Some(typed_positions), StatusCode::OK, Some(alert)).await;
@@ -76,7 +71,7 @@ pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, form
             (StatusCode::CONFLICT, alert.to_owned())
         }
         Err(error) => req.log_and_render(error),
-        reply => return reply,
+        Ok(()) => return Ok(PageResponse::redirect_with_notice("saved", &target.urls.alternate_url())),
     };
     render_removal(req, target, Some(typed_positions), status, Some(alert)).await
 }
@@ -126,15 +121,10 @@ async fn build_preview(req: &PageRequest, target: &EditTarget, positions: &[u64]
         let list = load_list(req, &target.urls, Some(*position)).await?;
         etag.get_or_insert(list.etag);
         let caption = format!("Entity at position {}", format::group_thousands(*position));
+        let titles = ["Now", "After saving"];
         let comparison = list.entity.entity_bytes().map(|entity| {
-            EntityComparison::new(
-                caption,
-                ["Now", "After saving"],
-                [Some(entity), None],
-                LeafEquality::Text,
-                ShownPaths::All,
-                &mut budget,
-            )
+            let sides = [Some(entity), None];
+            EntityComparison::new(caption, titles, sides, LeafEquality::Text, ShownPaths::All, &mut budget)
         });
         entities.push((format::group_thousands(*position), comparison));
     }
@@ -143,7 +133,7 @@ async fn build_preview(req: &PageRequest, target: &EditTarget, positions: &[u64]
         count_text: format::pluralize(positions.len() as u64, "entity", "entities"),
         omitted_count: positions.len() - entities.len(),
         entities,
-        api: BaseUrl::from_request_head(&req.head, &req.services).absolute_url("/dataset/alternate/edit"),
+        api: req.absolute_url("/dataset/alternate/edit"),
         api_call: api_call_body(target, &etag, &build_removals(positions)),
         etag,
     })

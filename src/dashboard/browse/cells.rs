@@ -5,7 +5,7 @@ use std::ops::Range;
 use strata_json::{JsonCursor, JsonScalar, JsonType, members, try_write_indented};
 
 use crate::format;
-use crate::highlight::{KeywordHighlighter, TextSyntax};
+use crate::highlight::{EscapeSyntax, KeywordHighlighter};
 use crate::safe_text::SafeText;
 
 pub(super) const MAX_CELL_CHARACTERS: usize = 120;
@@ -47,11 +47,10 @@ impl TableCell {
 pub(super) fn build_cell(value: &[u8], highlighter: &KeywordHighlighter) -> (TableCell, usize) {
     let cell = match JsonScalar::parse(value) {
         Some(JsonScalar::Null) => TableCell::Null,
-        Some(JsonScalar::Bool(value)) => TableCell::Boolean(
-            SafeText::from_text(if value { "true" } else { "false" })
-                .with_highlights(highlighter, TextSyntax::Text)
-                .without_bdi(),
-        ),
+        Some(JsonScalar::Bool(value)) => {
+            let shown = SafeText::from_text(if value { "true" } else { "false" });
+            TableCell::Boolean(shown.with_highlights(highlighter, EscapeSyntax::None).without_bdi())
+        }
         Some(JsonScalar::Number(text)) => {
             TableCell::Number(highlight_short_text(SafeText::new(text, MAX_CELL_CHARACTERS), text, highlighter))
         }
@@ -77,14 +76,14 @@ fn build_text_cell(text: &str, highlighter: &KeywordHighlighter) -> TableCell {
         return TableCell::Text(highlight_short_text(shown, text, highlighter));
     }
     let preview =
-        SafeText::with_ellipsis(text, MAX_TEXT_PREVIEW_CHARACTERS).with_highlights(highlighter, TextSyntax::Text);
-    build_folded_cell(preview, SafeText::new(text, MAX_UNFOLDED_TEXT_CHARACTERS), text, highlighter, TextSyntax::Text)
+        SafeText::with_ellipsis(text, MAX_TEXT_PREVIEW_CHARACTERS).with_highlights(highlighter, EscapeSyntax::None);
+    build_folded_cell(preview, SafeText::new(text, MAX_UNFOLDED_TEXT_CHARACTERS), text, highlighter, EscapeSyntax::None)
 }
 
 fn highlight_short_text(shown: SafeText, text: &str, highlighter: &KeywordHighlighter) -> SafeText {
     match shown.is_truncated() && !highlighter.is_empty() {
-        true => shown.with_matches_in(text, highlighter, TextSyntax::Text).0.without_bdi(),
-        false => shown.with_highlights(highlighter, TextSyntax::Text).without_bdi(),
+        true => shown.with_matches_in(text, highlighter, EscapeSyntax::None).0.without_bdi(),
+        false => shown.with_highlights(highlighter, EscapeSyntax::None).without_bdi(),
     }
 }
 
@@ -93,13 +92,8 @@ fn build_nested_cell(value: &[u8], highlighter: &KeywordHighlighter) -> TableCel
     if is_whole {
         return TableCell::Nested(preview.without_bdi());
     }
-    build_folded_cell(
-        preview,
-        pretty_json(value, MAX_UNFOLDED_JSON_CHARACTERS),
-        &String::from_utf8_lossy(value),
-        highlighter,
-        TextSyntax::Json,
-    )
+    let full_text = pretty_json(value, MAX_UNFOLDED_JSON_CHARACTERS);
+    build_folded_cell(preview, full_text, &String::from_utf8_lossy(value), highlighter, EscapeSyntax::Json)
 }
 
 fn build_folded_cell(
@@ -107,17 +101,14 @@ fn build_folded_cell(
     full_text: SafeText,
     text: &str,
     highlighter: &KeywordHighlighter,
-    syntax: TextSyntax,
+    syntax: EscapeSyntax,
 ) -> TableCell {
     let (full_text, matches) = full_text.with_matches_in(text, highlighter, syntax);
     let has_excerpt = !preview.is_marked() && !matches.is_empty();
     let match_excerpt =
         has_excerpt.then(|| SafeText::from_match_excerpt(text, &matches, MAX_MATCH_EXCERPT_CHARACTERS).without_bdi());
-    TableCell::Folded(Box::new(FoldedValue {
-        preview: preview.without_bdi(),
-        match_excerpt,
-        full_text: full_text.without_bdi(),
-    }))
+    let [preview, full_text] = [preview, full_text].map(SafeText::without_bdi);
+    TableCell::Folded(Box::new(FoldedValue { preview, match_excerpt, full_text }))
 }
 
 /// Returns a preview of an object or array, such as `{common: "Aruba", … of 3 fields}`, and whether it is complete.
@@ -144,7 +135,7 @@ fn preview_nested(value: &[u8], highlighter: &KeywordHighlighter) -> (SafeText, 
             value => {
                 let scalar = String::from_utf8_lossy(&value[..value.len().min(4 * MAX_NESTED_PREVIEW_CHARACTERS)]);
                 let start = text.len() + separator.len() + part.len();
-                let matches = highlighter.match_ranges(&scalar, TextSyntax::Json).into_iter();
+                let matches = highlighter.match_ranges(&scalar, EscapeSyntax::Json).into_iter();
                 marked_ranges.extend(matches.map(|found| start + found.start..start + found.end));
                 part.push_str(&scalar);
             }

@@ -22,10 +22,8 @@ pub(super) fn position_column_width<'a>(labels: impl Iterator<Item = &'a str>) -
 }
 
 fn round_up_width(needed: usize) -> usize {
-    COLUMN_WIDTHS_DIGITS
-        .into_iter()
-        .find(|width| *width >= needed)
-        .unwrap_or(COLUMN_WIDTHS_DIGITS[COLUMN_WIDTHS_DIGITS.len() - 1])
+    let class = COLUMN_WIDTHS_DIGITS.partition_point(|width| *width < needed);
+    COLUMN_WIDTHS_DIGITS[class.min(COLUMN_WIDTHS_DIGITS.len() - 1)]
 }
 
 fn cell_width(cell: &TableCell) -> usize {
@@ -42,7 +40,7 @@ fn cell_width(cell: &TableCell) -> usize {
 }
 
 fn wrapped_text_width(text: &SafeText) -> usize {
-    // Letters are narrower than digits.
+    // Column widths are measured in digits, which are wider than letters: 8 letters count as 7 digits.
     let columns = (text.display_width() * 7).div_ceil(8);
     if columns <= MAX_LINE_DIGITS { columns } else { (columns / 2).max(MAX_LINE_DIGITS) }
 }

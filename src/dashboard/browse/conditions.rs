@@ -11,7 +11,7 @@ use super::{COLUMNS_PARAM, ENTITIES_PER_PAGE, VIEW_PARAM};
 use crate::query_params::{QueryParams, is_true_value};
 use crate::safe_text::SafeText;
 
-/// The parameters of conditions, with the words between the path and the value.
+/// The query parameters that are conditions, with the words that the page shows between path and value.
 pub(super) const CONDITION_OPERATORS: [(&str, &str); 7] = [
     (FILTER_PARAM, "is"),
     (CONTAINS_PARAM, "contains"),
@@ -22,21 +22,19 @@ pub(super) const CONDITION_OPERATORS: [(&str, &str); 7] = [
     (NULL_OPERATOR, "is null"),
 ];
 
-/// The pseudo-parameter for null. The real condition is a [`FILTER_PARAM`] with the value `null`.
+/// The operator "is null" of the query form, which a request expresses by [`FILTER_PARAM`] with the value `null`.
 pub(super) const NULL_OPERATOR: &str = "null";
 
 const CONTAINS_PARAM: &str = "filter_contains";
-const KEYWORDS_PARAM: &str = "keywords";
+pub(super) const KEYWORDS_PARAM: &str = "keywords";
 const KEYWORDS_MODE_PARAM: &str = "keywords_mode";
-const MAX_VALUE_CHARACTERS: usize = 60;
+pub(super) const MAX_VALUE_CHARACTERS: usize = 60;
 const MAX_TITLE_CHARACTERS: usize = 80;
 pub(super) const MAX_QUERY_PARTS: usize = 20;
 
 pub(super) fn operator_label(parameter: &str) -> Option<&'static str> {
-    CONDITION_OPERATORS
-        .iter()
-        .find(|(name, _)| *name == parameter && parameter != NULL_OPERATOR)
-        .map(|(_, label)| *label)
+    let is_shown = |(name, _): &&(&str, &str)| *name == parameter && parameter != NULL_OPERATOR;
+    CONDITION_OPERATORS.iter().find(is_shown).map(|(_, label)| *label)
 }
 
 pub(super) struct SuggestedQuery {
@@ -90,7 +88,8 @@ impl ConditionText {
 }
 
 pub(super) struct ActiveQuery {
-    /// Each part, and the URL of the page without the part; `None` if the query is too long to be repeated.
+    /// Each part of the query in words, and the URL of the page without the part. The URL is `None` if the query is too
+    /// long to be repeated in links.
     pub(super) parts: Vec<(ConditionText, Option<String>)>,
     pub(super) omitted_parts: usize,
 }
@@ -98,13 +97,11 @@ pub(super) struct ActiveQuery {
 pub(super) fn describe_active_query(links: &BrowseLinks<'_>) -> ActiveQuery {
     let part = |(index, (name, value)): (usize, &(String, String))| {
         let words = match name.as_str() {
-            "sort" => match value.rsplit_once(':') {
-                Some((field, "desc")) => {
-                    ConditionText::from_words("sorted by").with_value(field).with_words("descending")
-                }
-                Some((field, _)) => ConditionText::from_words("sorted by").with_value(field),
-                None => ConditionText::from_words("sorted by").with_value(value),
-            },
+            "sort" => {
+                let (field, direction) = value.rsplit_once(':').unwrap_or((value, ""));
+                let order = if direction == "desc" { "descending" } else { "" };
+                ConditionText::from_words("sorted by").with_value(field).with_words(order)
+            }
             "dedup" if is_true_value(value) => match links.query.values("dedup_key").collect::<Vec<_>>().join(", ") {
                 keys if keys.is_empty() => ConditionText::from_words("without duplicates"),
                 keys => ConditionText::from_words("without duplicates by").with_value(&keys),
@@ -149,7 +146,7 @@ pub(super) fn query_title(links: &BrowseLinks<'_>, active_query: &ActiveQuery) -
     }
 }
 
-/// Suggests queries that differ in one part from a query without matches, but none that searches `absent` paths.
+/// Suggests queries that change one part of a query without matches. Conditions on `absent` paths are only removed.
 pub(super) fn suggest_queries(links: &BrowseLinks<'_>, absent: &[FieldPath]) -> Vec<SuggestedQuery> {
     let query = &links.query;
     let mut suggestions = Vec::new();
@@ -174,11 +171,8 @@ pub(super) fn suggest_queries(links: &BrowseLinks<'_>, absent: &[FieldPath]) -> 
             let range_condition = format!("{path}:{limit}");
             add(change(range, &range_condition), &rest.clone().with_added(range, &range_condition));
         }
-        if exists
-            && matches!(name.as_str(), FILTER_PARAM | CONTAINS_PARAM)
-            && !value.trim().is_empty()
-            && value.trim() != value
-        {
+        let is_text_search = matches!(name.as_str(), FILTER_PARAM | CONTAINS_PARAM);
+        if exists && is_text_search && !value.trim().is_empty() && value.trim() != value {
             let trimmed = format!("{path}:{}", value.trim());
             add(change(name, &trimmed), &rest.clone().with_added(name, &trimmed));
         }
@@ -186,24 +180,16 @@ pub(super) fn suggest_queries(links: &BrowseLinks<'_>, absent: &[FieldPath]) -> 
         if name == FILTER_PARAM && is_searchable && exists {
             add(change(CONTAINS_PARAM, condition), &rest.clone().with_added(CONTAINS_PARAM, condition));
         }
-        if matches!(name.as_str(), FILTER_PARAM | CONTAINS_PARAM)
-            && is_searchable
-            && !value.contains(',')
-            && keywords == 0
-        {
-            add(
-                ConditionText::from_words("Search all fields for").with_value(value),
-                &rest.with_added(KEYWORDS_PARAM, value),
-            );
+        if is_text_search && is_searchable && !value.contains(',') && keywords == 0 {
+            let words = ConditionText::from_words("Search all fields for").with_value(value);
+            add(words, &rest.with_added(KEYWORDS_PARAM, value));
         }
     }
     if keywords > 0 {
         add(ConditionText::from_words("Remove the keywords"), &query.without(&[KEYWORDS_PARAM, KEYWORDS_MODE_PARAM]));
     }
     suggestions.truncate(MAX_QUERY_PARTS - 1);
-    let all = query
-        .first(VIEW_PARAM)
-        .map_or_else(QueryParams::default, |view| QueryParams::default().with_added(VIEW_PARAM, view));
+    let all = QueryParams::default().with_optional(VIEW_PARAM, query.first(VIEW_PARAM));
     suggestions
         .push(SuggestedQuery { words: ConditionText::from_words("Show all entities"), href: links.page_url(&all) });
     suggestions
@@ -211,12 +197,8 @@ pub(super) fn suggest_queries(links: &BrowseLinks<'_>, absent: &[FieldPath]) -> 
 
 /// Parses a filter value such as `>100` or `<= 7`, which was probably meant as a range. Returns parameter and number.
 fn parse_comparison(value: &str) -> Option<(&'static str, &str)> {
-    let signs = [
-        (">=", RangeBound::GreaterOrEqual),
-        ("<=", RangeBound::LessOrEqual),
-        (">", RangeBound::Greater),
-        ("<", RangeBound::Less),
-    ];
+    use RangeBound::{Greater, GreaterOrEqual, Less, LessOrEqual};
+    let signs = [(">=", GreaterOrEqual), ("<=", LessOrEqual), (">", Greater), ("<", Less)];
     let value = value.trim();
     let mut ranges = signs.into_iter().filter_map(|(sign, bound)| Some((bound, value.strip_prefix(sign)?.trim())));
     let (bound, number) = ranges.next()?;

@@ -11,12 +11,12 @@ use super::column_widths;
 use super::links::BrowseLinks;
 use super::page_entities::PageEntities;
 use crate::format;
-use crate::highlight::{KeywordHighlighter, TextSyntax};
+use crate::highlight::{EscapeSyntax, KeywordHighlighter};
 use crate::safe_text::{SafeText, name_invisible_chars};
 
 pub(super) const MAX_TABLE_COLUMNS: usize = 60;
 
-/// The table width that is visible in a window of common size.
+/// The width of a table, in digits, that is visible in a browser window of common size.
 const VISIBLE_WIDTH_DIGITS: usize = 60;
 
 const MAX_MOVED_MATCH_COLUMNS: usize = 3;
@@ -29,7 +29,7 @@ pub(super) struct TableContext<'a> {
     pub(super) positions: &'a [u64],
     pub(super) offset: u64,
     pub(super) highlighter: KeywordHighlighter,
-    /// Empty if all columns are requested.
+    /// The columns that the request names; empty if it requests all columns.
     pub(super) requested_columns: Vec<String>,
 }
 
@@ -41,19 +41,19 @@ pub(super) struct EntityTable {
     pub(super) hidden_columns: usize,
     pub(super) rows: Vec<TableRow>,
     pub(super) position_width: usize,
-    /// Whether all columns fit into the page with equal widths.
+    /// Whether all columns of the table fit into the page if they have equal widths.
     pub(super) has_equal_widths: bool,
 }
 
 pub(super) struct TableColumn {
     pub(super) name: SafeText,
     pub(super) full_name: Option<String>,
-    /// The name, or its hash if the name is not suitable for an attribute.
+    /// The name of the column, or its hash if the name is not suitable for an HTML attribute.
     pub(super) key: String,
     pub(super) sort: Option<String>,
     pub(super) order: &'static str,
     pub(super) width: usize,
-    /// Whether all values are numbers or null, and at least one is a number.
+    /// Whether all values of the column are numbers or null, and at least one is a number.
     pub(super) is_number: bool,
 }
 
@@ -62,7 +62,8 @@ pub(super) struct TableRow {
     pub(super) cells: Vec<TableCell>,
 }
 
-/// The position of an entity in the version, with the URL of its page; or the number of the entity in the result.
+/// The label of a table row: the position of the entity in the version, with the URL of the entity's page, or the
+/// number of the entity in the result.
 pub(super) struct RowLabel {
     pub(super) text: String,
     pub(super) href: Option<String>,
@@ -101,14 +102,11 @@ impl EntityTable {
             let mut cells: Vec<(usize, TableCell)> = Vec::new();
             for (key, value) in members(entity) {
                 let key = key.unescape();
-                let column = match indexes.get(&*key) {
-                    Some(column) => *column,
-                    None => {
-                        indexes.insert(key.clone().into_owned(), names.len());
-                        names.push(key.into_owned());
-                        names.len() - 1
-                    }
-                };
+                let column = indexes.get(&*key).copied().unwrap_or_else(|| {
+                    indexes.insert(key.clone().into_owned(), names.len());
+                    names.push(key.into_owned());
+                    names.len() - 1
+                });
                 if column < max_columns || is_late(&names[column]) {
                     let (cell, html_bytes) = build_cell(value, &context.highlighter);
                     bytes += html_bytes;
@@ -129,7 +127,7 @@ impl EntityTable {
             0 => (names.len().saturating_sub(MAX_TABLE_COLUMNS), 0),
             requested_count => (0, names.len() - requested_count),
         };
-        // Late columns with the sorted field or the first match replace the last columns.
+        // A column beyond the maximum replaces one of the last columns if it has the sorted field or the first match.
         let late: Vec<usize> = (max_columns..names.len()).filter(|index| is_late(&names[*index])).collect();
         let shown: Vec<usize> = (0..max_columns.min(names.len()) - late.len()).chain(late).collect();
         let mut column_indexes = vec![None; names.len()];
@@ -191,7 +189,7 @@ impl EntityTable {
         self.columns.iter().take(column + 1).map(|column| column.width).sum::<usize>() <= VISIBLE_WIDTH_DIGITS
     }
 
-    /// Moves a column forward if it would not be visible. Returns whether it was moved.
+    /// Moves a table column forward, unless it is already visible without scrolling. Returns whether it was moved.
     fn move_column(&mut self, from: usize, to: usize) -> bool {
         if from <= to || from >= self.columns.len() || self.is_column_visible(from) {
             return false;
@@ -206,7 +204,8 @@ fn find_first_matching_field(entities: &PageEntities, highlighter: &KeywordHighl
     if highlighter.is_empty() {
         return None;
     }
-    let is_hit = |value: &[u8]| !highlighter.match_ranges(&String::from_utf8_lossy(value), TextSyntax::Json).is_empty();
+    let is_hit =
+        |value: &[u8]| !highlighter.match_ranges(&String::from_utf8_lossy(value), EscapeSyntax::Json).is_empty();
     let mut fields = entities.iter().flat_map(members);
     fields.find(|(_, value)| is_hit(value)).map(|(key, _)| key.unescape().into_owned())
 }
@@ -225,7 +224,7 @@ impl TableColumn {
         };
         let is_nested = is_nested || links.query.first("flatten").is_some() && FieldPath::is_nested(name);
         let sort = (!name.is_empty() && !is_nested).then(|| links.sort_url(name, next)).flatten();
-        // Browsers replace some characters in attributes, and names can be too long.
+        // A hash replaces a name that is too long for an attribute, or that has characters that browsers would change.
         let is_unchanged = |character: char| !character.is_control() && character != char::REPLACEMENT_CHARACTER;
         let key = match name.len() <= MAX_CELL_CHARACTERS && name.chars().all(is_unchanged) {
             true => name.to_owned(),
@@ -243,8 +242,8 @@ pub(super) fn build_json_rows(entities: &PageEntities, context: &TableContext<'_
     for (index, entity) in entities.iter().enumerate() {
         let json = pretty_json(entity, MAX_JSON_CHARACTERS);
         let json = match json.is_truncated() && !context.highlighter.is_empty() {
-            true => json.with_matches_in(&String::from_utf8_lossy(entity), &context.highlighter, TextSyntax::Json).0,
-            false => json.with_highlights(&context.highlighter, TextSyntax::Json),
+            true => json.with_matches_in(&String::from_utf8_lossy(entity), &context.highlighter, EscapeSyntax::Json).0,
+            false => json.with_highlights(&context.highlighter, EscapeSyntax::Json),
         };
         bytes += json.estimated_html_bytes();
         rows.push(JsonRow { label: context.label(index), json });

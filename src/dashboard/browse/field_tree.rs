@@ -41,7 +41,7 @@ struct FieldDetails {
     values: Vec<FieldValue>,
     no_values_reason: &'static str,
     condition_links: Vec<(&'static str, String)>,
-    /// Adds a filter for null, which also matches the string `null`.
+    /// The text and the URL of a link that adds a filter for null, which also matches the string `null`.
     null_link: Option<(&'static str, String)>,
     ascending: Option<String>,
     descending: Option<String>,
@@ -54,18 +54,18 @@ struct FieldValue {
     count: String,
 }
 
-/// Loads the fields of a version; `None` if the profile is unavailable.
+/// Loads the fields of a version from its profile; `None` if the profile is unavailable.
 pub(super) async fn load_field_tree(
     req: &PageRequest,
     context: &VersionContext,
     links: &BrowseLinks<'_>,
 ) -> Option<FieldTree> {
     let version = VersionSelector::Number(context.version.number);
-    let request = req.profile_request(context.dataset.id, version, context.authorized_target.alt);
+    let request = req.profile_request(context.dataset.id, version, context.authorized_target.variant);
     let summary = req.services.reads.profile_summary(request).await.ok()?;
     let mut tree = Vec::new();
     for record in &summary.paths {
-        // The field with the empty name has no path.
+        // A path that cannot be parsed belongs to the field whose name is empty.
         let keys = FieldPath::parse(&record.path).map_or_else(|_| vec![String::new()], |path| path.keys().to_vec());
         insert_field(&mut tree, &keys, build_field(record, summary.entities, links));
     }
@@ -77,7 +77,7 @@ pub(super) async fn load_field_tree(
     })
 }
 
-/// The recursion depth is limited by the nesting depth of entities.
+/// The recursion of this function is as deep as the nesting of entities, which is limited.
 fn insert_field(nodes: &mut Vec<FieldNode>, keys: &[String], field: FieldDetails) {
     let Some((key, rest)) = keys.split_first() else { return };
     let index = nodes.iter().position(|node| node.key == *key).unwrap_or_else(|| {
@@ -95,7 +95,7 @@ fn build_field(record: &ProfilePathRecord, entities: u64, links: &BrowseLinks<'_
     let path = &record.path;
     let parsed = FieldPath::parse(path).ok();
     let is_active = |value: &str| parsed.as_ref().is_some_and(|path| links.has_filter(path, value));
-    // Outside arrays, an entity has one value at a path, so that a new filter must replace the old one.
+    // Outside arrays, an entity has only one value at a path, so a new filter must replace the old one.
     let condition = |value: &str| match &parsed {
         Some(path) if !record.fans_out => links.replace_filter_url(path, value),
         Some(_) if !is_active(value) => links.condition_url("filter", &format!("{path}:{value}")),
@@ -105,7 +105,7 @@ fn build_field(record: &ProfilePathRecord, entities: u64, links: &BrowseLinks<'_
         let text = filter_value_text(&top.value);
         let is_current = !top.cut && is_active(&text);
         let href = (!top.cut && !is_current).then(|| condition(&text)).flatten();
-        // In an array, an entity can contain a value more than once.
+        // A value inside an array can occur in an entity more than once, so the count is the number of occurrences.
         let count = match record.fans_out {
             false => format::group_thousands(top.count),
             true => format::pluralize(top.count, "time", "times"),
@@ -165,14 +165,8 @@ fn sort_field(record: &ProfilePathRecord) -> Option<String> {
 /// Lists the types at a path, the most frequent first: `string, null`.
 pub(crate) fn describe_types(counts: &TypeCounts) -> String {
     let TypeCounts { null, boolean, number, string, object, array } = *counts;
-    let mut types = [
-        (string, "string"),
-        (number, "number"),
-        (boolean, "boolean"),
-        (object, "object"),
-        (array, "array"),
-        (null, "null"),
-    ];
+    let names = ["string", "number", "boolean", "object", "array", "null"];
+    let mut types: Vec<(u64, &str)> = [string, number, boolean, object, array, null].into_iter().zip(names).collect();
     types.sort_by_key(|(count, _)| std::cmp::Reverse(*count));
     types.iter().filter(|(count, _)| *count > 0).map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
 }

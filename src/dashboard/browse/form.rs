@@ -1,17 +1,17 @@
-//! The query form of a page of entities. Browsers submit empty fields and a condition in three fields; the page
-//! redirects to the equivalent short URL, which users can share.
+//! The query form of a page of entities. Browsers also submit empty fields, and submit a condition as three fields.
+//! The page then redirects to the equivalent short URL, which users can share.
 
 use strata_types::field_path::{FieldPath, FieldPathError};
 
-use super::conditions::{self, CONDITION_OPERATORS, NULL_OPERATOR, operator_label};
+use super::conditions::{
+    self, CONDITION_OPERATORS, KEYWORDS_PARAM, MAX_VALUE_CHARACTERS, NULL_OPERATOR, operator_label,
+};
 use super::links::{ADD_OPERATOR_PARAM, ADD_PATH_PARAM, ADD_VALUE_PARAM, BrowseLinks, FILTER_PARAM};
 use super::{COLUMNS_PARAM, VIEW_PARAM};
 use crate::query_params::QueryParams;
 use crate::safe_text::SafeText;
 
 pub(super) const SUBMITTED_PARAM: &str = "form";
-const KEYWORDS_PARAM: &str = "keywords";
-const MAX_VALUE_CHARACTERS: usize = 60;
 const CONDITION_FIELD: &str = "condition";
 
 const FORM_FIELDS: [&str; 18] = [
@@ -47,11 +47,8 @@ impl DraftCondition {
         let operator = query.first(ADD_OPERATOR_PARAM).unwrap_or_default();
         let known = CONDITION_OPERATORS.iter().find(|(name, _)| *name == operator);
         let text = |name| query.first(name).unwrap_or_default().to_owned();
-        DraftCondition {
-            path: text(ADD_PATH_PARAM),
-            operator: known.map_or(FILTER_PARAM, |(name, _)| name),
-            value: text(ADD_VALUE_PARAM),
-        }
+        let operator = known.map_or(FILTER_PARAM, |(name, _)| name);
+        DraftCondition { path: text(ADD_PATH_PARAM), operator, value: text(ADD_VALUE_PARAM) }
     }
 }
 
@@ -62,8 +59,9 @@ pub(super) struct BrowseForm {
     pub(super) conditions: Vec<FormCondition>,
     pub(super) draft_condition: DraftCondition,
     pub(super) used_field_count: usize,
-    /// Set if a folded field has a problem or a condition is incomplete. Empty folded fields are only sent to browsers
-    /// without scripts; otherwise the script inserts them after loading, because browsers check every field first.
+    /// Whether the folded part of the query form is open, because a field in it has a problem or a condition is
+    /// incomplete. If it is closed, its empty fields are in `<noscript>`, and a script inserts them after the page has
+    /// loaded, because browsers check every field of a form first.
     pub(super) is_unfolded: bool,
     pub(super) hidden: Vec<(String, String)>,
     pub(super) paths: Vec<String>,
@@ -125,23 +123,20 @@ impl BrowseForm {
         let is_refused = |name: &str| name == VIEW_PARAM && refused.is_some_and(|(refused, _)| *refused == VIEW_PARAM);
         let is_hidden_field =
             |name: &str| !FORM_FIELDS.contains(&name) && operator_label(name).is_none() && !is_refused(name);
-        let hidden = query.pairs().iter().filter(|(name, _)| is_hidden_field(name));
-        let is_plain = query.without(&[VIEW_PARAM]).pairs().is_empty();
         let folded = |name: &str| {
             operator_label(name).is_some()
                 || (FORM_FIELDS.contains(&name) && !matches!(name, KEYWORDS_PARAM | "offset"))
         };
-        let used_field_count = query.pairs().iter().filter(|(name, _)| folded(name)).count();
         let is_unfolded =
             !draft_condition.path.is_empty() || (problem.is_some() && !matches!(invalid_field, "" | KEYWORDS_PARAM));
         BrowseForm {
             action: links.urls.browse_url(),
-            can_reset: !is_plain,
+            can_reset: !query.without(&[VIEW_PARAM]).pairs().is_empty(),
             conditions,
             draft_condition,
-            used_field_count,
+            used_field_count: query.pairs().iter().filter(|(name, _)| folded(name)).count(),
             is_unfolded,
-            hidden: hidden.cloned().collect(),
+            hidden: query.pairs().iter().filter(|(name, _)| is_hidden_field(name)).cloned().collect(),
             paths,
             problem,
             invalid_field,
@@ -157,7 +152,7 @@ impl BrowseForm {
         self.query.values(name).collect::<Vec<_>>().join(",")
     }
 
-    /// Returns whether a boolean parameter has this value. Booleans have several spellings.
+    /// Returns whether a boolean parameter has the value `value`, in any of its spellings.
     pub(super) fn has_boolean(&self, name: &str, value: &str) -> bool {
         let given = self.field_value(name);
         given.eq_ignore_ascii_case(value) || given == if value == "true" { "1" } else { "0" }
@@ -170,17 +165,13 @@ impl BrowseForm {
 
 pub(super) fn clean_query(query: &QueryParams) -> Option<QueryParams> {
     query.first(SUBMITTED_PARAM)?;
-    let value_of = |name| query.first(name).unwrap_or_default();
-    let [path, operator, value] = [ADD_PATH_PARAM, ADD_OPERATOR_PARAM, ADD_VALUE_PARAM].map(value_of);
-    // A colon in a field name must be escaped.
-    let path = FieldPath::parse(path).map_or(path.to_owned(), |path| path.to_string());
+    let DraftCondition { path, operator, value } = DraftCondition::new(query);
+    // The path of the condition is formatted again, because a colon in a field name must be escaped.
+    let path = FieldPath::parse(&path).map_or(path, |path| path.to_string());
     let condition = match operator {
         _ if path.is_empty() && value.is_empty() => None,
         NULL_OPERATOR => Some((FILTER_PARAM, format!("{path}:null"))),
-        name => {
-            let known = CONDITION_OPERATORS.iter().find(|(parameter, _)| *parameter == name);
-            Some((known.map_or(FILTER_PARAM, |(parameter, _)| parameter), format!("{path}:{value}")))
-        }
+        name => Some((name, format!("{path}:{value}"))),
     };
     let rest = query.without(&[SUBMITTED_PARAM, ADD_PATH_PARAM, ADD_OPERATOR_PARAM, ADD_VALUE_PARAM]);
     let rest = rest.pairs().iter().filter(|(_, value)| !value.is_empty()).cloned();

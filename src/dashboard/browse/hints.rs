@@ -87,7 +87,7 @@ impl QueryHint {
     }
 }
 
-/// Returns the parameter value with `wrong` replaced by `right`; `None` if the value does not contain the path.
+/// Returns the parameter value with the path `wrong` replaced by `right`; `None` if the value does not contain `wrong`.
 fn correct_value(parameter: &str, value: &str, wrong: &FieldPath, right: &str) -> Option<String> {
     if conditions::operator_label(parameter).is_some() {
         let (_, rest) = FieldPath::parse_path_value(value).ok().filter(|(path, _)| path == wrong)?;
@@ -119,13 +119,13 @@ pub(super) async fn load_field_hints(
     let filters = reads.filter_hints(target, request).await;
     let has_field = |hint: &FilterHint| unknown.iter().all(|field| field.path != hint.filter.path);
     hints.extend(filters.into_iter().filter(has_field).map(|hint| QueryHint::for_filter(hint, links)));
-    let sort = reads.sort_hint(target, request).await;
-    hints.extend(sort.map(|text| QueryHint::new(&text, None)));
+    hints.extend(reads.sort_hint(target, request).await.map(|text| QueryHint::new(&text, None)));
     let absent = unknown.into_iter().filter(|field| matches!(field.cause, UnknownFieldCause::Absent { .. }));
     (hints, absent.map(|field| field.path).collect())
 }
 
-/// Returns hints about missing columns. Flattened tables are not checked, because the profile lacks some columns.
+/// Returns hints about requested columns that do not exist. Flattened tables are not checked, because the profile of
+/// the version lacks some of their columns.
 pub(super) async fn load_column_hints(
     req: &PageRequest,
     context: &VersionContext,

@@ -12,12 +12,12 @@ pub(super) const ADD_OPERATOR_PARAM: &str = "add_operator";
 pub(super) const ADD_VALUE_PARAM: &str = "add_value";
 const ADD_VALUE_ANCHOR: &str = "#add_value";
 
-/// The maximum length of a query that the links to fields and columns repeat. A page has hundreds of them.
+/// The maximum length of a query that the links to fields and columns repeat. A page has hundreds of these links.
 const MAX_REPEATED_QUERY_BYTES: usize = 1_024;
 
 const MAX_RARELY_REPEATED_QUERY_BYTES: usize = 4_096;
 
-/// A link that counts all matches. The script requests `call`; the page `page` shows the count without scripts.
+/// A link that counts all matches of a query. The page's script requests `call`; without scripts, `page` shows it.
 pub(super) struct CountLink {
     pub(super) page: String,
     pub(super) call: String,
@@ -27,7 +27,7 @@ pub(super) struct CountLink {
 pub(super) struct BrowseLinks<'a> {
     pub(super) urls: &'a VersionUrls,
     pub(super) query: QueryParams,
-    /// The filter at each index of the query; empty if `can_repeat_query` is false.
+    /// For each parameter of the query, its path and value if it is a filter. Empty if `can_repeat_query` is false.
     filters: Vec<Option<(FieldPath, String)>>,
     can_repeat_query: bool,
     can_rarely_repeat_query: bool,
@@ -50,7 +50,7 @@ impl<'a> BrowseLinks<'a> {
         query.to_url(&self.urls.browse_url())
     }
 
-    /// Returns the first page of `query` unless the query is too long.
+    /// Returns the URL of the first page of `query`; `None` if the query is too long.
     pub(super) fn first_page_url(&self, query: &QueryParams) -> Option<String> {
         self.can_rarely_repeat_query.then(|| self.page_url(&query.without(&["offset"])))
     }
@@ -59,7 +59,7 @@ impl<'a> BrowseLinks<'a> {
         self.can_repeat_query.then(|| self.page_url(&self.query.without(&["offset"]).with_added(name, value)))
     }
 
-    /// Returns the first page with this filter instead of other filters of the same path.
+    /// Returns the URL of the first page with this filter instead of other filters of the same path.
     pub(super) fn replace_filter_url(&self, path: &FieldPath, value: &str) -> Option<String> {
         let is_other = |filter: &Option<(FieldPath, String)>| filter.as_ref().is_none_or(|(other, _)| other != path);
         let pairs = self.query.pairs().iter().zip(&self.filters);
@@ -80,21 +80,11 @@ impl<'a> BrowseLinks<'a> {
     }
 
     pub(super) fn count_link(&self, limit: u64) -> CountLink {
-        // These parameters do not change the count, so the cache key must not contain them.
-        let count = self.query.without(&[
-            VIEW_PARAM,
-            COLUMNS_PARAM,
-            "format",
-            "typed",
-            "pretty",
-            "sort",
-            "offset",
-            "limit",
-            "total",
-        ]);
+        // The parameters of presentation and paging do not change the count, so the cache key must not contain them.
+        let omitted = [VIEW_PARAM, COLUMNS_PARAM, "format", "typed", "pretty", "sort", "offset", "limit", "total"];
         CountLink {
             page: self.page_url(&self.query.with_replaced("total", true)),
-            call: count.with_added("count", true).to_url(&self.urls.page_url("download")),
+            call: self.query.without(&omitted).with_added("count", true).to_url(&self.urls.page_url("download")),
             limit,
         }
     }

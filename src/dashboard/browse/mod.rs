@@ -56,7 +56,7 @@ const PAGE_ONLY_PARAMS: [&str; 6] =
 pub(super) async fn redirect_to_active(req: &mut PageRequest) -> PageResult {
     let urls = DatasetUrls::parse(req.head.uri.path())?;
     let query = QueryParams::parse(req.head.uri.query());
-    Ok(PageResponse::SeeOther(query.to_url(&urls.for_version(VersionSelector::Active, false).browse_url())))
+    Ok(PageResponse::SeeOther(query.to_url(&urls.active_version().browse_url())))
 }
 
 pub(super) async fn show_entities(req: PageRequest) -> Response {
@@ -74,7 +74,7 @@ struct BrowsePage {
     active_query: ActiveQuery,
     hints: Vec<QueryHint>,
     results: Option<PageResults>,
-    /// The equivalent API call, and its URL if a browser can open it.
+    /// The API call that is equivalent to the page, and the URL of the call if a browser can open it.
     api: String,
     api_href: Option<String>,
     as_table: String,
@@ -139,7 +139,7 @@ async fn render_entities(req: &mut PageRequest) -> PageResult {
     };
     let private = context.dataset.is_private();
     let read = to_read_query(&links.query);
-    // Snippets and downloads return all matches unless the user chose a limit.
+    // Code snippets and downloads return all matches unless the user chose a limit.
     let is_limited = links.query.first("limit").is_some();
     let exported = if is_limited { read.clone() } else { read.without(&["limit", "offset"]) };
     let base = BaseUrl::from_request_head(&req.head, &req.services);
@@ -148,17 +148,16 @@ async fn render_entities(req: &mut PageRequest) -> PageResult {
         DatasetHeading::new(req, &context, &urls, DatasetTab::Data).with_refresh_status(req, &context.dataset).await;
     let portable_query = links.query.without(&["offset", "alt"]);
     let version_links = heading.active_version_link.iter_mut().map(|(_, href)| href);
-    version_links
-        .chain(heading.counterpart_link.iter_mut().map(|(_, href)| href))
-        .for_each(|href| *href = portable_query.to_url(href));
+    let counterpart_links = heading.counterpart_link.iter_mut().map(|(_, href)| href);
+    version_links.chain(counterpart_links).for_each(|href| *href = portable_query.to_url(href));
     let downloaded = exported.without(&["count", "format", "typed", "pretty", "total"]);
     let all_downloaded = downloaded.without(&["limit", "offset"]);
     let download = if private { urls.page_url("download") } else { urls.api_path() };
     let download_link = |query: &QueryParams, format: ResponseFormat| {
         let query = query.clone().with_added("format", format.name());
         let query = if format == ResponseFormat::Parquet { query.with_added("typed", true) } else { query };
-        let AuthorizedTarget { name_slug, version, alt, .. } = &context.authorized_target;
-        let file_name = read::file_name(name_slug, *version, *alt, format);
+        let AuthorizedTarget { name_slug, version, variant, .. } = &context.authorized_target;
+        let file_name = read::file_name(name_slug, *version, *variant, format);
         DownloadLink { format: format.name(), href: query.to_url(&download), file_name }
     };
     let active_query = conditions::describe_active_query(&links);
@@ -191,11 +190,10 @@ async fn render_entities(req: &mut PageRequest) -> PageResult {
 /// `…/download`: a read with the owner's session, because browsers cannot send a private key with a link.
 pub(super) async fn download(req: &mut PageRequest) -> PageResult {
     let page = async |req: &mut PageRequest| {
-        let uri = req.head.uri.clone();
-        let (urls, _) = VersionUrls::parse(uri.path())?;
-        let (mut request, unknown) = params::parse_query(uri.query())?;
+        let (urls, _) = VersionUrls::parse(req.head.uri.path())?;
+        let (mut request, unknown) = params::parse_query(req.head.uri.query())?;
         request.alt |= urls.alt;
-        // A file cannot contain a note about ignored parameters, so a header lists them.
+        // A downloaded file cannot contain a note about ignored parameters, so a response header lists them.
         let header = params::unknown_parameters_header(&unknown);
         req.response_headers.extend(header.map(|header| (HeaderName::from_static("x-unknown-parameters"), header)));
         let context = open_version(req, &urls, request.alt).await?;
@@ -222,14 +220,11 @@ fn check_page_params(query: &QueryParams) -> Result<(), (&'static str, HttpError
     query.parse_choice(ADD_OPERATOR_PARAM, &operators).map(|_| ()).map_err(|error| (ADD_OPERATOR_PARAM, error))
 }
 
-/// Returns the query of the equivalent read, with the default limit of the page.
+/// Returns the query of the API call that is equivalent to a page, with the default limit of the page.
 pub(super) fn to_read_query(query: &QueryParams) -> QueryParams {
     let read = query.without(&[VIEW_PARAM, COLUMNS_PARAM]);
-    if read.first("limit").is_some() || read.is_true("count") {
-        read
-    } else {
-        read.with_added("limit", ENTITIES_PER_PAGE)
-    }
+    let has_limit = read.first("limit").is_some() || read.is_true("count");
+    if has_limit { read } else { read.with_added("limit", ENTITIES_PER_PAGE) }
 }
 
 pub(super) fn with_version_number(urls: &VersionUrls, number: VersionNumber) -> VersionUrls {

@@ -17,7 +17,7 @@ impl PageEntities {
                 break;
             }
         }
-        // Removes the truncated last line.
+        // The last line may be truncated by the limit, so the text ends after the last line feed.
         lines.truncate(memchr::memrchr(b'\n', &lines).map_or(0, |end| end + 1));
         Ok(PageEntities(lines))
     }

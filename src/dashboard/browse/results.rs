@@ -22,7 +22,7 @@ use crate::format;
 use crate::highlight::KeywordHighlighter;
 use crate::page_request::PageRequest;
 
-/// How long a page waits for the number of matches. Most counts of a cached column finish in this time.
+/// How long a page waits for the number of matches. Most counts of a column in the cache finish in this time.
 const COUNT_TIMEOUT: Duration = Duration::from_millis(2);
 
 #[derive(Default)]
@@ -61,10 +61,8 @@ pub(super) async fn load_results(
     in_json: bool,
     hints: &mut Vec<QueryHint>,
 ) -> Result<PageResults, HttpError> {
-    let reads = &req.services.reads;
-    let target = &context.authorized_target;
     if request.strict {
-        reads.reject_unknown_fields(target, &request).await?;
+        req.services.reads.reject_unknown_fields(&context.authorized_target, &request).await?;
     }
     let requested_limit = request.limit.unwrap_or(ENTITIES_PER_PAGE);
     let limit = requested_limit.min(MAX_PAGE_ENTITIES as u64);
@@ -101,10 +99,10 @@ pub(super) async fn load_results(
     let fits = table.as_ref().map_or(0, |table| table.rows.len()).max(json.as_ref().map_or(0, Vec::len)) as u64;
     let oversized_entity = (fits == 0 && returned > 0).then(|| context.label(0));
     if fits > 0 && fits < returned {
+        let [fits, returned] = [fits, returned].map(format::group_thousands);
         notes.push(format!(
-            "These entities are large, so only {} of {} fit on this page. The next page continues where this one ends.",
-            format::group_thousands(fits),
-            format::group_thousands(returned)
+            "These entities are large, so only {fits} of {returned} fit on this page. The next page continues where \
+             this one ends."
         ));
     }
     let is_random = request.is_random();
@@ -114,10 +112,8 @@ pub(super) async fn load_results(
     let all = match_count.map(|match_count| request.sample.map_or(match_count, |sample| sample.min(match_count)));
     let has_omitted = all.map_or(returned == limit, |all| all > executed_request.offset.saturating_add(limit));
     if requested_limit > limit && has_omitted {
-        notes.push(format!(
-            "A page shows at most {limit} entities. The API call returns up to {}.",
-            format::group_thousands(requested_limit)
-        ));
+        let requested = format::group_thousands(requested_limit);
+        notes.push(format!("A page shows at most {limit} entities. The API call returns up to {requested}."));
     }
     let pages =
         if is_random { PageLinks::default() } else { page_links(links, &executed_request, fits, returned, all) };
@@ -153,14 +149,11 @@ async fn execute_read(
         true => CostClass::Light,
         false => Box::pin(reads.count_cost_class(target, request)).await?,
     };
-    let is_counted = cost_class == CostClass::Light;
-    let executed = match request.count {
-        true => ReadRequest { pretty: false, ..request.clone() },
-        false => {
-            let paged = ReadRequest { limit: Some(limit), total: is_counted, ..request.clone() };
-            ReadRequest { format: ResponseFormat::Jsonl, pretty: false, typed: false, ..paged }
-        }
-    };
+    let mut executed = ReadRequest { pretty: false, ..request.clone() };
+    if !request.count {
+        let total = cost_class == CostClass::Light;
+        executed = ReadRequest { format: ResponseFormat::Jsonl, typed: false, limit: Some(limit), total, ..executed };
+    }
     let executed = Arc::new(executed);
     let (response, positions) = match executed.count || has_consecutive_entities(&executed) {
         false => Box::pin(reads.respond_with_positions(target, executed.clone())).await?,
@@ -171,12 +164,10 @@ async fn execute_read(
         }
     };
     let match_count = match response.matches.or_else(|| executed.infer_match_count(response.total)) {
-        // If counting takes too long or fails, the page has a link that counts.
+        // If counting takes too long or fails, the page has a link with which users can request the count.
         None if cost_class == CostClass::Medium => {
-            tokio::time::timeout(COUNT_TIMEOUT, Box::pin(reads.count_matches(target, request)))
-                .await
-                .ok()
-                .and_then(Result::ok)
+            let counting = Box::pin(reads.count_matches(target, request));
+            tokio::time::timeout(COUNT_TIMEOUT, counting).await.ok().and_then(Result::ok)
         }
         match_count => match_count,
     };
@@ -206,9 +197,9 @@ fn page_links(links: &BrowseLinks<'_>, request: &ReadRequest, fits: u64, returne
     if limit == 0 {
         return PageLinks::default();
     }
-    // An entity that is too large has its own page, so that users can skip it.
-    let step = if fits < returned { fits.max(1) } else { limit };
-    let next = offset.saturating_add(step);
+    // The next page begins after the entities that fit into this page. An entity that is too large has its own page, so
+    // that users can skip it.
+    let next = offset.saturating_add(if fits < returned { fits.max(1) } else { limit });
     let has_next = returned > 0 && all.map_or(returned == limit, |all| next < all);
     let last = all.filter(|all| *all > 0).map(|all| (all - 1) / limit * limit);
     PageLinks {

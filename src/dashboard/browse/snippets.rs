@@ -15,14 +15,11 @@ const KEY_PLACEHOLDER: &str = "PRIVATE_KEY";
 
 pub(super) fn to_snippets(base: &BaseUrl, urls: &VersionUrls, read: &QueryParams, private: bool) -> Vec<QuerySnippet> {
     let url = base.absolute_url(&read.to_url(&urls.api_path()));
-    let count = read.first("count").is_some();
     let shaped = read.without(&["format", "pretty", "typed"]);
     let in_format = |format: ResponseFormat| {
-        let query = shaped.clone().with_added("format", format.name());
-        base.absolute_url(
-            &if format == ResponseFormat::Parquet { query.with_added("typed", true) } else { query }
-                .to_url(&urls.api_path()),
-        )
+        let typed = (format == ResponseFormat::Parquet).then_some(true);
+        let query = shaped.clone().with_added("format", format.name()).with_optional("typed", typed);
+        base.absolute_url(&query.to_url(&urls.api_path()))
     };
     let plain = base.absolute_url(&shaped.to_url(&urls.api_path()));
     let authorization = format!("Bearer {KEY_PLACEHOLDER}");
@@ -39,14 +36,10 @@ pub(super) fn to_snippets(base: &BaseUrl, urls: &VersionUrls, read: &QueryParams
          response.raise_for_status()\nprint(response.json())"
     );
     let mut snippets = vec![("URL", url), ("curl", curl), ("Python, requests", requests)];
-    if !count {
+    if read.first("count").is_none() {
         let scope = base.absolute_url(&format!("/api/{}/", urls.dataset.id));
-        snippets.extend(build_table_snippets(
-            &in_format(ResponseFormat::Jsonl),
-            &in_format(ResponseFormat::Parquet),
-            &scope,
-            private,
-        ));
+        let [lines, parquet] = [ResponseFormat::Jsonl, ResponseFormat::Parquet].map(in_format);
+        snippets.extend(build_table_snippets(&lines, &parquet, &scope, private));
     }
     let options = if_private(format!(", {{ headers: {{ Authorization: \"{authorization}\" }} }}"));
     let fetch = format!(
@@ -57,7 +50,7 @@ pub(super) fn to_snippets(base: &BaseUrl, urls: &VersionUrls, read: &QueryParams
     snippets
 }
 
-/// Returns the snippets for tools that load tables. DuckDB sends the key to URLs that begin with `scope`.
+/// Returns code snippets for tools that load tables. The DuckDB snippet sends the private key to URLs below `scope`.
 fn build_table_snippets(lines: &str, parquet: &str, scope: &str, private: bool) -> [QuerySnippet; 3] {
     let if_private = |text: String| if private { text } else { String::new() };
     let storage = if_private(format!(", storage_options={{\"Authorization\": \"Bearer {KEY_PLACEHOLDER}\"}}"));
@@ -106,8 +99,7 @@ fn build_tool_call(urls: &VersionUrls, read: &QueryParams) -> String {
         arguments.insert("alt".to_owned(), true.into());
     }
     let call = json!({"name": "read", "arguments": arguments});
-    let text = serde_json::to_string_pretty(&call).unwrap_or_default();
-    escape_invisible_json(&text)
+    escape_invisible_json(&serde_json::to_string_pretty(&call).unwrap_or_default())
 }
 
 /// Converts a value of the query string to JSON. Booleans have several spellings.

@@ -1,5 +1,5 @@
-//! `…/diff`: compares two versions of a dataset, or a version with its alternate; only for the owner. The page has the
-//! query string of `GET /dataset/diff`.
+//! `…/diff`: compares two versions of a dataset, or a version with its alternate (edited copy). Only the owner sees the
+//! page, whose query string has the parameters of `GET /dataset/diff`.
 
 mod path_summary;
 mod records;
@@ -9,7 +9,7 @@ use axum::http::StatusCode;
 use strata_diff::{ChangeType, DiffPage};
 use strata_encode::ContentCoding;
 use strata_http::error::HttpError;
-use strata_http::page_support::{self, BaseUrl, DiffCall};
+use strata_http::page_support::{self, DiffCall};
 use strata_service::{DiffError, DiffFormat, DiffSummary, ManageError, ReadError, VersionDiff};
 use strata_types::limits::{MAX_PAGE_ENTITIES, MAX_PAGE_ENTITY_BYTES};
 use strata_types::version::{VersionNumber, describe_versions};
@@ -89,7 +89,7 @@ pub(super) async fn show_diff(req: &mut PageRequest) -> PageResult {
     let own = load_owner_context(req).await?;
     let dataset = &own.view.dataset;
     let raw_query = QueryParams::parse(uri.query());
-    // Users can copy the query of an API call, which names the dataset and a format.
+    // Users can copy the query of an API call, so `dataset_id` and `format` are not reported as ignored parameters.
     let names: Vec<&str> = DiffCall::parameter_names().chain([VIEW_PARAM, LINKING_VERSION_PARAM]).collect();
     let displayed_names: Vec<&str> =
         names.iter().copied().filter(|name| !["dataset_id", "format"].contains(name)).collect();
@@ -97,7 +97,7 @@ pub(super) async fn show_diff(req: &mut PageRequest) -> PageResult {
     let pairs = raw_query.pairs().iter().filter(|(name, value)| !value.is_empty() && names.contains(&name.as_str()));
     let query: QueryParams = pairs.cloned().collect();
     let field = |name| query.first(name).unwrap_or_default().chars().take(MAX_FIELD_CHARACTERS).collect::<String>();
-    // By default, the page compares the version that links here, or else the latest version, with its predecessor.
+    // By default, the page compares the version whose page links here, or else the latest, with its predecessor.
     let latest = dataset.latest_version.map_or(0, VersionNumber::get);
     let compares_alternate = query.is_true("alt");
     let has_pair = latest > 1 || (compares_alternate && latest > 0);
@@ -145,34 +145,32 @@ fn propose_versions(version: Option<u64>, latest: u64, alt: bool) -> [u64; 2] {
     }
 }
 
-/// Parses [`LINKING_VERSION_PARAM`]; 404 if the version does not exist.
+/// Parses the number of the version whose page links to the diff. Returns 404 if the version does not exist.
 fn parse_linking_version(query: &QueryParams, latest: u64) -> Result<Option<u64>, HttpError> {
     let version = query.parse_number(LINKING_VERSION_PARAM)?;
     match version.filter(|number| !(1..=latest).contains(number)) {
         None => Ok(version),
         Some(number) => {
-            let latest = VersionNumber::new(latest);
-            let existing = describe_versions(Some(latest).filter(|all| all.get() > 0));
+            let existing = describe_versions(Some(VersionNumber::new(latest)).filter(|_| latest > 0));
             let text = format!("There is no version {number}; {existing}.");
             Err(HttpError::InvalidRequest { status: StatusCode::NOT_FOUND, text })
         }
     }
 }
 
-/// Returns the equivalent API call, with default `versions` if the query names none.
+/// Returns the API call that is equivalent to the page. If the query names no versions, the call compares `versions`.
 fn build_diff_call(urls: &DatasetUrls, query: &QueryParams, versions: Option<[u64; 2]>) -> Result<DiffCall, HttpError> {
     query.parse_choice(VIEW_PARAM, &VIEW_VALUES)?;
-    let params = operation_params(urls, query);
     let mut parameters = vec![("dataset_id".to_owned(), urls.id.to_string())];
     let versions = ["v1", "v2"].into_iter().zip(versions.into_iter().flatten());
     parameters.extend(versions.map(|(name, number)| (name.to_owned(), number.max(1).to_string())));
-    parameters.extend(params.pairs().iter().cloned());
+    parameters.extend(operation_params(urls, query).pairs().iter().cloned());
     DiffCall::parse(parameters)
 }
 
 fn operation_params(urls: &DatasetUrls, query: &QueryParams) -> QueryParams {
     let params = query.without(&[VIEW_PARAM, LINKING_VERSION_PARAM]);
-    // A different `dataset_id` stays, so that the API call fails because of the repeated parameter.
+    // If `dataset_id` names another dataset, it stays, so that the API call fails because the parameter is repeated.
     if params.values("dataset_id").eq([urls.id.to_string()]) { params.without(&["dataset_id"]) } else { params }
 }
 
@@ -193,12 +191,10 @@ async fn load_results(
     query: &QueryParams,
     call: DiffCall,
 ) -> Result<DiffResults, HttpError> {
-    let user = req.require_user()?;
     let shows_unchanged = query.first(VIEW_PARAM) == Some(WHOLE_VIEW);
-    let params = operation_params(urls, query);
     let requested_limit = call.page.limit.unwrap_or(RECORDS_PER_PAGE);
     let page = DiffPage { limit: Some(requested_limit.min(MAX_PAGE_ENTITIES as u64)), ..call.page };
-    let diff = call.compare(&req.services, &user).await?;
+    let diff = call.compare(&req.services, &req.require_user()?).await?;
     let response =
         diff.page_response(&page, DiffFormat::Jsonl, ContentCoding::Identity).await.map_err(DiffError::from)?;
     let lines = PageEntities::read_from_body(response.body, MAX_PAGE_ENTITY_BYTES).await?;
@@ -223,19 +219,14 @@ async fn load_results(
         ));
     }
     if shown < count {
-        notes.push(format!(
-            "Only {} of {} fit on this page. The next page continues where this one ends.",
-            format::group_thousands(shown),
-            format::pluralize(count, "record", "records")
-        ));
+        let fitting = format::group_thousands(shown);
+        let all = format::pluralize(count, "record", "records");
+        notes.push(format!("Only {fitting} of {all} fit on this page. The next page continues where this one ends."));
     }
     let total = diff.change_count(page.change_type);
     if let Some(last) = total.checked_sub(1).filter(|last| page.offset > *last) {
-        notes.push(format!(
-            "There is no record {}. The last record is {}.",
-            format::group_thousands(page.offset),
-            format::group_thousands(last)
-        ));
+        let [number, last] = [page.offset, last].map(format::group_thousands);
+        notes.push(format!("There is no record {number}. The last record is {last}."));
     }
     if shown == 0 && count > 0 {
         notes.push("The first record is too large for this page. The API call below returns it.".to_owned());
@@ -257,7 +248,7 @@ async fn load_results(
     }
     let has_summary = page.offset == 0 && matches!(page.change_type, None | Some(ChangeType::Modified));
     let has_summary_link = !has_summary && diff.change_count(Some(ChangeType::Modified)) > 0;
-    let api = params.without(&["format"]);
+    let api = operation_params(urls, query).without(&["format"]);
     let api = if api.first("limit").is_some() { api } else { api.with_added("limit", RECORDS_PER_PAGE) };
     let api = QueryParams::default().with_added("dataset_id", urls.id).to_string() + "&" + &api.to_string();
     let api_href = format!("/dataset/diff?{api}");
@@ -278,7 +269,7 @@ async fn load_results(
         pages,
         shows_unchanged,
         toggle_view_url: toggled.to_url(&urls.page_url("diff")),
-        api: BaseUrl::from_request_head(&req.head, &req.services).absolute_url(&api_href),
+        api: req.absolute_url(&api_href),
         api_href,
     })
 }
@@ -298,13 +289,12 @@ fn build_change_type_filters(
     urls: &DatasetUrls,
 ) -> Vec<ChangeTypeFilter> {
     let rest = query.without(&["offset", "change_type"]);
+    let diff_url = urls.page_url("diff");
     let types = [None, Some(ChangeType::Modified), Some(ChangeType::Subtracted), Some(ChangeType::Added)];
     let kind = |change_type: Option<ChangeType>| ChangeTypeFilter {
         name: change_type.map_or("All", change_type_label),
         number: format::group_thousands(diff.change_count(change_type)),
-        href: change_type
-            .map_or_else(|| rest.clone(), |change_type| rest.with_replaced("change_type", change_type.name()))
-            .to_url(&urls.page_url("diff")),
+        href: rest.clone().with_optional("change_type", change_type.map(ChangeType::name)).to_url(&diff_url),
         current: page.change_type == change_type,
     };
     types.into_iter().map(kind).collect()

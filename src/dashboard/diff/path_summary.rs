@@ -29,7 +29,7 @@ pub(super) struct PathSummary {
 pub(super) struct PathCount {
     pub(super) path: SafeText,
     pub(super) entities: String,
-    /// In percent of the count of the most frequent path.
+    /// Number of modified entities that differ at the path, in percent of this number for the most frequent path.
     pub(super) share: u64,
 }
 
@@ -43,7 +43,7 @@ pub(super) async fn summarize_paths(diff: &VersionDiff) -> Result<Option<PathSum
     let response =
         diff.page_response(&page, DiffFormat::Jsonl, ContentCoding::Identity).await.map_err(DiffError::from)?;
     let records = PageEntities::read_from_body(response.body, MAX_SUMMARY_BYTES).await?;
-    // Connection threads must not block.
+    // The paths are counted on a blocking thread, because a connection thread must not be blocked.
     let counting = tokio::task::spawn_blocking(move || count_paths(records.iter()));
     let Ok((seen, counts, is_full)) = counting.await else { return Ok(None) };
     let of_all = format::pluralize(modified, "changed entity", "changed entities");
@@ -52,11 +52,8 @@ pub(super) async fn summarize_paths(diff: &VersionDiff) -> Result<Option<PathSum
         (false, true) => Some(format!("{} paths that differ", format::group_thousands(MAX_COUNTED_PATHS as u64))),
         (false, false) => None,
     };
-    let coverage_note = covered.map(|covered| format!("This table covers only the first {covered}."));
     let mut counts: Vec<(String, u64)> = counts.into_iter().collect();
-    counts.sort_unstable_by(|(path, count), (other_path, other_count)| {
-        other_count.cmp(count).then_with(|| path.cmp(other_path))
-    });
+    counts.sort_unstable_by(|one, other| other.1.cmp(&one.1).then_with(|| one.0.cmp(&other.0)));
     let max_count = counts.first().map_or(1, |(_, count)| *count);
     let paths = counts.iter().take(MAX_SHOWN_PATHS).map(|(path, count)| PathCount {
         path: SafeText::new(path, MAX_PATH_CHARACTERS),
@@ -66,11 +63,11 @@ pub(super) async fn summarize_paths(diff: &VersionDiff) -> Result<Option<PathSum
     Ok(Some(PathSummary {
         paths: paths.collect(),
         omitted_paths: counts.len().saturating_sub(MAX_SHOWN_PATHS),
-        coverage_note,
+        coverage_note: covered.map(|covered| format!("This table covers only the first {covered}.")),
     }))
 }
 
-/// Returns the number of records, the number of differing records by path, and whether paths were omitted.
+/// Returns the number of diff records, how many of them differ at each path, and whether paths were omitted.
 fn count_paths<'a>(records: impl Iterator<Item = &'a [u8]>) -> (u64, HashMap<String, u64>, bool) {
     let mut seen = 0;
     let mut counts = HashMap::<String, u64>::new();
@@ -98,7 +95,7 @@ fn count_paths<'a>(records: impl Iterator<Item = &'a [u8]>) -> (u64, HashMap<Str
     (seen, counts, is_full)
 }
 
-/// Returns whether a path is in `_source`, which differs only in spelling because both records have the same source.
+/// Returns whether a path is in `_source`. Modified entities have the same source, perhaps in different spellings.
 fn is_source_path(steps: &[PathStep<'_>]) -> bool {
     matches!(steps.first(), Some(PathStep::Key(key)) if key.eq_str("_source"))
 }

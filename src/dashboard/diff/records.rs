@@ -11,9 +11,8 @@ pub(super) struct DiffRecord<'a> {
 
 impl<'a> DiffRecord<'a> {
     pub(super) fn parse(line: &'a [u8]) -> Option<DiffRecord<'a>> {
-        let Some(JsonScalar::String(id)) = strata_json::find_member(line, "id").and_then(JsonScalar::parse) else {
-            return None;
-        };
+        let id = JsonScalar::parse(strata_json::find_member(line, "id")?)?;
+        let JsonScalar::String(id) = id else { return None };
         let id = id.unescape();
         let (first, positions) = id.split_at_checked(1)?;
         let (change_type, positions) = match (first, positions.split_once('-')) {

@@ -1,5 +1,4 @@
-//! Compares two entities leaf by leaf. A leaf is a scalar, an empty object or array, or a value whose type differs
-//! between the entities.
+//! Compares two entities leaf by leaf. A leaf is a scalar, an empty object or array, or a value whose type changed.
 //!
 //! Members of objects are paired by key. In arrays, the common prefix and suffix are paired, and the elements between
 //! them by index: for `[1,2,3]` and `[1,3]`, the leaf `[1]` is removed.
@@ -12,11 +11,11 @@ use strata_types::field_path::FieldPath;
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum PathStep<'a> {
     Key(JsonStr<'a>),
-    /// The index in the first array, or in the second if the first is shorter.
+    /// The index of the element in the old array, or in the new array if the old one is shorter.
     Index(usize),
 }
 
-/// The JSON texts at a path in both entities. At least one is present.
+/// The JSON texts of a leaf in the old and in the new entity. At least one of them is present.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LeafPair<'a> {
     pub(crate) old: Option<&'a [u8]>,
@@ -49,7 +48,7 @@ struct LeafWalker<'a, 'v> {
 }
 
 impl<'a> LeafWalker<'a, '_> {
-    /// The recursion depth is limited by the nesting depth of entities.
+    /// The recursion of this function is as deep as the nesting of entities, which is limited.
     fn visit_value(&mut self, old: Option<&'a [u8]>, new: Option<&'a [u8]>) {
         let is_empty = |value: Option<&[u8]>| value.is_none_or(|value| matches!(value, b"{}" | b"[]"));
         match (old.and_then(json_type), new.and_then(json_type)) {
@@ -81,8 +80,7 @@ impl<'a> LeafWalker<'a, '_> {
         let members = |object: Option<&'a [u8]>| object.map(strata_json::members).into_iter().flatten();
         let mut others: HashMap<_, _> = members(new).map(|(key, value)| (key.raw(), value)).collect();
         for (key, value) in members(old) {
-            let other = others.remove(key.raw());
-            self.visit_child(PathStep::Key(key), Some(value), other);
+            self.visit_child(PathStep::Key(key), Some(value), others.remove(key.raw()));
         }
         for (key, value) in members(new) {
             if others.contains_key(key.raw()) {
@@ -102,11 +100,8 @@ impl<'a> LeafWalker<'a, '_> {
         }
         let [old_between, new_between] = [&old, &new].map(|all| &all[prefix..all.len() - suffix]);
         for offset in 0..old_between.len().max(new_between.len()) {
-            self.visit_child(
-                PathStep::Index(prefix + offset),
-                old_between.get(offset).copied(),
-                new_between.get(offset).copied(),
-            );
+            let [old, new] = [old_between, new_between].map(|elements| elements.get(offset).copied());
+            self.visit_child(PathStep::Index(prefix + offset), old, new);
         }
         for offset in (1..=suffix).rev() {
             let index = old.len() - offset;
@@ -141,7 +136,7 @@ pub(crate) fn path_with_indexes<'a>(steps: impl IntoIterator<Item = &'a PathStep
                 if !text.is_empty() {
                     text.push('.');
                 }
-                // A path cannot consist of one empty key.
+                // An empty key is not a valid path, so it is shown as `""`.
                 let path = FieldPath::from_keys([key.unescape()]);
                 text.push_str(&path.map_or_else(|_| "\"\"".to_owned(), |path| path.to_string()));
             }

@@ -74,11 +74,9 @@ impl EntityComparison {
                 omitted_rows += 1;
                 return;
             }
+            let plain_html = |side: Option<&[u8]>| side.map(|value| value_diff::value_html(value, None));
             let (old, new) = match leaf.is_equal {
-                true => (
-                    leaf.old.map(|value| value_diff::value_html(value, None)),
-                    leaf.new.map(|value| value_diff::value_html(value, None)),
-                ),
+                true => (plain_html(leaf.old), plain_html(leaf.new)),
                 false => value_diff::difference_html(leaf.old, leaf.new),
             };
             let kind = match (leaf.is_equal, &old, &new) {
@@ -93,14 +91,9 @@ impl EntityComparison {
             budget.bytes_left = budget.bytes_left.saturating_sub(path.estimated_html_bytes() + bytes);
             rows.push(ComparisonRow { path, kind, old, new });
         });
-        EntityComparison {
-            caption,
-            old: old.map(|_| titles[0].to_owned()),
-            new: new.map(|_| titles[1].to_owned()),
-            rows,
-            omitted_rows,
-            changed_count,
-        }
+        let old = old.map(|_| titles[0].to_owned());
+        let new = new.map(|_| titles[1].to_owned());
+        EntityComparison { caption, old, new, rows, omitted_rows, changed_count }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -3,7 +3,7 @@
 
 use std::fmt::Write;
 
-use strata_json::{JsonScalar, JsonType};
+use strata_json::JsonScalar;
 
 use crate::format;
 use crate::safe_text::EscapedHtml;
@@ -28,7 +28,7 @@ pub(super) fn difference_html(old: Option<&[u8]>, new: Option<&[u8]>) -> (Option
     (old.map(|value| value_html(value, OLD_TAG)), new.map(|value| value_html(value, NEW_TAG)))
 }
 
-/// Returns the lengths of the common prefix and suffix in bytes. They do not overlap.
+/// Returns the lengths of the common prefix and suffix of two strings in bytes. Prefix and suffix do not overlap.
 fn common_affix_bytes(old: &str, new: &str) -> (usize, usize) {
     let same = |(old, new): &(char, char)| old == new;
     let prefix = old.chars().zip(new.chars()).take_while(same).map(|(character, _)| character.len_utf8()).sum();
@@ -43,7 +43,7 @@ fn empty_string_html(mark: Option<&str>) -> String {
     html
 }
 
-/// Marks the part of a string between `prefix` and `suffix` bytes, which both strings share.
+/// Marks the middle of a string, without the first `prefix` and last `suffix` bytes, which the other string shares.
 fn string_difference_html(text: &str, prefix: usize, suffix: usize, mark: Option<&str>) -> String {
     if text.is_empty() {
         return empty_string_html(mark);
@@ -72,11 +72,7 @@ pub(super) fn value_html(value: &[u8], mark: Option<&str>) -> String {
         Some(JsonScalar::Null) => ("null", "null".into()),
         None => ("nested", String::from_utf8_lossy(value)),
     };
-    let quote = if value.first().and_then(|first| JsonType::from_first_byte(*first)) == Some(JsonType::String) {
-        "\""
-    } else {
-        ""
-    };
+    let quote = if class == "string" { "\"" } else { "" };
     let mut html = format!("<span class=\"{class}\">{quote}<bdi>");
     let is_truncated = push_marked(&mut html, &text, mark);
     let _ = write!(html, "</bdi>{quote}</span>");
@@ -84,7 +80,7 @@ pub(super) fn value_html(value: &[u8], mark: Option<&str>) -> String {
     html
 }
 
-/// Appends the beginning of a text in the element `mark`. Returns whether the text was truncated.
+/// Appends a text, truncated if it is long, in the HTML element `mark` if set. Returns whether it was truncated.
 fn push_marked(html: &mut String, text: &str, mark: Option<&str>) -> bool {
     let end = text.char_indices().nth(MAX_VALUE_CHARACTERS).map(|(end, _)| end);
     let shown = EscapedHtml(&text[..end.unwrap_or(text.len())]);

@@ -25,10 +25,10 @@ use crate::page_request::{PageRequest, PageResponse, PageResult};
 
 const MAX_STREAM_DURATION: Duration = Duration::from_secs(30);
 
-/// For a refresh in this process.
+/// Interval between reads of the progress of a refresh that runs in this process.
 const PROGRESS_POLL_INTERVAL: Duration = Duration::from_millis(300);
 
-/// For a refresh in another process, whose progress is only visible in the metadata database.
+/// Interval between reads of the progress of a refresh in another process, which only the metadata database shows.
 const RECORD_POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 const RECONNECT_DELAY: Duration = Duration::from_secs(1);
@@ -55,18 +55,16 @@ pub(crate) async fn show_events(req: &mut PageRequest) -> PageResult {
         let text = "Too many of your open pages are following a refresh. Close some of them.".to_owned();
         return Err(HttpError::InvalidRequest { status: StatusCode::TOO_MANY_REQUESTS, text });
     };
-    let deadline = Instant::now() + MAX_STREAM_DURATION;
     let watcher = RefreshWatcher {
         attempt: attempt.id,
-        deadline,
+        deadline: Instant::now() + MAX_STREAM_DURATION,
         dataset: urls.id,
         last_event: None,
         services,
         user,
         _watch: watch,
     };
-    let events = Sse::new(watcher.into_stream()).keep_alive(KeepAlive::default());
-    Ok(PageResponse::Raw(events.into_response()))
+    Ok(PageResponse::Raw(Sse::new(watcher.into_stream()).keep_alive(KeepAlive::default()).into_response()))
 }
 
 struct RefreshWatcher {
@@ -89,7 +87,7 @@ impl RefreshWatcher {
         })
     }
 
-    /// Waits for the next event; `None` ends the stream.
+    /// Waits for the next progress event of the refresh. Returns `None` to end the event stream.
     async fn next_event(&mut self) -> Option<RefreshEvent> {
         if matches!(self.last_event, Some(RefreshEvent::Done { .. } | RefreshEvent::Failed { .. })) {
             return None;
@@ -108,7 +106,8 @@ impl RefreshWatcher {
         }
     }
 
-    /// Returns the event for the recorded attempt. If the metadata database is unavailable, the stream ends.
+    /// Returns an event for the refresh as the metadata database records it. If the database is unavailable, returns
+    /// `None`, which ends the event stream.
     async fn load_recorded_event(&self) -> Option<RefreshEvent> {
         let attempts =
             self.services.datasets.list_attempts(&self.user, self.dataset, None, MAX_SEARCHED_ATTEMPTS).await.ok()?;

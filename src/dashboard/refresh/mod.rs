@@ -12,7 +12,6 @@ use axum::http::StatusCode;
 use chrono::{DateTime, Utc};
 use strata_catalog::{AttemptOutcome, DatasetView, RefreshAttempt, VersionStatus};
 use strata_http::error::HttpError;
-use strata_http::page_support::BaseUrl;
 use strata_service::{RefreshProgress, RefreshStage};
 use strata_types::dataset::{DatasetChange, DatasetSource};
 use strata_types::ids::RefreshAttemptId;
@@ -30,7 +29,7 @@ use super::query_params::QueryParams;
 use super::safe_text::SafeText;
 use super::urls::DatasetUrls;
 
-/// How long a form waits for the refresh that it has started. The refresh continues in the background.
+/// How long the response to a form waits for the refresh that the form started, which then continues in the background.
 const REFRESH_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 
 const SHOWN_RUNS: usize = 5;
@@ -127,22 +126,19 @@ async fn render_refresh(req: &PageRequest, mut flash: RefreshFlash) -> PageResul
         }
         Some(AttemptOutcome::Failed { error }) => {
             flash.notice = None;
-            let text = format!("No version was created: {error}");
-            flash.problem =
-                FormProblem::for_field(StatusCode::OK, if is_url_source { NOW_FORM } else { FILE_FORM }, &text);
+            let form = if is_url_source { NOW_FORM } else { FILE_FORM };
+            flash.problem = FormProblem::for_field(StatusCode::OK, form, &format!("No version was created: {error}"));
         }
         None => {}
     }
-    // The form might no longer be on the page because of a change in another tab.
+    // The form with the error can be missing after a change in another tab. The error is then shown above all forms.
     if (!is_url_source && flash.problem.text_for(NOW_FORM).is_some())
         || ((is_url_source || dataset.frozen || progress.is_some()) && flash.problem.text_for(FILE_FORM).is_some())
     {
         flash.problem = flash.problem.without_field();
     }
-    let running = attempts
-        .first()
-        .filter(|_| is_running)
-        .map(|attempt| QueryParams::default().with_added(ENDED_PARAM, attempt.id.get()));
+    let running = attempts.first().filter(|_| is_running).map(|attempt| attempt.id.get());
+    let running_query = QueryParams::default().with_optional(ENDED_PARAM, running);
     let schedule = flash.typed_schedule.as_deref().or(dataset.schedule.as_deref()).unwrap_or_default();
     let parsed = schedule.parse::<RefreshSchedule>().ok().filter(|_| is_url_source);
     let next_runs =
@@ -155,17 +151,13 @@ async fn render_refresh(req: &PageRequest, mut flash: RefreshFlash) -> PageResul
         warnings: shown.map(|attempt| attempt.warnings.clone()).unwrap_or_default(),
         pinned: dataset.pinned_version.map(VersionNumber::get),
         source,
-        running_url: (is_running || progress.is_some())
-            .then(|| running.unwrap_or_default().to_url(&urls.page_url("refresh"))),
+        running_url: (is_running || progress.is_some()).then(|| running_query.to_url(&urls.page_url("refresh"))),
         progress,
         format,
         infer_types,
         schedule: schedule.to_owned(),
         next_runs: next_runs.into_iter().map(FormattedTime::for_future_with_seconds).collect(),
-        ping: flash.shows_ping_url.then(|| {
-            BaseUrl::from_request_head(&req.head, services)
-                .absolute_url(&format!("/ping/{}", dataset.ping_token.expose()))
-        }),
+        ping: flash.shows_ping_url.then(|| req.absolute_url(&format!("/ping/{}", dataset.ping_token.expose()))),
         attempts,
         now: Utc::now(),
         first: before.map(|_| urls.page_url("refresh")),
@@ -191,10 +183,8 @@ fn attempt_duration(attempt: &RefreshAttempt) -> Option<String> {
 
 pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
     let (own, form) = receive_owner_form(req, body).await?;
-    let error = match apply_form(req, &own.urls, &form).await {
-        Err(error) => error,
-        reply => return reply,
-    };
+    let reply = apply_form(req, &own.urls, &form).await;
+    let Err(error) = reply else { return reply };
     let problem = to_refresh_problem(req, error, &form.action)?;
     let typed = (form.action == SCHEDULE_FORM).then(|| form.trimmed_value(SCHEDULE_FORM).to_owned());
     render_refresh(req, RefreshFlash { problem, typed_schedule: typed, ..RefreshFlash::default() }).await
@@ -217,9 +207,8 @@ async fn apply_form(req: &PageRequest, urls: &DatasetUrls, form: &SubmittedForm)
     }
     match form.action.as_str() {
         NOW_FORM => {
-            match tokio::time::timeout(REFRESH_WAIT_TIMEOUT, services.refreshes.refresh_from_source(user.id, urls.id))
-                .await
-            {
+            let refresh = services.refreshes.refresh_from_source(user.id, urls.id);
+            match tokio::time::timeout(REFRESH_WAIT_TIMEOUT, refresh).await {
                 Ok(Ok(_)) => Ok(PageResponse::redirect_with_notice("made", &urls.page_url("refresh"))),
                 Ok(Err(error)) => Err(error.into()),
                 Err(_) => Ok(PageResponse::redirect_with_notice("begun", &urls.page_url("refresh"))),
@@ -228,26 +217,15 @@ async fn apply_form(req: &PageRequest, urls: &DatasetUrls, form: &SubmittedForm)
         SCHEDULE_FORM => {
             form.check_fields(&[SCHEDULE_FORM], &["preview"])?;
             let typed = form.trimmed_value(SCHEDULE_FORM).to_owned();
-            let schedule =
-                match Some(typed.as_str()).filter(|typed| !typed.is_empty()).map(str::parse::<RefreshSchedule>) {
-                    Some(Err(error)) => {
-                        let problem = FormProblem::for_field(StatusCode::BAD_REQUEST, SCHEDULE_FORM, &error.reason);
-                        return render_refresh(
-                            req,
-                            RefreshFlash { problem, typed_schedule: Some(typed), ..RefreshFlash::default() },
-                        )
-                        .await;
-                    }
-                    _ if form.is_checked("preview") => {
-                        return render_refresh(
-                            req,
-                            RefreshFlash { typed_schedule: Some(typed), ..RefreshFlash::default() },
-                        )
-                        .await;
-                    }
-                    schedule => schedule.and_then(Result::ok),
-                };
-            let schedule = schedule.map(|schedule| schedule.to_string());
+            let parsed = (!typed.is_empty()).then(|| typed.parse::<RefreshSchedule>()).transpose();
+            let to_problem = |reason: &str| FormProblem::for_field(StatusCode::BAD_REQUEST, SCHEDULE_FORM, reason);
+            let problem = parsed.as_ref().err().map(|error| to_problem(&error.reason));
+            if problem.is_some() || form.is_checked("preview") {
+                let problem = problem.unwrap_or_default();
+                let flash = RefreshFlash { problem, typed_schedule: Some(typed), ..RefreshFlash::default() };
+                return render_refresh(req, flash).await;
+            }
+            let schedule = parsed.ok().flatten().map(|schedule| schedule.to_string());
             let change = DatasetChange { schedule: Some(schedule), ..DatasetChange::default() };
             services.datasets.update(&user, urls.id, change).await?;
             Ok(PageResponse::redirect_with_notice(SCHEDULE_FORM, &urls.page_url("refresh")))

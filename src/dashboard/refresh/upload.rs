@@ -54,11 +54,8 @@ pub(crate) async fn handle_upload(req: &mut PageRequest, body: Body) -> PageResu
         return Err(CallError::InvalidFormToken.into());
     }
     let reject = async |req: &PageRequest, problem, format| {
-        render_refresh(
-            req,
-            RefreshFlash { problem, refused_upload: Some((format, infers_types)), ..RefreshFlash::default() },
-        )
-        .await
+        let refused_upload = Some((format, infers_types));
+        render_refresh(req, RefreshFlash { problem, refused_upload, ..RefreshFlash::default() }).await
     };
     let source_format = format.parse::<SourceFormat>().ok();
     if source_format.is_none() && !format.is_empty() {
@@ -68,7 +65,7 @@ pub(crate) async fn handle_upload(req: &mut PageRequest, body: Body) -> PageResu
     let Some((name, file)) = file.and_then(|file| file.name.clone().map(|name| (name, file))) else {
         return reject(req, FormProblem::for_field(StatusCode::BAD_REQUEST, FILE_FORM, "choose a file"), format).await;
     };
-    // Only csv and tsv files lack types, so other formats ignore this option.
+    // Type inference applies only to csv and tsv files, because values in other formats already have types.
     let types = if infers_types { TypeInference::Tables } else { TypeInference::Off };
     match create_version(req, &urls, name, file, source_format, types).await {
         Err(error) => {
@@ -79,7 +76,8 @@ pub(crate) async fn handle_upload(req: &mut PageRequest, body: Body) -> PageResu
     }
 }
 
-/// Creates a version. After the file has arrived, the form waits for at most [`REFRESH_WAIT_TIMEOUT`].
+/// Creates a version from an uploaded file. Once the file has arrived, waits for the refresh for at most
+/// [`REFRESH_WAIT_TIMEOUT`].
 async fn create_version(
     req: &PageRequest,
     urls: &DatasetUrls,

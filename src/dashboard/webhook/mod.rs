@@ -1,5 +1,4 @@
-//! `…/webhook`: the URL that receives a request for each new version, the delivery log, and programs that verify
-//! signatures.
+//! `…/webhook`: the URL called for each new version, the delivery log, and programs that verify signatures.
 
 use askama::Template;
 use axum::body::Body;
@@ -27,7 +26,8 @@ const DELIVERIES_PER_PAGE: usize = 20;
 const VERSION_PARAM: &str = "version";
 const GENERATED_SECRET_BYTES: usize = 32;
 
-/// The inputs are the secret in `WEBHOOK_SECRET`, the header in `SIGNATURE`, and the body in `body.json`.
+/// Example programs that verify a webhook signature. Their inputs are the secret in `WEBHOOK_SECRET`, the signature
+/// header in `SIGNATURE`, and the request body in `body.json`.
 const VERIFICATION_PROGRAMS: [(&str, &str); 3] = [
     ("Python", include_str!("verify.py")),
     ("JavaScript", include_str!("verify.js")),
@@ -38,7 +38,7 @@ const URL_FIELD: &str = "url";
 const SECRET_FIELD: &str = "secret";
 const PROBLEM_FIELDS: [&str; 2] = [URL_FIELD, SECRET_FIELD];
 
-/// A new secret, a typed secret, the registered secret, or no signature.
+/// Form values for signing webhook requests: with a generated, a typed, or the registered secret, or not at all.
 const SIGNATURE_CHOICES: [&str; 4] = ["made", "typed", "kept", "no"];
 
 #[derive(Template)]
@@ -59,7 +59,7 @@ struct WebhookPage {
 }
 
 struct WebhookForm {
-    /// Empty if the URL is hidden because it might contain a key.
+    /// The URL in the form field. It is empty if the page hides the registered URL, which might contain a key.
     url: String,
     secret: String,
     signature_choice: &'static str,
@@ -81,11 +81,10 @@ struct WebhookFlash {
 
 pub(super) async fn show_webhook(req: &mut PageRequest) -> PageResult {
     let query = req.parse_query(&["done", "before", VERSION_PARAM])?;
-    let notice = match query.parse_choice("done", &["register", "delete"])? {
-        Some("register") => Some("The webhook was registered. strata will call it for the next version."),
-        Some(_) => Some("The webhook was deleted. strata will not send any more deliveries."),
-        None => None,
-    };
+    let notice = query.parse_choice("done", &["register", "delete"])?.map(|done| match done {
+        "register" => "The webhook was registered. strata will call it for the next version.",
+        _ => "The webhook was deleted. strata will not send any more deliveries.",
+    });
     let version = query.parse_number(VERSION_PARAM)?.map(VersionNumber::new);
     let before = query.parse_number("before")?;
     render_webhook(req, WebhookFlash { notice, before, payload_version: version, ..WebhookFlash::default() }).await
@@ -100,31 +99,26 @@ async fn render_webhook(req: &PageRequest, mut flash: WebhookFlash) -> PageResul
     let found = webhooks.find_webhook(&user, urls.id).await?;
     let limit = DELIVERIES_PER_PAGE as u32 + 1;
     let mut deliveries = webhooks.list_deliveries(&user, urls.id, before.map(VersionNumber::new), limit).await?;
-    let older = deliveries
-        .get(DELIVERIES_PER_PAGE)
-        .and_then(|_| deliveries.get(DELIVERIES_PER_PAGE - 1))
-        .map(|last| last.version);
+    let has_older = deliveries.len() > DELIVERIES_PER_PAGE;
     deliveries.truncate(DELIVERIES_PER_PAGE);
+    let older = deliveries.last().filter(|_| has_older).map(|last| last.version);
     let payload = webhooks.build_payload(&user, urls.id, flash.payload_version).await?;
     let visible = found.as_ref().filter(|webhook| !has_hidden_url(webhook));
     let url = visible.map(|webhook| webhook.url.clone()).unwrap_or_default();
     let signature_choice =
         found.as_ref().map_or("made", |webhook| if webhook.secret.is_some() { "kept" } else { "no" });
-    let saved = WebhookForm { url, secret: String::new(), signature_choice };
     let page = WebhookPage {
         layout: req.layout(flash.problem.prefix_title(format!("Webhook, {}", own.view.dataset.name.as_str()))),
         heading: own.heading(req, DatasetTab::Webhook),
         plan: user.plan,
         registered: found,
-        form: flash.typed_form.take().unwrap_or(saved),
+        form: flash.typed_form.take().unwrap_or(WebhookForm { url, secret: String::new(), signature_choice }),
         payload: payload.map(|(version, payload)| (version, String::from_utf8_lossy(&payload).into_owned())),
         deliveries,
         list: before.map_or_else(QueryParams::default, |before| QueryParams::default().with_added("before", before)),
         now: Utc::now(),
         first: before.map(|_| urls.page_url("webhook")),
-        older: older.map(|version| {
-            QueryParams::default().with_added("before", version.get()).to_url(&urls.page_url("webhook"))
-        }),
+        older: older.map(|last| QueryParams::default().with_added("before", last).to_url(&urls.page_url("webhook"))),
         flash,
     };
     render(page.flash.problem.status, &page)
@@ -139,8 +133,8 @@ fn describe_outcome(delivery: &SentDelivery) -> (String, bool) {
 }
 
 fn delivery_duration(delivery: &SentDelivery) -> Option<String> {
-    let duration = delivery.outcome.as_ref()?.duration?;
-    Some(format::duration_ms(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
+    let millis = delivery.outcome.as_ref()?.duration?.as_millis();
+    Some(format::duration_ms(u64::try_from(millis).unwrap_or(u64::MAX)))
 }
 
 pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
@@ -166,18 +160,14 @@ pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
 
 pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
     let (own, form) = receive_owner_form(req, body).await?;
-    let error = match apply_form(req, &own.urls, &form).await {
-        Err(error) => error,
-        reply => return reply,
-    };
+    let reply = apply_form(req, &own.urls, &form).await;
+    let Err(error) = reply else { return reply };
     let problem = to_form_problem(req, error, &PROBLEM_FIELDS)?;
+    let signed = SIGNATURE_CHOICES.into_iter().find(|name| *name == form.trimmed_value("signed"));
     let typed = (form.action == "register").then(|| WebhookForm {
         url: form.trimmed_value(URL_FIELD).to_owned(),
         secret: form.fields.first(SECRET_FIELD).unwrap_or_default().to_owned(),
-        signature_choice: SIGNATURE_CHOICES
-            .into_iter()
-            .find(|name| *name == form.trimmed_value("signed"))
-            .unwrap_or("made"),
+        signature_choice: signed.unwrap_or("made"),
     });
     render_webhook(req, WebhookFlash { problem, typed_form: typed, ..WebhookFlash::default() }).await
 }
@@ -193,13 +183,9 @@ async fn apply_form(req: &PageRequest, urls: &DatasetUrls, form: &SubmittedForm)
             let secret = match signed {
                 "kept" => {
                     let secret = found.as_ref().and_then(|webhook| webhook.secret.as_ref());
-                    let missing = || {
-                        invalid_field_error(
-                            SECRET_FIELD,
-                            "no secret is registered now; choose another signature option",
-                        )
-                    };
-                    Some(secret.ok_or_else(missing)?.expose().to_owned())
+                    let missing = "no secret is registered now; choose another signature option";
+                    let secret = secret.ok_or_else(|| invalid_field_error(SECRET_FIELD, missing))?;
+                    Some(secret.expose().to_owned())
                 }
                 "made" => Some(hex::encode(rand::random::<[u8; GENERATED_SECRET_BYTES]>())),
                 "typed" => Some(form.fields.first(SECRET_FIELD).unwrap_or_default().to_owned()),
@@ -213,11 +199,8 @@ async fn apply_form(req: &PageRequest, urls: &DatasetUrls, form: &SubmittedForm)
             match (signed, secret) {
                 ("made", Some(secret)) => {
                     let notice = Some("The webhook was registered. strata will call it for the next version.");
-                    render_webhook(
-                        req,
-                        WebhookFlash { created_secret: Some(secret), notice, ..WebhookFlash::default() },
-                    )
-                    .await
+                    let flash = WebhookFlash { created_secret: Some(secret), notice, ..WebhookFlash::default() };
+                    render_webhook(req, flash).await
                 }
                 _ => Ok(PageResponse::redirect_with_notice("register", &urls.page_url("webhook"))),
             }

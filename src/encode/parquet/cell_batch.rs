@@ -1,4 +1,4 @@
-//! The cells of some entities, by column.
+//! The table cells of some entities, grouped by column.
 //!
 //! The text of a cell is copied once, from the document to the values of its column. There it has the form of a Parquet
 //! page: each text follows its length in four bytes, little-endian. So a page consists of a few long copies, and
@@ -8,8 +8,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
-
+use parking_lot::Mutex;
 use strata_json::{ColumnNames, JsonStr, find_either_byte, nearest_double};
 
 use super::column_types::{ColumnType, LENGTH_PREFIX_BYTES};
@@ -18,29 +17,21 @@ use crate::row_buffer::RowBuffer;
 
 const MAX_REUSED_BUFFER_BYTES: usize = 2 << 20;
 
-/// Creates the batches of a response, which share the memory of finished batches.
+/// Creates the cell batches of a response, which reuse the memory of finished batches.
 #[derive(Clone, Debug)]
 pub struct CellBatches {
     columns: Arc<ColumnNames>,
     column_types: Option<Arc<[ColumnType]>>,
     row_buffers: Arc<BufferPool<RowBuffer>>,
-    spare_buffers: SpareBuffers,
+    spare_buffers: Arc<Mutex<SpareBuffers>>,
 }
 
-/// Memory of finished builders and dropped batches. New memory would cost more than writing to it.
-#[derive(Clone, Debug, Default)]
-struct SpareBuffers(Arc<Mutex<SpareBufferLists>>);
-
+/// Memory of finished builders and dropped batches. Later builders reuse it, because new memory would cost more than
+/// writing to it.
 #[derive(Debug, Default)]
-struct SpareBufferLists {
+struct SpareBuffers {
     builder_buffers: Vec<ColumnBuffers>,
     cell_buffers: Vec<CellBuffers>,
-}
-
-impl SpareBuffers {
-    fn lock_lists(&self) -> MutexGuard<'_, SpareBufferLists> {
-        self.0.lock()
-    }
 }
 
 #[derive(Debug)]
@@ -48,13 +39,13 @@ pub struct CellBatchBuilder {
     batches: CellBatches,
     pub rows: usize,
     column_buffers: ColumnBuffers,
-    /// Bytes of values, row numbers and columns, without reused memory, so that batches always end at the same row.
+    /// Bytes of cells in the batch. Spare capacity does not count, so that equal entities always form equal batches.
     cell_bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct ColumnBuffers {
-    /// The index of each column in `buffers`, plus 1. 0 if the column has no buffer.
+    /// For each column, the index of its buffer in `buffers` plus 1, or 0 if the column has no buffer.
     buffer_numbers: Vec<u32>,
     buffers: Vec<ColumnBuffer>,
 }
@@ -63,7 +54,7 @@ struct ColumnBuffers {
 struct ColumnBuffer {
     column: u32,
     cell_count: u32,
-    /// The row of each cell. Empty if they are the first rows.
+    /// The row number of each cell. Empty if the cells are in the first rows without gaps.
     rows: Vec<u32>,
     values: Vec<u8>,
 }
@@ -71,10 +62,10 @@ struct ColumnBuffer {
 #[derive(Debug)]
 pub struct CellBatch {
     pub rows: usize,
-    /// Ascending, without columns that have no cells.
+    /// The columns with at least one cell, in ascending order.
     columns: Vec<BatchColumn>,
     cells: CellBuffers,
-    spare_buffers: SpareBuffers,
+    spare_buffers: Arc<Mutex<SpareBuffers>>,
 }
 
 #[derive(Debug, Default)]
@@ -93,7 +84,7 @@ impl CellBuffers {
     }
 }
 
-/// Returns an empty vector with this capacity: `spare` if it is large enough, otherwise a new vector with a margin.
+/// Returns an empty vector with the requested capacity: `spare` if large enough, or a new vector with a margin.
 fn clear_or_allocate<T>(mut spare: Vec<T>, capacity: usize) -> Vec<T> {
     if spare.capacity() < capacity {
         return Vec::with_capacity(capacity + capacity / 8);
@@ -106,12 +97,12 @@ impl Drop for CellBatch {
     fn drop(&mut self) {
         let cells = std::mem::take(&mut self.cells);
         if cells.memory_bytes() <= MAX_REUSED_BUFFER_BYTES {
-            self.spare_buffers.lock_lists().cell_buffers.push(cells);
+            self.spare_buffers.lock().cell_buffers.push(cells);
         }
     }
 }
 
-/// The cells of a column: the ends of its rows and values. Parts are smaller than 4 GiB.
+/// A column of a batch: the ends of its row numbers and values in buffers that all columns share (below 4 GiB).
 #[derive(Clone, Copy, Debug)]
 struct BatchColumn {
     column: u32,
@@ -123,31 +114,31 @@ struct BatchColumn {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BatchColumnCells<'b> {
     pub count: usize,
-    /// The ascending row of each cell. Empty if they are the first rows.
+    /// The row number of each cell, ascending. Empty if the cells are in the first rows without gaps.
     rows: &'b [u32],
-    /// Each text follows its length. Other values have a fixed width, little-endian.
+    /// The values of the cells. Each text follows its length; other values have a fixed width and are little-endian.
     pub values: &'b [u8],
 }
 
 impl CellBatches {
-    /// All values of a column must have its type.
+    /// Creates the factory of batches. All values of a column must have the type of the column in `column_types`.
     pub fn new(columns: Arc<ColumnNames>, column_types: Option<Arc<[ColumnType]>>) -> CellBatches {
-        CellBatches { columns, column_types, row_buffers: Arc::default(), spare_buffers: SpareBuffers::default() }
+        CellBatches { columns, column_types, row_buffers: Arc::default(), spare_buffers: Arc::default() }
     }
 
     pub fn new_builder(&self) -> CellBatchBuilder {
-        let mut column_buffers = self.spare_buffers.lock_lists().builder_buffers.pop().unwrap_or_default();
+        let mut column_buffers = self.spare_buffers.lock().builder_buffers.pop().unwrap_or_default();
         column_buffers.buffer_numbers.resize(self.columns.len(), 0);
         CellBatchBuilder { batches: self.clone(), rows: 0, column_buffers, cell_bytes: 0 }
     }
 
     pub fn free_spare_buffers(&self) {
-        *self.spare_buffers.lock_lists() = SpareBufferLists::default();
+        *self.spare_buffers.lock() = SpareBuffers::default();
     }
 }
 
 impl CellBatchBuilder {
-    /// Adds an entity, a canonical document. The cost depends on its cells, not on the columns.
+    /// Adds an entity (a canonical JSON document). The cost depends on the number of its cells, not of columns.
     pub fn push(&mut self, document: &[u8]) {
         let CellBatchBuilder { batches, rows, column_buffers, cell_bytes } = self;
         let ColumnBuffers { buffer_numbers, buffers } = column_buffers;
@@ -156,7 +147,7 @@ impl CellBatchBuilder {
             let placed = row.place_cells(document, &batches.columns);
             for &column in &placed.filled_columns {
                 let cell = placed.ranges_by_column[column as usize].clone();
-                // Only null begins with `n`.
+                // Among JSON values, only null begins with `n`.
                 if document.get(cell.start) == Some(&b'n') {
                     continue;
                 }
@@ -177,7 +168,8 @@ impl CellBatchBuilder {
         *rows += 1;
     }
 
-    /// Bytes of the cells so far. The memory can be twice as much until [`CellBatchBuilder::finish`].
+    /// The bytes of the cells that were added so far. The builder can use twice as much memory until
+    /// [`CellBatchBuilder::finish`].
     pub fn size_bytes(&self) -> usize {
         self.cell_bytes
     }
@@ -186,7 +178,7 @@ impl CellBatchBuilder {
         let CellBatchBuilder { batches, rows, mut column_buffers, .. } = self;
         let mut order: Vec<&ColumnBuffer> = column_buffers.buffers.iter().filter(|b| b.cell_count > 0).collect();
         order.sort_unstable_by_key(|buffer| buffer.column);
-        let spare = batches.spare_buffers.lock_lists().cell_buffers.pop().unwrap_or_default();
+        let spare = batches.spare_buffers.lock().cell_buffers.pop().unwrap_or_default();
         let sum = |size: fn(&ColumnBuffer) -> usize| order.iter().map(|buffer| size(buffer)).sum();
         let mut cells = spare.with_min_capacity(sum(|buffer| buffer.rows.len()), sum(|buffer| buffer.values.len()));
         let mut columns = Vec::with_capacity(order.len());
@@ -202,7 +194,7 @@ impl CellBatchBuilder {
         }
         if column_buffers.memory_bytes() <= MAX_REUSED_BUFFER_BYTES {
             column_buffers.buffers.iter_mut().for_each(ColumnBuffer::clear);
-            batches.spare_buffers.lock_lists().builder_buffers.push(column_buffers);
+            batches.spare_buffers.lock().builder_buffers.push(column_buffers);
         }
         CellBatch { rows, columns, cells, spare_buffers: batches.spare_buffers }
     }
@@ -224,12 +216,12 @@ impl ColumnBuffer {
         self.values.clear();
     }
 
-    /// Adds a value of the document that is not null. Returns the bytes of the cell.
+    /// Adds the value in the range `cell` of the document, which is not null. Returns the number of bytes of the cell.
     #[inline]
     fn push_cell(&mut self, row: u32, document: &[u8], cell: Range<usize>, column_type: ColumnType) -> usize {
         let before = self.values.len() + self.rows.len() * size_of::<u32>();
         let value = &document[cell.clone()];
-        // The types were inferred from these values.
+        // Parsing cannot fail, because the type of the column was inferred from its values.
         let number = || std::str::from_utf8(value).unwrap_or_default();
         match (column_type, value) {
             (ColumnType::Boolean, value) => self.values.push(u8::from(value == b"true")),
@@ -237,7 +229,7 @@ impl ColumnBuffer {
                 self.values.extend_from_slice(&number().parse::<i64>().unwrap_or_default().to_le_bytes());
             }
             (ColumnType::Double, _) => {
-                // An integer has no negative zero.
+                // JSON `-0` is an integer, which has no negative zero.
                 let double = if value == b"-0" { None } else { nearest_double(number()) };
                 self.values.extend_from_slice(&double.unwrap_or_default().to_le_bytes());
             }
@@ -305,7 +297,7 @@ impl<'b> BatchColumnCells<'b> {
     }
 }
 
-/// Iterates over values of a fixed width, or each after its length if `width` is `None`.
+/// Iterates over encoded values: each has `width` bytes, or follows its length if `width` is `None`.
 #[derive(Clone, Debug)]
 pub(super) struct EncodedValues<'b> {
     pub bytes: &'b [u8],

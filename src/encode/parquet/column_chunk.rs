@@ -18,7 +18,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use parquet::basic::{Compression, Encoding, PageType, ZstdLevel};
 use parquet::column::page::{CompressedPage, Page, PageWriter};
 use parquet::column::writer::ColumnCloseResult;
@@ -39,7 +38,7 @@ pub(super) const MAX_PAGE_BYTES: usize = 1 << 20;
 const MAX_DICTIONARY_VALUES: usize = 1 << 16;
 const MAX_DICTIONARY_BYTES: usize = 1 << 20;
 
-/// The number of values before the first check of the benefit of a dictionary. It doubles each time.
+/// Values before the encoder's first check whether a dictionary saves bytes. The number doubles for each further check.
 const FIRST_DICTIONARY_CHECK_VALUES: usize = 512;
 
 pub(super) const MAX_INDEXED_PAGE_ROWS: usize = 20_000;
@@ -49,7 +48,7 @@ pub(super) const PAGE_ZSTD_LEVEL: i32 = 1;
 #[derive(Debug)]
 pub struct PendingRowGroup {
     pub(super) schema: SchemaDescPtr,
-    /// `None` if all columns are text. Then pages have no index.
+    /// The types of the columns; `None` if all columns are text. Then pages have no index.
     pub(super) column_types: Option<Arc<[ColumnType]>>,
     pub(super) batches: Vec<CellBatch>,
     pub(super) rows: usize,
@@ -115,11 +114,11 @@ impl PendingRowGroup {
 
 struct RowGroupColumnCells<'c> {
     column_type: ColumnType,
-    /// `usize::MAX` if pages have no index.
+    /// The limit of the rows of a page; `usize::MAX` if pages have no index.
     max_page_rows: usize,
     row_count: usize,
     cell_count: usize,
-    /// The first row of each batch with cells, and its cells.
+    /// The first row of each batch that has cells in the column, and these cells.
     cells_by_batch: Vec<(u32, BatchColumnCells<'c>)>,
 }
 
@@ -170,14 +169,14 @@ impl PageIndexBuilder {
     }
 }
 
-/// The values of a page, which are copied when its rows are known.
+/// The values of a page. They are copied when all rows of the page are known.
 #[derive(Default)]
 struct PlainPage<'c> {
     first_row: u32,
     value_slices: Vec<&'c [u8]>,
     bytes: usize,
     cell_count: usize,
-    /// Set if pages have an index.
+    /// The minimum and the maximum of the page. Set only if pages have an index.
     bounds: ValueBounds<'c>,
 }
 
@@ -235,9 +234,11 @@ impl ColumnEncoder {
         if dictionary.is_some() {
             encoding = Encoding::RLE_DICTIONARY;
             encodings.push(encoding);
-            page_stats.push(page_encoding_stats(PageType::DICTIONARY_PAGE, Encoding::PLAIN, 1));
+            let page_type = PageType::DICTIONARY_PAGE;
+            page_stats.push(PageEncodingStats { page_type, encoding: Encoding::PLAIN, count: 1 });
         }
-        page_stats.push(page_encoding_stats(PageType::DATA_PAGE, encoding, (page_count - page_stats.len()) as i32));
+        let count = (page_count - page_stats.len()) as i32;
+        page_stats.push(PageEncodingStats { page_type: PageType::DATA_PAGE, encoding, count });
         let metadata = ColumnChunkMetaData::builder(descriptor)
             .set_compression(Compression::ZSTD(ZstdLevel::try_new(PAGE_ZSTD_LEVEL)?))
             .set_encodings(encodings)
@@ -266,7 +267,8 @@ impl ColumnEncoder {
         Ok(ColumnChunk { bytes, close })
     }
 
-    /// Returns the distinct values, with the value of each cell in `codes`. `None` if a dictionary saves no bytes.
+    /// Returns the distinct values of a column. `codes` then contains the index of each cell's value. `None` if a
+    /// dictionary saves no bytes.
     fn try_build_dictionary<'c>(&mut self, cells: &RowGroupColumnCells<'c>) -> Option<Vec<&'c [u8]>> {
         let ColumnEncoder { hasher, code_table, codes, .. } = self;
         code_table.clear();
@@ -279,12 +281,8 @@ impl ColumnEncoder {
         for text in cells.values() {
             full_length_bytes += prefix_bytes + text.len();
             let is_equal = |&code: &u32| values[code as usize] == text;
-            let code = match code_table
-                .entry(hasher.hash_one(text), is_equal, |&code| hasher.hash_one(values[code as usize]))
-            {
-                Entry::Occupied(found) => *found.get(),
-                Entry::Vacant(free) => *free.insert(values.len() as u32).get(),
-            };
+            let rehash = |&code: &u32| hasher.hash_one(values[code as usize]);
+            let code = *code_table.entry(hasher.hash_one(text), is_equal, rehash).or_insert(values.len() as u32).get();
             if code as usize == values.len() {
                 values.push(text);
                 value_bytes += prefix_bytes + text.len();
@@ -351,7 +349,7 @@ impl ColumnEncoder {
             |first_row| PlainPage { first_row, bounds: ValueBounds::new(cells.column_type), ..PlainPage::default() };
         let mut page = begin(0);
         for (first_row, part) in &cells.cells_by_batch {
-            // Values before `start` are in earlier pages.
+            // Values of the batch before the offset `start` are in earlier pages.
             let mut start = 0;
             let mut end = 0;
             for (cell, text) in cell_values(cells.column_type, part).enumerate() {
@@ -457,10 +455,6 @@ fn may_dictionary_save_bytes(values: usize, distinct: usize, cells: usize) -> bo
     distinct <= values / 2 || values * values <= (values - distinct) * 4 * max_values
 }
 
-fn page_encoding_stats(page_type: PageType, encoding: Encoding, count: i32) -> PageEncodingStats {
-    PageEncodingStats { page_type, encoding, count }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -468,7 +462,8 @@ mod tests {
     #[test]
     fn may_save_bytes_requires_repeated_values() {
         assert!(!may_dictionary_save_bytes(512, 512, 1_000_000));
-        // One in 500 values repeats if tens of thousands are distinct: too many for few cells.
+        // If 1 of the first 512 values repeats, the column probably has tens of thousands of distinct values. In a
+        // column of 10,000 cells, a dictionary then saves no bytes.
         assert!(may_dictionary_save_bytes(512, 511, 400_000) && !may_dictionary_save_bytes(512, 511, 10_000));
         assert!(may_dictionary_save_bytes(4_096, 2_048, 10_000) && !may_dictionary_save_bytes(4_096, 3_900, 10_000));
         assert!(may_dictionary_save_bytes(1 << 19, 7, 1 << 19) && may_dictionary_save_bytes(1 << 18, 30_000, 350_000));

@@ -26,7 +26,7 @@ pub enum ColumnType {
 }
 
 impl ColumnType {
-    /// The size of a value in a batch. `None` if each value follows its length.
+    /// The size in bytes of an encoded value in a batch. `None` for text, because each text follows its length.
     pub(super) fn value_width(self) -> Option<usize> {
         match self {
             ColumnType::Text => None,
@@ -79,7 +79,7 @@ impl ExcludedTypes {
         };
         let is_integer = !value.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
         let is_int64 = is_integer && number.as_i64().is_some();
-        // The double must equal an integer. Other numbers are doubles by definition.
+        // A double must equal an integer exactly. Numbers with a fraction or an exponent are doubles by definition.
         let is_double = number.nearest_double().is_finite() && number.remainder() == Some(0);
         (if is_int64 { 0 } else { ExcludedTypes::NOT_INT64 }) | (if is_double { 0 } else { ExcludedTypes::NOT_DOUBLE })
     }
@@ -111,7 +111,7 @@ pub struct ColumnTypesBuilder {
 }
 
 impl ColumnTypeInference {
-    /// `known_types` contains the types that are already known.
+    /// Creates the inference, which skips the columns whose types are already in `known_types`.
     pub fn new(columns: Arc<ColumnNames>, known_types: Vec<Option<ColumnType>>) -> ColumnTypeInference {
         ColumnTypeInference { columns, known_types: known_types.into(), row_buffers: Arc::default() }
     }
@@ -133,12 +133,12 @@ impl ColumnTypesBuilder {
             let placed = row.place_cells(document, columns);
             for &column in &placed.filled_columns {
                 let column = column as usize;
-                // Other values cannot change these types.
+                // The type of a column cannot change if it is known or if only text can represent the values.
                 if known_types[column].is_some() || excluded_types[column] == ExcludedTypes::TEXT {
                     continue;
                 }
                 let value = &document[placed.ranges_by_column[column].clone()];
-                // Only null begins with `n`.
+                // Among JSON values, only null begins with `n`.
                 if value.first() != Some(&b'n') {
                     excluded_types[column].0 |= ExcludedTypes::new(value).0;
                 }

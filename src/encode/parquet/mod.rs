@@ -1,5 +1,4 @@
-//! `format=parquet`: flattened entities as nullable columns of text or other types (docs/reference/formats.md,
-//! parquet).
+//! `format=parquet`: flattened entities as nullable text or typed columns (docs/reference/formats.md, parquet).
 //!
 //! Encoding has three steps, so that all threads can work on a response, and its bytes are in order:
 //!
@@ -39,11 +38,11 @@ use parquet::schema::types::{SchemaDescPtr, SchemaDescriptor, Type};
 
 use super::EncodeError;
 
-/// Memory for the cells of a row group. The bytes for each column prevent short row groups if there are many columns.
+/// Memory for the cells of a row group. Each column adds some, so that row groups with many columns have enough rows.
 const ROW_GROUP_BYTES: usize = 18 << 20;
 const ROW_GROUP_BYTES_PER_COLUMN: usize = 8 << 10;
 
-/// Copies of a row group's bytes at once: cells and encoded columns, then encoded columns and bytes of the file.
+/// A row group is in memory twice: first as cells and encoded columns, then as encoded columns and file bytes.
 const ROW_GROUP_COPIES: usize = 2;
 
 /// Memory of a [`ColumnEncoder`]: two pages, a dictionary with its table, codes, and the compressor.
@@ -51,13 +50,13 @@ const COLUMN_ENCODER_BYTES: usize = 6 << 20;
 
 const CHUNK_METADATA_BYTES: usize = 768;
 
-/// Memory for a page in the page index: its offset and two bounds.
+/// Memory for the entry of a page in the page index of a Parquet file: an offset and two bounds.
 const INDEXED_PAGE_BYTES: usize = 512;
 
-/// Row numbers have 32 bits, and every null costs a little.
+/// Limit of the rows of a row group, because row numbers have 32 bits, and every null costs a little.
 const MAX_ROW_GROUP_ROWS: usize = 1 << 19;
 
-/// Copies of the columns' names in the schemas and in the paths of columns.
+/// How often each column name is in memory at the same time: in schemas and in column paths.
 const NAME_COPIES: usize = 6;
 
 /// Writes the batches of a response as a Parquet file, one row group at a time:
@@ -83,8 +82,8 @@ impl ParquetFileStream {
         ROW_GROUP_BYTES + columns * ROW_GROUP_BYTES_PER_COLUMN
     }
 
-    /// Creates a file whose row groups contain about this many bytes of cells, and at most this many rows. A file
-    /// without rows is valid. With types, pages have an index, for readers that search for values.
+    /// Creates a file. Its row groups contain about `row_group_bytes` of cells, and at most `row_group_rows` rows. A
+    /// file without rows is valid. With types, pages have an index, for readers that search for values.
     pub fn try_new(
         columns: &ColumnNames,
         column_types: Option<Arc<[ColumnType]>>,
@@ -110,7 +109,7 @@ impl ParquetFileStream {
         })
     }
 
-    /// The memory for a file while its row groups are encoded, without the footer.
+    /// The memory in bytes for a Parquet file while its row groups are encoded, without the footer.
     pub fn memory_bytes(columns: &ColumnNames, row_group_bytes: usize, encoders: usize) -> usize {
         ROW_GROUP_COPIES * row_group_bytes + NAME_COPIES * columns.name_bytes() + COLUMN_ENCODER_BYTES * encoders
     }
@@ -119,7 +118,7 @@ impl ParquetFileStream {
         columns.len() * CHUNK_METADATA_BYTES + columns.name_bytes()
     }
 
-    /// The memory of the current row group in the page index.
+    /// The memory that the page index needs for the current row group.
     pub fn index_bytes(&self, columns: &ColumnNames) -> usize {
         self.estimate_index_bytes(self.rows, self.cell_bytes / column_chunk::MAX_PAGE_BYTES, columns)
     }
@@ -140,7 +139,7 @@ impl ParquetFileStream {
         usize::try_from(by_rows.max(by_bytes)).unwrap_or(usize::MAX).saturating_add(1)
     }
 
-    /// Adds the rows of a batch to the row group. The batch must have the same columns.
+    /// Adds the rows of a batch to the current row group. The batch must have the columns of the file.
     pub fn push(&mut self, batch: CellBatch) {
         self.rows += batch.rows;
         self.cell_bytes += batch.size_bytes();
@@ -151,17 +150,17 @@ impl ParquetFileStream {
         self.cell_bytes >= self.max_row_group_bytes || self.rows >= self.max_row_group_rows
     }
 
-    /// Rows until the row group is full, unless it has too many bytes earlier.
+    /// The number of rows that fit in the current row group, unless it reaches its limit of bytes earlier.
     pub fn remaining_rows(&self) -> usize {
         self.max_row_group_rows.saturating_sub(self.rows)
     }
 
-    /// Bytes of cells until the row group is full, unless it has too many rows earlier.
+    /// The bytes of cells that fit in the current row group, unless it reaches its limit of rows earlier.
     pub fn remaining_bytes(&self) -> usize {
         self.max_row_group_bytes.saturating_sub(self.cell_bytes)
     }
 
-    /// Takes the current row group for encoding. `None` without rows.
+    /// Takes the current row group for encoding. `None` if it has no rows.
     pub fn take_row_group(&mut self) -> Option<PendingRowGroup> {
         let batches = mem::take(&mut self.batches);
         let rows = mem::take(&mut self.rows);
@@ -171,10 +170,8 @@ impl ParquetFileStream {
         (rows > 0).then_some(PendingRowGroup { schema, column_types, batches, rows })
     }
 
-    /// Writes all columns of a row group, in order. To save memory, drop the row group first.
-    ///
-    /// # Errors
-    /// [`EncodeError`]. The file is then unusable.
+    /// Writes all columns of a row group, in order. To save memory, drop the row group first. After an error, the file
+    /// is unusable.
     pub fn write_row_group(&mut self, columns: Vec<ColumnChunk>) -> Result<(), EncodeError> {
         self.writer.inner_mut().reserve(columns.iter().map(ColumnChunk::size_bytes).sum());
         let mut row_group = self.writer.next_row_group()?;
@@ -198,7 +195,7 @@ impl ParquetFileStream {
         }
     }
 
-    /// Finishes the file and returns its rest. All pushed rows must have been written.
+    /// Finishes the Parquet file and returns its remaining bytes. All pushed rows must have been written.
     pub fn finish(mut self) -> Result<Bytes, EncodeError> {
         self.writer.finish()?;
         self.take_bytes()

@@ -2,7 +2,8 @@
 
 use strata_types::leb128;
 
-/// Appends the definition levels of rows. `present` contains the rows with a value, ascending. `None` means all.
+/// Appends the definition levels of rows, which show whether a row has a value. `present` contains the rows with a
+/// value, ascending. `None` means that all rows have a value.
 pub(super) fn write_definition_levels(rows: usize, present: Option<&[u32]>, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&[0; 4]);
@@ -39,7 +40,7 @@ pub(super) fn write_definition_levels(rows: usize, present: Option<&[u32]>, out:
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Appends codes less than `limit`, after their number of bits.
+/// Appends the number of bits of a dictionary code, and then the codes, which are less than `limit`.
 pub(super) fn write_dictionary_codes(codes: &[u32], limit: usize, out: &mut Vec<u8>) {
     let width = dictionary_code_bits(limit);
     out.push(width as u8);
@@ -64,7 +65,7 @@ pub(super) fn write_dictionary_codes(codes: &[u32], limit: usize, out: &mut Vec<
     out.resize(end, 0);
 }
 
-/// Appends booleans, which have a byte each, as bits.
+/// Appends boolean values as bits. In `values`, each of them is a byte.
 pub(super) fn write_boolean_bits(values: &[&[u8]], out: &mut Vec<u8>) {
     for (count, &value) in values.iter().copied().flatten().enumerate() {
         if count % 8 == 0 {
@@ -76,12 +77,12 @@ pub(super) fn write_boolean_bits(values: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// The number of bits of codes less than `limit`, at least one.
+/// The number of bits of dictionary codes that are less than `limit`, at least one.
 pub(super) fn dictionary_code_bits(limit: usize) -> usize {
     (usize::BITS - limit.saturating_sub(1).leading_zeros()).max(1) as usize
 }
 
-/// Appends a repeated level or code of at most eight bits.
+/// Appends a run of `length` equal levels or codes, which have at most eight bits.
 fn write_rle_run(length: usize, value: u8, out: &mut Vec<u8>) {
     leb128::write_u64((length as u64) << 1, out);
     out.push(value);

@@ -7,7 +7,7 @@ use super::column_types::ColumnType;
 
 const MAX_TEXT_BOUND_BYTES: usize = 64;
 
-/// Text is ordered by bytes, other types by value.
+/// Texts are ordered by bytes, and values of other types by their values.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct ValueBounds<'c> {
     column_type: ColumnType,
@@ -33,7 +33,7 @@ impl<'c> ValueBounds<'c> {
             }
             return;
         }
-        // The first byte decides in most cases.
+        // In most cases, the first bytes of two texts decide their order.
         let first = value.first();
         if first <= min.first() && value < *min {
             *min = value;
@@ -73,7 +73,8 @@ impl<'c> ValueBounds<'c> {
         }
     }
 
-    /// The bounds for the page index, which are empty without values. `None` if there is no text above the maximum.
+    /// The minimum and the maximum for the page index. Both are empty without values. `None` if the maximum is too long
+    /// for the index, and no short text is greater.
     pub(super) fn page_index_bounds(&self) -> Option<(Vec<u8>, Vec<u8>)> {
         if self.is_empty() {
             return Some((Vec::new(), Vec::new()));
@@ -99,7 +100,7 @@ fn decode_double(value: &[u8]) -> f64 {
     value.first_chunk().map_or(0.0, |bytes| f64::from_le_bytes(*bytes))
 }
 
-/// Parquet requires that the bounds include zeros of both signs.
+/// Parquet requires that a minimum of zero is written as -0.0, and a maximum of zero as +0.0.
 fn decode_double_bounds(bounds: (&[u8], &[u8])) -> (f64, f64) {
     let (min, max) = bounds;
     let zero = |value: f64, zero: f64| if value == 0.0 { zero } else { value };
@@ -116,14 +117,14 @@ fn is_less(column_type: ColumnType, one: &[u8], other: &[u8]) -> bool {
 
 fn truncate_text(text: &[u8]) -> &[u8] {
     let mut end = text.len().min(MAX_TEXT_BOUND_BYTES);
-    // Not within a character.
+    // A truncated text must not end within a character.
     while end < text.len() && end > 0 && text[end] & 0xc0 == 0x80 {
         end -= 1;
     }
     &text[..end]
 }
 
-/// Returns a text that is greater than all texts that begin with this one.
+/// Returns a text that is greater than all texts that begin with `text`.
 fn prefix_successor(text: &[u8]) -> Option<Vec<u8>> {
     let mut characters: Vec<char> = std::str::from_utf8(text).ok()?.chars().collect();
     while let Some(last) = characters.pop() {

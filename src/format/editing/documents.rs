@@ -1,4 +1,4 @@
-//! Reads the documents at positions of a list.
+//! Reads the documents (entities as JSON) at positions of an entity list.
 
 use std::ops::Range;
 
@@ -16,7 +16,7 @@ pub(super) async fn read_documents(list: &VersionReader, position: u64, rows: u3
     Ok(documents)
 }
 
-/// Removes the positions in the first page from `positions`, and returns their documents.
+/// Reads the document page at the first position. Returns its documents, and removes their positions from `positions`.
 pub(super) async fn read_first_page(list: &VersionReader, positions: &mut Range<u64>) -> Result<Vec<Bytes>> {
     let row_group = list.row_group_at(positions.start);
     let first = list.row_groups()[row_group].first_position;

@@ -1,4 +1,4 @@
-//! Edits of a list, by position.
+//! Edits of an entity list: insertions, replacements, and removals by position.
 
 use std::collections::BTreeMap;
 
@@ -7,9 +7,9 @@ use bytes::Bytes;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PositionEdit {
     pub inserts: Vec<Bytes>,
-    /// Replacement of the entity at the position: a document, or `None` to remove the entity.
+    /// `Some(Some(document))` replaces the entity at the position, and `Some(None)` removes it.
     pub change: Option<Option<Bytes>>,
 }
 
-/// Edits of a list, by position. The position after the last entity accepts only inserts.
+/// Edits of an entity list by position. At the position after the last entity, only inserts are allowed.
 pub type EditScript = BTreeMap<u64, PositionEdit>;

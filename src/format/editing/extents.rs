@@ -1,4 +1,4 @@
-//! Application of edits to the extents of a list.
+//! Applies edits to the extents of an entity list. An extent is a range of rows in the base file or in the edited file.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::writer::is_full_row_group;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverlayItem {
-    /// Rows of the previous list, starting at `position`. They stay in the base or move to the delta.
+    /// Rows of the list before the edit, starting at `position`. They stay in the base file or move to the edited file.
     PreviousRows {
         extent: Extent,
         position: u64,
@@ -27,11 +27,8 @@ pub fn apply_edits(extents: &[Extent], script: &EditScript) -> Vec<OverlayItem> 
             let start = extent.start + (from - first) as u32;
             let extent = Extent { start, rows: (to - from) as u32, ..*extent };
             if extent.rows > 0 {
-                items.push(OverlayItem::PreviousRows {
-                    extent,
-                    position: from,
-                    moves_to_delta: extent.file == Extent::DELTA,
-                });
+                let moves_to_delta = extent.file == Extent::DELTA;
+                items.push(OverlayItem::PreviousRows { extent, position: from, moves_to_delta });
             }
         };
         for (position, PositionEdit { inserts, change }) in script.range(first..end) {
@@ -51,7 +48,7 @@ pub fn apply_edits(extents: &[Extent], script: &EditScript) -> Vec<OverlayItem> 
     items
 }
 
-/// Moves runs of at most `max_gap_rows` rows of the base to the delta if both neighbors are in the delta.
+/// Moves runs of at most `max_gap_rows` base file rows to the edited file if the rows before and after them are there.
 pub fn move_small_gaps(mut items: Vec<OverlayItem>, max_gap_rows: u32) -> Vec<OverlayItem> {
     let stays: Vec<bool> =
         items.iter().map(|item| matches!(item, OverlayItem::PreviousRows { moves_to_delta: false, .. })).collect();
@@ -76,7 +73,7 @@ pub fn count_delta_rows(items: &[OverlayItem]) -> u64 {
 pub struct ExtentBuilder {
     pub extents: Vec<Extent>,
     max_rows: usize,
-    /// Row group of the next delta entity. `rows` and `bytes` count the entities in this row group.
+    /// Row group of the edited file that gets the next entity. `rows` and `bytes` count the entities in this row group.
     row_group: u32,
     rows: usize,
     bytes: usize,
@@ -99,14 +96,9 @@ impl ExtentBuilder {
     }
 
     pub fn push_extent(&mut self, extent: Extent) {
+        let start = (extent.file, extent.row_group, extent.start);
         match self.extents.last_mut() {
-            Some(last)
-                if last.file == extent.file
-                    && last.row_group == extent.row_group
-                    && last.start + last.rows == extent.start =>
-            {
-                last.rows += extent.rows;
-            }
+            Some(last) if (last.file, last.row_group, last.start + last.rows) == start => last.rows += extent.rows,
             _ => self.extents.push(extent),
         }
     }

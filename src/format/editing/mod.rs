@@ -29,16 +29,16 @@ use super::reader::VersionReader;
 use super::shredder::conflicting_columns;
 use super::writer::EditedList;
 
-/// Limits beyond which the whole list is written.
+/// Limits of edited files. Beyond these limits, an edit writes the whole list instead of only the changed entities.
 #[derive(Clone, Copy, Debug)]
 pub struct EditLimits {
-    /// Lists with fewer bytes of documents are always written as a whole, which is as fast.
+    /// Lists with fewer bytes of documents are rewritten as a whole by every edit, which is as fast.
     pub min_list_bytes: u64,
-    /// Up to this many rows of the base between two edits move to the delta, because an extent costs more.
+    /// Up to this many base file rows between two edits are stored again, because another extent would cost more.
     pub max_gap_rows: u32,
-    /// Max extents in addition to the row groups of the base. Readers handle each extent as a row group.
+    /// Max extents (row ranges) beyond the number of row groups in the base file. Readers handle each as a row group.
     pub max_extra_extents: usize,
-    /// Max bytes of documents in the delta. `max_delta_percent` is relative to the documents of the list.
+    /// Max bytes of documents in an edited file. `max_delta_percent` is the same limit relative to the list.
     pub max_delta_bytes: u64,
     pub max_delta_percent: u64,
 }
@@ -58,7 +58,7 @@ impl Default for EditLimits {
 pub struct EditPlan {
     pub delta_documents: Vec<Bytes>,
     pub list: EditedList,
-    /// Profile and table columns of the list; `None` if the list must be read for them.
+    /// Profile and table columns of the edited list; `None` if they can be computed only by reading the whole list.
     pub profile: Option<(StoredProfile, Option<ColumnNames>)>,
 }
 
@@ -70,7 +70,8 @@ pub fn resolve_base_file(list: &VersionReader, path: &str, size_bytes: u64) -> B
     }
 }
 
-/// Returns `None` if the whole list should be written. Reads only pages with edits. All positions must exist.
+/// Plans a file with only the changes of an edit. Returns `None` if the whole list should be written instead. Reads
+/// only pages with edits. All positions must exist.
 pub async fn plan_edit(
     list: &VersionReader,
     base: BaseFile,
@@ -125,9 +126,8 @@ pub async fn plan_edit(
     let Some(changed) = collect_changed_entities(list, script, limits.max_delta_bytes).await? else { return Ok(None) };
     let mut layout = before.clone();
     for added in &changed.added {
-        for number in conflicting_columns(&layout, added) {
-            layout.shredded_columns[number].retired = true;
-        }
+        let conflicting = conflicting_columns(&layout, added).into_iter();
+        conflicting.for_each(|number| layout.shredded_columns[number].retired = true);
     }
     let document_bytes = before.document_bytes + total_bytes(&changed.added) - total_bytes(&changed.removed);
     let profile = profile::profile_edited_list(list, &mut layout, &changed, script).await?;
@@ -135,7 +135,7 @@ pub async fn plan_edit(
     Ok(Some(EditPlan { delta_documents, list, profile }))
 }
 
-/// Collects the removed and the added entities. Returns `None` if the removed entities have more than `max_bytes`.
+/// Collects the entities that an edit removes and adds. Returns `None` if the removed ones have more than `max_bytes`.
 async fn collect_changed_entities(
     list: &VersionReader,
     script: &EditScript,

@@ -15,19 +15,19 @@ use crate::layout::FileLayout;
 use crate::profile::{ProfileBuilder, StoredProfile, profile_after_edit};
 use crate::reader::VersionReader;
 
-/// Bytes that are read from the start of a list to find the order of its columns.
+/// Bytes that are read from the start of an edited list to find the order of its table columns.
 const MAX_COLUMN_SCAN_BYTES: usize = 1 << 20;
 
 #[derive(Debug, Default)]
 pub struct ChangedEntities {
     pub removed: Vec<Bytes>,
     pub added: Vec<Bytes>,
-    /// Pairs of a removed entity and the added entity that replaces it.
     pub replaced: Vec<(Bytes, Bytes)>,
     pub has_pure_removals: bool,
 }
 
-/// Returns `None` if the previous profile is not sufficient. Retires columns of the layout.
+/// Computes the profile of an edited list from the previous profile. Returns `None` if that profile is not sufficient.
+/// Retires indexed columns whose dictionary would get too many values.
 pub(super) async fn profile_edited_list(
     list: &VersionReader,
     layout: &mut FileLayout,
@@ -52,24 +52,21 @@ async fn columns_after_edit(
 ) -> Result<Option<ColumnNames>> {
     let columns_of = |document: &[u8]| {
         let mut columns = ColumnNamesBuilder::new(before.len() + 1_000);
-        columns.add_entity(document).ok().map(|()| columns)
+        columns.add_entity(document).ok().map(|()| columns.finish())
     };
-    // If each replacement has the same columns as the replaced entity, the columns do not change.
+    // If each replacement has the same table columns as the replaced entity, the columns of the list do not change.
     let is_same = !changed.has_pure_removals && changed.added.len() == changed.replaced.len();
     if is_same
         && changed.replaced.iter().all(|(removed, added)| {
-            let [removed, added] =
-                [columns_of(removed), columns_of(added)].map(|columns| columns.map(ColumnNamesBuilder::finish));
-            removed.is_some() && removed == added
+            let removed = columns_of(removed);
+            removed.is_some() && removed == columns_of(added)
         })
     {
         return Ok(Some(before.clone()));
     }
     let mut added = ColumnNamesBuilder::new(before.len() + 1_000);
-    for document in &changed.added {
-        if added.add_entity(document).is_err() {
-            return Ok(None);
-        }
+    if changed.added.iter().any(|document| added.add_entity(document).is_err()) {
+        return Ok(None);
     }
     let is_empty = added.is_empty();
     let added = added.columns();
@@ -93,7 +90,8 @@ async fn columns_after_edit(
     Ok(None)
 }
 
-/// Reads a whole list after edits to compute its profile and columns. Retires columns of the layout.
+/// Reads a whole list after edits to compute its profile and table columns. Drops indexed columns whose dictionary
+/// would get too many values.
 pub async fn rebuild_profile(
     list: &VersionReader,
     script: &EditScript,

@@ -31,7 +31,7 @@ impl FooterIndexBuilder {
         self.row_groups * self.columns
     }
 
-    /// `checksums` yields the checksums of document pages, chunks of the other columns, and bloom filters.
+    /// Adds a row group. `checksums` yields checksums of its document pages, other column chunks, and bloom filters.
     pub(crate) fn push_row_group(
         &mut self,
         row_group: &RowGroupMetaData,
@@ -65,20 +65,16 @@ impl FooterIndexBuilder {
         }
         for (column, sum) in row_group.columns().iter().zip(column_checksums) {
             let start = chunk_start(column)?;
-            let chunk_offset = start.checked_sub(base).and_then(|offset| u32::try_from(offset).ok());
-            let stored = u32::try_from(column.compressed_size()).ok();
-            let values = u32::try_from(column.num_values()).ok();
+            let outside = || footer_damaged(COLUMN_OUTSIDE_FILE);
+            let chunk_offset = start.checked_sub(base).and_then(|at| u32::try_from(at).ok()).ok_or_else(outside)?;
+            let stored = u32::try_from(column.compressed_size()).map_err(|_| outside())?;
+            let values = u32::try_from(column.num_values()).map_err(|_| outside())?;
             let data = u64::try_from(column.data_page_offset()).ok().and_then(|data| data.checked_sub(start));
-            let dictionary = data.and_then(|data| u32::try_from(data).ok());
-            let (Some(chunk_offset), Some(stored), Some(values), Some(dictionary)) =
-                (chunk_offset, stored, values, dictionary)
-            else {
-                return Err(footer_damaged(COLUMN_OUTSIDE_FILE));
-            };
+            let dictionary = data.and_then(|data| u32::try_from(data).ok()).ok_or_else(outside)?;
             let decompressed = column.uncompressed_size().clamp(0, u32::MAX.into()) as u32;
             put_u32s(&mut self.chunk_table, &[chunk_offset, stored, decompressed, values, dictionary, sum]);
             self.push_details(column, base, &mut checksum)?;
-            let end = u32::try_from(self.detail_bytes.len()).map_err(|_| footer_damaged(COLUMN_OUTSIDE_FILE))?;
+            let end = u32::try_from(self.detail_bytes.len()).map_err(|_| outside())?;
             put_u32s(&mut self.chunk_table, &[end]);
         }
         self.row_groups += 1;
@@ -126,10 +122,8 @@ impl FooterIndexBuilder {
                 }
                 if let (Some(min), Some(max)) = (texts.min_opt(), texts.max_opt()) {
                     bits |= chunk_details::STRING_BOUNDS_FLAG;
-                    put_u32s(
-                        &mut self.detail_bytes,
-                        &[u32::try_from(min.len()).map_err(|_| footer_damaged(COLUMN_OUTSIDE_FILE))?],
-                    );
+                    let length = u32::try_from(min.len()).map_err(|_| footer_damaged(COLUMN_OUTSIDE_FILE))?;
+                    put_u32s(&mut self.detail_bytes, &[length]);
                     self.detail_bytes.extend(min.data());
                     self.detail_bytes.extend(max.data());
                 }

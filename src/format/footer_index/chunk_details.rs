@@ -1,13 +1,14 @@
-//! Details of a column chunk. The first byte contains flags for the optional fields that follow.
+//! Details of a column chunk in the footer index, such as its statistics. The first byte contains flags for the
+//! optional fields that follow.
 
 pub(super) const COMPRESSED_FLAG: u8 = 1;
-/// A bloom filter follows: its offset from the start of the row group, its length, and its checksum.
+/// Flag of a chunk with a bloom filter. The filter's offset from the row group's start, length, and checksum follow.
 pub(super) const BLOOM_FLAG: u8 = 2;
 pub(super) const INTEGERS_FLAG: u8 = 4;
 pub(super) const DOUBLES_FLAG: u8 = 8;
 pub(super) const STRINGS_FLAG: u8 = 16;
 pub(super) const NULL_COUNT_FLAG: u8 = 32;
-/// The minimum and the maximum follow, after the length of the minimum.
+/// The flag of a chunk with bounds of strings. The length of the minimum, the minimum, and the maximum follow.
 pub(super) const STRING_BOUNDS_FLAG: u8 = 64;
 
 #[derive(Default)]

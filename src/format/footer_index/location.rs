@@ -19,7 +19,8 @@ impl FooterIndexLocation {
         Some(FooterIndexLocation { offset, length: u32::try_from(bytes.len()).ok()?, checksum: crc32(bytes) })
     }
 
-    /// The last checksum covers the location itself, so that readers can use it before they verify the footer.
+    /// Encodes the location of the footer index, followed by a checksum of the location itself, so that readers can use
+    /// it before they verify the footer.
     pub(crate) fn encode(&self) -> String {
         let FooterIndexLocation { offset, length, checksum } = self;
         let location = format!(":{offset:0OFFSET_DIGITS$x}:{length:0HEX_DIGITS$x}:{checksum:0HEX_DIGITS$x}");

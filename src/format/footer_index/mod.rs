@@ -1,10 +1,9 @@
 //! The footer index of a version file: the parts of the Parquet footer that readers need, without decoding.
 //!
 //! The Parquet footer of a large version has megabytes, and several times as much when decoded, but a reader of one
-//! page needs only a small part of it. Therefore, a writer puts a footer index before the footer
-//! ([`FooterIndexLocation`] points to it): tables of fixed-size records that are fetched, verified, and used without
-//! decoding. If the index is missing or damaged, [`builder::FooterIndexBuilder`] builds the same tables from the
-//! Parquet footer.
+//! page needs little of it. Writers therefore put a footer index before the footer ([`FooterIndexLocation`] points to
+//! it): tables of fixed-size records that are fetched, verified, and used without decoding. If the index is missing or
+//! damaged, [`builder::FooterIndexBuilder`] builds the same tables from the footer.
 //!
 //! docs/internals/storage-format-footer.md describes the format. `benches/cold` measures its benefit, and the tests
 //! `format::footer_index` compare reads with and without it.
@@ -24,14 +23,14 @@ pub(super) use self::location::FooterIndexLocation;
 use strata_store::{Result, StorageError};
 
 const FOOTER_INDEX_FORMAT: u32 = 1;
-/// Header: the format; the number of row groups, columns, and document pages; the bytes of the details and key values.
+/// The header of a footer index: its format number, and the sizes of the tables that follow.
 const INDEX_HEADER_BYTES: usize = 24;
-/// Row group: its offset in the file (64 bits), its row count, and the number of document pages before its own.
+/// The record of a row group: file offset (64 bits), row count, and number of document pages in earlier row groups.
 const ROW_GROUP_RECORD_BYTES: usize = 16;
-/// Column chunk: its offset from the row group, its stored and its decompressed size, its value count, the size of its
-/// dictionary page, its checksum, and the end of its details.
+/// The record of a column chunk: its offset from the row group, its stored and its decompressed size, its value count,
+/// the size of its dictionary page, its checksum, and the end of its details, such as statistics.
 const CHUNK_RECORD_BYTES: usize = 28;
-/// Document page: its end, relative to the first document page; its first row; its checksum.
+/// The record of a document page: its end, relative to the first document page; its first row; its checksum.
 const PAGE_RECORD_BYTES: usize = 12;
 pub(super) type FooterKeyValues = BTreeMap<String, String>;
 
@@ -39,7 +38,7 @@ pub(super) struct FooterIndex {
     pub(super) bytes: Bytes,
     pub(super) row_groups: usize,
     pub(super) columns: usize,
-    /// Offset of the table of column chunks in `bytes`, followed by the offsets of the other tables.
+    /// Offset in `bytes` of the table of column chunks. The fields below are the offsets of the other tables.
     chunks_offset: usize,
     pages_offset: usize,
     details_offset: usize,
@@ -53,7 +52,7 @@ pub(super) struct ChunkEntry {
     pub(super) decompressed_bytes: u32,
     pub(super) values: u32,
     pub(super) dictionary_bytes: u32,
-    /// Not used for the document column, whose pages have checksums of their own.
+    /// The checksum of a column chunk. Not used for the document column, whose pages have checksums of their own.
     pub(super) checksum: u32,
 }
 
@@ -76,20 +75,16 @@ impl FooterIndex {
             return Ok(None);
         }
         let chunks_offset = INDEX_HEADER_BYTES + (row_groups + 1) * ROW_GROUP_RECORD_BYTES;
-        let pages_offset = row_groups
-            .checked_mul(columns)
-            .and_then(|count| count.checked_mul(CHUNK_RECORD_BYTES)?.checked_add(chunks_offset));
-        let details_offset =
-            pages_offset.and_then(|start| page_count.checked_mul(PAGE_RECORD_BYTES)?.checked_add(start));
-        let key_values_offset = details_offset.and_then(|start| start.checked_add(detail_bytes));
-        let (Some(pages_offset), Some(details_offset), Some(key_values_offset)) =
-            (pages_offset, details_offset, key_values_offset)
-        else {
+        let offsets = || {
+            let pages = row_groups.checked_mul(columns)?.checked_mul(CHUNK_RECORD_BYTES)?.checked_add(chunks_offset)?;
+            let details = page_count.checked_mul(PAGE_RECORD_BYTES)?.checked_add(pages)?;
+            let key_values = details.checked_add(detail_bytes)?;
+            let end = key_values.checked_add(text_bytes)?;
+            (columns > 0 && end == bytes.len()).then_some((pages, details, key_values))
+        };
+        let Some((pages_offset, details_offset, key_values_offset)) = offsets() else {
             return Err(footer_damaged("its footer index is truncated"));
         };
-        if columns == 0 || key_values_offset.checked_add(text_bytes) != Some(bytes.len()) {
-            return Err(footer_damaged("its footer index is truncated"));
-        }
         let footer_index =
             FooterIndex { bytes, row_groups, columns, chunks_offset, pages_offset, details_offset, key_values_offset };
         footer_index.validate(page_count, size_bytes)?;
@@ -139,12 +134,9 @@ impl FooterIndex {
                 return Err(footer_damaged("the document pages do not match their row group"));
             }
         }
-        match self.page_range(self.row_groups).start == page_count
-            && self.details_offset + details_end == self.key_values_offset
-        {
-            true => Ok(()),
-            false => Err(footer_damaged("its footer index is truncated")),
-        }
+        let has_all_pages = self.page_range(self.row_groups).start == page_count;
+        let has_all_details = self.details_offset + details_end == self.key_values_offset;
+        if has_all_pages && has_all_details { Ok(()) } else { Err(footer_damaged("its footer index is truncated")) }
     }
 
     pub(super) fn key_values(&self) -> Result<FooterKeyValues> {
@@ -195,7 +187,8 @@ impl FooterIndex {
 
     pub(super) fn page_for_row(&self, row_group: usize, row: usize) -> usize {
         let pages = self.page_range(row_group);
-        // Branchless search: scattered entities need hundreds of unpredictable lookups per page.
+        // A binary search without branches, because a page of scattered entities needs hundreds of lookups that the
+        // processor cannot predict.
         let mut page = pages.start;
         let mut left = pages.len();
         while left > 1 {
@@ -228,11 +221,8 @@ impl FooterIndex {
                 let end = start + u64::from(location.compressed_page_size.cast_unsigned());
                 (start..end, self.page_checksum(row_group, page))
             }));
-            parts.extend(
-                (1..self.columns)
-                    .map(|column| self.chunk(row_group, column))
-                    .map(|chunk| (chunk.range(), chunk.checksum)),
-            );
+            let chunks = (1..self.columns).map(|column| self.chunk(row_group, column));
+            parts.extend(chunks.map(|chunk| (chunk.range(), chunk.checksum)));
             parts.extend((0..self.columns).filter_map(|column| self.bloom_range(row_group, column)));
         }
         parts.sort_by_key(|(range, _)| range.start);

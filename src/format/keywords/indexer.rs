@@ -1,4 +1,7 @@
 //! Collects the full-text columns of row groups into keyword segments while a file is written.
+//!
+//! A writer calls [`KeywordIndexer::add_row_group`] for each row group, in order, and stores each segment that the call
+//! returns. In the end, it calls [`KeywordIndexer::finish_segment`] for the remaining row groups.
 
 use std::ops::Range;
 
@@ -15,7 +18,7 @@ pub struct KeywordIndexer {
     limits: KeywordSegmentLimits,
     builder: KeywordSegmentBuilder,
     row_groups: Range<usize>,
-    /// Set after the first segment: whether it was worth its size. If not, no further segments are built.
+    /// Whether the first keyword segment was worth its size; set after this segment. If not, no further ones are built.
     is_worthwhile: Option<bool>,
 }
 
@@ -33,6 +36,7 @@ impl KeywordIndexer {
         if self.builder.is_full() { self.finish_segment() } else { None }
     }
 
+    /// Returns a segment of the row groups since the last segment, unless it is not worth its size.
     pub fn finish_segment(&mut self) -> Option<FinishedSegment> {
         let next = self.row_groups.end..self.row_groups.end;
         let row_groups = std::mem::replace(&mut self.row_groups, next);

@@ -13,13 +13,74 @@
 //! Elias-Fano: P. Elias, "Efficient storage and retrieval by content and address of static files", 1974; R. M. Fano,
 //! 1971. For `k` rows below `n`, each row has `l = floor(log2(n / k))` low bits. Row `i`, counted from 0, with the high
 //! part `h` sets bit `h + i` of the unary part. The list takes at most `k * (l + 2)` bits.
+//!
+//! For example, the rows 5, 9, and 40 of 64 rows have `l = 4` low bits: 5, 9, and 8. Their high parts 0, 0, and 2 set
+//! the bits 0, 1, and 4 of the unary part. The lowest bit of a byte is first, so the list is `95 38 01`.
 
 use fixedbitset::{Block, FixedBitSet};
 
 use crate::keywords::KeywordIndexError;
 
-const PART_NAME: &str = "lists";
 pub const MAX_POSTING_ROWS: usize = 1 << 22;
+const PART_NAME: &str = "lists";
+
+/// Returns the bytes of a list with `count` of `rows` rows.
+pub fn encoded_bytes(count: usize, rows: usize) -> usize {
+    if count == 0 { 0 } else { choose_encoding(count, rows).1 }
+}
+
+/// `list` must ascend and be below `rows`, which is at most [`MAX_POSTING_ROWS`]. An empty list takes no bytes.
+pub fn encode_postings(list: &[u32], rows: usize, out: &mut Vec<u8>) {
+    if list.is_empty() {
+        return;
+    }
+    let start = out.len();
+    let (encoding, bytes) = choose_encoding(list.len(), rows);
+    // `or_bits` accesses eight bytes at a time, so it needs eight more bytes than the list has.
+    out.resize(start + bytes + 8, 0);
+    let Some(to) = out.get_mut(start..) else { return };
+    match encoding {
+        PostingEncoding::AllRows => {}
+        PostingEncoding::EliasFano => {
+            encode_elias_fano(list.iter().copied(), EliasFanoLayout::new(list.len(), rows), to)
+        }
+        PostingEncoding::Complement => {
+            let mut listed = list.iter().copied().peekable();
+            let missing = (0..rows as u32).filter(|row| listed.next_if_eq(row).is_none());
+            encode_elias_fano(missing, EliasFanoLayout::new(rows - list.len(), rows), to);
+        }
+        PostingEncoding::Bitmap => list.iter().for_each(|row| or_bits(to, *row as usize, 1)),
+    }
+    out.truncate(start + bytes);
+}
+
+/// Adds the rows of a list to `to`, whose length is the number of rows in the segment. `bytes` starts with the list of
+/// `count` rows and may continue after it.
+pub fn union_postings_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> Result<(), KeywordIndexError> {
+    let rows = to.len();
+    if count == 0 {
+        return Ok(());
+    }
+    if count > rows {
+        return Err(KeywordIndexError::new(PART_NAME, "a posting list has more rows than the segment"));
+    }
+    let (encoding, length) = choose_encoding(count, rows);
+    if bytes.len() < length {
+        return Err(KeywordIndexError::new(PART_NAME, "a posting list is truncated"));
+    }
+    match encoding {
+        PostingEncoding::AllRows => to.insert_range(..),
+        PostingEncoding::EliasFano => decode_elias_fano(bytes, EliasFanoLayout::new(count, rows), to)?,
+        PostingEncoding::Complement => {
+            let mut missing = FixedBitSet::with_capacity(rows);
+            decode_elias_fano(bytes, EliasFanoLayout::new(rows - count, rows), &mut missing)?;
+            missing.toggle_range(..);
+            to.union_with(&missing);
+        }
+        PostingEncoding::Bitmap => union_bitmap(bytes.get(..length).unwrap_or_default(), to),
+    }
+    Ok(())
+}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PostingEncoding {
@@ -61,35 +122,6 @@ fn choose_encoding(count: usize, rows: usize) -> (PostingEncoding, usize) {
     if bytes < bitmap { (encoding, bytes) } else { (PostingEncoding::Bitmap, bitmap) }
 }
 
-pub fn encoded_bytes(count: usize, rows: usize) -> usize {
-    if count == 0 { 0 } else { choose_encoding(count, rows).1 }
-}
-
-/// `list` must ascend and be below `rows`, which is at most [`MAX_POSTING_ROWS`]. An empty list takes no bytes.
-pub fn encode_postings(list: &[u32], rows: usize, out: &mut Vec<u8>) {
-    if list.is_empty() {
-        return;
-    }
-    let start = out.len();
-    let (encoding, bytes) = choose_encoding(list.len(), rows);
-    // `or_bits` needs eight bytes from its first bit on.
-    out.resize(start + bytes + 8, 0);
-    let Some(to) = out.get_mut(start..) else { return };
-    match encoding {
-        PostingEncoding::AllRows => {}
-        PostingEncoding::EliasFano => {
-            encode_elias_fano(list.iter().copied(), EliasFanoLayout::new(list.len(), rows), to)
-        }
-        PostingEncoding::Complement => {
-            let mut listed = list.iter().copied().peekable();
-            let missing = (0..rows as u32).filter(|row| listed.next_if_eq(row).is_none());
-            encode_elias_fano(missing, EliasFanoLayout::new(rows - list.len(), rows), to);
-        }
-        PostingEncoding::Bitmap => list.iter().for_each(|row| or_bits(to, *row as usize, 1)),
-    }
-    out.truncate(start + bytes);
-}
-
 fn encode_elias_fano(list: impl Iterator<Item = u32>, layout: EliasFanoLayout, to: &mut [u8]) {
     let EliasFanoLayout { count, low_bits, .. } = layout;
     let unary = count * low_bits;
@@ -98,56 +130,6 @@ fn encode_elias_fano(list: impl Iterator<Item = u32>, layout: EliasFanoLayout, t
         or_bits(to, index * low_bits, u64::from(row) & mask);
         or_bits(to, unary + (row as usize >> low_bits) + index, 1);
     }
-}
-
-/// Sets the bits of `value`, at most 32, from `bit` on. `to` must have eight bytes from there.
-#[inline]
-fn or_bits(to: &mut [u8], bit: usize, value: u64) {
-    if let Some(word) = to.get_mut(bit / 8..).and_then(<[u8]>::first_chunk_mut::<8>) {
-        *word = (u64::from_le_bytes(*word) | value << (bit % 8)).to_le_bytes();
-    }
-}
-
-/// Returns at least 56 bits from `bit` on. Bits after the end are 0.
-#[inline]
-fn load_bits(bytes: &[u8], bit: usize) -> u64 {
-    let from = bytes.get(bit / 8..).unwrap_or_default();
-    let word = match from.first_chunk::<8>() {
-        Some(word) => u64::from_le_bytes(*word),
-        None => {
-            let mut word = [0; 8];
-            word.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
-            u64::from_le_bytes(word)
-        }
-    };
-    word >> (bit % 8)
-}
-
-/// Adds the rows of a list to `to`. `bytes` starts with the list of `count` rows and may continue after it.
-pub fn union_postings_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> Result<(), KeywordIndexError> {
-    let rows = to.len();
-    if count == 0 {
-        return Ok(());
-    }
-    if count > rows {
-        return Err(KeywordIndexError::new(PART_NAME, "a posting list has more rows than the segment"));
-    }
-    let (encoding, length) = choose_encoding(count, rows);
-    if bytes.len() < length {
-        return Err(KeywordIndexError::new(PART_NAME, "a posting list is truncated"));
-    }
-    match encoding {
-        PostingEncoding::AllRows => to.insert_range(..),
-        PostingEncoding::EliasFano => decode_elias_fano(bytes, EliasFanoLayout::new(count, rows), to)?,
-        PostingEncoding::Complement => {
-            let mut missing = FixedBitSet::with_capacity(rows);
-            decode_elias_fano(bytes, EliasFanoLayout::new(rows - count, rows), &mut missing)?;
-            missing.toggle_range(..);
-            to.union_with(&missing);
-        }
-        PostingEncoding::Bitmap => union_bitmap(bytes.get(..length).unwrap_or_default(), to),
-    }
-    Ok(())
 }
 
 /// Adds the rows of a bitmap with the lowest bit of each byte first. Bits after the last row are ignored.
@@ -182,7 +164,8 @@ fn decode_elias_fano(bytes: &[u8], layout: EliasFanoLayout, to: &mut FixedBitSet
         while high != 0 && index < count {
             let position = base + high.trailing_zeros() as usize;
             high &= high - 1;
-            // Set bits have ascending positions, so `position` is at least the number of set bits before it.
+            // In the unary part of an Elias-Fano list, positions of set bits ascend, so `position` is at least the
+            // number of set bits before it.
             let row = ((position - index) << low_bits) | (load_bits(bytes, index * low_bits) & mask) as usize;
             if row >= to.len() {
                 return Err(KeywordIndexError::new(PART_NAME, "a posting list contains a row that does not exist"));
@@ -193,4 +176,27 @@ fn decode_elias_fano(bytes: &[u8], layout: EliasFanoLayout, to: &mut FixedBitSet
         base += BITS_PER_LOAD;
     }
     Ok(())
+}
+
+/// Sets the bits of `value`, at most 32, from `bit` on. `to` must have eight bytes from there.
+#[inline]
+fn or_bits(to: &mut [u8], bit: usize, value: u64) {
+    if let Some(word) = to.get_mut(bit / 8..).and_then(<[u8]>::first_chunk_mut::<8>) {
+        *word = (u64::from_le_bytes(*word) | value << (bit % 8)).to_le_bytes();
+    }
+}
+
+/// Returns at least 56 bits from `bit` on. Bits after the end are 0.
+#[inline]
+fn load_bits(bytes: &[u8], bit: usize) -> u64 {
+    let from = bytes.get(bit / 8..).unwrap_or_default();
+    let word = match from.first_chunk::<8>() {
+        Some(word) => u64::from_le_bytes(*word),
+        None => {
+            let mut word = [0; 8];
+            word.iter_mut().zip(from).for_each(|(to, from)| *to = *from);
+            u64::from_le_bytes(word)
+        }
+    };
+    word >> (bit % 8)
 }

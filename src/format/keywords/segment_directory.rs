@@ -10,14 +10,14 @@ use crate::keywords::tokenizer::TokenClass;
 use crate::layout::{parse_if_format, to_json_string};
 
 pub const KEYWORDS_KEY: &str = "strata.keywords";
-/// Format number. Readers ignore an index with another number and scan.
+/// The format number of keyword indexes. Readers ignore an index with another number, and scan the full text.
 const KEYWORD_INDEX_FORMAT: u32 = 1;
 
-/// The segments of a file. Row groups outside of all segments must be scanned.
+/// The keyword segments of a file. Row groups outside of all segments must be scanned.
 #[derive(Debug, Default)]
 pub struct KeywordIndex {
     pub segments: Vec<StoredSegment>,
-    /// For each row group: its segment, and the number of its first row in the segment.
+    /// For each row group: the index of its segment, and the number of its first row in the segment.
     pub(crate) row_group_starts: Vec<Option<(usize, usize)>>,
     pub indexed_rows: u64,
 }
@@ -48,7 +48,7 @@ struct KeywordSegmentRecord {
     offset: u64,
     row_group: usize,
     row_groups: usize,
-    /// Bytes of the dictionary, row tokens, and postings of each class.
+    /// The lengths in bytes of the dictionary, row tokens, and postings of each class of tokens.
     sections: [[u32; 3]; 3],
     checksums: [u32; 3],
 }
@@ -64,14 +64,12 @@ impl KeywordIndex {
     }
 
     pub fn encode(&self) -> Result<String> {
+        let lengths = |lengths: SectionLengths| [lengths.dictionary, lengths.row_tokens, lengths.postings];
         let record = |segment: &StoredSegment| KeywordSegmentRecord {
             offset: segment.offset,
             row_group: segment.row_groups.start,
             row_groups: segment.row_groups.len(),
-            sections: segment
-                .header
-                .section_lengths()
-                .map(|lengths| [lengths.dictionary, lengths.row_tokens, lengths.postings]),
+            sections: segment.header.section_lengths().map(lengths),
             checksums: segment.checksums,
         };
         let index =
@@ -79,7 +77,7 @@ impl KeywordIndex {
         to_json_string(&index)
     }
 
-    /// `rows` has the row count of each row group of the file. An unknown format results in an empty index.
+    /// Parses the keyword index of a file with row groups of `rows` rows. An unknown format results in an empty index.
     pub fn parse(text: &str, rows: &[usize], size_bytes: u64) -> Result<KeywordIndex> {
         let damaged = || StorageError::InvalidFile("its footer is damaged: its keyword index is misplaced".to_owned());
         let record: Option<KeywordIndexRecord> = parse_if_format(text, KEYWORD_INDEX_FORMAT).map_err(|_| damaged())?;
@@ -88,6 +86,7 @@ impl KeywordIndex {
         let mut row_group_starts = vec![None; rows.len()];
         let mut indexed_rows = 0;
         let mut next = 0;
+        let convert = |[dictionary, row_tokens, postings]: [_; 3]| SectionLengths { dictionary, row_tokens, postings };
         for segment in record.segments {
             let end = segment.row_group.checked_add(segment.row_groups).ok_or_else(damaged)?;
             let row_groups = segment.row_group..end;
@@ -96,11 +95,7 @@ impl KeywordIndex {
                 return Err(damaged());
             }
             next = row_groups.end;
-            let lengths = segment.sections.map(|[dictionary, row_tokens, postings]| SectionLengths {
-                dictionary,
-                row_tokens,
-                postings,
-            });
+            let lengths = segment.sections.map(convert);
             let header = SegmentHeader::try_new(segment_rows.iter().sum(), lengths).map_err(|_| damaged())?;
             if segment.offset.checked_add(header.total_bytes()).is_none_or(|end| end > size_bytes) {
                 return Err(damaged());

@@ -16,7 +16,7 @@ pub struct PathIndexLimits {
     pub min_document_bytes: u64,
     /// A path index is discarded if it is larger than this percentage of its row group's documents.
     pub max_document_percent: u64,
-    /// Max size before compression, at most [`MAX_PATH_INDEX_RAW_BYTES`].
+    /// Max size of a path index before compression, at most [`MAX_PATH_INDEX_RAW_BYTES`].
     pub max_raw_bytes: usize,
     pub max_paths: usize,
     pub max_key_bytes: usize,
@@ -38,12 +38,12 @@ impl Default for PathIndexLimits {
 pub struct PathIndexBuilder {
     limits: PathIndexLimits,
     is_collecting: bool,
-    /// For each node and kind, the number of its typed path plus 1, or 0 if there is none.
+    /// For each tree node and kind of scalar, the index of this pair in `typed_paths` plus 1, or 0 if it is missing.
     typed_path_numbers: Vec<u32>,
     typed_paths: Vec<(PathNode, ScalarKind)>,
     structures: Vec<u8>,
     structure_ends: Vec<usize>,
-    /// Randomly seeded, so that sources cannot choose colliding structures. The written bytes do not depend on it.
+    /// A hasher with a random seed: sources cannot choose colliding structures. The seed does not affect written bytes.
     hasher: foldhash::fast::RandomState,
     table: HashTable<u32>,
     row_codes: Vec<u8>,
@@ -131,7 +131,8 @@ impl PathIndexBuilder {
             && tree.key_bytes() <= self.limits.max_key_bytes;
     }
 
-    /// Returns `None` if a limit was exceeded. The next row belongs to the next row group, and may use another tree.
+    /// Encodes the path index of a row group. Returns `None` if a limit was exceeded. The next row starts a new row
+    /// group, and may use another path tree.
     pub fn finish(&mut self, tree: &NumberedPathTree, document_bytes: u64) -> Option<Vec<u8>> {
         let stored = if self.is_collecting { self.encode(tree) } else { None };
         *self = PathIndexBuilder::new(self.limits);
@@ -141,7 +142,7 @@ impl PathIndexBuilder {
     }
 
     fn encode(&self, tree: &NumberedPathTree) -> Option<Vec<u8>> {
-        // Descendants have greater numbers than their ancestors.
+        // Descendants in the path tree have greater numbers than their ancestors, so parent paths are written first.
         let mut paths = vec![0_u32; tree.node_count()];
         for (node, _) in &self.typed_paths {
             let mut node = *node;

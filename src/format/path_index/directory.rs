@@ -8,7 +8,7 @@ use strata_store::{Result, StorageError};
 use crate::layout::{parse_if_format, to_json_string};
 
 pub const PATH_INDEX_KEY: &str = "strata.shapes";
-/// Format number. Readers ignore an index with another number and read documents.
+/// The format number of path indexes. Readers ignore an index with another number, and read documents instead.
 const PATH_INDEX_FORMAT: u32 = 1;
 
 #[derive(Debug, Default)]
@@ -25,7 +25,7 @@ pub struct PathIndexBlock {
 #[derive(Serialize, Deserialize)]
 struct PathIndexRecord {
     format: u32,
-    /// Offset, length, and checksum; `None` for a row group without a path index.
+    /// The offset, length, and checksum of each path index; `None` for a row group without a path index.
     row_groups: Vec<Option<(u64, u32, u32)>>,
 }
 

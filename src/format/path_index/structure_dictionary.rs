@@ -8,7 +8,8 @@ use strata_types::leb128;
 use super::{MAX_PATH_INDEX_RAW_BYTES, PathIndexError, ScalarKind};
 use crate::zstd_frame;
 
-/// Structures of a row group. Equal dictionaries describe the same rows with the same paths.
+/// The path index of a row group: its distinct structures (sequences of paths) and the structure of each row. Equal
+/// dictionaries describe the same rows with the same paths.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StructureDictionary {
     raw: Vec<u8>,
@@ -20,7 +21,7 @@ pub struct StructureDictionary {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PathKeyEntry {
-    /// Number of the parent path, from 1, or 0 for the root.
+    /// The number of the parent path, counted from 1, or 0 for the root.
     parent: u32,
     key: Range<u32>,
 }
@@ -53,7 +54,8 @@ impl StructureDictionary {
             start..start.saturating_add(length)
         };
         let count = leb128::read_u32(&mut rest)? as usize;
-        // A path and a typed path take at least two bytes each, a structure at least one.
+        // An encoded path takes at least two bytes, a typed path (a path and a scalar kind) two, and a structure one.
+        // This limits the memory that a damaged count allocates.
         let mut paths = Vec::with_capacity(count.min(rest.len() / 2));
         for number in 0..count {
             let parent = leb128::read_u32(&mut rest)?;
@@ -141,7 +143,7 @@ impl StructureDictionary {
         self.structures.get(structure).map_or(0, |range| range.len())
     }
 
-    /// Computes a state for each typed path. `child` derives the state of a path from its parent's state and its key.
+    /// Computes a state for each path with its kind. `child` derives it from the state of the parent path and the key.
     pub fn map_typed_paths<S: Copy>(&self, root: S, mut child: impl FnMut(S, JsonStr<'_>) -> S) -> Vec<S> {
         let mut states: Vec<S> = Vec::with_capacity(self.paths.len() + 1);
         states.push(root);

@@ -7,21 +7,21 @@ use super::limits::{MAX_PROFILE_PATH_BYTES, MAX_PROFILE_PATHS};
 use super::string_lengths::count_length;
 use super::table_columns::TableColumns;
 use super::value_statistics::{SharedValueBudget, TypeCounts, ValueStatistics};
-use crate::path_tree::{NumberedPathTree, PathNode, ROOT_NODE, UNKNOWN_NODE, VisitedValue};
+use crate::path_tree::{MissingPaths, NumberedPathTree, PathNode, ROOT_NODE, UNKNOWN_NODE, VisitedValue};
 
 #[derive(Default)]
 pub(super) struct PathCounts {
     pub(super) entities: u64,
     last_entity: u64,
     pub(super) types: TypeCounts,
-    /// Bytes of numbers, and of strings including their escapes.
+    /// Total bytes of the numbers and strings at a path. Strings count with their escapes.
     pub(super) text_bytes: u64,
     pub(super) fans_out: bool,
     pub(super) string_lengths: Vec<u64>,
 }
 
 impl PathCounts {
-    /// Counts a value. `entity` is the number of its entity, starting at 1.
+    /// Counts a value. `entity` is the number of the entity that contains the value, starting at 1.
     #[inline]
     pub(super) fn add(&mut self, entity: u64, fanned: bool, value: VisitedValue<'_>) {
         if self.last_entity != entity {
@@ -90,7 +90,7 @@ impl ProfileBuilder {
         self.entities += 1;
         self.document_bytes += document.len() as u64;
         let ProfileBuilder { tree, paths, value_budget, table_columns, entities, paths_left_out, .. } = self;
-        tree.walk(document, true, |node, fanned, value| {
+        tree.walk(document, MissingPaths::Insert, |node, fanned, value| {
             if node == UNKNOWN_NODE {
                 *paths_left_out = true;
                 table_columns.may_have_new_column = true;
@@ -118,11 +118,7 @@ impl ProfileBuilder {
     }
 
     pub(super) fn path_nodes(&self) -> impl Iterator<Item = (PathNode, &PathProfile)> {
-        self.paths
-            .iter()
-            .enumerate()
-            .map(|(node, path)| (node as PathNode, path))
-            .filter(|(node, _)| *node != ROOT_NODE)
+        (ROOT_NODE..).zip(&self.paths).skip(1)
     }
 
     pub(super) fn find_node(&self, keys: &[String]) -> Option<PathNode> {
@@ -153,7 +149,7 @@ impl PathProfile {
             }
             JsonScalar::String(text) => text.raw(),
         };
-        // A superset is sufficient: an `exact` column may be empty, but must not be missing.
+        // May be true without need: an `exact` column (strings before case folding) can be empty, but not missing.
         self.needs_exact_text =
             self.needs_exact_text || text.iter().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii());
         self.values.add(scalar, double, value_budget);

@@ -6,9 +6,9 @@
 use serde::{Deserialize, Serialize};
 
 const MAX_BINS: usize = 32;
-/// Smallest exponent of a width whose inverse is still a normal double.
+/// Smallest exponent of a bin width. The inverse of a smaller width might not be a normal double.
 const MIN_EXPONENT: i32 = -1_000;
-/// Largest exponent; all doubles fit into bins of this width.
+/// Largest exponent of a bin width. Bins of this width cover all doubles.
 const MAX_EXPONENT: i32 = 1_022;
 const FRACTION_BITS: i32 = 52;
 
@@ -26,11 +26,10 @@ pub struct NumberRange {
     pub from: String,
     pub to: String,
     pub count: u64,
-    /// Set if a filter selects exactly these numbers. Beyond 2^53, several integers share a double.
+    /// Whether a range filter selects exactly the counted numbers. Beyond 2^53, integers share doubles.
     pub is_exact: bool,
 }
 
-/// Integers up to this limit are exact doubles.
 const MAX_EXACT_INTEGER: f64 = 9_007_199_254_740_992.0;
 
 impl NumberHistogram {
@@ -103,14 +102,14 @@ impl NumberHistogram {
 
     /// Returns at most `max_ranges` ranges, but never fewer than 2. Ranges of integers have at least the width 1.
     pub fn to_ranges(&self, max_ranges: usize) -> Vec<NumberRange> {
-        // Stored exponents are untrusted.
+        // The exponent comes from a stored file, so it might be invalid.
         if !(MIN_EXPONENT..=MAX_EXPONENT).contains(&self.exponent) {
             return Vec::new();
         }
         let mut exponent = self.exponent;
         let mut first = self.first;
         let mut counts = self.counts.clone();
-        // If all occupied bins start at integers, the numbers are probably integers.
+        // If all occupied bins start at integers, the numbers are probably integers, so the minimum range width is 1.
         let whole = |exponent: i32| {
             let width_inverse =
                 1_i64.checked_shl(exponent.unsigned_abs()).filter(|_| exponent > -63).unwrap_or(i64::MAX);
@@ -132,7 +131,6 @@ impl NumberHistogram {
     }
 }
 
-/// Formats a double with the fewest digits that identify it.
 fn format_double(number: f64) -> String {
     match number.abs() {
         0.0 => "0".to_owned(),
@@ -141,11 +139,11 @@ fn format_double(number: f64) -> String {
     }
 }
 
-/// Returns the bin of a number. `scale` is the inverse of the width.
+/// Returns the index of the bin that contains a number. `scale` is the inverse of the bin width.
 #[inline]
 fn bin_number(number: f64, scale: f64) -> i64 {
     match (number * scale).floor() as i64 {
-        // The product of a tiny negative number is zero.
+        // The product of a tiny negative number and `scale` can be zero, although the number is in bin -1.
         0 if number < 0.0 => -1,
         bin => bin,
     }
@@ -181,7 +179,8 @@ fn parse_double(text: &str) -> Option<f64> {
     parse_short_decimal(text).or_else(|| text.parse().ok().filter(|number: &f64| number.is_finite()))
 }
 
-/// Parses a short decimal number without an exponent. Both parts are exact, so one division rounds correctly.
+/// Parses a short decimal number without an exponent. Both the digits and the power of ten are exact doubles, so one
+/// division rounds correctly.
 #[inline]
 fn parse_short_decimal(text: &str) -> Option<f64> {
     const POWERS_OF_TEN: [f64; 16] =
@@ -202,26 +201,10 @@ fn parse_short_decimal(text: &str) -> Option<f64> {
             _ => return None,
         }
     }
-    // At most 16 digits, or fewer with a decimal point.
+    // A number of 16 digits can exceed 2^53, beyond which not every integer is an exact double.
     if whole >= 1 << 53 {
         return None;
     }
     let number = whole as f64 / POWERS_OF_TEN.get(decimals.unwrap_or(0)).copied()?;
     Some(if digits.len() < text.len() { -number } else { number })
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn short_decimal_equals_standard_parse(text in "-?(0|[1-9][0-9]{0,9})(\\.[0-9]{1,8})?") {
-            if let Some(number) = parse_short_decimal(&text) {
-                prop_assert_eq!(number, text.parse::<f64>().expect("failed to parse number"), "{}", text);
-            }
-        }
-    }
 }

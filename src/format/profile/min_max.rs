@@ -1,18 +1,18 @@
-//! Minimum and maximum of a path's values: numbers by value, strings by code point. Comparing a double or the first
-//! bytes is enough for most values between the two.
+//! Minimum and maximum of a path's values: numbers by value, strings by code point. To exclude most values between the
+//! minimum and the maximum, it is enough to compare a double or the first bytes.
 
-use strata_json::{JsonStr, NumericValue};
+use strata_json::{JsonStr, NumericValue, sortable_prefix};
 
 use super::limits::MAX_SHOWN_VALUE_BYTES;
 
-/// Longer integers are treated as infinite, to limit the memory.
+/// Integers with more bytes are treated as infinite, to limit the memory for comparing them.
 const MAX_NUMBER_BYTES: usize = 1_000;
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct TruncatedValue {
-    /// The first [`MAX_SHOWN_VALUE_BYTES`] bytes, which can end within a character.
+    /// The first [`MAX_SHOWN_VALUE_BYTES`] bytes of the value, which can end within a character.
     pub(super) bytes: Vec<u8>,
-    /// Set if bytes were dropped. Of two values with the same `bytes`, the truncated one is greater.
+    /// Set if the value has more than the stored bytes. Of two values with equal `bytes`, the truncated one is greater.
     pub(super) is_truncated: bool,
 }
 
@@ -24,34 +24,28 @@ impl TruncatedValue {
         }
     }
 
-    /// Unescapes a string. The cost does not depend on the length of the string.
+    /// Stores the unescaped start of a string. The cost does not depend on the length of the string.
     pub(super) fn from_string(text: JsonStr<'_>) -> TruncatedValue {
         if text.is_plain() {
             return TruncatedValue::new(text.raw());
         }
-        // An escape has at most six bytes. An incomplete last escape is after the stored bytes.
+        // An escape has at most six bytes, so this many raw bytes contain all bytes to store. If they end within an
+        // escape, it is beyond the bytes to store.
         const MAX_RAW_BYTES: usize = 6 * MAX_SHOWN_VALUE_BYTES + 8;
         let raw = &text.raw()[..text.raw().len().min(MAX_RAW_BYTES)];
         let mut bytes = Vec::with_capacity(raw.len());
         JsonStr::new(raw).unescape_into(&mut bytes);
-        TruncatedValue {
-            is_truncated: bytes.len() > MAX_SHOWN_VALUE_BYTES,
-            bytes: bytes[..bytes.len().min(MAX_SHOWN_VALUE_BYTES)].to_vec(),
-        }
+        TruncatedValue::new(&bytes)
     }
 
     pub(super) fn as_str(&self) -> &str {
-        let whole = match std::str::from_utf8(&self.bytes) {
-            Ok(_) => self.bytes.len(),
-            Err(error) => error.valid_up_to(),
-        };
-        std::str::from_utf8(&self.bytes[..whole]).unwrap_or_default()
+        self.bytes.utf8_chunks().next().map_or("", |chunk| chunk.valid())
     }
 }
 
 #[derive(Default)]
 pub(super) struct NumberMinMax {
-    /// Values with their texts. Among equal numbers, the first one is stored.
+    /// Minimum and maximum with their JSON texts. Among equal numbers, the first one is stored.
     pub(super) min_max: Option<Box<[(NumericValue, TruncatedValue); 2]>>,
     min_double: f64,
     max_double: f64,
@@ -60,7 +54,7 @@ pub(super) struct NumberMinMax {
 impl NumberMinMax {
     #[inline]
     pub(super) fn add(&mut self, text: &str, double: Option<f64>) {
-        // Doubles are ordered like the numbers, except that close numbers can share a double.
+        // Doubles are ordered like the numbers that they approximate, except that close numbers can share a double.
         if self.min_max.is_none() || double.is_none_or(|double| double <= self.min_double || double >= self.max_double)
         {
             self.update(text);
@@ -117,7 +111,7 @@ impl StringMinMax {
     }
 
     fn update(&mut self, value: TruncatedValue) {
-        let prefix = prefix_key(&value.bytes);
+        let prefix = sortable_prefix(&value.bytes);
         let Some(min_max) = &mut self.min_max else {
             self.min_prefix = prefix;
             self.max_prefix = prefix;
@@ -136,15 +130,7 @@ impl StringMinMax {
 }
 
 #[inline]
-fn prefix_key(bytes: &[u8]) -> u64 {
-    match bytes.first_chunk() {
-        Some(first) => u64::from_be_bytes(*first),
-        None => bytes.iter().rev().fold(0, |number, byte| number >> 8 | u64::from(*byte) << 56),
-    }
-}
-
-#[inline]
 fn raw_prefix_key(text: JsonStr<'_>) -> Option<u64> {
     let raw = text.raw();
-    (text.is_plain() || !raw[..raw.len().min(8)].contains(&b'\\')).then(|| prefix_key(raw))
+    (text.is_plain() || !raw[..raw.len().min(8)].contains(&b'\\')).then(|| sortable_prefix(raw))
 }

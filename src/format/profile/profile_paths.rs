@@ -18,7 +18,7 @@ pub struct ProfilePaths {
     columns: Option<Arc<ColumnNames>>,
 }
 
-/// Facts about the values at a path, over all entities; `None` if unknown.
+/// Facts about the values at a path, over all entities of a version; `None` if unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PathFacts {
     pub has_object: Option<bool>,
@@ -26,7 +26,7 @@ pub struct PathFacts {
     pub has_text: Option<bool>,
     pub has_number: Option<bool>,
     pub has_string: Option<bool>,
-    /// Set if the strings look like numbers, and sorting them as numbers would change their order.
+    /// Set if the strings at the path look like numbers, and sorting them as numbers would change their order.
     pub has_numeric_strings: Option<bool>,
     pub survives_denull: Option<bool>,
     pub distinct: Option<u64>,
@@ -90,13 +90,13 @@ impl ProfilePaths {
 
 fn derive_facts(path: &SlimPathRecord) -> PathFacts {
     let types = &path.types;
-    // Without numbers, `text_bytes` counts only non-empty strings.
+    // At a path without numbers, `text_bytes` counts only strings, so it is positive if a string is not empty.
     let survives_denull = if types.boolean + types.number + types.object + path.text_bytes > 0 {
         Some(true)
     } else if types.array == 0 {
         Some(false)
     } else {
-        // Stored empty arrays remain, but arrays that become empty do not. The profile counts both together.
+        // `denull` retains arrays that are stored empty, but not arrays that it empties. The counts do not tell which.
         (types.null + types.string == 0).then_some(true)
     };
     PathFacts {

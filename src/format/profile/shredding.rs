@@ -11,11 +11,11 @@ use crate::path_tree::PathNode;
 
 #[derive(Clone, Copy, Debug)]
 pub struct ShreddingLimits {
-    /// Not counting the paths that the index settings request.
+    /// Max indexed columns, not counting the paths that the index settings request.
     pub max_columns: usize,
-    /// The path must have a scalar in one of this many entities.
+    /// A path gets an indexed column only if at least one in this many entities has a scalar there.
     pub max_entities_per_scalar: u64,
-    /// Max mean length of the strings, in bytes. The full-text column serves longer strings.
+    /// Max mean length of the strings in an indexed column, in bytes. The full-text column serves longer strings.
     pub max_mean_text_bytes: u64,
     /// Max size of the strings in all indexed columns, relative to the size of the documents.
     pub max_text_fraction: f64,
@@ -72,7 +72,7 @@ impl ProfileBuilder {
         for path in index.always_indexed() {
             match self.find_node(path.keys()) {
                 Some(node) if self.paths[node as usize].scalar_entities > 0 => not_shredded[node as usize] = None,
-                // The values at paths beyond the limits are unknown.
+                // The profile omits paths beyond its limits, so it is unknown which values the requested path has.
                 None if self.paths_left_out => unmet_paths.push((path.clone(), NotShreddedReason::NotFollowed)),
                 Some(_) | None => unmet_paths.push((path.clone(), NotShreddedReason::NoScalar)),
             }
@@ -97,17 +97,16 @@ impl ProfileBuilder {
     fn apply_column_limits(&self, limits: &ShreddingLimits, not_shredded: &mut [Option<NotShreddedReason>]) {
         let mut candidates: Vec<(PathNode, &PathProfile)> =
             self.path_nodes().filter(|(node, _)| not_shredded[*node as usize].is_none()).collect();
-        // Frequent paths first, then cheap ones. The node breaks ties, so the selection is deterministic.
+        // Frequent paths get indexed columns first, then paths with little text. The path number breaks ties, so that
+        // the selection is deterministic.
         candidates
             .sort_by_key(|(node, path)| (std::cmp::Reverse(path.scalar_entities), shredded_text_bytes(path), *node));
         let mut budget = (self.document_bytes as f64 * limits.max_text_fraction) as u64;
         let mut count = 0;
         for (node, path) in candidates {
-            let cost = match path.values.is_estimated() {
-                // A scalar costs its text, or a code if there is a dictionary, plus its kind and position.
-                true => shredded_text_bytes(path) + 2 * path.counts.types.scalars(),
-                false => 3 * path.counts.types.scalars(),
-            };
+            // In an indexed column, each scalar costs its text (or a dictionary code), plus its kind and position.
+            let scalars = path.counts.types.scalars();
+            let cost = if path.values.is_estimated() { shredded_text_bytes(path) + 2 * scalars } else { 3 * scalars };
             if count == limits.max_columns || cost > budget {
                 not_shredded[node as usize] = Some(NotShreddedReason::NoRoom);
                 continue;

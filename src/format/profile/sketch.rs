@@ -4,7 +4,7 @@ use hashbrown::HashTable;
 
 use super::limits::{MIN_FREQUENT_COUNT, SAMPLE_INTERVAL};
 
-/// 2,048 registers result in a standard error of 2.3 %.
+/// 2,048 HyperLogLog registers result in a standard error of 2.3 %.
 const REGISTER_BITS: u32 = 11;
 
 /// Estimates the number of distinct hashes with HyperLogLog and the estimator of O. Ertl ("New cardinality estimation
@@ -22,7 +22,7 @@ impl DistinctSketch {
     pub(super) fn add(&mut self, hash: u64) {
         let hash = mix_hash(hash);
         let register = &mut self.registers[(hash >> (64 - REGISTER_BITS)) as usize];
-        // The additional bit limits the rank to the remaining bits of the hash.
+        // The appended bit limits the rank to the bits of the hash after the register number.
         let rank = ((hash << REGISTER_BITS) | (1 << (REGISTER_BITS - 1))).leading_zeros() as u8 + 1;
         *register = (*register).max(rank);
     }
@@ -30,15 +30,11 @@ impl DistinctSketch {
     pub(super) fn estimate(&self) -> u64 {
         const MAX_RANK: usize = 64 - REGISTER_BITS as usize + 1;
         let mut counts = [0_u32; MAX_RANK + 1];
-        for register in self.registers.iter() {
-            counts[usize::from(*register).min(MAX_RANK)] += 1;
-        }
+        self.registers.iter().for_each(|register| counts[usize::from(*register).min(MAX_RANK)] += 1);
         let registers = f64::from(1_u32 << REGISTER_BITS);
-        let mut sum = registers * tau((registers - f64::from(counts[MAX_RANK])) / registers);
-        for count in counts[1..MAX_RANK].iter().rev() {
-            sum = 0.5 * (sum + f64::from(*count));
-        }
-        sum += registers * sigma(f64::from(counts[0]) / registers);
+        let sum = registers * tau((registers - f64::from(counts[MAX_RANK])) / registers);
+        let sum = counts[1..MAX_RANK].iter().rev().fold(sum, |sum, count| 0.5 * (sum + f64::from(*count)));
+        let sum = sum + registers * sigma(f64::from(counts[0]) / registers);
         (registers * registers / (2.0 * std::f64::consts::LN_2) / sum).round() as u64
     }
 }
@@ -84,11 +80,11 @@ fn tau(mut x: f64) -> f64 {
     }
 }
 
-/// Max candidates. Each value that makes up more than 1/64 of the sample is among them.
+/// Max candidates for frequent values. Each value that makes up more than 1/64 of the sample is among them.
 const MAX_CANDIDATES: usize = 128;
 
-/// Estimates the most frequent values of a stream from a sample of one in [`SAMPLE_INTERVAL`]. The algorithm is
-/// Misra-Gries with the eviction of half of the candidates at once, so a value costs only a lookup on average.
+/// Estimates the most frequent values of a stream from a sample of one in [`SAMPLE_INTERVAL`] values. The algorithm is
+/// Misra-Gries. It evicts half of the candidates at once, so that a value costs only a lookup on average.
 pub(super) struct FrequentValueSketch {
     candidates: HashTable<FrequencyCandidate>,
     max_missed_count: u64,
@@ -98,7 +94,7 @@ pub(super) struct FrequencyCandidate {
     hash: u64,
     pub(super) count: u64,
     max_missed_count: u64,
-    /// The packed value, or empty before the second occurrence in the sample.
+    /// The encoded value. Empty until the value occurs a second time in the sample.
     pub(super) value: Box<[u8]>,
 }
 
@@ -143,9 +139,7 @@ impl FrequentValueSketch {
 
     fn evict_half(&mut self) {
         let mut levels = [0; MAX_CANDIDATES];
-        for (level, candidate) in levels.iter_mut().zip(&self.candidates) {
-            *level = candidate.max_count();
-        }
+        levels.iter_mut().zip(&self.candidates).for_each(|(level, candidate)| *level = candidate.max_count());
         let max_missed_count = *levels.select_nth_unstable(MAX_CANDIDATES / 2).1;
         self.candidates.retain(|candidate| candidate.max_count() > max_missed_count);
         self.max_missed_count = self.max_missed_count.max(max_missed_count);
@@ -165,7 +159,7 @@ mod tests {
         for count in [0_u64, 1, 2, 10, 100, 1_000, 5_000, 50_000, 1_000_000] {
             let mut sketch = DistinctSketch::new();
             for number in 0..count {
-                // Each hash occurs twice, and consecutive integers are poor hashes.
+                // Each number is added twice: duplicates must not count. Consecutive integers test how poor hashes mix.
                 sketch.add(number);
                 sketch.add(number);
             }

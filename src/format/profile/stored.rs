@@ -20,11 +20,11 @@ use super::value_statistics::{FrequentValue, ScalarType, TypeCounts};
 use crate::path_tree::PathNode;
 
 pub const PROFILE_KEY: &str = "strata.profile";
-/// Max JSON size of the paths before compression. Rare paths are omitted first.
+/// Max JSON size of the paths in a stored profile before compression. Rare paths are omitted first.
 const MAX_PATHS_JSON_BYTES: usize = 4 << 20;
-/// Max JSON size of the index settings, if all bytes are escaped and all `always` paths are also unmet.
+/// Max JSON size of the index settings in a profile: all bytes are escaped, and no `always` path could be indexed.
 const MAX_INDEX_JSON_BYTES: usize = 3 * MAX_INDEX_PATHS * ("\\u0000".len() * MAX_INDEX_PATH_BYTES + 100);
-/// Max JSON size of the table columns. If they are larger, they are omitted.
+/// Max JSON size of the table columns in a stored profile. If they are larger, they are omitted.
 const MAX_COLUMNS_JSON_BYTES: usize = 1 << 20;
 const MAX_PROFILE_JSON_BYTES: usize = MAX_PATHS_JSON_BYTES + MAX_INDEX_JSON_BYTES + MAX_COLUMNS_JSON_BYTES + 1_024;
 
@@ -148,9 +148,9 @@ pub struct TopValue {
 pub struct ProfileSummary {
     pub entities: u64,
     pub path_count: usize,
-    /// The first 150 paths, without histograms.
+    /// The first 150 paths of the profile, without histograms.
     pub paths: Vec<ProfilePathRecord>,
-    /// The first 300 paths with a name without control characters.
+    /// The names of the first 300 paths whose names have no control characters.
     pub names: Vec<String>,
     pub(crate) memory_bytes: usize,
 }
@@ -260,7 +260,8 @@ impl StoredProfile {
         self
     }
 
-    /// Omits rare paths if the JSON would be too large, and sets `paths_left_out`. Omits too large table columns, too.
+    /// Encodes the profile. Omits rare paths if the JSON would be too large, and sets `paths_left_out`. Omits table
+    /// columns that are too large, too.
     pub fn encode(&self, columns: Option<&ColumnNames>) -> Result<Vec<u8>> {
         let invalid =
             |error: serde_json::Error| StorageError::InvalidFile(format!("failed to encode its profile: {error}"));
@@ -281,7 +282,7 @@ impl StoredProfile {
         let mut json = serde_json::to_vec(&stored).map_err(invalid)?;
         if let Some(columns) = columns {
             let names = serde_json::to_vec(columns.names()).map_err(invalid)?;
-            // The columns are not part of the profile that API clients get.
+            // The table columns are stored in the same JSON object, but API clients do not get them.
             if names.len() <= MAX_COLUMNS_JSON_BYTES && json.pop() == Some(b'}') {
                 json.extend_from_slice(b",\"columns\":");
                 json.extend_from_slice(&names);

@@ -4,10 +4,10 @@ use std::ops::RangeInclusive;
 
 use strata_json::{JsonStr, JsonStrPart};
 
-/// Counts a string. `counts` are the numbers of strings with 0, 1, 2 to 3, 4 to 7, … characters.
+/// Counts a string by its length. `counts` are the numbers of strings with 0, 1, 2 to 3, 4 to 7, … characters.
 #[inline]
 pub(super) fn count_length(counts: &mut Vec<u64>, text: JsonStr<'_>) {
-    // The index of the bin is the bit length of the string's length.
+    // The bin of a string is the number of significant bits of its length in characters.
     let bin = (u64::BITS - count_characters(text).leading_zeros()) as usize;
     if bin >= counts.len() {
         counts.resize(bin + 1, 0);
@@ -18,7 +18,7 @@ pub(super) fn count_length(counts: &mut Vec<u64>, text: JsonStr<'_>) {
 pub fn length_range(bin: usize) -> RangeInclusive<u64> {
     match bin {
         0 => 0..=0,
-        // The last possible bin has no upper limit.
+        // The last bin ends at the maximum of `u64`, so its range cannot overflow.
         bin => {
             let first = 1_u64 << (bin - 1).min(63);
             first..=first - 1 + first

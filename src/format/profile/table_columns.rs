@@ -14,10 +14,11 @@ use strata_json::{ColumnNames, ColumnNamesBuilder};
 
 use crate::path_tree::{PathNode, VisitedValue};
 
-/// Max columns, and max bytes of their names, in a profile. For larger versions, each export computes the columns.
+/// Max table columns, and max bytes of their names, in a profile. If there are more, each export computes them.
 const MAX_TABLE_COLUMNS: usize = 10_000;
 const MAX_COLUMN_NAME_BYTES: usize = 512 << 10;
-/// Max steps of all remembered structures, and of one structure. Entities with other structures are flattened.
+/// Max total length of the remembered array structures (sequences of paths), and of one structure. Entities with other
+/// structures are flattened to find their table columns.
 const MAX_STRUCTURE_STEPS_TOTAL: usize = 1 << 16;
 const MAX_STRUCTURE_STEPS: usize = 1 << 10;
 
@@ -26,7 +27,7 @@ pub(super) struct TableColumns {
     known_arrays: ArrayStructures,
     array_steps: Vec<u32>,
     new_scalars: Vec<PathNode>,
-    /// Set if the current entity may have a new column for another reason, such as a path beyond the limits.
+    /// Set if the current entity may have a new column below an array, or at a path beyond the limits of the profile.
     pub(super) may_have_new_column: bool,
 }
 
@@ -64,9 +65,9 @@ impl TableColumns {
             VisitedValue::Array => 2,
         };
         let step = node << 2 | kind;
-        // The number of consecutive scalars does not matter for the columns.
+        // Consecutive scalars at one path count once, because their number does not affect the table columns.
         let is_repeated = kind == 0 && self.array_steps.last() == Some(&step);
-        // One additional step marks the structure as too long.
+        // A structure with one step more than the maximum is recognized as too long.
         if !is_repeated && self.array_steps.len() <= MAX_STRUCTURE_STEPS {
             self.array_steps.push(step);
         }
@@ -79,7 +80,7 @@ impl TableColumns {
         self.array_steps.clear();
     }
 
-    /// Ends the entity. Calls `has_table_column` with the paths that have a column from now on.
+    /// Ends an entity. Calls `has_table_column` with the paths that get a table column by this entity.
     #[inline]
     pub(super) fn end_entity(&mut self, document: &[u8], has_table_column: impl FnMut(PathNode)) {
         if !self.array_steps.is_empty() {

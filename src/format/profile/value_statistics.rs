@@ -65,7 +65,7 @@ pub(super) struct FrequentValue {
 #[derive(Default)]
 pub(super) struct ValueStatistics {
     exact_counts: ExactCounts,
-    /// Set after `exact_counts` exceeded its limits. `exact_counts` is then empty.
+    /// Set after `exact_counts` has exceeded its limits. `exact_counts` is then empty.
     sketches: Option<Box<ValueSketches>>,
     pub(super) numbers: NumberMinMax,
     pub(super) strings: StringMinMax,
@@ -103,7 +103,7 @@ impl ValueStatistics {
         self.sketches.is_some()
     }
 
-    /// Returns the number of distinct values, and whether it is an estimate. `scalars` is the number of added values.
+    /// Returns the number of distinct values, and whether it is an estimate. `scalars` is the number of values so far.
     pub(super) fn distinct_count(&self, scalars: u64) -> (u64, bool) {
         match &self.sketches {
             None => (self.exact_counts.table.len() as u64, false),
@@ -132,7 +132,7 @@ pub(super) fn most_frequent(mut values: Vec<FrequentValue>) -> Vec<FrequentValue
 
 #[inline]
 fn hash_scalar(scalar: JsonScalar<'_>, hasher: &foldhash::fast::FixedState) -> Option<u64> {
-    /// Distinguishes the number 1 from the string "1".
+    /// Changes the hash of a number, so that the number 1 and the string "1" have different hashes.
     const NUMBER_HASH_MASK: u64 = 0x9E37_79B9_7F4A_7C15;
     match scalar {
         JsonScalar::Null => None,
@@ -217,12 +217,8 @@ impl ExactCounts {
 
     fn repeated_values(&self) -> Vec<FrequentValue> {
         let repeated = self.table.iter().filter(|count| count.text_offset != NO_TEXT);
-        repeated
-            .map(|count| FrequentValue {
-                value: DisplayValue::unpack(self.packed_text(count)),
-                count: count.count.into(),
-            })
-            .collect()
+        let values = repeated.map(|count| (DisplayValue::unpack(self.packed_text(count)), count.count.into()));
+        values.map(|(value, count)| FrequentValue { value, count }).collect()
     }
 }
 
@@ -231,7 +227,7 @@ impl ValueSketches {
     fn add(&mut self, hash: u64, scalar: JsonScalar<'_>) {
         self.distinct.add(hash);
         self.scalar_count += 1;
-        // Multiplicative hashing samples evenly, but not periodically.
+        // Multiplicative hashing of a counter samples values evenly, but not periodically.
         let sample_hash = self.scalar_count.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         if sample_hash < u64::MAX / SAMPLE_INTERVAL {
             self.frequent.add(hash, || {
@@ -245,22 +241,17 @@ impl ValueSketches {
 
 impl DisplayValue {
     fn from_scalar(scalar: JsonScalar<'_>) -> DisplayValue {
-        match scalar {
-            JsonScalar::Number(text) => {
-                DisplayValue { scalar_type: ScalarType::Number, value: TruncatedValue::new(text.as_bytes()) }
-            }
-            JsonScalar::String(text) => {
-                DisplayValue { scalar_type: ScalarType::String, value: TruncatedValue::from_string(text) }
-            }
-            JsonScalar::Bool(value) => {
-                let text = if value { &b"true"[..] } else { b"false" };
-                DisplayValue { scalar_type: ScalarType::Boolean, value: TruncatedValue::new(text) }
-            }
-            JsonScalar::Null => DisplayValue { scalar_type: ScalarType::Boolean, value: TruncatedValue::default() },
-        }
+        let (scalar_type, value) = match scalar {
+            JsonScalar::Number(text) => (ScalarType::Number, TruncatedValue::new(text.as_bytes())),
+            JsonScalar::String(text) => (ScalarType::String, TruncatedValue::from_string(text)),
+            JsonScalar::Bool(true) => (ScalarType::Boolean, TruncatedValue::new(b"true")),
+            JsonScalar::Bool(false) => (ScalarType::Boolean, TruncatedValue::new(b"false")),
+            JsonScalar::Null => (ScalarType::Boolean, TruncatedValue::default()),
+        };
+        DisplayValue { scalar_type, value }
     }
 
-    /// Format: the type, the length with the truncation flag in the highest bit, and the bytes.
+    /// Encodes a value as its type, its length with the truncation flag in the highest bit, and its bytes.
     fn pack(&self, out: &mut Vec<u8>) {
         const { assert!(super::limits::MAX_SHOWN_VALUE_BYTES < 128) };
         out.push(self.scalar_type as u8);
@@ -279,9 +270,7 @@ impl DisplayValue {
             _ => ScalarType::Boolean,
         };
         let is_truncated = packed.get(1).is_some_and(|length| length >> 7 == 1);
-        DisplayValue {
-            scalar_type,
-            value: TruncatedValue { bytes: packed.get(2..).unwrap_or_default().to_vec(), is_truncated },
-        }
+        let bytes = packed.get(2..).unwrap_or_default().to_vec();
+        DisplayValue { scalar_type, value: TruncatedValue { bytes, is_truncated } }
     }
 }

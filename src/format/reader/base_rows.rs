@@ -1,4 +1,4 @@
-//! Mapping between the rows of a base and the positions in edited lists.
+//! Mapping between the rows of a base file and the positions in edited versions that reuse these rows.
 
 use std::ops::Range;
 
@@ -15,8 +15,8 @@ pub struct SharedRowRun {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BaseRowPosition {
     Retained(u64),
-    /// The row and its neighbors in `base` were replaced by the entities at the positions `list` of the list, some of
-    /// which may be equal, because an edit also moves small gaps between changes.
+    /// The rows `base`, which include the requested row, were replaced by the entities at the positions `list` of the
+    /// version. Some may equal the replaced rows, because an edit also rewrites short unchanged runs between changes.
     Replaced {
         base: Range<u64>,
         list: Range<u64>,
@@ -31,16 +31,15 @@ struct BaseRowRun {
 }
 
 impl VersionReader {
-    /// Returns the rows of one file that both lists contain, in the order of both; empty if they have no common file.
+    /// Returns the rows of the common base file that both versions contain, in order; empty if their bases differ.
     pub fn shared_rows(&self, other: &VersionReader) -> Vec<SharedRowRun> {
-        if self.base_path() == other.base_path() {
-            intersect_runs(&self.base_row_runs(), &other.base_row_runs())
-        } else {
-            Vec::new()
+        if self.base_path() != other.base_path() {
+            return Vec::new();
         }
+        intersect_runs(&self.base_row_runs(), &other.base_row_runs())
     }
 
-    /// Locates a row of a base in this list. Returns `None` if the list has another base, or the row does not exist.
+    /// Locates a row of the base at `base_path` in this version. Returns `None` for another base or a missing row.
     pub fn locate_base_row(&self, base_path: &str, row: u64) -> Option<BaseRowPosition> {
         self.layout().edit.as_ref().filter(|edit| edit.base.path == base_path)?;
         let last = self.base_file().footer.extent_list.row_groups.last()?;
@@ -71,7 +70,7 @@ fn base_row_runs(extents: &[Extent], row_groups: &[RowGroupSpan]) -> Vec<BaseRow
     runs
 }
 
-/// `base_end` is the number of rows of the base, and `list_end` the number of entities of the list.
+/// Locates a row of a base, whose number of rows is `base_end`, in a version with `list_end` entities.
 fn locate_row(runs: &[BaseRowRun], base_end: u64, list_end: u64, row: u64) -> Option<BaseRowPosition> {
     let next = runs.partition_point(|run| run.row <= row);
     let mut start = [0, 0];
@@ -110,51 +109,7 @@ fn intersect_runs(left_runs: &[BaseRowRun], right_runs: &[BaseRowRun]) -> Vec<Sh
 
 #[cfg(test)]
 mod tests {
-    use proptest::collection::vec;
-    use proptest::prelude::*;
-
     use super::*;
-
-    fn rows(runs: &[(u64, u64, u64)]) -> Vec<BaseRowRun> {
-        let mut row = 0;
-        let mut position = 0;
-        let to_run = |(removed, delta, stays): &(u64, u64, u64)| {
-            let run = BaseRowRun { row: row + removed, position: position + delta, rows: *stays };
-            row = run.row + stays;
-            position = run.position + stays;
-            run
-        };
-        runs.iter().map(to_run).collect()
-    }
-
-    fn pairs(runs: &[BaseRowRun]) -> Vec<(u64, u64)> {
-        runs.iter().flat_map(|run| (0..run.rows).map(|offset| (run.row + offset, run.position + offset))).collect()
-    }
-
-    proptest! {
-        #[test]
-        fn shared_rows_match_pairwise_comparison(
-            one in vec((0..3_u64, 0..3_u64, 1..6_u64), 0..6),
-            other in vec((0..3_u64, 0..3_u64, 1..6_u64), 0..6),
-        ) {
-            let one = rows(&one);
-            let other = rows(&other);
-            let pairs_of_one = pairs(&one);
-            let pairs_of_other = pairs(&other);
-            let expected: Vec<[u64; 2]> = pairs_of_one.iter().filter_map(|(row, position)| {
-                let shared_row = pairs_of_other.iter().find(|(other, _)| other == row)?;
-                Some([*position, shared_row.1])
-            }).collect();
-            let shared = intersect_runs(&one, &other);
-            let positions = |run: &SharedRowRun, offset: u64| run.first_positions.map(|first| first + offset);
-            let each = shared.iter().flat_map(|run| (0..run.rows).map(move |offset| positions(run, offset)));
-            prop_assert_eq!(each.collect::<Vec<_>>(), expected);
-            for pair in shared.windows(2) {
-                let follows = |list: usize| pair[0].first_positions[list] + pair[0].rows == pair[1].first_positions[list];
-                prop_assert!(!(follows(0) && follows(1)), "adjacent runs are not merged");
-            }
-        }
-    }
 
     #[test]
     fn base_row_is_located_in_the_list() {
@@ -168,7 +123,7 @@ mod tests {
             let entities = extents.iter().map(|extent| u64::from(extent.rows)).sum();
             locate_row(&base_row_runs(&extents, &row_groups), 10, entities, row)
         };
-        // Row 3 is replaced by one entity, rows 6 and 7 by two, and row 9 is removed.
+        // In this version, row 3 of the base is replaced by one entity, rows 6 and 7 by two, and row 9 is removed.
         let extents = [(base, 0, 0, 3), (delta, 0, 0, 1), (base, 0, 4, 2), (delta, 0, 1, 2), (base, 2, 1, 1)];
         for (row, expected) in [
             (0, Some(BaseRowPosition::Retained(0))),
@@ -185,7 +140,7 @@ mod tests {
         ] {
             assert_eq!(locate(&extents, row), expected, "{row}");
         }
-        // An entity is inserted before all rows; row 0 is removed, and row 3 replaced by two entities.
+        // In this version, an entity is inserted before all rows, row 0 of the base removed, and row 3 replaced by two.
         let extents = [(delta, 0, 0, 1), (base, 0, 1, 2), (delta, 0, 1, 2), (base, 0, 4, 2), (base, 1, 0, 1)];
         assert_eq!(locate(&extents, 0), replaced(0..1, 0..1));
         assert_eq!(locate(&extents, 1), Some(BaseRowPosition::Retained(1)));

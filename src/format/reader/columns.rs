@@ -31,7 +31,7 @@ impl VersionReader {
             let fetched = object_file.fetch_verified(range, checksum).await?;
             let column = footer.chunk_metadata(row_group, index)?;
             let bloom = decode_catching_panics(|| Ok(Sbbf::read_from_column_chunk(&column, &fetched)?))?;
-            // A filter without blocks would panic.
+            // A bloom filter without blocks would panic when it is used.
             match bloom {
                 Some(bloom) if bloom.num_blocks() == 0 => Err(StorageError::undecodable()),
                 bloom => Ok(CachedPart::BloomFilter(bloom.map(Arc::new))),
@@ -64,7 +64,7 @@ impl VersionReader {
                 details.null_count.map(|nulls| footer_index.chunk(row_group, index).values.saturating_sub(nulls));
             details.has_string_statistics.then_some((details.string_bounds, values))
         };
-        // A string equals its folded text, unless the `exact` column contains it.
+        // A string equals its folded text, unless the `exact` column contains the string.
         let (Some((min, max)), texts) = statistics(ShreddedPart::Text)? else { return None };
         if layout.column_index(shredded, ShreddedPart::Exact).is_none() {
             return Some((min, max));
@@ -141,14 +141,10 @@ fn decode_column(footer: &FileFooter, row_group: usize, index: usize, fetched: F
     let metadata = footer.column_metadata(row_group, index)?;
     let mut batches =
         ParquetRecordBatchReaderBuilder::new_with_metadata(fetched, metadata).with_batch_size(rows).build()?;
-    match batches.next() {
-        Some(batch) => {
-            let array = batch?.column(0).clone();
-            if array.len() != rows {
-                return Err(StorageError::InvalidFile(format!("it contains {} rows instead of {rows}", array.len())));
-            }
-            Ok(array)
-        }
-        None => Ok(new_empty_array(footer.schema.field(index).data_type())),
+    let Some(batch) = batches.next() else { return Ok(new_empty_array(footer.schema.field(index).data_type())) };
+    let array = batch?.column(0).clone();
+    if array.len() != rows {
+        return Err(StorageError::InvalidFile(format!("it contains {} rows instead of {rows}", array.len())));
     }
+    Ok(array)
 }

@@ -26,10 +26,8 @@ impl FileReader {
     }
 
     pub(super) fn page_end_row(&self, row_group: usize, page: usize) -> usize {
-        self.footer
-            .footer_index
-            .page_end_row(row_group, page)
-            .unwrap_or(self.footer.extent_list.row_groups[row_group].rows)
+        let rows = self.footer.extent_list.row_groups[row_group].rows;
+        self.footer.footer_index.page_end_row(row_group, page).unwrap_or(rows)
     }
 
     pub(super) fn page_key(&self, row_group: usize, page: usize) -> PartKey {
@@ -44,7 +42,6 @@ impl FileReader {
         self.object_file.cache.contains(&self.page_key(row_group, page))
     }
 
-    /// Returns a cached page without counting a lookup.
     pub(super) async fn peek_cached_page(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
         let found = self.object_file.cache.peek(&self.page_key(row_group, page)).await?;
         self.store_in_page_table(row_group, page, found)
@@ -71,11 +68,11 @@ impl FileReader {
             return Some(indented);
         }
         if let Some(indented) = table.get_live(row_group, page) {
-            // Tells the cache that the page is used.
+            // This lookup only tells the cache that the page is used.
             cache.peek(&key).await;
             return Some(indented);
         }
-        // With little free space, stored pages have priority, because they take longer to load.
+        // If the cache has little free space, stored pages have priority: indented pages are rebuilt without a request.
         let has_free_space = cache.has_room_for(cache.capacity_bytes() / 4);
         if !stored.should_cache_indented(requested_documents) || !has_free_space {
             return None;
@@ -102,11 +99,8 @@ impl FileReader {
         }
         let load = || async {
             let Range { start, end } = self.page_range(row_group, page);
-            let bytes = self
-                .object_file
-                .fetch(start..end)
-                .await
-                .map_err(|error| self.report_page_damage(row_group, page, error))?;
+            let bytes = self.object_file.fetch(start..end).await;
+            let bytes = bytes.map_err(|error| self.report_page_damage(row_group, page, error))?;
             self.decode_page(row_group, page, &FetchedRange { start, bytes }).map(CachedPart::Documents)
         };
         let part = self.object_file.cache.get_or_load(self.page_key(row_group, page), load).await?;
@@ -130,7 +124,7 @@ impl FileReader {
         }
         let Range { start, mut end } = self.page_range(row_group, pages.start);
         let column = self.footer.footer_index.chunk(row_group, DOCUMENT_COLUMN_INDEX);
-        // Well-compressed pages decode to much more than is fetched.
+        // If pages are compressed well, a request must fetch less, because its decoded bytes are limited, too.
         let expansion = column.decompressed_bytes.max(1) / column.stored_bytes.max(1);
         let max_bytes = MAX_REQUEST_BYTES.min(MAX_DECODED_AHEAD_BYTES / u64::from(expansion.max(1)));
         let mut fitting = 1;
@@ -146,10 +140,8 @@ impl FileReader {
         let fetched = FetchedRange { start, bytes };
         for page in pages.start..pages.start + fitting {
             let decoded = self.decode_page(row_group, page, &fetched)?;
-            self.object_file
-                .cache
-                .insert_loaded(self.page_key(row_group, page), CachedPart::Documents(decoded.clone()))
-                .await;
+            let part = CachedPart::Documents(decoded.clone());
+            self.object_file.cache.insert_loaded(self.page_key(row_group, page), part).await;
             decoded_bytes += decoded.memory_bytes() as u64;
             document_pages.push(decoded);
             if decoded_bytes >= MAX_DECODED_AHEAD_BYTES {

@@ -1,7 +1,7 @@
-//! Parts of a version, addressed by its row groups, which are the extents of its list.
+//! Reads the parts of a version by its row groups. Each of these is an extent: rows of a row group of a file.
 //!
-//! For a part of a row group, the whole row group is decoded and cached under its file, and the rows of the extent are
-//! copied. The statistics of the row group apply to the extent, but a value in them need not occur in the extent.
+//! If an extent has only some rows of a row group, the whole row group is decoded and cached, and the rows are copied.
+//! The statistics of the row group apply to the extent, but a value in them need not occur in the extent.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::file_reader::FileReader;
 use super::readahead::PrefetchPlan;
 use super::version_reader::VersionReader;
 use crate::cached_part::{CachedPart, PartKey};
-use crate::document_page::{DocumentPage, ResidentPage};
+use crate::document_page::{DocumentForm, DocumentPage, ResidentPage};
 use crate::keywords::segment::KeywordCandidates;
 use crate::keywords::segment_directory::KeywordIndex;
 use crate::keywords::tokenizer::TermQuery;
@@ -67,33 +67,30 @@ impl VersionReader {
         ExtentLocation { reader, row_group, partial_rows: (!is_whole).then_some(start..start + rows) }
     }
 
-    /// Returns an identifier of the bytes of a row group that is the same in all processes: file path and row group.
     pub fn row_group_name(&self, row_group: usize) -> Vec<u8> {
         let location = self.locate_extent(row_group);
         format!("{} {}", location.reader.object_file.path, location.row_group).into_bytes()
     }
 
-    /// Returns a binary array with one value per row.
+    /// Returns the full-text column of a row group, as a binary array with one value per row.
     pub async fn read_full_text(&self, row_group: usize) -> Result<ArrayRef> {
         self.read_column(row_group, FULL_TEXT_COLUMN_INDEX).await
     }
 
-    /// Returns a binary array with 32 bytes per row.
+    /// Returns the canonical hashes of a row group, as a binary array with 32 bytes per row.
     pub async fn read_hashes(&self, row_group: usize) -> Result<ArrayRef> {
         self.read_column(row_group, HASH_COLUMN_INDEX).await
     }
 
-    /// Columns that fan out are list arrays, and columns with `dictionary` are dictionary arrays.
+    /// Returns a part of an indexed column: a list array if rows have lists, a dictionary array if it has `dictionary`.
     pub async fn read_shredded(
         &self,
         row_group: usize,
         shredded: usize,
         column: ShreddedPart,
     ) -> Result<Option<ArrayRef>> {
-        match self.layout().column_index(shredded, column) {
-            Some(index) => self.read_column(row_group, index).await.map(Some),
-            None => Ok(None),
-        }
+        let Some(index) = self.layout().column_index(shredded, column) else { return Ok(None) };
+        self.read_column(row_group, index).await.map(Some)
     }
 
     async fn read_column(&self, row_group: usize, column: usize) -> Result<ArrayRef> {
@@ -128,10 +125,6 @@ impl VersionReader {
         parts.iter().filter_map(|part| self.layout().column_index(shredded, *part)).collect()
     }
 
-    pub fn hash_column_index(&self) -> usize {
-        HASH_COLUMN_INDEX
-    }
-
     pub fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
         let location = self.locate_extent(row_group);
         let (stored, decompressed) = location.reader.column_bytes(location.row_group, columns);
@@ -161,15 +154,15 @@ impl VersionReader {
         self.layout().document_bytes <= self.cache().capacity_bytes() / 2
     }
 
-    /// Returns the documents at ranges of positions, if all of them are in memory and have at most `max_bytes`. Each
-    /// item contains documents of one page. Lookups are counted only if documents are returned.
+    /// Returns the documents at ranges of positions, if all of them are in memory and have at most `max_bytes` in
+    /// total. Each item contains documents of one page. Cache lookups are counted only if documents are returned.
     pub async fn try_resident_documents(
         &self,
         position_ranges: impl Iterator<Item = Range<u64>> + Send,
         max_bytes: usize,
-        indented: bool,
+        form: DocumentForm,
     ) -> Option<Vec<ResidentPage>> {
-        // Each step handles all pages, so that the processor loads their scattered memory in parallel.
+        // Each step of this function handles all pages, so that the processor loads their scattered memory in parallel.
         let mut locations = Vec::with_capacity(position_ranges.size_hint().0);
         for positions in position_ranges {
             let mut position = positions.start;
@@ -204,9 +197,9 @@ impl VersionReader {
                 Some(table_page) => table_page,
                 None => reader.peek_cached_page(row_group, page).await?,
             };
-            let indented = match indented {
-                true => reader.indented_page(row_group, page, &stored, rows.len()).await,
-                false => None,
+            let indented = match form {
+                DocumentForm::PreferIndented => reader.indented_page(row_group, page, &stored, rows.len()).await,
+                DocumentForm::Stored => None,
             };
             let key = reader.page_key(row_group, page);
             if keys.last() != Some(&key) {
@@ -223,9 +216,7 @@ impl VersionReader {
         if bytes > max_bytes {
             return None;
         }
-        for ResidentPage { stored, indented } in &resident_pages {
-            indented.as_ref().unwrap_or(stored).prefetch_documents();
-        }
+        resident_pages.iter().for_each(|page| page.indented.as_ref().unwrap_or(&page.stored).prefetch_documents());
         self.cache().record_page_hits(&keys, page_bytes);
         Some(resident_pages)
     }
@@ -242,7 +233,7 @@ impl VersionReader {
         Ok(location.slice_page(page))
     }
 
-    /// Returns the first of `pages`, as many as one request of limited size fetches, but at least one.
+    /// Reads the first of `pages`: as many as one request of limited size fetches, but at least one.
     pub async fn read_document_pages(&self, row_group: usize, pages: Range<usize>) -> Result<Vec<DocumentPage>> {
         let location = self.locate_extent(row_group);
         let before = location.page_range().start;
@@ -272,7 +263,8 @@ impl VersionReader {
         (bytes(FULL_TEXT_COLUMN_INDEX), bytes(DOCUMENT_COLUMN_INDEX))
     }
 
-    /// Returns [`KeywordCandidates::Scan`] if the index cannot decide, or would cost more than a scan.
+    /// Returns the rows of a segment that can match a query, according to the keyword index. Returns
+    /// [`KeywordCandidates::Scan`] if the index cannot decide, or would cost more than a scan.
     pub async fn keyword_candidates(&self, mut segment: usize, query: &TermQuery) -> Result<KeywordCandidates> {
         for reader in &*self.files {
             match segment.checked_sub(reader.footer.extent_list.keyword_index.segments.len()) {
@@ -287,7 +279,7 @@ impl VersionReader {
         &self.extent_list.path_index
     }
 
-    /// Costs one request and at most a few milliseconds; cached.
+    /// Returns the structures of a row group's entities. Costs a request and a few milliseconds at most, unless cached.
     pub async fn read_structures(&self, row_group: usize) -> Result<Option<Arc<StructureDictionary>>> {
         let location = self.locate_extent(row_group);
         let Some(rows) = location.partial_rows.clone() else {
@@ -297,12 +289,10 @@ impl VersionReader {
             return Ok(None);
         }
         let load = || async {
-            match location.reader.read_structures(location.row_group).await? {
-                Some(whole) if whole.rows() >= rows.end => {
-                    Ok(CachedPart::PathIndex(Arc::new(whole.slice_rows(rows.clone()))))
-                }
-                _ => Err(StorageError::InvalidFile("the path index has too few rows".to_owned())),
-            }
+            let whole = location.reader.read_structures(location.row_group).await?;
+            let too_short = || StorageError::InvalidFile("the path index has too few rows".to_owned());
+            let whole = whole.filter(|whole| whole.rows() >= rows.end).ok_or_else(too_short)?;
+            Ok(CachedPart::PathIndex(Arc::new(whole.slice_rows(rows.clone()))))
         };
         let key = PartKey::PathIndex { file: self.extent_list.id, row_group: row_group as u32 };
         let loaded = self.cache().get_or_load(key, load).await?;
@@ -312,14 +302,12 @@ impl VersionReader {
 
     pub fn report_path_index_mismatch(&self, row_group: usize) {
         let ExtentLocation { reader, row_group, .. } = self.locate_extent(row_group);
-        reader.report_path_index_damage(
-            row_group,
-            StorageError::InvalidFile("it does not match the full-text column".to_owned()),
-        );
+        let mismatch = StorageError::InvalidFile("it does not match the full-text column".to_owned());
+        reader.report_path_index_damage(row_group, mismatch);
     }
 
     pub fn with_readahead(&self, plan: PrefetchPlan) -> VersionReader {
-        // The delta has few entities, which need few requests.
+        // Only the base is prefetched: the delta of an edited version has few entities, which need few requests.
         let in_base = |extent: &Extent| (extent.file == Extent::BASE).then_some(extent.row_group as usize);
         let extents = self.extent_list.extents.get(plan.row_groups.clone()).unwrap_or_default();
         let mut row_groups = extents.iter().filter_map(in_base);

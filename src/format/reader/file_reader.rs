@@ -26,18 +26,15 @@ impl FileReader {
             ObjectFile { store: store.clone(), path: path.clone(), size_bytes, cache: cache.clone(), readahead: None };
         let load = || async {
             store.ensure_regular_file(path).await.map_err(|error| object_file.report_damage("the file", error))?;
-            let footer = footer_load::load_footer(&object_file)
-                .await
-                .map_err(|error| object_file.report_damage("the footer", error))?;
+            let footer = footer_load::load_footer(&object_file).await;
+            let footer = footer.map_err(|error| object_file.report_damage("the footer", error))?;
             if let Some(cause) = &footer.index_damage {
                 object_file.report_index_damage("the footer", StorageError::InvalidFile(cause.clone()));
             }
             Ok(CachedPart::Footer(Arc::new(footer)))
         };
-        let key = PartKey::Footer(path.as_ref().into());
-        let CachedPart::Footer(footer) = cache.get_or_load(key, load).await? else {
-            return Err(StorageError::wrong_part_kind());
-        };
+        let loaded = cache.get_or_load(PartKey::Footer(path.as_ref().into()), load).await?;
+        let CachedPart::Footer(footer) = loaded else { return Err(StorageError::wrong_part_kind()) };
         Ok(FileReader { object_file, footer })
     }
 
@@ -48,14 +45,12 @@ impl FileReader {
         if !self.footer.has_footer_index {
             return Ok(());
         }
-        let comparison = async {
-            let decoded = footer_load::load_parquet_footer(&self.object_file).await?;
-            match decoded.footer_index.bytes == self.footer.footer_index.bytes {
-                true => Ok(()),
-                false => Err(StorageError::InvalidFile("its footer index does not match its footer".to_owned())),
-            }
+        let error = match footer_load::load_parquet_footer(&self.object_file).await {
+            Ok(decoded) if decoded.footer_index.bytes == self.footer.footer_index.bytes => return Ok(()),
+            Ok(_) => StorageError::InvalidFile("its footer index does not match its footer".to_owned()),
+            Err(error) => error,
         };
-        comparison.await.map_err(|error| self.object_file.report_index_damage("the footer", error))
+        Err(self.object_file.report_index_damage("the footer", error))
     }
 
     pub(super) async fn load_profile<T: Send + 'static>(&self, decode: fn(&[u8]) -> Result<T>) -> Result<T> {
@@ -67,7 +62,7 @@ impl FileReader {
             };
             let decode =
                 move || if location.matches(&bytes) { decode(&bytes) } else { Err(StorageError::checksum_mismatch()) };
-            // Threads of lower priority serve no connections, so they may block.
+            // Only threads with the priority `Short` serve connections, so others may block while decoding the profile.
             match ThreadPriority::current() {
                 ThreadPriority::Short => run_blocking(decode).await?,
                 ThreadPriority::Medium | ThreadPriority::Heavy | ThreadPriority::Long => decode(),

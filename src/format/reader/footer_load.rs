@@ -17,15 +17,15 @@ use crate::fetched_range::{FetchedRange, decode_catching_panics};
 use crate::footer::{DocumentPageLocations, FileFooter};
 use crate::footer_index::FooterIndexLocation;
 
-/// The first request fetches this fraction of the file, within [`TAIL_FETCH_BYTES`], to avoid a second request.
+/// The first request fetches this fraction from the file's end, within [`TAIL_FETCH_BYTES`], to avoid a second one.
 const TAIL_FETCH_DIVISOR: u64 = 512;
-/// The minimum is used for local stores, for which a second request is cheap.
+/// Limits of the first request. For a local store, the request has the minimum size, because a second request is cheap.
 const TAIL_FETCH_BYTES: Range<u64> = 128 << 10..4 << 20;
 /// Max bytes of the page indexes and the footer. A damaged length must not exhaust the memory.
 const MAX_FOOTER_BYTES: u64 = 512 << 20;
 const PARQUET_MAGIC: &[u8] = b"PAR1";
 
-/// Loads a footer, from the footer index if possible. Costs one request, or two if the first one is too small.
+/// Loads a version file's footer, from the footer index if possible. Costs a second request if the first is too small.
 pub(super) async fn load_footer(file: &ObjectFile) -> Result<FileFooter> {
     let end = FileTail::fetch(file).await?;
     let index_damage = match load_footer_index(file, &end).await? {
@@ -63,7 +63,6 @@ impl FileTail {
         if size_bytes < PARQUET_MAGIC.len() as u64 + TRAILER_BYTES {
             return Err(tail_damaged("the file is too short"));
         }
-        // For a local store, a second request is cheaper than unneeded bytes.
         let max_guess = if file.store.is_local() { TAIL_FETCH_BYTES.start } else { TAIL_FETCH_BYTES.end };
         let guess = (size_bytes / TAIL_FETCH_DIVISOR).clamp(TAIL_FETCH_BYTES.start, max_guess);
         let start = size_bytes - size_bytes.min(guess);
@@ -76,13 +75,11 @@ impl FileTail {
         }
         let footer_start = (size_bytes - TRAILER_BYTES).checked_sub(length.into());
         let footer_start = footer_start.filter(|offset| size_bytes - offset <= MAX_FOOTER_BYTES);
-        Ok(FileTail {
-            range,
-            footer_start: footer_start.ok_or_else(|| tail_damaged("the length of the footer is invalid"))?,
-        })
+        let footer_start = footer_start.ok_or_else(|| tail_damaged("the length of the footer is invalid"))?;
+        Ok(FileTail { range, footer_start })
     }
 
-    /// Verifies the footer checksum and returns the offset of the first covered byte, or `None` for foreign files.
+    /// Verifies the footer checksum and returns the offset of the first covered byte; `None` if there is no checksum.
     async fn fetch_checksummed(&mut self, file: &ObjectFile) -> Result<Option<u64>> {
         let size_bytes = file.size_bytes;
         let footer = self.footer_start;
@@ -99,10 +96,8 @@ impl FileTail {
         }
         self.extend_to(file, checksum.covered_from).await?;
         let covered = self.range.slice(checksum.covered_from..size_bytes)?;
-        match FooterChecksum::find(&covered).is_some_and(|checksum| checksum.matches(&covered)) {
-            true => Ok(Some(checksum.covered_from)),
-            false => Err(tail_damaged("it does not match its checksum")),
-        }
+        let is_valid = FooterChecksum::find(&covered).is_some_and(|checksum| checksum.matches(&covered));
+        if is_valid { Ok(Some(checksum.covered_from)) } else { Err(tail_damaged("it does not match its checksum")) }
     }
 
     async fn extend_to(&mut self, file: &ObjectFile, start: u64) -> Result<()> {
@@ -118,7 +113,7 @@ fn tail_damaged(what: &str) -> StorageError {
     StorageError::InvalidFile(format!("its end is damaged: {what}"))
 }
 
-/// Returns `None` if there is no index in a supported format. The inner error means a damaged index.
+/// Loads a footer from the footer index; `None` without an index in a supported format. The inner error means damage.
 async fn load_footer_index(file: &ObjectFile, end: &FileTail) -> Result<Result<Option<FileFooter>>> {
     let bytes = end.range.slice(end.footer_start.max(end.range.start)..file.size_bytes)?;
     let found = FooterChecksum::find(&bytes)
@@ -129,7 +124,7 @@ async fn load_footer_index(file: &ObjectFile, end: &FileTail) -> Result<Result<O
         return Ok(Err(StorageError::InvalidFile("it is misplaced".to_owned())));
     };
     let bytes = match end.range.slice(range.clone()) {
-        // A copy, so that the other fetched bytes are not kept in memory.
+        // The footer index is copied, so that the other fetched bytes are not kept in memory.
         Ok(bytes) => Bytes::copy_from_slice(&bytes),
         Err(_) => file.fetch(range).await?,
     };
@@ -145,7 +140,7 @@ async fn load_footer_index(file: &ObjectFile, end: &FileTail) -> Result<Result<O
 
 fn parse_metadata(end: &FileTail, size_bytes: u64) -> Result<ParquetMetaData> {
     let footer = end.range.slice(end.footer_start..size_bytes - 8)?;
-    // Unused statistics.
+    // Readers do not use these statistics, so they are not decoded.
     let options = ParquetMetaDataOptions::new()
         .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
         .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll);

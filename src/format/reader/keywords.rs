@@ -1,4 +1,8 @@
 //! Reads the keyword index of a version file.
+//!
+//! A search reads as little as possible: first the tokens of the classes that the needle can match, then the posting
+//! lists of its fragments, the most selective fragment first, until few rows are left. If more bytes of the index than
+//! of the full-text column must be fetched, the column is scanned instead.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,88 +21,50 @@ use crate::cached_part::{CachedPart, PartKey};
 use crate::fetched_range::FetchedRange;
 use crate::keywords::KeywordIndexError;
 use crate::keywords::segment::{
-    ClassTokens, KeywordCandidates, LoadedSections, POSTING_BLOCK_BYTES, PostingBytes, SectionKind, SegmentSection,
-    probe_segment,
+    ClassTokens, KeywordCandidates, LoadedSections, POSTING_BLOCK_BYTES, PostingBytes, SectionKind, SegmentProbe,
+    SegmentSection, probe_segment,
 };
 use crate::keywords::segment_directory::StoredSegment;
 use crate::keywords::tokenizer::{TermQuery, TokenClass};
 use crate::layout::FULL_TEXT_COLUMN_INDEX;
 
-/// Once this few rows remain, verifying them is cheaper than reading further posting lists.
+/// An intersection of posting lists stops at this number of rows: verifying them is cheaper than reading more lists.
 const STOP_INTERSECTING_ROWS: usize = 64;
-/// This much of the index may be read even if the full-text column is smaller.
+/// A query may read this much of the keyword index even if the full-text column is smaller.
 const MIN_INDEX_READ_BYTES: u64 = 8 * POSTING_BLOCK_BYTES as u64;
+
+/// A block of a postings section: its offset in the posting lists of its token class, and its bytes.
 type PostingBlock = (u32, Bytes);
 
 impl FileReader {
     pub(crate) async fn keyword_candidates(&self, segment: usize, query: &TermQuery) -> Result<KeywordCandidates> {
-        let Some(stored) = self.footer.extent_list.keyword_index.segments.get(segment) else {
-            return Ok(KeywordCandidates::Scan);
-        };
+        let stored = self.footer.extent_list.keyword_index.segments.get(segment);
+        let Some(stored) = stored.filter(|_| !query.fragments().is_empty()) else { return Ok(KeywordCandidates::Scan) };
         let header = &stored.header;
         let row_groups = stored.row_groups.clone();
         let scan_bytes: u64 =
             row_groups.map(|row_group| self.column_bytes(row_group, &[FULL_TEXT_COLUMN_INDEX]).0).sum();
-        let max_cold_bytes = scan_bytes.max(MIN_INDEX_READ_BYTES);
+        let mut budget = ColdReadBudget { spent_bytes: 0, max_bytes: scan_bytes.max(MIN_INDEX_READ_BYTES) };
         let classes: Vec<TokenClass> = header.required_classes(query).collect();
-        if query.fragments().is_empty() {
-            return Ok(KeywordCandidates::Scan);
-        }
-        let mut tokens: [Option<Arc<ClassTokens>>; 3] = Default::default();
-        let mut missing = Vec::new();
-        for class in &classes {
-            match self.object_file.cache.get(&self.tokens_key(segment, *class)).await {
-                Some(CachedPart::KeywordTokens(loaded)) => tokens[*class as usize] = Some(loaded),
-                _ => missing.push(*class),
-            }
-        }
-        let mut cold_bytes = 0;
-        if !missing.is_empty() {
-            let ranges: Vec<Range<u64>> = missing.iter().map(|class| stored.token_range(*class)).collect();
-            cold_bytes = ranges.iter().map(|range| range.end - range.start).sum();
-            if cold_bytes > max_cold_bytes {
-                return Ok(KeywordCandidates::Scan);
-            }
-            self.object_file.fetch_ahead(ranges);
-            let loading = missing.iter().map(|class| self.load_tokens(segment, stored, *class));
-            for (class, loaded) in missing.iter().zip(Box::pin(try_join_all(loading)).await?) {
-                tokens[*class as usize] = Some(loaded);
-            }
-        }
+        let tokens = self.read_tokens(segment, stored, &classes, &mut budget).await?;
+        let Some(tokens) = tokens else { return Ok(KeywordCandidates::Scan) };
         let sections = LoadedSections { tokens: tokens.each_ref().map(Option::as_deref), ..LoadedSections::default() };
         let damaged = |error| self.report_keyword_damage(stored, invalid_index(error));
         let probe = probe_segment(header, query, &sections).map_err(damaged)?;
         let mut candidates: Option<FixedBitSet> = None;
         for fragment in 0..probe.fragment_count() {
-            let mut postings: [Vec<PostingBlock>; 3] = Default::default();
-            let mut missing: Vec<(TokenClass, Vec<u32>)> = Vec::new();
-            for class in &classes {
-                let mut missing_blocks = Vec::new();
-                for block in covering_blocks(probe.required_postings(fragment, *class, &sections)) {
-                    match self.object_file.cache.get(&self.posting_block_key(segment, *class, block)).await {
-                        Some(CachedPart::KeywordPostings(bytes)) => {
-                            postings[*class as usize].push((block * POSTING_BLOCK_BYTES, bytes))
-                        }
-                        _ => missing_blocks.push(block),
-                    }
-                }
-                if !missing_blocks.is_empty() {
-                    cold_bytes += missing_blocks.len() as u64 * u64::from(POSTING_BLOCK_BYTES);
-                    missing.push((*class, missing_blocks));
-                }
-            }
-            if cold_bytes > max_cold_bytes {
+            let FragmentPostings { cached: mut postings, missing } =
+                self.find_cached_postings(segment, &classes, &probe, fragment, &sections).await;
+            let missing_blocks: usize = missing.iter().map(|(_, blocks)| blocks.len()).sum();
+            if !budget.try_spend(missing_blocks as u64 * u64::from(POSTING_BLOCK_BYTES)) {
                 break;
             }
             if !missing.is_empty() {
-                let loading = missing.into_iter().map(async |(class, blocks)| match &tokens[class as usize] {
-                    Some(tokens) => {
-                        let blocks = self
-                            .load_posting_blocks(segment, stored, class, &tokens.posting_checksums, &blocks)
-                            .await?;
-                        Ok::<_, StorageError>((class, blocks))
-                    }
-                    None => Ok((class, Vec::new())),
+                let loading = missing.into_iter().map(async |(class, blocks)| {
+                    let Some(tokens) = &tokens[class as usize] else { return Ok((class, Vec::new())) };
+                    let checksums = &tokens.posting_checksums;
+                    let loaded = self.load_posting_blocks(segment, stored, class, checksums, &blocks).await?;
+                    Ok::<_, StorageError>((class, loaded))
                 });
                 for (class, blocks) in Box::pin(try_join_all(loading)).await? {
                     let postings = &mut postings[class as usize];
@@ -116,6 +82,63 @@ impl FileReader {
             }
         }
         Ok(probe.classify_candidates(candidates))
+    }
+
+    /// Returns the tokens of these classes, from the cache if possible. `None` if fetching them exceeds the budget.
+    async fn read_tokens(
+        &self,
+        segment: usize,
+        stored: &StoredSegment,
+        classes: &[TokenClass],
+        budget: &mut ColdReadBudget,
+    ) -> Result<Option<[Option<Arc<ClassTokens>>; 3]>> {
+        let mut tokens: [Option<Arc<ClassTokens>>; 3] = Default::default();
+        let mut missing = Vec::new();
+        for class in classes {
+            match self.object_file.cache.get(&self.tokens_key(segment, *class)).await {
+                Some(CachedPart::KeywordTokens(loaded)) => tokens[*class as usize] = Some(loaded),
+                _ => missing.push(*class),
+            }
+        }
+        if missing.is_empty() {
+            return Ok(Some(tokens));
+        }
+        let ranges: Vec<Range<u64>> = missing.iter().map(|class| stored.token_range(*class)).collect();
+        if !budget.try_spend(ranges.iter().map(|range| range.end - range.start).sum()) {
+            return Ok(None);
+        }
+        self.object_file.fetch_ahead(ranges);
+        let loading = missing.iter().map(|class| self.load_tokens(segment, stored, *class));
+        for (class, loaded) in missing.iter().zip(Box::pin(try_join_all(loading)).await?) {
+            tokens[*class as usize] = Some(loaded);
+        }
+        Ok(Some(tokens))
+    }
+
+    async fn find_cached_postings(
+        &self,
+        segment: usize,
+        classes: &[TokenClass],
+        probe: &SegmentProbe<'_>,
+        fragment: usize,
+        sections: &LoadedSections<'_>,
+    ) -> FragmentPostings {
+        let mut found = FragmentPostings::default();
+        for class in classes {
+            let mut missing_blocks = Vec::new();
+            for block in covering_blocks(probe.required_postings(fragment, *class, sections)) {
+                match self.object_file.cache.get(&self.posting_block_key(segment, *class, block)).await {
+                    Some(CachedPart::KeywordPostings(bytes)) => {
+                        found.cached[*class as usize].push((block * POSTING_BLOCK_BYTES, bytes))
+                    }
+                    _ => missing_blocks.push(block),
+                }
+            }
+            if !missing_blocks.is_empty() {
+                found.missing.push((*class, missing_blocks));
+            }
+        }
+        found
     }
 
     fn tokens_key(&self, segment: usize, class: TokenClass) -> PartKey {
@@ -139,10 +162,9 @@ impl FileReader {
             Ok(CachedPart::KeywordTokens(Arc::new(tokens)))
         };
         let load = load.map(|loaded| loaded.map_err(|error| self.report_keyword_damage(stored, error)));
-        match self.object_file.cache.get_or_load(self.tokens_key(segment, class), || load).await? {
-            CachedPart::KeywordTokens(tokens) => Ok(tokens),
-            _ => Err(StorageError::wrong_part_kind()),
-        }
+        let loaded = self.object_file.cache.get_or_load(self.tokens_key(segment, class), || load).await?;
+        let CachedPart::KeywordTokens(tokens) = loaded else { return Err(StorageError::wrong_part_kind()) };
+        Ok(tokens)
     }
 
     async fn load_posting_blocks(
@@ -167,7 +189,7 @@ impl FileReader {
             let fetched = FetchedRange { start, bytes };
             let mut blocks = Vec::with_capacity(run.len());
             for block in run {
-                // A copy, because a slice would keep all fetched bytes in memory.
+                // The block is copied, because a slice would keep all fetched bytes in memory.
                 let bytes = Bytes::copy_from_slice(&fetched.slice(block_range(*block))?);
                 let expected = checksums.get(*block as usize).ok_or_else(StorageError::checksum_mismatch)?;
                 verify_checksum(&bytes, *expected)?;
@@ -184,9 +206,8 @@ impl FileReader {
     pub(super) async fn verify_keywords(&self, throttle: &mut dyn ReadThrottle) -> Result<()> {
         for stored in &self.footer.extent_list.keyword_index.segments {
             for class in TokenClass::ALL {
-                self.verify_token_class(stored, class, throttle)
-                    .await
-                    .map_err(|error| self.report_keyword_damage(stored, error))?;
+                let verified = self.verify_token_class(stored, class, throttle).await;
+                verified.map_err(|error| self.report_keyword_damage(stored, error))?;
             }
         }
         Ok(())
@@ -222,6 +243,25 @@ impl FileReader {
         }
         Ok(())
     }
+}
+
+/// Limit of the bytes that a search fetches from the index. Beyond it, a scan of the full-text column is cheaper.
+struct ColdReadBudget {
+    spent_bytes: u64,
+    max_bytes: u64,
+}
+
+impl ColdReadBudget {
+    fn try_spend(&mut self, bytes: u64) -> bool {
+        self.spent_bytes += bytes;
+        self.spent_bytes <= self.max_bytes
+    }
+}
+
+#[derive(Default)]
+struct FragmentPostings {
+    cached: [Vec<PostingBlock>; 3],
+    missing: Vec<(TokenClass, Vec<u32>)>,
 }
 
 const BLOCKS_PER_REQUEST: u32 = MAX_REQUEST_BYTES as u32 / POSTING_BLOCK_BYTES;

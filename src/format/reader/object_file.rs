@@ -11,15 +11,14 @@ use strata_runtime::blocking::catch_thread_exhaustion;
 use strata_runtime::metrics::metrics;
 use strata_store::checksums::verify_checksum;
 use strata_store::disk_cache::{DiskCache, VersionFileId};
-use strata_store::fs_timeout;
 use strata_store::store::Store;
-use strata_store::{Result, StorageError};
+use strata_store::{Result, StorageError, fs_timeout};
 
 use super::readahead::FileReadahead;
 use crate::cache::{DamageImpact, PartCache};
 use crate::fetched_range::FetchedRange;
 
-/// Timeout for the size of an object after the store has failed.
+/// Timeout for requesting the size of an object after another request to the store has failed.
 const SIZE_REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Clone)]
@@ -47,12 +46,12 @@ impl ObjectFile {
         Ok(fetched)
     }
 
-    /// Starts prefetching ranges if the file has a readahead. A single range would not arrive earlier.
+    /// Prefetches ranges if the file has a readahead. Does nothing for a single range, which would not arrive earlier.
     pub(super) fn fetch_ahead(&self, ranges: Vec<Range<u64>>) {
         let Some(readahead) = self.readahead.as_ref().filter(|_| ranges.len() > 1) else { return };
         readahead.start_fetches(ranges, |range| {
             let file = ObjectFile { readahead: None, ..self.clone() };
-            // Errors are dropped: a reader that needs the bytes fetches them again.
+            // Errors of prefetching are dropped: a reader that needs the bytes fetches them again.
             async move { file.fetch_cached(range).await.ok() }
         });
     }
@@ -81,7 +80,7 @@ impl ObjectFile {
         }
         let object_store = self.store.object_store().clone();
         let path = self.path.clone();
-        // A local store starts threads for its files.
+        // A local store starts threads to read its files, and panics if no thread can be started.
         let request = async move { catch_thread_exhaustion(object_store.get_range(&path, range)).await }.boxed();
         let response = match self.store.local_path(&self.path) {
             Some(file) => fs_timeout::with_timeout(file, request).await?,
@@ -94,12 +93,11 @@ impl ObjectFile {
                 None => return Err(self.store.classify_failure(error.into()).await),
             },
         };
-        match bytes.len() as u64 == expected {
-            true => Ok(bytes),
-            false => {
-                Err(StorageError::InvalidFile(format!("the file is truncated: {} of {expected} bytes", bytes.len())))
-            }
+        if bytes.len() as u64 != expected {
+            let cause = format!("the file is truncated: {} of {expected} bytes", bytes.len());
+            return Err(StorageError::InvalidFile(cause));
         }
+        Ok(bytes)
     }
 
     /// For a truncated object, S3 returns an error that looks temporary, so this function requests the object's size.

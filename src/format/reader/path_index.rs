@@ -33,10 +33,8 @@ impl FileReader {
     }
 
     pub(super) async fn verify_path_index(&self, throttle: &mut dyn ReadThrottle) -> Result<()> {
-        for row_group in self.footer.extent_list.path_index.indexed_row_groups() {
-            let Some(PathIndexBlock { range, checksum }) = self.footer.extent_list.path_index.get(row_group) else {
-                continue;
-            };
+        for (row_group, block) in self.footer.extent_list.path_index.row_groups.iter().enumerate() {
+            let Some(PathIndexBlock { range, checksum }) = block else { continue };
             let fetched = self.object_file.fetch_verified(range.clone(), *checksum).await;
             fetched.map_err(|error| self.report_path_index_damage(row_group, error))?;
             throttle.throttle(range.end - range.start).await;

@@ -43,7 +43,7 @@ impl FileReader {
         let mut ranges = Vec::new();
         let mut bytes = 0;
         for row_group in (row_group..end).filter(|row_group| plan.includes(*row_group)) {
-            if bytes > MAX_PREFETCH_BYTES || !readahead.lock_progress().row_groups.insert(row_group) {
+            if bytes > MAX_PREFETCH_BYTES || !readahead.progress.lock().row_groups.insert(row_group) {
                 break;
             }
             for column in &plan.columns {
@@ -62,7 +62,7 @@ impl FileReader {
         let plan = &readahead.plan;
         let end = plan.row_groups.end;
         let max_bytes = plan.bloom_bytes.min(MAX_PREFETCH_BYTES);
-        if readahead.lock_progress().next_bloom_row_group > row_group {
+        if readahead.progress.lock().next_bloom_row_group > row_group {
             return;
         }
         let mut ranges = Vec::new();
@@ -79,7 +79,7 @@ impl FileReader {
             }
             next += 1;
         }
-        readahead.lock_progress().next_bloom_row_group = next;
+        readahead.progress.lock().next_bloom_row_group = next;
         self.object_file.fetch_ahead(ranges);
     }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -29,10 +29,10 @@ static PROCESS_READAHEAD_BYTES: Semaphore = Semaphore::const_new(256 << 20);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrefetchPlan {
     pub row_groups: Range<usize>,
-    /// The ascending subset of `row_groups` that this process scans, if other processes scan the others.
+    /// The row groups in `row_groups` that this process scans, ascending, if other processes scan the rest.
     pub row_group_subset: Option<Arc<[usize]>>,
     pub columns: Vec<usize>,
-    /// Number of row groups whose columns are certainly needed, and fetched with the first one.
+    /// Number of row groups whose columns are certainly needed and fetched together with the first row group.
     pub row_groups_ahead: usize,
     pub bloom_columns: Vec<usize>,
     pub bloom_bytes: u64,
@@ -49,7 +49,7 @@ pub(super) struct FileReadahead {
     request_permits: Arc<Semaphore>,
     waiter_count: AtomicUsize,
     buffer: Mutex<ReadaheadBuffer>,
-    progress: Mutex<PrefetchProgress>,
+    pub(super) progress: Mutex<PrefetchProgress>,
 }
 
 #[derive(Default)]
@@ -91,15 +91,6 @@ impl FileReadahead {
         }
     }
 
-    pub(super) fn lock_progress(&self) -> MutexGuard<'_, PrefetchProgress> {
-        // No code panics between related changes.
-        self.progress.lock()
-    }
-
-    fn lock_buffer(&self) -> MutexGuard<'_, ReadaheadBuffer> {
-        self.buffer.lock()
-    }
-
     pub(super) fn has_waiters(&self) -> bool {
         self.waiter_count.load(Ordering::Relaxed) > 0
     }
@@ -111,7 +102,7 @@ impl FileReadahead {
 
     /// Waits for a prefetched range. Returns `None` if the range is not prefetched, or if the request failed.
     pub(super) async fn take_range(&self, range: &Range<u64>) -> Option<Bytes> {
-        let (start, bytes) = self.lock_buffer().take_range(range)?;
+        let (start, bytes) = self.buffer.lock().take_range(range)?;
         let fetched = FetchedRange { start, bytes: bytes.await? };
         fetched.slice(range.clone()).ok()
     }
@@ -120,7 +111,7 @@ impl FileReadahead {
     where
         F: Future<Output = Option<Bytes>> + Send + 'static,
     {
-        let mut buffer = self.lock_buffer();
+        let mut buffer = self.buffer.lock();
         let ranges = ranges.into_iter().filter(|range| !buffer.contains(range)).collect();
         for (range, remaining_parts) in coalesce_ranges(ranges) {
             let Range { start, end } = range;

@@ -13,10 +13,10 @@ use crate::fetched_range::FetchedRange;
 use crate::profile::StoredProfile;
 
 impl VersionReader {
-    /// Compares all bytes of the file, but not of its base, with their checksums. Bypasses the cache.
+    /// Compares all bytes of a version file with their checksums, but not the bytes of its base. Bypasses the cache.
     pub async fn verify_checksums(&self, throttle: &mut dyn ReadThrottle) -> Result<()> {
         let FileReader { object_file, footer } = self.version_file();
-        // The end of the file was verified when the file was opened, which can be long ago.
+        // The footer was verified when the file was opened, which can be long ago, so it is loaded and verified again.
         let size_bytes = footer.size_bytes;
         let opened = load_footer(object_file).await;
         let opened = opened.map_err(|error| object_file.report_damage("the footer", error))?;
@@ -24,12 +24,9 @@ impl VersionReader {
         throttle.throttle(size_bytes - footer.checksummed_from).await;
         let mut parts = footer.footer_index.checksummed_ranges().into_iter().peekable();
         while let Some(first) = parts.next() {
-            let mut batch = vec![first];
-            let start = batch[0].0.start;
+            let start = first.0.start;
             let fits = |part: &(Range<u64>, u32)| part.0.end <= start + MAX_REQUEST_BYTES;
-            while let Some(part) = parts.next_if(fits) {
-                batch.push(part);
-            }
+            let batch: Vec<_> = std::iter::once(first).chain(std::iter::from_fn(|| parts.next_if(fits))).collect();
             let end = batch.last().map_or(start, |part| part.0.end);
             let bytes =
                 object_file.fetch(start..end).await.map_err(|error| object_file.report_damage("a part", error))?;
@@ -51,10 +48,9 @@ impl VersionReader {
     }
 }
 
-/// Rate limit for background reads of a file.
 #[async_trait::async_trait]
 pub trait ReadThrottle: Send {
-    /// Called after `bytes` were read. Returns when more bytes may be read.
+    /// Called after `bytes` were read from the file. Returns when more bytes may be read.
     async fn throttle(&mut self, bytes: u64);
 }
 

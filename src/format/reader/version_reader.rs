@@ -23,32 +23,31 @@ use crate::reader_metrics::ReaderMetrics;
 
 const AUX_INDEX_CAPACITY_DIVISOR: u64 = 4;
 
+/// Access to all parts of an open version. Rows are addressed by row group, or by their position in the version. Clones
+/// share the footers and the cache.
 #[derive(Clone)]
 pub struct VersionReader {
-    /// Files that extents refer to by index. The last one is the version file itself.
+    /// The files of the version, to which extents refer by index. The last one is the version file itself.
     pub(super) files: Arc<[FileReader]>,
     pub(super) extent_list: Arc<ExtentList>,
 }
 
 impl std::fmt::Debug for VersionReader {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter
-            .debug_struct("VersionReader")
-            .field("path", &self.version_file().object_file.path)
-            .finish_non_exhaustive()
+        let path = &self.version_file().object_file.path;
+        formatter.debug_struct("VersionReader").field("path", path).finish_non_exhaustive()
     }
 }
 
 impl VersionReader {
-    /// Costs one or two requests for the file, and for the base of an edited file, and none if the footers are cached.
+    /// Opens a version. Costs one or two requests for the file, and for the base of an edited file, and none if the
+    /// footers are cached.
     pub async fn open(store: &Store, path: &ObjectPath, size_bytes: u64, cache: &PartCache) -> Result<VersionReader> {
         let version_file = FileReader::open(store, path, size_bytes, cache).await?;
-        match &version_file.footer.layout.edit {
-            None => {
-                Ok(VersionReader { extent_list: version_file.footer.extent_list.clone(), files: [version_file].into() })
-            }
-            Some(edit) => Box::pin(VersionReader::open_edited(&version_file, edit, store, cache)).await,
+        if let Some(edit) = &version_file.footer.layout.edit {
+            return Box::pin(VersionReader::open_edited(&version_file, edit, store, cache)).await;
         }
+        Ok(VersionReader { extent_list: version_file.footer.extent_list.clone(), files: [version_file].into() })
     }
 
     async fn open_edited(
@@ -66,10 +65,8 @@ impl VersionReader {
                 }
                 false => error,
             })?;
-            let list = version_file
-                .footer
-                .resolve_edited_list(edit, &base.footer)
-                .map_err(|error| version_file.object_file.report_damage("its extents", error))?;
+            let list = version_file.footer.resolve_edited_list(edit, &base.footer);
+            let list = list.map_err(|error| version_file.object_file.report_damage("its extents", error))?;
             Ok(CachedPart::Extents { list: Arc::new(list), base: base.footer })
         };
         let loaded = cache.get_or_load(PartKey::Extents { file: version_file.footer.id }, load).await?;
@@ -107,7 +104,6 @@ impl VersionReader {
         self.map_files(|file| file.cache.reader_metrics = Some(metrics.clone()))
     }
 
-    /// Returns the same reader for background work, without reader metrics and readahead.
     pub fn detached(&self) -> VersionReader {
         self.map_files(|file| {
             file.cache.reader_metrics = None;
@@ -139,23 +135,22 @@ impl VersionReader {
     }
 
     pub async fn cached_profile_paths(&self) -> Option<Arc<ProfilePaths>> {
-        match self.cache().get(&PartKey::ProfilePaths { file: self.version_file().footer.id }).await? {
-            CachedPart::ProfilePaths(paths) => Some(paths),
-            _ => None,
-        }
+        let key = PartKey::ProfilePaths { file: self.version_file().footer.id };
+        let CachedPart::ProfilePaths(paths) = self.cache().get(&key).await? else { return None };
+        Some(paths)
     }
 
-    /// Costs as much as [`VersionReader::profile`] the first time; then cached.
+    /// Returns the paths of the profile. Costs as much as [`VersionReader::profile`] the first time; then cached.
     pub async fn profile_paths(&self) -> Result<Arc<ProfilePaths>> {
         let decode = |bytes: &[u8]| ProfilePaths::decode(bytes).map(|paths| CachedPart::ProfilePaths(Arc::new(paths)));
         let load = || self.version_file().load_profile(decode);
-        match self.cache().get_or_load(PartKey::ProfilePaths { file: self.version_file().footer.id }, load).await? {
-            CachedPart::ProfilePaths(paths) => Ok(paths),
-            _ => Err(StorageError::wrong_part_kind()),
-        }
+        let key = PartKey::ProfilePaths { file: self.version_file().footer.id };
+        let loaded = self.cache().get_or_load(key, load).await?;
+        let CachedPart::ProfilePaths(paths) = loaded else { return Err(StorageError::wrong_part_kind()) };
+        Ok(paths)
     }
 
-    /// Costs as much as [`VersionReader::profile`] the first time; then cached.
+    /// Returns the summary of the profile. Costs as much as [`VersionReader::profile`] the first time; then cached.
     pub async fn profile_summary(&self) -> Result<Arc<ProfileSummary>> {
         let decode =
             |bytes: &[u8]| ProfileSummary::decode(bytes).map(|summary| CachedPart::ProfileSummary(Arc::new(summary)));
@@ -166,7 +161,7 @@ impl VersionReader {
         }
     }
 
-    /// Returns whether an index leaves most of the cache to other parts, and positions fit into 32 bits.
+    /// Returns whether an index of this size leaves most of the cache to other parts, and positions fit into 32 bits.
     pub fn can_cache_index(&self, entity_bytes: u64) -> bool {
         let entities = self.entity_count();
         entities < u64::from(u32::MAX)
@@ -181,8 +176,8 @@ impl VersionReader {
         }
     }
 
-    /// Returns an index, and builds it if it is not cached. Concurrent callers share one build. `build` returns `None`
-    /// if the file cannot have the index. Errors are not cached.
+    /// Returns an auxiliary index, and builds it if it is not cached. Concurrent callers share one build. `build`
+    /// returns `None` if the file cannot have the index. Errors are not cached.
     pub async fn build_aux_index<T: AuxIndex>(
         &self,
         key: AuxKey,
@@ -193,9 +188,8 @@ impl VersionReader {
         }
         let key = PartKey::AuxIndex { file: self.version_file().footer.id, key };
         let load = || async { Ok(CachedPart::AuxIndex(CachedAuxIndex::new(build.await?))) };
-        let CachedPart::AuxIndex(cached) = self.cache().get_or_load(key, load).await? else {
-            return Err(StorageError::wrong_part_kind());
-        };
+        let loaded = self.cache().get_or_load(key, load).await?;
+        let CachedPart::AuxIndex(cached) = loaded else { return Err(StorageError::wrong_part_kind()) };
         Ok(cached.lookup())
     }
 
@@ -207,6 +201,7 @@ impl VersionReader {
         &self.extent_list.row_groups
     }
 
+    /// Returns the row group with this position, which must exist.
     pub fn row_group_at(&self, position: u64) -> usize {
         self.row_groups().partition_point(|row_group| row_group.first_position <= position) - 1
     }

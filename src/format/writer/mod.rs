@@ -36,7 +36,7 @@ use strata_store::store::Store;
 use strata_store::{Result, StorageError};
 
 use self::row_group::{CollectedIndexes, EncodedRowGroup, encode_row_group, read_row_group, run_encode_worker};
-use self::sink::{SinkState, UploadSink, lock_state};
+use self::sink::{SinkState, UploadSink};
 use super::footer_index::builder::FooterIndexBuilder;
 use super::footer_index::{FooterIndexLocation, FooterKeyValues};
 use super::keywords::indexer::{FinishedSegment, KeywordIndexer};
@@ -49,8 +49,8 @@ use super::profile::{PROFILE_KEY, ProfileLocation};
 use super::shredder::EntityShredder;
 use super::spool::{FinishedSpool, SpoolReader};
 
-/// Delay between the end and the writing of a segment, so that building it overlaps with encoding. The delay is fixed,
-/// so that files do not depend on thread timing.
+/// Number of row groups between the end of a keyword segment and the writing of the segment, so that building it
+/// overlaps with encoding. The number is fixed, so that files do not depend on thread timing.
 const SEGMENT_LAG_ROW_GROUPS: usize = 2;
 
 /// A durable version file that is not yet recorded in the metadata database.
@@ -134,14 +134,14 @@ fn write_file(
     let content_sha256 = content.layout.content_sha256.clone();
     let (sink, upload) = UploadSink::start_upload(store.clone(), path.clone(), runtime);
     let encoded = encode_file(content, options, sink, progress).and_then(UploadSink::finish);
-    // Dropping an unfinished sink ends the upload without an object. An earlier error of the upload is the cause.
+    // If encoding fails, dropping the sink ends the upload without an object. An upload error can be the cause.
     let uploaded = runtime.block_on(upload).map_err(StorageError::from_join_error)?;
     let size_bytes = match (encoded, uploaded) {
         (Ok(size_bytes), Ok(())) => size_bytes,
         (Err(error), Ok(()) | Err(StorageError::WorkerStopped)) => return Err(error),
         (_, Err(cause)) => return Err(cause),
     };
-    // In a task, because the worker's thread must not start threads of the runtime for work on the disk: it yields.
+    // Syncs in a task, because a thread that the runtime starts from this thread would inherit its low priority.
     let store = store.clone();
     let path = path.clone();
     let syncing = runtime.spawn(async move { store.sync_object(&path).await });
@@ -182,9 +182,8 @@ fn encode_file(
         encode_on_threads(layout, &factory, &mut lines, options, collected, &mut writer)?;
     } else if let Some(documents) = read_row_group(&mut lines, options.max_row_group_rows)? {
         let mut shredder = EntityShredder::new(layout, collected.path_index);
-        if let Some(texts) =
-            writer.append_row_group(encode_row_group(&mut shredder, &factory, 0, &documents, collected.full_text)?)?
-        {
+        let encoded = encode_row_group(&mut shredder, &factory, 0, &documents, collected)?;
+        if let Some(texts) = writer.append_row_group(encoded)? {
             let mut indexer = KeywordIndexer::new(options.keyword_limits);
             writer.append_segment(indexer.add_row_group(&texts).or_else(|| indexer.finish_segment()))?;
         }
@@ -218,10 +217,8 @@ fn encode_on_threads(
             let texts =
                 writer.append_row_group(workers[number % count].1.recv().map_err(|_| StorageError::WorkerStopped)??)?;
             let Some(indexer) = &indexer else { return Ok(()) };
-            indexer
-                .full_texts
-                .send(texts.ok_or(StorageError::WorkerStopped)?)
-                .map_err(|_| StorageError::WorkerStopped)?;
+            let texts = texts.ok_or(StorageError::WorkerStopped)?;
+            indexer.full_texts.send(texts).map_err(|_| StorageError::WorkerStopped)?;
             if number >= SEGMENT_LAG_ROW_GROUPS {
                 writer.append_segment(indexer.segments.recv().map_err(|_| StorageError::WorkerStopped)?)?;
             }
@@ -238,7 +235,7 @@ fn encode_on_threads(
         (sent.saturating_sub(count)..sent).try_for_each(receive)?;
         let Some(IndexerThread { full_texts, segments }) = indexer else { return Ok(()) };
         drop(full_texts);
-        // The segments of the last row groups, and the segment at the end of the file.
+        // Writes the outstanding keyword segments: of the last row groups, and the segment at the end of the file.
         for _ in 0..sent.min(SEGMENT_LAG_ROW_GROUPS) + 1 {
             writer.append_segment(segments.recv().map_err(|_| StorageError::WorkerStopped)?)?;
         }
@@ -257,7 +254,7 @@ impl IndexerThread {
         limits: KeywordSegmentLimits,
     ) -> Option<IndexerThread> {
         let (full_text_sender, full_texts) = sync_channel::<BinaryArray>(1);
-        // The capacity is large enough that the indexer never waits for the writer.
+        // The channel has room for all outstanding segments, so the indexer never waits for the writer.
         let (to_file, segments) = sync_channel(SEGMENT_LAG_ROW_GROUPS + 1);
         let work = move || {
             let mut indexer = KeywordIndexer::new(limits);
@@ -292,7 +289,7 @@ impl VersionFileWriter<'_> {
         }
         writer.close()?;
         self.file.flush()?;
-        let checksums = lock_state(&self.sink_state).checksums.finish_row_group(&blooms);
+        let checksums = self.sink_state.lock().checksums.finish_row_group(&blooms);
         if let (Some(builder), Some(written)) = (&mut self.footer_index, self.file.flushed_row_groups().last())
             && let Err(error) = builder.push_row_group(written, &pages, &mut checksums.into_iter())
         {
@@ -302,23 +299,21 @@ impl VersionFileWriter<'_> {
             );
             self.footer_index = None;
         }
-        let path_index = match row_group.path_index {
-            Some(bytes) => {
-                let start = self.append_bytes(&bytes)?;
-                Some(PathIndexBlock { range: start..start + bytes.len() as u64, checksum: crc32(&bytes) })
-            }
-            None => None,
-        };
-        self.path_index.row_groups.push(path_index);
+        let mut block = None;
+        if let Some(bytes) = row_group.path_index {
+            let start = self.append_bytes(&bytes)?;
+            block = Some(PathIndexBlock { range: start..start + bytes.len() as u64, checksum: crc32(&bytes) });
+        }
+        self.path_index.row_groups.push(block);
         self.entities += row_group.rows as u64;
         (self.progress)(self.entities);
         Ok(row_group.full_text)
     }
 
-    /// Returns the locations of the document pages, and the checksums of the bloom filters, which are written later.
+    /// Returns the locations of a row group's document pages, and the checksums of its bloom filters (written later).
     fn announce_parts(&self, columns: &[ArrowColumnChunk]) -> Result<(Vec<PageLocation>, Vec<u32>)> {
         let mut offset = self.file.bytes_written() as u64;
-        let mut state = lock_state(&self.sink_state);
+        let mut state = self.sink_state.lock();
         let mut expect = |length: i64| {
             let start = offset;
             offset += u64::try_from(length).unwrap_or_default();
@@ -375,19 +370,18 @@ impl VersionFileWriter<'_> {
         }
         key_values.insert(LAYOUT_KEY.to_owned(), to_json_string(layout)?);
         let mut location = String::new();
-        if let Some(footer_index) =
-            self.footer_index.take().filter(|footer_index| footer_index.chunk_count() >= min_footer_index_chunks)
-        {
+        let footer_index = self.footer_index.take();
+        if let Some(footer_index) = footer_index.filter(|index| index.chunk_count() >= min_footer_index_chunks) {
             let bytes = footer_index.finish(&key_values)?;
             let offset = self.append_bytes(&bytes)?;
             location = FooterIndexLocation::new(offset, &bytes).map_or(location, |location| location.encode());
         }
-        let checksums = lock_state(&self.sink_state).checksums.take_encoded();
+        let checksums = self.sink_state.lock().checksums.take_encoded();
         self.file.append_key_value_metadata(KeyValue::new(CHECKSUMS_KEY.to_owned(), checksums));
-        // The sink retains the following bytes until their checksum is known.
+        // The sink retains all bytes after this flush, because they contain a checksum that is not known yet.
         self.file.flush()?;
         let checksum = FooterChecksum::placeholder(self.file.bytes_written() as u64) + &location;
-        lock_state(&self.sink_state).is_holding_tail = true;
+        self.sink_state.lock().is_holding_tail = true;
         self.file.append_key_value_metadata(KeyValue::new(FOOTER_CHECKSUM_KEY.to_owned(), checksum));
         Ok(self.file.into_inner()?)
     }

@@ -15,7 +15,7 @@ use crate::profile::MAX_EXACT_DISTINCT;
 /// Page size of all columns except the documents. Compression then works in reused memory within the processor's
 /// caches. Full-text columns are written 25 % faster than with pages of 1 MiB, and take 2 % more space.
 const COLUMN_PAGE_TARGET_BYTES: usize = 128 << 10;
-/// Longer minima and maxima of strings are truncated to bounds.
+/// Max bytes of a string's minimum or maximum in the column statistics. Longer ones are truncated to bounds.
 const MAX_STATISTICS_BYTES: usize = 32;
 
 pub(super) fn writer_properties(layout: &FileLayout) -> Result<WriterProperties> {
@@ -27,10 +27,10 @@ pub(super) fn writer_properties(layout: &FileLayout) -> Result<WriterProperties>
         .set_key_value_metadata(Some(vec![KeyValue::new(LAYOUT_KEY.to_owned(), metadata)]))
         .set_compression(Compression::ZSTD(ZstdLevel::try_new(1)?))
         .set_statistics_enabled(EnabledStatistics::None)
-        // Each reader keeps the statistics in memory, so they must be small.
+        // Each reader of a file keeps the column statistics in memory, so they must be small.
         .set_statistics_truncate_length(Some(MAX_STATISTICS_BYTES))
         .set_dictionary_enabled(false)
-        // The default limit of 20,000 rows would split narrow columns without a benefit.
+        // The default limit of 20,000 rows per page would split narrow columns without a benefit.
         .set_data_page_row_count_limit(MAX_ROW_GROUP_ROWS)
         .set_write_batch_size(32)
         .set_data_page_size_limit(COLUMN_PAGE_TARGET_BYTES)

@@ -58,7 +58,7 @@ pub(super) fn run_encode_worker(
 ) {
     let mut shredder = EntityShredder::new(layout, collected.path_index);
     for (number, documents) in write_queue.iter().enumerate() {
-        let row_group = encode_row_group(&mut shredder, factory, number, &documents, collected.full_text);
+        let row_group = encode_row_group(&mut shredder, factory, number, &documents, collected);
         if to_file.send(row_group).is_err() {
             return;
         }
@@ -70,12 +70,12 @@ pub(super) fn encode_row_group(
     factory: &ArrowRowGroupWriterFactory,
     number: usize,
     documents: &StringArray,
-    collect_full_text: bool,
+    collected: CollectedIndexes,
 ) -> Result<EncodedRowGroup> {
     let offsets = documents.value_offsets();
-    // The full text is rarely larger than the document.
+    // The full text of an entity is rarely larger than its document, so this capacity is usually sufficient.
     let text_bytes = offsets.last().zip(offsets.first()).map_or(0, |(end, start)| (end - start) as usize);
-    let mut full_text = collect_full_text.then(|| BinaryBuilder::with_capacity(documents.len(), text_bytes));
+    let mut full_text = collected.full_text.then(|| BinaryBuilder::with_capacity(documents.len(), text_bytes));
     let mut writers = factory.create_column_writers(number)?;
     let mut start = 0;
     while start < documents.len() {
@@ -98,7 +98,8 @@ pub(super) fn encode_row_group(
     Ok(EncodedRowGroup { rows: documents.len(), columns, full_text, path_index: shredder.take_path_index() })
 }
 
-/// The page writer checks sizes only between batches, so batches must be small for document pages to end in time.
+/// Returns the number of rows in the next batch. The Parquet page writer checks sizes only between batches, so batches
+/// must be small for document pages to end in time.
 fn next_batch_rows(documents: &StringArray, start: usize) -> usize {
     let offsets = documents.value_offsets();
     let limit = offsets[start] as usize + 4 * DOCUMENT_PAGE_TARGET_BYTES;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use futures::stream::{FuturesUnordered, TryStreamExt};
 use object_store::path::Path as ObjectPath;
 use object_store::{MultipartUpload, ObjectStoreExt};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use strata_store::checksums::{FooterChecksum, StreamingChecksums};
 use strata_store::store::Store;
 use strata_store::{Result, StorageError};
@@ -29,13 +29,9 @@ pub(super) struct UploadSink {
 #[derive(Default)]
 pub(super) struct SinkState {
     pub(super) checksums: StreamingChecksums,
-    /// Set while the end of the file is retained in `tail` until its checksum is known.
+    /// Set while the end of the file is retained in `tail` until the footer checksum is known.
     pub(super) is_holding_tail: bool,
     tail: Vec<u8>,
-}
-
-pub(super) fn lock_state(state: &Mutex<SinkState>) -> MutexGuard<'_, SinkState> {
-    state.lock()
 }
 
 enum UploadPart {
@@ -55,12 +51,12 @@ impl UploadSink {
     }
 
     fn send(&mut self, part: UploadPart) -> std::io::Result<()> {
-        // The receiver is dropped only after the upload failed, and callers report the error of the upload.
+        // The upload drops its receiver only after it has failed. Callers then report the upload's error.
         self.parts.blocking_send(part).map_err(|_| std::io::Error::other("the upload ended early"))
     }
 
     pub(super) fn finish(mut self) -> Result<u64> {
-        let mut end = std::mem::take(&mut lock_state(&self.state).tail);
+        let mut end = std::mem::take(&mut self.state.lock().tail);
         if !FooterChecksum::fill_placeholder(&mut end) {
             return Err(StorageError::InvalidFile("its footer checksum cannot be set".to_owned()));
         }
@@ -75,7 +71,7 @@ impl Write for UploadSink {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         self.size_bytes += bytes.len() as u64;
         {
-            let mut state = lock_state(&self.state);
+            let mut state = self.state.lock();
             if state.is_holding_tail {
                 state.tail.extend_from_slice(bytes);
                 return Ok(bytes.len());
@@ -96,7 +92,7 @@ impl Write for UploadSink {
 }
 
 async fn run_upload(store: Store, path: ObjectPath, mut parts: Receiver<UploadPart>) -> Result<()> {
-    // If the directory is missing, the upload would create it.
+    // This check fails if the directory of the store is missing. Otherwise, the upload would create it.
     store.verify_identity().await?;
     let first = match parts.recv().await {
         Some(UploadPart::Last(bytes)) => {
@@ -107,16 +103,14 @@ async fn run_upload(store: Store, path: ObjectPath, mut parts: Receiver<UploadPa
         None => return Err(StorageError::WorkerStopped),
     };
     let mut multipart = store.object_store().put_multipart(&path).await?;
-    match upload_parts(&mut *multipart, first, parts).await {
-        Ok(()) => Ok(()),
-        Err(error) => {
-            // Otherwise, the store would keep and charge for parts that never become an object.
-            if let Err(error) = multipart.abort().await {
-                tracing::warn!(%error, "failed to remove parts of failed upload");
-            }
-            Err(error)
-        }
+    let uploaded = upload_parts(&mut *multipart, first, parts).await;
+    // Without an abort, the store would keep and charge for parts that never become an object.
+    if uploaded.is_err()
+        && let Err(error) = multipart.abort().await
+    {
+        tracing::warn!(%error, "failed to remove parts of failed upload");
     }
+    uploaded
 }
 
 async fn upload_parts(

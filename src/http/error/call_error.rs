@@ -17,7 +17,7 @@ pub enum CallError {
          cookie (POST /session/login) or an API token (Authorization: Bearer strata_…)."
     )]
     NoPublicDataset,
-    /// An `Authorization` header that is not needed and does not contain a valid API token.
+    /// A request that needs no `Authorization` header, but has one without a valid API token.
     #[error(
         "The Authorization header does not contain a valid API token. Public datasets need no authentication, so you \
          can omit the header. A dataset's private key is valid only for queries of that dataset (/api/…)."
@@ -84,7 +84,7 @@ pub enum CallError {
     )]
     BodyTooSlow {
         received_bytes: u64,
-        /// The `Content-Length`, or the limit.
+        /// The `Content-Length` of the body, or the size limit if there is none.
         expected_bytes: u64,
         after_s: u64,
         seconds: u64,
@@ -93,7 +93,7 @@ pub enum CallError {
     IncompleteBody,
     #[error("Invalid body: {problem}.")]
     InvalidBody { problem: String },
-    /// A tool message that is not JSON.
+    /// An MCP message that is not JSON.
     #[error("Invalid body: {problem}.")]
     InvalidJsonText { problem: String },
     #[error("Invalid request: {field}: {problem}.")]
@@ -158,10 +158,7 @@ impl CallError {
         CallError::InvalidField { field, problem: problem.to_string() }
     }
 
-    pub fn check_field_names<'a>(
-        names: impl IntoIterator<Item = &'a str>,
-        known: &[&'static str],
-    ) -> Result<(), CallError> {
+    pub fn check_field_names<'a>(names: impl IntoIterator<Item = &'a str>, known: &[&'static str]) -> Result<(), Self> {
         match names.into_iter().find(|name| !known.contains(name)) {
             None => Ok(()),
             Some(name) => Err(CallError::UnknownField { name: name.to_owned(), known: known.to_vec() }),

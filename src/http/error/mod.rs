@@ -3,6 +3,9 @@
 //! All responses are plain text (docs/reference/errors.md, Errors). A text contains what the caller can know and do.
 //! Internal causes are logged here, once, and never sent. For example, a damaged file returns 500 and "Failed to read
 //! the dataset from storage."
+//!
+//! A handler returns [`HttpError`]. If a request does not reach a service, the error is a [`CallError`]. Errors of
+//! services convert with `?`, and `public_error` contains their statuses and texts.
 
 mod call_error;
 mod public_error;
@@ -27,6 +30,8 @@ use strata_types::error_chain::ErrorChain;
 
 use public_error::{PublicError, bad_request, internal_error, not_found, too_many_requests, unavailable};
 
+pub(crate) type Result<T, E = HttpError> = std::result::Result<T, E>;
+
 #[derive(Debug)]
 pub enum HttpError {
     PathNotFound,
@@ -34,11 +39,11 @@ pub enum HttpError {
         nearest: &'static str,
     },
     RoleDisabled,
-    /// The router adds the header `Allow` if `allowed` is `None`.
+    /// A 405 response. If `allowed` is `None`, the router adds the header `Allow`.
     MethodNotAllowed {
         allowed: Option<&'static str>,
     },
-    /// An HTTP/1.1 request that does not have exactly one `Host`.
+    /// An HTTP/1.1 request that does not have exactly one `Host` header.
     InvalidHost,
     InvalidRequest {
         status: StatusCode,
@@ -51,16 +56,16 @@ pub enum HttpError {
     RangeNotSatisfiable {
         length: u64,
     },
-    /// A failed read. Its 503 has no `Retry-After`.
+    /// A failed read of a dataset. Its 503 response has no `Retry-After` header.
     Read(ReadError),
-    /// Like [`HttpError::Read`], with `Retry-After`, for owners and agents.
+    /// Like [`HttpError::Read`], but with a `Retry-After` header, for requests of owners and agents.
     InspectRead(ReadError),
     Busy(Overloaded),
     Call(CallError),
     Manage(ManageError),
     Diff(DiffError),
     Refresh(RefreshError),
-    /// Disk space or permits for saving an alternate are exhausted. The same error of a refresh creates no version.
+    /// An edited copy was not saved for lack of disk space or permits. In a refresh, the error means no new version.
     AlternateNotSaved(RefreshError),
     PingNotFound,
     InvalidEntities(SourceError),
@@ -214,9 +219,7 @@ impl HttpError {
     fn log_cause(&self) {
         self.read_error().into_iter().for_each(public_error::log_read_error);
         match self {
-            HttpError::InvalidEntities(SourceError::Io(error)) => {
-                tracing::error!(%error, "failed to receive entities");
-            }
+            HttpError::InvalidEntities(SourceError::Io(error)) => tracing::error!(%error, "failed to receive entities"),
             HttpError::Busy(refused) => tracing::warn!(error = %refused, "rejected request"),
             HttpError::Manage(
                 error @ (ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Internal(_)),
@@ -266,7 +269,7 @@ impl HttpError {
 
 const REFRESH_RETRY_AFTER_S: u64 = 10;
 
-/// Marks a 5xx response. The access log layer appends the request ID to this text.
+/// Marks a 5xx response with its error text, to which the access log layer appends the request ID.
 #[derive(Clone, Debug)]
 pub(super) struct ServerErrorText(pub String);
 
@@ -280,16 +283,16 @@ impl IntoResponse for HttpError {
         let headers = response.headers_mut();
         headers.extend(self.retry_after_s().map(|seconds| (RETRY_AFTER, HeaderValue::from(seconds))));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-        // The text can quote the request, so browsers must not treat it as HTML.
+        // The error text can quote the request, so browsers must not treat it as HTML.
         headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-        // Caches can store some error statuses, such as 404, by default.
+        // By default, caches can store responses with some error statuses, such as 404.
         headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
         match self {
             HttpError::MethodNotAllowed { allowed: Some(allowed) } => {
                 headers.insert(ALLOW, HeaderValue::from_static(allowed));
             }
             HttpError::RangeNotSatisfiable { length } => {
-                // Digits and punctuation are always a valid value.
+                // The value has only visible ASCII characters, so it is a valid header value.
                 if let Ok(value) = HeaderValue::try_from(format!("bytes */{length}")) {
                     headers.insert(CONTENT_RANGE, value);
                 }

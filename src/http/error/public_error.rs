@@ -46,7 +46,7 @@ pub(super) fn from_overloaded(overloaded: &Overloaded) -> PublicError {
 
 pub(super) fn version_not_found(number: VersionNumber, existing_versions: &str) -> PublicError {
     not_found(match number.get() {
-        // Longer numbers are parsed as the largest one.
+        // Version numbers that exceed a `u64` are parsed as `u64::MAX`.
         u64::MAX => format!("This dataset has no version with such a large number; {existing_versions}."),
         number => format!("This dataset has no version {number}; {existing_versions}."),
     })
@@ -95,7 +95,7 @@ pub(super) fn from_read_error(error: &ReadError) -> PublicError {
         ReadError::OutOfDisk(_) => unavailable(
             "The query needs more disk space than is currently available. Try again later, or request less data.",
         ),
-        // These errors are permanent, so they return 400 instead of 503.
+        // A query that exceeds a limit fails again if it is repeated, so it returns 400 instead of 503.
         ReadError::SpillTooLarge { limit_bytes } => bad_request(format!(
             "The query needs more than {limit_bytes} bytes of disk space, the limit per client \
              (query.spill_bytes). Select fewer entities with filters, or fewer fields with keep_field."
@@ -151,16 +151,12 @@ pub(crate) fn log_read_error(error: &ReadError) {
         ReadError::QueryTooLarge { .. }
         | ReadError::SpillTooLarge { .. }
         | ReadError::TooMuchMemory { .. }
-        | ReadError::TooMuchDisk { .. } => {
-            tracing::warn!(error = %ErrorChain(error), "rejected query");
-        }
+        | ReadError::TooMuchDisk { .. } => tracing::warn!(error = %ErrorChain(error), "rejected query"),
         ReadError::Timeout { .. }
         | ReadError::OutOfMemory
         | ReadError::OutOfDisk(_)
         | ReadError::Busy(_)
-        | ReadError::CatalogUnavailable { .. } => {
-            tracing::warn!(error = %ErrorChain(error), "failed to run query");
-        }
+        | ReadError::CatalogUnavailable { .. } => tracing::warn!(error = %ErrorChain(error), "failed to run query"),
         ReadError::Unreadable(_) if ResourceUnavailable::from_error(error).is_some() => {
             tracing::error!(error = %ErrorChain(error), "failed to run query because a resource is unavailable");
         }
@@ -284,14 +280,12 @@ pub(super) fn from_refresh_error(error: &RefreshError) -> PublicError {
         RefreshError::Storage(_)
         | RefreshError::Catalog(_)
         | RefreshError::RecordsPath(_)
-        | RefreshError::WorkerStopped => {
-            return version_not_created();
-        }
+        | RefreshError::WorkerStopped => return version_not_created(),
     };
     (status, format!("No version was created: {error}."))
 }
 
-/// Maps an error of an alternate that could not be saved because disk space or permits are exhausted.
+/// Maps an error of a version's edited copy that could not be saved because disk space or permits are exhausted.
 pub(super) fn from_alternate_error(error: &RefreshError) -> PublicError {
     let (status, _) = from_refresh_error(error);
     let advice = match error {

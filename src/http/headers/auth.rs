@@ -4,7 +4,8 @@ use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
 use strata_service::AuthorizationHeader;
 
-/// An empty token, a value that is not visible ASCII, and a repeated header return [`AuthorizationHeader::Other`].
+/// Parses the `Authorization` header. An empty token, a value that is not visible ASCII, and a repeated header return
+/// [`AuthorizationHeader::Other`].
 pub(crate) fn parse_authorization(headers: &HeaderMap) -> AuthorizationHeader<'_> {
     let mut values = headers.get_all(AUTHORIZATION).iter();
     let Some(value) = values.next() else {

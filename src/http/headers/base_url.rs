@@ -83,7 +83,7 @@ pub(crate) fn has_disallowed_origin(parts: &Parts, public_url: Option<&PublicUrl
 /// (DNS rebinding). This does not work with an IP address, or with a name of this machine.
 pub(crate) fn foreign_host(parts: &Parts, server: &HttpServerConfig) -> Option<String> {
     let Some(host) = request_host(parts) else {
-        // HTTP/1.0 needs no host. Browsers send one.
+        // A request without a `Host` header is allowed: HTTP/1.0 needs no host, and browsers always send one.
         return parts.headers.get(HOST).map(|host| String::from_utf8_lossy(host.as_bytes()).into_owned());
     };
     let name = host.host().trim_start_matches('[').trim_end_matches([']', '.']);
@@ -98,12 +98,8 @@ pub(crate) fn foreign_host(parts: &Parts, server: &HttpServerConfig) -> Option<S
 /// Returns the host of the request. A host with a user or password is rejected.
 fn request_host(parts: &Parts) -> Option<Authority> {
     let named = parts.headers.get(HOST).and_then(|host| host.to_str().ok()?.parse::<Authority>().ok());
-    parts
-        .uri
-        .authority()
-        .cloned()
-        .or(named)
-        .filter(|host| is_shell_safe(host.as_str()) && !host.host().is_empty() && has_valid_port(host))
+    let host = parts.uri.authority().cloned().or(named);
+    host.filter(|host| is_shell_safe(host.as_str()) && !host.host().is_empty() && has_valid_port(host))
 }
 
 fn has_valid_port(authority: &Authority) -> bool {
@@ -111,7 +107,7 @@ fn has_valid_port(authority: &Authority) -> bool {
     port.is_empty() || authority.port_u16().is_some_and(|port| port > 0)
 }
 
-/// Whether an authority has no characters with a meaning in a shell. The base URL is part of commands to paste.
+/// Whether a host with a port has no shell metacharacters. The base URL is part of commands that users paste.
 fn is_shell_safe(authority: &str) -> bool {
     authority.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._~%:[]".contains(&byte))
 }

@@ -62,15 +62,23 @@ impl<'a> Iterator for EtagList<'a> {
     }
 }
 
-/// Adds the caching headers of a 200 or 304. No etag means `no-store`. `coded` means that the content coding depends on
-/// `Accept-Encoding`.
-pub(crate) fn set_caching_headers(headers: &mut HeaderMap, etag: Option<HeaderValue>, private: bool, coded: bool) {
-    let control = match (&etag, private) {
+pub(crate) struct CachingHeaders {
+    /// Without an etag, the response must not be cached (`Cache-Control: no-store`).
+    pub etag: Option<HeaderValue>,
+    pub is_private: bool,
+    /// Whether the content coding depends on `Accept-Encoding`.
+    pub is_coded: bool,
+}
+
+/// Adds the caching headers of a 200 or 304 response.
+pub(crate) fn set_caching_headers(headers: &mut HeaderMap, caching_headers: CachingHeaders) {
+    let CachingHeaders { etag, is_private, is_coded } = caching_headers;
+    let control = match (&etag, is_private) {
         (None, _) => const { HeaderValue::from_static("no-store") },
         (Some(_), true) => const { HeaderValue::from_static("private, no-cache") },
         (Some(_), false) => const { HeaderValue::from_static("public, no-cache") },
     };
-    let vary = match (coded, private) {
+    let vary = match (is_coded, is_private) {
         (true, true) => Some(const { HeaderValue::from_static("Accept-Encoding, Authorization") }),
         (true, false) => Some(const { HeaderValue::from_static("Accept-Encoding") }),
         (false, true) => Some(const { HeaderValue::from_static("Authorization") }),

@@ -81,7 +81,7 @@ pub(crate) fn client_address(peer: IpAddr, headers: &HeaderMap, trusted: &Truste
     }
 }
 
-/// Returns the client address. The hops start with the nearest one; `None` is a hop without an address.
+/// Returns the address of the client. `hops` starts with the nearest proxy; `None` is a hop without an address.
 fn last_untrusted(peer: IpAddr, hops: impl Iterator<Item = Option<IpAddr>>, trusted: &TrustedProxies) -> IpAddr {
     let mut last = peer;
     for hop in hops {
@@ -104,11 +104,8 @@ fn forwarded_hops(line: &str) -> impl Iterator<Item = Option<IpAddr>> {
     let elements = split_outside_quotes(line, ',').unwrap_or_default();
     // A line with an unclosed quotation mark counts as a hop without an address.
     let invalid_line = elements.is_empty().then_some(None);
-    elements
-        .into_iter()
-        .rev()
-        .map(|element| parse_hop_address(&forwarded_parameter(element, "for")?))
-        .chain(invalid_line)
+    let hop = |element: &str| parse_hop_address(&forwarded_parameter(element, "for")?);
+    elements.into_iter().rev().map(hop).chain(invalid_line)
 }
 
 fn forwarded_parameter(element: &str, wanted: &str) -> Option<String> {
@@ -165,7 +162,7 @@ fn unquote(value: &str) -> Option<String> {
     }
 }
 
-/// A `tchar` of RFC 9110, section 5.6.2.
+/// Whether a byte can be part of a token in a header (`tchar` of RFC 9110, section 5.6.2).
 fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

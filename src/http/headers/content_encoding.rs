@@ -4,7 +4,7 @@ use axum::http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, GetAll, VARY};
 use axum::http::{HeaderMap, HeaderValue};
 use strata_encode::ContentCoding;
 
-/// The order among codings with equal weights: the best ratio of size to CPU time comes first.
+/// The order of content codings with equal client weights: the best ratio of size to CPU time comes first.
 const PREFERRED_CODINGS: [ContentCoding; 3] = [ContentCoding::Zstd, ContentCoding::Brotli, ContentCoding::Gzip];
 
 type QualityWeight = u16;
@@ -44,13 +44,13 @@ pub fn set_encoding_headers(coding: ContentCoding, headers: &mut HeaderMap) {
 
 /// The names and weights of the list items in all lines of a header, without malformed items.
 pub(crate) fn weighted_items(lines: GetAll<'_, HeaderValue>) -> impl Iterator<Item = (&str, QualityWeight)> {
-    // A line that is not ASCII cannot contain a valid item.
+    // A line of `Accept-Encoding` that is not ASCII cannot contain a valid item.
     lines.into_iter().flat_map(|line| line.to_str().unwrap_or_default().split(',')).filter_map(parse_weighted_item)
 }
 
 fn parse_coding(name: &str) -> Option<ContentCoding> {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
-    // The old name of gzip (RFC 9110, section 8.4.1.3).
+    // `x-gzip` is the old name of gzip (RFC 9110, section 8.4.1.3).
     if is("x-gzip") {
         return Some(ContentCoding::Gzip);
     }

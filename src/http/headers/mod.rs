@@ -10,7 +10,7 @@ pub mod range;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The value of a header that must not be repeated.
+/// Returns the value of a header that must not be repeated; `None` if it is missing or repeated.
 pub(super) fn single_value(headers: &HeaderMap, name: HeaderName) -> Option<&HeaderValue> {
     let mut values = headers.get_all(name).iter();
     values.next().filter(|_| values.next().is_none())

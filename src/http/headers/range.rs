@@ -1,7 +1,6 @@
 //! `Range` and `If-Range`: the bytes of a body that the client requests (RFC 9110, sections 13.1.5 and 14.2).
 //!
-//! Only a single range in bytes is supported. Multiple ranges, other units, and malformed headers return the whole
-//! body, as the RFC allows.
+//! Only a single byte range is supported. Other headers, even malformed ones, return the whole body, as the RFC allows.
 
 use std::ops::Range;
 
@@ -13,21 +12,20 @@ use crate::scalar_parsers::parse_whole_number;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ByteRange {
-    /// `first-last`, both inclusive. Without `last`, the range ends at the end of the body.
+    /// The range `first-last`, including both. Without `last`, the range ends at the end of the body.
     FromFirst { first: u64, last: Option<u64> },
-    /// `-length`: the last `length` bytes.
+    /// The range `-length`: the last `length` bytes of the body.
     Suffix { length: u64 },
 }
 
 impl ByteRange {
-    /// Returns the range in the headers of a request, or `None` for the whole body. `etag` is the strong etag of the
-    /// body.
+    /// Returns the range in request headers, or `None` for the whole body. `etag` is the strong etag of the body.
     pub fn from_headers(headers: &HeaderMap, etag: &HeaderValue) -> Option<ByteRange> {
         let range = parse_range(single_value(headers, RANGE)?)?;
         if !headers.contains_key(IF_RANGE) {
             return Some(range);
         }
-        // The comparison is by bytes, so a weak etag or a date never matches.
+        // `If-Range` is compared with the etag by bytes, so a weak etag or a date never matches.
         single_value(headers, IF_RANGE).filter(|condition| condition.as_bytes() == etag.as_bytes()).map(|_| range)
     }
 
@@ -48,7 +46,7 @@ fn parse_range(value: &HeaderValue) -> Option<ByteRange> {
     if !unit.trim().eq_ignore_ascii_case("bytes") {
         return None;
     }
-    // The grammar allows empty list items.
+    // The grammar of the `Range` header allows empty list items.
     let mut items = ranges.split(',').map(|item| item.trim_matches([' ', '\t'])).filter(|item| !item.is_empty());
     let (first, last) = items.next()?.split_once('-')?;
     if items.next().is_some() {

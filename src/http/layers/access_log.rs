@@ -41,7 +41,7 @@ impl RequestId {
 
 const MAX_PATH_CHARACTERS: usize = 100;
 const MAX_SLOW_LOG_CHARACTERS: usize = 4_000;
-const PING_PATH_PREFIX: &str = "/ping/";
+pub(crate) const PING_PATH_PREFIX: &str = "/ping/";
 
 pub(super) async fn log_request(
     config: &Config,
@@ -82,19 +82,19 @@ pub(super) async fn log_request(
         response.headers_mut().remove(CONTENT_LENGTH);
         *response.body_mut() = Body::from(request_id.append_to(&text));
     }
-    // Hexadecimal digits are always a valid value.
+    // The request ID has only hexadecimal digits, so it is a valid header value.
     if let Ok(value) = HeaderValue::from_str(&request_id.0) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     let length = response.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     line.content_length = length.and_then(|length| length.parse().ok());
-    // An empty body, or the body of a HEAD response, is never polled.
+    // An empty body, or the body of a HEAD response, is never polled, so it is already complete.
     line.is_complete = http_body::Body::is_end_stream(response.body()) || line.method == Method::HEAD;
     let usage_meter = response.extensions_mut().remove();
     response.map(|body| Body::new(LoggedBody { body, line, usage_meter }))
 }
 
-/// The token in a ping URL is a secret.
+/// Returns the path of a request for the log. The token in a ping URL is a secret, so the log omits it.
 fn loggable_path(path: &str) -> String {
     match path.strip_prefix(PING_PATH_PREFIX) {
         Some(_) => "/ping/***".to_owned(),
@@ -114,19 +114,19 @@ fn format_label(response: &Response) -> &'static str {
     }
 }
 
-/// The log line of a request, written on drop: the body was sent or has failed, or the caller has disconnected.
+/// The log line of a request, written on drop: when the body was sent or failed, or the caller disconnected.
 struct AccessLogLine {
     started: Instant,
     span: Span,
     method: Method,
     path: String,
-    /// The metrics of the route pattern. Paths would create an unlimited number of labels.
+    /// The metrics of the route pattern. Metrics for each path would create an unlimited number of labels.
     route: &'static RouteMetrics,
     format: &'static str,
     peer: Option<SocketAddr>,
-    /// The address of the peer, or the client address that a trusted proxy reported.
+    /// The IP address of the client: the address of the peer, or the address that a trusted proxy reported.
     client: Option<IpAddr>,
-    /// `None` until the handler has returned.
+    /// The status of the response; `None` until the handler has returned.
     status: Option<u16>,
     sent_bytes: u64,
     content_length: Option<u64>,
@@ -176,7 +176,7 @@ impl Drop for AccessLogLine {
     }
 }
 
-/// Counts the bytes of a body for the log line. The body is polled inside the span of the request.
+/// A response body that counts its bytes for the log line. The body is polled inside the span of the request.
 struct LoggedBody {
     body: Body,
     line: AccessLogLine,
@@ -198,7 +198,7 @@ impl http_body::Body for LoggedBody {
                 if let Some(usage_meter) = this.usage_meter.as_ref().filter(|_| bytes > 0) {
                     usage_meter.record_sent_bytes(bytes);
                 }
-                // A body is not polled after the last byte of its `Content-Length`.
+                // A body is not polled after the last byte of its `Content-Length`, so it is complete then.
                 this.line.is_complete =
                     this.body.is_end_stream() || this.line.content_length == Some(this.line.sent_bytes);
             }

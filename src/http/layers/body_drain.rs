@@ -22,7 +22,7 @@ use http_body_util::BodyExt;
 use parking_lot::Mutex;
 use strata_config::RequestLimitsConfig;
 
-/// A request body that first the handler reads, and then this layer.
+/// A request body that first the handler reads, and then the layer that drains it.
 #[derive(Clone)]
 struct SharedRequestBody {
     inner: Arc<Mutex<Body>>,
@@ -31,7 +31,7 @@ struct SharedRequestBody {
 
 impl SharedRequestBody {
     fn with_body<T>(&self, act: impl FnOnce(Pin<&mut Body>) -> T) -> T {
-        // A poisoned body is not polled again, because a panic fails the request.
+        // The lock needs no poisoning: a panic fails the request, so the body is not polled again.
         act(Pin::new(&mut self.inner.lock()))
     }
 }
@@ -75,7 +75,8 @@ async fn handle_and_drain(
     let (head, body) = request.into_parts();
     let body = SharedRequestBody { inner: Arc::new(Mutex::new(body)), was_read: Arc::default() };
     if is_read {
-        // GET bodies are discarded first, because a response occupies memory while the drain waits for the client.
+        // The body of a GET is discarded before the handler runs, because a response would occupy memory while the
+        // drain waits for the client.
         if !awaits_continue {
             drain_body(body, limits).await;
         }
@@ -83,13 +84,13 @@ async fn handle_and_drain(
     }
     let response = handle(Request::from_parts(head, Body::new(body.clone()))).await;
     let status = response.status();
-    // After a body timeout, the rest of the body is not expected.
+    // After a timeout of the request body, the client is not expected to send the rest of it.
     if status == StatusCode::REQUEST_TIMEOUT {
         return response;
     }
     let is_refusal = status.is_client_error() || status.is_server_error();
     let was_read = body.was_read.load(Ordering::Relaxed);
-    // A successful handler has read its body to the end, or does not need it.
+    // A successful handler that has read from the body does not need the rest, which is not drained.
     if (is_refusal || !was_read) && (was_read || !awaits_continue) {
         drain_body(body, limits).await;
     }

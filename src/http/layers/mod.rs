@@ -1,4 +1,4 @@
-//! The layers around every handler.
+//! The layers around every handler: access log, drain of request bodies, check of `Host`, and handling of panics.
 
 pub(super) mod access_log;
 pub(super) mod body_drain;
@@ -30,7 +30,7 @@ pub(super) async fn apply_layers(State(config): State<Arc<Config>>, request: Req
 #[derive(Clone, Copy)]
 struct InvalidHostMarker;
 
-/// Marks requests that arrived on a connection. Requests that code passes to the router directly have no `Host`.
+/// Marks a request from a connection if its `Host` is invalid. Requests passed directly to the router have no `Host`.
 pub(crate) fn mark_invalid_host(request: &mut Request) {
     if request.version() == Version::HTTP_11 && request.headers().get_all(HOST).iter().count() != 1 {
         request.extensions_mut().insert(InvalidHostMarker);

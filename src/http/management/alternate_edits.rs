@@ -1,4 +1,4 @@
-//! `/dataset/alternate/edit`: edits of an alternate by position, over HTTP and for agents.
+//! `/dataset/alternate/edit`: edits of an alternate (an edited copy of a version) by position, over HTTP and MCP.
 //!
 //! The entities are slices of the request body, because a tree of values would change the notation of some numbers.
 
@@ -25,8 +25,8 @@ use crate::error::{CallError, HttpError, describe_unknown_field};
 
 pub(crate) const EDITS_NAME: &str = "edits";
 
-/// The levels around an entity: the object, the list of edits, an edit, and the list of an insert. One more level is
-/// parsed, so that the error about the depth contains the index of the edit.
+/// The nesting levels around an entity in the body: the object, the list of edits, an edit, and the list of an insert.
+/// One more level is parsed, so that the error about the depth contains the index of the edit.
 const ENVELOPE_DEPTH: usize = 4 + 1;
 
 const EDIT_FORMS: &str =
@@ -109,7 +109,7 @@ struct AlternateEditCall {
     version: VersionNumber,
     etag: String,
     edits: Vec<EntityEdit>,
-    /// The raw text of positions that exceed a `u64`, by the index of the edit.
+    /// For errors: the text of the first position that exceeds a `u64`, by the index of the edit.
     oversized_positions: HashMap<usize, String>,
 }
 
@@ -148,7 +148,7 @@ impl AlternateEditCall {
             let index = edits.len();
             let text = cursor.skip_value();
             let edit = parse_edit(&message, text).map_err(|problem| CallError::InvalidEdit { index, problem })?;
-            // Only the first such position is reported.
+            // An error is about the first of several edits whose positions exceed a `u64`, so one text is enough.
             if edit.position == u64::MAX && oversized_positions.is_empty() {
                 let raw = strata_json::find_member(text, POSITION_NAME);
                 oversized_positions.extend(raw.map(|raw| (index, describe_sent_value(raw))));
@@ -179,7 +179,7 @@ pub(crate) fn replace_with_null<'a>(text: &'a Bytes, parts: impl IntoIterator<It
 
 fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
     if JsonType::from_first_byte(edit[0]) != Some(JsonType::Object) {
-        return Err(format!("{} is not valid; valid: {EDIT_FORMS}", describe_sent_value(edit)));
+        return Err(describe_invalid_value(edit, EDIT_FORMS));
     }
     let mut position = None;
     let mut changes = Vec::new();
@@ -198,13 +198,7 @@ fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
             "set" => changes
                 .push(EntityChange::Set(parse_entity(message, value).map_err(|problem| format!("set: {problem}"))?)),
             "remove" if value == b"true" => changes.push(EntityChange::Remove),
-            "remove" => {
-                return Err(format!(
-                    "remove: {} is not valid; valid: {}",
-                    describe_sent_value(value),
-                    valid_form(known)
-                ));
-            }
+            "remove" => return Err(format!("remove: {}", describe_invalid_value(value, valid_form(known)))),
             _ => changes.push(EntityChange::Insert(parse_insert(message, value)?)),
         }
     }
@@ -230,8 +224,7 @@ fn parse_edit(message: &Bytes, edit: &[u8]) -> Result<EntityEdit, String> {
 fn parse_position(value: &[u8]) -> Result<u64, String> {
     /// 2^64 as a double. All doubles of this size or more are whole numbers.
     const FIRST_DOUBLE_ABOVE_U64: f64 = 18_446_744_073_709_551_616.0;
-    let wrong =
-        || format!("position: {} is not valid; valid: {}", describe_sent_value(value), valid_form(POSITION_NAME));
+    let wrong = || format!("position: {}", describe_invalid_value(value, valid_form(POSITION_NAME)));
     let Some(JsonScalar::Number(text)) = JsonScalar::parse(value) else { return Err(wrong()) };
     let number = NumericValue::parse(text).ok_or_else(wrong)?;
     match number.as_i64().map(u64::try_from) {
@@ -244,7 +237,7 @@ fn parse_position(value: &[u8]) -> Result<u64, String> {
 
 fn parse_insert(message: &Bytes, value: &[u8]) -> Result<Vec<Bytes>, String> {
     if JsonType::from_first_byte(value[0]) != Some(JsonType::Array) {
-        return Err(format!("insert: {} is not valid; valid: {}", describe_sent_value(value), valid_form("insert")));
+        return Err(format!("insert: {}", describe_invalid_value(value, valid_form("insert"))));
     }
     let mut cursor = JsonCursor::new(value);
     cursor.enter();
@@ -256,10 +249,10 @@ fn parse_insert(message: &Bytes, value: &[u8]) -> Result<Vec<Bytes>, String> {
     Ok(entities)
 }
 
-/// Returns an entity as a slice of the canonical message. The depth of the entity is checked here.
+/// Returns an entity of an edit as a slice of the canonical message, after a check of the entity's depth.
 fn parse_entity(message: &Bytes, value: &[u8]) -> Result<Bytes, String> {
     if JsonType::from_first_byte(value[0]) != Some(JsonType::Object) {
-        return Err(format!("{} is not valid; valid: {}", describe_sent_value(value), valid_form("set")));
+        return Err(describe_invalid_value(value, valid_form("set")));
     }
     strata_json::canonicalize(value, &mut Vec::new()).map_err(|error| error.to_string())?;
     Ok(message.slice_ref(value))
@@ -280,10 +273,12 @@ fn describe_sent_value(value: &[u8]) -> String {
         Some(JsonScalar::Number(text)) => escape_for_display(text),
         Some(JsonScalar::Bool(value)) => value.to_string(),
         Some(JsonScalar::String(text)) => quote_for_display(&text.unescape()),
-        _ => match value.first() {
-            Some(b'{') => "an object".to_owned(),
-            Some(b'[') => "an array".to_owned(),
-            _ => "null".to_owned(),
-        },
+        _ if value.starts_with(b"{") => "an object".to_owned(),
+        _ if value.starts_with(b"[") => "an array".to_owned(),
+        _ => "null".to_owned(),
     }
+}
+
+fn describe_invalid_value(value: &[u8], form: &str) -> String {
+    format!("{} is not valid; valid: {form}", describe_sent_value(value))
 }

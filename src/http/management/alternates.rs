@@ -1,5 +1,4 @@
-//! `/agent/…` and `/dataset/alternate/…`: pulling the entities of a version for an editor, and saving or deleting its
-//! alternate.
+//! `/agent/…` and `/dataset/alternate/…`: pulls a version for editing; saves or deletes its alternate (edited copy).
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -28,12 +27,14 @@ use utoipa::openapi::{AllOfBuilder, ArrayBuilder, Ref, RefOr, Schema, Type};
 use utoipa::{PartialSchema, ToSchema};
 
 use super::caller::PULL_PATH;
-use super::fields::{ETAG_FIELD, ETAG_NAME, VERSION_NAME};
+use super::fields::{ENTITIES_FIELD, ETAG_FIELD, ETAG_NAME, VERSION_FIELD, VERSION_NAME};
 use super::records::{PushResponse, VersionResponse, VersionSummary, alt_entity_count, response_types};
-use super::{AuthenticatedUser, CallFields, DATASET_ID_NAME, JsonResult, alternate_edits, fields, request_body};
+use super::{
+    AuthenticatedUser, CallFields, DATASET_ID_NAME, JsonResult, UserCall, alternate_edits, fields, request_body,
+};
 use crate::AppState;
 use crate::endpoint::{Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldSpec};
-use crate::error::{CallError, HttpError};
+use crate::error::{CallError, HttpError, Result};
 use crate::openapi_components::schema_of_type;
 use crate::streamed_body::stream_body;
 
@@ -55,7 +56,7 @@ pub(crate) struct PulledEntities {
 }
 
 impl PulledEntities {
-    pub(crate) fn json_envelope(&self) -> Result<(String, &'static str), HttpError> {
+    pub(crate) fn json_envelope(&self) -> Result<(String, &'static str)> {
         let record = serde_json::to_string(&self.record).map_err(|error| HttpError::Panic(error.to_string()))?;
         Ok((format!("{},\"entities\":", record.trim_end_matches('}')), "}"))
     }
@@ -89,13 +90,9 @@ static PULL_ENDPOINT: Endpoint =
         })
         .errors(&[404, 503]);
 
-async fn pull_for_edit(
-    AuthenticatedUser(user): AuthenticatedUser,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> Result<Response, HttpError> {
+async fn pull_for_edit(UserCall { user, services, fields, .. }: UserCall) -> Result<Response> {
     let pulled = pull_entities(&services, &user, &fields).await?;
-    // Hexadecimal digits in quotes are always a valid value.
+    // Hexadecimal digits in quotes are always a valid header value.
     let etag = HeaderValue::try_from(&pulled.record.etag).ok();
     let has_alternate = HeaderValue::from_static(if pulled.has_alternate { "true" } else { "false" });
     let (before, after) = pulled.json_envelope()?;
@@ -103,10 +100,7 @@ async fn pull_for_edit(
         ResponseBody::Whole(entities) => {
             Body::new(ChunkListBody([before.into(), entities, Bytes::from_static(after.as_bytes())].into()))
         }
-        ResponseBody::Stream(chunks) => stream_body(surround_chunks(chunks, before, after).boxed()).await?,
-        ResponseBody::Export(export) => {
-            stream_body(surround_chunks(export.into_chunks(), before, after).boxed()).await?
-        }
+        entities => stream_body(surround_chunks(entities.into_stream(), before, after).boxed()).await?,
     };
     let mut response = Response::new(body);
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -123,7 +117,7 @@ fn pull_response_schema() -> RefOr<Schema> {
     RefOr::T(Schema::AllOf(AllOfBuilder::new().item(PulledRecord::schema()).item(entities).build()))
 }
 
-/// A body of several chunks. Concatenation would copy large chunks, and lose the memory charge of each chunk.
+/// A response body of several chunks. Concatenating them would copy large chunks, and lose their memory accounting.
 struct ChunkListBody(VecDeque<Bytes>);
 
 impl HttpBody for ChunkListBody {
@@ -161,23 +155,19 @@ fn surround_chunks<E>(
     with_prefix.chain(futures::stream::once(async move { Ok(Bytes::from_static(after.as_bytes())) }))
 }
 
-pub(crate) async fn pull_entities(
-    services: &Services,
-    user: &User,
-    fields: &CallFields,
-) -> Result<PulledEntities, HttpError> {
+pub(crate) async fn pull_entities(services: &Services, user: &User, fields: &CallFields) -> Result<PulledEntities> {
     let dataset = fields.dataset_id()?;
     let version = fields.version_selector_or_active(VERSION_NAME)?;
-    let alt = fields.optional_boolean("alt")?.unwrap_or(false);
+    let variant = fields.version_variant()?;
     let offset = fields.optional_whole_number("offset")?;
     let limit = fields.optional_whole_number("limit")?;
-    let pulled = services.reads.pull_entities(user, dataset, version, alt, offset.unwrap_or(0), limit).await?;
+    let pulled = services.reads.pull_entities(user, dataset, version, variant, offset.unwrap_or(0), limit).await?;
     let is_page = offset.is_some() || limit.is_some();
     let record = PulledRecord {
         ok: true,
         dataset_id: dataset.get(),
         version: pulled.version.get(),
-        alt,
+        alt: variant.is_alternate(),
         etag: pulled.etag,
         offset: is_page.then_some(offset.unwrap_or(0)),
         total_count: is_page.then_some(pulled.total_count),
@@ -193,18 +183,14 @@ static PUSH_ENDPOINT: Endpoint =
             "Because you send the `etag` of your pull, you cannot overwrite a change that you have not seen. If the \
      alternate has changed in the meantime, strata returns 409, and you must pull again.",
         )
-        .input(EndpointInput::Body(&[
-            fields::DATASET_ID_FIELD,
-            fields::VERSION_FIELD,
-            ETAG_FIELD,
-            fields::ENTITIES_FIELD,
-        ]))
+        .input(EndpointInput::Body(&[fields::DATASET_ID_FIELD, VERSION_FIELD, ETAG_FIELD, ENTITIES_FIELD]))
         .response(EndpointResponse::for_record::<PushResponse>(
             "The version with its saved alternate, and the etag for the next push.",
         ))
         .errors(&[404, 409, 422, 503]);
 
-/// The members can be in any order. The size of the entities is limited by `sources.max_bytes`.
+/// Saves the entities in the body as the alternate (edited copy) of a version. The members of the body can be in any
+/// order. The size of the entities is limited by `sources.max_bytes`.
 async fn push_alt_version(
     AuthenticatedUser(user): AuthenticatedUser,
     State(services): State<AppState>,
@@ -213,7 +199,7 @@ async fn push_alt_version(
     Ok(Json(push_alternate(&services, &user, checked_body_stream(&services, request)?).await?))
 }
 
-pub(crate) async fn push_alternate<S, E>(services: &Services, user: &User, body: S) -> Result<PushResponse, HttpError>
+pub(crate) async fn push_alternate<S, E>(services: &Services, user: &User, body: S) -> Result<PushResponse>
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
@@ -231,13 +217,13 @@ fn checked_body_stream(services: &Services, request: Request) -> Result<BodyData
     Ok(request.into_body().into_data_stream())
 }
 
-/// Saves the entities of a body as an alternate. If `envelope_names` includes the etag, the etag must be current.
+/// Saves a body as an alternate. If `envelope_names` includes the etag, the body must contain the current etag.
 async fn save_entities<S, E>(
     services: &Services,
     user: &User,
     body: S,
     envelope_names: &'static [&'static str],
-) -> Result<catalog::VersionStatus, HttpError>
+) -> Result<catalog::VersionStatus>
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
@@ -255,7 +241,7 @@ where
     Ok(services.datasets.save_alternate(user, dataset, version, pushed.entities, etag.as_deref()).await?)
 }
 
-fn positive_member(members: &EnvelopeFields, name: &'static str) -> Result<u64, HttpError> {
+fn positive_member(members: &EnvelopeFields, name: &'static str) -> Result<u64> {
     let problem = match members.integer(name).map_err(HttpError::InvalidEntities)? {
         Some(0) => "0 is not valid; valid: a positive integer",
         Some(number) => return Ok(number),
@@ -271,7 +257,7 @@ static SAVE_ALTERNATE_ENDPOINT: Endpoint =
             "The entities replace the whole alternate, and the version itself does not change. To avoid overwriting \
          another user's changes, use `POST /agent/push_alt_version` instead.",
         )
-        .input(EndpointInput::Body(&[fields::DATASET_ID_FIELD, fields::VERSION_FIELD, fields::ENTITIES_FIELD]))
+        .input(EndpointInput::Body(&[fields::DATASET_ID_FIELD, VERSION_FIELD, ENTITIES_FIELD]))
         .response(EndpointResponse::for_record::<SavedAlternateResponse>("The version with its saved alternate."))
         .errors(&[404, 409, 422, 503]);
 
@@ -292,15 +278,11 @@ static DELETE_ALTERNATE_ENDPOINT: Endpoint =
     })
     .summary("Deletes the alternate of a version")
     .description("After the deletion, queries of the alternate return 404. The version itself does not change.")
-    .input(EndpointInput::Body(&[fields::DATASET_ID_FIELD, fields::VERSION_FIELD]))
+    .input(EndpointInput::Body(&[fields::DATASET_ID_FIELD, VERSION_FIELD]))
     .response(EndpointResponse::for_record::<VersionResponse>("The updated version."))
     .errors(&[404]);
 
-async fn delete_alternate(
-    AuthenticatedUser(user): AuthenticatedUser,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<VersionResponse> {
+async fn delete_alternate(UserCall { user, services, fields, .. }: UserCall) -> JsonResult<VersionResponse> {
     let dataset = fields.dataset_id()?;
     let deleted = services.datasets.delete_alternate(&user, dataset, fields.version_number(VERSION_NAME)?).await?;
     Ok(Json(VersionResponse::from(&deleted)))

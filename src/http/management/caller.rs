@@ -7,7 +7,7 @@
 //!
 //! A token with the scope `read` is valid for calls that change nothing: GET, and the pull for an edit (a POST).
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header::COOKIE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method};
@@ -18,6 +18,7 @@ use strata_types::secret::Secret;
 use strata_types::token_scope::TokenScope;
 use strata_types::user::User;
 
+use super::CallFields;
 use crate::AppState;
 use crate::error::{CallError, HttpError};
 use crate::headers::auth::parse_authorization;
@@ -26,7 +27,7 @@ use crate::headers::client_ip;
 
 pub(crate) const SESSION_COOKIE: &str = "strata_session";
 
-/// The only path for which a method other than GET changes nothing.
+/// The only path whose methods other than GET change nothing, so that a token with the scope `read` suffices.
 pub(super) const PULL_PATH: &str = "/agent/pull_for_edit";
 
 fn required_scope(method: &Method, path: &str) -> TokenScope {
@@ -54,7 +55,7 @@ pub(super) struct CallerIdentity {
     pub user: User,
     pub client: ClientNetwork,
     pub scope: TokenScope,
-    /// `None` for an API token.
+    /// The session of the user; `None` if the user has sent an API token.
     pub session: Option<Secret>,
 }
 
@@ -63,9 +64,31 @@ impl FromRequestParts<AppState> for CallerIdentity {
 
     async fn from_request_parts(parts: &mut Parts, services: &AppState) -> Result<Self, HttpError> {
         let identified = identify_caller(parts, services).await?.ok_or(CallError::Unauthenticated)?;
-        // Reading the body reserves memory for this principal.
+        // The code that reads the body charges the memory of a large body to this principal.
         parts.extensions.insert(Principal::User(identified.user.id));
         Ok(identified)
+    }
+}
+
+/// A call of an authenticated user, with the fields of its body or query string.
+pub(super) struct UserCall {
+    pub user: User,
+    pub client: ClientNetwork,
+    pub scope: TokenScope,
+    pub session: Option<Secret>,
+    pub services: AppState,
+    pub fields: CallFields,
+}
+
+impl FromRequest<AppState> for UserCall {
+    type Rejection = HttpError;
+
+    async fn from_request(request: Request, services: &AppState) -> Result<Self, HttpError> {
+        let (mut parts, body) = request.into_parts();
+        let CallerIdentity { user, client, scope, session } =
+            CallerIdentity::from_request_parts(&mut parts, services).await?;
+        let fields = CallFields::from_request(Request::from_parts(parts, body), services).await?;
+        Ok(UserCall { user, client, scope, session, services: services.clone(), fields })
     }
 }
 
@@ -88,17 +111,17 @@ impl FromRequestParts<AppState> for OptionalUser {
     }
 }
 
-/// Returns the user of the token or session. The 403 errors are the same as for [`AuthenticatedUser`].
+/// Returns the user of the token or session in a request. The 403 errors are the same as for [`AuthenticatedUser`].
 async fn identify_caller(parts: &Parts, services: &Services) -> Result<Option<CallerIdentity>, HttpError> {
     let client = client_ip::request_client(parts, services);
     let user = match parse_authorization(&parts.headers) {
         AuthorizationHeader::Bearer(token) => {
-            let identity = services.sessions.find_user_by_token(client, token).await?;
+            let found = services.sessions.find_user_by_token(client, token).await?;
             let needed = required_scope(&parts.method, parts.uri.path());
-            if identity.as_ref().is_some_and(|identity| !identity.scope.can_access(needed)) {
+            if found.as_ref().is_some_and(|identity| !identity.scope.can_access(needed)) {
                 return Err(CallError::ReadOnlyToken.into());
             }
-            return Ok(identity.map(|TokenIdentity { user, scope }| CallerIdentity {
+            return Ok(found.map(|TokenIdentity { user, scope }| CallerIdentity {
                 user,
                 client,
                 scope,

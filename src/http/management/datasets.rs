@@ -1,15 +1,16 @@
 //! `/dataset/…`: the caller's datasets, clones, and the states of their versions.
 
 use axum::Json;
-use axum::extract::State;
 use axum::routing::{self, get, post};
 use serde::Serialize;
 use serde_json::json;
-use strata_service::{DatasetWithAttempts, new_visibility};
-use strata_types::dataset::{DEFAULT_CRON_SCHEDULE, DatasetChange, DatasetSource};
+use strata_catalog::DatasetView;
+use strata_service::{DatasetWithAttempts, new_private_visibility};
+use strata_types::dataset::{DEFAULT_CRON_SCHEDULE, DatasetChange, DatasetSource, DatasetVisibility, RollbackMode};
 use strata_types::ids::DatasetId;
 use strata_types::limits;
 use strata_types::schedule::{RefreshSchedule, SCHEDULE_SYNTAX};
+use strata_types::token_scope::TokenScope;
 use utoipa::ToSchema;
 
 use super::records::{
@@ -17,8 +18,7 @@ use super::records::{
     response_types,
 };
 use super::request_body::TEXT_OR_NULL_FORM;
-use super::{AuthenticatedUser, BaseUrl, CallFields, CallerIdentity, JsonResult, fields};
-use crate::AppState;
+use super::{BaseUrl, CallFields, JsonResult, UserCall, fields};
 use crate::endpoint::{
     Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldRequirement, FieldSpec,
 };
@@ -115,12 +115,7 @@ static CREATE_DATASET_ENDPOINT: Endpoint =
         .response(DATASET_RESPONSE)
         .errors(&[409]);
 
-async fn create_dataset(
-    AuthenticatedUser(user): AuthenticatedUser,
-    base: BaseUrl,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> DatasetResult {
+async fn create_dataset(base: BaseUrl, UserCall { user, services, fields, .. }: UserCall) -> DatasetResult {
     let created = services.datasets.create(&user, fields.parse_text("name")?, parse_settings(&fields)?).await?;
     Ok(Json(DatasetResponse::from_owned(&created, &base)))
 }
@@ -139,12 +134,7 @@ static CLONE_DATASET_ENDPOINT: Endpoint =
         .response(DATASET_RESPONSE)
         .errors(&[404, 409]);
 
-async fn clone_dataset(
-    AuthenticatedUser(user): AuthenticatedUser,
-    base: BaseUrl,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> DatasetResult {
+async fn clone_dataset(base: BaseUrl, UserCall { user, services, fields, .. }: UserCall) -> DatasetResult {
     let cloned = services.datasets.clone_dataset(&user, fields.dataset_id()?, fields.parse_text("name")?).await?;
     Ok(Json(DatasetResponse::from_owned(&cloned, &base)))
 }
@@ -161,12 +151,7 @@ static UPDATE_DATASET_ENDPOINT: Endpoint =
         .response(DATASET_RESPONSE)
         .errors(&[404, 409]);
 
-async fn update_dataset(
-    AuthenticatedUser(user): AuthenticatedUser,
-    base: BaseUrl,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> DatasetResult {
+async fn update_dataset(base: BaseUrl, UserCall { user, services, fields, .. }: UserCall) -> DatasetResult {
     let id = fields.dataset_id()?;
     let mut settings = parse_settings(&fields)?;
     settings.name = fields.parse_optional_text("name")?;
@@ -174,7 +159,7 @@ async fn update_dataset(
 }
 
 fn parse_settings(fields: &CallFields) -> Result<DatasetChange, CallError> {
-    // The types of `format` and `schedule` are checked before the values of other fields.
+    // A wrong type of `format` or `schedule` is reported before any mistake in the other settings.
     fields.nullable_parsed::<String>("format", TEXT_OR_NULL_FORM)?;
     fields.nullable_parsed::<String>("schedule", SCHEDULE_SYNTAX)?;
     let schedule: Option<Option<RefreshSchedule>> = fields.nullable_parsed("schedule", SCHEDULE_SYNTAX)?;
@@ -183,7 +168,10 @@ fn parse_settings(fields: &CallFields) -> Result<DatasetChange, CallError> {
         description: fields.nullable_parsed("description", TEXT_OR_NULL_FORM)?,
         licence: fields.nullable_parsed("licence", TEXT_OR_NULL_FORM)?,
         listed: fields.optional_boolean("listed")?,
-        visibility: fields.optional_boolean("private")?.map(new_visibility),
+        visibility: fields.optional_boolean("private")?.map(|private| match private {
+            true => new_private_visibility(),
+            false => DatasetVisibility::Public,
+        }),
         source: fields.optional_text("source")?.map(DatasetSource::from),
         format: fields.nullable_parsed("format", TEXT_OR_NULL_FORM)?,
         records_path: fields.nullable_parsed("records_path", TEXT_OR_NULL_FORM)?,
@@ -205,11 +193,7 @@ static DELETE_DATASET_ENDPOINT: Endpoint =
         .response(SUCCESS_RESPONSE)
         .errors(&[404, 409]);
 
-async fn delete_dataset(
-    AuthenticatedUser(user): AuthenticatedUser,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<SuccessResponse> {
+async fn delete_dataset(UserCall { user, services, fields, .. }: UserCall) -> JsonResult<SuccessResponse> {
     services.datasets.delete(&user, fields.dataset_id()?).await?;
     Ok(Json(SuccessResponse::OK))
 }
@@ -228,18 +212,12 @@ static LIST_DATASETS_ENDPOINT: Endpoint =
             "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
         ));
 
-async fn list_datasets(
-    caller: CallerIdentity,
-    base: BaseUrl,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<DatasetsResponse> {
-    let after = fields.optional_positive_integer("after")?.map(DatasetId::new);
-    let limit = fields.page_limit(MAX_LISTED_DATASETS, MAX_LISTED_DATASETS)?;
-    let datasets = services.datasets.list_with_attempts(&caller.user, after, limit).await?;
-    let record = |dataset| DatasetRecord::new(dataset, &base).redact_for_scope(caller.scope);
-    let datasets = datasets.iter().map(record).collect();
-    Ok(Json(DatasetsResponse::new(datasets)))
+async fn list_datasets(base: BaseUrl, call: UserCall) -> JsonResult<DatasetsResponse> {
+    let after = call.fields.optional_positive_integer("after")?.map(DatasetId::new);
+    let limit = call.fields.page_limit(MAX_LISTED_DATASETS, MAX_LISTED_DATASETS)?;
+    let datasets = call.services.datasets.list_with_attempts(&call.user, after, limit).await?;
+    let record = |dataset| DatasetRecord::new(dataset, &base).redact_for_scope(call.scope);
+    Ok(Json(DatasetsResponse::new(datasets.iter().map(record).collect())))
 }
 
 static VIEW_DATASET_ENDPOINT: Endpoint =
@@ -253,18 +231,9 @@ static VIEW_DATASET_ENDPOINT: Endpoint =
         .response(EndpointResponse::for_record::<DatasetViewResponse>("The dataset and its versions."))
         .errors(&[404]);
 
-async fn view_dataset(
-    caller: CallerIdentity,
-    base: BaseUrl,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<DatasetViewResponse> {
-    let view = services.datasets.find_owned_view(&caller.user, fields.dataset_id()?).await?;
-    let versions = view.versions.iter().map(VersionSummary::from).collect();
-    let owned = DatasetWithAttempts { dataset: view.dataset, last_attempts: view.last_attempts };
-    let dataset =
-        DatasetViewRecord { dataset: DatasetRecord::new(&owned, &base).redact_for_scope(caller.scope), versions };
-    Ok(Json(DatasetViewResponse::new(dataset)))
+async fn view_dataset(base: BaseUrl, call: UserCall) -> JsonResult<DatasetViewResponse> {
+    let view = call.services.datasets.find_owned_view(&call.user, call.fields.dataset_id()?).await?;
+    Ok(Json(DatasetViewResponse::new(DatasetViewRecord::new(view, &base, call.scope))))
 }
 
 static ROTATE_KEY_ENDPOINT: Endpoint =
@@ -301,16 +270,12 @@ static ROLLBACK_ENDPOINT: Endpoint =
         .response(DATASET_RESPONSE)
         .errors(&[404]);
 
-async fn rollback(
-    AuthenticatedUser(user): AuthenticatedUser,
-    base: BaseUrl,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> DatasetResult {
+async fn rollback(base: BaseUrl, UserCall { user, services, fields, .. }: UserCall) -> DatasetResult {
     let id = fields.dataset_id()?;
     let version = fields.version_number("version_number")?;
-    let freeze = fields.optional_boolean("freeze")?.unwrap_or(false);
-    Ok(Json(DatasetResponse::from_owned(&services.datasets.rollback(&user, id, version, freeze).await?, &base)))
+    let mode = RollbackMode::from_freeze(fields.optional_boolean("freeze")?.unwrap_or(false));
+    let dataset = services.datasets.rollback(&user, id, version, mode).await?;
+    Ok(Json(DatasetResponse::from_owned(&dataset, &base)))
 }
 
 static UNPIN_ENDPOINT: Endpoint = Endpoint::post("/dataset/unpin", "unpin", EndpointGroup::Versions, || post(unpin))
@@ -334,12 +299,7 @@ static UNFREEZE_ENDPOINT: Endpoint =
 /// Defines the handlers of operations whose only input is a dataset, and which return the dataset.
 macro_rules! dataset_handlers {
     ($($operation:ident),+) => { $(
-        async fn $operation(
-            AuthenticatedUser(user): AuthenticatedUser,
-            base: BaseUrl,
-            State(services): State<AppState>,
-            fields: CallFields,
-        ) -> DatasetResult {
+        async fn $operation(base: BaseUrl, UserCall { user, services, fields, .. }: UserCall) -> DatasetResult {
             let dataset = services.datasets.$operation(&user, fields.dataset_id()?).await?;
             Ok(Json(DatasetResponse::from_owned(&dataset, &base)))
         }
@@ -356,6 +316,14 @@ struct DatasetViewRecord {
     dataset: DatasetRecord,
     /// The versions of the dataset, newest first.
     versions: Vec<VersionSummary>,
+}
+
+impl DatasetViewRecord {
+    fn new(view: DatasetView, base: &BaseUrl, scope: TokenScope) -> DatasetViewRecord {
+        let versions = view.versions.iter().map(VersionSummary::from).collect();
+        let owned = DatasetWithAttempts { dataset: view.dataset, last_attempts: view.last_attempts };
+        DatasetViewRecord { dataset: DatasetRecord::new(&owned, base).redact_for_scope(scope), versions }
+    }
 }
 
 response_types! {

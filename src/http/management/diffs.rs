@@ -1,7 +1,6 @@
 //! `GET /dataset/diff`: the differences between two versions.
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue};
 use axum::response::Response;
@@ -15,10 +14,9 @@ use strata_types::user::User;
 use utoipa::openapi::schema::SchemaType;
 use utoipa::openapi::{ArrayBuilder, ObjectBuilder, OneOfBuilder, Ref, RefOr, Schema, Type};
 
-use super::{AuthenticatedUser, CallFields, fields};
-use crate::AppState;
+use super::{CallFields, UserCall, fields};
 use crate::endpoint::{Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldSpec, NamedSchema};
-use crate::error::{CallError, HttpError};
+use crate::error::{CallError, Result};
 use crate::headers::content_encoding;
 use crate::large_responses::BodyAlreadyCharged;
 use crate::openapi_components::schema_of_type;
@@ -75,7 +73,7 @@ pub struct DiffCall {
 }
 
 impl DiffCall {
-    pub fn parse(parameters: Vec<(String, String)>) -> Result<DiffCall, HttpError> {
+    pub fn parse(parameters: Vec<(String, String)>) -> Result<DiffCall> {
         Ok(DiffCall::from_query(&CallFields::from_parameters(parameters, &DIFF_ENDPOINT)?)?)
     }
 
@@ -92,7 +90,7 @@ impl DiffCall {
         Ok(DiffCall { format, ..call })
     }
 
-    /// Parses the fields that the endpoint and the tool share: all fields except `format`.
+    /// Parses the fields that the HTTP endpoint and the tool for agents share: all fields except `format`.
     pub(crate) fn from_fields(fields: &CallFields) -> Result<DiffCall, CallError> {
         let dataset = fields.dataset_id()?;
         let sides = DiffSides {
@@ -108,25 +106,19 @@ impl DiffCall {
         Ok(DiffCall { dataset, sides, page, format: DiffFormat::Json })
     }
 
-    pub async fn compare(&self, services: &Services, user: &User) -> Result<VersionDiff, HttpError> {
+    pub async fn compare(&self, services: &Services, user: &User) -> Result<VersionDiff> {
         Ok(services.diffs.compare(Some(user), self.dataset, self.sides).await?)
     }
 }
 
-async fn diff_versions(
-    AuthenticatedUser(user): AuthenticatedUser,
-    State(services): State<AppState>,
-    headers: HeaderMap,
-    fields: CallFields,
-) -> Result<Response, HttpError> {
+async fn diff_versions(headers: HeaderMap, UserCall { user, services, fields, .. }: UserCall) -> Result<Response> {
     let call = DiffCall::from_query(&fields)?;
     let diff = call.compare(&services, &user).await?;
     let coding = content_encoding::negotiate(&headers);
     let page = diff.page_response(&call.page, call.format, coding).await.map_err(DiffError::from)?;
     let mut response = Response::new(match page.body {
         ResponseBody::Whole(bytes) => Body::from(bytes),
-        ResponseBody::Stream(chunks) => stream_body(chunks).await?,
-        ResponseBody::Export(export) => stream_body(export.into_chunks()).await?,
+        body => stream_body(body.into_stream()).await?,
     });
     response.extensions_mut().insert(BodyAlreadyCharged);
     let headers = response.headers_mut();
@@ -135,7 +127,7 @@ async fn diff_versions(
     Ok(response)
 }
 
-/// The schemas of the result and its records (docs/reference/diffs.md, Diffs).
+/// The schemas of a diff and of its records (docs/reference/diffs.md, Diffs).
 fn diff_schemas() -> Vec<NamedSchema> {
     let number = |text: &str| schema_of_type(Type::Integer).minimum(Some(0_usize)).description(Some(text)).into();
     let text = |description: &str| schema_of_type(Type::String).description(Some(description)).into();

@@ -56,7 +56,7 @@ async fn explain_read(
     State(services): State<AppState>,
     headers: HeaderMap,
 ) -> Result<Response, HttpError> {
-    // `parse_query_except` checks names and UTF-8.
+    // `parse_query_except` reports unknown names and invalid UTF-8 in the query string.
     let query = CallFields::from_known_parameters(request_body::decode_query(read.as_deref()), &EXPLAIN_READ_ENDPOINT);
     let dataset = query.dataset_id()?;
     let version = query.version_selector_or_active(VERSION_PARAMETER)?;
@@ -72,14 +72,14 @@ async fn explain_read(
         if !is_text {
             return Ok(Json(explanation).into_response());
         }
-        // The text quotes the request, so browsers must not treat it as HTML.
+        // The text of the explanation quotes the request, so browsers must not treat it as HTML.
         let headers = [(CONTENT_TYPE, TEXT_CONTENT_TYPE), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
         Ok((headers, explanation.to_string()).into_response())
     };
     Box::pin(large_responses::reserve_and_build(&services, principal, explaining)).await
 }
 
-/// Whether `Accept` gives text a higher weight than JSON, the default of management responses.
+/// Returns whether the `Accept` header gives text a higher weight than JSON, the default of management responses.
 fn prefers_text(headers: &HeaderMap) -> bool {
     let weight = |name: &str| {
         let items = weighted_items(headers.get_all(ACCEPT)).filter(|(item, _)| item.eq_ignore_ascii_case(name));

@@ -1,7 +1,6 @@
 //! The history of a dataset: refresh attempts, webhook deliveries, and daily usage.
 
 use axum::Json;
-use axum::extract::State;
 use axum::routing::get;
 use serde::Serialize;
 use serde_json::json;
@@ -13,8 +12,7 @@ use strata_types::version::VersionNumber;
 use utoipa::ToSchema;
 
 use super::records::{AttemptRecord, format_time, response_types};
-use super::{AuthenticatedUser, CallFields, CallerIdentity, JsonResult, fields, webhooks};
-use crate::AppState;
+use super::{CallFields, JsonResult, UserCall, fields, webhooks};
 use crate::endpoint::{Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldSpec};
 use crate::error::CallError;
 
@@ -45,11 +43,7 @@ static LIST_ATTEMPTS_ENDPOINT: Endpoint =
         ))
         .errors(&[404]);
 
-async fn list_attempts(
-    AuthenticatedUser(user): AuthenticatedUser,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<AttemptsResponse> {
+async fn list_attempts(UserCall { user, services, fields, .. }: UserCall) -> JsonResult<AttemptsResponse> {
     let id = fields.dataset_id()?;
     let limit = entry_limit(&fields)?;
     let after = fields.optional_positive_integer("after")?.map(RefreshAttemptId::new);
@@ -71,16 +65,12 @@ static LIST_DELIVERIES_ENDPOINT: Endpoint =
         ))
         .errors(&[404]);
 
-async fn list_deliveries(
-    caller: CallerIdentity,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<DeliveriesResponse> {
+async fn list_deliveries(UserCall { user, scope, services, fields, .. }: UserCall) -> JsonResult<DeliveriesResponse> {
     let id = fields.dataset_id()?;
     let limit = entry_limit(&fields)?;
     let after = fields.optional_positive_integer("after")?.map(VersionNumber::new);
-    let deliveries = services.webhooks.list_deliveries(&caller.user, id, after, limit).await?;
-    let deliveries = deliveries.into_iter().map(|delivery| DeliveryRecord::new(delivery, caller.scope)).collect();
+    let deliveries = services.webhooks.list_deliveries(&user, id, after, limit).await?;
+    let deliveries = deliveries.into_iter().map(|delivery| DeliveryRecord::new(delivery, scope)).collect();
     Ok(Json(DeliveriesResponse::new(deliveries)))
 }
 
@@ -97,11 +87,7 @@ static GET_USAGE_ENDPOINT: Endpoint =
         .response(EndpointResponse::for_record::<UsageResponse>("The days on which the dataset was queried."))
         .errors(&[404]);
 
-async fn get_usage(
-    AuthenticatedUser(user): AuthenticatedUser,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<UsageResponse> {
+async fn get_usage(UserCall { user, services, fields, .. }: UserCall) -> JsonResult<UsageResponse> {
     let id = fields.dataset_id()?;
     let days = fields.optional_positive_integer("days")?.unwrap_or(DEFAULT_USAGE_DAYS);
     let usage = services.usage.daily_usage(&user, id, days).await?;
@@ -140,7 +126,7 @@ struct DeliveryRecord {
 }
 
 impl DeliveryRecord {
-    /// Removes credentials from the URL if the caller has a read-only token.
+    /// Removes credentials from the URL of the receiver if the caller has a read-only token.
     fn new(delivery: SentDelivery, scope: TokenScope) -> Self {
         let duration = delivery.outcome.as_ref().and_then(|outcome| outcome.duration);
         let (status, error) = match delivery.outcome.map(|outcome| outcome.response) {
@@ -149,7 +135,7 @@ impl DeliveryRecord {
             Some(Err(error)) => (None, Some(error)),
         };
         DeliveryRecord {
-            // There is at most one delivery per version.
+            // A version has at most one delivery, so the version number identifies it.
             id: delivery.version.get(),
             version: delivery.version.get(),
             url: webhooks::redact_url_for_scope(scope, delivery.url),

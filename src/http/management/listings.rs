@@ -52,11 +52,11 @@ pub(super) static FIND_DATASETS_ENDPOINT: Endpoint =
         })
         .errors(&[429, 503]);
 
-/// Ignores credentials. Scripts from any origin can read the responses.
+/// Lists public datasets. Credentials in the request are ignored, so scripts from any origin can read the responses.
 async fn find_datasets(State(services): State<AppState>, head: Parts) -> Response {
     let client = client_ip::request_client(&head, &services);
     let mut headers = HeaderMap::new();
-    let result = async {
+    let result: Result<_, HttpError> = async {
         let query = CallFields::from_query(head.uri.query(), &FIND_DATASETS_ENDPOINT)?;
         let text = query.optional_text("q")?;
         let after = query.optional_positive_integer("after")?.map(DatasetId::new);
@@ -64,13 +64,11 @@ async fn find_datasets(State(services): State<AppState>, head: Parts) -> Respons
         DatasetService::check_listing_query(text)?;
         rate_limiting::admit_request(&services, client, RateLimitBucket::Public, &mut headers).await?;
         let listings = services.datasets.search_dataset_list(client, text, after, limit).await?;
-        let datasets = listings.iter().map(ListedDataset::from).collect();
-        Ok(Json(ListingsResponse::new(datasets)).into_response())
-    };
-    let mut response = result.await.unwrap_or_else(|error: HttpError| error.into_response());
+        Ok(Json(ListingsResponse::new(listings.iter().map(ListedDataset::from).collect())))
+    }
+    .await;
     cors::allow_any_origin(&mut headers);
-    response.headers_mut().extend(headers);
-    response
+    (headers, result).into_response()
 }
 
 /// A dataset, as anyone can see it.

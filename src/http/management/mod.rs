@@ -1,8 +1,8 @@
 //! The management endpoints (docs/reference/management.md, Management; docs/reference/api/index.md, Operations).
 //!
-//! Checks run in the order of a handler's arguments: 405 by the router, 401 and 403 (a foreign origin) by
-//! `AuthenticatedUser`, and 415, 413, and 400 by `CallFields`. The handler then parses each field, and the services
-//! return the remaining errors, such as 404.
+//! Checks run in this order: 405 by the router, 401 and 403 (a foreign origin) by `AuthenticatedUser` or `UserCall`,
+//! and 415, 413, and 400 by `CallFields`. The handler then parses each field, and the services return the remaining
+//! errors, such as 404.
 //!
 //! To add an endpoint, write its `Endpoint` and its handler, and add it to `ENDPOINTS` of its module or to `endpoints`
 //! below. To add a field, add a `FieldSpec` to the endpoint's input, and parse the field in the handler.
@@ -30,7 +30,7 @@ use axum::http::{HeaderValue, Method};
 use axum::middleware::map_response;
 use axum::response::Response;
 use axum::{Json, Router};
-use caller::CallerIdentity;
+use caller::UserCall;
 pub(super) use caller::{AuthenticatedUser, SESSION_COOKIE, session_id_from_cookie};
 pub use diffs::DiffCall;
 pub(super) use request_body::CallFields;
@@ -46,7 +46,7 @@ pub(crate) const DATASET_ID_NAME: &str = "dataset_id";
 
 /// Returns all endpoints, in the order in which tools show their groups.
 pub(super) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
-    const SINGLE: &[&Endpoint] = &[
+    const WITHOUT_OWN_LIST: &[&Endpoint] = &[
         &listings::FIND_DATASETS_ENDPOINT,
         &refresh::REFRESH_ENDPOINT,
         &ping::PING_ENDPOINT,
@@ -54,20 +54,28 @@ pub(super) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
         &explain::EXPLAIN_READ_ENDPOINT,
         &diffs::DIFF_ENDPOINT,
     ];
-    let first = [sessions::ENDPOINTS, tokens::ENDPOINTS, datasets::ENDPOINTS, SINGLE];
-    first.into_iter().chain([alternates::ENDPOINTS, webhooks::ENDPOINTS, history::ENDPOINTS]).flatten().copied()
+    let lists = [
+        sessions::ENDPOINTS,
+        tokens::ENDPOINTS,
+        datasets::ENDPOINTS,
+        WITHOUT_OWN_LIST,
+        alternates::ENDPOINTS,
+        webhooks::ENDPOINTS,
+        history::ENDPOINTS,
+    ];
+    lists.into_iter().flatten().copied()
 }
 
 pub(super) fn routes() -> Router<AppState> {
     endpoint::routes(endpoints()).layer(map_response(set_no_store))
 }
 
-/// Whether a call continues if its client disconnects. This applies to refreshes whose body has arrived and to pings.
+/// Returns whether a call continues if its client disconnects, as refreshes whose body has arrived and pings do.
 pub(super) fn continues_after_disconnect(method: &Method, path: &str) -> bool {
     (path == refresh::REFRESH_PATH && method == Method::POST) || path.starts_with(ping::PING_PATH_PREFIX)
 }
 
-/// Forbids caching, because responses to owners contain keys and URLs with credentials.
+/// Forbids caching of management responses, because responses to owners contain keys and URLs with credentials.
 async fn set_no_store(mut response: Response) -> Response {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

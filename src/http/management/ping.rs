@@ -10,14 +10,14 @@ use axum::routing::any;
 use strata_service::{RateLimitBucket, RefreshError, RefreshedVersion, Services};
 use utoipa::openapi::HttpMethod;
 
+use super::JsonResult;
 use super::records::VersionResponse;
 use crate::AppState;
 use crate::endpoint::{AllowedCallers, Endpoint, EndpointGroup, EndpointInput, EndpointResponse};
 use crate::error::HttpError;
 use crate::headers::client_ip;
+pub(super) use crate::layers::access_log::PING_PATH_PREFIX;
 use crate::read::rate_limiting;
-
-pub(super) const PING_PATH_PREFIX: &str = "/ping/";
 
 pub(super) static PING_ENDPOINT: Endpoint =
     Endpoint::get("/ping/{token}", "ping", EndpointGroup::Versions, || any(handle_ping))
@@ -32,24 +32,22 @@ pub(super) static PING_ENDPOINT: Endpoint =
         .response(EndpointResponse::for_record::<VersionResponse>("The new version."))
         .errors(&[404, 409, 422, 429, 502, 503]);
 
-/// Responds after the refresh has ended. A client that disconnects does not cancel it. Before strata checks the token,
-/// the call counts as a public read of the client (`limits.public_per_minute`).
+/// Refreshes a dataset, and responds after the refresh has ended. A client that disconnects does not cancel it. Before
+/// strata checks the token in the URL, the call counts as a public read of the client (`limits.public_per_minute`).
 async fn handle_ping(State(services): State<AppState>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
     let mut headers = HeaderMap::new();
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
     let result = match head.method {
-        // `get` would also accept HEAD, which must not refresh.
+        // The router function `get` would also accept HEAD, which must not start a refresh.
         Method::GET | Method::POST => refresh_by_token(&services, &head, &mut headers).await,
         _ => Err(HttpError::MethodNotAllowed { allowed: Some("GET, POST") }),
     };
-    let mut response = result.unwrap_or_else(IntoResponse::into_response);
-    response.headers_mut().extend(headers);
-    response
+    (headers, result).into_response()
 }
 
-async fn refresh_by_token(services: &Services, head: &Parts, headers: &mut HeaderMap) -> Result<Response, HttpError> {
+async fn refresh_by_token(services: &Services, head: &Parts, headers: &mut HeaderMap) -> JsonResult<VersionResponse> {
     rate_limiting::admit_request(services, client_ip::request_client(head, services), RateLimitBucket::Public, headers)
         .await?;
     let token = head.uri.path().strip_prefix(PING_PATH_PREFIX).unwrap_or_default();
@@ -58,7 +56,7 @@ async fn refresh_by_token(services: &Services, head: &Parts, headers: &mut Heade
             RefreshError::DatasetNotFound => HttpError::PingNotFound,
             error => HttpError::Refresh(error),
         })?;
-    // Only the owner can see the path of a file.
+    // Callers who know only the ping URL must not see the path of the alternate's file.
     record.version.alternate = None;
-    Ok(Json(VersionResponse::from(&record)).into_response())
+    Ok(Json(VersionResponse::from(&record)))
 }

@@ -44,16 +44,16 @@ pub(super) static PROFILE_VERSION_ENDPOINT: Endpoint =
         .response(EndpointResponse::for_record::<ProfileResponse>("The profile of the version."))
         .errors(&[404, 429]);
 
-/// Anonymous calls count as public reads of the client, and scripts of any origin can read their responses. Calls of
-/// users count as private reads. For an anonymous caller, private and missing datasets both return 401.
+/// Returns a version's profile. Anonymous calls count as public reads of the client; scripts of any origin can read the
+/// responses. User calls count as private reads. For anonymous callers, private and missing datasets return 401.
 async fn profile_version(OptionalUser(user): OptionalUser, State(services): State<AppState>, head: Parts) -> Response {
     let client = client_ip::request_client(&head, &services);
     let mut headers = HeaderMap::new();
-    let result = async {
+    let result: Result<_, HttpError> = async {
         let query = CallFields::from_query(head.uri.query(), &PROFILE_VERSION_ENDPOINT)?;
         let dataset = query.dataset_id()?;
         let version = query.version_selector_or_active("version")?;
-        let alt = query.optional_boolean("alt")?.unwrap_or(false);
+        let variant = query.version_variant()?;
         let bucket = if user.is_some() { RateLimitBucket::Private } else { RateLimitBucket::Public };
         rate_limiting::admit_request(&services, client, bucket, &mut headers).await?;
         let principal = user.as_ref().map_or(Principal::Anonymous(client), |user| Principal::User(user.id));
@@ -61,17 +61,16 @@ async fn profile_version(OptionalUser(user): OptionalUser, State(services): Stat
         let user = user.clone();
         let profile = async move {
             let caller = user.as_ref();
-            let profile = reads.profile(ProfileRequest { caller, client, dataset, version, alt }).await?;
+            let profile = reads.profile(ProfileRequest { caller, client, dataset, version, variant }).await?;
             Ok(Json(ProfileResponse::new(profile.without_histograms())).into_response())
         };
         large_responses::reserve_and_build(&services, principal, profile).await
-    };
-    let mut response = result.await.unwrap_or_else(|error: HttpError| error.into_response());
+    }
+    .await;
     if user.is_none() {
         cors::allow_any_origin(&mut headers);
     }
-    response.headers_mut().extend(headers);
-    response
+    (headers, result).into_response()
 }
 
 response_types! {

@@ -4,7 +4,7 @@
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use strata_catalog::{AttemptOutcome, RefreshAttempt, VersionStatus as CatalogVersion};
-use strata_ingest::egress::strip_credentials;
+use strata_ingest::egress::{UrlQuery, strip_credentials};
 use strata_service::{DatasetWithAttempts, alternate_etag};
 use strata_types::field_path::FieldPath;
 use strata_types::index_settings::IndexSettings;
@@ -14,7 +14,7 @@ use utoipa::ToSchema;
 use super::{BaseUrl, JsonResult};
 use crate::endpoint::EndpointResponse;
 
-/// Defines response types with the member `ok` (always true) and the listed members.
+/// Defines the types of responses that have the member `ok` (always true) and the listed members.
 macro_rules! response_types {
     ($($(#[$about:meta])* $vis:vis $name:ident { $($(#[$attribute:meta])* $member:ident: $type:ty),+ $(,)? })+) => { $(
         $(#[$about])*
@@ -198,7 +198,7 @@ impl DatasetRecord {
     pub(crate) fn redact_for_scope(self, scope: TokenScope) -> DatasetRecord {
         match scope {
             TokenScope::Read => {
-                let source = strip_credentials(&self.source, self.publish_query);
+                let source = strip_credentials(&self.source, UrlQuery::from_publish_query(self.publish_query));
                 DatasetRecord { private_key: None, ping_url: None, source, ..self }
             }
             TokenScope::Write => self,

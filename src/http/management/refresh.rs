@@ -15,15 +15,15 @@ use std::time::Duration;
 use axum::Json;
 use axum::body::{Body, BodyDataStream};
 use axum::extract::{Request, State};
-use axum::http::HeaderMap;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_TYPE};
+use axum::http::{HeaderMap, Uri};
 use axum::routing::post;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt, stream};
 use serde_json::{Value, json};
 use strata_ingest::{SourceError, TypeInference, begins_with_object, has_object_per_line};
-use strata_service::{PushRequest, RefreshError, RefreshedVersion};
-use strata_types::ids::DatasetId;
+use strata_service::{PushRequest, RefreshError, RefreshedVersion, Services};
+use strata_types::ids::{DatasetId, UserId};
 use strata_types::limits::MAX_BYTES_BEFORE_BRACE;
 use strata_types::source::SourceFormat;
 
@@ -36,7 +36,7 @@ use crate::endpoint::{
 };
 use crate::error::CallError;
 
-/// Larger than the body of any fetch.
+/// Max bytes of a body that are buffered to find out its meaning. This limit is larger than the body of any fetch.
 const MAX_BUFFERED_HEAD_BYTES: usize = MAX_BYTES_BEFORE_BRACE;
 
 const INFER_TYPES_PARAMETER: &str = "infer_types";
@@ -89,7 +89,7 @@ response_types! {
     }
 }
 
-/// Responds after the refresh has ended. A client that disconnects does not cancel it.
+/// Creates a version, and responds after the refresh has ended. A client that disconnects does not cancel the refresh.
 async fn refresh_dataset(
     AuthenticatedUser(user): AuthenticatedUser,
     State(services): State<AppState>,
@@ -97,89 +97,97 @@ async fn refresh_dataset(
 ) -> JsonResult<RefreshResponse> {
     let header = ContentTypeHeader::from_headers(request.headers())?;
     request_body::check_content_length(&services, request.body(), 0)?;
-    let query = CallFields::from_query(request.uri().query(), &REFRESH_ENDPOINT)?;
-    let dataset = query.optional_positive_integer(DATASET_ID_NAME)?.map(DatasetId::new);
-    let format: Option<SourceFormat> = query.parse_optional_text("format")?;
-    let infer_types = query.optional_boolean(INFER_TYPES_PARAMETER)?;
-    let not_a_table = |found: &str| {
-        CallError::for_field(
-            INFER_TYPES_PARAMETER,
-            format!("valid only if you push csv or tsv, but this is {found}; omit it"),
-        )
-    };
-    if let (Some(true), Some(SourceFormat::Json | SourceFormat::Jsonl | SourceFormat::Parquet)) = (infer_types, format)
-    {
-        return Err(not_a_table(format.map_or("another format", SourceFormat::name)).into());
-    }
-    if let Some(dataset) = dataset {
+    let query = RefreshQuery::parse(request.uri())?;
+    if let Some(dataset) = query.dataset {
         services.ingest.check_owner(user.id, dataset).await?;
     }
     let seconds = services.config.limits.body_timeout_s;
     let mut peeked = PeekedBody::new(request.into_body(), Duration::from_secs(seconds));
-
-    let may_be_enveloped = header.is_json && format.is_none();
-    let query_names_dataset = dataset.is_some();
-    let (fetch_target, is_enveloped) = match dataset {
-        None if !may_be_enveloped => {
-            let problem = if header.is_json {
-                "missing; valid: a positive integer in the query string. If you set format, the body must contain only \
-                 the document, such as a JSON array. To send {\"dataset_id\":…,\"entities\":[…]}, omit format"
-            } else {
-                "missing; valid: a positive integer, in the query string if the body is not a JSON object"
-            };
-            return Err(CallError::for_field(DATASET_ID_NAME, problem).into());
-        }
-        None => {
-            peeked.read_until(|head| head.len() >= MAX_BUFFERED_HEAD_BYTES).await?;
-            (peeked.fetch_target()?, true)
-        }
-        Some(dataset) => {
-            peeked.read_until(|head| !head.trim_ascii().is_empty()).await?;
-            let is_fetch = header.content_type.is_none() && peeked.is_at_end && peeked.head.is_empty();
-            (is_fetch.then_some(dataset), may_be_enveloped && peeked.begins_with_object().await?)
-        }
-    };
-    if infer_types == Some(true) && (fetch_target.is_some() || is_enveloped) {
-        return Err(not_a_table(if is_enveloped { "a JSON object" } else { "a fetch" }).into());
+    let RefreshCall { fetch_target, is_enveloped } = peeked.read_call(&header, &query).await?;
+    if query.infer_types == Some(true) && (fetch_target.is_some() || is_enveloped) {
+        return Err(not_a_table_error(if is_enveloped { "a JSON object" } else { "a fetch" }).into());
     }
     let RefreshedVersion { record, warnings } = match fetch_target {
         Some(dataset) => services.refreshes.refresh_from_source(user.id, dataset).await?,
-        None => {
-            let are_lines = is_enveloped && has_object_per_line(&peeked.head);
-            let may_be_document = is_enveloped && query_names_dataset;
-            let content_type = header.content_type;
-            let body = peeked.into_stream();
-            let infer_types =
-                infer_types.map(|infers| if infers { TypeInference::TablesOnly } else { TypeInference::Off });
-            let push = PushRequest { dataset, body, content_type, name: None, format, infer_types, is_enveloped };
-            let pushed = services.refreshes.push(user.id, push).await;
-            pushed.map_err(|error| match error {
-                RefreshError::Source(SourceError::InvalidBody { reason }) if are_lines => {
-                    bad_body_error(reason, JSON_LINES_ADVICE)
-                }
-                RefreshError::Source(SourceError::InvalidBody { reason })
-                    if may_be_document
-                        && (reason.contains("unknown field") || reason.contains("entities is missing")) =>
-                {
-                    bad_body_error(reason, JSON_DOCUMENT_ADVICE)
-                }
-                error => error,
-            })?
-        }
+        None => push_body(&services, user.id, header, query, is_enveloped, peeked).await?,
     };
     Ok(Json(RefreshResponse::new((&record).into(), warnings)))
+}
+
+async fn push_body(
+    services: &Services,
+    user: UserId,
+    header: ContentTypeHeader,
+    query: RefreshQuery,
+    is_enveloped: bool,
+    peeked: PeekedBody,
+) -> Result<RefreshedVersion, RefreshError> {
+    let RefreshQuery { dataset, format, infer_types } = query;
+    let are_lines = is_enveloped && has_object_per_line(&peeked.head);
+    let may_be_document = is_enveloped && dataset.is_some();
+    let content_type = header.content_type;
+    let body = peeked.into_stream();
+    let infer_types = infer_types.map(|infers| if infers { TypeInference::TablesOnly } else { TypeInference::Off });
+    let push = PushRequest { dataset, body, content_type, name: None, format, infer_types, is_enveloped };
+    services.refreshes.push(user, push).await.map_err(|error| match error {
+        RefreshError::Source(SourceError::InvalidBody { reason }) if are_lines => {
+            bad_body_error(reason, JSON_LINES_ADVICE)
+        }
+        RefreshError::Source(SourceError::InvalidBody { reason })
+            if may_be_document && (reason.contains("unknown field") || reason.contains("entities is missing")) =>
+        {
+            bad_body_error(reason, JSON_DOCUMENT_ADVICE)
+        }
+        error => error,
+    })
 }
 
 /// The advice for JSON lines with a JSON content type, which were parsed as an object with `entities`.
 const JSON_LINES_ADVICE: &str =
     "The body looks like JSON lines: set Content-Type: application/x-ndjson and send dataset_id in the query string";
 
-/// The advice for other documents that were parsed as an object with `entities`, such as one with a `records_path`.
+/// The advice in errors about other documents that were parsed as an object with `entities`, such as a document that
+/// needs a `records_path`.
 const JSON_DOCUMENT_ADVICE: &str =
     "To push a JSON object as the document, for example with a records_path, add format=json to the query string";
 
 fn bad_body_error(reason: String, advice: &str) -> RefreshError {
     RefreshError::Source(SourceError::InvalidBody { reason: format!("{reason}. {advice}") })
+}
+
+struct RefreshQuery {
+    dataset: Option<DatasetId>,
+    format: Option<SourceFormat>,
+    infer_types: Option<bool>,
+}
+
+impl RefreshQuery {
+    fn parse(uri: &Uri) -> Result<RefreshQuery, CallError> {
+        let fields = CallFields::from_query(uri.query(), &REFRESH_ENDPOINT)?;
+        let dataset = fields.optional_positive_integer(DATASET_ID_NAME)?.map(DatasetId::new);
+        let format: Option<SourceFormat> = fields.parse_optional_text("format")?;
+        let infer_types = fields.optional_boolean(INFER_TYPES_PARAMETER)?;
+        match format {
+            Some(other @ (SourceFormat::Json | SourceFormat::Jsonl | SourceFormat::Parquet))
+                if infer_types == Some(true) =>
+            {
+                Err(not_a_table_error(other.name()))
+            }
+            _ => Ok(RefreshQuery { dataset, format, infer_types }),
+        }
+    }
+}
+
+fn not_a_table_error(found: &str) -> CallError {
+    let problem = format!("valid only if you push csv or tsv, but this is {found}; omit it");
+    CallError::for_field(INFER_TYPES_PARAMETER, problem)
+}
+
+/// A call that fetches the source of the target dataset, or a push of entities if there is no target.
+struct RefreshCall {
+    fetch_target: Option<DatasetId>,
+    /// Whether the body is a JSON object with the fields of the call.
+    is_enveloped: bool,
 }
 
 struct ContentTypeHeader {
@@ -191,7 +199,7 @@ impl ContentTypeHeader {
     fn from_headers(headers: &HeaderMap) -> Result<ContentTypeHeader, CallError> {
         for coding in headers.get_all(CONTENT_ENCODING) {
             let coding = coding.to_str().unwrap_or("?").trim().to_ascii_lowercase();
-            // The compression is detected from the first bytes.
+            // Valid values of `Content-Encoding` have no effect: the first bytes show the compression.
             if !matches!(coding.as_str(), "" | "identity" | "gzip" | "x-gzip" | "zstd") {
                 return Err(CallError::SourceFormatRequired);
             }
@@ -254,8 +262,34 @@ impl PeekedBody {
         tokio::time::timeout(read_timeout, read).await.map_err(|_| late)?
     }
 
-    /// Returns the dataset if the body is an object without entities. Other bodies might be compressed or incomplete,
-    /// so the push parses them.
+    /// Reads as much of the body as is necessary to distinguish a fetch from a push.
+    async fn read_call(&mut self, header: &ContentTypeHeader, query: &RefreshQuery) -> Result<RefreshCall, CallError> {
+        let may_be_enveloped = header.is_json && query.format.is_none();
+        match query.dataset {
+            None if !may_be_enveloped => {
+                let problem = if header.is_json {
+                    "missing; valid: a positive integer in the query string. If you set format, the body must contain \
+                     only the document, such as a JSON array. To send {\"dataset_id\":…,\"entities\":[…]}, omit format"
+                } else {
+                    "missing; valid: a positive integer, in the query string if the body is not a JSON object"
+                };
+                Err(CallError::for_field(DATASET_ID_NAME, problem))
+            }
+            None => {
+                self.read_until(|head| head.len() >= MAX_BUFFERED_HEAD_BYTES).await?;
+                Ok(RefreshCall { fetch_target: self.fetch_target()?, is_enveloped: true })
+            }
+            Some(dataset) => {
+                self.read_until(|head| !head.trim_ascii().is_empty()).await?;
+                let is_fetch = header.content_type.is_none() && self.is_at_end && self.head.is_empty();
+                let is_enveloped = may_be_enveloped && self.begins_with_object().await?;
+                Ok(RefreshCall { fetch_target: is_fetch.then_some(dataset), is_enveloped })
+            }
+        }
+    }
+
+    /// Returns the dataset to fetch if the body is a complete JSON object without `entities`, and `None` for a push,
+    /// whose body might be compressed or incomplete.
     fn fetch_target(&self) -> Result<Option<DatasetId>, CallError> {
         if !self.is_at_end {
             return Ok(None);
@@ -279,7 +313,7 @@ impl PeekedBody {
         }
     }
 
-    /// Whether the body begins with a JSON object. Byte order marks and compression are handled.
+    /// Returns whether the body begins with a JSON object, even after a byte order mark or in compressed form.
     async fn begins_with_object(&mut self) -> Result<bool, CallError> {
         if !matches!(self.head.trim_ascii_start().first(), Some(b'{' | b'[') | None) {
             self.read_until(|head| head.len() >= MAX_BUFFERED_HEAD_BYTES).await?;

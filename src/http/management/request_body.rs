@@ -24,7 +24,7 @@ use strata_types::ids::DatasetId;
 use strata_types::index_settings::IndexSettings;
 use strata_types::limits;
 use strata_types::suggest;
-use strata_types::version::{VERSION_SYNTAX, VersionNumber, VersionSelector};
+use strata_types::version::{VERSION_SYNTAX, VersionNumber, VersionSelector, VersionVariant};
 use tokio::time::Instant;
 
 use super::DATASET_ID_NAME;
@@ -61,7 +61,7 @@ pub(super) async fn read_fields(
     Ok(CallFields::from_body(members, reservation, endpoint)?)
 }
 
-/// Rejects a query string if all fields are in the body, because its parameters would be ignored.
+/// Rejects the query string of a call whose fields are all in the body, because the parameters would be ignored.
 pub(super) fn reject_query_string(uri: &Uri) -> Result<(), CallError> {
     match form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).next() {
         None => Ok(()),
@@ -84,7 +84,7 @@ pub(crate) async fn parse_off_executor<T: Send + 'static>(
 }
 
 pub(super) fn parse_members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
-    // A tree of values takes far more time and memory than this count.
+    // The values are counted first, because a tree of values would take far more time and memory than the count.
     if count_values(bytes) > limits::MAX_BODY_JSON_VALUES {
         let problem = format!("it contains more than {} values; valid: {OBJECT_FORM}", limits::MAX_BODY_JSON_VALUES);
         return Err(CallError::InvalidBody { problem });
@@ -96,7 +96,7 @@ pub(super) fn parse_members(bytes: &[u8]) -> Result<Map<String, Value>, CallErro
         Err(error) => match strata_json::canonicalize(bytes, &mut Vec::new()) {
             Err(DocumentError::NotAnObject { .. }) => "it is not JSON".to_owned(),
             Err(problem) => format!("it is not JSON: {problem}"),
-            // The text is too deep or contains a number that is too long.
+            // The body is valid JSON, but too deep, or it contains a number that is too long.
             Ok(_) => format!("it cannot be parsed: {error}"),
         },
     };
@@ -121,7 +121,7 @@ fn count_values(text: &[u8]) -> usize {
     values
 }
 
-/// Whether the body is uncompressed `application/json` or `application/…+json`, with any parameters.
+/// Returns whether a body is uncompressed JSON: `application/json` or `application/…+json`, with any parameters.
 pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     let Some(value) = single_value(headers, CONTENT_TYPE) else { return false };
     let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
@@ -131,11 +131,11 @@ pub(crate) fn is_json(headers: &HeaderMap) -> bool {
     plain && (essence == "application/json" || structured)
 }
 
-/// Bodies up to this size must arrive within `server.header_timeout_s`.
+/// Request bodies up to this size must arrive within `server.header_timeout_s`.
 const MAX_SMALL_BODY_BYTES: u64 = 16 << 10;
 
-/// Checks `Content-Length` before the client sends the body (`100 Continue`). The body can contain `envelope_bytes` in
-/// addition to the entities.
+/// Rejects a body with a `Content-Length` that is too large before the client sends it (`100 Continue`). The body can
+/// contain `envelope_bytes` in addition to the entities.
 pub(crate) fn check_content_length(services: &Services, body: &Body, envelope_bytes: u64) -> Result<(), CallError> {
     let limit = services.config.sources.max_bytes;
     if http_body::Body::size_hint(body).lower() > limit.saturating_add(envelope_bytes) {
@@ -195,7 +195,7 @@ pub(crate) async fn collect_body(
     collected.unwrap_or_else(|_| Err(CallError::BodyTimeout { seconds }.into()))
 }
 
-/// The memory reservation of a large body. Other requests can wait for it, so the body must arrive at a steady rate.
+/// Memory reservation of a large request body, which must arrive at a steady rate, because others wait for memory.
 struct PacedBodyReservation {
     reservation: BodyReservation,
     expected_bytes: u64,
@@ -235,10 +235,10 @@ pub(super) fn decode_query(query: Option<&str>) -> QueryPairs {
     form_urlencoded::parse(query.unwrap_or_default().as_bytes()).into_owned().collect()
 }
 
-/// The members of a JSON object or the parameters of a query string. Access to a name that the endpoint does not list
-/// panics if debug assertions are enabled.
+/// The fields of a call: the members of a JSON object or the parameters of a query string. Access to a name that the
+/// endpoint does not list panics if debug assertions are enabled.
 pub(crate) struct CallFields {
-    /// A parameter is a string. A repeated parameter is an array.
+    /// The value of a parameter is a string. The value of a repeated parameter is an array.
     pub members: Map<String, Value>,
     source: FieldsSource,
     known_names: Vec<&'static str>,
@@ -248,7 +248,7 @@ pub(crate) struct CallFields {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FieldsSource {
     Body,
-    /// All values are strings, so strings of digits are parsed as numbers.
+    /// In a query string, all values are strings, so strings of digits are parsed as numbers.
     Query,
 }
 
@@ -311,8 +311,8 @@ impl CallFields {
             .map_err(|_| self.invalid_field_error(name, "a positive integer, the version number"))
     }
 
-    /// In a body, the number can have any notation: `7.0` is 7. A number that exceeds a `u64` becomes `u64::MAX`, which
-    /// no record has.
+    /// Returns a positive integer. In a body, the number can have any notation: `7.0` is 7. A number that exceeds a
+    /// `u64` becomes `u64::MAX`, which no record has.
     pub(crate) fn positive_integer(&self, name: &'static str) -> Result<u64, CallError> {
         match self.non_null_member(name) {
             Some(Value::Number(number)) => {
@@ -338,7 +338,7 @@ impl CallFields {
         Ok(limit.map_or(default, |limit| u32::try_from(limit).unwrap_or(max).min(max)))
     }
 
-    /// In a query string, a number that exceeds a `u64` becomes `u64::MAX`.
+    /// Returns a whole number if present. In a query string, a number that exceeds a `u64` becomes `u64::MAX`.
     pub(crate) fn optional_whole_number(&self, name: &'static str) -> Result<Option<u64>, CallError> {
         let Some(value) = self.non_null_member(name) else { return Ok(None) };
         let number = match value {
@@ -351,6 +351,10 @@ impl CallFields {
 
     pub(crate) fn version_selector_or_active(&self, name: &'static str) -> Result<VersionSelector, CallError> {
         self.non_null_member(name).map_or(Ok(VersionSelector::Active), |_| self.version_selector(name))
+    }
+
+    pub(crate) fn version_variant(&self) -> Result<VersionVariant, CallError> {
+        Ok(VersionVariant::from_alt(self.optional_boolean("alt")?.unwrap_or(false)))
     }
 
     pub(crate) fn version_selector(&self, name: &'static str) -> Result<VersionSelector, CallError> {

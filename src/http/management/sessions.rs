@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 
 use super::caller::{SESSION_COOKIE, session_id_from_cookie};
 use super::records::{SUCCESS_RESPONSE, SuccessResponse, format_time, response_types};
-use super::{AuthenticatedUser, BaseUrl, CallFields, CallerIdentity, JsonResult, request_body};
+use super::{AuthenticatedUser, BaseUrl, CallFields, JsonResult, UserCall, request_body};
 use crate::AppState;
 use crate::endpoint::{AllowedCallers, Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldSpec};
 use crate::error::{CallError, HttpError};
@@ -56,7 +56,7 @@ static LOGIN_ENDPOINT: Endpoint = Endpoint::post("/session/login", "logIn", Endp
 
 async fn login(State(services): State<AppState>, request: Request) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
-    // A page that logs a visitor in as another user could see the visitor's actions.
+    // Otherwise, a foreign page could log a visitor in as an attacker, who could then see the visitor's actions.
     if has_foreign_origin(&head, services.config.server.public_url.as_ref()) {
         return Err(CallError::ForeignOrigin.into());
     }
@@ -64,26 +64,32 @@ async fn login(State(services): State<AppState>, request: Request) -> Result<Res
     let limit = services.config.limits.body_bytes.min(MAX_LOGIN_BODY_BYTES);
     let fields = request_body::read_fields(&services, request, limit, &LOGIN_ENDPOINT).await?;
 
-    let credentials = (fields.text("email")?, fields.text("password")?);
+    let credentials = LoginCredentials { email: fields.text("email")?, password: fields.text("password")? };
     let mut headers = HeaderMap::new();
     let user = sign_in(&services, &head, credentials, &mut headers).await?;
     Ok((headers, Json(UserResponse::from(&user))).into_response())
 }
 
-/// Starts a session and sets its cookie. The previous session of the request ends.
+#[derive(Clone, Copy)]
+pub struct LoginCredentials<'a> {
+    pub email: &'a str,
+    pub password: &'a str,
+}
+
+/// Starts a session and sets its cookie. Ends the session to which the cookie in the request belongs.
 pub async fn sign_in(
     services: &Services,
     head: &Parts,
-    credentials: (&str, &str),
+    credentials: LoginCredentials<'_>,
     headers: &mut HeaderMap,
 ) -> Result<User, HttpError> {
     let previous = session_id_from_cookie(&head.headers);
     let origin = client_ip::session_origin(head, services);
     let client = client_ip::request_client(head, services);
-    let (email, password) = credentials;
+    let LoginCredentials { email, password } = credentials;
     let session = services.logins.log_in(client, email, password, &origin, previous.as_deref()).await?;
     let AuthenticatedSession { user, session_id } = session;
-    // The cookie lives as long as the longest possible session. Browsers limit cookies to 400 days.
+    // The session cookie lives as long as the longest possible session. Browsers limit cookies to 400 days.
     let max_age = Duration::seconds(i64::try_from(services.config.sessions.absolute_s).unwrap_or(i64::MAX));
     set_session_cookie(headers, session_id.expose(), max_age, &BaseUrl::from_request_head(head, services));
     Ok(user)
@@ -100,7 +106,7 @@ static LOGOUT_ENDPOINT: Endpoint =
         .response(EndpointResponse { headers: &[&["Set-Cookie"]], ..SUCCESS_RESPONSE })
         .errors(&[400, 408, 413]);
 
-/// The body is optional. If it is JSON, it must have no members.
+/// Ends the session of the request. The body is optional. If it is JSON, it must have no members.
 async fn logout(
     AuthenticatedUser(user): AuthenticatedUser,
     base: BaseUrl,
@@ -138,12 +144,8 @@ static LIST_SESSIONS_ENDPOINT: Endpoint =
         .description("`current` is true for the session of this request. Use the `id` of a session to end it.")
         .response(EndpointResponse::for_record::<SessionsResponse>("The active sessions, without their secrets."));
 
-async fn list_sessions(
-    caller: CallerIdentity,
-    State(services): State<AppState>,
-    _: CallFields,
-) -> JsonResult<SessionsResponse> {
-    let sessions = services.sessions.list_sessions(&caller.user, caller.session.as_ref().map(Secret::expose)).await?;
+async fn list_sessions(UserCall { user, session, services, .. }: UserCall) -> JsonResult<SessionsResponse> {
+    let sessions = services.sessions.list_sessions(&user, session.as_ref().map(Secret::expose)).await?;
     Ok(Json(SessionsResponse::new(sessions.into_iter().map(ListedSession::from).collect())))
 }
 
@@ -158,11 +160,7 @@ static END_SESSION_ENDPOINT: Endpoint =
         .response(SUCCESS_RESPONSE)
         .errors(&[404]);
 
-async fn end_session(
-    AuthenticatedUser(user): AuthenticatedUser,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<SuccessResponse> {
+async fn end_session(UserCall { user, services, fields, .. }: UserCall) -> JsonResult<SuccessResponse> {
     services.sessions.end_by_public_id(&user, fields.text("id")?).await?;
     Ok(Json(SuccessResponse::OK))
 }
@@ -179,16 +177,12 @@ static CHANGE_PASSWORD_ENDPOINT: Endpoint =
         .response(USER_RESPONSE)
         .errors(&[429, 503]);
 
-async fn change_password(
-    caller: CallerIdentity,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<UserResponse> {
-    let old = fields.text("old")?;
-    let new = fields.text("new")?;
-    let session = caller.session.as_ref().map(Secret::expose);
-    services.logins.change_password(caller.client, &caller.user, old, new, session).await?;
-    Ok(Json(UserResponse::from(&caller.user)))
+async fn change_password(call: UserCall) -> JsonResult<UserResponse> {
+    let old = call.fields.text("old")?;
+    let new = call.fields.text("new")?;
+    let session = call.session.as_ref().map(Secret::expose);
+    call.services.logins.change_password(call.client, &call.user, old, new, session).await?;
+    Ok(Json(UserResponse::from(&call.user)))
 }
 
 fn set_session_cookie(headers: &mut HeaderMap, value: &str, max_age: Duration, base: &BaseUrl) {
@@ -198,7 +192,7 @@ fn set_session_cookie(headers: &mut HeaderMap, value: &str, max_age: Duration, b
         .same_site(SameSite::Lax)
         .secure(base.https)
         .max_age(max_age);
-    // Letters, digits, and punctuation are always a valid value.
+    // Letters, digits, and punctuation are always a valid header value.
     if let Ok(value) = HeaderValue::try_from(cookie.to_string()) {
         headers.insert(SET_COOKIE, value);
     }

@@ -1,7 +1,6 @@
 //! `/token/…`: the caller's API tokens.
 
 use axum::Json;
-use axum::extract::State;
 use axum::routing::{self, get, post};
 use serde::Serialize;
 use serde_json::json;
@@ -11,8 +10,7 @@ use strata_types::token_scope::TokenScope;
 use utoipa::ToSchema;
 
 use super::records::{SUCCESS_RESPONSE, SuccessResponse, format_time, response_types};
-use super::{AuthenticatedUser, CallFields, JsonResult};
-use crate::AppState;
+use super::{JsonResult, UserCall};
 use crate::endpoint::{Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldSpec};
 
 pub(super) const ENDPOINTS: &[&Endpoint] = &[&CREATE_TOKEN_ENDPOINT, &DELETE_TOKEN_ENDPOINT, &LIST_TOKENS_ENDPOINT];
@@ -49,11 +47,7 @@ static CREATE_TOKEN_ENDPOINT: Endpoint =
         .response(EndpointResponse::for_record::<TokenResponse>("The token, which strata does not show again."))
         .errors(&[409]);
 
-async fn create_token(
-    AuthenticatedUser(user): AuthenticatedUser,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<TokenResponse> {
+async fn create_token(UserCall { user, services, fields, .. }: UserCall) -> JsonResult<TokenResponse> {
     let name = fields.text("name")?;
     let scope = fields.optional_one_of("scope", TokenScope::ALL, TokenScope::name)?.unwrap_or_default();
     let expires_in_s = fields.optional_positive_integer("expires_in_s")?;
@@ -71,11 +65,7 @@ static DELETE_TOKEN_ENDPOINT: Endpoint =
         .response(SUCCESS_RESPONSE)
         .errors(&[404]);
 
-async fn delete_token(
-    AuthenticatedUser(user): AuthenticatedUser,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<SuccessResponse> {
+async fn delete_token(UserCall { user, services, fields, .. }: UserCall) -> JsonResult<SuccessResponse> {
     services.accounts.delete_token(&user, fields.text("name")?).await?;
     Ok(Json(SuccessResponse::OK))
 }
@@ -88,11 +78,7 @@ static LIST_TOKENS_ENDPOINT: Endpoint =
             "The names, times, and scopes of the tokens, but not the tokens themselves.",
         ));
 
-async fn list_tokens(
-    AuthenticatedUser(user): AuthenticatedUser,
-    State(services): State<AppState>,
-    _: CallFields,
-) -> JsonResult<TokensResponse> {
+async fn list_tokens(UserCall { user, services, .. }: UserCall) -> JsonResult<TokensResponse> {
     let tokens = services.accounts.tokens(&user).await?;
     Ok(Json(TokensResponse::new(tokens.into_iter().map(TokenRecord::from).collect())))
 }

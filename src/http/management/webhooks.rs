@@ -1,19 +1,17 @@
 //! `/webhook/…`: the webhook of a dataset. A dataset has at most one.
 
 use axum::Json;
-use axum::extract::State;
 use axum::routing::{self, get, post};
 use serde::Serialize;
 use serde_json::json;
 use strata_catalog::Webhook;
-use strata_ingest::egress::strip_credentials;
+use strata_ingest::egress::{UrlQuery, strip_credentials};
 use strata_types::token_scope::TokenScope;
 use utoipa::ToSchema;
 use utoipa::openapi::{Object, Type};
 
 use super::records::{SUCCESS_RESPONSE, SuccessResponse, format_time};
-use super::{AuthenticatedUser, CallFields, CallerIdentity, JsonResult, fields};
-use crate::AppState;
+use super::{JsonResult, UserCall, fields};
 use crate::endpoint::{Endpoint, EndpointGroup, EndpointInput, EndpointResponse, FieldKind, FieldSpec};
 use crate::openapi_components::schema_of_type;
 
@@ -37,11 +35,7 @@ static REGISTER_WEBHOOK_ENDPOINT: Endpoint =
         .response(SUCCESS_RESPONSE)
         .errors(&[404]);
 
-async fn register_webhook(
-    AuthenticatedUser(user): AuthenticatedUser,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<SuccessResponse> {
+async fn register_webhook(UserCall { user, services, fields, .. }: UserCall) -> JsonResult<SuccessResponse> {
     let id = fields.dataset_id()?;
     services.webhooks.register(&user, id, fields.text("url")?, fields.optional_text("secret")?).await?;
     Ok(Json(SuccessResponse::OK))
@@ -58,11 +52,7 @@ static DELETE_WEBHOOK_ENDPOINT: Endpoint =
         .response(SUCCESS_RESPONSE)
         .errors(&[404]);
 
-async fn delete_webhook(
-    AuthenticatedUser(user): AuthenticatedUser,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<SuccessResponse> {
+async fn delete_webhook(UserCall { user, services, fields, .. }: UserCall) -> JsonResult<SuccessResponse> {
     services.webhooks.delete(&user, fields.dataset_id()?).await?;
     Ok(Json(SuccessResponse::OK))
 }
@@ -77,20 +67,16 @@ static VIEW_WEBHOOK_ENDPOINT: Endpoint =
         ))
         .errors(&[404]);
 
-async fn view_webhook(
-    caller: CallerIdentity,
-    State(services): State<AppState>,
-    fields: CallFields,
-) -> JsonResult<WebhookResponse> {
-    let webhook = services.webhooks.find_webhook(&caller.user, fields.dataset_id()?).await?;
-    let webhook = webhook.map(|webhook| Webhook { url: redact_url_for_scope(caller.scope, webhook.url), ..webhook });
+async fn view_webhook(UserCall { user, scope, services, fields, .. }: UserCall) -> JsonResult<WebhookResponse> {
+    let webhook = services.webhooks.find_webhook(&user, fields.dataset_id()?).await?;
+    let webhook = webhook.map(|webhook| Webhook { url: redact_url_for_scope(scope, webhook.url), ..webhook });
     Ok(Json(webhook.into()))
 }
 
 /// Removes credentials from a receiver's URL if the caller has a read-only token.
 pub(super) fn redact_url_for_scope(scope: TokenScope, url: String) -> String {
     match scope {
-        TokenScope::Read => strip_credentials(&url, false),
+        TokenScope::Read => strip_credentials(&url, UrlQuery::Remove),
         TokenScope::Write => url,
     }
 }
@@ -124,7 +110,7 @@ struct NoWebhook {
     has_webhook: bool,
 }
 
-// Typed clients use the constant values to distinguish the two records.
+// The constant values of `has_webhook` let typed clients distinguish the two records.
 fn always_true_schema() -> Object {
     constant_boolean_schema(true, "Always true.")
 }

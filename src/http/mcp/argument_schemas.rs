@@ -8,8 +8,7 @@ use super::tool::ToolSpec;
 use crate::openapi_components::read_parameters;
 use crate::params::{ParameterKind, QueryParameter};
 
-/// The schema of all arguments of a tool. Additional properties are allowed only if the tool also accepts the arguments
-/// of another tool.
+/// Schema of a tool's arguments. Additional properties are allowed only if the tool accepts another tool's arguments.
 pub(super) fn arguments_schema(tool: &ToolSpec) -> JsonObject {
     let properties = (tool.arguments)().into_iter().map(|(name, schema)| (name.to_owned(), schema)).collect();
     let additional = match tool.inherited_arguments {
@@ -57,7 +56,7 @@ pub(super) fn version_schema(description: &str) -> Value {
     })
 }
 
-/// A shortened schema of a query parameter. `overrides` replaces members of the schema.
+/// Returns a shortened schema of a query parameter. `overrides` replaces members of the schema.
 pub(super) fn parameter_schema(parameter: &QueryParameter, overrides: Value) -> Value {
     let mut schema = serde_json::to_value(read_parameters::parameter_schema(parameter)).unwrap_or_else(|_| json!({}));
     remove_redundant_members(&mut schema);
@@ -65,7 +64,7 @@ pub(super) fn parameter_schema(parameter: &QueryParameter, overrides: Value) -> 
     if let Some(schema) = schema.as_object_mut() {
         schema.retain(|name, value| name != "items" || !value.is_null());
     }
-    // The first sentence of the documentation is a summary.
+    // The first sentence of a parameter's documentation is a summary.
     let summary = parameter.documentation.split_once(". ").map_or(parameter.documentation, |(first, _)| first);
     let summary = summary.trim_end_matches('.');
     schema["description"] = match parameter.kind {

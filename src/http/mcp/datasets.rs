@@ -3,7 +3,7 @@
 use axum::http::HeaderMap;
 use serde::Serialize;
 use serde_json::{Value, json};
-use strata_ingest::egress::strip_credentials;
+use strata_ingest::egress::{UrlQuery, strip_credentials};
 use strata_service::{DatasetService, RateLimitBucket};
 use strata_types::dataset::Dataset;
 use strata_types::ids::DatasetId;
@@ -12,7 +12,7 @@ use strata_types::token_scope::TokenScope;
 
 use super::ToolCaller;
 use super::argument_schemas::{limit_schema, positive_schema, text_schema};
-use super::tool::{self, ToolResult, ToolSpec};
+use super::tool::{self, ToolArgument, ToolResult, ToolSpec};
 use crate::error::CallError;
 use crate::management::CallFields;
 use crate::management::listings::ListedDataset;
@@ -22,7 +22,7 @@ use crate::read::rate_limiting;
 const DEFAULT_PAGE_DATASETS: u32 = 50;
 const MAX_PAGE_DATASETS: u32 = limits::MAX_TOOL_DATASETS_PER_PAGE as u32;
 const MAX_RESULT_BYTES: usize = limits::MAX_TOOL_RESULT_BYTES;
-/// An upper limit for the JSON around the datasets of a page.
+/// Max bytes of the JSON around the datasets of a page.
 const PAGE_ENVELOPE_BYTES: usize = 100;
 
 pub(super) const LIST_DATASETS_TOOL: ToolSpec = ToolSpec {
@@ -31,12 +31,7 @@ pub(super) const LIST_DATASETS_TOOL: ToolSpec = ToolSpec {
     details: "Next: `profile` for the fields of a dataset, then `read`. If `next_after` is not null, there are more \
               datasets: pass it as `after`. For other users' datasets, call `list_public_datasets`.",
     scope: TokenScope::Read,
-    arguments: || {
-        vec![
-            ("after", positive_schema("Only datasets with a greater dataset_id")),
-            ("limit", limit_schema(MAX_PAGE_DATASETS, DEFAULT_PAGE_DATASETS, "Maximum number of datasets")),
-        ]
-    },
+    arguments: page_arguments,
     required: &[],
     inherited_arguments: None,
     call: |caller, arguments| Box::pin(list_datasets(caller, arguments)),
@@ -48,17 +43,18 @@ pub(super) const LIST_PUBLIC_DATASETS_TOOL: ToolSpec = ToolSpec {
     details: "Next: `profile` for the fields of a dataset, then `read`. If `next_after` is not null, there are more \
               datasets. Counts as a read.",
     scope: TokenScope::Read,
-    arguments: || {
-        vec![
-            ("q", text_schema("Text in the name or description")),
-            ("after", positive_schema("Only datasets with a greater dataset_id")),
-            ("limit", limit_schema(MAX_PAGE_DATASETS, DEFAULT_PAGE_DATASETS, "Maximum number of datasets")),
-        ]
-    },
+    arguments: || [vec![("q", text_schema("Text in the name or description"))], page_arguments()].concat(),
     required: &[],
     inherited_arguments: None,
     call: |caller, arguments| Box::pin(list_public_datasets(caller, arguments)),
 };
+
+fn page_arguments() -> Vec<ToolArgument> {
+    vec![
+        ("after", positive_schema("Only datasets with a greater dataset_id")),
+        ("limit", limit_schema(MAX_PAGE_DATASETS, DEFAULT_PAGE_DATASETS, "Maximum number of datasets")),
+    ]
+}
 
 #[derive(Serialize)]
 struct DatasetToolPage<T> {
@@ -66,7 +62,7 @@ struct DatasetToolPage<T> {
     next_after: Option<u64>,
 }
 
-/// The JSON of a dataset. A read-only token does not reveal the credentials in the source URL.
+/// Returns the JSON of a dataset. For a read-only token, it does not contain the credentials in the source URL.
 fn dataset_json(dataset: &Dataset, scope: TokenScope) -> Value {
     let source = dataset.source.to_string();
     json!({
@@ -78,7 +74,7 @@ fn dataset_json(dataset: &Dataset, scope: TokenScope) -> Value {
         "listed": dataset.metadata.listed,
         "private": dataset.is_private(),
         "source": match scope {
-            TokenScope::Read => strip_credentials(&source, dataset.publish_query),
+            TokenScope::Read => strip_credentials(&source, UrlQuery::from_publish_query(dataset.publish_query)),
             TokenScope::Write => source,
         },
         "active_version": dataset.active_version().map(|version| version.get()),
@@ -91,7 +87,7 @@ fn dataset_json(dataset: &Dataset, scope: TokenScope) -> Value {
 
 async fn list_datasets(caller: &ToolCaller, arguments: CallFields) -> ToolResult {
     let (after, limit) = parse_page_arguments(&arguments)?;
-    // The additional dataset shows whether there is another page.
+    // The page needs one dataset more than its limit, which shows whether there is another page.
     let datasets = caller.services.datasets.list_without_attempts(&caller.user, after, limit + 1).await?;
     build_page(datasets, limit, |dataset| (dataset.id, dataset_json(dataset, caller.scope)))
 }

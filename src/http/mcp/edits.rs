@@ -1,4 +1,4 @@
-//! The tools that pull entities, edit an alternate by position, and push a whole alternate.
+//! The tools that pull entities, edit an alternate (edited copy of a version) by position, and push a whole alternate.
 
 use axum::body::Bytes;
 use futures::stream;
@@ -26,7 +26,8 @@ const AFTER_CHANGE_ADVICE: &str =
 const AFTER_PAGE_ADVICE: &str = "Next: edit_alt_version with this etag changes entities by position. The position of \
      an entity is offset plus its index in this page. Pages with the same etag belong to the same list.";
 
-/// The advice after a pull of the version itself if positions refer to its alternate. The etag is valid for both.
+/// The advice after a pull of entities from a version that has an alternate (edited copy), because edits then refer to
+/// positions in the alternate. The returned etag is valid for both.
 const HAS_ALTERNATE_ADVICE: &str = "This version has an alternate, but these entities come from the version itself. \
      Positions in edit_alt_version refer to the alternate, so pull with alt=true before you call edit_alt_version. \
      push_alt_version with this etag replaces the whole alternate.";
@@ -134,14 +135,14 @@ async fn pull_for_edit(caller: &ToolCaller, arguments: CallFields) -> ToolResult
     Ok(ToolOutput(texts))
 }
 
-/// The arguments are passed on as the body of the HTTP call, without parsing them into values.
+/// The arguments of the tool become the body of the HTTP call, without being parsed into values.
 async fn push_alternate(caller: &ToolCaller, _: CallFields) -> ToolResult {
     let body = stream::iter([Ok::<_, std::convert::Infallible>(arguments_body(caller))]);
     change_output(alternates::push_alternate(&caller.services, &caller.user, body).await?)
 }
 
 async fn edit_alternate(caller: &ToolCaller, _: CallFields) -> ToolResult {
-    // `caller` already holds the memory reservation of the message.
+    // `caller` already holds the memory reservation of the message, which contains the edits.
     change_output(alternate_edits::apply_edits(&caller.services, &caller.user, arguments_body(caller), None).await?)
 }
 

@@ -83,14 +83,14 @@ struct ProfileToolPage {
     profile: VersionProfile,
 }
 
-/// The maximum total size of the lines of a default page, so that the whole result stays below 6 KB.
+/// The maximum total size of the lines of a default page, so that the whole result of the tool stays below 6 KB.
 const MAX_LINES_BYTES: usize = 5_000;
 
-/// Returns a line for each path. Values are truncated until all lines fit into the budget. If the lines do not fit even
-/// without values, the page ends early, but contains at least one line.
+/// Returns a line for each path of a profile. Values are truncated until all lines fit into the budget. If the lines do
+/// not fit even without values, the page ends early, but contains at least one line.
 fn path_lines(paths: &[ProfilePathRecord], entities: u64) -> Vec<String> {
     let budget = MAX_LINES_BYTES.max(paths.len() * MAX_LINES_BYTES / DEFAULT_PATH_LIMIT as usize);
-    // A line becomes a JSON string, followed by a comma.
+    // In the result, each line is a JSON string, followed by a comma.
     let bytes = |line: &String| serde_json::to_string(line).map_or(0, |text| text.len()) + 1;
     for characters in [24, 12, 6, 0] {
         let lines: Vec<String> = paths.iter().map(|path| path_line(path, entities, characters)).collect();
@@ -152,7 +152,7 @@ fn path_line(path: &ProfilePathRecord, entities: u64, characters: usize) -> Stri
 async fn profile_version(caller: &ToolCaller, arguments: CallFields) -> ToolResult {
     let dataset = arguments.dataset_id()?;
     let version = arguments.version_selector_or_active("version")?;
-    let alt = arguments.optional_boolean("alt")?.unwrap_or(false);
+    let variant = arguments.version_variant()?;
     let below = arguments.optional_text("below")?;
     let offset = arguments.optional_whole_number("offset")?.unwrap_or(0);
     let limit = arguments.optional_whole_number("limit")?.unwrap_or(DEFAULT_PATH_LIMIT);
@@ -164,7 +164,7 @@ async fn profile_version(caller: &ToolCaller, arguments: CallFields) -> ToolResu
     let client = caller.client;
     let work = async move {
         let caller = Some(&user);
-        reads.profile(ProfileRequest { caller, client, dataset, version, alt }).await
+        reads.profile(ProfileRequest { caller, client, dataset, version, variant }).await
     };
     let (profile, _reservation) = reservation.build(work).await.map_err(ReadError::from)?;
     let mut profile = profile?;
@@ -185,16 +185,10 @@ async fn profile_version(caller: &ToolCaller, arguments: CallFields) -> ToolResu
         let paths = profile.contents.paths.get(offset.min(end) as usize..end as usize).unwrap_or_default();
         let lines = path_lines(paths, profile.contents.entities);
         end = offset.min(end) + lines.len() as u64;
-        let next = match (below, nearest) {
-            (Some(below), Some(nearest)) => {
-                format!(
-                    "there are no paths at or below {}: did you mean {}?",
-                    quote_for_display(below),
-                    quote_for_display(&nearest)
-                )
-            }
+        let next = match (below.map(quote_for_display), nearest.as_deref().map(quote_for_display)) {
+            (Some(below), Some(nearest)) => format!("there are no paths at or below {below}: did you mean {nearest}?"),
             (Some(below), None) if path_count == 0 => {
-                format!("there are no paths at or below {}: call profile without `below`", quote_for_display(below))
+                format!("there are no paths at or below {below}: call profile without `below`")
             }
             _ if offset >= path_count && path_count > 0 => OFFSET_TOO_LARGE_ADVICE.to_owned(),
             _ => READ_PATHS_ADVICE.to_owned(),

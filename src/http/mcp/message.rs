@@ -21,14 +21,13 @@ const META_PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 pub(super) const EXPECTED_MESSAGE: &str = "it must be one JSON-RPC 2.0 message";
 
 pub(super) struct ToolMessage {
-    /// The message with null instead of entities and edits.
+    /// The message with null in place of the entities and edits in its arguments.
     pub without_entities: Bytes,
     pub arguments: Option<Bytes>,
 }
 
 impl ToolMessage {
-    /// # Errors
-    /// [`CallError::InvalidJsonText`] if the body is not JSON; [`CallError::InvalidBody`] if the JSON is not a message.
+    /// Fails with [`CallError::InvalidJsonText`] (not JSON) or [`CallError::InvalidBody`] (JSON, but not a message).
     pub(super) fn parse(body: &[u8]) -> Result<ToolMessage, CallError> {
         let mut message = Vec::new();
         strata_json::canonicalize(body, &mut message).map_err(|error| invalid_message_error(body, &error))?;
@@ -44,7 +43,7 @@ impl ToolMessage {
         Ok(ToolMessage { arguments: arguments.map(|arguments| message.slice_ref(arguments)), without_entities })
     }
 
-    /// Returns the ID of a call of `initialize` in a protocol revision that does not have this method.
+    /// Returns the ID of a call of `initialize` if the call uses a protocol revision that has removed this method.
     pub(super) fn removed_initialize_id(&self, headers: &HeaderMap) -> Option<Value> {
         let message = &self.without_entities;
         let parsed = |text: &[u8]| serde_json::from_slice::<Value>(text).ok();
@@ -61,7 +60,7 @@ impl ToolMessage {
     }
 }
 
-/// JSON-RPC has different error codes for text that is not JSON and for JSON that is not a message.
+/// Returns the error for an invalid body. JSON-RPC has different codes for invalid JSON and invalid messages.
 fn invalid_message_error(body: &[u8], error: &DocumentError) -> CallError {
     let problem = match error {
         DocumentError::NotAnObject { .. } => EXPECTED_MESSAGE.to_owned(),

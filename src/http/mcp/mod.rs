@@ -62,7 +62,7 @@ struct ToolCaller {
     /// The arguments of a tool call as canonical JSON.
     arguments: Option<Bytes>,
     request_id: Option<RequestId>,
-    /// The span of the request. Tools run in separate tasks, which do not inherit the span.
+    /// The tracing span of the request. Tools run in separate tasks, which do not inherit the span.
     span: Span,
     log_context: Option<Arc<RequestLogContext>>,
     _reservation: Option<BodyReservation>,
@@ -76,10 +76,10 @@ fn method_router() -> MethodRouter<AppState> {
     let config = StreamableHttpServerConfig::default()
         .with_legacy_session_mode(false)
         .with_json_response(true)
-        // `check_host_and_origin` checks hosts and origins, which depend on the configuration.
+        // `check_host_and_origin` replaces rmcp's checks, because the valid hosts and origins are configured.
         .disable_allowed_hosts()
         .disable_allowed_origins()
-        // `collect_body` limits bodies.
+        // `collect_body` limits the size of bodies instead of rmcp.
         .with_max_request_body_bytes(usize::MAX);
     let service = McpService::new(|| Ok(server::McpServer), Arc::default(), config);
     let wrong_method = async || HttpError::MethodNotAllowed { allowed: Some("POST") };
@@ -100,7 +100,7 @@ fn method_router() -> MethodRouter<AppState> {
     .fallback(wrong_method)
 }
 
-/// Rejects pages whose name resolves to this service (DNS rebinding), and pages of other origins.
+/// Rejects requests of web pages whose host name resolves to this service (DNS rebinding), or that have another origin.
 fn check_host_and_origin(services: &Services, head: &Parts) -> Result<(), CallError> {
     let server = &services.config.server;
     if let Some(host) = foreign_host(head, server) {
@@ -113,12 +113,10 @@ fn check_host_and_origin(services: &Services, head: &Parts) -> Result<(), CallEr
 }
 
 async fn authenticate(services: &Services, head: &Parts) -> Result<TokenIdentity, HttpError> {
-    let user = match parse_authorization(&head.headers) {
-        AuthorizationHeader::Bearer(token) => {
-            services.sessions.find_user_by_token(client_ip::request_client(head, services), token).await?
-        }
-        AuthorizationHeader::Other | AuthorizationHeader::None => None,
+    let AuthorizationHeader::Bearer(token) = parse_authorization(&head.headers) else {
+        return Err(CallError::TokenRequired.into());
     };
+    let user = services.sessions.find_user_by_token(client_ip::request_client(head, services), token).await?;
     Ok(user.ok_or(CallError::TokenRequired)?)
 }
 
@@ -154,9 +152,6 @@ async fn handle_request(
         other => other,
     })?;
     let client = client_ip::request_client(&head, &services);
-    let request_id = head.extensions.get().cloned();
-    let span = Span::current();
-    let log_context = request_log::current_context();
     let message = request_body::parse_off_executor(bytes, |bytes| ToolMessage::parse(bytes)).await?;
     if let Some(id) = message.removed_initialize_id(&head.headers) {
         let text = "This protocol revision has no initialize method; call server/discover.";
@@ -168,27 +163,25 @@ async fn handle_request(
         scope,
         client,
         arguments: message.arguments,
-        request_id,
-        span,
-        log_context,
+        request_id: head.extensions.get().cloned(),
+        span: Span::current(),
+        log_context: request_log::current_context(),
         _reservation: reservation,
     };
     head.extensions.insert(Arc::new(caller));
-    // rmcp accepts only this content type.
+    // rmcp accepts only the content type `application/json`, but strata accepts all JSON types.
     head.headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
 
     let response = service.handle(Request::from_parts(head, Full::new(message.without_entities))).await;
-    // Some errors of rmcp are plain text.
+    // Some error responses of rmcp are plain text instead of JSON.
     let is_json = response.headers().get(CONTENT_TYPE).is_some_and(|value| value == "application/json");
     match response.status() {
         StatusCode::UNSUPPORTED_MEDIA_TYPE => {
             Err(CallError::InvalidBody { problem: message::EXPECTED_MESSAGE.to_owned() }.into())
         }
         status if status.is_client_error() && !is_json => {
-            let text = match response.into_body().collect().await {
-                Ok(text) => text.to_bytes(),
-                Err(infallible) => match infallible {},
-            };
+            let Ok(text) = response.into_body().collect().await;
+            let text = text.to_bytes();
             Ok(json_rpc_error(status, Value::Null, ErrorCode::INVALID_REQUEST, &String::from_utf8_lossy(&text)))
         }
         _ => Ok(response.map(Body::new)),

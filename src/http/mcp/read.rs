@@ -28,7 +28,7 @@ const MAX_RESULT_BYTES: usize = limits::MAX_TOOL_RESULT_BYTES;
 const POSITIONS_NAME: &str = "positions";
 const EDIT_ADVICE: &str = "edit_alt_version with this version, etag, and positions";
 
-/// The advice if the returned entities differ from the stored entities.
+/// Tells the model how to edit entities whose returned form differs from the stored form, for example without nulls.
 const EDIT_COMPLETE_ADVICE: &str = "edit_alt_version with this version, etag, and positions. `set` requires complete \
      entities, but the entities of this result differ from the stored entities. Before you use `set`, read the \
      entities again without include_source, denull, keep_field, drop_field, flatten, csv, or tsv";
@@ -57,14 +57,10 @@ pub(super) const READ_TOOL: ToolSpec = ToolSpec {
          order of these parameters: later steps cannot find what keep_field or drop_field removed.",
     scope: TokenScope::Read,
     arguments: || {
-        let mut arguments = vec![
-            ("dataset_id", positive_schema("A public dataset or one of yours")),
-            ("version", version_selector_schema()),
-        ];
-        arguments.extend(read_arguments());
+        let dataset = ("dataset_id", positive_schema("A public dataset or one of yours"));
+        let target = vec![dataset, ("version", version_selector_schema())];
         let positions = flag_schema("Also returns the entities' positions and the etag for edit_alt_version");
-        arguments.push((POSITIONS_NAME, positions));
-        arguments
+        [target, read_arguments(), vec![(POSITIONS_NAME, positions)]].concat()
     },
     required: &["dataset_id"],
     inherited_arguments: None,
@@ -89,7 +85,7 @@ fn read_arguments() -> Vec<ToolArgument> {
         .collect()
 }
 
-/// The members of a parameter's schema that differ from the schema in the OpenAPI document.
+/// Returns the members of a parameter's schema that differ between the tool and the OpenAPI document.
 fn schema_overrides(parameter: &QueryParameter) -> Value {
     match parameter.name {
         "format" => json!({"enum": TEXT_FORMATS.map(ResponseFormat::name)}),
@@ -137,16 +133,15 @@ async fn read_entities(caller: &ToolCaller, arguments: CallFields) -> ToolResult
     let with_positions = arguments.optional_boolean(POSITIONS_NAME)?.unwrap_or(false);
     if with_positions && (request.count || request.sample.is_some()) {
         let other = if request.count { "count" } else { "sample" };
-        return Err(
-            CallError::for_field(POSITIONS_NAME, format!("cannot be combined with {other}; omit one of them")).into()
-        );
+        let problem = format!("cannot be combined with {other}; omit one of them");
+        return Err(CallError::for_field(POSITIONS_NAME, problem).into());
     }
     let lookup = caller.services.lookups.find_by_id(dataset, version).await;
-    // Edit positions refer to the alternate if there is one.
+    // If a version has an alternate (edited copy), the positions in edits refer to the alternate.
     let edited = lookup.as_ref().ok().and_then(|lookup| lookup.version_owned_by(&caller.user));
     let edited = edited.map(|version| (version.alternate.is_some(), alternate_etag(version)));
-    let target = lookup.and_then(|lookup| lookup.authorize(ReadRequester::User(&caller.user), request.alt));
-    // A failed authorization counts as public, so the bucket does not reveal private datasets.
+    let target = lookup.and_then(|lookup| lookup.authorize(ReadRequester::User(&caller.user), request.variant()));
+    // An unauthorized read counts toward the public rate limit, so that the limit does not reveal private datasets.
     let is_private = target.as_ref().is_ok_and(|target| target.is_private);
     let bucket = if is_private { RateLimitBucket::Private } else { RateLimitBucket::Public };
     rate_limiting::admit_request(&caller.services, caller.client, bucket, &mut HeaderMap::new()).await?;
@@ -167,7 +162,7 @@ async fn read_entities(caller: &ToolCaller, arguments: CallFields) -> ToolResult
     let mut summary = json!({
         "dataset_id": target.dataset_id.get(),
         "version": target.version.get(),
-        "alt": target.alt,
+        "alt": target.variant.is_alternate(),
         "format": request.format.name(),
         "returned": returned,
         "total_count": total,
@@ -194,7 +189,7 @@ async fn read_entities(caller: &ToolCaller, arguments: CallFields) -> ToolResult
         let positions = caller.services.reads.find_positions(&target, &request).await?;
         summary[POSITIONS_NAME] = positions.into();
         match edited {
-            Some((has_alt, etag)) if has_alt == target.alt => {
+            Some((has_alt, etag)) if has_alt == target.variant.is_alternate() => {
                 summary["etag"] = etag.into();
                 if returned > 0 {
                     let advice = if request.has_whole_entities() { EDIT_ADVICE } else { EDIT_COMPLETE_ADVICE };
@@ -208,7 +203,7 @@ async fn read_entities(caller: &ToolCaller, arguments: CallFields) -> ToolResult
             None => {}
         }
     }
-    // An empty result needs advice unless the caller requested no entities.
+    // If the read returns no entities, the result says what to try next, unless the caller requested none.
     let requests_none = request.limit == Some(0) || request.sample == Some(0);
     if returned == 0 && !requests_none && summary.get("next").is_none() {
         let next = match summary.get(HINTS_NAME) {
@@ -225,8 +220,8 @@ async fn read_entities(caller: &ToolCaller, arguments: CallFields) -> ToolResult
     Ok(ToolOutput(vec![summary, entities]))
 }
 
-/// Describes the requested paths that no entity has: the paths, similar paths, and the steps that remove them. Returns
-/// an empty object if all paths exist.
+/// Describes the requested paths that no entity has: the paths, similar existing paths, and the parts of the request
+/// that remove the paths from the entities. Returns an empty object if all paths exist.
 async fn describe_unknown_fields(caller: &ToolCaller, target: &AuthorizedTarget, request: &ReadRequest) -> Value {
     let unknown = caller.services.reads.unknown_fields_with_nearest(target, request).await;
     if unknown.is_empty() {
@@ -234,7 +229,7 @@ async fn describe_unknown_fields(caller: &ToolCaller, target: &AuthorizedTarget,
     }
     let paths: Vec<String> = unknown.iter().map(|field| field.path.to_string()).collect();
     let nearest = unknown.iter().zip(&paths).filter_map(|(field, path)| match &field.cause {
-        // A sort path is nested because of a mistake; the hint below explains it.
+        // A nested path is no suggestion for `sort`, which does not support it. The hint below explains this.
         _ if field.nested_sort_path().is_some() => None,
         UnknownFieldCause::Absent { nearest: Some(nearest) } => Some((path.clone(), nearest.clone().into())),
         _ => None,
@@ -267,7 +262,7 @@ async fn explain_read(caller: &ToolCaller, arguments: CallFields) -> ToolResult 
     let dataset = arguments.dataset_id()?;
     let version = arguments.version_selector_or_active("version")?;
     let request = parse_request(&arguments)?;
-    // `explain` has no ignored arguments, because `run_tool` rejects unknown names.
+    // `run_tool` rejects unknown names, so a call of `explain` has no ignored arguments.
     let explaining = caller.services.reads.explain(Some(&caller.user), dataset, version, request, Vec::new());
     let explanation = Box::pin(explaining).await?;
     tool::limited_output(explanation.to_string(), MAX_RESULT_BYTES, "Explain a query with fewer or shorter parameters.")

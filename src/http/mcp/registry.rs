@@ -8,7 +8,7 @@ use strata_types::token_scope::TokenScope;
 use super::tool::ToolSpec;
 use super::{argument_schemas, datasets, edits, inspect, read};
 
-/// A tool with its definition for clients. The names include inherited arguments.
+/// A tool, the definition that clients receive, and its argument names, including those inherited from another tool.
 pub(super) struct RegisteredTool {
     pub tool: ToolSpec,
     pub definition: ToolDefinition,

@@ -66,19 +66,16 @@ impl ServerHandler for McpServer {
         registry::find_tool(name).map(|tool| tool.definition.clone())
     }
 
-    /// Handles unknown methods, and known methods with invalid parameters.
+    /// Responds to unknown methods, and to known methods with invalid parameters.
     async fn on_custom_request(&self, request: CustomRequest, _: ServerContext) -> ProtocolResult<CustomResult> {
         let form = match request.method.as_str() {
-            "tools/call" => Some(r#"an object with "name", a string, and optionally "arguments", an object"#),
-            "initialize" => Some(r#"an object with "protocolVersion", "capabilities", and "clientInfo""#),
-            "tools/list" | "ping" => Some("an object, or no params"),
-            _ => None,
+            "tools/call" => r#"an object with "name", a string, and optionally "arguments", an object"#,
+            "initialize" => r#"an object with "protocolVersion", "capabilities", and "clientInfo""#,
+            "tools/list" | "ping" => "an object, or no params",
+            _ => return Err(unknown_method_error(&request.method)),
         };
-        if let Some(form) = form {
-            let text = format!(r#"Invalid "params" for {}; valid: {form}."#, request.method);
-            return Err(ErrorData::invalid_params(text, None));
-        }
-        Err(unknown_method_error(&request.method))
+        let text = format!(r#"Invalid "params" for {}; valid: {form}."#, request.method);
+        Err(ErrorData::invalid_params(text, None))
     }
 
     async fn list_prompts(&self, _: PageParams, _: ServerContext) -> ProtocolResult<ListPromptsResult> {
@@ -101,7 +98,7 @@ impl ServerHandler for McpServer {
         Err(unknown_method_error("completion/complete"))
     }
 
-    /// Fails only for an unknown tool, as the protocol requires. Other errors are results of the tool.
+    /// Calls a tool. Fails only for an unknown tool, as the protocol requires. Other errors are results of the tool.
     async fn call_tool(&self, call: CallToolRequestParams, context: ServerContext) -> ProtocolResult<CallToolResponse> {
         let caller = context.extensions.get::<Parts>().and_then(|head| head.extensions.get::<Arc<ToolCaller>>());
         let caller = caller.ok_or_else(|| ErrorData::internal_error("the request context is missing", None))?.clone();
@@ -120,7 +117,7 @@ impl ServerHandler for McpServer {
     }
 }
 
-/// The service declares only tools, so clients must not call any other method.
+/// Returns the error for an unknown method. The service declares only tools, so clients must not call other methods.
 fn unknown_method_error(name: &str) -> ErrorData {
     let text = format!("Unknown method {}; valid: initialize, ping, tools/list, tools/call.", quote_for_display(name));
     ErrorData::new(ErrorCode::METHOD_NOT_FOUND, text, None)

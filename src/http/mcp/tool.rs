@@ -17,7 +17,7 @@ use crate::management::CallFields;
 
 pub(super) struct ToolSpec {
     pub name: &'static str,
-    /// One line without a final full stop. The documentation shows it in tables.
+    /// A description of the tool in one line, without a final full stop. The documentation shows it in tables.
     pub summary: &'static str,
     pub details: &'static str,
     /// A tool with [`TokenScope::Write`] replaces data. A repeated call fails because its etag is stale.
@@ -50,7 +50,7 @@ impl<E: Into<HttpError>> From<E> for ToolError {
 }
 
 impl ToolError {
-    /// Logs the cause. Returns whether the error is internal, and the text for the caller.
+    /// Logs the cause of the error. Returns whether the error is internal, and the error text for the caller.
     pub(super) fn log_and_render(&self) -> (bool, String) {
         match self {
             ToolError::Http(error) => {
@@ -59,11 +59,9 @@ impl ToolError {
             }
             ToolError::UnknownArgument { name, known } => {
                 let meant = suggest::did_you_mean(name, known.iter().copied());
+                let name = quote_for_display(name);
                 let valid = known.join(", ");
-                (
-                    false,
-                    format!("Invalid request: unknown argument {};{meant} valid: {valid}.", quote_for_display(name)),
-                )
+                (false, format!("Invalid request: unknown argument {name};{meant} valid: {valid}."))
             }
             ToolError::ResultTooLong { limit_bytes, advice } => {
                 (false, format!("The result would be longer than {limit_bytes} bytes. {advice}"))
@@ -74,8 +72,8 @@ impl ToolError {
     }
 }
 
-/// The strings of a result. Strings preserve entities exactly, but a tree of values would change the notation of some
-/// numbers. A structured result would send each record twice, because clients without schemas need the string.
+/// The strings of a tool's result. Strings preserve entities exactly, but a tree of values would change the notation of
+/// some numbers. A structured result would send each record twice, because clients without schemas need the string.
 pub(super) struct ToolOutput(pub Vec<String>);
 
 pub(super) fn json_output(record: &impl Serialize, limit_bytes: usize, advice: &'static str) -> ToolResult {

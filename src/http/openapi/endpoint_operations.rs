@@ -15,7 +15,7 @@ use utoipa::openapi::{
 };
 
 use super::examples::{example_response, main_example};
-use super::field_schemas::{field_schema, request_body};
+use super::field_schemas::{field_schema, json_body, json_or_document_body};
 use crate::endpoint::{AllowedCallers, Endpoint, EndpointGroup, EndpointInput, FieldRequirement, FieldSpec};
 use crate::management::SESSION_COOKIE;
 use crate::openapi_components::error_responses::{self, OWNER_ERRORS, with_error_refs};
@@ -88,7 +88,7 @@ fn webhook_operation(payload: &str) -> Operation {
 /// schemas (`allOf`) do not change: for example, some members of a pull exist only for pages.
 fn require_all_members(record: &str, schema: RefOr<Schema>) -> RefOr<Schema> {
     let RefOr::T(Schema::Object(mut object)) = schema else { return schema };
-    // Some members are omitted if they have no value.
+    // Responses omit these members instead of setting them to null.
     let is_optional = |member: &str| member == "warnings" || (record, member) == ("ValueRecord", "estimated");
     object.required = object.properties.keys().filter(|member| !is_optional(member)).cloned().collect();
     Schema::Object(object).into()
@@ -103,7 +103,7 @@ fn endpoint_operation(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Ope
         .description(Some(endpoint.description));
     let users = [SESSION_SCHEME, API_TOKEN_SCHEME].map(|scheme| SecurityRequirement::new(scheme, Vec::<String>::new()));
     operation = match endpoint.callers {
-        // An empty list overrides the document's default, which is the security of reads.
+        // An empty list of security schemes overrides the default of the document, which is the security of reads.
         AllowedCallers::Anyone => operation.securities(Some([])),
         AllowedCallers::UsersOrAnonymous => operation.securities(Some(users)).security(SecurityRequirement::default()),
         _ => operation.securities(Some(users)),
@@ -115,9 +115,9 @@ fn endpoint_operation(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Ope
         EndpointInput::ReadQuery(_) => PARAMETERS.iter().fold(operation, |operation, parameter| {
             operation.parameter_ref(Ref::new(format!("#/components/parameters/{}", parameter.name)))
         }),
-        EndpointInput::Body(fields) => operation.request_body(Some(request_body(fields, false, example))),
+        EndpointInput::Body(fields) => operation.request_body(Some(json_body(fields, example))),
         EndpointInput::BodyOrDocument { body: fields, .. } => {
-            operation.request_body(Some(request_body(fields, true, example)))
+            operation.request_body(Some(json_or_document_body(fields, example)))
         }
         EndpointInput::PathToken => operation.parameter(token_parameter()),
     };
@@ -147,20 +147,17 @@ fn success_response(endpoint: &Endpoint, id: &str) -> ResponseBuilder {
 }
 
 fn with_headers(endpoint: &Endpoint, response: ResponseBuilder) -> ResponseBuilder {
-    let mut response = response_headers::with_header_refs(
-        response_headers::with_header_refs(response, &[COMMON_HEADERS]),
-        endpoint.response.headers,
-    );
+    let mut names = [&[COMMON_HEADERS][..], endpoint.response.headers].concat();
     if is_management_endpoint(endpoint) {
-        response = response_headers::with_header_refs(response, &[&["Cache-Control"]]);
+        names.push(&["Cache-Control"]);
     }
     if matches!(endpoint.input, EndpointInput::PathToken) {
-        response = response_headers::with_header_refs(response, &[RATE_LIMIT_HEADERS, &["Referrer-Policy"]]);
+        names.extend([RATE_LIMIT_HEADERS, &["Referrer-Policy"]]);
     }
     if endpoint.callers == AllowedCallers::UsersOrAnonymous {
-        response = response_headers::with_header_refs(response, &[RATE_LIMIT_HEADERS, CORS_HEADERS]);
+        names.extend([RATE_LIMIT_HEADERS, CORS_HEADERS]);
     }
-    response
+    response_headers::with_header_refs(response, &names)
 }
 
 /// Whether an endpoint belongs to the management API, which has its own table of errors.

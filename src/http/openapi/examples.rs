@@ -17,7 +17,7 @@ pub struct OperationExample {
     pub operation: String,
     #[serde(default)]
     pub path: BTreeMap<String, Value>,
-    /// The query string, percent-encoded.
+    /// The query string of the request, percent-encoded.
     #[serde(default)]
     pub query: String,
     pub body: Option<Value>,

@@ -20,7 +20,23 @@ const DATASET_NAME_PATTERN: &str = r"^[^\u0000]*[^\u0000-/:-@\[-`{-\u00a9][^\u00
 /// Five cron fields. Nicknames such as `@daily` are not supported.
 const SCHEDULE_PATTERN: &str = r"^\s*[^\s@]+(\s+[^\s@]+){4}\s*$";
 
-pub(super) fn request_body(fields: &[FieldSpec], or_document: bool, example: Option<&OperationExample>) -> RequestBody {
+pub(super) fn json_body(fields: &[FieldSpec], example: Option<&OperationExample>) -> RequestBody {
+    json_body_builder(fields, example).required(Some(Required::True)).build()
+}
+
+pub(super) fn json_or_document_body(fields: &[FieldSpec], example: Option<&OperationExample>) -> RequestBody {
+    // Pushed documents are declared only as bytes, because client generators do not know types such as `text/csv`.
+    json_body_builder(fields, example)
+        .description(Some(
+            "JSON, or a compressed or uncompressed document in any source format. Send a document as \
+             `application/octet-stream`, or with the content type of its format.",
+        ))
+        .content("application/octet-stream", binary_content())
+        .required(Some(Required::False))
+        .build()
+}
+
+fn json_body_builder(fields: &[FieldSpec], example: Option<&OperationExample>) -> RequestBodyBuilder {
     let mut object = schema_of_type(Type::Object).additional_properties(Some(AdditionalProperties::FreeForm(false)));
     for field in fields {
         let schema = with_example(field_schema(field.kind, Some(field.description)), (field.example)());
@@ -31,22 +47,10 @@ pub(super) fn request_body(fields: &[FieldSpec], or_document: bool, example: Opt
     }
     let example = example.and_then(|example| example.body.clone());
     let json = ContentBuilder::new().schema(Some(object.build())).example(example).build();
-    let body = RequestBodyBuilder::new().content(JSON_CONTENT_TYPE, json);
-    match or_document {
-        false => body.required(Some(Required::True)).build(),
-        // Documents are declared only as bytes, because client generators do not know types such as `text/csv`.
-        true => body
-            .description(Some(
-                "JSON, or a compressed or uncompressed document in any source format. Send a document as \
-                 `application/octet-stream`, or with the content type of its format.",
-            ))
-            .content("application/octet-stream", binary_content())
-            .required(Some(Required::False))
-            .build(),
-    }
+    RequestBodyBuilder::new().content(JSON_CONTENT_TYPE, json)
 }
 
-/// Allows null, which a caller can send instead of omitting a member.
+/// Changes a schema so that it allows null, which a caller can send instead of omitting a member.
 fn nullable_schema(schema: RefOr<Schema>) -> RefOr<Schema> {
     let or_null = |schema_type: &SchemaType| match schema_type {
         SchemaType::Type(only) => SchemaType::from_iter([only.clone(), Type::Null]),
@@ -110,7 +114,7 @@ pub(super) fn field_schema(kind: FieldKind, description: Option<&str>) -> RefOr<
         }
         FieldKind::OneOf(names) => text().enum_values(Some(names())),
         FieldKind::OneOfOrNull(names) => {
-            // Client generators create several types for an enum that contains null, so this is a `oneOf`.
+            // The schema is a `oneOf`, because client generators create several types for an enum that contains null.
             let name = schema_of_type(Type::String).enum_values(Some(names()));
             let null = schema_of_type(Type::Null);
             return Schema::OneOf(OneOfBuilder::new().item(name).item(null).description(description).build()).into();

@@ -10,6 +10,7 @@ pub mod reference;
 
 use std::sync::LazyLock;
 
+use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
@@ -20,15 +21,16 @@ use strata_encode::{ContentCoding, compress_body};
 use strata_types::suggest;
 use utoipa::openapi::{ContactBuilder, Info, InfoBuilder, LicenseBuilder, OpenApi, Server};
 
-use super::endpoint::{AllowedCallers, Endpoint, EndpointGroup, EndpointResponse};
+use super::endpoint::{self, AllowedCallers, Endpoint, EndpointGroup, EndpointResponse};
 use super::error::HttpError;
-use super::headers::caching;
+use super::headers::caching::{self, CachingHeaders};
 use super::openapi_components::response_headers::{CACHING_HEADERS, CORS_HEADERS};
 use super::openapi_components::{JSON_CONTENT_TYPE, error_responses, response_headers};
 use super::{health, management, mcp, metrics, read};
+use crate::AppState;
 use crate::headers::content_encoding;
 
-pub(super) static OPENAPI_ENDPOINT: Endpoint =
+static OPENAPI_ENDPOINT: Endpoint =
     Endpoint::get("/openapi.json", "getOpenApi", EndpointGroup::Operational, || get(get_openapi))
         .summary("Returns this OpenAPI document")
         .description(
@@ -42,6 +44,10 @@ pub(super) static OPENAPI_ENDPOINT: Endpoint =
             ..EndpointResponse::new("An OpenAPI 3.1 document.", &[JSON_CONTENT_TYPE])
         });
 
+pub(super) fn routes() -> Router<AppState> {
+    endpoint::routes(std::iter::once(&OPENAPI_ENDPOINT))
+}
+
 /// All documented endpoints except the read endpoint.
 fn documented_endpoints() -> impl Iterator<Item = &'static Endpoint> {
     management::endpoints().chain([
@@ -53,13 +59,13 @@ fn documented_endpoints() -> impl Iterator<Item = &'static Endpoint> {
 }
 
 fn build_document() -> OpenApi {
-    // Tools show operations in this order.
+    // Tools show the operations in the order of the OpenAPI document.
     let mut operations = endpoint_operations::endpoints_section(documented_endpoints());
     let webhooks = operations.webhooks.take();
     let mut document = read::openapi_section().merge_from(operations);
     document.webhooks = webhooks;
     document.info = document_info();
-    // A relative URL also works behind a proxy.
+    // A relative server URL also works behind a proxy.
     document.servers = Some(vec![Server::new("/")]);
     let components = document.components.get_or_insert_default();
     components.headers = response_headers::header_components();
@@ -112,14 +118,10 @@ pub(super) fn nearest_path(unknown: &str) -> Option<&'static str> {
     suggest::find_similar_name(unknown, paths.chain([mcp::MCP_PATH]))
 }
 
-/// Returns 200, or 304 if the caller already has the document. Scripts of any origin can read it.
-async fn get_openapi(headers: HeaderMap) -> Response {
-    let documents = match &*ENCODED_DOCUMENTS {
-        Ok(documents) => documents,
-        Err(reason) => {
-            return HttpError::Panic(format!("failed to build the OpenAPI document: {reason}")).into_response();
-        }
-    };
+/// Returns the OpenAPI document, or 304 if the caller already has it. Scripts of any origin can read it.
+async fn get_openapi(headers: HeaderMap) -> Result<Response, HttpError> {
+    let failure = |reason: &String| HttpError::Panic(format!("failed to build the OpenAPI document: {reason}"));
+    let documents = ENCODED_DOCUMENTS.as_ref().map_err(failure)?;
     let coding = content_encoding::negotiate(&headers);
     let EncodedDocument { bytes, etag } = &documents[coding as usize];
     let mut response = match caching::is_not_modified(&headers, etag) {
@@ -132,7 +134,8 @@ async fn get_openapi(headers: HeaderMap) -> Response {
         }
     };
     let headers = response.headers_mut();
-    caching::set_caching_headers(headers, Some(etag.clone()), false, true);
+    let etag = Some(etag.clone());
+    caching::set_caching_headers(headers, CachingHeaders { etag, is_private: false, is_coded: true });
     headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
-    response
+    Ok(response)
 }

@@ -15,7 +15,7 @@ use super::examples::{OperationExample, main_example};
 pub const EXAMPLE_BASE_URL: &str = "http://127.0.0.1:8080";
 
 pub struct ReferencePage {
-    /// The tag, which is also the name of the page.
+    /// The tag of the operations on the page, which is also the name of the page.
     pub name: String,
     pub about: RichText,
     pub operations: Vec<OperationDoc>,
@@ -30,10 +30,10 @@ pub struct OperationDoc {
     pub description: RichText,
     pub credentials: &'static str,
     pub parameters: Vec<MemberDoc>,
-    /// The operation on another page that explains further parameters.
+    /// A link to the operation on another page that explains further parameters of this operation.
     pub parameters_of: Option<ReferenceLink>,
     pub body: Vec<MemberDoc>,
-    /// The description of the body, if it can be something other than JSON.
+    /// The description of the request body, if the body can be something other than JSON.
     pub body_about: Option<RichText>,
     pub request: Option<CodeSample>,
     pub returns: RichText,
@@ -83,7 +83,7 @@ pub enum InlineText {
 #[derive(Clone)]
 pub struct ReferenceLink {
     pub text: String,
-    /// The name of another page. `None` is the same page.
+    /// The name of the page to which the link leads; `None` if it is the same page.
     pub page: Option<String>,
     pub anchor: String,
 }
@@ -115,7 +115,7 @@ fn heading_anchor(heading: &str) -> String {
 }
 
 impl RichText {
-    /// Parses code between backticks.
+    /// Parses a text that contains code between backticks.
     pub fn new(text: &str) -> RichText {
         let part = |(number, part): (usize, &str)| match number % 2 {
             0 => InlineText::Text(part.to_owned()),
@@ -215,7 +215,7 @@ fn operation_doc(located: &LocatedOperation) -> OperationDoc {
     let id = text_or_empty(&operation["operationId"]);
     let is_webhook = !path.starts_with('/');
     let example = main_example(id);
-    // Only the first operation explains parameters that several operations share.
+    // If several operations share parameters, only the first operation explains them.
     let first =
         located_operations().find(|other| array_items(&other.operation["parameters"]).any(is_component_reference));
     let explained_at = first.filter(|first| !std::ptr::eq(first.operation, operation));
@@ -239,16 +239,10 @@ fn operation_doc(located: &LocatedOperation) -> OperationDoc {
         title: operation_title(located),
         summary: RichText::new(text_or_empty(&operation["summary"])),
         description: RichText::new(text_or_empty(&operation["description"])),
-        credentials: match is_webhook {
-            true => "",
-            false => credentials_text(method, operation),
-        },
+        credentials: if is_webhook { "" } else { credentials_text(method, operation) },
         parameters: own.into_iter().map(|parameter| parameter_doc(resolve_reference(parameter))).collect(),
         parameters_of,
-        body: member_docs(match is_webhook {
-            true => resolve_reference(&json["schema"]),
-            false => &json["schema"],
-        }),
+        body: member_docs(resolve_reference(&json["schema"])),
         body_about: operation["requestBody"]["description"].as_str().map(RichText::new),
         request,
         returns: RichText::new(text_or_empty(&success["description"])),
@@ -286,7 +280,7 @@ fn record_doc(name: &str) -> RecordDoc {
     }
 }
 
-/// Returns the members of an object, including the members of all parts of an `allOf`.
+/// Returns the members of an object schema, including the members of all parts of an `allOf`.
 fn member_docs(schema: &'static Value) -> Vec<MemberDoc> {
     let required: BTreeSet<&str> = array_items(&schema["required"]).map(text_or_empty).collect();
     let own = object_members(&schema["properties"]).map(|(name, property)| MemberDoc {
@@ -304,11 +298,8 @@ fn member_docs(schema: &'static Value) -> Vec<MemberDoc> {
 fn type_text(schema: &Value) -> RichText {
     if let Some(reference) = schema["$ref"].as_str() {
         let name = component_name(reference);
-        return RichText(vec![InlineText::Link(ReferenceLink {
-            text: name.to_owned(),
-            page: None,
-            anchor: heading_anchor(name),
-        })]);
+        let link = ReferenceLink { text: name.to_owned(), page: None, anchor: heading_anchor(name) };
+        return RichText(vec![InlineText::Link(link)]);
     }
     for composed in ["oneOf", "anyOf", "allOf"] {
         if schema[composed].is_array() {

@@ -1,4 +1,5 @@
-//! Plain-text error responses: one table for reads and several other operations, and one for owners.
+//! Plain-text error responses in the OpenAPI document: one table for reads and several other operations, and one for
+//! the operations of owners.
 
 use utoipa::openapi::path::OperationBuilder;
 use utoipa::openapi::{Ref, Response, ResponseBuilder};
@@ -12,7 +13,7 @@ pub(crate) struct ErrorResponseSpec {
     pub component_name: &'static str,
     description: &'static str,
     example: &'static str,
-    /// Headers in addition to the headers of all errors in the table.
+    /// The headers of this error response, in addition to the headers that all errors in the table have.
     headers: &'static [&'static [&'static str]],
 }
 
@@ -27,15 +28,12 @@ impl ErrorResponseSpec {
 
     setters! { description: &'static str, example: &'static str }
 
-    /// Converts the error to a component. `shared` lists the headers of all errors in the table.
+    /// Converts the error response to an OpenAPI component. `shared` lists the headers of all errors in the table.
     pub(crate) fn to_component(&self, shared: &[&[&str]]) -> (&'static str, Response) {
         let response =
             ResponseBuilder::new().description(self.description).content(TEXT_CONTENT_TYPE, text_content(self.example));
-        (
-            self.component_name,
-            response_headers::with_header_refs(response_headers::with_header_refs(response, shared), self.headers)
-                .build(),
-        )
+        let headers = [shared, self.headers].concat();
+        (self.component_name, response_headers::with_header_refs(response, &headers).build())
     }
 }
 

@@ -13,9 +13,7 @@ pub(crate) fn parameter_component(parameter: &QueryParameter) -> Parameter {
     let builder = super::parameter_builder(name, ParameterIn::Query, documentation, schema, example);
     match repetition {
         ParameterRepetition::Single => builder,
-        ParameterRepetition::Repeated | ParameterRepetition::List => {
-            builder.style(Some(ParameterStyle::Form)).explode(Some(repetition == ParameterRepetition::Repeated))
-        }
+        _ => builder.style(Some(ParameterStyle::Form)).explode(Some(repetition == ParameterRepetition::Repeated)),
     }
     .build()
 }
@@ -25,9 +23,7 @@ pub(crate) fn parameter_schema(parameter: &QueryParameter) -> RefOr<Schema> {
     let QueryParameter { kind, default_text, .. } = parameter;
     match parameter.repetition {
         ParameterRepetition::Single => value_schema(kind, default_value(kind, default_text)),
-        ParameterRepetition::Repeated | ParameterRepetition::List => {
-            ArrayBuilder::new().items(value_schema(kind, None)).build().into()
-        }
+        _ => ArrayBuilder::new().items(value_schema(kind, None)).build().into(),
     }
 }
 
@@ -58,9 +54,7 @@ fn value_schema(kind: &ParameterKind, default: Option<Value>) -> RefOr<Schema> {
             .minimum(Some(0_usize))
             .maximum(Some(u64::MAX as usize)),
         ParameterKind::OneOf(names) => schema.schema_type(Type::String).enum_values(Some(names.iter().copied())),
-        ParameterKind::Paths | ParameterKind::Keywords | ParameterKind::PathValue | ParameterKind::Sort => {
-            schema.schema_type(Type::String).pattern(kind.pattern())
-        }
+        _ => schema.schema_type(Type::String).pattern(kind.pattern()),
     };
     schema.build().into()
 }

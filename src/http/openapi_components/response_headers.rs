@@ -137,7 +137,7 @@ pub(crate) fn with_header_refs(response: ResponseBuilder, names: &[&[&str]]) -> 
 
 pub(crate) const COMMON_HEADERS: &[&str] = &["X-Request-Id"];
 
-/// These headers are missing if the operator has disabled the rate limit.
+/// The headers that report the rate limit. They are missing if the operator has disabled the rate limit.
 pub(crate) const RATE_LIMIT_HEADERS: &[&str] = &["X-RateLimit-Limit", "X-RateLimit-Remaining", "X-RateLimit-Reset"];
 
 pub(crate) const DATASET_HEADERS: &[&str] = &["X-Dataset-ID", "X-Dataset-Version", "X-Dataset-Alt"];

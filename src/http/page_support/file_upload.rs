@@ -23,10 +23,10 @@ use crate::management::request_body;
 
 const MAX_FIELD_BYTES: u64 = 4 << 10;
 
-/// The maximum length of a boundary (RFC 2046, section 5.1.1).
+/// The maximum length of a multipart boundary (RFC 2046, section 5.1.1).
 const MAX_BOUNDARY_BYTES: usize = 70;
 
-/// The size of the chunks that the parser gets until the file begins.
+/// The size of the chunks that the multipart parser gets until the file begins.
 const PARSER_CHUNK_BYTES: usize = 1 << 10;
 
 pub struct FileUploadForm {
@@ -39,7 +39,7 @@ pub struct FileUploadForm {
 }
 
 pub enum FormPart {
-    /// A name, its value, and the rest of the form.
+    /// The name and the value of a text field, and the rest of the form.
     Field(String, String, Box<FileUploadForm>),
     File(Box<UploadedFile>),
     End,
@@ -52,7 +52,7 @@ pub struct UploadedFile {
 }
 
 impl FileUploadForm {
-    /// Parses a form with these text fields, followed by this file field.
+    /// Parses a form that consists of text fields and then one file. `fields` contains their names.
     ///
     /// # Errors
     /// Returns 415 for other bodies, 400 for a missing or invalid boundary, and 413 if `Content-Length` is too large.
@@ -87,9 +87,11 @@ impl FileUploadForm {
         })
     }
 
+    /// Returns the next text field, the file, or the end of the form.
+    ///
     /// # Errors
-    /// Returns 400 for a different form, 408 if it arrives too slowly, and 413 if the fields before the file are too
-    /// large.
+    /// Returns 400 for an unexpected field or an invalid form, 408 if the form arrives too slowly, and 413 if the
+    /// fields before the file are too large.
     pub async fn next_part(mut self) -> Result<FormPart, HttpError> {
         let read_timeout = self.read_timeout;
         let next = async {
@@ -116,10 +118,8 @@ impl FileUploadForm {
         match next {
             Ok(part) => part.map_err(|problem| invalid(&problem)),
             Err(multer::Error::StreamReadFailed(cause)) if cause.is::<FormFieldsTooLarge>() => {
-                Err(HttpError::InvalidRequest {
-                    status: StatusCode::PAYLOAD_TOO_LARGE,
-                    text: format!("The body is too large: {cause}."),
-                })
+                let text = format!("The body is too large: {cause}.");
+                Err(HttpError::InvalidRequest { status: StatusCode::PAYLOAD_TOO_LARGE, text })
             }
             Err(multer::Error::StreamReadFailed(_)) => Err(CallError::IncompleteBody.into()),
             Err(multer::Error::IncompleteStream) => {
@@ -129,7 +129,7 @@ impl FileUploadForm {
         }
     }
 
-    /// Returns the reason why a field of this name is not allowed here. No field is silently ignored.
+    /// Returns the reason why the form must not contain a field of this name, or `None` if the field is allowed.
     fn field_problem(&self, name: &str) -> Option<String> {
         if name != self.file_field_name && !self.text_field_names.contains(&name) {
             let known = [self.text_field_names, &[self.file_field_name]].concat().join(", ");
@@ -140,7 +140,7 @@ impl FileUploadForm {
     }
 
     async fn check_end(&mut self) -> Result<(), BoxError> {
-        // Fields after the file have the same limit.
+        // Fields after the file have the same size limit as fields before the file.
         self.file_begun.store(false, Ordering::Relaxed);
         let Some(field) = self.multipart.next_field().await.map_err(to_source_error)? else { return Ok(()) };
         let name = field.name().unwrap_or_default();
@@ -156,16 +156,18 @@ impl FileUploadForm {
 }
 
 impl UploadedFile {
-    /// Streams the bytes of the file. The stream ends with an error if another field follows.
+    /// Streams the bytes of the uploaded file. Ends with an error if the form contains a field after the file.
     pub fn into_stream(self) -> impl Stream<Item = Result<Bytes, BoxError>> + Send + 'static {
         let field = self.field;
         let mut rest = self.remaining_form;
-        // The parser handles one field at a time. `field` is dropped before this future runs.
+        // The parser handles one field at a time: the file's `field` is dropped before `end` parses the rest.
         let end = stream::once(async move { rest.check_end().await.map(|()| None) });
         field.map(|bytes| bytes.map(Some).map_err(to_source_error)).chain(end).try_filter_map(future::ok)
     }
 }
 
+/// Returns the boundary of a multipart form.
+///
 /// # Errors
 /// Returns 415 for another content type, and 400 for a missing or invalid boundary.
 fn parse_boundary(content_type: &str) -> Result<String, HttpError> {

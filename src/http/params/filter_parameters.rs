@@ -70,7 +70,7 @@ pub(super) const FILTER_CONTAINS: QueryParameter = QueryParameter {
     ..FILTER
 };
 
-/// Defines a range filter from its bound, its comparison in words, and an example.
+/// Defines the parameter of a range filter from its bound, such as `gt`, its comparison in words, and an example.
 macro_rules! range {
     ($bound:ident, $words:literal, $example:literal) => {
         QueryParameter {
@@ -139,7 +139,7 @@ pub(super) const KEYWORDS_MODE: QueryParameter = QueryParameter {
     },
 };
 
-/// Splits a list at commas, trims spaces and tabs, and removes empty items.
+/// Splits a comma-separated list of values, trims spaces and tabs, and removes empty items.
 fn split_keywords(list: &str) -> impl Iterator<Item = &str> {
     list.split(',').map(|keyword| keyword.trim_matches([' ', '\t'])).filter(|keyword| !keyword.is_empty())
 }

@@ -20,18 +20,18 @@ pub(super) fn split_pairs(query: &str) -> impl Iterator<Item = RawPair<'_>> {
     })
 }
 
-/// Returns `None` if the decoded bytes are not UTF-8.
+/// Decodes a name or a value of a form. Returns `None` if the decoded bytes are not UTF-8.
 pub(super) fn decode_component(raw: &str) -> Option<Cow<'_, str>> {
     if !raw.bytes().any(|byte| matches!(byte, b'+' | b'%')) {
         return Some(Cow::Borrowed(raw));
     }
-    // `+` is replaced first, so that `%2B` remains a plus sign.
+    // `+` is replaced before `%` is decoded, so that `%2B` remains a plus sign.
     let spaced: Vec<u8> = raw.bytes().map(|byte| if byte == b'+' { b' ' } else { byte }).collect();
     let bytes: Vec<u8> = percent_decode(&spaced).collect();
     String::from_utf8(bytes).map(Cow::Owned).ok()
 }
 
-/// Returns the first pair whose name or value is not UTF-8, in its encoded form.
+/// Returns the first pair, in its encoded form, whose name or value is not UTF-8 after decoding.
 pub(crate) fn find_invalid_utf8(query: &str) -> Option<&str> {
     let is_text = |pair: &str| {
         split_pairs(pair).all(|pair| decode_component(pair.name).and(decode_component(pair.value)).is_some())

@@ -1,9 +1,8 @@
 //! The query parameters of the read endpoint as data: name, documentation, and parser. `registry` contains all
 //! parameters, and parses a query string into a `ReadRequest`.
 //!
-//! To add a parameter, add its constant, an entry in `registry::PARAMETERS`, and a row in the table of
-//! docs/reference/query-semantics.md, Parameters. The OpenAPI document and the MCP tool `read` are generated from the
-//! registry.
+//! To add a parameter, add its constant, an entry in `registry::PARAMETERS`, and a row in
+//! docs/reference/query-semantics.md, Parameters. The registry generates the OpenAPI document and the MCP tool `read`.
 //!
 //! Parsing validates one value at a time, without I/O and without a dataset.
 
@@ -29,16 +28,16 @@ pub(crate) use unknown_names::PERCENT_ENCODED;
 pub use unknown_names::{MAX_UNKNOWN_HEADER_BYTES, UnknownParameter, unknown_fields_header, unknown_parameters_header};
 pub use value_parsers::MAX_PATH_KEYS;
 
-/// Stores a decoded value in the request. Called for each occurrence, in the order of the query string.
+/// Stores the decoded value of a parameter in the request. Called for each occurrence, in query string order.
 type ApplyParameterFn = fn(&str, &mut ReadRequest) -> Result<(), InvalidValue>;
 
 #[derive(Clone, Copy, Debug)]
 pub struct QueryParameter {
     pub name: &'static str,
     pub kind: ParameterKind,
-    /// The default as in docs/reference/query-semantics.md, Parameters ("false", "all", "none").
+    /// The default value of the parameter as in docs/reference/query-semantics.md, Parameters ("false", "all", "none").
     pub default_text: &'static str,
-    /// Full sentences in Markdown.
+    /// The description of the parameter, in full sentences in Markdown.
     pub documentation: &'static str,
     /// A decoded value that matches entities of the demo dataset `world-countries`, also in combination with the
     /// examples of all other parameters. `None` if an example is unnecessary.
@@ -51,13 +50,13 @@ pub struct QueryParameter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterRepetition {
     Single,
-    /// Any number of times. Each occurrence counts separately.
+    /// The parameter can occur any number of times. Each occurrence counts separately.
     Repeated,
-    /// Any number of times. The comma-separated lists are joined in order.
+    /// The parameter can occur any number of times. The comma-separated lists of all occurrences are joined in order.
     List,
 }
 
-/// The rest of the error message `"value" {problem}; valid: {valid}`.
+/// The second part of the error message `"value" {problem}; valid: {valid}` about a parameter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InvalidValue {
     pub problem: Cow<'static, str>,

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ParameterKind {
-    /// `true`, `false`, `1`, or `0`, ignoring case.
+    /// A boolean: `true`, `false`, `1`, or `0`, ignoring case.
     Boolean,
     WholeNumber,
     OneOf(&'static [&'static str]),
@@ -17,7 +17,7 @@ pub enum ParameterKind {
 }
 
 impl ParameterKind {
-    /// The label in docs/reference/query-semantics.md, Parameters.
+    /// The label of the kind in docs/reference/query-semantics.md, Parameters.
     pub fn label(self) -> Cow<'static, str> {
         match self {
             ParameterKind::Boolean => "boolean".into(),
@@ -30,30 +30,23 @@ impl ParameterKind {
         }
     }
 
-    /// Converts a decoded value or list item to JSON. Returns `None` for text that is not a value, such as "all" as the
-    /// default of a number.
+    /// Converts a decoded value or list item to JSON; `None` for text that is no value, such as the default "all".
     pub fn to_json(self, text: &str) -> Option<Value> {
         match self {
             ParameterKind::Boolean => text.parse().ok().map(Value::Bool),
             ParameterKind::WholeNumber => text.parse::<u64>().ok().map(Value::from),
             ParameterKind::OneOf(names) => names.contains(&text).then(|| text.into()),
-            ParameterKind::Paths | ParameterKind::Keywords | ParameterKind::PathValue | ParameterKind::Sort => {
-                Some(text.into())
-            }
+            _ => Some(text.into()),
         }
     }
 
-    /// Returns a regular expression (ECMA-262) that matches exactly the valid values.
+    /// Returns a regular expression (ECMA-262) that matches exactly the valid values of the kind.
     pub fn pattern(self) -> Option<&'static str> {
         match self {
-            ParameterKind::Boolean
-            | ParameterKind::WholeNumber
-            | ParameterKind::OneOf(_)
-            | ParameterKind::Paths
-            | ParameterKind::Keywords => None,
-            // The path is not empty and ends at the first unescaped colon.
+            // In `path:value`, the path is not empty and ends at the first unescaped colon.
             ParameterKind::PathValue => Some(r"^([^:\\]|\\[\s\S])+:"),
             ParameterKind::Sort => Some(r"^([\s\S]+:(asc|desc)|[^:]+)$"),
+            _ => None,
         }
     }
 }

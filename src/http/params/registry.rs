@@ -16,6 +16,7 @@ use axum::http::StatusCode;
 use serde_json::{Map, Value};
 use strata_service::IgnoredParameter;
 use strata_types::field_path::FieldPath;
+pub use strata_types::limits::MAX_QUERY_ITEMS;
 use strata_types::read_request::ReadRequest;
 use strata_types::{limits, suggest};
 
@@ -27,8 +28,8 @@ use crate::display_text::{escape_for_display, quote_for_display};
 use crate::error::HttpError;
 use crate::scalar_parsers::whole_number_from_json;
 
-/// All parameters in the order of docs/reference/query-semantics.md, Steps, followed by the parameters of the whole
-/// response. The documentation has the same order. The order in a URL does not matter.
+/// All query parameters in the order of docs/reference/query-semantics.md, Steps, followed by the parameters of the
+/// whole response. The documentation has the same order. The order in a URL does not matter.
 pub static PARAMETERS: [QueryParameter; 27] = [
     result_parameters::INCLUDE_SOURCE,
     result_parameters::DENULL,
@@ -59,10 +60,9 @@ pub static PARAMETERS: [QueryParameter; 27] = [
     result_parameters::STRICT,
 ];
 
-/// Lower than hyper's limit (65,534 bytes for the whole target), so that strata can return a helpful error.
+/// Maximum length of a query string. The limit is lower than hyper's (65,534 bytes for the whole target), so that
+/// strata can return a helpful error.
 pub const MAX_QUERY_BYTES: usize = limits::MAX_QUERY_STRING_BYTES;
-
-pub const MAX_QUERY_ITEMS: usize = limits::MAX_QUERY_ITEMS;
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParameterError {
@@ -80,14 +80,14 @@ pub enum ParameterError {
     SpecifiedTwice { name: &'static str, value: String },
     #[error("parameter {name}: {} {}; valid: {}", quote_for_display(.value), .reason.problem, .reason.valid)]
     InvalidText { name: &'static str, value: String, reason: InvalidValue },
-    /// An invalid JSON value that is not a string.
+    /// The value of a parameter in a JSON object is invalid and not a string.
     #[error("parameter {name}: {} {}; valid: {}", escape_for_display(.value), .reason.problem, .reason.valid)]
     InvalidJson { name: &'static str, value: String, reason: InvalidValue },
     #[error(
         "unknown parameter {}, which strict=true does not allow;{} valid: {}",
         quote_for_display(.name),
-        suggest_name(.name),
-        join_names()
+        suggest::did_you_mean(.name, parameter_names()),
+        parameter_names().collect::<Vec<_>>().join(", ")
     )]
     UnknownName { name: String },
     #[error(
@@ -132,7 +132,7 @@ pub fn parse_query(query: Option<&str>) -> Result<(ReadRequest, Vec<UnknownParam
     parse_query_except(query, &[])
 }
 
-/// Like [`parse_query`], but skips the parameters in `own`, which belong to the endpoint.
+/// Like [`parse_query`], but skips the parameters in `own`, which the endpoint parses by itself.
 pub fn parse_query_except(
     query: Option<&str>,
     own: &[&str],
@@ -156,10 +156,8 @@ pub fn parse_query_except(
         match PARAMETERS.iter().position(|parameter| parameter.name == name) {
             Some(index) => builder.apply_value(index, value)?,
             None if own.contains(&&*name) => {}
-            None if !name.is_empty() && seen.insert(name.clone()) => {
-                unknown.push(UnknownParameter(name.into_owned()));
-            }
-            // An empty name cannot be listed in a header.
+            None if !name.is_empty() && seen.insert(name.clone()) => unknown.push(UnknownParameter(name.into_owned())),
+            // An unknown parameter with an empty name cannot be listed in the response header.
             None => has_empty_name |= name.is_empty(),
         }
     }
@@ -204,8 +202,9 @@ pub fn replace_offset(query: &str, offset: u64) -> String {
     pairs.join("&")
 }
 
-/// Parses JSON members: a value of the parameter's kind, an array if the parameter can be repeated, or null if it is
-/// not set. Other members are ignored. The total length of all values is limited like a query string.
+/// Parses the parameters in a JSON object. A member is a value of the parameter's kind, an array if the parameter can
+/// be repeated, or null if the parameter is not set. Other members are ignored. The total length of all values is
+/// limited like a query string.
 pub fn parse_json_members(members: &Map<String, Value>) -> Result<ReadRequest, ParameterError> {
     let mut values = Vec::new();
     for (index, parameter) in PARAMETERS.iter().enumerate() {
@@ -238,7 +237,7 @@ fn scalar_to_text(value: &Value) -> Option<String> {
     match value {
         Value::String(text) => Some(text.clone()),
         Value::Bool(value) => Some(value.to_string()),
-        // `7.0` is 7.
+        // The number `7.0` is a valid whole number, and becomes the text `7`.
         Value::Number(number) => {
             Some(whole_number_from_json(number).map_or_else(|| number.to_string(), |number| number.to_string()))
         }
@@ -283,19 +282,11 @@ fn count_items(request: &ReadRequest) -> usize {
     paths + conditions + request.keywords.len()
 }
 
-fn suggest_name(name: &str) -> String {
-    suggest::did_you_mean(name, parameter_names())
-}
-
-fn join_names() -> String {
-    parameter_names().collect::<Vec<_>>().join(", ")
-}
-
 fn parameter_names() -> impl Iterator<Item = &'static str> {
     PARAMETERS.iter().map(|parameter| parameter.name)
 }
 
-/// Returns a known parameter name without quotation marks, and any other name in quotation marks.
+/// For error messages: returns a known parameter name without quotation marks, and any other name in quotation marks.
 fn quote_if_unknown(name: &str) -> String {
     if parameter_names().any(|known| known == name) { name.to_owned() } else { quote_for_display(name) }
 }

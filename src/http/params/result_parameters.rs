@@ -87,9 +87,8 @@ pub(super) const FORMAT: QueryParameter = QueryParameter {
     example: None,
     repetition: ParameterRepetition::Single,
     apply: |value, request| {
-        let format = ResponseFormat::ALL.into_iter().find(|format| format.name() == value);
-        let invalid = || InvalidValue::new("is not a supported format", ResponseFormat::NAMES.join(", "));
-        format.ok_or_else(invalid).map(|format| request.format = format)
+        let invalid = |_| InvalidValue::new("is not a supported format", ResponseFormat::NAMES.join(", "));
+        value.parse::<ResponseFormat>().map_err(invalid).map(|format| request.format = format)
     },
 };
 

@@ -10,15 +10,15 @@ use strata_types::limits;
 
 pub const MAX_UNKNOWN_HEADER_BYTES: usize = limits::MAX_UNKNOWN_NAMES_HEADER_BYTES;
 
-/// Everything except the unreserved characters of RFC 3986, so that encoded names contain no commas.
+/// The percent-encoded characters: all except the unreserved ones of RFC 3986, so that encoded names contain no commas.
 pub(crate) const PERCENT_ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
 /// The decoded name of an unknown parameter. The name is never empty.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UnknownParameter(pub String);
 
-/// Returns the percent-encoded names, separated by commas, or `None` if there are none. The list ends before the first
-/// name that would exceed [`MAX_UNKNOWN_HEADER_BYTES`].
+/// Returns the percent-encoded names of unknown parameters, separated by commas, or `None` if there are none. The list
+/// ends before the first name that would exceed [`MAX_UNKNOWN_HEADER_BYTES`].
 pub fn unknown_parameters_header(unknown: &[UnknownParameter]) -> Option<HeaderValue> {
     names_header(unknown.iter().map(|UnknownParameter(name)| name.as_str()))
 }
@@ -41,9 +41,6 @@ fn names_header<'a>(unknown: impl Iterator<Item = &'a str>) -> Option<HeaderValu
             break;
         }
     }
-    if names.is_empty() {
-        return None;
-    }
-    // Unreserved characters, `%`, and commas are valid in a header.
-    HeaderValue::try_from(names).ok()
+    // The header value is valid, because it contains only unreserved characters, `%`, and commas.
+    HeaderValue::try_from(names).ok().filter(|names| !names.is_empty())
 }

@@ -11,7 +11,7 @@ pub(super) fn parse_boolean(value: &str) -> Result<bool, InvalidValue> {
     scalar_parsers::parse_boolean(value).ok_or_else(|| InvalidValue::new("is not a boolean", "true, false, 1, or 0"))
 }
 
-/// Parses decimal digits up to the largest `u64`. Leading zeros are allowed.
+/// Parses a whole number of decimal digits, up to the largest `u64`. Leading zeros are allowed.
 pub(super) fn parse_whole_number(value: &str) -> Result<u64, InvalidValue> {
     let valid = || format!("decimal digits only, from 0 to {}", u64::MAX);
     if value.is_empty() || !value.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -20,7 +20,8 @@ pub(super) fn parse_whole_number(value: &str) -> Result<u64, InvalidValue> {
     value.parse().map_err(|_| InvalidValue::new("is too large", valid()))
 }
 
-/// The maximum depth of entities (docs/reference/paths-and-values.md, Paths). Code that follows a path can recurse.
+/// The maximum number of keys in a path, which is the maximum depth of entities (docs/reference/paths-and-values.md,
+/// Paths). The limit allows code that follows a path to recurse.
 pub const MAX_PATH_KEYS: usize = limits::MAX_PATH_KEYS;
 
 pub(super) fn parse_paths(value: &str) -> Result<Vec<FieldPath>, InvalidValue> {

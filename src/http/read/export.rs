@@ -25,7 +25,7 @@ pub(crate) async fn export_response(mut export: CachedExport, range: Option<Byte
             let bytes = range.end - range.start;
             let mut response = Response::new(stream_body(export.into_range(range)).await?);
             *response.status_mut() = StatusCode::PARTIAL_CONTENT;
-            // Digits and punctuation are always a valid value.
+            // Digits and punctuation are always a valid header value.
             if let Ok(content_range) = HeaderValue::try_from(content_range) {
                 response.headers_mut().insert(CONTENT_RANGE, content_range);
             }
@@ -38,8 +38,6 @@ pub(crate) async fn export_response(mut export: CachedExport, range: Option<Byte
     };
     let headers = response.headers_mut();
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    if let Some(length) = length {
-        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
-    }
+    headers.extend(length.map(|length| (CONTENT_LENGTH, HeaderValue::from(length))));
     Ok(response)
 }

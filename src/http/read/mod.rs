@@ -35,15 +35,16 @@ use strata_service::{
     ReadRequester, ReadResponse, ReadTarget, ResolvedTarget, ResponseBody, Services, UsageMeter,
 };
 use strata_types::read_request::{ReadRequest, ResponseFormat};
-use strata_types::version::VersionNumber;
+use strata_types::version::{VersionNumber, VersionVariant};
 
 use crate::AppState;
-use crate::error::HttpError;
+use crate::error::{HttpError, Result};
 use crate::headers::auth::parse_authorization;
 use crate::headers::base_url::BaseUrl;
+use crate::headers::caching::{self, CachingHeaders};
 use crate::headers::content_encoding;
 use crate::headers::range::ByteRange;
-use crate::headers::{caching, client_ip, cors};
+use crate::headers::{client_ip, cors};
 use crate::large_responses::BodyAlreadyCharged;
 use crate::params::{self, UnknownParameter, unknown_fields_header, unknown_parameters_header};
 use crate::streamed_body::stream_body;
@@ -56,10 +57,10 @@ const X_TOTAL_MATCHES: HeaderName = HeaderName::from_static("x-total-matches");
 const X_UNKNOWN_FIELDS: HeaderName = HeaderName::from_static("x-unknown-fields");
 const X_UNKNOWN_PARAMETERS: HeaderName = HeaderName::from_static("x-unknown-parameters");
 
-/// Enough capacity for the headers of most responses.
+/// Initial capacity of the header map, which is enough for most responses.
 const HEADER_CAPACITY: usize = 20;
 
-/// A request before any lookup.
+/// A parsed read request. Nothing has been looked up yet.
 #[derive(Clone, Debug)]
 pub struct ParsedRead {
     pub target: ReadTarget,
@@ -71,12 +72,12 @@ pub struct ParsedRead {
 #[derive(Default)]
 struct ResponseContext {
     unknown_parameters: Option<HeaderValue>,
-    /// `None` if there is no rate limit.
+    /// The state of the client's rate limit; `None` if reads have no limit.
     rate_limit_status: Option<RateLimitStatus>,
-    /// The bucket that the request was counted in, if any. Also set if there is no rate limit.
+    /// The bucket of the rate limit that the request was counted in, if any. Also set if reads have no limit.
     counted_bucket: Option<RateLimitBucket>,
     is_private: bool,
-    /// Counts the request and its response bytes for the dataset. `None` if the dataset is unknown.
+    /// Counts the request and the bytes of its response in the usage of the dataset. `None` if the dataset is unknown.
     usage_meter: Option<UsageMeter>,
 }
 
@@ -88,8 +89,7 @@ pub(super) fn routes() -> Router<AppState> {
         .route("/api/{*path}", any(read_dataset))
 }
 
-/// Handles all methods and all paths under `/api`. If the request could be parsed, errors also list its unknown
-/// parameters.
+/// Handles all methods and paths under `/api`. If the request was parsed, error responses also list unknown parameters.
 async fn read_dataset(State(services): State<AppState>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
     let mut context = ResponseContext::default();
@@ -102,21 +102,15 @@ async fn read_dataset(State(services): State<AppState>, request: Request) -> Res
     if !context.is_private {
         cors::allow_any_origin(headers);
     }
-    if let Some(names) = context.unknown_parameters {
-        headers.insert(X_UNKNOWN_PARAMETERS, names);
-    }
-    // The access log layer counts the bytes that are sent.
+    headers.extend(context.unknown_parameters.map(|names| (X_UNKNOWN_PARAMETERS, names)));
+    // The access log layer passes the number of sent bytes to the usage meter.
     if let Some(usage_meter) = context.usage_meter {
         response.extensions_mut().insert(usage_meter);
     }
     response
 }
 
-async fn respond_to_read(
-    services: &Services,
-    head: &Parts,
-    context: &mut ResponseContext,
-) -> Result<Response, HttpError> {
+async fn respond_to_read(services: &Services, head: &Parts, context: &mut ResponseContext) -> Result<Response> {
     let ParsedRead { target, request, unknown_parameters } = parse_read(&head.method, &head.uri)?;
     context.unknown_parameters = unknown_parameters_header(&unknown_parameters);
 
@@ -138,17 +132,18 @@ async fn respond_to_read(
     if let Some(etag) = etag.take_if(|etag| caching::is_not_modified(&head.headers, etag)) {
         context.usage_meter.iter().for_each(UsageMeter::record_not_modified);
         let mut response = not_modified_response(&authorized);
-        caching::set_caching_headers(response.headers_mut(), Some(etag), authorized.is_private, is_coded);
+        let caching_headers = CachingHeaders { etag: Some(etag), is_private: authorized.is_private, is_coded };
+        caching::set_caching_headers(response.headers_mut(), caching_headers);
         return Ok(response);
     }
     let range = etag.as_ref().and_then(|etag| ByteRange::from_headers(&head.headers, etag));
-    // Rare steps are boxed, because this future is moved several times.
+    // The futures of rare steps are boxed, because the future of this function is moved several times.
     let fields = match request.strict || !request.has_paths() {
         true => None,
         false => Box::pin(find_unknown_fields(services, &authorized, &request, &head.uri)).await?,
     };
     let response = services.reads.respond(read, coding).await?;
-    // If there was no memory for the compression, the response has a different etag.
+    // If there was no memory for the compression, the response is not compressed, and has a different etag.
     if response.coding != coding && matches!(response.body, ResponseBody::Stream(_)) {
         etag = tag(response.coding);
     }
@@ -156,7 +151,7 @@ async fn respond_to_read(
     let pages = link_header::adjacent_pages(base, &head.uri, authorized.version, &request, response.total);
     let is_export = matches!(response.body, ResponseBody::Export(_));
     let mut response = encode_response(response, &authorized, file, range).await?;
-    // Each export counts as one download.
+    // In the rate limit, each export counts as one download, even if the client requests it in several ranges.
     if is_export && let (Some(bucket), Some(key)) = (context.counted_bucket, &read.cache_key) {
         let query_bytes = head.uri.query().unwrap_or_default().len();
         services.export_prewarmer.record_request(target.version, &authorized, &request, query_bytes);
@@ -166,12 +161,12 @@ async fn respond_to_read(
     let headers = response.headers_mut();
     headers.extend(fields.map(|fields| (X_UNKNOWN_FIELDS, fields)));
     headers.extend(pages.map(|pages| (LINK, pages)));
-    caching::set_caching_headers(headers, etag, authorized.is_private, is_coded);
+    caching::set_caching_headers(headers, CachingHeaders { etag, is_private: authorized.is_private, is_coded });
     Ok(response)
 }
 
-/// Returns the header with unknown fields, in the order in which the URL first uses each field after its removal. An
-/// error other than a timeout leaves out the header, because the header is only a hint.
+/// Returns the header that lists unknown fields, in the order in which the URL uses them. If a part of the request
+/// removes a field, only later uses count. Errors other than a timeout leave out the header, which is only a hint.
 async fn find_unknown_fields(
     services: &Services,
     target: &AuthorizedTarget,
@@ -192,7 +187,7 @@ async fn find_unknown_fields(
     Ok(unknown_fields_header(&paths))
 }
 
-/// Finds the target, counts the request for the rate limit, and checks that the client can read it.
+/// Finds the target of a read, counts the request for the rate limit, and checks that the client can read the target.
 ///
 /// Without an `Authorization` header, the request counts in the public bucket before the lookup. So a rejected request
 /// costs no lookup, and its response is the same for all datasets. Otherwise, the bucket depends on the dataset, but
@@ -205,7 +200,7 @@ async fn authorize(
     request: &ReadRequest,
     headers: &HeaderMap,
     context: &mut ResponseContext,
-) -> Result<AuthorizedTarget, HttpError> {
+) -> Result<AuthorizedTarget> {
     let authorization = parse_authorization(headers);
     let may_continue = rate_limiting::can_continue_download(services, client, request, headers).await;
     let counts_first = authorization == AuthorizationHeader::None && !may_continue;
@@ -221,7 +216,7 @@ async fn authorize(
     context.usage_meter =
         lookup.as_ref().ok().and_then(ResolvedTarget::dataset_id).map(|dataset| services.usage.meter_read(dataset));
     let requester = ReadRequester::Client { client, authorization };
-    let authorized = lookup.and_then(|lookup| lookup.authorize(requester, request.alt));
+    let authorized = lookup.and_then(|lookup| lookup.authorize(requester, request.variant()));
     if counts_first {
         return Ok(authorized?);
     }
@@ -240,19 +235,20 @@ async fn authorize(
     Ok(authorized?)
 }
 
-/// Responds to a read that a session has authorized instead of the request itself.
+/// Responds to a read that is authorized by a session instead of the `Authorization` header.
 pub async fn download_response(
     services: &Services,
     head: &Parts,
     target: &AuthorizedTarget,
     request: ReadRequest,
-) -> Result<Response, HttpError> {
+) -> Result<Response> {
     let file = file_format(&request);
     let coding = select_coding(&head.headers, file);
     let request = Arc::new(request);
     let response = services.reads.respond(AuthorizedRead::new(target, &request), coding).await?;
     let mut response = encode_response(response, target, file, None).await?;
-    caching::set_caching_headers(response.headers_mut(), None, true, file != Some(ResponseFormat::Parquet));
+    let is_coded = file != Some(ResponseFormat::Parquet);
+    caching::set_caching_headers(response.headers_mut(), CachingHeaders { etag: None, is_private: true, is_coded });
     Ok(response)
 }
 
@@ -261,7 +257,7 @@ async fn count_read(
     client: ClientNetwork,
     bucket: RateLimitBucket,
     context: &mut ResponseContext,
-) -> Result<(), HttpError> {
+) -> Result<()> {
     context.rate_limit_status = rate_limiting::count_request(services, client, bucket).await;
     context.counted_bucket = Some(bucket);
     rate_limiting::check_rate_limit(context.rate_limit_status.as_ref())
@@ -273,13 +269,13 @@ fn select_coding(headers: &HeaderMap, file: Option<ResponseFormat>) -> ContentCo
 }
 
 /// Checks the method, the path, and the parameters, in this order. These checks need no I/O.
-pub fn parse_read(method: &Method, uri: &Uri) -> Result<ParsedRead, HttpError> {
+pub fn parse_read(method: &Method, uri: &Uri) -> Result<ParsedRead> {
     if method != Method::GET {
         return Err(HttpError::MethodNotAllowed { allowed: Some("GET") });
     }
     let path = path::parse_path(uri.path())?;
     let (mut request, unknown_parameters) = params::parse_query(uri.query())?;
-    // `/alt/` overrides `alt=false`.
+    // `/alt/` in the path overrides `alt=false` in the query string.
     request.alt |= path.alt;
     Ok(ParsedRead { target: path.target, request, unknown_parameters })
 }
@@ -289,13 +285,13 @@ fn file_format(request: &ReadRequest) -> Option<ResponseFormat> {
     (request.format.is_table() && !request.count).then_some(request.format)
 }
 
-/// Encodes a response. `range` applies only to exports.
+/// Encodes the response to a read. `range` applies only to exports.
 async fn encode_response(
     read: ReadResponse,
     target: &AuthorizedTarget,
     file: Option<ResponseFormat>,
     range: Option<ByteRange>,
-) -> Result<Response, HttpError> {
+) -> Result<Response> {
     let mut response = match read.body {
         ResponseBody::Whole(bytes) => Response::new(Body::from(bytes)),
         ResponseBody::Stream(chunks) => Response::new(Box::pin(stream_body(chunks)).await?),
@@ -303,7 +299,7 @@ async fn encode_response(
     };
     response.extensions_mut().insert(BodyAlreadyCharged);
     let disposition =
-        file.and_then(|format| content_disposition(&target.name_slug, target.version, target.alt, format));
+        file.and_then(|format| content_disposition(&target.name_slug, target.version, target.variant, format));
     let headers = response.headers_mut();
     headers.reserve(HEADER_CAPACITY);
     if read.coding != ContentCoding::Identity {
@@ -313,9 +309,7 @@ async fn encode_response(
     headers.insert(X_TOTAL_COUNT, HeaderValue::from(read.total));
     headers.extend(read.matches.map(|matches| (X_TOTAL_MATCHES, HeaderValue::from(matches))));
     set_dataset_headers(headers, target);
-    if let Some(disposition) = disposition {
-        headers.insert(CONTENT_DISPOSITION, disposition);
-    }
+    headers.extend(disposition.map(|disposition| (CONTENT_DISPOSITION, disposition)));
     Ok(response)
 }
 
@@ -329,8 +323,8 @@ fn not_modified_response(target: &AuthorizedTarget) -> Response {
 fn set_dataset_headers(headers: &mut HeaderMap, target: &AuthorizedTarget) {
     headers.insert(X_DATASET_ID, HeaderValue::from(target.dataset_id.get()));
     let [yes, no] = const { [HeaderValue::from_static("true"), HeaderValue::from_static("false")] };
-    headers.insert(X_DATASET_ALT, if target.alt { yes } else { no });
-    // A `v` and digits are always a valid value.
+    headers.insert(X_DATASET_ALT, if target.variant.is_alternate() { yes } else { no });
+    // A `v` and digits are always a valid header value.
     if let Ok(version) = HeaderValue::try_from(["v", &target.version.get().to_string()].concat()) {
         headers.insert(X_DATASET_VERSION, version);
     }
@@ -342,8 +336,13 @@ fn set_dataset_headers(headers: &mut HeaderMap, target: &AuthorizedTarget) {
 /// Some clients reject headers that are not ASCII, so other characters of the slug become `_`. The exact name follows
 /// in the extended notation (RFC 6266), which browsers prefer. The result is never `None` for a slug that was derived
 /// from a dataset name, because it contains no control characters and no `"`.
-fn content_disposition(slug: &str, version: VersionNumber, alt: bool, format: ResponseFormat) -> Option<HeaderValue> {
-    let file_name = file_name(slug, version, alt, format);
+fn content_disposition(
+    slug: &str,
+    version: VersionNumber,
+    variant: VersionVariant,
+    format: ResponseFormat,
+) -> Option<HeaderValue> {
+    let file_name = file_name(slug, version, variant, format);
     let ascii: String = file_name.chars().map(|char| if char.is_ascii() { char } else { '_' }).collect();
     let mut value = format!("attachment; filename=\"{ascii}\"");
     if !file_name.is_ascii() {
@@ -354,9 +353,9 @@ fn content_disposition(slug: &str, version: VersionNumber, alt: bool, format: Re
     HeaderValue::from_bytes(value.as_bytes()).ok()
 }
 
-pub fn file_name(name_slug: &str, version: VersionNumber, alt: bool, format: ResponseFormat) -> String {
-    let alt = if alt { "-alt" } else { "" };
-    format!("{name_slug}-v{version}{alt}.{}", format.name())
+pub fn file_name(name_slug: &str, version: VersionNumber, variant: VersionVariant, format: ResponseFormat) -> String {
+    let suffix = if variant.is_alternate() { "-alt" } else { "" };
+    format!("{name_slug}-v{version}{suffix}.{}", format.name())
 }
 
 #[cfg(test)]
@@ -374,14 +373,14 @@ mod tests {
 
     #[test]
     fn content_disposition_non_ascii_has_two_names() {
-        let check = |slug, alt, expected: &str| {
-            let value = content_disposition(slug, VersionNumber::new(3), alt, ResponseFormat::Csv).expect("a header");
-            assert_eq!(value.as_bytes(), expected.as_bytes());
+        let check = |slug, variant, expected: &str| {
+            let value = content_disposition(slug, VersionNumber::new(3), variant, ResponseFormat::Csv);
+            assert_eq!(value.expect("a header").as_bytes(), expected.as_bytes());
         };
-        check("world-countries", false, r#"attachment; filename="world-countries-v3.csv""#);
+        check("world-countries", VersionVariant::Original, r#"attachment; filename="world-countries-v3.csv""#);
         check(
             "köln-東京",
-            true,
+            VersionVariant::Alternate,
             "attachment; filename=\"k_ln-__-v3-alt.csv\"; filename*=UTF-8''k%C3%B6ln-%E6%9D%B1%E4%BA%AC-v3-alt.csv",
         );
     }

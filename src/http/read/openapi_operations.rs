@@ -177,24 +177,19 @@ fn entities_response() -> Response {
     let response = ResponseFormat::ALL
         .into_iter()
         .fold(response, |response, format| response.content(format.content_type(), format_content(format)));
-    let table = &["Content-Disposition", "Accept-Ranges", "Content-Encoding"][..];
-    response_headers::with_header_refs(
-        response_headers::with_header_refs(response, COMMON_READ_HEADERS),
-        &[table, PAGE_HEADERS],
-    )
-    .build()
+    with_page_headers(response, &["Content-Disposition", "Accept-Ranges", "Content-Encoding"])
 }
 
 fn partial_response() -> Response {
     let response = ResponseBuilder::new()
         .description("The requested range of a parquet file.")
         .content(ResponseFormat::Parquet.content_type(), format_content(ResponseFormat::Parquet));
-    let ranges = &["Content-Range", "Accept-Ranges", "Content-Disposition"][..];
-    response_headers::with_header_refs(
-        response_headers::with_header_refs(response, COMMON_READ_HEADERS),
-        &[ranges, PAGE_HEADERS],
-    )
-    .build()
+    with_page_headers(response, &["Content-Range", "Accept-Ranges", "Content-Disposition"])
+}
+
+fn with_page_headers(response: ResponseBuilder, file_headers: &[&str]) -> Response {
+    let response = response_headers::with_header_refs(response, COMMON_READ_HEADERS);
+    response_headers::with_header_refs(response, &[file_headers, PAGE_HEADERS]).build()
 }
 
 fn not_modified_response() -> Response {

@@ -1,4 +1,4 @@
-//! The path of a read: `/api/{dataset_id}/{name_slug}/{version}/`, with `alt/` after it for the alternate.
+//! The path of a read: `/api/{dataset_id}/{name_slug}/{version}/`, with `alt/` after it for the edited copy.
 //!
 //! The router does not parse the path, because errors must contain the invalid segment, only the slug can contain
 //! escapes, and a slug that is not UTF-8 is an error (docs/reference/query-semantics.md, Path of a read).
@@ -18,14 +18,14 @@ use crate::error::HttpError;
 
 #[derive(Clone, Debug)]
 pub struct ReadPath {
-    /// The dataset and the version. Numbers that are too large are valid here, but the lookup does not find them.
+    /// The dataset and the version in the path. Numbers that are too large are valid here, but never found.
     pub target: ReadTarget,
     pub alt: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadPathError {
-    /// The path is too short. The field is the name of the first missing segment.
+    /// The path is too short. The error contains the name of the first missing segment.
     #[error(
         "{0} is missing; valid: /api/{{dataset_id}}/{{name_slug}}/{{version}}/, followed by alt/ for the alternate"
     )]
@@ -56,8 +56,7 @@ impl From<ReadPathError> for HttpError {
 pub fn parse_path(path: &str) -> Result<ReadPath, ReadPathError> {
     let path = path.strip_prefix("/api").unwrap_or(path);
     let path = path.strip_prefix('/').unwrap_or(path);
-    let path = path.strip_suffix('/').unwrap_or(path);
-    let mut segments = path.splitn(4, '/');
+    let mut segments = path.strip_suffix('/').unwrap_or(path).splitn(4, '/');
     let mut segment = |name| match segments.next() {
         None | Some("") => Err(ReadPathError::Missing(name)),
         Some(segment) => Ok(segment),

@@ -4,7 +4,7 @@ use axum::http::header::{CONTENT_LENGTH, RANGE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use strata_encode::ContentCoding;
-use strata_runtime::metrics;
+use strata_runtime::metrics::{self, BucketLabel, DecisionLabel};
 use strata_service::{
     AuthorizedTarget, CacheKey, ClientNetwork, ExportPart, RateLimitBucket, RateLimitDecision, RateLimitStatus,
     Services,
@@ -19,16 +19,26 @@ const X_RATELIMIT_LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit
 const X_RATELIMIT_REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
 const X_RATELIMIT_RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
-/// Counts a read. Returns `None` if there is no limit.
+/// Counts a read for the rate limit of a client. Returns `None` if there is no limit.
 pub(super) async fn count_request(
     services: &Services,
     client: ClientNetwork,
     bucket: RateLimitBucket,
 ) -> Option<RateLimitStatus> {
     let status = services.rate_limiter.count_request(client, bucket).await?;
-    let decision = if status.decision == RateLimitDecision::Within { "allowed" } else { "refused" };
-    metrics::count_rate_limit_decision(bucket == RateLimitBucket::Private, decision);
+    let decision = match status.decision {
+        RateLimitDecision::Within => DecisionLabel::Allowed,
+        RateLimitDecision::Exceeded { .. } => DecisionLabel::Refused,
+    };
+    metrics::count_rate_limit_decision(bucket_label(bucket), decision);
     Some(status)
+}
+
+fn bucket_label(bucket: RateLimitBucket) -> BucketLabel {
+    match bucket {
+        RateLimitBucket::Public => BucketLabel::Public,
+        RateLimitBucket::Private => BucketLabel::Private,
+    }
 }
 
 /// Counts a read, adds the rate limit headers, and returns 429 if the limit is exceeded.
@@ -45,20 +55,20 @@ pub async fn admit_request(
     check_rate_limit(status.as_ref())
 }
 
-/// Whether a request might continue a counted download. Only a lookup can decide.
+/// Returns whether a request might continue an already counted download. Only a lookup of the dataset can decide.
 pub(super) async fn can_continue_download(
     services: &Services,
     client: ClientNetwork,
     request: &ReadRequest,
     headers: &HeaderMap,
 ) -> bool {
-    // The check of a strict request might read entities, so it is not free of charge.
+    // The check of unknown fields in a strict request might read entities, so a strict request is not free of charge.
     let is_export = request.format == ResponseFormat::Parquet && !request.count && !request.strict;
     is_export && headers.contains_key(RANGE) && services.rate_limiter.has_downloads(client).await
 }
 
-/// Returns the client's status if the request continues a counted download: it requests a range of a complete export.
-/// Such requests do not count. The inner `None` means that there is no limit.
+/// Returns the state of the client's rate limit if the request continues a counted download: it requests a range of a
+/// complete export. Such requests do not count. The inner `None` means that there is no limit.
 pub(super) async fn try_continue_download(
     services: &Services,
     client: ClientNetwork,
@@ -82,7 +92,7 @@ pub(super) async fn try_continue_download(
     }
     let status = services.rate_limiter.status(client, bucket).await;
     if status.is_some() {
-        metrics::count_rate_limit_decision(bucket == RateLimitBucket::Private, "free");
+        metrics::count_rate_limit_decision(bucket_label(bucket), DecisionLabel::Free);
     }
     Some(status)
 }

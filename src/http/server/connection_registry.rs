@@ -16,8 +16,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
-
+use parking_lot::Mutex;
 use strata_runtime::metrics::metrics;
 use strata_service::ClientNetwork;
 use tokio::sync::Notify;
@@ -27,25 +26,27 @@ use super::ServerLimits;
 use super::connection_state::ConnectionState;
 use super::http2_inflight::{ClientRequests, InFlightLimit};
 
-/// The minimum wait for a client before its connection is released, because a request might be on its way.
+/// The minimum wait for a client before its connection is released to free its slot. A request might be on its way.
 const MIN_CLIENT_WAIT: Duration = Duration::from_secs(1);
 
-/// Like [`MIN_CLIENT_WAIT`], if the new connection belongs to a client with far fewer connections.
+/// Like [`MIN_CLIENT_WAIT`], if the slot is for a client with far fewer connections than the largest client.
 const MIN_LARGE_CLIENT_WAIT: Duration = Duration::from_millis(100);
 
 const CANDIDATE_SEARCH_INTERVAL: Duration = Duration::from_millis(20);
 const ADMISSION_RETRY_DELAY: Duration = Duration::from_millis(50);
 
-/// The number of connections that a scan selects for release, and that are checked for a new connection.
+/// The number of connections that a search selects for release. Each new connection checks at most
+/// [`MAX_CANDIDATES_PER_TRY`] of them.
 const MAX_RELEASE_CANDIDATES: usize = 256;
 const MAX_CANDIDATES_PER_TRY: usize = 32;
 
-/// Returns how many released connections can still be open, for a limit of `connections`.
+/// Returns the maximum number of connections that lost their slot but are still open, for a limit of `connections`.
 pub(super) fn max_closing_connections(connections: usize) -> usize {
     (connections / 8).clamp(1, 512)
 }
 
-/// Returns how many connections of each kind can wait for a slot, and how many refused ones can read the reason.
+/// Returns the maximum number of connections that wait for a slot, separately for clients with few and with many
+/// connections, and of refused connections that still read the error, for a limit of `connections`.
 pub(super) fn max_waiting_connections(connections: usize) -> usize {
     (connections / 8).clamp(1, 64)
 }
@@ -54,7 +55,7 @@ pub(super) struct ConnectionRegistry {
     inflight_limit: Arc<InFlightLimit>,
     limits: Arc<ServerLimits>,
     registry: Mutex<ConnectionRegistryState>,
-    /// Notify waiting connections of small and of large clients, in this order.
+    /// Notify connections that wait for a slot. Index 0 is for clients with few connections, index 1 for the others.
     slot_freed: [Notify; 2],
 }
 
@@ -64,11 +65,11 @@ struct ConnectionRegistryState {
     next_id: u64,
     open_count: usize,
     closing_count: usize,
-    /// Released connections, oldest first. Some of them might be closed.
+    /// Connections that lost their slot, oldest first. Some of them might be closed.
     released_connections: VecDeque<Weak<ConnectionState>>,
     release_candidates: VecDeque<(ClientNetwork, u64)>,
     candidates_chosen_at: Option<Instant>,
-    /// The number of connections of the largest client at that time.
+    /// The number of connections of the client with the most connections, as of `candidates_chosen_at`.
     max_client_connections: usize,
 }
 
@@ -79,7 +80,7 @@ struct ClientConnections {
 }
 
 impl ClientConnections {
-    /// Returns the connections that have waited for the client since before `until`, longest first.
+    /// Returns the connections that have waited for the client since before `until`, ordered by the start of the wait.
     fn waiting_connections(&self, until: Instant) -> Vec<(Instant, u64)> {
         let waiting = self.connections.iter().filter_map(|(id, state)| Some((state.client_wait_since()?, *id)));
         let mut waiting: Vec<_> = waiting.filter(|(since, _)| *since <= until).collect();
@@ -90,7 +91,7 @@ impl ClientConnections {
 
 pub(super) enum ConnectionAdmission {
     Admitted(ConnectionSlot),
-    /// The client has reached its limit, and no connection of the client can be released.
+    /// The client has reached its connection limit, and none of its connections can be closed for the new one.
     ClientLimitReached,
     Full {
         /// Whether the client has about as many connections as any other client.
@@ -104,7 +105,7 @@ impl ConnectionRegistry {
         Arc::new(ConnectionRegistry { inflight_limit, limits, registry: Mutex::default(), slot_freed })
     }
 
-    /// Waits for a slot. Returns `None` if the client has reached its limit.
+    /// Waits for a connection slot. Returns `None` if the client has reached its limit.
     pub(super) async fn wait_for_slot(self: &Arc<Self>, peer: IpAddr, is_large_client: bool) -> Option<ConnectionSlot> {
         loop {
             match self.admit(peer, Instant::now()) {
@@ -115,9 +116,9 @@ impl ConnectionRegistry {
         }
     }
 
-    /// Releases a connection that waits for its client, regardless of the limits. Returns false if there is none.
+    /// Frees the slot of a connection that waits for its client. Returns false if there is none.
     pub(super) fn try_release_one(&self) -> bool {
-        let mut registry = self.lock();
+        let mut registry = self.registry.lock();
         let candidate = registry.release_candidate(Instant::now(), MIN_CLIENT_WAIT);
         candidate.is_some_and(|(client, id)| registry.release_connection(client, id))
     }
@@ -130,7 +131,7 @@ impl ConnectionRegistry {
         let ServerLimits { max_connections, max_connections_per_client, .. } = *self.limits;
         let client = ClientNetwork::from(peer);
         let is_exempt = self.limits.trusted_proxies.contains(peer);
-        let mut registry = self.lock();
+        let mut registry = self.registry.lock();
         let known = registry.clients.get(&client);
         let count = known.map_or(0, |known| known.connections.len());
         if max_connections_per_client > 0 && !is_exempt && count >= max_connections_per_client {
@@ -166,14 +167,10 @@ impl ConnectionRegistry {
         metrics().connections.increment(1.0);
         ConnectionAdmission::Admitted(ConnectionSlot { connections: self.clone(), client, id, state, client_requests })
     }
-
-    fn lock(&self) -> MutexGuard<'_, ConnectionRegistryState> {
-        self.registry.lock()
-    }
 }
 
 impl ConnectionRegistryState {
-    /// Returns the next connection to release. The connection has waited for its client for at least `min_wait`.
+    /// Returns the next connection to close for another one. It has waited for its client for at least `min_wait`.
     fn release_candidate(&mut self, now: Instant, min_wait: Duration) -> Option<(ClientNetwork, u64)> {
         let age = |at: Option<Instant>| at.map(|at| now.saturating_duration_since(at));
         if age(self.candidates_chosen_at).is_none_or(|age| age > MIN_CLIENT_WAIT) {
@@ -187,8 +184,8 @@ impl ConnectionRegistryState {
         self.next_candidate(now - min_wait)
     }
 
-    /// Returns the first candidate that has waited since before `until`. Only the first candidates are checked, because
-    /// the others have waited for less time.
+    /// Returns the first release candidate that has waited for its client since before `until`. Only
+    /// [`MAX_CANDIDATES_PER_TRY`] candidates are checked, because later candidates have waited for less time.
     fn next_candidate(&mut self, until: Instant) -> Option<(ClientNetwork, u64)> {
         let clients = &self.clients;
         let since = |(client, id): &(ClientNetwork, u64)| clients.get(client)?.connections.get(id)?.client_wait_since();
@@ -208,7 +205,8 @@ impl ConnectionRegistryState {
         selected
     }
 
-    /// Selects the connections to release next, one after the other from the client that has the most at that point.
+    /// Selects the connections to release next. Each one belongs to the client that would have the most connections
+    /// after the release of the previous ones.
     fn choose_candidates(&mut self, now: Instant) {
         let mut waiting = Vec::new();
         self.max_client_connections = 0;
@@ -229,7 +227,7 @@ impl ConnectionRegistryState {
         self.candidates_chosen_at = Some(now);
     }
 
-    /// Removes the slot of a connection, and asks the connection to end. Returns false if it had no slot.
+    /// Removes the slot of a connection, and asks the connection to end. Returns false if the connection had no slot.
     fn release_connection(&mut self, client: ClientNetwork, id: u64) -> bool {
         let Some(state) = self.remove_connection(client, id) else { return false };
         self.closing_count += 1;
@@ -263,17 +261,18 @@ pub(super) struct ConnectionSlot {
     client: ClientNetwork,
     id: u64,
     pub state: Arc<ConnectionState>,
-    /// The HTTP/2 requests of the client. `None` for a trusted proxy, which acts for many clients.
+    /// The client's HTTP/2 requests in flight. `None` for a trusted proxy, which acts for many clients.
     pub client_requests: Option<Arc<ClientRequests>>,
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         metrics().connections.decrement(1.0);
-        let mut registry = self.connections.lock();
+        let mut registry = self.connections.registry.lock();
         if registry.remove_connection(self.client, self.id).is_none() {
             registry.closing_count -= 1;
-            // The queue stays only slightly longer than the number of released connections.
+            // Closed connections are removed from the queue, so that it stays only slightly longer than the number of
+            // released connections that are open.
             if registry.released_connections.len() > 2 * registry.closing_count + 16 {
                 registry.released_connections.retain(|released| released.strong_count() > 1);
             }
@@ -299,7 +298,7 @@ mod tests {
         };
         ConnectionRegistry::new(Arc::new(limits), InFlightLimit::new(1))
     }
-    /// Admits a connection now, or `later`, when all other connections have been idle for long enough.
+    /// Admits a connection now or, if `later`, when all other connections have been idle long enough to be released.
     fn admit_peer(connections: &Arc<ConnectionRegistry>, peer: &str, later: bool) -> ConnectionAdmission {
         let now = Instant::now() + if later { MIN_CLIENT_WAIT * 2 } else { Duration::ZERO };
         connections.admit(peer.parse().expect(peer), now)
@@ -344,7 +343,7 @@ mod tests {
     #[test]
     fn client_with_most_connections_makes_room() {
         let connections = new_registry(8, 0);
-        // The connection of the honest client has been idle longest.
+        // The only connection of the client 192.0.2.1 has been idle longest.
         let peers =
             ["192.0.2.1", "192.0.2.2", "192.0.2.2", "192.0.2.2", "10.0.0.1", "10.0.0.1", "10.0.0.1", "10.0.0.1"];
         let mut slots: Vec<_> = peers.iter().map(|peer| expect_admitted(&connections, peer, false)).collect();
@@ -352,7 +351,7 @@ mod tests {
         let busy = slots[2].state.begin_request();
         let newcomer = expect_admitted(&connections, "192.0.2.3", true);
         assert_eq!(released_indexes(&slots), [1].into());
-        // Released connections still count until they are closed.
+        // Released connections count toward the limit until they are closed.
         assert!(matches!(admit_peer(&connections, "192.0.2.3", true), ConnectionAdmission::Full { .. }));
         slots[1] = newcomer;
         let _newcomer = expect_admitted(&connections, "192.0.2.3", true);
@@ -370,7 +369,7 @@ mod tests {
             ConnectionAdmission::Full { is_large_client: true }
         ));
         let _newcomer = expect_admitted(&connections, "192.0.2.1", false);
-        // If many connections are released, the oldest is closed early.
+        // If many connections are released, the oldest one is closed without a pause.
         let released = slots.iter().find(|slot| slot.state.is_closing()).expect("released connection");
         let _second = expect_admitted(&connections, "192.0.2.1", false);
         assert!(matches!(
@@ -387,7 +386,7 @@ mod tests {
             [expect_admitted(&connections, "192.0.2.1", false), expect_admitted(&connections, "192.0.2.2", false)];
         let requests = slots.each_ref().map(|slot| slot.state.begin_request());
         assert!(matches!(admit_peer(&connections, "192.0.2.3", true), ConnectionAdmission::Full { .. }));
-        // A response that is not read is a wait for the client, and so is a request body that does not arrive.
+        // An unread response is a wait for the client, and so is a request body that does not arrive.
         requests[1].start_response();
         std::thread::sleep(CANDIDATE_SEARCH_INTERVAL);
         let newcomer = expect_admitted(&connections, "192.0.2.3", true);

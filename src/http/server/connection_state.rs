@@ -20,7 +20,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
@@ -30,7 +30,7 @@ use super::http2_inflight::InFlightPermit;
 /// The number of bytes that a client must read within `write_timeout`, unless fewer are available.
 pub(super) const MIN_WRITE_PROGRESS_BYTES: usize = 16 << 10;
 
-/// The time in which a released connection can end by itself, for example after a GOAWAY.
+/// The time in which a connection that lost its slot can end by itself, for example after a GOAWAY.
 const RELEASE_GRACE_PERIOD: Duration = Duration::from_millis(500);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,9 +44,9 @@ pub(super) enum CloseReason {
     /// A response took longer than `response_timeout` and `write_timeout`.
     Overdue,
     Stalled,
-    /// Another connection has the slot, and this connection did not end by itself.
+    /// The connection lost its slot to another connection, and did not end by itself.
     Released,
-    /// The client did not close the idle connection after a GOAWAY.
+    /// The client did not close an idle connection after a GOAWAY.
     Idle,
     Flooding,
 }
@@ -56,7 +56,7 @@ pub(super) struct ConnectionState {
     /// The reason why the stream failed: [`CloseReason::Flooding`] or [`CloseReason::Stalled`].
     pub stream_fault: OnceLock<CloseReason>,
     fields: Mutex<ConnectionStateFields>,
-    /// Signals a deadline before [`ConnectionStateFields::armed_deadline`].
+    /// Wakes the task that sleeps until `armed_deadline`, if there is an earlier deadline.
     rearmed: Notify,
 }
 
@@ -65,15 +65,15 @@ struct ConnectionStateFields {
     requests: BTreeMap<u64, ConnectionRequest>,
     idle_since: Instant,
     is_http2: bool,
-    /// Whether bytes have been read since the last request.
+    /// Whether the head of the next request has begun: bytes have been read while no request was in flight.
     has_head_begun: bool,
     last_read_at: Instant,
-    /// When the client had last read everything, or another [`MIN_WRITE_PROGRESS_BYTES`].
+    /// The last time at which the client had read all available bytes, or another [`MIN_WRITE_PROGRESS_BYTES`] of them.
     last_write_progress_at: Instant,
-    /// The number of bytes that the client has read since then.
+    /// The number of bytes that the client has read since `last_write_progress_at`.
     bytes_since_progress: usize,
     drain_started_at: Option<Instant>,
-    /// Whether the idle connection has received nothing for `idle_drain_timeout` during shutdown.
+    /// Whether an idle connection has received nothing for `idle_drain_timeout` during the shutdown.
     is_drained: bool,
     released_at: Option<Instant>,
     is_expedited: bool,
@@ -81,18 +81,18 @@ struct ConnectionStateFields {
     reader_waker: Option<Waker>,
     /// The time until which [`ConnectionState::next_deadline`] sleeps.
     armed_deadline: Option<Instant>,
-    /// The value of `request_count` when the sleep began.
+    /// The value of `request_count` when [`ConnectionState::next_deadline`] began to sleep.
     requests_when_armed: u64,
 }
 
 struct ConnectionRequest {
-    /// The start of the wait for the client. `None` if the service is next.
+    /// The time since which the request waits for the client. `None` if the service is next to act.
     client_wait_since: Option<Instant>,
     response_started_at: Option<Instant>,
 }
 
 impl ConnectionStateFields {
-    /// Returns the start of the wait for the client, or `None` if the service is next.
+    /// Returns the time since which the connection waits for the client, or `None` if the service is next to act.
     fn client_wait_since(&self) -> Option<Instant> {
         let mut since = if self.requests.is_empty() { self.idle_since } else { self.last_write_progress_at };
         for request in self.requests.values() {
@@ -101,7 +101,7 @@ impl ConnectionStateFields {
         Some(since.max(self.last_write_progress_at))
     }
 
-    /// Whether the next empty read on this idle HTTP/1.1 connection should report the end of the stream.
+    /// Whether an idle HTTP/1.1 connection must close: its next empty read should report the end of the stream.
     fn must_report_end(&self) -> bool {
         let must_end = self.is_drained || self.released_at.is_some();
         must_end && !self.is_http2 && !self.has_head_begun && self.requests.is_empty()
@@ -118,7 +118,7 @@ impl ConnectionStateFields {
         let stalled = waiting.filter(|_| is_responding).map(|since| since + limits.write_timeout);
 
         let released = self.released_at.filter(|_| waiting.is_some());
-        // A connection without any request can be closed without a pause.
+        // A connection without any request can be closed without a grace period.
         let is_unused = self.request_count == 0 && !self.is_http2;
         let grace_period = if self.is_expedited || is_unused { Duration::ZERO } else { RELEASE_GRACE_PERIOD };
         let released = released.map(|since| since + grace_period);
@@ -126,7 +126,8 @@ impl ConnectionStateFields {
         let mut go_away = None;
         let mut idle = None;
         match self.goaway_at.filter(|_| is_idle) {
-            // A client that is alive answers the GOAWAY, and its connection ends with the last stream.
+            // During shutdown, `idle_drain_timeout` applies if nothing has arrived since the GOAWAY, because a client
+            // that is online responds to it.
             Some(goaway_at) if self.drain_started_at.is_some() && self.last_read_at <= goaway_at => {
                 idle = Some(goaway_at.max(self.idle_since) + limits.idle_drain_timeout);
             }
@@ -175,7 +176,7 @@ impl ConnectionStateFields {
 impl ConnectionState {
     pub(super) fn new(limits: Arc<ServerLimits>) -> Arc<ConnectionState> {
         let now = Instant::now();
-        let fields = ConnectionStateFields {
+        let fields = Mutex::new(ConnectionStateFields {
             request_count: 0,
             requests: BTreeMap::new(),
             idle_since: now,
@@ -192,22 +193,13 @@ impl ConnectionState {
             reader_waker: None,
             armed_deadline: None,
             requests_when_armed: 0,
-        };
-        Arc::new(ConnectionState {
-            limits,
-            stream_fault: OnceLock::new(),
-            fields: Mutex::new(fields),
-            rearmed: Notify::new(),
-        })
+        });
+        Arc::new(ConnectionState { limits, stream_fault: OnceLock::new(), fields, rearmed: Notify::new() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, ConnectionStateFields> {
-        self.fields.lock()
-    }
-
-    /// Changes the state, and wakes [`ConnectionState::next_deadline`] if the next deadline is earlier than before.
+    /// Changes the connection state, and wakes [`ConnectionState::next_deadline`] if the deadline becomes earlier.
     fn update<T>(&self, change: impl FnOnce(&mut ConnectionStateFields) -> T) -> T {
-        let mut state = self.lock();
+        let mut state = self.fields.lock();
         let result = change(&mut state);
         self.arm_deadline(&mut state);
         result
@@ -235,9 +227,9 @@ impl ConnectionState {
 
     pub(super) fn record_read(&self, bytes: usize) {
         if bytes > 0 {
-            let mut state = self.lock();
+            let mut state = self.fields.lock();
             state.last_read_at = Instant::now();
-            // During a request, bytes belong to its body or to the next request, whose head is then read at once.
+            // Bytes during a request belong to its body or to the next request, whose head is then read at once.
             state.has_head_begun |= state.requests.is_empty();
         }
     }
@@ -248,16 +240,18 @@ impl ConnectionState {
 
     /// Records written bytes. `is_all` means that the connection accepted all bytes that were offered.
     pub(super) fn record_write(&self, bytes: usize, is_all: bool) {
-        let mut state = self.lock();
-        // HTTP/2 offers only what the client's windows allow, and responses to pings are not progress.
+        let mut state = self.fields.lock();
+        // Over HTTP/2, written bytes do not show that the client reads: hyper writes only what the windows of the
+        // client allow, and also writes responses to pings.
         if !state.is_http2 {
             state.record_written(bytes, is_all);
         }
     }
 
-    /// Whether the next empty read should report the end of the stream. If false, the task is woken when that changes.
+    /// Whether the next empty read of the connection should report the end of the stream. If false, the task of `cx` is
+    /// woken when the result changes.
     pub(super) fn poll_must_report_end(&self, cx: &Context<'_>) -> bool {
-        let mut state = self.lock();
+        let mut state = self.fields.lock();
         if state.must_report_end() {
             return true;
         }
@@ -267,9 +261,9 @@ impl ConnectionState {
         false
     }
 
-    /// Returns the start of the wait for the client, or `None` if the service is next.
+    /// Returns the time since which the connection waits for the client, or `None` if the service is next to act.
     pub(super) fn client_wait_since(&self) -> Option<Instant> {
-        self.lock().client_wait_since()
+        self.fields.lock().client_wait_since()
     }
 
     /// Releases the slot of this connection. The connection is closed if it does not end soon.
@@ -280,14 +274,14 @@ impl ConnectionState {
         });
     }
 
-    /// Closes a released connection without a pause as soon as the client is next.
+    /// Closes a connection that lost its slot, without a grace period, as soon as it waits for the client.
     pub(super) fn expedite(&self) {
         self.update(|state| state.is_expedited = true);
     }
 
     #[cfg(test)]
     pub(super) fn is_expedited(&self) -> bool {
-        self.lock().is_expedited
+        self.fields.lock().is_expedited
     }
 
     #[cfg(test)]
@@ -305,9 +299,9 @@ impl ConnectionState {
         });
     }
 
-    /// Whether the next HTTP/1.1 response is the last one of the connection.
+    /// Whether the connection ends after its next HTTP/1.1 response.
     pub(super) fn is_closing(&self) -> bool {
-        let state = self.lock();
+        let state = self.fields.lock();
         state.drain_started_at.is_some() || state.released_at.is_some()
     }
 
@@ -316,7 +310,7 @@ impl ConnectionState {
         loop {
             let rearmed = self.rearmed.notified();
             let armed_deadline = {
-                let mut state = self.lock();
+                let mut state = self.fields.lock();
                 let now = Instant::now();
                 let next = state.next_deadline(&self.limits);
                 if let Some((at, action)) = next
@@ -333,8 +327,8 @@ impl ConnectionState {
                     state.wake_reader();
                     continue;
                 }
-                // A connection in use also wakes after `write_timeout`, and then arms the later deadlines of its
-                // responses, so that requests do not have to wake this task.
+                // A connection in use also wakes this task after `write_timeout`, to arm later deadlines of its
+                // responses. So the start of a request does not have to wake the task.
                 let in_use = state.request_count != state.requests_when_armed;
                 state.requests_when_armed = state.request_count;
                 let rearm_at = in_use.then(|| now + self.limits.write_timeout);
@@ -354,29 +348,29 @@ impl ConnectionState {
 
 pub(super) struct InFlightRequest {
     pub body_wait: RequestBodyWait,
-    /// `None` over HTTP/1.1 and for trusted proxies.
+    /// The permit of an HTTP/2 request in flight; `None` over HTTP/1.1 and for trusted proxies.
     pub permit: Option<InFlightPermit>,
 }
 
 impl InFlightRequest {
-    /// Records that the response head was sent. The client is next until the body has nothing to send.
+    /// Records that the response head was sent. The request waits for the client until the body has nothing to send.
     pub(super) fn start_response(&self) {
         self.update_request(|request, now| {
             *request = ConnectionRequest { client_wait_since: Some(now), response_started_at: Some(now) }
         });
     }
 
-    /// Records that there are bytes for the client to read.
+    /// Records that there are bytes of the response for the client to read.
     pub(super) fn wait_for_client(&self) {
         self.update_request(|request, now| request.client_wait_since = Some(now));
     }
 
     /// Records that the client of an HTTP/2 connection has read or canceled bytes of the response.
     pub(super) fn record_read(&self, bytes: usize) {
-        self.body_wait.state.lock().record_written(bytes, false);
+        self.body_wait.state.fields.lock().record_written(bytes, false);
     }
 
-    /// Records that the client has read all available bytes.
+    /// Records that the client has read all available bytes of the response.
     pub(super) fn wait_for_service(&self) {
         self.update_request(|request, _| request.client_wait_since = None);
     }
@@ -404,7 +398,7 @@ impl Drop for InFlightRequest {
     }
 }
 
-/// Records whether a handler waits for a request body. The value does not count as a request in flight.
+/// Records whether a handler waits for a request body. The value does not keep its request in flight.
 #[derive(Clone)]
 pub(super) struct RequestBodyWait {
     state: Arc<ConnectionState>,
@@ -412,16 +406,16 @@ pub(super) struct RequestBodyWait {
 }
 
 impl RequestBodyWait {
-    /// Sets the time since which the handler waits for more of the body. `None` means that it does not wait.
+    /// Sets the time since which the handler waits for more of the request body; `None` if it does not wait.
     pub(super) fn set_waiting_since(&self, since: Option<Instant>) {
-        let mut state = self.state.lock();
-        // After the start of the response, the response determines who is next.
+        let mut state = self.state.fields.lock();
+        // Once the response has started, only the response determines whether the request waits for the client.
         if let Some(request) = state.requests.get_mut(&self.request_number)
             && request.response_started_at.is_none()
             && request.client_wait_since != since
         {
             request.client_wait_since = since;
-            // Only the deadline of a released connection can become earlier.
+            // A wait for a request body makes a deadline earlier only if the connection is released.
             if state.released_at.is_some() {
                 self.state.arm_deadline(&mut state);
             }
@@ -463,7 +457,7 @@ mod tests {
             request.start_response();
             request.wait_for_service();
             drop(request);
-            // Only the first request arms the deadline.
+            // Only the first request has woken the task that waits for deadlines.
             assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "{number}");
         }
         assert!(!state.poll_must_report_end(&cx));
@@ -481,7 +475,7 @@ mod tests {
             let state = state.clone();
             async move { state.next_deadline().await }
         });
-        // There is no deadline while the service is next.
+        // A connection that lost its slot has no deadline while the service, not the client, must act next.
         tokio::time::sleep(2 * RELEASE_GRACE_PERIOD).await;
         assert!(!deadline.is_finished());
         body_wait.set_waiting_since(Some(Instant::now()));

@@ -2,21 +2,21 @@
 //!
 //! A client can send PINGs, SETTINGS, WINDOW_UPDATEs, and empty frames at any rate. Each frame costs the service more
 //! than the client, and no request limit counts it. So each connection has a credit for control frames: an initial
-//! credit, and more credit for each request, for the bytes of responses that the client reads (because it must open the
-//! windows), and for the elapsed time (because it must answer pings). For example, a new connection can send 100 PINGs;
-//! the next one closes it.
+//! credit, and more for each request, for response bytes that the client reads (because it must open the windows), and
+//! for the elapsed time (because it must answer pings). For example, PING 101 of a new connection closes it.
 
 use std::time::Instant;
 
-/// The credit of a new connection, for SETTINGS, windows, priorities, and pings over hours.
+/// The control frames that a new connection can send: SETTINGS, windows, priorities, and pings over hours.
 const INITIAL_CREDIT: u64 = 100;
 const CREDIT_PER_REQUEST: u64 = 50;
 const MAX_CREDIT: u64 = 10_000;
 
-/// Response bytes per additional frame. A client can open two windows for every few hundred bytes.
+/// Response bytes read per additional control frame. A client can open two windows for every few hundred bytes.
 const BYTES_PER_CREDIT: u64 = 128;
 
-/// Enough for the responses to pings, because `server.keep_alive_s` is at least 1.
+/// Control frames that a client can send for each elapsed second: enough to respond to pings, because
+/// `server.keep_alive_s` is at least 1.
 const CREDIT_PER_SECOND: f64 = 2.0;
 
 /// A frame header: the length in three bytes, the type, the flags, and the stream (RFC 9113, section 4.1).
@@ -26,14 +26,14 @@ const HEADERS_FRAME: u8 = 0x1;
 const END_STREAM_FLAG: u8 = 0x1;
 const PADDED_FLAG: u8 = 0x8;
 
-/// A parser for the frames of a connection after its preface, with the credit for control frames.
+/// A parser for the HTTP/2 frames of a connection after its preface, with the credit for control frames.
 #[derive(Debug)]
 pub(super) struct ControlFrameCredit {
     header: [u8; FRAME_HEADER_BYTES],
     header_filled: usize,
     payload_left: usize,
     credit: u64,
-    /// The time until which `CREDIT_PER_SECOND` has been added.
+    /// The time until which `CREDIT_PER_SECOND` has been added to the credit.
     credited_until: Instant,
     /// Response bytes that have not been converted to credit yet.
     uncredited_bytes: u64,
@@ -51,7 +51,7 @@ impl ControlFrameCredit {
         }
     }
 
-    /// Counts the frames in these bytes. Returns false if the credit is used up.
+    /// Counts the control frames in the received bytes. Returns false if the credit is used up.
     pub(super) fn record_read(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             if self.payload_left > 0 {
@@ -84,7 +84,7 @@ impl ControlFrameCredit {
         self.payload_left = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         match kind {
             HEADERS_FRAME => self.add_credit(CREDIT_PER_REQUEST),
-            // Padding does not count as data, because h2 returns its window at once.
+            // Padded DATA frames use up credit, because h2 returns the window of the padding at once.
             DATA_FRAME if flags & END_STREAM_FLAG != 0 || self.payload_left > 0 && flags & PADDED_FLAG == 0 => {}
             _ => {
                 if self.credit == 0 {
@@ -100,7 +100,7 @@ impl ControlFrameCredit {
     }
 
     fn add_time_credit(&mut self, now: Instant) {
-        // `as` saturates.
+        // The conversion to `u64` saturates.
         self.add_credit((now.saturating_duration_since(self.credited_until).as_secs_f64() * CREDIT_PER_SECOND) as u64);
         if self.credit > 0 {
             self.credited_until = now;

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use axum::http::Request;
 use tokio::sync::Semaphore;
 
-/// The estimated memory of a request in addition to its head: tasks and handler.
+/// The estimated memory for the tasks and the handler of a request, in addition to the size of its head.
 const REQUEST_IN_FLIGHT_BYTES: usize = 16 << 10;
 const MAX_CLIENT_INFLIGHT_BYTES: usize = 64 << 20;
 const MAX_INFLIGHT_BYTES: usize = 256 << 20;
 
-/// The number of requests that a client can have regardless of the total limit.
+/// The number of requests that a client can have in flight regardless of the memory that all clients use.
 const GUARANTEED_REQUESTS: usize = 4;
 
 pub(super) struct InFlightLimit {
@@ -30,7 +30,7 @@ pub(super) struct InFlightLimit {
 pub(super) struct ClientRequests {
     bytes: AtomicUsize,
     count: AtomicUsize,
-    /// The permits of concurrent requests, granted in order of arrival. The semaphore is never closed.
+    /// The permits for the concurrent requests of a client, granted in order of arrival. The semaphore is never closed.
     pub concurrency_permits: Arc<Semaphore>,
 }
 
@@ -45,7 +45,7 @@ impl InFlightLimit {
         Arc::new(ClientRequests { bytes: AtomicUsize::new(0), count: AtomicUsize::new(0), concurrency_permits })
     }
 
-    /// Counts a request until the permit is dropped. Returns `None` if the request exceeds a limit.
+    /// Counts a request in flight until the permit is dropped. Returns `None` if the request exceeds a memory limit.
     pub(super) fn try_acquire(
         self: &Arc<Self>,
         client: &Arc<ClientRequests>,

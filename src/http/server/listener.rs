@@ -28,7 +28,7 @@ const LISTEN_BACKLOG: i32 = 65_535;
 const MAX_UNSENT_BYTES: u32 = 128 << 10;
 const REFUSAL_READ_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// The number of consecutive unexpected errors after which the listener counts as broken.
+/// The number of consecutive unexpected errors of `accept` after which the listener counts as broken.
 const MAX_ACCEPT_FAILURES: u32 = 60;
 const ACCEPT_RETRY_DELAY: Duration = Duration::from_secs(1);
 
@@ -46,7 +46,7 @@ pub(super) struct ConnectionListener {
     pub refuser: ConnectionRefuser,
 }
 
-/// Sends errors to refused connections. Clones share the limit of connections that can read the error concurrently.
+/// Sends an error to each refused connection. Clones share the limit of connections that concurrently read errors.
 #[derive(Clone)]
 pub(super) struct ConnectionRefuser {
     permits: Arc<Semaphore>,
@@ -55,7 +55,7 @@ pub(super) struct ConnectionRefuser {
 impl ConnectionListener {
     /// Accepts connections from `listener`. At most `max_refused` connections can read their error concurrently.
     pub(super) fn new(listener: TcpListener, max_refused: usize) -> ConnectionListener {
-        // A long queue protects new clients during a flood. The system limits it (`net.core.somaxconn`).
+        // A long queue of pending connections protects new clients in a flood. `net.core.somaxconn` limits the queue.
         if let Err(error) = socket2::SockRef::from(&listener).listen(LISTEN_BACKLOG) {
             tracing::debug!(%error, "failed to set the size of the connection queue");
         }
@@ -72,7 +72,7 @@ impl ConnectionListener {
             let error = match self.listener.accept().await {
                 Ok((stream, peer)) => {
                     self.failure_count = 0;
-                    // hyper writes whole responses, so a delay for more data would only cost time.
+                    // TCP_NODELAY is set: hyper writes whole responses, so a delay for more data would only cost time.
                     if let Err(error) = stream.set_nodelay(true) {
                         tracing::debug!(%peer, %error, "failed to set TCP_NODELAY");
                     }
@@ -98,12 +98,12 @@ impl ConnectionListener {
         }
     }
 
-    /// Refuses the next connection with the reserved descriptor. Returns whether a connection was refused.
+    /// Refuses the next connection with the reserved file descriptor. Returns whether a connection was refused.
     pub(super) async fn try_refuse_next(&mut self, text: &str) -> bool {
         if self.reserve_descriptor.take().is_none() {
             return false;
         }
-        // A connection is waiting, unless another thread has taken the descriptor. So the timeout is short.
+        // The timeout is short: a connection is already pending, unless another thread has taken the descriptor.
         let accepted = timeout(Duration::from_millis(10), self.listener.accept()).await;
         let is_refused = match accepted {
             Ok(Ok((stream, _))) => {
@@ -126,10 +126,10 @@ impl ConnectionListener {
 }
 
 impl ConnectionRefuser {
-    /// Sends an error on a connection, and closes it.
+    /// Sends an error on a refused connection, and closes it.
     pub(super) fn refuse_connection(&self, stream: TcpStream, text: &str) {
         send_unavailable(&stream, text);
-        // If the stream were closed at once, input from the client would reset it before the client has read the error.
+        // If a refused connection were closed at once, client input would reset it before the client reads the error.
         if let Ok(permit) = self.permits.clone().try_acquire_owned() {
             tokio::spawn(async move {
                 let _permit = permit;
@@ -168,7 +168,7 @@ fn send_unavailable(stream: &TcpStream, text: &str) {
         text.len()
     );
     let _ = stream.try_write(response.as_bytes());
-    // All input must be read, because otherwise the system resets the connection instead of closing it.
+    // All input of the client must be read, because otherwise the system resets the connection instead of closing it.
     for _ in 0..16 {
         if !stream.try_read(&mut [0; 4 << 10]).is_ok_and(|read| read > 0) {
             break;
@@ -191,7 +191,7 @@ fn syn_drop_filter() -> [socket2::SockFilter; 5] {
     const FLAGS_OFFSET: u32 = 13;
     const SYN: u32 = 0x02;
     const ACK: u32 = 0x10;
-    // Classic BPF instructions. The returned value is the number of bytes to keep.
+    // Classic BPF instructions. A filter returns the number of bytes of a packet to keep.
     const LOAD_BYTE: u16 = 0x30;
     const AND: u16 = 0x54;
     const JUMP_IF_EQUAL: u16 = 0x15;
@@ -244,7 +244,7 @@ mod tests {
         let _pending = TcpStream::connect(address).await.expect("failed to connect");
         listener.block_new_connections();
         if cfg!(target_os = "linux") {
-            // The connection is neither completed nor refused.
+            // The filter drops the first segment of a new connection, so it is neither completed nor refused.
             assert!(timeout(Duration::from_millis(300), TcpStream::connect(address)).await.is_err());
         }
         assert!(matches!(listener.accept().await, AcceptOutcome::Connection(..)));

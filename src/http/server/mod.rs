@@ -62,21 +62,21 @@ use uri_repair::ParsedHeadLength;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
     pub max_connections: usize,
-    /// 0 means that there is no limit per client.
+    /// The connection limit of a client; 0 means that there is no limit.
     pub max_connections_per_client: usize,
-    /// Proxies whose connections carry the requests of many clients.
+    /// Proxies whose connections carry the requests of many clients, so that limits per client do not apply to them.
     pub trusted_proxies: TrustedProxies,
     /// The time from the start of a connection or the end of a response to the end of the next request head.
     pub header_read_timeout: Duration,
     /// The minimum rate of a request body. A slower body counts as a wait for the client.
     pub min_body_bytes_per_s: u64,
-    /// The time in which a client must read a minimum of the available bytes.
+    /// The time in which a client must read a minimum number of bytes of a response.
     pub write_timeout: Duration,
     /// The time from the head of a response to its last byte.
     pub response_timeout: Duration,
     pub max_header_bytes: u32,
     pub max_concurrent_streams: u32,
-    /// The interval of HTTP/2 pings. A client can take the same time to respond, or `write_timeout` if it is longer.
+    /// The interval of HTTP/2 pings. A client has the same time, or `write_timeout` if longer, to respond to a ping.
     pub keep_alive_interval: Duration,
     /// The time that requests in flight have to finish after the shutdown has begun.
     pub drain_timeout: Duration,
@@ -87,7 +87,7 @@ pub struct ServerLimits {
 impl From<&Config> for ServerLimits {
     fn from(config: &Config) -> Self {
         let server = &config.server;
-        // The configuration limits both to small values.
+        // The conversions lose nothing, because the configuration limits the numbers to small values.
         let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
         let count = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
         ServerLimits {
@@ -115,11 +115,11 @@ pub enum ServeError {
     Accept(#[source] io::Error),
 }
 
-/// The interval at which histograms aggregate their samples.
+/// The interval at which the histograms of the metrics aggregate their samples.
 const METRICS_UPKEEP_INTERVAL: Duration = Duration::from_secs(5);
 
-/// At shutdown: the time that distant clients have to complete pending connections, and the time in which connections
-/// are accepted on systems without the filter of `block_new_connections`.
+/// At shutdown: the time that distant clients have to complete pending connections. On systems without the filter of
+/// `block_new_connections`, also the time in which connections are still accepted.
 const BACKLOG_QUIET_PERIOD: Duration = Duration::from_millis(500);
 const MAX_BACKLOG_DRAIN: Duration = Duration::from_secs(2);
 const CONNECTIONS_FULL_TEXT: &str = "The service has reached its connection limit (server.connections), and you \
@@ -128,14 +128,13 @@ const CONNECTIONS_FULL_TEXT: &str = "The service has reached its connection limi
 const TOO_MANY_REQUESTS_TEXT: &str = "Too many HTTP/2 requests are in flight, from your address or in total. Wait for \
      some of the responses before you send more requests.";
 
-/// The time that a released connection has to close its descriptor.
+/// The maximum wait until a connection that lost its slot has closed its file descriptor.
 const DESCRIPTOR_RELEASE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Serves the operations on the listener until `shutdown` completes and the requests in flight have ended.
 ///
-/// The limits come from the configuration. The number of connections is also limited by the file descriptors of the
-/// process. After `shutdown`, the service reports that it is not ready, but still serves requests for
-/// `server.drain_notice_s`.
+/// The limits come from the configuration. The file descriptors of the process also limit the connections. After
+/// `shutdown`, the service reports that it is not ready, but serves requests for `server.drain_notice_s`.
 pub async fn serve(services: AppState, listener: TcpListener, shutdown: impl Future) -> Result<(), ServeError> {
     let router = router(services.clone());
     serve_app(services, router, listener, shutdown).await
@@ -176,7 +175,7 @@ pub async fn serve_app(
     }
 }
 
-/// Like [`serve_app`], with any limits. Calls `note_exhausted` when descriptors become exhausted or available again.
+/// Like [`serve_app`], with any router and limits. Calls `note_exhausted` when descriptors run out or are free again.
 pub async fn serve_router(
     router: Router,
     listener: TcpListener,
@@ -222,7 +221,7 @@ pub async fn serve_router(
             tracing::info!("resumed accepting connections");
             note_exhausted(false);
         }
-        // A connection that must wait does so in its own task, so that it does not block the following ones.
+        // A connection that must wait for a slot does so in its own task, so that it does not block later connections.
         let (waiting_permit, is_large_client) = match server.connections.admit(peer.ip(), Instant::now()) {
             ConnectionAdmission::Admitted(slot) => {
                 tasks.spawn(server.clone().serve_connection(stream, peer, slot, stop.drain_receiver.clone()));
@@ -232,10 +231,10 @@ pub async fn serve_router(
                 server.refuse_connection(&listener.refuser, stream, &server.client_limit_text, "client");
                 continue;
             }
-            // Large clients have separate permits, and never block the accept loop.
+            // Connections of clients with many connections need separate permits to wait. Without one, they are
+            // refused, so that they never block the accept loop.
             ConnectionAdmission::Full { is_large_client } => {
-                let permits =
-                    if is_large_client { &server.large_client_waiting_permits } else { &server.waiting_permits };
+                let permits = &server.waiting_permits[usize::from(is_large_client)];
                 let permit = permits.clone().try_acquire_owned().ok();
                 if is_large_client && permit.is_none() {
                     server.refuse_connection(&listener.refuser, stream, CONNECTIONS_FULL_TEXT, "full");
@@ -244,7 +243,7 @@ pub async fn serve_router(
                 (permit, is_large_client)
             }
         };
-        // Without a permit, this loop waits, too.
+        // If no permit to wait is left, the accept loop waits until the connection has a slot.
         let must_wait = waiting_permit.is_none();
         let server = server.clone();
         let drain = stop.drain_receiver.clone();
@@ -255,7 +254,7 @@ pub async fn serve_router(
             drop((waiting_permit, slot_sender));
             match slot {
                 Some(slot) => server.serve_connection(stream, peer, slot, drain).await,
-                // In the meantime, the client has opened other connections.
+                // While the connection waited for a slot, its client reached its limit with other connections.
                 None => server.refuse_connection(&refuser, stream, &server.client_limit_text, "client"),
             }
         });
@@ -273,7 +272,7 @@ pub async fn serve_router(
     };
 
     drop(listener);
-    // If the listener failed, the connections do not know about the shutdown yet.
+    // If the listener failed, this call tells the connections to shut down.
     let drain_deadline = stop.begin_shutdown().drain_deadline;
     let drained = async {
         while let Some(ended) = tasks.join_next().await {
@@ -296,9 +295,9 @@ struct ShutdownState {
 
 #[derive(Clone, Copy)]
 struct ShutdownDeadlines {
-    /// Pending connections are accepted until no further one has arrived by this time.
+    /// Until this time, the shutdown waits for pending connections. Afterwards, it accepts only complete ones.
     quiet_until: Instant,
-    /// Pending connections are accepted until this time at the latest.
+    /// No pending connections are accepted after this time.
     accept_until: Instant,
     drain_deadline: Instant,
 }
@@ -334,9 +333,8 @@ struct HttpServer {
     connection_builder: Builder<TokioExecutor>,
     inflight_limit: Arc<InFlightLimit>,
     connections: Arc<ConnectionRegistry>,
-    /// Permits of accepted connections that wait for a slot, separately for small and for large clients.
-    waiting_permits: Arc<Semaphore>,
-    large_client_waiting_permits: Arc<Semaphore>,
+    /// Permits to wait for a connection slot. Index 0 is for clients with few connections, index 1 for the others.
+    waiting_permits: [Arc<Semaphore>; 2],
     client_limit_text: String,
 }
 
@@ -355,8 +353,7 @@ impl HttpServer {
             connection_builder: connection_builder(&limits),
             connections: ConnectionRegistry::new(limits.clone(), inflight_limit.clone()),
             inflight_limit,
-            waiting_permits: Arc::new(Semaphore::new(max_waiting)),
-            large_client_waiting_permits: Arc::new(Semaphore::new(max_waiting)),
+            waiting_permits: [(), ()].map(|()| Arc::new(Semaphore::new(max_waiting))),
             client_limit_text,
             limits,
         }
@@ -384,7 +381,7 @@ impl HttpServer {
         refuser.refuse_connection(stream, text);
     }
 
-    /// Releases a connection and waits for its descriptor. If none can be released, refuses the next connection.
+    /// Frees a file descriptor: releases a connection and waits for its end, or else refuses the next connection.
     async fn free_descriptor(&self, listener: &mut ConnectionListener) {
         const NO_DESCRIPTORS_TEXT: &str =
             "The service has no file descriptors left for more connections. Try again in a few seconds.";
@@ -398,8 +395,8 @@ impl HttpServer {
 
 type HyperConnection = Connection<'static, TokioIo<TimedStream>, ConnectionService, TokioExecutor>;
 
-/// Serves a connection until its end or its next deadline. If the server shuts down or another connection has the slot,
-/// the connection ends after its requests in flight.
+/// Serves a connection until its end or its next deadline. If the server shuts down, or if another connection gets the
+/// slot, the connection ends after its requests in flight.
 async fn drive_connection(
     connection: HyperConnection,
     peer: SocketAddr,
@@ -416,11 +413,11 @@ async fn drive_connection(
                 match state.stream_fault.get() {
                     Some(CloseReason::Flooding) => {
                         metrics().flooding_connections.increment(1);
-                        // There can be thousands per second, so they are counted but not logged.
+                        // The log level is low, because a flood can affect thousands of connections per second.
                         tracing::debug!(%peer, "closed a connection that sent too many HTTP/2 control frames");
                     }
                     Some(reason) => log_slow_close(peer, *reason),
-                    // The client closed the connection, or a body failed and has logged its cause.
+                    // The client closed the connection, or a response body failed and has logged its cause.
                     None => ended.unwrap_or_else(|error| {
                         tracing::debug!(%peer, error = %ErrorChain(&*error), "connection ended early");
                     }),
@@ -477,7 +474,7 @@ fn connection_builder(limits: &ServerLimits) -> Builder<TokioExecutor> {
         .max_send_buf_size(SEND_BUFFER_BYTES)
         .initial_connection_window_size(RECEIVE_BUFFER_BYTES)
         .keep_alive_interval(limits.keep_alive_interval)
-        // The response to a ping arrives after all data that the client has not read yet.
+        // A client responds to a ping only after reading all earlier data, so the timeout is at least `write_timeout`.
         .keep_alive_timeout(limits.keep_alive_interval.max(limits.write_timeout));
     builder
 }
@@ -506,7 +503,7 @@ where
         let timeout = self.server.limits.response_timeout;
         self.parsed_head.record_request(request.body().size_hint().exact());
         let mut in_flight = self.state.begin_request();
-        // HTTP/2 connections are closed with GOAWAY, and can have many requests.
+        // Unlike an HTTP/1.1 connection, an HTTP/2 connection can have many requests, and is closed with GOAWAY.
         let http2 = request.version() == Version::HTTP_2;
         let mut concurrency_permits = None;
         if http2 && let Some(client_requests) = &self.client_requests {
@@ -539,7 +536,8 @@ where
                 router.call(request).await
             }),
         };
-        // hyper drops this future when the client disconnects, perhaps before its first poll.
+        // hyper drops the response future when the client disconnects, perhaps before its first poll. Requests that
+        // must be completed therefore run in a task.
         let response = match outlives {
             true => Either::Left(spawn_detached(response)),
             false => Either::Right(response),
@@ -556,7 +554,7 @@ where
     }
 }
 
-/// Runs the future in a task, which starts at once and continues if the result is dropped.
+/// Runs a response future in a task, which starts at once and continues if the returned future is dropped.
 fn spawn_detached(
     response: impl Future<Output = Result<Response, Infallible>> + Send + 'static,
 ) -> impl Future<Output = Result<Response, Infallible>> + Send {
@@ -566,7 +564,7 @@ fn spawn_detached(
             Ok(response) => response,
             Err(error) => match error.try_into_panic() {
                 Ok(panic) => std::panic::resume_unwind(panic),
-                // The runtime is shutting down.
+                // The task was canceled, because the runtime is shutting down.
                 Err(_) => std::future::pending().await,
             },
         }

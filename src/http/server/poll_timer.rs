@@ -15,10 +15,10 @@ use axum::response::Response;
 use rustix::time::{ClockId, clock_gettime};
 use strata_runtime::metrics::metrics;
 
-/// Polls that use more CPU time are counted in `strata_long_polls_total`.
+/// Polls of handlers that use more CPU time are counted in `strata_long_polls_total`.
 const LONG_POLL_THRESHOLD: Duration = Duration::from_millis(10);
 
-/// The lifetime of a reading of the thread's CPU time. A reading for every poll would cost more than many handlers.
+/// How long a reading of a thread's CPU time is reused. A reading for each poll would cost more than many handlers.
 const CPU_READING_TTL: Duration = Duration::from_millis(1);
 
 thread_local! {
@@ -48,7 +48,7 @@ impl Future for PollTimedResponse {
             }
         };
         let result = self.0.as_mut().poll(cx);
-        // The elapsed time does not suffice, because the system might have interrupted the thread.
+        // The elapsed time of a poll does not show its CPU time, because the system might have interrupted the thread.
         if started.elapsed() > LONG_POLL_THRESHOLD
             && thread_cpu_time().saturating_sub(before) > LONG_POLL_THRESHOLD + CPU_READING_TTL
         {

@@ -1,4 +1,4 @@
-//! Bodies that record whether the service or the client is next, and responses that fail if they take too long.
+//! HTTP bodies that record whether the service or the client must act next. Slow response bodies fail.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -49,7 +49,7 @@ impl Drop for InFlightChunk {
 }
 
 impl TimedResponseBody {
-    /// Starts the timeout. The request ID is for the log.
+    /// Wraps a response body and starts its timeout. The request ID is for the log.
     pub(super) fn new(
         body: Body,
         timeout: Duration,
@@ -82,9 +82,9 @@ impl http_body::Body for TimedResponseBody {
         };
         let late = match &frame {
             Poll::Ready(frame) => {
-                // Even after the last frame, earlier frames might still wait for the client.
+                // Even after the last frame of the body, the client might not have read earlier frames.
                 this.in_flight.wait_for_client();
-                // Reading the clock is cheaper than polling the timer.
+                // Comparing the deadline with the clock is cheaper than polling the timer.
                 matches!(frame, Some(Ok(_))) && this.deadline.deadline() <= Instant::now()
             }
             Poll::Pending => {
@@ -133,19 +133,19 @@ pub(super) struct TimedRequestBody<B> {
     body_wait: RequestBodyWait,
     min_bytes_per_s: u64,
     wait_started_at: Option<Instant>,
-    /// The total wait and the received bytes since the client last sent enough.
+    /// The total time of waiting for the client, and the bytes received, since the client last sent bytes fast enough.
     wait_time: Duration,
     received_bytes: u64,
 }
 
 impl<B> TimedRequestBody<B> {
-    /// `min_bytes_per_s` is relative to the time of waiting. For 0, any byte ends the wait.
+    /// `min_bytes_per_s` applies only to the time in which the handler waits. If it is 0, any byte ends a wait.
     pub(super) fn new(body: B, body_wait: RequestBodyWait, min_bytes_per_s: u64) -> TimedRequestBody<B> {
         let wait_time = Duration::ZERO;
         TimedRequestBody { body, body_wait, min_bytes_per_s, wait_started_at: None, wait_time, received_bytes: 0 }
     }
 
-    /// Records received bytes. `None` means that the handler must wait.
+    /// Records received bytes of a request body. `None` means that no bytes are available, so the handler must wait.
     fn record_received(&mut self, received_bytes: Option<usize>) {
         let now = Instant::now();
         let Some(bytes) = received_bytes else {
@@ -199,7 +199,7 @@ mod tests {
     use super::super::connection_state::ConnectionState;
     use super::*;
 
-    /// Returns the start of the wait after each chunk, if chunks of these sizes arrive every 50 ms.
+    /// Returns the start of the wait for the client after each chunk, if chunks of these sizes arrive every 50 ms.
     async fn wait_starts(bytes_per_s: u64, chunks: &[usize]) -> Vec<Option<Instant>> {
         let state = ConnectionState::with_timeouts(Duration::from_secs(600));
         let request = state.begin_request();
@@ -228,7 +228,7 @@ mod tests {
     async fn slow_request_body_does_not_end_client_wait() {
         let dripped = wait_starts(1_024, &[1, 1, 1, 1]).await;
         assert!(wait_start_spread(&dripped) < Duration::from_millis(50), "{dripped:?}");
-        // Large chunks end the wait, no matter how late they arrive.
+        // Large chunks end the wait for the client, no matter how late they arrive.
         let steady = wait_starts(1_024, &[1 << 20; 4]).await;
         assert!(wait_start_spread(&steady) >= Duration::from_millis(150), "{steady:?}");
         let any = wait_starts(0, &[1, 1, 1, 1]).await;

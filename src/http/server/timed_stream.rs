@@ -31,21 +31,21 @@ const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 const LINGER_TIMEOUT: Duration = Duration::from_secs(1);
 const MAX_LINGER_BYTES: usize = 1 << 20;
 
-/// A missed deadline is an error of the kind `TimedOut`. It ends the connection.
+/// A TCP stream on which a missed deadline is an error of the kind `TimedOut`, which ends the connection.
 pub(super) struct TimedStream<S = TcpStream> {
     stream: S,
-    /// The deadline of the first bytes. `None` once the protocol version is known.
+    /// The deadline for the first bytes of the connection. `None` once the protocol version is known.
     preface_deadline: Option<Pin<Box<Sleep>>>,
-    /// The number of bytes read so far. All of them match the preface.
+    /// The number of bytes read so far, all of which match the HTTP/2 preface.
     preface_bytes_matched: usize,
-    /// The deadline for writing. `None` if the client has read everything.
+    /// The deadline until which the client must read written bytes. `None` if the client has read everything.
     write_deadline: Option<Pin<Box<Sleep>>>,
-    /// The number of bytes written since the deadline was set.
+    /// The number of bytes written since `write_deadline` was set.
     bytes_written: usize,
     state: Arc<ConnectionState>,
     frame_credit: Option<ControlFrameCredit>,
     uri_repair: UriRepair,
-    /// Set after the writing side was shut down.
+    /// Set when the writing side of the connection is shut down and bytes from the client are only discarded.
     linger: Option<LingerState>,
 }
 
@@ -69,7 +69,7 @@ impl<S> TimedStream<S> {
         }
     }
 
-    /// Records bytes that were read. Returns an error if they exceed the limit for control frames.
+    /// Records bytes read from the client. Returns an error if the client exceeds the limit for control frames.
     fn record_bytes_read(&mut self, read: &[u8]) -> io::Result<()> {
         let frames = if self.preface_deadline.is_some() { self.detect_http2(read) } else { read };
         if self.frame_credit.as_mut().is_none_or(|credit| credit.record_read(frames)) {
@@ -80,10 +80,10 @@ impl<S> TimedStream<S> {
         }
     }
 
-    /// Returns the bytes after the preface if `read` contains its end, and otherwise nothing.
+    /// Returns the bytes after the HTTP/2 preface if `read` contains the end of the preface, and otherwise nothing.
     fn detect_http2<'a>(&mut self, read: &'a [u8]) -> &'a [u8] {
         let expected = HTTP2_PREFACE.get(self.preface_bytes_matched..).unwrap_or_default();
-        // An empty read is the end of the stream, which also decides the version.
+        // An empty read is the end of the stream, so the bytes can no longer become the HTTP/2 preface.
         if !read.is_empty() && read.len() < expected.len() && expected.starts_with(read) {
             self.preface_bytes_matched += read.len();
         } else {
@@ -99,7 +99,7 @@ impl<S> TimedStream<S> {
         &[]
     }
 
-    /// Handles the outcome of a write of `offered` bytes. Returns an error if the deadline has passed.
+    /// Handles the outcome of a write of `offered` bytes. Returns an error if the write deadline has passed.
     fn check_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -156,7 +156,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
                     let ended = read.is_empty();
                     let passed = this.uri_repair.hold_back(read);
                     buffer.set_filled(before + passed);
-                    // If all bytes are held back, the loop continues, because an empty read would mean the end.
+                    // If all bytes are held back, the loop reads again: an empty read would mean the end of the stream.
                     if passed > 0 || ended || outcome.is_err() {
                         return Poll::Ready(outcome);
                     }
@@ -194,10 +194,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         if this.linger.is_none() {
             ready!(Pin::new(&mut this.stream).poll_shutdown(cx))?;
         }
-        let linger = this.linger.get_or_insert_with(|| LingerState {
-            deadline: Box::pin(sleep(LINGER_TIMEOUT)),
-            bytes_left: MAX_LINGER_BYTES,
-        });
+        let new_linger = || LingerState { deadline: Box::pin(sleep(LINGER_TIMEOUT)), bytes_left: MAX_LINGER_BYTES };
+        let linger = this.linger.get_or_insert_with(new_linger);
         let mut discarded = [0; 4 << 10];
         while linger.bytes_left > 0 {
             let mut buffer = ReadBuf::new(&mut discarded);
@@ -239,7 +237,7 @@ mod tests {
         state.release();
         let mut read = vec![0; 64];
         assert_eq!(ours.read(&mut read).await.expect("failed to read"), 3);
-        // After the first bytes of a head, the connection is idle again only when that request has ended.
+        // After the first bytes of a request head, the connection is idle again only when the request has ended.
         let request = state.begin_request();
         let (end, ()) = tokio::join!(ours.read(&mut read), async {
             sleep(STALL_TIMEOUT).await;
@@ -283,7 +281,7 @@ mod tests {
     async fn idle_time_between_responses_is_not_a_stall() {
         let (mut ours, mut theirs) = stream_pair();
         for _ in 0..3 {
-            // More bytes than the buffer holds, so that each write sets a deadline. The pause follows afterwards.
+            // Each write exceeds the buffer of the stream, so it sets a deadline. The time without traffic follows.
             let mut received = vec![0; 2_000];
             let (written, read) = tokio::join!(ours.write_all(&[0; 2_000]), theirs.read_exact(&mut received));
             written.expect("failed to write");

@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use percent_encoding::percent_encode_byte;
 use tokio::io::ReadBuf;
 
-/// The body length of the head that hyper parsed last, if it has parsed one since the last [`Self::take`]. The inner
-/// `None` is an unknown length. The stream and the service of a connection share this value.
+/// The body length of the last request head that hyper has parsed, until [`Self::take`] takes it. The inner `None` is
+/// an unknown length. The stream and the service of a connection share this value.
 #[derive(Default)]
 pub(super) struct ParsedHeadLength(Mutex<Option<Option<u64>>>);
 
@@ -34,15 +34,15 @@ impl ParsedHeadLength {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum StreamPosition {
-    /// Empty lines before a request line are allowed.
+    /// Before a request line, where empty lines are allowed.
     BeforeRequestLine,
     Method,
     Target,
     Version,
     Headers(HeaderLineState),
-    /// After a head that hyper has not parsed yet.
+    /// After the end of a request head that hyper has not parsed yet.
     HeadEnd,
-    /// A body with this many remaining bytes, at least one.
+    /// Inside a request body with this many remaining bytes, at least one.
     Body(u64),
     Unknown,
 }
@@ -57,23 +57,19 @@ enum HeaderLineState {
 pub(super) struct UriRepair {
     position: StreamPosition,
     head: Arc<ParsedHeadLength>,
-    /// Bytes that were read and must wait or be escaped.
+    /// Bytes that were read from the client, and that must wait for hyper or be escaped.
     held_bytes: BytesMut,
-    /// Bytes that can pass, before `held_bytes`.
+    /// Bytes that can pass to hyper, before `held_bytes`.
     ready_bytes: BytesMut,
 }
 
 impl UriRepair {
     pub(super) fn new(head: Arc<ParsedHeadLength>) -> UriRepair {
-        UriRepair {
-            position: StreamPosition::BeforeRequestLine,
-            head,
-            held_bytes: BytesMut::new(),
-            ready_bytes: BytesMut::new(),
-        }
+        let position = StreamPosition::BeforeRequestLine;
+        UriRepair { position, head, held_bytes: BytesMut::new(), ready_bytes: BytesMut::new() }
     }
 
-    /// Fills the buffer with held bytes that can pass now. Returns false if there are none.
+    /// Fills `buffer` with held bytes that can pass to hyper now. Returns false if there are none.
     pub(super) fn fill_buffer(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
         if self.position != StreamPosition::Unknown {
             self.position = match (self.position, self.head.take()) {
@@ -90,14 +86,14 @@ impl UriRepair {
         buffer.put_slice(&self.ready_bytes[..length]);
         self.ready_bytes.advance(length);
         if self.ready_bytes.is_empty() {
-            // The memory is freed, because the connection might become idle.
+            // The memory of the buffer is freed, because the connection might become idle.
             self.ready_bytes = BytesMut::new();
         }
         length > 0
     }
 
-    /// Returns how many of these bytes can pass unchanged, and holds the others. No bytes must be held before the call.
-    /// If none can pass, call [`Self::fill_buffer`].
+    /// Returns how many of the read bytes can pass to hyper unchanged, and holds the others back. No bytes must be held
+    /// back before the call. If no byte can pass, call [`Self::fill_buffer`].
     pub(super) fn hold_back(&mut self, bytes: &[u8]) -> usize {
         let passed = self.scan(bytes);
         self.held_bytes.extend_from_slice(&bytes[passed..]);
@@ -123,8 +119,8 @@ impl UriRepair {
         self.held_bytes = held;
     }
 
-    /// Advances the position over the bytes that can pass unchanged, and counts them. Stops before a byte of a target
-    /// that must be escaped, and at the end of a head.
+    /// Advances the position in the stream over the bytes that can pass to hyper unchanged, and returns their number.
+    /// Stops before a byte of a request target that must be escaped, and at the end of a head.
     fn scan(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() {
@@ -164,7 +160,8 @@ impl UriRepair {
     }
 }
 
-/// The number of bytes up to the end of a header line, as far as it has arrived, and the position after them.
+/// Returns the number of bytes up to the end of a header line, or of all bytes if the line is incomplete, and the
+/// position in the stream after these bytes.
 fn scan_header_line(line: HeaderLineState, rest: &[u8]) -> (usize, StreamPosition) {
     let end = memchr::memchr(b'\n', rest);
     let line = match (line, &rest[..end.unwrap_or(rest.len())]) {

@@ -18,7 +18,7 @@ impl AddressPolicy {
         Self { allowed_networks: allowed.into_iter().collect() }
     }
 
-    /// Returns an error with the kind of the address, such as `a private address`, if the address is not allowed.
+    /// Returns the kind of the address, such as `a private address`, as an error if outgoing requests may not reach it.
     pub fn check(&self, address: IpAddr) -> Result<(), &'static str> {
         // ::ffff:a.b.c.d is another spelling of a.b.c.d.
         let address = address.to_canonical();
@@ -43,7 +43,7 @@ const METADATA_V4_ADDRESSES: [Ipv4Addr; 4] = [
     Ipv4Addr::new(169, 254, 169, 254),
     Ipv4Addr::new(100, 100, 100, 200),
     Ipv4Addr::new(192, 0, 0, 192),
-    // The address is public, but the host of the virtual machine responds to it.
+    // The address 168.63.129.16 is public, but in some clouds, the host of the virtual machine responds to it.
     Ipv4Addr::new(168, 63, 129, 16),
 ];
 
@@ -72,7 +72,7 @@ const SPECIAL_V6_NETWORKS: [(Ipv6Net, &str); 16] = [
     (v6_network(0, 0, 0, 128, 0), "the unspecified address"),
     (v6_network(0, 0, 0, 128, 1), "a loopback address"),
     (v6_network(0, 0, 0, 96, 0), "an IPv4-compatible address"),
-    // Each network chooses the position of the IPv4 address.
+    // Each network chooses where these addresses contain an IPv4 address, so none of them counts as public.
     (v6_network(0x64, 0xff9b, 1, 48, 0), "a local IPv4 translation address"),
     (v6_network(0x100, 0, 0, 64, 0), "a discard-only address"),
     (v6_network(0x2001, 2, 0, 48, 0), "an address reserved for benchmarks"),
@@ -97,7 +97,7 @@ const fn v4_network(a: u8, b: u8, c: u8, d: u8, prefix_len: u8) -> Ipv4Net {
     Ipv4Net::new_assert(Ipv4Addr::new(a, b, c, d), prefix_len)
 }
 
-/// Returns a network whose address has these first three groups and this last group.
+/// Returns an IPv6 network with the first three groups and the last group of its address; all other groups are 0.
 const fn v6_network(first: u16, second: u16, third: u16, prefix_len: u8, last: u16) -> Ipv6Net {
     Ipv6Net::new_assert(Ipv6Addr::new(first, second, third, 0, 0, 0, 0, last), prefix_len)
 }

@@ -68,7 +68,7 @@ impl DnsResolver {
     }
 }
 
-/// Describes a failed resolution for users. The texts of the library contain its data structures.
+/// Describes a failed name resolution for users, because the messages of the DNS library contain its data structures.
 fn resolution_error(name: &str, error: &NetError) -> io::Error {
     let (kind, reason) = match error {
         error if error.is_nx_domain() => (io::ErrorKind::NotFound, "it does not exist"),
@@ -91,7 +91,7 @@ impl HostResolver for DnsResolver {
             let resolver = resolver.map_err(io::Error::other)?;
             let response = resolver.lookup_ip(&name).await.map_err(|error| resolution_error(&name, &error))?;
             let mut addresses: Vec<IpAddr> = response.iter().collect();
-            // IPv4 comes first. The client tries IPv6 if no IPv4 connection succeeds.
+            // IPv4 addresses come first. The HTTP client tries IPv6 if no IPv4 connection succeeds.
             addresses.sort_by_key(IpAddr::is_ipv6);
             Ok(addresses)
         }

@@ -1,7 +1,6 @@
 //! The HTTP client for outgoing requests, and the resolver that enforces the address policy.
 
 use std::error::Error;
-use std::fmt;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -23,11 +22,11 @@ use super::tls;
 /// The limits of DNS lookups. A user with names that do not resolve delays only their own lookups.
 #[derive(Clone, Copy, Debug)]
 pub struct DnsLookupLimits {
-    /// The maximum number of concurrent lookups (`net.look_ups`).
+    /// The maximum number of concurrent DNS lookups (`net.look_ups`).
     pub max_concurrent: usize,
-    /// The maximum number of concurrent lookups for one user (`net.user_look_ups`).
+    /// The maximum number of concurrent DNS lookups for one user (`net.user_look_ups`).
     pub max_concurrent_per_user: usize,
-    /// The timeout of a lookup, including the wait for its permit (`net.look_up_timeout_s`).
+    /// The timeout of a DNS lookup, including the wait for its permit (`net.look_up_timeout_s`).
     pub timeout: Duration,
 }
 
@@ -45,12 +44,6 @@ pub struct EgressClient {
     lookup_limit: FairLimit,
     lookup_timeout: Duration,
     principal: Principal,
-}
-
-impl fmt::Debug for EgressClient {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.debug_struct("EgressClient").field("policy", &self.policy).finish_non_exhaustive()
-    }
 }
 
 impl EgressClient {
@@ -78,13 +71,13 @@ impl EgressClient {
         Self { lookup_limit: FairLimit::new_quota(shares), lookup_timeout: timeout, ..self }
     }
 
-    /// Returns a client whose lookups are counted toward a user.
+    /// Returns a client whose DNS lookups are counted toward the limit of a user.
     pub fn for_user(&self, user: u64) -> Self {
         Self { principal: Principal::User(UserId::new(user)), ..self.clone() }
     }
 
-    /// Returns an error if the URL must not be registered. A host name needs only one allowed address, because strata
-    /// connects to no others. A name that does not resolve in time is accepted.
+    /// Returns an error if users must not register the URL. A host name needs only one allowed address, because strata
+    /// connects to no other addresses. A name that does not resolve in time is accepted.
     pub async fn check_url(&self, url: &Url) -> Result<(), EgressUrlError> {
         self.check_url_without_lookup(url)?;
         let Some(Host::Domain(name)) = url.host() else { return Ok(()) };
@@ -109,7 +102,7 @@ impl EgressClient {
     /// Returns a builder of clients that connect only to allowed addresses, without proxies, retries, and redirects.
     /// Before following a redirect, call [`EgressClient::check_url_without_lookup`].
     pub fn client_builder(&self) -> ClientBuilder {
-        // The connections to the database and the store use the same provider, so it might be installed already.
+        // The cryptography provider might be installed already, because database and store connections use it.
         let _ = rustls::crypto::ring::default_provider().install_default();
         reqwest::Client::builder()
             .use_preconfigured_tls(tls::tls_client_config())
@@ -122,10 +115,10 @@ impl EgressClient {
             .user_agent(concat!("strata/", env!("CARGO_PKG_VERSION")))
     }
 
-    /// Returns the allowed addresses of a name, at least one.
+    /// Resolves a host name. Returns its allowed addresses, at least one.
     async fn resolve_permitted(&self, name: &str) -> Result<Vec<IpAddr>, ResolveError> {
         let addresses = if is_localhost(name) {
-            // Responses of name servers for these names are ignored (RFC 6761).
+            // Responses of name servers for `localhost` and its subdomains are ignored (RFC 6761).
             vec![Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()]
         } else {
             self.resolve(name).await.map_err(NameResolutionError)?
@@ -138,15 +131,13 @@ impl EgressClient {
                 Err(kind) => forbidden = Some(kind),
             }
         }
-        match forbidden {
-            Some(kind) if permitted.is_empty() => {
-                Err(EgressUrlError::ForbiddenAddress { host: name.to_owned(), verb: "resolves to", kind }.into())
-            }
-            None if permitted.is_empty() => {
-                Err(NameResolutionError(io::Error::new(io::ErrorKind::NotFound, "the name has no addresses")).into())
-            }
-            _ => Ok(permitted),
+        if !permitted.is_empty() {
+            return Ok(permitted);
         }
+        Err(match forbidden {
+            Some(kind) => EgressUrlError::ForbiddenAddress { host: name.to_owned(), verb: "resolves to", kind }.into(),
+            None => NameResolutionError(io::Error::new(io::ErrorKind::NotFound, "the name has no addresses")).into(),
+        })
     }
 
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
@@ -161,10 +152,10 @@ impl EgressClient {
     }
 }
 
-/// A [`NameResolutionError`] or an [`EgressUrlError`].
+/// The error of a name resolution: a [`NameResolutionError`] or an [`EgressUrlError`].
 type ResolveError = Box<dyn Error + Send + Sync>;
 
-/// A host name has no addresses. The message is complete without the outer errors of the HTTP client.
+/// The error for a host name without addresses. The message is complete without the outer errors of the HTTP client.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct NameResolutionError(io::Error);
@@ -181,7 +172,7 @@ impl Resolve for PermittedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let egress_client = self.0.clone();
         Box::pin(async move {
-            // The client replaces port 0 by the port of the URL.
+            // The HTTP client replaces port 0 by the port of the URL.
             let addresses = egress_client.resolve_permitted(name.as_str()).await?;
             Ok(Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
         })

@@ -15,6 +15,20 @@ pub enum EgressUrlError {
     ForbiddenAddress { host: String, verb: &'static str, kind: &'static str },
 }
 
+/// What happens to the query string of a URL that clients can see. Query strings often contain keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UrlQuery {
+    Keep,
+    Remove,
+}
+
+impl UrlQuery {
+    /// Converts a value of the setting `publish_query`: if true, clients see the query strings of source URLs.
+    pub fn from_publish_query(publish_query: bool) -> UrlQuery {
+        if publish_query { UrlQuery::Keep } else { UrlQuery::Remove }
+    }
+}
+
 /// Parses an HTTP or HTTPS URL, and normalizes unusual spellings of addresses, such as `0x7f.1` or `2130706433`.
 pub fn parse_http_url(text: &str) -> Result<Url, EgressUrlError> {
     let not_url = |reason: &str| EgressUrlError::InvalidUrl { reason: reason.to_owned() };
@@ -29,17 +43,17 @@ pub fn parse_http_url(text: &str) -> Result<Url, EgressUrlError> {
     Ok(url)
 }
 
-/// Removes the credentials and, unless `keep_query`, the query. Text that is not a URL, such as `push`, is unchanged.
-pub fn strip_credentials(text: &str, keep_query: bool) -> String {
+/// Removes the credentials of a URL. Text that is not a URL, such as `push`, is unchanged.
+pub fn strip_credentials(text: &str, query: UrlQuery) -> String {
     let Ok(mut url) = Url::parse(text) else {
-        // Only the scheme of an invalid URL certainly contains no secrets.
+        // If a URL is invalid, only its scheme is returned, because every other part might contain secrets.
         return text.split_once("://").map_or(text, |(scheme, _)| scheme).to_owned();
     };
-    let removes_query = !keep_query && url.query().is_some();
+    let removes_query = query == UrlQuery::Remove && url.query().is_some();
     if url.username().is_empty() && url.password().is_none() && !removes_query {
         return text.to_owned();
     }
-    // These calls fail only for a URL without a host, which has no credentials.
+    // `set_username` and `set_password` fail only for a URL without a host, which has no credentials.
     let _ = url.set_username("");
     let _ = url.set_password(None);
     if removes_query {

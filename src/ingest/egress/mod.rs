@@ -1,8 +1,7 @@
 //! Outgoing requests: the addresses that they may reach, and the HTTP client that enforces this.
 //!
-//! Users provide the URLs of sources and webhooks. Without checks, such a URL could reach the internal network, for
-//! example `http://169.254.169.254/`, a redirect to `localhost`, or a name that later resolves to another address.
-//! Therefore:
+//! Users provide URLs of sources and webhooks. Without checks, they could reach the internal network, such as
+//! `http://169.254.169.254/`, a redirect to `localhost`, or a name that later resolves to another address. Therefore:
 //!
 //! 1. [`AddressPolicy`] decides about an address, from the registries of special-purpose addresses and `net.allow`.
 //! 2. [`EgressClient::check_url`] checks a URL at its registration. A name that does not resolve is accepted.
@@ -24,4 +23,4 @@ pub use self::dns_resolver::{DnsResolver, HostResolver};
 pub use self::egress_client::{
     DnsLookupLimits, EgressClient, NameResolutionError, describe_connection_failure, error_causes, is_localhost,
 };
-pub use self::egress_url::{EgressUrlError, parse_http_url, strip_credentials};
+pub use self::egress_url::{EgressUrlError, UrlQuery, parse_http_url, strip_credentials};

@@ -27,12 +27,12 @@ fn load_system_roots() -> RootCertStore {
     roots
 }
 
-/// Describes a failed TLS handshake for users, if `cause` is one. The texts of the library contain its data structures.
+/// Describes a failed TLS handshake for users, if `cause` is one. The TLS library's messages contain data structures.
 pub(super) fn describe_handshake_failure(cause: &(dyn Error + 'static)) -> Option<String> {
     if let Some(error) = cause.downcast_ref::<rustls::Error>() {
         return Some(describe_tls_error(error));
     }
-    // `Error::source` skips the error inside an `io::Error`, and the client nests several of these.
+    // `Error::source` skips the error inside an `io::Error`, and the HTTP client nests several `io::Error`s.
     let inner: &(dyn Error + 'static) = cause.downcast_ref::<io::Error>()?.get_ref()?;
     match inner.to_string().as_str() {
         "tls handshake eof" => Some("the server closed the connection during the TLS handshake".to_owned()),
@@ -52,7 +52,7 @@ fn describe_tls_error(error: &rustls::Error) -> String {
                 .to_owned()
         }
         rustls::Error::NoCertificatesPresented => "the server did not send a certificate".to_owned(),
-        // The debug form of an alert is a single word, such as `HandshakeFailure`.
+        // The debug form of a TLS alert is a single word, such as `HandshakeFailure`.
         rustls::Error::AlertReceived(alert) => format!("the server rejected the TLS handshake with {alert:?}"),
         error => {
             tracing::debug!(?error, "failed TLS handshake");

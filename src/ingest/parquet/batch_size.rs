@@ -15,13 +15,14 @@ use super::page_header::{self, PageType};
 use super::page_reader::{CheckedColumnChunk, VALUE_MEMORY_BYTES};
 use super::{damaged_file_error, memory_limit_error};
 
-/// The target size of a batch in memory, without its pages.
+/// The target memory of a batch, without the pages to which the batch refers.
 const TARGET_BATCH_BYTES: u64 = 4 << 20;
 const MAX_BATCH_ROWS_LOG2: usize = 10;
 /// The number of candidate batch sizes, which are the powers of two.
 const BATCH_SIZE_COUNT: usize = MAX_BATCH_ROWS_LOG2 + 1;
 
-/// The decoded size of the pages and headers so far. The sizes in the footer might be wrong, or ignore shared pages.
+/// The decoded size of the pages and page headers of a file so far. It is not taken from the footer, whose sizes might
+/// be wrong, or ignore pages that columns share.
 pub(super) struct DecodedSize {
     pub(super) expansion: ExpansionGuard,
     pub(super) max_bytes: u64,
@@ -65,7 +66,7 @@ pub(super) fn choose_batch_rows(
     }
     let row_bytes = (bytes / rows.max(1)).max(1);
     let max_log = (TARGET_BATCH_BYTES / row_bytes).max(1).ilog2() as usize;
-    // Half of the memory remains for sizes that the page headers do not show.
+    // Half of the memory limit remains for sizes that the page headers do not show.
     let fits = |log: &usize| memory_bytes[*log] <= (limit_bytes / 2).max(memory_bytes[0]);
     let log = (0..=max_log.min(MAX_BATCH_ROWS_LOG2)).rev().find(fits).unwrap_or(0);
     Ok(1 << log)
@@ -80,7 +81,8 @@ fn column_memory_bytes(
 ) -> Result<[u64; BATCH_SIZE_COUNT], SourceError> {
     let mut position = column.start;
     let mut dictionary = 0;
-    let mut windows: [PageWindow; BATCH_SIZE_COUNT] = std::array::from_fn(|log| PageWindow::new(1 << log));
+    let mut windows: [PageWindow; BATCH_SIZE_COUNT] =
+        std::array::from_fn(|log| PageWindow { rows: 1 << log, ..PageWindow::default() });
     let mut row = 0_u64;
     let mut values = 0_u64;
     let mut max_compressed_bytes = 0;
@@ -100,7 +102,7 @@ fn column_memory_bytes(
             }
             PageType::Data { .. } | PageType::DataV2 { .. } => {
                 values = values.saturating_add(header.value_count.into());
-                // The number of rows is unknown for lists in a version 1 page. It can be less than one.
+                // For lists in a version 1 page, the row count is an estimate. A page can contain less than one row.
                 let page_rows = match header.page_type {
                     _ if !column.is_list() => u64::from(header.value_count),
                     PageType::DataV2 { row_count, .. } => row_count.into(),
@@ -111,7 +113,7 @@ fn column_memory_bytes(
             }
         }
     }
-    // Lists use the mean. All other columns have one value per row.
+    // Lists use the mean number of values per row. All other columns have one value per row.
     let values_per_row = if column.is_list() { values / rows.max(1) + 1 } else { 1 };
     Ok(std::array::from_fn(|log| {
         let values = values_per_row.saturating_mul(column.value_memory_bytes()).saturating_mul(1 << log);
@@ -120,21 +122,18 @@ fn column_memory_bytes(
 }
 
 /// The maximum size of the pages that contain any `rows` consecutive rows.
+#[derive(Default)]
 struct PageWindow {
     rows: u64,
-    /// The row after each page, and the size of the page.
+    /// For each page in the window, the first row after the page, and the size of the page in bytes.
     pages: VecDeque<(u64, u64)>,
     bytes: u64,
     max_bytes: u64,
 }
 
 impl PageWindow {
-    fn new(rows: u64) -> Self {
-        Self { rows, pages: VecDeque::new(), bytes: 0, max_bytes: 0 }
-    }
-
     fn add_page(&mut self, start: u64, rows: u64, bytes: u64) {
-        // The window ends with the first row of this page.
+        // The window of rows ends with the first row of the added page.
         let first = (start + 1).saturating_sub(self.rows);
         while let Some((end, bytes)) = self.pages.front().copied()
             && end <= first
@@ -142,7 +141,7 @@ impl PageWindow {
             self.pages.pop_front();
             self.bytes -= bytes;
         }
-        // The library does not retain a page without rows.
+        // A page without rows counts only on its own, because the Parquet library does not retain it.
         if rows > 0 {
             self.pages.push_back((start.saturating_add(rows), bytes));
             self.bytes = self.bytes.saturating_add(bytes);
@@ -157,7 +156,7 @@ impl PageWindow {
 fn fixed_size_bytes(data_type: &DataType) -> u64 {
     match data_type {
         DataType::FixedSizeList(item, length) => {
-            // A null list takes as much memory as any other.
+            // A null in a column of fixed-size lists takes as much memory as any other list.
             let length = u64::try_from(*length).unwrap_or(0);
             length.saturating_mul(VALUE_MEMORY_BYTES.saturating_add(fixed_size_bytes(item.data_type())))
         }

@@ -1,7 +1,6 @@
-//! Converts byte arrays from Parquet's delta encodings to the plain encoding, within a size limit. The library's
-//! decoders trust the counts in such a page, and a value of a few bytes can repeat a megabyte of the previous value.
-//! Source: the Parquet format, "Encodings": `DELTA_BINARY_PACKED` (5), `DELTA_LENGTH_BYTE_ARRAY` (6), and
-//! `DELTA_BYTE_ARRAY` (7).
+//! Converts byte arrays from Parquet's delta encodings to plain encoding, within a size limit. The library's decoders
+//! trust the counts in a page, and a few bytes can repeat a megabyte of the previous value. Source: Parquet format,
+//! "Encodings": `DELTA_BINARY_PACKED` (5), `DELTA_LENGTH_BYTE_ARRAY` (6), and `DELTA_BYTE_ARRAY` (7).
 
 use super::thrift::{MalformedThrift, ThriftWalker};
 
@@ -28,7 +27,7 @@ pub(super) fn decode_to_plain(
     max_values: usize,
     limit_bytes: usize,
 ) -> Result<Vec<u8>, DeltaEncodingError> {
-    // A value without a stored length counts as four bytes, too, because it costs as much time.
+    // Each value counts as at least four bytes, even without a stored length, because it costs as much time to decode.
     let max_values = max_values.min(limit_bytes / 4);
     let (mut prefixes, prefix_bytes, after) = match has_prefixes {
         true => {
@@ -87,7 +86,7 @@ struct DeltaLengths<'a> {
     /// The positions of the bit widths of the remaining miniblocks in the current block.
     width_range: std::ops::Range<usize>,
     bit_width: u32,
-    /// The data of the current miniblock, and the index of the next value in it.
+    /// The packed data of the current miniblock, and the index of the next value in the miniblock.
     packed: &'a [u8],
     miniblock_index: u64,
 }
@@ -156,9 +155,8 @@ impl<'a> DeltaLengths<'a> {
             return Err(DeltaEncodingError::Malformed);
         }
         let start = self.walker.position;
-        self.walker.advance(
-            self.values_per_miniblock.checked_mul(u64::from(self.bit_width)).ok_or(DeltaEncodingError::Malformed)? / 8,
-        )?;
+        let bits = self.values_per_miniblock.checked_mul(u64::from(self.bit_width));
+        self.walker.advance(bits.ok_or(DeltaEncodingError::Malformed)? / 8)?;
         self.packed = &self.data[start..self.walker.position];
         self.miniblock_index = 0;
         Ok(())

@@ -18,7 +18,7 @@ const FOOTER_TAIL_BYTES: u64 = 8;
 /// The maximum schema depth. An entity has up to 128 levels, and each list or map needs two additional groups.
 const MAX_SCHEMA_DEPTH: usize = 3 * 128;
 
-/// The maximum memory that the library needs for the metadata of a column chunk, and for a schema element.
+/// The maximum memory that the Parquet library needs for the metadata of a column chunk, and for a schema element.
 const MAX_CHUNK_METADATA_BYTES: u64 = 2 << 10;
 const MAX_SCHEMA_ELEMENT_BYTES: u64 = 1 << 10;
 const ENCRYPTED_REASON: &str = "is encrypted, but strata has no keys: decrypt it before you import it";
@@ -55,7 +55,7 @@ pub(super) fn read_footer(file: &File, file_bytes: u64, options: &DecodeOptions)
     let Some(start) = tail_start.checked_sub(footer_bytes) else {
         return Err(damaged_file_error("its footer is longer than the file"));
     };
-    // Metadata may use half of the memory.
+    // The metadata in the footer may use half of the memory limit.
     let limit_bytes = options.parquet_memory_bytes / 2;
     if footer_bytes > limit_bytes {
         return Err(memory_limit_error("its footer", footer_bytes, options.parquet_memory_bytes));
@@ -76,11 +76,8 @@ pub(super) fn read_footer(file: &File, file_bytes: u64, options: &DecodeOptions)
         + summary.chunk_count * MAX_CHUNK_METADATA_BYTES
         + summary.schema_element_count * MAX_SCHEMA_ELEMENT_BYTES;
     if memory_bytes > limit_bytes {
-        return Err(memory_limit_error(
-            "its column and row group metadata",
-            memory_bytes,
-            options.parquet_memory_bytes,
-        ));
+        let what = "its column and row group metadata";
+        return Err(memory_limit_error(what, memory_bytes, options.parquet_memory_bytes));
     }
     let metadata = summary.metadata.into_bytes();
     match summary.encrypted_chunk {
@@ -108,14 +105,15 @@ fn summarize_footer(footer: &[u8]) -> Result<FooterSummary, MalformedThrift> {
         metadata,
     };
     let metadata = &mut summary.metadata;
-    // The numbers of remaining children of the open groups.
+    // For each schema group that is not completely visited yet, the number of its remaining children.
     let mut open: Vec<i64> = Vec::new();
     ThriftWalker::new(footer)
         .visit_fields(|file, id, kind| {
             match id {
-                // The version and the number of rows.
+                // These fields of the file metadata are the format version and the number of rows.
                 1 | 3 => file.copy_field(id, kind, metadata)?,
-                // The metadata with the writer's Arrow schema. An empty list might have an invalid element type.
+                // Field of the file metadata: key-value pairs with the writer's Arrow schema. An empty list is skipped,
+                // because its element type might be invalid.
                 5 if file.clone().read_list_count(kind)? > 0 => file.copy_field(id, kind, metadata)?,
                 2 => {
                     file.clone().copy_field(id, kind, metadata)?;
@@ -162,12 +160,12 @@ fn summarize_footer(footer: &[u8]) -> Result<FooterSummary, MalformedThrift> {
                                 }
                                 Ok(true)
                             }
-                            // The size and the number of rows of the row group.
+                            // These fields of a row group are its size and its number of rows.
                             2 | 3 => group.copy_field(id, kind, metadata).map(|()| true),
                             _ => Ok(false),
                         })?;
                         metadata.end_struct();
-                        // The metadata of a row group without columns takes memory, too.
+                        // A row group without columns counts as a column chunk, because its metadata take memory, too.
                         summary.chunk_count += 1;
                     }
                 }
@@ -184,12 +182,12 @@ fn copy_column_chunk(group: &mut ThriftWalker<'_>, out: &mut ThriftStructWriter)
     let mut is_encrypted = false;
     out.begin_struct_element();
     group.visit_fields(|chunk, id, kind| match id {
-        // The library requires the file offset.
+        // The library requires the file offset of a column chunk.
         2 => chunk.copy_field(id, kind, out).map(|()| true),
         3 => {
             out.begin_struct(id);
             chunk.visit_fields(|metadata, id, kind| match id {
-                // The type, encodings, codec, sizes, and page offsets.
+                // These fields of the column metadata are the type, encodings, codec, sizes, and page offsets.
                 1 | 2 | 4..=7 | 9 | 11 => metadata.copy_field(id, kind, out).map(|()| true),
                 _ => Ok(false),
             })?;

@@ -26,11 +26,11 @@ use super::read_schema::{INT96_VALUE_BYTES, INT96_ZONE_KEY, INTERVAL_KEY};
 #[derive(Debug)]
 pub(super) enum JsonPrintError {
     TooLong,
-    /// JSON cannot represent a value. The reason contains the column if the batch has one row.
+    /// JSON cannot represent a value of the batch. The reason names the column if the batch has one row.
     Unrepresentable(String),
 }
 
-/// Appends the rows of `batch` to `text`, up to a total of `limit_bytes`.
+/// Appends the rows of `batch` as JSON to `text`, whose total size must not exceed `limit_bytes`.
 pub(super) fn print_batch(batch: &RecordBatch, limit_bytes: usize, text: &mut Vec<u8>) -> Result<(), JsonPrintError> {
     let reason = match print_columns(batch, limit_bytes, text) {
         Err(JsonPrintError::Unrepresentable(reason)) if batch.num_rows() == 1 => reason,
@@ -151,7 +151,7 @@ impl JsonEncoderFactory {
             key_type if key_type.is_numeric() || *key_type == DataType::Boolean => {
                 NullableEncoder::new(Box::new(self.quoted_encoder(keys)?), keys.nulls().cloned())
             }
-            // arrow-json prints these types in quotes.
+            // arrow-json prints all other types of map keys in quotes.
             _ => make_encoder(key_field, keys, options)?,
         };
         let values = make_encoder(value_field, map.values(), options)?;
@@ -173,10 +173,10 @@ fn innermost_element_field(field: &FieldRef) -> &FieldRef {
 
 const DATE_OUT_OF_RANGE_REASON: &str = "a date outside the years -262143 to 262142";
 
-/// The text of chrono for durations outside its range.
+/// The text that chrono prints for durations outside its range.
 const INVALID_DURATION_TEXT: &str = "<invalid>";
 
-/// Prints the text of a value in quotes. The text contains no characters that need escaping.
+/// An encoder that prints the text of a value in quotes. The text contains no characters that need escaping.
 struct QuotedEncoder<'a> {
     formatter: ArrayFormatter<'a>,
     text: String,

@@ -46,7 +46,7 @@ use super::expansion_guard::ExpansionGuard;
 use super::source_input::{ReadProgress, check_source_size};
 use super::{DecodeOptions, EntityDecoder};
 
-/// The maximum text of a slice, unless the limit of one entity is higher.
+/// The maximum text of a printed slice of a batch, unless the size limit of one entity is higher.
 const MAX_SLICE_TEXT_BYTES: usize = 4 * 1024 * 1024;
 
 pub(super) struct ParquetDecoder {
@@ -61,7 +61,7 @@ pub(super) struct ParquetDecoder {
     rows_read_in_group: u64,
     writer: EntityWriter,
     pending_slices: VecDeque<RecordBatch>,
-    /// The printed slice, one row per line, and the position of the next row.
+    /// The text of the printed slice, one row per line, and the byte position of the next row.
     text: Vec<u8>,
     text_position: usize,
     row_count: u64,
@@ -72,7 +72,7 @@ pub(super) struct ParquetDecoder {
 }
 
 impl ParquetDecoder {
-    /// Reads the footer. `progress` is `None` for a `copy` of a stream, whose bytes were counted on arrival.
+    /// Reads a Parquet footer. `progress` is `None` for a `copy` of a stream, whose bytes were counted on arrival.
     pub(super) fn try_new(
         file: File,
         copy: Option<SpoolReservation>,
@@ -100,6 +100,7 @@ impl ParquetDecoder {
         }
         check_source_size(total_bytes, options.max_source_bytes)?;
         expansion.check_expanded(total_bytes)?;
+        let max_bytes = options.max_source_bytes;
         Ok(Self {
             file: Arc::new(file),
             _disk_reservation: copy,
@@ -116,11 +117,7 @@ impl ParquetDecoder {
             text_position: 0,
             row_count: 0,
             text_total_bytes: 0,
-            decoded_size: DecodedSize {
-                expansion: expansion.clone(),
-                max_bytes: options.max_source_bytes,
-                decoded_bytes: 0,
-            },
+            decoded_size: DecodedSize { expansion: expansion.clone(), max_bytes, decoded_bytes: 0 },
             progress,
         })
     }
@@ -158,7 +155,7 @@ impl ParquetDecoder {
         }
     }
 
-    /// Returns an error if rows are missing. The library does not notice if all columns of a row group end early.
+    /// Returns an error if a row group lacks rows, because the library does not notice if all columns end early.
     fn check_row_count(&self) -> Result<(), SourceError> {
         let index = self.next_row_group - 1;
         let rows = self.rows_read_in_group;
@@ -261,7 +258,7 @@ impl EntityDecoder for ParquetDecoder {
         }
         let position = self.next_position();
         let rest = &self.text[self.text_position..];
-        // Strings contain no line ends, because JSON escapes them.
+        // A line end ends a row, because JSON escapes line ends inside strings.
         let length = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
         self.writer.write_json(&rest[..length], |_| position, out)?;
         self.text_position += length + 1;
@@ -322,12 +319,8 @@ impl RowGroups for SingleRowGroup<'_> {
 
     fn column_chunks(&self, index: usize) -> ParquetResult<Box<dyn PageIterator>> {
         let column = self.columns[index].clone();
-        let pages = CheckedPageReader::new(
-            Arc::clone(&self.decoder.file),
-            column,
-            Arc::clone(&self.page_memory),
-            self.batch_rows,
-        );
+        let memory = Arc::clone(&self.page_memory);
+        let pages = CheckedPageReader::new(Arc::clone(&self.decoder.file), column, memory, self.batch_rows);
         Ok(Box::new(SingleChunkPages(Some(pages))))
     }
 

@@ -1,7 +1,6 @@
-//! Decompresses pages. The output exceeds the size in the page header by at most one byte, for any input. There are two
-//! LZ4 codecs. LZ4_RAW is one block. The older LZ4 uses Hadoop's framing, for example `[0, 0, 0, 8] [0, 0, 0, 9]
-//! block`: the decompressed size, the compressed size, and the block. Old versions of parquet-cpp wrote a single block
-//! without framing.
+//! Decompresses pages. The output exceeds the size in the page header by at most one byte, for any input. LZ4_RAW is
+//! one block. The older LZ4 codec uses Hadoop's framing, for example `[0, 0, 0, 8] [0, 0, 0, 9] block`: decompressed
+//! size, compressed size, and block. Old versions of parquet-cpp wrote a single block without framing.
 
 use std::io::Read;
 
@@ -14,11 +13,11 @@ use super::damaged_file_error;
 const MAX_BROTLI_CODES_BYTES: u64 = 4 << 20;
 const BROTLI_BUFFER_BYTES: usize = 4 << 10;
 
-/// Returns the memory that decompression needs in addition to the input and the output.
+/// Returns the memory that the decompression of a page needs in addition to the input and the output.
 pub(super) fn decoder_memory_bytes(compression: Compression, packed: &[u8]) -> u64 {
     match compression {
         Compression::BROTLI(_) => MAX_BROTLI_CODES_BYTES + brotli_window_bytes(packed).unwrap_or(0),
-        // The other decoders use their output as the window.
+        // Decoders for other codecs than Brotli use their output as the window.
         _ => 0,
     }
 }
@@ -36,7 +35,7 @@ fn brotli_window_bytes(packed: &[u8]) -> Option<u64> {
     Some(1 << log)
 }
 
-/// Decompresses all but the first `prefix_bytes` bytes. Returns at most `expected_bytes + 1` bytes in total.
+/// Decompresses a page, whose first `prefix_bytes` bytes are uncompressed. Returns at most `expected_bytes + 1` bytes.
 pub(super) fn decompress_page(
     compression: Compression,
     bytes: Vec<u8>,
@@ -51,7 +50,7 @@ pub(super) fn decompress_page(
     if content_bytes == 0 {
         return Ok(unpacked);
     }
-    // Some decoders write to a slice.
+    // Calls a decoder that writes to a slice of a fixed size.
     let mut fill = |decode: &dyn Fn(&mut [u8]) -> Option<usize>| {
         unpacked.resize(expected_bytes, 0);
         let length = decode(&mut unpacked[prefix_bytes..])?;

@@ -9,7 +9,7 @@ use super::super::error::SourceError;
 use super::damaged_file_error;
 use super::thrift::{MalformedThrift, ThriftWalker};
 
-/// The initial and the maximum number of bytes that are read for a header. Its statistics can contain long strings.
+/// The initial and maximum number of bytes read for a page header, whose statistics can contain long strings.
 const INITIAL_HEADER_BYTES: usize = 256;
 const MAX_HEADER_BYTES: usize = 4 << 20;
 
@@ -74,16 +74,16 @@ fn parse_page_header(bytes: &[u8]) -> Result<(PageHeader, usize), MalformedThrif
     let mut kind = None;
     let mut crc = None;
     let mut is_compressed = true;
-    // Indexed by the field of the page header that contains them (0 for the page header itself) and by their own field.
+    // Indexed by two Thrift field IDs: a nested header (0 for the page header itself), and a field in this header.
     let mut numbers = [[None; 8]; 9];
     let mut encodings = [[None; 8]; 9];
     walker.visit_fields(|page, id, _| {
         match id {
             1 => kind = Some(page.read_zigzag()?),
             2 | 3 => numbers[0][id as usize] = Some(to_size(page.read_zigzag()?)?),
-            // The CRC is the bit pattern of an unsigned number.
+            // The CRC of a page is unsigned, but this field stores its bits as a signed number.
             4 => crc = Some(i32::try_from(page.read_zigzag()?).map_err(|_| MalformedThrift)?.cast_unsigned()),
-            // The headers of a data page, a dictionary page, and a version 2 data page.
+            // These fields are the nested headers of a data page, a dictionary page, and a version 2 data page.
             5 | 7 | 8 => page.visit_fields(|data, field, kind| {
                 match (id, field) {
                     (8, 7) => is_compressed = ThriftWalker::boolean_from_type(kind)?,
@@ -116,7 +116,7 @@ fn parse_page_header(bytes: &[u8]) -> Result<(PageHeader, usize), MalformedThrif
         // Pages of unknown types are skipped.
         _ => PageType::Index,
     };
-    // Only the header for the type of the page counts, because a page can contain headers of other types.
+    // Only the nested header for the type of the page counts, because a page can contain headers of other types.
     let (value_count, encoding) = match page_type {
         PageType::Data { .. } => (numbers[5][1], encodings[5][2]),
         PageType::Dictionary => (numbers[7][1], encodings[7][2]),
@@ -129,7 +129,7 @@ fn parse_page_header(bytes: &[u8]) -> Result<(PageHeader, usize), MalformedThrif
     Ok((PageHeader { page_type, compressed_bytes, uncompressed_bytes, value_count, encoding, crc }, walker.position))
 }
 
-/// Converts a size or a count, for which the format uses 31 bits.
+/// Converts a size or a count, for which the Parquet format uses 31 bits.
 fn to_size(number: i64) -> Result<u32, MalformedThrift> {
     u32::try_from(number).ok().filter(|number| i32::try_from(*number).is_ok()).ok_or(MalformedThrift)
 }

@@ -1,7 +1,6 @@
-//! Reads the pages of a column, checks each one before the library decodes it, and counts their memory. A page is
-//! rejected if its decompressed size differs from its header, if a dictionary has more entries than its bytes can
-//! contain, or if the pages in use exceed the memory limit. Delta encodings are converted to plain values
-//! (`delta_encoding`).
+//! Reads the pages of a column, checks each one before decoding, and counts their memory. A page is rejected if its
+//! decompressed size differs from its header, if a dictionary has more entries than its bytes can contain, or if the
+//! pages in use exceed the memory limit. Delta encodings become plain values (`delta_encoding`).
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -24,17 +23,17 @@ use super::page_decompression;
 use super::page_header::{self, PageHeader, PageType};
 use super::{damaged_file_error, memory_limit_error};
 
-/// The memory for a value and its levels while a batch is built, without the text of strings.
+/// The memory for a value and its levels while a batch is built, without the text of a string.
 pub(super) const VALUE_MEMORY_BYTES: u64 = 24;
 
 #[derive(Debug, Default)]
 pub(super) struct PageMemory {
     max_bytes: u64,
-    /// The current pages and dictionaries of the columns.
+    /// The size of the current pages and dictionaries of all columns.
     current_bytes: AtomicU64,
-    /// Earlier pages to which the current batch might refer.
+    /// The size of earlier pages to which the current batch might still refer.
     replaced_bytes: AtomicU64,
-    /// The reason for rejecting a page, which the library would convert to a string.
+    /// The error for a rejected page, stored here because the library would convert a returned error to a string.
     refusal_error: Mutex<Option<SourceError>>,
 }
 
@@ -70,7 +69,8 @@ impl PageMemory {
         memory_limit_error("the decoded pages in use at the same time", needed_bytes, self.max_bytes)
     }
 
-    /// Replaces a reservation of `reserved` bytes, which remain counted because the batch might still refer to them.
+    /// Reserves `bytes` for a new page instead of the `reserved` bytes of the previous page. The previous page remains
+    /// counted, because the current batch might still refer to it.
     fn replace_reservation(&self, reserved: &mut u64, bytes: u64) -> Result<(), SourceError> {
         self.check_available(bytes)?;
         self.replaced_bytes.fetch_add(*reserved, Ordering::Relaxed);
@@ -89,7 +89,7 @@ pub(super) struct CheckedColumnChunk {
     descriptor: ColumnDescPtr,
     compression: Compression,
     pub(super) type_width_bytes: usize,
-    /// Whether a batch contains a copy of each string, even of strings that are dictionary entries.
+    /// Whether a batch contains a copy of each string of the column, even of strings that are dictionary entries.
     pub(super) copies_strings: bool,
 }
 
@@ -102,11 +102,11 @@ impl CheckedColumnChunk {
         let damaged = |reason: &str| with_column_name(chunk.column_descr(), damaged_file_error(reason));
         let descriptor = chunk.column_descr_ptr();
         let (start, end) = match chunk.num_values() {
-            // A chunk without values need not have pages, so its offsets have no meaning.
+            // A column chunk without values need not have pages, so its offsets have no meaning.
             0 => (0, 0),
             _ => {
                 let data = chunk.data_page_offset();
-                // Some writers store 0 if there is no dictionary.
+                // Some writers store the dictionary offset 0 if a column chunk has no dictionary.
                 let dictionary = chunk.dictionary_page_offset().filter(|offset| *offset > 0 && *offset < data);
                 let start = u64::try_from(dictionary.unwrap_or(data));
                 let start = start.map_err(|_| damaged("a column starts before the beginning of the file"))?;
@@ -256,15 +256,11 @@ impl CheckedPageReader {
         if self.column.descriptor.physical_type() == Type::BYTE_ARRAY && self.column.copies_strings {
             self.longest_entry_bytes = longest_entry_bytes(&bytes);
         }
-        // The library stores the entries a second time, as values.
+        // The library stores the entries of a dictionary a second time, as values.
         let memory_bytes = bytes.len() as u64 + u64::from(header.value_count) * self.column.value_memory_bytes();
         self.page_memory.replace_reservation(&mut self.dictionary_bytes, memory_bytes)?;
-        Ok(Page::DictionaryPage {
-            buf: bytes.into(),
-            num_values: header.value_count,
-            encoding: header.encoding,
-            is_sorted: false,
-        })
+        let PageHeader { value_count: num_values, encoding, .. } = header;
+        Ok(Page::DictionaryPage { buf: bytes.into(), num_values, encoding, is_sorted: false })
     }
 
     fn build_data_page(&mut self, header: PageHeader, bytes: Vec<u8>, level_bytes: usize) -> Result<Page, SourceError> {
@@ -282,7 +278,7 @@ impl CheckedPageReader {
             _ if self.column.copies_strings => bytes.len() as u64,
             _ => 0,
         };
-        // `batch_size` has already counted the values of flat columns.
+        // `batch_size` has already counted the values of columns without lists.
         let value_bytes = if is_list { batch_values * self.column.value_memory_bytes() } else { 0 };
         let memory_bytes = (bytes.len() as u64).saturating_add(value_bytes).saturating_add(copied_bytes);
         self.page_memory.replace_reservation(&mut self.page_bytes, memory_bytes)?;
@@ -445,7 +441,7 @@ fn levels_length(bytes: &[u8], max: i16, encoding: Encoding, values: u32) -> Opt
 /// hybrid encoding of runs and bit-packed groups; a malformed rest counts as part of the last row.
 fn max_levels_in_rows(mut bytes: &[u8], width: u32, values: u64, rows: usize) -> u64 {
     let rows = rows.max(1);
-    // The start positions of the last rows.
+    // The indexes of the levels at which the last `rows` rows start.
     let mut starts: VecDeque<u64> = VecDeque::with_capacity(rows + 1);
     let mut position = 0_u64;
     let mut max_levels = 0_u64;

@@ -39,7 +39,7 @@ impl ReadSchema {
     pub(super) fn try_new(metadata: &Arc<ParquetMetaData>) -> Result<Self, SourceError> {
         let original = metadata.file_metadata().schema_descr();
         let options = ArrowReaderOptions::new();
-        // The writer's Arrow schema is optional, because it only refines the types of the file's own schema.
+        // An invalid Arrow schema of the writer is ignored, because it only refines the types of the file's own schema.
         let arrow_metadata = ArrowReaderMetadata::try_new(Arc::clone(metadata), options.clone())
             .or_else(|_| {
                 ArrowReaderMetadata::try_new(Arc::clone(metadata), options.clone().with_skip_arrow_metadata(true))
@@ -55,7 +55,7 @@ impl ReadSchema {
         };
         let levels = parquet_to_arrow_field_levels(&parquet, ProjectionMask::all(), Some(&fields));
         let levels = levels.map_err(|_| unsupported_schema_error(original))?;
-        // The library ignores a type that does not match, but memory is computed from the types.
+        // The types are checked against the file: memory is computed from them, and the library ignores mismatches.
         let without_rows = FileMetaData::new(1, 0, None, None, Arc::new(parquet.clone()), None);
         let without_rows = Arc::new(ParquetMetaData::new(without_rows, Vec::new()));
         let options = options.with_schema(Arc::new(Schema::new(fields.clone())));
@@ -64,7 +64,7 @@ impl ReadSchema {
         Ok(Self { fields, levels, copies_strings, parquet_schema: parquet })
     }
 
-    /// Returns the top-level columns with the levels for reading only that column.
+    /// Returns the name of each top-level column, with the Arrow types and levels for reading only this column.
     pub(super) fn top_level_columns(&self) -> impl Iterator<Item = (&str, FieldLevels)> {
         self.parquet_schema.root_schema().get_fields().iter().enumerate().filter_map(move |(root, column)| {
             let mask = ProjectionMask::roots(&self.parquet_schema, [root]);
@@ -140,7 +140,7 @@ fn child_fields(data_type: &DataType) -> &[Arc<Field>] {
 
 struct SchemaAdjuster<'a> {
     columns: std::slice::Iter<'a, ColumnDescPtr>,
-    /// Whether the column is read as 12 bytes, for each column so far.
+    /// For each column so far, whether the column is read as 12 bytes.
     reads_as_bytes: Vec<bool>,
 }
 
@@ -171,7 +171,7 @@ impl SchemaAdjuster<'_> {
 }
 
 fn adjust_leaf(field: &Field, data_type: &DataType, column: Option<&ColumnDescPtr>) -> Field {
-    // A dictionary has no effect on the JSON, and its values are counted the same way.
+    // A dictionary type is replaced by its value type, because it changes neither the JSON nor the counted memory.
     if let DataType::Dictionary(_, values) = data_type {
         return adjust_leaf(field, values, column);
     }
@@ -194,8 +194,7 @@ fn adjust_leaf(field: &Field, data_type: &DataType, column: Option<&ColumnDescPt
     }
 }
 
-/// Replaces the columns that `reads_as_bytes` selects by 12-byte columns without an annotation. Returns `None` if
-/// nothing has changed.
+/// Replaces columns that `reads_as_bytes` selects by unannotated 12-byte columns. Returns `None` if nothing changed.
 ///
 /// In a list, the library supports a repeated value only in a group, so `repeated int96 item` becomes
 /// `repeated group list { required item }`, which has the same levels.

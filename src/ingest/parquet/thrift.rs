@@ -1,6 +1,5 @@
 //! Parses the Thrift compact protocol without allocating, because a list of four bytes can announce two billion
-//! elements. [`ThriftStructWriter`] copies the fields that the library needs. Source: the Thrift compact protocol
-//! specification.
+//! elements. [`ThriftStructWriter`] copies the fields that the library needs. Source: the protocol's specification.
 
 use strata_types::leb128;
 
@@ -99,7 +98,7 @@ impl<'a> ThriftWalker<'a> {
         }
     }
 
-    /// Returns the announced number of list elements, which cannot exceed the remaining bytes.
+    /// Returns the number of elements that a list announces, which cannot exceed the number of remaining bytes.
     pub(super) fn read_list_count(&mut self, kind: ThriftType) -> ThriftResult<u64> {
         if !matches!(kind, ThriftType(9 | 10)) {
             return Err(MalformedThrift);

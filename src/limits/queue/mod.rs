@@ -1,5 +1,5 @@
-//! The bookkeeping of a [`FairLimit`](crate::FairLimit): the units of each principal, and the order of grants. Time,
-//! tasks, and locks are not part of it.
+//! The bookkeeping of a [`FairLimit`](crate::FairLimit): how many units (permits or bytes) each principal (a user or a
+//! client network) has, and the order of grants. Time, tasks, and locks are not part of it.
 //!
 //! 1. **Shares.** A principal with units gets more only within its share ([`FairShares`]). A principal without units
 //!    can take any free units ([`BeyondShare::AnyFreeUnits`]), so that many principals can use the whole limit.
@@ -33,7 +33,7 @@ struct QueuedWaiter<W> {
     waker: W,
 }
 
-/// The units and waiters of a principal. A principal without either has no account.
+/// The permits or bytes of a user or a client network, and its waiting requests. Removed if it has neither.
 struct PrincipalAccount<W> {
     held_units: u64,
     queue: VecDeque<QueuedWaiter<W>>,
@@ -48,7 +48,8 @@ impl<W> Default for PrincipalAccount<W> {
 pub(crate) struct FairQueue<W> {
     shares: FairShares,
     accounts: HashMap<Principal, PrincipalAccount<W>, foldhash::fast::RandomState>,
-    /// Indexed by class: units, waiters, and the principals with waiters in round-robin order.
+    /// Each array has an item for users and one for anonymous principals (client networks). `round_robin` contains the
+    /// principals with waiting requests.
     held_units: [u64; 2],
     waiter_counts: [usize; 2],
     round_robin: [VecDeque<Principal>; 2],
@@ -65,7 +66,7 @@ pub(crate) struct UnitGrant<W> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnitsDenied {
     pub reason: DenialReason,
-    /// The current maximum for the principal in total, within its share.
+    /// The number of units (permits or bytes) that the principal can currently have in total.
     pub max_units: u64,
     pub free_units: u64,
 }
@@ -74,7 +75,7 @@ pub struct UnitsDenied {
 pub enum DenialReason {
     /// The request exceeds [`FairShares::max_principal_units`].
     PrincipalMaximum,
-    /// The principal has reached its share, or would exceed it.
+    /// The principal would have more than its fair share of the units.
     ShareExceeded,
     ReservedForUsers,
     TooFewFreeUnits,
@@ -105,20 +106,18 @@ impl<W> FairQueue<W> {
         self.accounts.len()
     }
 
-    /// Takes units immediately, unless that would overtake a waiter or break a rule.
+    /// Takes units (permits or bytes) for a principal, unless a request waits or a rule of the limit forbids it.
     pub(crate) fn try_take_without_queue(&mut self, principal: Principal, units: u64) -> bool {
         self.waiter_count() == 0 && self.try_take(principal, units).is_ok()
     }
 
-    /// Takes units if the rules allow it, regardless of waiters.
+    /// Takes units (permits or bytes) if the rules of the limit allow it, even if other requests are waiting.
     pub(crate) fn try_take(&mut self, principal: Principal, units: u64) -> Result<(), UnitsDenied> {
-        match self.check_denial(principal, units) {
-            Some(denied) => Err(denied),
-            None => {
-                self.take_unchecked(principal, units);
-                Ok(())
-            }
+        if let Some(denied) = self.check_denial(principal, units) {
+            return Err(denied);
         }
+        self.take_unchecked(principal, units);
+        Ok(())
     }
 
     /// Appends a waiter. Call [`FairQueue::grant_next`] until it returns `None`, then [`FairQueue::evict`].
@@ -133,13 +132,13 @@ impl<W> FairQueue<W> {
         self.last_ticket
     }
 
-    /// Appends a waiter, and removes it unless it is granted immediately. Returns all grants.
+    /// Appends a request for units, and removes it unless it is granted immediately. Returns all grants.
     pub(crate) fn try_enqueue(&mut self, principal: Principal, units: u64, waker: W) -> Vec<UnitGrant<W>> {
         let ticket = self.enqueue(principal, units, waker);
         let mut grants: Vec<UnitGrant<W>> = self.drain_grants().collect();
         let next = self.next_class;
         if self.cancel(principal, ticket).is_some() {
-            // The waiter did not wait, so it did not use its turn.
+            // Users and networks take turns. A request that is removed without waiting does not use a turn.
             self.next_class = next;
             grants.extend(self.drain_grants());
         }
@@ -163,7 +162,7 @@ impl<W> FairQueue<W> {
         self.cancel(victim, last)
     }
 
-    /// Removes a waiter. Grants can follow.
+    /// Removes a waiting request. Requests that it has blocked can then be granted.
     pub(crate) fn cancel(&mut self, principal: Principal, ticket: WaiterTicket) -> Option<W> {
         let class = principal.class();
         let blocked_others = self.is_blocking(principal, ticket);
@@ -179,7 +178,7 @@ impl<W> FairQueue<W> {
             turns.push_back(principal);
         }
         if blocked_others {
-            // A waiter that blocks others uses its turn, even if it is not granted.
+            // Users and networks take turns. A cancelled request that blocked others uses a turn nevertheless.
             self.next_class = class.opposite();
         }
         self.remove_if_idle(principal);

@@ -26,7 +26,7 @@ struct QueueModel {
     shares: FairShares,
     waiting: Vec<(u32, Principal, u64, WaiterTicket)>,
     held: Vec<(Principal, u64)>,
-    /// Names of the granted requests, in order.
+    /// Names of the granted requests, in the order of the grants.
     granted: Vec<u32>,
     /// The principal of each request; the request named `n` is at index `n - 1`.
     requesters: Vec<Principal>,
@@ -93,7 +93,7 @@ impl QueueModel {
         self.held.iter().filter(|(principal, _)| counts(*principal)).map(|(_, units)| units).sum()
     }
 
-    /// Returns true if the share and the reserve allow the principal to have more units, free or not.
+    /// Returns true if the principal's share and the reserve for users allow it more units, free or not.
     fn can_have(&self, principal: Principal, units: u64) -> bool {
         let own = self.held_units_where(|other| other == principal);
         let mut left = self.shares.total_units - self.held_units_where(|other| other != principal);
@@ -117,7 +117,7 @@ impl QueueModel {
         let known: std::collections::HashSet<_> = self.held.iter().map(|held| held.0).chain(waiting).collect();
         assert_eq!(self.queue.principal_count(), known.len(), "idle principals are removed");
 
-        // No wake-up is lost: each first waiter is blocked by a rule, or a waiter needs more units than are free.
+        // No wake-up is lost: each principal's first request is denied by a rule, or needs more units than are free.
         let free = self.shares.total_units - held;
         let first_waiters = || {
             self.waiting.iter().filter(|(name, principal, ..)| {
@@ -170,14 +170,14 @@ fn apply_event(model: &mut QueueModel, event: QueueEvent) {
 }
 
 proptest! {
-    /// After every event, checks the limits, the counts, the order, and that no waiter could be granted.
+    /// After every event, checks the limits, the counts, and the order, and that no waiting request could be granted.
     #[test]
     fn limit_holds_and_no_wake_up_is_lost(shares in shares_strategy(), events in event_strategy(25)) {
         let mut model = QueueModel::new(shares);
         for event in events {
             apply_event(&mut model, event);
         }
-        // In the end, all units are released, and no waiter is left.
+        // After all units are released, no request is waiting.
         while !model.held.is_empty() {
             model.release(0);
         }
@@ -202,7 +202,7 @@ proptest! {
         let requested_at = model.granted.iter().position(|granted| *granted == name).unwrap_or(model.granted.len());
 
         for event in after {
-            // The honest waiter stays, regardless of other cancellations.
+            // The request under test is never cancelled, but others are.
             match event {
                 QueueEvent::Cancel(at) if model.waiting.get(at % model.waiting.len().max(1)).is_some_and(|waiter| waiter.0 == name) => {}
                 event => apply_event(&mut model, event),
@@ -269,7 +269,7 @@ fn waiters_are_served_round_robin() {
 fn cancelled_blocker_loses_its_turn() {
     let mut model = QueueModel::new(FairShares { share_percent: 100, user_percent: 0, ..shares_with_queue(10, 1_000) });
     model.request(user(1), 9);
-    // The second user is next, and repeatedly needs more units than are free.
+    // User 2 is next, and each of its two requests needs more units than are free.
     model.request(user(2), 10);
     let small = model.request(anonymous(1), 1);
     let patient = model.request(user(3), 1);
@@ -320,13 +320,13 @@ fn full_queue_evicts_from_longest() {
     assert_eq!(waiting(&model), hostile[..8], "a single principal can use the whole queue");
     let other = model.request(anonymous(2), 1);
     assert_eq!(waiting(&model), [&hostile[..7], &[other]].concat());
-    // Users are entitled to half of the queue.
+    // Users are entitled to half of the queue, so their requests evict requests of anonymous principals.
     let users: Vec<u32> = (0..4).map(|number| model.request(user(number), 1)).collect();
     assert_eq!(waiting(&model), [&hostile[..3], &[other], &users].concat());
-    // Further users are refused.
+    // The half of the queue for users is full, so further users are refused.
     model.request(user(5), 1);
     assert_eq!(waiting(&model), [&hostile[..3], &[other], &users].concat());
-    // Each network has one waiter, so a new one replaces none of them.
+    // After two more networks, each network has one waiting request, so a further network evicts none of them.
     model.request(anonymous(3), 1);
     model.request(anonymous(4), 1);
     model.request(anonymous(5), 1);

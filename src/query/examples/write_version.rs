@@ -21,7 +21,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let directory = path.parent().ok_or("FILE must be in a directory")?;
     let name = path.file_name().ok_or("FILE must have a name")?.to_string_lossy();
 
-    // The first pass stores the entities on disk, and finds the paths that deserve a column.
+    // The first pass stores the entities on disk, and selects the paths that get an indexed column.
     let mut spool = SpoolWriter::create(directory, SpoolReservation::unbounded())?;
     for line in std::io::stdin().lines() {
         let mut entity = Vec::new();
@@ -30,7 +30,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         spool.add_lines(&entity)?;
     }
 
-    // The second pass writes the file.
+    // The second pass writes the Parquet file.
     let store = store::open_store(&format!("file://{}", directory.display()), &S3Options::default())?;
     let runtime = tokio::runtime::Runtime::new()?;
     let object = ObjectPath::from(name.as_ref());

@@ -27,20 +27,20 @@ impl<'a> DocumentPageReader<'a> {
         DocumentPageReader { contiguous_end_page, ..DocumentPageReader::for_scattered_rows(reader, row_group) }
     }
 
-    /// For `wanted` rows below `end`. They count as contiguous if they are at least as many as the pages.
+    /// Creates a reader for `wanted` rows below row `end`. The rows count as contiguous if there are at least as many
+    /// of them as document pages.
     pub fn for_rows(reader: &'a VersionReader, row_group: usize, wanted: usize, end: usize) -> DocumentPageReader<'a> {
-        if wanted >= reader.page_count(row_group) {
-            DocumentPageReader::for_contiguous_rows(reader, row_group, end)
-        } else {
-            DocumentPageReader::for_scattered_rows(reader, row_group)
+        if wanted < reader.page_count(row_group) {
+            return DocumentPageReader::for_scattered_rows(reader, row_group);
         }
+        DocumentPageReader::for_contiguous_rows(reader, row_group, end)
     }
 
     pub fn is_scattered(&self) -> bool {
         self.contiguous_end_page == 0
     }
 
-    /// Whether the page of a row is in memory. For scattered rows, also loads the page, to avoid a second cache lookup.
+    /// Whether a row's document page is in memory. For scattered rows, also loads it, to avoid a second cache lookup.
     pub async fn is_resident(&mut self, row: usize) -> bool {
         if self.is_on_current_page(row) {
             return true;
@@ -62,7 +62,7 @@ impl<'a> DocumentPageReader<'a> {
 
     pub async fn document(&mut self, row: usize) -> Result<&[u8], StorageError> {
         if !self.is_on_current_page(row) {
-            // Boxed, because most calls find their document in the current page.
+            // The future is boxed, because most calls find their document in the current page and do not need it.
             self.current = Some(Box::pin(self.fetch_page(row)).await?);
             self.pages_read += 1;
         }
@@ -78,7 +78,7 @@ impl<'a> DocumentPageReader<'a> {
                 return Ok(page);
             }
         }
-        // Allows cancellation between pages, even if all pages are cached.
+        // Yields between document pages, so that the query can be cancelled even if all pages are cached.
         tokio::task::consume_budget().await;
         let page = self.reader.page_for_row(self.row_group, row);
         if page + 1 >= self.contiguous_end_page {

@@ -1,15 +1,28 @@
-//! Steps 2 to 5 of a query: `include_source`, `denull`, `keep_field`, `drop_field`.
+//! Projects entities: steps 2 to 5 of a query (`include_source`, `denull`, `keep_field`, `drop_field`).
 //!
-//! They precede all other steps, but are applied to few documents: predicates are evaluated as if these steps had run
-//! ([`EntityProjection::is_path_included`]). Documents are projected when they are returned, or if a predicate cannot
-//! be evaluated otherwise.
+//! These steps precede all other steps of a query, but are applied to few documents: predicates are evaluated as if the
+//! steps had run ([`EntityProjection::is_path_included`]). Documents are projected when they are returned, or if a
+//! predicate cannot be evaluated otherwise.
 
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
-use strata_json::{ColumnNames, FieldProjection};
+use strata_json::{ColumnNames, FieldProjection, SourceField};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::ReadRequest;
+
+/// What happens to nulls and empty strings before predicates are evaluated (`denull`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NullTreatment {
+    Keep,
+    Remove,
+}
+
+impl NullTreatment {
+    pub(crate) fn from_denull(denull: bool) -> NullTreatment {
+        if denull { NullTreatment::Remove } else { NullTreatment::Keep }
+    }
+}
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct EntityProjection {
@@ -29,23 +42,32 @@ pub struct EntityProjectionScratch {
 
 impl EntityProjection {
     pub fn from_request(request: &ReadRequest) -> EntityProjection {
-        let ReadRequest { include_source, denull, keep_fields, drop_fields, .. } = request;
-        EntityProjection::new(*include_source, *denull, keep_fields.clone(), drop_fields.clone())
-    }
-
-    pub fn new(include_source: bool, denull: bool, keep: Vec<FieldPath>, drop: Vec<FieldPath>) -> EntityProjection {
-        EntityProjection { include_source, denull, keep, drop, json_projection: OnceLock::new() }
+        EntityProjection {
+            include_source: request.include_source,
+            denull: request.denull,
+            keep: request.keep_fields.clone(),
+            drop: request.drop_fields.clone(),
+            json_projection: OnceLock::new(),
+        }
     }
 
     pub(crate) fn json_projection(&self) -> &FieldProjection {
-        self.json_projection.get_or_init(|| FieldProjection::new(self.include_source, &self.keep, &self.drop))
+        self.json_projection.get_or_init(|| {
+            let source_field = if self.include_source { SourceField::Include } else { SourceField::Remove };
+            FieldProjection::new(source_field, &self.keep, &self.drop)
+        })
+    }
+
+    pub(crate) fn null_treatment(&self) -> NullTreatment {
+        NullTreatment::from_denull(self.denull)
     }
 
     pub fn is_identity(&self) -> bool {
         !self.denull && self.json_projection().is_identity()
     }
 
-    /// Whether no field except `_source` can change. Then the stored hash, which ignores `_source`, is still valid.
+    /// Whether the projection can change only the field `_source`. Then the stored hash of the entity, which ignores
+    /// `_source`, is still valid.
     pub fn changes_only_source(&self) -> bool {
         !self.denull && self.keep.is_empty() && self.drop.is_empty()
     }
@@ -63,7 +85,7 @@ impl EntityProjection {
             && !self.drop.iter().any(covers)
     }
 
-    /// The columns of projected entities. `None` if the names of the stored columns do not decide.
+    /// Returns the table columns of projected entities; `None` if the stored column names do not determine them.
     pub fn project_columns(&self, columns: &ColumnNames) -> Option<ColumnNames> {
         if self.denull {
             return None;
@@ -81,7 +103,7 @@ impl EntityProjection {
         if !self.include_source {
             drop.push("_source");
         }
-        // A name that continues after a key can belong to a value below the key, or to another key.
+        // A column name that starts with a field name can belong to a value below that field, or to another field.
         let continues = |name: &str, key: &&str| {
             name.strip_prefix(key).is_some_and(|rest| rest.starts_with('.') || starts_with_element_number(rest))
         };
@@ -114,12 +136,12 @@ impl EntityProjection {
     }
 }
 
-/// Whether only a top-level key can have this flattened name: it has no dot and no element number.
+/// Whether only a top-level key can have this table column name: it has no dot and no element number.
 fn is_unambiguous_column_name(key: &str) -> bool {
     !key.contains('.') && !key.match_indices('_').any(|(at, _)| starts_with_element_number(&key[at..]))
 }
 
-/// Whether a name begins with an element number, such as `_0_`.
+/// Whether a part of a table column name begins with the number of an array element, such as `_0_`.
 fn starts_with_element_number(name: &str) -> bool {
     let digits = name.strip_prefix('_').map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
     digits.is_some_and(|rest| rest.starts_with('_') && rest.len() + 1 < name.len())

@@ -29,15 +29,11 @@ use crate::fetch::document_page_reader::DocumentPageReader;
 use crate::{QueryEngine, QueryError};
 
 const MIN_BUCKET_RUN_BYTES: u64 = 16 << 10;
-
 const BUCKET_BYTES_RANGE: Range<u64> = 1 << 20..64 << 20;
-
-/// The part of a query's memory for buckets. The encoder may need most of the rest.
+/// Fraction of a query's memory that sort buckets can use. The encoder may need most of the rest.
 const BUCKET_MEMORY_DIVISOR: u64 = 8;
-
-/// Buckets in memory: those of the chunks that are being encoded.
+/// Max sort buckets in memory: the buckets of the chunks that are being encoded.
 const MAX_CACHED_BUCKETS: usize = 2;
-
 /// The header of each document: its ordinal in eight bytes and its length in four bytes, little-endian.
 const DOCUMENT_HEADER_BYTES: usize = 12;
 
@@ -51,16 +47,16 @@ pub(super) struct ExternalDocumentSort {
 }
 
 struct SortBucket {
-    /// `None` if the bucket is too large for memory.
+    /// `None` if the documents of the bucket are too large for memory.
     bytes: Option<Vec<u8>>,
-    /// The range of each document, by ordinal, in `bytes` or otherwise in the file.
+    /// The range of each document, by ordinal. The range is in `bytes`, or in the spill file if `bytes` is `None`.
     documents: Vec<Range<u64>>,
 }
 
 #[derive(Clone, Copy)]
 struct SortLimits {
     documents_per_bucket: usize,
-    /// The maximum size of a batch, and of a bucket in memory.
+    /// The maximum size of a batch of documents, and of a sort bucket in memory.
     max_batch_bytes: usize,
     concurrent_batches: usize,
 }
@@ -73,20 +69,14 @@ struct OrdinalPosition {
 
 struct SpillBatch {
     bytes: Vec<u8>,
-    /// The buckets of the documents, and the end of each bucket in `bytes`.
+    /// The bucket number of each group of documents, and the end of the group in `bytes`.
     bucket_ends: Vec<(usize, usize)>,
-    /// The index of the first requested position after the batch.
     next_index: usize,
-    /// For a document that exceeds the limit of a batch.
     _reservation: Option<MemoryReservation>,
 }
 
 impl ExternalDocumentSort {
     /// Spills the documents at `positions`, which are in the order of the response.
-    ///
-    /// # Errors
-    /// [`QueryError::OutOfMemory`], [`QueryError::OutOfDisk`] and [`QueryError::TooMuchDisk`] if there is not enough
-    /// memory or spill space; others if the version cannot be read.
     pub(super) async fn spill(
         engine: &QueryEngine,
         reader: &VersionReader,
@@ -105,7 +95,7 @@ impl ExternalDocumentSort {
         let (bucket_bytes, batches) = reserve_sort_memory(&reservation, wanted, engine.threads(), max_bytes)?;
         let limits = SortLimits {
             documents_per_bucket: (bucket_bytes / mean).max(1) as usize,
-            // Sizes vary: most buckets should fit in memory.
+            // Documents vary in size, so the limit exceeds the mean bucket size: most buckets should fit in memory.
             max_batch_bytes: (bucket_bytes + bucket_bytes / 2) as usize,
             concurrent_batches: batches,
         };
@@ -120,7 +110,7 @@ impl ExternalDocumentSort {
         let mut offset = 0;
         let mut batches = read_spill_batches(engine, reader, selected, limits);
         while let Some(batch) = batches.try_next().await? {
-            // Lists grow by doubling.
+            // The lists of document ranges grow by doubling, so they can need twice the memory of their items.
             reservation.try_grow(batch.bucket_ends.len() * size_of::<Range<u64>>() * 2)?;
             let needed = offset + batch.bytes.len() as u64;
             writer.write_all(&batch.bytes).map_err(|error| {
@@ -182,7 +172,7 @@ impl ExternalDocumentSort {
         Ok(next)
     }
 
-    /// Loads a bucket under the lock, because other threads most likely need the same one.
+    /// Loads a sort bucket while it locks the cache, because other threads most likely need the same bucket.
     fn get_or_load_bucket(&self, number: usize) -> Result<Arc<SortBucket>, StorageError> {
         let mut cache = self.bucket_cache.lock();
         if let Some((_, bucket)) = cache.iter().find(|(other, _)| *other == number) {
@@ -197,19 +187,15 @@ impl ExternalDocumentSort {
     fn load_bucket(&self, number: usize) -> Result<SortBucket, StorageError> {
         let runs = self.bucket_runs.get(number).map_or(&[][..], Vec::as_slice);
         let bucket_bytes = sum_run_bytes(runs);
-        let bytes = match bucket_bytes > self.limits.max_batch_bytes as u64 {
-            true => None,
-            false => {
-                let mut bytes = vec![0; bucket_bytes as usize];
-                let mut rest = &mut bytes[..];
-                for run in runs {
-                    let (part, others) = rest.split_at_mut((run.end - run.start) as usize);
-                    self.file.read_exact_at(part, run.start)?;
-                    rest = others;
-                }
-                Some(bytes)
+        let mut bytes = None;
+        if bucket_bytes <= self.limits.max_batch_bytes as u64 {
+            let mut rest = &mut bytes.insert(vec![0; bucket_bytes as usize])[..];
+            for run in runs {
+                let (part, others) = rest.split_at_mut((run.end - run.start) as usize);
+                self.file.read_exact_at(part, run.start)?;
+                rest = others;
             }
-        };
+        }
         let whole = 0..bucket_bytes;
         let mut documents = Vec::new();
         let mut header = [0; DOCUMENT_HEADER_BYTES];
@@ -241,7 +227,7 @@ fn parse_header(header: &[u8; DOCUMENT_HEADER_BYTES]) -> (u64, u64) {
     (ordinal.try_into().map_or(0, u64::from_le_bytes), u64::from(length))
 }
 
-/// Reserves memory for buckets and batches, smaller or fewer ones if necessary. Returns their size and number.
+/// Reserves memory for sort buckets and batches, smaller or fewer if necessary. Returns bucket size and batch count.
 fn reserve_sort_memory(
     reservation: &MemoryReservation,
     wanted_bytes: u64,
@@ -251,7 +237,8 @@ fn reserve_sort_memory(
     let mut bytes = wanted_bytes;
     let mut batches = threads.max(MAX_CACHED_BUCKETS);
     loop {
-        // A batch in the order of the file, the same batch sorted, and the next one. Buckets are loaded later.
+        // Each of the concurrent batches needs its memory three times: in the order of the file, sorted, and for the
+        // next batch. Buckets are loaded later.
         let needed = bytes * 3 * batches as u64;
         let is_minimum = bytes == BUCKET_BYTES_RANGE.start && batches == MAX_CACHED_BUCKETS;
         if needed <= max_bytes || is_minimum {
@@ -284,10 +271,9 @@ fn read_spill_batches(
         let worker_engine = engine.clone();
         let reader = reader.clone();
         let selected = selected.clone();
-        (
-            requested.end,
-            engine.spawn(async move { read_spill_batch(&worker_engine, &reader, &selected, requested, limits).await }),
-        )
+        let end = requested.end;
+        let batch = async move { read_spill_batch(&worker_engine, &reader, &selected, requested, limits).await };
+        (end, engine.spawn(batch))
     };
     let state = ((0..count).step_by(step), VecDeque::with_capacity(limits.concurrent_batches), start_batch);
     let read = futures::stream::try_unfold(state, move |(mut starts, mut working, start_batch)| async move {
@@ -339,7 +325,7 @@ async fn read_spill_batch(
                 if !documents.is_empty() {
                     break 'read;
                 }
-                // The document is in memory twice: read, and then sorted.
+                // A large document is in memory twice: as it was read, and in the sorted batch.
                 reservation = Some(engine.try_reserve("sorted document", 2 * beyond)?);
             }
             let start = read.len();

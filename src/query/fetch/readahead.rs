@@ -5,13 +5,19 @@ use strata_format::reader::VersionReader;
 use crate::fetch::document_page_reader::DocumentPageReader;
 
 const MAX_READAHEAD_PAGES: usize = 128;
-
-/// The size of the first request if few documents may be enough. Each request doubles the size.
+/// The size of the first request with [`DocumentDemand::Few`]. Each request doubles the size.
 const MIN_READAHEAD_PAGES: usize = 4;
 
 pub(crate) struct DocumentLocation {
     pub(crate) row_group: usize,
     pub(crate) row: usize,
+}
+
+/// How many of the following documents a caller is going to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DocumentDemand {
+    All,
+    Few,
 }
 
 pub(crate) struct DocumentReadahead {
@@ -20,12 +26,15 @@ pub(crate) struct DocumentReadahead {
 }
 
 impl DocumentReadahead {
-    pub(crate) fn new(may_end_early: bool) -> DocumentReadahead {
-        let next_request_pages = if may_end_early { MIN_READAHEAD_PAGES } else { MAX_READAHEAD_PAGES };
+    pub(crate) fn new(demand: DocumentDemand) -> DocumentReadahead {
+        let next_request_pages = match demand {
+            DocumentDemand::All => MAX_READAHEAD_PAGES,
+            DocumentDemand::Few => MIN_READAHEAD_PAGES,
+        };
         DocumentReadahead { planned_documents: 0, next_request_pages }
     }
 
-    /// Must be called before each document, with the reader of its row group and the documents that follow.
+    /// Fetches pages ahead. Must be called before each document, with its row group's reader and the next documents.
     pub(crate) async fn advance_to<I: Iterator<Item = DocumentLocation>>(
         &mut self,
         reader: &VersionReader,

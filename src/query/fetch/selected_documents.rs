@@ -2,14 +2,14 @@
 
 use std::ops::{ControlFlow, Range};
 
-use strata_format::document_page::ResidentPage;
+use strata_format::document_page::{DocumentForm, ResidentPage};
 use strata_format::reader::{PrefetchPlan, VersionReader};
 use strata_store::StorageError;
 use strata_store::unavailable::ResourceUnavailable;
 
 use crate::fetch::document_page_reader::DocumentPageReader;
 use crate::fetch::external_sort::ExternalDocumentSort;
-use crate::fetch::readahead::{DocumentLocation, DocumentReadahead};
+use crate::fetch::readahead::{DocumentDemand, DocumentLocation, DocumentReadahead};
 use crate::fetch::selection::{EntitySelection, SelectedPositions};
 use crate::{QueryEngine, QueryError};
 
@@ -21,14 +21,11 @@ pub struct SelectionChunk {
 }
 
 pub const SELECTION_CHUNK_BYTES: u64 = 1 << 20;
-
 /// Up to this many documents are fetched one by one if there is no disk space to sort them.
 const MAX_UNSORTED_DOCUMENTS: usize = 1_000;
-
-/// Up to this many single documents are looked up in the cache before they are read.
+/// If at most this many scattered documents are selected, they are first looked up in the cache.
 const MAX_RESIDENT_LOOKUPS: usize = 256;
 
-/// Divides a selection of `selected` entities into chunks.
 pub fn selection_chunks(reader: &VersionReader, selected: u64) -> impl Iterator<Item = SelectionChunk> + Send + use<> {
     let layout = reader.layout();
     let mean = layout.document_bytes.checked_div(layout.entity_count).unwrap_or(1).max(1);
@@ -51,7 +48,7 @@ pub enum DocumentRef<'d> {
 }
 
 impl ResidentDocuments {
-    /// Calls `each` with the documents, in order, until it breaks. Returns the number of calls.
+    /// Calls `each` with the documents, in order, until `each` breaks. Returns the number of calls.
     pub fn for_each(&self, mut each: impl FnMut(DocumentRef<'_>) -> ControlFlow<()>) -> u64 {
         let mut count = 0;
         let mut count_and_call = |document_ref: DocumentRef<'_>| {
@@ -73,9 +70,6 @@ impl ResidentDocuments {
 
 impl SelectedDocuments {
     /// Opens the documents of a selection, sorted on disk first if single fetches would decode pages repeatedly.
-    ///
-    /// # Errors
-    /// [`QueryError`], if there is not enough memory or disk space to sort, or if the version cannot be read.
     pub async fn open(
         engine: &QueryEngine,
         reader: VersionReader,
@@ -85,7 +79,7 @@ impl SelectedDocuments {
             SelectedPositions::List(positions) if should_sort_on_disk(&reader, positions) => {
                 match Box::pin(ExternalDocumentSort::spill(engine, &reader, positions)).await {
                     Ok(external_order) => Some(external_order),
-                    // A small response only takes longer without the disk.
+                    // If the disk is full, a small response is read without sorting, which only takes longer.
                     Err(error)
                         if positions.len() <= MAX_UNSORTED_DOCUMENTS
                             && ResourceUnavailable::from_error(&error) == Some(ResourceUnavailable::DiskFull) =>
@@ -125,24 +119,23 @@ impl SelectedDocuments {
         selection_chunks(&self.reader, self.selection.len())
     }
 
-    /// Returns all documents if they are in memory and have at most `max_bytes`. With `indented`, documents are
-    /// indented if the cache contains them in that form.
-    pub async fn try_resident(&self, max_bytes: usize, indented: bool) -> Option<ResidentDocuments> {
+    /// Returns all documents if they are in memory and have at most `max_bytes`.
+    pub async fn try_resident(&self, max_bytes: usize, form: DocumentForm) -> Option<ResidentDocuments> {
         let parts = match self.selection.positions() {
             SelectedPositions::Range(range) => {
                 let whole_range = std::iter::once(range.clone());
-                self.reader.try_resident_documents(whole_range, max_bytes, indented).await
+                self.reader.try_resident_documents(whole_range, max_bytes, form).await
             }
             SelectedPositions::List(positions) if positions.len() <= MAX_RESIDENT_LOOKUPS => {
                 let single_rows = positions.iter().map(|position| *position..position + 1);
-                self.reader.try_resident_documents(single_rows, max_bytes, indented).await
+                self.reader.try_resident_documents(single_rows, max_bytes, form).await
             }
             SelectedPositions::List(_) => None,
         };
         parts.map(ResidentDocuments)
     }
 
-    /// Like [`for_each_document`], but reads documents that were sorted on disk from there.
+    /// Like [`for_each_document`], but reads documents that were sorted on disk from the sorted file.
     pub async fn for_each(
         &self,
         chunk: &SelectionChunk,
@@ -169,13 +162,13 @@ pub async fn for_each_document(
     mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
 ) -> Result<u64, StorageError> {
     let row_groups = reader.row_groups();
-    // The pages of a contiguous range in one row group are fetched together anyway.
+    // The pages of a contiguous range in one row group are fetched together even without readahead.
     let is_contiguous = chunk.ordinals.is_empty()
         || matches!(positions, SelectedPositions::Range(_))
             && row_groups[reader.row_group_at(positions.get(chunk.ordinals.start))]
                 .contains(positions.get(chunk.ordinals.end - 1));
     let readahead_reader = (!is_contiguous).then(|| reader.with_readahead(PrefetchPlan::default()));
-    let mut readahead = readahead_reader.is_some().then(|| DocumentReadahead::new(false));
+    let mut readahead = readahead_reader.is_some().then(|| DocumentReadahead::new(DocumentDemand::All));
     let reader = readahead_reader.as_ref().unwrap_or(reader);
     let mut pages: Option<(usize, DocumentPageReader<'_>)> = None;
     let locate = |ordinal: u64| {

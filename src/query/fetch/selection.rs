@@ -18,7 +18,7 @@ pub struct EntitySelection {
 
 #[derive(Debug)]
 pub enum QueryOutcome {
-    /// `count=true`: the number of entities that the request would return.
+    /// The response to `count=true`: the number of entities that the request would return.
     Count(u64),
     Selection(EntitySelection),
 }
@@ -37,7 +37,7 @@ impl QueryOutcome {
 }
 
 pub(crate) struct EntitySelectionBuilder {
-    /// All positions, as long as they are consecutive.
+    /// All selected positions, as long as they are consecutive.
     range: Range<u64>,
     list: TrackedVec<u64>,
 }

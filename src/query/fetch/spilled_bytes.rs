@@ -16,10 +16,8 @@ const YIELD_EVERY_BYTES: usize = 1 << 20;
 pub struct SpilledBytes(Arc<dyn SpillFile>);
 
 impl QueryEngine {
-    /// Writes bytes to a temporary file.
-    ///
-    /// # Errors
-    /// [`QueryError::Storage`] if the disk is full; [`QueryError::OutOfDisk`] if the spill space is used up.
+    /// Writes bytes to a temporary file. [`QueryError::Storage`] if the disk is full; [`QueryError::OutOfDisk`] if the
+    /// spill space is used up.
     pub async fn spill_bytes(&self, name: &str, bytes: &[u8]) -> Result<SpilledBytes, QueryError> {
         let file = self.task_context().runtime_env().disk_manager.create_tmp_file(name)?;
         let mut writer = file.open_writer()?;

@@ -12,7 +12,6 @@ use strata_types::leb128;
 use crate::tracked_vec::TrackedVec;
 
 const ZSTD_LEVEL: i32 = 3;
-
 const MAX_LEB128_COUNT_BYTES: usize = 5;
 
 /// A *unit* is a row group of one of the versions, by its index in
@@ -20,7 +19,8 @@ const MAX_LEB128_COUNT_BYTES: usize = 5;
 #[derive(Clone, Debug)]
 pub enum DiffEntityCounts {
     Counts(Arc<[TrackedVec<u32>; 2]>),
-    /// Ascending positions of one version, which count once. The second numbers are ignored.
+    /// The index of one version (0 or 1), and the ascending positions of the entities to read, each of which stands
+    /// only for itself. The second number of each pair is ignored.
     Positions(usize, Arc<TrackedVec<(u64, usize)>>),
     Units(Arc<BTreeMap<usize, Vec<u32>>>),
 }
@@ -47,7 +47,7 @@ impl DiffEntityCounts {
         }
     }
 
-    /// Encodes the counts of some units as text: LEB128, compressed, hexadecimal.
+    /// Encodes the entity counts of some row groups as text: LEB128 numbers, compressed, in hexadecimal.
     pub(super) fn encode_units(&self, readers: &[VersionReader; 2], units: &[usize]) -> std::io::Result<String> {
         let mut bytes = Vec::new();
         for unit in units {
@@ -73,10 +73,7 @@ impl DiffEntityCounts {
                 (0..rows).map(|_| leb128::read_u32(&mut rest)).collect::<Option<_>>().ok_or_else(damaged)?;
             row_counts.insert(*unit, counts);
         }
-        match rest.is_empty() {
-            true => Ok(DiffEntityCounts::Units(Arc::new(row_counts))),
-            false => Err(damaged()),
-        }
+        if rest.is_empty() { Ok(DiffEntityCounts::Units(Arc::new(row_counts))) } else { Err(damaged()) }
     }
 }
 

@@ -7,7 +7,7 @@ use foldhash::quality::FoldHasher;
 use serde::{Deserialize, Serialize};
 use strata_json::CanonicalFormWriter;
 
-/// Bits of the hash of a value. The other bits of a `u128` contain the number or the rank of the field.
+/// The number of bits in the hash of a value. The other bits of a `u128` contain the number or the rank of the field.
 pub(crate) const VALUE_HASH_BITS: u32 = 96;
 
 /// Random seeds for a diff, so that no source can construct values with equal hashes.
@@ -23,7 +23,7 @@ impl HashSeeds {
     }
 }
 
-/// Hashes values. Among 2^32 different values, two have the same hash with a probability of 2^-33.
+/// Hashes field values. Among 2^32 different values, two have the same hash with a probability of 2^-33.
 pub(crate) struct FieldValueHasher {
     seeds: [u64; 2],
     shared: [SharedSeed; 2],
@@ -41,7 +41,7 @@ impl FieldValueHasher {
     /// Returns a hash of a value's canonical form, with [`VALUE_HASH_BITS`] bits.
     pub(crate) fn hash_canonical(&mut self, value: &[u8]) -> u128 {
         let form = match value.first() {
-            // Strings and literals have one spelling.
+            // JSON strings and literals have only one spelling in canonical documents.
             Some(b'"' | b't' | b'f' | b'n') => value,
             _ => {
                 self.form.clear();
@@ -71,7 +71,7 @@ pub fn value_field(value: u128) -> u32 {
     value as u32
 }
 
-/// A field of an entity: its rank in the highest bits, and the hash of its value.
+/// A field of an entity: the rank of the field in the highest bits, and the hash of the value.
 pub type FieldFeature = u128;
 
 pub(crate) fn pack_feature(rank: u32, hash: u128) -> FieldFeature {

@@ -1,4 +1,4 @@
-//! The operator that scans the fields of the documents of two versions. It has one unordered partition.
+//! The operator that scans the fields of the documents of two versions. Its output is one partition, in any order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,14 +39,14 @@ impl FieldScanOutput {
     }
 }
 
-/// Scans fields. Rows of values are distinct within a row group.
+/// Scans the fields of documents for a diff. The rows that it returns for values are distinct within a row group.
 #[derive(Clone, Debug)]
 pub struct FieldScan {
     pub(super) readers: [VersionReader; 2],
     pub(super) entity_counts: DiffEntityCounts,
     pub(super) output: FieldScanOutput,
     pub(super) seeds: HashSeeds,
-    /// Ascending. See [`DiffEntityCounts`].
+    /// The indexes of the row groups to scan, ascending, as in [`DiffEntityCounts`].
     pub(super) units: Arc<[usize]>,
     pub(super) is_partial: bool,
     threads: usize,
@@ -55,7 +55,7 @@ pub struct FieldScan {
 }
 
 impl FieldScan {
-    /// Scans the units that contain chosen entities, `threads` units at once.
+    /// Creates a scan of the row groups that contain chosen entities. The scan processes `threads` row groups at once.
     pub fn new(
         readers: &[VersionReader; 2],
         entity_counts: DiffEntityCounts,
@@ -141,7 +141,7 @@ impl ExecutionPlan for FieldScan {
         let batches = tasks::run_in_order(jobs, self.threads).map_err(DataFusionError::from);
         let each = |(batches, reservation): (Vec<RecordBatch>, MemoryReservation)| {
             futures::stream::iter(batches).map(move |batch| {
-                // Released after the last batch.
+                // The memory reservation of a row group is released after its last batch.
                 let _reservation = &reservation;
                 Ok(batch)
             })

@@ -7,5 +7,5 @@ pub mod partial_field_scan;
 pub mod record_rows;
 pub mod row_group_fields;
 
-/// The field that diffs compare first. Its weight is zero.
+/// The field `_source`, by which diffs group entities first. It does not count when entities are compared later.
 pub const SOURCE_FIELD: &str = "_source";

@@ -21,10 +21,10 @@ use crate::distribution::{PartitionableScan, RowGroupReadEstimate};
 pub struct SerializedFieldScan {
     pub files: [FileDescription; 2],
     units: Vec<usize>,
-    /// See [`DiffEntityCounts::encode_units`].
+    /// The entities to scan, encoded by [`DiffEntityCounts::encode_units`].
     chosen: String,
     seeds: HashSeeds,
-    /// The escaped names of the fields for features, by rank. `None` for values.
+    /// The escaped field names by rank, for a scan of features (values per entity). `None` for a scan of values.
     ranks: Option<Vec<String>>,
 }
 
@@ -99,13 +99,16 @@ impl SerializedFieldScan {
         }
     }
 
-    /// Creates the scan for opened files. It processes `threads` row groups at once.
+    /// Creates the field scan for the opened files of both versions. The scan processes `threads` row groups at once.
     pub fn open(&self, readers: &[VersionReader; 2], threads: usize) -> Result<FieldScan> {
         if !self.units.windows(2).all(|pair| pair[0] < pair[1]) {
             return Err(exec_datafusion_err!("the row groups of a diff task are not in ascending order"));
         }
         let entity_counts = DiffEntityCounts::decode_units(&self.chosen, readers, &self.units)?;
-        let features = |names: &Vec<String>| FieldScanOutput::Features(Arc::new(FieldRanks::from_names(names)));
+        let features = |names: &Vec<String>| {
+            let ranks = names.iter().zip(0..).map(|(name, rank)| (name.as_bytes().into(), rank));
+            FieldScanOutput::Features(Arc::new(FieldRanks(ranks.collect())))
+        };
         let output = self.ranks.as_ref().map_or(FieldScanOutput::Values, features);
         let scan = FieldScan::new(readers, entity_counts, output, self.seeds, threads);
         Ok(scan.with_row_groups(self.units.clone().into()))
@@ -119,9 +122,5 @@ impl FieldRanks {
             *names.get_mut(*rank as usize)? = Some(String::from_utf8(name.to_vec()).ok()?);
         }
         names.into_iter().collect()
-    }
-
-    fn from_names(names: &[String]) -> FieldRanks {
-        FieldRanks(names.iter().zip(0..).map(|(name, rank)| (name.as_bytes().into(), rank)).collect())
     }
 }

@@ -1,4 +1,4 @@
-//! Values and features as rows of record batches.
+//! What a diff scans, as rows of record batches: the values of each field, or the features of each entity.
 //!
 //! | Rows | Columns |
 //! |---|---|
@@ -18,10 +18,8 @@ use crate::error::QueryError;
 
 const HASH_BYTES: usize = VALUE_HASH_BITS as usize / 8;
 const FEATURE_BYTES: usize = size_of::<FieldFeature>();
-
-/// The maximum hashes of a row of values, and rows of a batch of features.
+/// The maximum number of hashes in a row of values, and of rows in a batch of features.
 const MAX_ROW_HASHES: usize = 4_096;
-
 const TARGET_BATCH_BYTES: usize = 512 << 10;
 
 pub(super) static VALUE_ROW_SCHEMA: LazyLock<SchemaRef> = LazyLock::new(|| {
@@ -39,9 +37,7 @@ fn build_schema(fields: &[(&str, DataType)]) -> SchemaRef {
 pub(super) fn encode_values(field_values: FieldValues) -> Result<Vec<RecordBatch>, QueryError> {
     let FieldValues { numbers, mut entity_counts, mut values } = field_values;
     let mut names: Vec<&[u8]> = vec![&[]; entity_counts.len()];
-    for (name, number) in &numbers {
-        names[*number as usize] = name;
-    }
+    numbers.iter().for_each(|(name, number)| names[*number as usize] = name);
     let values = values.as_mut_slice();
     values.sort_unstable_by_key(|value| value.rotate_right(u128::BITS - VALUE_HASH_BITS));
     let mut batches = Vec::new();
@@ -78,7 +74,7 @@ fn finish_batch(schema: &SchemaRef, columns: &mut [&mut dyn ArrayBuilder]) -> Re
 
 pub struct ValueRow<'b> {
     pub name: &'b [u8],
-    /// The number of entities with the field. Rows of the same field add up.
+    /// The number of entities with the field. If a field has several rows, their numbers add up.
     pub entity_count: u64,
     hashes: &'b [[u8; HASH_BYTES]],
 }

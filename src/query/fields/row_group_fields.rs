@@ -1,4 +1,4 @@
-//! Reads the fields of a row group: the values of each field, or the features of each entity.
+//! Reads a row group for a diff: the values of each field, or the features (fields with hashes) of each entity.
 
 use datafusion::execution::memory_pool::MemoryReservation;
 use hashbrown::HashMap;
@@ -19,12 +19,12 @@ const RECENT_VALUE_SLOTS: usize = 1 << 14;
 pub struct FieldValues {
     pub numbers: FieldNumbers,
     pub entity_counts: Vec<u64>,
-    /// See [`field_hash::pack_value`]. Some values are repeated.
+    /// The hashes of field values, packed by [`field_hash::pack_value`]. Some values are repeated.
     pub values: TrackedVec<u128>,
 }
 
 impl FieldValues {
-    /// Reads the rows of a row group whose count is not 0.
+    /// Reads the fields of all entities of a row group whose count in `counts` is not 0.
     pub async fn read(
         reader: &VersionReader,
         row_group: usize,
@@ -32,7 +32,7 @@ impl FieldValues {
         seeds: HashSeeds,
         reservation: &MemoryReservation,
     ) -> Result<FieldValues, QueryError> {
-        // Allows cancellation between row groups, even if everything is cached.
+        // Yields to the executor, so that a scan can be cancelled between row groups, even if everything is cached.
         tokio::task::consume_budget().await;
         let rows = reader.row_groups()[row_group].rows;
         let wanted = counts.iter().filter(|count| **count > 0).count();
@@ -60,29 +60,27 @@ impl FieldValues {
     }
 
     fn field_number(&mut self, name: JsonStr<'_>) -> u32 {
-        match self.numbers.get(name.raw()) {
-            Some(number) => *number,
-            None => {
-                let number = self.entity_counts.len() as u32;
-                self.numbers.insert(name.raw().into(), number);
-                self.entity_counts.push(0);
-                number
-            }
+        if let Some(number) = self.numbers.get(name.raw()) {
+            return *number;
         }
+        let number = self.entity_counts.len() as u32;
+        self.numbers.insert(name.raw().into(), number);
+        self.entity_counts.push(0);
+        number
     }
 }
 
 #[derive(Debug, Default)]
 pub struct FieldRanks(pub FieldNumbers);
 
-/// The features of entities, ordered by entity and rank, and the number of features of each entity.
+/// The features (field ranks with value hashes) of entities, ordered by entity and rank, and their number per entity.
 pub struct RowFeatures {
     pub features: TrackedVec<FieldFeature>,
     pub feature_counts: Vec<u32>,
 }
 
 impl RowFeatures {
-    /// Reads rows of a row group, which must ascend.
+    /// Reads the features of entities of a row group. `rows` must ascend.
     pub async fn read(
         reader: &VersionReader,
         row_group: usize,
@@ -91,7 +89,6 @@ impl RowFeatures {
         seeds: HashSeeds,
         reservation: &MemoryReservation,
     ) -> Result<RowFeatures, QueryError> {
-        // Allows cancellation between row groups, even if everything is cached.
         tokio::task::consume_budget().await;
         let mut pages =
             DocumentPageReader::for_rows(reader, row_group, rows.len(), reader.row_groups()[row_group].rows);
@@ -101,7 +98,7 @@ impl RowFeatures {
         for row in rows {
             let start = features.len();
             for (name, value) in strata_json::members(pages.document(row).await?) {
-                // All other fields have a rank.
+                // Features exclude the field `_source`, which has no rank.
                 if name.eq_str(SOURCE_FIELD) {
                     continue;
                 }

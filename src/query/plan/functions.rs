@@ -36,7 +36,7 @@ struct PlanFunction {
     signature: Signature,
 }
 
-/// Functions with the same name are equal, because the arguments of a call determine its predicate.
+/// Plan functions with the same name are equal, because the arguments of a call determine its predicate.
 impl PartialEq for PlanFunction {
     fn eq(&self, other: &PlanFunction) -> bool {
         self.name() == other.name()
@@ -94,10 +94,8 @@ pub(super) fn call_predicate(predicate: Predicate) -> Expr {
 
 pub(super) fn predicate_from_call(expression: &Expr) -> Option<&Predicate> {
     let Expr::ScalarFunction(call) = expression else { return None };
-    match (call.func.inner().as_ref() as &dyn Any).downcast_ref::<PlanFunction>()? {
-        PlanFunction { kind: PlanFunctionKind::Predicate(predicate), .. } => Some(predicate),
-        _ => None,
-    }
+    let function: &PlanFunction = (call.func.inner().as_ref() as &dyn Any).downcast_ref()?;
+    if let PlanFunctionKind::Predicate(predicate) = &function.kind { Some(predicate) } else { None }
 }
 
 impl ScalarUDFImpl for PlanFunction {

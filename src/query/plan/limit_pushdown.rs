@@ -30,7 +30,7 @@ impl PhysicalOptimizerRule for LimitPushdown {
         plan.transform_down(|plan| {
             if let Some(sort) = plan.downcast_ref::<SortExec>() {
                 return match (sort.fetch(), sort.input().downcast_ref::<VersionScan>()) {
-                    // DataFusion's operator for the first rows of a sort panics for zero rows.
+                    // DataFusion's operator for the first rows of a sort panics for zero, so an empty plan replaces it.
                     (Some(0), _) => Ok(Transformed::yes(Arc::new(EmptyExec::new(plan.schema())) as _)),
                     (Some(k), Some(scan)) if is_sort_by_order_key(sort) => {
                         let scan: Arc<dyn ExecutionPlan> = Arc::new(scan.with_top_k(k));
@@ -57,7 +57,7 @@ impl PhysicalOptimizerRule for LimitPushdown {
             } else {
                 return Ok(Transformed::no(plan));
             };
-            // A sort with the same limit needs no limit above it.
+            // A sort with the same limit needs no limit operator above it.
             if let Some(sort) = input.downcast_ref::<SortExec>()
                 && skip == 0
                 && sort.fetch() == fetch
@@ -91,7 +91,7 @@ fn is_first_row_per_group(aggregate: &AggregateExec) -> bool {
     let [(group, _)] = aggregate.group_expr().expr() else { return false };
     has_table_column(group, &[GROUP_COLUMN])
         && match aggregate.aggr_expr() {
-            // The number of groups is the result.
+            // Without aggregate functions, the result is the number of groups.
             [] => true,
             [function] => {
                 let is_order = |arguments: &[Arc<dyn PhysicalExpr>]| {

@@ -32,7 +32,7 @@ pub(super) fn build_logical_plan(reader: VersionReader, threads: usize, request:
         order: OrderSpec::from_request(request, &projection),
         group: DedupSpec::from_request(request, &projection),
     };
-    // The column by which an aggregation, which loses the order, restores it.
+    // The column by which the order is restored after an aggregation, which loses the order.
     let mut order = if computed.order.is_some() { ORDER_COLUMN } else { POSITION_COLUMN };
     let table: Arc<dyn TableProvider> = Arc::new(VersionTable { reader, threads, computed });
     let mut plan = LogicalPlanBuilder::scan(TABLE_NAME, provider_as_source(table), None)?;
@@ -43,7 +43,7 @@ pub(super) fn build_logical_plan(reader: VersionReader, threads: usize, request:
             plan = plan.sort([col(order).sort(true, false)])?;
         }
     } else if order == ORDER_COLUMN {
-        // The key includes the direction and the position, so the sort is stable.
+        // The order key includes the direction and the position of an entity, so the sort is stable.
         plan = plan.sort([col(ORDER_COLUMN).sort(true, false)])?;
     }
     if let Some(sample) = request.sample {
@@ -68,7 +68,7 @@ fn filter_by_predicates(
     projection: &EntityProjection,
 ) -> Result<LogicalPlanBuilder> {
     if ComparisonOperator::from_request(request).any(|(_, filter)| !projection.is_path_included(filter.path.keys())) {
-        // No entity matches.
+        // The projection removes the path of a filter, so no entity matches.
         return plan.limit(0, Some(0));
     }
     match balanced_conjunction(Predicate::from_request(request, projection).map(call_predicate).collect()) {
@@ -77,7 +77,7 @@ fn filter_by_predicates(
     }
 }
 
-/// Joins predicates in a balanced expression. There can be a thousand, and DataFusion recurses into expressions.
+/// Joins predicates, of which a request can have a thousand, in a balanced expression: DataFusion recurses into it.
 fn balanced_conjunction(mut conditions: Vec<Expr>) -> Option<Expr> {
     if conditions.len() < 2 {
         return conditions.pop();
@@ -86,7 +86,7 @@ fn balanced_conjunction(mut conditions: Vec<Expr>) -> Option<Expr> {
     Some(balanced_conjunction(conditions)?.and(balanced_conjunction(second_half)?))
 }
 
-/// Shuffles entities randomly, or by a seed. The previous order is lost, so the sort needs only positions.
+/// Shuffles entities randomly, or by a seed. The order before the shuffle is lost, so the sort needs only positions.
 fn sort_by_shuffle(plan: LogicalPlanBuilder, position: Expr, seed: Option<u64>) -> Result<LogicalPlanBuilder> {
     let by_rank = col(SHUFFLE_COLUMN).sort(true, false);
     let (rank, order) = match seed {
@@ -106,7 +106,7 @@ fn position_expr(order: &str) -> Expr {
     PlanFunctionKind::Position.call_with(vec![col(ORDER_COLUMN)]).alias(POSITION_COLUMN)
 }
 
-/// Limits a row count, because DataFusion adds offset and limit as `i64`. Versions have fewer entities.
+/// Limits a row count, so that DataFusion's sum of offset and limit fits an `i64`. No version has as many entities.
 fn clamp_row_count(number: u64) -> usize {
     const MAX: usize = (i64::MAX / 4) as usize;
     usize::try_from(number).unwrap_or(usize::MAX).min(MAX)

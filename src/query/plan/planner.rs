@@ -26,22 +26,22 @@ pub(crate) struct QueryPlans {
     pub(crate) physical: Arc<dyn ExecutionPlan>,
 }
 
-/// Has only the necessary ones of DataFusion's two dozen rules, because each rule costs time in every request.
+/// A planner with only the necessary rules of DataFusion's two dozen, because each rule costs time in every request.
 static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
     SessionStateBuilder::new()
         .with_config(engine::with_query_settings(SessionConfig::new()))
         .with_analyzer_rules(Vec::new())
         .with_optimizer_rules(vec![
             Arc::new(PushDownLimit::new()),
-            // After limits, because filters cannot pass them.
+            // This rule runs after `PushDownLimit`, because filters cannot be pushed below limits.
             Arc::new(PushDownFilter::new()),
-            // Last: removes the columns of filters that have been pushed down.
+            // This rule runs last, because it removes the columns of filters that have been pushed down.
             Arc::new(OptimizeProjections::new()),
         ])
         .with_physical_optimizer_rules(vec![
             Arc::new(LimitPushdown),
             Arc::new(CompactBeforeSort),
-            // After limits: a count of a scan without predicates is then known.
+            // This rule runs after `LimitPushdown`, because the count of a scan without predicates is then known.
             Arc::new(AggregateStatistics::new()),
         ])
         .build()

@@ -1,8 +1,7 @@
 //! Rewrites physical plans so that their sorts can spill.
 //!
-//! [`CompactBeforeSort`]: an aggregate returns its groups as slices of one batch. A sort charges every slice to the
-//! memory pool with the size of the whole batch, and fails although it uses little memory. So the slices are copied
-//! first.
+//! [`CompactBeforeSort`]: an aggregate returns its groups as slices of one batch. A sort charges each slice to the
+//! memory pool with the size of the whole batch, and fails despite using little memory. So slices are copied first.
 //!
 //! [`with_spilling_sorts`]: the operator for the first `k` rows of an order is fast, but cannot spill. It holds `k`
 //! keys with their batches. If keys have megabytes, this can need more memory than a sort that spills.
@@ -26,7 +25,7 @@ use futures::StreamExt;
 use crate::scan::version_scan::VersionScan;
 use crate::unary_exec::{OperatorInput, UnaryExec, UnaryOperator};
 
-/// Copies the input of sorts. Scans return batches that own their memory, which need no copy.
+/// An optimizer rule that copies the input of sorts. The batches of scans need no copy, because they own their memory.
 #[derive(Debug, Default)]
 pub(super) struct CompactBeforeSort;
 
@@ -59,10 +58,9 @@ fn is_output_compact(input: &Arc<dyn ExecutionPlan>) -> bool {
 
 fn compact_sort_input(input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
     if is_output_compact(input) {
-        input.clone()
-    } else {
-        Arc::new(CompactBatchesExec::new(BatchCompaction::default(), input.clone()))
+        return input.clone();
     }
+    Arc::new(CompactBatchesExec::new(BatchCompaction::default(), input.clone()))
 }
 
 pub(crate) fn with_spilling_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {

@@ -26,7 +26,7 @@ use crate::scan::scan_report::{AccessPath, PruneCounter};
 #[derive(Clone, Debug)]
 pub struct PlannedPredicate {
     pub access_path: AccessPath,
-    indexed_column_number: Option<usize>,
+    pub(super) indexed_column_number: Option<usize>,
     pub predicate: Predicate,
 }
 
@@ -46,11 +46,7 @@ impl PlannedPredicate {
         PlannedPredicate { access_path, indexed_column_number: column, predicate }
     }
 
-    pub(super) fn cost_rank(&self) -> (AccessPath, Option<usize>) {
-        (self.access_path, self.indexed_column_number)
-    }
-
-    pub(super) fn reads_full_text(&self) -> bool {
+    pub(crate) fn reads_full_text(&self) -> bool {
         (AccessPath::SearchText..=AccessPath::SearchTextThenDocuments).contains(&self.access_path)
     }
 
@@ -59,25 +55,19 @@ impl PlannedPredicate {
     }
 
     pub(crate) fn indexed_comparison<'a>(&'a self, reader: &'a VersionReader) -> Option<IndexedComparison<'a>> {
-        match &self.predicate {
-            Predicate::Comparison(compare) => {
-                self.indexed_column_number.map(|column| IndexedComparison { reader, column, compare })
-            }
-            Predicate::Keywords(_) => None,
-        }
+        let Predicate::Comparison(compare) = &self.predicate else { return None };
+        Some(IndexedComparison { reader, column: self.indexed_column_number?, compare })
     }
 
-    /// Returns the counter of the index that excludes all rows, if an index does. For a single predicate, only indexed
-    /// columns do: the evaluator queries the keyword index for all predicates together.
+    /// Returns the metric to count if an index excludes all rows of a row group. Only indexed columns are used for a
+    /// single predicate: the evaluator queries the keyword index for all predicates together.
     pub(super) async fn prune(
         &self,
         reader: &VersionReader,
         row_group: usize,
     ) -> Result<Option<PruneCounter>, StorageError> {
-        match self.indexed_comparison(reader) {
-            Some(column) => column.prune(row_group).await,
-            None => Ok(None),
-        }
+        let Some(column) = self.indexed_comparison(reader) else { return Ok(None) };
+        column.prune(row_group).await
     }
 }
 
@@ -95,13 +85,12 @@ impl fmt::Display for PlannedPredicate {
     }
 }
 
-/// The rows that may match a predicate. No other row matches.
 pub(super) struct CandidateRows {
     pub(super) rows: RowSelection,
     pub(super) exact: ExactRows,
 }
 
-/// The candidates that are certain to match. The others must be verified.
+/// The candidate rows that are certain to match a predicate. Documents decide about the other candidates.
 #[derive(Clone, Debug)]
 pub(super) enum ExactRows {
     All,

@@ -24,10 +24,8 @@ pub(super) struct ColumnElements<'a> {
 
 impl<'a> ColumnElements<'a> {
     pub(super) fn new(column: &'a ArrayRef) -> ColumnElements<'a> {
-        match column.as_list_opt::<i32>() {
-            Some(list) => ColumnElements { values: list.values(), list: Some(list) },
-            None => ColumnElements { values: column, list: None },
-        }
+        let list = column.as_list_opt::<i32>();
+        ColumnElements { values: list.map_or(column, ListArray::values), list }
     }
 
     /// The offsets of the elements of each row. `None` if each row has one element.
@@ -69,7 +67,8 @@ impl<'a> ColumnElements<'a> {
         self.evaluate_texts(|values| values_containing(values, text))
     }
 
-    /// Selects elements equal to a number. A number without a remainder equals only its own text.
+    /// Selects elements equal to a number, by the nearest double and the remainder (the difference to that double).
+    /// Selects none for a number without a remainder, which equals only its own text.
     pub(super) fn number_equals(&self, remainders: &ColumnElements<'_>, number: &NumericValue) -> BooleanBuffer {
         let doubles = self.values.as_primitive::<Float64Type>();
         let (double, Some(remainder)) = (number.nearest_double(), number.remainder()) else {
@@ -86,7 +85,8 @@ impl<'a> ColumnElements<'a> {
         BooleanBuffer::collect_bool(values.len(), fits)
     }
 
-    /// Selects elements on one side of a limit. Numbers without a remainder do not match.
+    /// Selects numbers on one side of a limit, by the nearest double and the remainder (the difference to that double).
+    /// Elements without a remainder do not match.
     pub(super) fn number_in_range(
         &self,
         remainders: &ColumnElements<'_>,
@@ -105,7 +105,7 @@ impl<'a> ColumnElements<'a> {
                 None => false,
             })
         } else {
-            // No number has a remainder, so all numbers with the limit's double are on one side of it.
+            // All numbers equal their doubles, so all numbers with the limit's double are on one side of the limit.
             let with_limit = bound.accepts(0_i128.cmp(&side));
             match (bound.is_lower(), with_limit) {
                 (true, true) => BooleanBuffer::collect_bool(values.len(), |index| values[index] >= limit),
@@ -147,7 +147,7 @@ impl<'a> ColumnElements<'a> {
                 let wanted = matches.set_indices().next().unwrap_or_default() as i32;
                 BooleanBuffer::collect_bool(keys.len(), |index| keys[index] == wanted)
             }
-            // The key of a null is undefined.
+            // The dictionary key of a null is undefined.
             _ => BooleanBuffer::collect_bool(keys.len(), |index| {
                 let key = keys[index] as usize;
                 key < matches.len() && matches.value(key)
@@ -167,8 +167,8 @@ fn values_containing(values: &BinaryArray, needle: &[u8]) -> BooleanBuffer {
     clear_nulls(rows.finish(), values.nulls())
 }
 
-/// Builds a finder for these values. If there are many, it searches for the two bytes of the needle that occur together
-/// least often in a sample, because bytes that are rare in general can be frequent here.
+/// Builds a substring finder for these values. If there are many values, it searches for the two bytes of the needle
+/// that occur together least often in a sample, because bytes that are rare in general can be frequent here.
 fn build_finder<'n>(values: &BinaryArray, needle: &'n [u8]) -> memmem::Finder<'n> {
     const MIN_SAMPLED_BYTES: usize = 1 << 20;
     const SAMPLE_BYTES: usize = 16 << 10;
@@ -206,7 +206,7 @@ impl HeuristicFrequencyRank for RareBytePair {
 /// Selects the rows whose text contains one of the words, or all of them. There must be at least one word, and none may
 /// be empty. Each block of rows is searched for all words while it is in the processor's cache.
 pub(super) fn rows_containing_words(search: &BinaryArray, words: &[Vec<u8>], mode: KeywordsMode) -> BooleanBuffer {
-    /// Less than the second-level cache of a core.
+    /// The block is smaller than the second-level cache of a processor core.
     const BLOCK_BYTES: usize = 128 << 10;
     if let [word] = words {
         return values_containing(search, word);
@@ -258,9 +258,9 @@ pub(super) fn filter_rows_by_words(
     rows.filter(matches).collect()
 }
 
-/// Sets the bits of the rows that contain a match. The first bit is for the first row.
+/// Sets the bit of each row whose text contains the needle. The first bit is for the first of `rows`.
 fn mark_matches(texts: &BinaryArray, rows: Range<usize>, finder: &memmem::Finder<'_>, bits: &mut BooleanBufferBuilder) {
-    // One search over the contiguous values. A hit across a border is not a match.
+    // One search covers the contiguous texts of all rows. A hit across the border of two texts is not a match.
     let ends = &texts.value_offsets()[rows.start + 1..=rows.end];
     let bytes = &texts.value_data()[..ends.last().map_or(0, |end| *end as usize)];
     let mut row = 0;
@@ -278,13 +278,13 @@ fn mark_matches(texts: &BinaryArray, rows: Range<usize>, finder: &memmem::Finder
             at = border;
             row += 1;
         } else {
-            // A match can begin within the hit.
+            // After a hit across a border, the search resumes one byte later, because a match can begin within the hit.
             at = hit + 1;
         }
     }
 }
 
-/// Counts the ascending `ends` that are at most `position`, in doubling steps, because hits are often near.
+/// Counts the ascending `ends` up to `position`. Tries doubling distances first, because the next hit is often near.
 fn gallop_partition_point(ends: &[i32], position: usize) -> usize {
     let mut step = 1;
     while step < ends.len() && ends[step] as usize <= position {

@@ -5,8 +5,8 @@ use strata_format::aux_index::{AuxIndex, AuxKey, AuxLookup};
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
 
-/// Builds an index, or waits until another query has built it. Reserves `working_bytes` during the build, from the same
-/// consumer as `memory`. Returns a miss, and builds nothing, if there is no memory.
+/// Builds an auxiliary index, or waits until another query has built it. Reserves `working_bytes` during the build,
+/// from the same consumer as `memory`. Returns a miss, and builds nothing, if there is no memory.
 pub(super) async fn build_or_wait<T: AuxIndex>(
     reader: &VersionReader,
     key: AuxKey,

@@ -1,5 +1,5 @@
-//! The parts of `dedup` keys: bytes that are equal exactly if the values at a path are equal, whether they are read
-//! from an indexed column or from a document.
+//! Encodes the values at a path as a part of `dedup` keys: bytes that are equal exactly if the values are equal,
+//! whether they are read from an indexed column or from a document.
 //!
 //! A path leads to a list of values. The encoding of a value determines its own length:
 //!
@@ -21,6 +21,8 @@ use strata_json::{CanonicalFormWriter, JsonScalar, NumericValue};
 use strata_store::StorageError;
 use strata_types::field_path::FieldPath;
 
+use crate::fetch::entity_projection::NullTreatment;
+
 pub(super) mod kind {
     use strata_format::layout::ShreddedKind;
 
@@ -39,7 +41,6 @@ const STRING_TAG: u8 = 3;
 const NUMBER_TAG: u8 = 4;
 const LONG_INTEGER_TAG: u8 = 5;
 const CONTAINER_TAG: u8 = 6;
-
 pub(super) const NULL_KEY_PART: &[u8] = &[NULL_TAG];
 pub(super) const EMPTY_STRING_KEY_PART: &[u8] = &[STRING_TAG, 0, 0, 0, 0, 0, 0, 0, 0];
 
@@ -84,7 +85,7 @@ fn write_length_prefixed(tag: u8, out: &mut Vec<u8>, write: impl FnOnce(&mut Vec
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct PathColumn {
     pub(super) column_number: usize,
-    /// Whether the column contains all values at the path: no entity has an object or an array there.
+    /// Whether the indexed column contains all values at the path: no entity has an object or an array there.
     pub(super) is_complete: bool,
 }
 
@@ -167,7 +168,7 @@ impl DedupKeyColumn {
         }
     }
 
-    /// Returns a number for the value of an element in this row group. `None` if the column has no dictionary.
+    /// Returns a number for the value of an element, unique in its row group. `None` if the column has no dictionary.
     #[inline]
     pub(super) fn value_id(&self, element: usize) -> Option<u64> {
         let code = |array: &ArrayRef| {
@@ -179,12 +180,12 @@ impl DedupKeyColumn {
             Some(exact_texts) => code(exact_texts)?,
             None => u32::MAX,
         };
-        // The dictionary of a row group has fewer entries.
+        // The dictionary of a row group has fewer than 2^29 entries.
         let bits = |code: u32| u64::from(code) & ((1 << 29) - 1);
         Some(u64::from(self.scalars.kinds()[element]) << 58 | bits(text) << 29 | bits(exact))
     }
 
-    /// Whether the column contains all values of a row. Incomplete columns have one element in each row.
+    /// Whether the indexed column contains all values of a row. Columns without all values have one element per row.
     #[inline]
     pub(super) fn has_all_values(&self, row: usize) -> bool {
         self.is_complete || self.scalars.kinds().get(row).is_some_and(|kind| *kind != kind::NOTHING)
@@ -195,16 +196,21 @@ impl DedupKeyColumn {
         if self.is_complete { 0 } else { self.scalars.kinds().iter().filter(is_nothing).count() }
     }
 
-    /// Appends the elements of a row, reduced by `denull`. Returns false if the document must be read.
-    pub(super) fn write_row(&self, row: usize, denull: bool, out: &mut Vec<u8>) -> bool {
+    /// Appends the elements of a row. Returns false if the document must be read.
+    pub(super) fn write_row(&self, row: usize, nulls: NullTreatment, out: &mut Vec<u8>) -> bool {
         let kinds = self.scalars.kinds();
+        let is_denulled = |element: usize| match kinds[element] {
+            kind::NULL => true,
+            kind::STRING => self.scalars.string_at(element).is_some_and(<[u8]>::is_empty),
+            _ => false,
+        };
         self.elements_in_row(row).all(|element| {
-            let is_skipped = kinds[element] == kind::NOTHING || (denull && self.is_denulled(element));
-            is_skipped || self.write_element(element, out)
+            let is_removed = nulls == NullTreatment::Remove && is_denulled(element);
+            kinds[element] == kind::NOTHING || is_removed || self.write_element(element, out)
         })
     }
 
-    /// Appends an element that has a value. Returns false if the document must be read.
+    /// Appends the key of an element that has a value. Returns false if the document must be read.
     pub(super) fn write_element(&self, element: usize, out: &mut Vec<u8>) -> bool {
         let scalars = &self.scalars;
         match scalars.kinds()[element] {
@@ -225,14 +231,6 @@ impl DedupKeyColumn {
             _ => return false,
         }
         true
-    }
-
-    fn is_denulled(&self, element: usize) -> bool {
-        match self.scalars.kinds()[element] {
-            kind::NULL => true,
-            kind::STRING => self.scalars.string_at(element).is_some_and(<[u8]>::is_empty),
-            _ => false,
-        }
     }
 }
 

@@ -28,25 +28,23 @@ use crate::scan::dedup_spec::{DedupSpec, PathValueSource};
 use crate::scan::path_codes::{AllowedReads, get_or_build_codes};
 use crate::scan::scan_report::AccessPath;
 
-/// Codes are used for keys of up to this many paths. For more paths, reading values takes no longer.
+/// Up to this many paths, `dedup` keys consist of path codes. For more paths, reading the values takes no longer.
 const MAX_CODED_PATHS: usize = 8;
-
-/// Codes are built from documents for up to this many paths of a key, because each path reads all documents.
+/// Up to this many paths of a `dedup` key get path codes from documents, because each path reads all documents.
 const MAX_DOCUMENT_PATHS: usize = 2;
-
 const PATH_WORK_BYTES: usize = 16;
 
 struct DedupKeyPath {
     path: FieldPath,
     value_source: PathValueSource,
     codes: Option<DenulledValueCodes>,
-    /// The node of the trie at which the path ends. Set if documents may be read for the path.
+    /// The node of the path trie at which the path ends. Set if documents may be read for the path.
     tree_node: Option<usize>,
 }
 
 struct DenulledValueCodes {
     codes: Arc<PathCodes>,
-    /// The codes of null and of the empty string, which `denull` removes, and the code that replaces them.
+    /// The path codes of null and of the empty string, which `denull` removes, and the code that replaces them.
     denull_mapping: Option<([Option<u16>; 2], u16)>,
     distinct_count: usize,
 }
@@ -72,7 +70,7 @@ impl DenulledValueCodes {
     }
 }
 
-/// Loads the codes of a path in stored entities, if they are valid for projected entities.
+/// Loads the path codes of a path in stored entities, if they are also valid after the projection of the entities.
 async fn load_projected_codes(
     reader: &VersionReader,
     path: &FieldPath,
@@ -98,7 +96,7 @@ async fn load_projected_codes(
     Ok(codes.and_then(|codes| DenulledValueCodes::new(codes, projection.denull)))
 }
 
-/// The source of the keys of a scan: the same for all row groups, so that the keys are comparable.
+/// The source of the `dedup` keys of a scan. It is the same for all row groups, so that the keys are comparable.
 pub(super) struct DedupKeySource {
     projection: EntityProjection,
     kind: DedupKeyKind,
@@ -112,7 +110,7 @@ enum DedupKeyKind {
 }
 
 impl DedupKeySource {
-    /// `codes` limits the reads for building codes. A partial scan has no codes.
+    /// Opens the source of `dedup` keys. `codes` limits the reads for path codes; `None` for a partial scan.
     pub(super) async fn open(
         reader: &VersionReader,
         spec: &DedupSpec,
@@ -127,7 +125,7 @@ impl DedupKeySource {
         let Some(paths) = spec.compared_paths() else {
             return Ok(DedupKeySource { projection, kind: DedupKeyKind::WholeEntities, is_partial });
         };
-        // The scan works without a profile, but is slower.
+        // If the profile cannot be read, the scan works without it, but is slower.
         let profile = reader.profile_paths().await.ok();
         let source = |path: &FieldPath| PathValueSource::new(reader.layout(), profile.as_deref(), path, &projection);
         let sources: Vec<PathValueSource> = paths.iter().map(source).collect();
@@ -148,9 +146,7 @@ impl DedupKeySource {
         }
         let in_documents = |path: &DedupKeyPath| path.codes.is_none() && path.value_source.reads_documents();
         let (tree, ends) = PathTrie::from_paths(keys.iter().filter(|path| in_documents(path)).map(|path| &path.path));
-        for (path, end) in keys.iter_mut().filter(|path| in_documents(path)).zip(ends) {
-            path.tree_node = Some(end);
-        }
+        keys.iter_mut().filter(|path| in_documents(path)).zip(ends).for_each(|(path, end)| path.tree_node = Some(end));
         Ok(DedupKeySource { projection, kind: DedupKeyKind::Paths { paths: keys, tree }, is_partial })
     }
 
@@ -169,10 +165,10 @@ impl DedupKeySource {
         }
     }
 
-    /// Returns `None` if the keys are not codes.
+    /// Returns the path codes of the `dedup` keys. `None` if the keys are not codes.
     pub(super) fn group_codes(&self) -> Option<DedupKeyCodes<'_>> {
         let DedupKeyKind::Paths { paths, .. } = &self.kind else { return None };
-        // Even if no path has values, because a node that cannot read the profile does not know that.
+        // Nodes compare these keys, so partial scans use no codes, even if a profile shows that no path has values.
         if self.is_partial {
             return None;
         }
@@ -238,7 +234,7 @@ pub(super) struct DedupKeyReader<'a> {
 #[derive(Debug, Default)]
 struct DocumentPathValues {
     value_bytes: Vec<u8>,
-    /// The node of a path and a range of its values, ordered by node, then by position in the document.
+    /// Trie node of each path and a range of its values in `value_bytes`, ordered by node, then by document position.
     ranges: Vec<(usize, Range<usize>)>,
 }
 
@@ -313,7 +309,7 @@ impl<'a> DedupKeyReader<'a> {
         })
     }
 
-    /// Computes the keys of these rows. Rows must ascend over all calls.
+    /// Computes the `dedup` keys of rows of a row group. Each call needs later rows than the call before.
     pub(super) async fn read_keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
         let source = self.source;
         // DataFusion groups binary keys faster than keys of a fixed size.
@@ -368,11 +364,9 @@ impl<'a> DedupKeyReader<'a> {
             key_part.clear();
             match (column, path.tree_node) {
                 (Some(column), _) if column.has_all_values(row) => {
-                    if !column.write_row(row, source.projection.denull, key_part) {
-                        return Err(StorageError::InvalidFile(format!(
-                            "the column of {} has unknown types",
-                            path.path
-                        )));
+                    if !column.write_row(row, source.projection.null_treatment(), key_part) {
+                        let cause = format!("the column of {} has unknown types", path.path);
+                        return Err(StorageError::InvalidFile(cause));
                     }
                 }
                 (_, Some(node)) => {

@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 use strata_format::aux_index::{AuxKey, PathCodes};
-use strata_format::layout::{FileLayout, ShreddedKind, ShreddedPart};
+use strata_format::layout::{FileLayout, HASH_COLUMN_INDEX, ShreddedKind, ShreddedPart};
 use strata_format::profile::ProfilePaths;
 use strata_format::reader::VersionReader;
 use strata_types::field_path::FieldPath;
@@ -17,7 +17,7 @@ use crate::scan::dedup_key_column::PathColumn;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DedupSpec {
-    /// The paths of `dedup_key`, without descendants of others. If empty, the whole entity is compared.
+    /// The paths of `dedup_key`, without paths below other paths in it. If empty, whole entities are compared.
     pub paths: Vec<FieldPath>,
     pub reshape: EntityProjection,
 }
@@ -29,12 +29,12 @@ impl DedupSpec {
         }
         let mut sorted: Vec<&FieldPath> = request.dedup_key.iter().collect();
         sorted.sort_unstable();
-        // Sorted descendants directly follow their ancestor.
+        // In sorted order, the paths below a path directly follow it.
         sorted.dedup_by(|path, above| path.keys().starts_with(above.keys()));
         Some(DedupSpec { paths: sorted.into_iter().cloned().collect(), reshape: reshape.clone() })
     }
 
-    /// Returns a text that distinguishes the groups from all others of a file.
+    /// Returns a cache key that distinguishes the groups of this `dedup` from the groups of others in the same file.
     pub(crate) fn cache_key_text(&self) -> String {
         let texts = |paths: &[FieldPath]| {
             let mut texts: Vec<String> = paths.iter().map(FieldPath::to_string).collect();
@@ -65,7 +65,7 @@ impl DedupSpec {
         self.paths.is_empty() && self.reshape.changes_only_source()
     }
 
-    /// Returns the paths whose values are compared. `None` if whole entities are compared.
+    /// Returns the paths whose values `dedup` compares. `None` if it compares whole entities.
     pub(crate) fn compared_paths(&self) -> Option<Vec<FieldPath>> {
         if !self.paths.is_empty() {
             return Some(self.paths.clone());
@@ -80,11 +80,11 @@ impl DedupSpec {
         Some(fields)
     }
 
-    /// Decides which columns and documents the keys are read from, by the cache, the profile and the footer.
+    /// Decides which columns and documents the `dedup` keys are read from, by the cache, the profile and the footer.
     pub(crate) async fn plan_key_reads(&self, reader: &VersionReader, profile: Option<&ProfilePaths>) -> DedupReadPlan {
         let mut reads = DedupReadPlan::default();
         if self.has_stored_keys() {
-            reads.columns.push(reader.hash_column_index());
+            reads.columns.push(HASH_COLUMN_INDEX);
             return reads;
         }
         let Some(paths) = self.compared_paths() else { return DedupReadPlan { needs_documents: true, ..reads } };
@@ -115,7 +115,7 @@ impl DedupSpec {
 #[derive(Debug, Default)]
 pub(crate) struct DedupReadPlan {
     pub(super) columns: Vec<usize>,
-    /// Indexed columns that are incomplete: if such a column has no value for an entity, its document is read.
+    /// Indexed columns without all values: if such a column has no value for an entity, the entity's document is read.
     incomplete_columns: Vec<usize>,
     needs_documents: bool,
 }
@@ -167,7 +167,7 @@ impl PathValueSource {
         let is_dropped = reshape.drop.iter().any(is_above) || (!reshape.include_source && keys[0] == "_source");
         let keep = &reshape.keep;
         let is_kept = keep.is_empty() || keep.iter().any(is_above);
-        // The parents of a kept path remain, but without their other members.
+        // The parents of a path in `keep_field` remain in the entity, but without their other members.
         let is_partly_kept = !is_kept && keep.iter().any(is_below);
         if is_absent || is_dropped || !(is_kept || is_partly_kept) || (is_partly_kept && has_only_scalars) {
             return PathValueSource::Absent;

@@ -1,5 +1,7 @@
 //! The first entities of all groups of a version, in the cache ([`GroupRepresentatives`]), built by the first `dedup`
-//! of a whole version. If other nodes scan parts of the version, [`CacheDistinctOperator`] collects their results.
+//! of a whole version. Later requests, such as the next page of the same `dedup`, read positions from the cache instead
+//! of grouping the version again. If other nodes scan parts of the version, [`CacheDistinctOperator`] collects their
+//! results.
 //!
 //! Measured by the rows `dedup …` of `benches/reads`.
 
@@ -23,13 +25,11 @@ use crate::scan::dedup_key_source::DedupKeyCodes;
 use crate::scan::dedup_spec::DedupSpec;
 use crate::unary_exec::{OperatorInput, UnaryOperator};
 
-/// Up to this limit of the codes, a bitmap marks codes that were seen; beyond, a hash table.
+/// If group keys are numbers below this limit, a bitmap marks the keys that were seen; otherwise, a hash table.
 const MAX_BITMAP_CODES: u64 = 1 << 24;
-
-/// Bytes of a code and of a key in a hash table that has just grown.
+/// Bytes of a numeric code in a hash table that has just grown. `KEY_ENTRY_BYTES` is the same for a binary key.
 const CODE_ENTRY_BYTES: u64 = 24;
 const KEY_ENTRY_BYTES: u64 = 80;
-
 const YIELD_EVERY_ROWS: usize = 32_768;
 
 pub(crate) async fn lookup_first_entities(
@@ -90,18 +90,17 @@ async fn find_by_keys(
     let mut bits = BooleanBufferBuilder::new(entities);
     let mut seen: HashSet<[u8; 32], RandomState> = HashSet::default();
     let mut keys = std::pin::pin!(keys);
+    let damaged = || StorageError::InvalidFile("a group key has an unexpected length".to_owned());
     while let Some(keys) = keys.try_next().await? {
         for key in keys.as_binary::<i32>().iter() {
-            let key = key.and_then(|key| key.try_into().ok());
-            let key =
-                key.ok_or_else(|| StorageError::InvalidFile("a group key has an unexpected length".to_owned()))?;
+            let key = key.and_then(|key| key.try_into().ok()).ok_or_else(damaged)?;
             bits.append(seen.insert(key));
         }
     }
     Ok(bits)
 }
 
-/// Caches the first entities of all groups of a version. The input returns their positions in any order.
+/// Caches the first entities of all `dedup` groups of a version. The input plan yields their positions in any order.
 #[derive(Clone, Debug)]
 pub struct CacheDistinctOperator {
     pub(super) reader: VersionReader,
@@ -134,7 +133,7 @@ impl UnaryOperator for CacheDistinctOperator {
 
 struct DistinctCollector {
     operator: CacheDistinctOperator,
-    /// A bit for each entity. `None` if there is no memory, or if the cache cannot contain the result.
+    /// One bit for each entity of the version. `None` if there is no memory, or if the cache cannot contain the result.
     first_entity_bits: Option<BooleanBufferBuilder>,
     _memory: MemoryReservation,
 }
@@ -166,7 +165,7 @@ impl DistinctCollector {
         let Some(bits) = self.first_entity_bits.take() else { return };
         let key = AuxKey::for_group_representatives(&self.operator.groups.cache_key_text());
         let representatives = async { Ok(Some(GroupRepresentatives::from_bits(bits.build()))) };
-        // If the cache rejects the result, the next query computes it again.
+        // If the cache rejects the group representatives, the next query computes them again.
         let _ = self.operator.reader.build_aux_index(key, Box::pin(representatives)).await;
     }
 }

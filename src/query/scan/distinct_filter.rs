@@ -1,5 +1,9 @@
-//! Filters rows that cannot be the first of their group, if the keys of groups are codes. The remaining rows are
-//! grouped anyway, so the filter may keep more rows than necessary.
+//! Filters rows that cannot be the first of their group, if the group keys are path codes (small numbers). The
+//! remaining rows are grouped anyway, so the filter may keep more rows than necessary.
+//!
+//! For example, if two row groups with three rows each have the keys 1, 2, 1 and 2, 3, 3, the filter selects the rows 0
+//! and 1 of the first row group. Key 2 is already known in the second row group, so only its row 1 remains. If the row
+//! groups are filtered in the other order, row 0 of the second row group also remains.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -9,12 +13,13 @@ use datafusion::execution::memory_pool::MemoryReservation;
 
 use crate::scan::dedup_key_source::DedupKeyCodes;
 use crate::scan::row_selection::RowSelection;
+use crate::scan::sort_rank::LAST_RANK;
 
-/// Up to this limit of the keys, all row groups share a table with an entry for each key: 1 MiB.
+/// If group keys are below this limit, all row groups share a 1 MiB table of the lowest sort rank of each key.
 const MAX_RANK_TABLE_KEYS: u64 = 1 << 17;
 
 pub(super) struct DistinctFilter {
-    /// The lowest rank of each key so far, over all row groups. Empty if there are too many keys.
+    /// The lowest sort rank of each group key so far, over all row groups. Empty if there are too many keys.
     lowest_ranks: Vec<AtomicU64>,
     _reservation: MemoryReservation,
 }
@@ -31,8 +36,8 @@ impl DistinctFilter {
         DistinctFilter { lowest_ranks: (0..keys).map(|_| AtomicU64::new(u64::MAX)).collect(), _reservation: reserved }
     }
 
-    /// Selects the rows that may be the first of their group, ascending: at most one of each group. `first` is the
-    /// first position of the row group. Without an order, rows are ordered by position.
+    /// Selects the rows that may be the first of their `dedup` group, ascending: at most one of each group. `first` is
+    /// the first position of the row group. Without a sort order, rows are ordered by position.
     pub(super) fn select_first_rows(
         &self,
         codes: &DedupKeyCodes<'_>,
@@ -56,7 +61,7 @@ impl DistinctFilter {
             {
                 let ordering = rank.cmp(&order.ranks[*best]).then_with(|| match rank {
                     // Rows without a sort value retain their order.
-                    u64::MAX => Ordering::Greater,
+                    LAST_RANK => Ordering::Greater,
                     _ => (order.compare)(row, *best),
                 });
                 if ordering == Ordering::Less {

@@ -13,19 +13,16 @@ use strata_store::StorageError;
 
 use crate::coop::YieldBudget;
 use crate::fetch::document_page_reader::DocumentPageReader;
-use crate::fetch::readahead::{DocumentLocation, DocumentReadahead};
+use crate::fetch::readahead::{DocumentDemand, DocumentLocation, DocumentReadahead};
 use crate::scan::access_path::ExactRows;
 use crate::scan::predicate::{PathComparison, Predicate};
 use crate::scan::row_selection::RowSelection;
 use crate::scan::scan_spec::ScanSpec;
 
-/// The size of the first group. Each group is [`GROUP_GROWTH_FACTOR`] times as large as the previous one.
 const FIRST_GROUP_COMPARISONS: usize = 8;
 const GROUP_GROWTH_FACTOR: usize = 8;
-
-/// A walk does not yield, so the number of comparisons is limited. Beyond this limit, each comparison has its own walk.
+/// Max comparisons in one walk of a document, which does not yield. Beyond the limit, each comparison has its own walk.
 const MAX_WALK_COMPARISONS: usize = 1 << 18;
-
 const COMPARISON_WORK_BYTES: usize = 16;
 
 pub(super) struct PredicateRecheck<'p> {
@@ -34,7 +31,7 @@ pub(super) struct PredicateRecheck<'p> {
 }
 
 impl ScanSpec {
-    /// Returns the selected rows whose documents match, at most as many as the scan returns.
+    /// Returns the selected rows whose documents match the predicates, at most as many as the scan returns.
     pub(super) async fn verify_in_documents(
         &self,
         row_group: usize,
@@ -49,7 +46,8 @@ impl ScanSpec {
         let mut matching = Vec::new();
         let mut verifier = DocumentVerifier::new(rechecks);
         let needs_recheck = |row: &usize| !rechecks.iter().all(|recheck| recheck.exact.contains(*row));
-        let mut readahead = DocumentReadahead::new(self.fetch.is_some());
+        let demand = if self.fetch.is_some() { DocumentDemand::Few } else { DocumentDemand::All };
+        let mut readahead = DocumentReadahead::new(demand);
         for row in selected.iter() {
             if matching.len() >= limit {
                 break;
@@ -88,7 +86,7 @@ struct ComparisonGroup<'p> {
     compares: Vec<(&'p PredicateRecheck<'p>, &'p PathComparison)>,
     tree: PathTrie,
     comparisons_by_node: Vec<Vec<usize>>,
-    /// The numbers of the comparisons that have not matched yet.
+    /// The comparisons that have not matched yet in the current document, by trie node.
     open_by_node: Vec<Vec<usize>>,
 }
 
@@ -134,9 +132,7 @@ impl<'p> ComparisonGroup<'p> {
     fn new(compares: Vec<(&'p PredicateRecheck<'p>, &'p PathComparison)>) -> ComparisonGroup<'p> {
         let (tree, ends) = PathTrie::from_paths(compares.iter().map(|(_, compare)| &compare.path));
         let mut comparisons_by_node = vec![Vec::new(); tree.len()];
-        for (number, end) in ends.into_iter().enumerate() {
-            comparisons_by_node[end].push(number);
-        }
+        ends.into_iter().enumerate().for_each(|(number, end)| comparisons_by_node[end].push(number));
         ComparisonGroup { compares, open_by_node: vec![Vec::new(); tree.len()], tree, comparisons_by_node }
     }
 
@@ -179,7 +175,7 @@ struct ComparisonWalk<'w, 'p> {
     open_by_node: &'w mut [Vec<usize>],
     open_count: usize,
     compared_scalars: usize,
-    /// `None` if the walk exceeded the limit.
+    /// Whether the document matches. `None` if the walk exceeded the limit of comparisons.
     matches: Option<bool>,
 }
 
@@ -202,10 +198,7 @@ impl PathVisitor for ComparisonWalk<'_, '_> {
     }
 
     fn finish_nodes(&mut self, nodes: Range<usize>) -> ControlFlow<()> {
-        if self.open_by_node[nodes].iter().all(Vec::is_empty) {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
+        let all_match = self.open_by_node[nodes].iter().all(Vec::is_empty);
+        if all_match { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 }

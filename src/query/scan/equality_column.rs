@@ -14,24 +14,38 @@ use crate::scan::predicate::PathComparison;
 
 const ELEMENT_WORK_BYTES: usize = 1 << 10;
 
+/// The type of the value that comparisons look for. A number is compared both as a number and as a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ComparedForm {
+    Text,
+    Number,
+}
+
+impl ComparedForm {
+    pub(super) fn for_comparison(comparison: &PathComparison) -> ComparedForm {
+        if comparison.number().is_some() { ComparedForm::Number } else { ComparedForm::Text }
+    }
+}
+
 pub(super) struct EqualityColumn {
     text: ArrayRef,
     numbers: Option<(ArrayRef, ArrayRef)>,
 }
 
 impl EqualityColumn {
+    /// Reads the texts of a column, and its numbers for [`ComparedForm::Number`].
     pub(super) async fn open(
         reader: &VersionReader,
         row_group: usize,
         shredded: usize,
-        with_numbers: bool,
+        form: ComparedForm,
     ) -> Result<EqualityColumn, StorageError> {
         let missing = || StorageError::InvalidFile(format!("indexed column {shredded} has no text"));
         let part = async |part| reader.read_shredded(row_group, shredded, part).await;
         let text = part(ShreddedPart::Text).await?.ok_or_else(missing)?;
-        let numbers = match with_numbers {
-            false => None,
-            true => part(ShreddedPart::Number).await?.zip(part(ShreddedPart::Remainder).await?),
+        let numbers = match form {
+            ComparedForm::Text => None,
+            ComparedForm::Number => part(ShreddedPart::Number).await?.zip(part(ShreddedPart::Remainder).await?),
         };
         let column = EqualityColumn { text, numbers };
         let rows = reader.row_groups()[row_group].rows;
@@ -44,12 +58,15 @@ impl EqualityColumn {
         if fit && column.text.len() == rows { Ok(column) } else { Err(inconsistent_parts_error(shredded)) }
     }
 
-    pub(super) fn is_cached(reader: &VersionReader, row_group: usize, shredded: usize, numbers: bool) -> bool {
-        let parts = [ShreddedPart::Text, ShreddedPart::Number, ShreddedPart::Remainder];
-        reader.has_cached_columns(row_group, &reader.column_indices(shredded, &parts[..if numbers { 3 } else { 1 }]))
+    pub(super) fn is_cached(reader: &VersionReader, row_group: usize, shredded: usize, form: ComparedForm) -> bool {
+        let parts: &[ShreddedPart] = match form {
+            ComparedForm::Text => &[ShreddedPart::Text],
+            ComparedForm::Number => &[ShreddedPart::Text, ShreddedPart::Number, ShreddedPart::Remainder],
+        };
+        reader.has_cached_columns(row_group, &reader.column_indices(shredded, parts))
     }
 
-    /// Returns the first `wanted` rows that have an element equal to the value. Equality is the same as in
+    /// Returns the first `wanted` rows that have an element equal to the compared value. Equality is the same as in
     /// [`ColumnElements::text_equals`] and [`ColumnElements::number_equals`].
     pub(super) async fn find_equal_rows(
         &self,
@@ -76,13 +93,12 @@ impl EqualityColumn {
         equal
     }
 
-    /// Whether a row has an element that equals the value as a string, or as a number if `is_number`.
-    pub(super) fn is_row_equal(&self, row: usize, is_number: bool, comparison: &PathComparison) -> bool {
+    pub(super) fn is_row_equal(&self, row: usize, form: ComparedForm, comparison: &PathComparison) -> bool {
         let texts = ColumnElements::new(&self.text);
         let mut elements = texts.elements_in_row(row);
-        match is_number {
-            true => elements.any(self.number_matcher(comparison)),
-            false => elements.any(text_matcher(&texts, comparison)),
+        match form {
+            ComparedForm::Text => elements.any(text_matcher(&texts, comparison)),
+            ComparedForm::Number => elements.any(self.number_matcher(comparison)),
         }
     }
 
@@ -99,7 +115,7 @@ impl EqualityColumn {
         }
     }
 
-    /// Adds the values of all rows to the entries of a hash index. `first` is the position of the first row.
+    /// Appends the values of all rows as hash index entries. `first` is the position of the first row in the version.
     pub(super) fn append_index_entries(&self, hasher: &SeededValueHasher, first: u32, out: &mut Vec<HashIndexEntry>) {
         let texts = ColumnElements::new(&self.text);
         let dictionary = texts.values.as_dictionary_opt::<Int32Type>();

@@ -10,7 +10,7 @@ use crate::scan::scan_report::AccessPath;
 use crate::scan::scan_spec::ScanSpec;
 
 impl ScanSpec {
-    /// Returns the selected rows whose full-text column may match. Documents recheck them if necessary.
+    /// Returns the selected rows whose full text may match a predicate. Documents verify these rows if necessary.
     pub(super) async fn probe_full_text(&self, probe: PredicateProbe<'_>) -> Result<CandidateRows, StorageError> {
         let PredicateProbe { row_group, condition, selected, keyword_rows, .. } = probe;
         let Some((words, mode)) = condition.predicate.full_text_needles() else {
@@ -39,7 +39,7 @@ impl ScanSpec {
         let rows = self.reader.row_groups()[row_group].rows;
         let texts = self.reader.read_full_text(row_group).await?;
         let texts = texts.as_binary();
-        // Searching a single row costs more than searching the same bytes of all rows.
+        // Searching a single row's text costs more than searching the same number of bytes in all rows at once.
         let matching: Vec<usize> = if open.len() > rows / 4 {
             let all = arrow_kernels::rows_containing_words(texts, words, mode);
             open.into_iter().filter(|row| all.value(*row)).collect()
@@ -55,13 +55,13 @@ impl ScanSpec {
         Ok(CandidateRows { rows: selected.intersect(bits.finish()), exact })
     }
 
-    /// Whether candidates are verified in the full-text column rather than in documents: if the column is cached, if it
-    /// has fewer bytes than the document pages of the candidates, or if there are many candidates and the cache has
-    /// room for it. Searching a text costs a tenth of reading a document, so later requests gain from it. With `fetch`,
-    /// that many matches are sufficient.
+    /// Whether candidate rows are verified in the full-text column rather than in documents: if the column is cached,
+    /// if it has fewer bytes than the document pages of the candidates, or if there are many candidates and the cache
+    /// has room for the column. Searching a text costs a tenth of reading a document, so later requests gain from it.
+    /// With `fetch`, that many matches are sufficient.
     pub(super) fn is_full_text_cheaper(&self, row_group: usize, candidates: &[usize], fetch: Option<usize>) -> bool {
         const CANDIDATES_PER_MATCH: usize = 4;
-        /// There are many candidates if one of this many rows is a candidate.
+        /// A row group has many candidates if at least one in this many rows is a candidate.
         const MANY_DIVISOR: usize = 16;
         let reader = &self.reader;
         if reader.is_full_text_cached(row_group) {

@@ -19,19 +19,16 @@ use tokio::sync::Semaphore;
 
 use crate::scan::access_path::PlannedPredicate;
 use crate::scan::aux_index_build;
-use crate::scan::equality_column::EqualityColumn;
+use crate::scan::equality_column::{ComparedForm, EqualityColumn};
 use crate::scan::predicate::{ComparisonOperator, PathComparison};
 
-/// Filters must have scanned this many elements for each entity, which costs about as much as the build.
+/// Before a hash index is built, filters scan this many elements per entity, which costs about as much as the build.
 const BUILD_THRESHOLD: u64 = 4;
-
-/// A row group that a bloom filter excludes counts as this many scanned elements.
+/// A row group that a bloom filter excludes counts as this many scanned elements of the column.
 pub(super) const PRUNED_ROW_GROUP_ELEMENTS: u64 = 512;
-
-/// The index is used if it yields at most `max(64, entities / 16)` candidates.
+/// A hash index is used if it yields at most `max(64, entities / 16)` candidates.
 const MAX_CANDIDATES: u64 = 64;
 const CANDIDATE_DIVISOR: u64 = 16;
-
 const MAX_PROBED_FILTERS: usize = 16;
 
 static BUILD_PERMIT: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
@@ -45,8 +42,8 @@ async fn lookup_index(reader: &VersionReader, shredded: usize) -> AuxLookup<Hash
     reader.aux_index(AuxKey::HashIndex(shredded as u32)).await
 }
 
-/// Returns the positions that match, ascending: the first `wanted` of them, or more. `None` if no index is cached, if
-/// it lists more than `max` candidates, or if the cache does not contain their values.
+/// Returns the positions of matching entities, ascending: the first `wanted` of them, or more. `None` if no hash index
+/// is cached, if it lists more than `max` candidates, or if the cache does not contain the candidates' values.
 pub(crate) async fn find_rows(
     reader: &VersionReader,
     shredded: usize,
@@ -61,25 +58,25 @@ pub(crate) async fn find_rows(
     let Some(mut probe) = HashIndexProbe::new(reader, &index, compare).filter(|probe| probe.count() <= max) else {
         return Ok(None);
     };
-    if !probe.0.iter().all(|listed| listed.is_single_value) {
+    if !(probe.texts.is_single_value && probe.numbers.is_single_value) {
         return verify_candidates(reader, shredded, compare, &probe.positions(), wanted).await;
     }
-    for (listed, is_number) in probe.0.iter_mut().zip([false, true]) {
+    for (listed, form) in [(&mut probe.texts, ComparedForm::Text), (&mut probe.numbers, ComparedForm::Number)] {
         let Some(first) = listed.positions.first().copied() else { continue };
         let row_group = reader.row_group_at(u64::from(first));
-        if !EqualityColumn::is_cached(reader, row_group, shredded, is_number) {
+        if !EqualityColumn::is_cached(reader, row_group, shredded, form) {
             return Ok(None);
         }
-        let column = EqualityColumn::open(reader, row_group, shredded, is_number).await?;
+        let column = EqualityColumn::open(reader, row_group, shredded, form).await?;
         let row = (u64::from(first) - reader.row_groups()[row_group].first_position) as usize;
-        if !column.is_row_equal(row, is_number, compare) {
+        if !column.is_row_equal(row, form, compare) {
             listed.positions = &[];
         }
     }
     Ok(Some(probe.positions()))
 }
 
-/// Returns the first `wanted` candidates whose values match. `None` if the cache does not contain the values.
+/// Returns the first `wanted` candidates of a hash index whose values match. `None` if the values are not cached.
 async fn verify_candidates(
     reader: &VersionReader,
     shredded: usize,
@@ -87,7 +84,7 @@ async fn verify_candidates(
     candidates: &[u32],
     wanted: usize,
 ) -> Result<Option<Vec<u32>>, StorageError> {
-    let with_numbers = compare.number().is_some();
+    let form = ComparedForm::for_comparison(compare);
     let mut matching = Vec::new();
     let mut left = candidates;
     while let Some(first) = left.first()
@@ -96,10 +93,10 @@ async fn verify_candidates(
         let row_group = reader.row_group_at(u64::from(*first));
         let group = reader.row_groups()[row_group];
         let in_group = left.partition_point(|position| u64::from(*position) < group.first_position + group.rows as u64);
-        if !EqualityColumn::is_cached(reader, row_group, shredded, with_numbers) {
+        if !EqualityColumn::is_cached(reader, row_group, shredded, form) {
             return Ok(None);
         }
-        let column = EqualityColumn::open(reader, row_group, shredded, with_numbers).await?;
+        let column = EqualityColumn::open(reader, row_group, shredded, form).await?;
         let rows = left[..in_group].iter().map(|position| (u64::from(*position) - group.first_position) as usize);
         let equal = column.find_equal_rows(rows, wanted - matching.len(), compare).await;
         matching.extend(equal.into_iter().map(|row| (group.first_position + row as u64) as u32));
@@ -108,7 +105,7 @@ async fn verify_candidates(
     Ok(Some(matching))
 }
 
-/// Counts the candidates in a cached hash index. Costs one lookup, because the request has no permit yet.
+/// Counts the candidates in a cached hash index. Costs only one lookup, because it runs before the query gets a permit.
 pub(crate) async fn candidate_count(reader: &VersionReader, shredded: usize, compare: &PathComparison) -> Option<u64> {
     if !is_supported(compare) {
         return None;
@@ -117,26 +114,31 @@ pub(crate) async fn candidate_count(reader: &VersionReader, shredded: usize, com
     Some(HashIndexProbe::new(reader, &index, compare)?.count() as u64)
 }
 
-struct HashIndexProbe<'i>([HashCandidates<'i>; 2]);
+/// The candidates in a hash index that have the compared value as a string, and those that have it as a number.
+struct HashIndexProbe<'i> {
+    texts: HashCandidates<'i>,
+    numbers: HashCandidates<'i>,
+}
 
 impl<'i> HashIndexProbe<'i> {
+    /// Returns `None` if there are too many candidates for the hash index to be worthwhile.
     fn new(reader: &VersionReader, index: &'i HashIndex, compare: &PathComparison) -> Option<HashIndexProbe<'i>> {
         let number = compare.number().and_then(|number| Some((number.nearest_double(), number.remainder()?)));
         let number = number.map(|(double, remainder)| index.candidates(IndexedValue::Number(double, remainder)));
         let none = HashCandidates { positions: &[], is_single_value: true };
-        let probe = HashIndexProbe([index.candidates(IndexedValue::Text(&compare.folded)), number.unwrap_or(none)]);
+        let texts = index.candidates(IndexedValue::Text(&compare.folded));
+        let probe = HashIndexProbe { texts, numbers: number.unwrap_or(none) };
         (probe.count() as u64 <= MAX_CANDIDATES.max(reader.entity_count() / CANDIDATE_DIVISOR)).then_some(probe)
     }
 
-    /// Entities with both values count twice.
+    /// Counts the candidates. Entities with both listed values (as a string and as a number) count twice.
     fn count(&self) -> usize {
-        self.0.iter().map(|listed| listed.positions.len()).sum()
+        self.texts.positions.len() + self.numbers.positions.len()
     }
 
     fn positions(&self) -> Vec<u32> {
-        let [texts, numbers] = self.0.map(|listed| listed.positions);
-        let mut positions = [texts, numbers].concat();
-        if !numbers.is_empty() {
+        let mut positions = [self.texts.positions, self.numbers.positions].concat();
+        if !self.numbers.positions.is_empty() {
             positions.sort_unstable();
         }
         positions.dedup();
@@ -168,13 +170,13 @@ impl HashIndexCandidates {
 #[derive(Clone, Default)]
 pub(super) struct HashIndexes {
     pub(super) candidates: Option<Arc<HashIndexCandidates>>,
-    /// For each predicate that an index would help: the number of scanned elements of its column.
+    /// For each predicate that a missing hash index would help: the number of elements scanned in its column.
     scanned_element_counts: Arc<[Option<Arc<AtomicU64>>]>,
 }
 
 impl HashIndexes {
-    /// Looks up the candidates for the predicates of a scan. Starts the build of a missing index if it is worthwhile.
-    /// The memory of the build is charged to no principal, because all principals use the index.
+    /// Looks up the candidates for the predicates of a scan in hash indexes. Starts the build of a missing index if it
+    /// is worthwhile. The memory of the build is charged to no principal, because all principals use the index.
     pub(super) async fn probe_all(
         reader: &VersionReader,
         conditions: &[PlannedPredicate],
@@ -224,7 +226,7 @@ fn intersect_sorted(one: &[u32], other: &[u32]) -> Vec<u32> {
     few.iter().copied().filter(|position| many.binary_search(position).is_ok()).collect()
 }
 
-/// Returns the counter of scanned elements of a column without an index. Starts to build the index if it is due.
+/// Returns the counter of scanned elements for a column without a hash index. Starts to build the index if it is due.
 async fn count_or_build(reader: &VersionReader, shredded: usize, memory: &MemoryReservation) -> Option<Arc<AtomicU64>> {
     let new_counter = async { Ok(Some(AtomicU64::default())) };
     let key = AuxKey::ScanCount(shredded as u32);
@@ -232,7 +234,7 @@ async fn count_or_build(reader: &VersionReader, shredded: usize, memory: &Memory
     if count.load(Ordering::Relaxed) >= BUILD_THRESHOLD * reader.entity_count()
         && let Ok(permit) = BUILD_PERMIT.clone().try_acquire_owned()
     {
-        // If the build fails, the next one begins after as many elements.
+        // If the build fails, the next attempt begins after as many scanned elements.
         count.store(0, Ordering::Relaxed);
         let reader = reader.detached();
         let memory = memory.new_empty();
@@ -248,7 +250,7 @@ async fn count_or_build(reader: &VersionReader, shredded: usize, memory: &Memory
     Some(count)
 }
 
-/// Builds the index of a column with this many elements. `None` if the index would take too much of the cache.
+/// Builds the hash index of a column with `count` elements. `None` if the index would take too much of the cache.
 async fn build_index(reader: &VersionReader, shredded: usize, count: u64) -> Result<Option<HashIndex>, StorageError> {
     if !reader.can_cache_index(count.div_ceil(reader.entity_count().max(1)) * hash_index::MAX_INDEX_BYTES_PER_ELEMENT) {
         return Ok(None);
@@ -257,7 +259,7 @@ async fn build_index(reader: &VersionReader, shredded: usize, count: u64) -> Res
     let mut entries: Vec<HashIndexEntry> = Vec::new();
     for (number, group) in reader.row_groups().iter().enumerate() {
         tokio::task::yield_now().await;
-        let column = EqualityColumn::open(reader, number, shredded, true).await?;
+        let column = EqualityColumn::open(reader, number, shredded, ComparedForm::Number).await?;
         column.append_index_entries(&hasher, group.first_position as u32, &mut entries);
     }
     Ok(Some(HashIndex::build(hasher, &entries, async || tokio::task::yield_now().await).await))

@@ -10,13 +10,14 @@ use strata_types::read_request::RangeBound;
 use crate::coop::YieldBudget;
 use crate::engine::QueryEngine;
 use crate::error::QueryError;
+use crate::fetch::entity_projection::NullTreatment;
 use crate::scan::indexed_comparison::{IndexedComparison, StatsPruning};
 use crate::scan::predicate::{ComparisonOperator, PathComparison};
 
 const COMPARISON_WORK_BYTES: usize = 16;
 
 impl QueryEngine {
-    /// Counts, for each limit, the entities with a number at the path that is at least the limit, exactly like
+    /// Counts, for each limit, the entities with a number at `path` that is at least the limit, exactly like
     /// `filter_gte`. Returns `None` if the path has no indexed column, or if a limit is not a number.
     pub async fn count_numbers_at_least(
         &self,
@@ -37,15 +38,13 @@ async fn count_ge(
     let Some(column) = reader.layout().find_shredded(path.keys()) else { return Ok(None) };
     let bound = ComparisonOperator::Range(RangeBound::GreaterOrEqual);
     let compares: Vec<PathComparison> =
-        limits.iter().map(|limit| PathComparison::new(bound, path.clone(), limit, false)).collect();
+        limits.iter().map(|limit| PathComparison::new(bound, path.clone(), limit, NullTreatment::Keep)).collect();
     let mut counts = vec![0; limits.len()];
     let mut budget = YieldBudget::default();
     for (row_group, group) in reader.row_groups().iter().enumerate() {
         for (compare, count) in compares.iter().zip(&mut counts) {
-            let Some(range) = compare.range_needle().filter(|range| matches!(&range.operand, RangeOperand::Number(_)))
-            else {
-                return Ok(None);
-            };
+            let range = compare.range_needle().filter(|range| matches!(&range.operand, RangeOperand::Number(_)));
+            let Some(range) = range else { return Ok(None) };
             let comparison = IndexedComparison { reader, column, compare };
             *count += match comparison.prune_by_statistics(row_group) {
                 StatsPruning::NoneMatch => 0,

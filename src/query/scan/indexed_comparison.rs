@@ -23,11 +23,9 @@ use crate::scan::dedup_key_column::inconsistent_parts_error;
 use crate::scan::predicate::{ComparisonOperator, PathComparison};
 use crate::scan::scan_report::PruneCounter;
 
-/// The smallest double that several numbers may share: 2^53.
+/// The smallest double that several integers may share: 2^53.
 const MIN_INEXACT_DOUBLE: f64 = 9_007_199_254_740_992.0;
-
 const LONG_INTEGER_WORK_BYTES: usize = 512;
-
 pub(super) const STRING_KIND: i32 = ShreddedKind::String as i32;
 pub(super) const NUMBER_KIND: i32 = ShreddedKind::Number as i32;
 
@@ -108,7 +106,6 @@ impl IndexedComparison<'_> {
         if has_one_in_each_row && all_match { StatsPruning::AllMatch } else { StatsPruning::Unknown }
     }
 
-    /// Returns the Parquet columns that the comparison reads in any of these row groups.
     pub(super) fn parquet_columns(self, mut row_groups: Range<usize>) -> Vec<usize> {
         use ShreddedPart::{Exact, Kind, Number, Remainder, Text};
         let IndexedComparison { reader, column, compare } = self;
@@ -177,7 +174,7 @@ impl IndexedComparison<'_> {
             let exact_texts = ColumnElements::new(&exact_texts);
             self.check_lengths(exact_texts.len(), matching.len())?;
             matching = match exact_texts.null_bits() {
-                // Without an exact text, the folded text is the string itself.
+                // If a string has no exact text in the column, its case-folded text is the string itself.
                 Some(is_folded) => &(&matching & &is_folded) | &exact_texts.text_satisfies(&in_range),
                 None => exact_texts.text_satisfies(&in_range),
             };
@@ -191,7 +188,7 @@ impl IndexedComparison<'_> {
         Ok(texts.to_row_bits(matching))
     }
 
-    /// Selects the rows that have a number in a range, whose limit must be a number.
+    /// Selects the rows that have a number in a range. The limit of the range must be a number.
     pub(super) async fn rows_with_number_in_range(
         self,
         row_group: usize,
@@ -241,13 +238,13 @@ impl IndexedComparison<'_> {
     }
 }
 
-/// Returns the value that is most likely in the range, and the value that is least likely.
+/// Returns the end of `range` that is most likely to match a range filter, and the end that is least likely.
 fn best_and_worst<T>(bound: RangeBound, range: (T, T)) -> (T, T) {
     let (min, max) = range;
     if bound.is_lower() { (max, min) } else { (min, max) }
 }
 
-/// Whether a number with this double is in the range. `None` if the double does not decide.
+/// Whether a number with this nearest double is in the range. `None` if the double is not sufficient to decide.
 fn double_in_range(bound: RangeBound, double: f64, double_and_side: (f64, i128)) -> Option<bool> {
     let (limit, side) = double_and_side;
     let ordering = double.partial_cmp(&limit)?;

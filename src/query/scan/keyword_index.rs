@@ -17,11 +17,10 @@ use tokio::sync::OnceCell;
 use crate::coop::YieldBudget;
 use crate::scan::access_path::{ExactRows, PlannedPredicate};
 
-/// The number of segments with cached results, within the limit of `MAX_CACHED_RESULT_BYTES`. Row groups are processed
-/// in order, so that few segments are in use, but more while row groups wait for the store.
+/// Limits of the number of keyword index segments whose results a scan caches. Row groups are processed in order, so
+/// that few segments are in use, but more while row groups wait for the store.
 const CACHED_SEGMENTS_RANGE: Range<usize> = 4..256;
 const MAX_CACHED_RESULT_BYTES: usize = 16 << 20;
-
 const NEEDLE_WORK_BYTES: usize = 256 << 10;
 
 struct KeywordIndexQuery {
@@ -29,7 +28,7 @@ struct KeywordIndexQuery {
     mode: KeywordsMode,
 }
 
-/// The rows that the index lists for a predicate. The full-text column of other rows does not contain the words.
+/// The rows that the keyword index lists for a predicate. The full text of other rows does not contain the words.
 #[derive(Clone)]
 pub(super) struct KeywordIndexRows {
     pub(super) candidates: BooleanBuffer,
@@ -46,11 +45,11 @@ impl KeywordIndexRows {
     }
 }
 
-/// The rows of a segment for each predicate. `None` if the index cannot help.
+/// The rows of a keyword index segment for each predicate. `None` if the index cannot help the predicate.
 type SegmentIndexRows = Arc<[Option<KeywordIndexRows>]>;
 
 pub(super) struct KeywordIndexQueries {
-    /// One for each predicate. `None` if it does not use the full-text column.
+    /// One query for each predicate. `None` if the predicate does not use the full-text column.
     queries: Vec<Option<KeywordIndexQuery>>,
     max_cached_segments: usize,
     segment_results: Mutex<BTreeMap<usize, Arc<OnceCell<SegmentIndexRows>>>>,
@@ -85,7 +84,7 @@ impl KeywordIndexQueries {
         self.queries.get(predicate).is_some_and(Option::is_some)
     }
 
-    /// Returns the rows of a row group for each predicate. Empty if no segment contains the row group.
+    /// Returns the rows of a row group that the keyword index lists per predicate; empty if no segment has the group.
     pub(super) async fn row_group_rows(
         &self,
         reader: &VersionReader,
@@ -114,7 +113,7 @@ impl KeywordIndexQueries {
         for query in &self.queries {
             results.push(match query {
                 Some(query) => match query.search(reader, segment, &mut budget).await {
-                    // The damage has been reported. The full-text column decides for all predicates.
+                    // Damage of the keyword index has been reported. The full-text column then decides all predicates.
                     Err(error) if error.is_damage() => return Ok(self.queries.iter().map(|_| None).collect()),
                     outcome => outcome?,
                 },
@@ -137,7 +136,7 @@ impl KeywordIndexQuery {
         segment: usize,
         budget: &mut YieldBudget,
     ) -> Result<Option<KeywordIndexRows>, StorageError> {
-        // If one of several alternatives requires a scan, the others do not matter.
+        // If one of several alternative words requires a scan, the index entries of the other words do not matter.
         if self.mode == KeywordsMode::Or && self.term_queries.contains(&TermQuery::Scan) {
             return Ok(None);
         }
@@ -189,7 +188,7 @@ fn result_bytes(rows: usize) -> usize {
 }
 
 fn to_boolean_buffer(rows: &FixedBitSet) -> BooleanBuffer {
-    // An Arrow bitmap consists of bytes, with the lowest first.
+    // An Arrow bitmap consists of bytes, with the lowest byte first.
     let blocks: Vec<_> = rows.as_slice().iter().map(|block| block.to_le_bytes()).collect();
     BooleanBuffer::new(Buffer::from_vec(blocks.into_flattened()), 0, rows.len())
 }

@@ -39,5 +39,6 @@ pub mod scan_report;
 mod scan_spec;
 pub(crate) mod sort_index;
 pub mod sort_key;
+mod sort_rank;
 mod top_k_threshold;
 pub mod version_scan;

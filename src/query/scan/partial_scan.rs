@@ -16,19 +16,18 @@ use strata_types::field_path::FieldPath;
 use strata_types::read_request::KeywordsMode;
 
 use crate::distribution::{PartitionableScan, RowGroupReadEstimate};
-use crate::fetch::entity_projection::EntityProjection;
+use crate::fetch::entity_projection::{EntityProjection, NullTreatment};
 use crate::scan::dedup_spec::{DedupReadPlan, DedupSpec};
 use crate::scan::distinct_cache::{self, CacheDistinctOperator};
-use crate::scan::hash_index;
 use crate::scan::predicate::{ComparisonOperator, KeywordSearch, PathComparison, Predicate};
 use crate::scan::scan_columns::{ComputedColumns, GROUP_COLUMN, ORDER_COLUMN, POSITION_COLUMN, column_field};
 use crate::scan::scan_report::AccessPath;
 use crate::scan::scan_spec::ScanSpec;
-use crate::scan::sort_index;
 use crate::scan::sort_key::{self, OrderSpec};
 use crate::scan::version_scan::VersionScan;
+use crate::scan::{hash_index, sort_index};
 
-/// One of this many documents is read to verify matches of the full-text column.
+/// Estimate for matches of the full-text column: one in this many documents is read to verify them.
 const VERIFIED_DOCUMENTS_DIVISOR: u64 = 16;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -41,7 +40,7 @@ pub struct SerializedScan {
     order: Option<OrderSpec>,
     group: Option<DedupSpec>,
     fetch: Option<usize>,
-    /// The number of first entities in the order that are needed.
+    /// The number of entities from the start of the sort order that the query needs.
     first: Option<usize>,
 }
 
@@ -62,7 +61,7 @@ impl VersionScan {
         Some(CacheDistinctOperator { reader: spec.reader.clone(), groups, position_column: positions })
     }
 
-    /// Returns `None` if the scan is not partial.
+    /// Describes the scan for another process. Returns `None` if the scan is not partial.
     pub fn to_serialized(&self) -> Option<SerializedScan> {
         let spec = &self.spec;
         let row_groups = spec.partial_row_groups.as_ref()?;
@@ -134,7 +133,6 @@ impl PartitionableScan for VersionScan {
 }
 
 impl ScanSpec {
-    /// Estimates the stored bytes of a row group that must be read and are not cached, if the row group is not pruned.
     fn estimate_uncached_bytes(&self, row_group: usize, prefetch: &PrefetchPlan, keys: &DedupReadPlan) -> u64 {
         let reader = &self.reader;
         let missing = |column: &usize| !reader.has_cached_columns(row_group, &[*column]);
@@ -209,7 +207,8 @@ impl SerializedPredicate {
     fn to_predicate(&self) -> Result<Predicate> {
         match self.clone() {
             SerializedPredicate::Compare { comparison, path, value, denull } => {
-                Ok(Predicate::Comparison(Box::new(PathComparison::new(comparison, path, &value, denull))))
+                let nulls = NullTreatment::from_denull(denull);
+                Ok(Predicate::Comparison(Box::new(PathComparison::new(comparison, path, &value, nulls))))
             }
             SerializedPredicate::Keywords { words, mode, reshape } => {
                 if words.is_empty() || words.iter().any(String::is_empty) {

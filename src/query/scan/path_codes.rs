@@ -20,10 +20,9 @@ use crate::scan::dedup_key_column::{
 };
 
 const MAX_PATH_CODES: usize = 1 << 16;
-
 const MAX_UNHASHED_KEY_BYTES: usize = 64;
 
-/// The part of a version that can be read to build codes that the cache does not contain.
+/// The parts of a version that can be read to build path codes that the cache does not contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum AllowedReads {
     Nothing,
@@ -31,7 +30,8 @@ pub(super) enum AllowedReads {
     Documents,
 }
 
-/// Returns the codes of a path. `None` if there are too many, or if building them would read or need too much.
+/// Returns the path codes (numbers of distinct values) of a path. `None` if there are too many, or if building them
+/// would read too much or need too much memory.
 pub(super) async fn get_or_build_codes(
     reader: &VersionReader,
     path: &FieldPath,
@@ -86,7 +86,7 @@ impl PathCodesBuilder<'_> {
         }))
     }
 
-    /// Appends the codes of a row group. Returns false if there are too many.
+    /// Appends the path codes of a row group. Returns false if there are too many different codes.
     async fn append_row_group(&mut self, row_group: usize, codes: &mut Vec<u16>) -> Result<bool, StorageError> {
         let reader = self.reader;
         let rows = reader.row_groups()[row_group].rows;
@@ -138,12 +138,10 @@ impl PathCodesBuilder<'_> {
     }
 
     fn code_for_key_part(&mut self, key_part: &[u8]) -> Option<u16> {
-        let hashed: [u8; 33];
+        let mut hashed = [0xFF; 33];
         let key_part = if key_part.len() > MAX_UNHASHED_KEY_BYTES {
-            let mut bytes = [0xFF; 33];
-            bytes[1..].copy_from_slice(&Sha256::digest(key_part));
-            hashed = bytes;
-            &hashed
+            hashed[1..].copy_from_slice(&Sha256::digest(key_part));
+            &hashed[..]
         } else {
             key_part
         };

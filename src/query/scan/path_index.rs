@@ -27,13 +27,11 @@ use crate::scan::row_selection::RowSelection;
 use crate::scan::scan_report::AccessPath;
 use crate::scan::scan_spec::ScanSpec;
 
-/// Rows that are searched at a time. The search ends after a block with enough matches.
+/// Rows of the full-text column that are searched at a time. The search ends after a block with enough matches.
 const SEARCH_BLOCK_ROWS: usize = 2_048;
-
-/// All structures are evaluated before any row if there are at least this many rows for each.
+/// If there are at least this many rows per structure (sequence of paths), all structures are evaluated before any row.
 const MIN_ROWS_PER_STRUCTURE: usize = 4;
-
-/// At most this many predicates are tested scalar by scalar. Documents decide about others, in one walk.
+/// At most this many predicates are tested scalar by scalar. Documents decide about other predicates, in one walk.
 const MAX_SCALAR_CONDITIONS: usize = 8;
 
 impl ScanSpec {
@@ -41,7 +39,7 @@ impl ScanSpec {
         let PredicateProbe { predicate_number: number, condition, .. } = probe;
         let predicate = &condition.predicate;
         let candidates = match (predicate, predicate.full_text_needles()) {
-            // `denull` removes empty strings.
+            // `denull` removes empty strings, so none can match.
             (Predicate::Comparison(compare), Some(_)) if compare.folded.is_empty() && compare.denull => {
                 CandidateRows { rows: RowSelection::Range(0..0), exact: ExactRows::All }
             }
@@ -52,7 +50,7 @@ impl ScanSpec {
             (Predicate::Comparison(compare), None) => self.find_scalars_at_path(probe, compare).await?,
             (Predicate::Keywords(_), None) => CandidateRows { rows: probe.selected, exact: ExactRows::None },
         };
-        self.metrics.count_path_index(number, matches!(candidates.exact, ExactRows::All));
+        self.metrics.count_path_index(number, &candidates.exact);
         Ok(candidates)
     }
 
@@ -70,7 +68,7 @@ impl ScanSpec {
         if rows.is_empty() {
             return Ok(CandidateRows { rows: selected, exact: ExactRows::All });
         }
-        // Without the keyword index, the number of candidates until enough match is unknown.
+        // Without the keyword index, it is unknown how many candidates must be tested, so the cost of all counts.
         let fetch = self.fetch.filter(|_| keyword_rows.is_some());
         if !self.is_full_text_cheaper(row_group, &rows, fetch) {
             return Ok(CandidateRows { rows: selected, exact: ExactRows::None });
@@ -87,7 +85,7 @@ impl ScanSpec {
             }
             let first = block.first().map_or(0, |row| row / SEARCH_BLOCK_ROWS * SEARCH_BLOCK_ROWS);
             let texts = texts.slice(first.min(texts.len()), texts.len().saturating_sub(first).min(SEARCH_BLOCK_ROWS));
-            // Searching a single row costs more than searching the same bytes of all rows.
+            // Searching a single row's text costs more than searching the same number of bytes in all rows at once.
             let block_matches = (block.len() > texts.len() / 4).then(|| {
                 let bytes = texts.value_offsets();
                 (arrow_kernels::rows_containing_words(&texts, words.needles, words.mode), bytes[texts.len()] - bytes[0])
@@ -124,7 +122,7 @@ impl ScanSpec {
         Ok(CandidateRows { rows: RowSelection::List(matching), exact: ExactRows::All })
     }
 
-    /// Reads the structures of a row group. `None` if there are none, or if they are damaged.
+    /// Reads the structures (sequences of paths) of a row group. `None` if there are none, or if they are damaged.
     async fn try_read_structures(&self, row_group: usize) -> Result<Option<Arc<StructureDictionary>>, StorageError> {
         match self.reader.read_structures(row_group).await {
             Err(error) if error.is_damage() => Ok(None),
@@ -147,7 +145,7 @@ impl ScanSpec {
             return Ok(CandidateRows { rows: RowSelection::Range(0..0), exact: ExactRows::All });
         }
         let mut verdicts: Vec<Option<StructureVerdict>> = vec![None; structures.structure_count()];
-        // If every entity has a string at the path, documents decide about all.
+        // If every entity has a string at the compared path, documents decide about all entities.
         if compare.needs_exact_text() && structures.structure_count() <= selected.len() / MIN_ROWS_PER_STRUCTURE {
             for (structure, verdict) in verdicts.iter_mut().enumerate() {
                 *verdict = Some(StructureVerdict::new(structures.scalar_runs(structure), &counts, compare));
@@ -157,7 +155,7 @@ impl ScanSpec {
                 return Ok(CandidateRows { rows: selected, exact: ExactRows::None });
             }
         }
-        // Rows that match, and rows whose texts decide, with the number of runs to test.
+        // `rows` match, except `open` ones: the full text decides about them, and each has its number of runs to test.
         let mut rows = Vec::new();
         let mut open = Vec::new();
         for row in selected.iter().collect::<Vec<_>>() {
@@ -233,7 +231,7 @@ fn text_at(texts: &BinaryArray, row: usize) -> &[u8] {
 }
 
 struct PathWordSearch<'p> {
-    /// Not empty, and no needle is empty.
+    /// There is at least one needle, and no needle is empty.
     needles: &'p [Vec<u8>],
     mode: KeywordsMode,
     /// Whether the needles are whole scalars, with a separator on both sides.
@@ -241,7 +239,7 @@ struct PathWordSearch<'p> {
 }
 
 impl PathWordSearch<'_> {
-    /// Whether any or all needles are found, by the mode. `None` if `finds` returns `None`.
+    /// Whether any needle or all needles are found, depending on the mode. `None` if `finds` returns `None`.
     fn matches_mode(
         &self,
         finders: &[memmem::Finder<'_>],
@@ -257,7 +255,7 @@ impl PathWordSearch<'_> {
     }
 }
 
-/// For each typed path of the structures, whether its scalars count for a predicate.
+/// Returns, for each typed path of a row group's structures, whether a predicate tests the scalars there.
 fn counted_paths(structures: &StructureDictionary, predicate: &Predicate) -> Vec<bool> {
     match predicate {
         Predicate::Comparison(compare) => structures.match_typed_paths(compare.path.keys()),
@@ -290,7 +288,7 @@ impl StructureVerdict {
                 (ComparisonOperator::Equal, ScalarKind::Text) => true,
                 (ComparisonOperator::Equal, ScalarKind::Number) => compare.number().is_some(),
                 (ComparisonOperator::Contains, ScalarKind::Text) if compare.denull => true,
-                // Any text contains the empty text.
+                // Any string or number contains the empty string.
                 (ComparisonOperator::Contains, ScalarKind::Text | ScalarKind::Number) => {
                     return StructureVerdict::Matches;
                 }
@@ -312,13 +310,13 @@ fn scalar_matches(compare: &PathComparison, kind: ScalarKind, text: &[u8]) -> bo
     }
     match compare.operator {
         ComparisonOperator::Contains => true,
-        // Documents decide about strings, because the text is folded.
+        // Documents decide about strings in a range, because the full-text column contains case-folded strings.
         ComparisonOperator::Range(_) => match (kind, compare.range_needle(), std::str::from_utf8(text)) {
             (ScalarKind::Number, Some(range), Ok(text)) => range.matches_number(text),
             _ => false,
         },
         ComparisonOperator::Equal if text == compare.folded => true,
-        // Folding changes only the letter of an exponent.
+        // Case folding changes only the `E` of an exponent, so a number can be parsed from the full text.
         ComparisonOperator::Equal => match (kind, compare.number()) {
             (ScalarKind::Number, Some(number)) => {
                 std::str::from_utf8(text).ok().and_then(NumericValue::parse).as_ref() == Some(number)
@@ -328,8 +326,8 @@ fn scalar_matches(compare: &PathComparison, kind: ScalarKind, text: &[u8]) -> bo
     }
 }
 
-/// Whether a scalar that counts contains the needle, or equals it if the needle is a `whole` scalar with its
-/// separators. `None` if the text and the runs belong to different entities.
+/// Whether a scalar that the predicate tests contains the needle, or equals it if the needle is a `whole` scalar with
+/// its separators. `None` if the full text and the scalar runs belong to different entities.
 fn contains_match(
     text: &[u8],
     runs: ScalarRunIter<'_>,
@@ -338,7 +336,7 @@ fn contains_match(
     whole: bool,
 ) -> Option<bool> {
     let mut runs = runs.filter(|run| run.kind != ScalarKind::Null);
-    // Scalars of the runs so far, and whether the scalars of the last run count.
+    // The number of scalars in the runs so far, and whether the predicate tests the scalars of the last run.
     let mut known = 0;
     let mut hit_counts = false;
     let mut at = 0;
@@ -365,7 +363,7 @@ fn contains_match(
     Some(false)
 }
 
-/// Whether `test` returns true for a scalar that counts. `None` as in [`contains_match`].
+/// Whether `test` accepts a scalar at a path of the predicate. `None` if text and runs are of different entities.
 fn has_matching_scalar(
     text: &[u8],
     runs: impl Iterator<Item = ScalarRun>,
@@ -381,8 +379,7 @@ fn has_matching_scalar(
             continue;
         }
         for _ in 0..length {
-            let end = memchr(TEXT_SEPARATOR, rest)?;
-            let (scalar, others) = rest.split_at(end);
+            let (scalar, others) = rest.split_at(memchr(TEXT_SEPARATOR, rest)?);
             if test(run.kind, scalar) {
                 return Some(true);
             }

@@ -10,7 +10,7 @@ use strata_json::{ContainsPredicate, EqualsPredicate, JsonScalar, NumericValue, 
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{KeywordsMode, PathValue, RangeBound, ReadRequest};
 
-use crate::fetch::entity_projection::{EntityProjection, EntityProjectionScratch};
+use crate::fetch::entity_projection::{EntityProjection, EntityProjectionScratch, NullTreatment};
 use crate::scan::range_simplification::drop_implied_ranges;
 
 #[derive(Clone, Debug)]
@@ -26,7 +26,8 @@ impl Predicate {
         projection: &'r EntityProjection,
     ) -> impl Iterator<Item = Predicate> + 'r {
         let comparisons = ComparisonOperator::from_request(request).map(|(operator, condition)| {
-            let compare = PathComparison::new(operator, condition.path.clone(), &condition.value, projection.denull);
+            let nulls = projection.null_treatment();
+            let compare = PathComparison::new(operator, condition.path.clone(), &condition.value, nulls);
             Predicate::Comparison(Box::new(compare))
         });
         let keywords = (!request.keywords.is_empty()).then(|| {
@@ -43,7 +44,7 @@ impl Predicate {
         }
     }
 
-    /// Returns the needles of which the full-text column of a match contains one or all, by the mode.
+    /// Returns the byte strings of which the full text of a match must contain one or all, depending on the mode.
     pub fn full_text_needles(&self) -> Option<(&[Vec<u8>], KeywordsMode)> {
         match self {
             Predicate::Comparison(compare) => {
@@ -87,7 +88,6 @@ pub struct PathComparison {
     pub operator: ComparisonOperator,
     pub path: FieldPath,
     pub(crate) value: String,
-    /// Whether nulls and empty strings count as missing.
     pub(crate) denull: bool,
     pub(crate) folded: Vec<u8>,
     pub(crate) full_text_needle: Option<Vec<u8>>,
@@ -102,15 +102,22 @@ enum ComparisonNeedle {
 }
 
 impl PathComparison {
-    pub fn new(operator: ComparisonOperator, path: FieldPath, value: &str, denull: bool) -> PathComparison {
+    pub fn new(operator: ComparisonOperator, path: FieldPath, value: &str, nulls: NullTreatment) -> PathComparison {
         let folded = strata_json::fold_case(value).into_bytes();
         let needle = match operator {
             ComparisonOperator::Equal => ComparisonNeedle::Equal(EqualsPredicate::new(value)),
             ComparisonOperator::Contains => ComparisonNeedle::Contains(Box::new(ContainsPredicate::new(value))),
             ComparisonOperator::Range(bound) => ComparisonNeedle::Range(RangePredicate::new(bound, value)),
         };
-        let mut compare =
-            PathComparison { operator, path, value: value.to_owned(), denull, folded, full_text_needle: None, needle };
+        let mut compare = PathComparison {
+            operator,
+            path,
+            value: value.to_owned(),
+            denull: nulls == NullTreatment::Remove,
+            folded,
+            full_text_needle: None,
+            needle,
+        };
         compare.full_text_needle = compare.build_full_text_needle();
         compare
     }
@@ -118,9 +125,9 @@ impl PathComparison {
     fn build_full_text_needle(&self) -> Option<Vec<u8>> {
         match self.operator {
             ComparisonOperator::Contains => Some(self.folded.clone()).filter(|folded| !folded.is_empty()),
-            // Folding does not preserve the order.
+            // Case folding does not preserve the order of strings, so the full-text column cannot evaluate a range.
             ComparisonOperator::Range(_) => None,
-            // A number has many spellings, and null has no text.
+            // A number has many spellings, and null has no text, so the full-text column cannot be searched for them.
             ComparisonOperator::Equal if self.number().is_some() || self.can_match_null() => None,
             ComparisonOperator::Equal => Some([&[TEXT_SEPARATOR], self.folded.as_slice(), &[TEXT_SEPARATOR]].concat()),
         }
@@ -134,7 +141,7 @@ impl PathComparison {
         if let ComparisonNeedle::Range(needle) = &self.needle { Some(needle) } else { None }
     }
 
-    /// Whether strings are compared exactly, which folded texts do not allow.
+    /// Whether strings are compared exactly, for which case-folded strings are not sufficient.
     pub fn needs_exact_text(&self) -> bool {
         self.range_needle().is_some_and(|range| matches!(&range.operand, RangeOperand::String(_)))
     }
@@ -171,7 +178,7 @@ impl PathComparison {
 #[derive(Clone, Debug)]
 pub struct KeywordSearch {
     pub(crate) words: Vec<String>,
-    /// The longest first, because long words are rare.
+    /// Case-folded words, the longest first, because long words are rare.
     pub(crate) folded: Vec<Vec<u8>>,
     needles: Vec<ContainsPredicate>,
     pub(crate) mode: KeywordsMode,
@@ -179,7 +186,7 @@ pub struct KeywordSearch {
 }
 
 impl KeywordSearch {
-    /// Words must not be empty. Words that are equal when folded are searched once.
+    /// Creates a search for words, which must not be empty. Words that are equal when case-folded are searched once.
     pub fn new(mut words: Vec<String>, mode: KeywordsMode, projection: EntityProjection) -> KeywordSearch {
         let mut seen = HashSet::new();
         words.retain(|word| seen.insert(strata_json::fold_case(word)));
@@ -189,7 +196,7 @@ impl KeywordSearch {
         KeywordSearch { folded, needles, words, mode, projection }
     }
 
-    /// Whether no field is hidden, so that the full-text column decides. Values that `denull` removes contain no words.
+    /// Whether the projection hides no field, so the full-text column decides. (`denull` removes no words.)
     pub fn has_all_fields(&self) -> bool {
         !self.projection.has_hidden_fields()
     }

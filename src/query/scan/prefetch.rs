@@ -1,6 +1,6 @@
 //! Plans the reads that a scan prefetches, and estimates the memory of a row group.
 
-use strata_format::layout::ShreddedPart;
+use strata_format::layout::{HASH_COLUMN_INDEX, ShreddedPart};
 use strata_format::reader::PrefetchPlan;
 
 use crate::scan::access_path::PlannedPredicate;
@@ -9,14 +9,11 @@ use crate::scan::scan_columns::{GROUP_COLUMN, ORDER_COLUMN};
 use crate::scan::scan_spec::ScanSpec;
 use crate::scan::sort_key;
 
-/// Columns that are read only after other predicates are prefetched up to this size in a row group.
+/// Columns that are read only after other predicates are prefetched if they have at most this size in a row group.
 const MAX_SPECULATIVE_COLUMN_BYTES: u64 = 256 << 10;
-
-/// Bytes of bloom filters that are prefetched if many row groups may contain the value and few entities are needed.
+/// Max bytes of bloom filters to prefetch if many row groups may contain the value and few entities are needed.
 const MAX_PREFETCHED_BLOOM_BYTES: u64 = 1 << 20;
-
 const ROW_GROUP_DOCUMENT_BYTES: u64 = 4 << 20;
-
 const MAX_ROW_KEY_BYTES: u64 = 64;
 
 impl ScanSpec {
@@ -31,7 +28,7 @@ impl ScanSpec {
         if row_groups.is_empty() {
             return plan;
         }
-        // The columns of the first predicate are certain to be read.
+        // Only the columns of the first predicate are certain to be read.
         let add = |plan: &mut PrefetchPlan, columns: Vec<usize>, is_certain: bool| {
             if is_certain || reader.column_bytes(row_groups.start, &columns).0 <= MAX_SPECULATIVE_COLUMN_BYTES {
                 let more: Vec<usize> = columns.into_iter().filter(|column| !plan.columns.contains(column)).collect();
@@ -48,11 +45,8 @@ impl ScanSpec {
                 plan.bloom_bytes = plan.bloom_bytes.max(bytes);
             }
         }
-        if let Some(order) = self
-            .computed
-            .order
-            .as_ref()
-            .filter(|_| self.top_k_threshold.is_some() || self.has_output_column(ORDER_COLUMN))
+        let sorts = self.top_k_threshold.is_some() || self.has_output_column(ORDER_COLUMN);
+        if let Some(order) = self.computed.order.as_ref().filter(|_| sorts)
             && let Some(shredded) = sort_key::sortable_column(reader.layout(), &order.field)
         {
             let parts = sort_key::sort_column_parts(reader, row_groups.clone(), shredded);
@@ -60,9 +54,9 @@ impl ScanSpec {
         }
         if let Some(group) = self.computed.group.as_ref().filter(|_| self.has_output_column(GROUP_COLUMN)) {
             if group.has_stored_keys() {
-                add(&mut plan, vec![reader.hash_column_index()], self.predicates.is_empty());
+                add(&mut plan, vec![HASH_COLUMN_INDEX], self.predicates.is_empty());
             }
-            // A complete scan can use codes instead.
+            // Only a partial scan prefetches these columns, because other scans can use path codes instead.
             for shredded in group.indexed_columns(reader.layout()).filter(|_| self.partial_row_groups.is_some()) {
                 add(&mut plan, reader.column_indices(shredded, &ShreddedPart::ALL), self.predicates.is_empty());
             }
@@ -76,11 +70,8 @@ impl ScanSpec {
     pub(super) fn estimate_row_group_bytes(&self, row_group: usize, plan: &PrefetchPlan) -> u64 {
         let reader = &self.reader;
         let rows = self.rows_in_range(row_group).len() as u64;
-        let keys = if self.has_output_column(ORDER_COLUMN) || self.has_output_column(GROUP_COLUMN) {
-            MAX_ROW_KEY_BYTES
-        } else {
-            0
-        };
+        let has_keys = self.has_output_column(ORDER_COLUMN) || self.has_output_column(GROUP_COLUMN);
+        let keys = if has_keys { MAX_ROW_KEY_BYTES } else { 0 };
         let mut bytes = reader.column_bytes(row_group, &plan.columns).1 + rows * (8 + keys);
         bytes += self.estimate_full_text_bytes(row_group, || reader.full_text_bytes(row_group));
         let reads_documents = self.predicates.iter().any(PlannedPredicate::reads_documents);

@@ -12,7 +12,7 @@ use crate::scan::access_path::{CandidateRows, ExactRows, PlannedPredicate};
 use crate::scan::dedup_key_source::DedupKeyReader;
 use crate::scan::distinct_filter::RowRankOrder;
 use crate::scan::document_verifier::PredicateRecheck;
-use crate::scan::equality_column::EqualityColumn;
+use crate::scan::equality_column::{ComparedForm, EqualityColumn};
 use crate::scan::hash_index;
 use crate::scan::indexed_comparison::{IndexedComparison, StatsPruning};
 use crate::scan::keyword_index::KeywordIndexRows;
@@ -24,22 +24,22 @@ use crate::scan::scan_report::AccessPath;
 use crate::scan::scan_spec::ScanSpec;
 use crate::scan::sort_key::SortColumn;
 
-/// The question of an access path: which rows of a row group match a predicate?
+/// The input of an access path, which decides which rows of a row group match a predicate.
 pub(super) struct PredicateProbe<'a> {
     pub(super) row_group: usize,
     pub(super) predicate_number: usize,
     pub(super) condition: &'a PlannedPredicate,
     pub(super) selected: RowSelection,
-    /// The rows that the keyword index lists. `None` if the index cannot help.
+    /// The rows that the keyword index lists. `None` if the keyword index cannot help.
     pub(super) keyword_rows: Option<&'a KeywordIndexRows>,
-    /// The first matches up to this number are sufficient.
+    /// The number of matches that are sufficient, the first ones of the row group.
     pub(super) max_matches: Option<usize>,
 }
 
 impl ScanSpec {
     pub(super) async fn scan_row_group(self: &Arc<Self>, row_group: usize) -> Result<RowGroupOutput> {
         let selected = self.select_rows(row_group).await?;
-        // Boxed, because most row groups of a search have no matches.
+        // The future for the remaining work is boxed, because most row groups of a search have no matches.
         if selected.len() == 0 {
             return Ok(RowGroupOutput::default());
         }
@@ -59,7 +59,7 @@ impl ScanSpec {
     }
 
     pub(super) async fn select_rows(&self, row_group: usize) -> Result<RowSelection> {
-        // Allows cancellation between row groups, even if everything is cached.
+        // Yields between row groups, so that the query can be cancelled even if everything is cached.
         tokio::task::consume_budget().await;
         self.evaluate_predicates(row_group, self.candidate_rows(row_group)).await.map_err(to_external_error)
     }
@@ -130,7 +130,7 @@ impl ScanSpec {
         }
         let rows = initial.len();
         let matching = Box::pin(self.find_matching_rows(row_group, initial, &listed)).await?;
-        // Counted late, because a scan that has found enough drops unfinished work.
+        // Rows are counted only after their evaluation, because a scan that has found enough drops unfinished work.
         self.metrics.count_scanned(rows);
         Ok(matching)
     }
@@ -147,14 +147,14 @@ impl ScanSpec {
             if left == 0 {
                 return Ok(selected);
             }
-            // A request can have a thousand predicates.
+            // Yields between predicates, because a request can have a thousand of them.
             tokio::task::consume_budget().await;
             let keyword_rows = keyword_rows.get(number).and_then(Option::as_ref);
             if self.has_keyword_query(number) {
                 let rows = keyword_rows.map_or(0, |keyword_rows| keyword_rows.candidates.count_set_bits());
                 self.metrics.count_keyword_lookup(number, keyword_rows.map(|keyword_rows| &keyword_rows.exact), rows);
             }
-            // No later predicate removes rows.
+            // After the last predicate, nothing removes rows, so the first matches are sufficient.
             let is_last = number + 1 == self.predicates.len() && rechecks.is_empty();
             let max_matches = self.fetch.filter(|_| is_last);
             let probe =
@@ -195,7 +195,7 @@ impl ScanSpec {
         column: IndexedComparison<'_>,
         selected: RowSelection,
     ) -> Result<RowSelection, StorageError> {
-        /// The number of rows of a column that can be compared in the time of a single row.
+        /// In the time to compare one row individually, a comparison of a whole column handles this many rows.
         const ROWS_PER_SINGLE_COMPARISON: usize = 16;
         let compare = column.compare;
         let rows = self.reader.row_groups()[row_group].rows;
@@ -209,8 +209,8 @@ impl ScanSpec {
             && compare.operator == ComparisonOperator::Equal
             && !compare.can_match_null()
         {
-            let cells =
-                EqualityColumn::open(&self.reader, row_group, column.column, compare.number().is_some()).await?;
+            let form = ComparedForm::for_comparison(compare);
+            let cells = EqualityColumn::open(&self.reader, row_group, column.column, form).await?;
             return Ok(RowSelection::List(cells.find_equal_rows(list.iter().copied(), usize::MAX, compare).await));
         }
         self.hash_indexes.add_scanned_elements(number, rows as u64);

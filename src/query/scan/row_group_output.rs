@@ -18,8 +18,8 @@ use crate::scan::scan_columns::{GROUP_COLUMN, ORDER_COLUMN, POSITION_COLUMN};
 use crate::scan::scan_spec::ScanSpec;
 use crate::scan::sort_key::OrderKeyReader;
 
-/// Bytes of the batches that are created in advance, which is all batches of most row groups. No reservation accounts
-/// for them, and sort keys can be as large as documents.
+/// Max bytes of the batches that a row group creates in advance. Most row groups have fewer bytes. The limit is
+/// necessary because no reservation accounts for these batches, and sort keys can be as large as documents.
 const MAX_READY_BATCH_BYTES: usize = 8 << 20;
 
 #[derive(Default)]
@@ -36,7 +36,7 @@ impl From<RecordBatch> for RowGroupOutput {
 }
 
 impl RowGroupOutput {
-    /// Returns the batches. Adds the time that creating them keeps a thread busy from now on.
+    /// Returns the batches of a row group. Adds the time in which their creation keeps a thread busy to `time`.
     pub(super) fn into_batches(self, time: &Time) -> BoxStream<'static, Result<RecordBatch>> {
         let ready = stream::iter(self.ready_batches.into_iter().map(Ok));
         let Some(mut rest) = self.remaining_batches else { return ready.boxed() };
@@ -129,7 +129,7 @@ impl<'a> ScanBatchBuilder<'a> {
         Ok(ScanBatchBuilder { spec, first_position: spec.reader.row_groups()[row_group].first_position, order, group })
     }
 
-    /// Creates a batch of the first of these rows, at least one.
+    /// Creates a batch of at least one row from the start of `rows`.
     async fn next_batch(&mut self, rows: &[usize]) -> Result<RecordBatch> {
         let ScanBatchBuilder { spec, first_position, order, group } = self;
         let mut rows = &rows[..rows.len().min(BATCH_ROWS)];
@@ -137,7 +137,7 @@ impl<'a> ScanBatchBuilder<'a> {
             Some(order) => Some(order.read_keys(rows).await.map_err(to_external_error)?),
             None => None,
         };
-        // If keys are long, a batch has fewer rows.
+        // If sort keys are long, a batch has fewer rows.
         if let Some(order) = &order {
             rows = &rows[..order.len()];
         }

@@ -17,16 +17,15 @@ use futures::task::AtomicWaker;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio_util::sync::PollSemaphore;
 
-/// Row groups in progress while most of them wait for the store.
+/// Max row groups of a scan in progress while most of them wait for the store.
 const MAX_ROW_GROUPS_IN_PROGRESS: usize = 256;
-
-/// Bytes of the row groups in progress, without the first `threads` row groups.
+/// Max bytes of a scan's row groups in progress, not counting the first `threads` row groups.
 const MAX_BYTES_IN_PROGRESS: u64 = 16 << 20;
 
-/// The limit of bytes in progress for all scans of the process.
+/// The limit of bytes in progress for the scans of all queries in the process.
 static PROCESS_BYTE_PERMITS: Semaphore = Semaphore::const_new(256 << 20);
 
-/// If the scan can end early, at most this many row groups are started for each completed one.
+/// If a scan can end early, at most this many row groups are started for each completed one.
 const EARLY_END_GROWTH_FACTOR: usize = 4;
 
 static ACTIVE_SCANS: AtomicUsize = AtomicUsize::new(0);
@@ -53,7 +52,7 @@ impl RowGroupScheduler {
         })
     }
 
-    /// Whether every thread has a scan, so that processing several row groups of a scan at once is no faster.
+    /// Whether there is a scan for every thread, so that processing a scan's row groups concurrently is no faster.
     pub(super) fn is_saturated(&self) -> bool {
         ACTIVE_SCANS.load(Ordering::Relaxed) > self.threads
     }
@@ -80,18 +79,18 @@ pub(super) struct RowGroupProgress {
     state: AtomicU8,
 }
 
-/// The states of [`RowGroupProgress`]: computing without a wait so far, waiting or after a wait, done.
+/// The states of [`RowGroupProgress`]: computing and has never waited for the store; waiting, or has waited; done.
 const STATE_COMPUTING: u8 = 0;
 const STATE_WAITED: u8 = 1;
 const STATE_DONE: u8 = 2;
 
 impl RowGroupProgress {
-    /// Runs the work with a compute permit for each poll. `waits` returns whether the work waits for the store.
+    /// Runs work on a row group, with a compute permit for each poll. `waits` returns whether it waits for the store.
     pub(super) async fn run<F: Future>(&self, waits: impl Fn() -> bool, work: F) -> F::Output {
         let mut work = pin!(work);
         let mut permits = PollSemaphore::new(self.scheduler.compute_permits.clone());
         let outcome = std::future::poll_fn(|context| {
-            // The semaphore is never closed.
+            // The semaphore of compute permits is never closed.
             let permit = ready!(permits.poll_acquire(context));
             let polled = work.as_mut().poll(context);
             drop(permit);
@@ -117,7 +116,7 @@ impl RowGroupProgress {
     }
 }
 
-/// Returns the results of work on row groups, in order. The iterator returns the memory of each row group in bytes.
+/// Returns the results of work on row groups, in order. `row_groups` yields each row group with its memory in bytes.
 pub(super) fn run_in_order<R, F: Future>(
     scheduler: Arc<RowGroupScheduler>,
     mut row_groups: impl Iterator<Item = (R, u64)>,
@@ -167,7 +166,7 @@ struct StartedRowGroup {
 }
 
 impl RowGroupQueue {
-    /// Returns the permit to start work, if one is necessary. `None` if the work cannot start now.
+    /// Returns a permit to work on a row group: `None` if work cannot start now, `Some(None)` if it needs no permit.
     fn try_start(&self, bytes: u64) -> Option<Option<SemaphorePermit<'static>>> {
         let threads = self.scheduler.threads;
         if self.started.len() < threads {
@@ -246,9 +245,10 @@ mod tests {
         {
             assert_eq!(run(100, 1, scheduler, waits, 100).await, (all.clone(), 100));
         }
-        // Without waits, row groups start one after the other.
+        // If no work waits for the store, row groups start one after the other.
         assert_eq!(run(100, 1, scheduler(2, false), false, 1).await, (vec![0], 2));
-        // Waiting row groups overlap: all of them, within the memory limit, or few if that may be sufficient.
+        // If the work waits for the store, row groups overlap: all of them, as many as the memory limit allows, or few
+        // if those may be sufficient.
         assert_eq!(run(100, 1, scheduler(2, false), true, 1).await, (vec![0], 100));
         assert_eq!(run(100, MAX_BYTES_IN_PROGRESS / 10, scheduler(2, false), true, 1).await, (vec![0], 10));
         assert_eq!(run(100, 2 * MAX_BYTES_IN_PROGRESS, scheduler(2, false), true, 1).await, (vec![0], 2));

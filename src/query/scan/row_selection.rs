@@ -5,9 +5,11 @@ use std::ops::Range;
 use arrow::array::BooleanBufferBuilder;
 use arrow::buffer::BooleanBuffer;
 
+/// Selected rows of a row group, in ascending order.
 #[derive(Clone)]
 pub(super) enum RowSelection {
     Range(Range<usize>),
+    /// One bit for each row of the row group.
     Bits(BooleanBuffer),
     List(Vec<usize>),
 }
@@ -53,6 +55,7 @@ impl RowSelection {
         }
     }
 
+    /// Appends one bit for each of the `rows` rows of the row group.
     pub(super) fn append_to(&self, bits: &mut BooleanBufferBuilder, rows: usize) {
         match self {
             RowSelection::Bits(selected) => bits.append_buffer(selected),

@@ -5,16 +5,13 @@ use arrow::datatypes::{DataType, Field};
 use crate::scan::dedup_spec::DedupSpec;
 use crate::scan::sort_key::OrderSpec;
 
-/// The position of an entity in the version, from 0.
+/// Output column with the position of an entity in the version, from 0.
 pub const POSITION_COLUMN: &str = "position";
-
-/// The column to which predicates refer. No scan returns it.
+/// Column name to which predicates refer. No scan returns the column.
 pub(crate) const DOCUMENT_COLUMN: &str = "document";
-
-/// The key of `sort`: bytes that sort like the entities.
+/// Output column with the key of `sort`: bytes that sort like the entities.
 pub(crate) const ORDER_COLUMN: &str = "order";
-
-/// The key of `dedup`: bytes that are equal for duplicates.
+/// Output column with the key of `dedup`: bytes that are equal for duplicates.
 pub(crate) const GROUP_COLUMN: &str = "group";
 
 pub(crate) fn column_field(name: &str) -> Field {

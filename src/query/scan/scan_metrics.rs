@@ -29,7 +29,6 @@ pub(super) struct ScanMetrics {
     pub(super) duplicate_rows: Count,
     pub(super) order_pages_read: Count,
     pub(super) group_pages_read: Count,
-    /// The sources of the keys, set when the scan decides.
     pub(super) order_source: OnceLock<AccessPath>,
     pub(super) group_source: OnceLock<AccessPath>,
 }
@@ -68,8 +67,8 @@ impl ScanMetrics {
         });
     }
 
-    /// Counts a row group whose path index was sufficient, or left candidates to documents.
-    pub(super) fn count_path_index(&self, number: usize, is_sufficient: bool) {
+    pub(super) fn count_path_index(&self, number: usize, exact: &ExactRows) {
+        let is_sufficient = matches!(exact, ExactRows::All);
         self.with_report(|scan| {
             let report = scan.predicates[number].shapes.get_or_insert_default();
             *(if is_sufficient { &mut report.settled } else { &mut report.left_to_documents }) += 1;

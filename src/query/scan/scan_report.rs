@@ -154,5 +154,4 @@ pub struct KeySourceReport {
     pub pages: u64,
 }
 
-/// The counter of a reason to prune row groups.
 pub(super) type PruneCounter = fn(&mut RowGroupReport) -> &mut u64;

@@ -32,15 +32,13 @@ pub(super) struct ScanSpec {
     pub(super) keyword_queries: Option<Arc<KeywordIndexQueries>>,
     pub(super) hash_indexes: HashIndexes,
     pub(super) position_range: Range<u64>,
-    /// The row groups of a partial scan, ascending. Other nodes scan the others.
+    /// The row groups of a partial scan, ascending. Other nodes scan the remaining row groups.
     pub(super) partial_row_groups: Option<Arc<[usize]>>,
     pub(super) fetch: Option<usize>,
-    /// If set, the scan skips rows that cannot be among the first of the order.
     pub(super) top_k_threshold: Option<Arc<TopKThreshold>>,
-    /// Whether the scan skips rows that cannot be the first of their group.
     pub(super) is_distinct: bool,
     pub(super) computed: ComputedColumns,
-    /// Set when the scan begins, like `distinct_filter`.
+    /// The source of `dedup` keys. Set when the scan begins, like `distinct_filter`.
     pub(super) dedup_key_source: Option<Arc<DedupKeySource>>,
     pub(super) distinct_filter: Option<Arc<DistinctFilter>>,
     pub(super) metrics: Arc<ScanMetrics>,
@@ -60,7 +58,7 @@ impl ScanSpec {
         self.reader.row_group_at(self.position_range.start)..self.reader.row_group_at(self.position_range.end - 1) + 1
     }
 
-    /// Lists the row groups of a partial scan, or the row groups with candidates of hash indexes.
+    /// Lists the row groups to scan: those of a partial scan, or the row groups with candidates of hash indexes.
     pub(super) fn remaining_row_groups(&self) -> Vec<usize> {
         let row_groups = self.row_groups_in_range();
         if let Some(part) = &self.partial_row_groups {
@@ -72,9 +70,8 @@ impl ScanSpec {
         let has_candidates = |row_group: &usize| {
             let has_candidates = self.candidate_rows(*row_group).len() > 0;
             if !has_candidates {
-                self.count_pruned(*row_group, self.rows_in_range(*row_group).len(), |used| {
-                    &mut used.pruned_by_hash_index
-                });
+                let rows = self.rows_in_range(*row_group).len();
+                self.count_pruned(*row_group, rows, |used| &mut used.pruned_by_hash_index);
             }
             has_candidates
         };
@@ -110,7 +107,7 @@ impl ScanSpec {
         self.schema.fields().iter().any(|field| field.name() == column)
     }
 
-    /// Lists the row groups to scan with the minimum rank of their rows, ordered by rank for a top-k scan.
+    /// Lists the row groups to scan with the minimum sort rank of their rows, ordered by rank for a top-k scan.
     pub(super) async fn row_groups_by_min_rank(&self) -> Vec<(usize, u64)> {
         let row_groups = self.remaining_row_groups().into_iter();
         let (Some(_), Some(order)) = (&self.top_k_threshold, &self.computed.order) else {
@@ -152,7 +149,7 @@ impl ScanSpec {
         self.is_distinct && self.is_full_scan() && !self.has_output_column(ORDER_COLUMN)
     }
 
-    /// Decides how much of the version can be read to build codes: less if predicates leave few entities.
+    /// Decides how much of the version can be read to build path codes: less if predicates leave few entities.
     pub(super) async fn allowed_reads_for_codes(&self) -> Result<AllowedReads, StorageError> {
         if self.is_full_scan() {
             return Ok(AllowedReads::Documents);
@@ -170,7 +167,7 @@ impl ScanSpec {
         Ok(if reads_most { AllowedReads::Columns } else { AllowedReads::Nothing })
     }
 
-    /// Creates a batch of entities in a known order after `before` others. Each entity is a group.
+    /// Creates a batch of entities that are already sorted, after `before` earlier ones, each in its own `dedup` group.
     pub(super) fn batch_from_positions(&self, positions: &[u64], before: usize) -> Result<RecordBatch> {
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
         for field in self.schema.fields() {
@@ -197,7 +194,6 @@ impl ScanSpec {
         Ok(RecordBatch::try_new_with_options(self.schema.clone(), columns, &options)?)
     }
 
-    /// Returns the report of the scan so far, which has returned `rows_selected` rows.
     pub(super) fn to_report(&self, rows_selected: u64) -> ScanReport {
         let metrics = &self.metrics;
         let mut scan = metrics.with_report(|scan| scan.clone());

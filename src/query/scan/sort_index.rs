@@ -1,6 +1,5 @@
 //! Sort indexes: the order of all entities by an indexed column, in the cache ([`ColumnSortIndex`]). The first query
-//! that needs a sort index builds it. Later queries read the first entities of the order from the index, regardless of
-//! the size of the version.
+//! that needs a sort index builds it. Later queries read the first entities from it, regardless of the version's size.
 //!
 //! 1. Several threads read the columns of row groups and rank their rows ([`SortColumn::compute_ranks`]).
 //! 2. All positions are sorted by rank.
@@ -25,21 +24,16 @@ use crate::coop::YieldBudget;
 use crate::scan::aux_index_build;
 use crate::scan::row_selection::RowSelection;
 use crate::scan::scan_metrics::with_busy_timer;
-use crate::scan::sort_key::{OrderSpec, RowRanks, SortColumn, sortable_column};
+use crate::scan::sort_key::{OrderSpec, SortColumn, sortable_column};
+use crate::scan::sort_rank::{EMPTY_STRING_RANK, LAST_RANK, RowRanks};
 
-/// Bytes of memory for each entity during the build, in addition to the strings of the column.
+/// Bytes of memory for each entity while a sort index is built, in addition to the strings of the column.
 const BUILD_BYTES_PER_ENTITY: u64 = 64;
-
 const YIELD_EVERY_ENTITIES: usize = 16_384;
-
 const ENTITY_WORK_BYTES: usize = 4;
 const COMPARISON_WORK_BYTES: usize = 64;
-
-/// This many entities can share their rank with another value, or a quarter of all if that is more.
+/// Max entities that share their sort rank with another value, or a quarter of all entities if that is more.
 const MAX_TIED_ENTITIES: usize = 2_000_000;
-
-/// The rank of the empty string, and of strings that begin with NUL.
-const EMPTY_STRING_RANK: u64 = 2 << 61;
 
 pub(crate) async fn lookup_index(reader: &VersionReader, spec: &OrderSpec) -> AuxLookup<ColumnSortIndex> {
     match sortable_column(reader.layout(), &spec.field) {
@@ -48,7 +42,7 @@ pub(crate) async fn lookup_index(reader: &VersionReader, spec: &OrderSpec) -> Au
     }
 }
 
-/// The order differs if empty strings count as missing.
+/// Rejects a sort index if empty strings count as missing (`denull`) and there are any, because its order would differ.
 fn if_usable(found: AuxLookup<ColumnSortIndex>, spec: &OrderSpec) -> AuxLookup<ColumnSortIndex> {
     match found {
         AuxLookup::Hit(order) if spec.denull && order.has_empty_string => AuxLookup::Unsupported,
@@ -83,7 +77,7 @@ pub(super) struct RankedColumn {
     ranks: Vec<u64>,
 }
 
-/// Ranks the rows of a row group. `None` if a document must decide the order of a row.
+/// Ranks the rows of a row group for a sort. `None` if a document must decide the order of a row.
 pub(super) async fn rank_column(
     reader: &VersionReader,
     row_group: usize,
@@ -104,14 +98,14 @@ struct RankedEntity {
 
 struct RankedEntities {
     entities: Vec<RankedEntity>,
-    /// The number of entities with a sort value. The others come last.
+    /// The number of entities with a sort value. Entities without one come last.
     sortable_count: usize,
     has_empty_string: bool,
     columns: Vec<(u32, SortColumn)>,
 }
 
 impl RankedEntities {
-    /// Returns `None` if a document must decide the order of an entity.
+    /// Ranks all entities by the columns of the row groups. Returns `None` if a document must decide the order.
     async fn from_columns(
         reader: &VersionReader,
         mut columns: BoxStream<'_, Result<Option<RankedColumn>, StorageError>>,
@@ -120,7 +114,7 @@ impl RankedEntities {
         let mut all = RankedEntities { entities, sortable_count: 0, has_empty_string: false, columns: Vec::new() };
         while let Some(ranked) = columns.try_next().await? {
             let Some(RankedColumn { column, ranks }) = ranked else { return Ok(None) };
-            all.sortable_count += ranks.iter().filter(|rank| **rank < u64::MAX).count();
+            all.sortable_count += ranks.iter().filter(|rank| **rank < LAST_RANK).count();
             all.has_empty_string |= ranks.contains(&EMPTY_STRING_RANK);
             let first = all.entities.len() as u32;
             all.columns.push((first, column));
@@ -129,7 +123,7 @@ impl RankedEntities {
         Ok(Some(all))
     }
 
-    /// Sorts by value. Returns `None` if too many entities share a rank.
+    /// Sorts the ranked entities by value. Returns `None` if too many entities share a rank.
     async fn into_column_order(mut self) -> Option<ColumnSortIndex> {
         let mut entities = std::mem::take(&mut self.entities);
         sort_yielding(&mut entities, Ord::cmp).await;
@@ -185,7 +179,7 @@ impl RankedEntities {
     }
 }
 
-/// Sorts entries, and yields between parts of them. `compare` must not consider two entries equal.
+/// Sorts a slice, and yields to the runtime between parts. `compare` must not consider two entries equal.
 async fn sort_yielding<T>(entries: &mut [T], compare: impl Fn(&T, &T) -> Ordering) {
     let mut budget = YieldBudget::default();
     let mut parts = vec![entries];
@@ -198,25 +192,6 @@ async fn sort_yielding<T>(entries: &mut [T], compare: impl Fn(&T, &T) -> Orderin
             part.select_nth_unstable_by(middle, &compare);
             let (low, high) = part.split_at_mut(middle);
             parts.extend([low, high]);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn sort_orders_parts_as_a_whole() {
-        const PART: usize = YIELD_EVERY_ENTITIES;
-        for count in [0, 1, PART, PART + 1, 2 * PART, 5 * PART + 77] {
-            let rank = |position: u32| u64::from(position.wrapping_mul(2_654_435_761) % 1_000);
-            let entity = |position: u32| RankedEntity { rank: rank(position), position };
-            let mut entities: Vec<RankedEntity> = (0..count as u32).map(entity).collect();
-            let mut expected = entities.clone();
-            expected.sort();
-            sort_yielding(&mut entities, Ord::cmp).await;
-            assert!(entities == expected, "{count}");
         }
     }
 }

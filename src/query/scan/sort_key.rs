@@ -3,11 +3,12 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BinaryBuilder, Int32Array};
-use arrow::datatypes::{Float64Type, Int32Type};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder};
+use arrow::datatypes::Float64Type;
 use serde::{Deserialize, Serialize};
 use strata_format::layout::{FileLayout, ShreddedKind, ShreddedPart};
 use strata_format::reader::VersionReader;
+use strata_json::SortDirection;
 use strata_store::StorageError;
 use strata_types::read_request::ReadRequest;
 
@@ -16,6 +17,14 @@ use crate::fetch::entity_projection::EntityProjection;
 use crate::scan::dedup_key_column::{ColumnScalars, kind};
 use crate::scan::indexed_comparison::{NUMBER_KIND, STRING_KIND};
 use crate::scan::row_selection::RowSelection;
+use crate::scan::sort_rank::{
+    EMPTY_STRING_RANK, LAST_RANK, RowRanks, TextPrefixes, apply_direction, boolean_rank, number_rank, string_rank,
+};
+
+/// Bytes of keys after which a batch ends. A sort needs memory for several whole batches, and a sort with a limit holds
+/// every batch of which it needs a row. Batches of short keys should not be smaller, because an aggregate that spills
+/// is faster with a few large batches.
+const MAX_KEY_BATCH_BYTES: usize = 2 << 20;
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OrderSpec {
@@ -25,12 +34,16 @@ pub struct OrderSpec {
 }
 
 impl OrderSpec {
-    /// Returns `None` if no entity has the field, or if the response does not depend on the order.
+    /// Returns the sort order of a request. `None` if no entity has the field, or if the order has no effect.
     pub(crate) fn from_request(request: &ReadRequest, reshape: &EntityProjection) -> Option<OrderSpec> {
         let sort = request.sort.as_ref()?;
         let shuffled = request.sample.is_some() && !request.dedup;
         (!request.count && !shuffled && reshape.is_path_included(std::slice::from_ref(&sort.field)))
             .then(|| OrderSpec { field: sort.field.clone(), descending: sort.descending, denull: reshape.denull })
+    }
+
+    pub(crate) fn direction(&self) -> SortDirection {
+        if self.descending { SortDirection::Descending } else { SortDirection::Ascending }
     }
 }
 
@@ -38,11 +51,6 @@ impl OrderSpec {
 pub(crate) fn sortable_column(layout: &FileLayout, field: &str) -> Option<usize> {
     layout.find_shredded(&[field.to_owned()]).filter(|shredded| !layout.shredded_columns[*shredded].fans_out)
 }
-
-/// Bytes of keys after which a batch ends. A sort needs memory for several whole batches, and a sort with a limit holds
-/// every batch of which it needs a row. Batches of short keys should not be smaller, because an aggregate that spills
-/// is faster with a few large batches.
-const MAX_KEY_BATCH_BYTES: usize = 2 << 20;
 
 /// Reads sort keys of a row group: [`strata_json::write_sort_key`], followed by the position.
 pub(crate) struct OrderKeyReader<'a> {
@@ -69,8 +77,7 @@ impl<'a> OrderKeyReader<'a> {
         })
     }
 
-    /// Computes the keys of the first rows, up to [`MAX_KEY_BATCH_BYTES`], at least one. Rows must ascend over all
-    /// calls.
+    /// Computes sort keys of the first rows, at least one, up to [`MAX_KEY_BATCH_BYTES`]. Later calls need later rows.
     pub(crate) async fn read_keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
         let spec = self.spec;
         let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * 26);
@@ -86,7 +93,7 @@ impl<'a> OrderKeyReader<'a> {
                 let value = strata_json::find_member(document, &spec.field).and_then(strata_json::JsonScalar::parse);
                 let empty = matches!(value, Some(strata_json::JsonScalar::String(text)) if text.raw().is_empty());
                 let value = if spec.denull && empty { None } else { value };
-                strata_json::write_sort_key(value, spec.descending, &mut key);
+                strata_json::write_sort_key(value, spec.direction(), &mut key);
             }
             key.extend_from_slice(&(self.first_position + *row as u64).to_be_bytes());
             keys.append_value(&key);
@@ -99,7 +106,7 @@ impl<'a> OrderKeyReader<'a> {
     }
 }
 
-/// Returns the parts of a column that a sort reads in any of these row groups. Columns of numbers need no texts.
+/// Returns the parts of an indexed column that a sort reads in these row groups: no texts if all are numbers.
 pub(super) fn sort_column_parts(
     reader: &VersionReader,
     mut row_groups: std::ops::Range<usize>,
@@ -113,7 +120,7 @@ pub(super) fn sort_column_parts(
     parts
 }
 
-/// An indexed column in a row group. Its texts are read only if there are strings or booleans.
+/// An indexed column in a row group, for sorting. Its texts are read only if there are strings or booleans.
 pub struct SortColumn(ColumnScalars);
 
 impl SortColumn {
@@ -127,7 +134,7 @@ impl SortColumn {
         let Some(kinds) = part(ShreddedPart::Kind).await? else { return Ok(None) };
         let mut scalars = ColumnScalars { kinds, texts: None, exact_texts: None, numbers: None };
         let is_text = |kind: u8| kind == kind::BOOLEAN || kind == kind::STRING;
-        // Without early exit, so that the compiler vectorizes the loop.
+        // The loop has no early exit, so that the compiler vectorizes it.
         if scalars.kinds().iter().fold(false, |found, kind| found | is_text(*kind)) {
             scalars.texts = part(ShreddedPart::Text).await?;
             scalars.exact_texts = part(ShreddedPart::Exact).await?;
@@ -139,18 +146,18 @@ impl SortColumn {
         Ok(Some(SortColumn(scalars)))
     }
 
-    /// Appends the key of a row. Returns false if the document must be read.
+    /// Appends the sort key of a row. Returns false if the document must be read.
     fn write_key(&self, row: usize, spec: &OrderSpec, key: &mut Vec<u8>) -> bool {
         match self.0.kinds()[row] {
-            kind::NULL | kind::NOTHING => strata_json::write_sort_key(None, spec.descending, key),
+            kind::NULL | kind::NOTHING => strata_json::write_sort_key(None, spec.direction(), key),
             kind::NUMBER => {
                 let Some((double, remainder)) = self.0.number_at(row) else { return false };
-                strata_json::write_sort_key_double(double, remainder, spec.descending, key);
+                strata_json::write_sort_key_double(double, remainder, spec.direction(), key);
             }
-            kind::BOOLEAN => strata_json::write_sort_key_bool(self.0.is_true(row), spec.descending, key),
+            kind::BOOLEAN => strata_json::write_sort_key_bool(self.0.is_true(row), spec.direction(), key),
             kind::STRING => match self.0.string_at(row).unwrap_or_default() {
-                b"" if spec.denull => strata_json::write_sort_key(None, spec.descending, key),
-                text => strata_json::write_sort_key_string(text, spec.descending, key),
+                b"" if spec.denull => strata_json::write_sort_key(None, spec.direction(), key),
+                text => strata_json::write_sort_key_string(text, spec.direction(), key),
             },
             _ => return false,
         }
@@ -167,7 +174,7 @@ impl SortColumn {
         if spec.descending { values.reverse() } else { values }.then(one.cmp(&other))
     }
 
-    /// Compares two values with the same rank, ascending. The other one can be in another row group.
+    /// Compares the values of two rows of equal rank, ascending: row `one` of this column, and row `other` of `that`.
     pub(super) fn compare_values(&self, one: usize, that: &SortColumn, other: usize) -> Ordering {
         match self.0.kinds()[one] {
             kind::NUMBER => {
@@ -179,18 +186,17 @@ impl SortColumn {
         }
     }
 
-    /// Computes a rank for every selected row: rows with lower ranks come first, and keys order rows with the same
-    /// rank. Rows that come last, or whose document must be read, have the rank `u64::MAX`.
     pub(super) fn compute_ranks(&self, spec: &OrderSpec, selected: &RowSelection) -> RowRanks {
+        let direction = spec.direction();
         let kinds = self.0.kinds();
         let doubles = self.0.numbers.as_ref().map(|(number, _)| number.as_primitive::<Float64Type>().values());
-        let mut ranks = vec![u64::MAX; kinds.len()];
+        let mut ranks = vec![LAST_RANK; kinds.len()];
         let is_number = |kind: u8| kind == kind::NUMBER || kind <= kind::NOTHING;
         if let Some(doubles) = doubles
             && kinds.iter().fold(true, |all, kind| all & is_number(*kind))
         {
             let rank = |kind: u8, double: f64| {
-                if kind <= kind::NOTHING { u64::MAX } else { apply_direction(number_rank(double), spec.descending) }
+                if kind <= kind::NOTHING { LAST_RANK } else { apply_direction(number_rank(double), direction) }
             };
             match selected {
                 RowSelection::Range(range) => {
@@ -202,88 +208,46 @@ impl SortColumn {
             }
             return RowRanks { ranks, needs_documents: false };
         }
-        let folded = self.0.texts.as_ref().map(TextPrefixRanks::new);
-        let exact_texts = self.0.exact_texts.as_ref().map(TextPrefixRanks::new);
+        let folded = self.0.texts.as_ref().map(TextPrefixes::new);
+        let exact_texts = self.0.exact_texts.as_ref().map(TextPrefixes::new);
         let mut needs_documents = false;
         selected.for_each(|row| {
             let rank = match kinds[row] {
                 kind::NUMBER => doubles.map_or(0, |doubles| number_rank(doubles[row])),
                 kind::STRING => {
-                    let exact = exact_texts.as_ref().and_then(|exact_texts| exact_texts.rank_at(row));
-                    let text = exact.or_else(|| folded.as_ref().and_then(|f| f.rank_at(row))).unwrap_or_default();
-                    if spec.denull && text == 0 && self.0.text_at(row) == Some(b"") {
+                    let exact = exact_texts.as_ref().and_then(|exact_texts| exact_texts.prefix_at(row));
+                    let prefix = exact.or_else(|| folded.as_ref().and_then(|f| f.prefix_at(row))).unwrap_or_default();
+                    if spec.denull && prefix == 0 && self.0.text_at(row) == Some(b"") {
                         return;
                     }
-                    2 << 61 | text >> 3
+                    string_rank(prefix)
                 }
-                kind::BOOLEAN => 3 << 61 | u64::from(self.0.is_true(row)),
+                kind::BOOLEAN => boolean_rank(self.0.is_true(row)),
                 other => {
                     needs_documents |= other == kind::LONG_INTEGER;
                     return;
                 }
             };
-            ranks[row] = apply_direction(rank, spec.descending);
+            ranks[row] = apply_direction(rank, direction);
         });
         RowRanks { ranks, needs_documents }
     }
 }
 
-/// `has_text` is whether the column contains strings or booleans in any row group.
+/// Returns a lower limit of the sort ranks of all rows of a row group. `has_text` is whether the column contains
+/// strings or booleans in any row group.
 pub(super) fn row_group_min_rank(reader: &VersionReader, row_group: usize, spec: &OrderSpec, has_text: bool) -> u64 {
     const MISSING: i32 = ShreddedKind::Missing as i32;
     let Some(shredded) = sortable_column(reader.layout(), &spec.field) else { return 0 };
     let Some((min, max)) = reader.kind_range(row_group, shredded) else { return 0 };
     let numbers = reader.number_range(row_group, shredded);
     match (max, numbers) {
-        (..=MISSING, _) => u64::MAX,
-        (..=STRING_KIND, None) if !spec.descending => 2 << 61,
+        (..=MISSING, _) => LAST_RANK,
+        (..=STRING_KIND, None) if !spec.descending => EMPTY_STRING_RANK,
         (NUMBER_KIND, Some((low, _))) if !spec.descending => number_rank(low),
-        (NUMBER_KIND, Some((_, high))) if min == NUMBER_KIND || !has_text => apply_direction(number_rank(high), true),
+        (NUMBER_KIND, Some((_, high))) if min == NUMBER_KIND || !has_text => {
+            apply_direction(number_rank(high), SortDirection::Descending)
+        }
         _ => 0,
     }
-}
-
-/// Contains the class in the top three bits, then the first bits of the value.
-fn number_rank(double: f64) -> u64 {
-    1 << 61 | strata_json::sortable_bits(double) >> 3
-}
-
-fn apply_direction(rank: u64, descending: bool) -> u64 {
-    if descending { (4 << 61) - 1 - rank } else { rank }
-}
-
-/// The first eight bytes of texts as ordered numbers, computed once for each distinct text of a dictionary.
-enum TextPrefixRanks<'a> {
-    Plain(&'a BinaryArray),
-    Dictionary { keys: &'a Int32Array, prefixes: Vec<u64> },
-}
-
-impl TextPrefixRanks<'_> {
-    fn new(array: &ArrayRef) -> TextPrefixRanks<'_> {
-        match array.as_dictionary_opt::<Int32Type>() {
-            Some(dictionary) => {
-                let values = dictionary.values().as_binary::<i32>();
-                let prefixes = (0..values.len()).map(|i| strata_json::sortable_prefix(values.value(i))).collect();
-                TextPrefixRanks::Dictionary { keys: dictionary.keys(), prefixes }
-            }
-            None => TextPrefixRanks::Plain(array.as_binary::<i32>()),
-        }
-    }
-
-    fn rank_at(&self, row: usize) -> Option<u64> {
-        match self {
-            TextPrefixRanks::Plain(values) => {
-                values.is_valid(row).then(|| strata_json::sortable_prefix(values.value(row)))
-            }
-            TextPrefixRanks::Dictionary { keys, prefixes } => {
-                keys.is_valid(row).then(|| prefixes.get(keys.value(row) as usize).copied())?
-            }
-        }
-    }
-}
-
-pub(super) struct RowRanks {
-    /// By row. Only the ranks of selected rows are valid.
-    pub(super) ranks: Vec<u64>,
-    pub(super) needs_documents: bool,
 }

@@ -8,9 +8,8 @@ use arrow::array::BooleanBufferBuilder;
 use arrow::buffer::BooleanBuffer;
 use arrow::compute::SortOptions;
 use arrow::datatypes::SchemaRef;
-use datafusion::common::Statistics;
-use datafusion::common::internal_err;
 use datafusion::common::stats::Precision;
+use datafusion::common::{Statistics, internal_err};
 use datafusion::error::{DataFusionError, Result};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -32,28 +31,25 @@ use crate::error::{QueryError, to_external_error};
 use crate::principal_quota::UnchargedMemory;
 use crate::scan::access_path::PlannedPredicate;
 use crate::scan::dedup_key_source::DedupKeySource;
-use crate::scan::distinct_cache;
 use crate::scan::distinct_filter::DistinctFilter;
 use crate::scan::hash_index::HashIndexes;
 use crate::scan::keyword_index::KeywordIndexQueries;
 use crate::scan::predicate::Predicate;
 use crate::scan::row_group_output::RowGroupOutput;
-use crate::scan::row_group_scheduler;
 use crate::scan::row_selection::RowSelection;
 use crate::scan::scan_columns::{ComputedColumns, GROUP_COLUMN, POSITION_COLUMN};
 use crate::scan::scan_metrics::{ScanMetrics, with_busy_timer};
 use crate::scan::scan_report::{AccessPath, ScanReport};
 use crate::scan::scan_spec::ScanSpec;
-use crate::scan::sort_index;
 use crate::scan::sort_key::OrderSpec;
 use crate::scan::top_k_threshold::TopKThreshold;
+use crate::scan::{distinct_cache, row_group_scheduler, sort_index};
 use crate::unary_exec::single_partition_properties;
 
-/// A sort index orders selected entities if there are at least this many, and at least this many times the limit.
-/// Otherwise sorting them is faster.
+/// A sort index orders the selected entities if they are at least this many, and at least this many times the limit.
+/// Fewer entities are sorted directly, which is faster.
 const MIN_SORT_INDEX_ENTITIES: usize = 4_096;
 const MIN_SORT_INDEX_FACTOR: usize = 4;
-
 const YIELD_EVERY_POSITIONS: usize = 1 << 16;
 
 #[derive(Clone)]
@@ -75,7 +71,7 @@ impl VersionScan {
     ) -> VersionScan {
         let mut predicates: Vec<PlannedPredicate> =
             predicates.into_iter().map(|predicate| PlannedPredicate::new(&reader, predicate)).collect();
-        predicates.sort_by_key(PlannedPredicate::cost_rank);
+        predicates.sort_by_key(|planned| (planned.access_path, planned.indexed_column_number));
         let ordering = schema.index_of(POSITION_COLUMN).ok().map(|index| {
             let position: Arc<dyn PhysicalExpr> = Arc::new(Column::new(POSITION_COLUMN, index));
             [PhysicalSortExpr::new(position, SortOptions { descending: false, nulls_first: false })]
@@ -107,14 +103,14 @@ impl VersionScan {
         scan
     }
 
-    /// Returns a scan that can skip rows that are not among the first `k` of the order.
+    /// Returns a scan that can skip rows that are not among the first `k` of the sort order.
     pub(crate) fn with_top_k(&self, k: usize) -> VersionScan {
         self.with_changed_spec(|spec| {
             spec.top_k_threshold = spec.computed.order.is_some().then(|| Arc::new(TopKThreshold::new(k)))
         })
     }
 
-    /// Returns a scan that can skip rows that are not the first of their group.
+    /// Returns a scan that can skip rows that are not the first of their `dedup` group.
     pub(crate) fn with_distinct(&self) -> VersionScan {
         self.with_changed_spec(|spec| spec.is_distinct = spec.computed.group.is_some())
     }
@@ -135,16 +131,14 @@ impl VersionScan {
         self.spec.fetch
     }
 
-    /// Returns a plan that skips rows of this scan and returns at most `fetch` others.
+    /// Returns a plan that skips the first `skip` rows of this scan and returns at most `fetch` of the following rows.
     pub(crate) fn with_limit(&self, skip: usize, fetch: Option<usize>) -> Arc<dyn ExecutionPlan> {
         let mut scan = self.clone();
         let spec = &mut scan.spec;
         if spec.predicates.is_empty() {
-            let end = match spec.fetch {
-                Some(max) => spec.position_range.end.min(spec.position_range.start.saturating_add(max as u64)),
-                None => spec.position_range.end,
-            };
-            let start = spec.position_range.start.saturating_add(skip as u64).min(end);
+            let Range { start, end } = spec.position_range;
+            let end = spec.fetch.map_or(end, |max| end.min(start.saturating_add(max as u64)));
+            let start = start.saturating_add(skip as u64).min(end);
             let length = fetch.map_or(u64::MAX, |fetch| fetch as u64);
             spec.position_range = start..end.min(start.saturating_add(length));
             spec.fetch = None;
@@ -225,7 +219,7 @@ impl ExecutionPlan for VersionScan {
             returned += rows;
             (batch.slice(0, rows).record_output(&measured), fetch.is_some_and(|fetch| returned >= fetch))
         });
-        // Ends with the batch that completes the fetch, without another poll.
+        // The stream ends with the batch that completes the fetch, without another poll.
         let batches = futures::stream::unfold(Some(Box::pin(batches)), |stream| async move {
             let mut stream = stream?;
             match stream.next().await? {
@@ -257,7 +251,7 @@ struct ScanExecution {
     threads: usize,
     busy_time: Time,
     memory: MemoryReservation,
-    /// For indexes that all principals use. Charged to no principal.
+    /// Memory for indexes that the queries of all principals use. It is charged to no principal.
     shared_memory: MemoryReservation,
 }
 
@@ -306,7 +300,7 @@ impl ScanExecution {
         }
     }
 
-    /// Decides where the keys of groups are read. Returns the first entities of all groups, if the cache contains them.
+    /// Decides where the `dedup` keys are read from. Returns the first entities of all groups if they are cached.
     async fn try_first_of_groups(&mut self) -> Result<Option<RowGroupOutputStream>> {
         let Some(dedup) = self.spec.computed.group.clone().filter(|_| self.spec.has_output_column(GROUP_COLUMN)) else {
             return Ok(None);
@@ -366,30 +360,30 @@ impl ScanExecution {
         let k = threshold.k;
         if spec.is_full_scan() {
             let Some(index) = Box::pin(self.get_or_build_sort_index(order)).await? else { return Ok(None) };
-            spec.metrics.top_k_excluded_rows.add(index.entity_count().saturating_sub(k));
-            return Ok(Some(self.stream_in_order(SortIndexCursor::new(index, order.descending), k, None)));
+            spec.metrics.top_k_excluded_rows.add(index.positions.len().saturating_sub(k));
+            return Ok(Some(self.stream_in_order(SortIndexCursor::new(index, order.direction()), k, None)));
         }
-        // Building an index is not worthwhile here, because the predicates must be evaluated anyway.
+        // A missing sort index is not built here, because the predicates must be evaluated anyway.
         let Some(index) = sort_index::lookup_index(&spec.reader, order).await.into_hit() else { return Ok(None) };
         let reserved = self.memory.new_empty();
-        if reserved.try_grow(index.entity_count() / 8 + 1).is_err() {
+        if reserved.try_grow(index.positions.len() / 8 + 1).is_err() {
             return Ok(None);
         }
         let row_groups = spec.remaining_row_groups().into_iter().map(|row_group| (row_group, ()));
         let select = |spec: Arc<ScanSpec>, group, ()| async move { Ok((group, spec.select_rows(group).await?)) };
         let mut selections = self.run_on_row_groups(row_groups, false, |_| 0, select);
-        let mut bits = BooleanBufferBuilder::new(index.entity_count());
+        let mut bits = BooleanBufferBuilder::new(index.positions.len());
         while let Some((row_group, selection)) = selections.try_next().await? {
             let first = spec.reader.row_groups()[row_group].first_position as usize;
             bits.append_n(first.saturating_sub(bits.len()), false);
             selection.append_to(&mut bits, spec.reader.row_groups()[row_group].rows);
         }
-        bits.append_n(index.entity_count().saturating_sub(bits.len()), false);
+        bits.append_n(index.positions.len().saturating_sub(bits.len()), false);
         let bits = bits.build();
         let selected = bits.count_set_bits();
         if selected >= MIN_SORT_INDEX_ENTITIES.max(k.saturating_mul(MIN_SORT_INDEX_FACTOR)) {
             spec.metrics.top_k_excluded_rows.add(selected - k);
-            let cursor = SortIndexCursor::new(index, order.descending);
+            let cursor = SortIndexCursor::new(index, order.direction());
             return Ok(Some(self.stream_in_order(cursor, k, Some((bits, reserved)))));
         }
         let rows_of = |row_group: usize| {
@@ -433,10 +427,7 @@ impl ScanExecution {
             let step = if selected.is_some() { YIELD_EVERY_POSITIONS } else { YIELD_EVERY_POSITIONS.min(k - before) };
             let mut visited = 0;
             let positions = cursor.by_ref().take(step).inspect(|_| visited += 1);
-            let is_selected = |position: &u32| match &selected {
-                Some((bits, _)) => bits.value(*position as usize),
-                None => true,
-            };
+            let is_selected = |position: &u32| selected.as_ref().is_none_or(|(bits, _)| bits.value(*position as usize));
             let positions: Vec<u64> = positions.filter(is_selected).take(k - before).map(u64::from).collect();
             let batch = (visited > 0).then(|| spec.batch_from_positions(&positions, before));
             async move {
@@ -448,7 +439,7 @@ impl ScanExecution {
         batches.boxed()
     }
 
-    /// Runs work on several row groups and returns the results in order. `found` counts the entities of a result.
+    /// Runs work on several row groups and returns the results in order. `found` counts the entities in a result.
     fn run_on_row_groups<I, T, F>(
         &self,
         row_groups: impl ExactSizeIterator<Item = (usize, I)> + Send + 'static,
@@ -463,7 +454,7 @@ impl ScanExecution {
     {
         let is_single = row_groups.len() == 1 || self.threads == 1 || is_cheap;
         let threads = if is_single { 1 } else { self.threads };
-        // The best row groups of an order exclude the others. With predicates, their number is unknown.
+        // A top-k scan can end after the best row groups. With predicates, it is unknown how many of them it needs.
         let threshold = self.spec.top_k_threshold.as_ref().filter(|_| self.spec.predicates.is_empty());
         let entities = self.spec.fetch.or(threshold.map(|threshold| threshold.k));
         let scheduler = row_group_scheduler::RowGroupScheduler::new(threads, entities);
@@ -479,7 +470,7 @@ impl ScanExecution {
             row_group_scheduler::run_in_order(scheduler.clone(), row_groups, move |(row_group, input), progress| {
                 let time = time.clone();
                 let reader = spec.reader.clone();
-                // Boxed, because the future is large and moves several times.
+                // The future is boxed, because it is large and moves several times.
                 let work = Box::pin(work(spec.clone(), row_group, input));
                 let work = async move {
                     let work = async {
@@ -494,7 +485,7 @@ impl ScanExecution {
                     if is_single {
                         return work.await;
                     }
-                    // Cancels the work if the query ends early.
+                    // Dropping the handle cancels the work on the row group if the query ends early.
                     let task = tokio::spawn(work);
                     AbortOnDropHandle::new(task).await.map_err(|error| DataFusionError::External(Box::new(error)))?
                 }

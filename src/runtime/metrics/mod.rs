@@ -9,147 +9,43 @@
 
 #[cfg(target_os = "linux")]
 mod process;
+mod registry;
 pub mod request_log;
 pub mod routes;
 
-use std::marker::PhantomData;
 use std::sync::LazyLock;
 
-use ::metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder, SharedString};
+use ::metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle, PrometheusRecorder};
 
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MetricDescription {
-    pub name: &'static str,
-    pub kind: MetricKind,
-    pub labels: &'static [&'static str],
-    /// The values of each label, if there are few of them. All series then exist from the start.
-    pub label_values: &'static [&'static [&'static str]],
-    pub help: &'static str,
-}
-
-impl MetricDescription {
-    fn initial_series(&self) -> Vec<Vec<SharedString>> {
-        let mut series = if self.label_values.is_empty() { Vec::new() } else { vec![Vec::new()] };
-        for values in self.label_values {
-            let longer = |begun: &Vec<SharedString>, value: &'static str| {
-                begun.iter().cloned().chain([value.into()]).collect::<Vec<SharedString>>()
-            };
-            series = series.iter().flat_map(|begun| values.iter().map(|value| longer(begun, value))).collect();
-        }
-        series
-    }
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MetricKind {
-    Counter,
-    Gauge,
-    Histogram,
-}
-
-/// A metric without labels, or one series of a family.
-trait MetricHandle {
-    const KIND: MetricKind;
-
-    fn register(key: &Key) -> Self;
-}
-
-macro_rules! handles {
-    ($($kind:ident: $register:ident),+) => { $(
-        impl MetricHandle for $kind {
-            const KIND: MetricKind = MetricKind::$kind;
-
-            fn register(key: &Key) -> Self {
-                RECORDER.$register(key, &METRIC_METADATA)
-            }
-        }
-    )+ };
-}
-
-handles!(Counter: register_counter, Gauge: register_gauge, Histogram: register_histogram);
-
-/// A metric with a series for each combination of label values.
-pub struct MetricFamily<T> {
-    name: &'static str,
-    labels: &'static [&'static str],
-    handle: PhantomData<fn() -> T>,
-}
+pub use self::registry::{MetricDescription, MetricFamily, MetricKind};
+use self::registry::{RegistryField, registry};
 
 type CounterFamily = MetricFamily<Counter>;
 type GaugeFamily = MetricFamily<Gauge>;
 type HistogramFamily = MetricFamily<Histogram>;
 
-#[expect(private_bounds)]
-impl<T: MetricHandle> MetricFamily<T> {
-    /// Returns the series of these label values, in the order of the labels. The lookup takes some hundred nanoseconds.
-    pub fn with_label_values<const N: usize>(&self, values: [SharedString; N]) -> T {
-        let labels: Vec<Label> = self.labels.iter().zip(values).map(|(name, value)| Label::new(*name, value)).collect();
-        T::register(&Key::from_parts(self.name, labels))
-    }
+/// Returns the metrics of the process. The first call registers them.
+pub fn metrics() -> &'static Metrics {
+    &METRICS
 }
 
-trait RegistryField {
-    const KIND: MetricKind;
-
-    fn from_name(name: &'static str, labels: &'static [&'static str]) -> Self;
+/// Returns the descriptions of all fields of [`Metrics`], in their order.
+pub fn metric_descriptions() -> &'static [MetricDescription] {
+    METRIC_DESCRIPTIONS
 }
 
-impl<T: MetricHandle> RegistryField for T {
-    const KIND: MetricKind = T::KIND;
-
-    fn from_name(name: &'static str, _: &'static [&'static str]) -> Self {
-        T::register(&Key::from_static_name(name))
-    }
+/// Returns all metrics in the Prometheus text format, version 0.0.4.
+pub fn render_prometheus() -> String {
+    LazyLock::force(&METRICS);
+    #[cfg(target_os = "linux")]
+    ::metrics::with_local_recorder(&*RECORDER, process::update_process_metrics);
+    PROMETHEUS_HANDLE.render()
 }
 
-impl<T: MetricHandle> RegistryField for MetricFamily<T> {
-    const KIND: MetricKind = T::KIND;
-
-    fn from_name(name: &'static str, labels: &'static [&'static str]) -> Self {
-        MetricFamily { name, labels, handle: PhantomData }
-    }
-}
-
-/// Declares [`Metrics`] and its descriptions from documented fields.
-macro_rules! registry {
-    ($( $(#[doc = $doc:literal])+ $field:ident: $type:ty = $name:literal $([$($label:literal $(: $values:expr)?),+])?; )+) => {
-        pub struct Metrics {
-            $( $(#[doc = $doc])+ pub $field: $type, )+
-        }
-
-        static METRIC_DESCRIPTIONS: &[MetricDescription] = &[$( MetricDescription {
-            name: $name,
-            kind: <$type as RegistryField>::KIND,
-            labels: &[$($($label),+)?],
-            label_values: &[$($($($values,)?)+)?],
-            help: concat!($($doc),+),
-        }, )+];
-
-        impl Metrics {
-            fn register() -> Metrics {
-                for metric in METRIC_DESCRIPTIONS {
-                    let name = KeyName::from_const_str(metric.name);
-                    let about = metric.help.trim();
-                    match metric.kind {
-                        MetricKind::Counter => RECORDER.describe_counter(name, None, about.into()),
-                        MetricKind::Gauge => RECORDER.describe_gauge(name, None, about.into()),
-                        MetricKind::Histogram => RECORDER.describe_histogram(name, None, about.into()),
-                    }
-                    for values in metric.initial_series() {
-                        let labels = metric.labels.iter().zip(values).map(|(name, value)| Label::new(*name, value));
-                        let key = Key::from_parts(metric.name, labels.collect::<Vec<_>>());
-                        match metric.kind {
-                            MetricKind::Counter => drop(RECORDER.register_counter(&key, &METRIC_METADATA)),
-                            MetricKind::Gauge => drop(RECORDER.register_gauge(&key, &METRIC_METADATA)),
-                            MetricKind::Histogram => drop(RECORDER.register_histogram(&key, &METRIC_METADATA)),
-                        }
-                    }
-                }
-                Metrics { $( $field: RegistryField::from_name($name, &[$($($label),+)?]), )+ }
-            }
-        }
-    };
+/// Aggregates the samples of histograms, which otherwise accumulate until the next [`render_prometheus`].
+pub fn run_upkeep() {
+    PROMETHEUS_HANDLE.run_upkeep();
 }
 
 registry! {
@@ -353,14 +249,41 @@ registry! {
     store_bytes: Counter = "strata_store_bytes_total";
 }
 
-/// In seconds, from a cached page to an export over a slow connection.
+/// Values of the label `bucket` of [`Metrics::rate_limit_decisions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BucketLabel {
+    Public,
+    Private,
+}
+
+/// Values of the label `decision` of [`Metrics::rate_limit_decisions`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecisionLabel {
+    Allowed,
+    Refused,
+    Free,
+}
+
+/// Counts a decision in [`Metrics::rate_limit_decisions`].
+pub fn count_rate_limit_decision(bucket: BucketLabel, decision: DecisionLabel) {
+    /// The counters of all label values, indexed by the variants of the two labels.
+    static COUNTERS: LazyLock<[[Counter; 3]; 2]> = LazyLock::new(|| {
+        ["public", "private"].map(|bucket| {
+            ["allowed", "refused", "free"]
+                .map(|decision| metrics().rate_limit_decisions.with_label_values([bucket.into(), decision.into()]))
+        })
+    });
+    COUNTERS[bucket as usize][decision as usize].increment(1);
+}
+
+/// Histogram buckets in seconds: for durations from a cached page to an export over a slow connection.
 const SECONDS_BUCKETS: [f64; 16] =
     [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 2.5, 10.0, 60.0, 600.0];
 
 static METRIC_METADATA: Metadata<'static> = Metadata::new("strata", Level::INFO, None);
 
 static RECORDER: LazyLock<PrometheusRecorder> = LazyLock::new(|| {
-    // `set_buckets` rejects only an empty list.
+    // `set_buckets` rejects only an empty list, so this does not fail.
     let builder = PrometheusBuilder::new().set_buckets(&SECONDS_BUCKETS);
     builder.unwrap_or_else(|_| PrometheusBuilder::new()).build_recorder()
 });
@@ -372,38 +295,3 @@ static METRICS: LazyLock<Metrics> = LazyLock::new(|| {
     metrics.build_info.with_label_values([env!("CARGO_PKG_VERSION").into()]).set(1.0);
     metrics
 });
-
-pub fn metrics() -> &'static Metrics {
-    &METRICS
-}
-
-pub fn metric_descriptions() -> &'static [MetricDescription] {
-    METRIC_DESCRIPTIONS
-}
-
-/// Returns all metrics in the Prometheus text format, version 0.0.4.
-pub fn render_prometheus() -> String {
-    LazyLock::force(&METRICS);
-    #[cfg(target_os = "linux")]
-    ::metrics::with_local_recorder(&*RECORDER, process::update_process_metrics);
-    PROMETHEUS_HANDLE.render()
-}
-
-/// Aggregates the samples of histograms, which otherwise accumulate until the next [`render_prometheus`].
-pub fn run_upkeep() {
-    PROMETHEUS_HANDLE.run_upkeep();
-}
-
-pub fn count_rate_limit_decision(private: bool, decision: &'static str) {
-    /// The most frequent decision, by bucket.
-    static ALLOWED_COUNTERS: LazyLock<[Counter; 2]> =
-        LazyLock::new(|| [false, true].map(|private| decision_counter(private, "allowed")));
-    fn decision_counter(private: bool, decision: &'static str) -> Counter {
-        let bucket = if private { "private" } else { "public" };
-        metrics().rate_limit_decisions.with_label_values([bucket.into(), decision.into()])
-    }
-    match decision {
-        "allowed" => ALLOWED_COUNTERS[usize::from(private)].increment(1),
-        other => decision_counter(private, other).increment(1),
-    }
-}

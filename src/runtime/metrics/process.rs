@@ -6,7 +6,7 @@ use procfs::prelude::*;
 use procfs::process::{LimitValue, Process};
 
 pub(super) fn update_process_metrics() {
-    // If `/proc` is hidden, only these metrics are missing.
+    // If `/proc` is hidden, the process metrics are missing, but no others.
     let _ = try_update_process_metrics();
 }
 

@@ -1,9 +1,9 @@
-//! Facts about the current request for its log line. The task carries them, so that functions need no parameter.
+//! Facts about the current request for its log line. The Tokio task carries them, so that functions need no parameter.
 
 use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
 
-/// Formatted only if it is logged.
+/// A value that is formatted only if it is logged.
 type LazyDisplay = Box<dyn Display + Send + Sync>;
 
 #[derive(Default)]
@@ -16,7 +16,7 @@ tokio::task_local! {
 }
 
 impl RequestLogContext {
-    /// Handles a request in this context, which [`current_context`] then returns.
+    /// Handles a request in this context, which [`current_context`] returns during the handling.
     pub async fn run_scoped<F: Future>(self: Arc<Self>, handling: F) -> F::Output {
         CURRENT_CONTEXT.scope(self, handling).await
     }

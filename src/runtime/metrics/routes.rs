@@ -23,7 +23,8 @@ type StatusAndFormat = (Option<u16>, &'static str);
 static ROUTE_METRICS: LazyLock<RwLock<HashMap<&'static str, &'static RouteMetrics, foldhash::fast::RandomState>>> =
     LazyLock::new(RwLock::default);
 
-/// Returns the series of a route. `pattern` must be one of a router's, because it is never removed.
+/// Returns the series of a route. `pattern` must come from a router, because each new pattern is stored until the
+/// process ends.
 pub fn route_metrics(pattern: &str) -> &'static RouteMetrics {
     let known = ROUTE_METRICS.read().get(pattern).copied();
     known.unwrap_or_else(|| {
@@ -59,7 +60,7 @@ impl RouteMetrics {
         let counter = metrics().requests.with_label_values([self.route.clone(), status, format.into()]);
         counter.increment(1);
         let mut known = self.request_counters.write();
-        // Another thread can add the same series; both entries share the value.
+        // If another thread adds the same series concurrently, both entries share the value.
         known.push((labels, counter));
     }
 }

@@ -23,18 +23,18 @@ pub(crate) const CLIENT_LIMIT_FACTOR: u64 = 3;
 
 pub(crate) const MAX_LOGIN_DELAY: Duration = Duration::from_secs(900);
 
-/// Time since the last wrong password after which the delay is reset.
+/// Time since the last wrong password after which the delay before the next login attempt is reset.
 pub(crate) const DELAY_RESET_AFTER: Duration = Duration::from_secs(3_600);
 
 pub(crate) const ACCOUNT_WINDOW: Duration = Duration::from_secs(3_600);
 
-/// Maximum number of entries of each cache. An entry takes about 100 bytes.
+/// Maximum number of entries of each cache of login counts. An entry takes about 100 bytes.
 const MAX_CACHE_ENTRIES: u64 = 50_000;
 
 /// A keyed hash of a client and an email address.
 type ClientEmailHash = u64;
 
-/// In-process counts of wrong passwords. A limit of 0 is disabled.
+/// The counts of wrong passwords in this process, and their limits. A limit of 0 is disabled.
 pub(crate) struct LoginLimits {
     free_failures: u64,
     max_per_account_hour: u64,
@@ -56,7 +56,7 @@ struct AccountWindow {
     attempts: u64,
 }
 
-/// A running login, which counts as wrong.
+/// A running login attempt, which counts as a wrong password until it ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LocalLoginAttempt {
     pair: ClientEmailHash,
@@ -75,7 +75,7 @@ impl LoginLimits {
         }
     }
 
-    /// Begins an attempt at the monotonic time `now`. The error is the time to wait before the next attempt.
+    /// Begins a login attempt at the monotonic time `now`. The error is the time to wait before the next attempt.
     pub(crate) fn begin_attempt(
         &self,
         client: ClientNetwork,
@@ -116,14 +116,14 @@ impl LoginLimits {
         Err(wait)
     }
 
-    /// Ends an attempt with the right password: resets the delay, and exempts the client from the hourly limit.
+    /// Ends a login attempt with the right password: resets the delay, and exempts the client from the hourly limit.
     pub(crate) fn record_success(&self, attempt: LocalLoginAttempt) {
         self.failures_by_pair.invalidate(&attempt.pair);
         self.decrement_account_window(attempt);
         self.known_pairs.insert(attempt.pair, ());
     }
 
-    /// Ends an attempt whose password was not checked.
+    /// Ends a login attempt whose password was not checked.
     pub(crate) fn cancel_attempt(&self, attempt: LocalLoginAttempt) {
         self.decrement_failures(attempt);
         self.decrement_account_window(attempt);
@@ -159,7 +159,7 @@ impl LoginLimits {
 }
 
 fn bounded_cache_builder<V: Clone + Send + Sync + 'static>() -> CacheBuilder<u64, V, Cache<u64, V>> {
-    // The default policy can reject new entries, whose attempts would not be counted.
+    // The default eviction policy can reject new entries, whose login attempts would then not be counted.
     Cache::builder().max_capacity(MAX_CACHE_ENTRIES).eviction_policy(EvictionPolicy::lru())
 }
 
@@ -183,7 +183,7 @@ mod tests {
         let mut now = 100;
         let mut waits = Vec::new();
         for _ in 0..100 {
-            // An attempt during the delay does not extend it.
+            // A login attempt during the delay does not extend the delay.
             assert!(begin(now).is_err());
             let wait = begin(now).expect_err("no delay").as_secs();
             waits.push(wait);
@@ -217,7 +217,7 @@ mod tests {
             let attempt = limits.begin_attempt(client(1), "a@b.test", seconds(5)).expect("failed to begin attempt");
             limits.cancel_attempt(attempt);
         }
-        // Attempts that the account limit rejects do not count, either.
+        // Login attempts that the account limit rejects do not count, either.
         for number in [2, 3] {
             assert!(limits.begin_attempt(client(number), "a@b.test", seconds(5)).is_ok());
         }

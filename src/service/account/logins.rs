@@ -37,13 +37,13 @@ pub struct AuthenticatedSession {
 
 pub(crate) struct PasswordChecker {
     local_limits: LoginLimits,
-    /// The same limits for all processes together.
+    /// The login limits in Redis, which all processes share.
     redis_limits: Option<RedisLoginLimits>,
     client_limiter: Arc<dyn RateLimiter>,
     clock: SystemClock,
-    /// Permits for verifications, which use a core and 19 MiB for tens of milliseconds.
+    /// Permits for password verifications, each of which uses a core and 19 MiB for tens of milliseconds.
     permits: FairLimit,
-    /// A hash of an unknown password, for unknown email addresses.
+    /// The hash of a random password, against which logins with unknown email addresses are verified.
     dummy_hash: OnceCell<String>,
 }
 
@@ -64,7 +64,7 @@ impl PasswordChecker {
         let max_per_window = limits.account_logins_per_hour;
         let client_limits = RateLimits { public: free_failures.saturating_mul(CLIENT_LIMIT_FACTOR), private: 0 };
         let name = LimitName { name: "login", requests: "logins" };
-        // All principals are anonymous before the login, so a share for users would be unused.
+        // No user is known before a login, so permits that are reserved for users would be unused.
         let unreserved = FairShareConfig { user_percent: 0, ..*fair };
         let redis_limits =
             |redis: &Arc<RedisClient>| RedisLoginLimits { redis: redis.clone(), free_failures, max_per_window };
@@ -79,26 +79,22 @@ impl PasswordChecker {
     }
 
     async fn begin_attempt(&self, client: ClientNetwork, email_key: &str) -> Result<LoginAttempt> {
-        match self.client_limiter.count_request(client, RateLimitBucket::Public).await.map(|status| status.decision) {
-            Some(RateLimitDecision::Exceeded { retry_after_s }) => {
-                return Err(ManageError::TooManyLogins { retry_after_s });
-            }
-            Some(RateLimitDecision::Within) | None => {}
+        let status = self.client_limiter.count_request(client, RateLimitBucket::Public).await;
+        if let Some(RateLimitDecision::Exceeded { retry_after_s }) = status.map(|status| status.decision) {
+            return Err(ManageError::TooManyLogins { retry_after_s });
         }
-        let redis_attempt = match &self.redis_limits {
-            Some(limits) => limits.begin_attempt(client, email_key).await.ok(),
-            None => None,
-        };
-        let attempt = match redis_attempt {
-            Some(attempt) => attempt.map(LoginAttempt::Redis),
-            None => {
-                self.local_limits.begin_attempt(client, email_key, self.clock.now().elapsed).map(LoginAttempt::Local)
-            }
+        let attempt = if let Some(limits) = &self.redis_limits
+            && let Ok(attempt) = limits.begin_attempt(client, email_key).await
+        {
+            attempt.map(LoginAttempt::Redis)
+        } else {
+            let now = self.clock.now().elapsed;
+            self.local_limits.begin_attempt(client, email_key, now).map(LoginAttempt::Local)
         };
         attempt.map_err(|wait| ManageError::TooManyLogins { retry_after_s: ceil_seconds(wait).max(1) })
     }
 
-    /// Ends an attempt whose password was right or not checked. An attempt with a wrong password remains counted.
+    /// Ends a login attempt whose password was right or not checked. An attempt with a wrong password remains counted.
     async fn end_attempt(&self, attempt: LoginAttempt, was_right: bool) {
         match (attempt, &self.redis_limits) {
             (LoginAttempt::Local(attempt), _) if was_right => self.local_limits.record_success(attempt),
@@ -108,7 +104,7 @@ impl PasswordChecker {
         }
     }
 
-    /// Verifies a password within the limits of attempts. A password that was not checked does not count.
+    /// Verifies a password within the limits of login attempts. An attempt with an unchecked password does not count.
     async fn verify_within_limits(
         &self,
         client: ClientNetwork,
@@ -138,13 +134,14 @@ impl PasswordChecker {
 
     async fn verify_hash(&self, client: ClientNetwork, hash: Option<String>, password: String) -> Result<bool> {
         let permit = self.acquire_permit(client).await?;
-        // Created at the first login for any address, so that its duration does not reveal whether the address exists.
+        // The dummy hash is created at the first login for any address, so that the duration of a login does not reveal
+        // whether the address exists.
         let hash_random = || hash_password(Secret::new_api_token(rand::random()).expose().to_owned());
         let dummy_hash = self.dummy_hash.get_or_try_init(hash_random).await.map_err(hash_error)?;
         let is_known = hash.is_some();
         let hash = hash.unwrap_or_else(|| dummy_hash.clone());
         let verify = move || {
-            // The thread continues after the future is dropped, so it owns the permit.
+            // The thread that verifies the password continues after the future is dropped, so it owns the permit.
             let _permit = permit;
             Argon2::default().verify_password(password.as_bytes(), hash.as_str()).is_ok()
         };
@@ -155,7 +152,7 @@ impl PasswordChecker {
     async fn hash_new_password(&self, client: ClientNetwork, password: String) -> Result<String> {
         let permit = self.acquire_permit(client).await?;
         let hash = tokio::spawn(async move {
-            // The task continues after the future is dropped, so it owns the permit.
+            // The task that hashes the password continues after the future is dropped, so it owns the permit.
             let _permit = permit;
             hash_password(password).await
         });
@@ -216,7 +213,7 @@ impl LoginService {
         let current = current.and_then(session_hash);
         let change = self.sessions.catalog.change_password(user.id, &user.password_hash, &new_hash, current.as_deref());
         self.owner_writer.run_write(user.id, change).await.map_err(|error| match error {
-            // A concurrent change replaced the old password.
+            // A concurrent request replaced the old password.
             ManageError::Stale => ManageError::WrongPassword,
             other => other,
         })

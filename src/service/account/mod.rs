@@ -146,7 +146,7 @@ impl AccountService {
         let valid = i64::try_from(seconds).ok().filter(|_| (1..=max).contains(&seconds));
         let time = valid.and_then(TimeDelta::try_seconds).and_then(|span| self.catalog.now().checked_add_signed(span));
         time.ok_or_else(|| {
-            // The parser replaces a number that exceeds u64 by the maximum, so the message does not show large numbers.
+            // The parser replaces a number above u64 by the maximum, so the error message shows no large numbers.
             let shown = if seconds > max { "it is too large".to_owned() } else { format!("{seconds} is not valid") };
             ManageError::InvalidField { field: "expires_in_s", problem: format!("{shown}; valid: 1 to {max} seconds") }
         })
@@ -166,7 +166,7 @@ impl AccountService {
     }
 }
 
-/// Returns true if the text has exactly one `@`, not at an end, and no whitespace, which is enough to catch typos.
+/// Returns true if an email address has exactly one `@`, not at an end, and no whitespace: enough to catch typos.
 fn is_email(text: &str) -> bool {
     let has_both_parts = |(local, host): (&str, &str)| !local.is_empty() && !host.is_empty() && !host.contains('@');
     text.len() <= MAX_EMAIL_BYTES

@@ -22,14 +22,14 @@ pub(crate) struct RedisLoginLimits {
     pub(crate) max_per_window: u64,
 }
 
-/// A running login, which counts as wrong in Redis.
+/// A running login attempt, which counts as a wrong password in Redis until it ends.
 #[derive(Clone, Debug)]
 pub(crate) struct RedisLoginAttempt {
     keys: [String; 3],
 }
 
 impl RedisLoginLimits {
-    /// Begins an attempt. The inner error is the time to wait before the next attempt.
+    /// Begins a login attempt. The inner error is the time to wait before the next attempt.
     pub(crate) async fn begin_attempt(
         &self,
         client: ClientNetwork,
@@ -38,15 +38,13 @@ impl RedisLoginLimits {
         let attempt = self.new_attempt(client, email_key);
         let mut call = BEGIN_LOGIN_SCRIPT.prepare_invoke();
         call.key(&attempt.keys).arg(self.free_failures).arg(self.max_per_window);
-        call.arg(milliseconds(MAX_LOGIN_DELAY))
-            .arg(milliseconds(DELAY_RESET_AFTER))
-            .arg(milliseconds(ACCOUNT_WINDOW))
-            .arg("");
+        call.arg(milliseconds(MAX_LOGIN_DELAY)).arg(milliseconds(DELAY_RESET_AFTER));
+        call.arg(milliseconds(ACCOUNT_WINDOW)).arg("");
         let (is_allowed, wait_ms): (bool, u64) = self.redis.call(&call).await?;
         Ok(if is_allowed { Ok(attempt) } else { Err(Duration::from_millis(wait_ms)) })
     }
 
-    /// Ends an attempt whose password was right or not checked. If Redis does not respond, the attempt expires later.
+    /// Ends a login attempt with a right or unchecked password. If Redis does not respond, the attempt expires later.
     pub(crate) async fn end_attempt(&self, attempt: &RedisLoginAttempt, was_right: bool) {
         let mut call = END_LOGIN_SCRIPT.prepare_invoke();
         call.key(&attempt.keys).arg(u8::from(was_right)).arg(milliseconds(KNOWN_CLIENT_TTL)).arg("");

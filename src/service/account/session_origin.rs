@@ -26,7 +26,7 @@ impl SessionOrigin {
     }
 
     pub(super) fn to_json(&self) -> String {
-        // Serialization of these types cannot fail.
+        // Serialization of an address and a string cannot fail.
         serde_json::to_string(self).unwrap_or_else(|_| "{}".to_owned())
     }
 
@@ -34,10 +34,10 @@ impl SessionOrigin {
         serde_json::from_str(data).unwrap_or_default()
     }
 
-    /// Returns the browser and its system, such as "Firefox on Linux"; for other programs, the first word.
+    /// Returns the browser and its system, such as "Firefox on Linux", or the first word of another `User-Agent`.
     pub fn program_label(&self) -> Option<String> {
         let program = self.program.as_deref()?;
-        // In this order, because each browser also claims to be later ones.
+        // The order matters: the `User-Agent` of each browser also contains the names of browsers later in the list.
         const BROWSERS: [(&str, &str); 9] = [
             ("Edg", "Edge"),
             ("OPR/", "Opera"),

@@ -26,7 +26,7 @@ const PUBLIC_ID_DIGITS: usize = 32;
 
 #[derive(Clone, Debug)]
 pub struct OwnedSession {
-    /// A public id: a hash of the catalog's key, which is a hash of the cookie. The public id does not give access.
+    /// The public id of a session: a hash of its catalog key, itself a hash of the cookie. The id does not give access.
     pub id: String,
     pub created_at: DateTime<Utc>,
     pub last_used_at: DateTime<Utc>,
@@ -45,7 +45,7 @@ fn public_session_id(id_hash: &str) -> String {
     id
 }
 
-/// Returns the expiry of a session that began at `begun` and is used at `now`.
+/// Returns the time at which a session that began at `begun` and is used at `now` expires.
 fn session_expiry(sessions: &config::LoginSessionConfig, begun: DateTime<Utc>, now: DateTime<Utc>) -> DateTime<Utc> {
     let after = |time: DateTime<Utc>, seconds: u64| {
         let span = i64::try_from(seconds).ok().and_then(TimeDelta::try_seconds);
@@ -79,7 +79,7 @@ impl SessionService {
         let options = &self.config.sessions;
         let Some(session) = catalog.session(&id_hash).await.map_err(ManageError::Catalog)? else { return Ok(None) };
         let expiry = session_expiry(options, session.created_at, catalog.now());
-        // The configuration can have changed since the last use.
+        // The configured lifetimes of sessions can have changed since the last use of this session.
         if expiry <= catalog.now() {
             return Ok(None);
         }
@@ -93,9 +93,8 @@ impl SessionService {
         Ok(user)
     }
 
-    /// Begins a session with a new id, to prevent session fixation. Ends `previous` and the least recently used
-    /// sessions beyond [`limits::MAX_USER_SESSIONS`]. Returns [`ManageError::WrongCredentials`] if the password has
-    /// changed.
+    /// Begins a session with a new id against session fixation. Ends `previous` and the least recently used sessions
+    /// beyond [`limits::MAX_USER_SESSIONS`]. Returns [`ManageError::WrongCredentials`] if the password changed.
     pub(crate) async fn create_session(
         &self,
         user: &User,
@@ -120,9 +119,9 @@ impl SessionService {
             };
             match catalog.create_session(&session, Some(&user.password_hash), limits::MAX_USER_SESSIONS).await {
                 Ok(true) => return Ok(id),
-                // Another session has the same random id.
+                // Another session has the same random id, so a new id is created.
                 Ok(false) => {}
-                // The user was removed, or the password changed.
+                // The user was removed, or the password was changed after its verification.
                 Err(CatalogError::NotFound | CatalogError::Conflict) => return Err(ManageError::WrongCredentials),
                 Err(error) => return Err(ManageError::Catalog(error)),
             }
@@ -152,17 +151,15 @@ impl SessionService {
         let session = found.ok_or(ManageError::SessionNotFound)?;
         match self.catalog.delete_session_by_user(user.id, &session.id_hash).await.map_err(ManageError::Catalog)? {
             true => Ok(()),
-            // A concurrent request ended the session.
+            // Another request has ended the session in the meantime.
             false => Err(ManageError::SessionNotFound),
         }
     }
 
     /// Ends a session. An unknown id is not an error.
     pub async fn end_session(&self, id: &str) -> Result<()> {
-        match session_hash(id) {
-            Some(id_hash) => self.catalog.delete_session(&id_hash).await.map_err(ManageError::Catalog),
-            None => Ok(()),
-        }
+        let Some(id_hash) = session_hash(id) else { return Ok(()) };
+        self.catalog.delete_session(&id_hash).await.map_err(ManageError::Catalog)
     }
 }
 

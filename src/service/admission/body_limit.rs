@@ -13,8 +13,8 @@ const MIN_BODY_LIMIT_BYTES: u64 = 16 << 20;
 const MAX_SIZE_BODY_COUNT: u64 = 4;
 
 pub struct BodyLimit {
-    limit: FairLimit,
-    /// Maximum charge for one body: half of the limit, so that a body of another principal always fits.
+    pub(crate) limit: FairLimit,
+    /// Maximum charge for one request body: half of the limit, so that a body of another principal always fits.
     max_bytes_per_body: u64,
 }
 
@@ -36,13 +36,9 @@ impl BodyLimit {
         BodyLimit { limit, max_bytes_per_body: units / 2 }
     }
 
-    /// Charges a large body. Waits for at most `query.heavy_wait_s`, like a heavy query.
+    /// Charges a large request body. Waits for at most `query.heavy_wait_s`, like a heavy query.
     pub async fn acquire(&self, principal: Principal, size_bytes: u64) -> Result<BodyReservation, Overloaded> {
         Ok(BodyReservation { _permit: self.limit.acquire(principal, size_bytes.min(self.max_bytes_per_body)).await? })
-    }
-
-    pub(crate) fn update_metrics(&self) {
-        self.limit.update_metrics();
     }
 }
 

@@ -22,7 +22,7 @@ impl CatalogLimits {
         let writes = LimitName { name: "catalog_write", requests: "writes (catalog.writes, catalog.queue)" };
         let lookups = "credential lookups (catalog.look_ups, catalog.queue)";
         let lookups = LimitName { name: "catalog_look_up", requests: lookups };
-        // The user is unknown before the lookup, so nothing can be reserved for users.
+        // Before the lookup of a credential, the user is unknown, so nothing can be reserved for users.
         let unreserved = FairShareConfig { user_percent: 0, ..config.fair };
         CatalogLimits {
             writes: fair_limit(writes, catalog.writes, &config.fair, catalog.queue, catalog.wait_s),

@@ -29,7 +29,8 @@ use crate::{Overloaded, Principal};
 
 pub const MAX_UNCHARGED_RESPONSE_BYTES: u64 = MAX_UNCHARGED_BYTES;
 
-/// Reserved while a response is built: about the memory for the largest page. Limits how many are built at a time.
+/// Memory that is reserved while a response is built: about the memory for the largest page. The reservations limit how
+/// many responses are built at a time.
 const BUILD_RESERVATION_BYTES: u64 = 8 << 20;
 
 #[derive(Clone)]
@@ -44,7 +45,7 @@ pub struct ResponseReservation {
 }
 
 impl LargeResponseLimit {
-    /// Reserves 8 MiB, at most the principal's whole share. Waits for up to `query.heavy_wait_s`. Cancel safe.
+    /// Reserves 8 MiB, or the principal's share if that is less. Waits for up to `query.heavy_wait_s`. Cancel safe.
     pub async fn reserve(&self, principal: Principal) -> Result<ResponseReservation, Overloaded> {
         let resources = self.resources.for_principal(principal);
         let permit = resources.admission.acquire_large_response(BUILD_RESERVATION_BYTES).await?;
@@ -65,14 +66,14 @@ impl LargeResponseLimit {
 
 impl ResponseReservation {
     /// Builds a response on a dedicated thread of low priority; I/O stays with the calling runtime. If the future is
-    /// dropped, the work ends, and releases the reservation, at its next await.
+    /// dropped, the work ends at its next await, and releases the reservation.
     pub async fn build<T: Send + 'static>(
         self,
         work: impl Future<Output = T> + Send + 'static,
     ) -> Result<(T, ResponseReservation), QueryError> {
         let engine = self.resources.with_priority(ThreadPriority::Medium).engine.clone();
         let work = async move { (work.await, self) };
-        // The work records its figures for the log line of a slow request.
+        // The work records facts for the log line of a slow request.
         let work = match request_log::current_context() {
             Some(log_context) => Either::Left(log_context.run_scoped(work)),
             None => Either::Right(work),
@@ -90,11 +91,8 @@ impl ResponseReservation {
         let missing_bytes =
             if reserved_bytes < BUILD_RESERVATION_BYTES { 0 } else { size_bytes.saturating_sub(reserved_bytes) };
         self.permit.shrink_to(size_bytes);
-        let overrun = if missing_bytes > 0 {
-            Some(self.resources.admission.try_acquire_large_response(missing_bytes)?)
-        } else {
-            None
-        };
+        let admission = &self.resources.admission;
+        let overrun = (missing_bytes > 0).then(|| admission.try_acquire_large_response(missing_bytes)).transpose()?;
         Ok(bytes_with_charge(body, (self.permit, overrun)))
     }
 }

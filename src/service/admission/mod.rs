@@ -33,28 +33,28 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use strata_config as config;
+use strata_config::{self as config, FairShareConfig};
 pub(crate) use strata_limits::Permit;
 use strata_limits::{FairLimit, FairShares, LimitName};
 use strata_runtime::priority::ThreadPriority;
 
 use crate::{Overloaded, Principal};
 
-/// Enough to keep the processors busy while some chunks wait for a distant store.
+/// This many chunks are encoded at once, so that processors stay busy while some chunks wait for a distant store.
 const ENCODE_PERMITS_PER_THREAD: u64 = 4;
 
-/// The number is small, so that most requests of a client that sends thousands at once wait in the queue, where other
-/// clients come first.
+/// Default number of light queries per thread. It is small, so that most requests of a client that sends thousands at
+/// once wait in the queue, where other clients come first.
 const LIGHT_QUERIES_PER_THREAD: u64 = 32;
 
-/// The share of one network keeps all threads busy; the next network gets a third of them at once.
+/// Default medium queries per thread. The share of one network keeps all threads busy, and leaves others permits.
 const MEDIUM_QUERIES_PER_THREAD: u64 = 3;
 const MIN_MEDIUM_QUERIES: u64 = 6;
 
-/// Enough for users and several networks to run one each.
+/// Default minimum of heavy queries, enough for users and several networks to run one each.
 const MIN_HEAVY_QUERIES: u64 = 4;
 
-/// Bytes by which a chunk can exceed its estimate without a further charge.
+/// Bytes by which a response chunk can exceed its estimate without a further charge.
 const MAX_UNCHARGED_OVERRUN_BYTES: u64 = 1 << 20;
 pub(crate) const MAX_UNCHARGED_BYTES: u64 = 64 << 10;
 
@@ -80,7 +80,7 @@ struct AdmissionLimits {
     parquet_waiters: Arc<AtomicUsize>,
 }
 
-/// A Parquet body that has begun and waits for memory, until this is dropped.
+/// Counts a Parquet body that has begun and waits for memory, until this value is dropped.
 pub(crate) struct MemoryWaiter(Arc<AtomicUsize>);
 
 impl Drop for MemoryWaiter {
@@ -112,7 +112,7 @@ pub struct AdmissionLoad {
     pub heavy_running: usize,
     pub heavy_waiting: usize,
     pub medium_running: usize,
-    /// Includes tables whose columns are being determined.
+    /// The number of running light queries, including table responses (csv or tsv) whose columns are being determined.
     pub light_running: usize,
     pub diffs_running: usize,
     pub streams_running: usize,
@@ -151,25 +151,18 @@ impl CostClass {
     }
 }
 
-/// Returns a limit of at least one unit, which principals share as configured. At most `queue` requests can wait.
-pub(crate) fn fair_limit(
-    name: LimitName,
-    units: u64,
-    fair: &config::FairShareConfig,
-    queue: u64,
-    wait_s: u64,
-) -> FairLimit {
+/// Returns a limit of at least one unit. `fair` configures the shares of principals. At most `queue` requests can wait.
+pub(crate) fn fair_limit(name: LimitName, units: u64, fair: &FairShareConfig, queue: u64, wait_s: u64) -> FairLimit {
     let max_waiters = usize::try_from(queue).unwrap_or(usize::MAX);
     let shares = FairShares { max_waiters, ..FairShares::new(units.max(1), fair.share_percent, fair.user_percent) };
     FairLimit::new(name, shares, Duration::from_secs(wait_s))
 }
 
 impl AdmissionControl {
-    /// Creates the limits that the operator has configured. Limits of 0 get defaults that depend on the number of
-    /// threads.
+    /// Creates the configured limits. Limits of 0 get defaults that depend on the number of threads.
     pub(crate) fn new(
         query: &config::QueryConfig,
-        fair: &config::FairShareConfig,
+        fair: &FairShareConfig,
         threads: usize,
         memory_bytes: u64,
     ) -> AdmissionControl {
@@ -180,7 +173,7 @@ impl AdmissionControl {
             |name, requests, units, queue, wait_s| fair_limit(LimitName { name, requests }, units, fair, queue, wait_s);
         let heavy_limit = |name, requests, units| limit(name, requests, units, query.heavy_queue, query.heavy_wait_s);
         let encode_limit = |name| {
-            // The queue has no limit: each waiter has a permit for a query or a stream.
+            // The queue of encode permits has no limit, because each waiter has a permit for a query or a stream.
             limit(name, "response chunks", threads * ENCODE_PERMITS_PER_THREAD, u64::MAX, query.heavy_wait_s)
         };
         let bytes_limit =
@@ -235,8 +228,8 @@ impl AdmissionControl {
     }
 
     /// Like [`AdmissionControl::acquire_stream`], for a body whose chunks have about `chunk_bytes` bytes, which are
-    /// charged until the body ends. Their limit is not the limit of large responses, because a large response can read
-    /// a stream while it is built: one limit for both could deadlock.
+    /// charged until the body ends. Large responses have a separate limit of bytes, because a large response can read a
+    /// stream while it is built: one limit for both could deadlock.
     pub(crate) async fn acquire_sized_stream(&self, chunk_bytes: u64) -> Result<StreamPermit, Overloaded> {
         let large_entity = match chunk_bytes.saturating_sub(MAX_UNCHARGED_BYTES) {
             0 => None,
@@ -282,18 +275,18 @@ impl AdmissionControl {
         self.limits.parquet_bytes.try_acquire(self.principal, size_bytes).ok()
     }
 
-    /// Returns a permit to encode the first chunk of a streamed body, or a large whole body, on a dedicated thread.
+    /// Waits for a permit to encode the first chunk of a streamed body, or a large whole body, on a dedicated thread.
     pub(crate) async fn acquire_encode(&self) -> Result<Permit, Overloaded> {
         self.limits.encodes.acquire(self.principal, 1).await
     }
 
-    /// Waits without a limit, for a body that has begun. `long` streams have separate permits.
+    /// Waits without a timeout for a permit to encode a chunk of a begun body. `long` streams have separate permits.
     pub(crate) async fn acquire_encode_unbounded(&self, long: bool) -> Permit {
         let limit = if long { &self.limits.long_encodes } else { &self.limits.encodes };
         limit.acquire_unbounded(self.principal, 1).await
     }
 
-    /// Reserves bytes for a part that is encoded ahead of its reader: all of them or none.
+    /// Reserves the bytes of a response part that is encoded ahead of its reader. `None` if they exceed the limit.
     pub(crate) fn try_acquire_ahead(&self, size_bytes: u64) -> Option<Permit> {
         self.limits.sent_ahead_bytes.try_acquire(self.principal, size_bytes).ok()
     }
@@ -305,12 +298,13 @@ impl AdmissionControl {
         limits.into_iter().any(|limit| limit.waiter_count() > 0)
     }
 
-    /// Returns `Some(None)` if the body is too small to be charged, and `None` if it should be streamed instead.
+    /// Reserves memory for a whole response body. Returns `Some(None)` if the body is too small to be charged, and
+    /// `None` if it should be streamed instead.
     pub(crate) fn try_acquire_whole_body(&self, size_bytes: u64) -> Option<Option<Permit>> {
         if size_bytes <= MAX_UNCHARGED_BYTES { Some(None) } else { self.try_acquire_ahead(size_bytes).map(Some) }
     }
 
-    /// Returns bytes that count as buffered, and keep `permit` and `reservation`, until the connection has sent them.
+    /// Returns bytes that count as buffered, and retain `permit` and `reservation`, until the connection has sent them.
     pub(crate) fn charge_buffered(
         &self,
         bytes: impl Into<Bytes>,
@@ -356,13 +350,7 @@ impl AdmissionControl {
 
 pub(crate) struct StreamPermit {
     _stream: Permit,
-    large_entity: Option<Permit>,
-}
-
-impl StreamPermit {
-    pub(crate) fn large_entity_bytes(&self) -> u64 {
-        self.large_entity.as_ref().map_or(0, Permit::units)
-    }
+    pub(crate) large_entity: Option<Permit>,
 }
 
 pub(crate) struct BufferCharge {
@@ -378,7 +366,7 @@ impl Drop for BufferCharge {
     }
 }
 
-/// Returns the bytes, which drop `charge` together with their last slice.
+/// Attaches a charge to bytes. The charge is dropped together with the last slice of the bytes.
 pub(crate) fn bytes_with_charge<T: Send + 'static>(bytes: Bytes, charge: T) -> Bytes {
     Bytes::from_owner(ChargedBytes { bytes, _charge: charge })
 }
@@ -404,7 +392,7 @@ mod tests {
         AdmissionControl::new(&query, &config::FairShareConfig::default(), 2, 1 << 30)
     }
 
-    /// Regression: the wait for a chunk had no end. A response that had not begun hung as long as its client waited.
+    /// Regression: the wait for an encode permit had no end. A response that had not begun hung until its client left.
     #[tokio::test]
     async fn wait_for_first_chunk_is_limited() {
         let admission = admission(|query| query.heavy_wait_s = 0);

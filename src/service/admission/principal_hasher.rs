@@ -19,14 +19,15 @@ pub(crate) struct PrincipalHasher {
 }
 
 impl PrincipalHasher {
-    /// Without a secret, the hashes are specific to this hasher and its clones.
+    /// Creates a hasher with the key of the cluster. Without a secret, the key is random, so that only clones of the
+    /// hasher compute the same hashes.
     pub(crate) fn new(secret: Option<&NodeSecret>) -> PrincipalHasher {
         let key = secret.and_then(|secret| secret.derive_key("tenants")).unwrap_or_else(rand::random);
         PrincipalHasher { keyed_hasher: SipHasher13::new_with_key(&key) }
     }
 
     pub(crate) fn hash(&self, principal: Principal) -> HashedPrincipal {
-        // The trait `Hash` writes bytes that can differ between machines.
+        // The hashed bytes are chosen here, because the trait `Hash` writes bytes that can differ between machines.
         let (kind, bytes): (u8, &[u8]) = match &principal {
             Principal::User(user) => (0, &user.get().to_le_bytes()),
             Principal::Operator => (1, &[]),

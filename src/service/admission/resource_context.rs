@@ -1,4 +1,4 @@
-//! The query engine and the limits, for one principal.
+//! The query engine and the admission limits for the requests of one principal.
 
 use std::sync::Arc;
 
@@ -44,7 +44,7 @@ impl ResourceContext {
         self.engine.with_priority(if self.is_background { ThreadPriority::Long } else { class.priority() })
     }
 
-    /// Charges a whole body for its size instead of `estimate`, the charge for its estimated size.
+    /// Charges a whole response body for its size, and releases `estimate`, the charge for its estimated size.
     pub(crate) fn charge_whole_body(
         &self,
         bytes: impl Into<Bytes>,
@@ -58,14 +58,15 @@ impl ResourceContext {
         }
     }
 
-    /// Charges a chunk to the bytes ahead of readers, or else to the memory of queries, except for a small chunk.
+    /// Charges a response chunk to the limit of buffered responses. If that is exhausted, charges it to the memory of
+    /// queries, unless the chunk is small.
     pub(crate) fn charge_chunk(&self, bytes: Bytes) -> Result<Bytes, QueryError> {
         let permit = self.admission.try_acquire_ahead(bytes.len() as u64);
         let reservation = if permit.is_none() { self.reserve_overrun(bytes.len() as u64)? } else { None };
         Ok(self.admission.charge_buffered(bytes, permit, reservation))
     }
 
-    /// Charges a whole body of this size to the bytes ahead of readers, or else to the memory of queries.
+    /// Charges a whole response body to the limit of buffered responses or, if exhausted, to the memory of queries.
     pub(crate) fn reserve_body(&self, size_bytes: u64) -> Result<Arc<BufferCharge>, QueryError> {
         let permit = self.admission.try_acquire_ahead(size_bytes);
         let reservation = match permit {
@@ -75,13 +76,12 @@ impl ResourceContext {
         Ok(Arc::new(self.admission.new_buffer_charge(size_bytes, permit, reservation)))
     }
 
-    /// Reserves memory for the bytes by which a chunk exceeds its estimate, if they are many.
+    /// Reserves query memory for the bytes by which a response chunk exceeds its estimate, if they are many.
     pub(crate) fn reserve_overrun(&self, size_bytes: u64) -> Result<Option<MemoryReservation>, QueryError> {
         if size_bytes <= MAX_UNCHARGED_OVERRUN_BYTES {
             return Ok(None);
         }
-        let size_bytes = usize::try_from(size_bytes).unwrap_or(usize::MAX);
-        Ok(Some(self.engine.try_reserve("response chunk", size_bytes)?))
+        Ok(Some(self.engine.try_reserve("response chunk", usize::try_from(size_bytes).unwrap_or(usize::MAX))?))
     }
 }
 

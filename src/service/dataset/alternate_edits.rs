@@ -1,4 +1,4 @@
-//! Edits alternates by position, for example "replace entity 3 and remove entity 7".
+//! Edits alternates (edited copies of versions) by position, for example "replace entity 3 and remove entity 7".
 //!
 //! 1. The edits are ordered by position and checked against the length of the list.
 //! 2. If the list refers to the version's file, the new file does, too: it contains only the new entities and the
@@ -38,17 +38,17 @@ use crate::{BodyReservation, CostClass, RefreshError};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntityEdit {
-    /// A position in the list before the edits, starting at 0.
+    /// The position of an entity in the list before the edits, starting at 0.
     pub position: u64,
     pub change: EntityChange,
 }
 
-/// The change at a position. New entities are canonical text.
+/// The change of an entity list at a position. New entities are canonical text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EntityChange {
     Set(Bytes),
     Remove,
-    /// Inserts entities before the position, or at the end if the position is the length of the list.
+    /// Inserts entities before the entity at the position, or at the end if the position is the length of the list.
     Insert(Vec<Bytes>),
 }
 
@@ -92,7 +92,7 @@ impl DatasetService {
         let reader = self.refreshes.files.open(list).await?;
         let base = editing::resolve_base_file(&reader, &list.path, list.size_bytes);
         let script = Arc::new(script);
-        // A sweep can remove any other base.
+        // Only the version's own file is safe as the base of an edited file: a sweep can remove any other base.
         if base.path == current.version.file.path {
             let file = self.write_with_base(owner, &reader, base, &script, &current.index, &permit).await?;
             if let Some(file) = file {
@@ -104,7 +104,7 @@ impl DatasetService {
         self.write_alternate(entities, current.index.clone()).await
     }
 
-    /// Writes a file that refers to `base`. Returns `None` if the list should be written in full instead.
+    /// Writes an edited file that refers to `base`. Returns `None` if the list should be written in full instead.
     async fn write_with_base(
         &self,
         owner: UserId,
@@ -168,18 +168,18 @@ impl DatasetService {
             loop {
                 match receiver.blocking_recv() {
                     Some(EntityBlock::Lines(lines)) => {
-                        work.add_bytes(lines.len() as u64);
+                        work.record_work(lines.len() as u64);
                         spool.add_lines(&lines)?;
                     }
                     Some(EntityBlock::End) => return Ok(spool.finish()?),
                     Some(EntityBlock::Failed(error)) => return Err(RefreshError::from(error)),
-                    // Reading failed, or was cancelled.
+                    // The sender was dropped early: reading the entities failed, or was cancelled.
                     None => return Err(RefreshError::Stopping),
                 }
             }
         });
         let (read, spooled) = tokio::join!(reading, spooling);
-        // If reading panicked, the spool is incomplete.
+        // If reading the entities panicked, the spool is incomplete.
         read.map_err(|_| RefreshError::WorkerStopped)?;
         Ok(PushedEntities { spooled: spooled??, permit })
     }
@@ -188,7 +188,7 @@ impl DatasetService {
 enum EntityBlock {
     /// Entities, each followed by a line feed.
     Lines(Vec<u8>),
-    /// Sent only if the list is complete.
+    /// The end of the list, sent only if all of its entities were sent.
     End,
     Failed(StorageError),
 }
@@ -206,7 +206,7 @@ async fn send_blocks(reader: VersionReader, mut merger: EditMerger, sender: mpsc
         let read = selected_documents::for_each_document(&reader, &all, &chunk, each).await;
         let is_last = read.is_err();
         let block = read.map_or_else(EntityBlock::Failed, |_| EntityBlock::Lines(lines));
-        // If the receiver is closed, spooling has failed and reports the error.
+        // If the receiver is closed, spooling the entities has failed and reports the error.
         if sender.send(block).await.is_err() || is_last {
             return;
         }
@@ -218,7 +218,7 @@ async fn send_blocks(reader: VersionReader, mut merger: EditMerger, sender: mpsc
     }
 }
 
-/// Merges edits into the entities of a list, which are pushed in order.
+/// Merges edits into an entity list, whose entities are pushed in order.
 struct EditMerger {
     remaining_edits: IntoIter<u64, PositionEdit>,
     next_edit: Option<(u64, PositionEdit)>,
@@ -237,7 +237,7 @@ fn check_entity_sizes(edits: &[EntityEdit], limit_bytes: u64) -> Result<(), Alte
 
 fn order_edits(edits: Vec<EntityEdit>, length: u64) -> Result<EditScript, EditError> {
     let mut script = EditScript::new();
-    // The index of the edit that sets or removes the entity at a position.
+    // For each position, the index of the edit that replaces or removes the entity there.
     let mut changed_by: HashMap<u64, usize> = HashMap::new();
     for (index, EntityEdit { position, change }) in edits.into_iter().enumerate() {
         let invalid = |problem| Err(EditError { index, problem });

@@ -1,4 +1,4 @@
-//! Saves and deletes alternates, which are second entity lists of versions.
+//! Saves and deletes alternates, which are second entity lists of versions: edited copies.
 //!
 //! An alternate is a separate file. The file of an edited alternate refers to the version's file for unchanged entities
 //! ([`strata_format::editing`]). A save writes the file, then replaces the alternate in one catalog transaction, so
@@ -21,7 +21,7 @@ use crate::dataset::DatasetService;
 use crate::refresh::version_file::WrittenFile;
 use crate::{ManageError, Overloaded, PushedEntities, RefreshError};
 
-/// An error of a save. The version is unchanged, unless the catalog failed during the commit.
+/// An error while saving an alternate (edited copy), which is unchanged unless the catalog failed during the commit.
 #[derive(Debug, thiserror::Error)]
 pub enum AlternateError {
     #[error(transparent)]
@@ -52,7 +52,7 @@ pub enum EditProblem {
 }
 
 impl EditProblem {
-    /// Returns the error message, which shows `position` as the caller wrote it.
+    /// Returns the error message of an invalid edit. It shows `position` as the caller wrote it.
     pub fn message(&self, position: impl fmt::Display) -> String {
         let (length, is_insert) = match self {
             EditProblem::PastEnd { length, is_insert, .. } => (length, *is_insert),
@@ -99,7 +99,7 @@ impl From<RefreshError> for AlternateError {
     }
 }
 
-/// Returns the quoted ETag of a version and its alternate, which changes with each save and deletion.
+/// Returns the quoted ETag of a version, which changes when its alternate (edited copy) is saved or deleted.
 pub fn alternate_etag(version: &DatasetVersion) -> String {
     let base = VersionFileIds::from_version(version);
     let alt = base.alt.map_or("none".to_owned(), |alt| alt.to_string());
@@ -113,9 +113,9 @@ pub(super) struct CurrentVersion {
 }
 
 impl CurrentVersion {
-    /// Returns the files that a change is based on, or [`ManageError::Stale`] if `etag` is not current.
+    /// Returns the IDs of the version's files if `etag` is current, and [`ManageError::Stale`] otherwise.
     pub(super) fn base_if_current(&self, etag: &str) -> Result<VersionFileIds, ManageError> {
-        // Clients can omit the quotes.
+        // Clients can omit the quotes of the ETag.
         match etag.trim_matches('"') == alternate_etag(&self.version).trim_matches('"') {
             true => Ok(VersionFileIds::from_version(&self.version)),
             false => Err(ManageError::Stale),
@@ -165,7 +165,7 @@ impl DatasetService {
         self.refreshes.files.reserve_path().await?.write_version(spooled, index, &permit, &Arc::default()).await
     }
 
-    /// Waits for the file, then saves it as the version's alternate if `base` is current.
+    /// Waits until the file is written, then saves it as the version's alternate unless the files differ from `base`.
     pub(super) async fn save_as_alternate(
         &self,
         owner: UserId,

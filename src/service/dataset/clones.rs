@@ -1,4 +1,4 @@
-//! Clones datasets: creates a dataset whose version 1 is the latest version of another dataset, with its alternate.
+//! Clones datasets: creates a dataset whose version 1 is the latest version of another dataset, with its edited copy.
 //!
 //! The files are immutable, so the clone shares them instead of copying them. They are verified once, so that damage
 //! does not spread. A sweep removes a file only if no dataset refers to it.
@@ -16,18 +16,13 @@ use crate::management::{ManageError, Result};
 impl DatasetService {
     /// Clones a public dataset or a dataset of the user. The clone of a private dataset is private, with a new key.
     /// Another user's private dataset gives [`ManageError::CloneSourceNotFound`].
-    pub async fn clone_dataset(
-        &self,
-        user: &User,
-        source: DatasetId,
-        name: DatasetName,
-    ) -> Result<DatasetWithAttempts> {
+    pub async fn clone_dataset(&self, user: &User, id: DatasetId, name: DatasetName) -> Result<DatasetWithAttempts> {
         let clone = NewDatasetClone {
-            source,
+            source: id,
             owner: user.id,
             name,
             private_key: Secret::new_private_key(rand::random()),
-            // The schedule takes effect when the clone gets a source.
+            // A clone has no source to fetch. Its schedule takes effect when it gets one.
             schedule: Some(DEFAULT_CRON_SCHEDULE.to_owned()),
             ping_token: Secret::new_ping_token(rand::random()),
         };
@@ -40,7 +35,7 @@ impl DatasetService {
         self.load_attempts(dataset).await
     }
 
-    /// Verifies the files that a clone would share, with a refresh permit of the user.
+    /// Verifies the version files that a clone would share, with a refresh permit of the user.
     async fn verify_files(&self, user: &User, version: &DatasetVersion) -> Result<()> {
         let _permit = self.refreshes.ingest.acquire_permit(user.id).await?;
         for file in [Some(&version.file), version.alternate.as_ref()].into_iter().flatten() {

@@ -19,7 +19,7 @@ use moka::future::Cache;
 use moka::policy::EvictionPolicy;
 use parking_lot::Mutex;
 use strata_diff::{self as diff, ChangeList, ChangeType, DiffChange, DiffLimits, DiffPage, change_records};
-use strata_encode::ContentCoding;
+use strata_encode::{ContentCoding, ListElement};
 use strata_format::reader::VersionReader;
 use strata_query::QueryError;
 use strata_query::fetch::selected_documents::{SELECTION_CHUNK_BYTES, SelectionChunk};
@@ -42,7 +42,7 @@ use crate::{ManageError, Principal, ReadError, ReadResponse, ReadService, Respon
 const DIFF_OVERHEAD_BYTES: usize = 1 << 10;
 const RECORD_OVERHEAD_BYTES: u64 = 100;
 
-/// Bytes per semaphore permit, so that any capacity fits a semaphore.
+/// Bytes per semaphore permit. A permit for each byte could exceed the maximum number of permits.
 const BYTES_PER_PERMIT: u64 = 1 << 10;
 
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +57,7 @@ pub enum DiffError {
 pub struct DiffSides {
     pub v1: VersionSelector,
     pub v2: VersionSelector,
-    /// If true, the alternate of v2 replaces v2.
+    /// If true, the alternate (edited copy) of version v2 is compared instead of the version.
     pub alt: bool,
 }
 
@@ -85,8 +85,8 @@ impl DiffFormat {
         }
     }
 
-    fn write_record(self, record: &[u8], first: bool, out: &mut Vec<u8>) {
-        if !first && self != DiffFormat::Jsonl {
+    fn write_record(self, record: &[u8], element: ListElement, out: &mut Vec<u8>) {
+        if element == ListElement::Later && self != DiffFormat::Jsonl {
             out.push(b',');
         }
         out.extend_from_slice(record);
@@ -153,10 +153,10 @@ impl VersionDiff {
 
     async fn page_body(&self, page: &DiffPage, format: DiffFormat) -> Result<ResponseBody, ReadError> {
         let admission = &self.resources.admission;
-        let selected = self.page_change_count(page);
-        let mean_bytes = RECORD_OVERHEAD_BYTES + self.readers.iter().map(mean_document_bytes).sum::<u64>();
+        let entity_count = self.page_change_count(page);
+        let mean_document_bytes = RECORD_OVERHEAD_BYTES + self.readers.iter().map(mean_document_bytes).sum::<u64>();
         let (begin, end) = self.json_frame(format);
-        let estimated_bytes = mean_bytes.saturating_mul(selected);
+        let estimated_bytes = mean_document_bytes.saturating_mul(entity_count);
         if estimated_bytes <= SELECTION_CHUNK_BYTES
             && let Some(permit) = admission.try_acquire_whole_body(estimated_bytes)
         {
@@ -164,7 +164,9 @@ impl VersionDiff {
             let readers = self.readers.clone();
             let mut body = begin.clone();
             let work = async move {
-                let written = write_records(&readers, &changes, format, true, MAX_WHOLE_BODY_BYTES, &mut body).await?;
+                let max_bytes = MAX_WHOLE_BODY_BYTES;
+                let written =
+                    write_records(&readers, &changes, format, ListElement::First, max_bytes, &mut body).await?;
                 if written < changes.len() {
                     return Ok(None);
                 }
@@ -172,19 +174,20 @@ impl VersionDiff {
                 Ok::<_, ReadError>(Some(body))
             };
             let body = self.resources.engine.spawn(work).await.map_err(QueryError::from)??;
-            // If the entities are much larger than the mean, the records are streamed.
+            // If the entities are much larger than the mean size, `body` is `None`, and the records are streamed.
             if let Some(body) = body {
-                metrics().sent_rows.increment(selected);
+                metrics().sent_rows.increment(entity_count);
                 return Ok(ResponseBody::Whole(self.resources.charge_whole_body(body, permit)?));
             }
         }
-        let stream_permit = admission.acquire_sized_stream(mean_bytes.saturating_mul(ENCODED_BYTES_PER_BYTE)).await?;
+        let chunk_bytes = mean_document_bytes.saturating_mul(ENCODED_BYTES_PER_BYTE);
+        let stream_permit = admission.acquire_sized_stream(chunk_bytes).await?;
         let readers = self.readers.clone();
         let diff = self.diff.clone();
         let mut cursor = diff.cursor(page);
-        // Sent with the first records, so that an unreadable version is still an error.
+        // The response begins with the first records, so that an unreadable version still returns an error status.
         let mut begin = Some(begin);
-        // The remaining changes of chunks that reached their byte limit, by the ordinal of the first change.
+        // The changes that no longer fit into a full chunk of the response, by the ordinal of the first of them.
         let remaining: Arc<Mutex<HashMap<u64, Vec<DiffChange>>>> = Arc::default();
         let encode = move |chunk: SelectionChunk, max_bytes: u64| {
             let count = usize::try_from(chunk.ordinals.end - chunk.ordinals.start).unwrap_or(usize::MAX);
@@ -195,7 +198,7 @@ impl VersionDiff {
             let remaining = remaining.clone();
             let begin = begin.take();
             async move {
-                let first = begin.is_some();
+                let first = if begin.is_some() { ListElement::First } else { ListElement::Later };
                 let mut bytes = begin.unwrap_or_default();
                 let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
                 let written = write_records(&readers, &changes, format, first, max_bytes, &mut bytes).await?;
@@ -208,13 +211,7 @@ impl VersionDiff {
             }
         };
         let capacity = self.resources.clone();
-        let encoder = BackpressuredEncoder {
-            capacity,
-            stream_permit,
-            entity_count: selected,
-            mean_document_bytes: mean_bytes,
-            encode,
-        };
+        let encoder = BackpressuredEncoder { capacity, stream_permit, entity_count, mean_document_bytes, encode };
         let end = stream::iter((!end.is_empty()).then(|| Ok(Bytes::from_static(end))));
         Ok(ResponseBody::Stream(encoder.into_stream().chain(end).boxed()))
     }
@@ -236,18 +233,18 @@ fn mean_document_bytes(reader: &VersionReader) -> u64 {
     layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
 }
 
-/// Appends records until `out` has grown by `max_bytes`, and returns their number. If `first`, none precedes them.
+/// Appends diff records until `out` has grown by `max_bytes`, and returns their number.
 async fn write_records(
     readers: &[VersionReader; 2],
     changes: &[DiffChange],
     format: DiffFormat,
-    mut first: bool,
+    mut element: ListElement,
     max_bytes: usize,
     out: &mut Vec<u8>,
 ) -> Result<usize, ReadError> {
     let start = out.len();
     let each = |record: &[u8]| {
-        format.write_record(record, std::mem::replace(&mut first, false), out);
+        format.write_record(record, std::mem::replace(&mut element, ListElement::Later), out);
         if out.len() - start < max_bytes { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     };
     Ok(change_records::for_each_record(readers, changes, each).await?)
@@ -259,8 +256,8 @@ pub struct DiffService {
 }
 
 impl DiffService {
-    /// Compares two versions of a dataset, which can be frozen. If `owner` is `None`, any dataset is allowed. Dropping
-    /// the future cancels the work, unless other requests wait for the same diff.
+    /// Compares two versions of a dataset, which can be frozen. If `owner` is `None`, the owner of the dataset does not
+    /// matter. Dropping the future cancels the work, unless other requests wait for the same diff.
     pub async fn compare(
         &self,
         owner: Option<&User>,
@@ -292,7 +289,7 @@ impl DiffService {
         let files = [v1_file, v2_file];
         let readers = [self.open_reader(&files[0]).await?, self.open_reader(&files[1]).await?];
         let diff = match files[0].content_hash == files[1].content_hash {
-            true => SharedDiff::new(ChangeList::for_equal_versions(readers[0].entity_count()), None),
+            true => SharedDiff(Arc::new((ChangeList::for_equal_versions(readers[0].entity_count()), None))),
             false => self.compare_files(&resources, &files, &readers).await?,
         };
         Ok(VersionDiff { resources, dataset, versions, alt, readers, diff })
@@ -326,7 +323,7 @@ impl DiffService {
             let resources = resources.clone();
             let [v1, v2] = readers.clone();
             async move {
-                // Another request can have inserted the diff since the look-up.
+                // After the look-up in the cache, another request can have inserted the diff.
                 if let Some(cached) = cache.entries.get(&key).await {
                     return Ok(cached);
                 }
@@ -348,7 +345,7 @@ pub(crate) struct DiffCache {
     entries: Cache<DiffCacheKey, SharedDiff, foldhash::fast::RandomState>,
     single_flight: SingleFlight<DiffCacheKey, SharedDiff>,
     capacity_bytes: u64,
-    /// The memory of cached and evicted diffs, which do not count toward the query memory.
+    /// Memory quota for cached diffs and for evicted diffs in use, which do not count toward the query memory.
     memory_permits: Arc<Semaphore>,
 }
 
@@ -356,11 +353,11 @@ impl DiffCache {
     pub(crate) fn new(capacity_bytes: u64) -> DiffCache {
         let entries = Cache::builder()
             .max_capacity(capacity_bytes)
-            // The client of a new diff is about to request the next page.
+            // New diffs must not be evicted first (LRU), because their clients are about to request the next page.
             .eviction_policy(EvictionPolicy::lru())
             .weigher(|_, diff: &SharedDiff| u32::try_from(cached_size_bytes(diff)).unwrap_or(u32::MAX))
             .build_with_hasher(foldhash::fast::RandomState::default());
-        // Half for cached diffs, half for evicted ones.
+        // The quota is twice the capacity: one half for cached diffs, and one half for evicted diffs in use.
         let permits = usize::try_from(capacity_bytes / BYTES_PER_PERMIT).unwrap_or(usize::MAX).saturating_mul(2);
         let memory_permits = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
         DiffCache { entries, single_flight: SingleFlight::default(), capacity_bytes, memory_permits }
@@ -372,11 +369,11 @@ impl DiffCache {
         let permits = permits.filter(|_| size_bytes <= self.capacity_bytes);
         let permit = permits.and_then(|permits| self.memory_permits.clone().try_acquire_many_owned(permits).ok());
         if permit.is_none() {
-            return SharedDiff::new(diff, None);
+            return SharedDiff(Arc::new((diff, None)));
         }
-        let shared = SharedDiff::new(diff.without_reservations(), permit);
+        let shared = SharedDiff(Arc::new((diff.without_reservations(), permit)));
         self.entries.insert(key, shared.clone()).await;
-        // Evicts at once, so that the evicted diffs return their permits.
+        // Evicts diffs now rather than later, so that the evicted diffs return their memory permits.
         self.entries.run_pending_tasks().await;
         shared
     }
@@ -389,12 +386,6 @@ fn cached_size_bytes(diff: &ChangeList) -> usize {
 /// A shared diff. Its memory permit is `None` if it counts toward the query memory.
 #[derive(Clone)]
 struct SharedDiff(Arc<(ChangeList, Option<OwnedSemaphorePermit>)>);
-
-impl SharedDiff {
-    fn new(diff: ChangeList, permit: Option<OwnedSemaphorePermit>) -> SharedDiff {
-        SharedDiff(Arc::new((diff, permit)))
-    }
-}
 
 impl Deref for SharedDiff {
     type Target = ChangeList;
@@ -419,7 +410,7 @@ mod tests {
         for number in 0..30 {
             used.push(diffs.insert(key(number), ChangeList::for_equal_versions(number)).await);
         }
-        // 10 cached and 10 evicted diffs have permits; the others continue to count toward the query memory.
+        // 10 cached and 10 evicted diffs have memory permits; the others continue to count toward the query memory.
         let has_permit: Vec<bool> = used.iter().map(|diff| diff.0.1.is_some()).collect();
         assert_eq!(has_permit, (0..30).map(|number| number < 20).collect::<Vec<_>>());
         for number in 0..30 {
@@ -428,7 +419,7 @@ mod tests {
         }
         drop(used);
         for _ in 0..10_000 {
-            // The cache drops evicted entries lazily.
+            // The cache drops evicted diffs lazily.
             diffs.entries.run_pending_tasks().await;
             diffs.entries.get(&key(100)).await;
         }

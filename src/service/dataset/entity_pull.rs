@@ -7,7 +7,7 @@ use strata_encode::ContentCoding;
 use strata_types::ids::DatasetId;
 use strata_types::read_request::ReadRequest;
 use strata_types::user::User;
-use strata_types::version::{VersionNumber, VersionSelector};
+use strata_types::version::{VersionNumber, VersionSelector, VersionVariant};
 
 use crate::{
     AuthorizedRead, AuthorizedTarget, ManageError, OwnerReadError, Principal, ReadService, ResponseBody, alternate_etag,
@@ -15,10 +15,10 @@ use crate::{
 
 pub struct PulledPage {
     pub version: VersionNumber,
-    /// The [`alternate_etag`] of the version.
+    /// The [`alternate_etag`] of the version, with which the client can save an edited list.
     pub etag: String,
     pub has_alternate: bool,
-    /// The number of entities in the entire list.
+    /// The number of entities in the entire list, not only on this page.
     pub total_count: u64,
     /// The offset of the next page; `None` at the end, and after an empty page.
     pub next_offset: Option<u64>,
@@ -27,18 +27,18 @@ pub struct PulledPage {
 }
 
 impl ReadService {
-    /// Returns a page of a version or of its alternate. The entities and the ETag come from the same look-up.
+    /// Returns a page of a version or of its alternate (edited copy). One look-up returns the entities and the ETag.
     pub async fn pull_entities(
         self: &Arc<Self>,
         owner: &User,
         dataset: DatasetId,
         selector: VersionSelector,
-        alt: bool,
+        variant: VersionVariant,
         offset: u64,
         limit: Option<u64>,
     ) -> Result<PulledPage, OwnerReadError> {
         let resolved = self.resolve_owned(Some(owner), dataset, selector).await?;
-        let target = AuthorizedTarget::new(&resolved, selector, alt, Principal::User(owner.id))?;
+        let target = AuthorizedTarget::new(&resolved, selector, variant, Principal::User(owner.id))?;
         let version = resolved.version.ok_or(ManageError::DatasetNotFound)?;
         let request = Arc::new(ReadRequest { pretty: false, offset, limit, ..ReadRequest::default() });
         let read = AuthorizedRead::new(&target, &request);

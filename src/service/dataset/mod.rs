@@ -13,7 +13,7 @@ use strata_catalog::{Catalog, CatalogError, DatasetListing, DatasetView, Refresh
 use strata_query::QueryEngine;
 use strata_types::dataset::{
     DEFAULT_CRON_SCHEDULE, Dataset, DatasetChange, DatasetMetadata, DatasetName, DatasetSource, DatasetVisibility,
-    NewDataset,
+    NewDataset, RollbackMode,
 };
 use strata_types::field_path::FieldPath;
 use strata_types::ids::{DatasetId, RefreshAttemptId};
@@ -33,12 +33,9 @@ pub struct DatasetWithAttempts {
     pub last_attempts: Vec<RefreshAttempt>,
 }
 
-/// Returns the requested visibility, with a new key in case the dataset was public.
-pub fn new_visibility(private: bool) -> DatasetVisibility {
-    match private {
-        true => DatasetVisibility::Private { new_private_key: Secret::new_private_key(rand::random()) },
-        false => DatasetVisibility::Public,
-    }
+/// Returns a private visibility, with a new key in case the dataset was public.
+pub fn new_private_visibility() -> DatasetVisibility {
+    DatasetVisibility::Private { new_private_key: Secret::new_private_key(rand::random()) }
 }
 
 fn is_owner(user: Option<&User>, dataset: &Dataset) -> bool {
@@ -58,27 +55,22 @@ impl DatasetService {
         Ok(self.catalog.datasets(after, limit).await?)
     }
 
-    /// Returns the file size of the active version; `None` if there is no active version or its record is damaged.
+    /// Returns the size of the active version's file; `None` if there is no active version or its record is damaged.
     pub async fn active_file_bytes(&self, dataset: &Dataset) -> Result<Option<u64>> {
         let Some(number) = dataset.active_version() else { return Ok(None) };
         match self.catalog.version(dataset.id, number).await {
             Ok(record) => Ok(Some(record.version.file.size_bytes)),
-            // The rest of the list helps to find the damage.
+            // A damaged record must not make the list of all datasets fail, which helps to find the damage.
             Err(CatalogError::DamagedRecord { .. }) => Ok(None),
             Err(error) => Err(error.into()),
         }
     }
 
     /// Creates a dataset. By default, it is public, has the source `push`, and is on the nightly schedule.
-    pub async fn create(
-        &self,
-        owner: &User,
-        name: DatasetName,
-        settings: DatasetChange,
-    ) -> Result<DatasetWithAttempts> {
-        self.check_settings(owner, &settings).await?;
+    pub async fn create(&self, user: &User, name: DatasetName, settings: DatasetChange) -> Result<DatasetWithAttempts> {
+        self.check_settings(user, &settings).await?;
         let new = NewDataset {
-            owner: owner.id,
+            owner: user.id,
             name,
             metadata: DatasetMetadata {
                 description: settings.description.flatten(),
@@ -98,8 +90,8 @@ impl DatasetService {
             index: settings.index.unwrap_or_default(),
             ping_token: Secret::new_ping_token(rand::random()),
         };
-        let limit = self.refreshes.ingest.config.plans.max_active_datasets(owner.plan);
-        let dataset = self.owner_writer.run_write(owner.id, self.catalog.create_dataset(&new, limit)).await?;
+        let limit = self.refreshes.ingest.config.plans.max_active_datasets(user.plan);
+        let dataset = self.owner_writer.run_write(user.id, self.catalog.create_dataset(&new, limit)).await?;
         Ok(DatasetWithAttempts { dataset, last_attempts: Vec::new() })
     }
 
@@ -113,7 +105,7 @@ impl DatasetService {
         self.owner_writer.run_write(owner.id, self.catalog.delete_dataset(id)).await
     }
 
-    /// Like [`DatasetService::list_without_attempts`], with an additional look-up per dataset.
+    /// Like [`DatasetService::list_without_attempts`], with refresh attempts, which need a look-up per dataset.
     pub async fn list_with_attempts(
         &self,
         owner: &User,
@@ -146,14 +138,14 @@ impl DatasetService {
         Ok(self.catalog.owned_dataset(owner.id, id).await?)
     }
 
-    /// Returns a consistent view of a dataset, its versions and its last attempts.
+    /// Returns a consistent view of a dataset of the owner: the dataset, its versions and its last refresh attempts.
     pub async fn find_owned_view(&self, owner: &User, id: DatasetId) -> Result<DatasetView> {
-        // Checked first, because the duration of the view query would show other users that the dataset exists.
+        // Ownership is checked first: the duration of the view query would show other users that the dataset exists.
         self.catalog.owned_dataset(owner.id, id).await?;
         self.catalog.dataset_view(id).await?.ok_or(ManageError::DatasetNotFound)
     }
 
-    /// Returns a dataset that is public or that the user owns, frozen or not. Waits for a look-up permit of the client.
+    /// Returns a public dataset or one of the user, frozen or not. Waits for a catalog look-up permit of the client.
     pub async fn find_visible(
         &self,
         user: Option<&User>,
@@ -165,7 +157,7 @@ impl DatasetService {
         Ok(dataset.filter(|dataset| is_owner(user, dataset) || !dataset.is_private()))
     }
 
-    /// Returns a view of a visible dataset, which contains attempts only for the owner; `None` if it became invisible.
+    /// Returns a view of a visible dataset; only the owner's contains refresh attempts. `None` if it became invisible.
     pub async fn find_visible_view(
         &self,
         user: Option<&User>,
@@ -209,16 +201,16 @@ impl DatasetService {
         self.apply_change(owner, id, self.catalog.rotate_ping_token(id, &new_token)).await
     }
 
-    /// Pins `version` as the active version. If `freeze` is true, also freezes the dataset.
+    /// Pins `version` as the active version.
     pub async fn rollback(
         &self,
         owner: &User,
         id: DatasetId,
         version: VersionNumber,
-        freeze: bool,
+        mode: RollbackMode,
     ) -> Result<DatasetWithAttempts> {
         let latest = self.catalog.owned_dataset(owner.id, id).await?.latest_version;
-        let rolled_back = self.owner_writer.run_write(owner.id, self.catalog.rollback(id, version, freeze)).await;
+        let rolled_back = self.owner_writer.run_write(owner.id, self.catalog.rollback(id, version, mode)).await;
         let dataset = rolled_back.map_err(|error| error.with_version_details(version, latest))?;
         self.load_attempts(dataset).await
     }
@@ -239,7 +231,7 @@ impl DatasetService {
             Some(query) if query.chars().nth(MAX_DATASET_SEARCH_CHARACTERS).is_some() => {
                 invalid(format!("it is longer than {MAX_DATASET_SEARCH_CHARACTERS} characters"))
             }
-            // No name contains U+0000, and PostgreSQL rejects it.
+            // No dataset name contains U+0000, and PostgreSQL rejects it in queries.
             Some(query) if query.contains('\0') => invalid("it must not contain the character U+0000".to_owned()),
             _ => Ok(()),
         }
@@ -275,7 +267,7 @@ impl DatasetService {
         Ok(DatasetWithAttempts { dataset, last_attempts })
     }
 
-    /// Checks all settings that do not depend on the dataset's state, and resolves the host name of the source.
+    /// Checks all dataset settings that do not depend on the dataset's state, and resolves the host name of the source.
     async fn check_settings(&self, owner: &User, settings: &DatasetChange) -> Result<()> {
         let invalid = |field, problem: String| Err(ManageError::InvalidField { field, problem });
         let description = settings.description.as_ref().and_then(Option::as_deref);
@@ -295,9 +287,7 @@ impl DatasetService {
         if url.len() > MAX_URL_BYTES {
             return invalid("source", format!("it is longer than {MAX_URL_BYTES} bytes"));
         }
-        match self.refreshes.ingest.source_client(owner.id).check_url(url).await {
-            Ok(()) => Ok(()),
-            Err(error) => invalid("source", format!("{error}; to send the entities yourself, use push")),
-        }
+        let checked = self.refreshes.ingest.source_client(owner.id).check_url(url).await;
+        checked.or_else(|error| invalid("source", format!("{error}; to send the entities yourself, use push")))
     }
 }

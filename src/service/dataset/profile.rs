@@ -10,7 +10,7 @@ use strata_format::profile::{ProfileSummary, StoredProfile};
 use strata_format::reader::VersionReader;
 use strata_types::ids::DatasetId;
 use strata_types::user::User;
-use strata_types::version::VersionSelector;
+use strata_types::version::{VersionSelector, VersionVariant};
 use utoipa::ToSchema;
 
 use crate::admission::{CostClass, Permit};
@@ -42,16 +42,16 @@ impl VersionProfile {
 #[derive(Clone, Copy, Debug)]
 pub struct ProfileRequest<'a> {
     pub caller: Option<&'a User>,
-    /// The principal of a request without a user.
+    /// The network of the client, whose limits apply to a request without a user.
     pub client: ClientNetwork,
     pub dataset: DatasetId,
     pub version: VersionSelector,
-    pub alt: bool,
+    pub variant: VersionVariant,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// The request has no user, and no public dataset has this id. Whether a private dataset has it stays hidden.
+    /// The request has no user, and no public dataset has this ID. The error hides whether a private dataset has it.
     #[error("the dataset is not public, and the request has no credentials")]
     Unauthenticated,
     #[error("no such dataset")]
@@ -68,13 +68,13 @@ impl ReadService {
         Ok(VersionProfile {
             dataset_id: target.dataset_id.get(),
             version: target.version.get(),
-            alt: target.alt,
+            alt: target.variant.is_alternate(),
             file_size_bytes: target.file.size_bytes,
             contents,
         })
     }
 
-    /// Like [`ReadService::profile`], for the summary at the start of the profile, which is cached.
+    /// Like [`ReadService::profile`], but returns the summary at the start of the profile, which is cached.
     pub async fn profile_summary(&self, request: ProfileRequest<'_>) -> Result<Arc<ProfileSummary>, ProfileError> {
         let (reader, _, _permit) = self.open_profile(request).await?;
         Ok(reader.profile_summary().await.map_err(ReadError::from)?)
@@ -84,7 +84,7 @@ impl ReadService {
         &self,
         request: ProfileRequest<'_>,
     ) -> Result<(VersionReader, AuthorizedTarget, Permit), ProfileError> {
-        let ProfileRequest { caller, client, dataset, version, alt } = request;
+        let ProfileRequest { caller, client, dataset, version, variant } = request;
         let hidden = || if caller.is_some() { ProfileError::DatasetNotFound } else { ProfileError::Unauthenticated };
         let resolved = self.lookups.resolve(dataset, version).await?.ok_or_else(hidden)?;
         let dataset = &resolved.dataset;
@@ -96,7 +96,7 @@ impl ReadService {
             return Err(ReadError::Frozen.into());
         }
         let principal = caller.map_or(Principal::Anonymous(client), |user| Principal::User(user.id));
-        let target = AuthorizedTarget::new(&resolved, version, alt, principal)?;
+        let target = AuthorizedTarget::new(&resolved, version, variant, principal)?;
         let admission = self.resources.admission.for_principal(principal);
         let permit = admission.acquire_query(CostClass::Light).await.map_err(ReadError::from)?;
         let reader = VersionReader::open_recorded(&self.store, &target.file, &self.cache).await;

@@ -17,7 +17,7 @@ use super::text::format_size;
 use super::{IgnoredParameter, ReadExplanation};
 use crate::read::hints::{self, ComparableTypes, nested_sort_hint};
 
-/// The dashboard adds a link after this sentence.
+/// Advice in hints. The dashboard adds a link to the index settings after this sentence.
 const INDEX_ADVICE: &str = "To index the path in later versions, list it in `index.always`";
 const MAX_SUGGESTED_PATHS: usize = 5;
 
@@ -45,15 +45,14 @@ pub(super) fn hints(
     let types = |path: &FieldPath| {
         paths.filter(|_| !absent.contains(path)).and_then(|paths| hints::comparable_types(paths, path))
     };
-    // No index helps a condition on objects.
+    // No index helps a condition on a path that has only objects.
     let is_nested_only = |paths: &ProfilePaths, path: &FieldPath| {
         paths.get(&path.to_string()).and_then(ComparableTypes::from_facts).is_some_and(|types| types.is_nested_only())
     };
     let is_pointless =
         |path: &FieldPath| absent.contains(path) || paths.is_some_and(|paths| is_nested_only(paths, path));
     push_predicate_hints(explanation, request, reader, is_pointless, &mut hints);
-    let finds_nothing = explanation.answer.total == 0;
-    hints.extend(hints::condition_hints(request, finds_nothing, types));
+    hints.extend(hints::condition_hints(request, explanation.answer.total, types));
     push_sort_and_dedup_hints(explanation, reader, is_pointless, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
         hints.push(format!(
@@ -80,7 +79,7 @@ pub(super) fn hints(
     hints
 }
 
-/// Returns a hint if the name of the only field looks like a header line with a different delimiter.
+/// Returns a hint if entities have a single field, whose name looks like a header line with a different delimiter.
 fn wrong_delimiter_hint(profile: &StoredProfile) -> Option<String> {
     let mut fields = profile.paths.iter().filter(|record| record.path != "_source");
     let (field, None) = (fields.next()?, fields.next()) else { return None };
@@ -92,13 +91,13 @@ fn wrong_delimiter_hint(profile: &StoredProfile) -> Option<String> {
     ))
 }
 
-/// Adds a hint for each path in the request that no entity has when its step runs. Returns these paths.
+/// Adds a hint for each path in the request that no entity has in the step that uses the path. Returns these paths.
 fn push_absent_path_hints(
     request: &ReadRequest,
     profile: Option<&StoredProfile>,
     hints: &mut Vec<String>,
 ) -> Vec<FieldPath> {
-    // A profile that omits paths does not show that a path is absent.
+    // A profile that omits paths does not prove that a path is absent.
     let profile = profile.filter(|profile| profile.entities > 0 && !profile.paths_left_out);
     let projection = EntityProjection::from_request(request);
     let sort = request.sort.as_ref().and_then(|sort| FieldPath::from_keys([sort.field.as_str()]).ok());
@@ -122,7 +121,7 @@ fn push_absent_path_hints(
             "treats all entities as equal at this path",
         ),
     ];
-    // `dedup_key` compares the rest of an object of which `keep_field` keeps a part.
+    // If `keep_field` keeps only a part of an object, `dedup_key` compares this part.
     let is_partly_kept = |path: &FieldPath| projection.keep.iter().any(|keep| keep.keys().starts_with(path.keys()));
     let existing: Option<HashSet<&str>> =
         profile.map(|profile| profile.paths.iter().map(|record| record.path.as_str()).collect());
@@ -132,11 +131,9 @@ fn push_absent_path_hints(
         for path in paths {
             let text = path.to_string();
             if existing.as_ref().is_some_and(|existing| !existing.contains(text.as_str())) {
-                // Each comparison takes time, and a hundred suggestions would not help.
-                let known = profile
-                    .filter(|_| absent.len() < MAX_SUGGESTED_PATHS)
-                    .into_iter()
-                    .flat_map(|profile| &profile.paths);
+                // Suggestions are limited: each compares a path with all paths, and a hundred would not help.
+                let searched = profile.filter(|_| absent.len() < MAX_SUGGESTED_PATHS);
+                let known = searched.into_iter().flat_map(|profile| &profile.paths);
                 let nearest = suggest::find_similar_name(&text, known.map(|record| record.path.as_str()));
                 let instead = match nearest {
                     None => "The profile lists the existing paths.".to_owned(),
@@ -198,7 +195,7 @@ fn push_predicate_hints(
             continue;
         }
         let access = match condition.access_path {
-            // The path index finds strings without an indexed column.
+            // The path index finds strings without an indexed column, so the condition needs no hint.
             AccessPath::SearchTextAndShapes if condition.predicate.full_text_needles().is_some() => continue,
             AccessPath::SearchTextAndShapes if comparison.needs_exact_text() => {
                 "reads the documents of the entities that have the path"

@@ -30,7 +30,7 @@ use record::{
 pub use record::{IgnoredParameter, ReadExplanation};
 
 impl ReadService {
-    /// Costs as much as an uncached read. Without an owner, the call is for a command, which can read all datasets.
+    /// Explains a read, at the cost of an uncached read. Commands pass no `owner`, so they can explain any dataset.
     pub async fn explain(
         &self,
         owner: Option<&User>,
@@ -42,7 +42,7 @@ impl ReadService {
         let resolved = self.resolve_owned(owner, dataset, version).await?;
         let resources = owner
             .map_or_else(|| self.resources.clone(), |owner| self.resources.for_principal(Principal::User(owner.id)));
-        let target = AuthorizedTarget::new(&resolved, version, request.alt, resources.admission.principal)?;
+        let target = AuthorizedTarget::new(&resolved, version, request.variant(), resources.admission.principal)?;
         let cached = match owner {
             Some(_) => Some(self.cached_responses(&target, &request).await),
             None => None,
@@ -66,30 +66,21 @@ impl ReadService {
         let query = &self.config.query;
         let class = CostClass::from_work_bytes(work_bytes, query);
         let pages: u64 = (0..reader.row_groups().len()).map(|row_group| reader.page_count(row_group) as u64).sum();
+        let columns = columns.map(|number| number as u64);
+        let parameter = |(name, value)| RequestParameter { name, value };
         let stage_time = |(stage, time)| StageDuration { stage, duration_us: duration_to_us(time) };
         let mut explanation = ReadExplanation {
             ok: true,
             dataset_id: target.dataset_id.get(),
             name_slug: target.name_slug,
             version: target.version.get(),
-            alt: target.alt,
+            alt: target.variant.is_alternate(),
             frozen: resolved.dataset.frozen,
             entity_count: reader.entity_count(),
             document_bytes: reader.layout().document_bytes,
-            request: request
-                .non_default_parameters()
-                .into_iter()
-                .map(|(name, value)| RequestParameter { name, value })
-                .collect(),
+            request: request.non_default_parameters().into_iter().map(parameter).collect(),
             ignored,
-            answer: ResponseReport {
-                total,
-                matches,
-                content_type,
-                body_bytes,
-                streamed,
-                columns: columns.map(|number| number as u64),
-            },
+            answer: ResponseReport { total, matches, content_type, body_bytes, streamed, columns },
             stages: stages.into_iter().map(stage_time).collect(),
             total_us,
             work: WorkEstimate {
@@ -137,7 +128,7 @@ impl ReadService {
         CachedResponses { cacheable, response, export }
     }
 
-    /// Counts the bytes of a body, which must end within `server.answer_timeout_s`.
+    /// Counts and discards the bytes of a response body, which must end within `server.answer_timeout_s`.
     async fn drain_body(&self, body: ResponseBody) -> Result<u64, ReadError> {
         let seconds = self.config.server.answer_timeout_s;
         let counted = body.into_stream().try_fold(0, async |bytes, chunk| Ok(bytes + chunk.len() as u64));

@@ -65,7 +65,7 @@ impl ReadExplanation {
     fn write_response(&self, out: &mut Formatter<'_>) -> fmt::Result {
         let answer = &self.answer;
         writeln!(out, "\nResponse")?;
-        let total = if self.is_count() {
+        let total = if self.request.iter().any(|parameter| parameter.name == "count") {
             format!("a count of {}", format_count(answer.total))
         } else {
             format_counted(answer.total, "entity", "entities")
@@ -77,11 +77,8 @@ impl ReadExplanation {
         }
         writeln!(out, ", {parts}")?;
         if let Some(matches) = answer.matches {
-            writeln!(
-                out,
-                "  {} in total, across all pages",
-                format_counted(matches, "entity matches", "entities match")
-            )?;
+            let matches = format_counted(matches, "entity matches", "entities match");
+            writeln!(out, "  {matches} in total, across all pages")?;
         }
         let work = &self.work;
         let [bytes, heavy, medium] = [work.work_bytes, work.heavy_bytes, work.medium_bytes].map(format_size);
@@ -101,10 +98,6 @@ impl ReadExplanation {
             writeln!(out, "  {:>10}  {}", format_duration(stage.duration_us), stage.stage.description())?;
         }
         writeln!(out, "  {:>10}  total", format_duration(self.total_us))
-    }
-
-    fn is_count(&self) -> bool {
-        self.request.iter().any(|parameter| parameter.name == "count")
     }
 
     fn write_file_parts(&self, out: &mut Formatter<'_>) -> fmt::Result {
@@ -202,12 +195,8 @@ fn write_scan(out: &mut Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     }
     let [first, end] = [scan.first_position, scan.end_position].map(format_count);
     writeln!(out, "\n  positions: from {first} up to {end}")?;
-    writeln!(
-        out,
-        "  entities: {} tested, {} selected",
-        format_count(scan.rows_tested),
-        format_count(scan.rows_selected)
-    )?;
+    let [tested, selected] = [scan.rows_tested, scan.rows_selected].map(format_count);
+    writeln!(out, "  entities: {tested} tested, {selected} selected")?;
     scan.predicates.iter().try_for_each(|predicate| write_predicate(out, predicate))?;
     if let Some(verified) = &scan.verification {
         let [before, after] = [verified.rows_in, verified.rows_out].map(format_count);
@@ -234,12 +223,8 @@ fn write_scan(out: &mut Formatter<'_>, scan: &ScanReport) -> fmt::Result {
 }
 
 fn write_predicate(out: &mut Formatter<'_>, report: &PredicateReport) -> fmt::Result {
-    write!(
-        out,
-        "  {}: by {}",
-        escape_line(&report.predicate),
-        describe_access(report.access, report.column.as_deref())
-    )?;
+    let access = describe_access(report.access, report.column.as_deref());
+    write!(out, "  {}: by {access}", escape_line(&report.predicate))?;
     match report.rows_in.zip(report.rows_out) {
         Some((before, after)) => writeln!(out, ", {} -> {}", format_count(before), format_count(after))?,
         None => writeln!(out)?,

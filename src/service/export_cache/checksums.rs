@@ -11,7 +11,7 @@ pub(super) const BLOCK_BYTES: u64 = 256 << 10;
 #[derive(Clone, Debug, Default)]
 pub(super) struct BlockChecksums {
     pub(super) size_bytes: u64,
-    /// CRC-32 of each complete block. Clones share the list, so an older clone also has checksums of later blocks.
+    /// CRC-32 of each complete block of the export. Clones share the list, so older clones also have later checksums.
     full_blocks: Arc<RwLock<Vec<u32>>>,
     last_hasher: crc32fast::Hasher,
 }

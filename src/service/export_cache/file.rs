@@ -14,7 +14,7 @@ use crate::lookup::error::ReadError;
 pub(super) enum ExportProgress {
     Started,
     Written(WrittenExport),
-    /// The file was deleted: there was no space for it, or the disk failed.
+    /// The file of the export was deleted: there was no space for it, or the disk failed.
     Abandoned,
     Failed(ReadError),
 }
@@ -53,7 +53,7 @@ pub(crate) struct ExportTotals {
     pub matches: Option<u64>,
 }
 
-/// A file of the cache, which is removed when neither the cache nor a reader refers to it.
+/// A file of the export cache, which is removed when neither the cache nor a reader refers to it.
 #[derive(Debug)]
 pub(super) struct CachedExportFile {
     pub(super) path: Arc<Path>,

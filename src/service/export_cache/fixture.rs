@@ -89,7 +89,7 @@ impl ExportFixture {
     pub(super) async fn read(&self, number: usize, source: &ExportSource) -> Option<Vec<u8>> {
         let export = self.get(number, source).await.expect("no error")?;
         let body = read_all(export.into_chunks()).await.expect("a body");
-        // Waits until the job has released the file, unless a reader of the test keeps it.
+        // Waits until the job of the export has released the file, unless a reader of the test keeps the file.
         for _ in 0..1_000 {
             let key = CacheKey::from_test_number(number);
             let is_in_use =

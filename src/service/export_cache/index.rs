@@ -13,10 +13,10 @@ use crate::{CacheKey, Principal};
 
 pub(super) struct ExportIndex {
     pub(super) entries: HashMap<CacheKey, ExportEntry>,
-    /// Exports that did not fit, so that requests do not build them in vain.
+    /// Keys of exports that did not fit in the cache, so that requests do not build them in vain.
     pub(super) too_large: HashSet<CacheKey>,
     pub(super) quota: ExportQuota,
-    /// For each principal, the token of its job that continues without readers.
+    /// For each principal, the token of its only export job that can continue without readers for a grace period.
     grace_tokens: HashMap<Principal, Weak<()>>,
     pub(super) disk_checks: FreeSpaceCheckInterval,
     use_counter: u64,
@@ -31,24 +31,20 @@ pub(super) struct ExportEntry {
 
 impl ExportEntry {
     pub(super) fn complete_bytes(&self) -> Option<u64> {
-        self.progress
-            .borrow()
-            .complete_file()
-            .filter(|written| written.file.path.exists())
-            .map(|written| written.checksums.size_bytes)
+        let progress = self.progress.borrow();
+        let written = progress.complete_file().filter(|written| written.file.path.exists());
+        written.map(|written| written.checksums.size_bytes)
     }
 
     pub(super) fn is_being_written(&self) -> bool {
         self.progress.borrow().complete_file().is_none()
     }
 
-    /// Returns the length of a complete file without readers. New readers must lock the index.
+    /// Returns the length of a complete file without readers. While the index is locked, no reader can be added.
     pub(super) fn idle_bytes(&self) -> Option<u64> {
         let progress = self.progress.borrow();
-        progress
-            .complete_file()
-            .filter(|_| self.progress.receiver_count() == 0)
-            .map(|written| written.checksums.size_bytes)
+        let written = progress.complete_file().filter(|_| self.progress.receiver_count() == 0);
+        written.map(|written| written.checksums.size_bytes)
     }
 }
 
@@ -76,7 +72,7 @@ impl ExportIndex {
         Some(entry)
     }
 
-    /// Returns a token for a job that continues without readers; `None` if another job of the principal has a token.
+    /// Returns a token with which a job can continue without readers; `None` if another job of the principal has one.
     pub(super) fn try_start_grace_period(&mut self, principal: Principal) -> Option<Arc<()>> {
         self.grace_tokens.retain(|_, token| token.strong_count() > 0);
         let token = Arc::new(());
@@ -134,7 +130,7 @@ impl ExportIndex {
     }
 
     pub(super) fn mark_too_large(&mut self, key: CacheKey) {
-        // Clearing the set costs one more attempt for each export.
+        // After the set is cleared, each export that does not fit costs one more attempt.
         if self.too_large.len() >= MAX_EXPORT_FILES {
             self.too_large.clear();
         }
@@ -174,7 +170,7 @@ mod tests {
             setup.read(number, &source).await.expect("export is cached");
         }
         assert_eq!((build_count.load(Ordering::SeqCst), setup.reserved_space()), (3, (3, 30)));
-        // File 2 is the oldest but has a reader, so file 3 is evicted.
+        // File 2 has been unused for the longest time but has a reader, so file 3 is evicted.
         let reader = setup.exports.lock_index().entries[&CacheKey::from_test_number(2)].progress.subscribe();
         setup.read(4, &source).await.expect("export is cached");
         assert_eq!((setup.file_sizes(), setup.reserved_space()), (vec![10; 3], (3, 30)));

@@ -12,9 +12,8 @@
 //! For example, `/api/7/x/v1/?format=parquet` becomes `exports/process-…/1.parquet` in the data directory. A second
 //! client that requests it after 2 of 5 MiB are written gets these at once, and the rest as it is written.
 //!
-//! Readers verify the checksum of each block ([`checksums`]). A damaged file is removed, and readers continue as if
-//! there had been no space. Each process has its own directory, and servers can share exports in the store
-//! ([`shared`]).
+//! Readers verify block checksums ([`checksums`]). A damaged file is removed, and readers continue as if there were no
+//! space. Each process has its own directory, and servers can share exports in the store ([`shared`]).
 
 mod checksums;
 mod file;
@@ -55,10 +54,10 @@ use crate::{CacheKey, ReadError};
 
 const MAX_EXPORT_FILES: usize = 4_096;
 
-/// How long a job continues without readers: longer than clients wait before they try again.
+/// How long the job of an export continues without readers: longer than clients wait before they try again.
 const GRACE_PERIOD: Duration = Duration::from_secs(30);
 
-/// Blocks that all readers read at the same time. Each read uses a thread, and an idle thread retains freed memory.
+/// Blocks that all export readers read at the same time. Each read uses a thread, and idle threads retain freed memory.
 const MAX_CONCURRENT_READS: usize = 8;
 
 pub(crate) struct ExportCache {
@@ -66,7 +65,7 @@ pub(crate) struct ExportCache {
     disk: DiskReserve,
     grace_period: Duration,
     read_permits: Arc<Semaphore>,
-    /// The last field, so that the files are removed before the directory.
+    /// The last field of the cache, so that the files are removed before the directory.
     directory: ProcessTempDir,
 }
 
@@ -126,7 +125,7 @@ impl ExportCache {
         &self.disk
     }
 
-    /// Returns the export, which `source` builds unless there is a file or a job; `None` if there is no space.
+    /// Returns the export of this key, which `source` builds if no file or job exists; `None` if there is no space.
     pub(crate) async fn get(
         self: &Arc<Self>,
         resources: &ResourceContext,
@@ -138,7 +137,7 @@ impl ExportCache {
         };
         let since = Instant::now();
         let mut export = match CachedExport::open(self.clone(), key, progress, source).await {
-            // Only the share of the principal that started the job was used up. This principal builds its own response.
+            // The job failed at the limits of the principal that started it, so this requester builds its own.
             Err(error) if !is_new && error.is_retryable_by_follower(since) => return Ok(None),
             Err(error) => return Err(error),
             Ok(None) => return Ok(None),
@@ -151,8 +150,8 @@ impl ExportCache {
         Ok(Some(export))
     }
 
-    /// Builds the export of this key before it is requested, unless there is a file or a job. If `yielding` completes
-    /// first, or the future is dropped, the job stops, unless a client has requested the export in the meantime.
+    /// Builds the export of this key before a client requests it, unless there is a file or a job. If `yielding`
+    /// completes first, or the future is dropped, the job stops, unless a client has since requested it.
     pub(crate) async fn prewarm(
         self: &Arc<Self>,
         resources: &ResourceContext,
@@ -188,7 +187,7 @@ impl ExportCache {
         self.lock_index().entries.get(&key)?.complete_bytes()
     }
 
-    /// Returns the progress of an export, and whether this call started the job; `None` if the export does not fit.
+    /// Returns the progress of an export, and whether this call started its job; `None` if the export does not fit.
     fn subscribe_or_start(
         self: &Arc<Self>,
         resources: &ResourceContext,
@@ -222,7 +221,7 @@ impl ExportCache {
             grace_period,
             is_finished: false,
         };
-        // The job ends by itself when the file is complete or has no readers.
+        // The job of an export ends by itself when the file is complete or has no readers.
         drop(resources.engine.spawn(job.run(source.clone())).detach());
         Some((receiver, true))
     }
@@ -274,7 +273,7 @@ mod tests {
             sender.send(Ok("half".into())).await.expect("sent");
         };
         assert!(matches!(setup.prewarm(1, &source, send_first_chunk).await, PrewarmOutcome::Yielded));
-        // The source is dropped at once, although jobs for clients have a grace period of an hour.
+        // The interrupted prewarm drops its source at once, although jobs for clients have a grace period of an hour.
         drop(source);
         sender.closed().await;
         setup.wait_until_empty().await;

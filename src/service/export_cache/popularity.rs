@@ -1,9 +1,8 @@
 //! The exports of `active` and `latest` that clients request often, and will therefore request for the next version.
 //!
-//! An export is popular if its last [`MIN_POPULAR_REQUESTS`] requests were within [`POPULARITY_WINDOW`]. The list is in
-//! memory and limited. A new export replaces the export with the fewest requests; if several have the fewest, the
-//! export whose last request is the oldest. A principal with many exports replaces only exports that it was the last to
-//! request.
+//! An export is popular if its last [`MIN_POPULAR_REQUESTS`] requests were within [`POPULARITY_WINDOW`]. The list in
+//! memory is limited. A new export replaces the one with the fewest requests; if several have the fewest, the one whose
+//! last request is the oldest. A principal with many exports replaces only exports that it was the last to request.
 
 use parking_lot::Mutex;
 
@@ -12,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use strata_types::ids::DatasetId;
 use strata_types::read_request::ReadRequest;
-use strata_types::version::VersionSelector;
+use strata_types::version::{VersionSelector, VersionVariant};
 
 use crate::{CacheKey, Principal};
 
 const MIN_POPULAR_REQUESTS: usize = 3;
 
-/// A few nights, because many datasets are refreshed every night.
+/// Requests of an export count for a few nights, because many datasets are refreshed every night.
 const POPULARITY_WINDOW: Duration = Duration::from_secs(3 * 24 * 3_600);
 const MAX_EXPORTS_PER_PRINCIPAL: usize = 16;
 const MAX_PREWARM_ATTEMPTS: u32 = 10;
@@ -27,16 +26,16 @@ const MAX_PREWARM_ATTEMPTS: u32 = 10;
 pub(crate) struct RequestedExport {
     pub dataset: DatasetId,
     pub version: VersionSelector,
-    pub alt: bool,
+    pub variant: VersionVariant,
     pub request: Arc<ReadRequest>,
     pub principal: Principal,
-    /// Key of the export that was requested last, or settled by an attempt to build it in advance.
+    /// Cache key of the last export that was requested, or for which the attempts to build it in advance have ended.
     pub key: CacheKey,
 }
 
 impl RequestedExport {
     fn is_same_export(&self, other: &RequestedExport) -> bool {
-        (self.dataset, self.version, self.alt) == (other.dataset, other.version, other.alt)
+        (self.dataset, self.version, self.variant) == (other.dataset, other.version, other.variant)
             && self.request == other.request
     }
 }
@@ -128,7 +127,7 @@ mod tests {
         RequestedExport {
             dataset: DatasetId::new(1),
             version: VersionSelector::Active,
-            alt: false,
+            variant: VersionVariant::Original,
             request: Arc::new(ReadRequest { limit: Some(limit), ..ReadRequest::default() }),
             principal: Principal::Anonymous(ClientNetwork::V4([192, 0, 2, client])),
             key: CacheKey::from_test_number(0),
@@ -150,13 +149,14 @@ mod tests {
         assert_eq!(popular_limits(&popularity, begin + 2 * day), [2]);
         popularity.record_request(export(1, 2), begin + 2 * day);
         assert_eq!(popular_limits(&popularity, begin + 2 * day), [1, 2]);
-        // The first request of the first export is too old.
+        // The first request for export 1 is too old to count.
         assert_eq!(popular_limits(&popularity, begin + 3 * day), [2]);
         assert!(popular_limits(&popularity, begin + 9 * day).is_empty());
         let popularity = ExportPopularity::new(10);
         for _ in 0..2 {
             popularity.record_request(RequestedExport { version: VersionSelector::Latest, ..export(3, 1) }, begin);
-            popularity.record_request(RequestedExport { alt: true, ..export(3, 1) }, begin);
+            let alternate = RequestedExport { variant: VersionVariant::Alternate, ..export(3, 1) };
+            popularity.record_request(alternate, begin);
             popularity.record_request(export(3, 1), begin);
         }
         assert!(popular_limits(&popularity, begin).is_empty());

@@ -50,7 +50,8 @@ impl ExportQuota {
         self.by_principal.iter().map(|(principal, used)| (*principal, used.bytes))
     }
 
-    /// `in_use` returns the bytes of each principal that cannot be evicted. It is called only if they matter.
+    /// Returns whether a principal can reserve space. `in_use` returns the bytes of each principal that cannot be
+    /// evicted, and is called only if the result depends on them.
     pub(crate) fn can_reserve(
         &self,
         principal: Principal,
@@ -69,7 +70,7 @@ impl ExportQuota {
             |own: u64, others| own.saturating_add(wanted.bytes) <= self.shares.principal_share(principal, others);
         let own = self.by_principal.get(&principal).map_or(0, |used| used.bytes);
         let others = self.total_used.bytes - own;
-        // A quick check: the principal is within its share even if no file of the others can be evicted.
+        // A quick check: the principal is within its share even if no file of other principals can be evicted.
         if wanted.bytes == 0 || is_within_share(own, OtherUnits { total_units: others, anonymous_units: others }) {
             return true;
         }
@@ -104,7 +105,7 @@ impl ExportQuota {
         if wanted.files > 0 { used.files } else { used.bytes }
     }
 
-    /// Returns whether an idle file of `from` can be evicted for a file of `requester`.
+    /// Returns whether an idle file of the principal `from` can be evicted for a file of the principal `requester`.
     pub(crate) fn can_evict_from(&self, requester: Principal, wanted: ExportSpace, from: Principal) -> bool {
         if requester == from {
             return true;

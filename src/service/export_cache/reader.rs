@@ -22,7 +22,7 @@ use crate::export_cache::file::{ExportProgress, ExportTotals, aborted_error, unr
 use crate::export_cache::writer::{ExportChunks, ExportConsumer, ExportSource};
 use crate::{CacheKey, ReadError};
 
-/// An export in the cache, complete or not, which is not evicted before this value is dropped.
+/// An export in the cache, complete or not. The cache does not evict it before this value is dropped.
 pub struct CachedExport {
     exports: Arc<ExportCache>,
     key: CacheKey,
@@ -84,7 +84,7 @@ impl ExportRangeReader {
                 ExportProgress::Started => None,
                 ExportProgress::Written(written) => Some(written),
                 ExportProgress::Abandoned => return Ok(Some(self.rebuild_rest())),
-                // Another principal's share was used up, but this principal may have enough.
+                // The job used up the share of another principal, but this reader's principal may have enough space.
                 ExportProgress::Failed(error) if error.is_quota_exceeded() => return Ok(Some(self.rebuild_rest())),
                 ExportProgress::Failed(error) => return Err(error),
             };
@@ -102,20 +102,20 @@ impl ExportRangeReader {
                             self.position += chunk.len() as u64;
                             return Ok(Some((stream::once(async { Ok(chunk) }).boxed(), self)));
                         }
-                        // The next block would take as long.
+                        // The file system timed out, and would do so for the next block, so the rest is built again.
                         Err(error) if error.kind() == io::ErrorKind::TimedOut && !is_whole => {
                             return Ok(Some(self.rebuild_rest()));
                         }
-                        // The job may have just deleted the file. Damage is handled when the file is complete.
+                        // The job may have deleted its incomplete file. Damage is handled when the file is complete.
                         Err(_) if !is_whole => {}
-                        // The process lacks a resource, such as file descriptors, but the file is intact.
+                        // The file is intact: the read failed because the process lacks, for example, descriptors.
                         Err(error)
                             if error.kind() != io::ErrorKind::TimedOut
                                 && ResourceUnavailable::from_error(&error).is_some() =>
                         {
                             return Err(unreadable_error(error));
                         }
-                        // The file was removed or damaged, or the file system does not respond.
+                        // The file of the export was removed or damaged, or the file system does not respond.
                         Err(error) => {
                             let path = written.file.path.display();
                             tracing::warn!(%error, %path, "failed to read cached export; rebuilding it");
@@ -132,7 +132,7 @@ impl ExportRangeReader {
         Ok(None)
     }
 
-    /// Builds the rest again. Releases the stream permit, because building needs one.
+    /// Builds the rest of the export again. Releases the stream permit, because building needs one.
     fn rebuild_rest(mut self) -> (ExportChunks, ExportRangeReader) {
         let rest = rebuild_range(self.export.source.clone(), ExportConsumer::Client, self.position, self.end);
         self.end = self.position;
@@ -141,7 +141,7 @@ impl ExportRangeReader {
     }
 }
 
-/// Returns the verified bytes of a block from `offset` on. Keeps no file open, because readers can be many.
+/// Returns the verified bytes of a block from `offset` on. Closes the file, because there can be many readers.
 pub(super) async fn read_block(
     _permit: OwnedSemaphorePermit,
     path: Arc<Path>,
@@ -244,7 +244,7 @@ mod tests {
         assert_eq!((open_files.count(), streams_running()), (0, 1));
         let small = setup.get(2, &short).await.expect("no error").expect("an export").into_chunks();
         assert_eq!(streams_running(), 1);
-        // The files are deleted, so the rest is built again.
+        // After the files of the cache are deleted, the rest of the export is built again.
         setup.file_paths().into_iter().for_each(|path| fs::remove_file(path).expect("removed"));
         let rest = read_all(body).await.expect("the rest");
         assert!([&first[..], &rest].concat() == [[1_u8; 300_000], [2; 300_000]].concat());
@@ -299,7 +299,7 @@ mod tests {
             damage_files(&setup, change);
             let before = build_count.load(Ordering::SeqCst);
             assert!(setup.read(1, &source).await.as_deref() == Some(&whole), "{number}");
-            // The next reader finds no file, and starts a job that builds it.
+            // The next reader finds no file of the export, and starts a job that builds it.
             assert!(setup.read(1, &source).await.as_deref() == Some(&whole), "{number}");
             let more = build_count.load(Ordering::SeqCst) - before;
             assert_eq!((more, setup.reserved_space()), (if number == 5 { 0 } else { 2 }, (1, 1_000_000)), "{number}");

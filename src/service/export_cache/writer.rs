@@ -78,20 +78,15 @@ impl ExportJob {
     pub(super) async fn run(mut self, source: ExportSource) {
         let exports = self.exports.clone();
         let progress = self.progress.clone();
-        let abandoned = wait_until_abandoned(
-            exports.clone(),
-            self.admission.clone(),
-            self.key,
-            progress.clone(),
-            self.grace_period,
-        );
+        let admission = self.admission.clone();
+        let abandoned = wait_until_abandoned(exports.clone(), admission, self.key, progress.clone(), self.grace_period);
         let written = tokio::select! {
             written = self.write_file(source) => Some(written),
             () = abandoned => None,
         };
         let end = match written {
             Some(Ok((written, publisher))) => {
-                // A reader, so that the file is not evicted before it is published.
+                // The job counts as a reader, so that the file is not evicted before it is published.
                 let _reader = progress.subscribe();
                 self.finish(written.clone());
                 if let Some(publisher) = publisher
@@ -113,7 +108,7 @@ impl ExportJob {
         self.abort(end);
     }
 
-    /// Shows a chunk to readers when the next one arrives, so the length of an export of one chunk is known at once.
+    /// Writes the file in chunks. Readers see each when the next arrives, so they know the length of one-chunk exports.
     async fn write_file(
         &mut self,
         source: ExportSource,
@@ -122,7 +117,7 @@ impl ExportJob {
         let file = Arc::new(CachedExportFile { path: self.path.clone(), totals, size_bytes });
         let mut written = WrittenExport { file, checksums: BlockChecksums::default(), is_complete: false };
         self.exports.directory.ensure_exists()?;
-        // Not on another thread: if the job was dropped, that thread could create the file after its removal.
+        // The file is not created on another thread, which could create it after its removal if the job was dropped.
         let file = Arc::new(File::create_new(&self.path)?);
         while let Some(chunk) = chunks.try_next().await? {
             if self.reserved_bytes > 0 {
@@ -150,11 +145,11 @@ impl ExportJob {
             return Err(ExportWriteError::NoSpace);
         }
         self.reserved_bytes += bytes;
-        let is_due = index.disk_checks.is_due(bytes);
-        // `ensure_free` locks the index, too.
+        let is_due = index.disk_checks.advance(bytes);
+        // The lock is released, because `ensure_free` locks the index, too.
         drop(index);
         if is_due && !self.exports.disk.ensure_free() {
-            // Makes the next chunk of any job check again.
+            // After the reset, the next chunk of any job checks the free disk space again.
             self.exports.lock_index().disk_checks.reset();
             return Err(ExportWriteError::NoSpace);
         }
@@ -200,7 +195,8 @@ async fn write_chunk(file: &Arc<File>, chunk: &Bytes, offset: u64) -> io::Result
     run_blocking(move || file.write_all_at(&chunk, offset)).await?
 }
 
-/// Removes a job from the index after a grace period without readers, or at once if its principal has another such job.
+/// Removes the job of an export from the index after a grace period without readers, or at once if another job of the
+/// same principal has a grace period.
 async fn wait_until_abandoned(
     exports: Arc<ExportCache>,
     admission: AdmissionControl,
@@ -220,7 +216,7 @@ async fn wait_until_abandoned(
             tokio::time::sleep(CHECK_INTERVAL.min(grace_period)).await;
         }
         let mut index = exports.lock_index();
-        // New readers must lock the index.
+        // While the index is locked, no reader can be added.
         if progress.receiver_count() == 0 {
             index.entries.remove(&key);
             return;
@@ -275,7 +271,7 @@ mod tests {
         assert!(matches!(second, Ok(None)) && build_count.load(Ordering::SeqCst) == 1);
         setup.wait_until_empty().await;
 
-        // The job fails after the first chunks: the reader builds the rest itself.
+        // The job exceeds a quota of its principal after the first chunks, so the reader builds the rest itself.
         let (first, sender) = channel_source();
         let (again, build_count) = counting_source(&[b"one", b" two", b" three"]);
         let is_first = std::sync::atomic::AtomicBool::new(true);
@@ -300,7 +296,7 @@ mod tests {
             assert!(all.iter().all(Result::is_err));
             setup.wait_until_empty().await;
         }
-        // The job fails after the first chunks: its readers get the error.
+        // If the job fails with a timeout after the first chunks, its readers get the error.
         let (source, sender) = channel_source();
         let export = setup.start_export(1, &source, &sender, ["half"; 2].map(Bytes::from)).await;
         let mut waiting = setup.get(1, &source).await.expect("no error").expect("an export");
@@ -344,7 +340,7 @@ mod tests {
     async fn export_that_does_not_fit_is_served() {
         let setup = new_fixture(10, ONE_HOUR);
         let (source, build_count) = counting_source(&[b"0123", b"456", b"789abc", b"def"]);
-        // The first reader has begun when the job finds out that the export does not fit.
+        // The first reader waits when the job finds out that the export does not fit in the cache.
         let mut export = setup.get(1, &source).await.expect("no error");
         if let Some(export) = &mut export {
             assert_eq!(export.wait_for_bytes().await.expect("no error"), None);
@@ -360,7 +356,7 @@ mod tests {
 
     #[tokio::test]
     async fn short_disk_evicts_files_and_keeps_its_reserve() {
-        // A disk of 100 bytes, of which 80 must stay free.
+        // The simulated disk has 100 bytes, of which 80 must stay free.
         let free = |directory: &Path| {
             let folders = std::fs::read_dir(directory).expect("a directory").flatten();
             let files = folders.flat_map(|folder| std::fs::read_dir(folder.path()).expect("a folder").flatten());
@@ -374,7 +370,7 @@ mod tests {
             check_disk_again();
             assert_eq!(setup.read(number, &source).await.map(|body| body.len()), Some(10));
         }
-        // Two files fit, and the third exceeds the reserve a little. The fourth replaced the first.
+        // Two files fit on the disk, and the third exceeds the reserve a little. The fourth replaced the first.
         assert_eq!((setup.reserved_space(), setup.file_sizes()), ((3, 30), vec![10; 3]));
         for number in [3, 2, 4] {
             setup.read(number, &source).await.expect("export is cached");

@@ -8,12 +8,12 @@ use sha2::{Digest, Sha256};
 use strata_types::ids::{DatasetId, VersionFileId};
 use strata_types::read_request::ReadRequest;
 #[cfg(test)]
-use strata_types::version::{VersionFile, VersionNumber};
+use strata_types::version::{VersionFile, VersionNumber, VersionVariant};
 
 use crate::lookup::AuthorizedTarget;
 use crate::rate_limit::ExportId;
 
-/// Must be raised if an encoder writes different bytes for the same entities, to invalidate caches and ETags.
+/// Part of each cache key and ETag. Must be raised if an encoder writes different bytes for the same entities.
 const ENCODER_VERSION: u32 = 4;
 
 /// A SHA-256 hash of the file, the dataset, the version, the canonical request and [`ENCODER_VERSION`].
@@ -21,22 +21,22 @@ const ENCODER_VERSION: u32 = 4;
 pub struct CacheKey([u8; 32]);
 
 impl CacheKey {
-    /// Returns `None` if each response is different, for example with `sample` and without `seed`.
+    /// Returns the key of the response to a request; `None` if responses differ, such as for `sample` without `seed`.
     pub fn for_request(target: &AuthorizedTarget, request: &ReadRequest) -> Option<CacheKey> {
         if request.is_random() {
             return None;
         }
         let mut buffer = KeyBuffer(Vec::with_capacity(KEY_BUFFER_BYTES));
-        // `Hash` delimits strings and slices, so different requests write different bytes.
+        // The `Hash` trait delimits strings and slices, so different requests write different bytes.
         (ENCODER_VERSION, &target.file.path, &target.name_slug).hash(&mut buffer);
-        (target.dataset_id, target.version, target.alt).hash(&mut buffer);
+        (target.dataset_id, target.version, target.variant.is_alternate()).hash(&mut buffer);
         request.canonicalize().hash(&mut buffer);
         Some(CacheKey(Sha256::digest(&buffer.0).into()))
     }
 
     pub fn to_short_hex(&self) -> String {
         let mut digits = [0; 32];
-        // Cannot fail: two digits for each of 16 bytes.
+        // The encoding cannot fail, because the buffer has two digits for each of 16 bytes.
         let _ = hex::encode_to_slice(self.export_id().0, &mut digits);
         digits.into_iter().map(char::from).collect()
     }
@@ -50,7 +50,7 @@ impl CacheKey {
 
 const KEY_BUFFER_BYTES: usize = 512;
 
-/// Collects the hashed bytes, because hashing many small parts takes longer. Numbers are little-endian on all machines.
+/// Collects the bytes to be hashed, because hashing many small parts takes longer. Numbers are always little-endian.
 struct KeyBuffer(Vec<u8>);
 
 impl Hasher for KeyBuffer {
@@ -78,7 +78,7 @@ impl Hasher for KeyBuffer {
         self.write_u64(number as u64);
     }
 
-    // Unused: the bytes are hashed with SHA-256.
+    // `Hasher` requires this method, but nothing calls it: the collected bytes are hashed with SHA-256.
     fn finish(&self) -> u64 {
         0
     }
@@ -98,7 +98,7 @@ impl AuthorizedTarget {
             name_slug: "x".to_owned(),
             is_private: false,
             version: VersionNumber::new(1),
-            alt: false,
+            variant: VersionVariant::Original,
             file: VersionFile {
                 id: VersionFileId::new(1),
                 path,
@@ -146,7 +146,7 @@ mod tests {
             dataset_id: DatasetId::new(7),
             name_slug: "wörld".to_owned(),
             version: VersionNumber::new(12),
-            alt: true,
+            variant: VersionVariant::Alternate,
             ..AuthorizedTarget::for_test_file("files/a.parquet".to_owned())
         };
         let plain = ReadRequest::default();
@@ -157,7 +157,7 @@ mod tests {
         ] {
             let mut hash = IncrementalHasher(Sha256::new());
             (ENCODER_VERSION, &target.file.path, &target.name_slug).hash(&mut hash);
-            (target.dataset_id, target.version, target.alt).hash(&mut hash);
+            (target.dataset_id, target.version, target.variant.is_alternate()).hash(&mut hash);
             request.canonicalize().hash(&mut hash);
             let key = CacheKey::for_request(&target, &request).expect("a key");
             assert_eq!(key.0, <[u8; 32]>::from(hash.0.finalize()));

@@ -19,10 +19,10 @@ use strata_types::version::VersionSelector;
 
 use crate::lookup::error::ReadError;
 
-/// Maximum age of a lookup: half of the second in which a change must appear. The other half is for a slow lookup.
+/// Maximum age of a cached lookup: half of the second in which a change must appear; a slow lookup can take the rest.
 pub(super) const TTL: Duration = Duration::from_millis(500);
 
-/// About 10 MB. moka evicts rarely used targets.
+/// This number of targets takes about 10 MB. moka evicts rarely used targets.
 const MAX_CACHED_TARGETS: u64 = 10_000;
 
 pub(crate) struct CatalogCache {
@@ -45,7 +45,8 @@ impl CatalogCache {
         CatalogCache { cache, ttl, generation: AtomicU64::new(0) }
     }
 
-    /// Must be called after each write to the catalog, before its response is sent.
+    /// Hides the cached lookups from all later requests. Must be called after each write to the metadata database,
+    /// before the response to the write is sent.
     pub(crate) fn invalidate(&self) {
         self.generation.fetch_add(1, Ordering::SeqCst);
     }
@@ -69,13 +70,13 @@ impl CatalogCache {
             let started_at = Instant::now();
             Ok(CachedLookup { started_at, resolved: load_target().await?.map(Arc::new) })
         };
-        // Boxed, so that the future of the frequent case, a cached result, stays small.
+        // The future is boxed, so that the future of the frequent case, a cached result, stays small.
         let cached = Box::pin(self.cache.try_get_with(key, load)).await;
         let cached = cached.map_err(|error: Arc<CatalogError>| ReadError::from(error))?;
         if cached.started_at.elapsed() <= self.ttl {
             return Ok(cached.resolved);
         }
-        // The lookup took long, and an earlier request may have started it.
+        // The lookup took long, and an earlier request may have started it, so its result may be too old.
         Ok(Box::pin(load_target()).await?.map(Arc::new))
     }
 }
@@ -138,7 +139,8 @@ mod tests {
         let change = async {
             tokio::task::yield_now().await;
             assert_eq!(catalog.lookup_count(), 1);
-            // The first lookup is still running: the second must neither wait for its result nor find it later.
+            // The first lookup is still running when the cache is invalidated. The second lookup must neither wait for
+            // the result of the first one nor find it later.
             lookups.invalidate();
             catalog.permits.add_permits(2);
             catalog.resolve(&lookups).await;

@@ -13,18 +13,20 @@ use strata_types::version::{VersionNumber, VersionSelector, describe_versions};
 
 use crate::Overloaded;
 
+pub(crate) type Result<T, E = ReadError> = std::result::Result<T, E>;
+
 /// The error of a read. All callers that wait for the same response get the same error.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum ReadError {
-    /// No dataset with this ID has this slug. Either can be wrong.
+    /// No dataset has both this ID and this slug. Either of them can be wrong.
     #[error("no such dataset")]
     DatasetNotFound,
     #[error("the user cannot read a dataset with this ID")]
     NotReadable,
-    /// The dataset is private and there was no `Authorization`.
+    /// The dataset is private, and the request has no `Authorization` header.
     #[error("the dataset is private")]
     Unauthorized,
-    /// The dataset is private and the `Authorization` is not its key.
+    /// The dataset is private, and the `Authorization` header does not contain its key.
     #[error("the private key is wrong")]
     Forbidden,
     #[error("the dataset is frozen")]
@@ -62,11 +64,16 @@ pub enum ReadError {
 }
 
 impl ReadError {
-    /// Returns whether a follower should run the work itself, because only another caller's share was used up.
+    pub(crate) fn unreadable(error: impl std::error::Error + Send + Sync + 'static) -> ReadError {
+        ReadError::Unreadable(Arc::new(error))
+    }
+
+    /// Returns whether a request that waited for another caller's run of the same work should run the work itself,
+    /// because the error concerns only the other caller's share of a resource.
     pub(crate) fn is_retryable_by_follower(&self, since: Instant) -> bool {
         match self {
             ReadError::Busy(overloaded) => overloaded.is_worth_retrying(since),
-            // The other caller may have a smaller share.
+            // The caller that ran the work may have a smaller share of memory or disk space.
             error => error.is_quota_exceeded(),
         }
     }

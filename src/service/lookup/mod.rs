@@ -15,12 +15,12 @@ use strata_types::dataset::Dataset;
 use strata_types::error_chain::ErrorChain;
 use strata_types::ids::DatasetId;
 use strata_types::user::User;
-use strata_types::version::{DatasetVersion, VersionFile, VersionNumber, VersionSelector};
+use strata_types::version::{DatasetVersion, VersionFile, VersionNumber, VersionSelector, VersionVariant};
 use tokio::sync::Notify;
 
 use crate::admission::catalog_limits::CatalogLimits;
 use crate::lookup::catalog_cache::{CatalogCache, TTL};
-use crate::lookup::error::ReadError;
+use crate::lookup::error::{ReadError, Result};
 use crate::{ClientNetwork, Principal};
 
 const MAX_RELISTEN_DELAY: Duration = Duration::from_secs(2);
@@ -44,39 +44,31 @@ pub struct LookupService {
     cache: ArcSwap<CatalogCache>,
     is_listening: AtomicBool,
     catalog_limits: Arc<CatalogLimits>,
-    local_change: Notify,
+    /// Notifies of changes by this process. There must be only one waiter.
+    pub(crate) local_change: Notify,
 }
 
 impl LookupService {
     pub(crate) fn new(catalog: Catalog, catalog_limits: Arc<CatalogLimits>) -> LookupService {
         let cache = ArcSwap::from_pointee(CatalogCache::new(TTL));
-        LookupService {
-            catalog,
-            cache,
-            is_listening: AtomicBool::new(false),
-            catalog_limits,
-            local_change: Notify::new(),
-        }
+        let is_listening = AtomicBool::new(false);
+        LookupService { catalog, cache, is_listening, catalog_limits, local_change: Notify::new() }
     }
 
     /// Finds the target of a read in the metadata database, or in a cache of lookups that are less than a second old.
-    pub async fn find(&self, target: &ReadTarget) -> Result<ResolvedTarget, ReadError> {
+    pub async fn find(&self, target: &ReadTarget) -> Result<ResolvedTarget> {
         let resolved = self.resolve(target.dataset, target.version).await?;
         let resolved = resolved.filter(|resolved| resolved.dataset.name.slug() == target.name_slug);
         Ok(ResolvedTarget { resolved, version: target.version })
     }
 
-    /// Like [`LookupService::find`], with a permit, for a request that no rate limit has counted yet.
-    pub async fn find_with_permit(
-        &self,
-        client: ClientNetwork,
-        target: &ReadTarget,
-    ) -> Result<ResolvedTarget, ReadError> {
+    /// Like [`LookupService::find`], but waits for a permit, because no rate limit has counted the request yet.
+    pub async fn find_with_permit(&self, client: ClientNetwork, target: &ReadTarget) -> Result<ResolvedTarget> {
         let _permit = self.catalog_limits.acquire_lookup(client).await?;
         self.find(target).await
     }
 
-    pub async fn find_by_id(&self, dataset: DatasetId, version: VersionSelector) -> Result<ResolvedTarget, ReadError> {
+    pub async fn find_by_id(&self, dataset: DatasetId, version: VersionSelector) -> Result<ResolvedTarget> {
         Ok(ResolvedTarget { resolved: self.resolve(dataset, version).await?, version })
     }
 
@@ -84,20 +76,16 @@ impl LookupService {
         &self,
         dataset: DatasetId,
         version: VersionSelector,
-    ) -> Result<Option<Arc<ResolvedDataset>>, ReadError> {
+    ) -> Result<Option<Arc<ResolvedDataset>>> {
         let load_target = || self.catalog.resolve_read(dataset, version);
         self.cache.load_full().resolve(dataset, version, load_target).await
     }
 
-    /// Must be called after each write that affects reads, before the response to the write is sent.
+    /// Makes a change by this process appear at once. Must be called after each write that affects reads, before the
+    /// response to the write is sent.
     pub fn notify_catalog_change(&self) {
         self.cache.load().invalidate();
         self.local_change.notify_one();
-    }
-
-    /// Waits for the first change by this process since the last call. There must be only one waiter.
-    pub(crate) async fn wait_for_local_change(&self) {
-        self.local_change.notified().await;
     }
 
     /// Makes changes by other processes appear at once. Completes if the metadata database cannot report changes.
@@ -119,7 +107,7 @@ impl LookupService {
     async fn listen(&self, mut changes: ChangeListener) -> CatalogError {
         self.is_listening.store(true, Ordering::Relaxed);
         let lost = loop {
-            // Also before the first report, because no one reported earlier changes.
+            // The cache is invalidated before the first notification, too, because earlier changes were not reported.
             self.cache.load().invalidate();
             match changes.wait_for_change().await {
                 Ok(()) => metrics().catalog_notifications.increment(1),
@@ -141,7 +129,7 @@ impl LookupService {
 }
 
 pub struct ResolvedTarget {
-    /// `None` also if the slug of the dataset differs from the slug in the request.
+    /// The dataset and its version; `None` if there is no such dataset, or its slug differs from the request's.
     pub(crate) resolved: Option<Arc<ResolvedDataset>>,
     pub(crate) version: VersionSelector,
 }
@@ -174,31 +162,31 @@ pub struct AuthorizedTarget {
     pub name_slug: String,
     pub is_private: bool,
     pub version: VersionNumber,
-    pub alt: bool,
+    pub variant: VersionVariant,
     pub file: VersionFile,
     pub principal: Principal,
 }
 
 impl AuthorizedTarget {
-    /// Checks neither the requester nor whether the dataset is frozen.
+    /// Creates a target without checking the requester, and without checking whether the dataset is frozen.
     pub(crate) fn new(
         ResolvedDataset { dataset, version }: &ResolvedDataset,
         selector: VersionSelector,
-        alt: bool,
+        variant: VersionVariant,
         principal: Principal,
-    ) -> Result<AuthorizedTarget, ReadError> {
+    ) -> Result<AuthorizedTarget> {
         let not_found = || ReadError::VersionNotFound { selector, latest: dataset.latest_version };
         let version = version.as_ref().ok_or_else(not_found)?;
-        let file = match alt {
-            false => &version.file,
-            true => version.alternate.as_ref().ok_or(ReadError::AltNotFound(version.number))?,
+        let file = match variant {
+            VersionVariant::Original => &version.file,
+            VersionVariant::Alternate => version.alternate.as_ref().ok_or(ReadError::AltNotFound(version.number))?,
         };
         Ok(AuthorizedTarget {
             dataset_id: dataset.id,
             name_slug: dataset.name.slug().to_owned(),
             is_private: dataset.is_private(),
             version: version.number,
-            alt,
+            variant,
             file: file.clone(),
             principal,
         })

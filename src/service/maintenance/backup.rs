@@ -15,7 +15,7 @@ use futures::TryStreamExt;
 use object_store::ObjectStoreExt;
 use object_store::buffered::BufWriter;
 use object_store::path::Path as ObjectPath;
-use strata_catalog::{Catalog, CatalogError, FileRecordResult};
+use strata_catalog::{Catalog, CatalogCheckDepth, CatalogError, FileRecordResult};
 use strata_config::{CATALOG_FILE_NAME, STORE_FOLDER_NAME, VERSIONS_FOLDER};
 use strata_store::store::{self, S3Options, Store};
 use strata_store::{StorageError, fsync};
@@ -35,12 +35,12 @@ const PARTIAL_CATALOG_FILE: &str = "catalog.partial";
 const UPLOAD_PART_BYTES: usize = 8 << 20;
 const MAX_CONCURRENT_PARTS: usize = 3;
 
-/// Maximum number of versions in the error message about a file.
+/// Maximum number of versions that an error message about a damaged file contains.
 const MAX_NAMED_VERSIONS: u32 = 5;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BackupCopyMode {
-    /// Hard links if the store is a directory on the same file system, otherwise copies.
+    /// Creates hard links if the store is a directory on the same file system, otherwise copies files.
     LinkIfPossible,
     AlwaysCopy,
 }
@@ -48,13 +48,13 @@ pub enum BackupCopyMode {
 /// The reaction of a backup or a restore to a damaged or missing version file.
 pub enum OnDamage<'a> {
     Fail,
-    /// Reports the file and continues. Damaged files are copied, too.
+    /// Reports the damaged file and continues. Damaged files are copied, too.
     Continue(&'a mut (dyn FnMut(&CheckFinding) + Send)),
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BackupSummary {
-    /// The number of verified files; `damaged` files are not included.
+    /// The number of verified files, without the `damaged` files.
     pub files: u64,
     pub bytes: u64,
     pub linked: u64,
@@ -138,7 +138,7 @@ impl MaintenanceService {
         self.catalog.copy_to_sqlite(&catalog).await?;
         let copy = Catalog::open(&format!("sqlite://{}", catalog.display())).await?;
         let result = match self.back_up_files(&copy, directory, files, on_damage, on_progress).await {
-            // The copy also contains any damage of the original.
+            // Damage in the original catalog is also in the copy, so checking the copy finds it.
             Ok(summary) => match find_first_damage(&copy).await {
                 Ok(None) => Ok(summary),
                 Ok(Some(reason)) => Err(BackupError::Damaged { reason }),
@@ -187,7 +187,7 @@ impl MaintenanceService {
         Ok(summary)
     }
 
-    /// Links or copies a file and verifies it. Returns true if it is a link.
+    /// Links or copies a version file into a backup and verifies it. Returns true if it is a link.
     async fn link_or_copy_file(
         &self,
         file: &VersionFile,
@@ -220,7 +220,7 @@ pub(super) async fn copy_file(path: &ObjectPath, from: &Store, to: &Store) -> Re
         Ok::<_, object_store::Error>(())
     };
     if let Err(error) = written.await {
-        // If this fails, the lifecycle rule of the store removes the parts.
+        // If the upload cannot be aborted, the lifecycle rule of the S3 bucket removes the uploaded parts.
         let _ = writer.abort().await;
         return Err(StorageError::from(error).into());
     }
@@ -248,7 +248,7 @@ pub(super) async fn handle_copy_failure(
     on_damage: &mut OnDamage<'_>,
 ) -> Result<Result<u64, UnusableFile>, CatalogError> {
     let versions = copy.file_references(file.id, MAX_NAMED_VERSIONS).await?;
-    // The failure can also come from the target.
+    // The copy can also fail because of the target, so the original file is inspected.
     let damage = match inspect(from, file, CheckDepth::Everything).await {
         Ok(()) => None,
         Err(damage) => damage.into_permanent().ok(),
@@ -260,21 +260,20 @@ pub(super) async fn handle_copy_failure(
             report(&CheckFinding::Damaged { path: file.path.clone(), reason, versions: Some(versions) });
             Ok(1)
         }
-        _ => Err(UnusableFile {
-            path: file.path.clone(),
-            versions: describe_references(Some(&versions)),
-            source: Box::new(failure),
-        }),
+        _ => {
+            let versions = describe_references(Some(&versions));
+            Err(UnusableFile { path: file.path.clone(), versions, source: Box::new(failure) })
+        }
     })
 }
 
 pub(super) async fn find_first_damage(copy: &Catalog) -> Result<Option<String>, CatalogError> {
     let mut first = None;
-    copy.check_integrity(true, &mut |reason| first = first.take().or(Some(reason))).await?;
+    copy.check_integrity(CatalogCheckDepth::Quick, &mut |reason| first = first.take().or(Some(reason))).await?;
     Ok(first)
 }
 
-/// Returns true if `inner`, which need not exist, is `outer` or inside it.
+/// Returns true if the path `inner`, which need not exist, is `outer` or inside it.
 pub(super) fn is_inside(inner: &Path, outer: &Path) -> bool {
     let (Ok(inner), Ok(outer)) = (std::path::absolute(inner), outer.canonicalize()) else { return false };
     let existing = inner.ancestors().find_map(|ancestor| ancestor.canonicalize().ok());

@@ -11,8 +11,8 @@ pub(crate) struct AccessiblePath {
     pub mode: u32,
 }
 
-/// Returns those of the data directory, catalog and store that other users can access. A private data directory
-/// protects the catalog and the store inside it.
+/// Returns the paths of the data directory, catalog and store that other users of the machine can access. A private
+/// data directory protects the catalog and the store inside it.
 pub(crate) fn find_accessible_paths(config: &Config) -> Vec<AccessiblePath> {
     let data = &config.data.directory;
     let catalog = config.catalog_file();

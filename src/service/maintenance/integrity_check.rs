@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt};
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
-use strata_catalog::{CatalogError, FileRecordResult, FileReference};
+use strata_catalog::{CatalogCheckDepth, CatalogError, FileRecordResult, FileReference};
 use strata_config::VERSIONS_FOLDER;
 use strata_format::cache::PartCache;
 use strata_format::reader::{NoReadThrottle, VersionReader};
@@ -31,7 +31,7 @@ const MAX_REPORTED_VERSIONS: u32 = 100;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckDepth {
     Footers,
-    /// All bytes that a read can use.
+    /// Verifies all bytes of a version file that a read can use.
     Everything,
 }
 
@@ -40,7 +40,7 @@ pub enum CheckFinding {
     Damaged {
         path: String,
         reason: String,
-        /// The versions that need the file; `None` if their records are damaged.
+        /// The versions that need the damaged file; `None` if the records of the versions are damaged.
         versions: Option<Vec<FileReference>>,
     },
     /// A store without the catalog's identity, in which no version can be created.
@@ -50,14 +50,14 @@ pub enum CheckFinding {
     DamagedCatalog {
         reason: String,
     },
-    /// A reference to a file that has no record.
+    /// A version that refers to a file that has no record.
     DanglingReference(FileReference),
-    /// A missing file, or a file without its base, that no version needs. The next sweep removes it.
+    /// A version file that is missing or lacks its base, and that no version needs. The next sweep removes it.
     Unneeded {
         path: String,
         reason: String,
     },
-    /// A file without a record, or an incomplete upload. A later sweep removes it.
+    /// A file in the store without a record, or an incomplete upload. A later sweep removes it.
     UnrecordedFile {
         path: String,
         size_bytes: u64,
@@ -68,7 +68,7 @@ pub enum CheckFinding {
 pub struct CheckSummary {
     pub files: u64,
     pub bytes: u64,
-    /// The number of findings other than unneeded and unrecorded files.
+    /// The number of findings, without unneeded and unrecorded files.
     pub damaged: u64,
     pub unrecorded: u64,
 }
@@ -104,8 +104,8 @@ fn describe_without_path(error: &StorageError) -> String {
 }
 
 impl FileDamage {
-    /// Returns true if the file or its base is unavailable but no version needs the file. A file with changed bytes is
-    /// always reported, because it can indicate a failing disk.
+    /// Returns true if a version file or its base is unavailable, but no version needs it. Changed bytes in a file are
+    /// always reported, because they can indicate a failing disk.
     pub(crate) fn is_unreferenced_loss(&self, versions: Option<&[FileReference]>) -> bool {
         let is_lost = match self {
             FileDamage::Missing => true,
@@ -115,7 +115,7 @@ impl FileDamage {
         is_lost && versions.is_some_and(<[FileReference]>::is_empty)
     }
 
-    /// Returns the damage, or the error if it is a temporary failure of the store or of this process.
+    /// Returns the damage of a file, or the error if it is a temporary failure of the store or of this process.
     pub(crate) fn into_permanent(self) -> Result<FileDamage, StorageError> {
         use ResourceUnavailable::{
             DataDirectoryMissing, FileDescriptors, Memory, StoreCredentialsRejected, StoreMissing, StoreUnreachable,
@@ -144,7 +144,7 @@ impl MaintenanceService {
         let damaged = self.check_catalog(depth, report).await?;
         let check_files = async |_| self.check_files(depth, report).await;
         let result = match self.with_file_hold(check_files).await {
-            // If the catalog rejects writes, no sweep can remove files.
+            // A catalog that rejects writes cannot record a hold, but also allows no sweep to remove files.
             Err(CheckError::Catalog(error)) if error.unavailability().is_some() => {
                 tracing::warn!(?error, "failed to place a hold on files; checking them without a hold");
                 self.check_files(depth, report).await
@@ -160,7 +160,11 @@ impl MaintenanceService {
             count += 1;
             report(&CheckFinding::DamagedCatalog { reason });
         };
-        self.catalog.check_integrity(depth == CheckDepth::Footers, &mut report_reason).await?;
+        let catalog_depth = match depth {
+            CheckDepth::Footers => CatalogCheckDepth::Quick,
+            CheckDepth::Everything => CatalogCheckDepth::Full,
+        };
+        self.catalog.check_integrity(catalog_depth, &mut report_reason).await?;
         Ok(count)
     }
 
@@ -235,13 +239,13 @@ impl MaintenanceService {
         Ok(())
     }
 
-    /// Returns the versions that need a file; `None` if their records are damaged.
+    /// Returns the versions that need a file; `None` if the records of the versions are damaged.
     pub(crate) async fn find_references(&self, id: VersionFileId) -> Result<Option<Vec<FileReference>>, CatalogError> {
         none_if_damaged(self.catalog.file_references(id, MAX_REPORTED_VERSIONS).await)
     }
 
-    /// Runs `work` with a hold, during which no file can be removed. If the hold is lost, for example because the
-    /// process was suspended for minutes, the work is dropped and this function fails.
+    /// Runs `work` with a hold in the catalog, during which no version file can be removed. If the hold is lost, for
+    /// example because the process was suspended for minutes, the work is dropped and this function fails.
     pub(crate) async fn with_file_hold<T, E: From<CatalogError>>(
         &self,
         work: impl AsyncFnOnce(FileHoldId) -> Result<T, E>,
@@ -263,14 +267,14 @@ impl MaintenanceService {
             match self.catalog.renew_hold(hold, HOLD_LEASE).await {
                 Ok(()) => {}
                 Err(CatalogError::LeaseLost) => return CatalogError::LeaseLost,
-                // The lease leaves time for another attempt.
+                // The lease of the hold is long enough for another attempt to renew it.
                 Err(error) => tracing::warn!(%error, "failed to renew the hold on files"),
             }
         }
     }
 }
 
-/// Logs corruption of the catalog and returns `None` for it.
+/// Converts an error that shows damage of the catalog to `None`, and logs it.
 pub(crate) fn none_if_damaged<T>(result: Result<T, CatalogError>) -> Result<Option<T>, CatalogError> {
     match result {
         Ok(value) => Ok(Some(value)),
@@ -304,7 +308,7 @@ async fn inspect_in_task(store: Store, file: VersionFile, depth: CheckDepth) -> 
 
 pub(crate) async fn inspect(store: &Store, file: &VersionFile, depth: CheckDepth) -> Result<(), FileDamage> {
     inspect_size(store, file).await?;
-    // Without a cache, because it could contain bytes of an earlier read.
+    // The file is read without a cache, because the cache could contain bytes of an earlier read.
     let reader = VersionReader::open_recorded(store, file, &PartCache::new(0)).await?;
     reader.verify_footer_index().await?;
     if depth == CheckDepth::Everything && verify::verify_file(&reader, &mut NoReadThrottle).await? != file.content_hash

@@ -37,7 +37,7 @@ pub enum NotReadyReason {
 }
 
 pub struct ReadinessCheck {
-    /// Uses the store that is reserved for probes.
+    /// Probes use a store client that is reserved for them.
     store_identity: StoreIdentityCheck,
     last_probe: Mutex<Option<ReadinessProbe>>,
     draining: AtomicBool,
@@ -59,7 +59,8 @@ impl ReadinessCheck {
         }
     }
 
-    /// Makes the service unready before it stops. The service continues to handle requests.
+    /// Makes `/readyz` fail before the service stops, so that load balancers stop sending requests. The service
+    /// continues to handle requests.
     pub fn begin_draining(&self) {
         self.draining.store(true, Ordering::Relaxed);
     }
@@ -89,7 +90,7 @@ impl ReadinessCheck {
             (Some(Err(_)), Ok(())) => tracing::info!("ready again"),
             (Some(Ok(())) | None, Ok(())) => {}
         }
-        // The time after the probe, so that the next probe does not immediately follow a slow one.
+        // The recorded time is after the probe, so that the next probe does not immediately follow a slow one.
         *last = Some(ReadinessProbe { probed_at: Instant::now(), outcome: outcome.clone() });
         outcome
     }
@@ -158,20 +159,15 @@ fn store_reason(error: &StorageError) -> String {
         Some(ResourceUnavailable::StoreCredentialsRejected) => return "the credentials are not valid".to_owned(),
         _ => {}
     }
-    for error in iter_error_chain(error) {
-        if let Some(error) = error.downcast_ref::<std::io::Error>() {
-            match error.kind() {
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => return "its disk is full".to_owned(),
-                ErrorKind::PermissionDenied => return "permission denied".to_owned(),
-                ErrorKind::ReadOnlyFilesystem => return "its disk is read-only".to_owned(),
-                ErrorKind::ConnectionRefused => return "the connection was refused".to_owned(),
-                ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => {
-                    return "the connection was interrupted".to_owned();
-                }
-                ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => return "it is unreachable".to_owned(),
-                _ => {}
-            }
-        }
-    }
-    "an internal error occurred".to_owned()
+    let mut io_errors = iter_error_chain(error).filter_map(|error| error.downcast_ref::<std::io::Error>());
+    let reason = io_errors.find_map(|error| match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => Some("its disk is full"),
+        ErrorKind::PermissionDenied => Some("permission denied"),
+        ErrorKind::ReadOnlyFilesystem => Some("its disk is read-only"),
+        ErrorKind::ConnectionRefused => Some("the connection was refused"),
+        ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted => Some("the connection was interrupted"),
+        ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Some("it is unreachable"),
+        _ => None,
+    });
+    reason.unwrap_or("an internal error occurred").to_owned()
 }

@@ -32,7 +32,7 @@ use crate::version_path;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RestoreSummary {
-    /// The number of verified files; `damaged` files are not included.
+    /// The number of verified files, without the `damaged` files.
     pub files: u64,
     pub bytes: u64,
     /// The number of copied files. The store already contained the other verified files.
@@ -69,7 +69,7 @@ pub enum RestoreError {
     StoreIdentity(#[from] StoreIdentityError),
     #[error("the store")]
     Store(#[source] StorageError),
-    /// A path that could overwrite other data, or that a sweep would remove.
+    /// A file path in a backup's catalog that could overwrite other data, or that a sweep would remove.
     #[error("the backup's metadata database contains the file path {0}, which strata never creates")]
     InvalidFilePath(String),
     #[error(transparent)]
@@ -111,12 +111,12 @@ pub async fn restore(
     let result = Box::pin(restore_into(config, directory, &original, &catalog, &mut on_damage, on_progress)).await;
     original.close().await;
     drop(temp_dir);
-    // A closed SQLite database has no write-ahead log.
+    // Closing an SQLite database also removes its write-ahead log.
     catalog.close().await;
     result
 }
 
-/// Rejects a directory whose catalog is not a complete file, or whose path is not UTF-8.
+/// Rejects a backup directory if its catalog is not a complete file, or if its path is not UTF-8.
 fn check_backup_directory(directory: &Path) -> Result<(), RestoreError> {
     let unreadable = |path: PathBuf, reason| Err(RestoreError::Unreadable { path, reason });
     if directory.to_str().is_none() {
@@ -135,9 +135,9 @@ fn check_backup_directory(directory: &Path) -> Result<(), RestoreError> {
     Ok(())
 }
 
-/// Returns a checked and migrated copy of the original's catalog, without running refreshes.
+/// Returns a checked and migrated copy of the backup's catalog, in which no refresh is running.
 async fn copy_catalog(directory: &Path, temp_dir: &Path) -> Result<Catalog, RestoreError> {
-    // A killed server leaves a write-ahead log.
+    // A killed server leaves the SQLite write-ahead log, which must be copied with the catalog.
     for suffix in ["", "-wal"] {
         let name = format!("{CATALOG_FILE_NAME}{suffix}");
         let from = directory.join(&name);

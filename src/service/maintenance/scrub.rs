@@ -28,7 +28,7 @@ use crate::maintenance::integrity_check::{
 };
 use crate::maintenance::{MaintenanceService, recorded_files};
 
-/// Maximum number of files with the same entities that are checked as replacements of a damaged file.
+/// Maximum number of files with the same entities that are checked as possible replacements of a damaged file.
 const MAX_ALIKE_FILES: u32 = 10;
 
 const SCRUB_LEASE: Duration = Duration::from_secs(180);
@@ -39,12 +39,12 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_secs(600);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DamagedFile {
-    /// The path of the file, or a description of its record if the record is damaged.
+    /// The path of the damaged file, or a description of its record if the record is damaged.
     pub path: String,
     pub reason: String,
-    /// The versions that need the file; `None` if their records are damaged.
+    /// The versions that need the damaged file; `None` if the records of the versions are damaged.
     pub versions: Option<Vec<FileReference>>,
-    /// The path of an intact file with the same entities.
+    /// The path of an intact file with the same entities as the damaged file.
     pub intact_copy: Option<String>,
 }
 
@@ -55,17 +55,17 @@ pub struct ScrubSummary {
     pub damaged: u64,
 }
 
-/// Minimum cost of a file, because opening a file takes several requests.
+/// Minimum number of bytes that verifying a file counts as, because opening a file takes several requests.
 const MIN_FILE_COST_BYTES: u64 = 64 << 10;
 
-/// Maximum delay that a scrub makes up for after a stall, so that no burst follows.
+/// Maximum delay that a scrub makes up for after a stall, so that it does not read at full speed.
 const MAX_CATCH_UP_TIME: Duration = Duration::from_secs(1);
 
-/// Limits the average rate of reads. A rate of 0 means no limit.
+/// Limits the average rate at which a scrub reads. A rate of 0 means no limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BytePacer {
     bytes_per_s: u64,
-    /// The time at which the bytes that were read do not exceed the rate.
+    /// The time from which the bytes read so far do not exceed the rate.
     due_at: Instant,
 }
 
@@ -134,7 +134,7 @@ impl MaintenanceService {
         report: DamagedFileCallback<'_>,
     ) -> Result<(), CheckError> {
         let result = verify_in_task(&self.store, file, pacer).await.map_err(CheckError::Unavailable)?;
-        // A sweep can have removed the file.
+        // If verification fails, a sweep can have removed the file. A file without a record is not damaged.
         if result.is_err() && matches!(none_if_damaged(self.catalog.recorded_file(file.id).await)?, Some(None)) {
             return Ok(());
         }
@@ -227,7 +227,7 @@ impl MaintenanceService {
     }
 }
 
-/// Verifies a file in a separate task. A panic of the task counts as damage. The outer error is a temporary failure.
+/// Verifies a version file in a task. A panic of the task counts as damage. The outer error is a temporary failure.
 pub(crate) async fn verify_in_task(
     store: &Store,
     file: &VersionFile,
@@ -247,10 +247,7 @@ pub(crate) async fn verify_in_task(
         }
         Err(error) => Err(FileDamage::Unreadable(StorageError::from_join_error(error))),
     };
-    match result {
-        Ok(()) => Ok(Ok(())),
-        Err(damage) => damage.into_permanent().map(Err),
-    }
+    result.map_or_else(|damage| damage.into_permanent().map(Err), |()| Ok(Ok(())))
 }
 
 /// Compares the size and all checksums of a file with its record.
@@ -270,7 +267,7 @@ mod tests {
         let begun = Instant::now();
         let stalled = begun.checked_sub(Duration::from_secs(20)).expect("failed to subtract 20 s from uptime");
         let mut pacer = BytePacer { bytes_per_s: 1_000, due_at: stalled };
-        // The pacer makes up for one second.
+        // After a stall of 20 s, the pacer makes up for only one second.
         pacer.throttle(1_000).await;
         assert!(begun.elapsed() < Duration::from_millis(200));
         pacer.throttle(300).await;

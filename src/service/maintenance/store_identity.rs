@@ -56,7 +56,7 @@ pub enum StoreIdentityError {
 }
 
 impl StoreIdentityError {
-    /// Converts the error to [`StoreIdentityError::BucketNotFound`] if its cause is a missing bucket.
+    /// Converts a store error to [`StoreIdentityError::BucketNotFound`] if its cause is a missing bucket.
     pub(crate) fn with_bucket_cause(self, config: &Config) -> StoreIdentityError {
         match self {
             StoreIdentityError::Store(error) if format!("{error:?}").contains(NO_SUCH_BUCKET_CODE) => {
@@ -72,7 +72,7 @@ pub(crate) fn open_store(config: &Config) -> Result<Store, StorageError> {
         endpoint: config.store.endpoint.as_ref().map(|endpoint| endpoint.as_str().to_owned()),
         region: config.store.region.clone(),
         access_key_id: config.store.access_key_id.clone(),
-        secret_access_key: config.store.secret_access_key.as_ref().map(|secret| secret.expose().to_owned()),
+        secret_access_key: config.store.secret_access_key.clone(),
         allow_http: config.store.allow_http,
         retry_timeout: Some(Duration::from_secs(config.store.retry_s)),
     };
@@ -85,30 +85,22 @@ pub(crate) async fn bind_store_to_catalog(
     store: &Store,
 ) -> Result<(), StoreIdentityError> {
     let InstallationRecord { identity, store_marked } = catalog.installation().await?;
-    let store_name = config.store_url();
-    let catalog_name = config.catalog_file().map_or("in PostgreSQL".to_owned(), |file| file.display().to_string());
+    let url = config.store_url();
+    let database = config.catalog_file().map_or("in PostgreSQL".to_owned(), |file| file.display().to_string());
     let found = match store.read_identity().await? {
         Some(found) => found,
-        // The recorded files are in another store.
+        // A store had the catalog's identity, and files are recorded in it, so this store without an identity is
+        // another one.
         None if store_marked && !store.is_in_memory() && has_recorded_files(catalog).await? => {
-            return Err(StoreIdentityError::IdentityMissing {
-                store: store_name,
-                catalog: catalog_name,
-                expected: identity,
-            });
+            return Err(StoreIdentityError::IdentityMissing { store: url, catalog: database, expected: identity });
         }
         None if has_foreign_files(catalog, store).await? => {
-            return Err(StoreIdentityError::ForeignFiles { store: store_name, catalog: catalog_name });
+            return Err(StoreIdentityError::ForeignFiles { store: url, catalog: database });
         }
         None => store.initialize_identity(&identity).await?,
     };
     if found != identity {
-        return Err(StoreIdentityError::IdentityMismatch {
-            store: store_name,
-            catalog: catalog_name,
-            found,
-            expected: identity,
-        });
+        return Err(StoreIdentityError::IdentityMismatch { store: url, catalog: database, found, expected: identity });
     }
     if !store_marked {
         catalog.set_store_marked().await?;
@@ -119,7 +111,7 @@ pub(crate) async fn bind_store_to_catalog(
 
 async fn has_recorded_files(catalog: &Catalog) -> Result<bool, CatalogError> {
     match catalog.files(None, 1).await {
-        // Later reads report the damaged record.
+        // A damaged record is not reported here, because later reads report it.
         Err(error) if error.is_corruption() => Ok(false),
         files => Ok(!files?.is_empty()),
     }
@@ -145,7 +137,7 @@ impl StoreIdentityCheck {
         if self.store.has_expected_identity() {
             return self.store.verify_identity().await;
         }
-        // The store did not respond at startup.
+        // If the store did not respond at startup, it is not bound to the catalog yet.
         match bind_store_to_catalog(&self.config, &self.catalog, &self.store).await {
             Ok(()) => Ok(()),
             Err(StoreIdentityError::Store(error)) => Err(error),

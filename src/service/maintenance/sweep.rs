@@ -37,11 +37,11 @@ const FILES_PER_QUERY: u32 = 100;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SweptFile {
-    /// The path in the store, or in the data directory for an abandoned directory.
+    /// The path of the file in the store, or of an abandoned directory in the data directory.
     pub path: String,
     pub size_bytes: u64,
     pub reason: SweepReason,
-    /// The error of the removal; `None` if the file was removed.
+    /// The error of removing the file; `None` if it was removed.
     pub failure: Option<String>,
 }
 
@@ -71,7 +71,7 @@ pub struct SweepSummary {
     pub removed: u64,
     pub removed_bytes: u64,
     pub failed: u64,
-    /// True if a backup or a check prevented removals.
+    /// True if the file hold of a backup or a check prevented removals.
     pub was_held: bool,
 }
 
@@ -90,7 +90,7 @@ impl MaintenanceService {
     /// Removes files that were unused for longer than `older_than`, and reports each file, also if its removal failed.
     /// If `older_than` is less than [`strata_config::Config::max_read_duration`], running reads can fail.
     pub async fn sweep(&self, older_than: Duration, report: SweptFileCallback<'_>) -> Result<SweepSummary, SweepError> {
-        // In the store of another catalog, all files would be unrecorded.
+        // In the store of another catalog, a sweep would remove all files, because this catalog does not record them.
         self.store_identity.verify().await?;
         let MaintenanceService { config, catalog, store, .. } = self;
         let mut sweep = SweepRun { config, catalog, store, older_than, summary: SweepSummary::default(), report };
@@ -154,7 +154,7 @@ impl SweepRun<'_> {
     }
 
     async fn remove_unrecorded(&mut self) -> Result<(), SweepError> {
-        // Otherwise, a writer with an expired reservation could still record its file.
+        // A writer with an expired reservation could otherwise still record its file while the sweep removes it.
         self.catalog.expire_reservations().await?;
         let mut pages = pin!(list_pages(self.store, VERSIONS_FOLDER, FILES_PER_QUERY as usize));
         let mut candidates: Vec<ObjectMeta> = Vec::new();
@@ -171,7 +171,7 @@ impl SweepRun<'_> {
         Ok(())
     }
 
-    /// Removes the candidates that a scan of the tables does not find, either. Returns `false` if there is a file hold.
+    /// Removes candidate files that a scan of the catalog's tables does not find, or returns `false` if files are held.
     async fn remove_unrecorded_page(&mut self, candidates: &mut Vec<ObjectMeta>) -> Result<bool, SweepError> {
         let paths: Vec<&str> = candidates.iter().map(|object| object.location.as_ref()).collect();
         let known = self.find_named_in_tables(&paths).await?;
@@ -185,7 +185,7 @@ impl SweepRun<'_> {
         Ok(true)
     }
 
-    /// Returns the paths that the catalog's tables contain, although its indexes do not.
+    /// Returns the paths that the catalog's tables contain, but its damaged indexes do not.
     async fn find_named_in_tables(&mut self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
         let known = self.catalog.find_known_paths_by_scan(paths).await?;
         for path in &known {
@@ -201,7 +201,7 @@ impl SweepRun<'_> {
         let mut old = self.store.list_staged_uploads(VERSIONS_FOLDER).await?;
         old.retain(|file| self.is_older(file.modified.into()));
         for page in old.chunks(FILES_PER_QUERY as usize) {
-            // A running writer has a reservation, even if its last write was long ago.
+            // An upload of a running writer has a reservation, even if the last write was long ago.
             let paths: Vec<&str> = page.iter().map(|file| file.object_path.as_str()).collect();
             let known = self.catalog.find_known_paths(&paths).await?;
             let mut candidates = page.to_vec();
@@ -246,9 +246,8 @@ impl SweepRun<'_> {
 
     async fn remove_file(&mut self, path: &str, size_bytes: u64, reason: SweepReason) {
         let failure = match self.store.object_store().delete(&ObjectPath::from(path)).await {
-            Ok(()) => None,
-            // Another sweep removed the file, or it never existed.
-            Err(object_store::Error::NotFound { .. }) => None,
+            // If the file does not exist, another sweep has removed it, or it never existed.
+            Ok(()) | Err(object_store::Error::NotFound { .. }) => None,
             Err(error) => Some(error.to_string()),
         };
         self.record_outcome(SweptFile { path: path.to_owned(), size_bytes, reason, failure });
@@ -271,7 +270,7 @@ impl SweepRun<'_> {
     }
 
     fn is_older(&self, modified: DateTime<Utc>) -> bool {
-        // A modification time in the future, because of clock differences, is never older.
+        // A modification time in the future, caused by clock differences, never counts as old.
         self.catalog.now().signed_duration_since(modified).to_std().is_ok_and(|age| age > self.older_than)
     }
 }

@@ -16,12 +16,12 @@ use strata_store::fsync;
 const PROCESS_DIR_PREFIX: &str = "process-";
 const LOCK_FILE: &str = "lock";
 
-/// Age after which a directory without a lock file is abandoned, because a running process locks it much earlier.
+/// Age at which a temporary directory without a lock file is abandoned: a running process locks its own much earlier.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(3_600);
 
 pub(crate) const TEMPORARY_FOLDER: &str = "tmp";
 
-/// Number of missing parent directories that are created: the folder, but not the data directory.
+/// Number of missing parents that are created with a temporary directory: the folder, but not the data directory.
 const MAX_CREATED_PARENTS: usize = 1;
 
 pub(crate) const EXPORTS_FOLDER: &str = "exports";
@@ -31,12 +31,12 @@ pub(crate) const RANGES_FOLDER: &str = "cache";
 
 pub(crate) struct ProcessTempDir {
     path: PathBuf,
-    /// The locked file; `None` while the directory does not exist.
+    /// The locked file in the directory; `None` while the directory does not exist.
     lock_file: Mutex<Option<File>>,
 }
 
 impl ProcessTempDir {
-    /// Creates a directory in `parent`, and `parent` if it is missing. Removes the directories of exited processes.
+    /// Creates a process's temporary directory and a missing `parent`. Removes the directories of exited processes.
     pub(crate) fn create(parent: &Path) -> io::Result<ProcessTempDir> {
         let temp_dir = ProcessTempDir::with_random_name(parent);
         temp_dir.ensure_exists()?;
@@ -60,7 +60,7 @@ impl ProcessTempDir {
         ProcessTempDir { path, lock_file: Mutex::new(None) }
     }
 
-    /// Creates the directory again if it was removed, but not the data directory. Costs one system call if it exists.
+    /// Creates a removed temporary directory again, but not the data directory. Costs one system call if it exists.
     pub(crate) fn ensure_exists(&self) -> io::Result<()> {
         let mut lock_file = self.lock_file.lock();
         let path = self.path.join(LOCK_FILE);
@@ -69,7 +69,7 @@ impl ProcessTempDir {
         }
         *lock_file = None;
         fsync::recreate_dir(&self.path, MAX_CREATED_PARENTS)?;
-        // The file is locked before it gets the name that other processes check.
+        // The lock file is locked before it gets its name, so that other processes never see it unlocked.
         let unlocked = self.path.join("unlocked");
         let file = File::create(&unlocked)?;
         file.lock()?;
@@ -84,7 +84,7 @@ impl ProcessTempDir {
         }
     }
 
-    /// Returns true if no other process has, or is creating, a directory in the same folder.
+    /// Returns true if no other process has, or is creating, a temporary directory in the same folder.
     pub(crate) fn is_only_process(&self) -> bool {
         let Some(Ok(entries)) = self.path().parent().map(fs::read_dir) else { return false };
         let own_name = self.path().file_name();
@@ -111,11 +111,11 @@ impl ProcessTempDir {
             return false;
         };
         let directory = parent.join(process);
-        // Another process can have removed the directory.
+        // If another process has removed the directory, its process has exited.
         matches!(directory.try_exists(), Ok(false)) || is_abandoned(&directory)
     }
 
-    /// Returns the path of the directory, which is created again if it was removed.
+    /// Returns the path of the temporary directory, which is created again if it was removed.
     pub(crate) fn ensured_path(&self) -> &Path {
         self.ensure_exists_or_warn();
         &self.path
@@ -128,7 +128,7 @@ impl ProcessTempDir {
 
 impl Drop for ProcessTempDir {
     fn drop(&mut self) {
-        // If this fails, the next process removes the rest.
+        // If the removal of the temporary directory fails, the next process removes the rest.
         let _ = fs::remove_dir_all(&self.path);
     }
 }
@@ -137,7 +137,7 @@ impl Drop for ProcessTempDir {
 pub(crate) struct AbandonedDirectory {
     pub name: String,
     pub size_bytes: u64,
-    /// The error of the removal; `None` if the directory was removed.
+    /// The error of removing the abandoned directory; `None` if it was removed.
     pub failure: Option<String>,
 }
 
@@ -153,16 +153,15 @@ pub(crate) fn remove_abandoned_directories(parent: &Path) -> Vec<AbandonedDirect
         }
         let size_bytes = directory_size_bytes(&path);
         let failure = match fs::remove_dir_all(&path) {
-            Ok(()) => None,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            Err(error) => Some(error.to_string()),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Some(error.to_string()),
+            Ok(()) | Err(_) => None,
         };
         abandoned.push(AbandonedDirectory { name, size_bytes, failure });
     }
     abandoned
 }
 
-/// Returns true if a running process has its directory in `parent`.
+/// Returns true if a running process has its temporary directory in `parent`.
 pub(crate) fn is_in_use(parent: &Path) -> bool {
     let Ok(entries) = fs::read_dir(parent) else { return false };
     entries.flatten().any(|entry| {
@@ -182,7 +181,7 @@ fn is_abandoned(directory: &Path) -> bool {
                 false
             }
         },
-        // A process is creating the directory, or was killed before it locked the file.
+        // Without a lock file, a process is creating the directory, or was killed before it locked the file.
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let modified = fs::metadata(directory).and_then(|metadata| metadata.modified());
             modified.is_ok_and(|modified| modified.elapsed().is_ok_and(|age| age > LOCK_TIMEOUT))
@@ -215,7 +214,7 @@ mod tests {
         fs::create_dir(&abandoned).expect("failed to create directory");
         fs::write(abandoned.join("spilled"), "x").expect("failed to write file");
         fs::write(abandoned.join("lock"), "").expect("failed to write file");
-        // The process of `old` was killed before it locked the file; the process of `young` is still starting.
+        // The process of `old` was killed before it locked its lock file; the process of `young` is still starting.
         let [old, young] = ["process-old", "process-young"].map(|name| parent.path().join(name));
         for directory in [&old, &young] {
             fs::create_dir(directory).expect("failed to create directory");

@@ -1,7 +1,7 @@
-//! Counts the download of an export in ranges as one request.
+//! Rate limiting of range requests: counts the download of an export in ranges as one request.
 //!
 //! Tools read a Parquet export in parts: its end, then the parts that they need. A download begins with a counted
-//! request for the export. Further ranges of the same export, by the same client, are free:
+//! request for the export. Further ranges of the same export, by the same client, are free (not counted):
 //!
 //! - for [`DOWNLOAD_DURATION`] after that request,
 //! - as long as the sent bytes are at most twice the export plus [`EXTRA_DOWNLOAD_BYTES`],
@@ -27,11 +27,11 @@ use crate::rate_limit::{ClientNetwork, ExportId, ExportPart, RateLimitBucket};
 
 pub(super) const DOWNLOAD_DURATION: Duration = Duration::from_secs(15 * 60);
 
-/// Tools read small files in overlapping blocks.
+/// Bytes that a download can have beyond twice the export, because tools read small files in overlapping blocks.
 const EXTRA_DOWNLOAD_BYTES: u64 = 1 << 20;
 const BASE_DOWNLOAD_PARTS: u64 = 64;
 
-/// A tool can request each column of each row group.
+/// Range requests that are not rate-limited, for each MiB of an export. A tool can request each column chunk by itself.
 const DOWNLOAD_PARTS_PER_MIB: u64 = 16;
 
 pub(super) fn download_limits(export_bytes: u64) -> (u64, u64) {
@@ -41,7 +41,7 @@ pub(super) fn download_limits(export_bytes: u64) -> (u64, u64) {
 
 pub(super) const MAX_DOWNLOADS_PER_CLIENT: usize = 16;
 
-/// About 20 MB if each client has the maximum number of downloads.
+/// The tracker takes about 20 MB if each client has the maximum number of downloads.
 const MAX_TRACKED_CLIENTS: u64 = 16_384;
 
 pub(super) struct DownloadTracker(Cache<ClientNetwork, Arc<Mutex<Vec<RangeDownload>>>>);
@@ -50,7 +50,7 @@ struct RangeDownload {
     bucket: RateLimitBucket,
     export: ExportId,
     expires_at: Duration,
-    /// Whether the counted request returned the whole export. Its length could be unknown then.
+    /// Whether the response to the counted request was the whole export. Its length could be unknown at that time.
     has_full_response: bool,
     sent_bytes: u64,
     part_count: u64,
@@ -114,7 +114,7 @@ impl DownloadTracker {
         });
     }
 
-    /// Returns whether a range is free because it belongs to a download of the client, and counts the range if so.
+    /// Returns whether a range request is not rate-limited because it belongs to a download, and then counts it there.
     pub(super) fn try_continue(
         &self,
         client: ClientNetwork,

@@ -1,7 +1,7 @@
 //! Counts requests in the memory of this process.
 //!
-//! - A window counts the requests of a client in a bucket for [`RATE_LIMIT_WINDOW`]. A keyed hash of client and bucket
-//!   selects the shard of a window. A request locks its shard for a few hash lookups.
+//! - A window counts the requests of a client in a bucket (private or public) for [`RATE_LIMIT_WINDOW`]. A keyed hash
+//!   of client and bucket selects the shard of a window. A request locks its shard for a few hash lookups.
 //! - All windows have the same length, so the windows of a shard end in the order in which they began. Each request
 //!   first removes the windows that have ended.
 //! - The number of windows in a shard is limited. While a shard is full, new clients share windows, chosen by the same
@@ -24,15 +24,15 @@ use crate::rate_limit::{
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimiterCapacity {
-    /// At least 1.
+    /// Number of shards of the windows, at least 1.
     pub shards: usize,
     pub client_windows: usize,
-    /// In each shard and for each bucket, for new clients while the shard is full. At least 1.
+    /// Number of windows that new clients share while a shard is full, for each shard and bucket. At least 1.
     pub shared_windows: usize,
 }
 
 impl Default for RateLimiterCapacity {
-    /// A quarter of a million clients within a minute, in about 35 MB.
+    /// Space for a quarter of a million clients within a minute, in about 35 MB.
     fn default() -> Self {
         RateLimiterCapacity { shards: 64, client_windows: 4_096, shared_windows: 64 }
     }
@@ -54,7 +54,7 @@ struct WindowShard {
     /// The keys of `client_windows`, ordered by the ends of their windows.
     window_ends: VecDeque<(Duration, WindowKey)>,
     shared_windows: [Vec<Option<RateWindow>>; 2],
-    /// Latest time of a request. Requests can lock the shard in a different order than they read the clock.
+    /// Latest time of a request in this shard. Requests can read the clock and lock the shard in different orders.
     latest_time: Duration,
 }
 
@@ -110,14 +110,8 @@ impl<C: RateLimitClock> RateLimiter for MemoryRateLimiter<C> {
         self.downloads.has_any(client, self.clock.now().elapsed)
     }
 
-    async fn begin_download(
-        &self,
-        client: ClientNetwork,
-        bucket: RateLimitBucket,
-        export: ExportId,
-        sent_bytes: Option<u64>,
-    ) {
-        self.downloads.begin(client, bucket, export, sent_bytes, self.clock.now().elapsed);
+    async fn begin_download(&self, client: ClientNetwork, bucket: RateLimitBucket, id: ExportId, bytes: Option<u64>) {
+        self.downloads.begin(client, bucket, id, bytes, self.clock.now().elapsed);
     }
 
     async fn continue_download(&self, client: ClientNetwork, bucket: RateLimitBucket, part: ExportPart) -> bool {
@@ -195,7 +189,7 @@ impl RateWindow {
     }
 }
 
-/// Rounds up to seconds, so that waiting for the result is long enough.
+/// Rounds a duration up to seconds, so that a client that waits for the result waits long enough.
 pub(crate) fn ceil_seconds(duration: Duration) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }

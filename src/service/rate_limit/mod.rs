@@ -16,17 +16,27 @@ use async_trait::async_trait;
 use strata_config::RequestLimitsConfig;
 pub(crate) use strata_limits::ClientNetwork;
 
-/// Length of a window, from its first counted request.
+/// Length of a rate limit window, which begins with the first counted request of a client.
 pub(crate) const RATE_LIMIT_WINDOW: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum RateLimitBucket {
-    /// Requests for private datasets with an `Authorization`, valid or not.
+    /// Requests for private datasets with the header `Authorization`, valid or not.
     Private,
     Public,
 }
 
-/// Requests per window and bucket; 0 switches a limit off.
+impl RateLimitBucket {
+    /// Returns the name of the bucket in metrics and in Redis keys.
+    pub fn name(self) -> &'static str {
+        match self {
+            RateLimitBucket::Private => "private",
+            RateLimitBucket::Public => "public",
+        }
+    }
+}
+
+/// Maximum number of requests of a client per window and bucket; 0 switches a limit off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RateLimits {
     pub public: u64,
@@ -53,7 +63,7 @@ impl From<&RequestLimitsConfig> for RateLimits {
 pub struct RateLimitStatus {
     pub limit: u64,
     pub remaining: u64,
-    /// End of the window in Unix seconds, rounded up. Equal for all requests of a window.
+    /// End of the rate limit window in Unix seconds, rounded up. Equal for all requests in the window.
     pub reset_unix_s: u64,
     pub decision: RateLimitDecision,
 }
@@ -62,12 +72,12 @@ pub struct RateLimitStatus {
 pub enum RateLimitDecision {
     Within,
     Exceeded {
-        /// Seconds until the end of the window, rounded up, at least 1.
+        /// Seconds until the end of the rate limit window, rounded up, at least 1.
         retry_after_s: u64,
     },
 }
 
-/// Exports with the same ID have the same bytes.
+/// Identifies the contents of an export: exports with the same ID have the same bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExportId(pub [u8; 16]);
 
@@ -78,26 +88,20 @@ pub struct ExportPart {
     pub part_bytes: u64,
 }
 
-/// Counts requests. An implementation that depends on a server must count by itself if the server does not respond.
+/// Counts client requests. An implementation that depends on a server must count by itself if it does not respond.
 #[async_trait]
 pub trait RateLimiter: Send + Sync + 'static {
     async fn count_request(&self, client: ClientNetwork, bucket: RateLimitBucket) -> Option<RateLimitStatus>;
 
-    /// Returns the window of a client, or an empty one. Counts nothing.
+    /// Returns the current rate limit window of a client; an empty one if it has none. Counts no request.
     async fn status(&self, client: ClientNetwork, bucket: RateLimitBucket) -> Option<RateLimitStatus>;
 
     async fn has_downloads(&self, client: ClientNetwork) -> bool;
 
-    /// Records a counted request for an export. The response has `sent_bytes` of the export; `None` means all.
-    async fn begin_download(
-        &self,
-        client: ClientNetwork,
-        bucket: RateLimitBucket,
-        export: ExportId,
-        sent_bytes: Option<u64>,
-    );
+    /// Records a counted request for an export. The response has `bytes` of the export; `None` means all.
+    async fn begin_download(&self, client: ClientNetwork, bucket: RateLimitBucket, id: ExportId, bytes: Option<u64>);
 
-    /// Returns whether a range is free because it belongs to a counted download, and counts the range if so.
+    /// Returns whether a range request is not rate-limited because it belongs to a download, and then counts it there.
     async fn continue_download(&self, client: ClientNetwork, bucket: RateLimitBucket, part: ExportPart) -> bool;
 
     fn is_shared(&self) -> bool {
@@ -107,7 +111,7 @@ pub trait RateLimiter: Send + Sync + 'static {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClockReading {
-    /// Monotonic time since a fixed point, for the length of windows.
+    /// Monotonic time since a fixed point, which determines the length of rate limit windows.
     pub elapsed: Duration,
     /// Time since the Unix epoch, for the `Reset` header. Can jump if the system clock is set.
     pub unix: Duration,
@@ -130,7 +134,7 @@ impl SystemClock {
 
 impl RateLimitClock for SystemClock {
     fn now(&self) -> ClockReading {
-        // A clock before 1970 affects only the `Reset` header.
+        // A system clock before 1970 affects only the `Reset` header.
         let unix = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         ClockReading { elapsed: self.started.elapsed(), unix }
     }

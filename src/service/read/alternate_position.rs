@@ -1,4 +1,4 @@
-//! Finds an entity of a version in the alternate of the version.
+//! Finds an entity of a version in the alternate (the edited copy of the version).
 //!
 //! 1. The extents of the alternate show the positions of entities that stay in the file of the version.
 //! 2. The other entities are in the file of the alternate: changed entities, and unchanged entities between two
@@ -19,12 +19,12 @@ use strata_types::version::DatasetVersion;
 use crate::lookup::error::ReadError;
 use crate::read::ReadService;
 
-/// Limit for comparing hashes, on each side. Of larger ranges, only the lengths are compared.
+/// Maximum number of entities in a range whose hashes are compared. Of larger ranges, only the lengths are compared.
 const MAX_COMPARED_HASHES: u64 = 4_096;
 
 type EntityHash = [u8; 32];
 
-/// The result of finding an entity of a version in the alternate. Positions are positions in the alternate.
+/// The result of finding an entity of a version in the alternate (edited copy), with its position in the alternate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AlternatePosition {
     Unchanged(u64),
@@ -34,8 +34,8 @@ pub enum AlternatePosition {
 }
 
 impl ReadService {
-    /// Finds the entity at a position of a version in its alternate. Returns `None` if there is no edited alternate or
-    /// no such position. Reads hashes only if the entity does not stay in the version's file.
+    /// Finds the entity at a position of a version in the alternate (edited copy). Returns `None` if there is no
+    /// alternate or no such position. Reads hashes only if the entity does not stay in the version's file.
     pub async fn find_in_alternate(
         &self,
         version: &DatasetVersion,
@@ -88,7 +88,7 @@ fn locate_by_neighbors(
     old: &[EntityHash],
     new: &[EntityHash],
 ) -> AlternatePosition {
-    for (from, to) in match_unique_hashes(&base, &list, old, new) {
+    for (from, to) in match_unique_hashes(base.start, list.start, old, new) {
         match from.cmp(&position) {
             std::cmp::Ordering::Less => {
                 base.start = from + 1;
@@ -102,7 +102,7 @@ fn locate_by_neighbors(
             }
         }
     }
-    // An entity that was moved elsewhere leaves an empty range between its neighbors.
+    // An entity that was moved to another place in the list leaves an empty range between its neighbors.
     match list.end.saturating_sub(list.start) {
         0 => AlternatePosition::Removed,
         rows if rows == base.end - base.start => AlternatePosition::Changed(list.start + position - base.start),
@@ -110,12 +110,7 @@ fn locate_by_neighbors(
     }
 }
 
-fn match_unique_hashes(
-    base: &Range<u64>,
-    list: &Range<u64>,
-    old: &[EntityHash],
-    new: &[EntityHash],
-) -> Vec<(u64, u64)> {
+fn match_unique_hashes(old_start: u64, new_start: u64, old: &[EntityHash], new: &[EntityHash]) -> Vec<(u64, u64)> {
     let unique_positions = |hashes: &[EntityHash], first: u64| {
         let mut positions: HashMap<EntityHash, Option<u64>> = HashMap::new();
         for (position, hash) in (first..).zip(hashes) {
@@ -123,13 +118,13 @@ fn match_unique_hashes(
         }
         positions
     };
-    let old_positions = unique_positions(old, base.start);
-    let new_positions = unique_positions(new, list.start);
+    let old_positions = unique_positions(old, old_start);
+    let new_positions = unique_positions(new, new_start);
     let pair = |(position, hash): (u64, &EntityHash)| {
         old_positions.get(hash).copied().flatten()?;
         Some((position, new_positions.get(hash).copied().flatten()?))
     };
-    (base.start..).zip(old).filter_map(pair).collect()
+    (old_start..).zip(old).filter_map(pair).collect()
 }
 
 #[cfg(test)]
@@ -148,7 +143,7 @@ mod tests {
             ("a", "b", 0, AlternatePosition::Changed(50)),
             ("a", "a", 0, AlternatePosition::Unchanged(50)),
             ("a", "xy", 0, AlternatePosition::Replaced(50)),
-            // b was changed and d removed; then the reverse.
+            // First, b is changed and d removed; then, b is removed and d changed.
             ("abcd", "aXc", 0, AlternatePosition::Unchanged(50)),
             ("abcd", "aXc", 1, AlternatePosition::Changed(51)),
             ("abcd", "aXc", 2, AlternatePosition::Unchanged(52)),
@@ -164,7 +159,7 @@ mod tests {
         ] {
             assert_eq!(locate(old, new, position), expected, "{old} {new} {position}");
         }
-        // Of large ranges, only the lengths are compared.
+        // If ranges are large, only their lengths are compared.
         assert_eq!(locate_by_neighbors(5, 0..9_000, 7..9_007, &[], &[]), AlternatePosition::Changed(12));
         assert_eq!(locate_by_neighbors(5, 0..9_000, 7..9_008, &[], &[]), AlternatePosition::Replaced(7));
     }

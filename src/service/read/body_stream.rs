@@ -39,7 +39,7 @@ pub(crate) struct BackpressuredEncoder<F> {
     pub stream_permit: StreamPermit,
     pub entity_count: u64,
     pub mean_document_bytes: u64,
-    /// Encodes entities until the specified number of bytes. Called again for the rest of a chunk.
+    /// Encodes the entities of a chunk until the specified number of bytes. Called again for the rest of the chunk.
     pub encode: F,
 }
 
@@ -52,11 +52,11 @@ struct PendingChunk {
 struct EncodedChunk {
     encoded: EncodedEntities,
     encoded_at: Instant,
-    /// For an entity that is much larger than the charged bytes, and can wait for a long time.
+    /// Reserved if an entity is much larger than the bytes charged for its chunk, which can wait for a slow reader.
     overrun_memory: Option<MemoryReservation>,
 }
 
-/// The bytes of the first entities of a chunk, and the ordinal after the last of these entities.
+/// The encoded bytes of the first entities of a chunk, and the ordinal after the last of these entities.
 pub(crate) type EncodedEntities = (Vec<u8>, u64);
 
 struct BodyStreamState<F> {
@@ -65,7 +65,8 @@ struct BodyStreamState<F> {
     pending_chunks: VecDeque<PendingChunk>,
     chunk_bytes: u64,
     max_pending_chunks: usize,
-    /// The larger of the mean size of documents and the mean size of the encoded entities of the last chunk.
+    /// The estimated size of an entity: the larger of the mean size of documents and the mean size of the encoded
+    /// entities of the last chunk.
     entity_bytes: u64,
 }
 
@@ -102,7 +103,7 @@ where
             task.await.map_err(QueryError::from)??;
         let rows = next - ordinals.start;
         if next < ordinals.end {
-            // The entities are larger than the mean. The rest precedes the chunks that are already encoded.
+            // The chunk ended early: its entities exceed the mean size. Its rest precedes already encoded chunks.
             self.start_chunk(next..ordinals.end, true);
         } else if !was_ready {
             self.grow_chunks();
@@ -117,16 +118,15 @@ where
 
     fn start_chunks(&mut self) {
         while self.pending_chunks.len() < self.max_pending_chunks && self.next_ordinal < self.encoder.entity_count {
-            let all = self.next_ordinal..self.encoder.entity_count;
-            match self.start_chunk(all, false) {
+            match self.start_chunk(self.next_ordinal..self.encoder.entity_count, false) {
                 Some(end) => self.next_ordinal = end,
                 None => return,
             }
         }
     }
 
-    /// Starts a chunk of the first of `ordinals`, or of all if they are the `rest` of a chunk, which precedes the
-    /// pending chunks. Returns the ordinal after the chunk; `None` if there is no permit and another chunk is pending.
+    /// Starts encoding a chunk from the start of `ordinals`. If they are the `rest` of a chunk, all are encoded, before
+    /// the pending chunks. Returns the ordinal after the chunk; `None` without a permit if another chunk is pending.
     fn start_chunk(&mut self, ordinals: Range<u64>, rest: bool) -> Option<u64> {
         let end_for = |size_bytes| if rest { ordinals.end } else { self.chunk_end(&ordinals, size_bytes) };
         let encoded_bytes =
@@ -142,29 +142,28 @@ where
             max_bytes = SMALL_CHUNK_BYTES * ENCODED_BYTES_PER_BYTE;
         }
         let chunk = SelectionChunk { ordinals: ordinals.start..end };
-        // Before the first byte, the response can still be an error.
+        // Before the first byte of a body is sent, the response can still be an error.
         let is_first = ordinals.start == 0;
         let work = (self.encoder.encode)(chunk.clone(), max_bytes);
         let sent_bytes = ordinals.start.saturating_mul(self.entity_bytes);
         let resources = &self.encoder.capacity;
         let long = sent_bytes > MAX_SHORT_WORK_BYTES;
         let resources = if long { resources.with_priority(ThreadPriority::Long) } else { resources.clone() };
-        // The stream permit covers one chunk.
-        let permit_bytes =
-            if self.pending_chunks.is_empty() { self.encoder.stream_permit.large_entity_bytes() } else { 0 };
-        let charged_bytes = max_bytes.max(permit_bytes);
+        // The bytes of the stream permit cover one chunk, so only the first pending chunk can use them.
+        let large_entity = self.encoder.stream_permit.large_entity.as_ref().filter(|_| self.pending_chunks.is_empty());
+        let charged_bytes = max_bytes.max(large_entity.map_or(0, Permit::units));
         let task = resources.engine.clone().spawn(async move {
             let permit = match is_first {
                 true => resources.admission.acquire_encode().await?,
                 false => resources.admission.acquire_encode_unbounded(long).await,
             };
-            // Abandoned work keeps its permit until it has stopped.
+            // Encoding that the reader has abandoned keeps its permit until it has stopped.
             let work = async move {
                 let _permit = permit;
                 work.await
             };
             let mut encoded = resources.engine.spawn_dedicated(work).await??;
-            // The buffer grew by doubling, but only its length is charged until the reader takes the bytes.
+            // The buffer of a chunk grew by doubling, but only its length is charged until the reader takes the bytes.
             if encoded.0.capacity() - encoded.0.len() > encoded.0.len() / 8 {
                 encoded.0.shrink_to_fit();
             }
@@ -181,11 +180,10 @@ where
     }
 
     fn chunk_end(&self, ordinals: &Range<u64>, size_bytes: u64) -> u64 {
-        let entities = (size_bytes / self.entity_bytes).clamp(1, MAX_CHUNK_ENTITIES);
-        ordinals.end.min(ordinals.start + entities)
+        ordinals.end.min(ordinals.start + (size_bytes / self.entity_bytes).clamp(1, MAX_CHUNK_ENTITIES))
     }
 
-    /// First chunks grow, then more of them run concurrently, up to one more than threads.
+    /// Makes streaming faster: doubles the size of chunks or, at the maximum size, encodes another chunk concurrently.
     fn grow_chunks(&mut self) {
         if self.chunk_bytes < SELECTION_CHUNK_BYTES {
             self.chunk_bytes *= 2;
@@ -269,7 +267,7 @@ mod tests {
             hostile_tasks.push(tokio::spawn(async move { parts.next().await.is_some_and(|part| part.is_ok()) }));
         }
         let honest = async {
-            // Waits until the network uses its share, which has more chunks than there are query threads.
+            // Waits until the first network, which has more chunks than query threads, uses all its encode permits.
             wait_while(|| latch.waiting.load(Ordering::SeqCst) < 3).await;
             let page = engine.spawn(async { "a page" }).await.expect("no panic");
             let mut parts = body(network(2), None).await;
@@ -331,7 +329,7 @@ mod tests {
         let encode = move |chunk: SelectionChunk, _: u64| {
             let large = large.clone();
             async move {
-                // The reader waits, so that more chunks are encoded concurrently.
+                // Encoding is slower than the reader, so that more chunks are encoded concurrently.
                 tokio::time::sleep(Duration::from_millis(20)).await;
                 let bytes = if large.load(Ordering::SeqCst) { LARGE_BYTES } else { 1 };
                 Ok((vec![b'x'; bytes], chunk.ordinals.end))

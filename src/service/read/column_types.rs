@@ -1,5 +1,4 @@
-//! Infers the column types of a typed Parquet response (docs/reference/formats.md, parquet) before the first row is
-//! written.
+//! Infers column types of a typed Parquet response (docs/reference/formats.md, parquet) before writing the first row.
 //!
 //! 1. If the response contains all entities, the profile of the version proves that a column contains strings or only
 //!    booleans. This requires that the column comes from a single path, which no array fans out.
@@ -50,11 +49,11 @@ pub(crate) async fn infer_column_types(
 
 async fn proven_types(source: &EntitySource, columns: &ColumnNames) -> Vec<Option<ColumnType>> {
     let unknown = || vec![None; columns.len()];
-    // The profile does not contain what `denull` removes.
+    // The profile describes only whole versions, without the values that `denull` removes from a response.
     if !source.documents.is_whole_version() || source.projection.denull {
         return unknown();
     }
-    // The reader reports a damaged profile. The types are then inferred from the documents.
+    // If the profile is damaged, the reader reports it, and the column types are inferred from the documents.
     match source.documents.reader().profile().await {
         Ok(profile) if !profile.paths_left_out => types_from_profile(&profile, columns),
         Ok(_) | Err(_) => unknown(),
@@ -65,7 +64,7 @@ fn types_from_profile(profile: &StoredProfile, columns: &ColumnNames) -> Vec<Opt
     let mut paths: HashMap<String, Option<&ProfilePathRecord>> = HashMap::new();
     for record in &profile.paths {
         let name = FieldPath::parse(&record.path).map_or_else(|_| String::new(), |path| path.keys().join("."));
-        // If two paths have one column name, each entity's value can come from either path.
+        // If two paths have the same column name, a cell's value can come from either path, so its type is not known.
         paths.entry(name).and_modify(|known| *known = None).or_insert(Some(record));
     }
     let proven_type =

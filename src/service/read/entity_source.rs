@@ -1,4 +1,4 @@
-//! The entities of a response, fetched and projected chunk by chunk; and the ordered tasks that process the chunks.
+//! The entities of a response, fetched and projected chunk by chunk, and the ordered tasks that process the chunks.
 
 use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
@@ -35,12 +35,12 @@ impl EntitySource {
         if !self.documents.is_empty() && !self.documents.is_whole_version() {
             return None;
         }
-        // The reader reports a damaged profile. The columns are then collected from the documents.
+        // If the profile is damaged, the reader reports it, and the columns are collected from the documents.
         let paths = self.documents.reader().profile_paths().await.ok()?;
         self.projection.project_columns(paths.columns()?)
     }
 
-    /// Calls `each` with the projected entities of a chunk until it breaks. Returns the ordinal after the last entity.
+    /// Calls `each` with a chunk's projected entities until `each` breaks. Returns the ordinal after the last entity.
     pub(crate) async fn for_each_entity(
         &self,
         chunk: &SelectionChunk,
@@ -51,7 +51,7 @@ impl EntitySource {
         Ok(self.documents.for_each(chunk, project).await?)
     }
 
-    /// For documents in memory. Indented documents are requested only with an identity projection.
+    /// Like [`EntitySource::for_each_entity`], for documents in memory. Indented documents are not projected.
     pub(crate) fn for_each_resident(
         &self,
         documents: &ResidentDocuments,
@@ -102,7 +102,7 @@ where
         OrderedChunkTasks { engine: engine.clone(), chunks, work, running: VecDeque::new() }
     }
 
-    /// Starts tasks while `may_start` returns true for the number of running tasks and of their entities.
+    /// Returns the next result. Starts tasks while `may_start` accepts the number of running tasks and their entities.
     pub(crate) async fn next_result(&mut self, may_start: impl Fn(usize, u64) -> bool) -> Result<Option<T>, ReadError> {
         let entities = |running: &VecDeque<ChunkTask<T>>| -> u64 {
             running.iter().map(|task| task.ordinals.end - task.ordinals.start).sum()
@@ -140,7 +140,7 @@ pub(crate) fn stream_from_task<T: Send + 'static, W: Future<Output = Result<(), 
         if let Some(item) = receiver.recv().await {
             return Some((Ok(item), (receiver, task)));
         }
-        // Without the error, the body of a failed task would look complete.
+        // The error of a task is sent to the reader. Otherwise, the truncated body would look complete.
         match task?.await.map_err(|error| ReadError::from(QueryError::from(error))) {
             Ok(Ok(())) => None,
             Ok(Err(error)) | Err(error) => Some((Err(error), (receiver, None))),

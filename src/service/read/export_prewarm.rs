@@ -5,8 +5,8 @@
 //!
 //! 1. Counted reads record which exports of `active` or `latest` they request ([`ExportPopularity`]).
 //! 2. A loop resolves `active` and `latest` periodically, and at once after a change by this process.
-//! 3. If the selector of a popular export names another version, the loop builds the new export within the shares of
-//!    the principal that requested it last. It builds one export at a time.
+//! 3. If the selector of a popular export names another version, the loop builds the new export within the resource
+//!    shares of the principal that requested it last. It builds one export at a time.
 //!
 //! A job never delays other work: it runs with the lowest priority, and stops as soon as a request waits, or memory or
 //! disk space is short. If a client requests the export in the meantime, the job continues.
@@ -31,10 +31,10 @@ const MIN_POLL_INTERVAL: Duration = Duration::from_secs(1);
 const YIELD_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 const MAX_START_MEMORY_PERCENT: u64 = 25;
 
-/// Limit for the used memory of queries while a job runs, including its own memory.
+/// Maximum percentage of query memory in use while an export is built in advance, including the memory of the build.
 const MAX_RUNNING_MEMORY_PERCENT: u64 = 75;
 
-/// Exports with longer query strings are not tracked. Usual query strings are much shorter.
+/// The popularity of exports with longer query strings is not tracked. Usual query strings are much shorter.
 const MAX_QUERY_STRING_BYTES: usize = 2 << 10;
 
 pub struct ExportPrewarmer {
@@ -55,10 +55,10 @@ impl ExportPrewarmer {
             return;
         }
         let Some(key) = CacheKey::for_request(target, request) else { return };
-        let AuthorizedTarget { dataset_id: dataset, alt, principal, .. } = *target;
+        let AuthorizedTarget { dataset_id: dataset, variant, principal, .. } = *target;
         let request = Arc::new(request.canonicalize());
         self.popularity
-            .record_request(RequestedExport { dataset, version, alt, request, principal, key }, Instant::now());
+            .record_request(RequestedExport { dataset, version, variant, request, principal, key }, Instant::now());
     }
 
     pub(crate) async fn run(self: Arc<Self>, stop: CancellationToken) {
@@ -67,7 +67,7 @@ impl ExportPrewarmer {
                 self.reads.export_cache.disk().ensure_free();
                 self.prewarm_changed().await;
                 tokio::time::sleep(MIN_POLL_INTERVAL).await;
-                let _ = tokio::time::timeout(POLL_INTERVAL, self.reads.lookups.wait_for_local_change()).await;
+                let _ = tokio::time::timeout(POLL_INTERVAL, self.reads.lookups.local_change.notified()).await;
             }
         };
         stop.run_until_cancelled(poll).await;
@@ -80,7 +80,7 @@ impl ExportPrewarmer {
             if key == export.key {
                 continue;
             }
-            // The export of the next version is probably too large, too.
+            // If the previous version's export was too large for the cache, the next version's probably is, too.
             if self.reads.export_cache.state(export.key) == Some(ExportState::TooLarge) {
                 continue;
             }
@@ -93,17 +93,15 @@ impl ExportPrewarmer {
                 true => PrewarmOutcome::Yielded,
                 false => {
                     let source = self.reads.new_export_source(&resources, key, &target, &export.request);
-                    self.reads
-                        .export_cache
-                        .prewarm(&resources, key, source, self.wait_until_contended(&resources))
-                        .await
+                    let contended = self.wait_until_contended(&resources);
+                    self.reads.export_cache.prewarm(&resources, key, source, contended).await
                 }
             };
             let outcome = match &outcome {
                 PrewarmOutcome::Built => "made",
                 PrewarmOutcome::NoSpace => "no_room",
                 PrewarmOutcome::Yielded => "gave_way",
-                // Other work of the principal uses its share.
+                // Other work of the principal has used up its share of a resource, so the build yields to that work.
                 PrewarmOutcome::Failed(error) if error.is_quota_exceeded() => "gave_way",
                 PrewarmOutcome::Failed(error) => {
                     tracing::debug!(%error, dataset_id = export.dataset.get(), "failed to build export in advance");
@@ -119,16 +117,17 @@ impl ExportPrewarmer {
         }
     }
 
-    /// Returns the current target of an export; `None` if it is not readable, or the catalog does not respond.
+    /// Returns the version that an export of `active` or `latest` currently refers to; `None` if it is not readable, or
+    /// the catalog does not respond.
     async fn resolve_target(&self, export: &RequestedExport) -> Option<AuthorizedTarget> {
         let resolved = self.reads.lookups.resolve(export.dataset, export.version).await.ok()??;
-        // A dataset that has become private is charged to its owner.
+        // An export of a dataset that has become private is charged to its owner.
         let principal =
             if resolved.dataset.is_private() { Principal::User(resolved.dataset.owner) } else { export.principal };
         if resolved.dataset.frozen {
             return None;
         }
-        AuthorizedTarget::new(&resolved, export.version, export.alt, principal).ok()
+        AuthorizedTarget::new(&resolved, export.version, export.variant, principal).ok()
     }
 
     async fn wait_until_contended(&self, resources: &ResourceContext) {

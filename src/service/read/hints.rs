@@ -17,8 +17,9 @@ use strata_types::read_request::{PathValue, RangeBound, ReadRequest};
 
 use crate::AuthorizedTarget;
 use crate::read::ReadService;
+use crate::read::unknown_fields::PermitWait;
 
-/// A request can have a thousand range filters.
+/// Limit of the hints about filters, because a request can have a thousand range filters.
 const MAX_FILTER_HINTS: usize = 10;
 const MAX_SHOWN_CHARACTERS: usize = 80;
 
@@ -27,15 +28,15 @@ pub(crate) struct ComparableTypes {
     pub has_numbers: bool,
     pub has_strings: bool,
     pub has_booleans: bool,
-    /// Whether the strings look like numbers of several lengths, so that sorting them is misleading.
+    /// Whether the strings at the path look like numbers of several lengths, so that sorting them is misleading.
     pub has_numeric_strings: bool,
     pub has_nested: bool,
-    /// The shortest nested path with comparable values, if there are only objects.
+    /// The shortest path with comparable values below a path that has only objects.
     pub path_below: Option<String>,
 }
 
 impl ComparableTypes {
-    /// Does not set `path_below`, which requires a scan of all paths.
+    /// Converts a profile's facts about a path. Does not set `path_below`, which requires a scan of all paths.
     pub(crate) fn from_facts(facts: PathFacts) -> Option<ComparableTypes> {
         let has_strings = facts.has_string?;
         Some(ComparableTypes {
@@ -48,7 +49,7 @@ impl ComparableTypes {
         })
     }
 
-    /// Returns whether only a filter for null can find anything, because there are only objects or arrays of objects.
+    /// Returns whether only a filter for null can match at the path: its values are objects or arrays of objects.
     pub(crate) fn is_nested_only(&self) -> bool {
         self.has_nested && !(self.has_numbers || self.has_strings || self.has_booleans)
     }
@@ -102,16 +103,13 @@ fn sort_hint(request: &ReadRequest, types: impl Fn(&FieldPath) -> Option<Compara
 
 pub(crate) fn condition_hints(
     request: &ReadRequest,
-    finds_nothing: bool,
+    entity_count: u64,
     types: impl Fn(&FieldPath) -> Option<ComparableTypes>,
 ) -> Vec<String> {
-    let comparisons = request.filters.iter().filter(|_| finds_nothing).filter_map(comparison_hint);
+    let comparisons = request.filters.iter().filter(|_| entity_count == 0).filter_map(comparison_hint);
     let filters = filter_hints(request, &types);
-    comparisons
-        .take(MAX_FILTER_HINTS)
-        .chain(filters.iter().map(FilterHint::to_string))
-        .chain(sort_hint(request, &types))
-        .collect()
+    let hints = comparisons.take(MAX_FILTER_HINTS).chain(filters.iter().map(FilterHint::to_string));
+    hints.chain(sort_hint(request, &types)).collect()
 }
 
 fn comparison_hint(PathValue { path, value }: &PathValue) -> Option<String> {
@@ -128,12 +126,11 @@ fn filter_hints(request: &ReadRequest, types: impl Fn(&FieldPath) -> Option<Comp
     let values = [("filter", &request.filters), ("filter_contains", &request.contains_filters)];
     let values =
         values.into_iter().flat_map(|(parameter, filters)| filters.iter().map(move |filter| (parameter, filter)));
-    // This check precedes the lookup of types, because a request can have a thousand such filters.
+    // Filters for null are skipped before the type lookup of their paths, because a request can have a thousand.
     let values = values.filter(|(parameter, filter)| !can_match_null(parameter, filter));
     let values = values.filter_map(|(parameter, filter)| nested_hint(parameter, filter, &types(&filter.path)?));
     let ranges = RangeBound::ALL.into_iter().flat_map(|bound| {
-        let filters = request.range_filters[bound as usize].iter();
-        filters.map(move |filter| (bound.parameter_name(), filter))
+        request.range_filters[bound as usize].iter().map(move |filter| (bound.parameter_name(), filter))
     });
     let ranges = ranges.filter_map(|(parameter, filter)| {
         let path_types = types(&filter.path)?;
@@ -207,12 +204,12 @@ fn range_hint(parameter: &'static str, filter: &PathValue, types: ComparableType
     Some(FilterHint { parameter, filter: filter.clone(), reason, advice, suggested_value: meant })
 }
 
-/// Returns the number that a value probably means that is quoted, or has spaces, a plus sign or a decimal comma.
+/// Returns the number that a filter value probably means if it is quoted or has spaces, a plus sign or a decimal comma.
 fn suggest_number(value: &str) -> Option<String> {
     let bare = value.trim().trim_matches('"').trim();
     let bare = bare.strip_prefix('+').unwrap_or(bare);
     let number = match bare.split_once(',') {
-        // The comma might separate thousands.
+        // A comma before three digits might separate thousands.
         Some((_, decimals)) if decimals.len() == 3 => return None,
         Some((whole, decimals)) => format!("{whole}.{decimals}"),
         None => bare.to_owned(),
@@ -228,32 +225,28 @@ fn truncate_value(value: &str) -> String {
 }
 
 impl ReadService {
-    /// Returns hints for a read that finds nothing. Does not wait for a permit to read the profile.
+    /// Returns hints for a read that finds nothing. The profile is read only if a permit for it is free at once.
     pub async fn empty_result_hints(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Vec<String> {
-        let paths = self.load_condition_paths(target, request).await;
-        condition_hints(request, true, |path| comparable_types(paths.as_deref()?, path))
+        let paths = self.load_profile_paths(target, request).await;
+        condition_hints(request, 0, |path| comparable_types(paths.as_deref()?, path))
     }
 
     pub async fn filter_hints(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Vec<FilterHint> {
-        let paths = self.load_condition_paths(target, request).await;
+        let paths = self.load_profile_paths(target, request).await;
         filter_hints(request, |path| comparable_types(paths.as_deref()?, path))
     }
 
     pub async fn sort_hint(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Option<String> {
-        let paths = self.load_condition_paths(target, request).await;
+        let paths = self.load_profile_paths(target, request).await;
         sort_hint(request, |path| comparable_types(paths.as_deref()?, path))
     }
 
-    async fn load_condition_paths(
-        &self,
-        target: &AuthorizedTarget,
-        request: &ReadRequest,
-    ) -> Option<Arc<ProfilePaths>> {
+    async fn load_profile_paths(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Option<Arc<ProfilePaths>> {
         if !has_typed_conditions(request) {
             return None;
         }
         let reader = VersionReader::open_recorded(&self.store, &target.file, &self.cache).await.ok()?;
-        self.load_path_index(&reader, target.principal, false).await.ok()?
+        self.load_path_index(&reader, target.principal, PermitWait::Skip).await.ok()?
     }
 }
 
@@ -321,7 +314,7 @@ mod tests {
         assert!(hint.to_string().contains("`infer_types`") && hint.suggested_value.is_none(), "{hint}");
         let sort = Some(SortField { field: "a".to_owned(), descending: true });
         let request = ReadRequest { sort, ..ReadRequest::default() };
-        let hints = condition_hints(&request, false, has_numeric_strings);
+        let hints = condition_hints(&request, 1, has_numeric_strings);
         assert!(hints.len() == 1 && hints[0].starts_with("`a` contains strings that look like numbers"), "{hints:?}");
         for (has_numeric_strings, has_nested) in [(false, false), (true, true)] {
             let others = |_: &FieldPath| {
@@ -333,7 +326,7 @@ mod tests {
                     ..ComparableTypes::default()
                 })
             };
-            assert!(condition_hints(&request, false, others).is_empty());
+            assert!(condition_hints(&request, 1, others).is_empty());
         }
     }
 
@@ -356,7 +349,7 @@ mod tests {
             let contains_filters = vec![filter];
             let sort = Some(SortField { field: "name".to_owned(), descending: false });
             let request = ReadRequest { filters, contains_filters, range_filters, sort, ..ReadRequest::default() };
-            condition_hints(&request, false, |_| Some(types.clone()))
+            condition_hints(&request, 1, |_| Some(types.clone()))
         };
         let hints = hints_for("x", nested());
         assert_eq!(hints.len(), 4, "{hints:?}");
@@ -390,11 +383,11 @@ mod tests {
         ] {
             let filter = PathValue { path: FieldPath::parse("a").expect("a path"), value: value.to_owned() };
             let request = ReadRequest { filters: vec![filter], ..ReadRequest::default() };
-            let hints = condition_hints(&request, true, |_| None);
+            let hints = condition_hints(&request, 0, |_| None);
             let expected = meant
                 .map(|meant| format!("`filter=a:{value}` finds only the string `{value}`. Did you mean `{meant}`?"));
             assert_eq!(hints, Vec::from_iter(expected));
-            assert!(condition_hints(&request, false, |_| None).is_empty());
+            assert!(condition_hints(&request, 1, |_| None).is_empty());
         }
     }
 }

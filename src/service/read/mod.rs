@@ -125,7 +125,7 @@ impl ReadService {
                 let ExportTotals { total, matches } = export.totals;
                 ReadResponse { total, matches, content_type, coding, body: ResponseBody::Export(export) }
             }
-            // The local cache has no space, but the store may contain the export.
+            // The local export cache has no space, but the store may contain the export.
             None => {
                 let ExportBody { totals: ExportTotals { total, matches }, chunks, .. } =
                     source(ExportConsumer::Client).await?;

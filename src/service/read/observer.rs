@@ -51,7 +51,7 @@ pub(crate) struct ReadObserver {
     pub response_metrics: Arc<ReaderMetrics>,
     pub stages: Vec<(ReadStage, Duration)>,
     stage_started_at: Instant,
-    /// The file, and the estimated work in bytes.
+    /// The opened version file, and the estimated work of the read in bytes.
     pub opened: Option<(VersionReader, u64)>,
     pub explained: Option<QueryExplanation>,
     pub spilled_bytes: Option<u64>,
@@ -77,7 +77,7 @@ impl ReadObserver {
         self.stage_started_at = Instant::now();
     }
 
-    /// Ends a stage that began at the end of the previous stage.
+    /// Ends a stage of a read that began when the previous stage ended.
     pub(crate) fn end_stage(&mut self, stage: ReadStage) {
         self.record_stage(stage, self.stage_started_at.elapsed());
     }

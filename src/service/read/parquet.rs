@@ -38,26 +38,28 @@ use crate::lookup::error::ReadError;
 use crate::read::ResponseBody;
 use crate::read::entity_source::{EntitySource, OrderedChunkTasks, stream_from_task};
 
-/// A batch ends after the entity that reaches this many bytes of cells.
+/// A batch of cells ends after the entity with which the batch reaches this many bytes.
 const BATCH_BYTES: usize = 1 << 20;
 
-/// The buffers of a batch grow by doubling.
+/// A batch can need twice its bytes, because its buffers grow by doubling.
 const BATCH_MEMORY_BYTES: usize = 2 * BATCH_BYTES;
 
-/// Limit for concurrently encoded columns, because each needs memory.
+/// Limit of the columns of a row group that are encoded concurrently, because each of them needs memory.
 const MAX_ENCODERS: usize = 4;
 
-/// A compromise: tools read row groups in parallel, and skip row groups by their minimum and maximum.
+/// Limit of the rows of a row group with typed columns: a compromise for tools that read row groups in parallel, and
+/// skip row groups by their minimum and maximum.
 const MAX_TYPED_ROW_GROUP_ROWS: u64 = 1 << 16;
 const SERVICE_CHUNK_BYTES: usize = 256 << 10;
 const MAX_CHUNKS_AHEAD: usize = 64;
 const RETRY_DELAY: Duration = Duration::from_millis(50);
 const MAX_RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// A body that has begun then exceeds the limit, because bodies that wait for each other would wait forever.
+/// The time that a Parquet body that has begun waits for memory. After that, it exceeds the limit, because bodies that
+/// wait for each other would wait forever.
 const MEMORY_GRACE_PERIOD: Duration = Duration::from_secs(2);
 
-/// The memory is released before the permit, because the next owner of the permit reserves memory.
+/// The memory and permit of a row group. Memory is released first, because the next owner of the permit reserves some.
 struct RowGroupReservation {
     _memory: MemoryReservation,
     _permit: Permit,
@@ -76,8 +78,8 @@ impl ParquetMemory {
         if needed_bytes > limit_bytes { Err(ReadError::TooMuchMemory { needed_bytes, limit_bytes }) } else { Ok(()) }
     }
 
-    /// Reserves memory for the first row group and the footer. Waits for up to `query.heavy_wait_s`, because stopped
-    /// work can take a moment to release its memory, and while a body that has begun waits for memory.
+    /// Reserves memory for the first row group and the footer. Waits for up to `query.heavy_wait_s`: stopped work can
+    /// take a moment to release its memory, and bodies that have begun get memory first.
     async fn reserve_first(&self) -> Result<(RowGroupReservation, MemoryReservation), ReadError> {
         self.check_fits(self.footer_bytes)?;
         let ResourceContext { engine, admission, .. } = &self.resources;
@@ -128,7 +130,7 @@ impl ParquetMemory {
     }
 }
 
-/// Buffers that the next row group reuses. They are a part of the memory that each row group reserves.
+/// Buffers for encoding a row group, reused by the next one. Each row group's memory reservation includes them.
 struct RowGroupBuffers {
     batches: CellBatches,
     encoders: Vec<ColumnEncoder>,
@@ -160,23 +162,23 @@ pub(crate) async fn build_body(
     let long = source.estimated_document_bytes() > MAX_SHORT_WORK_BYTES;
     let resources = if long { resources.with_priority(ThreadPriority::Long) } else { resources.clone() };
     let engine = resources.engine.clone();
-    // Independent of the available memory, so that all servers create the same bytes.
+    // The size of row groups does not depend on the available memory, so that all servers create the same bytes.
     let row_group_bytes = ParquetFileStream::recommended_row_group_bytes(columns.len());
-    // One batch waits for the writer.
+    // In addition to the batches of the tasks, one batch waits for the writer.
     let needed_bytes = |encoders| {
         ParquetFileStream::memory_bytes(&columns, row_group_bytes, encoders) + BATCH_MEMORY_BYTES * (encoders + 2)
     };
-    // More than one encoder is used only if half of the share is enough, because other bodies reduce the share.
+    // Several encoders run only if half of the principal's memory share suffices: other bodies reduce the share.
     let spare_bytes = engine.max_memory_bytes() / 2;
     let max_encoders = engine.threads().min(MAX_ENCODERS).min(columns.len());
     let encoders = (2..=max_encoders).rev().find(|&encoders| needed_bytes(encoders) as u64 <= spare_bytes).unwrap_or(1);
     let size_bytes = needed_bytes(encoders);
     let stream_permit = resources.admission.acquire_stream().await?;
     let max_rows = types.as_ref().map_or(usize::MAX, |_| typed_row_group_rows(&source, row_group_bytes));
-    let mut writer =
-        ParquetFileStream::try_new(&columns, types.clone(), row_group_bytes, max_rows).map_err(unreadable_error)?;
+    let mut writer = ParquetFileStream::try_new(&columns, types.clone(), row_group_bytes, max_rows)
+        .map_err(ReadError::unreadable)?;
     let batches = CellBatches::new(columns.clone(), types);
-    // The whole footer is reserved in advance, because it grows with each row group and is written at the end.
+    // The memory for the whole footer is reserved in advance: it grows with each row group and is written at the end.
     let metadata_bytes = ParquetFileStream::footer_bytes_per_row_group(&columns);
     let row_group_footer_bytes = metadata_bytes + writer.max_index_bytes(&columns);
     let row_groups = writer.estimate_row_groups(source.documents.len(), source.estimated_document_bytes());
@@ -217,7 +219,8 @@ pub(crate) async fn build_body(
             };
             let mut is_last = false;
             while !writer.is_full() {
-                // The first task is awaited. A task beyond a full row group would wait for the reader.
+                // No batch is started that would not fit into the row group, because it would wait for the reader. The
+                // first running task is not counted, because its batch is awaited now.
                 let missing_bytes = writer.remaining_bytes();
                 let missing_rows = writer.remaining_rows() as u64;
                 let may_start = |running: usize, rows: u64| {
@@ -233,25 +236,26 @@ pub(crate) async fn build_body(
             }
             used_footer_bytes += metadata_bytes + writer.index_bytes(&columns);
             memory.check_fits(used_footer_bytes)?;
-            // The footer exceeds the estimate if row groups are smaller than estimated.
+            // The size of the footer exceeds its estimate if row groups are smaller than estimated.
             footer.grow(used_footer_bytes.saturating_sub(footer.size()));
-            // Waits until the service has taken the previous row group. An error means that there is no reader.
+            // If the export cache reads the body, it must first take the previous row group. An error means it left.
             if consumer == ExportConsumer::Service && sender.reserve_many(MAX_CHUNKS_AHEAD).await.is_err() {
                 return Ok(());
             }
-            // Without reuse, this buffer would exceed the reserved memory.
+            // The writer reuses the previous row group's buffer, because a new one would exceed the reserved memory.
             writer.reuse_buffer(mem::take(&mut buffers.encoded_bytes));
             if let Some(row_group) = writer.take_row_group() {
                 let encoded = encode_columns(&encode_engine, row_group, encoders, &mut buffers.encoders).await?;
-                // Writing copies the encoded columns, and the reservation covers two copies of the row group.
+                // Writing copies the encoded columns, but the reservation covers only two copies of the row group, so
+                // spare buffers are released.
                 if 2 * encoded.iter().map(ColumnChunk::size_bytes).sum::<usize>() > row_group_bytes {
                     buffers.release();
                 }
-                writer.write_row_group(encoded).map_err(unreadable_error)?;
+                writer.write_row_group(encoded).map_err(ReadError::unreadable)?;
             }
             if is_last {
-                // Together with the last row group, so that the length of a small file is known at once.
-                let bytes = writer.finish().map_err(unreadable_error)?;
+                // The footer is sent with the last row group, so that the length of a small file is known at once.
+                let bytes = writer.finish().map_err(ReadError::unreadable)?;
                 let chunk = match consumer {
                     ExportConsumer::Service => chunks_from_memory(bytes),
                     ExportConsumer::Client => {
@@ -264,7 +268,7 @@ pub(crate) async fn build_body(
                 let _ = sender.send(chunk).await;
                 return Ok(());
             }
-            let mut bytes = writer.take_bytes().map_err(unreadable_error)?;
+            let mut bytes = writer.take_bytes().map_err(ReadError::unreadable)?;
             if consumer == ExportConsumer::Service {
                 while !bytes.is_empty() {
                     let chunk = bytes.split_to(bytes.len().min(SERVICE_CHUNK_BYTES));
@@ -288,14 +292,14 @@ pub(crate) async fn build_body(
             }
         }
     });
-    // The body keeps its stream permit until the reader has taken everything.
+    // The Parquet body keeps its stream permit until the reader has taken all bytes.
     let body = encoded_chunks.try_flatten().inspect(move |_| {
         let _ = &stream_permit;
     });
     Ok(ResponseBody::Stream(body.boxed()))
 }
 
-/// Returns a multiple of the chunk size that fits into a row group according to the mean size of documents.
+/// Returns the rows of a row group with typed columns: as many whole chunks of mean-sized documents as fit.
 fn typed_row_group_rows(source: &EntitySource, row_group_bytes: usize) -> usize {
     let first_chunk = source.documents.chunks().next();
     let chunk_rows = first_chunk.map_or(1, |chunk| chunk.ordinals.end - chunk.ordinals.start).max(1);
@@ -324,7 +328,7 @@ async fn encode_columns(
                 let mut chunks = Vec::new();
                 while let Some(&column) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     chunks.push((column, row_group.encode_column(column, &mut encoder)?));
-                    // Lets other work run, and stops here if the future was dropped.
+                    // Yields to other work, and stops the encoding if its future was dropped.
                     tokio::task::yield_now().await;
                 }
                 Ok::<_, EncodeError>((chunks, encoder))
@@ -334,7 +338,7 @@ async fn encode_columns(
     drop(row_group);
     let mut chunks = Vec::new();
     for task in tasks {
-        let (mut encoded, encoder) = task.await.map_err(QueryError::from)?.map_err(unreadable_error)?;
+        let (mut encoded, encoder) = task.await.map_err(QueryError::from)?.map_err(ReadError::unreadable)?;
         chunks.append(&mut encoded);
         encoders.push(encoder);
     }
@@ -342,7 +346,8 @@ async fn encode_columns(
     Ok(chunks.into_iter().map(|(_, chunk)| chunk).collect())
 }
 
-/// Stores bytes until their reader takes them: on disk, or in memory while the disk is full, or else retries.
+/// Stores encoded bytes until their reader takes them: on disk, or in memory if the disk is full. If there is no memory
+/// either, retries until the query timeout.
 async fn spill_or_buffer(resources: &ResourceContext, bytes: &Bytes) -> Result<EncodedChunks, ReadError> {
     let engine = &resources.engine;
     let needed_bytes = bytes.len() as u64;
@@ -371,19 +376,15 @@ async fn spill_or_buffer(resources: &ResourceContext, bytes: &Bytes) -> Result<E
         }
         tokio::time::sleep(delay).await;
         remaining_wait = remaining_wait.saturating_sub(delay);
-        // The delay grows, because an attempt can write many bytes before the disk is full.
+        // The delay before the next attempt grows, because an attempt can write many bytes before the disk is full.
         delay = (2 * delay).min(MAX_RETRY_DELAY);
     }
 }
 
-/// Returns whether readers may free the missing disk space.
+/// Returns whether the error is a lack of disk space, which other readers may free.
 fn is_disk_full(error: &QueryError) -> bool {
     matches!(error, QueryError::OutOfDisk(_))
         || ResourceUnavailable::from_error(error) == Some(ResourceUnavailable::DiskFull)
-}
-
-fn unreadable_error(error: EncodeError) -> ReadError {
-    ReadError::Unreadable(Arc::new(error))
 }
 
 #[cfg(test)]

@@ -30,7 +30,8 @@ use std::time::{Duration, Instant};
 
 use futures::FutureExt;
 use strata_catalog::ResolvedDataset;
-use strata_encode::{self as encode, ContentCoding, EncodedSizeLimit};
+use strata_encode::{self as encode, ContentCoding, EncodedSizeLimit, JsonLayout};
+use strata_format::document_page::DocumentForm;
 use strata_format::reader::VersionReader;
 use strata_query::fetch::entity_projection::EntityProjection;
 use strata_query::fetch::selected_documents::SelectedDocuments;
@@ -40,11 +41,12 @@ use strata_types::field_path::FieldPath;
 use strata_types::ids::DatasetId;
 use strata_types::read_request::{PathValue, RangeBound, ReadRequest, ResponseFormat};
 use strata_types::user::User;
-use strata_types::version::VersionSelector;
+use strata_types::version::{VersionSelector, VersionVariant};
 
 use crate::admission::Permit;
 use crate::admission::resource_context::ResourceContext;
 use crate::export_cache::ExportConsumer;
+use crate::lookup::error::Result;
 use crate::read::column_types::infer_column_types;
 use crate::read::entity_source::EntitySource;
 use crate::read::observer::{ReadObserver, ReadStage};
@@ -66,7 +68,7 @@ pub enum ReadRequester<'a> {
 impl ResolvedTarget {
     /// Step 1: checks that the requester can read the version, in the order in docs/reference/errors.md. A request with
     /// the private key is charged to the owner of the dataset, any other request to the requester.
-    pub fn authorize(self, requester: ReadRequester<'_>, alt: bool) -> Result<AuthorizedTarget, ReadError> {
+    pub fn authorize(self, requester: ReadRequester<'_>, variant: VersionVariant) -> Result<AuthorizedTarget> {
         let resolved = self.resolved.as_deref();
         let (resolved, principal) = match requester {
             ReadRequester::Client { client, authorization } => {
@@ -90,7 +92,7 @@ impl ResolvedTarget {
         if resolved.dataset.frozen {
             return Err(ReadError::Frozen);
         }
-        AuthorizedTarget::new(resolved, self.version, alt, principal)
+        AuthorizedTarget::new(resolved, self.version, variant, principal)
     }
 }
 
@@ -98,7 +100,7 @@ impl ResolvedTarget {
 pub struct AuthorizedRead<'a> {
     pub target: &'a AuthorizedTarget,
     pub request: &'a Arc<ReadRequest>,
-    /// `None` if each response is different.
+    /// The key of the response in caches; `None` if each response to the request is different.
     pub cache_key: Option<CacheKey>,
 }
 
@@ -121,16 +123,13 @@ impl ReadService {
         resolved.ok_or(ManageError::DatasetNotFound)
     }
 
-    /// Runs steps 2 to 4 with all layers. Small responses are not compressed, regardless of `coding`.
-    pub async fn respond(
-        self: &Arc<Self>,
-        read: AuthorizedRead<'_>,
-        coding: ContentCoding,
-    ) -> Result<ReadResponse, ReadError> {
+    /// Runs steps 2 to 4 of a read (plan, execute, encode) with caches and compression. Small responses are not
+    /// compressed, regardless of `coding`.
+    pub async fn respond(self: &Arc<Self>, read: AuthorizedRead<'_>, coding: ContentCoding) -> Result<ReadResponse> {
         let AuthorizedRead { target, request, cache_key: key } = read;
         let resources = || self.resources.for_principal(target.principal);
         if request.format == ResponseFormat::Parquet && !request.count {
-            // The export is built on disk. After the first bytes, an error would be too late.
+            // A Parquet export is built in the data directory, whose absence is reported before the first byte.
             if !self.config.data.directory.is_dir() {
                 return Err(StorageError::from(io::Error::from(DataDirectoryMissing)).into());
             }
@@ -161,12 +160,12 @@ impl ReadService {
         }
     }
 
-    /// Like [`ReadService::respond`] without layers. Also returns the positions of the entities in the file.
+    /// Like [`ReadService::respond`] without caches and compression. Also returns the entities' positions in the file.
     pub async fn respond_with_positions(
         &self,
         target: &AuthorizedTarget,
         request: Arc<ReadRequest>,
-    ) -> Result<(ReadResponse, Vec<u64>), ReadError> {
+    ) -> Result<(ReadResponse, Vec<u64>)> {
         let resources = self.resources.for_principal(target.principal);
         let mut run = ReadRun::new(self, &resources, target, request, ExportConsumer::Client);
         let plan = run.plan().await?;
@@ -175,12 +174,8 @@ impl ReadService {
         Ok((run.encode(selected).await?, positions))
     }
 
-    /// Returns the positions in the file of the entities of a read, in the order of the response; none for a count.
-    pub async fn find_positions(
-        &self,
-        target: &AuthorizedTarget,
-        request: &ReadRequest,
-    ) -> Result<Vec<u64>, ReadError> {
+    /// Returns the positions of the selected entities in the version file, in response order; none for a count.
+    pub async fn find_positions(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Result<Vec<u64>> {
         let request = Arc::new(ReadRequest { total: false, ..request.clone() });
         let resources = self.resources.for_principal(target.principal);
         let mut run = ReadRun::new(self, &resources, target, request, ExportConsumer::Client);
@@ -189,20 +184,12 @@ impl ReadService {
     }
 
     /// Returns the number of entities that match a request, regardless of `limit` and `offset`. The count is cached.
-    pub async fn count_matches(
-        self: &Arc<Self>,
-        target: &AuthorizedTarget,
-        request: &ReadRequest,
-    ) -> Result<u64, ReadError> {
+    pub async fn count_matches(self: &Arc<Self>, target: &AuthorizedTarget, request: &ReadRequest) -> Result<u64> {
         let request = Arc::new(request.count_request());
         Ok(self.respond(AuthorizedRead::new(target, &request), ContentCoding::Identity).await?.total)
     }
 
-    pub async fn count_cost_class(
-        &self,
-        target: &AuthorizedTarget,
-        request: &ReadRequest,
-    ) -> Result<CostClass, ReadError> {
+    pub async fn count_cost_class(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Result<CostClass> {
         let match_count = MatchCount::new(target, request);
         if self.response_cache.cached_count(match_count.cache_key).await.is_some() {
             return Ok(CostClass::Light);
@@ -211,14 +198,14 @@ impl ReadService {
         Ok(ReadRun::new(self, &resources, target, match_count.request, ExportConsumer::Client).plan().await?.cost_class)
     }
 
-    /// Counts the numbers that are at least each of `ends`. `None` without an indexed column or numeric ends.
+    /// Counts the numbers that are at least each of `ends`. `None` if no column has the path or an end is not numeric.
     pub async fn count_numbers_at_least(
         &self,
         target: &AuthorizedTarget,
         path: &FieldPath,
         ends: Vec<String>,
-    ) -> Result<Option<Vec<u64>>, ReadError> {
-        // A read with all of these conditions costs about as much.
+    ) -> Result<Option<Vec<u64>>> {
+        // The permit is chosen for a read with a range filter for each end, because the count costs about as much.
         let mut request = ReadRequest { count: true, ..ReadRequest::default() };
         let conditions = ends.iter().map(|end| PathValue { path: path.clone(), value: end.clone() });
         request.range_filters[RangeBound::GreaterOrEqual as usize].extend(conditions);
@@ -236,7 +223,7 @@ pub(crate) struct ReadRun<'a> {
     target: &'a AuthorizedTarget,
     request: Arc<ReadRequest>,
     consumer: ExportConsumer,
-    /// `Some` only for explanations.
+    /// The observer of stages and metrics; `Some` only for explanations.
     pub(crate) observer: Option<&'a mut ReadObserver>,
 }
 
@@ -289,7 +276,7 @@ impl<'a> ReadRun<'a> {
         ReadRun { read_service, resources, target, request, consumer, observer: None }
     }
 
-    pub(crate) async fn run(mut self) -> Result<ReadResponse, ReadError> {
+    pub(crate) async fn run(mut self) -> Result<ReadResponse> {
         let plan = self.plan().await?;
         let selected = self.execute(plan).await?;
         self.encode(selected).await
@@ -301,8 +288,8 @@ impl<'a> ReadRun<'a> {
         }
     }
 
-    /// Step 2: opens the file and estimates the work, within the time limit of a query.
-    async fn plan(&mut self) -> Result<ReadPlan, ReadError> {
+    /// Step 2 of a read: opens the version file and estimates the work, within the time limit of a query.
+    async fn plan(&mut self) -> Result<ReadPlan> {
         let ReadService { store, cache, response_cache, config, resources, .. } = self.read_service;
         let observed_cache =
             self.observer.as_ref().map(|observer| cache.with_reader_metrics(observer.selection_metrics.clone()));
@@ -327,8 +314,8 @@ impl<'a> ReadRun<'a> {
         Ok(ReadPlan { reader, cost_class: CostClass::from_work_bytes(work_bytes, &config.query), elapsed, match_count })
     }
 
-    /// Step 3: waits for a permit, then runs the query, and the query that counts the matches if one is needed.
-    async fn execute(&mut self, plan: ReadPlan) -> Result<SelectedEntities, ReadError> {
+    /// Step 3 of a read: waits for a permit, then runs the query, and another query if the matches must be counted.
+    async fn execute(&mut self, plan: ReadPlan) -> Result<SelectedEntities> {
         let ReadPlan { reader, cost_class, elapsed, match_count } = plan;
         let permit = self.resources.admission.acquire_query(cost_class).await?;
         let engine = self.resources.engine_for(cost_class);
@@ -350,12 +337,10 @@ impl<'a> ReadRun<'a> {
                 let count = Box::pin(query_engine.select(reader.clone(), request)).await?.len();
                 match &mut self.observer {
                     Some(observer) => observer.end_stage(ReadStage::Count),
-                    // A request for the next page needs the same count.
+                    // The count is cached, because a request for the next page needs the same count.
                     None => {
-                        self.read_service
-                            .response_cache
-                            .cache_count(cache_key, new_count_response(count, self.target, true))
-                            .await
+                        let response = new_count_response(count, self.target, JsonLayout::Indented);
+                        self.read_service.response_cache.cache_count(cache_key, response).await
                     }
                 }
                 matches = Some(count);
@@ -364,13 +349,14 @@ impl<'a> ReadRun<'a> {
         Ok(SelectedEntities { reader, outcome, matches, engine, cost_class, permit })
     }
 
-    /// Step 4: fetches the documents and writes the body. A heavy query releases its permit when the columns are known.
-    async fn encode(mut self, selected: SelectedEntities) -> Result<ReadResponse, ReadError> {
+    /// Step 4 of a read: fetches documents and writes the body. A heavy query releases its permit before the body.
+    async fn encode(mut self, selected: SelectedEntities) -> Result<ReadResponse> {
         let SelectedEntities { mut reader, outcome, matches, engine, cost_class, permit } = selected;
         let total = outcome.len();
         let selection = match outcome {
             QueryOutcome::Count(count) => {
-                return Ok(ReadResponse { matches, ..new_count_response(count, self.target, self.request.pretty) });
+                let layout = JsonLayout::from_request(&self.request);
+                return Ok(ReadResponse { matches, ..new_count_response(count, self.target, layout) });
             }
             QueryOutcome::Selection(selection) => selection,
         };
@@ -399,12 +385,15 @@ impl<'a> ReadRun<'a> {
         let size_limit = EncodedSizeLimit::new(limits.encoded_entity_bytes);
         let body = match encode::new_text_encoder(&request, Some(columns.clone()), size_limit) {
             Some(encoder) => {
-                let accepts_indented = encode::is_plain_indented_json(&request) && source.projection.is_identity();
-                let text = Arc::new(TextBody { source, encoder, accepts_indented, _column_names: column_names });
+                let document_form = match encode::is_plain_indented_json(&request) && source.projection.is_identity() {
+                    true => DocumentForm::PreferIndented,
+                    false => DocumentForm::Stored,
+                };
+                let text = Arc::new(TextBody { source, encoder, document_form, _column_names: column_names });
                 match text.clone().encode_whole(self.resources).await? {
                     Some(body) => body,
                     None => {
-                        // Slow readers determine how long the body waits for a stream permit.
+                        // The query permit is released, because slow readers can delay the stream permit of the body.
                         drop(permit);
                         text.encode_stream(self.resources).await?
                     }
@@ -412,7 +401,7 @@ impl<'a> ReadRun<'a> {
             }
             None => {
                 drop(permit);
-                // Spawned, because the schema of thousands of columns takes milliseconds.
+                // The body is built in its own task, because the schema of thousands of columns takes milliseconds.
                 let resources = self.resources.clone();
                 let consumer = self.consumer;
                 let body = async move { parquet::build_body(&resources, source, columns, types, consumer).await };
@@ -424,8 +413,8 @@ impl<'a> ReadRun<'a> {
     }
 }
 
-fn new_count_response(count: u64, target: &AuthorizedTarget, pretty: bool) -> ReadResponse {
-    let body = encode::format_count(count, target.dataset_id, target.version, target.alt, pretty);
+fn new_count_response(count: u64, target: &AuthorizedTarget, layout: JsonLayout) -> ReadResponse {
+    let body = encode::format_count(count, target.dataset_id, target.version, target.variant, layout);
     ReadResponse {
         total: count,
         matches: None,

@@ -23,6 +23,7 @@ use strata_query::QueryError;
 
 use crate::admission::resource_context::ResourceContext;
 use crate::admission::{BufferCharge, MAX_UNCHARGED_BYTES, bytes_with_charge};
+use crate::lookup::error::Result;
 use crate::read::entity_source::stream_from_task;
 use crate::read::single_flight::SingleFlight;
 use crate::read::text_body::spawn_encoding;
@@ -32,7 +33,7 @@ use crate::{CacheKey, ReadError};
 const MAX_COMPRESSED_CHUNKS: usize = 2;
 const COMPRESS_YIELD_BYTES: usize = 256 << 10;
 
-/// Size limit of a plain page in the cache. Typical pages have 100 entities.
+/// Size limit of an uncompressed page in the response cache. Typical pages have 100 entities.
 const MAX_CACHED_PAGE_BYTES: usize = 256 << 10;
 const ENTRY_OVERHEAD_BYTES: usize = 256;
 
@@ -49,7 +50,7 @@ pub(crate) struct ResponseCache {
 enum CachedResponse {
     Small(SmallResponse),
     Streamed,
-    /// The response is a plain page that was requested once.
+    /// The response is an uncompressed page that was requested only once, so its bytes are not cached.
     SeenOnce,
 }
 
@@ -64,11 +65,8 @@ struct SmallResponse {
 }
 
 impl SmallResponse {
-    /// Charges large bytes until the last reader has received them, even after their eviction.
-    fn into_response(
-        self,
-        charge: impl Fn(u64) -> Result<Arc<BufferCharge>, QueryError>,
-    ) -> Result<ReadResponse, ReadError> {
+    /// Charges the memory of large cached bytes until the last reader has received them, even after their eviction.
+    fn into_response(self, charge: impl Fn(u64) -> Result<Arc<BufferCharge>, QueryError>) -> Result<ReadResponse> {
         let size_bytes = self.bytes.len() as u64;
         if size_bytes <= MAX_UNCHARGED_BYTES {
             return Ok(self.into());
@@ -105,18 +103,12 @@ impl CachedResponse {
             *unshared.lock() = Some(response);
             return CachedResponse::Streamed;
         };
-        // Cached bytes must not count as waiting to be sent.
+        // Bytes in the cache must not count as bytes that wait to be sent.
         let is_small = bytes.len() < MIN_COMPRESSED_BODY_BYTES;
         let bytes = if is_small { Bytes::copy_from_slice(bytes) } else { bytes.clone() };
         let ReadResponse { total, matches, content_type, coding, .. } = response;
-        CachedResponse::Small(SmallResponse {
-            total,
-            matches,
-            content_type,
-            coding,
-            bytes,
-            send_charge: Arc::default(),
-        })
+        let send_charge = Arc::default();
+        CachedResponse::Small(SmallResponse { total, matches, content_type, coding, bytes, send_charge })
     }
 
     fn memory_bytes(&self) -> usize {
@@ -153,13 +145,13 @@ impl ResponseCache {
         ResponseCache { cache, single_flight: Arc::default(), capacity_bytes }
     }
 
-    pub(crate) async fn get<M: Future<Output = Result<ReadResponse, ReadError>> + Send + 'static>(
+    pub(crate) async fn get<M: Future<Output = Result<ReadResponse>> + Send + 'static>(
         &self,
         key: CacheKey,
         coding: ContentCoding,
         charge: impl Fn(u64) -> Result<Arc<BufferCharge>, QueryError>,
         run: impl Fn() -> M,
-    ) -> Result<ReadResponse, ReadError> {
+    ) -> Result<ReadResponse> {
         let entry = (key, coding);
         let was_seen = match self.cache.get(&entry).await {
             Some(CachedResponse::Small(small)) => return small.into_response(charge),
@@ -173,7 +165,7 @@ impl ResponseCache {
             let response = run();
             async move { Ok::<_, ReadError>(CachedResponse::new(response.await?, &unshared)) }.boxed()
         };
-        // Boxed, so that the future of the frequent case, a cached response, stays small.
+        // The work of a cache miss is boxed, so that the future of the frequent case, a cached response, stays small.
         let fetch = Box::pin(self.single_flight.run(entry, start)).await?;
         if fetch.is_leader
             && self.capacity_bytes > 0
@@ -206,7 +198,7 @@ impl ResponseCache {
     pub(crate) async fn cached_codings(&self, key: CacheKey) -> Vec<ContentCoding> {
         let mut codings = Vec::new();
         for coding in ContentCoding::ALL {
-            // `contains_key` does not count as a use.
+            // Unlike `get`, `contains_key` does not count as a use of a key in the cache.
             let entry = (key, coding);
             if self.cache.contains_key(&entry) && matches!(self.cache.get(&entry).await, Some(CachedResponse::Small(_)))
             {
@@ -217,12 +209,12 @@ impl ResponseCache {
     }
 }
 
-/// Compresses a response, unless it is small, or a stream and there is no memory for another compressor.
+/// Compresses a response. Small responses, and streams without memory for another compressor, remain uncompressed.
 pub(crate) async fn compress(
     resources: &ResourceContext,
     response: ReadResponse,
     coding: ContentCoding,
-) -> Result<ReadResponse, ReadError> {
+) -> Result<ReadResponse> {
     if coding == ContentCoding::Identity {
         return Ok(response);
     }
@@ -233,7 +225,7 @@ pub(crate) async fn compress(
         ResponseBody::Whole(bytes) => {
             let size_bytes = bytes.len() as u64;
             let work = async move { encode::compress_body(coding, &bytes) };
-            let bytes = spawn_encoding(resources, size_bytes, work).await?.map_err(unreadable_error)?;
+            let bytes = spawn_encoding(resources, size_bytes, work).await?.map_err(ReadError::unreadable)?;
             ResponseBody::Whole(resources.charge_whole_body(bytes, None)?)
         }
         ResponseBody::Stream(parts) => match resources.engine.try_reserve("compressor", coding.memory_bytes()) {
@@ -247,11 +239,11 @@ pub(crate) async fn compress(
 
 fn compress_stream(
     resources: &ResourceContext,
-    mut parts: BoxStream<'static, Result<Bytes, ReadError>>,
+    mut parts: BoxStream<'static, Result<Bytes>>,
     coding: ContentCoding,
     memory: MemoryReservation,
-) -> Result<BoxStream<'static, Result<Bytes, ReadError>>, ReadError> {
-    let mut compressor = BodyCompressor::try_new(coding).map_err(unreadable_error)?;
+) -> Result<BoxStream<'static, Result<Bytes>>> {
+    let mut compressor = BodyCompressor::try_new(coding).map_err(ReadError::unreadable)?;
     let charge = {
         let resources = resources.clone();
         move |bytes| resources.charge_chunk(bytes)
@@ -260,9 +252,9 @@ fn compress_stream(
         let _memory = memory;
         while let Some(part) = parts.try_next().await? {
             let mut bytes = BytesMut::new();
-            // A chunk can contain a large entity, so the task yields to other work.
+            // A chunk can contain a large entity, so the compression yields to other work.
             for slice in part.chunks(COMPRESS_YIELD_BYTES) {
-                bytes.extend_from_slice(&compressor.write(slice).map_err(unreadable_error)?);
+                bytes.extend_from_slice(&compressor.write(slice).map_err(ReadError::unreadable)?);
                 tokio::task::yield_now().await;
             }
             let bytes = bytes.freeze();
@@ -271,14 +263,10 @@ fn compress_stream(
                 return Ok(());
             }
         }
-        let bytes = compressor.finish().map_err(unreadable_error)?;
+        let bytes = compressor.finish().map_err(ReadError::unreadable)?;
         let _ = sender.send(charge(bytes)?).await;
         Ok(())
     }))
-}
-
-fn unreadable_error(error: std::io::Error) -> ReadError {
-    ReadError::Unreadable(Arc::new(error))
 }
 
 #[cfg(test)]
@@ -406,7 +394,7 @@ mod tests {
         responder.permits.add_permits(1_000);
         assert!(join_all(others).await.iter().all(Result::is_ok));
         assert_eq!(responder.response_count(), 1);
-        // The response was cached although its first caller was dropped, or it is built at most once more.
+        // After its first caller was dropped, a response is cached, or is built at most once more.
         responder.get(&cache, 1, ContentCoding::Zstd).await.expect("a response");
         assert!(responder.response_count() <= 2);
         assert!(cache.single_flight.is_idle());

@@ -1,7 +1,6 @@
 //! Runs equal requests that are in flight at the same time only once.
 //!
-//! All callers poll the same shared future, so the work continues if one caller is dropped, and stops when all callers
-//! are dropped.
+//! All callers poll one shared future, so the work continues if a caller is dropped, and stops when all are dropped.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -13,7 +12,7 @@ use parking_lot::Mutex;
 
 use crate::ReadError;
 
-/// If there are more flights, flights without callers are removed.
+/// If this number of requests is in flight, requests for which no caller waits are removed from the map.
 const MAX_TRACKED_FLIGHTS: usize = 1_024;
 
 type FlightWork<V> = BoxFuture<'static, Result<V, ReadError>>;
@@ -34,7 +33,8 @@ impl<K, V: Clone> Default for SingleFlight<K, V> {
 }
 
 impl<K: Copy + Eq + Hash, V: Clone> SingleFlight<K, V> {
-    /// If the work fails because the first caller used up its own limit, each other caller runs the work itself.
+    /// Runs the work of a key once for all concurrent callers. If the work fails because the first caller used up its
+    /// own limit, each other caller runs the work itself.
     pub(crate) async fn run(&self, key: K, start: impl Fn() -> FlightWork<V>) -> Result<FlightResult<V>, ReadError> {
         let since = Instant::now();
         let mut is_leader = false;

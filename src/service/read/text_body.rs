@@ -13,7 +13,8 @@ use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, StreamExt};
 use strata_config as config;
-use strata_encode::{self as encode, TextEncoder};
+use strata_encode::{self as encode, ListContents, ListElement, TextEncoder};
+use strata_format::document_page::DocumentForm;
 use strata_json::{ColumnNames, ColumnNamesBuilder, TooManyColumns};
 use strata_query::fetch::selected_documents::{self, DocumentRef, ResidentDocuments, SelectionChunk};
 use strata_query::{QueryEngine, QueryError};
@@ -21,17 +22,17 @@ use strata_runtime::metrics::metrics;
 
 use crate::admission::MAX_UNCHARGED_BYTES;
 use crate::admission::resource_context::ResourceContext;
-use crate::lookup::error::ReadError;
+use crate::lookup::error::{ReadError, Result};
 use crate::read::ResponseBody;
 use crate::read::body_stream::{BackpressuredEncoder, ENCODED_BYTES_PER_BYTE};
 use crate::read::entity_source::{EntitySource, OrderedChunkTasks};
 
-/// Returns the columns from the profile if the response contains all entities, else from the selected entities.
+/// Returns the columns of a table: from the profile if the response has all entities, else from the selected entities.
 pub(crate) async fn find_table_columns(
     engine: &QueryEngine,
     source: &Arc<EntitySource>,
     limits: &config::RequestLimitsConfig,
-) -> Result<ColumnNames, ReadError> {
+) -> Result<ColumnNames> {
     let limit = usize::try_from(limits.columns).unwrap_or(usize::MAX);
     let columns = async {
         match source.columns_from_profile().await {
@@ -43,29 +44,19 @@ pub(crate) async fn find_table_columns(
     with_query_timeout(engine, columns).await
 }
 
-pub(crate) fn reserve_column_names(
-    engine: &QueryEngine,
-    columns: &ColumnNames,
-) -> Result<Option<MemoryReservation>, ReadError> {
+pub(crate) fn reserve_column_names(engine: &QueryEngine, columns: &ColumnNames) -> Result<Option<MemoryReservation>> {
     let size_bytes = columns.name_bytes() + columns.len() * size_of::<String>();
     let is_small = size_bytes as u64 <= MAX_UNCHARGED_BYTES;
     Ok(if is_small { None } else { Some(engine.try_reserve("column names", size_bytes)?) })
 }
 
-pub(crate) async fn with_query_timeout<T>(
-    engine: &QueryEngine,
-    work: impl Future<Output = Result<T, ReadError>>,
-) -> Result<T, ReadError> {
+pub(crate) async fn with_query_timeout<T>(engine: &QueryEngine, work: impl Future<Output = Result<T>>) -> Result<T> {
     let limit = engine.timeout();
     let result = tokio::time::timeout(limit, work).await;
     result.map_err(|_| ReadError::Timeout { seconds: limit.as_secs() })?
 }
 
-async fn collect_columns(
-    engine: &QueryEngine,
-    source: &Arc<EntitySource>,
-    limit: usize,
-) -> Result<ColumnNames, ReadError> {
+async fn collect_columns(engine: &QueryEngine, source: &Arc<EntitySource>, limit: usize) -> Result<ColumnNames> {
     let all = source.documents.is_empty();
     let reader = source.documents.reader();
     let chunks =
@@ -95,26 +86,23 @@ async fn collect_columns(
     Ok(columns.finish())
 }
 
-/// A smaller page of cached documents is encoded at once, because switching threads takes longer than encoding it.
+/// A page of cached documents below this size is encoded at once, because switching threads takes longer.
 const MAX_RESIDENT_BYTES: u64 = 256 << 10;
 
-/// A whole body ends before the entity that would begin after this many bytes. Larger bodies are streamed.
+/// Limit of bodies that are encoded whole. A body with an entity that would begin after this many bytes is streamed.
 pub(crate) const MAX_WHOLE_BODY_BYTES: usize = 4 << 20;
 
 pub(crate) struct TextBody {
     pub source: Arc<EntitySource>,
     pub encoder: Box<dyn TextEncoder>,
-    /// Whether documents that are cached in indented form can be copied to the body.
-    pub accepts_indented: bool,
+    /// Whether documents can be copied to the body in indented form, if the cache contains this form.
+    pub document_form: DocumentForm,
     pub _column_names: Option<MemoryReservation>,
 }
 
 impl TextBody {
-    /// Returns `None` if the body must be streamed, because of its size or because its bytes cannot be reserved.
-    pub(crate) async fn encode_whole(
-        self: Arc<Self>,
-        resources: &ResourceContext,
-    ) -> Result<Option<ResponseBody>, ReadError> {
+    /// Encodes the body as a whole; `None` if it must be streamed, because it is large or its bytes cannot be reserved.
+    pub(crate) async fn encode_whole(self: Arc<Self>, resources: &ResourceContext) -> Result<Option<ResponseBody>> {
         let selected = self.source.documents.len();
         let document_bytes = self.source.estimated_document_bytes();
         let mut chunks = self.source.documents.chunks();
@@ -123,15 +111,15 @@ impl TextBody {
             return Ok(None);
         };
         let resident = match document_bytes <= MAX_RESIDENT_BYTES {
-            true => self.source.documents.try_resident(2 * MAX_RESIDENT_BYTES as usize, self.accepts_indented).await,
+            true => self.source.documents.try_resident(2 * MAX_RESIDENT_BYTES as usize, self.document_form).await,
             false => None,
         };
         let is_resident = resident.is_some();
         let work = async move {
-            // Indented JSON is about 1.5 times as long as the documents. Growing would copy the body.
+            // The capacity prevents copies while the body grows: indented JSON is about 1.5 times as long as documents.
             let mut body = Vec::with_capacity(if is_resident { document_bytes as usize * 3 / 2 } else { 0 });
-            let is_empty = chunk.is_none();
-            self.encoder.write_header(is_empty, &mut body);
+            let contents = ListContents::from_entity_count(selected);
+            self.encoder.write_header(contents, &mut body);
             let max_bytes = MAX_WHOLE_BODY_BYTES.saturating_sub(body.len());
             if let Some(chunk) = chunk
                 && (max_bytes == 0
@@ -139,12 +127,12 @@ impl TextBody {
             {
                 return Ok(None);
             }
-            self.encoder.write_footer(is_empty, &mut body);
+            self.encoder.write_footer(contents, &mut body);
             Ok::<_, ReadError>(Some(body))
         };
         let body = match is_resident {
             true => work.await?,
-            // A store might not respond.
+            // Reading documents that are not cached has a timeout, because a store might not respond.
             false => {
                 let encoded = async { spawn_encoding(resources, document_bytes, Box::pin(work)).await? };
                 Box::pin(with_query_timeout(&resources.engine, encoded)).await?
@@ -155,60 +143,52 @@ impl TextBody {
         Ok(Some(ResponseBody::Whole(resources.charge_whole_body(body, permit)?)))
     }
 
-    pub(crate) async fn encode_stream(self: Arc<Self>, resources: &ResourceContext) -> Result<ResponseBody, ReadError> {
+    pub(crate) async fn encode_stream(self: Arc<Self>, resources: &ResourceContext) -> Result<ResponseBody> {
         let mut footer = Vec::new();
-        self.encoder.write_footer(false, &mut footer);
+        self.encoder.write_footer(ListContents::NonEmpty, &mut footer);
         let entity_count = self.source.documents.len();
         let mean_document_bytes = self.source.mean_document_bytes();
-        let stream_permit = resources
-            .admission
-            .acquire_sized_stream(mean_document_bytes.saturating_mul(ENCODED_BYTES_PER_BYTE))
-            .await?;
+        let chunk_bytes = mean_document_bytes.saturating_mul(ENCODED_BYTES_PER_BYTE);
+        let stream_permit = resources.admission.acquire_sized_stream(chunk_bytes).await?;
         let encode = move |chunk: SelectionChunk, max_bytes: u64| {
             let text = self.clone();
             async move {
-                // The estimated bytes and some more, because growing would copy the bytes.
+                // The capacity is the estimated size and some more, because growing would copy the bytes.
                 let document_bytes = max_bytes / ENCODED_BYTES_PER_BYTE;
                 let mut bytes =
                     Vec::with_capacity(usize::try_from(document_bytes + document_bytes / 16).unwrap_or_default());
-                // Together with the first entities, so that an unreadable version still results in an error response.
+                // The header is sent with the first entities, so that an unreadable version still returns an error.
                 if chunk.ordinals.start == 0 {
-                    text.encoder.write_header(false, &mut bytes);
+                    text.encoder.write_header(ListContents::NonEmpty, &mut bytes);
                 }
                 let max_bytes = usize::try_from(max_bytes).unwrap_or(usize::MAX);
                 let next = text.write_entities(&chunk, None, max_bytes, &mut bytes).await?;
                 Ok((bytes, next))
             }
         };
-        let entities = BackpressuredEncoder {
-            capacity: resources.clone(),
-            stream_permit,
-            entity_count,
-            mean_document_bytes,
-            encode,
-        }
-        .into_stream();
+        let capacity = resources.clone();
+        let encoder = BackpressuredEncoder { capacity, stream_permit, entity_count, mean_document_bytes, encode };
         let footer = stream::iter((!footer.is_empty()).then(|| Ok(Bytes::from(footer))));
-        Ok(ResponseBody::Stream(entities.chain(footer).boxed()))
+        Ok(ResponseBody::Stream(encoder.into_stream().chain(footer).boxed()))
     }
 
-    /// Appends entities until `max_bytes`. Returns the ordinal after the last entity. `resident` are cached documents.
+    /// Appends encoded entities until `max_bytes`. Returns the ordinal after the last entity. `resident` is in memory.
     async fn write_entities(
         &self,
         chunk: &SelectionChunk,
         resident: Option<&ResidentDocuments>,
         max_bytes: usize,
         out: &mut Vec<u8>,
-    ) -> Result<u64, ReadError> {
+    ) -> Result<u64> {
         let start = out.len();
-        let mut is_first = chunk.ordinals.start == 0;
+        let mut element = ListElement::from_ordinal(chunk.ordinals.start);
         let mut result = Ok(());
         let mut write = |document: DocumentRef<'_>| {
             match document {
-                DocumentRef::Stored(entity) => result = self.encoder.write_entity(entity, is_first, out),
-                DocumentRef::Indented(text) => encode::write_indented_entity(text, is_first, out),
+                DocumentRef::Stored(entity) => result = self.encoder.write_entity(entity, element, out),
+                DocumentRef::Indented(text) => encode::write_indented_entity(text, element, out),
             }
-            is_first = false;
+            element = ListElement::Later;
             let continues = result.is_ok() && out.len() - start < max_bytes;
             if continues { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
@@ -221,13 +201,13 @@ impl TextBody {
     }
 }
 
-/// Encodes or compresses `size_bytes`: on the query threads if they are few, otherwise with a permit on a dedicated
-/// thread, so that other work does not wait. Fails with [`ReadError::Busy`] if no permit is available in time.
+/// Encodes or compresses `size_bytes` bytes: a few on the query threads, more with a permit on a dedicated thread, so
+/// that other work does not wait. Fails with [`ReadError::Busy`] if no permit is available in time.
 pub(crate) async fn spawn_encoding<T: Send + 'static>(
     resources: &ResourceContext,
     size_bytes: u64,
     work: impl Future<Output = T> + Send + 'static,
-) -> Result<T, ReadError> {
+) -> Result<T> {
     if size_bytes <= MAX_UNCHARGED_BYTES {
         return Ok(resources.engine.spawn(work).await.map_err(QueryError::from)?);
     }

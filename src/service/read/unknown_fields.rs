@@ -1,7 +1,7 @@
 //! Finds the unknown fields of a request (docs/reference/query-semantics.md, Unknown fields).
 //!
-//! A path is unknown if no entity of the version has it, or if an earlier step (one of the steps 2 to 5) has removed it
-//! from all entities. The first of these sources that contains a path decides:
+//! A path is unknown if no entity of the version has it, or if an earlier step (`include_source`, `denull`,
+//! `keep_field`, or `drop_field`) has removed it from all entities. The first source with the path decides:
 //! 1. the indexed columns, which the footer lists: most paths of most requests, at no cost;
 //! 2. the paths of the profile, which are cached;
 //! 3. for `strict` only, the documents: if the profile does not list all paths, or `denull` may have removed arrays.
@@ -19,15 +19,23 @@ use strata_types::read_request::ReadRequest;
 use strata_types::suggest;
 
 use crate::admission::resource_context::ResourceContext;
+use crate::lookup::error::Result;
 use crate::read::ReadService;
 use crate::read::text_body::with_query_timeout;
 use crate::{AuthorizedTarget, CostClass, Principal, ReadError, UnknownField, UnknownFieldCause};
 
-/// Unknown fields for which an error names the nearest path, because each is compared with all paths.
+/// Maximum number of unknown fields for which an error suggests the nearest path; each is compared with all paths.
 const MAX_EXPLAINED_FIELDS: usize = 3;
 
 /// The steps that can remove a field, in the order in which they run.
 const REMOVING_STEPS: [&str; 4] = ["include_source", "denull", "keep_field", "drop_field"];
+
+/// What happens if no permit for reading the profile is free.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum PermitWait {
+    Wait,
+    Skip,
+}
 
 #[derive(Clone, Copy, Debug)]
 enum PathKnowledge {
@@ -53,11 +61,7 @@ struct FieldReference {
 impl ReadService {
     /// Returns the unknown fields of a request, each once, in the order of the steps. Reads at most the paths of the
     /// profile, so fields for which only the documents can decide are omitted.
-    pub async fn unknown_fields(
-        &self,
-        target: &AuthorizedTarget,
-        request: &ReadRequest,
-    ) -> Result<Vec<UnknownField>, ReadError> {
+    pub async fn unknown_fields(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Result<Vec<UnknownField>> {
         let fields = self.find_unknown_fields_with_timeout(target, request).await?;
         Ok(fields.map(|fields| fields.unknown).unwrap_or_default())
     }
@@ -76,12 +80,8 @@ impl ReadService {
         }
     }
 
-    /// Rejects a request with unknown fields. Reads all documents if no other source decides.
-    pub async fn reject_unknown_fields(
-        &self,
-        target: &AuthorizedTarget,
-        request: &ReadRequest,
-    ) -> Result<(), ReadError> {
+    /// Rejects a request with unknown fields. Reads all documents if neither the columns nor the profile decides.
+    pub async fn reject_unknown_fields(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Result<()> {
         let fields = self.find_unknown_fields_with_timeout(target, request).await?;
         let Some(ClassifiedFields { reader, index, mut unknown, undecided }) = fields else { return Ok(()) };
         if !undecided.is_empty() {
@@ -98,9 +98,9 @@ impl ReadService {
         &self,
         mut unknown: Vec<UnknownField>,
         index: Option<Arc<ProfilePaths>>,
-    ) -> Result<Vec<UnknownField>, ReadError> {
+    ) -> Result<Vec<UnknownField>> {
         let search = self.resources.engine.spawn(async move {
-            // Sorted, so that the first of several nearest paths by name is suggested.
+            // The paths are sorted, so that the first by name is suggested if several paths are equally near.
             let mut known: Vec<&str> = index.iter().flat_map(|index| index.paths()).collect();
             known.sort_unstable();
             for field in unknown.iter_mut().take(MAX_EXPLAINED_FIELDS) {
@@ -114,12 +114,13 @@ impl ReadService {
         search.await.map_err(|_| ReadError::from(StorageError::WorkerStopped))
     }
 
-    /// Returns the unknown and undecided fields, according to indexed columns and profile; `None` if all fields exist.
+    /// Returns the fields that are unknown according to the indexed columns and the profile, and the fields that
+    /// neither decides; `None` if all fields exist.
     async fn find_unknown_fields_with_timeout(
         &self,
         target: &AuthorizedTarget,
         request: &ReadRequest,
-    ) -> Result<Option<ClassifiedFields>, ReadError> {
+    ) -> Result<Option<ClassifiedFields>> {
         let references = referenced_fields(request);
         if references.is_empty() || target.file.entity_count == 0 {
             return Ok(None);
@@ -132,7 +133,7 @@ impl ReadService {
         target: &AuthorizedTarget,
         request: &ReadRequest,
         mut references: Vec<FieldReference>,
-    ) -> Result<Option<ClassifiedFields>, ReadError> {
+    ) -> Result<Option<ClassifiedFields>> {
         let reader = VersionReader::open_recorded(&self.store, &target.file, &self.cache).await?;
         references.retain(|reference| {
             field_status(reference, request, knowledge_from_footer(&reader, &reference.path)) != FieldStatus::Known
@@ -140,7 +141,8 @@ impl ReadService {
         if references.is_empty() {
             return Ok(None);
         }
-        let index = self.load_path_index(&reader, target.principal, request.strict).await?;
+        let wait = if request.strict { PermitWait::Wait } else { PermitWait::Skip };
+        let index = self.load_path_index(&reader, target.principal, wait).await?;
         let mut fields = ClassifiedFields { reader, index, unknown: Vec::new(), undecided: Vec::new() };
         for reference in references {
             let knowledge = match &fields.index {
@@ -155,12 +157,9 @@ impl ReadService {
                 FieldStatus::Known => {}
                 FieldStatus::Undecided => fields.undecided.push(reference),
                 FieldStatus::Unknown(cause) => {
-                    if fields.unknown.iter().all(|unknown| unknown.path != reference.path) {
-                        fields.unknown.push(UnknownField {
-                            parameter: reference.parameter,
-                            path: reference.path,
-                            cause,
-                        });
+                    let FieldReference { parameter, path, .. } = reference;
+                    if fields.unknown.iter().all(|unknown| unknown.path != path) {
+                        fields.unknown.push(UnknownField { parameter, path, cause });
                     }
                 }
             }
@@ -168,20 +167,20 @@ impl ReadService {
         Ok((!fields.unknown.is_empty() || !fields.undecided.is_empty()).then_some(fields))
     }
 
-    /// Returns `None` if no permit is free and the caller does not `wait` for one, or if the profile is damaged.
+    /// Returns the paths of the profile; `None` if it is damaged, or with [`PermitWait::Skip`] if no permit is free.
     pub(super) async fn load_path_index(
         &self,
         reader: &VersionReader,
         principal: Principal,
-        wait: bool,
-    ) -> Result<Option<Arc<ProfilePaths>>, ReadError> {
+        wait: PermitWait,
+    ) -> Result<Option<Arc<ProfilePaths>>> {
         if let Some(paths) = reader.cached_profile_paths().await {
             return Ok(Some(paths));
         }
         let admission = self.resources.admission.for_principal(principal);
         let permit = match wait {
-            true => Some(admission.acquire_query(CostClass::Light).await?),
-            false => admission.try_acquire_query(CostClass::Light),
+            PermitWait::Wait => Some(admission.acquire_query(CostClass::Light).await?),
+            PermitWait::Skip => admission.try_acquire_query(CostClass::Light),
         };
         let Some(_permit) = permit else { return Ok(None) };
         match reader.profile_paths().await {
@@ -196,7 +195,7 @@ impl ReadService {
         reader: &VersionReader,
         request: &ReadRequest,
         undecided: Vec<FieldReference>,
-    ) -> Result<Vec<UnknownField>, ReadError> {
+    ) -> Result<Vec<UnknownField>> {
         let class = CostClass::from_work_bytes(reader.layout().document_bytes, &self.config.query);
         let _permit = resources.admission.acquire_query(class).await?;
         let reader = reader.clone();
@@ -230,7 +229,7 @@ struct ClassifiedFields {
 fn knowledge_from_footer(reader: &VersionReader, path: &FieldPath) -> PathKnowledge {
     let layout = reader.layout();
     match layout.find_shredded(path.keys()) {
-        // An edited file has the columns of its base, whose entities may have been removed.
+        // An edited version file has the indexed columns of its base file, whose entities may have been removed.
         Some(_) if layout.edit.is_none() => PathKnowledge::Exists(PathFacts::default()),
         _ => PathKnowledge::Unknown,
     }
@@ -252,7 +251,8 @@ fn removing_steps_before(parameter: &str) -> usize {
 }
 
 impl UnknownField {
-    /// Returns whether the field is unknown to this parameter. No step restores a removed field.
+    /// Returns whether the field is also unknown to `parameter`: this parameter is evaluated after at least as many
+    /// steps that can remove fields, and no step restores a removed field.
     pub fn is_also_unknown_for(&self, parameter: &str) -> bool {
         removing_steps_before(parameter) >= removing_steps_before(self.parameter)
     }
@@ -276,7 +276,7 @@ fn field_status(reference: &FieldReference, request: &ReadRequest, knowledge: Pa
             None => is_decided = false,
         }
     }
-    // The error of a strict request must name the first step that removed the field.
+    // The error of a `strict` request must name the first step that removed the field.
     let removed_by_or_before = |step: usize, is_first: bool| match is_first || !request.strict {
         true => removed_by(step),
         false => FieldStatus::Undecided,
@@ -286,7 +286,7 @@ fn field_status(reference: &FieldReference, request: &ReadRequest, knowledge: Pa
         if !request.keep_fields.iter().any(|path| path.keys().starts_with(keys)) {
             return removed_by_or_before(2, is_decided);
         }
-        // A parent of a retained path: scalars are removed, objects and arrays stay.
+        // The field is a parent of a path that `keep_field` retains: scalars are removed, objects and arrays stay.
         match (facts.has_object, facts.has_array) {
             (Some(true), _) => {}
             (_, Some(true)) if !request.denull => {}
@@ -300,25 +300,26 @@ fn field_status(reference: &FieldReference, request: &ReadRequest, knowledge: Pa
     if is_decided { FieldStatus::Known } else { FieldStatus::Undecided }
 }
 
-/// Returns the projections after the first 0, 1, … 4 of [`REMOVING_STEPS`].
+/// Returns the projections of an entity after the first 0, 1, … 4 of [`REMOVING_STEPS`].
 fn projections_by_step(request: &ReadRequest) -> [EntityProjection; 5] {
     let ReadRequest { include_source, denull, .. } = *request;
-    let projection = |include_source, denull, keep: &[FieldPath], drop: &[FieldPath]| {
-        EntityProjection::new(include_source, denull, keep.into(), drop.into())
-    };
+    let keep_fields = || request.keep_fields.clone();
+    let drop_fields = || request.drop_fields.clone();
+    let rest = ReadRequest::default;
     [
-        projection(true, false, &[], &[]),
-        projection(include_source, false, &[], &[]),
-        projection(include_source, denull, &[], &[]),
-        projection(include_source, denull, &request.keep_fields, &[]),
-        projection(include_source, denull, &request.keep_fields, &request.drop_fields),
+        rest(),
+        ReadRequest { include_source, ..rest() },
+        ReadRequest { include_source, denull, ..rest() },
+        ReadRequest { include_source, denull, keep_fields: keep_fields(), ..rest() },
+        ReadRequest { include_source, denull, keep_fields: keep_fields(), drop_fields: drop_fields(), ..rest() },
     ]
+    .map(|request| EntityProjection::from_request(&request))
 }
 
-/// Searches for paths in the documents after each step. Scans a document at most once for each step.
+/// Searches the documents for paths after each step that can remove fields. Scans a document at most once per step.
 struct FieldSearch {
     projections: [EntityProjection; 5],
-    /// Each path with the maximum number of steps after which an entity still has it; `None` if no entity has it.
+    /// Each searched path with the maximum number of steps after which an entity still has it; `None` if none has it.
     searched: Vec<(FieldReference, Option<usize>)>,
     tree: PathTrie,
     paths_by_node: Vec<Vec<usize>>,
@@ -327,7 +328,7 @@ struct FieldSearch {
 
 impl FieldSearch {
     fn new(projections: [EntityProjection; 5], mut undecided: Vec<FieldReference>) -> FieldSearch {
-        // A path with the same preceding steps is searched only once.
+        // A path that several parameters use after the same steps is searched only once.
         let mut seen = HashSet::new();
         undecided.retain(|reference| seen.insert((reference.path.clone(), reference.preceding_steps)));
         let (tree, ends) = PathTrie::from_paths(undecided.iter().map(|reference| &reference.path));
@@ -360,7 +361,7 @@ impl FieldSearch {
                     has_more |= *survived < Some(reference.preceding_steps);
                 }
             });
-            // No later step adds a path.
+            // The search of the document ends, because no later step restores a removed path.
             if !has_more {
                 break;
             }

@@ -24,7 +24,7 @@ use crate::{LookupService, WebhookDispatcher};
 const REFRESH_LEASE: Duration = Duration::from_secs(60);
 const LEASE_RENEW_INTERVAL: Duration = Duration::from_secs(20);
 
-/// The first and the maximum delay between retries to record an outcome.
+/// The first and the maximum delay between retries to record the outcome of a refresh attempt.
 const RETRY_DELAYS: std::ops::Range<Duration> = Duration::from_millis(50)..Duration::from_secs(1);
 
 const MAX_UNRECORDED_OUTCOMES: usize = 1_000;
@@ -43,7 +43,7 @@ pub(crate) struct RefreshAttempts {
 }
 
 impl RefreshAttempts {
-    /// Invalidates the lookup cache and wakes the webhook dispatcher.
+    /// Announces the end of an attempt: invalidates the lookup cache and wakes the webhook dispatcher.
     pub(super) fn notify_end(&self) {
         self.lookups.notify_catalog_change();
         self.deliveries.wake();
@@ -56,7 +56,7 @@ impl RefreshAttempts {
         }
     }
 
-    /// Acquires the lease, also if an ended attempt of this process or an exited process still has it.
+    /// Acquires a dataset's refresh lease, even if an ended attempt of this process or an exited process still has it.
     pub(super) async fn acquire_lease(&self, dataset: DatasetId, trigger: RefreshTrigger) -> Result<RefreshLease> {
         let unrecorded = self.unrecorded_outcomes.lock().get(&dataset).map(|(attempt, _)| *attempt);
         if let Some(attempt) = unrecorded {
@@ -73,7 +73,7 @@ impl RefreshAttempts {
         }
     }
 
-    /// Retries to record the end of an attempt until the lease has expired.
+    /// Retries to record the end of a refresh attempt until its lease has expired.
     fn retry_record_end(self: &Arc<Self>, lease: &RefreshLease, reason: String) {
         let dataset = lease.dataset.id;
         let attempt = lease.attempt;
@@ -84,7 +84,8 @@ impl RefreshAttempts {
         outcomes.insert(dataset, (attempt, reason));
         drop(outcomes);
         let attempts = self.clone();
-        self.tasks.spawn_follow_up(async move {
+        // The task starts even if the process is stopping.
+        self.tasks.tasks.spawn(async move {
             let expiry = Instant::now() + REFRESH_LEASE;
             let mut delay = RETRY_DELAYS.start;
             while attempts.record_end(dataset, attempt).await.is_err() && Instant::now() < expiry {
@@ -98,7 +99,7 @@ impl RefreshAttempts {
         });
     }
 
-    /// Records the outcome of an ended attempt, which releases its lease.
+    /// Records the outcome of an ended refresh attempt, which releases its lease.
     async fn record_end(&self, dataset: DatasetId, attempt: RefreshAttemptId) -> Result<(), CatalogError> {
         let reason = match self.unrecorded_outcomes.lock().get(&dataset) {
             Some((unrecorded, reason)) if *unrecorded == attempt => reason.clone(),
@@ -106,7 +107,7 @@ impl RefreshAttempts {
             _ => return Ok(()),
         };
         match self.catalog.fail_refresh(attempt, &reason).await {
-            // `LeaseLost`: the attempt published a version, or another attempt took over.
+            // `LeaseLost`: the attempt published a version, or another attempt took over. There is nothing to record.
             Ok(()) | Err(CatalogError::LeaseLost) => {
                 self.remove_unrecorded(dataset, attempt);
                 self.notify_end();
@@ -117,7 +118,7 @@ impl RefreshAttempts {
         }
     }
 
-    /// Renews the lease. Returns when the lease is lost, or has expired because the catalog did not respond.
+    /// Renews the lease of a refresh until the lease is lost, or has expired because the catalog did not respond.
     pub(super) async fn renew_until_lost(&self, attempt: RefreshAttemptId) {
         let mut expires_at = Instant::now() + REFRESH_LEASE;
         loop {
@@ -136,7 +137,7 @@ impl RefreshAttempts {
         }
     }
 
-    /// Records the error of an attempt and removes its file. Returns the version if the commit succeeded nevertheless.
+    /// Records the error of a refresh attempt and removes its file. Returns the version if the commit still succeeded.
     pub(super) async fn record_failure(
         self: &Arc<Self>,
         lease: &RefreshLease,
@@ -146,13 +147,13 @@ impl RefreshAttempts {
         let reason = error.owner_message();
         let published = match self.catalog.fail_refresh(lease.attempt, &reason).await {
             Ok(()) => Ok(None),
-            // The attempt published a version, or another attempt took over.
+            // `LeaseLost`: the attempt published a version, or another attempt took over.
             Err(CatalogError::LeaseLost) => self.find_published_version(lease).await,
             Err(error) => Err(error),
         };
         match (&published, file) {
             (Ok(None), Some(file)) => file.abandon().await,
-            // A record can refer to the file. If not, the sweep removes it.
+            // The catalog might contain a record of the file. If not, a sweep of unrecorded files removes it.
             (Ok(Some(_)) | Err(_), Some(file)) => file.leave_file(),
             (_, None) => {}
         }

@@ -23,7 +23,7 @@ use crate::refresh::tasks::run_on_thread;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RefreshStage {
-    /// Waiting for the source or for a permit.
+    /// The refresh waits for its source or for a permit.
     #[default]
     Waiting,
     Receiving,
@@ -47,10 +47,10 @@ impl RefreshStage {
 #[derive(Debug, Default)]
 pub struct RefreshCounters {
     pub(crate) stage: Mutex<RefreshStage>,
-    /// The received bytes, if the source is received before it is decoded.
+    /// The number of received bytes, if the source is received completely before it is decoded.
     pub(crate) receive_progress: OnceLock<ReadProgress>,
     pub bytes_read: AtomicU64,
-    /// The size of the source; 0 if unknown.
+    /// The size of the source in bytes; 0 if unknown.
     pub bytes_total: AtomicU64,
     pub entities_decoded: AtomicU64,
     pub entities_written: AtomicU64,
@@ -63,7 +63,7 @@ impl RefreshCounters {
 
     pub(crate) fn start_receiving(&self, receive_progress: ReadProgress) {
         self.enter_stage(RefreshStage::Receiving);
-        // A refresh receives only one source, so this cannot fail.
+        // A refresh receives only one source, so `receive_progress` is set only once.
         let _ = self.receive_progress.set(receive_progress);
     }
 }
@@ -135,7 +135,7 @@ fn fill_block(decoder: &mut dyn EntityDecoder, block: &mut Vec<u8>) -> Result<bo
     Ok(true)
 }
 
-/// Decodes a source into a spool. A second thread decodes and hashes while this thread computes the profile.
+/// Decodes a source into a spool. A second thread decodes and hashes while the calling thread computes the profile.
 fn decode_into_spool(
     input: SourceInput,
     open: impl FnOnce(SourceInput) -> Result<(Box<dyn EntityDecoder>, Option<EnvelopeFields>), SourceError>,
@@ -156,9 +156,9 @@ fn decode_into_spool(
             loop {
                 let mut block = Vec::with_capacity(DECODE_BLOCK_BYTES + DECODE_BLOCK_BYTES / 8);
                 let more = fill_block(&mut *decoder, &mut block)?;
-                work.add_bytes(block.len() as u64);
+                work.record_work(block.len() as u64);
                 hash.update(&block);
-                // If the receiver is closed, spooling has failed and reports the error.
+                // If the receiver of the blocks is closed, the spooling thread has failed and reports the error.
                 if sender.send(block).is_err() || !more {
                     return Ok((hash, decoder.warnings().to_vec()));
                 }
@@ -167,7 +167,7 @@ fn decode_into_spool(
         let decoding = std::thread::Builder::new().spawn_scoped(scope, decode).map_err(StorageError::Io)?;
         let mut work = ThreadWork::default();
         let spooled = receiver.into_iter().try_for_each(|block| -> Result<()> {
-            work.add_bytes(block.len() as u64);
+            work.record_work(block.len() as u64);
             if cancellation.is_cancelled() {
                 return Err(RefreshError::Stopping);
             }
@@ -238,7 +238,7 @@ mod tests {
         }
         drop((decoding, permit));
         assert_eq!(ingest.used_permits(), 1, "the thread still decodes or waits for its source");
-        // The thread ends after its current read.
+        // The decoding thread ends after its current read.
         let mut reads_after_drop = 0;
         while ingest.used_permits() == 1 {
             reads_after_drop += u32::from(read.recv_timeout(Duration::from_millis(10)).is_ok());

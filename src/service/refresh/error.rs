@@ -88,7 +88,7 @@ impl From<CatalogError> for RefreshError {
 }
 
 impl RefreshError {
-    /// Returns the message that the owner sees. Details of internal errors are only logged.
+    /// Returns the message that the owner of the dataset sees. Details of internal errors are only logged.
     pub(crate) fn owner_message(&self) -> String {
         if let Some(resource) = ResourceUnavailable::from_error(self) {
             tracing::error!(error = %ErrorChain(self), "failed to create version");

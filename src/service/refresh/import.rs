@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use strata_catalog::{CatalogError, FirstAttempt};
+use strata_ingest::egress::UrlQuery;
 use strata_ingest::{FetchOutcome, SourceError, SourceInput, TypeInference};
 use strata_types::dataset::{
     DEFAULT_CRON_SCHEDULE, Dataset, DatasetChange, DatasetMetadata, DatasetName, DatasetSource, InvalidDatasetName,
@@ -34,7 +35,7 @@ pub struct ImportRequest {
     /// The name of the dataset, which is created if the owner has no such dataset.
     pub name: String,
     pub owner_email: String,
-    /// The description of a new or existing dataset. Missing values change nothing.
+    /// The description of a new or existing dataset. Missing values leave an existing description unchanged.
     pub about: DatasetMetadata,
     pub private: bool,
     /// The format of the source; `None` detects it.
@@ -89,7 +90,7 @@ impl From<SourceError> for ImportError {
 }
 
 impl RefreshService {
-    /// Creates a version, and the dataset if it does not exist. The work continues if the future is dropped.
+    /// Imports a source as a version. Creates a missing dataset. The work continues if the future is dropped.
     pub async fn import(
         self: &Arc<Self>,
         request: ImportRequest,
@@ -180,7 +181,7 @@ impl RefreshService {
             records_path: request.records_path.as_ref().map(ToString::to_string),
             publish_query: request.publish_query,
             infer_types: request.infer_types,
-            // A schedule cannot fetch a file again.
+            // Only a URL gets a schedule, because a schedule cannot fetch a local file again.
             schedule: is_url.then(|| DEFAULT_CRON_SCHEDULE.to_owned()),
             index: IndexSettings::default(),
             ping_token: Secret::new_ping_token(rand::random()),
@@ -196,7 +197,7 @@ impl RefreshService {
 }
 
 impl IngestService {
-    /// Opens the source. `default_inference` is the setting of the dataset, for requests that do not infer types.
+    /// Opens the source of an import. The dataset's `default_inference` applies if the request does not infer types.
     pub(crate) async fn open_import_source(
         &self,
         owner: UserId,
@@ -207,7 +208,7 @@ impl IngestService {
             Some(path) => (SourceInput::open_file(&path)?, None),
             None => match self.source_client(owner).open(&request.source, None).await? {
                 FetchOutcome::Document(fetched) => {
-                    let url = fetched.published_url(request.publish_query);
+                    let url = fetched.published_url(UrlQuery::from_publish_query(request.publish_query));
                     (fetched.input, Some(url))
                 }
                 FetchOutcome::NotModified(_) => return Err(unexpected_not_modified().into()),
@@ -218,7 +219,7 @@ impl IngestService {
             records_path: request.records_path.clone(),
             infer_types: if request.infer_types { TypeInference::TablesOnly } else { default_inference },
             fetched_from,
-            disk_reservation: self.spool_quota.reservation_for_user(owner.get()),
+            disk_reservation: self.spool_quota.reservation_for_user(owner),
             ..SourceDocument::new(input)
         })
     }

@@ -40,14 +40,14 @@ pub(crate) const DATASET_ID_MEMBER: &str = "dataset_id";
 
 pub(crate) struct SourceDocument {
     pub input: SourceInput,
-    /// The format; `None` detects it.
+    /// The format of the document; `None` detects it.
     pub format: Option<SourceFormat>,
     /// The path of the array of entities in a JSON document.
     pub records_path: Option<FieldPath>,
     pub infer_types: TypeInference,
-    /// The default `_source` of entities.
+    /// The default `_source` of the entities in the document.
     pub fetched_from: Option<String>,
-    /// The disk space of the document and of its decoded entities.
+    /// The reservation of disk space for the document and for its decoded entities.
     pub disk_reservation: SpoolReservation,
     /// The allowed members next to `entities`, if the document is a pushed JSON object.
     pub envelope_members: Option<&'static [&'static str]>,
@@ -129,7 +129,7 @@ impl IngestService {
     }
 
     pub(crate) fn create_spool(&self, user: UserId) -> Result<SpoolWriter, StorageError> {
-        SpoolWriter::create(self.temp_dir.ensured_path(), self.spool_quota.reservation_for_user(user.get()))
+        SpoolWriter::create(self.temp_dir.ensured_path(), self.spool_quota.reservation_for_user(user))
     }
 
     pub(crate) fn update_metrics(&self) {
@@ -166,7 +166,7 @@ impl DocumentReceiver {
         Ok(SourceDocument { input: received.input, disk_reservation: received.disk_reservation, ..self.document })
     }
 
-    /// Receives the start of a pushed body. Returns its members, and true if the body is complete. Cancel safe.
+    /// Receives the start of a pushed body. Returns the body's members, and true if it is complete. Cancel safe.
     pub(crate) async fn receive_head(&mut self) -> Result<(EnvelopeFields, bool)> {
         let ended = self.receiver.receive_head(MAX_HEAD_BYTES).await?;
         let members = self.document.envelope_members.unwrap_or_default();
@@ -214,7 +214,7 @@ impl IngestService {
             SourceDocument { envelope_members: Some(members), ..SourceDocument::new(self.pushed_input(body)) };
         let mut receiver = self.start_receiving(owner, document, self.acquire_receive_slot(owner).await?);
         let (head, is_complete) = receiver.receive_head().await?;
-        // An invalid number is reported during decoding.
+        // An invalid `dataset_id` is reported when the body is decoded.
         let dataset = head.integer(DATASET_ID_MEMBER).ok().flatten().map(DatasetId::new);
         self.authorize_body_start(owner, dataset, is_complete).await?;
         let document = receiver.receive().await?;
@@ -227,8 +227,7 @@ impl IngestService {
     pub(crate) fn start_receiving(&self, user: UserId, document: SourceDocument, slot: Permit) -> DocumentReceiver {
         let SourceDocument { input, .. } = document;
         let directory = self.temp_dir.ensured_path();
-        let receiver =
-            BodyReceiver::new(input, self.config.sources.max_bytes, &self.spool_quota, user.get(), directory);
+        let receiver = BodyReceiver::new(input, self.config.sources.max_bytes, &self.spool_quota, user, directory);
         let document = SourceDocument { input: SourceInput::from_reader(std::io::empty()), ..document };
         DocumentReceiver { receiver, document, slot }
     }

@@ -26,7 +26,7 @@ impl LeaseRecovery {
         shares_data_dir && self.temp_dir.has_process_exited(&holder.process_id)
     }
 
-    /// Ends the running refresh of a dataset if its process has exited. Returns true if no refresh is running.
+    /// Ends a dataset's running refresh if its process has exited. Returns true if the dataset then has none.
     pub(super) async fn end_refresh_if_exited(&self, dataset: DatasetId) -> Result<bool, CatalogError> {
         match self.catalog.refresh_lease(dataset).await? {
             None => Ok(true),
@@ -46,7 +46,7 @@ impl LeaseRecovery {
         if leases.is_empty() {
             return Ok(0);
         }
-        // Checked after the query, because a process creates its directory before it starts refreshes.
+        // This check must follow the lease query: a process that starts after the check has none of these leases.
         let is_only_process = self.has_local_catalog && self.temp_dir.is_only_process();
         let orphaned = leases.into_iter().filter(|lease| is_only_process || self.has_holder_exited(lease)).collect();
         self.catalog.end_orphaned_refreshes(orphaned).await
@@ -56,7 +56,7 @@ impl LeaseRecovery {
     /// number. A reservation does not record its process, so this process must not have any reservations.
     pub(super) async fn end_exited_reservations(&self) -> Result<usize, CatalogError> {
         let paths = self.catalog.reserved_paths().await?;
-        // Checked after the query, because a process that starts later reserves other paths.
+        // This check must follow the path query: a process that starts after the check reserved none of these paths.
         if !self.has_local_catalog || !self.temp_dir.is_only_process() {
             return Ok(0);
         }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strata_catalog::{AttemptWithWarnings, Catalog, FetchedValidators, RefreshLease, VersionContent, VersionStatus};
+use strata_ingest::egress::UrlQuery;
 use strata_ingest::{FetchOutcome, SourceError, TypeInference};
 use strata_runtime::failpoint;
 use strata_runtime::metrics::metrics;
@@ -50,14 +51,14 @@ use crate::refresh::tasks::RefreshTasks;
 use crate::refresh::version_file::{VersionFiles, WrittenFile};
 
 pub(crate) enum RefreshInput {
-    /// The dataset's URL. If there is no receive slot, the refresh waits for one.
+    /// The source is fetched from the dataset's URL. Without a permit, the refresh waits for a slot to receive it.
     Fetched(Option<Permit>),
     Imported(Box<ImportRequest>),
     Pushed {
         receiver: Box<DocumentReceiver>,
-        /// Cancelled if the client disconnects before the body is received.
+        /// Cancelled if the client disconnects before the pushed body is received.
         sender_left: CancellationToken,
-        /// If true, the dataset's setting for type inference applies.
+        /// If true, the dataset's setting for the inference of csv and tsv types applies.
         uses_dataset_types: bool,
     },
     Decoded(Box<DecodedEntities>, RefreshPermit),
@@ -133,10 +134,10 @@ impl RefreshService {
     ) -> Result<RefreshedVersion> {
         let lease = self.attempts.acquire_lease(dataset, trigger).await?;
         let started = Instant::now();
-        // Only one attempt has the lease at a time, so this replaces no running refresh.
+        // Only one attempt has the lease of a dataset at a time, so the registration replaces no running refresh.
         let _running = self.running_refreshes.register(dataset, progress);
         failpoint::trigger_failpoint("refresh.leased");
-        // Adds the dataset to the log lines of the decoders. The span must have the highest of their levels.
+        // The span adds the dataset to the log lines of the decoders, and must have the highest of their levels.
         let span = tracing::error_span!("refresh", dataset_id = dataset.get());
         let prepared = tokio::select! {
             prepared = self.prepare_version(&lease, input, progress).instrument(span) => prepared,
@@ -151,7 +152,7 @@ impl RefreshService {
             }
         };
         let result = published.map(|record| RefreshedVersion { record, warnings });
-        // Also after a failure, which can follow a commit.
+        // The end is announced to caches and webhooks even after a failure, because a failure can follow a commit.
         self.attempts.notify_end();
         let outcome = if result.is_ok() { "published" } else { "failed" };
         metrics().refreshes.with_label_values([trigger.name().into(), outcome.into()]).increment(1);
@@ -167,7 +168,7 @@ impl RefreshService {
                 );
                 log_warnings(dataset, warnings);
             }
-            // The scheduler logs the error at a higher level.
+            // The scheduler logs the error of a scheduled refresh at a higher level.
             Err(_) if trigger == RefreshTrigger::Schedule => {}
             Err(error) => {
                 let trigger = trigger.name();
@@ -190,7 +191,7 @@ impl RefreshService {
                 return self.write_or_reuse_file(lease, *decoded, previous, None, permit, progress).await;
             }
             RefreshInput::Imported(request) => {
-                // Only the command line imports, in a process without other users, so a slow source can use the permit.
+                // Only the command line imports sources, without other users, so a slow source can occupy a permit.
                 let permit = self.ingest.acquire_permit(owner).await?;
                 let publish_query = request.publish_query || lease.dataset.publish_query;
                 let request = ImportRequest { publish_query, ..*request };
@@ -234,13 +235,13 @@ impl RefreshService {
                                 warnings: Vec::new(),
                             });
                         }
-                        // The previous file is damaged.
+                        // The source is unchanged, but fetched again, because the previous version's file is damaged.
                         Some(_) => outcome = self.ingest.source_client(owner).open(url, None).await?,
                         None => return Err(unexpected_not_modified().into()),
                     }
                 }
                 let FetchOutcome::Document(fetched) = outcome else { return Err(unexpected_not_modified().into()) };
-                let url = fetched.published_url(lease.dataset.publish_query);
+                let url = fetched.published_url(UrlQuery::from_publish_query(lease.dataset.publish_query));
                 let document = SourceDocument {
                     format: lease.dataset.format,
                     records_path: records_path(&lease.dataset)?,
@@ -266,7 +267,7 @@ impl RefreshService {
         self.write_or_reuse_file(lease, decoded, previous, validators, permit, progress).await
     }
 
-    /// Returns the previous version's file if it is intact and has the same entities; otherwise, writes a new file.
+    /// Returns the file of the previous version if it is intact and has the same entities; otherwise writes a new one.
     async fn write_or_reuse_file(
         &self,
         lease: &RefreshLease,
@@ -302,7 +303,7 @@ impl RefreshService {
         };
         let fetched = validators.map(|validators| FetchedValidators { dataset: &lease.dataset, validators });
         let publishing = async {
-            // If the store was replaced, the new file is missing.
+            // The store is verified before the commit: if it was replaced, it does not contain the new file.
             self.files.binding.verify().await?;
             let attempt = AttemptWithWarnings { id: lease.attempt, warnings };
             Ok::<_, RefreshError>(self.catalog.publish_version(lease.dataset.id, content, fetched, attempt).await?)

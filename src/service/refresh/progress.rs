@@ -61,14 +61,14 @@ pub(super) struct RunningRefreshGuard {
 impl Drop for RunningRefreshGuard {
     fn drop(&mut self) {
         let mut refreshes = self.running.refreshes.lock();
-        // A refresh that lost its lease can end after its successor has started.
+        // If this refresh has lost its lease, the next refresh of the dataset may have replaced the entry already.
         if refreshes.get(&self.dataset).is_some_and(|progress| Arc::ptr_eq(progress, &self.progress)) {
             refreshes.remove(&self.dataset);
         }
     }
 }
 
-/// A watch of a refresh, which counts toward the limits until it is dropped.
+/// A client's watch of a running refresh, which counts toward the limits of watches until it is dropped.
 pub struct ProgressWatch {
     running: Arc<RunningRefreshes>,
     user: UserId,
@@ -86,10 +86,9 @@ impl Drop for ProgressWatch {
 }
 
 impl RefreshService {
-    /// Returns the progress of a dataset's refresh if it is running in this process.
+    /// Returns the progress of a dataset's refresh if the refresh is running in this process.
     pub fn progress(&self, dataset: DatasetId) -> Option<RefreshProgress> {
-        let refreshes = self.running_refreshes.refreshes.lock();
-        refreshes.get(&dataset).map(|counters| RefreshProgress::from(&**counters))
+        self.running_refreshes.refreshes.lock().get(&dataset).map(|counters| RefreshProgress::from(&**counters))
     }
 
     /// Starts a watch. Returns `None` if the user or all users together have reached the maximum number of watches.

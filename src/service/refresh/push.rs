@@ -1,4 +1,4 @@
-//! Creates versions from pushed entities. The request or its body specifies the dataset.
+//! Creates versions from pushed entities. The dataset is specified in the request or in the pushed body.
 
 use std::sync::Arc;
 
@@ -15,23 +15,23 @@ use crate::refresh::ingest::{DATASET_ID_MEMBER, SourceDocument};
 use crate::refresh::{RefreshInput, RefreshService, RefreshedVersion};
 
 pub struct PushRequest<S> {
-    /// The dataset; `None` if the body contains `dataset_id`.
+    /// The dataset of the new version; `None` if the body contains `dataset_id`.
     pub dataset: Option<DatasetId>,
     pub body: S,
     pub content_type: Option<String>,
-    /// The file name, whose extension can determine the format.
+    /// The name of the pushed file, whose extension can determine the format.
     pub name: Option<String>,
-    /// The format of the body; `None` detects it.
+    /// The format of the pushed body; `None` detects it.
     pub format: Option<SourceFormat>,
     /// The inference of csv and tsv types; `None` uses the setting of the dataset.
     pub infer_types: Option<TypeInference>,
-    /// If true, the body is a JSON object with the member `entities` and optionally `dataset_id`.
+    /// If true, the pushed body is a JSON object with the member `entities` and optionally `dataset_id`.
     pub is_enveloped: bool,
 }
 
 impl RefreshService {
-    /// Creates a version from a body. Dropping the future cancels only the receiving of the body. Another user's
-    /// dataset is rejected before the body is read, or after its start if the body contains `dataset_id`.
+    /// Creates a version from a pushed body. Dropping the future cancels only the receiving of the body. Another user's
+    /// dataset is rejected before the body is read, or after the start of the body if the body contains `dataset_id`.
     pub async fn push<S, E>(self: &Arc<Self>, owner: UserId, push: PushRequest<S>) -> Result<RefreshedVersion>
     where
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
@@ -59,7 +59,7 @@ impl RefreshService {
         let mut dataset = push.dataset;
         if dataset.is_none() && push.is_enveloped {
             let (head, is_complete) = receiver.receive_head().await?;
-            // An invalid number is reported during decoding.
+            // An invalid `dataset_id` is reported when the body is decoded.
             dataset = head.integer(DATASET_ID_MEMBER).ok().flatten().map(DatasetId::new);
             self.ingest.authorize_body_start(owner, dataset, is_complete).await?;
             if let Some(dataset) = dataset {
@@ -89,11 +89,7 @@ impl RefreshService {
         }
     }
 
-    async fn push_by_body_dataset(
-        self: &Arc<Self>,
-        owner: UserId,
-        document: SourceDocument,
-    ) -> Result<RefreshedVersion> {
+    async fn push_by_body_dataset(&self, owner: UserId, document: SourceDocument) -> Result<RefreshedVersion> {
         let permit = self.ingest.acquire_permit(owner).await?;
         let decoded = self.ingest.decode(document, &permit, &Arc::default()).await?;
         let fields = decoded.envelope_fields.as_ref().ok_or(RefreshError::WorkerStopped)?;

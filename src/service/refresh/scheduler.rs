@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::refresh::error::RefreshError;
 use crate::refresh::{RefreshInput, RefreshService};
 
-/// Interval between checks for due runs: several times per minute, which is the resolution of schedules.
+/// Interval between checks for due scheduled runs: several times per minute, which is the resolution of schedules.
 const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Random addition to `POLL_INTERVAL`, so that processes that started together do not poll together.
@@ -30,21 +30,21 @@ const POLL_JITTER_MS: u64 = 1_000;
 /// Interval between checks for refreshes with expired leases.
 const CLEAN_UP_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Interval at which all next runs are computed again.
+/// Interval at which the next runs of all schedules are computed again.
 const ADVANCE_INTERVAL: Duration = Duration::from_secs(3_600);
 
 const SCHEDULES_PER_QUERY: u32 = 100;
 
 enum ScheduleOutcome {
-    /// The owner has no free receive slot, so the run is still due.
+    /// The owner of the dataset has no free slot to receive a source, so the scheduled run is still due.
     NoSlot,
-    /// The run has a new time, or another process claimed it.
+    /// The scheduled run has a new time, or another process claimed it.
     Rescheduled,
     Started,
 }
 
 impl RefreshService {
-    /// Ends refreshes of exited processes that began before this call, which must precede the first refresh.
+    /// Ends refreshes of exited processes that began before the call. Must precede all refreshes of this process.
     pub(crate) fn recover_leases(self: Arc<Self>) -> impl Future<Output = ()> {
         let began_before = self.catalog.now();
         async move {
@@ -58,7 +58,7 @@ impl RefreshService {
         }
     }
 
-    /// Ends refreshes and file reservations of exited processes. This process must not create versions.
+    /// Ends refreshes and file reservations of exited processes. Only for processes that create no versions.
     pub async fn recover_writes(&self) -> Result<(), CatalogError> {
         let refreshes = self.attempts.lease_recovery.end_exited_refreshes(self.catalog.now()).await?;
         let reservations = self.attempts.lease_recovery.end_exited_reservations().await?;
@@ -91,7 +91,7 @@ impl RefreshService {
                 }
                 cleaned_up_at = Some(Instant::now());
             }
-            // Not cancelled by `stop`, which the function checks between claims, because a claimed run must be started.
+            // The call is not cancelled by `stop`, but checks it between claims, because a claimed run must be started.
             if let Err(error) = self.run_due_schedules(&stop).await {
                 tracing::warn!(%error, "failed to run due schedules");
             }
@@ -102,7 +102,7 @@ impl RefreshService {
         }
     }
 
-    /// Starts the due refreshes without waiting for them, and returns their number. After an error, the rest stay due.
+    /// Starts the due scheduled refreshes without waiting, and returns their number. After an error, the rest stay due.
     pub async fn run_due_schedules(self: &Arc<Self>, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut started = 0;
         loop {
@@ -122,14 +122,14 @@ impl RefreshService {
                     }
                 }
             }
-            // Runs without a free slot remain due until the next poll.
+            // Scheduled runs without a free slot to receive their source remain due until the next poll.
             if is_last_page || !has_progressed {
                 return Ok(started);
             }
         }
     }
 
-    /// Computes the next run of every schedule, and stores the times that are earlier. Returns their number.
+    /// Computes every schedule's next run and stores it if earlier than the stored time. Returns the number of changes.
     pub async fn advance_late_runs(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut advanced = 0;
         let mut last = DatasetId::new(0);
@@ -138,7 +138,7 @@ impl RefreshService {
             let Some(end) = schedules.last() else { break };
             last = end.dataset;
             for stored in schedules {
-                // `claim_and_start` logs invalid schedules.
+                // Invalid schedules are skipped here, because `claim_and_start` logs them.
                 let Ok(schedule) = stored.schedule.parse::<RefreshSchedule>() else { continue };
                 let next = self.next_due_at(&schedule, self.catalog.now(), stored.dataset);
                 if next.is_some_and(|next| Some(next) < stored.due_at)
@@ -187,7 +187,7 @@ impl RefreshService {
                 Err(RefreshError::RefreshRunning) => {
                     tracing::info!(dataset_id = dataset.get(), "skipped scheduled refresh; another refresh is running");
                 }
-                // The dataset was frozen or got the source `push` after the claim.
+                // The dataset was frozen, or its source became `push`, after the run was claimed.
                 Err(RefreshError::Frozen | RefreshError::NothingToFetch) | Ok(_) => {}
                 Err(error) => tracing::warn!(dataset_id = dataset.get(), %error, "failed to run scheduled refresh"),
             }

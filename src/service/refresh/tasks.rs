@@ -17,7 +17,7 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Default)]
 pub(crate) struct RefreshTasks {
-    tasks: TaskTracker,
+    pub(super) tasks: TaskTracker,
     is_closed: AtomicBool,
     stop: CancellationToken,
 }
@@ -38,11 +38,6 @@ impl RefreshTasks {
         if !self.is_closed.load(Ordering::SeqCst) {
             self.tasks.spawn(refresh);
         }
-    }
-
-    /// Starts the work that follows a refresh, even if the process is stopping.
-    pub(crate) fn spawn_follow_up(&self, work: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(work);
     }
 
     pub(crate) async fn wait_for_stop(&self) {
@@ -72,7 +67,7 @@ pub(crate) fn run_on_thread<T: Send + 'static>(
     let span = tracing::Span::current();
     let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || {
         let _entered = span.enter();
-        // Fails if the future was dropped.
+        // Sending fails if the future that waits for the result was dropped.
         let _ = sender.send(work());
     });
     async move {

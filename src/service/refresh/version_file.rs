@@ -47,7 +47,7 @@ pub(crate) struct VersionFiles {
 }
 
 impl VersionFiles {
-    /// Reads a file in full, without the cache, and returns true if it is undamaged. An error is a temporary failure.
+    /// Reads a whole version file, uncached, and returns true if it is undamaged. An error is a temporary failure.
     pub(crate) async fn is_intact(&self, file: &VersionFile) -> Result<bool, StorageError> {
         let damage = verify_in_task(&self.store, file, &mut BytePacer::new(0)).await?.err();
         if let Some(damage) = &damage {
@@ -81,7 +81,7 @@ impl VersionFiles {
         }
     }
 
-    /// Reserves a path without a refresh lease, for an alternate or a new dataset.
+    /// Reserves a path without a refresh lease, for an alternate (an edited copy of a version) or a new dataset.
     pub(crate) async fn reserve_path(self: &Arc<Self>) -> Result<ReservedFile> {
         let path = new_version_path();
         self.catalog.reserve_file(path.as_ref(), RESERVATION_LEASE).await?;
@@ -96,7 +96,7 @@ impl VersionFiles {
         let mut reserved_at = Instant::now();
         loop {
             tokio::time::sleep(RESERVATION_RENEW_INTERVAL).await;
-            // A sweep can have removed the file of an expired reservation.
+            // The reservation has expired, so a sweep can have removed the file.
             if reserved_at.elapsed() >= RESERVATION_LEASE {
                 return CatalogError::ReservationLost.into();
             }
@@ -110,7 +110,7 @@ impl VersionFiles {
 
     /// Ends a reservation and removes its file, unless a commit with a lost response has recorded the file.
     async fn release(&self, path: &ObjectPath) -> Result<()> {
-        // Waits for a running transaction that records the file, because it locks the row of the reservation.
+        // The call waits for a transaction that records the file, because the transaction locks the reservation's row.
         self.catalog.release_file_reservation(path.as_ref()).await?;
         if !self.catalog.find_known_paths(&[path.as_ref()]).await?.is_empty() {
             return Ok(());
@@ -128,9 +128,9 @@ impl VersionFiles {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ReservationOwner {
-    /// The writer renews a separate reservation.
+    /// The path has its own reservation, which the writer of the file renews.
     Writer,
-    /// The attempt ends the lease before it abandons the file.
+    /// The lease of a refresh reserves the path. The refresh attempt ends the lease before it abandons the file.
     RefreshLease,
 }
 
@@ -138,13 +138,13 @@ enum ReservationOwner {
 enum FileState {
     Reserved,
     Written,
-    /// A record can refer to the file.
+    /// The catalog might contain a record of the file, so dropping the value does not remove the file.
     Recorded,
 }
 
 type WriteFn = Box<dyn FnOnce(&ReservedFile) -> Result<WrittenVersionFile, StorageError> + Send>;
 
-/// A reserved path of a version file. Dropping it abandons the file.
+/// A reserved path of a version file. Dropping the value abandons the file.
 pub(crate) struct ReservedFile {
     files: Arc<VersionFiles>,
     path: ObjectPath,
@@ -153,7 +153,7 @@ pub(crate) struct ReservedFile {
     runtime: Handle,
 }
 
-/// A version file that the catalog has not recorded yet. Dropping it abandons the file.
+/// A version file that the catalog has not recorded yet. Dropping the value abandons the file.
 pub(crate) struct WrittenFile {
     pub new: NewVersionFile,
     reserved: ReservedFile,
@@ -174,7 +174,7 @@ impl ReservedFile {
     ) -> Result<WrittenFile> {
         let progress = progress.clone();
         let write = move |ReservedFile { files, path, runtime, .. }: &ReservedFile| {
-            ThreadWork::default().add_bytes(spooled.profile.document_bytes);
+            ThreadWork::default().record_work(spooled.profile.document_bytes);
             let options = WriteOptions { worker_threads: processor_count(), index_settings, ..WriteOptions::default() };
             let report = |entities| {
                 progress.entities_written.store(entities, Ordering::Relaxed);
@@ -208,7 +208,7 @@ impl ReservedFile {
         let path = self.path.clone();
         let written = async {
             let written = self.write_on_thread(write, permit).await?;
-            // The file must be in the store of the catalog.
+            // The file must be in the store that belongs to the catalog, because the store might have been replaced.
             match files.binding.verify().await {
                 Ok(()) => Ok(written),
                 Err(error) => {
@@ -243,7 +243,7 @@ impl ReservedFile {
         match run_on_thread("write", work).await? {
             (reserved, Ok(new)) => Ok(WrittenFile { new, reserved }),
             (reserved, Err(error)) => {
-                // Not on the writing thread, because new threads of the runtime would inherit its low priority.
+                // The error is classified outside of the writing thread, whose low priority new threads would inherit.
                 let error = files.store.classify_failure(error).await;
                 reserved.abandon().await;
                 Err(error.into())
@@ -251,7 +251,7 @@ impl ReservedFile {
         }
     }
 
-    /// Ends the reservation and removes the file, or leaves the file to the sweep.
+    /// Ends the reservation of the file and removes the file, or leaves the file to the sweep.
     pub(crate) async fn abandon(mut self) {
         let state = std::mem::replace(&mut self.state, FileState::Recorded);
         abandon(&self.files, &self.path, self.reserved_by, state).await;
@@ -261,7 +261,7 @@ impl ReservedFile {
 async fn abandon(files: &VersionFiles, path: &ObjectPath, reserved_by: ReservationOwner, state: FileState) {
     let abandoned = match (reserved_by, state) {
         (ReservationOwner::Writer, _) => files.release(path).await,
-        // The writer removes incomplete files itself.
+        // The thread that writes a file removes an incomplete file itself.
         (ReservationOwner::RefreshLease, FileState::Reserved) => Ok(()),
         (ReservationOwner::RefreshLease, _) => files.remove(path).await.map_err(RefreshError::from),
     };
@@ -283,7 +283,7 @@ impl Drop for ReservedFile {
 }
 
 impl WrittenFile {
-    /// Runs `record`, which records the file. An error abandons the file, unless it was recorded despite the error.
+    /// Runs `record`, which records the file in the catalog. An error abandons the file unless it was recorded anyway.
     pub(crate) async fn record<T, E>(mut self, record: impl Future<Output = Result<T, E>>) -> Result<T, E> {
         self.reserved.state = FileState::Recorded;
         let result = record.await;
@@ -293,7 +293,7 @@ impl WrittenFile {
         result
     }
 
-    /// Does not abandon the file, because a record can refer to it. If not, the sweep removes it.
+    /// Leaves the file in the store, because the catalog might record it. If not, the sweep removes the file.
     pub(crate) fn leave_file(mut self) {
         self.reserved.state = FileState::Recorded;
     }

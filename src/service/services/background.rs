@@ -32,7 +32,7 @@ pub struct BackgroundTasks {
 }
 
 impl Services {
-    /// If `server.background` is false, the process only records usage, follows changes, and registers as a node.
+    /// If `server.background` is false, the process only records usage, watches the catalog, and registers as a node.
     pub fn start_background(self: &Arc<Self>) -> BackgroundTasks {
         let tasks = TaskTracker::new();
         let [stop_schedules, stop_deliveries, stop_nodes] = std::array::from_fn(|_| CancellationToken::new());
@@ -44,28 +44,17 @@ impl Services {
             if server.roles.contains(NodeRole::Http) {
                 spawn_loop(&tasks, "exports", &stop_schedules, &self.export_prewarmer, ExportPrewarmer::run);
             }
-            // Leases that exist now belong to other processes.
+            // No existing refresh lease belongs to this new process, so the leases of exited processes can be ended.
             let recovery = self.refreshes.clone().recover_leases();
             tasks.spawn(run_until_stopped(stop_schedules.clone(), recovery));
         }
         if can_create_versions(&self.config) {
             spawn_loop(&tasks, "scheduler", &stop_schedules, &self.refreshes, RefreshService::run_schedules);
             spawn_loop(&tasks, "deliveries", &stop_deliveries, &self.deliveries, WebhookDispatcher::run_dispatch_loop);
-            // The next sweep completes an interrupted sweep; the next process continues an interrupted scrub.
-            spawn_interruptible(
-                &tasks,
-                "sweep",
-                &stop_schedules,
-                &self.maintenance,
-                MaintenanceService::sweep_periodically,
-            );
-            spawn_interruptible(
-                &tasks,
-                "scrub",
-                &stop_schedules,
-                &self.maintenance,
-                MaintenanceService::scrub_periodically,
-            );
+            // Sweeps and scrubs can be interrupted. The next sweep does the rest; the next process resumes a scrub.
+            let service = &self.maintenance;
+            spawn_interruptible(&tasks, "sweep", &stop_schedules, service, MaintenanceService::sweep_periodically);
+            spawn_interruptible(&tasks, "scrub", &stop_schedules, service, MaintenanceService::scrub_periodically);
         }
         tasks.close();
         BackgroundTasks { services: self.clone(), tasks, stop_schedules, stop_deliveries, stop_nodes }
@@ -119,7 +108,7 @@ pub(super) async fn supervise<F: Future<Output = ()>>(
 }
 
 impl BackgroundTasks {
-    /// Ends the tasks within about `limit`: waits for running refreshes, interrupts slow ones, and sends due webhooks.
+    /// Ends the background tasks in about `limit`: waits for refreshes, interrupts slow ones, and sends due webhooks.
     pub async fn finish(self, limit: Duration) {
         let BackgroundTasks { services, tasks, stop_schedules, stop_deliveries, stop_nodes } = self;
         let deadline = Instant::now() + limit;
@@ -136,7 +125,7 @@ impl BackgroundTasks {
             {
                 tracing::warn!(?error, "failed to send due webhooks; leaving them for the next process");
             }
-            services.deliveries.wait_until_sent().await;
+            services.deliveries.tasks.wait().await;
         };
         if tokio::time::timeout_at(deadline, rest).await.is_err() {
             tracing::warn!("interrupted webhooks whose receivers did not respond within server.drain_s");

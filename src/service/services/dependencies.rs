@@ -69,19 +69,19 @@ pub enum OpenError {
 pub enum ProcessPurpose {
     Serve,
     Import,
-    /// Maintains an existing catalog and its files, also on a full disk.
+    /// For commands that maintain an existing catalog and its files, and that work even on a full disk.
     Maintain,
     MaintainRecords,
 }
 
 impl ProcessPurpose {
-    /// Maintenance needs no temporary files, and takes no part in a cluster.
+    /// Whether the process only maintains data. Such processes need no temporary files, and take no part in a cluster.
     pub(super) fn is_maintenance(self) -> bool {
         matches!(self, ProcessPurpose::Maintain | ProcessPurpose::MaintainRecords)
     }
 }
 
-/// A dependency that is `None` is built from the configuration.
+/// The dependencies of the services. A dependency that is `None` is built from the configuration.
 pub struct ServiceDependencies<'a> {
     pub config: &'a Config,
     pub purpose: ProcessPurpose,
@@ -95,10 +95,10 @@ impl<'a> ServiceDependencies<'a> {
     }
 }
 
-/// Limit for reading the identity of the store at startup. Later users of the store verify the identity again.
+/// Time limit for reading the identity of the store at startup. Later users of the store verify the identity again.
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Rejects an unusable data directory before anything is created in it.
+/// Rejects an unusable data directory before a file is created in the directory.
 pub(super) fn check_directory(config: &Config, purpose: ProcessPurpose) -> Result<(), OpenError> {
     if purpose != ProcessPurpose::Serve
         && let Some(file) = config.catalog_file()
@@ -174,7 +174,7 @@ pub(super) async fn bind_store(config: &Config, catalog: &Catalog, store: &Store
         Ok(Err(StoreIdentityError::Catalog(error))) => error.into(),
         Ok(Err(error)) => OpenError::Binding(error),
     };
-    // A closed SQLite file has no write-ahead log, so another file can be restored in its place.
+    // The catalog is closed: a closed SQLite file has no write-ahead log, so another file can be restored in its place.
     catalog.clone().close().await;
     Err(error)
 }

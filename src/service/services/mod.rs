@@ -5,8 +5,7 @@
 //! ```
 //!
 //! [`Services::build`] passes each service its dependencies; services do not access [`Services`]. Tests substitute
-//! single
-//! [`ServiceDependencies`].
+//! single [`ServiceDependencies`].
 
 mod background;
 mod dependencies;
@@ -16,6 +15,7 @@ pub use dependencies::{OpenError, ProcessPurpose, ServiceDependencies};
 
 use parking_lot::Mutex;
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -123,12 +123,8 @@ impl Services {
         }
         let redis = if is_maintenance { None } else { dependencies::connect_to_redis(config, &catalog).await? };
         let rate_limiter = rate_limiter.unwrap_or_else(|| {
-            shared::new_limiter(
-                redis.as_ref(),
-                "reads",
-                RateLimits::from(&config.limits),
-                RateLimiterCapacity::default(),
-            )
+            let limits = RateLimits::from(&config.limits);
+            shared::new_limiter(redis.as_ref(), "reads", limits, RateLimiterCapacity::default())
         });
 
         let memory = MemoryPlan::from_config(config, strata_runtime::memory::available_memory_bytes());
@@ -207,15 +203,14 @@ impl Services {
         });
         let files = VersionFiles { catalog: catalog.clone(), store: store.clone(), cache, binding: store_identity };
         let ingest = Arc::new(IngestService::new(config.clone(), catalog.clone(), store, outgoing, scratch, disk));
+        let max_watches = usize::try_from(config.limits.refresh_streams).unwrap_or(usize::MAX);
         let refreshes = Arc::new(RefreshService {
             catalog: catalog.clone(),
             ingest: ingest.clone(),
             files: Arc::new(files),
             attempts,
             tasks,
-            running_refreshes: Arc::new(RunningRefreshes::new(
-                usize::try_from(config.limits.refresh_streams).unwrap_or(usize::MAX),
-            )),
+            running_refreshes: Arc::new(RunningRefreshes::new(max_watches)),
             has_refresh_role: config.server.roles.contains(NodeRole::Refresh),
         });
         let datasets = DatasetService {
@@ -230,6 +225,7 @@ impl Services {
         let sessions = Arc::new(SessionService { config: config.clone(), catalog: catalog.clone(), catalog_limits });
         let password_checker = PasswordChecker::new(&config.limits, &config.fair, redis.as_ref(), threads);
         let logins = LoginService { sessions: sessions.clone(), owner_writer, password_checker };
+        let usage_writer = hex::encode(rand::random::<[u8; 16]>());
         Ok(Arc::new(Services {
             rate_limiter,
             lookups,
@@ -242,11 +238,7 @@ impl Services {
             deliveries,
             sessions,
             logins,
-            usage: Arc::new(UsageRecorder::new(
-                catalog,
-                CatalogClock::system(),
-                hex::encode(rand::random::<[u8; 16]>()),
-            )),
+            usage: Arc::new(UsageRecorder::new(catalog, CatalogClock::system(), usage_writer)),
             maintenance: Arc::new(maintenance),
             readiness,
             body_limit: BodyLimit::new(&config),
@@ -266,20 +258,17 @@ impl Services {
     pub async fn close(&self) {
         match tokio::time::timeout(CLOSE_TIMEOUT, self.usage.flush()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                let error = &error as &dyn std::error::Error;
-                tracing::warn!(error, "failed to write usage statistics");
-            }
+            Ok(Err(error)) => tracing::warn!(error = &error as &dyn Error, "failed to write usage statistics"),
             Err(_) => tracing::warn!("timed out writing usage statistics"),
         }
         let cache = &self.reads.cache;
         if let Some(disk) = cache.disk_cache() {
             let _ = tokio::time::timeout(CLOSE_TIMEOUT, disk.close()).await;
         }
-        // The damage log needs the catalog, which is closed last.
+        // The catalog is closed last, because the damage log writes to it.
         cache.close_damage_reports();
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.damage_log.wait()).await;
-        // Calls that do not end in time end with the process, and the write-ahead log stays.
+        // Catalog calls that do not end in time are ended with the process, and the write-ahead log of SQLite remains.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, self.reads.catalog.clone().close()).await;
     }
 
@@ -311,7 +300,7 @@ impl Services {
         self.ingest.update_metrics();
         self.sessions.catalog_limits.update_metrics();
         self.reads.resources.admission.update_metrics();
-        self.body_limit.update_metrics();
+        self.body_limit.limit.update_metrics();
     }
 
     pub async fn serve_tasks(&self, listener: TcpListener, stop: CancellationToken) {

@@ -32,19 +32,19 @@ use usage_table::{UsageKey, UsageTable};
 
 const FLUSH_INTERVAL: Duration = Duration::from_secs(10);
 
-/// Delay after a repeated failure to flush.
+/// Delay after a repeated failure to write usage counts to the catalog.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
 
-/// Interval at which old days are deleted from the catalog.
+/// Interval at which the usage counts of old days are deleted from the catalog.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(3_600);
 
-/// Maximum number of entries (dataset and day) in the table of resolved datasets. An entry takes about 100 bytes.
+/// Maximum number of entries (dataset and day) in the table of looked-up datasets. An entry takes about 100 bytes.
 const MAX_RESOLVED_ENTRIES: usize = 50_000;
 
-/// Maximum number of entries whose dataset was not looked up.
+/// Maximum number of entries in the table of datasets that were not looked up.
 const MAX_UNRESOLVED_ENTRIES: usize = 10_000;
 
-/// Maximum size of the slug of an unresolved entry. Slugs of existing datasets are shorter.
+/// Maximum size of a slug in the table of datasets that were not looked up. Slugs of existing datasets are shorter.
 const MAX_SLUG_BYTES: usize = 4 * limits::MAX_DATASET_NAME_CHARACTERS;
 
 const MAX_PENDING_ENTRIES: usize = 200_000;
@@ -60,7 +60,7 @@ pub struct UsageRecorder {
     writer_id: String,
 }
 
-/// Counts a read, its outcome, and the bytes of its response. Clones count for the same read.
+/// Counts a read of a dataset, its outcome, and the bytes of its response. Clones count for the same read.
 #[derive(Clone)]
 pub struct UsageMeter {
     recorder: Arc<UsageRecorder>,
@@ -69,7 +69,7 @@ pub struct UsageMeter {
 }
 
 impl UsageRecorder {
-    /// Creates a recorder. `writer_id` identifies the process, so that the catalog adds each batch only once.
+    /// Creates a usage recorder. `writer_id` identifies the process, so that the catalog adds each batch only once.
     pub(crate) fn new(catalog: Catalog, clock: CatalogClock, writer_id: String) -> UsageRecorder {
         UsageRecorder {
             catalog,
@@ -103,7 +103,7 @@ impl UsageRecorder {
     pub async fn daily_usage(&self, owner: &User, id: DatasetId, days: u64) -> Result<Vec<DailyUsage>, ManageError> {
         let dataset = self.catalog.owned_dataset(owner.id, id).await?;
         let first_day = self.first_day(days);
-        // The lock prevents that counts move to the catalog between both queries and are counted twice.
+        // The lock prevents counts from moving to the catalog between both queries, which would count them twice.
         let pending = self.pending.lock().await;
         let stored = self.catalog.usage(id, first_day).await?;
         let find = |dataset_id: DatasetId| (dataset_id == id).then_some(&dataset);
@@ -140,7 +140,8 @@ impl UsageRecorder {
         (DailyUsage::day_number(self.clock.now()) + 1).saturating_sub(days)
     }
 
-    /// Returns the `pending` counts and the counts of both tables since `first_day` for datasets that `find` returns.
+    /// Returns the counts since `first_day` that are not in the catalog yet, for datasets that `find` returns: the
+    /// `pending` counts and the counts of both tables.
     fn unflushed_counts<'d>(
         &self,
         pending: impl Iterator<Item = UsageIncrement>,
@@ -158,7 +159,7 @@ impl UsageRecorder {
     /// Adds counts to the catalog in at most [`MAX_BATCHES_PER_FLUSH`] batches. Counts remain pending after an error.
     pub async fn flush(&self) -> Result<(), CatalogError> {
         let mut pending = self.pending.lock().await;
-        // Without an await in between, so that a dropped future loses no counts.
+        // No await separates draining the tables from adding to `pending`, so a dropped future loses no counts.
         let drained = self.resolved.drain().into_iter().chain(self.unresolved.drain());
         let lost: u64 = drained.map(|(key, counts)| pending.add(key, counts)).sum();
         metrics().usage_lost_requests.increment(lost);
@@ -176,7 +177,7 @@ impl UsageRecorder {
         let mut failing = false;
         let rounds = async {
             loop {
-                // `Notify` stores a notification that arrives between two rounds.
+                // `Notify` stores a notification that arrives between two rounds of the loop.
                 let _ = tokio::time::timeout(FLUSH_INTERVAL, self.table_full.notified()).await;
                 match self.flush().await {
                     Ok(()) => failing = false,

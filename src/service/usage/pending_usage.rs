@@ -8,14 +8,14 @@ use strata_types::ids::DatasetId;
 
 use super::usage_table::UsageKey;
 
-/// Maximum number of rows of a batch, which is one transaction.
+/// Maximum number of rows in a batch of usage counts, which is added in one transaction.
 const MAX_BATCH_ROWS: usize = 1_000;
 
 #[derive(Debug)]
 pub(super) struct PendingUsage {
     entries: BTreeMap<UsageKey, UsageCounts>,
     max_entries: usize,
-    /// The batch that is not confirmed yet.
+    /// The batch of counts whose commit is not confirmed yet.
     batch: Vec<UsageIncrement>,
     batch_number: u64,
 }
@@ -25,7 +25,7 @@ impl PendingUsage {
         PendingUsage { entries: BTreeMap::new(), max_entries, batch: Vec::new(), batch_number: 0 }
     }
 
-    /// Adds counts. Returns the number of requests that are lost because the queue is full.
+    /// Adds usage counts to the queue. Returns the number of requests that are lost because the queue is full.
     pub(super) fn add(&mut self, key: UsageKey, counts: UsageCounts) -> u64 {
         if self.entries.len() >= self.max_entries && !self.entries.contains_key(&key) {
             return counts.requests;
@@ -79,7 +79,7 @@ mod tests {
         let first = pending.next_batch().map(|(number, rows)| (number, rows.to_vec())).expect("no batch");
         assert_eq!((first.0, first.1.len()), (1, 1_000));
         assert!(first.1.is_sorted_by_key(|row| (row.dataset.get(), row.day)));
-        // Counts that arrive later are not part of the batch.
+        // Counts that are added later are not part of the unconfirmed batch.
         assert_eq!(pending.add(key(1), requests(5)), 0);
         assert_eq!(pending.next_batch().map(|(number, rows)| (number, rows.to_vec())), Some(first));
         let requests_of_dataset = |pending: &PendingUsage| {
@@ -106,7 +106,7 @@ mod tests {
             pending.next_batch().map(|(_, rows)| rows.to_vec()),
             Some(vec![key(1).with_counts(requests(3)), key(2).with_counts(requests(1))])
         );
-        // Entries of the batch no longer count toward the maximum.
+        // Entries of the unconfirmed batch no longer count toward the maximum of the queue.
         assert_eq!(pending.add(key(3), requests(1)), 0);
     }
 }

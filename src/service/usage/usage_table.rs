@@ -7,12 +7,12 @@ use foldhash::fast::RandomState;
 use strata_catalog::{UsageCounts, UsageIncrement};
 use strata_types::ids::DatasetId;
 
-/// The key of a count. Keys are ordered by dataset and day.
+/// The key of a usage count. Keys are ordered by dataset and day.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct UsageKey {
     pub dataset: DatasetId,
     pub day: u32,
-    /// The slug that the dataset must have; `None` if the dataset was looked up.
+    /// The requested slug, for a later check that the dataset exists; `None` if the dataset was already looked up.
     pub name_slug: Option<Arc<str>>,
 }
 
@@ -33,13 +33,13 @@ impl UsageTable {
         UsageTable { counts: DashMap::default(), max_entries }
     }
 
-    /// Adds counts. Returns `false` if the table is full. Concurrent calls can exceed the maximum by one entry each.
+    /// Adds usage counts. Returns `false` if the table is full. Concurrent calls can each exceed the maximum by one.
     pub(super) fn add(&self, key: UsageKey, counts: UsageCounts) -> bool {
         if let Some(mut entry) = self.counts.get_mut(&key) {
             entry.add(counts);
             return true;
         }
-        // `len` locks every shard, so no entry can be borrowed here.
+        // `len` locks every shard of the map, so no entry can be borrowed here.
         if self.counts.len() >= self.max_entries {
             return false;
         }

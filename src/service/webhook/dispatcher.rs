@@ -23,7 +23,7 @@ use crate::webhook::{WebhookPayload, WebhookSender};
 
 const MAX_CONCURRENT_POSTS: usize = 32;
 
-/// Interval between checks for deliveries of other processes.
+/// Interval between polls for due deliveries that other processes have created.
 const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 #[derive(Debug, thiserror::Error)]
@@ -40,14 +40,14 @@ pub struct WebhookDispatcher {
     outgoing: EgressClient,
     wake_signal: Notify,
     slots: Arc<Semaphore>,
-    tasks: TaskTracker,
+    pub(crate) tasks: TaskTracker,
     sender: OnceLock<WebhookSender>,
 }
 
 impl WebhookDispatcher {
     pub(crate) fn new(config: Arc<Config>, catalog: Catalog, outgoing: EgressClient) -> WebhookDispatcher {
         let tasks = TaskTracker::new();
-        // `wait` requires a closed tracker, which still accepts tasks.
+        // `TaskTracker::wait` requires a closed tracker, which still accepts tasks.
         tasks.close();
         let slots = Arc::new(Semaphore::new(MAX_CONCURRENT_POSTS));
         let wake_signal = Notify::new();
@@ -64,7 +64,7 @@ impl WebhookDispatcher {
                 if let Err(error) = self.claim_and_send().await {
                     tracing::warn!(?error, "failed to claim due webhooks");
                 }
-                // `Notify` stores a notification that arrives between two rounds.
+                // `Notify` stores a wake-up that arrives while webhooks are being sent.
                 let _ = tokio::time::timeout(POLL_INTERVAL, self.wake_signal.notified()).await;
             }
         };
@@ -78,10 +78,6 @@ impl WebhookDispatcher {
         result
     }
 
-    pub(crate) async fn wait_until_sent(&self) {
-        self.tasks.wait().await;
-    }
-
     async fn claim_and_send(self: &Arc<Self>) -> Result<(), DeliveryError> {
         let WebhookDispatcher { slots, tasks, sender, .. } = &**self;
         let sender = match sender.get() {
@@ -93,9 +89,9 @@ impl WebhookDispatcher {
             }
         };
         loop {
-            // The semaphore is never closed.
+            // Acquiring a slot cannot fail, because the semaphore is never closed.
             let Ok(slot) = slots.clone().acquire_owned().await else { return Ok(()) };
-            // In a task, so that cancellation cannot drop a claim between its commit and its POST.
+            // A delivery is claimed in a task, so that cancellation cannot drop a claim between commit and POST.
             let dispatcher = self.clone();
             let sender = sender.clone();
             let post_tasks = tasks.clone();
@@ -117,7 +113,7 @@ impl WebhookDispatcher {
     }
 
     async fn send_delivery(&self, sender: &WebhookSender, delivery: &ClaimedDelivery) {
-        // The plan does not include webhooks, but the owner can have registered this one under another plan.
+        // The free plan does not include webhooks, but the owner can have registered the webhook under another plan.
         if delivery.owner_plan == UserPlan::Free {
             return;
         }

@@ -22,11 +22,11 @@ use strata_types::version::VersionNumber;
 
 use crate::management::{ManageError, OwnerWriter, Result};
 
-/// The error of a delivery without a recorded outcome.
+/// The error of a webhook delivery without a recorded outcome.
 const LOST_DELIVERY_MESSAGE: &str =
     "strata stopped or lost access to the metadata database before it recorded the response";
 
-/// Time after the timeout of a delivery after which a delivery without an outcome counts as lost.
+/// Time after the timeout of a webhook delivery after which it counts as lost if it has no recorded outcome.
 const LOST_DELIVERY_GRACE: TimeDelta = TimeDelta::seconds(60);
 
 pub struct WebhookService {
@@ -59,7 +59,7 @@ impl WebhookService {
         Ok(deliveries)
     }
 
-    /// Returns the payload for a version (by default, the newest) and its number; `None` if there are no versions.
+    /// Returns the webhook payload for a version (by default, the newest) and its number; `None` without versions.
     pub async fn build_payload(
         &self,
         owner: &User,

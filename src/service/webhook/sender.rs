@@ -11,10 +11,10 @@ use tokio::time::{Instant, timeout_at};
 
 use super::{SIGNATURE_HEADER, WebhookPayload, sign_body};
 
-/// Maximum bytes of a response body that are read, so that the receiver can send a short body without an error.
+/// Maximum bytes that strata reads of a response body, so a webhook receiver can send a short body without an error.
 const MAX_RESPONSE_BYTES: usize = 16 * 1024;
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct WebhookSender {
     outgoing: EgressClient,
     client: Client,
@@ -35,7 +35,7 @@ impl WebhookSender {
         match timeout_at(deadline, self.post(url, secret, payload)).await {
             Ok(Ok(response)) => {
                 let status = response.status().as_u16();
-                // An incomplete body is not an error.
+                // The status is enough: an incomplete response body is not an error.
                 let _ = timeout_at(deadline, drain_body(response)).await;
                 Ok(status)
             }

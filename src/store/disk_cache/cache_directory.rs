@@ -1,5 +1,9 @@
-//! A process's own directory below the cache's parent directory. The process locks the directory while it runs. The
-//! next process acquires the directory together with the ranges in it.
+//! A process's own directory below the cache's parent directory.
+//!
+//! Problem: several processes can have a cache in one data directory, but only one can write to a segment. Therefore,
+//! each process locks a numbered directory while it runs. For example, the first process acquires `0`, and a second one
+//! acquires `1`. When both have ended, the next process acquires `0` together with the ranges in it, and removes the
+//! files in `1`.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,10 +11,10 @@ use std::path::{Path, PathBuf};
 
 use crate::fsync;
 
-/// Max processes that can use a cache in one data directory at the same time.
+/// Max processes that can use a disk cache in one data directory at the same time.
 const MAX_CACHE_DIRECTORIES: usize = 64;
 const LOCK_FILE_NAME: &str = "lock";
-/// Missing levels above a process's directory that are created again. The data directory is not one of them.
+/// Number of missing parents that are created again with a cache directory. The data directory is not one of them.
 const MAX_RECREATED_PARENTS: usize = 1;
 
 pub(super) struct CacheDirectory {
@@ -19,6 +23,7 @@ pub(super) struct CacheDirectory {
 }
 
 impl CacheDirectory {
+    /// Locks the first directory that no other process has locked. Fails if other processes use all directories.
     pub(super) fn acquire(parent: &Path) -> io::Result<CacheDirectory> {
         for number in 0..MAX_CACHE_DIRECTORIES {
             let path = parent.join(number.to_string());
@@ -31,11 +36,12 @@ impl CacheDirectory {
         Err(io::Error::new(io::ErrorKind::ResourceBusy, "other processes are using all disk cache folders"))
     }
 
+    /// Returns false if another program has deleted the directory.
     pub(super) fn exists(&self) -> bool {
         self.path.join(LOCK_FILE_NAME).exists()
     }
 
-    /// Removes the files that stopped processes left in sibling directories, unless another process has locked them.
+    /// Removes the cache files of stopped processes from sibling directories, unless another process has locked them.
     pub(super) fn clear_abandoned(&self) {
         for path in self.path.parent().map(list_entries).unwrap_or_default() {
             let Ok(lock) = File::options().write(true).open(path.join(LOCK_FILE_NAME)) else { continue };
@@ -49,6 +55,7 @@ impl CacheDirectory {
     }
 }
 
-pub(super) fn list_entries(folder: &Path) -> Vec<PathBuf> {
-    fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+/// Returns the paths of all entries, and an empty list if the directory cannot be read.
+pub(super) fn list_entries(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }

@@ -1,4 +1,4 @@
-//! Segments: files of the cache. A segment is a sequence of records with checksums, and records are only appended.
+//! Segments, the files of the disk cache: append-only sequences of records with checksums.
 
 use std::fs::{self, File};
 use std::io;
@@ -9,9 +9,9 @@ use sha2::{Digest, Sha256};
 
 use crate::checksums::crc32;
 
-/// First bytes of each record. A change of the record format must change them.
+/// First bytes of each cache record. A change of the record format must change them.
 const RECORD_MAGIC: [u8; 4] = *b"SDC1";
-/// Size of a record header: magic, file ID, start, length, checksum of the content, checksum of the header.
+/// Size of a cache record's header: magic, file ID, start, length, checksum of the content, checksum of the header.
 pub(super) const RECORD_HEADER_BYTES: usize = 40;
 const SEGMENT_EXTENSION: &str = "ranges";
 
@@ -31,8 +31,11 @@ impl VersionFileId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RecordHeader {
     pub(super) file: VersionFileId,
+    /// Offset of the range in the version file.
     pub(super) start: u64,
+    /// Length of the range in bytes.
     pub(super) length: u32,
+    /// CRC-32 of the range.
     pub(super) checksum: u32,
 }
 
@@ -61,6 +64,20 @@ impl RecordHeader {
     }
 }
 
+/// A record and the offset of its content in the segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SegmentRecord {
+    pub(super) header: RecordHeader,
+    pub(super) content_offset: u64,
+}
+
+/// The records of a segment, up to the first damaged one.
+pub(super) struct SegmentRecords {
+    pub(super) records: Vec<SegmentRecord>,
+    /// False if damage was found. The rest of the segment is then unknown.
+    pub(super) is_complete: bool,
+}
+
 /// An open segment. The file remains readable after it has been deleted.
 #[derive(Debug)]
 pub(super) struct CacheSegment {
@@ -71,12 +88,13 @@ pub(super) struct CacheSegment {
 }
 
 impl CacheSegment {
-    pub(super) fn create(folder: &Path, number: u64) -> io::Result<CacheSegment> {
-        let path = folder.join(format!("{number:016x}.{SEGMENT_EXTENSION}"));
+    pub(super) fn create(directory: &Path, number: u64) -> io::Result<CacheSegment> {
+        let path = directory.join(format!("{number:016x}.{SEGMENT_EXTENSION}"));
         let file = File::options().read(true).write(true).create_new(true).open(&path)?;
         Ok(CacheSegment { number, path, file })
     }
 
+    /// Returns `None` if the name is not that of a segment.
     pub(super) fn open(path: &Path) -> io::Result<Option<CacheSegment>> {
         let number = path.file_stem().and_then(|stem| u64::from_str_radix(stem.to_str()?, 16).ok());
         let Some(number) = number.filter(|_| path.extension() == Some(SEGMENT_EXTENSION.as_ref())) else {
@@ -90,17 +108,17 @@ impl CacheSegment {
     }
 
     /// Writes a record at `end`, the end of the file. After an error, the incomplete record is truncated.
-    pub(super) fn append_record(&self, end: u64, header: &RecordHeader, content: &[u8]) -> io::Result<()> {
-        let written = self.file.write_all_at(&[&header.encode()[..], content].concat(), end);
-        if written.is_err() {
-            // If this fails, the next process detects the incomplete record.
+    pub(super) fn append_record(&self, end: u64, header: RecordHeader, content: &[u8]) -> io::Result<SegmentRecord> {
+        if let Err(error) = self.file.write_all_at(&[&header.encode()[..], content].concat(), end) {
+            // If the file cannot be truncated, the next process detects the incomplete record.
             let _ = self.file.set_len(end);
+            return Err(error);
         }
-        written
+        Ok(SegmentRecord { header, content_offset: end + RECORD_HEADER_BYTES as u64 })
     }
 
-    /// Reads the record headers with the offsets of their contents. The `bool` is `false` if damage was found.
-    pub(super) fn read_records(&self, size_bytes: u64) -> (Vec<(RecordHeader, u64)>, bool) {
+    /// Reads the headers of all records in the first `size_bytes` bytes. The contents are not verified.
+    pub(super) fn read_records(&self, size_bytes: u64) -> SegmentRecords {
         let mut records = Vec::new();
         let mut offset = 0;
         let mut bytes = [0; RECORD_HEADER_BYTES];
@@ -108,17 +126,20 @@ impl CacheSegment {
             let header = self.file.read_exact_at(&mut bytes, offset).ok().and_then(|()| RecordHeader::decode(&bytes));
             let content_offset = offset + RECORD_HEADER_BYTES as u64;
             let end = header.map(|header| content_offset + u64::from(header.length)).filter(|end| *end <= size_bytes);
-            let (Some(header), Some(end)) = (header, end) else { return (records, false) };
-            records.push((header, content_offset));
+            let (Some(header), Some(end)) = (header, end) else {
+                return SegmentRecords { records, is_complete: false };
+            };
+            records.push(SegmentRecord { header, content_offset });
             offset = end;
         }
-        (records, true)
+        SegmentRecords { records, is_complete: true }
     }
 
-    pub(super) fn read_at(&self, offset: u64, length: usize) -> io::Result<Vec<u8>> {
-        let mut bytes = vec![0; length];
-        self.file.read_exact_at(&mut bytes, offset)?;
-        Ok(bytes)
+    /// Returns the content of a record, or `None` if it cannot be read or does not match its checksum.
+    pub(super) fn read_record(&self, record: &SegmentRecord) -> Option<Vec<u8>> {
+        let mut content = vec![0; record.header.length as usize];
+        self.file.read_exact_at(&mut content, record.content_offset).ok()?;
+        (crc32(&content) == record.header.checksum).then_some(content)
     }
 
     pub(super) fn delete_file(&self) {

@@ -1,4 +1,4 @@
-//! State that the users of the cache share with its writer thread, and the fetches in flight.
+//! State that the users of the disk cache share with its writer thread, and the fetches in flight.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -15,29 +15,23 @@ use super::segment::VersionFileId;
 use crate::free_space::DiskReserve;
 
 pub(super) struct DiskCacheState {
+    /// Directory that contains the directories of all processes.
     pub(super) parent_directory: PathBuf,
     pub(super) capacity_bytes: u64,
     pub(super) disk_reserve: DiskReserve,
     pub(super) index: Mutex<RangeIndex>,
     pub(super) in_flight: Mutex<HashMap<RangeKey, Weak<InFlightFetch>>>,
+    /// Bytes of the ranges that wait for the writer thread.
     pub(super) queued_bytes: AtomicUsize,
 }
 
-impl DiskCacheState {
-    pub(super) fn new(parent_directory: PathBuf, capacity_bytes: u64, disk_reserve: DiskReserve) -> DiskCacheState {
-        DiskCacheState {
-            parent_directory,
-            capacity_bytes,
-            disk_reserve,
-            index: Mutex::default(),
-            in_flight: Mutex::default(),
-            queued_bytes: AtomicUsize::new(0),
-        }
-    }
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct RangeKey {
+    pub(super) file: VersionFileId,
+    pub(super) range: Range<u64>,
 }
 
-pub(super) type RangeKey = (VersionFileId, Range<u64>);
-
+/// A range that is being fetched, or that waits for the writer. Readers of the range share its bytes.
 pub(super) struct InFlightFetch {
     shared: Arc<DiskCacheState>,
     pub(super) key: RangeKey,
@@ -59,7 +53,7 @@ impl InFlightFetch {
 impl Drop for InFlightFetch {
     fn drop(&mut self) {
         let mut in_flight = self.shared.in_flight.lock();
-        // Another fetch of the same range may have started.
+        // Another fetch of the same range may have replaced this one, and must not be removed.
         if in_flight.get(&self.key).is_some_and(|fetch| fetch.strong_count() == 0) {
             in_flight.remove(&self.key);
         }

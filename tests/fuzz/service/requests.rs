@@ -35,17 +35,17 @@ const VERSIONS: [&str; 4] = [
     include_str!("versions/texts.jsonl"),
 ];
 
-struct TestService {
+struct FuzzService {
     runtime: Runtime,
     router: Router,
     versions: Vec<Vec<Value>>,
     _directory: TempDir,
 }
 
-static SERVICE: LazyLock<TestService> = LazyLock::new(TestService::start);
+static SERVICE: LazyLock<FuzzService> = LazyLock::new(FuzzService::start);
 
-impl TestService {
-    fn start() -> TestService {
+impl FuzzService {
+    fn start() -> FuzzService {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut config = Config::default();
         config.data.directory = directory.path().to_owned();
@@ -82,10 +82,10 @@ impl TestService {
         });
         let entity = |line: &str| Value::parse_entity(line).expect(line);
         let versions = VERSIONS.map(|version| version.lines().map(entity).collect()).into();
-        TestService { runtime, router: strata_http::router(services), versions, _directory: directory }
+        FuzzService { runtime, router: strata_http::router(services), versions, _directory: directory }
     }
 
-    fn get(&self, uri: &Uri, headers: HeaderMap) -> Answer {
+    fn get(&self, uri: &Uri, headers: HeaderMap) -> RouterResponse {
         let mut request = Request::new(Body::empty());
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = headers;
@@ -93,19 +93,19 @@ impl TestService {
             let Ok(response) = self.router.clone().call(request).await;
             let (parts, body) = response.into_parts();
             let body = body.collect().await.expect("a whole body").to_bytes();
-            Answer { status: parts.status.as_u16(), headers: parts.headers, body }
+            RouterResponse { status: parts.status.as_u16(), headers: parts.headers, body }
         };
         self.runtime.block_on(response)
     }
 }
 
-struct Answer {
+struct RouterResponse {
     status: u16,
     headers: HeaderMap,
     body: Bytes,
 }
 
-impl Answer {
+impl RouterResponse {
     fn header(&self, name: impl axum::http::header::AsHeaderName) -> Option<&str> {
         self.headers.get(name).map(|value| value.to_str().expect("text"))
     }
@@ -151,14 +151,14 @@ pub fn check(bytes: &[u8]) {
     }
 }
 
-fn assert_error(answer: &Answer, status: u16) {
+fn assert_error(answer: &RouterResponse, status: u16) {
     let text = String::from_utf8_lossy(&answer.body);
     assert_eq!(answer.status, status, "{text}");
     assert_eq!(answer.header("content-type"), Some("text/plain; charset=utf-8"));
     assert!(!text.is_empty() && !text.contains(|character: char| character.is_control()), "{text:?}");
 }
 
-fn check_sample(answer: &Answer, entities: &[Value], request: &ReadRequest) {
+fn check_sample(answer: &RouterResponse, entities: &[Value], request: &ReadRequest) {
     let all = pipeline::selected(entities, request).len() as u64;
     let drawn = all.min(request.sample.unwrap_or(u64::MAX));
     let total = drawn.saturating_sub(request.offset).min(request.limit.unwrap_or(u64::MAX));
@@ -166,7 +166,7 @@ fn check_sample(answer: &Answer, entities: &[Value], request: &ReadRequest) {
     assert_eq!(answer.header(ETAG), None);
 }
 
-fn check_with_reference(answer: &Answer, entities: &[Value], request: &ReadRequest, version: u64, uri: &Uri) {
+fn check_with_reference(answer: &RouterResponse, entities: &[Value], request: &ReadRequest, version: u64, uri: &Uri) {
     let (total, expected) = pipeline::answer(entities, request, 1, version);
     assert_eq!(answer.header("x-total-count"), Some(total.to_string().as_str()), "{uri}");
     let format = if request.count { ResponseFormat::Json } else { request.format };
@@ -177,7 +177,7 @@ fn check_with_reference(answer: &Answer, entities: &[Value], request: &ReadReque
 }
 
 /// Repeats the request with conditions, a range, or a content coding.
-fn check_conditional_request(uri: &Uri, request: &ReadRequest, plain: &Answer, lines: &str) {
+fn check_conditional_request(uri: &Uri, request: &ReadRequest, plain: &RouterResponse, lines: &str) {
     let tag = plain.header(ETAG).expect("a tag");
     let mut sent = HeaderMap::new();
     for line in lines.lines().take(6) {

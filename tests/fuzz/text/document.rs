@@ -3,7 +3,7 @@
 
 use std::ops::ControlFlow;
 
-use strata_json::{ContainsPredicate, EqualsPredicate, FieldProjection, RangePredicate};
+use strata_json::{ContainsPredicate, EqualsPredicate, FieldProjection, RangePredicate, SourceField};
 use strata_reference::{Value, rules};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::RangeBound;
@@ -49,14 +49,17 @@ fn check_canonical_forms(entity: &Value) {
 
 fn check_projections(document: &[u8], entity: &Value, keep: &[FieldPath], drop: &[FieldPath]) {
     let keys = |paths: &[FieldPath]| -> Vec<Vec<String>> { paths.iter().map(|path| path.keys().to_vec()).collect() };
-    for include_source in [true, false] {
-        let mut expected = if include_source { entity.clone() } else { rules::strip_source(entity) };
+    for source_field in [SourceField::Include, SourceField::Remove] {
+        let mut expected = match source_field {
+            SourceField::Include => entity.clone(),
+            SourceField::Remove => rules::strip_source(entity),
+        };
         if !keep.is_empty() {
             expected = rules::keep(&expected, &keys(keep));
         }
         expected = rules::drop(&expected, &keys(drop));
         let mut out = Vec::new();
-        FieldProjection::new(include_source, keep, drop).apply(document, &mut out);
+        FieldProjection::new(source_field, keep, drop).apply(document, &mut out);
         assert_eq!(String::from_utf8_lossy(&out), expected.write());
     }
 }

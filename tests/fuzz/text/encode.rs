@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use strata_encode::{self as encode, EncodedSizeLimit};
+use strata_encode::{self as encode, EncodedSizeLimit, ListContents, ListElement};
 use strata_json::ColumnNamesBuilder;
 use strata_reference::pipeline::{self, Body};
 use strata_reference::{Value, formats};
@@ -35,11 +35,14 @@ pub fn check(bytes: &[u8]) {
     let encoder = encode::new_text_encoder(&request, Some(Arc::new(columns)), EncodedSizeLimit::new(1 << 30))
         .expect("a text format");
     let mut out = Vec::new();
-    encoder.write_header(documents.is_empty(), &mut out);
-    for (number, document) in documents.iter().enumerate() {
-        encoder.write_entity(document.as_bytes(), number == 0, &mut out).expect("the entity exceeds the limit");
+    let contents = ListContents::from_entity_count(documents.len() as u64);
+    encoder.write_header(contents, &mut out);
+    for (ordinal, document) in (0..).zip(&documents) {
+        encoder
+            .write_entity(document.as_bytes(), ListElement::from_ordinal(ordinal), &mut out)
+            .expect("the entity exceeds the limit");
     }
-    encoder.write_footer(documents.is_empty(), &mut out);
+    encoder.write_footer(contents, &mut out);
     let found = Body::Text(String::from_utf8(out).expect("UTF-8"));
     assert_eq!(found, pipeline::body(&entities, &entities, &request));
 }

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use strata_json::{EqualsPredicate, JsonScalar, NumericValue, matches_equal, write_sort_key};
+use strata_json::{EqualsPredicate, JsonScalar, NumericValue, SortDirection, matches_equal, write_sort_key};
 use strata_reference::number;
 
 use crate::harness::text;
@@ -25,9 +25,11 @@ pub fn check(bytes: &[u8]) {
             let expected = compare(one, other);
             assert_eq!(left.cmp(right), expected, "{one} with {other}");
             assert_eq!(left == right, expected.is_eq(), "{one} with {other}");
-            for descending in [false, true] {
-                let ordering = sort_key(one, descending).cmp(&sort_key(other, descending));
-                assert_eq!(if descending { ordering.reverse() } else { ordering }, expected, "{one} with {other}");
+            for (direction, key_ordering) in
+                [(SortDirection::Ascending, expected), (SortDirection::Descending, expected.reverse())]
+            {
+                let ordering = sort_key(one, direction).cmp(&sort_key(other, direction));
+                assert_eq!(ordering, key_ordering, "{one} with {other}");
             }
             let equal = matches_equal(JsonScalar::Number(one), &EqualsPredicate::new(other));
             assert_eq!(equal, expected.is_eq() || one.eq_ignore_ascii_case(other), "{one} is {other}");
@@ -44,8 +46,8 @@ fn compare(one: &str, other: &str) -> Ordering {
     }
 }
 
-fn sort_key(number: &str, descending: bool) -> Vec<u8> {
+fn sort_key(number: &str, direction: SortDirection) -> Vec<u8> {
     let mut key = Vec::new();
-    write_sort_key(Some(JsonScalar::Number(number)), descending, &mut key);
+    write_sort_key(Some(JsonScalar::Number(number)), direction, &mut key);
     key
 }

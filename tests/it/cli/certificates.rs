@@ -24,19 +24,19 @@ fn ca_environment(machine: &Machine) -> [(&'static str, String); 3] {
 }
 
 /// A certificate authority for server certificates.
-struct Authority {
+struct CertificateAuthority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
 }
 
-impl Authority {
-    fn new(name: &str) -> Authority {
+impl CertificateAuthority {
+    fn new(name: &str) -> CertificateAuthority {
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         let pem = params.self_signed(&key).expect("a certificate").pem();
-        Authority { issuer: Issuer::new(params, key), pem }
+        CertificateAuthority { issuer: Issuer::new(params, key), pem }
     }
 
     /// Returns the TLS settings of a server with a certificate for `localhost`, which `change` can modify.
@@ -90,7 +90,7 @@ fn http_fetch_without_ca_certificates_works() {
     let source = LoopbackServer::start(|_| ok("Content-Type: application/json\r\n", br#"[{"a":1}]"#));
     one_json_line(&import(&machine, &source.url("/things.json")).output().expect("the binary runs"));
 
-    let (port, thread) = serve_tls(Authority::new("any").server(|_| {}), |_| {});
+    let (port, thread) = serve_tls(CertificateAuthority::new("any").server(|_| {}), |_| {});
     let text = failed(&import(&machine, &format!("https://localhost:{port}/")).output().expect("the binary runs"));
     assert!(text.contains(&format!("the TLS connection to localhost:{port} failed: ")), "{text}");
     assert!(text.contains("has no CA certificates") && text.contains("ca-certificates"), "{text}");
@@ -118,7 +118,7 @@ async fn http_webhook_without_ca_certificates_is_sent() {
     let is_sent = async || source.received().iter().any(|request| request.target == "/hook");
     eventually("the webhook is sent", is_sent).await;
     // The same process reports that an https source needs CA certificates.
-    let (port, _) = serve_tls(Authority::new("any").server(|_| {}), |_| {});
+    let (port, _) = serve_tls(CertificateAuthority::new("any").server(|_| {}), |_| {});
     post("/dataset/update", json!({"dataset_id": 1, "source": format!("https://localhost:{port}/")}));
     let url = format!("{}/dataset/refresh", server.base_url);
     let (head, body) = request("POST", &url, &headers, r#"{"dataset_id":1}"#);
@@ -129,11 +129,11 @@ async fn http_webhook_without_ca_certificates_is_sent() {
 #[test]
 fn failed_handshake_is_reported_in_words() {
     let machine = Machine::with_user();
-    let authority = Authority::new("trusted");
-    let other = Authority::new("other");
+    let authority = CertificateAuthority::new("trusted");
+    let other = CertificateAuthority::new("other");
     machine.write("ca.pem", &authority.pem);
     type Change = fn(&mut CertificateParams);
-    let cases: [(&Authority, Change, &str); 5] = [
+    let cases: [(&CertificateAuthority, Change, &str); 5] = [
         (&authority, |_| {}, ""),
         (&other, |_| {}, "certificate is not signed by a certificate authority that this machine trusts"),
         (&authority, |params| params.subject_alt_names.clear(), "certificate is not valid for this host name"),
@@ -174,7 +174,7 @@ fn failed_handshake_is_reported_in_words() {
 #[test]
 fn postgres_trusts_the_machines_authorities() {
     let machine = Machine::new();
-    let authority = Authority::new("any");
+    let authority = CertificateAuthority::new("any");
     for trusts in [false, true] {
         if trusts {
             machine.write("ca.pem", &authority.pem);

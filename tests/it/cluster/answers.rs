@@ -14,7 +14,7 @@ use strata_testing::owned::Owned;
 use strata_testing::reads::{cases, entities, no_failure, plan, query};
 use strata_types::read_request::{ReadRequest, ResponseFormat};
 
-use super::harness::{NODES, Reply, TestCluster};
+use super::harness::{ClusterResponse, NODES, TestCluster};
 
 /// A cluster and a single process, which have equal datasets.
 struct ServicePair {
@@ -82,8 +82,8 @@ impl ServicePair {
 }
 
 /// Fails if the response of a node differs from the response of the single process.
-fn check_same(path: &str, found: Option<Reply>, expected: &Answer) -> Result<(), TestCaseError> {
-    let Some(Reply { status, whole, headers, body }) = found else {
+fn check_same(path: &str, found: Option<ClusterResponse>, expected: &Answer) -> Result<(), TestCaseError> {
+    let Some(ClusterResponse { status, whole, headers, body }) = found else {
         return Err(TestCaseError::fail(format!("{path} has no response")));
     };
     prop_assert_eq!((status, whole), (expected.status, expected.whole), "{}", path);

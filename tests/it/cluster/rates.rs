@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::json;
 
-use super::harness::{NODES, PRIVATE_PER_MINUTE, Reply, TestCluster};
+use super::harness::{ClusterResponse, NODES, PRIVATE_PER_MINUTE, TestCluster};
 
 /// Returns the limit, the remaining requests, and the end of the window.
 #[track_caller]
-fn rate(reply: &Reply) -> (u64, u64, u64) {
+fn rate(reply: &ClusterResponse) -> (u64, u64, u64) {
     let header = |name| reply.header(name).expect(name).parse().expect("a number");
     (header("x-ratelimit-limit"), header("x-ratelimit-remaining"), header("x-ratelimit-reset"))
 }

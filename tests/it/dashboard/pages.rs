@@ -12,7 +12,7 @@ use super::{Browser, HOST};
 async fn api_is_the_same_with_and_without_dashboard() {
     let service = TestService::start().await;
     service.import("Ten", "{\"n\":1}").await;
-    let plain = service.beside(|config| config.server.dashboard = false).await;
+    let plain = service.open_instance(|config| config.server.dashboard = false).await;
     for (method, uri) in [
         ("POST", "/"),
         ("PUT", "/"),

@@ -13,15 +13,15 @@ const EMAIL: &str = "grace@example.test";
 const PASSWORD: &str = "the password of Grace";
 
 /// A server with one user on the plan scale, and its document.
-struct Served {
+struct ServedDocument {
     machine: Machine,
     server: Server,
     /// The output of a program that has called everything.
     expected: String,
 }
 
-impl Served {
-    fn start() -> Served {
+impl ServedDocument {
+    fn start() -> ServedDocument {
         let machine = Machine::new();
         succeeded(&machine.run_with_input(&["user", "add", EMAIL, "--plan", "scale"], PASSWORD));
         // The server fetches a source from itself.
@@ -33,7 +33,7 @@ impl Served {
         let operations: usize = items.map(|item| item.as_object().expect("expected operations").len()).sum();
         assert!(operations >= 44, "{operations}");
         let expected = format!("{operations} operations, {} formats\n", ResponseFormat::ALL.len());
-        Served { machine, server, expected }
+        ServedDocument { machine, server, expected }
     }
 
     /// Runs a program that uses the generated client.
@@ -56,7 +56,7 @@ fn run(program: &mut Command, directory: &Path) -> String {
 #[test]
 #[ignore = "campaign: generates and compiles a client"]
 fn generated_python_client_calls_every_operation() {
-    let served = Served::start();
+    let served = ServedDocument::start();
     let directory = served.machine.path("");
     // The generator looks for its formatter in PATH.
     let mut generator = tool("openapi-python-client");
@@ -81,7 +81,7 @@ fn generated_python_client_calls_every_operation() {
 #[test]
 #[ignore = "campaign: generates and compiles a client"]
 fn generated_typescript_client_calls_every_operation() {
-    let served = Served::start();
+    let served = ServedDocument::start();
     // The directory is inside the directory of the packages that the program imports.
     let directory = tempfile::tempdir_in(node_tools()).expect("failed to create directory");
     for name in ["generated.ts", "tsconfig.json"] {

@@ -148,8 +148,8 @@ async fn cache_control_depends_on_visibility() {
     let public = (Some("public, no-cache"), Some("Accept-Encoding"));
     let private = (Some("private, no-cache"), Some("Accept-Encoding, Authorization"));
     // URI and headers; status, `Cache-Control`, and `Vary`.
-    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], u16, (Option<&'a str>, Option<&'a str>));
-    let rows: [Row<'_>; 9] = [
+    type CachingRow<'a> = (&'a str, &'a [(&'a str, &'a str)], u16, (Option<&'a str>, Option<&'a str>));
+    let rows: [CachingRow<'_>; 9] = [
         ("/api/1/open/v1", &[], 200, public),
         ("/api/1/open/v1?count=true", &[key], 200, public),
         ("/api/1/open/v1", &[any], 304, public),

@@ -115,8 +115,8 @@ async fn other_requests_than_ranges_count() {
     let mut expected = 99;
     assert_eq!(left(&first), (206, expected));
     // Query and headers; status.
-    type Row<'a> = (&'a str, &'a [(&'a str, &'a str)], u16);
-    let rows: [Row<'_>; 11] = [
+    type DownloadRow<'a> = (&'a str, &'a [(&'a str, &'a str)], u16);
+    let rows: [DownloadRow<'_>; 11] = [
         ("format=parquet", &[], 200),
         ("format=parquet", &[("range", "bytes=0-1,3-4")], 200),
         ("format=parquet", &[("range", "bytes")], 200),

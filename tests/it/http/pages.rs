@@ -312,7 +312,7 @@ async fn seeded_sample_is_the_same_on_every_page() {
         assert_ne!(drawn, all, "{seed}");
     }
     // Another node draws the same sample.
-    let other_node = service.beside(|config| config.query.threads = 1).await;
+    let other_node = service.open_instance(|config| config.query.threads = 1).await;
     assert_eq!(numbers(&other_node.get(&format!("{TEN}?sample=10&seed=7")).await), ranked);
 }
 

@@ -226,7 +226,7 @@ async fn export_bytes_are_the_same_on_every_node() {
             config.query.threads = threads;
             config.cache.export_bytes = if threads == 5 { 0 } else { 1 << 30 };
         };
-        let other = first.beside(change).await;
+        let other = first.open_instance(change).await;
         for uri in uris {
             let expected = first.get(uri).await;
             let another = other.get(uri).await;

@@ -13,13 +13,13 @@ use strata_testing::catalog::execute;
 use strata_testing::{Answer, TestService};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A clock that tests set, in seconds.
+/// A clock in seconds that tests set.
 #[derive(Clone, Default)]
-pub(super) struct TestClock(pub(super) Arc<AtomicU64>);
+pub(super) struct SecondClock(pub(super) Arc<AtomicU64>);
 
 /// A service that allows this many requests.
-pub(super) async fn limited(public: u64, private: u64) -> (TestService, TestClock) {
-    let clock = TestClock::default();
+pub(super) async fn limited(public: u64, private: u64) -> (TestService, SecondClock) {
+    let clock = SecondClock::default();
     let seconds = clock.0.clone();
     let elapsed = move || Duration::from_secs(seconds.load(Ordering::Relaxed));
     let service = TestService::timed_by(elapsed, |config| limit(config, public, private)).await;
@@ -262,8 +262,8 @@ async fn checks_run_in_documented_order() {
     }
 
     // Method, URI, `Authorization`, whether the client has requests left; status, expected text.
-    type Row<'a> = (&'a str, &'a str, Option<&'a str>, bool, u16, &'a str);
-    let rows: [Row<'_>; 27] = [
+    type CheckOrderRow<'a> = (&'a str, &'a str, Option<&'a str>, bool, u16, &'a str);
+    let rows: [CheckOrderRow<'_>; 27] = [
         ("POST", "/api/0/x/y?limit=x", Some("x"), false, 405, "method"),
         ("HEAD", "/api/3/frozen/v9?limit=x", None, false, 405, ""),
         ("OPTIONS", "/api/3/frozen/v9/alt?limit=x", None, false, 405, "method"),
@@ -378,8 +378,8 @@ async fn any_origin_can_read_public_responses() {
     let wrong = [("authorization", "Bearer x"), ("origin", "https://example.org")];
     let origin = [("origin", "https://example.org")];
     // Method, URI, headers; status, whether any origin can read the response.
-    type Row<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16, bool);
-    let rows: [Row<'_>; 13] = [
+    type OriginRow<'a> = (&'a str, &'a str, &'a [(&'a str, &'a str)], u16, bool);
+    let rows: [OriginRow<'_>; 13] = [
         ("OPTIONS", "/api/1/open/v1", &origin, 405, true),
         ("GET", "/api/1/open/v1?limit=x", &origin, 400, true),
         ("GET", "/api/x", &origin, 400, true),

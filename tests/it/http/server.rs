@@ -13,6 +13,7 @@ use strata_testing::binary::Binary;
 use strata_testing::loopback_server::{LoopbackServer, ok};
 use strata_testing::owned::{Owned, parsed};
 use strata_testing::service::ListeningService;
+use strata_testing::serving::{get_request, read_head};
 use strata_testing::{CapturedLog, TestService, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -45,23 +46,11 @@ impl Listening {
         let socket = TcpSocket::new_v4().expect("failed to create socket");
         socket.set_recv_buffer_size(4_096).expect("invalid size");
         let mut connection = socket.connect(self.server.address).await.expect("failed to connect");
-        connection.write_all(request(EXPORT).as_bytes()).await.expect("failed to send");
-        let head = head(&mut connection).await;
+        connection.write_all(get_request(EXPORT).as_bytes()).await.expect("failed to send");
+        let head = read_head(&mut connection).await;
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         connection
     }
-}
-
-fn request(target: &str) -> String {
-    format!("GET {target} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
-}
-
-async fn head(connection: &mut TcpStream) -> String {
-    let mut read = Vec::new();
-    while !read.ends_with(b"\r\n\r\n") {
-        read.push(connection.read_u8().await.expect("failed to read"));
-    }
-    String::from_utf8(read).expect("invalid UTF-8")
 }
 
 // ---- streams ----
@@ -323,8 +312,8 @@ async fn sigterm_lets_slow_reader_finish_export() {
     socket.set_recv_buffer_size(4_096).expect("invalid size");
     let mut connection =
         socket.connect(binary.address.parse().expect("invalid address")).await.expect("failed to connect");
-    connection.write_all(request(EXPORT).as_bytes()).await.expect("failed to send");
-    assert!(head(&mut connection).await.starts_with("HTTP/1.1 200 "));
+    connection.write_all(get_request(EXPORT).as_bytes()).await.expect("failed to send");
+    assert!(read_head(&mut connection).await.starts_with("HTTP/1.1 200 "));
 
     binary.terminate();
     while TcpStream::connect(&binary.address).await.is_ok() {
@@ -448,7 +437,7 @@ async fn few_descriptors_reduce_connection_limit() {
     }
     let mut served = 0;
     for connection in &mut connections {
-        let head = head(connection).await;
+        let head = read_head(connection).await;
         assert!(head.starts_with("HTTP/1.1 200 ") || head.starts_with("HTTP/1.1 503 "), "{head}");
         served += usize::from(head.starts_with("HTTP/1.1 200 "));
     }

@@ -10,16 +10,16 @@ use strata_testing::service::ListeningService;
 
 const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tools/urls.py");
 
-/// A service on its own port.
-struct Served {
+/// A service with the fixtures on its own port.
+struct ServedFixtures {
     service: TestService,
     listening: ListeningService,
 }
 
-async fn served() -> Served {
+async fn served() -> ServedFixtures {
     let service = TestService::start().await;
     service.load_fixtures().await;
-    Served { listening: service.listen().await, service }
+    ServedFixtures { listening: service.listen().await, service }
 }
 
 /// Runs a program without a proxy, and returns the output of a successful run.

@@ -5,10 +5,11 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use strata_service::BackupCopyMode;
 use strata_testing::TestService;
 use strata_testing::catalog::integrity;
 use strata_testing::machine::{Machine, failed, succeeded};
-use strata_testing::maintenance::{BackupKind, Depth, FindingKind};
+use strata_testing::maintenance::{Depth, FindingKind};
 use strata_testing::owned::{Owned, parsed};
 
 /// Creates a data directory whose catalog has rows in every table that is not empty at rest, on many pages. Returns the
@@ -25,7 +26,7 @@ async fn catalog_at_rest(directory: &Path) -> Vec<u8> {
     }
     parsed(&owned.save(ids[0], 1, r#"[{"alt":1}]"#).await);
     let to = directory.join("whole");
-    owned.service.backup(&to, BackupKind::Linked).await.expect("failed to back up");
+    owned.service.backup(&to, BackupCopyMode::LinkIfPossible).await.expect("failed to back up");
     fs::read(to.join("catalog.sqlite")).expect("failed to open the catalog")
 }
 

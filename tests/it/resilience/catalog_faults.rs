@@ -25,7 +25,7 @@ const MAX_CALLS: usize = 60;
 const COMPARED_DATASETS: usize = 4;
 
 /// A server on a file system with fault injection, and its owner's token.
-struct World {
+struct CatalogFaultFixture {
     machine: Machine,
     faults: FaultFs,
     server: Server,
@@ -34,8 +34,8 @@ struct World {
     names: u32,
 }
 
-impl World {
-    fn start() -> World {
+impl CatalogFaultFixture {
+    fn start() -> CatalogFaultFixture {
         let machine = Machine::new();
         let add = ["user", "add", "ada@example.test", "--plan", "scale", "--token", "ci"];
         let added = succeeded(&machine.run_with_input(&add, "correct horse\n"));
@@ -47,7 +47,7 @@ impl World {
             ("STRATA_LIMITS__PUBLIC_PER_MINUTE", "0"),
         ];
         let server = faults.serve(&machine, &[], &environment);
-        World { machine, faults, server, token, names: 0 }
+        CatalogFaultFixture { machine, faults, server, token, names: 0 }
     }
 
     fn name(&mut self) -> String {
@@ -124,108 +124,108 @@ fn remove_times(value: &mut Value) {
 }
 
 /// An operation that the test can repeat, each time with new objects.
-struct Operation {
+struct RepeatableOperation {
     name: &'static str,
     /// Creates the objects that the operation needs, and returns its body.
-    prepare: fn(&mut World) -> Value,
+    prepare: fn(&mut CatalogFaultFixture) -> Value,
     method: &'static str,
     path: &'static str,
 }
 
-fn webhook_on(world: &mut World) -> Value {
-    let id = world.create();
+fn webhook_on(fixture: &mut CatalogFaultFixture) -> Value {
+    let id = fixture.create();
     json!({"dataset_id": id, "url": "https://1.1.1.1/"})
 }
 
-const OPERATIONS: [Operation; 12] = [
-    Operation {
+const OPERATIONS: [RepeatableOperation; 12] = [
+    RepeatableOperation {
         name: "create",
-        prepare: |world| json!({"name": world.name(), "source": "push"}),
+        prepare: |fixture| json!({"name": fixture.name(), "source": "push"}),
         method: "POST",
         path: "/dataset/create",
     },
-    Operation {
+    RepeatableOperation {
         name: "update",
-        prepare: |world| json!({"dataset_id": world.create(), "name": world.name()}),
+        prepare: |fixture| json!({"dataset_id": fixture.create(), "name": fixture.name()}),
         method: "POST",
         path: "/dataset/update",
     },
-    Operation {
+    RepeatableOperation {
         name: "publish",
-        prepare: |world| json!({"dataset_id": world.create(), "entities": [{"a": 1}]}),
+        prepare: |fixture| json!({"dataset_id": fixture.create(), "entities": [{"a": 1}]}),
         method: "POST",
         path: "/dataset/refresh",
     },
-    Operation {
+    RepeatableOperation {
         name: "rollback",
-        prepare: |world| {
-            let id = world.create();
-            world.push(id);
+        prepare: |fixture| {
+            let id = fixture.create();
+            fixture.push(id);
             json!({"dataset_id": id, "version_number": 1, "freeze": true})
         },
         method: "POST",
         path: "/dataset/rollback",
     },
-    Operation {
+    RepeatableOperation {
         name: "unpin",
-        prepare: |world| {
-            let id = world.create();
-            world.push(id);
-            world.done("POST", "/dataset/rollback", &json!({"dataset_id": id, "version_number": 1}));
+        prepare: |fixture| {
+            let id = fixture.create();
+            fixture.push(id);
+            fixture.done("POST", "/dataset/rollback", &json!({"dataset_id": id, "version_number": 1}));
             json!({"dataset_id": id})
         },
         method: "POST",
         path: "/dataset/unpin",
     },
-    Operation {
+    RepeatableOperation {
         name: "save an alternate",
-        prepare: |world| {
-            let id = world.create();
-            world.push(id);
+        prepare: |fixture| {
+            let id = fixture.create();
+            fixture.push(id);
             json!({"dataset_id": id, "version": 1, "entities": [{"b": 2}]})
         },
         method: "POST",
         path: "/dataset/alternate/save",
     },
-    Operation {
+    RepeatableOperation {
         name: "delete an alternate",
-        prepare: |world| {
-            let id = world.create();
-            world.push(id);
-            world.done("POST", "/dataset/alternate/save", &json!({"dataset_id": id, "version": 1, "entities": []}));
+        prepare: |fixture| {
+            let id = fixture.create();
+            fixture.push(id);
+            fixture.done("POST", "/dataset/alternate/save", &json!({"dataset_id": id, "version": 1, "entities": []}));
             json!({"dataset_id": id, "version": 1})
         },
         method: "DELETE",
         path: "/dataset/alternate/delete",
     },
-    Operation {
+    RepeatableOperation {
         name: "clone",
-        prepare: |world| {
-            let id = world.create();
-            world.push(id);
-            json!({"dataset_id": id, "name": world.name()})
+        prepare: |fixture| {
+            let id = fixture.create();
+            fixture.push(id);
+            json!({"dataset_id": id, "name": fixture.name()})
         },
         method: "POST",
         path: "/dataset/clone",
     },
-    Operation {
+    RepeatableOperation {
         name: "create a token",
-        prepare: |world| json!({"name": world.name()}),
+        prepare: |fixture| json!({"name": fixture.name()}),
         method: "POST",
         path: "/token/create",
     },
-    Operation {
+    RepeatableOperation {
         name: "delete a token",
-        prepare: |world| {
-            let name = world.name();
-            world.done("POST", "/token/create", &json!({"name": name}));
+        prepare: |fixture| {
+            let name = fixture.name();
+            fixture.done("POST", "/token/create", &json!({"name": name}));
             json!({"name": name})
         },
         method: "DELETE",
         path: "/token/delete",
     },
-    Operation { name: "register a webhook", prepare: webhook_on, method: "POST", path: "/webhook/register" },
-    Operation {
+    RepeatableOperation { name: "register a webhook", prepare: webhook_on, method: "POST", path: "/webhook/register" },
+    RepeatableOperation {
         name: "log in",
         prepare: |_| json!({"email": "ada@example.test", "password": "correct horse"}),
         method: "POST",
@@ -234,54 +234,54 @@ const OPERATIONS: [Operation; 12] = [
 ];
 
 /// Lets each system call of the operations fail once. Returns the number of calls that failed.
-async fn check(operations: &[Operation], faults: &[(&str, &str, u16)]) -> usize {
+async fn check(operations: &[RepeatableOperation], faults: &[(&str, &str, u16)]) -> usize {
     let mut failed = 0;
     for operation in operations {
         // Each operation gets a new server, so that the compared lists remain short.
-        let mut world = World::start();
+        let mut fixture = CatalogFaultFixture::start();
         for (rule, errno, status) in faults {
             for call in 1..=MAX_CALLS {
-                let body = (operation.prepare)(&mut world);
-                let before = world.visible();
-                world.faults.forget_fired();
-                world.faults.set(&[&format!("{rule} catalog.sqlite* {call} 1 {errno}")]);
-                let (answered, text) = world.call(operation.method, operation.path, &body);
-                world.faults.set(&[]);
-                let fired = world.faults.fired();
+                let body = (operation.prepare)(&mut fixture);
+                let before = fixture.visible();
+                fixture.faults.forget_fired();
+                fixture.faults.set(&[&format!("{rule} catalog.sqlite* {call} 1 {errno}")]);
+                let (answered, text) = fixture.call(operation.method, operation.path, &body);
+                fixture.faults.set(&[]);
+                let fired = fixture.faults.fired();
                 let context = format!("{}, {rule} {errno}, call {call} ({fired:?}): {answered} {text}", operation.name);
-                let after = world.visible();
+                let after = fixture.visible();
                 if answered == 200 {
                     // The failed call was not needed for the response: it was a checkpoint of the log.
                     assert!(operation.name == "log in" || after != before, "status 200 without an effect: {context}");
                 } else {
                     assert_eq!(answered, *status, "{context}");
                     assert!(*status != 503 || text.contains("its disk is full"), "{context}");
-                    assert!(!fired.is_empty(), "{context}\n{}", world.server.errors());
+                    assert!(!fired.is_empty(), "{context}\n{}", fixture.server.errors());
                     // After a commit with a failed sync, the state is that before or after the operation, but nothing
                     // in between.
                     if after != before {
-                        world.assert_done(operation, &body, &context);
+                        fixture.assert_done(operation, &body, &context);
                     }
                     failed += 1;
                 }
                 // The next call works, regardless of the result of the previous one.
-                let body = (operation.prepare)(&mut world);
-                world.done(operation.method, operation.path, &body);
+                let body = (operation.prepare)(&mut fixture);
+                fixture.done(operation.method, operation.path, &body);
                 if fired.is_empty() {
                     break;
                 }
                 assert!(call < MAX_CALLS, "MAX_CALLS is too small: {context}");
             }
         }
-        world.assert_intact(operation.name).await;
+        fixture.assert_intact(operation.name).await;
     }
     failed
 }
 
-impl World {
+impl CatalogFaultFixture {
     /// Asserts that an operation took effect although its response was an error: repeating it reports that, or has the
     /// same effect.
-    fn assert_done(&self, operation: &Operation, body: &Value, context: &str) {
+    fn assert_done(&self, operation: &RepeatableOperation, body: &Value, context: &str) {
         let (status, text) = self.call(operation.method, operation.path, body);
         assert!(matches!(status, 200 | 404 | 409), "{context}, again: {status} {text}");
     }
@@ -316,31 +316,31 @@ async fn failed_sync_returns_500_and_is_atomic() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn full_disk_is_reported_and_recovers() {
-    let mut world = World::start();
-    let id = world.create();
-    world.push(id);
+    let mut fixture = CatalogFaultFixture::start();
+    let id = fixture.create();
+    fixture.push(id);
     let read = format!("/api/{id}/name-1/latest/");
-    let before = world.visible();
-    world.faults.set(&["fail write,truncate catalog.sqlite* 1 0 ENOSPC"]);
+    let before = fixture.visible();
+    fixture.faults.set(&["fail write,truncate catalog.sqlite* 1 0 ENOSPC"]);
     for _ in 0..5 {
         for operation in &OPERATIONS[8..9] {
             let body = json!({"name": "full"});
-            let (status, text) = world.call(operation.method, operation.path, &body);
+            let (status, text) = fixture.call(operation.method, operation.path, &body);
             assert_eq!(status, 503, "{text}");
             assert!(text.contains("its disk is full"), "{text}");
         }
-        let (status, text) = world.call("POST", "/dataset/refresh", &json!({"dataset_id": id, "entities": []}));
+        let (status, text) = fixture.call("POST", "/dataset/refresh", &json!({"dataset_id": id, "entities": []}));
         assert_eq!(status, 503, "{text}");
         let expected_text = "No version was created. The metadata database is unavailable: its disk is full";
         assert!(text.contains(expected_text), "{text}");
     }
     // Reads continue, and `/readyz` reports the full disk.
-    assert_eq!(world.visible(), before);
-    world.done("GET", &read, &Value::Null);
+    assert_eq!(fixture.visible(), before);
+    fixture.done("GET", &read, &Value::Null);
     let ready = |expected: u16| {
         let begun = std::time::Instant::now();
         loop {
-            let (status, text) = world.call("GET", "/readyz", &Value::Null);
+            let (status, text) = fixture.call("GET", "/readyz", &Value::Null);
             if status == expected {
                 return text;
             }
@@ -349,36 +349,36 @@ async fn full_disk_is_reported_and_recovers() {
         }
     };
     assert!(ready(503).contains("cannot write to the metadata database: its disk is full"));
-    world.faults.set(&[]);
+    fixture.faults.set(&[]);
     assert_eq!(ready(200), "ok");
-    world.push(id);
-    world.assert_intact("full").await;
+    fixture.push(id);
+    fixture.assert_intact("full").await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sweep_without_marks_removes_no_used_file() {
-    let mut world = World::start();
+    let mut fixture = CatalogFaultFixture::start();
     for (rule, errno, _) in FAULTS {
         for call in 1..=MAX_CALLS {
-            let id = world.create();
-            world.push(id);
+            let id = fixture.create();
+            fixture.push(id);
             let save = json!({"dataset_id": id, "version": 1, "entities": [{"b": call}]});
-            world.done("POST", "/dataset/alternate/save", &save);
-            world.done("DELETE", "/dataset/alternate/delete", &json!({"dataset_id": id, "version": 1}));
-            world.faults.forget_fired();
-            world.faults.set(&[&format!("{rule} catalog.sqlite* {call} 1 {errno}")]);
-            let swept = world.faults.run(&world.machine, &["sweep", "--older-than", "0s", "--offline"]);
-            world.faults.set(&[]);
+            fixture.done("POST", "/dataset/alternate/save", &save);
+            fixture.done("DELETE", "/dataset/alternate/delete", &json!({"dataset_id": id, "version": 1}));
+            fixture.faults.forget_fired();
+            fixture.faults.set(&[&format!("{rule} catalog.sqlite* {call} 1 {errno}")]);
+            let swept = fixture.faults.run(&fixture.machine, &["sweep", "--older-than", "0s", "--offline"]);
+            fixture.faults.set(&[]);
             let errors = String::from_utf8_lossy(&swept.stderr).into_owned();
             assert!(matches!(swept.status.code(), Some(0 | 1)), "{rule} {call}: {errors}");
-            let fired = !world.faults.fired().is_empty();
+            let fired = !fixture.faults.fired().is_empty();
             assert!(fired || swept.status.success(), "{rule} {call}: {errors}");
-            succeeded(&world.machine.run(&["sweep", "--older-than", "0s", "--offline"]));
-            world.done("GET", &format!("/dataset/view?dataset_id={id}"), &Value::Null);
+            succeeded(&fixture.machine.run(&["sweep", "--older-than", "0s", "--offline"]));
+            fixture.done("GET", &format!("/dataset/view?dataset_id={id}"), &Value::Null);
             if !fired {
                 break;
             }
         }
     }
-    world.assert_intact("sweep").await;
+    fixture.assert_intact("sweep").await;
 }

@@ -24,18 +24,18 @@ const UNREACHABLE: &str = "the database server is unreachable or not responding"
 const HANG_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A service whose catalog waits for at most one second, with a token and a session of its owner.
-struct Owned {
+struct OutageFixture {
     service: TestService,
     token: String,
     cookie: String,
 }
 
-impl Owned {
-    async fn start(url: Option<String>) -> Owned {
-        Owned::configured(url, |_| ()).await
+impl OutageFixture {
+    async fn start(url: Option<String>) -> OutageFixture {
+        OutageFixture::configured(url, |_| ()).await
     }
 
-    async fn configured(url: Option<String>, change: impl FnOnce(&mut Config)) -> Owned {
+    async fn configured(url: Option<String>, change: impl FnOnce(&mut Config)) -> OutageFixture {
         let service = TestService::configured(|config| {
             config.catalog.url = url.map(|url| CatalogUrl::try_from(url).expect("failed to parse the URL"));
             config.catalog.wait_s = 1;
@@ -52,7 +52,7 @@ impl Owned {
             .expect("failed to add");
         let token = format!("Bearer {}", added.expect("failed to find the token").expose());
         let cookie = log_in(&service, OWNER).await;
-        Owned { service, token, cookie }
+        OutageFixture { service, token, cookie }
     }
 
     async fn get(&self, uri: &str) -> Answer {
@@ -129,34 +129,30 @@ fn assert_unavailable(answer: &Answer, reason: &str) {
 }
 
 /// Sets the last use of all tokens and sessions to so long ago that the service records their next use.
-async fn used_long_ago(owned: &Owned) {
-    let later = (owned_now() + 100_000) * 1_000_000;
+async fn used_long_ago(fixture: &OutageFixture) {
+    let later = (chrono::Utc::now().timestamp() + 100_000) * 1_000_000;
     let sql = format!(
         "UPDATE api_tokens SET last_used_at = 1; UPDATE sessions SET expires_at = {later}, record_checksum = NULL;"
     );
-    execute(&owned.service, &sql).await;
-}
-
-fn owned_now() -> i64 {
-    chrono::Utc::now().timestamp()
+    execute(&fixture.service, &sql).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn locked_catalog_serves_reads_and_rejects_writes() {
-    let owned = Owned::start(None).await;
-    let imported = owned.service.import("Things", r#"[{"a":1}]"#).await;
+    let fixture = OutageFixture::start(None).await;
+    let imported = fixture.service.import("Things", r#"[{"a":1}]"#).await;
     let read = format!("/api/{}/things/latest/", imported.dataset_id);
-    used_long_ago(&owned).await;
-    let locked = lock(&owned.service).await;
+    used_long_ago(&fixture).await;
+    let locked = lock(&fixture.service).await;
     for uri in ["/session/me", "/dataset/list", "/token/list"] {
-        for answer in owned.owner_gets(uri).await {
+        for answer in fixture.owner_gets(uri).await {
             assert_eq!(answer.status, 200, "{uri}: {}", answer.text());
         }
     }
-    assert_eq!(owned.get(&read).await.status, 200);
-    assert_unavailable(&owned.create("Others").await, "it is locked");
+    assert_eq!(fixture.get(&read).await.status, 200);
+    assert_unavailable(&fixture.create("Others").await, "it is locked");
     // Many calls wait at the same time, not one after another.
-    let all = futures::future::join_all((0..20).map(|_| owned.create("Others"))).await;
+    let all = futures::future::join_all((0..20).map(|_| fixture.create("Others"))).await;
     // Some calls of one user do not reach the catalog: they fail because all write permits are in use.
     for answer in all {
         answer.is_error(503);
@@ -165,26 +161,26 @@ async fn locked_catalog_serves_reads_and_rejects_writes() {
     }
 
     sqlx::Connection::close(locked).await.expect("failed to close the connection");
-    assert_eq!(owned.create("Others").await.status, 200);
+    assert_eq!(fixture.create("Others").await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn delayed_records_are_written_after_lock_release() {
-    let owned = Owned::start(None).await;
-    let catalog = owned.service.catalog().await;
+    let fixture = OutageFixture::start(None).await;
+    let catalog = fixture.service.catalog().await;
     let user = catalog.user_by_email("b@strata.test").await.expect("a look-up").expect("the user").id;
     let used = async || {
         catalog.tokens_by_user(user).await.expect("failed to list tokens")[0].last_used_at.map(|used| used.timestamp())
     };
-    used_long_ago(&owned).await;
-    let locked = lock(&owned.service).await;
-    assert_eq!(owned.owner_gets("/session/me").await[0].status, 200);
+    used_long_ago(&fixture).await;
+    let locked = lock(&fixture.service).await;
+    assert_eq!(fixture.owner_gets("/session/me").await[0].status, 200);
     assert_eq!(used().await, Some(0));
     sqlx::Connection::close(locked).await.expect("failed to close the connection");
     let begun = Instant::now();
     while used().await == Some(0) {
         assert!(begun.elapsed() < HANG_TIMEOUT);
-        owned.owner_gets("/session/me").await;
+        fixture.owner_gets("/session/me").await;
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }
@@ -193,45 +189,45 @@ async fn delayed_records_are_written_after_lock_release() {
 async fn locked_postgresql_row_returns_503() {
     let server = Postgres::shared();
     let url = server.create_database().await;
-    let owned = Owned::start(Some(url.clone())).await;
+    let fixture = OutageFixture::start(Some(url.clone())).await;
     let mut other = <sqlx::PgConnection as sqlx::Connection>::connect(&url).await.expect("failed to connect");
     sqlx::raw_sql("BEGIN; UPDATE users SET plan = plan").execute(&mut other).await.expect("the lock");
-    assert_unavailable(&owned.create("Things").await, "it is locked");
+    assert_unavailable(&fixture.create("Things").await, "it is locked");
     sqlx::raw_sql("ROLLBACK").execute(&mut other).await.expect("failed to release the lock");
-    assert_eq!(owned.create("Things").await.status, 200);
+    assert_eq!(fixture.create("Things").await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn restarted_postgresql_is_used_again() {
     let mut server = Postgres::own();
-    let owned = Owned::start(Some(server.create_database().await)).await;
-    let imported = owned.service.import("Things", r#"[{"a":1}]"#).await;
+    let fixture = OutageFixture::start(Some(server.create_database().await)).await;
+    let imported = fixture.service.import("Things", r#"[{"a":1}]"#).await;
     let read = format!("/api/{}/things/latest/", imported.dataset_id);
-    let body = owned.get(&read).await.body;
-    assert_eq!(owned.get("/readyz").await.text(), "ok");
+    let body = fixture.get(&read).await.body;
+    assert_eq!(fixture.get("/readyz").await.text(), "ok");
 
     for round in 0..2 {
         server.crash();
         // Cached lookups are used for less than a second.
-        assert_read_unavailable(&owned.wait_for_status(&read, 503).await, UNREACHABLE);
-        assert_unavailable(&owned.create("Others").await, UNREACHABLE);
-        for answer in owned.owner_gets("/dataset/list").await {
+        assert_read_unavailable(&fixture.wait_for_status(&read, 503).await, UNREACHABLE);
+        assert_unavailable(&fixture.create("Others").await, UNREACHABLE);
+        for answer in fixture.owner_gets("/dataset/list").await {
             assert_unavailable(&answer, UNREACHABLE);
         }
-        let answer = owned.wait_for_status("/readyz", 503).await;
+        let answer = fixture.wait_for_status("/readyz", 503).await;
         let expected = format!("cannot write to the metadata database: {UNREACHABLE}");
         assert!(answer.text().contains(&expected), "{}", answer.text());
-        assert_eq!(owned.get("/healthz").await.text(), "ok");
+        assert_eq!(fixture.get("/healthz").await.text(), "ok");
         // Calls do not queue for an unreachable server: only one call at a time waits for it.
         let begun = Instant::now();
-        let many = futures::future::join_all((0..40).map(|_| owned.create("Others"))).await;
+        let many = futures::future::join_all((0..40).map(|_| fixture.create("Others"))).await;
         many.iter().for_each(|answer| assert_unavailable(answer, UNREACHABLE));
         assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 
         server.restart();
-        assert_eq!(owned.wait_for_status(&read, 200).await.body, body);
-        owned.wait_for_status("/readyz", 200).await;
-        let created = owned.create(&format!("Others {round}")).await;
+        assert_eq!(fixture.wait_for_status(&read, 200).await.body, body);
+        fixture.wait_for_status("/readyz", 200).await;
+        let created = fixture.create(&format!("Others {round}")).await;
         assert_eq!(created.status, 200, "{}", created.text());
     }
 }
@@ -239,28 +235,28 @@ async fn restarted_postgresql_is_used_again() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hanging_postgresql_times_out_and_recovers() {
     let server = Postgres::own();
-    let owned = Owned::start(Some(server.create_database().await)).await;
+    let fixture = OutageFixture::start(Some(server.create_database().await)).await;
     // This opens several connections, which are idle afterwards.
-    futures::future::join_all((0..8).map(|_| owned.owner_gets("/dataset/list"))).await;
+    futures::future::join_all((0..8).map(|_| fixture.owner_gets("/dataset/list"))).await;
     server.freeze();
     // Callers that disconnect in the middle of a call do not use up connections.
     for _ in 0..20 {
-        let left = tokio::time::timeout(Duration::from_millis(20), owned.create("Others")).await;
+        let left = tokio::time::timeout(Duration::from_millis(20), fixture.create("Others")).await;
         assert!(left.is_err());
     }
-    assert_unavailable(&owned.create("Others").await, "");
-    assert_unavailable(&owned.create("Others").await, "");
+    assert_unavailable(&fixture.create("Others").await, "");
+    assert_unavailable(&fixture.create("Others").await, "");
     server.thaw();
     let begun = Instant::now();
     loop {
-        let answer = owned.create("Afterwards").await;
+        let answer = fixture.create("Afterwards").await;
         // The dataset was created now, or by an earlier attempt that timed out.
         if matches!(answer.status, 200 | 409) {
             break;
         }
         assert!(begun.elapsed() < HANG_TIMEOUT, "{}", answer.text());
     }
-    let all = futures::future::join_all((0..40).map(|_| owned.owner_gets("/dataset/list"))).await;
+    let all = futures::future::join_all((0..40).map(|_| fixture.owner_gets("/dataset/list"))).await;
     assert!(all.iter().flatten().all(|answer| answer.status == 200));
 }
 
@@ -277,41 +273,41 @@ fn slow_body() -> (Body, tokio::sync::oneshot::Sender<()>) {
 
 /// A push during which the catalog was locked. The push failed, and the catalog has no record of its end.
 struct InterruptedPush {
-    owned: Owned,
+    fixture: OutageFixture,
     dataset: DatasetId,
     locked: SqliteConnection,
 }
 
 impl InterruptedPush {
     async fn start() -> InterruptedPush {
-        let owned = Owned::start(None).await;
-        let dataset = owned.dataset("Pushed").await;
-        let catalog = owned.service.catalog().await;
+        let fixture = OutageFixture::start(None).await;
+        let dataset = fixture.dataset("Pushed").await;
+        let catalog = fixture.service.catalog().await;
         let (body, end) = slow_body();
         let cut = async {
             while catalog.attempts(dataset, None, 10).await.expect("failed to list attempts").is_empty() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
-            let locked = lock(&owned.service).await;
+            let locked = lock(&fixture.service).await;
             drop(end);
             locked
         };
-        let (answer, locked) = tokio::join!(owned.push(dataset, body), cut);
+        let (answer, locked) = tokio::join!(fixture.push(dataset, body), cut);
         assert_unavailable(&answer, "it is locked");
-        InterruptedPush { owned, dataset, locked }
+        InterruptedPush { fixture, dataset, locked }
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn interrupted_push_frees_dataset_after_outage() {
-    let InterruptedPush { owned, dataset, locked } = InterruptedPush::start().await;
+    let InterruptedPush { fixture, dataset, locked } = InterruptedPush::start().await;
     // No other push can take over the dataset yet.
-    assert_unavailable(&owned.push(dataset, Body::from("[]")).await, "it is locked");
+    assert_unavailable(&fixture.push(dataset, Body::from("[]")).await, "it is locked");
     sqlx::Connection::close(locked).await.expect("failed to close the connection");
     // The end of the attempt is recorded by the next push or earlier.
-    let pushed = owned.push(dataset, Body::from("[{\"a\":2}]")).await;
+    let pushed = fixture.push(dataset, Body::from("[{\"a\":2}]")).await;
     assert_eq!(pushed.status, 200, "{}", pushed.text());
-    let catalog = owned.service.catalog().await;
+    let catalog = fixture.service.catalog().await;
     let outcomes: Vec<_> = catalog
         .attempts(dataset, None, 10)
         .await
@@ -327,9 +323,9 @@ async fn interrupted_push_frees_dataset_after_outage() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn push_outcome_is_recorded_after_outage() {
-    let InterruptedPush { owned, dataset, locked } = InterruptedPush::start().await;
+    let InterruptedPush { fixture, dataset, locked } = InterruptedPush::start().await;
     sqlx::Connection::close(locked).await.expect("failed to close the connection");
-    let catalog = owned.service.catalog().await;
+    let catalog = fixture.service.catalog().await;
     let begun = Instant::now();
     while catalog.attempts(dataset, None, 10).await.expect("failed to list attempts")[0].finished_at.is_none() {
         // The lease itself would last for a minute.
@@ -341,20 +337,20 @@ async fn push_outcome_is_recorded_after_outage() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn killed_process_leases_are_free_after_restart() {
     for lives in [false, true] {
-        let owned = Owned::start(None).await;
-        let dataset = owned.dataset("Pushed").await;
-        let catalog = owned.service.catalog().await;
+        let fixture = OutageFixture::start(None).await;
+        let dataset = fixture.dataset("Pushed").await;
+        let catalog = fixture.service.catalog().await;
         // The lease belongs to a process that is dead, or that this process cannot see.
         let lease = Duration::from_secs(3_600);
         let held = catalog.acquire_refresh(dataset, RefreshTrigger::Manual, "held", lease).await.expect("free");
         let other = match lives {
-            true => Some(owned.service.beside(|_| ()).await),
+            true => Some(fixture.service.open_instance(|_| ()).await),
             false => None,
         };
-        let background = owned.service.services.start_background();
+        let background = fixture.service.services.start_background();
         let begun = Instant::now();
         let free = loop {
-            let pushed = owned.push(dataset, Body::from("[{\"a\":1}]")).await;
+            let pushed = fixture.push(dataset, Body::from("[{\"a\":1}]")).await;
             match pushed.status {
                 200 => break true,
                 409 if lives && begun.elapsed() > Duration::from_secs(2) => break false,
@@ -375,22 +371,22 @@ async fn killed_process_leases_are_free_after_restart() {
 async fn stopped_postgresql_is_reported_at_once() {
     let mut server = Postgres::own();
     let url = server.create_database().await;
-    let owned = Owned::configured(Some(url.clone()), |config| config.catalog.wait_s = 60).await;
-    let imported = owned.service.import("Things", r#"[{"a":1}]"#).await;
+    let fixture = OutageFixture::configured(Some(url.clone()), |config| config.catalog.wait_s = 60).await;
+    let imported = fixture.service.import("Things", r#"[{"a":1}]"#).await;
     let read = format!("/api/{}/things/latest/", imported.dataset_id);
     server.crash();
     let begun = Instant::now();
-    assert_read_unavailable(&owned.wait_for_status(&read, 503).await, UNREACHABLE);
-    assert_unavailable(&owned.create("Others").await, UNREACHABLE);
-    for answer in futures::future::join_all((0..40).map(|_| owned.create("Others"))).await {
+    assert_read_unavailable(&fixture.wait_for_status(&read, 503).await, UNREACHABLE);
+    assert_unavailable(&fixture.create("Others").await, UNREACHABLE);
+    for answer in futures::future::join_all((0..40).map(|_| fixture.create("Others"))).await {
         assert_unavailable(&answer, UNREACHABLE);
     }
     let opened = integrity(&url).await;
     assert!(opened.len() == 1 && opened[0].contains(UNREACHABLE), "{opened:?}");
     assert!(begun.elapsed() < Duration::from_secs(30), "{:?}", begun.elapsed());
     server.restart();
-    owned.wait_for_status(&read, 200).await;
-    assert_eq!(owned.create("Others").await.status, 200);
+    fixture.wait_for_status(&read, 200).await;
+    assert_eq!(fixture.create("Others").await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -398,14 +394,14 @@ async fn dropped_or_replaced_database_is_reported() {
     const MISSING: &str = "the database or one of its tables is missing";
     let server = Postgres::shared();
     let url = server.create_database().await;
-    let owned = Owned::start(Some(url.clone())).await;
-    let imported = owned.service.import("Things", r#"[{"a":1}]"#).await;
+    let fixture = OutageFixture::start(Some(url.clone())).await;
+    let imported = fixture.service.import("Things", r#"[{"a":1}]"#).await;
     let read = format!("/api/{}/things/latest/", imported.dataset_id);
     for sql in ["DROP DATABASE {} WITH (FORCE)", "CREATE DATABASE {}"] {
         server.execute_on(&url, sql).await;
-        assert_read_unavailable(&owned.wait_for_status(&read, 503).await, MISSING);
-        assert_unavailable(&owned.create("Others").await, MISSING);
-        let ready = owned.wait_for_status("/readyz", 503).await;
+        assert_read_unavailable(&fixture.wait_for_status(&read, 503).await, MISSING);
+        assert_unavailable(&fixture.create("Others").await, MISSING);
+        let ready = fixture.wait_for_status("/readyz", 503).await;
         assert!(ready.text().contains(MISSING), "{}", ready.text());
     }
 }

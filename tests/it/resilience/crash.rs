@@ -19,7 +19,7 @@ const SIGKILL: i32 = 9;
 
 /// The action during which the process is killed.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Action {
+enum CrashAction {
     Refresh,
     SaveAlternate,
     RollBack,
@@ -27,35 +27,35 @@ enum Action {
 
 /// A crash point with the expected result.
 #[derive(Clone, Copy, Debug)]
-struct Case {
+struct CrashCase {
     point: &'static str,
-    action: Action,
+    action: CrashAction,
     /// Whether the action took effect.
     done: bool,
     /// Whether the webhook of the new version is delivered, before or after the crash.
     posted: bool,
 }
 
-const fn case(point: &'static str, action: Action, done: bool, posted: bool) -> Case {
-    Case { point, action, done, posted }
+const fn case(point: &'static str, action: CrashAction, done: bool, posted: bool) -> CrashCase {
+    CrashCase { point, action, done, posted }
 }
 
-const CASES: [Case; 14] = [
-    case("refresh.leased", Action::Refresh, false, false),
-    case("refresh.spooled", Action::Refresh, false, false),
-    case("file.writing", Action::Refresh, false, false),
-    case("file.written", Action::Refresh, false, false),
-    case("publish.uncommitted", Action::Refresh, false, false),
-    case("publish.committed", Action::Refresh, true, true),
+const CASES: [CrashCase; 14] = [
+    case("refresh.leased", CrashAction::Refresh, false, false),
+    case("refresh.spooled", CrashAction::Refresh, false, false),
+    case("file.writing", CrashAction::Refresh, false, false),
+    case("file.written", CrashAction::Refresh, false, false),
+    case("publish.uncommitted", CrashAction::Refresh, false, false),
+    case("publish.committed", CrashAction::Refresh, true, true),
     // A claimed delivery is never sent again, even if it was not sent at all.
-    case("delivery.claimed", Action::Refresh, true, false),
-    case("delivery.sent", Action::Refresh, true, true),
-    case("file.writing", Action::SaveAlternate, false, false),
-    case("file.written", Action::SaveAlternate, false, false),
-    case("alternate.uncommitted", Action::SaveAlternate, false, false),
-    case("alternate.committed", Action::SaveAlternate, true, false),
-    case("rollback.uncommitted", Action::RollBack, false, false),
-    case("rollback.committed", Action::RollBack, true, false),
+    case("delivery.claimed", CrashAction::Refresh, true, false),
+    case("delivery.sent", CrashAction::Refresh, true, true),
+    case("file.writing", CrashAction::SaveAlternate, false, false),
+    case("file.written", CrashAction::SaveAlternate, false, false),
+    case("alternate.uncommitted", CrashAction::SaveAlternate, false, false),
+    case("alternate.committed", CrashAction::SaveAlternate, true, false),
+    case("rollback.uncommitted", CrashAction::RollBack, false, false),
+    case("rollback.committed", CrashAction::RollBack, true, false),
 ];
 
 #[test]
@@ -66,62 +66,62 @@ fn every_crash_point_has_a_case() {
 
 #[tokio::test]
 async fn killed_refresh_creates_one_version_or_none() {
-    check(Action::Refresh).await;
+    check(CrashAction::Refresh).await;
 }
 
 #[tokio::test]
 async fn killed_alternate_save_is_complete_or_undone() {
-    check(Action::SaveAlternate).await;
+    check(CrashAction::SaveAlternate).await;
 }
 
 #[tokio::test]
 async fn killed_rollback_is_complete_or_undone() {
-    check(Action::RollBack).await;
+    check(CrashAction::RollBack).await;
 }
 
-async fn check(action: Action) {
+async fn check(action: CrashAction) {
     for case in CASES.into_iter().filter(|case| case.action == action) {
-        let world = World::new().await;
-        let mut server = world.serve(Some(case.point));
-        let answer = world.act(&server, action).await;
+        let fixture = CrashFixture::new().await;
+        let mut server = fixture.serve(Some(case.point));
+        let answer = fixture.act(&server, action).await;
         assert_eq!(server.ended_by(), Some(SIGKILL), "{case:?}");
         // A response does not wait for its deliveries, so that it can precede a crash in a delivery.
         assert!(answer.is_none() || case.point.starts_with("delivery"), "{case:?}: {answer:?}");
-        world.let_time_pass().await;
+        fixture.let_time_pass().await;
 
-        let server = world.serve(None);
+        let server = fixture.serve(None);
         let mut posted: Vec<u64> = vec![1];
         let done = |action| case.action == action && case.done;
-        let latest = if done(Action::Refresh) { 2 } else { 1 };
+        let latest = if done(CrashAction::Refresh) { 2 } else { 1 };
         if case.posted {
             posted.push(2);
         }
-        let view = world.view(&server).await;
+        let view = fixture.view(&server).await;
         assert_eq!(view["latest_version"], json!(latest), "{case:?}");
-        assert_eq!(view["pinned"], json!(done(Action::RollBack)), "{case:?}");
-        let alternate = if done(Action::SaveAlternate) { "new" } else { "old" };
-        assert_eq!(world.read(&server, "v1/alt").await, json!([{"alternate": alternate}]), "{case:?}");
+        assert_eq!(view["pinned"], json!(done(CrashAction::RollBack)), "{case:?}");
+        let alternate = if done(CrashAction::SaveAlternate) { "new" } else { "old" };
+        assert_eq!(fixture.read(&server, "v1/alt").await, json!([{"alternate": alternate}]), "{case:?}");
 
         // The next refresh succeeds.
-        let answer = world.act(&server, Action::Refresh).await.expect("failed to get a response");
+        let answer = fixture.act(&server, CrashAction::Refresh).await.expect("failed to get a response");
         assert_eq!(answer["version"]["version_number"], json!(latest + 1), "{case:?}: {answer}");
         posted.push(latest + 1);
-        world.assert_final_state(server, latest + 1, &posted).await;
+        fixture.assert_final_state(server, latest + 1, &posted).await;
     }
 }
 
 #[tokio::test]
 async fn repeated_kills_lose_and_duplicate_nothing() {
     const KILLS: u64 = 6;
-    let world = World::new().await;
+    let fixture = CrashFixture::new().await;
     let mut answered = 1;
     for round in 0..KILLS {
-        let mut server = world.serve(None);
+        let mut server = fixture.serve(None);
         let refreshing = async {
             // The highest version number that a client has received.
             let mut latest = 0;
             loop {
-                match world.act(&server, Action::Refresh).await {
+                match fixture.act(&server, CrashAction::Refresh).await {
                     Some(answer) => latest = answer["version"]["version_number"].as_u64().unwrap_or(latest),
                     None => return latest,
                 }
@@ -134,34 +134,34 @@ async fn repeated_kills_lose_and_duplicate_nothing() {
             () = tokio::time::sleep(Duration::from_millis(150 + 67 * round)) => {}
         }
         drop(refreshing);
-        let before = world.latest(&server).await;
+        let before = fixture.latest(&server).await;
         server.kill();
         answered = before.max(answered);
-        world.let_time_pass().await;
+        fixture.let_time_pass().await;
     }
-    let server = world.serve(None);
-    let latest = world.latest(&server).await;
+    let server = fixture.serve(None);
+    let latest = fixture.latest(&server).await;
     assert!(latest >= answered, "{latest} of {answered}");
-    let posts = world.posted();
+    let posts = fixture.posted();
     let distinct: BTreeSet<u64> = posts.iter().copied().collect();
     assert_eq!(distinct.len(), posts.len(), "a webhook was sent twice: {posts:?}");
-    let answer = world.act(&server, Action::Refresh).await.expect("failed to get a response");
+    let answer = fixture.act(&server, CrashAction::Refresh).await.expect("failed to get a response");
     assert_eq!(answer["version"]["version_number"], json!(latest + 1), "{answer}");
     let (code, errors) = server.stop("-TERM");
     assert_eq!(code, Some(0), "{errors}");
-    let posts = world.posted();
+    let posts = fixture.posted();
     let distinct: BTreeSet<u64> = posts.iter().copied().collect();
     assert_eq!(distinct.len(), posts.len(), "a webhook was sent twice: {posts:?}");
     assert!(distinct.contains(&(latest + 1)));
-    let server = world.serve(None);
-    world.assert_readable(&server, latest + 1).await;
+    let server = fixture.serve(None);
+    fixture.assert_readable(&server, latest + 1).await;
     server.stop("-TERM");
-    world.assert_swept().await;
+    fixture.assert_swept().await;
 }
 
 /// A machine with an owner and a dataset. The dataset has one version with an alternate, and the webhook of this
 /// version has been sent.
-struct World {
+struct CrashFixture {
     machine: Machine,
     token: String,
     receiver: LoopbackServer,
@@ -169,8 +169,8 @@ struct World {
     client: reqwest::Client,
 }
 
-impl World {
-    async fn new() -> World {
+impl CrashFixture {
+    async fn new() -> CrashFixture {
         let machine = Machine::new();
         let arguments = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "ci"];
         let token = succeeded(&machine.run_with_input(&arguments, "correct horse\n"));
@@ -183,20 +183,20 @@ impl World {
         let url = source.url("/");
         let receiver = LoopbackServer::start(|_| ok("", b""));
         let client = http_client().build().expect("failed to build the client");
-        let world = World { machine, token, receiver, _source: source, client };
-        let server = world.serve(None);
+        let fixture = CrashFixture { machine, token, receiver, _source: source, client };
+        let server = fixture.serve(None);
         let create = json!({"name": "Crashing", "source": url});
-        let created = world.post(&server, "/dataset/create", &create).await.expect("failed to get a response");
+        let created = fixture.post(&server, "/dataset/create", &create).await.expect("failed to get a response");
         assert_eq!(created["dataset"]["dataset_id"], json!(1), "{created}");
-        let register = json!({"dataset_id": 1, "url": world.receiver.url("/hook")});
-        world.post(&server, "/webhook/register", &register).await.expect("failed to get a response");
-        world.act(&server, Action::Refresh).await.expect("failed to get a response");
+        let register = json!({"dataset_id": 1, "url": fixture.receiver.url("/hook")});
+        fixture.post(&server, "/webhook/register", &register).await.expect("failed to get a response");
+        fixture.act(&server, CrashAction::Refresh).await.expect("failed to get a response");
         let save = json!({"dataset_id": 1, "version": 1, "entities": [{"alternate": "old"}]});
-        world.post(&server, "/dataset/alternate/save", &save).await.expect("failed to get a response");
+        fixture.post(&server, "/dataset/alternate/save", &save).await.expect("failed to get a response");
         let (code, errors) = server.stop("-TERM");
         assert_eq!(code, Some(0), "{errors}");
-        assert_eq!(world.posted(), [1], "the webhook was not sent before the end");
-        world
+        assert_eq!(fixture.posted(), [1], "the webhook was not sent before the end");
+        fixture
     }
 
     fn serve(&self, crash_at: Option<&str>) -> Server {
@@ -215,14 +215,14 @@ impl World {
         Some(serde_json::from_str(&text).expect("failed to parse JSON"))
     }
 
-    async fn act(&self, server: &Server, action: Action) -> Option<Value> {
+    async fn act(&self, server: &Server, action: CrashAction) -> Option<Value> {
         let (path, body) = match action {
-            Action::Refresh => ("/dataset/refresh", json!({"dataset_id": 1})),
-            Action::SaveAlternate => {
+            CrashAction::Refresh => ("/dataset/refresh", json!({"dataset_id": 1})),
+            CrashAction::SaveAlternate => {
                 let entities = json!([{"alternate": "new"}]);
                 ("/dataset/alternate/save", json!({"dataset_id": 1, "version": 1, "entities": entities}))
             }
-            Action::RollBack => ("/dataset/rollback", json!({"dataset_id": 1, "version_number": 1})),
+            CrashAction::RollBack => ("/dataset/rollback", json!({"dataset_id": 1, "version_number": 1})),
         };
         self.post(server, path, &body).await
     }

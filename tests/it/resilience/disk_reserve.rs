@@ -35,7 +35,7 @@ async fn services() -> [TestService; 2] {
     })
     .await;
     plenty.import("Noise", &incompressible_entities()).await;
-    let short = plenty.beside(|config| config.sources.disk_reserve_bytes = MORE_THAN_ANY_DISK_BYTES).await;
+    let short = plenty.open_instance(|config| config.sources.disk_reserve_bytes = MORE_THAN_ANY_DISK_BYTES).await;
     [plenty, short]
 }
 
@@ -75,7 +75,7 @@ async fn export_over_disk_share_uses_memory() {
     let [plenty, _] = services().await;
     let expected = plenty.get(EXPORT).await.body;
     // One client can use a little more than half of this space.
-    let narrow = plenty.beside(|config| config.query.spill_bytes = 2 * expected.len() as u64).await;
+    let narrow = plenty.open_instance(|config| config.query.spill_bytes = 2 * expected.len() as u64).await;
     let ask = async || {
         let request = Request::get(EXPORT).body(Body::empty()).expect("failed to build the request");
         narrow.respond(request).await.into_body()

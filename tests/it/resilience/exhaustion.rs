@@ -25,7 +25,7 @@ const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The operations that each test tries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Operation {
+enum ServiceOperation {
     /// Reads a page that is not in any cache.
     Read,
     /// Reads a Parquet export that is not in any cache.
@@ -42,21 +42,21 @@ enum Operation {
     Sweep,
 }
 
-const OPERATIONS: [Operation; 10] = [
-    Operation::Read,
-    Operation::Export,
-    Operation::Push,
-    Operation::Fetch,
-    Operation::Alternate,
-    Operation::Diff,
-    Operation::List,
-    Operation::Create,
-    Operation::Backup,
-    Operation::Sweep,
+const OPERATIONS: [ServiceOperation; 10] = [
+    ServiceOperation::Read,
+    ServiceOperation::Export,
+    ServiceOperation::Push,
+    ServiceOperation::Fetch,
+    ServiceOperation::Alternate,
+    ServiceOperation::Diff,
+    ServiceOperation::List,
+    ServiceOperation::Create,
+    ServiceOperation::Backup,
+    ServiceOperation::Sweep,
 ];
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Outcome {
+enum OperationOutcome {
     Done,
     /// The operation returned 503, or the command failed, with this text.
     Refused(String),
@@ -83,14 +83,14 @@ struct Resource {
     /// A phrase in the texts of all failures.
     says: &'static str,
     /// The operations that fail; all others succeed.
-    refused: &'static [Operation],
+    refused: &'static [ServiceOperation],
     /// Operations that may fail or succeed, because their data can be in a cache or in an open file.
-    either: &'static [Operation],
+    either: &'static [ServiceOperation],
     /// Whether `/readyz` reports the service as ready.
     ready: bool,
 }
 
-use Operation::{Alternate, Backup, Create, Diff, Export, Fetch, Push, Read, Sweep};
+use ServiceOperation::{Alternate, Backup, Create, Diff, Export, Fetch, Push, Read, Sweep};
 
 const RESOURCES: [Resource; 8] = [
     Resource {
@@ -195,50 +195,52 @@ const STORE_RESOURCES: [Resource; 3] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn exhausted_resource_is_reported_and_recovers() {
-    check(World::new(None).await, &RESOURCES).await;
+    check(ExhaustionFixture::new(None).await, &RESOURCES).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn stopped_store_is_reported_and_recovers() {
-    check(World::new(Some(S3Server::start().await)).await, &STORE_RESOURCES).await;
+    check(ExhaustionFixture::new(Some(S3Server::start().await)).await, &STORE_RESOURCES).await;
 }
 
-async fn check(mut world: World, resources: &[Resource]) {
+async fn check(mut fixture: ExhaustionFixture, resources: &[Resource]) {
     let mut wrong = String::new();
     for resource in resources {
-        let before = world.assert_all_work().await;
-        let lock = world.take_away(resource.means).await;
+        let before = fixture.assert_all_work().await;
+        let lock = fixture.take_away(resource.means).await;
         for operation in OPERATIONS {
-            let outcome = world.try_out(operation).await;
+            let outcome = fixture.try_out(operation).await;
             let expected = match &outcome {
-                Outcome::Done => !resource.refused.contains(&operation),
-                Outcome::Refused(_) if resource.either.contains(&operation) => true,
-                Outcome::Refused(text) => text.contains(resource.says) && resource.refused.contains(&operation),
-                Outcome::Wrong(_) => false,
+                OperationOutcome::Done => !resource.refused.contains(&operation),
+                OperationOutcome::Refused(_) if resource.either.contains(&operation) => true,
+                OperationOutcome::Refused(text) => {
+                    text.contains(resource.says) && resource.refused.contains(&operation)
+                }
+                OperationOutcome::Wrong(_) => false,
             };
             println!("{}: {operation:?}: {outcome:?}", resource.name);
             if !expected {
                 writeln!(wrong, "{}: {operation:?}: {outcome:?}", resource.name).expect("written");
             }
         }
-        if world.becomes_ready(resource.ready).await != resource.ready {
+        if fixture.becomes_ready(resource.ready).await != resource.ready {
             writeln!(wrong, "{}: /readyz does not follow", resource.name).expect("written");
         }
-        world.give_back(lock).await;
-        if !world.becomes_ready(true).await {
+        fixture.give_back(lock).await;
+        if !fixture.becomes_ready(true).await {
             writeln!(wrong, "{}: not ready when it is back", resource.name).expect("written");
         }
-        let after = world.assert_all_work().await;
+        let after = fixture.assert_all_work().await;
         if after > before + 4 {
             writeln!(wrong, "{}: {before} descriptors before, {after} after", resource.name).expect("written");
         }
     }
-    world.stop().await;
+    fixture.stop().await;
     assert_eq!(wrong, "");
 }
 
 /// A server with one dataset that tests push to and one with a source.
-struct World {
+struct ExhaustionFixture {
     machine: Machine,
     faults: FaultFs,
     server: Option<Server>,
@@ -262,9 +264,9 @@ fn entities(version: u64) -> Value {
     Value::Array((0..ENTITIES).map(entity).collect())
 }
 
-impl World {
-    /// Starts a world with a directory or an S3 server as its store.
-    async fn new(store: Option<S3Server>) -> World {
+impl ExhaustionFixture {
+    /// Starts a server with a directory or an S3 server as its store.
+    async fn new(store: Option<S3Server>) -> ExhaustionFixture {
         let machine = Machine::new();
         let arguments = ["user", "add", "ada@example.test", "--plan", "scale", "--token", "ci"];
         let token = succeeded(&machine.run_with_input(&arguments, "correct horse\n"));
@@ -294,7 +296,7 @@ impl World {
         let client = http_client();
         let client = client.timeout(HANG_TIMEOUT).build().expect("failed to build the client");
         let url = source.url("/");
-        let mut world = World {
+        let mut fixture = ExhaustionFixture {
             machine,
             faults,
             server: Some(server),
@@ -308,16 +310,16 @@ impl World {
             number: 0,
         };
         for (name, source) in [("Pushed", "push"), ("Fetched", url.as_str())] {
-            let created = world.call(Method::POST, "/dataset/create", json!({"name": name, "source": source})).await;
+            let created = fixture.call(Method::POST, "/dataset/create", json!({"name": name, "source": source})).await;
             assert_eq!(created.0, StatusCode::OK, "{}", created.1);
         }
         for _ in 0..2 {
-            assert_eq!(world.try_out(Operation::Push).await, Outcome::Done);
+            assert_eq!(fixture.try_out(ServiceOperation::Push).await, OperationOutcome::Done);
         }
-        world
+        fixture
     }
 
-    /// Takes the resource away. The test must pass the returned lock to [`World::give_back`].
+    /// Takes the resource away. The test must pass the returned lock to [`ExhaustionFixture::give_back`].
     async fn take_away(&mut self, means: Removal) -> Option<SqlitePool> {
         match means {
             Removal::Rules(rules) => self.faults.set(rules),
@@ -351,7 +353,7 @@ impl World {
     /// Asserts that every operation works. Returns the number of open descriptors afterwards.
     async fn assert_all_work(&mut self) -> usize {
         for operation in OPERATIONS {
-            assert_eq!(self.try_out(operation).await, Outcome::Done, "{operation:?}");
+            assert_eq!(self.try_out(operation).await, OperationOutcome::Done, "{operation:?}");
         }
         // Connections of the database driver and to sources close a moment later.
         let mut fewest = usize::MAX;
@@ -404,11 +406,11 @@ impl World {
     }
 
     /// Tries an operation and checks its result.
-    async fn try_out(&mut self, operation: Operation) -> Outcome {
+    async fn try_out(&mut self, operation: ServiceOperation) -> OperationOutcome {
         self.number += 1;
         let number = self.number;
         let (status, text) = match operation {
-            Operation::Read => {
+            ServiceOperation::Read => {
                 let offset = number % ENTITIES;
                 let page = format!("/api/1/pushed/v1/?offset={offset}&limit=1&filter=n:{offset}&x{number}");
                 let page = page.replace(&format!("offset={offset}&"), "");
@@ -419,23 +421,23 @@ impl World {
                 }
                 (status, text)
             }
-            Operation::Export => {
+            ServiceOperation::Export => {
                 let path = format!("/api/1/pushed/v2/?format=parquet&offset={}", number % ENTITIES);
                 let (status, text) = self.call(Method::GET, &path, Value::Null).await;
                 assert!(status != StatusCode::OK || (text.starts_with("PAR1") && text.ends_with("PAR1")));
                 (status, text)
             }
-            Operation::Push => {
+            ServiceOperation::Push => {
                 let next = self.versions[&1] + 1;
                 let body = json!({"dataset_id": 1, "entities": entities(next)});
                 let made = self.call(Method::POST, "/dataset/refresh", body).await;
                 self.count_version(1, made)
             }
-            Operation::Fetch => {
+            ServiceOperation::Fetch => {
                 let made = self.call(Method::POST, "/dataset/refresh", json!({"dataset_id": 2})).await;
                 self.count_version(2, made)
             }
-            Operation::Alternate => {
+            ServiceOperation::Alternate => {
                 let body = json!({"dataset_id": 1, "version": 1, "entities": [{"alternate": number}]});
                 let saved = self.call(Method::POST, "/dataset/alternate/save", body).await;
                 if saved.0 == StatusCode::OK {
@@ -444,7 +446,7 @@ impl World {
                 }
                 saved
             }
-            Operation::Diff => {
+            ServiceOperation::Diff => {
                 let path = format!("/dataset/diff?dataset_id=1&v1=1&v2=2&offset={number}&limit=1");
                 let (status, text) = self.call(Method::GET, &path, Value::Null).await;
                 if status == StatusCode::OK {
@@ -453,22 +455,22 @@ impl World {
                 }
                 (status, text)
             }
-            Operation::List => self.call(Method::GET, "/dataset/list", Value::Null).await,
-            Operation::Create => {
+            ServiceOperation::List => self.call(Method::GET, "/dataset/list", Value::Null).await,
+            ServiceOperation::Create => {
                 let body = json!({"name": format!("New {number}"), "source": "push"});
                 self.call(Method::POST, "/dataset/create", body).await
             }
-            Operation::Backup => return self.command(&["backup", &format!("copies/{number}"), "--copy"]),
-            Operation::Sweep => return self.command(&["sweep", "--older-than", "2h"]),
+            ServiceOperation::Backup => return self.command(&["backup", &format!("copies/{number}"), "--copy"]),
+            ServiceOperation::Sweep => return self.command(&["sweep", "--older-than", "2h"]),
         };
         match status {
-            StatusCode::OK => Outcome::Done,
+            StatusCode::OK => OperationOutcome::Done,
             StatusCode::SERVICE_UNAVAILABLE => {
                 let directory = self.machine.path("");
                 assert!(!text.contains(&*directory.to_string_lossy()) && !text.contains(&self.token), "{text}");
-                Outcome::Refused(text)
+                OperationOutcome::Refused(text)
             }
-            other => Outcome::Wrong(format!("{other}: {text}")),
+            other => OperationOutcome::Wrong(format!("{other}: {text}")),
         }
     }
 
@@ -484,13 +486,13 @@ impl World {
     }
 
     /// Runs a command with the same data and on the same file system.
-    fn command(&self, arguments: &[&str]) -> Outcome {
+    fn command(&self, arguments: &[&str]) -> OperationOutcome {
         let mut command = self.machine.command(arguments);
         command.envs(self.faults.environment()).envs(self.environment.iter().cloned());
         let output = command.output().expect("failed to run the binary");
         match output.status.code() {
-            Some(0) => Outcome::Done,
-            Some(1) => Outcome::Refused(String::from_utf8_lossy(&output.stderr).into_owned()),
+            Some(0) => OperationOutcome::Done,
+            Some(1) => OperationOutcome::Refused(String::from_utf8_lossy(&output.stderr).into_owned()),
             other => panic!("{arguments:?} ended with {other:?}: {}", String::from_utf8_lossy(&output.stderr)),
         }
     }
@@ -517,7 +519,7 @@ impl World {
         let (code, errors) = server.stop("-TERM");
         assert_eq!(code, Some(0), "{errors}");
         assert!(!errors.contains("panicked"), "{errors}");
-        assert_eq!(self.command(&["sweep", "--offline", "--older-than", "0s"]), Outcome::Done);
+        assert_eq!(self.command(&["sweep", "--offline", "--older-than", "0s"]), OperationOutcome::Done);
         let mut check = self.machine.command(&["check"]);
         let checked =
             succeeded(&check.envs(self.environment.iter().cloned()).output().expect("failed to run the binary"));
@@ -527,10 +529,10 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn export_disk_limit_evicts_oldest_exports() {
-    let mut world = World::new(None).await;
+    let mut fixture = ExhaustionFixture::new(None).await;
     // The disk has space for one and a half exports.
-    let export = |offset: u64| format!("{}/api/1/pushed/v2/?format=parquet&offset={offset}", world.base_url);
-    let bytes = world
+    let export = |offset: u64| format!("{}/api/1/pushed/v2/?format=parquet&offset={offset}", fixture.base_url);
+    let bytes = fixture
         .client
         .get(export(0))
         .send()
@@ -540,9 +542,9 @@ async fn export_disk_limit_evicts_oldest_exports() {
         .await
         .expect("failed to read the body")
         .len();
-    world.faults.set(&[&format!("quota strata-data/exports {}", bytes * 3 / 2)]);
+    fixture.faults.set(&[&format!("quota strata-data/exports {}", bytes * 3 / 2)]);
     for offset in 1..6 {
-        let whole = world
+        let whole = fixture
             .client
             .get(export(offset))
             .send()
@@ -553,7 +555,7 @@ async fn export_disk_limit_evicts_oldest_exports() {
             .expect("failed to read the body");
         assert!(whole.starts_with(b"PAR1") && whole.ends_with(b"PAR1"), "{offset}");
         // The export is in the cache.
-        let part = world
+        let part = fixture
             .client
             .get(export(offset))
             .header("range", "bytes=0-3")
@@ -563,8 +565,8 @@ async fn export_disk_limit_evicts_oldest_exports() {
         assert_eq!(part.status(), StatusCode::PARTIAL_CONTENT, "{offset}");
         assert_eq!(part.bytes().await.expect("a part"), whole[..4], "{offset}");
     }
-    assert!(!world.faults.fired().is_empty());
-    assert_eq!(world.try_out(Operation::Push).await, Outcome::Done);
-    world.faults.set(&[]);
-    world.stop().await;
+    assert!(!fixture.faults.fired().is_empty());
+    assert_eq!(fixture.try_out(ServiceOperation::Push).await, OperationOutcome::Done);
+    fixture.faults.set(&[]);
+    fixture.stop().await;
 }

@@ -17,8 +17,9 @@ use object_store::{
 };
 use rand::{RngExt, SeedableRng};
 use strata_config::Config;
+use strata_service::BackupCopyMode;
 use strata_testing::TestService;
-use strata_testing::maintenance::{BackupKind, Depth};
+use strata_testing::maintenance::Depth;
 use strata_testing::owned::{add_user, try_push};
 use strata_types::dataset::{DatasetChange, DatasetName};
 use strata_types::ids::DatasetId;
@@ -27,7 +28,7 @@ use strata_types::version::VersionNumber;
 
 /// The moment of a failure: before the call had an effect, or after it, so that only the response was lost.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Fault {
+enum FaultMoment {
     Before,
     After,
 }
@@ -35,7 +36,7 @@ enum Fault {
 /// The planned faults of a store.
 #[derive(Debug, Default)]
 struct FaultPlan {
-    armed: Option<(usize, Fault)>,
+    armed: Option<(usize, FaultMoment)>,
     struck: bool,
     /// Every call fails, as with an unreachable server.
     down: bool,
@@ -48,9 +49,9 @@ struct FaultPlan {
 struct FaultControl(Arc<Mutex<FaultPlan>>);
 
 impl FaultControl {
-    fn arm(&self, call: usize, fault: Fault) {
+    fn arm(&self, call: usize, moment: FaultMoment) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) =
-            FaultPlan { armed: Some((call, fault)), ..FaultPlan::default() };
+            FaultPlan { armed: Some((call, moment)), ..FaultPlan::default() };
     }
 
     /// Removes the planned fault and returns whether it has occurred.
@@ -77,16 +78,16 @@ impl FaultControl {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).down
     }
 
-    /// Returns the fault of this call and counts the call.
-    fn next(&self) -> Option<Fault> {
+    /// Counts the call, and returns the moment at which it fails, if it does.
+    fn next(&self) -> Option<FaultMoment> {
         let mut plan = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (left, fault) = plan.armed?;
+        let (left, moment) = plan.armed?;
         if left > 1 {
-            plan.armed = Some((left - 1, fault));
+            plan.armed = Some((left - 1, moment));
             return None;
         }
         (plan.armed, plan.struck) = (None, true);
-        Some(fault)
+        Some(moment)
     }
 
     async fn apply<T>(&self, call: impl Future<Output = object_store::Result<T>>) -> object_store::Result<T> {
@@ -95,8 +96,8 @@ impl FaultControl {
         }
         match self.next() {
             None => call.await,
-            Some(Fault::Before) => Err(failure()),
-            Some(Fault::After) => {
+            Some(FaultMoment::Before) => Err(failure()),
+            Some(FaultMoment::After) => {
                 call.await?;
                 Err(failure())
             }
@@ -186,8 +187,8 @@ impl ObjectStore for FaultyStore {
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, object_store::Result<ObjectMeta>> {
         match self.faults.next() {
             None => self.inner.list(prefix),
-            Some(Fault::Before) => futures::stream::iter([Err(failure())]).boxed(),
-            Some(Fault::After) => self.inner.list(prefix).chain(futures::stream::iter([Err(failure())])).boxed(),
+            Some(FaultMoment::Before) => futures::stream::iter([Err(failure())]).boxed(),
+            Some(FaultMoment::After) => self.inner.list(prefix).chain(futures::stream::iter([Err(failure())])).boxed(),
         }
     }
 
@@ -307,13 +308,13 @@ impl FaultyService {
     /// error, or new. Returns the number of failures.
     async fn fail_each_call(&self, what: &str, act: impl AsyncFn() -> Result<(), String>) -> usize {
         let mut failures = 0;
-        for fault in [Fault::Before, Fault::After] {
+        for moment in [FaultMoment::Before, FaultMoment::After] {
             for call in 1.. {
                 let before = self.state().await;
-                self.faults.arm(call, fault);
+                self.faults.arm(call, moment);
                 let outcome = act().await;
                 let struck = self.faults.disarm();
-                let what = format!("{what}, call {call} fails {fault:?}: {outcome:?}");
+                let what = format!("{what}, call {call} fails {moment:?}: {outcome:?}");
                 let after = self.state().await;
                 match &outcome {
                     Ok(()) => assert_ne!(before, after, "{what}"),
@@ -375,10 +376,10 @@ async fn clone_needs_readable_files_and_delete_needs_none() {
         let name: DatasetName = "Clone".parse().expect("a name");
         faulty.service.services.datasets.clone_dataset(&faulty.user, faulty.dataset, name).await
     };
-    faulty.faults.arm(1, Fault::Before);
+    faulty.faults.arm(1, FaultMoment::Before);
     assert!(clone().await.is_err() && faulty.faults.disarm(), "a clone reads the shared files");
     let cloned = clone().await.expect("failed to clone");
-    faulty.faults.arm(1, Fault::Before);
+    faulty.faults.arm(1, FaultMoment::Before);
     let version = VersionNumber::new(1);
     faulty
         .service
@@ -401,14 +402,14 @@ async fn clone_needs_readable_files_and_delete_needs_none() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn failed_sweep_is_finished_by_next_sweep() {
-    for fault in [Fault::Before, Fault::After] {
+    for moment in [FaultMoment::Before, FaultMoment::After] {
         for call in 1.. {
             let faulty = FaultyService::start().await;
             faulty.save("[]").await.expect("failed to replace the alternate");
-            faulty.faults.arm(call, fault);
+            faulty.faults.arm(call, moment);
             let swept = faulty.service.services.maintenance.sweep(Duration::ZERO, &mut |_| {}).await;
             let struck = faulty.faults.disarm();
-            assert!(swept.is_err() || swept.is_ok_and(|swept| struck == (swept.failed > 0)), "{fault:?} {call}");
+            assert!(swept.is_err() || swept.is_ok_and(|swept| struck == (swept.failed > 0)), "{moment:?} {call}");
             faulty.assert_consistent("a sweep").await;
             assert_eq!(faulty.stored().await.len(), 2);
             if !struck {
@@ -425,8 +426,8 @@ async fn backup_with_store_fault_is_marked_incomplete() {
     let mut complete = 0;
     for call in 1.. {
         let to = directory.path().join(call.to_string());
-        faulty.faults.arm(call, Fault::Before);
-        let outcome = faulty.service.backup(&to, BackupKind::Linked).await;
+        faulty.faults.arm(call, FaultMoment::Before);
+        let outcome = faulty.service.backup(&to, BackupCopyMode::LinkIfPossible).await;
         let struck = faulty.faults.disarm();
         assert_eq!(outcome.is_err(), struck, "{outcome:?}");
         let opened = TestService::open_data(&to).await;

@@ -54,7 +54,7 @@ const HONEST: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 3);
 const HANG_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server with a wide dataset of two versions, the first with an alternate, and the credentials of its owner.
-struct World {
+struct WideDatasetFixture {
     server: Server,
     /// The headers of an owner's requests: a token for endpoints, and a session for pages.
     token: String,
@@ -70,8 +70,8 @@ fn entity(number: usize, text_bytes: usize) -> Value {
     Value::Object((0..FIELDS).map(field).collect())
 }
 
-impl World {
-    fn new(entities: usize, text_bytes: usize) -> World {
+impl WideDatasetFixture {
+    fn new(entities: usize, text_bytes: usize) -> WideDatasetFixture {
         let machine = Machine::new();
         let add = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "tests"];
         let token = succeeded(&machine.run_with_input(&add, "correct horse\n"));
@@ -107,7 +107,7 @@ impl World {
             head.lines().find_map(|line| line.strip_prefix("set-cookie: ")).expect("failed to find the cookie");
         let cookie = format!("Cookie: {}\r\n", cookie.split(';').next().unwrap_or_default());
         // The test client converts headers to lower case. That is harmless, because the ID of a session is hexadecimal.
-        World { server, token: by_token, cookie, _machine: machine }
+        WideDatasetFixture { server, token: by_token, cookie, _machine: machine }
     }
 
     fn address(&self) -> SocketAddr {
@@ -264,10 +264,10 @@ async fn slow_reader(server: SocketAddr, target: &str, headers: &str) -> TcpStre
 /// total.
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_readers_use_limited_memory() {
-    let world = World::new(4, LARGE_TEXT_BYTES);
+    let fixture = WideDatasetFixture::new(4, LARGE_TEXT_BYTES);
     let mut large = Vec::new();
-    for (target, headers) in world.targets(&READ_FORMATS) {
-        let (status, bytes) = world.read(HONEST, &target, headers).await;
+    for (target, headers) in fixture.targets(&READ_FORMATS) {
+        let (status, bytes) = fixture.read(HONEST, &target, headers).await;
         assert!(!status.is_server_error(), "{target}: {status}");
         if bytes > UNCHARGED_BYTES {
             large.push((target, headers, bytes));
@@ -277,23 +277,23 @@ async fn slow_readers_use_limited_memory() {
     let profile =
         large.iter().find(|(target, ..)| target.starts_with("/dataset/profile")).map_or(0, |(.., bytes)| *bytes);
     assert!(profile >= MIN_PROFILE_BYTES, "the profile has {profile} bytes");
-    let before = world.resident_bytes();
+    let before = fixture.resident_bytes();
     for (target, headers, bytes) in large {
-        let readers = (0..SLOW_READERS).map(|_| slow_reader(world.address(), &target, headers));
+        let readers = (0..SLOW_READERS).map(|_| slow_reader(fixture.address(), &target, headers));
         let readers = join_all(readers).await;
         let answered = join_all(readers.iter().map(|reader| async { reader.peek(&mut [0; 1]).await.expect("a byte") }));
         tokio::time::timeout(HANG_TIMEOUT, answered).await.unwrap_or_else(|_| panic!("{target}: no response"));
-        let growth = world.resident_bytes().saturating_sub(before);
-        let health = world.health_p90_ms(50).await;
+        let growth = fixture.resident_bytes().saturating_sub(before);
+        let health = fixture.health_p90_ms(50).await;
         eprintln!("{target}: {bytes} bytes, {} MiB more, p90 of /healthz {health:.1} ms", growth >> 20);
         assert!(growth <= MAX_GROWTH_BYTES, "{target}: {} MiB more", growth >> 20);
-        let (other, _) = world.read(HONEST, "/dataset/profile?dataset_id=1", "").await;
+        let (other, _) = fixture.read(HONEST, "/dataset/profile?dataset_id=1", "").await;
         assert_eq!(other, StatusCode::OK, "{target}: another address");
         drop(readers);
         let held = "strata_gate_held_units{gate=\"response\"}";
-        eventually(&format!("{target}: the memory is not released"), async || world.metric(held) == 0.0).await;
+        eventually(&format!("{target}: the memory is not released"), async || fixture.metric(held) == 0.0).await;
     }
-    assert_eq!(world.server.stop("-TERM").0, Some(0));
+    assert_eq!(fixture.server.stop("-TERM").0, Some(0));
 }
 
 /// Regression test: 20 clients of `/dataset/profile` delayed `/healthz` to 3 s, because responses were built on the
@@ -301,16 +301,16 @@ async fn slow_readers_use_limited_memory() {
 /// a cache.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_responses_do_not_block_runtime() {
-    let world = World::new(8, SMALL_TEXT_BYTES);
-    for (target, headers) in world.targets(&READ_FORMATS) {
+    let fixture = WideDatasetFixture::new(8, SMALL_TEXT_BYTES);
+    for (target, headers) in fixture.targets(&READ_FORMATS) {
         let mut long_polls = f64::INFINITY;
         for _ in 0..MAX_ATTEMPTS {
-            long_polls = long_polls.min(world.long_polls(&target, headers).await);
+            long_polls = long_polls.min(fixture.long_polls(&target, headers).await);
             if long_polls <= FAST_READERS as f64 / 10.0 {
                 break;
             }
         }
         assert!(long_polls <= FAST_READERS as f64 / 10.0, "{target}: {long_polls} polls of more than 10 ms");
     }
-    assert_eq!(world.server.stop("-TERM").0, Some(0));
+    assert_eq!(fixture.server.stop("-TERM").0, Some(0));
 }

@@ -270,7 +270,7 @@ async fn server_without_refresh_role_rejects_refreshes() {
     let view = owned.call("GET", &format!("/dataset/view?dataset_id={fetched}"), "").await;
     let ping = parsed(&view)["dataset"]["ping_url"].as_str().expect("failed to parse the URL").to_owned();
 
-    let readers = owned.service.beside(|config| config.server.roles = roles(&["http", "query"])).await;
+    let readers = owned.service.open_instance(|config| config.server.roles = roles(&["http", "query"])).await;
     let background = readers.services.start_background();
     let call = async |path: &str, body: Value| {
         strata_testing::owned::call(&readers, owned.token(), "POST", path, &body.to_string()).await
@@ -298,7 +298,7 @@ async fn server_without_refresh_role_rejects_refreshes() {
         sqlx::query_scalar::<_, i64>(sql).fetch_one(&database).await.expect("failed to run the SQL statement") == 1
     };
     assert!(!comes_about(async || !still().await).await, "the run started");
-    let worker = owned.service.beside(|config| config.server.roles = roles(&["refresh"])).await;
+    let worker = owned.service.open_instance(|config| config.server.roles = roles(&["refresh"])).await;
     let working = worker.services.start_background();
     eventually("the run starts", async || !still().await).await;
     working.finish(std::time::Duration::from_secs(5)).await;

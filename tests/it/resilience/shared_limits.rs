@@ -12,8 +12,8 @@ use strata_config::{Config, RedisUrl};
 use strata_testing::redis::RedisServer;
 use strata_testing::{Answer, CapturedLog, OWNER, PASSWORD, TestService, eventually};
 
-/// ServicePair processes of one service that share a Redis server.
-struct ServicePair {
+/// Two processes of one service that share a Redis server.
+struct SharedLimitPair {
     first: TestService,
     second: TestService,
     // The data directory of both services; dropped last.
@@ -22,12 +22,12 @@ struct ServicePair {
 
 const ENTITIES: &str = "/api/1/open/latest/";
 
-impl ServicePair {
-    async fn start(redis: RedisUrl, change: impl Fn(&mut Config)) -> ServicePair {
+impl SharedLimitPair {
+    async fn start(redis: RedisUrl, change: impl Fn(&mut Config)) -> SharedLimitPair {
         let service = TestService::start().await;
         service.import("Open", "[{\"a\":1}]").await;
-        let beside = async || {
-            let configured = service.beside(|config| {
+        let open_limited = async || {
+            let configured = service.open_instance(|config| {
                 config.limits.redis_url = Some(redis.clone());
                 // A long timeout, because the machine can be slow.
                 config.limits.redis_timeout_ms = 1_000;
@@ -35,7 +35,7 @@ impl ServicePair {
             });
             configured.await
         };
-        ServicePair { first: beside().await, second: beside().await, _service: service }
+        SharedLimitPair { first: open_limited().await, second: open_limited().await, _service: service }
     }
 
     fn are_shared(&self) -> bool {
@@ -68,7 +68,7 @@ fn rate_limit_headers(answer: &Answer) -> (u64, u64, u64) {
 #[tokio::test]
 async fn processes_share_one_limit_exactly() {
     let redis = RedisServer::start();
-    let two = ServicePair::start(redis.url(), |config| config.limits.public_per_minute = 10).await;
+    let two = SharedLimitPair::start(redis.url(), |config| config.limits.public_per_minute = 10).await;
     assert!(two.are_shared());
     let mut resets = BTreeSet::new();
     for number in 0..10 {
@@ -96,7 +96,7 @@ async fn processes_share_one_limit_exactly() {
 #[tokio::test]
 async fn concurrent_requests_share_one_limit_exactly() {
     let redis = RedisServer::start();
-    let two = ServicePair::start(redis.url(), |config| config.limits.public_per_minute = 20).await;
+    let two = SharedLimitPair::start(redis.url(), |config| config.limits.public_per_minute = 20).await;
     let requests = (0..80).map(|number| if number % 2 == 0 { &two.first } else { &two.second }.get(ENTITIES));
     let statuses: Vec<u16> = join_all(requests).await.iter().map(|answer| answer.status).collect();
     assert_eq!(statuses.iter().filter(|&&status| status == 200).count(), 20, "{statuses:?}");
@@ -107,8 +107,8 @@ async fn concurrent_requests_share_one_limit_exactly() {
 async fn services_of_other_catalogs_count_separately() {
     let redis = RedisServer::start();
     let limited = |config: &mut Config| config.limits.public_per_minute = 10;
-    let one = ServicePair::start(redis.url(), limited).await;
-    let other = ServicePair::start(redis.url(), limited).await;
+    let one = SharedLimitPair::start(redis.url(), limited).await;
+    let other = SharedLimitPair::start(redis.url(), limited).await;
     assert_eq!(rate_limit_headers(&one.first.get(ENTITIES).await).1, 9);
     assert_eq!(rate_limit_headers(&other.first.get(ENTITIES).await).1, 9);
 }
@@ -116,7 +116,7 @@ async fn services_of_other_catalogs_count_separately() {
 #[tokio::test]
 async fn hanging_redis_is_waited_for_once() {
     let redis = RedisServer::start();
-    let two = ServicePair::start(redis.url(), |config| {
+    let two = SharedLimitPair::start(redis.url(), |config| {
         config.limits.public_per_minute = 1_000;
         config.limits.redis_timeout_ms = 300;
     });
@@ -152,7 +152,7 @@ async fn restarted_redis_is_used_again() {
     let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
     let _default = tracing::subscriber::set_default(subscriber);
     let mut redis = RedisServer::start();
-    let two = ServicePair::start(redis.url(), |config| config.limits.public_per_minute = 1_000).await;
+    let two = SharedLimitPair::start(redis.url(), |config| config.limits.public_per_minute = 1_000).await;
     two.assert_together().await;
     redis.kill();
     // The process counts requests itself and starts at zero, unless Redis answered too late before.
@@ -180,7 +180,7 @@ async fn restarted_redis_is_used_again() {
 #[tokio::test]
 async fn read_only_redis_is_ignored() {
     let redis = RedisServer::start();
-    let two = ServicePair::start(redis.url(), |config| config.limits.public_per_minute = 1_000).await;
+    let two = SharedLimitPair::start(redis.url(), |config| config.limits.public_per_minute = 1_000).await;
     two.assert_together().await;
     // Redis has no memory for any key and evicts none.
     assert_eq!(redis.run("CONFIG SET maxmemory 1"), "+OK");
@@ -204,7 +204,7 @@ async fn service_starts_without_redis() {
     let port = silent_listener.local_addr().expect("failed to get the address").port();
     let silent_url = RedisUrl::try_from(format!("redis://127.0.0.1:{port}")).expect("failed to parse the URL");
     for url in [closed_port, silent_url] {
-        let two = ServicePair::start(url, |config| config.limits.public_per_minute = 2).await;
+        let two = SharedLimitPair::start(url, |config| config.limits.public_per_minute = 2).await;
         for service in [&two.first, &two.second] {
             let statuses: Vec<u16> =
                 [service.get(ENTITIES).await, service.get(ENTITIES).await, service.get(ENTITIES).await]
@@ -220,8 +220,8 @@ async fn service_starts_without_redis() {
 async fn password_in_redis_url_is_used() {
     let redis = RedisServer::start_with(Some("battery-staple"));
     let limited = |config: &mut Config| config.limits.public_per_minute = 1_000;
-    ServicePair::start(redis.url(), limited).await.assert_together().await;
-    let two = ServicePair::start(redis.url_with(Some("wrong")), limited).await;
+    SharedLimitPair::start(redis.url(), limited).await.assert_together().await;
+    let two = SharedLimitPair::start(redis.url_with(Some("wrong")), limited).await;
     assert!(!two.are_shared());
     assert_eq!(two.first.get(ENTITIES).await.status, 200);
 }
@@ -237,7 +237,7 @@ async fn log_in(service: &TestService, email: &str, password: &str, address: &st
 #[tokio::test]
 async fn more_processes_allow_no_more_password_guesses() {
     let redis = RedisServer::start();
-    let two = ServicePair::start(redis.url(), |config| {
+    let two = SharedLimitPair::start(redis.url(), |config| {
         (config.limits.logins_per_minute, config.limits.account_logins_per_hour) = (3, 5);
     });
     let two = two.await;

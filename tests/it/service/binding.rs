@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use serde_json::json;
 use strata_config::{CatalogUrl, Config, StoreUrl};
+use strata_service::BackupCopyMode;
 use strata_testing::catalog::execute;
-use strata_testing::maintenance::{BackupKind, Depth, FindingKind};
+use strata_testing::maintenance::{Depth, FindingKind};
 use strata_testing::owned::Owned;
 use strata_testing::{Answer, TestService, files};
 
@@ -160,7 +161,7 @@ async fn backup_keeps_identity_and_is_independent() {
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let directory = tempfile::tempdir().expect("failed to create directory");
     let copy = directory.path().join("copy");
-    owned.service.backup(&copy, BackupKind::Copied).await.expect("failed to back up");
+    owned.service.backup(&copy, BackupCopyMode::AlwaysCopy).await.expect("failed to back up");
     let identity = |home: &Path| fs::read(home.join("store/strata.id")).expect("failed to read identity");
     assert_eq!(identity(&copy), identity(owned.service.directory()));
     let restored = TestService::open_data(&copy).await.expect("failed to open service");

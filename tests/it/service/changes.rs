@@ -24,7 +24,7 @@ impl ProcessPair {
         let url = server.create_database().await;
         let catalog = url.clone().try_into().expect("failed to parse URL");
         let owned = Owned::configured(|config| config.catalog.url = Some(catalog), Some(server.clone())).await;
-        let other = owned.service.beside(|config| config.server.background = false).await;
+        let other = owned.service.open_instance(|config| config.server.background = false).await;
         other.services.lookups.set_ttl(Duration::from_secs(86_400));
         let background = other.services.start_background();
         let two = ProcessPair { owned, other, server, url, _background: Box::new(background) };
@@ -137,7 +137,7 @@ async fn polling_finds_change_without_notification() {
     let url = server.create_database().await.try_into().expect("failed to parse URL");
     let owned = Owned::configured(|config| config.catalog.url = Some(url), Some(server.clone())).await;
     // Without background tasks, a process does not listen.
-    let other = owned.service.beside(|_| ()).await;
+    let other = owned.service.open_instance(|_| ()).await;
     let id = owned.dataset("Things", json!({}), &["[{\"v\":1}]"]).await;
     let active = format!("/api/{id}/things/active/?format=jsonl");
     assert_eq!(other.get(&active).await.text(), "{\"v\":1}\n");

@@ -38,7 +38,7 @@ async fn restarted_server_reads_from_disk_cache() {
     let cached_paths = files(&first.directory().join("cache"));
     assert!(cached_paths.iter().any(|path| path.extension() == Some("ranges".as_ref())), "{cached_paths:?}");
 
-    let second = first.beside(|_| ()).await;
+    let second = first.open_instance(|_| ()).await;
     let found = "strata_disk_cache_bytes";
     eventually("the cache finds the existing ranges", async || {
         strata_testing::metrics::value(&second.metrics(), found).is_some_and(|bytes| bytes > 0.0)
@@ -52,7 +52,7 @@ async fn restarted_server_reads_from_disk_cache() {
     server.refuse(&[]);
     // After its directory was removed, the cache works, too.
     std::fs::remove_dir_all(first.directory().join("cache")).expect("failed to remove");
-    let third = first.beside(|config| config.cache.disk_bytes = 0).await;
+    let third = first.open_instance(|config| config.cache.disk_bytes = 0).await;
     for service in [&second, &third] {
         assert_eq!(service.get("/api/1/numbers/v1/?offset=100&limit=7").await.status, 200);
     }

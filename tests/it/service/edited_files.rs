@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use strata_service::BackupCopyMode;
 use strata_testing::TestService;
-use strata_testing::maintenance::{BackupKind, Depth};
+use strata_testing::maintenance::Depth;
 use strata_testing::owned::{Owned, parsed};
 
 /// Enough entities that an edit does not write the list in full.
@@ -130,7 +131,7 @@ async fn base_of_edited_alternate_is_kept_and_backed_up() {
     // A backup contains both files, and the restored service returns the same responses.
     let directory = tempfile::tempdir().expect("failed to create directory");
     let to = directory.path().join("copy");
-    assert_eq!(owned.service.backup(&to, BackupKind::Copied).await.expect("failed to back up").files, 3);
+    assert_eq!(owned.service.backup(&to, BackupCopyMode::AlwaysCopy).await.expect("failed to back up").files, 3);
     let restored = TestService::open_data(&to).await.expect("failed to open service");
     let lines = restored.get(&format!("/api/{id}/things/v1/alt/?format=jsonl")).await;
     assert!(lines.text() == expected);

@@ -283,7 +283,7 @@ async fn large_alternate_is_edited_in_one_pass() {
     let mut bytes = std::fs::read(&file).expect("failed to read");
     bytes[1_000] ^= 0xff;
     std::fs::write(&file, bytes).expect("failed to write");
-    let other_service = owned.service.beside(|_| {}).await;
+    let other_service = owned.service.open_instance(|_| {}).await;
     let body = json!({"dataset_id": id, "version": 1, "etag": etag, "edits": [{"position": 0, "remove": true}]});
     let answer = call(&other_service, &owned.token, "POST", "/dataset/alternate/edit", &body.to_string()).await;
     answer.is_error(500);

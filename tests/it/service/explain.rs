@@ -11,26 +11,26 @@ use strata_reference::Value;
 use strata_testing::machine::{Machine, failed, one_json_line, succeeded};
 use strata_testing::openapi::Document;
 use strata_testing::owned::log_in;
-use strata_testing::reads::{Lab, cases, entities, no_failure, plan, query};
+use strata_testing::reads::{ServiceLab, cases, entities, no_failure, plan, query};
 use strata_testing::versions::{all_shredded, nothing_shredded, options_like, row_groups_of};
 use strata_testing::{Answer, CapturedLog, FIXTURES, OWNER, PASSWORD, TestService};
 use strata_types::read_request::{ReadRequest, ResponseFormat};
 use strata_types::user::UserPlan;
 
 /// An owner with a session.
-struct Owner<'a> {
+struct OwnerSession<'a> {
     service: &'a TestService,
     cookie: String,
 }
 
-impl Owner<'_> {
-    async fn log_in_owner(service: &TestService) -> Owner<'_> {
-        Owner::log_in(service, OWNER).await
+impl OwnerSession<'_> {
+    async fn log_in_owner(service: &TestService) -> OwnerSession<'_> {
+        OwnerSession::log_in(service, OWNER).await
     }
 
-    async fn log_in<'a>(service: &'a TestService, email: &str) -> Owner<'a> {
+    async fn log_in<'a>(service: &'a TestService, email: &str) -> OwnerSession<'a> {
         let cookie = log_in(service, email).await;
-        Owner { service, cookie }
+        OwnerSession { service, cookie }
     }
 
     /// Explains a read. `query` begins with the parameters of the endpoint.
@@ -93,7 +93,7 @@ async fn import_countries(service: &TestService) {
 async fn plan_contains_operators_of_each_request_kind() {
     let service = TestService::start().await;
     import_countries(&service).await;
-    let owner = Owner::log_in_owner(&service).await;
+    let owner = OwnerSession::log_in_owner(&service).await;
     for (query, words) in [
         ("", &["VersionScan: positions=0..250", "all defaults", "250 entities"][..]),
         ("offset=10&limit=5", &["VersionScan: positions=10..15", "5 selected"]),
@@ -177,11 +177,11 @@ async fn plan_contains_operators_of_each_request_kind() {
 
 #[test]
 fn row_group_page_and_row_counts_are_consistent() {
-    let lab = Lab::new(|config| config.query.threads = 1);
+    let lab = ServiceLab::new(|config| config.query.threads = 1);
     let indexed_columns = lab.publish(&hundred_entities(), &row_groups_of(10, all_shredded()));
     let none = lab.publish(&hundred_entities(), &row_groups_of(10, nothing_shredded()));
     lab.bench.runtime.block_on(async {
-        let owner = Owner::log_in_owner(&lab.service).await;
+        let owner = OwnerSession::log_in_owner(&lab.service).await;
         let explain = async |version: u64, query: &str| {
             let explained = owner.json(&format!("version={version}&{query}")).await;
             let groups = explained["scan"]["row_groups"].as_object().expect("missing row groups");
@@ -262,10 +262,10 @@ fn row_group_page_and_row_counts_are_consistent() {
 
 #[test]
 fn repeated_read_finds_everything_cached() {
-    let lab = Lab::new(|config| config.query.threads = 2);
+    let lab = ServiceLab::new(|config| config.query.threads = 2);
     let version = lab.publish(&hundred_entities(), &row_groups_of(10, all_shredded()));
     lab.bench.runtime.block_on(async {
-        let owner = Owner::log_in_owner(&lab.service).await;
+        let owner = OwnerSession::log_in_owner(&lab.service).await;
         for query in ["filter=name:name37", "sort=text:desc", "keywords=name3&format=csv", "filter=text:7&dedup=true"] {
             let query = format!("version={version}&{query}");
             let first = owner.json(&query).await;
@@ -295,7 +295,12 @@ fn repeated_read_finds_everything_cached() {
 }
 
 /// Compares a read with its explanation.
-async fn check_explanation(owner: &Owner<'_>, version: u64, query: &str, bytes: bool) -> Result<(), TestCaseError> {
+async fn check_explanation(
+    owner: &OwnerSession<'_>,
+    version: u64,
+    query: &str,
+    bytes: bool,
+) -> Result<(), TestCaseError> {
     let read = owner.service.get(&format!("/api/1/data/v{version}/?{query}")).await;
     let explained = owner.ask(&format!("dataset_id=1&version={version}&explain=json&{query}"), &[]).await;
     prop_assert_eq!(explained.status, read.status, "{}: {}", query, String::from_utf8_lossy(&explained.body));
@@ -321,12 +326,12 @@ async fn check_explanation(owner: &Owner<'_>, version: u64, query: &str, bytes: 
 
 #[test]
 fn explanation_of_random_read_matches_read() {
-    let narrow = Lab::new(|config| {
+    let narrow = ServiceLab::new(|config| {
         config.query.threads = 2;
         config.limits.columns = 3;
     });
-    let labs = [Lab::without_cache(1), Lab::with_threads(2), narrow];
-    let owners = labs.each_ref().map(|lab| lab.bench.runtime.block_on(Owner::log_in_owner(&lab.service)));
+    let labs = [ServiceLab::without_cache(1), ServiceLab::with_threads(2), narrow];
+    let owners = labs.each_ref().map(|lab| lab.bench.runtime.block_on(OwnerSession::log_in_owner(&lab.service)));
     let sample = prop_oneof![4 => Just(None), 1 => (0..8_u64).prop_map(Some)];
     let plans = vec((plan(), sample, any::<bool>()), 6..12);
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(12), ..PropertyConfig::default() });
@@ -368,7 +373,7 @@ fn explanation_of_random_read_matches_read() {
 async fn invalid_read_is_rejected_like_read() {
     let service = TestService::start().await;
     service.import("Data", "[{\"a\":1}]").await;
-    let owner = Owner::log_in_owner(&service).await;
+    let owner = OwnerSession::log_in_owner(&service).await;
     let document = Document::fetch(&service).await;
     let long = "x".repeat(40_000);
     for query in
@@ -402,9 +407,9 @@ async fn invalid_read_is_rejected_like_read() {
     for file in service.version_files() {
         std::fs::remove_file(file).expect("failed to remove");
     }
-    let other = service.beside(|_| {}).await;
+    let other = service.open_instance(|_| {}).await;
     let read = other.get("/api/1/data/v1/").await;
-    let owner = Owner::log_in_owner(&other).await;
+    let owner = OwnerSession::log_in_owner(&other).await;
     let explained = owner.ask("dataset_id=1", &[]).await;
     assert_eq!(
         (read.status, explained.status, text_without_request_id(&read)),
@@ -426,12 +431,12 @@ async fn only_owner_can_explain_frozen_dataset() {
     let nobody = service.get("/dataset/explain?dataset_id=1").await;
     nobody.is_error(401);
     document.describes_call("GET", "/dataset/explain", &nobody);
-    let other = Owner::log_in(&service, "other@strata.test").await.ask("dataset_id=1&limit=1", &[]).await;
+    let other = OwnerSession::log_in(&service, "other@strata.test").await.ask("dataset_id=1&limit=1", &[]).await;
     other.is_error(404);
     assert_eq!(other.text(), "You have no dataset with this dataset_id.");
     document.describes_call("GET", "/dataset/explain", &other);
 
-    let owner = Owner::log_in_owner(&service).await;
+    let owner = OwnerSession::log_in_owner(&service).await;
     assert_eq!(owner.json("limit=1").await["frozen"], false);
     let freeze = json!({"dataset_id": 1, "version_number": 1, "freeze": true}).to_string();
     let request = Request::post("/dataset/rollback").header("content-type", "application/json");
@@ -446,7 +451,7 @@ async fn only_owner_can_explain_frozen_dataset() {
 async fn format_is_selected_and_json_has_documented_shape() {
     let service = TestService::start().await;
     service.import("Data", "[{\"a\":1,\"_source\":\"x\"},{\"a\":\"<b>\\u202e\"}]").await;
-    let owner = Owner::log_in_owner(&service).await;
+    let owner = OwnerSession::log_in_owner(&service).await;
     let document = Document::fetch(&service).await;
     for (query, accept, form) in [
         ("", None, "application/json"),
@@ -516,7 +521,7 @@ async fn format_is_selected_and_json_has_documented_shape() {
 async fn explanation_reports_but_ignores_cached_response() {
     let service = TestService::configured(|config| config.query.heavy_bytes = 1).await;
     import_countries(&service).await;
-    let owner = Owner::log_in_owner(&service).await;
+    let owner = OwnerSession::log_in_owner(&service).await;
     let page = "filter=region:europe&limit=5";
     let get_kept = async |query: &str| owner.json(query).await["kept"].clone();
     assert_eq!(get_kept(page).await, json!({"cacheable": true, "response": [], "export": null}));
@@ -548,7 +553,7 @@ async fn explained_plan_equals_executed_plan() {
     let service = TestService::configured(|config| config.log.slow_request_ms = 1).await;
     let lines: String = (0..3_000).map(|number| format!("{{\"n\":{number},\"text\":\"word{number}\"}}\n")).collect();
     service.import("Words", &lines).await;
-    let owner = Owner::log_in_owner(&service).await;
+    let owner = OwnerSession::log_in_owner(&service).await;
     let log = CapturedLog::default();
     let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
     let _default = tracing::subscriber::set_default(subscriber);
@@ -628,7 +633,7 @@ fn explanation_reports_spills() {
         })
         .collect();
     for (memory_bytes, status) in [(16 << 20, 200), (1 << 20, 400)] {
-        let lab = Lab::new(|config| {
+        let lab = ServiceLab::new(|config| {
             config.query.memory_bytes = Some(memory_bytes);
             config.cache.memory_bytes = Some(1 << 20);
         });
@@ -636,7 +641,7 @@ fn explanation_reports_spills() {
         let query = "sort=v:desc&format=jsonl";
         let read = lab.get(version, query);
         let explained = lab.bench.runtime.block_on(async {
-            let owner = Owner::log_in_owner(&lab.service).await;
+            let owner = OwnerSession::log_in_owner(&lab.service).await;
             owner.ask(&format!("dataset_id=1&explain=json&version={version}&{query}"), &[]).await
         });
         assert_eq!((read.status, explained.status), (status, status), "{}", explained.text());

@@ -151,8 +151,8 @@ async fn export_beyond_cache_quota_is_not_prewarmed() {
 async fn process_without_background_tasks_does_not_prewarm() {
     let service = TestService::configured(|config| config.server.background = false).await;
     service.import("Open", "[{\"a\":1}]").await;
-    let off = service.beside(|config| config.cache.exports_ahead = 0).await;
-    let other = service.beside(|config| config.server.background = true).await;
+    let off = service.open_instance(|config| config.cache.exports_ahead = 0).await;
+    let other = service.open_instance(|config| config.server.background = true).await;
     for process in [&service, &off, &other] {
         request_export(process, OPEN, 3).await;
     }

@@ -14,7 +14,7 @@ async fn read_of_hanging_store_times_out() {
     first.import("Numbers", &(0..2_000).map(|n| format!("{{\"n\":{n},\"t\":\"w{n}\"}}\n")).collect::<String>()).await;
     let fresh = async |opened: bool| {
         let service = first
-            .beside(|config| {
+            .open_instance(|config| {
                 config.query.timeout_s = 1;
                 config.store.retry_s = 600;
                 config.cache.disk_bytes = 0;

@@ -8,11 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 use strata_config::StoreUrl;
+use strata_service::BackupCopyMode;
 use strata_testing::catalog::execute;
 use strata_testing::databases::on_both_databases;
 use strata_testing::files::damage_documents;
 use strata_testing::machine::{Machine, Server, get};
-use strata_testing::maintenance::{BackupKind, CheckReport, Depth, FindingKind};
+use strata_testing::maintenance::{CheckReport, Depth, FindingKind};
 use strata_testing::metrics::growth;
 use strata_testing::owned::{Owned, call, parsed};
 use strata_testing::{TestService, files};
@@ -99,7 +100,7 @@ async fn missing_unreferenced_file_is_not_damage(owned: Owned) {
     parsed(&owned.delete(id, 1).await);
     assert_eq!(check(&owned, Depth::Everything).await, [(path.clone(), "unneeded".to_owned(), Vec::new())]);
     let directory = tempfile::tempdir().expect("failed to create directory");
-    let backed_up = owned.service.backup(directory.path(), BackupKind::Copied).await;
+    let backed_up = owned.service.backup(directory.path(), BackupCopyMode::AlwaysCopy).await;
     let backed_up = backed_up.expect("failed to back up without unneeded file");
     assert_eq!((backed_up.files, backed_up.damaged), (1, 0));
     // A damaged file is still reported, because a disk can be failing.
@@ -208,21 +209,21 @@ async fn restored_backup_returns_same_responses(owned: Owned) {
     parsed(&owned.save(id, 1, r#"[{"alt":2}]"#).await);
     let before = all_responses(&owned.service, id).await;
     let directory = tempfile::tempdir().expect("failed to create directory");
-    for (name, how) in [("linked", BackupKind::Linked), ("copied", BackupKind::Copied)] {
+    for (name, copy_mode) in [("linked", BackupCopyMode::LinkIfPossible), ("copied", BackupCopyMode::AlwaysCopy)] {
         let to = directory.path().join(name).join("deep");
         let mut reported = 0;
-        let backed_up =
-            owned.service.backup_with_progress(&to, how, |files| reported = files).await.expect("failed to back up");
+        let backed_up = owned.service.backup_with_progress(&to, copy_mode, |files| reported = files).await;
+        let backed_up = backed_up.expect("failed to back up");
         assert_eq!((backed_up.files, reported), (4, 4), "the replaced alternate is still recorded");
         // Both directories are temporary directories on the same file system.
-        assert_eq!(backed_up.linked, if how == BackupKind::Copied { 0 } else { 4 });
+        assert_eq!(backed_up.linked, if copy_mode == BackupCopyMode::AlwaysCopy { 0 } else { 4 });
         let top: BTreeSet<String> = fs::read_dir(&to)
             .expect("failed to read directory")
             .map(|entry| entry.expect("failed to read entry").file_name().into_string().expect("invalid UTF-8"))
             .collect();
         assert_eq!(top, BTreeSet::from(["catalog.sqlite".to_owned(), "store".to_owned()]));
         assert!(!owned.service.catalog().await.has_file_holds().await.expect("failed to get response"));
-        let again = owned.service.backup(&to, how).await.expect_err("backup into used directory succeeded");
+        let again = owned.service.backup(&to, copy_mode).await.expect_err("backup into used directory succeeded");
         assert!(format!("{again:?}").starts_with("NotEmpty("), "{again:?}");
     }
     // Later changes are not in the backup, and later removals do not affect it.
@@ -260,7 +261,7 @@ async fn backup_during_writes_is_consistent(owned: Owned) {
     let backups = async {
         for number in 0..4 {
             let to = directory.path().join(number.to_string());
-            owned.service.backup(&to, BackupKind::Linked).await.expect("failed to back up");
+            owned.service.backup(&to, BackupCopyMode::LinkIfPossible).await.expect("failed to back up");
         }
         over.store(true, std::sync::atomic::Ordering::SeqCst);
     };
@@ -324,7 +325,7 @@ async fn backup_of_damaged_file_fails_with_version() {
     let file = owned.service.version_files().remove(0);
     damage_documents(&file);
     let directory = tempfile::tempdir().expect("failed to create directory");
-    let failed = owned.service.backup(directory.path(), BackupKind::Linked).await;
+    let failed = owned.service.backup(directory.path(), BackupCopyMode::LinkIfPossible).await;
     let message = failed.expect_err("backup of damaged file succeeded").to_string();
     assert!(message.contains(&format!("dataset {id} \"Things\" v1")), "{message}");
     assert!(!owned.service.catalog().await.has_file_holds().await.expect("failed to get response"));
@@ -349,7 +350,7 @@ async fn cancelled_backup_is_marked_and_releases_hold() {
     tokio::select! {
         biased;
         _ = first => {}
-        _ = owned.service.backup_with_progress(directory.path(), BackupKind::Copied, tell) => {}
+        _ = owned.service.backup_with_progress(directory.path(), BackupCopyMode::AlwaysCopy, tell) => {}
     }
     if !directory.path().join("catalog.sqlite").exists() {
         assert!(TestService::open_data(directory.path()).await.is_err());
@@ -365,7 +366,7 @@ async fn memory_store_is_backed_up_to_directory() {
     let owned = Owned::configured(|config| config.store.url = Some(memory), None).await;
     let id = owned.dataset("Things", json!({}), &[r#"[{"a":1}]"#]).await;
     let directory = tempfile::tempdir().expect("failed to create directory");
-    let backed_up = owned.service.backup(directory.path(), BackupKind::Linked).await;
+    let backed_up = owned.service.backup(directory.path(), BackupCopyMode::LinkIfPossible).await;
     let backed_up = backed_up.expect("failed to back up");
     assert_eq!((backed_up.files, backed_up.linked), (1, 0));
     let before = all_responses(&owned.service, id).await;

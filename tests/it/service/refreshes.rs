@@ -21,7 +21,7 @@ use strata_types::user::UserPlan;
 use tokio_util::sync::CancellationToken;
 
 on_both_databases! {
-    Owner:
+    RefreshOwner:
     every_trigger_creates_next_version
     unchanged_source_shares_version_file
     changed_source_settings_reset_validators
@@ -40,7 +40,7 @@ on_both_databases! {
 }
 
 /// A service whose sources and webhook receivers can be on loopback, and an owner with an API token.
-struct Owner {
+struct RefreshOwner {
     service: TestService,
     token: String,
     database: Database,
@@ -48,16 +48,16 @@ struct Owner {
 
 const EMAIL: &str = "refresher@strata.test";
 
-impl Owner {
-    async fn sqlite() -> Owner {
-        Owner::start(Database::sqlite().await).await
+impl RefreshOwner {
+    async fn sqlite() -> RefreshOwner {
+        RefreshOwner::start(Database::sqlite().await).await
     }
 
-    async fn postgres() -> Owner {
-        Owner::start(Database::postgres().await).await
+    async fn postgres() -> RefreshOwner {
+        RefreshOwner::start(Database::postgres().await).await
     }
 
-    async fn start(database: Database) -> Owner {
+    async fn start(database: Database) -> RefreshOwner {
         let service = TestService::configured(|config: &mut Config| {
             config.catalog.url = Some(CatalogUrl::try_from(database.url.clone()).expect("failed to parse URL"));
             config.net.allow =
@@ -67,7 +67,7 @@ impl Owner {
         .await;
         let added = service.services.accounts.add_user(EMAIL, PASSWORD, UserPlan::Pro, Some("ci")).await;
         let token = added.expect("failed to add user").expect("missing token").expose().to_owned();
-        Owner { service, token, database }
+        RefreshOwner { service, token, database }
     }
 
     /// Sends a request with a body.
@@ -181,7 +181,7 @@ fn blocking_source() -> (LoopbackServer, SyncSender<()>, tokio::sync::mpsc::Rece
     (server, release, arrived)
 }
 
-async fn every_trigger_creates_next_version(owner: Owner) {
+async fn every_trigger_creates_next_version(owner: RefreshOwner) {
     let source = changing_source();
     let url = source.url("/things.json");
     let dataset = owner.create("Things", json!({"source": url})).await;
@@ -191,27 +191,13 @@ async fn every_trigger_creates_next_version(owner: Owner) {
     let uri = format!("/dataset/refresh?dataset_id={}", dataset["dataset_id"]);
     assert_eq!(parse_version(&owner.send("POST", &uri, &[], "").await), (4, 1));
     // The first call computes the next run, the second call starts it.
-    assert_eq!(
-        owner
-            .service
-            .services
-            .refreshes
-            .run_due_schedules(&CancellationToken::new())
-            .await
-            .expect("failed to run schedules"),
-        0
-    );
+    let run_due_schedules = async || {
+        let started = owner.service.services.refreshes.run_due_schedules(&CancellationToken::new()).await;
+        started.expect("failed to run schedules")
+    };
+    assert_eq!(run_due_schedules().await, 0);
     owner.database.execute("UPDATE datasets SET next_run_at = 1").await;
-    assert_eq!(
-        owner
-            .service
-            .services
-            .refreshes
-            .run_due_schedules(&CancellationToken::new())
-            .await
-            .expect("failed to run schedules"),
-        1
-    );
+    assert_eq!(run_due_schedules().await, 1);
     eventually("the scheduled version", async || owner.view(&dataset).await["latest_version"] == json!(5)).await;
 
     for number in 1..=5 {
@@ -227,7 +213,7 @@ async fn every_trigger_creates_next_version(owner: Owner) {
     assert!(owner.temporary_files().is_empty(), "{:?}", owner.temporary_files());
 
     // Pings count toward the rate limit of public reads, and their responses show the limit.
-    let limited = owner.service.beside(|config| config.limits.public_per_minute = 1).await;
+    let limited = owner.service.open_instance(|config| config.limits.public_per_minute = 1).await;
     let path = dataset["ping_url"].as_str().and_then(|url| url.find("/ping/").map(|at| url[at..].to_owned()));
     let path = path.expect("missing path");
     let answer = limited.get(&path).await;
@@ -235,7 +221,7 @@ async fn every_trigger_creates_next_version(owner: Owner) {
     limited.get(&path).await.is_error(429);
 }
 
-async fn unchanged_source_shares_version_file(owner: Owner) {
+async fn unchanged_source_shares_version_file(owner: RefreshOwner) {
     let source = LoopbackServer::start(|request: &Received| match request.header("if-none-match") {
         Some("\"one\"") => Reply::Bytes(with_status("304 Not Modified", "ETag: \"one\"\r\n", b"")),
         _ => ok("ETag: \"one\"\r\nContent-Type: application/x-ndjson\r\n", b"{\"a\":1}\n{\"a\":2}\n"),
@@ -262,7 +248,7 @@ async fn unchanged_source_shares_version_file(owner: Owner) {
     assert_eq!(owner.stored_files().len(), 2);
 }
 
-async fn changed_source_settings_reset_validators(owner: Owner) {
+async fn changed_source_settings_reset_validators(owner: RefreshOwner) {
     let source = LoopbackServer::start(|request: &Received| {
         if request.header("if-none-match").is_some() || request.header("if-modified-since").is_some() {
             return Reply::Bytes(with_status("304 Not Modified", "", b""));
@@ -304,7 +290,7 @@ async fn changed_source_settings_reset_validators(owner: Owner) {
     assert_eq!(owner.entities(&renamed, 7).await[0]["a"], json!("1"));
 }
 
-async fn push_accepts_every_format(owner: Owner) {
+async fn push_accepts_every_format(owner: RefreshOwner) {
     let dataset = owner.create("Pushed", json!({"source": "push"})).await;
     let id = dataset["dataset_id"].as_u64().expect("missing ID");
     let json_type = [("content-type", "application/json")];
@@ -389,7 +375,7 @@ async fn push_accepts_every_format(owner: Owner) {
     assert!(owner.temporary_files().is_empty(), "{:?}", owner.temporary_files());
 }
 
-async fn pushed_document_uses_records_path_of_dataset(owner: Owner) {
+async fn pushed_document_uses_records_path_of_dataset(owner: RefreshOwner) {
     let nested = r#"{"data":{"items":[{"a":1},{"a":2}]},"more":1}"#;
     let binary = [("content-type", "application/octet-stream")];
     let json_type = [("content-type", "application/json")];
@@ -420,7 +406,7 @@ async fn pushed_document_uses_records_path_of_dataset(owner: Owner) {
     assert!(refused.text().contains("set `records_path` to the path of the array of records"), "{}", refused.text());
 }
 
-async fn failed_refresh_returns_reason_and_leaves_nothing(owner: Owner) {
+async fn failed_refresh_returns_reason_and_leaves_nothing(owner: RefreshOwner) {
     let source = LoopbackServer::start(|request: &Received| match request.target.as_str() {
         "/gone" => Reply::Bytes(with_status("404 Not Found", "", b"")),
         "/bad.json" => ok("", b"[{\"a\":1},{\"a\":2},3]"),
@@ -483,10 +469,10 @@ async fn failed_refresh_returns_reason_and_leaves_nothing(owner: Owner) {
         assert_eq!(answer.status, status, "{}", answer.text());
     }
     // An address that was allowed when it was set.
-    let strict = owner.service.beside(|config| config.net.allow = AllowedNetworks::default()).await;
+    let strict = owner.service.open_instance(|config| config.net.allow = AllowedNetworks::default()).await;
     let path = fetched["ping_url"].as_str().and_then(|url| url.find("/ping/").map(|at| &url[at..]));
     strict.get(path.expect("missing path")).await.is_error(400);
-    let small = owner.service.beside(|config| config.sources.max_bytes = 10).await;
+    let small = owner.service.open_instance(|config| config.sources.max_bytes = 10).await;
     let request = Request::builder().method("POST").uri(own("")).header("content-type", "application/json");
     let request = request.header("authorization", format!("Bearer {}", owner.token));
     small
@@ -514,7 +500,7 @@ async fn failed_refresh_returns_reason_and_leaves_nothing(owner: Owner) {
     owner.service.send("POST", refresh, None).await.is_error(401);
 }
 
-async fn concurrent_refresh_of_dataset_is_rejected(owner: Owner) {
+async fn concurrent_refresh_of_dataset_is_rejected(owner: RefreshOwner) {
     let (source, release, mut arrived) = blocking_source();
     let dataset = owner.create("Held", json!({"source": source.url("/")})).await;
     {
@@ -541,7 +527,7 @@ async fn concurrent_refresh_of_dataset_is_rejected(owner: Owner) {
     );
 }
 
-async fn refresh_with_lost_lease_publishes_nothing(owner: Owner) {
+async fn refresh_with_lost_lease_publishes_nothing(owner: RefreshOwner) {
     let (source, release, mut arrived) = blocking_source();
     let dataset = owner.create("Lost", json!({"source": source.url("/")})).await;
     let mut refreshing = Box::pin(owner.refresh(&dataset));
@@ -551,7 +537,7 @@ async fn refresh_with_lost_lease_publishes_nothing(owner: Owner) {
     }
     // As if the process had been suspended for longer than its lease.
     owner.database.execute("UPDATE refresh_leases SET expires_at = 1").await;
-    let other_service = owner.service.beside(|_| {}).await;
+    let other_service = owner.service.open_instance(|_| {}).await;
     let path =
         dataset["ping_url"].as_str().and_then(|url| url.find("/ping/").map(|at| &url[at..])).expect("missing path");
     let mut taking_over = Box::pin(other_service.get(path));
@@ -572,12 +558,12 @@ async fn refresh_with_lost_lease_publishes_nothing(owner: Owner) {
     assert_eq!(owner.stored_files().len(), 1);
 }
 
-async fn refresh_during_shutdown_finishes_or_fails(owner: Owner) {
+async fn refresh_during_shutdown_finishes_or_fails(owner: RefreshOwner) {
     for finishes in [true, false] {
         let (source, release, mut arrived) = blocking_source();
         let name = format!("Ending {finishes}");
         let dataset = owner.create(&name, json!({"source": source.url("/")})).await;
-        let process = owner.service.beside(|_| {}).await;
+        let process = owner.service.open_instance(|_| {}).await;
         let background = process.services.start_background();
         let path =
             dataset["ping_url"].as_str().and_then(|url| url.find("/ping/").map(|at| &url[at..])).expect("missing path");
@@ -605,7 +591,7 @@ async fn refresh_during_shutdown_finishes_or_fails(owner: Owner) {
     assert_eq!(owner.stored_files().len(), 1);
 }
 
-async fn missed_schedule_runs_once(owner: Owner) {
+async fn missed_schedule_runs_once(owner: RefreshOwner) {
     let source = changing_source();
     let dataset = owner.create("Nightly", json!({"source": source.url("/"), "schedule": "* * * * *"})).await;
     let push = owner.create("Push", json!({"source": "push"})).await;
@@ -620,7 +606,7 @@ async fn missed_schedule_runs_once(owner: Owner) {
         .database
         .execute("UPDATE datasets SET next_run_at = next_run_at - 604800000000 WHERE next_run_at IS NOT NULL")
         .await;
-    let processes = [owner.service.beside(|_| {}).await, owner.service.beside(|_| {}).await];
+    let processes = [owner.service.open_instance(|_| {}).await, owner.service.open_instance(|_| {}).await];
     let never = CancellationToken::new();
     let (one, two, three) = tokio::join!(
         services.refreshes.run_due_schedules(&never),
@@ -674,7 +660,7 @@ async fn missed_schedule_runs_once(owner: Owner) {
 }
 
 /// The run stayed years ahead, also after a restart.
-async fn run_stored_while_the_clock_was_ahead_is_advanced(owner: Owner) {
+async fn run_stored_while_the_clock_was_ahead_is_advanced(owner: RefreshOwner) {
     let source = changing_source();
     for (name, schedule) in [("Nightly", "0 2 * * *"), ("Yearly", "0 0 1 1 *"), ("Leap", "0 0 29 2 *")] {
         owner.create(name, json!({"source": source.url("/"), "schedule": schedule})).await;
@@ -701,14 +687,14 @@ async fn run_stored_while_the_clock_was_ahead_is_advanced(owner: Owner) {
     assert_eq!(schedules.advance_late_runs(&never).await.expect("failed to run schedules"), 3);
     assert_eq!(count("next_run_at < 4102452000000000").await, 3);
     owner.database.execute(ahead).await;
-    let restarted = owner.service.beside(|_| {}).await;
+    let restarted = owner.service.open_instance(|_| {}).await;
     let background = restarted.services.start_background();
     eventually("the runs are advanced", async || count("next_run_at < 4102452000000000").await == 3).await;
     background.finish(Duration::from_secs(60)).await;
     assert_eq!(source.received().len(), 0, "a schedule is due");
 }
 
-async fn webhook_is_sent_once_by_concurrent_processes(owner: Owner) {
+async fn webhook_is_sent_once_by_concurrent_processes(owner: RefreshOwner) {
     const VERSIONS: u64 = 12;
     let receiver = LoopbackServer::start(|request: &Received| match request.body.len() % 2 {
         0 => ok("", b""),
@@ -722,7 +708,7 @@ async fn webhook_is_sent_once_by_concurrent_processes(owner: Owner) {
     // Deliveries that were due but not sent when the process ended.
     parse_version(&owner.push(&dataset, json!([{"n": 2}])).await);
     assert!(receiver.received().is_empty());
-    let processes = [owner.service.beside(|_| {}).await, owner.service.beside(|_| {}).await];
+    let processes = [owner.service.open_instance(|_| {}).await, owner.service.open_instance(|_| {}).await];
     let backgrounds = processes.each_ref().map(|process| process.services.start_background());
     for number in 3..=VERSIONS {
         parse_version(&owner.push(&dataset, json!([{"n": number}])).await);
@@ -763,7 +749,7 @@ async fn webhook_is_sent_once_by_concurrent_processes(owner: Owner) {
     assert!(counted.iter().sum::<f64>() >= VERSIONS as f64, "{counted:?}");
 }
 
-async fn process_without_background_tasks_runs_nothing(owner: Owner) {
+async fn process_without_background_tasks_runs_nothing(owner: RefreshOwner) {
     let source = changing_source();
     let receiver = LoopbackServer::start(|_| ok("", b""));
     let dataset = owner.create("Nightly", json!({"source": source.url("/"), "schedule": "* * * * *"})).await;
@@ -779,7 +765,7 @@ async fn process_without_background_tasks_runs_nothing(owner: Owner) {
     );
     owner.database.execute("UPDATE datasets SET next_run_at = 1 WHERE next_run_at IS NOT NULL").await;
 
-    let idle = owner.service.beside(|config| config.server.background = false).await;
+    let idle = owner.service.open_instance(|config| config.server.background = false).await;
     let background = idle.services.start_background();
     // Longer than the interval of any background task.
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -788,13 +774,13 @@ async fn process_without_background_tasks_runs_nothing(owner: Owner) {
     assert_eq!(owner.view(&dataset).await["latest_version"], Value::Null);
 
     // Everything remains due for a process with background tasks.
-    let background = owner.service.beside(|_| {}).await.services.start_background();
+    let background = owner.service.open_instance(|_| {}).await.services.start_background();
     eventually("the version", async || owner.view(&dataset).await["latest_version"] == json!(1)).await;
     eventually("the post", async || receiver.received().len() == 1).await;
     background.finish(Duration::from_secs(60)).await;
 }
 
-async fn free_plan_sends_no_webhooks(owner: Owner) {
+async fn free_plan_sends_no_webhooks(owner: RefreshOwner) {
     let receiver = LoopbackServer::start(|_| ok("", b""));
     let dataset = owner.create("Downgraded", json!({})).await;
     let body = json!({"dataset_id": dataset["dataset_id"], "url": receiver.url("/hook")});
@@ -815,7 +801,7 @@ const ROUNDS: u64 = 6;
 
 const CLIENTS: usize = 20;
 
-async fn concurrent_refreshes_keep_version_numbers_correct(owner: Owner) {
+async fn concurrent_refreshes_keep_version_numbers_correct(owner: RefreshOwner) {
     let rounds =
         std::env::var("CONCURRENCY_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().expect("failed to parse number"));
     let mut datasets = Vec::new();
@@ -824,7 +810,7 @@ async fn concurrent_refreshes_keep_version_numbers_correct(owner: Owner) {
         parse_version(&owner.push(&dataset, json!([{"n": 0}])).await);
         datasets.push(dataset);
     }
-    let other_service = owner.service.beside(|_| {}).await;
+    let other_service = owner.service.open_instance(|_| {}).await;
     let made = AtomicU64::new(2);
     let client = async |client: usize| {
         let dataset = &datasets[client % 2];

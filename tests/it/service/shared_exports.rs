@@ -89,14 +89,14 @@ async fn shared_export_is_downloaded_by_other_servers() {
     assert!(stored.starts_with(&made.body) && stored.len() - made.body.len() < 1_000);
     // No server can build the export now.
     move_version_files(&server);
-    let two = one.beside(|_| ()).await;
+    let two = one.open_instance(|_| ()).await;
     let fetched = get_export(&two).await;
     assert!(fetched.body == made.body);
     for name in ["etag", "x-total-count", "x-total-matches", "content-type", "content-disposition"] {
         assert_eq!(fetched.header(name), made.header(name), "{name}");
     }
     // A download continues on a server that has no part of the export, with a known length.
-    let three = one.beside(|_| ()).await;
+    let three = one.open_instance(|_| ()).await;
     let bytes = made.body.len();
     let etag = made.header("etag").expect("missing ETag");
     let part = get_range(&three, &format!("bytes={}-", bytes - 3_000_000), etag).await;
@@ -109,18 +109,18 @@ async fn shared_export_is_downloaded_by_other_servers() {
     assert!(get_export(&three).await.body == made.body);
     server.refuse(&[]);
     // A server without cache quota forwards the export.
-    let small = one.beside(|config| config.cache.export_bytes = 1_000_000).await;
+    let small = one.open_instance(|config| config.cache.export_bytes = 1_000_000).await;
     assert!(get_export(&small).await.body == made.body);
     // A server that does not share exports must build it.
-    let alone = one.beside(|config| config.cache.shared_export_bytes = 0).await;
+    let alone = one.open_instance(|config| config.cache.shared_export_bytes = 0).await;
     assert_ne!(alone.get(EXPORT).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_exports_store_one_object() {
     let (server, one) = start_first().await;
-    let two = one.beside(|_| ()).await;
-    let three = one.beside(|_| ()).await;
+    let two = one.open_instance(|_| ()).await;
+    let three = one.open_instance(|_| ()).await;
     let (a, b, c) = tokio::join!(get_export(&one), get_export(&two), get_export(&three));
     assert!(a.body == b.body && a.body == c.body);
     wait_for_export(&server).await;
@@ -135,8 +135,8 @@ async fn damaged_shared_export_is_rebuilt() {
     let (server, one) = start_first().await;
     let made = get_export(&one).await;
     let bytes = made.body.len();
-    type Damage<'a> = &'a dyn Fn(&mut Vec<u8>);
-    let damages: [Damage<'_>; 6] = [
+    type ExportDamage<'a> = &'a dyn Fn(&mut Vec<u8>);
+    let damages: [ExportDamage<'_>; 6] = [
         // Damage before the first byte was sent, and after many bytes were sent.
         &|object| object[5] ^= 1,
         &|object| object[bytes - 5] ^= 1,
@@ -155,23 +155,23 @@ async fn damaged_shared_export_is_rebuilt() {
         let mut object = stored.clone();
         damage(&mut object);
         std::fs::write(&path, object).expect("failed to write");
-        let other = one.beside(|_| ()).await;
+        let other = one.open_instance(|_| ()).await;
         assert!(get_export(&other).await.body == made.body, "{number}");
         // The damaged export is removed, and this server or another one uploads it again.
-        let next = one.beside(|_| ()).await;
+        let next = one.open_instance(|_| ()).await;
         assert!(get_export(&next).await.body == made.body, "{number}");
         eventually("a sound one is there", is_stored).await;
         services.extend([other, next]);
     }
     std::fs::remove_file(&path).expect("failed to remove");
-    let next = one.beside(|_| ()).await;
+    let next = one.open_instance(|_| ()).await;
     assert!(get_export(&next).await.body == made.body);
     eventually("another one is there", is_stored).await;
     // If the store rejects the upload, the response is still complete.
     let other = "/api/1/noise/v1/?format=parquet&limit=19000";
     server.refuse(&["PUT", "POST"]);
     let first = one.get(other).await;
-    let second = one.beside(|_| ()).await.get(other).await;
+    let second = one.open_instance(|_| ()).await.get(other).await;
     assert_eq!((first.status, second.status), (200, 200));
     assert!(first.body == second.body);
 }
@@ -186,7 +186,7 @@ async fn stalled_store_does_not_block_exports() {
         made.push(one.get(path).await);
         eventually("the export is in the store", async || stored_exports(&server).len() == made.len()).await;
     }
-    let two = one.beside(|_| ()).await;
+    let two = one.open_instance(|_| ()).await;
     server.stall("shared-exports");
     let requests = paths.iter().map(|path| Box::pin(two.get(path)));
     let (answer, number, others) = futures::future::select_all(requests).await;
@@ -222,7 +222,7 @@ async fn old_shared_exports_are_swept() {
     assert_eq!(stored_exports(&server), Vec::<PathBuf>::new());
     // A server with a cached copy continues to serve the export; another server builds it.
     assert!(get_export(&one).await.body == made.body);
-    assert!(get_export(&one.beside(|_| ()).await).await.body == made.body);
+    assert!(get_export(&one.open_instance(|_| ()).await).await.body == made.body);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -232,7 +232,7 @@ async fn oldest_export_is_removed_when_space_is_full() {
     let oldest = wait_for_export(&server).await;
     // Longer than the resolution of the store's clock.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    let small = one.beside(|config| config.cache.shared_export_bytes = 4 * bytes + 4_000).await;
+    let small = one.open_instance(|config| config.cache.shared_export_bytes = 4 * bytes + 4_000).await;
     for stored in [2, 3, 4, 4] {
         assert!(oldest.exists());
         let path = format!("/api/1/noise/v1/?format=parquet&limit={}", 19_990 + stored_exports(&server).len());
@@ -241,7 +241,7 @@ async fn oldest_export_is_removed_when_space_is_full() {
     }
     eventually("the oldest export is removed", async || !oldest.exists()).await;
     // An export that exceeds a quarter of the quota is not shared.
-    let smaller = one.beside(|config| config.cache.shared_export_bytes = bytes).await;
+    let smaller = one.open_instance(|config| config.cache.shared_export_bytes = bytes).await;
     assert_eq!(smaller.get("/api/1/noise/v1/?format=parquet&limit=19000").await.status, 200);
     assert_eq!(stored_exports(&server).len(), 4);
 }
@@ -258,7 +258,7 @@ async fn export_bytes_are_deterministic() {
     let queries = ["", "&typed=true", "&sort=number:desc&limit=20000", "&keep_field=text"];
     for (threads, memory_bytes) in [(1, 1 << 30), (2, 1 << 30), (4, 1 << 30), (8, 400 << 20)] {
         let other = service
-            .beside(|config| (config.query.threads, config.query.memory_bytes) = (threads, Some(memory_bytes)))
+            .open_instance(|config| (config.query.threads, config.query.memory_bytes) = (threads, Some(memory_bytes)))
             .await;
         for (number, query) in queries.iter().enumerate() {
             let answer = other.get(&format!("/api/1/noise/v1/?format=parquet{query}")).await;

@@ -97,7 +97,7 @@ async fn changed_index_rewrites_unchanged_source(owned: Owned) {
     });
     let other_service = owned
         .service
-        .beside(|config| {
+        .open_instance(|config| {
             config.net.allow =
                 AllowedNetworks::try_from(vec!["127.0.0.0/8".to_owned()]).expect("failed to parse networks")
         })

@@ -1,4 +1,5 @@
-//! Builds a segment from the full-text column of its rows.
+//! Builds a segment from the full-text column of its rows: [`KeywordSegmentBuilder::push_row`] for each row, in order,
+//! and then [`KeywordSegmentBuilder::finish`].
 //!
 //! 1. Tokenize each row ([`for_each_token`]), number the distinct tokens, and store the token numbers row by row.
 //! 2. In the end, sort the tokens with at least two rows, invert the rows, and write the sections.
@@ -18,16 +19,16 @@ use crate::keywords::tokenizer::TokenClass;
 use crate::layout::TEXT_SEPARATOR;
 
 const MAX_DICTIONARY_TOKEN_BYTES: usize = 64;
-/// Hexadecimal tokens of at least this length, such as hashes, are stored with their row.
+/// Hexadecimal tokens of at least this length, such as hashes, are stored with their row instead of in the dictionary.
 const MIN_ROW_HEX_TOKEN_BYTES: usize = 16;
 
 #[derive(Clone, Copy, Debug)]
 pub struct KeywordSegmentLimits {
     pub max_rows: usize,
-    /// Builder memory at which a segment is full. At twice this size, the builder discards the segment.
+    /// The memory of a builder at which its keyword segment is full. At twice this size, the segment is discarded.
     pub max_memory_bytes: usize,
     pub max_text_percent: u64,
-    /// Segments with less full text are discarded, because a scan is as fast.
+    /// Keyword segments with less full text are discarded, because a scan of the text is as fast.
     pub min_text_bytes: u64,
 }
 
@@ -57,23 +58,6 @@ pub struct KeywordSegmentBuilder {
     long_tokens: [LongTokens; 3],
     text_bytes: u64,
     is_abandoned: bool,
-}
-
-#[derive(Default)]
-struct LongTokens {
-    bytes: Vec<u8>,
-    ends: Vec<(u32, usize)>,
-}
-
-impl LongTokens {
-    fn push(&mut self, token: &[u8], row: u32) {
-        self.bytes.extend_from_slice(token);
-        self.bytes.push(TEXT_SEPARATOR);
-        match self.ends.last_mut() {
-            Some((last, end)) if *last == row => *end = self.bytes.len(),
-            _ => self.ends.push((row, self.bytes.len())),
-        }
-    }
 }
 
 impl KeywordSegmentBuilder {
@@ -133,23 +117,33 @@ impl KeywordSegmentBuilder {
         self.table.memory_bytes() + numbers + long.sum::<usize>()
     }
 
-    /// Returns `None` if the segment would be too large, has too little full text, or was abandoned.
+    /// Encodes the keyword segment; `None` if it is too large, has too little full text, or was abandoned.
     pub fn finish(self) -> Option<KeywordSegment> {
         if self.is_abandoned || self.text_bytes < self.limits.min_text_bytes {
             return None;
         }
+        let sections = self.pack_sections()?;
+        let header = SegmentHeader::try_new(self.row_ends.len(), sections.lengths()?).ok()?;
+        let bytes = SegmentSection::ALL.map(|section| sections.get(section.class, section.kind)).concat();
+        let mut checksums = [0; 3];
+        for (checksum, class) in checksums.iter_mut().zip(TokenClass::ALL) {
+            let range = header.token_range(class);
+            *checksum = crc32(bytes.get(range.start as usize..range.end as usize)?);
+        }
+        Some(KeywordSegment { header, bytes, checksums })
+    }
+
+    fn pack_sections(&self) -> Option<PackedSections> {
         let token_postings = self.collect_postings();
         let max_bytes = self.text_bytes.saturating_mul(self.limits.max_text_percent) / 100;
         let mut bytes = 0;
-        let mut packed: [[Vec<u8>; 4]; 3] = Default::default();
+        let mut sections = PackedSections::default();
         for kind in [SectionKind::Postings, SectionKind::Checksums, SectionKind::Dictionary, SectionKind::RowTokens] {
             for class in TokenClass::ALL {
-                let class_sections = &mut packed[class as usize];
                 let section = match kind {
                     SectionKind::Postings => self.pack_postings(class, &token_postings)?,
                     SectionKind::Checksums => {
-                        let blocks =
-                            class_sections[SectionKind::Postings as usize].chunks(POSTING_BLOCK_BYTES as usize);
+                        let blocks = sections.get(class, SectionKind::Postings).chunks(POSTING_BLOCK_BYTES as usize);
                         blocks.flat_map(|block| crc32(block).to_le_bytes()).collect()
                     }
                     SectionKind::Dictionary => self.pack_dictionary(class, &token_postings)?,
@@ -159,24 +153,10 @@ impl KeywordSegmentBuilder {
                 if bytes > max_bytes {
                     return None;
                 }
-                class_sections[kind as usize] = section;
+                sections.0[class as usize][kind as usize] = section;
             }
         }
-        let mut lengths = [SectionLengths::default(); 3];
-        for (lengths, packed) in lengths.iter_mut().zip(&packed) {
-            let length = |kind: SectionKind| u32::try_from(packed[kind as usize].len()).ok();
-            let [dictionary, row_tokens] = [length(SectionKind::Dictionary)?, length(SectionKind::RowTokens)?];
-            *lengths = SectionLengths { dictionary, row_tokens, postings: length(SectionKind::Postings)? };
-        }
-        let header = SegmentHeader::try_new(self.row_ends.len(), lengths).ok()?;
-        let bytes =
-            SegmentSection::ALL.map(|section| &packed[section.class as usize][section.kind as usize][..]).concat();
-        let mut checksums = [0; 3];
-        for (checksum, class) in checksums.iter_mut().zip(TokenClass::ALL) {
-            let range = header.token_range(class);
-            *checksum = crc32(bytes.get(range.start as usize..range.end as usize)?);
-        }
-        Some(KeywordSegment { header, bytes, checksums })
+        Some(sections)
     }
 
     fn collect_postings(&self) -> TokenPostings {
@@ -240,11 +220,7 @@ impl KeywordSegmentBuilder {
             text.push(TEXT_SEPARATOR);
             counts.push(token.row_count - 2);
         }
-        if counts.is_empty() {
-            Some(Vec::new())
-        } else {
-            pack_section(SectionKind::Dictionary, &text, counts.into_iter())
-        }
+        pack_section(SectionKind::Dictionary, &text, counts.into_iter())
     }
 
     fn pack_row_tokens(&self, class: TokenClass) -> Option<Vec<u8>> {
@@ -271,15 +247,52 @@ impl KeywordSegmentBuilder {
             }
             lengths.push((text.len() - start) as u32);
         }
-        if text.len() == 1 {
-            Some(Vec::new())
-        } else {
-            pack_section(SectionKind::RowTokens, &text, lengths.into_iter())
+        pack_section(SectionKind::RowTokens, &text, lengths.into_iter())
+    }
+}
+
+/// Tokens that are stored with their row, in row order. Each item of `ends` is a row and the end of its tokens.
+#[derive(Default)]
+struct LongTokens {
+    bytes: Vec<u8>,
+    ends: Vec<(u32, usize)>,
+}
+
+impl LongTokens {
+    fn push(&mut self, token: &[u8], row: u32) {
+        self.bytes.extend_from_slice(token);
+        self.bytes.push(TEXT_SEPARATOR);
+        match self.ends.last_mut() {
+            Some((last, end)) if *last == row => *end = self.bytes.len(),
+            _ => self.ends.push((row, self.bytes.len())),
         }
     }
 }
 
+/// The tokens of the dictionary, sorted, and the rows of each of them, one list after the other.
 struct TokenPostings {
     token_numbers: Vec<u32>,
     rows: Vec<u32>,
+}
+
+#[derive(Default)]
+struct PackedSections([[Vec<u8>; 4]; 3]);
+
+impl PackedSections {
+    fn get(&self, class: TokenClass, kind: SectionKind) -> &[u8] {
+        &self.0[class as usize][kind as usize]
+    }
+
+    fn lengths(&self) -> Option<[SectionLengths; 3]> {
+        let mut lengths = [SectionLengths::default(); 3];
+        for (lengths, class) in lengths.iter_mut().zip(TokenClass::ALL) {
+            let length = |kind| u32::try_from(self.get(class, kind).len()).ok();
+            *lengths = SectionLengths {
+                dictionary: length(SectionKind::Dictionary)?,
+                row_tokens: length(SectionKind::RowTokens)?,
+                postings: length(SectionKind::Postings)?,
+            };
+        }
+        Some(lengths)
+    }
 }

@@ -14,7 +14,7 @@ const TRIGRAM_BUILD_THRESHOLD: u32 = 16;
 /// Sizes of texts with a trigram index. A shorter text is scanned quickly, and a longer one takes too long to index.
 const TRIGRAM_TEXT_BYTES: RangeInclusive<usize> = 1 << 14..=8 << 20;
 
-/// Items of a text, each followed by a separator. The text also starts with a separator.
+/// A text that consists of items, each followed by a separator. The text also starts with a separator.
 #[derive(Debug)]
 pub(super) struct DelimitedText {
     text: Vec<u8>,
@@ -41,7 +41,7 @@ impl DelimitedText {
             Some(blocks) => blocks.find(text, finder, offset),
             None => text.get(offset..).and_then(|from| finder.find(from)).map(|hit| offset + hit),
         };
-        // A separator at the start of the needle matches the separator after the previous item.
+        // If the needle starts with a separator, a match starts with the separator after the previous item.
         let lead = usize::from(finder.needle().first() == Some(&TEXT_SEPARATOR));
         let mut offset = 0;
         let mut item = 0;
@@ -67,7 +67,7 @@ impl DelimitedText {
     }
 }
 
-/// Returns the number of ascending `ends` that are at most `position`. Doubling steps find near hits quickly.
+/// Returns the number of values up to `position` in the ascending `ends`. Doubling steps find near positions quickly.
 fn galloping_partition_point(ends: &[u32], position: usize) -> usize {
     let mut step = 1;
     while ends.get(step).is_some_and(|end| *end as usize <= position) {
@@ -97,7 +97,7 @@ mod tests {
             part_of in proptest::option::of(any::<(prop::sample::Index, prop::sample::Index)>()),
             (starts, ends) in any::<(bool, bool)>(),
         ) {
-            // A suffix of an item can be longer than the blocks of the trigram index.
+            // The needle can be a suffix of an item, which can be longer than the blocks of the trigram index.
             let needle = part_of.map_or(short, |(item, start)| {
                 let item = item.get(&items);
                 item[start.index(item.len())..].to_owned()

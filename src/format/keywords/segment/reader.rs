@@ -65,12 +65,8 @@ impl TokenDictionary {
             return Err(damaged("it contains more row counts than entries"));
         }
         let mut token_ends = Vec::with_capacity(row_counts.len());
-        token_ends.extend(
-            memchr::memchr_iter(TEXT_SEPARATOR, &text)
-                .skip(1)
-                .take(row_counts.len() + 1)
-                .map(|offset| offset as u32 + 1),
-        );
+        let separators = memchr::memchr_iter(TEXT_SEPARATOR, &text).skip(1).take(row_counts.len() + 1);
+        token_ends.extend(separators.map(|offset| offset as u32 + 1));
         if token_ends.len() != row_counts.len() {
             return Err(damaged("it contains different numbers of entries and row counts"));
         }
@@ -105,7 +101,7 @@ impl TokenDictionary {
     }
 }
 
-/// Tokens in row order. An item of the text contains all tokens of one row.
+/// A segment's row tokens as a searchable text, in row order. An item of the text contains all row tokens of one row.
 #[derive(Debug)]
 pub struct RowTokens(DelimitedText);
 
@@ -149,7 +145,7 @@ impl<'a> LoadedSections<'a> {
     }
 }
 
-/// Consecutive bytes of a postings section. A list may continue in the next bytes if there is no gap.
+/// Consecutive bytes of a postings section. A posting list may continue in the next `PostingBytes` if there is no gap.
 #[derive(Clone, Copy, Debug)]
 pub struct PostingBytes<'a> {
     pub start: u32,
@@ -159,7 +155,7 @@ pub struct PostingBytes<'a> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeywordCandidates {
     Exact(FixedBitSet),
-    /// The rows may match; their full text decides.
+    /// The rows may match the needle; only their full text shows whether they do.
     Recheck(FixedBitSet),
     Scan,
 }
@@ -168,7 +164,7 @@ pub enum KeywordCandidates {
 pub struct SegmentProbe<'h> {
     header: &'h SegmentHeader,
     is_exact: bool,
-    /// Selective fragments, those with the fewest rows first.
+    /// The selective fragments of the needle, those with the fewest rows first.
     fragments: Vec<ProbedFragment>,
 }
 
@@ -176,7 +172,7 @@ pub struct SegmentProbe<'h> {
 struct ProbedFragment {
     fragment: TokenFragment,
     tokens: [Vec<u32>; 3],
-    /// Sum of the tokens' row counts. Rows with several of the tokens count repeatedly.
+    /// The sum of the row counts of the fragment's tokens. A row with several of these tokens counts several times.
     row_count: u64,
 }
 
@@ -201,7 +197,7 @@ pub fn probe_segment<'h>(
                 probed.tokens[class as usize].push(token as u32);
             });
         }
-        // A token in most rows is not worth reading its posting list.
+        // The posting list of a token that is in most rows is not worth reading.
         if is_exact || max_row_count <= header.rows() / 2 {
             fragments.push(probed);
         }
@@ -234,7 +230,7 @@ impl SegmentProbe<'_> {
         needed
     }
 
-    /// Intersects the candidates with the rows of a fragment. `None` stands for all rows.
+    /// Removes the candidate rows that do not contain a fragment. `None` stands for all rows of the segment.
     pub fn intersect_fragment(
         &self,
         candidates: Option<FixedBitSet>,
@@ -242,14 +238,11 @@ impl SegmentProbe<'_> {
         sections: &LoadedSections<'_>,
     ) -> Result<Option<FixedBitSet>, KeywordIndexError> {
         let Some(fragment) = self.fragments.get(fragment) else { return Ok(candidates) };
-        let rows = fragment.rows(sections, self.header)?;
-        Ok(Some(match candidates {
-            None => rows,
-            Some(mut candidates) => {
-                candidates.intersect_with(&rows);
-                candidates
-            }
-        }))
+        let mut rows = fragment.rows(sections, self.header)?;
+        if let Some(candidates) = &candidates {
+            rows.intersect_with(candidates);
+        }
+        Ok(Some(rows))
     }
 
     pub fn classify_candidates(&self, candidates: Option<FixedBitSet>) -> KeywordCandidates {
@@ -293,26 +286,37 @@ fn union_postings(
     to: &mut FixedBitSet,
 ) -> Result<(), KeywordIndexError> {
     let truncated = || KeywordIndexError::new("lists", "they are truncated or were not read");
-    let mut rest = loaded;
-    let mut joined = Vec::new();
+    let mut lists = PostingListCursor { rest: loaded, joined: Vec::new() };
     for token in tokens {
         let (count, range) = dictionary.posting_range(*token).ok_or_else(truncated)?;
-        if range.is_empty() {
-            postings::union_postings_into(&[], count as usize, to)?;
-            continue;
-        }
-        while let [_, next, ..] = rest
+        let bytes: &[u8] = if range.is_empty() { &[] } else { lists.seek(&range).ok_or_else(truncated)? };
+        postings::union_postings_into(bytes, count as usize, to)?;
+    }
+    Ok(())
+}
+
+/// Cursor over the posting lists in loaded bytes. Lists must be requested in ascending order.
+struct PostingListCursor<'a> {
+    rest: &'a [PostingBytes<'a>],
+    joined: Vec<u8>,
+}
+
+impl PostingListCursor<'_> {
+    /// Returns the loaded bytes from the start of `range`. They are shorter than the range only if its end was not
+    /// loaded. `None` if its start was not loaded.
+    fn seek(&mut self, range: &Range<u32>) -> Option<&[u8]> {
+        while let [_, next, ..] = self.rest
             && next.start <= range.start
         {
-            rest = &rest[1..];
+            self.rest = &self.rest[1..];
         }
-        let (first, following) = rest.split_first().ok_or_else(truncated)?;
-        let offset = range.start.checked_sub(first.start).ok_or_else(truncated)?;
-        let here = first.bytes.get(offset as usize..).ok_or_else(truncated)?;
+        let (first, following) = self.rest.split_first()?;
+        let offset = range.start.checked_sub(first.start)?;
+        let here = first.bytes.get(offset as usize..)?;
         if here.len() >= range.len() {
-            postings::union_postings_into(here, count as usize, to)?;
-            continue;
+            return Some(here);
         }
+        let joined = &mut self.joined;
         joined.clear();
         joined.extend_from_slice(here);
         for next in following {
@@ -321,7 +325,6 @@ fn union_postings(
             }
             joined.extend_from_slice(next.bytes);
         }
-        postings::union_postings_into(&joined, count as usize, to)?;
+        Some(joined)
     }
-    Ok(())
 }

@@ -22,14 +22,14 @@ use crate::keywords::tokenizer::{TermQuery, TokenClass};
 use crate::layout::TEXT_SEPARATOR;
 use crate::zstd_frame;
 
-/// Size of the blocks of posting lists. A block is read as a whole and has a checksum.
+/// Size in bytes of the blocks of posting lists. A block is read as a whole and has a checksum.
 pub const POSTING_BLOCK_BYTES: u32 = 32 << 10;
 pub(super) const MAX_SECTION_TEXT_BYTES: usize = 1 << 28;
 /// Zstandard level of dictionaries: sorted tokens compress better with a higher level.
 const DICTIONARY_ZSTD_LEVEL: i32 = 3;
 /// Zstandard level of row tokens, which are largely incompressible hashes.
 const ROW_TOKENS_ZSTD_LEVEL: i32 = 1;
-/// Max compression ratio of Zstandard. Larger sizes are damaged and are rejected before memory is allocated.
+/// Max compression ratio of Zstandard. A frame that declares a larger size is rejected as damaged before an allocation.
 const MAX_COMPRESSION_RATIO: usize = 1 << 16;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -63,7 +63,7 @@ impl SegmentSection {
     ];
 }
 
-/// Section lengths of one class, in bytes. The length of the checksums follows from the length of the postings.
+/// Lengths of the sections of one token class, in bytes. The length of the checksums follows from the postings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SectionLengths {
     pub dictionary: u32,
@@ -132,6 +132,7 @@ impl SegmentHeader {
     }
 }
 
+/// Returns `None` if the text is too large or cannot be compressed.
 pub(super) fn pack_section(
     kind: SectionKind,
     text: &[u8],
@@ -140,26 +141,25 @@ pub(super) fn pack_section(
     if text.len() > MAX_SECTION_TEXT_BYTES {
         return None;
     }
+    // A text without tokens is a single separator.
+    if text.len() == 1 {
+        return Some(Vec::new());
+    }
     let count = numbers.len() as u32;
     let mut varints = Vec::with_capacity(numbers.len());
     numbers.for_each(|number| leb128::write_u64(number, &mut varints));
-    let mut compressor = zstd::bulk::Compressor::new(if kind == SectionKind::Dictionary {
-        DICTIONARY_ZSTD_LEVEL
-    } else {
-        ROW_TOKENS_ZSTD_LEVEL
-    })
-    .ok()?;
+    let level = if kind == SectionKind::Dictionary { DICTIONARY_ZSTD_LEVEL } else { ROW_TOKENS_ZSTD_LEVEL };
+    let mut compressor = zstd::bulk::Compressor::new(level).ok()?;
     let text_frame = compressor.compress(text).ok()?;
     let numbers_frame = compressor.compress(&varints).ok()?;
     let mut packed = Vec::with_capacity(12 + text_frame.len() + numbers_frame.len());
-    for length in [text.len() as u32, count, text_frame.len() as u32] {
-        packed.extend_from_slice(&length.to_le_bytes());
-    }
+    packed.extend([text.len() as u32, count, text_frame.len() as u32].into_iter().flat_map(u32::to_le_bytes));
     packed.extend_from_slice(&text_frame);
     packed.extend_from_slice(&numbers_frame);
     Some(packed)
 }
 
+/// Returns the text and at most `max_count` integers of a section. `part` is the name of the section in errors.
 pub(super) fn unpack_section(
     part: &'static str,
     bytes: &[u8],
@@ -170,12 +170,8 @@ pub(super) fn unpack_section(
         return Ok((vec![TEXT_SEPARATOR], Vec::new()));
     }
     let (lengths, frames) = bytes.split_first_chunk::<12>().ok_or_else(|| damaged("it is truncated"))?;
-    let mut lengths =
-        lengths.chunks_exact(4).map(|bytes| bytes.iter().rev().fold(0, |all, byte| all << 8 | usize::from(*byte)));
-    let mut length = || lengths.next().unwrap_or_default();
-    let text_bytes = length();
-    let count = length();
-    let frame_bytes = length();
+    let lengths = lengths.as_chunks::<4>().0;
+    let [text_bytes, count, frame_bytes] = [0, 1, 2].map(|index| u32::from_le_bytes(lengths[index]) as usize);
     let (text_frame, numbers_frame) = frames.split_at_checked(frame_bytes).ok_or_else(|| damaged("it is truncated"))?;
     if text_bytes > MAX_SECTION_TEXT_BYTES {
         return Err(damaged("its text is too large"));
@@ -184,7 +180,7 @@ pub(super) fn unpack_section(
         return Err(damaged("it contains too many integers"));
     }
     let decompress = |frame: &[u8], max_bytes: usize| {
-        // `decompress` allocates the size that the frame declares.
+        // A Zstandard frame's size is checked first, because `decompress` allocates the declared size.
         let size =
             zstd_frame::content_size(frame, max_bytes).filter(|size| size / MAX_COMPRESSION_RATIO <= frame.len());
         let size = size.ok_or_else(|| damaged("the size of a frame is invalid"))?;
@@ -194,17 +190,17 @@ pub(super) fn unpack_section(
     if text.len() != text_bytes || text.first() != Some(&TEXT_SEPARATOR) || text.last() != Some(&TEXT_SEPARATOR) {
         return Err(damaged("its text is invalid"));
     }
-    let varints = decompress(numbers_frame, count * 5)?;
-    if varints.len() < count {
-        return Err(damaged("it contains the wrong number of integers"));
+    let numbers = decode_varints(&decompress(numbers_frame, count * 5)?, count).map_err(damaged)?;
+    Ok((text, numbers))
+}
+
+fn decode_varints(mut bytes: &[u8], count: usize) -> Result<Vec<u32>, &'static str> {
+    if bytes.len() < count {
+        return Err("it contains the wrong number of integers");
     }
     let mut numbers = Vec::with_capacity(count);
-    let mut rest = &varints[..];
     for _ in 0..count {
-        numbers.push(leb128::read_u32(&mut rest).ok_or_else(|| damaged("an integer is truncated or too large"))?);
+        numbers.push(leb128::read_u32(&mut bytes).ok_or("an integer is truncated or too large")?);
     }
-    if !rest.is_empty() {
-        return Err(damaged("it contains the wrong number of integers"));
-    }
-    Ok((text, numbers))
+    if bytes.is_empty() { Ok(numbers) } else { Err("it contains the wrong number of integers") }
 }

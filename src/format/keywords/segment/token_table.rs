@@ -8,11 +8,11 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 
 use crate::keywords::tokenizer::TokenClass;
 
-/// Tokens of at most this length are stored in their entry, so that most lookups need no other memory.
+/// Tokens of at most this length are stored in their table entry, so that most lookups need no other memory.
 const INLINE_TOKEN_BYTES: usize = 16;
 
 pub(super) struct TokenEntry {
-    /// Bytes of a short token, padded with zeros, or the offset of a long token in `long_tokens` and 0.
+    /// The bytes of a short token, padded with zeros. For a long token, its offset in `long_tokens`, and 0.
     key: [u64; 2],
     last_row: u32,
     pub row_count: u32,
@@ -38,7 +38,7 @@ struct TokenProbe {
     key: [u64; 2],
     hash: u64,
     slot: u64,
-    /// Number of the token in the slot if it is short and equal, or `NOT_FOUND`.
+    /// The number of the token in the slot if it is short and equals the searched token, otherwise `NOT_FOUND`.
     found: u32,
 }
 
@@ -50,7 +50,7 @@ impl Default for TokenProbe {
 
 pub(super) struct TokenTable {
     seed: u64,
-    /// High half: hash bits. Low half: token number plus 1, or 0 for an empty slot.
+    /// Hash table slots. The high half has bits of the hash; the low half has the token number plus 1, or 0 if empty.
     slots: Vec<u64>,
     pub(super) tokens: Vec<TokenEntry>,
     long_tokens: Vec<u8>,
@@ -65,10 +65,10 @@ impl Default for TokenTable {
 }
 
 impl TokenTable {
-    /// Appends to `numbers` the numbers of the row's tokens that the row did not contain before. A token is the first
-    /// `length` bytes of its slice, at most 255. Longer slices allow faster unaligned loads.
-    /// Large tables exceed the processor's caches. Therefore, the slots and entries of a batch are loaded in parallel
-    /// before the first of them is compared.
+    /// Adds tokens of a row to the table. Appends to `numbers` the numbers of the tokens that the row did not contain
+    /// before. A token is the first `length` bytes of its slice, at most 255. Longer slices allow faster unaligned
+    /// loads. Large tables exceed the processor's caches. Therefore, the slots and entries of a batch are loaded in
+    /// parallel before the first of them is compared.
     pub(super) fn insert_batch(&mut self, tokens: &[(&[u8], usize)], row: u32, numbers: &mut Vec<u32>) {
         let mut probes = [TokenProbe::default(); PROBE_BATCH];
         for tokens in tokens.chunks(PROBE_BATCH) {
@@ -87,7 +87,7 @@ impl TokenTable {
             }
             for (probe, (_, length)) in probes.iter_mut().zip(tokens) {
                 let number = (probe.slot as u32).wrapping_sub(1);
-                // Without branches on `difference`, the processor continues with the next probes during the load.
+                // Without branches on `difference`, the processor continues with next tokens while it loads this entry.
                 if let Some(entry) = self.tokens.get(number as usize) {
                     let difference = (entry.key[0] ^ probe.key[0])
                         | (entry.key[1] ^ probe.key[1])
@@ -148,7 +148,7 @@ impl TokenTable {
             length: bytes.len() as u8,
             class: TokenClass::from_token(bytes),
         });
-        // The load factor stays below one half, so that probe sequences are short.
+        // The load factor of the hash table stays below one half, so that probe sequences are short.
         if self.tokens.len() * 2 > self.slots.len() {
             let mask = self.slots.len() * 2 - 1;
             let mut slots = vec![0; mask + 1];
@@ -187,7 +187,7 @@ impl TokenTable {
     }
 
     pub(super) fn compare(&self, left: &TokenEntry, right: &TokenEntry) -> Ordering {
-        // No token contains a byte 0, so zero padding sorts a short token before its extensions.
+        // No token contains a byte 0, so a token padded with zeros sorts before longer tokens that begin with it.
         let first = |entry: &TokenEntry| match usize::from(entry.length) {
             ..=INLINE_TOKEN_BYTES => entry.key,
             _ => token_key(self.long_bytes(entry)),
@@ -207,7 +207,7 @@ impl TokenTable {
         self.slots.capacity() * size_of::<u64>() + entries + self.long_tokens.capacity()
     }
 
-    /// Hash by folded multiplication, as in wyhash and foldhash.
+    /// Hashes a token by folded multiplication, as in wyhash and foldhash.
     #[inline]
     fn hash(&self, key: [u64; 2], length: usize, bytes: &[u8]) -> u64 {
         let mut hash = folded_multiply(
@@ -243,57 +243,10 @@ fn token_key(bytes: &[u8]) -> [u64; 2] {
     }
 }
 
-/// Like [`token_key`] for the first `length` bytes, without unpredictable branches on the length.
+/// Like [`token_key`] for the first `length` bytes of `sixteen`, without unpredictable branches on the length.
 #[inline]
 fn masked_key(sixteen: &[u8; INLINE_TOKEN_BYTES], length: usize) -> [u64; 2] {
     let mask = u128::MAX >> (u128::BITS as usize - 8 * length.clamp(1, INLINE_TOKEN_BYTES));
     let key = u128::from_le_bytes(*sixteen) & mask;
     [key as u64, (key >> 64) as u64]
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    proptest! {
-        #[test]
-        fn table_matches_naive_implementation(rows in proptest::collection::vec(proptest::collection::vec(proptest::collection::vec(1u8..4, 1..40), 0..160), 0..60)) {
-            let mut table = TokenTable::default();
-            let mut expected_tokens: Vec<(&[u8], u32)> = Vec::new();
-            for (row, tokens) in rows.iter().enumerate() {
-                let padded: Vec<Vec<u8>> =
-                    tokens.iter().map(|token| [token.as_slice(), &[7; 20][..token.len() % 20]].concat()).collect();
-                let batch: Vec<(&[u8], usize)> =
-                    padded.iter().zip(tokens).map(|(padded, token)| (padded.as_slice(), token.len())).collect();
-                let mut numbers = Vec::new();
-                table.insert_batch(&batch, row as u32, &mut numbers);
-                let mut seen: Vec<&[u8]> = Vec::new();
-                let mut expected: Vec<u32> = Vec::new();
-                for token in tokens {
-                    if seen.contains(&token.as_slice()) {
-                        continue;
-                    }
-                    seen.push(token);
-                    let number = expected_tokens.iter().position(|(bytes, _)| bytes == token);
-                    let number = number.unwrap_or_else(|| { expected_tokens.push((token, 0)); expected_tokens.len() - 1 });
-                    expected_tokens[number].1 += 1;
-                    expected.push(number as u32);
-                }
-                prop_assert_eq!(numbers, expected);
-            }
-            prop_assert_eq!(table.tokens.len(), expected_tokens.len());
-            for (entry, (bytes, count)) in table.tokens.iter().zip(&expected_tokens) {
-                let mut written = Vec::new();
-                table.append_token_bytes(entry, &mut written);
-                prop_assert_eq!(&written, bytes);
-                prop_assert_eq!(entry.row_count, *count);
-            }
-            for pair in (0..expected_tokens.len()).collect::<Vec<_>>().windows(2) {
-                let order = table.compare(&table.tokens[pair[0]], &table.tokens[pair[1]]);
-                prop_assert_eq!(order, expected_tokens[pair[0]].0.cmp(expected_tokens[pair[1]].0));
-            }
-        }
-    }
 }

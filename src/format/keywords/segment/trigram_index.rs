@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 const TRIGRAM_BLOCK_BYTES: usize = 1 << 10;
 const TRIGRAM_HASH_BITS: u32 = 12;
 const TRIGRAM_BYTES: usize = 3;
-/// Max number of trigrams that are looked up. They reach at most into the next block.
+/// Max number of trigrams of a needle that are looked up. They reach at most into the block after the start of a match.
 const MAX_NEEDLE_TRIGRAMS: usize = 32;
 
 #[derive(Debug)]
@@ -50,7 +50,7 @@ impl TrigramIndex {
             for (number, block) in blocks.iter_mut().enumerate() {
                 let this = bitmap.get(number).copied();
                 let next = bitmap.get(number + 1).copied();
-                // Shifted by one block, so that each bit shows the next block.
+                // The bitmap is shifted by one block: each bit shows whether the next block contains the trigram.
                 let next_blocks = this.unwrap_or_default() >> 1 | next.unwrap_or_default() << 63;
                 *block &= this.unwrap_or_default() | next_blocks;
             }
@@ -74,7 +74,7 @@ impl CandidateBlocks {
         }
     }
 
-    /// Finds the first block from `block` on whose bit is set after `map` is applied to its word.
+    /// Finds the first block from `block` on whose bit is set after `map` is applied to each word of the bitmap.
     fn next_block(&self, block: usize, map: impl Fn(u64) -> u64) -> Option<usize> {
         let mut number = block / 64;
         let mut word = map(*self.0.get(number)?) & u64::MAX << (block % 64);

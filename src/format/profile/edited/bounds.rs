@@ -1,8 +1,8 @@
-//! Minima and maxima of a path after edits. They only widen.
+//! Updates the minima and maxima of the values at a path after edits. The range between them only widens.
 //!
-//! An added value beyond a bound replaces it. If a value that equals a bound was removed, only the list could show
-//! whether another value equals it. The bound then stays and is marked as estimated. For example, if `9` is removed
-//! from `3, 5, 9`, the maximum is an estimated `9`. If `9` or `12` is added later, it is exact again.
+//! An added value beyond a bound replaces it. If a value that equals a bound was removed, only reading all entities
+//! could show whether another value equals it. The bound then stays, marked as estimated. For example, if `9` is
+//! removed from `3, 5, 9`, the maximum is an estimated `9`. If `9` or `12` is added later, the maximum is exact again.
 
 use std::cmp::Ordering;
 
@@ -20,7 +20,8 @@ struct BoundChange<K> {
     count_change: i64,
 }
 
-/// Expects updated type counts. Returns `None` if a number is too long to compare.
+/// Updates the minima and maxima of a path after an edit. The type counts in `record` must already include the edit.
+/// Returns `None` if a number is too long to compare.
 pub(super) fn widen_bounds(
     record: &mut ProfilePathRecord,
     change: &PathChange,
@@ -76,7 +77,7 @@ fn widen_bound<K: Ord>(
         return Some(());
     }
     let oriented = |ordering: Ordering| if min { ordering } else { ordering.reverse() };
-    // Among equal numbers, the choice must not depend on the order of the changes.
+    // Among equal numbers, the text decides, so that the result does not depend on the order of the changes.
     let outermost = changes.iter().filter(|change| change.count_change > 0).min_by(|left, right| {
         let text = |change: &BoundChange<K>| change.record.value.to_string();
         oriented(left.key.cmp(&right.key)).then_with(|| text(left).cmp(&text(right)))

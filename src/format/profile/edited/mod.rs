@@ -1,7 +1,6 @@
-//! The profile of an edited list: the previous profile without the removed and with the added entities.
+//! The profile of an edited version: the previous profile without the removed and with the added entities.
 //!
-//! The number of entities and the type counts are exact, and so are records of paths whose values did not change. For
-//! other paths:
+//! The entity count and the type counts are exact, and so are records of paths with unchanged values. For other paths:
 //!
 //! - A minimum or maximum widens to added values. If a value that equals it is removed, it becomes an estimated bound.
 //! - Distinct and frequent values are exact if the profile lists exactly the values that occur more than once.
@@ -34,7 +33,8 @@ pub fn total_bytes(documents: &[Bytes]) -> u64 {
     documents.iter().map(|document| document.len() as u64).sum()
 }
 
-/// Returns `None` if the profile cannot be computed. Retires columns that cannot store the added values.
+/// Computes the profile of a version after an edit, without reading the other entities. Returns `None` if that is
+/// impossible. In `layout`, paths lose their indexed column if its dictionary would get too many values.
 pub fn profile_after_edit(
     before: &StoredProfile,
     removed: &[Bytes],
@@ -56,7 +56,7 @@ pub fn profile_after_edit(
     for (node, change) in by_node.iter().enumerate().skip(1) {
         let keys = tree.keys(node as PathNode);
         let path = FieldPath::from_keys(keys.clone()).map_or_else(|_| String::new(), |path| path.to_string());
-        // Different paths can lack a printable form, so they are indistinguishable.
+        // Paths without a printable form have an empty text in the profile, so the profile cannot distinguish them.
         if path.is_empty() {
             if change.is_unchanged() {
                 continue;
@@ -129,7 +129,7 @@ fn apply_change(record: &mut ProfilePathRecord, change: &PathChange) -> Option<(
     let scalars = record.types.scalars();
     record.fans_out = match [removed.fans_out, added.fans_out] {
         [_, true] => true,
-        // Only the list shows whether a fanned-out value remains.
+        // Only reading all entities would show whether one still has a value inside an array at this path.
         [true, false] if record.fans_out && scalars <= record.entities && scalars > 0 => return None,
         [true, false] if scalars == 0 => false,
         _ => record.fans_out,
@@ -149,9 +149,7 @@ fn update_string_lengths(record: &mut ProfilePathRecord, change: &PathChange) ->
     }
     let lengths = &mut record.string_lengths;
     lengths.resize(lengths.len().max(removed.len()).max(added.len()), 0);
-    for (count, added) in lengths.iter_mut().zip(added) {
-        *count += added;
-    }
+    lengths.iter_mut().zip(added).for_each(|(count, added)| *count += added);
     for (count, removed) in lengths.iter_mut().zip(removed) {
         *count = count.checked_sub(*removed)?;
     }
@@ -161,7 +159,8 @@ fn update_string_lengths(record: &mut ProfilePathRecord, change: &PathChange) ->
     Some(())
 }
 
-/// Applies changes to the number histogram, before the minimum and the maximum change. `numbers` is the previous count.
+/// Applies an edit to the number histogram of a path. Must run before the minimum and the maximum are updated.
+/// `numbers` is the count of numbers before the edit.
 fn update_number_histogram(record: &mut ProfilePathRecord, numbers: u64, change: &PathChange) -> Option<()> {
     let changes = change.values_of_type(ScalarType::Number);
     let changes: Option<Vec<(&str, i64)>> =

@@ -1,11 +1,11 @@
-//! Changes of the values at each path.
+//! The removed and added values at each path, which an edit of an entity list causes.
 
 use std::collections::HashMap;
 
 use bytes::Bytes;
 use strata_json::JsonScalar;
 
-use crate::path_tree::{NumberedPathTree, UNKNOWN_NODE, VisitedValue};
+use crate::path_tree::{MissingPaths, NumberedPathTree, UNKNOWN_NODE, VisitedValue};
 use crate::profile::builder::PathCounts;
 use crate::profile::limits::{MAX_PROFILE_PATH_BYTES, MAX_PROFILE_PATHS};
 use crate::profile::value_statistics::ScalarType;
@@ -23,7 +23,7 @@ impl EditChanges {
         let removed = removed.iter().map(|document| (false, document));
         let documents = removed.chain(added.iter().map(|document| (true, document)));
         for (entity, (is_added, document)) in (1..).zip(documents) {
-            tree.walk(document, true, |node, fanned, value| {
+            tree.walk(document, MissingPaths::Insert, |node, fanned, value| {
                 if node == UNKNOWN_NODE {
                     is_known = false;
                     return;
@@ -42,7 +42,7 @@ impl EditChanges {
 #[derive(Default)]
 pub(super) struct PathChange {
     pub(super) counts: [PathCounts; 2],
-    /// Change of the count of each value except null, by type and text.
+    /// Change in the number of occurrences of each non-null value, by type and text.
     pub(super) values: HashMap<(ScalarType, Vec<u8>), i64>,
 }
 

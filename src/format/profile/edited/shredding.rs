@@ -40,15 +40,13 @@ impl StoredProfile {
 }
 
 impl ProfileBuilder {
-    /// Returns the indexed columns of an edited list's file, for [`ProfileBuilder::describe`].
+    /// Returns the indexed columns in the file of an edited version, for [`ProfileBuilder::describe`].
     pub fn shredding_for_layout(&self, layout: &FileLayout) -> ShreddingChoice {
         let mut choice = self.choose_shredded(&ShreddingLimits::default(), &layout.index);
         for (node, _) in self.path_nodes() {
             let why = &mut choice.not_shredded[node as usize];
-            *why = match layout.find_shredded(&self.tree.keys(node)) {
-                Some(_) => None,
-                None => Some(why.unwrap_or(NotShreddedReason::Edited)),
-            };
+            let is_shredded = layout.find_shredded(&self.tree.keys(node)).is_some();
+            *why = (!is_shredded).then(|| why.unwrap_or(NotShreddedReason::Edited));
         }
         choice
     }

@@ -51,14 +51,14 @@ fn untruncated_value(scalar_type: ScalarType, text: String) -> DisplayValue {
     DisplayValue { scalar_type, value: TruncatedValue { bytes: text.into_bytes(), is_truncated: false } }
 }
 
-/// Value counts of a path for which all values that occur more than once are known.
+/// Value counts of a path whose repeated values (values that occur more than once) are all known.
 pub(super) struct RepeatedValueCounts {
     distinct_count: u64,
     repeated: HashMap<DisplayValue, u64>,
 }
 
 impl RepeatedValueCounts {
-    /// Returns `None` if the record does not list all repeated values, or if the change is ambiguous.
+    /// Returns `None` if the profile does not list all repeated values of the path, or if an edit is ambiguous.
     pub(super) fn try_new(record: &ProfilePathRecord, change: &PathChange) -> Option<RepeatedValueCounts> {
         if record.top_estimated || record.distinct.estimated || record.top.len() >= MAX_TOP_VALUES {
             return None;
@@ -72,20 +72,20 @@ impl RepeatedValueCounts {
                 serde_json::Value::String(text) => untruncated_value(ScalarType::String, text.clone()),
                 _ => return None,
             };
-            // Two spellings of a number can have the same stored form.
+            // Numbers that are written differently can have the same stored form. Their counts are then ambiguous.
             if known.insert(shown, top.count).is_some() {
                 return None;
             }
         }
-        // The number of unknown values that occur once.
+        // Number of values that occur only once. The profile counts these values, but does not list them.
         let mut singles = record.distinct.count.checked_sub(known.len() as u64)?;
-        // Removals first, so that more of the added values are known to be new.
+        // Removals come first, because they can remove all unlisted values, so that every unlisted added value is new.
         let mut changes: Vec<_> = change.values.iter().collect();
         changes.sort_by_key(|(_, count_change)| **count_change);
         let mut named_singles = Vec::new();
         for ((scalar_type, text), count_change) in changes {
             let shown = display_value(*scalar_type, text);
-            // The stored form of a number with an exponent has another spelling.
+            // A number with an exponent is stored in another spelling, so its stored count cannot be found.
             if shown.value.is_truncated
                 || (*scalar_type == ScalarType::Number && text.iter().any(u8::is_ascii_alphabetic))
             {
@@ -97,7 +97,7 @@ impl RepeatedValueCounts {
                     singles = singles.checked_sub(count_change.unsigned_abs()).filter(|_| *count_change == -1)?;
                     continue;
                 }
-                // The value may be one of the unknown single values.
+                // The added value might equal one of the values that occur once, which the profile does not list.
                 None if singles > 0 => return None,
                 None => count_change.unsigned_abs(),
             };

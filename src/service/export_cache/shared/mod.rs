@@ -40,7 +40,7 @@ use crate::{CacheKey, ReadError};
 /// Exports of smaller version files are not shared, because building them takes milliseconds.
 const MIN_SHARED_FILE_BYTES: u64 = 1 << 20;
 
-/// One export can use the whole space, divided by this number.
+/// A single export can use the space of all shared exports, divided by this number.
 const EXPORT_SPACE_DIVISOR: u64 = 4;
 const MAX_TRANSFERS: usize = 4;
 
@@ -49,7 +49,7 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(5);
 const SERVICE_FETCH_BLOCKS: u64 = 16;
 const MAX_SERVICE_FETCHES: usize = 3;
 
-/// Blocks of one request for a client whose server has no space for the export. There is one request at a time.
+/// Blocks per store request, one at a time, for a client of a server that has no space to cache the shared export.
 const CLIENT_FETCH_BLOCKS: u64 = 4;
 
 pub(crate) struct SharedExportStore {
@@ -130,7 +130,7 @@ impl SharedExportJob {
     async fn fetch_or_build(self, resources: &ResourceContext) -> Result<ExportBody, ReadError> {
         match self.shared.open(self.key).await {
             Ok(export) if self.consumer == ExportConsumer::Client => {
-                // A slow reader needs a permit, like any streamed response, but little memory.
+                // A response to a slow client needs a permit, like any streamed response, but little memory.
                 let chunks = export.fetch_all(CLIENT_FETCH_BLOCKS, 1, resources.admission.acquire_stream().await?);
                 return Ok(self.into_fetched_body(export, chunks));
             }
@@ -148,7 +148,7 @@ impl SharedExportJob {
         Ok(ExportBody { publisher: Some(Box::new(|exports, written| self.publish(exports, written).boxed())), ..body })
     }
 
-    /// Returns the export as it arrives from the store. If the fetch fails, the rest is built, with the same bytes.
+    /// Returns an export body as it arrives from the store. If the fetch fails, builds the rest with the same bytes.
     fn into_fetched_body(
         self,
         export: SharedExport,

@@ -8,8 +8,7 @@
 //!              4 bytes each             8          8         4 bytes, little-endian as all numbers
 //! ```
 //!
-//! The length of the object determines the length of the export. A trailer or a block that does not match its checksum
-//! is damage.
+//! The object's length determines the export's length. A trailer or block that does not match its checksum is damage.
 
 use std::cmp::Reverse;
 use std::ops::Range;
@@ -176,7 +175,7 @@ pub(super) async fn write_object(
     exports: &ExportCache,
     written: &WrittenExport,
 ) -> Result<(), SharedExportError> {
-    // Does not create the directory of a store that is not mounted.
+    // The identity of the store is verified first, so that no directory is created for a store that is not mounted.
     store.verify_identity().await?;
     let path = object_path(key);
     let objects = store.object_store().clone();
@@ -197,7 +196,7 @@ pub(super) async fn write_object(
     if result.is_err()
         && let Err(error) = writer.abort().await
     {
-        // Uploaded parts, if any, use space until a lifecycle rule of the store removes them.
+        // Parts that were uploaded but not removed use space until a lifecycle rule of the store removes them.
         tracing::debug!(%error, "failed to remove uploaded parts");
     }
     result
@@ -210,7 +209,7 @@ pub(super) async fn remove_object(store: &Store, path: &ObjectPath) {
     }
 }
 
-/// Returns the oldest objects, without which the rest has at most `max_bytes` and was written after `since`.
+/// Returns the oldest shared exports to remove: the rest has at most `max_bytes` and was written after `since`.
 pub(crate) async fn find_surplus(
     store: &Store,
     max_bytes: u64,

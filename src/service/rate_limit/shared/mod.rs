@@ -1,9 +1,8 @@
 //! Counts the requests of all processes of a service in Redis.
 //!
-//! Each count is one call of a script, which uses the clock of the Redis server, so processes with different clocks
-//! agree on the end of a window. The scripts implement the same rules as [`MemoryRateLimiter`] and
-//! `account::login_limits`. While Redis does not respond in time ([`RedisClient`]), the process counts by itself, from
-//! zero.
+//! Each count is one script call, which uses the Redis server's clock, so processes with different clocks agree on the
+//! end of a window. The scripts implement the same rules as [`MemoryRateLimiter`] and `account::login_limits`. While
+//! Redis does not respond in time ([`RedisClient`]), the process counts by itself, from zero.
 //!
 //! Each key expires. The number of keys is not limited here: set `maxmemory` in Redis.
 
@@ -90,7 +89,7 @@ impl SharedRateLimiter {
         SharedRateLimiter { redis, counter_name, limits, fallback, clock: None }
     }
 
-    /// Uses a test clock in milliseconds since 1970. Keys still expire by the server's clock.
+    /// Uses a test clock, which returns milliseconds since 1970. Keys still expire by the clock of the Redis server.
     #[must_use]
     pub fn with_clock(mut self, clock: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
         self.clock = Some(Arc::new(clock));
@@ -113,14 +112,14 @@ impl SharedRateLimiter {
         is_counted: bool,
     ) -> Result<RedisWindow, RedisUnavailable> {
         let mut call = WINDOW_SCRIPT.prepare_invoke();
-        call.key(self.redis_key(bucket_key(bucket), client));
+        call.key(self.redis_key(bucket.name(), client));
         call.arg(limit).arg(RATE_LIMIT_WINDOW.as_millis() as u64).arg(u8::from(is_counted)).arg(self.now_argument());
         let (is_within_limit, request_count, end_ms, now_ms) = self.redis.call(&call).await?;
         Ok(RedisWindow { is_within_limit, request_count, end_ms, now_ms })
     }
 }
 
-/// Lua numbers are exact up to 2^53. No export is as long as this.
+/// Maximum byte count that is passed to a script: Lua numbers are exact up to 2^53, and no export is as long.
 const MAX_EXACT_BYTES: u64 = 1 << 52;
 
 #[async_trait]
@@ -150,19 +149,13 @@ impl RateLimiter for SharedRateLimiter {
         }
     }
 
-    async fn begin_download(
-        &self,
-        client: ClientNetwork,
-        bucket: RateLimitBucket,
-        export: ExportId,
-        sent_bytes: Option<u64>,
-    ) {
+    async fn begin_download(&self, client: ClientNetwork, bucket: RateLimitBucket, id: ExportId, bytes: Option<u64>) {
         let mut call = BEGIN_DOWNLOAD_SCRIPT.prepare_invoke();
-        call.key(self.redis_key("downloads", client)).arg(download_field(bucket, export));
-        call.arg(sent_bytes.unwrap_or(0).min(MAX_EXACT_BYTES)).arg(u8::from(sent_bytes.is_none()));
+        call.key(self.redis_key("downloads", client)).arg(download_field(bucket, id));
+        call.arg(bytes.unwrap_or(0).min(MAX_EXACT_BYTES)).arg(u8::from(bytes.is_none()));
         call.arg(DOWNLOAD_DURATION.as_millis() as u64).arg(MAX_DOWNLOADS_PER_CLIENT).arg(self.now_argument());
         if self.redis.call::<()>(&call).await.is_err() {
-            self.fallback.begin_download(client, bucket, export, sent_bytes).await;
+            self.fallback.begin_download(client, bucket, id, bytes).await;
         }
     }
 
@@ -198,17 +191,9 @@ impl RedisWindow {
     }
 
     fn status(&self, limit: u64, decision: RateLimitDecision) -> RateLimitStatus {
-        // Another process can be configured with a higher limit.
+        // Another process can have a higher limit, so the count can exceed the limit of this process.
         let remaining = limit.saturating_sub(self.request_count);
-        let reset_unix_s = ceil_seconds(Duration::from_millis(self.end_ms));
-        RateLimitStatus { limit, remaining, reset_unix_s, decision }
-    }
-}
-
-fn bucket_key(bucket: RateLimitBucket) -> &'static str {
-    match bucket {
-        RateLimitBucket::Public => "public",
-        RateLimitBucket::Private => "private",
+        RateLimitStatus { limit, remaining, reset_unix_s: ceil_seconds(Duration::from_millis(self.end_ms)), decision }
     }
 }
 
@@ -226,5 +211,5 @@ pub(crate) fn client_key(client: ClientNetwork) -> String {
 }
 
 fn download_field(bucket: RateLimitBucket, export: ExportId) -> String {
-    format!("{}-{}", bucket_key(bucket), hex::encode(export.0))
+    format!("{}-{}", bucket.name(), hex::encode(export.0))
 }

@@ -8,9 +8,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use strata_reference::parquet::typed_cells;
 
-use crate::cluster::harness::{Reply, ServiceClient};
+use crate::cluster::harness::{ClusterResponse, ServiceClient};
 use crate::cluster::history::{
-    Call, Disturbance, DisturbedPart, Event, History, Outcome, ReadOutcome, ReadTarget, Time,
+    Call, CallHistory, CallOutcome, Disturbance, DisturbedPart, ElapsedMicros, HistoryEvent, ReadOutcome, TargetVersion,
 };
 use crate::cluster::seeded_random::SeededRandom;
 
@@ -30,7 +30,7 @@ pub struct ChaosRun {
     /// Number of the last content, and the greatest acknowledged version.
     contents: AtomicU64,
     versions: AtomicU64,
-    history: Mutex<History>,
+    history: Mutex<CallHistory>,
 }
 
 impl ChaosRun {
@@ -45,7 +45,7 @@ impl ChaosRun {
         }
     }
 
-    pub fn now(&self) -> Time {
+    pub fn now(&self) -> ElapsedMicros {
         u64::try_from(self.start.elapsed().as_micros()).expect("no such long run")
     }
 
@@ -58,18 +58,18 @@ impl ChaosRun {
         !self.is_over.load(Ordering::Relaxed)
     }
 
-    fn change(&self, change: impl FnOnce(&mut History)) {
+    fn change(&self, change: impl FnOnce(&mut CallHistory)) {
         change(&mut self.history.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Records an event that ends now.
-    pub fn add(&self, start: Time, event: Event) {
+    pub fn add(&self, start: ElapsedMicros, event: HistoryEvent) {
         let call = Call { start, end: self.now(), event };
         self.change(|history| history.calls.push(call));
     }
 
     /// Records a disturbance that ends now.
-    pub fn record_disturbance(&self, start: Time, part: DisturbedPart) {
+    pub fn record_disturbance(&self, start: ElapsedMicros, part: DisturbedPart) {
         let disturbance = Disturbance { start, end: self.now(), part };
         self.change(|history| history.disturbances.push(disturbance));
     }
@@ -79,7 +79,7 @@ impl ChaosRun {
         self.change(|history| history.listed.push((number, content, size)));
     }
 
-    pub fn history(&self) -> History {
+    pub fn history(&self) -> CallHistory {
         self.history.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -88,12 +88,12 @@ impl ChaosRun {
     }
 
     /// Reads without recording the request.
-    pub async fn read_unrecorded(&self, client: &ServiceClient, target: ReadTarget, format: &str) -> ReadOutcome {
+    pub async fn read_unrecorded(&self, client: &ServiceClient, target: TargetVersion, format: &str) -> ReadOutcome {
         let place = match target {
-            ReadTarget::Active => "active".to_owned(),
-            ReadTarget::Latest => "latest".to_owned(),
-            ReadTarget::Version(number) => format!("v{number}"),
-            ReadTarget::Alternate(target) => format!("v{target}/alt"),
+            TargetVersion::Active => "active".to_owned(),
+            TargetVersion::Latest => "latest".to_owned(),
+            TargetVersion::Version(number) => format!("v{number}"),
+            TargetVersion::Alternate(target) => format!("v{target}/alt"),
         };
         let path = format!("/api/{}/chaos/{place}/?format={format}", self.dataset);
         client.get(&path).await.map_or(ReadOutcome::Error(0), |reply| saw(&reply, format))
@@ -104,36 +104,36 @@ impl ChaosRun {
         while self.is_running() {
             let latest = self.versions.load(Ordering::Relaxed);
             let target = match random.below(6) {
-                0 | 1 => ReadTarget::Active,
-                2 => ReadTarget::Latest,
-                3 => ReadTarget::Alternate(1 + random.below(ALTERNATES)),
+                0 | 1 => TargetVersion::Active,
+                2 => TargetVersion::Latest,
+                3 => TargetVersion::Alternate(1 + random.below(ALTERNATES)),
                 // Possibly the next version, which does not exist yet.
-                _ => ReadTarget::Version(1 + random.below(latest + 1)),
+                _ => TargetVersion::Version(1 + random.below(latest + 1)),
             };
             let format = *random.choose(&["jsonl", "jsonl", "json", "parquet"]);
             let start = self.now();
             let saw = self.read_unrecorded(&client, target, format).await;
-            self.add(start, Event::Read { target, saw });
+            self.add(start, HistoryEvent::Read { target, saw });
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
     /// Creates a version with new content.
-    pub async fn publish(&self, client: &ServiceClient, size: u64) -> Outcome<u64> {
+    pub async fn publish(&self, client: &ServiceClient, size: u64) -> CallOutcome<u64> {
         let content = self.content();
         let body = json!({"dataset_id": self.dataset, "entities": entities(content, size)});
         let start = self.now();
         let reply = client.post("/dataset/refresh", &body).await;
         let outcome = match outcome(reply.as_ref()) {
-            Outcome::Done(()) => {
+            CallOutcome::Done(()) => {
                 let created = reply.expect("a response").json();
-                Outcome::Done(created["version"]["version_number"].as_u64().expect("a number"))
+                CallOutcome::Done(created["version"]["version_number"].as_u64().expect("a number"))
             }
-            Outcome::Refused => Outcome::Refused,
-            Outcome::Unknown => Outcome::Unknown,
+            CallOutcome::Refused => CallOutcome::Refused,
+            CallOutcome::Unknown => CallOutcome::Unknown,
         };
-        self.add(start, Event::Publish { content, size, outcome });
-        if let Outcome::Done(number) = outcome {
+        self.add(start, HistoryEvent::Publish { content, size, outcome });
+        if let CallOutcome::Done(number) = outcome {
             self.versions.fetch_max(number, Ordering::Relaxed);
         }
         outcome
@@ -158,7 +158,7 @@ impl ChaosRun {
             };
             let start = self.now();
             let outcome = outcome(client.post(path, &body).await.as_ref());
-            self.add(start, Event::Pin { version, outcome });
+            self.add(start, HistoryEvent::Pin { version, outcome });
             tokio::time::sleep(Duration::from_millis(50 + random.below(400))).await;
         }
     }
@@ -178,18 +178,18 @@ impl ChaosRun {
             };
             let start = self.now();
             let outcome = outcome(client.call(method, path, &body).await.as_ref());
-            self.add(start, Event::Alternate { version, content, outcome });
+            self.add(start, HistoryEvent::Alternate { version, content, outcome });
             tokio::time::sleep(Duration::from_millis(50 + random.below(400))).await;
         }
     }
 }
 
 /// Returns what the caller knows about a call. A server error can occur after the call had its effect.
-fn outcome(reply: Option<&Reply>) -> Outcome {
+fn outcome(reply: Option<&ClusterResponse>) -> CallOutcome {
     match reply {
-        Some(reply) if reply.is_ok() => Outcome::Done(()),
-        Some(reply) if (400..500).contains(&reply.status) => Outcome::Refused,
-        _ => Outcome::Unknown,
+        Some(reply) if reply.is_ok() => CallOutcome::Done(()),
+        Some(reply) if (400..500).contains(&reply.status) => CallOutcome::Refused,
+        _ => CallOutcome::Unknown,
     }
 }
 
@@ -203,7 +203,7 @@ fn entities(content: u64, size: u64) -> Value {
 }
 
 /// Classifies a response.
-fn saw(reply: &Reply, format: &str) -> ReadOutcome {
+fn saw(reply: &ClusterResponse, format: &str) -> ReadOutcome {
     match reply.status {
         _ if !reply.whole => ReadOutcome::Truncated,
         200 => {
@@ -220,7 +220,7 @@ fn saw(reply: &Reply, format: &str) -> ReadOutcome {
 }
 
 /// Returns the content number of each entity.
-fn contents(reply: &Reply, format: &str) -> Vec<u64> {
+fn contents(reply: &ClusterResponse, format: &str) -> Vec<u64> {
     let content_of = |entity: &Value| entity["c"].as_u64().unwrap_or(GARBLED);
     match format {
         "jsonl" => {

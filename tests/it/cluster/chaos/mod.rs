@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 use self::attacks::Attack;
 use self::clients::{ALTERNATES, ChaosRun};
 use super::harness::{TestCluster, until};
-use super::history::{Event, Outcome, ReadOutcome, ReadTarget};
+use super::history::{CallOutcome, HistoryEvent, ReadOutcome, TargetVersion};
 use super::seeded_random::SeededRandom;
 
 const READERS: u64 = 4;
@@ -41,7 +41,7 @@ async fn clients_see_consistent_history_under_attacks() {
     assert!(cluster.client.post("/webhook/register", &hook).await.is_some_and(|reply| reply.is_ok()));
     let run = Arc::new(ChaosRun::new(dataset));
     for _ in 0..ALTERNATES {
-        assert!(matches!(run.publish(&cluster.client, 100).await, Outcome::Done(_)));
+        assert!(matches!(run.publish(&cluster.client, 100).await, CallOutcome::Done(_)));
     }
 
     let mut clients = JoinSet::new();
@@ -81,16 +81,16 @@ async fn clients_see_consistent_history_under_attacks() {
     }
 
     // After the attacks, a refresh succeeds, and its webhook arrives.
-    let mut last = Outcome::Unknown;
+    let mut last = CallOutcome::Unknown;
     until("a version is created", async || {
         last = run.publish(&cluster.client, 100).await;
-        matches!(last, Outcome::Done(_))
+        matches!(last, CallOutcome::Done(_))
     })
     .await;
-    let Outcome::Done(last) = last else { unreachable!("the loop waits for success") };
+    let CallOutcome::Done(last) = last else { unreachable!("the loop waits for success") };
     until("the last webhook arrives", async || delivered(&receiver).contains(&last)).await;
     for version in delivered(&receiver) {
-        run.add(run.now(), Event::Delivery { version });
+        run.add(run.now(), HistoryEvent::Delivery { version });
     }
     check_history(&cluster, &run, seed).await;
 }
@@ -108,7 +108,7 @@ async fn check_history(cluster: &TestCluster, run: &ChaosRun, seed: u64) {
     for record in view["dataset"]["versions"].as_array().expect("versions") {
         let number = record["version_number"].as_u64().expect("a number");
         let ReadOutcome::Whole { version, content, size } =
-            run.read_unrecorded(&cluster.client, ReadTarget::Version(number), "jsonl").await
+            run.read_unrecorded(&cluster.client, TargetVersion::Version(number), "jsonl").await
         else {
             panic!("version {number} is listed but unreadable");
         };
@@ -116,16 +116,16 @@ async fn check_history(cluster: &TestCluster, run: &ChaosRun, seed: u64) {
         run.list(number, content, size);
     }
     let history = run.history();
-    let count = |wanted: fn(&Event) -> bool| history.calls.iter().filter(|call| wanted(&call.event)).count();
-    let whole = count(|event| matches!(event, Event::Read { saw: ReadOutcome::Whole { .. }, .. }));
-    let missing = count(|event| matches!(event, Event::Read { saw: ReadOutcome::Nothing, .. }));
-    let truncated = count(|event| matches!(event, Event::Read { saw: ReadOutcome::Truncated, .. }));
-    let errors = count(|event| matches!(event, Event::Read { saw: ReadOutcome::Error(_), .. }));
-    let created = count(|event| matches!(event, Event::Publish { outcome: Outcome::Done(_), .. }));
-    let lost = count(|event| matches!(event, Event::Publish { outcome: Outcome::Unknown, .. }));
-    let pins = count(|event| matches!(event, Event::Pin { outcome: Outcome::Done(()), .. }));
-    let alternates = count(|event| matches!(event, Event::Alternate { outcome: Outcome::Done(()), .. }));
-    let deliveries = count(|event| matches!(event, Event::Delivery { .. }));
+    let count = |wanted: fn(&HistoryEvent) -> bool| history.calls.iter().filter(|call| wanted(&call.event)).count();
+    let whole = count(|event| matches!(event, HistoryEvent::Read { saw: ReadOutcome::Whole { .. }, .. }));
+    let missing = count(|event| matches!(event, HistoryEvent::Read { saw: ReadOutcome::Nothing, .. }));
+    let truncated = count(|event| matches!(event, HistoryEvent::Read { saw: ReadOutcome::Truncated, .. }));
+    let errors = count(|event| matches!(event, HistoryEvent::Read { saw: ReadOutcome::Error(_), .. }));
+    let created = count(|event| matches!(event, HistoryEvent::Publish { outcome: CallOutcome::Done(_), .. }));
+    let lost = count(|event| matches!(event, HistoryEvent::Publish { outcome: CallOutcome::Unknown, .. }));
+    let pins = count(|event| matches!(event, HistoryEvent::Pin { outcome: CallOutcome::Done(()), .. }));
+    let alternates = count(|event| matches!(event, HistoryEvent::Alternate { outcome: CallOutcome::Done(()), .. }));
+    let deliveries = count(|event| matches!(event, HistoryEvent::Delivery { .. }));
     println!(
         "reads: {whole} whole, {missing} not found, {truncated} truncated, {errors} errors; {} versions, {created} acknowledged, {lost} \
          calls without a response; {pins} rollbacks; {alternates} changes of alternates; {deliveries} deliveries",

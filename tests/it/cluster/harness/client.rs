@@ -22,7 +22,7 @@ pub struct ServiceClient {
 
 /// A response, possibly truncated.
 #[derive(Clone, Debug)]
-pub struct Reply {
+pub struct ClusterResponse {
     pub status: u16,
     pub headers: HeaderMap,
     pub body: Bytes,
@@ -56,11 +56,11 @@ impl ServiceClient {
     }
 
     /// Sends a request without credentials; `None` if there is no response.
-    pub async fn get(&self, path: &str) -> Option<Reply> {
+    pub async fn get(&self, path: &str) -> Option<ClusterResponse> {
         self.get_with(path, &[]).await
     }
 
-    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Option<Reply> {
+    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Option<ClusterResponse> {
         let mut request = self.client.get(format!("{}{path}", self.base_url));
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -69,46 +69,46 @@ impl ServiceClient {
     }
 
     /// Like [`ServiceClient::get`], without reading the body.
-    pub async fn start(&self, path: &str) -> Option<StartedReply> {
-        self.client.get(format!("{}{path}", self.base_url)).send().await.ok().map(StartedReply)
+    pub async fn start(&self, path: &str) -> Option<StartedResponse> {
+        self.client.get(format!("{}{path}", self.base_url)).send().await.ok().map(StartedResponse)
     }
 
     /// Sends a GET request of the owner.
-    pub async fn view(&self, path: &str) -> Option<Reply> {
+    pub async fn view(&self, path: &str) -> Option<ClusterResponse> {
         self.get_with(path, &[("authorization", &format!("Bearer {}", self.token))]).await
     }
 
     /// Sends a POST request of the owner.
-    pub async fn post(&self, path: &str, body: &Value) -> Option<Reply> {
+    pub async fn post(&self, path: &str, body: &Value) -> Option<ClusterResponse> {
         self.call(Method::POST, path, body).await
     }
 
-    pub async fn call(&self, method: Method, path: &str, body: &Value) -> Option<Reply> {
+    pub async fn call(&self, method: Method, path: &str, body: &Value) -> Option<ClusterResponse> {
         self.send(method, path, body.to_string()).await
     }
 
     /// Like [`ServiceClient::post`], with an encoded body.
-    pub async fn post_text(&self, path: &str, body: String) -> Option<Reply> {
+    pub async fn post_text(&self, path: &str, body: String) -> Option<ClusterResponse> {
         self.send(Method::POST, path, body).await
     }
 
-    async fn send(&self, method: Method, path: &str, body: String) -> Option<Reply> {
+    async fn send(&self, method: Method, path: &str, body: String) -> Option<ClusterResponse> {
         let request = self.client.request(method, format!("{}{path}", self.base_url)).bearer_auth(&self.token);
         receive(request.header("content-type", "application/json").body(body)).await
     }
 }
 
-async fn receive(request: reqwest::RequestBuilder) -> Option<Reply> {
-    let started = StartedReply(request.send().await.ok()?);
+async fn receive(request: reqwest::RequestBuilder) -> Option<ClusterResponse> {
+    let started = StartedResponse(request.send().await.ok()?);
     Some(started.rest().await)
 }
 
 /// A response whose body is not read yet.
-pub struct StartedReply(reqwest::Response);
+pub struct StartedResponse(reqwest::Response);
 
-impl StartedReply {
+impl StartedResponse {
     /// Reads the body to its end, or to the first error.
-    pub async fn rest(self) -> Reply {
+    pub async fn rest(self) -> ClusterResponse {
         let status = self.0.status().as_u16();
         let headers = self.0.headers().clone();
         let mut body = BytesMut::new();
@@ -120,11 +120,11 @@ impl StartedReply {
                 Err(_) => whole = false,
             }
         }
-        Reply { status, headers, body: body.freeze(), whole }
+        ClusterResponse { status, headers, body: body.freeze(), whole }
     }
 }
 
-impl Reply {
+impl ClusterResponse {
     pub fn is_ok(&self) -> bool {
         self.status == 200 && self.whole
     }

@@ -22,7 +22,7 @@ use strata_testing::postgres::Postgres;
 use strata_testing::redis::RedisServer;
 
 use balancer::Balancer;
-pub use client::{Reply, ServiceClient};
+pub use client::{ClusterResponse, ServiceClient};
 pub use node::Node;
 use objects::ObjectServer;
 pub use page::GuideConfig;

@@ -1,6 +1,6 @@
 //! Checks that the recorded requests and responses for one dataset are possible for a correct service.
 //!
-//! [`History::violations`] checks a [`History`] with these rules:
+//! [`CallHistory::violations`] checks a [`CallHistory`] with these rules:
 //!
 //! 1. Versions are numbered from 1 without a gap. Each version comes from exactly one call, and each acknowledged
 //!    version exists. If one call started after another was acknowledged, it has the greater number.
@@ -17,14 +17,14 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Microseconds since the start of the run.
-pub type Time = u64;
+pub type ElapsedMicros = u64;
 
 /// Maximum time for which a read can miss an acknowledged change.
-pub const MAX_STALENESS: Time = 1_000_000;
+pub const MAX_STALENESS: ElapsedMicros = 1_000_000;
 
 /// What the caller knows about a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome<T = ()> {
+pub enum CallOutcome<T = ()> {
     Done(T),
     /// The call was rejected, and changed nothing.
     Refused,
@@ -33,7 +33,7 @@ pub enum Outcome<T = ()> {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ReadTarget {
+pub enum TargetVersion {
     Active,
     Latest,
     Version(u64),
@@ -54,26 +54,26 @@ pub enum ReadOutcome {
 
 /// A request and its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Event {
+pub enum HistoryEvent {
     /// The creation of a version with `size` entities. The outcome contains the version number.
     Publish {
         content: u64,
         size: u64,
-        outcome: Outcome<u64>,
+        outcome: CallOutcome<u64>,
     },
     /// A rollback to a version, or `None` to unpin.
     Pin {
         version: Option<u64>,
-        outcome: Outcome,
+        outcome: CallOutcome,
     },
     /// A save of an alternate (content number and size), or its removal.
     Alternate {
         version: u64,
         content: Option<(u64, u64)>,
-        outcome: Outcome,
+        outcome: CallOutcome,
     },
     Read {
-        target: ReadTarget,
+        target: TargetVersion,
         saw: ReadOutcome,
     },
     /// A received webhook.
@@ -85,9 +85,9 @@ pub enum Event {
 /// An event with its start and end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    pub start: Time,
-    pub end: Time,
-    pub event: Event,
+    pub start: ElapsedMicros,
+    pub end: ElapsedMicros,
+    pub event: HistoryEvent,
 }
 
 /// A part of the cluster that was disturbed.
@@ -101,13 +101,13 @@ pub enum DisturbedPart {
 /// A disturbance, which ends when everything works again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Disturbance {
-    pub start: Time,
-    pub end: Time,
+    pub start: ElapsedMicros,
+    pub end: ElapsedMicros,
     pub part: DisturbedPart,
 }
 
 #[derive(Clone, Debug, Default)]
-pub struct History {
+pub struct CallHistory {
     pub calls: Vec<Call>,
     pub disturbances: Vec<Disturbance>,
     /// The versions that exist at the end: number, content number and size.
@@ -134,7 +134,7 @@ pub struct Violation {
     pub message: String,
 }
 
-impl History {
+impl CallHistory {
     /// Returns the violations of the rules; empty for a consistent history.
     pub fn violations(&self) -> Vec<Violation> {
         let mut checker = HistoryChecker { history: self, violations: Vec::new() };
@@ -149,15 +149,15 @@ impl History {
 }
 
 struct HistoryChecker<'h> {
-    history: &'h History,
+    history: &'h CallHistory,
     violations: Vec<Violation>,
 }
 
 /// A change of a state, with its start and its acknowledgment.
 #[derive(Clone, Copy)]
 struct StateChange<T> {
-    start: Time,
-    acknowledged: Option<Time>,
+    start: ElapsedMicros,
+    acknowledged: Option<ElapsedMicros>,
     state: T,
 }
 
@@ -187,9 +187,9 @@ impl HistoryChecker<'_> {
         found.map(|(_, content, size)| (*content, *size))
     }
 
-    fn publishes(&self) -> impl Iterator<Item = (&Call, u64, u64, Outcome<u64>)> {
+    fn publishes(&self) -> impl Iterator<Item = (&Call, u64, u64, CallOutcome<u64>)> {
         self.history.calls.iter().filter_map(|call| match call.event {
-            Event::Publish { content, size, outcome } => Some((call, content, size, outcome)),
+            HistoryEvent::Publish { content, size, outcome } => Some((call, content, size, outcome)),
             _ => None,
         })
     }
@@ -220,7 +220,7 @@ impl HistoryChecker<'_> {
                     ViolationKind::InventedVersion,
                     format!("no call published content {content} of version {number}"),
                 )),
-                Some((.., Outcome::Refused)) => {
+                Some((.., CallOutcome::Refused)) => {
                     found.push((
                         ViolationKind::InventedVersion,
                         format!("the call for content {content} of version {number} was rejected"),
@@ -231,7 +231,7 @@ impl HistoryChecker<'_> {
         }
         let mut acknowledged = BTreeMap::new();
         for (_, content, _, outcome) in self.publishes() {
-            let Outcome::Done(number) = outcome else { continue };
+            let CallOutcome::Done(number) = outcome else { continue };
             if let Some(other) = acknowledged.insert(number, content) {
                 found.push((
                     ViolationKind::DuplicateVersion,
@@ -254,7 +254,7 @@ impl HistoryChecker<'_> {
         let done: Vec<_> = self
             .publishes()
             .filter_map(|(call, _, _, outcome)| match outcome {
-                Outcome::Done(number) => Some((call.start, call.end, number)),
+                CallOutcome::Done(number) => Some((call.start, call.end, number)),
                 _ => None,
             })
             .collect();
@@ -271,7 +271,7 @@ impl HistoryChecker<'_> {
     fn check_deliveries(&mut self) {
         let mut delivered = BTreeSet::new();
         let deliveries = self.history.calls.iter().filter_map(|call| match call.event {
-            Event::Delivery { version } => Some(version),
+            HistoryEvent::Delivery { version } => Some(version),
             _ => None,
         });
         for version in deliveries.collect::<Vec<_>>() {
@@ -288,16 +288,16 @@ impl HistoryChecker<'_> {
     }
 
     fn check_read(&mut self, call: &Call) {
-        let Event::Read { target, saw } = call.event else { return };
+        let HistoryEvent::Read { target, saw } = call.event else { return };
         match saw {
             ReadOutcome::Truncated | ReadOutcome::Error(_) => self.check_failure(call, saw == ReadOutcome::Truncated),
             ReadOutcome::Whole { version, content, size } => {
                 let contents = match target {
-                    ReadTarget::Alternate(target) if target == version => {
+                    TargetVersion::Alternate(target) if target == version => {
                         self.alternates(target, call).into_iter().flatten().collect()
                     }
-                    ReadTarget::Version(number) if number != version => Vec::new(),
-                    ReadTarget::Alternate(_) => Vec::new(),
+                    TargetVersion::Version(number) if number != version => Vec::new(),
+                    TargetVersion::Alternate(_) => Vec::new(),
                     _ => self.content_of(version, call).into_iter().collect::<Vec<_>>(),
                 };
                 match contents.iter().find(|(expected, _)| *expected == content) {
@@ -308,7 +308,7 @@ impl HistoryChecker<'_> {
                     }
                     Some((_, whole)) if size == *whole => self.check_target(call, target, Some(version)),
                     // An earlier or a later alternate.
-                    None if matches!(target, ReadTarget::Alternate(_)) && self.was_alternate(version, content) => {
+                    None if matches!(target, TargetVersion::Alternate(_)) && self.was_alternate(version, content) => {
                         self.add(ViolationKind::StaleRead, format!("expected one of {contents:?}: {call:?}"));
                     }
                     _ => self.add(ViolationKind::WrongResponse, format!("expected one of {contents:?}: {call:?}")),
@@ -319,14 +319,14 @@ impl HistoryChecker<'_> {
     }
 
     /// Checks that a read could find this version, or none, at its target.
-    fn check_target(&mut self, call: &Call, target: ReadTarget, saw: Option<u64>) {
+    fn check_target(&mut self, call: &Call, target: TargetVersion, saw: Option<u64>) {
         let allowed = match (target, saw) {
-            (ReadTarget::Active, saw) => self.active(call).contains(&saw),
-            (ReadTarget::Latest, saw) => self.latest(call).contains(&saw),
+            (TargetVersion::Active, saw) => self.active(call).contains(&saw),
+            (TargetVersion::Latest, saw) => self.latest(call).contains(&saw),
             // The content has already been checked.
-            (ReadTarget::Version(_) | ReadTarget::Alternate(_), Some(_)) => true,
-            (ReadTarget::Version(number), None) => self.latest(call).iter().any(|latest| *latest < Some(number)),
-            (ReadTarget::Alternate(number), None) => self.alternates(number, call).contains(&None),
+            (TargetVersion::Version(_) | TargetVersion::Alternate(_), Some(_)) => true,
+            (TargetVersion::Version(number), None) => self.latest(call).iter().any(|latest| *latest < Some(number)),
+            (TargetVersion::Alternate(number), None) => self.alternates(number, call).contains(&None),
         };
         if !allowed {
             self.add(ViolationKind::StaleRead, format!("the result is too old or too new: {call:?}"));
@@ -344,7 +344,7 @@ impl HistoryChecker<'_> {
     fn latest(&self, read: &Call) -> Vec<Option<u64>> {
         // An acknowledged number proves that all versions up to it exist.
         let min_latest = self.publishes().filter_map(|(call, _, _, outcome)| match outcome {
-            Outcome::Done(number) if call.end.saturating_add(MAX_STALENESS) <= read.start => Some(number),
+            CallOutcome::Done(number) if call.end.saturating_add(MAX_STALENESS) <= read.start => Some(number),
             _ => None,
         });
         let min_latest = min_latest.max();
@@ -360,7 +360,7 @@ impl HistoryChecker<'_> {
             .calls
             .iter()
             .filter_map(|call| match call.event {
-                Event::Pin { version, outcome } => state_change(call, version, outcome),
+                HistoryEvent::Pin { version, outcome } => state_change(call, version, outcome),
                 _ => None,
             })
             .collect();
@@ -378,7 +378,9 @@ impl HistoryChecker<'_> {
 
     fn alternate_writes(&self, number: u64) -> impl Iterator<Item = StateChange<Option<(u64, u64)>>> {
         self.history.calls.iter().filter_map(move |call| match call.event {
-            Event::Alternate { version, content, outcome } if version == number => state_change(call, content, outcome),
+            HistoryEvent::Alternate { version, content, outcome } if version == number => {
+                state_change(call, content, outcome)
+            }
             _ => None,
         })
     }
@@ -398,11 +400,11 @@ impl HistoryChecker<'_> {
     }
 }
 
-fn state_change<T>(call: &Call, state: T, outcome: Outcome) -> Option<StateChange<T>> {
+fn state_change<T>(call: &Call, state: T, outcome: CallOutcome) -> Option<StateChange<T>> {
     let acknowledged = match outcome {
-        Outcome::Refused => return None,
-        Outcome::Done(()) => Some(call.end),
-        Outcome::Unknown => None,
+        CallOutcome::Refused => return None,
+        CallOutcome::Done(()) => Some(call.end),
+        CallOutcome::Unknown => None,
     };
     Some(StateChange { start: call.start, acknowledged, state })
 }

@@ -12,7 +12,9 @@ use super::{Owners, cookie, ok, refused};
 
 on_both_databases! {
     Owners:
-    dataset_is_created_updated_and_listed
+    created_dataset_has_defaults
+    update_changes_only_sent_fields
+    list_and_view_return_own_datasets
     invalid_dataset_fields_are_reported
     rollback_and_freeze_affect_reads_at_once
     new_key_replaces_old_at_once
@@ -22,7 +24,7 @@ on_both_databases! {
     times_are_utc_and_urls_use_public_url
 }
 
-async fn dataset_is_created_updated_and_listed(owners: Owners) {
+async fn created_dataset_has_defaults(owners: Owners) {
     let created = ok(&owners.post("/dataset/create", json!({"name": "World Countries"})).await);
     let record = created["dataset"].clone();
     let id = record["dataset_id"].as_u64().expect("missing ID");
@@ -30,18 +32,28 @@ async fn dataset_is_created_updated_and_listed(owners: Owners) {
     assert!(ping_url.starts_with("http://data.strata.test/ping/ping_"), "{ping_url}");
     let expected = json!({
         "dataset_id": id, "name": "World Countries", "name_slug": "world-countries", "description": null,
-        "licence": null, "listed": false, "private": false,
-        "private_key": null, "source": "push", "format": null, "records_path": null, "publish_query": false, "infer_types": false, "schedule": "0 2 * * *",
-        "index": {"always": [], "never": []}, "ping_url": ping_url, "active_version": null, "latest_version": null, "pinned": false, "frozen": false,
+        "licence": null, "listed": false, "private": false, "private_key": null,
+        "source": "push", "format": null, "records_path": null, "publish_query": false, "infer_types": false,
+        "schedule": "0 2 * * *", "index": {"always": [], "never": []}, "ping_url": ping_url,
+        "active_version": null, "latest_version": null, "pinned": false, "frozen": false,
         "created_at": record["created_at"], "last_attempts": [],
     });
     assert_eq!(record.to_string(), expected.to_string(), "in this order");
     refused(&owners.post("/dataset/create", json!({"name": "World Countries"})).await, 409, "name");
 
+    let second =
+        ok(&owners.post("/dataset/create", json!({"name": "Second", "private": true, "schedule": null})).await);
+    assert_eq!((&second["dataset"]["private"], &second["dataset"]["schedule"]), (&json!(true), &json!(null)));
+}
+
+async fn update_changes_only_sent_fields(owners: Owners) {
+    let created = owners.create("World Countries").await;
+    let id = created["dataset_id"].as_u64().expect("missing ID");
     let settings = json!({
         "dataset_id": id, "name": "Länder 2", "private": true, "source": "https://example.com/countries.json",
-        "format": "json", "records_path": "data.items", "publish_query": true, "infer_types": true, "description": "Länder,\nalle", "licence": "CC0-1.0", "listed": true, "schedule": "*/5  *  * * MON-FRI",
-        "index": {"always": ["area", "name.common"], "never": ["a\\.b"]},
+        "format": "json", "records_path": "data.items", "publish_query": true, "infer_types": true,
+        "description": "Länder,\nalle", "licence": "CC0-1.0", "listed": true,
+        "schedule": "*/5  *  * * MON-FRI", "index": {"always": ["area", "name.common"], "never": ["a\\.b"]},
     });
     let changed = ok(&owners.post("/dataset/update", settings.clone()).await)["dataset"].clone();
     for (field, value) in
@@ -52,14 +64,14 @@ async fn dataset_is_created_updated_and_listed(owners: Owners) {
     assert_eq!((&changed["schedule"], &changed["name_slug"]), (&json!("*/5 * * * MON-FRI"), &json!("länder-2")));
     let key = changed["private_key"].as_str().expect("missing key");
     assert!(key.starts_with("sk_"), "{key}");
-    assert_eq!(changed["ping_url"], ping_url);
+    assert_eq!(changed["ping_url"], created["ping_url"]);
 
     // Omitted fields keep their values, and null clears optional ones.
     let same = ok(&owners.post("/dataset/update", json!({"dataset_id": id, "private": true, "name": null})).await);
     assert_eq!(same["dataset"], changed);
     let cleared = json!({
-        "dataset_id": id, "format": null, "records_path": null, "schedule": null, "private": false, "index": null, "publish_query": false,
-        "description": null, "licence": null, "listed": false, "infer_types": false,
+        "dataset_id": id, "format": null, "records_path": null, "schedule": null, "private": false, "index": null,
+        "publish_query": false, "description": null, "licence": null, "listed": false, "infer_types": false,
     });
     let cleared = ok(&owners.post("/dataset/update", cleared).await)["dataset"].clone();
     for field in ["format", "records_path", "schedule", "private_key", "description", "licence"] {
@@ -68,14 +80,18 @@ async fn dataset_is_created_updated_and_listed(owners: Owners) {
     assert_eq!(cleared["source"], "https://example.com/countries.json");
     assert_eq!(cleared["index"], json!({"always": [], "never": []}));
 
-    let second =
-        ok(&owners.post("/dataset/create", json!({"name": "Second", "private": true, "schedule": null})).await);
-    assert_eq!((&second["dataset"]["private"], &second["dataset"]["schedule"]), (&json!(true), &json!(null)));
+    owners.create("Second").await;
     refused(&owners.post("/dataset/update", json!({"dataset_id": id, "name": "Second"})).await, 409, "name");
+}
+
+async fn list_and_view_return_own_datasets(owners: Owners) {
+    let first = owners.create("First").await;
+    let second = owners.create("Second").await;
+    let id = &first["dataset_id"];
     let listed = ok(&owners.get("/dataset/list").await);
-    assert_eq!(listed["datasets"], json!([cleared, second["dataset"]]));
+    assert_eq!(listed["datasets"], json!([first, second]));
     let page = ok(&owners.get(&format!("/dataset/list?after={id}&limit=1")).await);
-    assert_eq!(page["datasets"], json!([second["dataset"]]));
+    assert_eq!(page["datasets"], json!([second]));
     let theirs = owners.raw("GET", "/dataset/list", &[("authorization", &owners.other)], Vec::new()).await;
     assert_eq!(ok(&theirs)["datasets"], json!([]));
     let viewed = ok(&owners.get(&format!("/dataset/view?dataset_id={id}")).await);

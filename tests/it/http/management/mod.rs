@@ -111,6 +111,11 @@ impl Owners {
         cookie(&self.try_log_in(email, password).await)
     }
 
+    /// Creates a dataset without versions. Returns its record.
+    async fn create(&self, name: &str) -> Value {
+        ok(&self.post("/dataset/create", json!({"name": name})).await)["dataset"].clone()
+    }
+
     /// Imports a dataset with this many versions.
     async fn dataset(&self, name: &str, private: bool, versions: u64) -> u64 {
         let mut id = 0;

@@ -189,7 +189,7 @@ async fn usage_survives_restart_and_adds_up(owners: Owners) {
     let id = owners.service.import("Read", "[{\"a\":1}]").await.dataset_id.get();
     let mut seen = ObservedUsage::default();
     let read = format!("/api/{id}/read/v1/");
-    let other = owners.service.beside(|_| {}).await;
+    let other = owners.service.open_instance(|_| {}).await;
     for service in [&owners.service, &other, &other, &owners.service, &other] {
         seen.count(&service.get(&read).await);
     }

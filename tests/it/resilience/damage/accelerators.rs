@@ -101,7 +101,7 @@ async fn searches_with_damaged_indexes_are_right() {
         }
         count += 1;
         fs::write(&file, &damaged).expect("written");
-        let fresh = owned.service.beside(|_| {}).await;
+        let fresh = owned.service.open_instance(|_| {}).await;
         let mut failed = 0;
         for (uri, before) in reads.iter().zip(&before) {
             failed += u64::from(tally.compare(&format!("seed {seed}, {kind:?}"), uri, before, &fresh.get(uri).await));
@@ -200,7 +200,7 @@ async fn damaged_index_is_logged_once_and_bypassed() {
         let mut bytes = whole.clone();
         bytes[range.start + range.len() / 2] ^= 1;
         fs::write(&file, bytes).expect("written");
-        let fresh = owned.service.beside(|_| {}).await;
+        let fresh = owned.service.open_instance(|_| {}).await;
         log.take();
         let all_reads = async {
             for (uri, right) in reads.iter().zip(&right) {
@@ -236,7 +236,7 @@ async fn damaged_index_is_logged_once_and_bypassed() {
     assert!(reported > 5, "{reported} parts were read");
     // Damage to documents is an error.
     damage_documents(&file);
-    owned.service.beside(|_| {}).await.get(&format!("/api/{id}/texts/v1/?format=jsonl")).await.is_error(500);
+    owned.service.open_instance(|_| {}).await.get(&format!("/api/{id}/texts/v1/?format=jsonl")).await.is_error(500);
 }
 
 /// The footer checksum of each changed file is valid, so only the changed keys reveal the damage.
@@ -257,7 +257,7 @@ async fn invalid_index_offsets_are_bypassed() {
         bytes[at..at + found.len()].copy_from_slice(instead.as_bytes());
         seal(&mut bytes);
         fs::write(&file, bytes).expect("written");
-        let fresh = owned.service.beside(|_| {}).await;
+        let fresh = owned.service.open_instance(|_| {}).await;
         let answer = fresh.get(&uri).await;
         assert_eq!((answer.status, &answer.body), (200, &right.body), "{found}");
         for depth in [Depth::Footers, Depth::Everything] {

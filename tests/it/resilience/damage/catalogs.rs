@@ -8,15 +8,16 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::json;
 use strata_config::{Config, StoreUrl};
+use strata_service::BackupCopyMode;
 use strata_testing::TestService;
-use strata_testing::maintenance::{BackupKind, Depth, FindingKind};
+use strata_testing::maintenance::{Depth, FindingKind};
 use strata_testing::owned::{Owned, parsed};
 
 use super::{Damage, DamageTally, ask, damages, entities, reads, service_with_datasets};
 
 /// Copies a service's store to a directory and returns its catalog as the bytes of one file.
 async fn copy(owned: &Owned, directory: &Path) -> Vec<u8> {
-    owned.service.backup(directory, BackupKind::Copied).await.expect("failed to back up");
+    owned.service.backup(directory, BackupCopyMode::AlwaysCopy).await.expect("failed to back up");
     fs::read(directory.join("catalog.sqlite")).expect("a catalog")
 }
 
@@ -191,7 +192,7 @@ async fn record_without_content_is_damaged() {
                    UPDATE datasets SET name = '', name_slug = '', source = '', ping_token = '',
                    latest_version = NULL, created_at = 0, record_checksum = NULL";
     sqlx::raw_sql(emptied).execute(&mut connection).await.expect("damaged");
-    let fresh = owned.service.beside(|_| {}).await;
+    let fresh = owned.service.open_instance(|_| {}).await;
     for uri in [format!("/api/{id}/things/v1/"), format!("/dataset/diff?dataset_id={id}&v1=1&v2=1")] {
         ask(&fresh, &owned.token, &uri).await.is_error(500);
     }
@@ -233,7 +234,7 @@ async fn damaged_file_record_affects_no_other_record() {
 
         let to = tempfile::tempdir().expect("failed to create a directory");
         // A backup without one of the files is useless, so the command fails and names the record.
-        let failed = owned.service.backup(&to.path().join("b"), BackupKind::Copied).await;
+        let failed = owned.service.backup(&to.path().join("b"), BackupCopyMode::AlwaysCopy).await;
         let failed = format!("{:?}", failed.expect_err("a damaged record"));
         assert!(failed.starts_with("UnreadableRecord {") && failed.contains("file: VersionFileId(2)"), "{failed}");
         sqlx::query("UPDATE files SET content_hash = $1, size_bytes = $2 WHERE file_id = 2")
@@ -250,12 +251,13 @@ async fn backup_of_damaged_catalog_fails() {
     let owned = super::owned().await;
     owned.dataset("Things", json!({}), &["[]"]).await;
     let directory = tempfile::tempdir().expect("failed to create a directory");
-    owned.service.backup(&directory.path().join("sound"), BackupKind::Copied).await.expect("failed to back up");
+    owned.service.backup(&directory.path().join("sound"), BackupCopyMode::AlwaysCopy).await.expect("failed to back up");
     let url = owned.service.services.config.catalog_url();
     let mut connection = <sqlx::SqliteConnection as sqlx::Connection>::connect(&url).await.expect("failed to connect");
     sqlx::raw_sql("UPDATE datasets SET frozen = 1").execute(&mut connection).await.expect("damaged");
     let to = directory.path().join("damaged");
-    let failed = format!("{:?}", owned.service.backup(&to, BackupKind::Copied).await.expect_err("a damaged record"));
+    let failed = owned.service.backup(&to, BackupCopyMode::AlwaysCopy).await.expect_err("a damaged record");
+    let failed = format!("{failed:?}");
     assert!(failed.starts_with("Damaged {") && failed.contains("dataset"), "{failed}");
     assert!(to.join("INCOMPLETE-BACKUP").exists());
 }

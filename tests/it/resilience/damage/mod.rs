@@ -302,7 +302,7 @@ async fn reads_of_damaged_file_are_right_or_fail() {
         }
         count += 1;
         fs::write(&files[hit], &damaged).expect("written");
-        let fresh = owned.service.beside(|_| {}).await;
+        let fresh = owned.service.open_instance(|_| {}).await;
         let what = format!("seed {seed}, {kind:?} in file {hit}");
         let mut failed = Vec::new();
         for (uri, before) in reads.iter().zip(&before) {
@@ -365,7 +365,7 @@ async fn file_without_footer_checksum_is_damaged() {
     let at = bytes.windows(12).rposition(|window| window == b"strata.seal:").expect("the seal");
     bytes[at..at + 12].copy_from_slice(b"strata.past:");
     fs::write(&file, bytes).expect("written");
-    let fresh = owned.service.beside(|_| {}).await;
+    let fresh = owned.service.open_instance(|_| {}).await;
     fresh.get(&format!("/api/{id}/things/v1/")).await.is_error(500);
     assert_eq!(fresh.services.maintenance.scrub(0, &mut |_| {}).await.expect("failed to scrub").damaged, 1);
 }
@@ -439,10 +439,10 @@ async fn unchanged_source_is_fetched_if_file_is_damaged() {
     damage(&newest(&owned.service));
     refresh().await;
     assert_eq!((owned.service.version_files().len(), asked()), (2, (1, 1)), "a conditional request, then a full one");
-    let beside = owned.service.beside(|_| {}).await;
-    let answer = beside.get(&format!("/api/{id}/things/v3/?format=jsonl")).await;
+    let fresh = owned.service.open_instance(|_| {}).await;
+    let answer = fresh.get(&format!("/api/{id}/things/v3/?format=jsonl")).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
-    beside.get(&format!("/api/{id}/things/v1/?format=jsonl")).await.is_error(500);
+    fresh.get(&format!("/api/{id}/things/v1/?format=jsonl")).await.is_error(500);
 }
 
 #[tokio::test]
@@ -472,7 +472,7 @@ async fn damage_is_logged_once_with_all_datasets() {
     let log = CapturedLog::default();
     let subscriber = tracing_subscriber::fmt().json().with_writer(log.clone()).finish();
     let _default = tracing::subscriber::set_default(subscriber);
-    let fresh = owned.service.beside(|_| {}).await;
+    let fresh = owned.service.open_instance(|_| {}).await;
     let file = newest(&owned.service);
     let whole = damage(&file);
     let read = format!("/api/{id}/things/v1/?format=jsonl");

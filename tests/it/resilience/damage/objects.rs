@@ -39,15 +39,15 @@ async fn truncated_object_is_damaged_unreachable_is_not() {
     // Without the last byte, without the footer, and empty.
     for length in [whole.len() - 1, whole.len() / 2, 10, 0] {
         fs::write(&object, &whole[..length]).expect("cut");
-        let beside = owned.service.beside(|_| {}).await;
-        let answer = beside.get(&read).await;
+        let fresh = owned.service.open_instance(|_| {}).await;
+        let answer = fresh.get(&read).await;
         assert_eq!(answer.status, 500, "{length} of {}: {}", whole.len(), answer.text());
     }
     fs::write(&object, &whole).expect("failed to restore the file");
-    let beside = owned.service.beside(|_| {}).await;
-    assert_eq!(beside.get(&read).await.body, right.body);
+    let fresh = owned.service.open_instance(|_| {}).await;
+    assert_eq!(fresh.get(&read).await.body, right.body);
     server.stop().await;
     let begun = std::time::Instant::now();
-    beside.get(&read).await.is_error(503);
+    fresh.get(&read).await.is_error(503);
     assert!(begun.elapsed() < Duration::from_secs(20));
 }

@@ -10,7 +10,7 @@ use parquet::arrow::ArrowWriter;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::WriterProperties;
 use serde_json::{Value, json};
-use strata_testing::forged_parquet::{self as forge, Column, Page};
+use strata_testing::forged_parquet::{self as forge, Column, ForgedPage};
 use strata_testing::http_client;
 use strata_testing::machine::{Machine, Server};
 use strata_testing::packed::gzip;
@@ -34,11 +34,16 @@ fn bombs() -> Vec<(&'static str, Vec<u8>)> {
     let field = Arc::new(Field::new("item", DataType::Int32, true));
     let numbers = Arc::new(Int32Array::from(vec![7; 8_000_000]));
     let list = ListArray::new(field, OffsetBuffer::from_lengths([8_000_000]), numbers, None);
-    let pages = vec![Page { uncompressed: Some(0x7fff_fff0), ..Page::data(2, forge::PLAIN, gzip(&vec![0; 64 << 20])) }];
+    let pages = vec![ForgedPage {
+        uncompressed: Some(0x7fff_fff0),
+        ..ForgedPage::data(2, forge::PLAIN, gzip(&vec![0; 64 << 20]))
+    }];
     let column = Column { physical: forge::INT64, codec: forge::GZIP, repetition: 0, rows: 2, pages };
     let index = [&[1][..], &forge::varint(2 << 1), &[0]].concat();
-    let dictionary =
-        vec![Page::dictionary(0x7fff_ffff, 5_i64.to_le_bytes().to_vec()), Page::data(2, forge::RLE_DICTIONARY, index)];
+    let dictionary = vec![
+        ForgedPage::dictionary(0x7fff_ffff, 5_i64.to_le_bytes().to_vec()),
+        ForgedPage::data(2, forge::RLE_DICTIONARY, index),
+    ];
     let entries = Column { codec: forge::UNCOMPRESSED, pages: dictionary, ..column.clone() };
     vec![
         ("runs of a long text", parquet(vec![("a", Arc::new(StringArray::from(vec![&*long; 60])) as ArrayRef)])),

@@ -9,7 +9,7 @@ use std::fmt::Write;
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::{World, nested_entity, percent_encoded, tool_call_message};
+use super::{LimitFixture, nested_entity, percent_encoded, tool_call_message};
 
 /// Returns pairs of a description and a JSON text. Each text is large in one respect: length, number of values, depth,
 /// or digits.
@@ -39,7 +39,7 @@ fn large_values() -> Vec<(&'static str, String)> {
 }
 
 /// An operation of the OpenAPI document with the names of its query parameters and body fields.
-struct Operation {
+struct OpenApiOperation {
     method: Method,
     path: String,
     query: Vec<String>,
@@ -47,8 +47,8 @@ struct Operation {
 }
 
 /// Returns the operations that `/openapi.json` describes.
-async fn operations(world: &World) -> Vec<Operation> {
-    let document = world.get("/openapi.json").await.json();
+async fn operations(fixture: &LimitFixture) -> Vec<OpenApiOperation> {
+    let document = fixture.get("/openapi.json").await.json();
     let resolved = |node: &Value| match node["$ref"].as_str() {
         Some(reference) => document.pointer(reference.trim_start_matches('#')).expect(reference).clone(),
         None => node.clone(),
@@ -65,7 +65,7 @@ async fn operations(world: &World) -> Vec<Operation> {
             let query = query.map(|parameter| parameter["name"].as_str().expect("a name").to_owned()).collect();
             let body = resolved(&operation["requestBody"])["content"]["application/json"]["schema"].clone();
             let body = resolved(&body)["properties"].as_object().map(|fields| fields.keys().cloned().collect());
-            all.push(Operation { method, path: path.clone(), query, body: body.unwrap_or_default() });
+            all.push(OpenApiOperation { method, path: path.clone(), query, body: body.unwrap_or_default() });
         }
     }
     all
@@ -80,7 +80,7 @@ fn filled(path: &str) -> String {
 /// Returns a valid value for a field, so that the call is not rejected before it reaches the field under test.
 fn usual(field: &str) -> Value {
     match field {
-        // Dataset 2, because `World::assert_healthy` reads dataset 1.
+        // Dataset 2, because `LimitFixture::assert_healthy` reads dataset 1.
         "dataset_id" => json!(2),
         "version" | "version_number" | "v1" | "v2" => json!(1),
         "name" => json!("Usual"),
@@ -93,11 +93,11 @@ fn usual(field: &str) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operation_fields_with_large_values_never_crash() {
-    let world = World::new().await;
-    let operations = operations(&world).await;
+    let fixture = LimitFixture::new().await;
+    let operations = operations(&fixture).await;
     assert!(operations.len() > 25, "{}", operations.len());
     let mut tried = 0;
-    for Operation { method, path, query, body } in &operations {
+    for OpenApiOperation { method, path, query, body } in &operations {
         // The loops make no call to operations without fields, such as a logout.
         let uri = filled(path);
         for field in query {
@@ -108,7 +108,7 @@ async fn operation_fields_with_large_values_never_crash() {
                     .map(|other| format!("{other}=1&"))
                     .collect();
                 let uri = format!("{uri}?{}{field}={}", others.concat(), percent_encoded(&value));
-                let answer = world.call(method.clone(), &uri, "").await;
+                let answer = fixture.call(method.clone(), &uri, "").await;
                 assert!(answer.status < 500, "{method} {uri:.200}: {}", answer.summary());
                 tried += 1;
             }
@@ -127,7 +127,7 @@ async fn operation_fields_with_large_values_never_crash() {
                     }
                 }
                 let _ = write!(text, "{}:{value}}}", json!(field));
-                let answer = world.call(method.clone(), &uri, text).await;
+                let answer = fixture.call(method.clone(), &uri, text).await;
                 assert!(answer.status < 500, "{method} {path} with {what} as {field}: {}", answer.summary());
                 tried += 1;
             }
@@ -136,20 +136,20 @@ async fn operation_fields_with_large_values_never_crash() {
         if !body.is_empty() {
             for text in ["[".repeat(100_000), "{\"a\":".repeat(100_000), nested_entity(129, false), " ".repeat(1 << 20)]
             {
-                let answer = world.call(method.clone(), &uri, text).await;
+                let answer = fixture.call(method.clone(), &uri, text).await;
                 assert!((400..500).contains(&answer.status), "{method} {path}: {}", answer.summary());
             }
         }
     }
     assert!(tried > 700, "{tried}");
-    world.assert_healthy().await;
-    world.stop();
+    fixture.assert_healthy().await;
+    fixture.stop();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tool_arguments_with_large_values_never_crash() {
-    let world = World::new().await;
-    let listed = world.message(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).await.json();
+    let fixture = LimitFixture::new().await;
+    let listed = fixture.message(r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#).await.json();
     let tools = listed["result"]["tools"].as_array().expect("tools");
     assert!(!tools.is_empty());
     for tool in tools {
@@ -163,7 +163,7 @@ async fn tool_arguments_with_large_values_never_crash() {
                 });
                 let others: Vec<String> = others.map(|other| format!("\"{other}\":1,")).collect();
                 let arguments = format!("{{{}{}:{value}}}", others.concat(), json!(argument));
-                let answer = world.message(tool_call_message(name, &arguments)).await;
+                let answer = fixture.message(tool_call_message(name, &arguments)).await;
                 // The protocol layer rejects messages that are malformed or too long. The tool itself reports all other
                 // errors.
                 assert!(matches!(answer.status, 200 | 400 | 413), "{name}.{argument}, {what}: {}", answer.summary());
@@ -175,7 +175,7 @@ async fn tool_arguments_with_large_values_never_crash() {
                 );
             }
         }
-        world.assert_healthy().await;
+        fixture.assert_healthy().await;
     }
     // Messages that are not tool calls.
     for message in [
@@ -188,9 +188,9 @@ async fn tool_arguments_with_large_values_never_crash() {
         tool_call_message(&"t".repeat(100_000), "{}"),
         nested_entity(128, true),
     ] {
-        let answer = world.message(message).await;
+        let answer = fixture.message(message).await;
         assert!(answer.status < 500, "{}", answer.summary());
     }
-    world.assert_healthy().await;
-    world.stop();
+    fixture.assert_healthy().await;
+    fixture.stop();
 }

@@ -3,7 +3,7 @@
 
 use serde_json::json;
 
-use super::World;
+use super::LimitFixture;
 
 /// Returns the peak resident memory of a process, in bytes.
 fn peak_bytes(process_id: u32) -> u64 {
@@ -35,27 +35,27 @@ fn growing_entity() -> String {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn growing_entity_is_rejected_before_allocation() {
-    let world = World::with_environment(&[("STRATA_LIMITS__ENCODED_ENTITY_BYTES", "16777216")]).await;
-    let id = world.create_dataset("Growing").await;
-    world.push(id, &format!("[{},{{\"a\":1}}]", growing_entity())).await.assert_status(&[200], "a push");
+    let fixture = LimitFixture::with_environment(&[("STRATA_LIMITS__ENCODED_ENTITY_BYTES", "16777216")]).await;
+    let id = fixture.create_dataset("Growing").await;
+    fixture.push(id, &format!("[{},{{\"a\":1}}]", growing_entity())).await.assert_status(&[200], "a push");
     let dataset = format!("{id}/growing");
-    world.read(&dataset, "format=jsonl").await.assert_status(&[200], "format=jsonl");
-    reset_peak(world.server.process_id());
-    let before = peak_bytes(world.server.process_id());
+    fixture.read(&dataset, "format=jsonl").await.assert_status(&[200], "format=jsonl");
+    reset_peak(fixture.server.process_id());
+    let before = peak_bytes(fixture.server.process_id());
     for query in ["", "format=xml", "flatten=true&pretty=false", "flatten=true&format=xml", "flatten=true&format=jsonl"]
     {
-        let answer = world.read(&dataset, query).await;
+        let answer = fixture.read(&dataset, query).await;
         answer.assert_status(&[400], query);
         assert!(answer.text().contains("larger than 16777216 bytes in this format"), "{}", answer.summary());
     }
     for query in ["keep_field=a", "format=csv", "format=parquet"] {
-        let answer = world.read(&dataset, query).await;
+        let answer = fixture.read(&dataset, query).await;
         answer.assert_status(if query == "keep_field=a" { &[200] } else { &[400] }, query);
     }
-    let grown = peak_bytes(world.server.process_id()).saturating_sub(before);
+    let grown = peak_bytes(fixture.server.process_id()).saturating_sub(before);
     assert!(grown < 400 << 20, "{} MiB", grown >> 20);
-    world.assert_healthy().await;
-    world.stop();
+    fixture.assert_healthy().await;
+    fixture.stop();
 }
 
 /// Returns one entity with 9,000 columns and 20,000 tiny entities. The rows of their table are wide, but almost empty.
@@ -72,32 +72,32 @@ fn sparse_entities() -> String {
 #[cfg(target_os = "linux")]
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn wide_sparse_tables_use_documented_memory() {
-    let world = World::with_environment(&[("STRATA_QUERY__STREAM_BYTES", "33554432")]).await;
-    let id = world.create_dataset("Sparse").await;
-    world.push(id, &sparse_entities()).await.assert_status(&[200], "a push");
-    reset_peak(world.server.process_id());
-    let before = peak_bytes(world.server.process_id());
+    let fixture = LimitFixture::with_environment(&[("STRATA_QUERY__STREAM_BYTES", "33554432")]).await;
+    let id = fixture.create_dataset("Sparse").await;
+    fixture.push(id, &sparse_entities()).await.assert_status(&[200], "a push");
+    reset_peak(fixture.server.process_id());
+    let before = peak_bytes(fixture.server.process_id());
     // The export cache does not store samples.
-    let answer = world.read(&format!("{id}/sparse"), "format=parquet&sample=20001").await;
+    let answer = fixture.read(&format!("{id}/sparse"), "format=parquet&sample=20001").await;
     answer.assert_status(&[200], "a sample");
     let encoders = std::thread::available_parallelism().map_or(1, usize::from).min(4) as u64;
     let documented = (40 << 20) + 9_000 * (20 << 10) + encoders * (8 << 20);
-    let grown = peak_bytes(world.server.process_id()).saturating_sub(before);
+    let grown = peak_bytes(fixture.server.process_id()).saturating_sub(before);
     eprintln!("{} MiB for a Parquet export of 9,000 columns; {} MiB are documented", grown >> 20, documented >> 20);
     assert!(grown < documented, "{} MiB, {} were documented", grown >> 20, documented >> 20);
 
     // 20,000 rows of 9,000 columns are 180 MB of commas. The process holds the parts that are ready for the reader and
     // one part on each thread, in a buffer that grows by doubling. On a loaded machine, all of these have their maximum
     // size.
-    reset_peak(world.server.process_id());
-    let before = peak_bytes(world.server.process_id());
-    let answer = world.read(&format!("{id}/sparse"), "format=csv&limit=20000").await;
+    reset_peak(fixture.server.process_id());
+    let before = peak_bytes(fixture.server.process_id());
+    let answer = fixture.read(&format!("{id}/sparse"), "format=csv&limit=20000").await;
     answer.assert_status(&[200], "a table");
     assert!(answer.body.len() > 20_000 * 8_999, "{} bytes", answer.body.len());
-    let grown = peak_bytes(world.server.process_id()).saturating_sub(before);
+    let grown = peak_bytes(fixture.server.process_id()).saturating_sub(before);
     eprintln!("{} MiB for a table of 180 MB", grown >> 20);
     assert!(grown < 128 << 20, "{} MiB", grown >> 20);
-    world.stop();
+    fixture.stop();
 }
 
 /// Tests that readers that never read a byte hold no row group, so that other exports do not have to wait.
@@ -105,14 +105,14 @@ async fn wide_sparse_tables_use_documented_memory() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn slow_sample_readers_do_not_delay_exports() {
     // A little more memory than one export takes.
-    let world = World::with_environment(&[
+    let fixture = LimitFixture::with_environment(&[
         ("STRATA_QUERY__MEMORY_BYTES", "268435456"),
         ("STRATA_QUERY__HEAVY_WAIT_S", "60"),
         // The readers stall for the whole test, even on a slow machine.
         ("STRATA_SERVER__WRITE_STALL_S", "3600"),
     ])
     .await;
-    let id = world.create_dataset("Noise").await;
+    let id = fixture.create_dataset("Noise").await;
     let mut state = 1_u64;
     let entities: Vec<String> = (0..15_000)
         .map(|_| {
@@ -125,20 +125,20 @@ async fn slow_sample_readers_do_not_delay_exports() {
             json!({"noise": words.concat()}).to_string()
         })
         .collect();
-    world.push(id, &format!("[{}]", entities.join(","))).await.assert_status(&[200], "a push");
-    let url = world.url(&format!("/api/{id}/noise/v1/?format=parquet&sample=15000"));
-    reset_peak(world.server.process_id());
-    let before = peak_bytes(world.server.process_id());
+    fixture.push(id, &format!("[{}]", entities.join(","))).await.assert_status(&[200], "a push");
+    let url = fixture.url(&format!("/api/{id}/noise/v1/?format=parquet&sample=15000"));
+    reset_peak(fixture.server.process_id());
+    let before = peak_bytes(fixture.server.process_id());
     let mut stalled = Vec::new();
     for _ in 0..12 {
-        let answer = world.client.get(&url).send().await.expect("failed to get a response");
+        let answer = fixture.client.get(&url).send().await.expect("failed to get a response");
         assert_eq!(answer.status(), 200);
         stalled.push(answer);
     }
-    let answer = world.read(&format!("{id}/noise"), "format=parquet&sample=15000").await;
+    let answer = fixture.read(&format!("{id}/noise"), "format=parquet&sample=15000").await;
     answer.assert_status(&[200], "a thirteenth");
     assert!(answer.body.starts_with(b"PAR1") && answer.body.ends_with(b"PAR1"));
-    let grown = peak_bytes(world.server.process_id()).saturating_sub(before);
+    let grown = peak_bytes(fixture.server.process_id()).saturating_sub(before);
     eprintln!("{} MiB with twelve readers that take nothing", grown >> 20);
     assert!(grown < 256 << 20, "{} MiB", grown >> 20);
     // The responses are complete when the readers finally read them.
@@ -146,5 +146,5 @@ async fn slow_sample_readers_do_not_delay_exports() {
         let body = answer.bytes().await.expect("failed to read the body");
         assert!(body.len() > 4 << 20 && body.ends_with(b"PAR1"), "{} bytes", body.len());
     }
-    world.stop();
+    fixture.stop();
 }

@@ -38,15 +38,15 @@ const STACK_KIB: u64 = 1 << 10;
 /// The time after which a request counts as hanging.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(120);
 
-/// The datasets of a [`World`]: an ordinary one, one with entities of depth 128, and one with the maximum number of
-/// columns.
+/// The datasets of a [`LimitFixture`]: an ordinary one, one with entities of depth 128, and one with the maximum number
+/// of columns.
 const ORDINARY: &str = "1/world-countries";
 const DEEP: &str = "2/deep";
 const WIDE: &str = "3/wide";
 const DATASETS: [&str; 3] = [ORDINARY, DEEP, WIDE];
 
 /// A machine with a user and the three datasets, and a server with a small address space and stack.
-struct World {
+struct LimitFixture {
     machine: Machine,
     server: Server,
     token: String,
@@ -113,13 +113,13 @@ fn wide_entities() -> String {
     text
 }
 
-impl World {
-    async fn new() -> World {
-        World::with_environment(&[]).await
+impl LimitFixture {
+    async fn new() -> LimitFixture {
+        LimitFixture::with_environment(&[]).await
     }
 
-    /// Starts a world with additional environment variables.
-    async fn with_environment(environment: &[(&str, &str)]) -> World {
+    /// Starts a server with additional environment variables.
+    async fn with_environment(environment: &[(&str, &str)]) -> LimitFixture {
         let machine = Machine::new();
         let add = ["user", "add", "ada@example.test", "--plan", "scale", "--token", "ci"];
         let token = succeeded(&machine.run_with_input(&add, "correct horse\n"));
@@ -133,8 +133,8 @@ impl World {
         import("deep.json", "Deep");
         machine.write("wide.json", &wide_entities());
         import("wide.json", "Wide");
-        let server = World::serve(&machine, environment);
-        World { machine, server, token, client: http_client().build().expect("failed to build the client") }
+        let server = LimitFixture::serve(&machine, environment);
+        LimitFixture { machine, server, token, client: http_client().build().expect("failed to build the client") }
     }
 
     /// Starts a server with little memory but without rate limits.

@@ -11,20 +11,20 @@ use serde_json::json;
 use strata_config::{Config, ConfigOption};
 use strata_testing::tests::tests;
 
-use super::{ORDINARY, World};
+use super::{LimitFixture, ORDINARY};
 
 /// Tests an option that is set to the given value.
-type Case = for<'w> fn(&'w World, u64) -> BoxFuture<'w, ()>;
+type OptionCase = for<'w> fn(&'w LimitFixture, u64) -> BoxFuture<'w, ()>;
 
 /// The options that limit one request or one entity: the option, a small value for it, and the test case.
-const CASES: &[(&str, u64, Case)] = &[
-    ("server.header_bytes", 16 << 10, |world, max| header_bytes(world, max).boxed()),
-    ("limits.entity_bytes", 4 << 10, |world, max| entity_bytes(world, max).boxed()),
-    ("limits.encoded_entity_bytes", 16 << 10, |world, max| encoded_entity_bytes(world, max).boxed()),
-    ("limits.body_bytes", 32 << 10, |world, max| body_bytes(world, max).boxed()),
-    ("limits.columns", 60, |world, max| columns(world, max).boxed()),
-    ("sources.max_bytes", 256 << 10, |world, max| source_bytes(world, max).boxed()),
-    ("plans.scale_active_datasets", 20, |world, max| active_datasets(world, max).boxed()),
+const CASES: &[(&str, u64, OptionCase)] = &[
+    ("server.header_bytes", 16 << 10, |fixture, max| header_bytes(fixture, max).boxed()),
+    ("limits.entity_bytes", 4 << 10, |fixture, max| entity_bytes(fixture, max).boxed()),
+    ("limits.encoded_entity_bytes", 16 << 10, |fixture, max| encoded_entity_bytes(fixture, max).boxed()),
+    ("limits.body_bytes", 32 << 10, |fixture, max| body_bytes(fixture, max).boxed()),
+    ("limits.columns", 60, |fixture, max| columns(fixture, max).boxed()),
+    ("sources.max_bytes", 256 << 10, |fixture, max| source_bytes(fixture, max).boxed()),
+    ("plans.scale_active_datasets", 20, |fixture, max| active_datasets(fixture, max).boxed()),
 ];
 
 /// The options that limit requests but have their test in another module: the option and `module::test`.
@@ -86,12 +86,12 @@ async fn request_limit_options_apply_at_exact_value() {
     let values: Vec<(String, String)> =
         CASES.iter().map(|(key, value, _)| (variable(key), value.to_string())).collect();
     let environment: Vec<(&str, &str)> = values.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-    let world = World::with_environment(&environment).await;
+    let fixture = LimitFixture::with_environment(&environment).await;
     for (_, value, case) in CASES {
-        case(&world, *value).await;
-        world.assert_healthy().await;
+        case(&fixture, *value).await;
+        fixture.assert_healthy().await;
     }
-    world.stop();
+    fixture.stop();
 }
 
 /// Tests that the service works with every numeric option at its minimum, and then with every one at its maximum.
@@ -133,27 +133,27 @@ async fn service_with_extreme_option_values_serves() {
         }
         let environment: Vec<(&str, &str)> =
             values.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect();
-        let world = World::with_environment(&environment).await;
-        world.assert_healthy().await;
-        let small = world.post("/dataset/create", &json!({"name": "Small"})).await;
+        let fixture = LimitFixture::with_environment(&environment).await;
+        fixture.assert_healthy().await;
+        let small = fixture.post("/dataset/create", &json!({"name": "Small"})).await;
         small.assert_status(&[200], "create");
         let id = small.json()["dataset"]["dataset_id"].as_u64().expect("failed to find the ID");
-        world.push(id, "[{\"a\":1},{\"a\":2}]").await.assert_status(&[200], "push");
+        fixture.push(id, "[{\"a\":1},{\"a\":2}]").await.assert_status(&[200], "push");
         for (query, body) in [
             ("format=csv", "a\n1\n2\n"),
             ("filter=a:2&format=jsonl", "{\"a\":2}\n"),
             ("sort=a:desc&pretty=false", "[{\"a\":2},{\"a\":1}]"),
         ] {
-            let answer = world.read(&format!("{id}/small"), query).await;
+            let answer = fixture.read(&format!("{id}/small"), query).await;
             answer.assert_status(&[200], query);
             assert_eq!(answer.text(), body, "{query}");
         }
-        let answer = world.read(&format!("{id}/small"), "format=parquet").await;
+        let answer = fixture.read(&format!("{id}/small"), "format=parquet").await;
         // With 16 MiB for all queries, a single row group always exceeds the memory limit.
         answer.assert_status(if at_maximum { &[200] } else { &[200, 400] }, "format=parquet");
-        world.read(ORDINARY, "dedup=true&sort=region&limit=3").await.assert_status(&[200, 503], "a query");
-        world.assert_healthy().await;
-        world.stop();
+        fixture.read(ORDINARY, "dedup=true&sort=region&limit=3").await.assert_status(&[200, 503], "a query");
+        fixture.assert_healthy().await;
+        fixture.stop();
     }
 }
 
@@ -161,10 +161,9 @@ async fn service_with_extreme_option_values_serves() {
 async fn missing_body_times_out() {
     // After the timeout, the server does not wait for the rest of the body, although it usually reads the bodies of
     // rejected requests.
-    let world =
-        World::with_environment(&[("STRATA_LIMITS__BODY_TIMEOUT_S", "1"), ("STRATA_LIMITS__REFUSED_BODY_S", "3600")])
-            .await;
-    let host = world.server.base_url.strip_prefix("http://").expect("failed to get the address");
+    let environment = [("STRATA_LIMITS__BODY_TIMEOUT_S", "1"), ("STRATA_LIMITS__REFUSED_BODY_S", "3600")];
+    let fixture = LimitFixture::with_environment(&environment).await;
+    let host = fixture.server.base_url.strip_prefix("http://").expect("failed to get the address");
     for path in ["/dataset/create", "/mcp", "/session/login", "/dataset/refresh"] {
         let mut connection = TcpStream::connect(host).expect("failed to connect");
         connection.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
@@ -172,7 +171,7 @@ async fn missing_body_times_out() {
         let head = format!(
             "POST {path} HTTP/1.1\r\nHost: {host}\r\n{accept}\r\nAuthorization: Bearer {}\r\n\
              Content-Type: application/json\r\nContent-Length: 100\r\nConnection: close\r\n\r\n{{",
-            world.token
+            fixture.token
         );
         connection.write_all(head.as_bytes()).expect("failed to send");
         let mut answer = Vec::new();
@@ -180,23 +179,23 @@ async fn missing_body_times_out() {
         let answer = String::from_utf8_lossy(&answer);
         assert!(answer.starts_with("HTTP/1.1 408 "), "{path}: {answer}");
     }
-    world.assert_healthy().await;
-    world.stop();
+    fixture.assert_healthy().await;
+    fixture.stop();
 }
 
 /// A large body holds memory that other requests wait for. So it must arrive at a steady pace, but may take any time in
 /// total.
 #[tokio::test(flavor = "multi_thread")]
 async fn stalled_large_body_is_rejected_early() {
-    let world = World::with_environment(&[("STRATA_LIMITS__BODY_TIMEOUT_S", "3600")]).await;
-    let host = world.server.base_url.strip_prefix("http://").expect("failed to get the address");
+    let fixture = LimitFixture::with_environment(&[("STRATA_LIMITS__BODY_TIMEOUT_S", "3600")]).await;
+    let host = fixture.server.base_url.strip_prefix("http://").expect("failed to get the address");
     let opened = |begun: &str| {
         let mut connection = TcpStream::connect(host).expect("failed to connect");
         connection.set_read_timeout(Some(Duration::from_secs(60))).expect("set");
         let head = format!(
             "POST /dataset/create HTTP/1.1\r\nHost: {host}\r\nAuthorization: Bearer {}\r\n\
              Content-Type: application/json\r\nContent-Length: 1000000\r\nConnection: close\r\n\r\n{begun}",
-            world.token
+            fixture.token
         );
         connection.write_all(head.as_bytes()).expect("failed to send");
         connection
@@ -213,8 +212,8 @@ async fn stalled_large_body_is_rejected_early() {
     let mut answer = String::new();
     steady.read_to_string(&mut answer).expect("failed to get a response");
     assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
-    world.assert_healthy().await;
-    world.stop();
+    fixture.assert_healthy().await;
+    fixture.stop();
 }
 
 fn variable(key: &str) -> String {
@@ -223,8 +222,8 @@ fn variable(key: &str) -> String {
 }
 
 /// Returns the response status for a request whose headers take `bytes` bytes; `None` if there was no response.
-fn status_with_head(world: &World, bytes: usize) -> Option<u16> {
-    let host = world.server.base_url.strip_prefix("http://").expect("failed to get the address");
+fn status_with_head(fixture: &LimitFixture, bytes: usize) -> Option<u16> {
+    let host = fixture.server.base_url.strip_prefix("http://").expect("failed to get the address");
     let start = format!("GET /healthz HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\nX-Long: ");
     let head = format!("{start}{}\r\n\r\n", "x".repeat(bytes - start.len() - 4));
     let mut connection = TcpStream::connect(host).expect("failed to connect");
@@ -236,85 +235,87 @@ fn status_with_head(world: &World, bytes: usize) -> Option<u16> {
     String::from_utf8_lossy(&answer).split(' ').nth(1)?.parse().ok()
 }
 
-async fn header_bytes(world: &World, max: u64) {
+async fn header_bytes(fixture: &LimitFixture, max: u64) {
     let max = max as usize;
-    assert_eq!(status_with_head(world, max - 100), Some(200));
-    assert_eq!(status_with_head(world, 4 * max), Some(431));
+    assert_eq!(status_with_head(fixture, max - 100), Some(200));
+    assert_eq!(status_with_head(fixture, 4 * max), Some(431));
     // Many requests with maximum headers at the same time.
     let long = "x".repeat(max / 2);
-    let requests = (0..50).map(|_| world.send(world.client.get(world.url("/healthz")).header("x-long", &long)));
+    let requests = (0..50).map(|_| fixture.send(fixture.client.get(fixture.url("/healthz")).header("x-long", &long)));
     for answer in futures::future::join_all(requests).await {
         assert_eq!(answer.status, 200);
     }
 }
 
-async fn entity_bytes(world: &World, max: u64) {
-    let id = world.create_dataset("Entity bytes").await;
+async fn entity_bytes(fixture: &LimitFixture, max: u64) {
+    let id = fixture.create_dataset("Entity bytes").await;
     let entity = |bytes: u64| format!("[{{\"a\":\"{}\"}}]", "x".repeat(bytes as usize - "{\"a\":\"\"}".len()));
-    world.push(id, &entity(max)).await.assert_status(&[200], "the longest");
-    let answer = world.push(id, &entity(max + 1)).await;
+    fixture.push(id, &entity(max)).await.assert_status(&[200], "the longest");
+    let answer = fixture.push(id, &entity(max + 1)).await;
     answer.assert_status(&[413], "one byte more");
     assert!(answer.text().contains("limits.entity_bytes"), "{}", answer.summary());
 }
 
-async fn encoded_entity_bytes(world: &World, max: u64) {
-    let id = world.create_dataset("Encoded").await;
+async fn encoded_entity_bytes(fixture: &LimitFixture, max: u64) {
+    let id = fixture.create_dataset("Encoded").await;
     // In XML, a tag of 1,000 letters encloses all values, and another one encloses each value.
     let entity = |values: usize| format!("[{{\"{}\":[{}]}}]", "t".repeat(1_000), vec!["1"; values].join(","));
     let fits = (max as usize - 2 * 1_020) / 2_020;
-    world.push(id, &entity(fits - 1)).await.assert_status(&[200], "the maximum number of values");
-    world.push(id, &entity(fits + 2)).await.assert_status(&[200], "more values");
-    world.get(&format!("/api/{id}/encoded/v1/?format=xml")).await.assert_status(&[200], "the maximum number of values");
-    let answer = world.get(&format!("/api/{id}/encoded/v2/?format=xml")).await;
+    fixture.push(id, &entity(fits - 1)).await.assert_status(&[200], "the maximum number of values");
+    fixture.push(id, &entity(fits + 2)).await.assert_status(&[200], "more values");
+    let encoded = fixture.get(&format!("/api/{id}/encoded/v1/?format=xml")).await;
+    encoded.assert_status(&[200], "the maximum number of values");
+    let answer = fixture.get(&format!("/api/{id}/encoded/v2/?format=xml")).await;
     answer.assert_status(&[400], "more values");
     assert!(answer.text().contains(&format!("larger than {max} bytes")), "{}", answer.summary());
-    world.get(&format!("/api/{id}/encoded/v2/?format=json")).await.assert_status(&[200], "in another form");
+    fixture.get(&format!("/api/{id}/encoded/v2/?format=json")).await.assert_status(&[200], "in another form");
 }
 
-async fn body_bytes(world: &World, max: u64) {
+async fn body_bytes(fixture: &LimitFixture, max: u64) {
     let body = |bytes: u64| {
         let text = json!({"dataset_id": 1}).to_string();
         format!("{text}{}", " ".repeat(bytes as usize - text.len()))
     };
     for path in ["/dataset/rotate_key", "/dataset/unpin", "/agent/pull_for_edit"] {
-        let taken = world.call(reqwest::Method::POST, path, body(max)).await;
+        let taken = fixture.call(reqwest::Method::POST, path, body(max)).await;
         assert!(taken.status < 500 && taken.status != 413, "{path}: {}", taken.summary());
-        world.call(reqwest::Method::POST, path, body(max + 1)).await.assert_status(&[413], path);
+        fixture.call(reqwest::Method::POST, path, body(max + 1)).await.assert_status(&[413], path);
     }
-    world.message(" ".repeat(max as usize + 1)).await.assert_status(&[413], "/mcp");
+    fixture.message(" ".repeat(max as usize + 1)).await.assert_status(&[413], "/mcp");
 }
 
-async fn columns(world: &World, max: u64) {
-    let id = world.create_dataset("Columns").await;
+async fn columns(fixture: &LimitFixture, max: u64) {
+    let id = fixture.create_dataset("Columns").await;
     let entity = |columns: u64| {
         let members: Vec<String> = (0..columns).map(|column| format!("\"c{column}\":1")).collect();
         format!("[{{{}}}]", members.join(","))
     };
-    world.push(id, &entity(max)).await.assert_status(&[200], "the maximum number of columns");
-    world.push(id, &entity(max + 1)).await.assert_status(&[200], "one more");
+    fixture.push(id, &entity(max)).await.assert_status(&[200], "the maximum number of columns");
+    fixture.push(id, &entity(max + 1)).await.assert_status(&[200], "one more");
     for format in ["csv", "tsv", "parquet"] {
-        world.get(&format!("/api/{id}/columns/v1/?format={format}")).await.assert_status(&[200], format);
-        let answer = world.get(&format!("/api/{id}/columns/v2/?format={format}")).await;
+        fixture.get(&format!("/api/{id}/columns/v1/?format={format}")).await.assert_status(&[200], format);
+        let answer = fixture.get(&format!("/api/{id}/columns/v2/?format={format}")).await;
         answer.assert_status(&[400], format);
         assert!(answer.text().contains(&format!("more than {max} columns")), "{}", answer.summary());
     }
 }
 
-async fn source_bytes(world: &World, max: u64) {
-    let id = world.create_dataset("Source bytes").await;
+async fn source_bytes(fixture: &LimitFixture, max: u64) {
+    let id = fixture.create_dataset("Source bytes").await;
     let push = async |bytes: u64| {
         let entities = "[{\"a\":1}]".to_owned();
         let body = format!("{entities}{}", " ".repeat(bytes as usize - entities.len()));
-        let request = world.client.post(world.url(&format!("/dataset/refresh?dataset_id={id}")));
-        let request = request.bearer_auth(&world.token).header("content-type", "application/json").body(body);
-        world.send(request).await
+        let request = fixture.client.post(fixture.url(&format!("/dataset/refresh?dataset_id={id}")));
+        let request = request.bearer_auth(&fixture.token).header("content-type", "application/json").body(body);
+        fixture.send(request).await
     };
     push(max).await.assert_status(&[200], "the longest");
     push(max + 1).await.assert_status(&[413], "one byte more");
 }
 
-async fn active_datasets(world: &World, max: u64) {
-    let create = async |number: u64| world.post("/dataset/create", &json!({"name": format!("Active {number}")})).await;
+async fn active_datasets(fixture: &LimitFixture, max: u64) {
+    let create =
+        async |number: u64| fixture.post("/dataset/create", &json!({"name": format!("Active {number}")})).await;
     let mut created = 0;
     let refused = loop {
         let answer = create(created).await;

@@ -5,17 +5,17 @@ use futures::future::join_all;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use rand::{RngExt, SeedableRng};
-use strata_testing::openapi::{Document, ParameterKind, ReadParameter, Repetition};
+use strata_testing::openapi::{Document, ReadParameter, ReadParameterKind, Repetition};
 use strata_types::limits;
 
-use super::{DATASETS, ORDINARY, World, percent_encoded};
+use super::{DATASETS, LimitFixture, ORDINARY, percent_encoded};
 
 /// Reserved bytes in the longest query strings, for parameters that a value requires.
 const RESERVED_BYTES: usize = 64;
 
 /// Returns the parameters of reads from `/openapi.json`.
-async fn parameters(world: &World) -> Vec<ReadParameter> {
-    Document(world.get("/openapi.json").await.json()).read_parameters()
+async fn parameters(fixture: &LimitFixture) -> Vec<ReadParameter> {
+    Document(fixture.get("/openapi.json").await.json()).read_parameters()
 }
 
 /// Returns a query string that repeats the parameter, once for each value.
@@ -46,24 +46,24 @@ fn queries_at_limits(parameter: &ReadParameter) -> Vec<String> {
         Repetition::List => repeated(parameter, [(0..limits::MAX_QUERY_ITEMS).map(item).collect::<Vec<_>>().join(",")]),
     };
     match &parameter.kind {
-        ParameterKind::Boolean => ["true", "FALSE", "1", "0"].map(one).into(),
-        ParameterKind::WholeNumber => vec![one("0"), one(&u64::MAX.to_string()), one(&format!("{:0>5000}", 7))],
-        ParameterKind::OneOf(names) => names.iter().map(|name| one(name)).collect(),
-        ParameterKind::Paths => vec![
+        ReadParameterKind::Boolean => ["true", "FALSE", "1", "0"].map(one).into(),
+        ReadParameterKind::WholeNumber => vec![one("0"), one(&u64::MAX.to_string()), one(&format!("{:0>5000}", 7))],
+        ReadParameterKind::OneOf(names) => names.iter().map(|name| one(name)).collect(),
+        ReadParameterKind::Paths => vec![
             items(|number| format!("f{number}")),
             items(|_| path_of_keys(3)),
             one(&vec![path_of_keys(limits::MAX_PATH_KEYS); 100].join(",")),
             one(&longest_value(parameter, "")),
         ],
-        ParameterKind::Keywords => vec![items(|number| format!("w{number}")), one(&longest_value(parameter, ""))],
-        ParameterKind::PathValue => vec![
+        ReadParameterKind::Keywords => vec![items(|number| format!("w{number}")), one(&longest_value(parameter, ""))],
+        ReadParameterKind::PathValue => vec![
             items(|number| format!("f{number}:x")),
             items(|_| "a.a.a:x".to_owned()),
             repeated(parameter, vec![format!("{}:x", path_of_keys(limits::MAX_PATH_KEYS)); 100]),
             one(&longest_value(parameter, "region:")),
             one(&longest_value(parameter, &format!("{}:", path_of_keys(limits::MAX_PATH_KEYS)))),
         ],
-        ParameterKind::Sort => vec![one("region:desc"), one(&longest_value(parameter, ""))],
+        ReadParameterKind::Sort => vec![one("region:desc"), one(&longest_value(parameter, ""))],
     }
 }
 
@@ -83,31 +83,31 @@ fn queries_over_limits(parameter: &ReadParameter) -> Vec<(String, u16, &'static 
         all.push((format!("{0}&{0}", one(parameter.example.as_deref().unwrap_or("1"))), 400, "valid"));
     }
     all.extend(match &parameter.kind {
-        ParameterKind::Boolean => vec![(one("2"), 400, "true, false, 1, or 0")],
-        ParameterKind::WholeNumber => vec![
+        ReadParameterKind::Boolean => vec![(one("2"), 400, "true, false, 1, or 0")],
+        ReadParameterKind::WholeNumber => vec![
             (one("18446744073709551616"), 400, "too large"),
             (one(&"9".repeat(30_000)), 400, "too large"),
             (one("-1"), 400, "decimal digits"),
         ],
-        ParameterKind::OneOf(_) => vec![(one("none"), 400, "valid"), (one(&"x".repeat(30_000)), 400, "valid")],
-        ParameterKind::Paths => {
+        ReadParameterKind::OneOf(_) => vec![(one("none"), 400, "valid"), (one(&"x".repeat(30_000)), 400, "valid")],
+        ReadParameterKind::Paths => {
             vec![(many("f"), 400, "at most 1000"), (one(&path_of_keys(limits::MAX_PATH_KEYS + 1)), 400, "128 keys")]
         }
-        ParameterKind::Keywords => vec![(many("w"), 400, "at most 1000")],
-        ParameterKind::PathValue => vec![
+        ReadParameterKind::Keywords => vec![(many("w"), 400, "at most 1000")],
+        ReadParameterKind::PathValue => vec![
             (many("a:x"), 400, "at most 1000"),
             (one(&format!("{}:x", path_of_keys(limits::MAX_PATH_KEYS + 1))), 400, "128 keys"),
             (one(&path_of_keys(16_000)), 400, "colon"),
         ],
-        ParameterKind::Sort => vec![(one(""), 400, "valid"), (one(":desc"), 400, "valid")],
+        ReadParameterKind::Sort => vec![(one(""), 400, "valid"), (one(":desc"), 400, "valid")],
     });
     all
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn parameters_at_and_over_limits_have_right_status() {
-    let world = World::new().await;
-    for parameter in &parameters(&world).await {
+    let fixture = LimitFixture::new().await;
+    for parameter in &parameters(&fixture).await {
         for query in queries_at_limits(parameter) {
             // `seed` requires `sample`.
             let query = if parameter.name == "seed" { format!("{query}&sample=1") } else { query };
@@ -115,17 +115,17 @@ async fn parameters_at_and_over_limits_have_right_status() {
             for dataset in DATASETS {
                 // These datasets have no alternates.
                 let statuses: &[u16] = if matches!(query.as_str(), "alt=true" | "alt=1") { &[404] } else { &[200] };
-                world.read(dataset, &query).await.assert_status(statuses, &query);
+                fixture.read(dataset, &query).await.assert_status(statuses, &query);
             }
         }
         for (query, status, word) in queries_over_limits(parameter) {
-            let answer = world.read(ORDINARY, &query).await;
+            let answer = fixture.read(ORDINARY, &query).await;
             answer.assert_status(&[status], &query);
             assert!(answer.text().contains(word), "{} for {word}", answer.summary());
         }
-        world.assert_healthy().await;
+        fixture.assert_healthy().await;
     }
-    world.stop();
+    fixture.stop();
 }
 
 /// Returns a random combination of parameters that stays within the limits of one request.
@@ -141,16 +141,18 @@ fn combination(parameters: &[ReadParameter], random: &mut StdRng) -> String {
         }
         let all = queries_at_limits(parameter);
         let mut pair = all.choose(random).expect("a value").clone();
-        let plain =
-            matches!(parameter.kind, ParameterKind::Boolean | ParameterKind::WholeNumber | ParameterKind::OneOf(_));
+        let plain = matches!(
+            parameter.kind,
+            ReadParameterKind::Boolean | ReadParameterKind::WholeNumber | ReadParameterKind::OneOf(_)
+        );
         if !plain {
             // Up to 400 items, as far as the limits on items and bytes allow.
             let item_count = random.random_range(1..=(limits::MAX_QUERY_ITEMS - items).clamp(1, 400));
             let item = |number: usize| match &parameter.kind {
-                ParameterKind::PathValue => {
+                ReadParameterKind::PathValue => {
                     ["region:Europe", "a.a:x", "c7:7", "name.common:", "cca3:f"][number % 5].to_owned()
                 }
-                ParameterKind::Keywords => ["a", "europe", "x", "7"][number % 4].to_owned(),
+                ReadParameterKind::Keywords => ["a", "europe", "x", "7"][number % 4].to_owned(),
                 _ => ["region", "name.common", "a.a.a", "c7", "cca3", "_source"][number % 6].to_owned(),
             };
             pair = match parameter.repetition {
@@ -173,12 +175,12 @@ fn combination(parameters: &[ReadParameter], random: &mut StdRng) -> String {
 async fn concurrent_parameter_combinations_are_answered() {
     let rounds = std::env::var("STRATA_LIMIT_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(10);
     let random = &mut StdRng::seed_from_u64(11);
-    let world = World::new().await;
-    let parameters = parameters(&world).await;
+    let fixture = LimitFixture::new().await;
+    let parameters = parameters(&fixture).await;
     for _ in 0..rounds {
         let queries: Vec<(&str, String)> =
             (0..6).map(|_| (*DATASETS.choose(random).expect("a dataset"), combination(&parameters, random))).collect();
-        let reads = queries.iter().map(async |(dataset, query)| (query, world.read(dataset, query).await));
+        let reads = queries.iter().map(async |(dataset, query)| (query, fixture.read(dataset, query).await));
         for (query, answer) in join_all(reads).await {
             answer.assert_status(&[200, 400, 503], query);
             // The queries are valid. But a table can have too many columns, fields can be unknown, and the memory or
@@ -199,7 +201,7 @@ async fn concurrent_parameter_combinations_are_answered() {
                 answer.summary()
             );
         }
-        world.assert_healthy().await;
+        fixture.assert_healthy().await;
     }
-    world.stop();
+    fixture.stop();
 }

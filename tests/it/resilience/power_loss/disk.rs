@@ -19,7 +19,7 @@ use std::path::Path;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use strata_testing::faultfs::{Event, Operation};
+use strata_testing::faultfs::{FileOperation, TraceEvent};
 
 const SECTOR: u64 = 512;
 
@@ -50,18 +50,18 @@ pub enum Loss {
 
 /// The state of the modeled disk.
 pub struct Disk {
-    nodes: Vec<NodeState>,
+    nodes: Vec<DiskNode>,
     by_inode: HashMap<u64, NodeIndex>,
     /// Every path that the running process sees.
     live: BTreeMap<String, NodeIndex>,
 }
 
-enum NodeState {
-    File { synced: Vec<u8>, pending: Vec<Change> },
+enum DiskNode {
+    File { synced: Vec<u8>, pending: Vec<ContentChange> },
     Directory { synced: BTreeMap<String, NodeIndex>, pending: Vec<NameChange> },
 }
 
-enum Change {
+enum ContentChange {
     Write { offset: u64, data: Vec<u8> },
     Truncate { size: u64 },
 }
@@ -78,24 +78,24 @@ pub type Image = BTreeMap<String, Option<Vec<u8>>>;
 impl Disk {
     /// Returns a disk with an empty root directory.
     pub fn new() -> Disk {
-        let root = NodeState::Directory { synced: BTreeMap::new(), pending: Vec::new() };
+        let root = DiskNode::Directory { synced: BTreeMap::new(), pending: Vec::new() };
         Disk { nodes: vec![root], by_inode: HashMap::new(), live: BTreeMap::from([(".".to_owned(), ROOT)]) }
     }
 
     /// Applies one event of the trace.
-    pub fn apply(&mut self, event: &Event) {
+    pub fn apply(&mut self, event: &TraceEvent) {
         match &event.operation {
-            Operation::Create { path } => self.create(path, event.inode, true),
-            Operation::MakeDirectory { path } => self.create(path, event.inode, false),
-            Operation::Write { offset, data, .. } => {
-                self.change(event.inode, Change::Write { offset: *offset, data: data.clone() });
+            FileOperation::Create { path } => self.create(path, event.inode, true),
+            FileOperation::MakeDirectory { path } => self.create(path, event.inode, false),
+            FileOperation::Write { offset, data, .. } => {
+                self.change(event.inode, ContentChange::Write { offset: *offset, data: data.clone() });
             }
-            Operation::Truncate { size, .. } => self.change(event.inode, Change::Truncate { size: *size }),
-            Operation::Rename { from, to } => {
+            FileOperation::Truncate { size, .. } => self.change(event.inode, ContentChange::Truncate { size: *size }),
+            FileOperation::Rename { from, to } => {
                 let (directory, name) = split(from);
                 let (target, new_name) = split(to);
                 let node = self.live.remove(from).unwrap_or_else(|| panic!("{from} is unknown"));
-                assert!(matches!(self.nodes[node], NodeState::File { .. }), "{from} is a directory");
+                assert!(matches!(self.nodes[node], DiskNode::File { .. }), "{from} is a directory");
                 self.live.insert(to.clone(), node);
                 let name = name.to_owned();
                 let new_name = new_name.to_owned();
@@ -106,19 +106,19 @@ impl Disk {
                     self.rename(directory, NameChange::Remove { name });
                 }
             }
-            Operation::Link { from, to } => {
+            FileOperation::Link { from, to } => {
                 let node = self.live[from];
                 self.live.insert(to.clone(), node);
                 let (directory, name) = split(to);
                 self.rename(directory, NameChange::Set { name: name.to_owned(), node });
             }
-            Operation::Unlink { path } | Operation::RemoveDirectory { path } => {
+            FileOperation::Unlink { path } | FileOperation::RemoveDirectory { path } => {
                 self.live.remove(path).unwrap_or_else(|| panic!("{path} is unknown"));
                 let (directory, name) = split(path);
                 self.rename(directory, NameChange::Remove { name: name.to_owned() });
             }
-            Operation::Sync { .. } => {
-                if let Some(NodeState::File { synced, pending }) =
+            FileOperation::Sync { .. } => {
+                if let Some(DiskNode::File { synced, pending }) =
                     self.by_inode.get(&event.inode).map(|n| &mut self.nodes[*n])
                 {
                     for change in pending.drain(..) {
@@ -126,16 +126,16 @@ impl Disk {
                     }
                 }
             }
-            Operation::SyncDirectory { path } => {
+            FileOperation::SyncDirectory { path } => {
                 let node = self.live[path];
-                if let NodeState::Directory { synced, pending } = &mut self.nodes[node] {
+                if let DiskNode::Directory { synced, pending } = &mut self.nodes[node] {
                     for change in pending.drain(..) {
                         change.apply(synced);
                     }
                 }
             }
-            Operation::SyncFailed { .. } => {
-                if let Some(NodeState::File { pending, .. }) =
+            FileOperation::SyncFailed { .. } => {
+                if let Some(DiskNode::File { pending, .. }) =
                     self.by_inode.get(&event.inode).map(|n| &mut self.nodes[*n])
                 {
                     pending.clear();
@@ -147,8 +147,8 @@ impl Disk {
     fn create(&mut self, path: &str, inode: u64, is_file: bool) {
         let node = self.nodes.len();
         self.nodes.push(match is_file {
-            true => NodeState::File { synced: Vec::new(), pending: Vec::new() },
-            false => NodeState::Directory { synced: BTreeMap::new(), pending: Vec::new() },
+            true => DiskNode::File { synced: Vec::new(), pending: Vec::new() },
+            false => DiskNode::Directory { synced: BTreeMap::new(), pending: Vec::new() },
         });
         // The file system reuses an inode number after the file is deleted.
         self.by_inode.insert(inode, node);
@@ -158,9 +158,9 @@ impl Disk {
     }
 
     /// Records a change of a file's content. A file whose creation is not in the trace has no name and is ignored.
-    fn change(&mut self, inode: u64, change: Change) {
+    fn change(&mut self, inode: u64, change: ContentChange) {
         let node = self.by_inode.get(&inode).map(|node| &mut self.nodes[*node]);
-        if let Some(NodeState::File { pending, .. }) = node {
+        if let Some(DiskNode::File { pending, .. }) = node {
             pending.push(change);
         }
     }
@@ -168,8 +168,8 @@ impl Disk {
     fn rename(&mut self, directory: &str, change: NameChange) {
         let node = *self.live.get(directory).unwrap_or_else(|| panic!("{directory} is unknown"));
         match &mut self.nodes[node] {
-            NodeState::Directory { pending, .. } => pending.push(change),
-            NodeState::File { .. } => panic!("{directory} is a file"),
+            DiskNode::Directory { pending, .. } => pending.push(change),
+            DiskNode::File { .. } => panic!("{directory} is a file"),
         }
     }
 
@@ -195,7 +195,7 @@ impl Disk {
         contents: &mut HashMap<NodeIndex, Vec<u8>>,
         image: &mut Image,
     ) {
-        let NodeState::Directory { synced, pending } = &self.nodes[directory] else { unreachable!() };
+        let DiskNode::Directory { synced, pending } = &self.nodes[directory] else { unreachable!() };
         let mut names = synced.clone();
         let durable = match (loss, &mut *random) {
             (Loss::Everything | Loss::Names, _) => 0,
@@ -208,11 +208,11 @@ impl Disk {
         for (name, node) in names {
             let path = format!("{prefix}{name}");
             match &self.nodes[node] {
-                NodeState::Directory { .. } => {
+                DiskNode::Directory { .. } => {
                     image.insert(path.clone(), None);
                     self.collect(node, &format!("{path}/"), loss, random, contents, image);
                 }
-                NodeState::File { synced, pending } => {
+                DiskNode::File { synced, pending } => {
                     let content = contents.entry(node).or_insert_with(|| content(synced, pending, loss, random));
                     image.insert(path, Some(content.clone()));
                 }
@@ -222,27 +222,27 @@ impl Disk {
 }
 
 /// Returns the content of one file after the power failure.
-fn content(synced: &[u8], pending: &[Change], loss: Loss, random: &mut Option<StdRng>) -> Vec<u8> {
+fn content(synced: &[u8], pending: &[ContentChange], loss: Loss, random: &mut Option<StdRng>) -> Vec<u8> {
     let mut bytes = synced.to_vec();
     for (number, change) in pending.iter().enumerate() {
         match (loss, change) {
             (Loss::Everything | Loss::Content, _) => {}
-            (Loss::ContentButLengths, Change::Write { offset, data }) => {
+            (Loss::ContentButLengths, ContentChange::Write { offset, data }) => {
                 let size = bytes.len().max(*offset as usize + data.len());
                 bytes.resize(size, 0);
             }
-            (Loss::LastSectors, Change::Write { offset, data }) if number + 1 == pending.len() => {
+            (Loss::LastSectors, ContentChange::Write { offset, data }) if number + 1 == pending.len() => {
                 // The first sectors of the write are durable, and the rest is not.
                 let durable_bytes = (offset + data.len() as u64 / 2) / SECTOR * SECTOR;
                 let durable_bytes = durable_bytes.saturating_sub(*offset) as usize;
-                Change::Write { offset: *offset, data: data[..durable_bytes].to_vec() }.apply(&mut bytes);
+                ContentChange::Write { offset: *offset, data: data[..durable_bytes].to_vec() }.apply(&mut bytes);
             }
-            (Loss::Random(_), Change::Write { offset, data }) => {
+            (Loss::Random(_), ContentChange::Write { offset, data }) => {
                 if let Some(random) = random {
                     write_some(*offset, data, random, &mut bytes);
                 }
             }
-            (Loss::Random(_), Change::Truncate { .. }) => {
+            (Loss::Random(_), ContentChange::Truncate { .. }) => {
                 if random.as_mut().is_some_and(|random| random.random_bool(0.5)) {
                     change.apply(&mut bytes);
                 }
@@ -263,7 +263,7 @@ fn write_some(offset: u64, data: &[u8], random: &mut StdRng, bytes: &mut Vec<u8>
         let position = offset + at as u64;
         let length = ((SECTOR - position % SECTOR) as usize).min(data.len() - at);
         if random.random_bool(share) {
-            Change::Write { offset: position, data: data[at..at + length].to_vec() }.apply(bytes);
+            ContentChange::Write { offset: position, data: data[at..at + length].to_vec() }.apply(bytes);
         } else if random.random_bool(0.5) {
             bytes.resize(bytes.len().max(position as usize + length), 0);
         }
@@ -271,17 +271,17 @@ fn write_some(offset: u64, data: &[u8], random: &mut StdRng, bytes: &mut Vec<u8>
     }
 }
 
-impl Change {
+impl ContentChange {
     fn apply(&self, bytes: &mut Vec<u8>) {
         match self {
-            Change::Write { offset, data } => {
+            ContentChange::Write { offset, data } => {
                 let start = *offset as usize;
                 if bytes.len() < start + data.len() {
                     bytes.resize(start + data.len(), 0);
                 }
                 bytes[start..start + data.len()].copy_from_slice(data);
             }
-            Change::Truncate { size } => bytes.resize(*size as usize, 0),
+            ContentChange::Truncate { size } => bytes.resize(*size as usize, 0),
         }
     }
 }
@@ -321,10 +321,10 @@ pub fn write(image: &Image, directory: &Path) {
 
 /// Returns a disk after the operations. Each operation comes with its inode; only inode 1 is a file with data.
 #[cfg(test)]
-fn disk(operations: &[(u64, Operation)]) -> Disk {
+fn disk(operations: &[(u64, FileOperation)]) -> Disk {
     let mut disk = Disk::new();
     for (inode, operation) in operations {
-        disk.apply(&Event { end: 0, inode: *inode, operation: operation.clone() });
+        disk.apply(&TraceEvent { end: 0, inode: *inode, operation: operation.clone() });
     }
     disk
 }
@@ -333,8 +333,8 @@ fn disk(operations: &[(u64, Operation)]) -> Disk {
 fn synced_changes_survive_and_others_may_not() {
     let path = || "a".to_owned();
     let next = || "b".to_owned();
-    let write = |offset, byte, length| Operation::Write { path: path(), offset, data: vec![byte; length] };
-    let mut operations = vec![(1, Operation::Create { path: path() }), (1, write(0, 1, 1_024))];
+    let write = |offset, byte, length| FileOperation::Write { path: path(), offset, data: vec![byte; length] };
+    let mut operations = vec![(1, FileOperation::Create { path: path() }), (1, write(0, 1, 1_024))];
     let whole = |byte: u8| Some(vec![byte; 1_024]);
     assert_eq!(disk(&operations).image_after(Loss::Everything), Image::new());
     assert_eq!(disk(&operations).image_after(Loss::Nothing), Image::from([(path(), whole(1))]));
@@ -343,13 +343,13 @@ fn synced_changes_survive_and_others_may_not() {
     assert_eq!(disk(&operations).image_after(Loss::LastSectors), Image::from([(path(), Some(vec![1; 512]))]));
 
     // First only the content is synced, which has no durable name. Then the name is synced.
-    operations.push((1, Operation::Sync { path: path() }));
+    operations.push((1, FileOperation::Sync { path: path() }));
     assert_eq!(disk(&operations).image_after(Loss::Everything), Image::new());
-    operations.push((0, Operation::SyncDirectory { path: ".".to_owned() }));
+    operations.push((0, FileOperation::SyncDirectory { path: ".".to_owned() }));
     assert_eq!(disk(&operations).image_after(Loss::Everything), Image::from([(path(), whole(1))]));
 
     operations.push((1, write(0, 2, 1_024)));
-    operations.push((0, Operation::Rename { from: path(), to: next() }));
+    operations.push((0, FileOperation::Rename { from: path(), to: next() }));
     assert_eq!(disk(&operations).image_after(Loss::Everything), Image::from([(path(), whole(1))]));
     assert_eq!(disk(&operations).image_after(Loss::Names), Image::from([(path(), whole(2))]));
     assert_eq!(disk(&operations).image_after(Loss::Content), Image::from([(next(), whole(1))]));

@@ -16,7 +16,7 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 use strata_config::Config;
-use strata_testing::faultfs::{Event, FaultFs, Operation};
+use strata_testing::faultfs::{FaultFs, FileOperation, TraceEvent};
 use strata_testing::machine::{Machine, Server, succeeded};
 use strata_testing::maintenance::Depth;
 use strata_testing::{TestService, http_client};
@@ -42,7 +42,7 @@ struct DatasetState {
 }
 
 /// One change that a client requested.
-struct Change {
+struct RequestedChange {
     name: &'static str,
     /// The positions in the trace before the request and after its response.
     requested_at: u64,
@@ -51,12 +51,12 @@ struct Change {
 }
 
 /// A recorded trace with the changes that clients requested.
-struct History {
-    trace: Vec<Event>,
+struct RecordedRun {
+    trace: Vec<TraceEvent>,
     /// The position after which the user's token was acknowledged.
     user_added: u64,
     token: String,
-    changes: Vec<Change>,
+    changes: Vec<RequestedChange>,
     /// The positions at which the backup started and ended, and the state that it contains.
     backup: (u64, u64, DatasetState),
 }
@@ -64,34 +64,34 @@ struct History {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "campaign: cuts the power at every write"]
 async fn acknowledged_changes_survive_power_loss() {
-    let history = record().await;
-    let moments = moments(&history);
-    let disks = disks(&history, &moments);
+    let run = record().await;
+    let moments = moments(&run);
+    let disks = disks(&run, &moments);
     let wanted = match std::env::var("STRATA_POWER_LOSSES").ok().as_deref() {
         Some("all") => usize::MAX,
         Some(number) => number.parse().expect("STRATA_POWER_LOSSES is a number or `all`"),
         None => DEFAULT_DISKS,
     };
-    // The tested disks are spread over the whole history.
+    // The tested disks are spread over the whole run.
     let step = disks.len().div_ceil(wanted.max(1)).max(1);
     let mut tried = 0;
     for (position, loss, image) in disks.iter().step_by(step) {
-        let what = format!("{loss:?} at {position} ({})", history.describe(*position));
-        history.check(*position, image, &what).await;
+        let what = format!("{loss:?} at {position} ({})", run.describe(*position));
+        run.check(*position, image, &what).await;
         tried += 1;
     }
-    println!("{tried} of {} disks, {} moments, {} events", disks.len(), moments.len(), history.trace.len());
+    println!("{tried} of {} disks, {} moments, {} events", disks.len(), moments.len(), run.trace.len());
     assert!(tried >= DEFAULT_DISKS.min(disks.len()) / 2, "{tried}");
 }
 
 /// An HTTP client of one server.
-struct Client<'a> {
+struct OwnerClient<'a> {
     base_url: &'a str,
     token: &'a str,
     client: reqwest::Client,
 }
 
-impl Client<'_> {
+impl OwnerClient<'_> {
     async fn post(&self, path: &str, body: Value) -> Value {
         self.send(reqwest::Method::POST, path, body).await
     }
@@ -114,7 +114,7 @@ fn entities(number: u64) -> Value {
 }
 
 /// Runs the service from its first start to a backup, and records all operations on its disk.
-async fn record() -> History {
+async fn record() -> RecordedRun {
     let machine = Machine::new();
     let faults = FaultFs::below(&machine.path("disk")).traced();
     std::fs::create_dir(machine.path("disk")).expect("failed to create the directory");
@@ -129,12 +129,12 @@ async fn record() -> History {
     let token = token.lines().last().expect("failed to find the token").to_owned();
     let user_added = faults.position();
 
-    let mut changes: Vec<Change> = Vec::new();
+    let mut changes: Vec<RequestedChange> = Vec::new();
     let mut state = DatasetState::default();
     // Two servers run one after the other, so that the catalog is closed and opened in between.
     for round in 0..2 {
         let server = faults.serve(&machine, &data, &[]);
-        let client = Client {
+        let client = OwnerClient {
             base_url: &server.base_url,
             token: &token,
             client: http_client().build().expect("failed to build the client"),
@@ -146,7 +146,7 @@ async fn record() -> History {
         for name in actions {
             let requested_at = faults.position();
             act(name, &client, &mut state, changes.len() as u64).await;
-            changes.push(Change { name, requested_at, answered_at: faults.position(), state: state.clone() });
+            changes.push(RequestedChange { name, requested_at, answered_at: faults.position(), state: state.clone() });
         }
         if round == 1 {
             // The sweep deletes replaced alternates while the server runs.
@@ -157,7 +157,7 @@ async fn record() -> History {
     let requested_at = faults.position();
     succeeded(&faults.run(&machine, &["backup", "disk/deep/copy", "--copy", "--data", "disk/data"]));
     let backup = (requested_at, faults.position(), state);
-    History { trace: faults.trace(), user_added, token, changes, backup }
+    RecordedRun { trace: faults.trace(), user_added, token, changes, backup }
 }
 
 fn end(server: Server) {
@@ -165,7 +165,7 @@ fn end(server: Server) {
     assert_eq!(code, Some(0), "{errors}");
 }
 
-async fn act(name: &str, client: &Client<'_>, state: &mut DatasetState, number: u64) {
+async fn act(name: &str, client: &OwnerClient<'_>, state: &mut DatasetState, number: u64) {
     match name {
         "create" => {
             client.post("/dataset/create", json!({"name": "Things", "source": "push"})).await;
@@ -201,25 +201,25 @@ async fn act(name: &str, client: &Client<'_>, state: &mut DatasetState, number: 
 }
 
 /// Returns the positions at which the power fails: before and after each sync, and at each response.
-fn moments(history: &History) -> BTreeSet<u64> {
+fn moments(run: &RecordedRun) -> BTreeSet<u64> {
     let mut moments = BTreeSet::from([0]);
     let mut before = 0;
-    for event in &history.trace {
-        if matches!(event.operation, Operation::Sync { .. } | Operation::SyncDirectory { .. }) {
+    for event in &run.trace {
+        if matches!(event.operation, FileOperation::Sync { .. } | FileOperation::SyncDirectory { .. }) {
             moments.extend([before, event.end]);
         }
         before = event.end;
     }
-    moments.extend(history.changes.iter().flat_map(|change| [change.requested_at, change.answered_at]));
-    moments.extend([history.user_added, history.backup.0, history.backup.1]);
+    moments.extend(run.changes.iter().flat_map(|change| [change.requested_at, change.answered_at]));
+    moments.extend([run.user_added, run.backup.0, run.backup.1]);
     moments
 }
 
 /// Returns each distinct disk that a power failure can leave at one of the moments.
-fn disks(history: &History, moments: &BTreeSet<u64>) -> Vec<(u64, Loss, Image)> {
+fn disks(run: &RecordedRun, moments: &BTreeSet<u64>) -> Vec<(u64, Loss, Image)> {
     let mut disks = Vec::new();
     let mut disk = Disk::new();
-    let mut events = history.trace.iter().peekable();
+    let mut events = run.trace.iter().peekable();
     let mut known = HashSet::new();
     for moment in moments {
         while let Some(event) = events.next_if(|event| event.end <= *moment) {
@@ -237,7 +237,7 @@ fn disks(history: &History, moments: &BTreeSet<u64>) -> Vec<(u64, Loss, Image)> 
             let mut hash = DefaultHasher::new();
             // The same disk can be correct before a response and wrong after it, so the acknowledged changes are part
             // of the hash.
-            (history.progress_key(*moment), &image).hash(&mut hash);
+            (run.progress_key(*moment), &image).hash(&mut hash);
             if known.insert(hash.finish()) {
                 disks.push((*moment, loss, image));
             }
@@ -246,7 +246,7 @@ fn disks(history: &History, moments: &BTreeSet<u64>) -> Vec<(u64, Loss, Image)> 
     disks
 }
 
-impl History {
+impl RecordedRun {
     /// Returns a number that identifies the changes that were requested and acknowledged before a position.
     fn progress_key(&self, position: u64) -> usize {
         let answered = self.changes.iter().filter(|change| change.answered_at <= position).count();
@@ -261,8 +261,8 @@ impl History {
         let change =
             self.changes.iter().find(|change| change.requested_at < position && position <= change.answered_at);
         let name = change.map_or("nothing", |change| change.name);
-        let shown = |event: &Event| match &event.operation {
-            Operation::Write { path, offset, data } => format!("write of {} at {offset} of {path}", data.len()),
+        let shown = |event: &TraceEvent| match &event.operation {
+            FileOperation::Write { path, offset, data } => format!("write of {} at {offset} of {path}", data.len()),
             other => format!("{other:?}"),
         };
         let last = self.trace.iter().rev().find(|event| event.end <= position).map_or_else(String::new, shown);
