@@ -6,7 +6,7 @@ use strata_types::dataset::Dataset;
 
 use super::convert::to_unsigned;
 use super::database_engine::{CatalogTransaction, SqlRow, SqlValue, columns};
-use super::dataset_rows::{finish_dataset_change, lock_dataset};
+use super::dataset_rows::{lock_dataset, update_checksum_and_notify};
 use super::sessions::StoredSession;
 use super::tokens::token_checksum;
 use super::validators::validators_checksum;
@@ -103,7 +103,7 @@ impl RowWithoutChecksum {
                 let Some(dataset) = transaction.find::<Dataset>(sql, &[SqlValue::Integer(Some(*id))]).await? else {
                     return Ok(0);
                 };
-                return finish_dataset_change(transaction, dataset.id).await.map(|_| 1);
+                return update_checksum_and_notify(transaction, dataset.id).await.map(|_| 1);
             }
             RowWithoutChecksum::Version(dataset, number) => {
                 return backfill_version(transaction, *dataset, *number).await;

@@ -66,7 +66,7 @@ impl DatabaseCircuitBreaker {
     }
 
     /// Records a timeout after `waited`. Opens the breaker and returns true if no call has succeeded in this time.
-    pub(super) fn record_timeout(&self, waited: Duration) -> bool {
+    pub(super) fn trip_if_no_success_within(&self, waited: Duration) -> bool {
         let is_down = !self.has_succeeded_within(waited);
         if is_down {
             self.trip();
@@ -82,9 +82,9 @@ impl DatabaseCircuitBreaker {
         self.last_success_ms.load(Ordering::SeqCst) > self.elapsed_ms().saturating_sub(millis(time))
     }
 
-    pub(super) fn predates_last_failure(&self, age: Duration) -> bool {
-        let created = self.elapsed_ms().saturating_sub(millis(age));
-        created <= self.last_failure_ms.load(Ordering::SeqCst)
+    pub(super) fn has_failed_within(&self, time: Duration) -> bool {
+        let start_ms = self.elapsed_ms().saturating_sub(millis(time));
+        start_ms <= self.last_failure_ms.load(Ordering::SeqCst)
     }
 
     fn elapsed_ms(&self) -> u64 {
@@ -111,14 +111,14 @@ mod tests {
         let breaker = DatabaseCircuitBreaker::new();
         std::thread::sleep(Duration::from_millis(5));
         breaker.record_success();
-        assert!(!breaker.record_timeout(Duration::from_secs(5)), "a full pool does not open the breaker");
+        assert!(!breaker.trip_if_no_success_within(Duration::from_secs(5)), "a full pool does not open the breaker");
         assert!(breaker.try_acquire().is_some_and(|permit| !permit.is_probe()));
-        assert!(!breaker.predates_last_failure(Duration::from_millis(1)));
-        assert!(breaker.record_timeout(Duration::ZERO) && breaker.is_open());
-        assert!(breaker.predates_last_failure(Duration::from_millis(1)), "the connection is older than the failure");
+        assert!(!breaker.has_failed_within(Duration::from_millis(1)));
+        assert!(breaker.trip_if_no_success_within(Duration::ZERO) && breaker.is_open());
+        assert!(breaker.has_failed_within(Duration::from_millis(1)), "the connection is older than the failure");
         assert!(breaker.try_acquire().is_none(), "the failure is more recent than the probe delay");
         std::thread::sleep(2 * PROBE_DELAY);
-        assert!(!breaker.predates_last_failure(Duration::ZERO));
+        assert!(!breaker.has_failed_within(Duration::ZERO));
         let probe = breaker.try_acquire();
         assert!(probe.as_ref().is_some_and(BreakerPermit::is_probe) && breaker.try_acquire().is_none());
         drop(probe);

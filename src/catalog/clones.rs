@@ -13,7 +13,7 @@ use super::{Catalog, CatalogError, Result, UserId, VersionFileIds};
 impl Catalog {
     /// Returns the version that [`Catalog::clone_dataset`] would share, so that the caller can read the version's files
     /// before it creates the clone.
-    pub async fn resolve_clone(&self, clone: &NewDatasetClone, active_limit: u64) -> Result<DatasetVersion> {
+    pub async fn resolve_clone_source(&self, clone: &NewDatasetClone, active_limit: u64) -> Result<DatasetVersion> {
         let resolved = self.resolve_read(clone.source, VersionSelector::Latest).await?;
         let ResolvedDataset { dataset: source, version } = resolved.ok_or(CatalogError::NotFound)?;
         check_clone_source(&source, clone.owner)?;
@@ -21,7 +21,7 @@ impl Catalog {
         if self.dataset_by_name(clone.owner, &clone.name).await?.is_some() {
             return Err(CatalogError::NameTaken);
         }
-        let (_, active) = self.count_datasets(clone.owner).await?;
+        let (_, active) = self.count_all_and_active_datasets(clone.owner).await?;
         if active >= active_limit { Err(CatalogError::TooManyDatasets { limit: active_limit }) } else { Ok(version) }
     }
 

@@ -78,7 +78,7 @@ impl<DB: Database> ConnectionPool<DB> {
     }
 
     /// Acquires a connection to the database file. After a move of the file, only already open connections work.
-    async fn acquire_local(&self) -> Result<PoolConnection<DB>, sqlx::Error> {
+    async fn acquire_file_connection(&self) -> Result<PoolConnection<DB>, sqlx::Error> {
         match self.pool.acquire().await {
             // SQLite does not report a missing file, and the pool reports only a timeout if the file was replaced.
             Err(error) => self.file.as_ref().map_or(Ok(()), |file| file.check_not_replaced()).and(Err(error)),
@@ -88,20 +88,20 @@ impl<DB: Database> ConnectionPool<DB> {
 
     pub(super) async fn acquire(&self) -> Result<PooledConnection<DB>, sqlx::Error> {
         let connection = match &self.server {
-            None => self.acquire_local().await?,
+            None => self.acquire_file_connection().await?,
             Some(DatabaseServer { acquire_timeout, circuit_breaker, .. }) => {
                 let Some(permit) = circuit_breaker.try_acquire() else { return Err(not_responding_error()) };
                 let acquired = tokio::select! {
                     biased;
                     acquired = self.pool.acquire() => acquired,
-                    error = self.wait_for_refusal(circuit_breaker, &permit) => Err(error),
+                    error = self.probe_until_refused(circuit_breaker, &permit) => Err(error),
                 };
                 match acquired {
                     Ok(connection) => {
                         circuit_breaker.record_success();
                         connection
                     }
-                    Err(sqlx::Error::PoolTimedOut) if circuit_breaker.record_timeout(*acquire_timeout) => {
+                    Err(sqlx::Error::PoolTimedOut) if circuit_breaker.trip_if_no_success_within(*acquire_timeout) => {
                         return Err(not_responding_error());
                     }
                     Err(error) => {
@@ -124,7 +124,7 @@ impl<DB: Database> ConnectionPool<DB> {
 
     /// Completes with an error when the server rejects new connections. The pool itself would retry until its timeout.
     /// Only one call at a time probes, and only while no other call shows that the server responds.
-    async fn wait_for_refusal(&self, breaker: &DatabaseCircuitBreaker, permit: &BreakerPermit<'_>) -> sqlx::Error {
+    async fn probe_until_refused(&self, breaker: &DatabaseCircuitBreaker, permit: &BreakerPermit<'_>) -> sqlx::Error {
         let mut delay = if permit.is_probe() { Duration::ZERO } else { PROBE_INTERVAL };
         loop {
             tokio::time::sleep(std::mem::replace(&mut delay, PROBE_INTERVAL)).await;
@@ -174,13 +174,13 @@ impl<DB: Database> PooledConnection<DB> {
 
     /// Discards the connection if the failure of the statement might have left it in an unknown state.
     pub(super) fn finish_statement<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
-        self.finish_statement_as(outcome.as_ref().err().is_none_or(leaves_connection_usable), outcome)
+        self.finish_or_discard(outcome.as_ref().err().is_none_or(leaves_connection_usable), outcome)
     }
 
-    fn finish_statement_as<T>(&mut self, is_sound: bool, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+    fn finish_or_discard<T>(&mut self, is_usable: bool, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
         self.is_statement_running = false;
         match (&outcome, &self.server) {
-            (Err(error), _) if !is_sound => self.discard(error),
+            (Err(error), _) if !is_usable => self.discard(error),
             (_, Some(server)) => server.circuit_breaker.record_success(),
             _ => {}
         }
@@ -198,13 +198,13 @@ impl<DB: Database> PooledConnection<DB> {
             with_statement_timeout(timeout, DB::TransactionManager::begin(connection, Some(statement.into_sql_str())))
                 .await;
         // After a failed BEGIN or COMMIT, the state of the connection is always unknown.
-        self.finish_statement_as(begun.is_ok(), begun)
+        self.finish_or_discard(begun.is_ok(), begun)
     }
 
     pub(super) async fn commit(mut self) -> Result<(), sqlx::Error> {
         let (connection, timeout) = self.begin_statement()?;
         let committed = with_statement_timeout(timeout, DB::TransactionManager::commit(connection)).await;
-        let committed = self.finish_statement_as(committed.is_ok(), committed);
+        let committed = self.finish_or_discard(committed.is_ok(), committed);
         self.in_transaction = false;
         committed.and(self.file.as_ref().map_or(Ok(()), |file| file.check_not_replaced()))
     }

@@ -34,9 +34,9 @@ pub(super) fn to_saturating_i64(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// Converts the cursor of a page of records; `None` (the first page) becomes `all`. Cursors beyond `i64` sort last.
-pub(super) fn from_cursor(number: Option<u64>, all: i64) -> SqlValue<'static> {
-    SqlValue::Integer(Some(number.map_or(all, to_saturating_i64)))
+/// Converts the cursor of a page of records; `None` becomes `first_page`. Cursors beyond `i64` sort last.
+pub(super) fn from_cursor(cursor: Option<u64>, first_page: i64) -> SqlValue<'static> {
+    SqlValue::Integer(Some(cursor.map_or(first_page, to_saturating_i64)))
 }
 
 /// Converts IDs for comparison with stored IDs. An ID too large for the database becomes -1, which no record has.

@@ -238,14 +238,14 @@ impl DatabaseEngine {
         Ok(changed)
     }
 
-    /// Like [`DatabaseEngine::write`], but returns the error `none` if the statement has changed no row.
+    /// Like [`DatabaseEngine::write`], but returns the error `if_no_rows` if the statement has changed no row.
     pub(super) async fn write_or_error(
         &self,
         sql: &'static str,
         values: &[SqlValue<'_>],
-        none: CatalogError,
+        if_no_rows: CatalogError,
     ) -> Result<()> {
-        if self.write(sql, values).await? == 0 { Err(none) } else { Ok(()) }
+        if self.write(sql, values).await? == 0 { Err(if_no_rows) } else { Ok(()) }
     }
 
     /// Returns whether `sql`, which must select one integer column, returns a row.
@@ -292,9 +292,9 @@ impl CatalogTransaction {
         &mut self,
         sql: &'static str,
         values: &[SqlValue<'_>],
-        none: CatalogError,
+        if_no_rows: CatalogError,
     ) -> Result<()> {
-        if self.execute(sql, values).await? == 0 { Err(none) } else { Ok(()) }
+        if self.execute(sql, values).await? == 0 { Err(if_no_rows) } else { Ok(()) }
     }
 
     pub(super) async fn commit(self) -> Result<()> {

@@ -12,32 +12,32 @@ use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
 /// Reads the columns that the checksum of a dataset covers, in the order of the checksum. Each column is read only
 /// once, because this function runs for every request. `check` gets the computed and the stored checksum before the
 /// values are converted. Also returns the remaining columns of the row. Code that changes a covered column must call
-/// [`finish_dataset_change`] at the end.
+/// [`update_checksum_and_notify`] at the end.
 fn read_dataset<'r>(
     row: &'r SqlRow,
     check: impl FnOnce(RecordChecksum, Option<&str>) -> Result<()>,
 ) -> Result<(Dataset, OrderedColumns<'r>)> {
     let mut columns = ChecksummedColumns::new(row, "datasets");
-    let id = columns.number("dataset_id")?;
-    let owner = columns.number("owner_id")?;
-    let name = columns.text("name")?;
-    let name_slug = columns.text("name_slug")?;
-    let private_key = columns.optional_text("private_key")?;
-    let source = columns.text("source")?;
-    let format = columns.optional_text("format")?;
-    let records_path = columns.optional_text("records_path")?;
-    let publish_query = columns.flag("publish_query")?;
-    let schedule = columns.optional_text("schedule")?;
-    let index_paths = columns.optional_text("index_paths")?;
-    let ping_token = columns.text("ping_token")?;
-    let latest_version = columns.optional_number("latest_version")?;
-    let pinned_version = columns.optional_number("pinned_version")?;
-    let frozen = columns.flag("frozen")?;
-    let created_at = columns.number("created_at")?;
-    let description = columns.optional_text("description")?;
-    let license = columns.optional_text("licence")?;
-    let listed = columns.flag("listed")?;
-    let infer_types = columns.flag("infer_types")?;
+    let id = columns.read_number("dataset_id")?;
+    let owner = columns.read_number("owner_id")?;
+    let name = columns.read_text("name")?;
+    let name_slug = columns.read_text("name_slug")?;
+    let private_key = columns.read_optional_text("private_key")?;
+    let source = columns.read_text("source")?;
+    let format = columns.read_optional_text("format")?;
+    let records_path = columns.read_optional_text("records_path")?;
+    let publish_query = columns.read_flag("publish_query")?;
+    let schedule = columns.read_optional_text("schedule")?;
+    let index_paths = columns.read_optional_text("index_paths")?;
+    let ping_token = columns.read_text("ping_token")?;
+    let latest_version = columns.read_optional_number("latest_version")?;
+    let pinned_version = columns.read_optional_number("pinned_version")?;
+    let frozen = columns.read_flag("frozen")?;
+    let created_at = columns.read_number("created_at")?;
+    let description = columns.read_optional_text("description")?;
+    let license = columns.read_optional_text("licence")?;
+    let listed = columns.read_flag("listed")?;
+    let infer_types = columns.read_flag("infer_types")?;
     let ChecksummedColumns { mut columns, checksum } = columns;
     check(checksum, columns.read_next("record_checksum")?)?;
 
@@ -85,19 +85,19 @@ impl FromSqlRow for Dataset {
 }
 
 /// A dataset whose row has changed, and the checksum that the row should have.
-struct ChangedDataset {
+struct DatasetWithNewChecksum {
     dataset: Dataset,
     checksum: String,
 }
 
-impl FromSqlRow for ChangedDataset {
-    fn from_row(row: &SqlRow) -> Result<ChangedDataset> {
+impl FromSqlRow for DatasetWithNewChecksum {
+    fn from_row(row: &SqlRow) -> Result<DatasetWithNewChecksum> {
         let mut stored = String::new();
         let (dataset, _) = read_dataset(row, |checksum, _| {
             stored = checksum.into_stored();
             Ok(())
         })?;
-        Ok(ChangedDataset { dataset, checksum: stored })
+        Ok(DatasetWithNewChecksum { dataset, checksum: stored })
     }
 }
 
@@ -117,9 +117,9 @@ pub(super) async fn lock_dataset(transaction: &mut CatalogTransaction, id: Datas
 }
 
 /// Updates the checksum of a changed dataset, notifies other processes, and returns the dataset.
-pub(super) async fn finish_dataset_change(transaction: &mut CatalogTransaction, id: DatasetId) -> Result<Dataset> {
+pub(super) async fn update_checksum_and_notify(transaction: &mut CatalogTransaction, id: DatasetId) -> Result<Dataset> {
     let sql = select!(datasets, "WHERE datasets.dataset_id = $1");
-    let ChangedDataset { dataset, checksum } = transaction.fetch_one(sql, &[id.into()]).await?;
+    let DatasetWithNewChecksum { dataset, checksum } = transaction.fetch_one(sql, &[id.into()]).await?;
     let sql = "UPDATE datasets SET record_checksum = $2 WHERE dataset_id = $1";
     transaction.execute(sql, &[id.into(), SqlValue::Text(Some(&checksum))]).await?;
     transaction.notify_change().await?;
@@ -127,7 +127,7 @@ pub(super) async fn finish_dataset_change(transaction: &mut CatalogTransaction, 
 }
 
 pub(super) async fn commit_dataset_change(mut transaction: CatalogTransaction, id: DatasetId) -> Result<Dataset> {
-    let dataset = finish_dataset_change(&mut transaction, id).await?;
+    let dataset = update_checksum_and_notify(&mut transaction, id).await?;
     transaction.commit().await?;
     Ok(dataset)
 }

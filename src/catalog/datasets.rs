@@ -11,12 +11,12 @@ use strata_types::source::SourceFormat;
 use super::attempts::{LAST_ATTEMPTS_SQL, RefreshAttempt};
 use super::convert::{from_cursor, from_optional_text, from_text, from_time, to_unsigned};
 use super::database_engine::{CatalogTransaction, SqlValue, columns, select};
-use super::dataset_rows::{commit_dataset_change, finish_dataset_change, index_to_json, lock_dataset};
+use super::dataset_rows::{commit_dataset_change, index_to_json, lock_dataset, update_checksum_and_notify};
 use super::leases::end_expired_lease;
 use super::listings::fold_search_fields;
 use super::users::lock_owner;
 use super::validators::{self, has_same_source_settings};
-use super::version_rows::{VERSIONS_SQL, VersionStatus, check_all_versions, missing_version_error};
+use super::version_rows::{VERSIONS_SQL, VersionStatus, check_versions_complete, missing_version_error};
 use super::{Catalog, CatalogError, DatasetId, Result, UserId, VersionNumber};
 
 const MAX_VIEWED_ATTEMPTS: u32 = 10;
@@ -64,7 +64,7 @@ impl Catalog {
     }
 
     /// Returns the number of the owner's datasets, and how many of them are not frozen.
-    pub async fn count_datasets(&self, owner: UserId) -> Result<(u64, u64)> {
+    pub async fn count_all_and_active_datasets(&self, owner: UserId) -> Result<(u64, u64)> {
         let sql = "SELECT COUNT(*), COUNT(CASE WHEN frozen THEN NULL ELSE 1 END) FROM datasets WHERE owner_id = $1";
         let (all, active): (i64, i64) = self.engine.find(sql, &[owner.into()]).await?.unwrap_or_default();
         Ok((to_unsigned(all, "datasets count")?, to_unsigned(active, "datasets count")?))
@@ -106,7 +106,7 @@ impl Catalog {
         let values = &[id.into(), MAX_VIEWED_ATTEMPTS.into(), SqlValue::Integer(Some(i64::MAX))];
         let last_attempts = snapshot.list(LAST_ATTEMPTS_SQL, values).await?;
         snapshot.commit().await?;
-        check_all_versions(&dataset, &versions)?;
+        check_versions_complete(&dataset, &versions)?;
         Ok(Some(DatasetView { dataset, versions, last_attempts }))
     }
 
@@ -205,7 +205,7 @@ impl Catalog {
             let sql = "UPDATE datasets SET frozen = (1 = 1), next_run_at = NULL WHERE dataset_id = $1";
             transaction.execute(sql, &[dataset.into()]).await?;
         }
-        let dataset = finish_dataset_change(&mut transaction, dataset).await?;
+        let dataset = update_checksum_and_notify(&mut transaction, dataset).await?;
         failpoint::trigger_failpoint("rollback.uncommitted");
         transaction.commit().await?;
         failpoint::trigger_failpoint("rollback.committed");
@@ -302,7 +302,7 @@ pub(super) async fn insert_dataset(
     update_dataset_row(transaction, &dataset).await?;
     check_active_dataset_limit(transaction, new.owner, active_limit).await?;
     reset_next_run(transaction, id).await?;
-    finish_dataset_change(transaction, id).await
+    update_checksum_and_notify(transaction, id).await
 }
 
 async fn update_dataset_row(transaction: &mut CatalogTransaction, dataset: &Dataset) -> Result<()> {

@@ -154,7 +154,7 @@ impl CatalogError {
         )
     }
 
-    pub(super) fn for_file(self, path: &str, file: &Path) -> CatalogError {
+    pub(super) fn with_file_context(self, path: &str, file: &Path) -> CatalogError {
         match self {
             CatalogError::Unavailable { reason: UnavailableReason::ResourcesExhausted, .. }
             | CatalogError::Unavailable { reason: UnavailableReason::ReadOnly, .. } => match find_access_error(file) {

@@ -312,7 +312,7 @@ impl Catalog {
     }
 
     /// Prevents sweeps from deleting files for the duration `lease`, while the caller copies them.
-    pub async fn hold_files(&self, lease: Duration) -> Result<FileHoldId> {
+    pub async fn acquire_file_hold(&self, lease: Duration) -> Result<FileHoldId> {
         let mut transaction = self.engine.begin().await?;
         lock_holds(&mut transaction).await?;
         let now = self.now();

@@ -14,7 +14,7 @@ pub struct InstallationRecord {
 
 impl Catalog {
     /// Returns the identity of this metadata database, which the first call creates.
-    pub async fn installation(&self) -> Result<InstallationRecord> {
+    pub async fn ensure_installation(&self) -> Result<InstallationRecord> {
         if let Some(installation) = self.find_installation().await? {
             return Ok(installation);
         }

@@ -104,7 +104,7 @@ fn table_checks() -> [TableCheck; 19] {
     [
         ("users", NUMBER, page!("users", "user_id", "$1"), check_user),
         ("datasets", NUMBER, DATASETS_PAGE_SQL, check_dataset),
-        ("datasets", NUMBER, page!("datasets", "dataset_id", "$1"), check_dataset_internals),
+        ("datasets", NUMBER, page!("datasets", "dataset_id", "$1"), check_dataset_internal_columns),
         ("files", NUMBER, page!("files", "file_id", "$1"), check_file),
         ("refresh_attempts", NUMBER, page!("refresh_attempts", "attempt_id", "$1"), check_record::<RefreshAttempt>),
         ("webhooks", NUMBER, page!("webhooks", "dataset_id", "$1"), check_record::<Webhook>),
@@ -177,7 +177,7 @@ impl Catalog {
         values: &[SqlValue<'_>],
         report: &mut DamageReporter<'_>,
     ) -> Result<Vec<T>> {
-        or_report(self.engine.list(sql, values).await, "", report).map(Option::unwrap_or_default)
+        ok_or_report(self.engine.list(sql, values).await, "", report).map(Option::unwrap_or_default)
     }
 
     async fn check_engine(&self, depth: CatalogCheckDepth, report: &mut DamageReporter<'_>) -> Result<()> {
@@ -220,7 +220,7 @@ impl Catalog {
             let page = self.engine.list_with(sql, &last.to_values(), decode).await;
             let after = if let PrimaryKey::Text(_) = last { "" } else { ", after" };
             // Rows after an unreadable page are not checked.
-            let page = or_report(page, format_args!("{table}{after}{last}: "), report)?.unwrap_or_default();
+            let page = ok_or_report(page, format_args!("{table}{after}{last}: "), report)?.unwrap_or_default();
             let Some((key, _)) = page.last() else { return Ok(()) };
             last = key.clone();
             for (key, mut checked) in page {
@@ -233,7 +233,7 @@ impl Catalog {
                     }
                     _ => {}
                 }
-                or_report(checked, format_args!("{table}{key}: "), report)?;
+                ok_or_report(checked, format_args!("{table}{key}: "), report)?;
             }
         }
     }
@@ -246,11 +246,11 @@ impl Catalog {
 
     async fn check_cross_table_rules(&self, report: &mut DamageReporter<'_>) -> Result<()> {
         let sql = "SELECT hold_id FROM file_holds WHERE hold_id = $1";
-        if or_report(self.engine.has_row(sql, &[SqlValue::Integer(Some(0))]).await, "", report)? == Some(false) {
+        if ok_or_report(self.engine.has_row(sql, &[SqlValue::Integer(Some(0))]).await, "", report)? == Some(false) {
             report("file_holds 0: the row is missing, so sweeps and backups do not wait for each other".to_owned());
         }
         let sql = "SELECT CAST(scrub_id AS BIGINT) FROM scrub_progress WHERE scrub_id = $1";
-        if or_report(self.engine.has_row(sql, &[SqlValue::Integer(Some(0))]).await, "", report)? == Some(false) {
+        if ok_or_report(self.engine.has_row(sql, &[SqlValue::Integer(Some(0))]).await, "", report)? == Some(false) {
             report("scrub_progress 0: the row is missing, so files are never scrubbed".to_owned());
         }
         let sql = "SELECT d.dataset_id, COALESCE(d.latest_version, 0), COUNT(v.version_number),
@@ -294,7 +294,7 @@ fn describe_damage(error: CatalogError) -> Result<String> {
 
 /// Returns the value of a result. If the result is an error that shows damage, reports it and returns `None`. Any other
 /// error ends the whole check.
-fn or_report<T>(result: Result<T>, prefix: impl fmt::Display, report: &mut DamageReporter<'_>) -> Result<Option<T>> {
+fn ok_or_report<T>(result: Result<T>, prefix: impl fmt::Display, report: &mut DamageReporter<'_>) -> Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) => {
@@ -308,7 +308,7 @@ fn or_report<T>(result: Result<T>, prefix: impl fmt::Display, report: &mut Damag
 async fn check_partial_indexes(pool: &sqlx::SqlitePool, report: &mut DamageReporter<'_>) -> Result<()> {
     let sql = "SELECT name, tbl_name, sql FROM sqlite_master WHERE type = 'index' AND sql LIKE '% WHERE %'";
     let indexes: sqlx::Result<Vec<(String, String, String)>> = sqlx::query_as(sql).fetch_all(pool).await;
-    for (index, table, sql) in or_report(indexes.map_err(CatalogError::from), "", report)?.unwrap_or_default() {
+    for (index, table, sql) in ok_or_report(indexes.map_err(CatalogError::from), "", report)?.unwrap_or_default() {
         let Some((_, condition)) = sql.split_once(" WHERE ") else { continue };
         // The statement is safe: index names and conditions come from the migrations, and the connection is read-only.
         let sql = format!(
@@ -317,7 +317,7 @@ async fn check_partial_indexes(pool: &sqlx::SqlitePool, report: &mut DamageRepor
         );
         let surplus =
             sqlx::query_scalar::<_, i64>(AssertSqlSafe(sql)).fetch_one(pool).await.map_err(CatalogError::from);
-        if let Some(surplus) = or_report(surplus, format_args!("the index {index}: "), report)?
+        if let Some(surplus) = ok_or_report(surplus, format_args!("the index {index}: "), report)?
             && surplus != 0
         {
             report(format!("the index {index} does not match {table}: entry count minus row count is {surplus}"));
@@ -395,7 +395,7 @@ fn is_sha256_hex(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-fn check_dataset_internals(row: &SqlRow) -> Result<()> {
+fn check_dataset_internal_columns(row: &SqlRow) -> Result<()> {
     let id: i64 = row.get("dataset_id")?;
     let url: Option<&str> = row.get("validated_url")?;
     let etag: Option<&str> = row.get("source_etag")?;

@@ -28,7 +28,8 @@ fn listing_from_row(row: &SqlRow) -> Result<DatasetListing> {
     Ok(DatasetListing { dataset, active_version: version.ok_or(CatalogError::NoVersion)?, refreshed_at })
 }
 
-/// The statement of [`Catalog::listings`]. Its conditions must equal those of the partial index `datasets_listed`.
+/// The statement of [`Catalog::search_listed_datasets`]. Its conditions must equal those of the partial index
+/// `datasets_listed`.
 macro_rules! listings_sql {
     ($find:literal) => {
         concat!(
@@ -60,7 +61,7 @@ macro_rules! listings_sql {
 impl Catalog {
     /// Returns a page of the dataset list by id, after `after`, optionally with `query` in the name or description.
     /// Skips and logs damaged datasets.
-    pub async fn listings(
+    pub async fn search_listed_datasets(
         &self,
         query: Option<&str>,
         after: Option<DatasetId>,

@@ -63,7 +63,7 @@ impl Catalog {
     }
 
     /// Records a heartbeat. Returns `false` if the process no longer owns the name.
-    pub async fn record_heartbeat(&self, node: &NodeRegistration) -> Result<bool> {
+    pub async fn try_record_heartbeat(&self, node: &NodeRegistration) -> Result<bool> {
         let sql = "UPDATE nodes SET seen_at = $3 WHERE node_id = $1 AND process = $2";
         let values = &[SqlValue::Text(Some(&node.id)), SqlValue::Text(Some(&node.process_id)), from_time(self.now())];
         Ok(self.engine.write(sql, values).await? > 0)

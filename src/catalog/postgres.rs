@@ -62,7 +62,7 @@ pub(super) async fn open(url: &str, options: &CatalogOptions) -> Result<Database
             Box::pin(async move { connection.execute(set_lock_timeout).await.map(drop) })
         })
         .before_acquire(move |connection, state| {
-            let test = state.idle_for >= MAX_UNTESTED_IDLE || breaker.predates_last_failure(state.age);
+            let test = state.idle_for >= MAX_UNTESTED_IDLE || breaker.has_failed_within(state.age);
             Box::pin(async move {
                 if test {
                     connection.ping().await?;

@@ -2,8 +2,8 @@
 //! version, or unfreeze a dataset. Therefore each writer of such a row stores a checksum, and each reader verifies it:
 //!
 //! - `datasets`: all columns that [`super::Catalog::dataset`] returns. After each change of one of them,
-//!   `finish_dataset_change` runs in the same transaction. A second checksum covers the validators of the source; if it
-//!   does not match, the whole source is fetched.
+//!   `update_checksum_and_notify` runs in the same transaction. A second checksum covers the validators of the source;
+//!   if it does not match, the whole source is fetched.
 //! - `versions`: the version with its files, and the creation time of its dataset, so that the row matches no other
 //!   dataset, not even in another database.
 //! - `api_tokens`: the user, the scope, and the expiry. `sessions`: the user, the content, and the expiry.
@@ -32,31 +32,31 @@ impl<'r> ChecksummedColumns<'r> {
         ChecksummedColumns { columns: OrderedColumns::new(row), checksum: RecordChecksum::for_table(table) }
     }
 
-    pub(super) fn optional_number(&mut self, column: &str) -> Result<Option<i64>> {
+    pub(super) fn read_optional_number(&mut self, column: &str) -> Result<Option<i64>> {
         let number = self.columns.read_next(column)?;
         self.checksum.update_number(number);
         Ok(number)
     }
 
-    pub(super) fn number(&mut self, column: &str) -> Result<i64> {
+    pub(super) fn read_number(&mut self, column: &str) -> Result<i64> {
         let number = self.columns.read_next(column)?;
         self.checksum.update_number(Some(number));
         Ok(number)
     }
 
-    pub(super) fn flag(&mut self, column: &str) -> Result<bool> {
+    pub(super) fn read_flag(&mut self, column: &str) -> Result<bool> {
         let flag: bool = self.columns.read_next(column)?;
         self.checksum.update_number(Some(flag.into()));
         Ok(flag)
     }
 
-    pub(super) fn optional_text(&mut self, column: &str) -> Result<Option<String>> {
+    pub(super) fn read_optional_text(&mut self, column: &str) -> Result<Option<String>> {
         let text: Option<String> = self.columns.read_next(column)?;
         self.checksum.update_text(text.as_deref());
         Ok(text)
     }
 
-    pub(super) fn text(&mut self, column: &str) -> Result<String> {
+    pub(super) fn read_text(&mut self, column: &str) -> Result<String> {
         let text: String = self.columns.read_next(column)?;
         self.checksum.update_text(Some(&text));
         Ok(text)

@@ -26,7 +26,7 @@ const ANY_RECORD_SQL: &str = "SELECT CAST(1 AS BIGINT) WHERE EXISTS (SELECT 1 FR
     OR EXISTS (SELECT 1 FROM datasets) OR EXISTS (SELECT 1 FROM files)";
 
 impl Catalog {
-    pub async fn is_empty(&self) -> Result<bool> {
+    pub async fn has_no_records(&self) -> Result<bool> {
         Ok(!self.engine.has_row(ANY_RECORD_SQL, &[]).await?)
     }
 

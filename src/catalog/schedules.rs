@@ -42,12 +42,12 @@ impl Catalog {
         self.engine.list(sql, &[from_time(self.now()), limit.into()]).await
     }
 
-    /// Returns schedules whose next run is in the future, by id after `last`.
-    pub async fn future_schedules(&self, last: DatasetId, limit: u32) -> Result<Vec<ScheduledRun>> {
+    /// Returns schedules whose next run is in the future, by id, after the dataset `after`.
+    pub async fn future_schedules(&self, after: DatasetId, limit: u32) -> Result<Vec<ScheduledRun>> {
         let sql = "SELECT dataset_id, owner_id, schedule, next_run_at FROM datasets
                    WHERE next_run_at > $1 AND schedule IS NOT NULL AND NOT frozen AND dataset_id > $2
                    ORDER BY dataset_id LIMIT $3";
-        self.engine.list(sql, &[from_time(self.now()), last.into(), limit.into()]).await
+        self.engine.list(sql, &[from_time(self.now()), after.into(), limit.into()]).await
     }
 
     /// Sets the next run of a schedule; `None` means never. Returns `true` to exactly one caller, which must run the

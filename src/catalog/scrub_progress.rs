@@ -39,7 +39,7 @@ impl Catalog {
     }
 
     /// Records that the background scrub has verified all files, unless a process is running it.
-    pub async fn finish_idle_scrub(&self) -> Result<()> {
+    pub async fn finish_scrub_unless_running(&self) -> Result<()> {
         let now = from_time(self.now());
         let sql = "UPDATE scrub_progress SET file_id = 0, finished_at = $1 WHERE scrub_id = 0 AND leased_until <= $1";
         self.engine.write(sql, &[now]).await.map(drop)

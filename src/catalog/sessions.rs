@@ -49,8 +49,13 @@ impl StoredSession {
 
 impl Catalog {
     /// Creates a session, and deletes the least recently used ones beyond `limit`. Returns `false` if the ID exists,
-    /// and [`CatalogError::Conflict`] if the user's password hash is not `password`.
-    pub async fn create_session(&self, session: &StoredSession, password: Option<&str>, limit: usize) -> Result<bool> {
+    /// and [`CatalogError::Conflict`] if the user's password hash is not `password_hash`.
+    pub async fn try_create_session(
+        &self,
+        session: &StoredSession,
+        password_hash: Option<&str>,
+        limit: usize,
+    ) -> Result<bool> {
         let checksum = session.checksum().into_stored();
         let mut transaction = self.engine.begin().await?;
         if let Some(user) = session.user {
@@ -58,7 +63,7 @@ impl Catalog {
             lock_owner(&mut transaction, user).await?;
             let sql = "SELECT password_hash FROM users WHERE user_id = $1";
             let (current,): (String,) = transaction.fetch_one(sql, &[user.into()]).await?;
-            if password.is_some_and(|password| password != current) {
+            if password_hash.is_some_and(|hash| hash != current) {
                 return Err(CatalogError::Conflict);
             }
         }
@@ -118,7 +123,7 @@ impl Catalog {
     }
 
     /// Like [`Catalog::extend_session`], but gives up if the database is not writable, and ignores missing sessions.
-    pub async fn try_extend_session(&self, id_hash: &str, expires_at: DateTime<Utc>) {
+    pub async fn extend_session_best_effort(&self, id_hash: &str, expires_at: DateTime<Utc>) {
         let hash = id_hash.to_owned();
         self.write_best_effort("session expiry", |catalog| async move {
             match catalog.extend_session(&hash, expires_at).await {

@@ -54,7 +54,7 @@ pub(super) async fn open(path: &str, options: &CatalogOptions) -> Result<Databas
         .pragma("cell_size_check", "ON")
         // A commit must be durable before the call returns. Otherwise a claimed webhook could be sent twice.
         .synchronous(SqliteSynchronous::Full);
-    let with_path = |error: CatalogError| error.for_file(path, &file);
+    let with_path = |error: CatalogError| error.with_file_context(path, &file);
     if is_foreign_database(&options, &file).await {
         return Err(CatalogError::ForeignDatabase { path: path.to_owned() });
     }

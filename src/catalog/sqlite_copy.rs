@@ -24,8 +24,8 @@ enum DueDeliveries {
 
 impl Catalog {
     /// Writes a snapshot of the metadata database to a new SQLite file, which is durable on return. If the call fails,
-    /// it removes the file. Call [`Catalog::hold_files`] first, so that no sweep removes the files of these records
-    /// before they are copied, too. The cost is one read and one write of all records.
+    /// it removes the file. Call [`Catalog::acquire_file_hold`] first, so that no sweep removes the files of these
+    /// records before they are copied, too. The cost is one read and one write of all records.
     pub async fn copy_to_sqlite(&self, path: &Path) -> Result<()> {
         self.copy_to_new_file(path, DueDeliveries::Remove).await
     }

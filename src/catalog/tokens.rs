@@ -38,7 +38,7 @@ pub struct TokenIdentity {
     pub scope: TokenScope,
 }
 
-fn verify_token_row(row: &SqlRow) -> Result<()> {
+fn verify_token_checksum(row: &SqlRow) -> Result<()> {
     let hash: &str = row.get("token_hash")?;
     // The error must not contain the hash of the token, because errors are logged.
     token_checksum(hash, row.get("user_id")?, row.get("scope")?, row.get("expires_at")?)
@@ -53,7 +53,7 @@ struct TokenRow {
 
 impl FromSqlRow for TokenRow {
     fn from_row(row: &SqlRow) -> Result<TokenRow> {
-        verify_token_row(row)?;
+        verify_token_checksum(row)?;
         Ok(TokenRow {
             identity: TokenIdentity { user: User::from_row(row)?, scope: row.get_parsed("api_tokens.scope")? },
             last_used_at: row.get("last_used_at")?,
@@ -77,7 +77,7 @@ impl FromSqlRow for ApiToken {
 }
 
 pub(super) fn check_token(row: &SqlRow) -> Result<()> {
-    verify_token_row(row)?;
+    verify_token_checksum(row)?;
     ApiToken::from_row(row).map(drop)
 }
 

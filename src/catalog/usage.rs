@@ -102,11 +102,11 @@ impl Catalog {
         transaction.commit().await
     }
 
-    /// Returns the usage of a dataset since the day `first`, newest first. Days without requests are omitted.
-    pub async fn usage(&self, dataset: DatasetId, first: u32) -> Result<Vec<DailyUsage>> {
+    /// Returns the usage of a dataset since `first_day`, newest first. Days without requests are omitted.
+    pub async fn daily_usage(&self, dataset: DatasetId, first_day: u32) -> Result<Vec<DailyUsage>> {
         let sql = "SELECT day, requests, not_modified, rate_limited, bytes FROM dataset_usage
                    WHERE dataset_id = $1 AND day >= $2 ORDER BY day DESC";
-        let values = &[dataset.into(), SqlValue::Integer(Some(first.into()))];
+        let values = &[dataset.into(), SqlValue::Integer(Some(first_day.into()))];
         let usage = |row: &SqlRow| {
             let day: i64 = row.get("day")?;
             let corrupt = |_| CatalogError::InvalidColumnValue { column: "dataset_usage.day", value: day.to_string() };
@@ -115,11 +115,11 @@ impl Catalog {
         self.engine.list_with(sql, values, usage).await
     }
 
-    /// Returns the usage of each dataset of an owner since the day `first`. The sums saturate.
-    pub async fn usage_by_owner(&self, owner: UserId, first: u32) -> Result<HashMap<DatasetId, UsageCounts>> {
+    /// Returns the usage of each dataset of an owner since `first_day`. The sums saturate.
+    pub async fn usage_by_owner(&self, owner: UserId, first_day: u32) -> Result<HashMap<DatasetId, UsageCounts>> {
         let sql = "SELECT dataset_id, requests, not_modified, rate_limited, bytes
                    FROM datasets JOIN dataset_usage USING (dataset_id) WHERE owner_id = $1 AND day >= $2";
-        let values = &[owner.into(), SqlValue::Integer(Some(first.into()))];
+        let values = &[owner.into(), SqlValue::Integer(Some(first_day.into()))];
         let usage =
             |row: &SqlRow| Ok((DatasetId::new(row.get_unsigned("dataset_usage.dataset_id")?), counts_from_row(row)?));
         let mut sums: HashMap<DatasetId, UsageCounts> = HashMap::new();
@@ -129,11 +129,11 @@ impl Catalog {
         Ok(sums)
     }
 
-    /// Deletes the usage before the day `first`, and inactive writers, in transactions of limited size.
-    pub async fn delete_usage_before(&self, first: u32) -> Result<()> {
+    /// Deletes the usage before `first_day`, and inactive writers, in transactions of limited size.
+    pub async fn delete_usage_before(&self, first_day: u32) -> Result<()> {
         let sql = "DELETE FROM dataset_usage WHERE (dataset_id, day) IN (
                        SELECT dataset_id, day FROM dataset_usage WHERE day < $1 ORDER BY day LIMIT $2)";
-        let values = &[SqlValue::Integer(Some(first.into())), SqlValue::Integer(Some(DELETE_BATCH_ROWS))];
+        let values = &[SqlValue::Integer(Some(first_day.into())), SqlValue::Integer(Some(DELETE_BATCH_ROWS))];
         while self.engine.write(sql, values).await? > 0 {}
         let before = from_time(self.now().checked_sub_signed(WRITER_RETENTION).unwrap_or(DateTime::UNIX_EPOCH));
         self.engine.write("DELETE FROM usage_writers WHERE written_at < $1", &[before]).await.map(drop)

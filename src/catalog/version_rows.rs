@@ -25,7 +25,7 @@ pub struct VersionStatus {
 impl FromSqlRow for ResolvedDataset {
     fn from_row(row: &SqlRow) -> Result<ResolvedDataset> {
         let (dataset, mut columns) = read_verified_dataset(row)?;
-        let version = joined_version(&mut columns, dataset.id, dataset.created_at)?;
+        let version = read_joined_version(&mut columns, dataset.id, dataset.created_at)?;
         Ok(ResolvedDataset { dataset, version })
     }
 }
@@ -36,13 +36,13 @@ impl FromSqlRow for VersionStatus {
         let dataset = DatasetId::new(to_unsigned(columns.read_next("dataset_id")?, "versions.dataset_id")?);
         let is_active = columns.read_next("is_active")?;
         let created_at = to_time(columns.read_next("dataset_created_at")?, "datasets.created_at")?;
-        let version = joined_version(&mut columns, dataset, created_at)?.ok_or(CatalogError::NoVersion)?;
+        let version = read_joined_version(&mut columns, dataset, created_at)?.ok_or(CatalogError::NoVersion)?;
         Ok(VersionStatus { version, is_active })
     }
 }
 
 /// Decodes the [`version_columns`] of an outer join; `None` if the join found no version.
-fn joined_version(
+fn read_joined_version(
     columns: &mut OrderedColumns<'_>,
     dataset: DatasetId,
     dataset_created: DateTime<Utc>,
@@ -51,8 +51,8 @@ fn joined_version(
     let record = || format!("version {number} of dataset {dataset}");
     let created_at = columns.read_next("version_created_at")?;
     let checksum = columns.read_next("version_checksum")?;
-    let file = joined_file(columns, record)?;
-    let alternate = joined_file(columns, record)?;
+    let file = read_joined_file(columns, record)?;
+    let alternate = read_joined_file(columns, record)?;
     let (Some(created_at), Some(file)) = (created_at, file) else {
         return Err(CatalogError::DamagedRecord { record: record() });
     };
@@ -68,7 +68,7 @@ fn joined_version(
 }
 
 /// Decodes the file of a version from columns of an outer join. Fails if the version refers to a missing file.
-fn joined_file(columns: &mut OrderedColumns<'_>, record: impl Fn() -> String) -> Result<Option<VersionFile>> {
+fn read_joined_file(columns: &mut OrderedColumns<'_>, record: impl Fn() -> String) -> Result<Option<VersionFile>> {
     let reference: Option<i64> = columns.read_next("reference")?;
     let id: Option<i64> = columns.read_next("file_id")?;
     let path: Option<String> = columns.read_next("path")?;
@@ -131,7 +131,7 @@ pub(super) use versions_sql;
 pub(super) const VERSIONS_SQL: &str = versions_sql!("v.version_number < $2 ORDER BY v.version_number DESC LIMIT $3");
 
 /// Returns an error unless `versions` are all versions of the dataset, newest first.
-pub(super) fn check_all_versions(dataset: &Dataset, versions: &[VersionStatus]) -> Result<()> {
+pub(super) fn check_versions_complete(dataset: &Dataset, versions: &[VersionStatus]) -> Result<()> {
     let latest = dataset.latest_version.map_or(0, VersionNumber::get);
     let numbers = versions.iter().map(|record| record.version.number.get());
     match numbers.eq((1..=latest).rev()) {

@@ -10,7 +10,7 @@ use strata_types::version::{DatasetVersion, NewVersionFile, VersionFile, Version
 use super::attempts::{AttemptOutcome, AttemptWithWarnings, FirstAttempt, finish_attempt, start_attempt};
 use super::convert::{from_cursor, from_optional_id, from_time};
 use super::database_engine::{CatalogTransaction, SqlValue, columns};
-use super::dataset_rows::finish_dataset_change;
+use super::dataset_rows::update_checksum_and_notify;
 use super::datasets::insert_dataset;
 use super::files::{mark_if_unreferenced, record_file};
 use super::leases::release_lease;
@@ -77,12 +77,12 @@ impl Catalog {
         };
         let values = [id.into(), from_optional_id(number)];
         let resolved = self.engine.find(sql, &values[..1 + usize::from(number.is_some())]).await?;
-        self.check_resolved(id, selector, resolved.as_ref()).await?;
+        self.check_version_not_missing(id, selector, resolved.as_ref()).await?;
         Ok(resolved)
     }
 
     /// Returns an error if no version was found, although the requested version should exist.
-    pub(super) async fn check_resolved(
+    pub(super) async fn check_version_not_missing(
         &self,
         id: DatasetId,
         selector: VersionSelector,
@@ -266,7 +266,7 @@ pub(super) async fn add_version(
     transaction.execute(sql, values).await?;
     let sql = "UPDATE datasets SET latest_version = $2 WHERE dataset_id = $1";
     transaction.execute(sql, &[dataset.id.into(), number.into()]).await?;
-    finish_dataset_change(transaction, dataset.id).await?;
+    update_checksum_and_notify(transaction, dataset.id).await?;
     Ok(VersionStatus { version, is_active: dataset.pinned_version.is_none() })
 }
 

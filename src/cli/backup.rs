@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use strata_config::Config;
 use strata_service::{self as service, BackupCopyMode, BackupSummary, RestoreSummary, Services};
 
-use super::check::run_with_findings;
+use super::check::run_and_print_findings;
 use super::error::CliError;
 use super::{format_size, print_summary};
 
@@ -56,7 +56,7 @@ pub(super) struct RestoreArguments {
 pub(super) async fn back_up(services: &Services, arguments: BackupArguments) -> Result<(), CliError> {
     let BackupArguments { directory, copy, keep_going, json } = arguments;
     let files = if copy { BackupCopyMode::AlwaysCopy } else { BackupCopyMode::LinkIfPossible };
-    let backed_up = run_with_findings("copying", keep_going, json, async |display, damaged| {
+    let backed_up = run_and_print_findings("copying", keep_going, json, async |display, damaged| {
         let mut report = |done: &BackupSummary| display.show_files(done.files, done.bytes);
         Ok(Box::pin(services.maintenance.backup(&directory, files, damaged, &mut report)).await?)
     });
@@ -71,7 +71,7 @@ pub(super) async fn back_up(services: &Services, arguments: BackupArguments) -> 
 /// Restores a backup. After a signal, the metadata database is empty, and copied files remain.
 pub(super) async fn restore(arguments: RestoreArguments, config: Config) -> Result<(), CliError> {
     let RestoreArguments { directory, keep_going, json } = arguments;
-    let restored = run_with_findings("restoring", keep_going, json, async |display, damaged| {
+    let restored = run_and_print_findings("restoring", keep_going, json, async |display, damaged| {
         let mut report = |done: &RestoreSummary| display.show_files(done.files, done.bytes);
         Ok(Box::pin(service::restore(&config, &directory, damaged, &mut report)).await?)
     });

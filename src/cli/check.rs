@@ -28,7 +28,7 @@ pub(super) struct CheckArguments {
     json: bool,
 }
 
-pub(super) fn version_json(reference: &FileReference) -> Value {
+pub(super) fn file_reference_json(reference: &FileReference) -> Value {
     json!({
         "dataset_id": reference.dataset.get(),
         "name": reference.dataset_name,
@@ -52,7 +52,7 @@ pub(super) async fn run(services: &Services, CheckArguments { quick, json }: Che
 }
 
 /// Runs work with a progress bar, until a signal arrives. With `keep_going`, damaged files do not end the work.
-pub(super) async fn run_with_findings<T>(
+pub(super) async fn run_and_print_findings<T>(
     doing: &str,
     keep_going: bool,
     json: bool,
@@ -84,14 +84,14 @@ fn format_finding(finding: &CheckFinding, json: bool) -> Result<String, CliError
             CheckFinding::DanglingReference(reference) => std::slice::from_ref(reference),
             _ => &[],
         };
-        let versions: Vec<Value> = versions.iter().map(version_json).collect();
+        let versions: Vec<Value> = versions.iter().map(file_reference_json).collect();
         return to_json_line(&json!({
             "finding": kind, "path": path, "reason": reason, "size_bytes": size_bytes, "versions": versions,
         }));
     }
     Ok(match finding {
         CheckFinding::Damaged { path, reason, versions } => {
-            format!("damaged {path}: {reason} ({})\n", describe_dependents(versions.as_deref()))
+            format!("damaged {path}: {reason} ({})\n", describe_dependent_versions(versions.as_deref()))
         }
         CheckFinding::UnidentifiedStore { reason } => format!("damaged store: {reason}\n"),
         CheckFinding::DamagedCatalog { reason } => format!("damaged metadata database: {reason}\n"),
@@ -106,7 +106,7 @@ fn format_finding(finding: &CheckFinding, json: bool) -> Result<String, CliError
     })
 }
 
-pub(super) fn describe_dependents(versions: Option<&[FileReference]>) -> String {
+pub(super) fn describe_dependent_versions(versions: Option<&[FileReference]>) -> String {
     match versions {
         None => "the versions that need it are unknown".to_owned(),
         Some([]) => "no version needs it, and a sweep will remove it".to_owned(),

@@ -26,7 +26,7 @@ const DEMO_FILES: &[(&str, &[u8])] = embed![
     "penguins/penguins.json",
 ];
 
-fn write_files(directory: &Path) -> std::io::Result<()> {
+fn unpack_demo_files(directory: &Path) -> std::io::Result<()> {
     for (path, bytes) in DEMO_FILES {
         let path = directory.join(path);
         if let Some(parent) = path.parent() {
@@ -41,17 +41,17 @@ fn write_files(directory: &Path) -> std::io::Result<()> {
 pub(super) async fn load_demo(services: &Services, base_url: &str) -> Result<(), CliError> {
     let unpacking = |source| CliError::Io { what: "failed to unpack the demo files", source };
     let directory = tempfile::tempdir().map_err(unpacking)?;
-    write_files(directory.path()).map_err(unpacking)?;
+    unpack_demo_files(directory.path()).map_err(unpacking)?;
     let datasets = services.demo.load(directory.path()).await?;
     let credentials = services.demo.reset_credentials().await?;
     let dashboard = match services.config.server.dashboard {
         true => format!("To see the dashboard, open {base_url}/ in a browser.\n\n"),
         false => String::new(),
     };
-    print_stdout(&(dashboard + &describe_datasets(base_url, &datasets) + &describe_owner(base_url, &credentials)))
+    print_stdout(&(dashboard + &describe_datasets(base_url, &datasets) + &describe_demo_login(base_url, &credentials)))
 }
 
-fn describe_owner(base_url: &str, credentials: &DemoCredentials) -> String {
+fn describe_demo_login(base_url: &str, credentials: &DemoCredentials) -> String {
     let password = credentials.password.expose();
     let token = credentials.token.expose();
     format!(
@@ -93,7 +93,7 @@ mod tests {
     #[test]
     fn embedded_files_match_manifest() {
         let directory = tempfile::tempdir().expect("failed to create directory");
-        write_files(directory.path()).expect("failed to write files");
+        unpack_demo_files(directory.path()).expect("failed to write files");
         let manifest =
             std::fs::read_to_string(directory.path().join("manifest.toml")).expect("failed to read manifest");
         let named = manifest.lines().filter_map(|line| line.strip_prefix("file = "));

@@ -10,7 +10,7 @@ use strata_service::{DiffError, DiffFormat, DiffSides, Services, VersionDiff};
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
-use super::diff_text::{DiffPalette, DiffReport, DisplayLengths};
+use super::diff_text::{DiffPalette, DiffTextFormatter, TruncationLengths};
 use super::error::CliError;
 use super::signals::run_until_signal;
 use super::{output_error, parse_dataset_id};
@@ -123,8 +123,8 @@ async fn print_text(
     output: &mut impl Write,
 ) -> Result<(), CliError> {
     let palette = if has_colors(arguments.color) { DiffPalette::with_colors() } else { DiffPalette::default() };
-    let lengths = if arguments.full { DisplayLengths::UNLIMITED } else { DisplayLengths::TRUNCATED };
-    let report = DiffReport { palette, lengths };
+    let lengths = if arguments.full { TruncationLengths::UNLIMITED } else { TruncationLengths::TRUNCATED };
+    let report = DiffTextFormatter { palette, lengths };
     write_output(output, report.format_heading(diff).as_bytes())?;
     let mut lines = Vec::new();
     let mut parts = diff.stream_page(page, DiffFormat::Jsonl);

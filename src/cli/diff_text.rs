@@ -12,15 +12,15 @@ use strata_types::invisible_text::flag_invisible;
 use super::format_count;
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DisplayLengths {
+pub(super) struct TruncationLengths {
     value_characters: usize,
     entity_characters: usize,
 }
 
-impl DisplayLengths {
-    pub(super) const TRUNCATED: DisplayLengths = DisplayLengths { value_characters: 60, entity_characters: 120 };
-    pub(super) const UNLIMITED: DisplayLengths =
-        DisplayLengths { value_characters: usize::MAX, entity_characters: usize::MAX };
+impl TruncationLengths {
+    pub(super) const TRUNCATED: TruncationLengths = TruncationLengths { value_characters: 60, entity_characters: 120 };
+    pub(super) const UNLIMITED: TruncationLengths =
+        TruncationLengths { value_characters: usize::MAX, entity_characters: usize::MAX };
 }
 
 /// Number of characters that a diff shows before the first difference between two long values.
@@ -75,12 +75,12 @@ impl<T: fmt::Display> fmt::Display for StyledText<T> {
     }
 }
 
-pub(super) struct DiffReport {
+pub(super) struct DiffTextFormatter {
     pub(super) palette: DiffPalette,
-    pub(super) lengths: DisplayLengths,
+    pub(super) lengths: TruncationLengths,
 }
 
-impl DiffReport {
+impl DiffTextFormatter {
     pub(super) fn format_heading(&self, diff: &VersionDiff) -> String {
         let DiffSummary { added, subtracted, modified, total_v1, total_v2 } = diff.summary();
         let [v1, v2] = diff.versions;
@@ -249,9 +249,9 @@ mod tests {
 
     #[track_caller]
     fn check(record: &str, expected: &str) {
-        let report = DiffReport {
+        let report = DiffTextFormatter {
             palette: DiffPalette::default(),
-            lengths: DisplayLengths { value_characters: 30, entity_characters: 40 },
+            lengths: TruncationLengths { value_characters: 30, entity_characters: 40 },
         };
         assert_eq!(report.format_record(record.as_bytes()), expected);
     }

@@ -10,7 +10,7 @@ use strata_types::version::VersionSelector;
 
 use super::error::CliError;
 use super::signals::run_until_signal;
-use super::{close_after, parse_dataset_id, print_stdout, to_json_line};
+use super::{parse_dataset_id, print_stdout, run_and_close, to_json_line};
 
 /// Show the plan and cost of a query
 ///
@@ -53,7 +53,7 @@ pub(super) async fn run(arguments: ExplainArguments, config: Config) -> Result<(
         let explanation = explanation.map_err(|source| CliError::Explain { dataset, source })?;
         print_stdout(&if json { to_json_line(&explanation)? } else { explanation.to_string() })
     };
-    close_after(&services, Box::pin(explained)).await
+    run_and_close(&services, Box::pin(explained)).await
 }
 
 /// Splits a query argument into the path, if there is one, and the query string.

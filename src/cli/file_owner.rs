@@ -10,7 +10,7 @@ use std::path::Path;
 /// Makes the calling thread, and the threads that it starts, create files as the owner of `directory`. Does nothing if
 /// the process does not run as root, or if the directory does not exist.
 #[cfg(target_os = "linux")]
-pub(super) fn create_files_as_owner_of(directory: &Path) -> io::Result<()> {
+pub(super) fn set_new_file_owner_from(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::MetadataExt;
 
     let Ok(metadata) = std::fs::metadata(directory) else { return Ok(()) };
@@ -28,6 +28,6 @@ pub(super) fn create_files_as_owner_of(directory: &Path) -> io::Result<()> {
 }
 
 #[cfg(not(target_os = "linux"))]
-pub(super) fn create_files_as_owner_of(_: &Path) -> io::Result<()> {
+pub(super) fn set_new_file_owner_from(_: &Path) -> io::Result<()> {
     Ok(())
 }

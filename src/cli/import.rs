@@ -18,7 +18,7 @@ use strata_types::source::SourceFormat;
 use super::error::CliError;
 use super::progress::ProgressDisplay;
 use super::signals::ShutdownSignals;
-use super::{close_after, print_stdout, to_json_line};
+use super::{print_stdout, run_and_close, to_json_line};
 
 /// Create a dataset from a file or URL, or add a new version to it
 ///
@@ -69,7 +69,7 @@ pub(super) struct ImportArguments {
 }
 
 #[derive(Serialize)]
-struct ImportLine<'a> {
+struct ImportSummary<'a> {
     dataset_id: u64,
     name_slug: &'a str,
     version: u64,
@@ -83,7 +83,7 @@ struct ImportLine<'a> {
 pub(super) async fn run(arguments: ImportArguments, config: Config) -> Result<(), CliError> {
     check_local_source(&arguments.source)?;
     let services = Services::open(&config, ProcessPurpose::Import).await?;
-    close_after(&services, Box::pin(import(&services, arguments))).await
+    run_and_close(&services, Box::pin(import(&services, arguments))).await
 }
 
 async fn import(services: &Services, arguments: ImportArguments) -> Result<(), CliError> {
@@ -126,7 +126,7 @@ async fn import(services: &Services, arguments: ImportArguments) -> Result<(), C
         from,
         problem: replace_fields_with_flags(&ErrorChain(&error).to_string()),
     })?;
-    print_stdout(&to_json_line(&ImportLine {
+    print_stdout(&to_json_line(&ImportSummary {
         dataset_id: imported.dataset_id.get(),
         name_slug: &imported.name_slug,
         version: imported.version.get(),

@@ -136,7 +136,7 @@ fn run_command(command_line: CommandLine) -> Result<(), CliError> {
         _ => Vec::new(),
     };
     let config = Config::load(&config_sources(shared, flags))?;
-    file_owner::create_files_as_owner_of(&config.data.directory)
+    file_owner::set_new_file_owner_from(&config.data.directory)
         .map_err(|source| CliError::Io { what: "failed to switch to the user that owns the data directory", source })?;
     let level = if matches!(command, CliCommand::Serve(_)) { "info" } else { "warn" };
     logging::start_logging(&config.log, level)?;
@@ -192,12 +192,12 @@ fn run_with_services<A>(
 ) -> Result<(), CliError> {
     block_on(async {
         let services = Services::open(config, purpose).await?;
-        close_after(&services, Box::pin(command(&services, arguments))).await
+        run_and_close(&services, Box::pin(command(&services, arguments))).await
     })
 }
 
 /// Closes the services even after an error. A closed SQLite file can be copied or replaced.
-async fn close_after(services: &Services, work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
+async fn run_and_close(services: &Services, work: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
     let outcome = work.await;
     services.close().await;
     outcome

@@ -5,7 +5,7 @@ use serde_json::json;
 use strata_config as config;
 use strata_service::{DamagedFile, ScrubSummary, Services};
 
-use super::check::{describe_dependents, version_json};
+use super::check::{describe_dependent_versions, file_reference_json};
 use super::error::CliError;
 use super::signals::run_until_signal;
 use super::{format_size, print_stdout, print_summary, print_unless_failed, to_json_line};
@@ -44,11 +44,11 @@ pub(super) async fn run(services: &Services, arguments: ScrubArguments) -> Resul
 fn format_damaged_file(file: &DamagedFile, json: bool) -> Result<String, CliError> {
     let DamagedFile { path, reason, versions, intact_copy } = file;
     if json {
-        let versions: Vec<_> = versions.iter().flatten().map(version_json).collect();
+        let versions: Vec<_> = versions.iter().flatten().map(file_reference_json).collect();
         let line = json!({ "path": path, "reason": reason, "versions": versions, "intact_copy": intact_copy });
         return to_json_line(&line);
     }
-    let needed = describe_dependents(versions.as_deref());
+    let needed = describe_dependent_versions(versions.as_deref());
     let copy = match intact_copy {
         Some(copy) => format!("{copy} is intact and contains the same entities"),
         None => "no other intact file contains the same entities".to_owned(),

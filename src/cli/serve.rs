@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::error::CliError;
 use super::signals::ShutdownSignals;
-use super::{close_after, demo, print_stdout};
+use super::{demo, print_stdout, run_and_close};
 
 /// Run the server
 #[derive(Debug, Args)]
@@ -53,7 +53,7 @@ pub(super) async fn run(arguments: ServeArguments, mut config: Config) -> Result
         Some(address) => Some(bind_listener(address.as_str()).await?),
         None => None,
     };
-    if config.server.listen.has_any_port() {
+    if config.server.listen.has_port_zero() {
         config.server.listen = ListenAddress::from(reachable);
     }
     if let (Some((_, address)), None) = (&tasks, &config.cluster.internal_address) {
@@ -65,7 +65,7 @@ pub(super) async fn run(arguments: ServeArguments, mut config: Config) -> Result
         tracing::info!(%address, "listening for tasks from other nodes");
         let services = services.clone();
         let stop = stop.clone();
-        tokio::spawn(async move { services.serve_tasks(listener, stop).await })
+        tokio::spawn(async move { services.serve_remote_tasks(listener, stop).await })
     });
     let served = async {
         let served = serve_until_signal(services.clone(), arguments, &config, listener, base_url).await;
@@ -76,7 +76,7 @@ pub(super) async fn run(arguments: ServeArguments, mut config: Config) -> Result
         }
         served
     };
-    close_after(&services, Box::pin(served)).await
+    run_and_close(&services, Box::pin(served)).await
 }
 
 async fn bind_listener(address: &str) -> Result<(TcpListener, SocketAddr), CliError> {
@@ -95,7 +95,7 @@ async fn serve_until_signal(
 ) -> Result<(), CliError> {
     services.verify_catalog().await?;
     if arguments.demo {
-        services.demo.check_loadable().await?;
+        services.demo.check_can_load_demo().await?;
         demo::load_demo(&services, &base_url).await?;
     }
     let mut signals = ShutdownSignals::listen()?;

@@ -21,7 +21,7 @@ impl ShutdownSignals {
             Ok(Self {
                 terminate: signal(SignalKind::terminate())?,
                 interrupt: signal(SignalKind::interrupt())?,
-                hang_up: is_handled(SignalKind::hangup()).then(|| signal(SignalKind::hangup())).transpose()?,
+                hang_up: is_not_ignored(SignalKind::hangup()).then(|| signal(SignalKind::hangup())).transpose()?,
             })
         };
         all().map_err(|source| CliError::Io { what: "failed to install signal handlers", source })
@@ -50,7 +50,7 @@ pub(super) async fn run_until_signal<T>(work: impl Future<Output = T>) -> Result
     }
 }
 
-fn is_handled(kind: SignalKind) -> bool {
+fn is_not_ignored(kind: SignalKind) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
     let ignored = ignored.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());

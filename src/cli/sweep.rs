@@ -10,7 +10,7 @@ use strata_service::{ProcessPurpose, Services, SweepSummary, SweptFile};
 use super::error::CliError;
 use super::signals::run_until_signal;
 use super::{
-    close_after, duration, format_bytes, format_size, print_stdout, print_summary, print_unless_failed, to_json_line,
+    duration, format_bytes, format_size, print_stdout, print_summary, print_unless_failed, run_and_close, to_json_line,
 };
 
 /// Remove unused files
@@ -37,7 +37,7 @@ pub(super) async fn run(arguments: SweepArguments, config: Config) -> Result<(),
         return Err(CliError::SweepTooEarly { longest_read_s: config.max_read_duration().as_secs() });
     }
     let services = Services::open(&config, ProcessPurpose::Maintain).await?;
-    close_after(&services, sweep(&services, older_than, &arguments)).await
+    run_and_close(&services, sweep(&services, older_than, &arguments)).await
 }
 
 async fn sweep(services: &Services, older_than: Duration, arguments: &SweepArguments) -> Result<(), CliError> {
@@ -49,7 +49,7 @@ async fn sweep(services: &Services, older_than: Duration, arguments: &SweepArgum
     };
     let sweeping = async {
         if offline {
-            services.refreshes.recover_writes().await?;
+            services.refreshes.end_writes_of_exited_processes().await?;
         }
         services.maintenance.sweep(older_than, &mut report).await
     };

@@ -15,7 +15,7 @@ use strata_types::user::{User, UserPlan};
 
 use super::error::CliError;
 use super::table::{ColumnAlign, PAGE_ROWS, TextTable, TextTableColumn, escape_control_characters};
-use super::{close_after, duration, print_stdout};
+use super::{duration, print_stdout, run_and_close};
 
 /// Limit for a password on standard input, so that a wrong file is not read to its end.
 const MAX_PASSWORD_INPUT_BYTES: u64 = 4096;
@@ -161,7 +161,7 @@ impl UserArguments {
             _ => ProcessPurpose::MaintainRecords,
         };
         let services = Services::open(&config, purpose).await?;
-        close_after(&services, run_user_command(self.command, &password, &services.accounts)).await
+        run_and_close(&services, run_user_command(self.command, &password, &services.accounts)).await
     }
 }
 

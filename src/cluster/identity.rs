@@ -28,10 +28,10 @@ pub fn load_node_id(config: &Config) -> Result<Option<NodeId>, NodeIdError> {
         return Ok(None);
     }
     let path = config.data.directory.join(NODE_ID_FILE);
-    read_or_create(&path).map(Some).map_err(|source| NodeIdError { path, source })
+    read_or_create_node_id(&path).map(Some).map_err(|source| NodeIdError { path, source })
 }
 
-fn read_or_create(path: &Path) -> io::Result<NodeId> {
+fn read_or_create_node_id(path: &Path) -> io::Result<NodeId> {
     match File::open(path).and_then(|mut file| read_node_id(&mut file)) {
         Ok(Some(id)) => return Ok(id),
         Ok(None) => {}

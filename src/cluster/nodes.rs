@@ -87,7 +87,7 @@ impl NodeRegistry {
     }
 
     /// Sends heartbeats until `stop`; ends at once if this node does not register.
-    pub async fn run(self: Arc<Self>, stop: CancellationToken) {
+    pub async fn run_heartbeats(self: Arc<Self>, stop: CancellationToken) {
         let Some(own) = &self.local_node else { return };
         let mut state = RegistrationState::New;
         let mut is_available = true;
@@ -126,10 +126,10 @@ impl NodeRegistry {
         state: &mut RegistrationState,
         can_end_refreshes: bool,
     ) -> Result<(), CatalogError> {
-        if *state != RegistrationState::Registered || !self.catalog.record_heartbeat(own).await? {
+        if *state != RegistrationState::Registered || !self.catalog.try_record_heartbeat(own).await? {
             self.register(own, state).await?;
         }
-        self.check_peers(can_end_refreshes).await
+        self.update_online_nodes(can_end_refreshes).await
     }
 
     async fn register(&self, own: &NodeRegistration, state: &mut RegistrationState) -> Result<(), CatalogError> {
@@ -157,7 +157,7 @@ impl NodeRegistry {
         Ok(())
     }
 
-    async fn check_peers(&self, can_end_refreshes: bool) -> Result<(), CatalogError> {
+    async fn update_online_nodes(&self, can_end_refreshes: bool) -> Result<(), CatalogError> {
         let states = self.list_nodes().await?;
         let online = states.iter().filter(|state| !state.is_offline).map(|state| state.node.registration.clone());
         let online: Arc<Vec<NodeRegistration>> = Arc::new(online.collect());

@@ -62,12 +62,12 @@ struct RedisState {
     /// The connection to Redis; `None` while the circuit is open.
     connection: ArcSwapOption<MultiplexedConnection>,
     call_permits: Semaphore,
-    open_cause: Mutex<Option<OpenCause>>,
+    open_cause: Mutex<Option<CircuitOpenCause>>,
     circuit_opened: Notify,
 }
 
 #[derive(Debug, thiserror::Error)]
-enum OpenCause {
+enum CircuitOpenCause {
     #[error("no response in time")]
     TimedOut,
     #[error("{}", ErrorChain(.0))]
@@ -93,7 +93,7 @@ impl RedisClient {
     }
 
     /// Waits until the first attempt to connect is over, for at most about two seconds.
-    pub async fn wait_for_first_attempt(&self) {
+    pub async fn wait_for_first_connect_attempt(&self) {
         let _ = self.first_attempt.clone().wait_for(|tried| *tried).await;
     }
 
@@ -127,11 +127,11 @@ impl RedisClient {
             }
             Ok(Err(error)) => {
                 count_outcome("failed");
-                OpenCause::Failed(error)
+                CircuitOpenCause::Failed(error)
             }
             Err(_) => {
                 count_outcome("late");
-                OpenCause::TimedOut
+                CircuitOpenCause::TimedOut
             }
         };
         self.shared.open_circuit(&current, cause);
@@ -140,7 +140,7 @@ impl RedisClient {
 }
 
 impl RedisState {
-    fn open_circuit(&self, failed: &Arc<MultiplexedConnection>, cause: OpenCause) {
+    fn open_circuit(&self, failed: &Arc<MultiplexedConnection>, cause: CircuitOpenCause) {
         let current = self.connection.compare_and_swap(failed, None);
         if current.as_ref().is_some_and(|current| Arc::ptr_eq(current, failed)) {
             *self.open_cause.lock() = Some(cause);
@@ -149,11 +149,11 @@ impl RedisState {
     }
 
     fn close_circuit(&self, connection: &MultiplexedConnection) {
-        self.take_cause();
+        self.take_open_cause();
         self.connection.store(Some(Arc::new(connection.clone())));
     }
 
-    fn take_cause(&self) -> Option<OpenCause> {
+    fn take_open_cause(&self) -> Option<CircuitOpenCause> {
         self.open_cause.lock().take()
     }
 
@@ -162,7 +162,7 @@ impl RedisState {
         // Start of the current outage of Redis, if the log has reported it.
         let mut outage_start: Option<Instant> = None;
         loop {
-            let connected = timeout(CONNECT_TIMEOUT, self.connect()).await.unwrap_or(Err(OpenCause::TimedOut));
+            let connected = timeout(CONNECT_TIMEOUT, self.connect()).await.unwrap_or(Err(CircuitOpenCause::TimedOut));
             let cause = match connected {
                 Ok(connection) => {
                     if let Some(start) = outage_start.take() {
@@ -177,7 +177,7 @@ impl RedisState {
                     }
                     match cause {
                         // Redis may have closed an idle connection or restarted, so the first attempt has no delay.
-                        OpenCause::Failed(_) if delay == MIN_RECONNECT_DELAY => {
+                        CircuitOpenCause::Failed(_) if delay == MIN_RECONNECT_DELAY => {
                             delay *= 2;
                             continue;
                         }
@@ -197,52 +197,52 @@ impl RedisState {
         }
     }
 
-    async fn connect(&self) -> Result<MultiplexedConnection, OpenCause> {
+    async fn connect(&self) -> Result<MultiplexedConnection, CircuitOpenCause> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(None)
             .set_response_timeout(None)
             .set_pipeline_buffer_size(MAX_CONCURRENT_CALLS);
         let connection = self.client.get_multiplexed_async_connection_with_config(&config).await;
-        let mut connection = connection.map_err(OpenCause::Failed)?;
+        let mut connection = connection.map_err(CircuitOpenCause::Failed)?;
         for script in self.options.scripts.iter().chain([&self.probe]) {
-            script.load_async(&mut connection).await.map_err(OpenCause::Failed)?;
+            script.load_async(&mut connection).await.map_err(CircuitOpenCause::Failed)?;
         }
         self.probe_connection(&connection).await?;
         Ok(connection)
     }
 
-    async fn probe_connection(&self, connection: &MultiplexedConnection) -> Result<(), OpenCause> {
+    async fn probe_connection(&self, connection: &MultiplexedConnection) -> Result<(), CircuitOpenCause> {
         let mut connection = connection.clone();
         let mut probe = self.probe.prepare_invoke();
         probe.key(format!("{}:probe", self.options.prefix));
         match timeout(self.options.response_timeout, probe.invoke_async::<()>(&mut connection)).await {
-            Ok(result) => result.map_err(OpenCause::Failed),
-            Err(_) => Err(OpenCause::TimedOut),
+            Ok(result) => result.map_err(CircuitOpenCause::Failed),
+            Err(_) => Err(CircuitOpenCause::TimedOut),
         }
     }
 
-    async fn wait_until_unavailable(&self, connection: &MultiplexedConnection) -> OpenCause {
+    async fn wait_until_unavailable(&self, connection: &MultiplexedConnection) -> CircuitOpenCause {
         loop {
             let cause = tokio::select! {
-                () = self.circuit_opened.notified() => self.take_cause(),
+                () = self.circuit_opened.notified() => self.take_open_cause(),
                 () = sleep(PROBE_INTERVAL) => self.probe_connection(connection).await.err(),
             };
             let Some(cause) = cause else { continue };
             self.connection.store(None);
             match cause {
-                OpenCause::TimedOut if self.reprobe(connection).await => self.close_circuit(connection),
+                CircuitOpenCause::TimedOut if self.try_reprobe(connection).await => self.close_circuit(connection),
                 cause => return cause,
             }
         }
     }
 
-    async fn reprobe(&self, connection: &MultiplexedConnection) -> bool {
+    async fn try_reprobe(&self, connection: &MultiplexedConnection) -> bool {
         for delay_ms in REPROBE_DELAYS_MS {
             sleep(Duration::from_millis(delay_ms)).await;
             match self.probe_connection(connection).await {
                 Ok(()) => return true,
-                Err(OpenCause::TimedOut) => {}
-                Err(OpenCause::Failed(_)) => return false,
+                Err(CircuitOpenCause::TimedOut) => {}
+                Err(CircuitOpenCause::Failed(_)) => return false,
             }
         }
         false

@@ -46,7 +46,7 @@ impl NodeSecret {
 
     /// Returns a key that is equal on all nodes, and different for each `purpose`.
     pub fn derive_key(&self, purpose: &str) -> Option<[u8; 16]> {
-        let code: [u8; 32] = self.mac_of(&["key", purpose])?.finalize().into_bytes().into();
+        let code: [u8; 32] = self.compute_mac(&["key", purpose])?.finalize().into_bytes().into();
         code.first_chunk().copied()
     }
 
@@ -73,12 +73,12 @@ impl NodeSecret {
 
     fn token_mac(&self, time: &str, sender: &str, claims: &RequestClaims<'_>) -> Option<String> {
         let RequestClaims { receiver, method, target, tenant } = *claims;
-        let code = self.mac_of(&["token", PROGRAM_VERSION, time, sender, receiver, method, target, tenant])?;
+        let code = self.compute_mac(&["token", PROGRAM_VERSION, time, sender, receiver, method, target, tenant])?;
         Some(hex::encode(code.finalize().into_bytes()))
     }
 
     /// Never returns `None`, because HMAC accepts keys of any length.
-    fn mac_of(&self, parts: &[&str]) -> Option<Hmac<Sha256>> {
+    fn compute_mac(&self, parts: &[&str]) -> Option<Hmac<Sha256>> {
         let mut code = Hmac::<Sha256>::new_from_slice(self.0.expose().as_bytes()).ok()?;
         for part in parts {
             code.update(&(part.len() as u64).to_le_bytes());

@@ -12,7 +12,7 @@ use serde_json::Value;
 use strata_types::suggest;
 
 use super::ConfigError;
-use super::option::{ConfigOption, OptionKind};
+use super::option::{ConfigOption, ConfigOptionKind};
 
 /// The sources of configuration values in increasing order of precedence. Defaults have the lowest precedence.
 #[derive(Clone, Debug, Default)]
@@ -51,7 +51,7 @@ impl<'a> MergedSettings<'a> {
         self.0.get(key).map_or_else(|| "configuration".to_owned(), |setting| setting.origin.clone())
     }
 
-    pub(super) fn values(&mut self) -> Result<Value, ConfigError> {
+    pub(super) fn take_values(&mut self) -> Result<Value, ConfigError> {
         let mut sections = Value::Object(serde_json::Map::new());
         for setting in self.0.values_mut() {
             let value = std::mem::replace(&mut setting.value, Ok(Value::Null))?;
@@ -70,7 +70,7 @@ pub(super) fn read_sources<'a>(
         read_config_file(path, matches!(sources.file, ConfigFile::Required(_)), options, &mut settings)?;
     }
     for (name, value) in &sources.environment {
-        if let Some(setting) = parse_variable(name, value, options)? {
+        if let Some(setting) = parse_environment_variable(name, value, options)? {
             settings.set(setting);
         }
     }
@@ -124,11 +124,11 @@ fn parse_file_value(origin: &str, option: &ConfigOption, value: toml::Value) -> 
         return unit.parse(text).map(Value::from).or_else(refused);
     }
     match (option.kind, value) {
-        (OptionKind::Text | OptionKind::Secret, toml::Value::String(text)) => Ok(Value::from(text)),
-        (OptionKind::Secret, _) => refused(format!("found another type, expected {}", option.expected_form())),
-        (OptionKind::WholeNumber, toml::Value::Integer(number @ 0..)) => Ok(Value::from(number)),
-        (OptionKind::Boolean, toml::Value::Boolean(value)) => Ok(Value::from(value)),
-        (OptionKind::List, toml::Value::Array(items)) => {
+        (ConfigOptionKind::Text | ConfigOptionKind::Secret, toml::Value::String(text)) => Ok(Value::from(text)),
+        (ConfigOptionKind::Secret, _) => refused(format!("found another type, expected {}", option.expected_form())),
+        (ConfigOptionKind::WholeNumber, toml::Value::Integer(number @ 0..)) => Ok(Value::from(number)),
+        (ConfigOptionKind::Boolean, toml::Value::Boolean(value)) => Ok(Value::from(value)),
+        (ConfigOptionKind::List, toml::Value::Array(items)) => {
             let texts = items.into_iter().enumerate().map(|(position, item)| match item {
                 toml::Value::String(text) => Ok(Value::from(text)),
                 item => Err(ConfigError::InvalidValue {
@@ -140,7 +140,7 @@ fn parse_file_value(origin: &str, option: &ConfigOption, value: toml::Value) -> 
             texts.collect()
         }
         // A single string is refused. The error message shows how to write it as a list.
-        (OptionKind::List, toml::Value::String(text)) => {
+        (ConfigOptionKind::List, toml::Value::String(text)) => {
             refused(format!("found {text:?}, expected a list of strings, such as [{text:?}]"))
         }
         (_, value) => refused(format!("found {}, expected {}", format_toml_value(&value), option.expected_form())),
@@ -156,7 +156,7 @@ fn format_toml_value(value: &toml::Value) -> String {
     }
 }
 
-fn parse_variable<'a>(
+fn parse_environment_variable<'a>(
     name: &OsString,
     value: &OsString,
     options: &'a [ConfigOption],
@@ -165,7 +165,7 @@ fn parse_variable<'a>(
     let origin = format!("environment variable {name}");
     let Some(option) = options.iter().find(|option| option.environment_variable() == name) else {
         let key = name["STRATA_".len()..].to_ascii_lowercase().replace("__", ".");
-        return if is_service_link(name) { Ok(None) } else { Err(unknown_key_error(origin, &key, options)) };
+        return if is_service_link_variable(name) { Ok(None) } else { Err(unknown_key_error(origin, &key, options)) };
     };
     let Some(text) = value.to_str() else {
         return Err(invalid_value_error(origin, option, "the value is not valid UTF-8".to_owned()));
@@ -175,7 +175,7 @@ fn parse_variable<'a>(
 
 /// Returns true for variables that container links and Kubernetes services set for a neighbor whose name starts with
 /// `strata`, such as `STRATA_PORT`, `STRATA_SERVICE_HOST`, or `STRATA_PORT_8080_TCP_ADDR`.
-fn is_service_link(name: &str) -> bool {
+fn is_service_link_variable(name: &str) -> bool {
     let words: Vec<&str> = name.split('_').collect();
     !words.contains(&"")
         && (name.ends_with("_SERVICE_HOST")
@@ -191,13 +191,13 @@ fn parse_text_setting<'a>(
 ) -> Result<ConfigSetting<'a>, ConfigError> {
     let unexpected = || format!("found {text:?}, expected {}", option.expected_form());
     let value = match option.kind {
-        OptionKind::Text | OptionKind::Secret => Ok(Value::from(text)),
-        OptionKind::WholeNumber => match option.unit() {
+        ConfigOptionKind::Text | ConfigOptionKind::Secret => Ok(Value::from(text)),
+        ConfigOptionKind::WholeNumber => match option.unit() {
             Some(unit) => unit.parse(text).map(Value::from),
             None => text.trim().parse::<u64>().map(Value::from).map_err(|_| unexpected()),
         },
-        OptionKind::Boolean => text.trim().parse::<bool>().map(Value::from).map_err(|_| unexpected()),
-        OptionKind::List => Ok(text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()),
+        ConfigOptionKind::Boolean => text.trim().parse::<bool>().map(Value::from).map_err(|_| unexpected()),
+        ConfigOptionKind::List => Ok(text.split(',').map(str::trim).filter(|item| !item.is_empty()).collect()),
     };
     let value = value.map_err(|reason| invalid_value_error(origin.clone(), option, reason))?;
     Ok(ConfigSetting { option, origin, value: Ok(value) })

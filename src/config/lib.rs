@@ -27,7 +27,7 @@ pub use limits::{RedisUrl, RequestLimitsConfig};
 pub use log::{LogConfig, LogFilter, LogFormat};
 pub use memory::MemoryPlan;
 pub use net::{AllowedNetworks, NameServers, NetworkConfig};
-pub use option::{ConfigOption, OptionKind};
+pub use option::{ConfigOption, ConfigOptionKind};
 pub use option_unit::{parse_bytes, parse_seconds};
 pub use sections::{
     CATALOG_FILE_NAME, CacheConfig, DataDirectoryConfig, FairShareConfig, LoginSessionConfig, QueryConfig,
@@ -55,7 +55,7 @@ macro_rules! option_kinds {
     };
     (@ $shown:tt $kind:ident: $($type:ty),+) => {
         $( impl OptionValue for $type {
-            const KIND: OptionKind = OptionKind::$kind;
+            const KIND: ConfigOptionKind = ConfigOptionKind::$kind;
             option_kinds!(@ $shown);
         } )+
     };
@@ -118,7 +118,7 @@ impl Config {
     pub fn load(sources: &ConfigSources) -> Result<Config, ConfigError> {
         let options = Config::options();
         let mut settings = layers::read_sources(sources, &options)?;
-        let config: Config = serde_path_to_error::deserialize(settings.values()?).map_err(|error| {
+        let config: Config = serde_path_to_error::deserialize(settings.take_values()?).map_err(|error| {
             let key = error.path().to_string();
             ConfigError::InvalidValue { origin: settings.origin(&key), key, reason: error.inner().to_string() }
         })?;

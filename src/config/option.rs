@@ -19,7 +19,7 @@ use super::option_unit::OptionUnit;
 
 /// The form of an option's value in the environment and on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OptionKind {
+pub enum ConfigOptionKind {
     Text,
     /// The values of secret options are never shown, not even in error messages.
     Secret,
@@ -35,7 +35,7 @@ pub struct ConfigOption {
     pub section: &'static str,
     pub name: &'static str,
     pub description: String,
-    pub kind: OptionKind,
+    pub kind: ConfigOptionKind,
     pub default: Option<String>,
     /// The valid numbers of the option; `None` if there is no limit.
     pub range: Option<RangeInclusive<u64>>,
@@ -51,15 +51,15 @@ impl ConfigOption {
     }
 
     pub(super) fn unit(&self) -> Option<OptionUnit> {
-        if self.kind == OptionKind::WholeNumber { OptionUnit::from_option_name(self.name) } else { None }
+        if self.kind == ConfigOptionKind::WholeNumber { OptionUnit::from_option_name(self.name) } else { None }
     }
 
     pub(super) fn expected_form(&self) -> &'static str {
         match self.kind {
-            OptionKind::Text | OptionKind::Secret => "a string",
-            OptionKind::WholeNumber => self.unit().map_or("a whole number, 0 or more", OptionUnit::expected_form),
-            OptionKind::Boolean => "true or false",
-            OptionKind::List => "a list of strings, such as [\"a\", \"b\"]",
+            ConfigOptionKind::Text | ConfigOptionKind::Secret => "a string",
+            ConfigOptionKind::WholeNumber => self.unit().map_or("a whole number, 0 or more", OptionUnit::expected_form),
+            ConfigOptionKind::Boolean => "true or false",
+            ConfigOptionKind::List => "a list of strings, such as [\"a\", \"b\"]",
         }
     }
 }
@@ -84,7 +84,7 @@ pub(super) trait ConfigSection {
 }
 
 pub(super) trait OptionValue {
-    const KIND: OptionKind;
+    const KIND: ConfigOptionKind;
 
     fn format_default(&self) -> Option<String> {
         None
@@ -96,7 +96,7 @@ pub(super) trait OptionValue {
 }
 
 impl OptionValue for u64 {
-    const KIND: OptionKind = OptionKind::WholeNumber;
+    const KIND: ConfigOptionKind = ConfigOptionKind::WholeNumber;
 
     fn format_default(&self) -> Option<String> {
         Some(self.to_string())
@@ -108,7 +108,7 @@ impl OptionValue for u64 {
 }
 
 impl<T: OptionValue> OptionValue for Option<T> {
-    const KIND: OptionKind = T::KIND;
+    const KIND: ConfigOptionKind = T::KIND;
 
     fn format_default(&self) -> Option<String> {
         self.as_ref().and_then(T::format_default)

@@ -199,7 +199,7 @@ impl ListenAddress {
         self.0.rsplit_once(':').map_or(&*self.0, |(host, _)| host)
     }
 
-    pub fn has_any_port(&self) -> bool {
+    pub fn has_port_zero(&self) -> bool {
         self.0.rsplit_once(':').is_some_and(|(_, port)| port.parse() == Ok(0_u16))
     }
 }

@@ -102,8 +102,13 @@ pub(super) async fn show_account(req: &mut PageRequest) -> PageResult {
 struct AccountFlash {
     notice: Option<&'static str>,
     problem: FormProblem,
-    created_token: Option<(String, String)>,
+    created_token: Option<CreatedToken>,
     typed_form: TokenForm,
+}
+
+struct CreatedToken {
+    name: String,
+    token: String,
 }
 
 async fn render_account(req: &PageRequest, flash: AccountFlash) -> PageResult {
@@ -125,13 +130,13 @@ async fn render_account(req: &PageRequest, flash: AccountFlash) -> PageResult {
 
 fn describe_session_origin(origin: &SessionOrigin) -> String {
     let address = origin.address.map(|address| address.to_string());
-    let parts: Vec<String> = origin.program_label().into_iter().chain(address).collect();
+    let parts: Vec<String> = origin.browser_label().into_iter().chain(address).collect();
     if parts.is_empty() { "unknown".to_owned() } else { parts.join(", ") }
 }
 
 async fn load_account_usage(services: &Services, user: &User) -> Result<AccountUsage, HttpError> {
     let datasets = &services.datasets;
-    let (all, active) = datasets.count_datasets(user).await?;
+    let (all, active) = datasets.count_all_and_active_datasets(user).await?;
     let mut own = datasets.list_without_attempts(user, None, limits::MAX_OWNED_DATASETS_PER_PAGE as u32).await?;
     let totals = services.usage.total_usage(user, &own, USAGE_PERIOD_DAYS).await?;
     // If the user has more datasets than one query returns, the others with the most requests are added.
@@ -183,7 +188,7 @@ pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
 
 pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
     let form = receive_form(req, body).await?;
-    match apply_form(req, &form).await {
+    match apply_account_form(req, &form).await {
         Ok(Some(created_token)) => {
             render_account(req, AccountFlash { created_token: Some(created_token), ..AccountFlash::default() }).await
         }
@@ -203,14 +208,14 @@ pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult
     }
 }
 
-async fn apply_form(req: &PageRequest, form: &SubmittedForm) -> Result<Option<(String, String)>, HttpError> {
+async fn apply_account_form(req: &PageRequest, form: &SubmittedForm) -> Result<Option<CreatedToken>, HttpError> {
     let services = &req.services;
     let user = req.require_user()?;
     let field = |name| form.fields.first(name).unwrap_or_default();
     match form.action.as_str() {
         "end-session" => {
             form.check_fields(&["id"], &[])?;
-            services.sessions.end_by_public_id(&user, field("id")).await?;
+            services.sessions.end_session_by_public_id(&user, field("id")).await?;
         }
         "delete-token" => {
             form.check_fields(&["name"], &[])?;
@@ -223,7 +228,7 @@ async fn apply_form(req: &PageRequest, form: &SubmittedForm) -> Result<Option<(S
             let scope = if token_form.can_write { TokenScope::Write } else { TokenScope::Read };
             let (token, _) =
                 services.accounts.create_token(&user, &token_form.name, scope, token_form.lifetime_s()?).await?;
-            return Ok(Some((token_form.name, token.expose().to_owned())));
+            return Ok(Some(CreatedToken { name: token_form.name, token: token.expose().to_owned() }));
         }
         "password" => {
             form.check_fields(&["old", "new", "again"], &[])?;

@@ -29,7 +29,7 @@ pub(super) async fn show_index(req: &mut PageRequest) -> PageResult {
     render(StatusCode::OK, &ApiIndexPage { layout: req.layout("API reference"), resources: reference_pages() })
 }
 
-pub(super) async fn show_resource(req: &mut PageRequest) -> PageResult {
+pub(super) async fn show_api_resource(req: &mut PageRequest) -> PageResult {
     req.parse_query(&[])?;
     let name = req.head.uri.path().trim_end_matches('/').rsplit('/').next().unwrap_or_default();
     let resource = reference_pages().iter().find(|resource| resource.name == name).ok_or(HttpError::PathNotFound)?;

@@ -27,7 +27,7 @@ impl VersionContext {
 
 /// Counts the request as a read and resolves its version. An anonymous request over the rate limit costs no database
 /// lookup, as in the API. Only the owner can distinguish a private dataset from a missing one.
-pub(super) async fn open_version(
+pub(super) async fn load_version_context(
     req: &mut PageRequest,
     urls: &VersionUrls,
     alt: bool,
@@ -47,7 +47,7 @@ pub(super) async fn open_version(
         None => services.lookups.find(&target).await,
         Some(_) => services.lookups.find_with_permit(client, &target).await,
     };
-    let found = lookup.as_ref().ok().and_then(|lookup| lookup.version_visible_to(user.as_ref()));
+    let found = lookup.as_ref().ok().and_then(|lookup| lookup.dataset_and_version_visible_to(user.as_ref()));
     let found = found.map(|(dataset, version)| (dataset.clone(), version.cloned()));
     req.usage_meter = found.as_ref().map(|(dataset, _)| services.usage.meter_read(dataset.id));
     if user.is_some() {

@@ -14,7 +14,7 @@ use url::Url;
 
 use super::alternates::VERSION_POSITION_PARAM;
 use super::browse::{ENTITIES_PER_PAGE, PageEntities, with_version_number};
-use super::context::{DatasetHeading, DatasetTab, open_version};
+use super::context::{DatasetHeading, DatasetTab, load_version_context};
 use super::entity_tree::EntityTree;
 use super::page_request::{PageLayout, PageRequest, PageResult, render};
 use super::query_params::QueryParams;
@@ -47,7 +47,7 @@ async fn render_entity(req: &mut PageRequest) -> PageResult {
     let (urls, rest) = VersionUrls::parse(req.head.uri.path())?;
     let typed_position = EntityPosition::parse(rest.get(1).copied().unwrap_or_default())?;
     let position = typed_position.index;
-    let context = open_version(req, &urls, urls.alt).await?;
+    let context = load_version_context(req, &urls, urls.alt).await?;
     let entities = context.authorized_target.file.entity_count;
     if position >= entities {
         return Err(typed_position.not_found_error("version", entities));

@@ -54,7 +54,7 @@ async fn render_explain(req: &PageRequest) -> PageResult {
     let view = load_owner_context(req).await?.view;
     let user = req.require_user()?;
     let query = QueryParams::parse(uri.query());
-    page_support::check_utf8(&req.head)?;
+    page_support::check_query_utf8(&req.head)?;
     check_view_param(&query)?;
     let read = to_read_query(&query);
     let (mut request, unknown) = params::parse_query(Some(&read.to_string()))?;
@@ -77,7 +77,7 @@ async fn render_explain(req: &PageRequest) -> PageResult {
             explanation.stages.iter().map(|stage| (stage.stage.description(), stage.duration_us)),
             explanation.total_us,
         ),
-        hints: explanation.hints.iter().map(|hint| split_hint(hint).collect()).collect(),
+        hints: explanation.hints.iter().map(|hint| split_hint_at_links(hint).collect()).collect(),
         text: SafeText::new(&format_escapes_as_code_points(&explanation.to_string()), MAX_EXPLANATION_CHARACTERS),
         explanation,
         api: req.absolute_url(&api.to_url("/dataset/explain")),
@@ -101,7 +101,7 @@ fn build_stage_bars(stages: impl Iterator<Item = (&'static str, u64)> + Clone, t
 }
 
 /// Splits a hint into parts, each of which ends where the page inserts a link to the index settings.
-fn split_hint(hint: &str) -> impl Iterator<Item = (InlineCodeText, bool)> {
+fn split_hint_at_links(hint: &str) -> impl Iterator<Item = (InlineCodeText, bool)> {
     const INDEX_HINT: &str = "list it in `index.always`";
     hint.split_inclusive(INDEX_HINT).map(|text| (InlineCodeText::new(text), text.ends_with(INDEX_HINT)))
 }
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn index_hint_is_followed_by_a_link() {
         let hint = "To index `a.b`, list it in `index.always`, or not.";
-        let parts = split_hint(hint).flat_map(|(text, has_link)| {
+        let parts = split_hint_at_links(hint).flat_map(|(text, has_link)| {
             let text = text.to_string().replace("<bdi>", "").replace("</bdi>", "");
             [text].into_iter().chain(has_link.then(|| "->".to_owned()))
         });

@@ -40,7 +40,7 @@ impl SubmittedForm {
         Err(form_mismatch_error(&format!("the field {field} has the invalid value {value}; valid: {valid}")))
     }
 
-    pub(super) fn check_button(&self, name: &str, choices: &[&str]) -> Result<(), HttpError> {
+    pub(super) fn check_optional_choice(&self, name: &str, choices: &[&str]) -> Result<(), HttpError> {
         self.fields.first(name).map_or(Ok(()), |_| self.validated_choice(name, choices).map(|_| ()))
     }
 
@@ -149,7 +149,7 @@ pub(super) async fn receive_form(req: &mut PageRequest, body: Body) -> Result<Su
         (Err(HttpError::Call(CallError::BodyTooLarge { .. })), Err(_)) => (Vec::new(), None),
         (Err(error), _) => return Err(error),
     };
-    req.typed_text = typed_text(&fields);
+    req.typed_text = collect_typed_text(&fields);
     user?;
     req.check_form_token(&fields)?;
     req.typed_text = None;
@@ -157,7 +157,7 @@ pub(super) async fn receive_form(req: &mut PageRequest, body: Body) -> Result<Su
     Ok(SubmittedForm { action, fields: fields.into_iter().collect(), body_reservation })
 }
 
-fn typed_text(fields: &[(String, String)]) -> Option<String> {
+fn collect_typed_text(fields: &[(String, String)]) -> Option<String> {
     const TEXT_FIELDS: [&str; 10] =
         ["name", "description", "licence", "source", "records_path", "always", "never", "schedule", "url", "positions"];
     let texts = fields.iter().filter(|(name, text)| TEXT_FIELDS.contains(&name.as_str()) && !text.trim().is_empty());

@@ -32,7 +32,7 @@ impl KeywordHighlighter {
         KeywordHighlighter(finders.collect())
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(super) fn has_no_keywords(&self) -> bool {
         self.0.is_empty()
     }
 
@@ -41,7 +41,7 @@ impl KeywordHighlighter {
     pub(super) fn match_ranges(&self, text: &str, syntax: EscapeSyntax) -> Vec<Range<usize>> {
         let mut ranges = Vec::new();
         match syntax {
-            _ if self.is_empty() => {}
+            _ if self.has_no_keywords() => {}
             EscapeSyntax::None => self.find_in_text(text, 0, &mut ranges),
             EscapeSyntax::Json => self.find_in_json(text, &mut ranges),
         }

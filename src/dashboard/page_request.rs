@@ -162,7 +162,7 @@ impl PageRequest {
 
     /// Parses the query string; 400 for invalid UTF-8 and for a repeated parameter. The page lists unknown parameters.
     pub(super) fn parse_query(&mut self, names: &[&str]) -> Result<QueryParams, HttpError> {
-        page_support::check_utf8(&self.head)?;
+        page_support::check_query_utf8(&self.head)?;
         let query = QueryParams::parse(self.head.uri.query());
         self.note_ignored_parameters(&query, names);
         names.iter().try_for_each(|name| query.single(name).map(|_| ()))?;
@@ -189,7 +189,7 @@ impl PageRequest {
     pub(super) fn layout(&self, title: impl Into<String>) -> PageLayout {
         let path = match self.head.method {
             Method::GET | Method::HEAD => self.head.uri.path_and_query().map_or("/", |path| path.as_str()),
-            _ => form_page_path(self.head.uri.path()),
+            _ => page_of_form_action(self.head.uri.path()),
         };
         let has_next = !path.starts_with(SIGN_IN_PATH) && path.len() <= MAX_NEXT_PATH_BYTES;
         let next = if has_next { QueryParams::default().with_added("next", path) } else { QueryParams::default() };
@@ -201,7 +201,7 @@ impl PageRequest {
         PageLayout {
             title: title.collect(),
             email: self.current_user.user.as_ref().map(|user| user.email.clone()),
-            token: session.map(|id| form_tokens::create_token(id, rand::random())).unwrap_or_default(),
+            token: session.map(|id| form_tokens::create_form_token(id, rand::random())).unwrap_or_default(),
             sign_in: next.to_url(SIGN_IN_PATH),
             ignored_parameters: self.ignored_parameters.as_deref().map(InlineCodeText::new),
         }
@@ -227,7 +227,7 @@ impl PageRequest {
     }
 
     pub(super) fn is_valid_form_token(&self, token: &str) -> bool {
-        self.current_user.session.as_ref().is_some_and(|session| form_tokens::is_valid_token(session, token))
+        self.current_user.session.as_ref().is_some_and(|session| form_tokens::is_valid_form_token(session, token))
     }
 
     pub(super) async fn respond(mut self, page: impl AsyncFnOnce(&mut PageRequest) -> PageResult) -> Response {
@@ -327,7 +327,7 @@ impl PageRequest {
             lists_main_pages,
             typed_text: self.typed_text.as_deref().filter(|typed_text| !typed_text.is_empty()),
             versions: dataset.map(|urls| urls.page_url("versions")),
-            form_page_url: is_refused.then(|| form_page_path(self.head.uri.path())).filter(|page| *page != "/"),
+            form_page_url: is_refused.then(|| page_of_form_action(self.head.uri.path())).filter(|page| *page != "/"),
         };
         (render(status, &page).unwrap_or(PageResponse::Html(status, String::new())), headers)
     }
@@ -339,7 +339,7 @@ fn is_owner_page(path: &str) -> bool {
 }
 
 /// Returns the path of the page with the form that browsers submit to `path`.
-fn form_page_path(path: &str) -> &str {
+fn page_of_form_action(path: &str) -> &str {
     match path.rsplit_once('/') {
         _ if path == "/ui/new" || path.ends_with("/clone") => path,
         Some((manage, _)) if manage.ends_with("/manage") => manage.strip_suffix("/manage").unwrap_or(manage),

@@ -9,7 +9,7 @@ use strata_service::{AuthorizedTarget, ReadError};
 use strata_types::version::{VersionSelector, VersionVariant};
 
 use super::browse::value_text;
-use super::context::{DatasetHeading, DatasetTab, open_version};
+use super::context::{DatasetHeading, DatasetTab, load_version_context};
 use super::form_handling::load_owner_context;
 use super::histogram::{self, HistogramBin};
 use super::page_request::{PageLayout, PageRequest, PageResult, render};
@@ -78,7 +78,7 @@ struct PathHistogram {
 
 impl PathHistogram {
     /// Links to a path's histogram. If there can be none and the page has no other chart of the numbers, explains why.
-    fn new(record: &ProfilePathRecord, urls: &VersionUrls) -> PathHistogram {
+    fn link_or_reason(record: &ProfilePathRecord, urls: &VersionUrls) -> PathHistogram {
         match histogram::check_histogram_support(record) {
             Ok(()) => {
                 let query = QueryParams::default().with_added(HISTOGRAM_PARAM, &record.path);
@@ -131,7 +131,7 @@ struct ProfileContext {
 }
 
 async fn load_profile_context(req: &mut PageRequest, urls: &VersionUrls) -> Result<ProfileContext, HttpError> {
-    match open_version(req, urls, urls.alt).await {
+    match load_version_context(req, urls, urls.alt).await {
         Ok(context) => Ok(ProfileContext {
             name: context.title(),
             selector: VersionSelector::Number(context.version.number),
@@ -290,7 +290,7 @@ fn build_path_card<'a>(
         frequent_values: frequent_values.collect(),
         lengths: build_length_bars(record, filter("").filter(|_| !record.fans_out)),
         numbers: build_number_bars(record, reads),
-        histogram: reads.map(|urls| PathHistogram::new(record, urls)).unwrap_or_default(),
+        histogram: reads.map(|urls| PathHistogram::link_or_reason(record, urls)).unwrap_or_default(),
     }
 }
 

@@ -97,7 +97,7 @@ impl QueryParams {
         query
     }
 
-    pub(super) fn map_pairs(&self, other: impl Fn(&str, &str) -> Option<(String, String)>) -> QueryParams {
+    pub(super) fn replace_pairs(&self, other: impl Fn(&str, &str) -> Option<(String, String)>) -> QueryParams {
         QueryParams(self.0.iter().map(|pair| other(&pair.0, &pair.1).unwrap_or_else(|| pair.clone())).collect())
     }
 

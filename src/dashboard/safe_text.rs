@@ -72,12 +72,12 @@ impl SafeText {
     }
 
     /// Replaces leading and trailing white space by code points.
-    pub(super) fn with_named_edges(self) -> SafeText {
+    pub(super) fn with_visible_edges(self) -> SafeText {
         SafeText { names_edge_whitespace: true, ..self }
     }
 
     /// Returns the range of the text without leading and trailing white space that is replaced by code points.
-    fn inner_range(&self) -> Range<usize> {
+    fn range_without_edge_whitespace(&self) -> Range<usize> {
         let all = self.text.len();
         if !self.names_edge_whitespace {
             return 0..all;
@@ -88,7 +88,7 @@ impl SafeText {
     }
 
     fn write_range(&self, formatter: &mut fmt::Formatter<'_>, Range { start, end }: Range<usize>) -> fmt::Result {
-        let inner = self.inner_range();
+        let inner = self.range_without_edge_whitespace();
         let from = inner.start.clamp(start, end);
         let to = inner.end.clamp(start, end);
         self.text[start..from].chars().try_for_each(|character| write_code_point(formatter, character))?;
@@ -166,7 +166,7 @@ impl SafeText {
         self.text.chars().count() + wide
     }
 
-    pub(super) fn is_marked(&self) -> bool {
+    pub(super) fn has_keyword_match(&self) -> bool {
         !self.marked_ranges.is_empty() || self.has_more_matches
     }
 
@@ -372,12 +372,12 @@ mod tests {
             ("       ", &six, &six),
         ] {
             assert_eq!(html_of(SafeText::with_ellipsis(text, 6)), plain, "{text:?}");
-            assert_eq!(html_of(SafeText::with_ellipsis(text, 6).with_named_edges()), ends, "{text:?}");
+            assert_eq!(html_of(SafeText::with_ellipsis(text, 6).with_visible_edges()), ends, "{text:?}");
         }
         assert_eq!(html_of(SafeText::from_prefix("", 6, true)), "…", "the beginning of a truncated text");
         let highlighter = KeywordHighlighter::new(&["a ".to_owned()]);
         assert_eq!(
-            html_of(SafeText::from_text(" a ").with_named_edges().with_highlights(&highlighter, EscapeSyntax::None)),
+            html_of(SafeText::from_text(" a ").with_visible_edges().with_highlights(&highlighter, EscapeSyntax::None)),
             "{U+0020}<mark>a{U+0020}</mark>"
         );
         assert_eq!(html_of(SafeText::with_auto_link("\t", 6)), "{U+0009}");

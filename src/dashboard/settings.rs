@@ -288,7 +288,7 @@ pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
 
 pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
     let (own, form) = receive_owner_form(req, body).await?;
-    let reply = apply_form(req, &own, &form).await;
+    let reply = apply_settings_form(req, &own, &form).await;
     let Err(error) = reply else { return reply };
     let typed = |action| form.action == action;
     let flash = SettingsFlash {
@@ -302,7 +302,8 @@ pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult
     render_settings(req, flash).await
 }
 
-async fn apply_form(req: &PageRequest, OwnerContext { urls, view }: &OwnerContext, form: &SubmittedForm) -> PageResult {
+async fn apply_settings_form(req: &PageRequest, own: &OwnerContext, form: &SubmittedForm) -> PageResult {
+    let OwnerContext { urls, view } = own;
     let datasets = &req.services.datasets;
     let user = req.require_user()?;
     if !matches!(form.action.as_str(), "about" | "source" | "index") {

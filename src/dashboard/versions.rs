@@ -82,7 +82,7 @@ fn manage_url(urls: &VersionUrls, number: &VersionNumber, action: ManageAction) 
 }
 
 /// Counts the request as a read, and loads the dataset and its versions. Also returns whether the visitor is the owner.
-async fn load_versions(req: &mut PageRequest, urls: &DatasetUrls) -> Result<(DatasetView, bool), HttpError> {
+async fn load_view_and_ownership(req: &mut PageRequest, urls: &DatasetUrls) -> Result<(DatasetView, bool), HttpError> {
     let services = req.services.clone();
     let user = req.current_user.user.clone();
     let client = req.current_user.client;
@@ -110,7 +110,7 @@ pub(super) async fn show_versions(req: &mut PageRequest) -> PageResult {
     let query = req.parse_query(&["before", "done"])?;
     let before = query.parse_number("before")?.unwrap_or(u64::MAX);
     query.parse_choice("done", &ManageAction::ALL.map(ManageAction::name))?;
-    let (view, is_owner) = load_versions(req, &urls).await?;
+    let (view, is_owner) = load_view_and_ownership(req, &urls).await?;
     let dataset = &view.dataset;
     let from = view.versions.iter().position(|record| record.version.number.get() < before);
     let rest = from.map_or(&[][..], |from| &view.versions[from..]);

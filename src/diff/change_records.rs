@@ -30,7 +30,7 @@ pub async fn for_each_record(
     changes: &[DiffChange],
     mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
 ) -> Result<usize, StorageError> {
-    let mut writer = RecordWriter::default();
+    let mut writer = ChangeRecordWriter::default();
     let mut record = Vec::new();
     let mut done = 0;
     let mut batch_size = changes.len();
@@ -104,16 +104,16 @@ impl DocumentBatch {
 }
 
 #[derive(Default)]
-struct RecordWriter {
+struct ChangeRecordWriter {
     canonical: CanonicalFormWriter,
     canonical_buffers: [Vec<u8>; 2],
 }
 
-impl RecordWriter {
+impl ChangeRecordWriter {
     fn write_record(&mut self, change: DiffChange, v1: Option<&[u8]>, v2: Option<&[u8]>, out: &mut Vec<u8>) {
         // Writing to memory does not fail.
         let _ = write!(out, r#"{{"id":"{change}","change_type":"{}","source":"#, change.change_type().name());
-        write_source(v1.or(v2).and_then(|entity| strata_json::find_member(entity, SOURCE_FIELD)), out);
+        write_source_as_string(v1.or(v2).and_then(|entity| strata_json::find_member(entity, SOURCE_FIELD)), out);
         for (key, entity) in [("v1", v1), ("v2", v2)] {
             let _ = write!(out, r#","{key}":"#);
             out.extend_from_slice(entity.unwrap_or(b"null"));
@@ -145,7 +145,7 @@ impl RecordWriter {
         for (name, value) in strata_json::members(v1) {
             in_v1.insert(name.raw());
             let v2_value = v2_fields.get(name.raw()).copied();
-            if !name.eq_str(SOURCE_FIELD) && !v2_value.is_some_and(|other| self.are_equal(value, other)) {
+            if !name.eq_str(SOURCE_FIELD) && !v2_value.is_some_and(|other| self.are_canonically_equal(value, other)) {
                 write(name, Some(value), v2_value);
             }
         }
@@ -156,7 +156,7 @@ impl RecordWriter {
         }
     }
 
-    fn are_equal(&mut self, v1: &[u8], v2: &[u8]) -> bool {
+    fn are_canonically_equal(&mut self, v1: &[u8], v2: &[u8]) -> bool {
         if v1 == v2 {
             return true;
         }
@@ -169,7 +169,7 @@ impl RecordWriter {
     }
 }
 
-fn write_source(value: Option<&[u8]>, out: &mut Vec<u8>) {
+fn write_source_as_string(value: Option<&[u8]>, out: &mut Vec<u8>) {
     let json_type = value.and_then(|value| JsonType::from_first_byte(*value.first()?));
     match (json_type, value) {
         (Some(JsonType::String), Some(value)) => out.extend_from_slice(value),

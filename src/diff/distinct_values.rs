@@ -20,7 +20,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::execution::{SpillFile, SpillWriter};
 use strata_query::QueryError;
 use strata_query::error::spill_error;
-use strata_query::fields::field_hash::value_field;
+use strata_query::fields::field_hash::unpack_field_number;
 use strata_runtime::metrics::metrics;
 use strata_store::StorageError;
 
@@ -54,16 +54,16 @@ impl DistinctValueCounter {
         for value in values {
             self.partitions[(value >> (u128::BITS - 8)) as usize].push(value);
         }
-        if self.reservation.try_resize(self.partition_bytes()).is_ok() {
+        if self.reservation.try_resize(self.memory_bytes()).is_ok() {
             return Ok(());
         }
-        let before = self.partition_bytes();
+        let before = self.memory_bytes();
         for partition in &mut self.partitions {
             partition.sort_unstable();
             partition.dedup();
             partition.shrink_to_fit();
         }
-        if self.partition_bytes() <= before / 2 && self.reservation.try_resize(self.partition_bytes()).is_ok() {
+        if self.memory_bytes() <= before / 2 && self.reservation.try_resize(self.memory_bytes()).is_ok() {
             return Ok(());
         }
         self.spill()
@@ -71,14 +71,14 @@ impl DistinctValueCounter {
 
     pub(super) fn spill(&mut self) -> Result<(), QueryError> {
         self.write_partitions()?;
-        Ok(self.reservation.try_resize(self.partition_bytes())?)
+        Ok(self.reservation.try_resize(self.memory_bytes())?)
     }
 
     pub(super) fn has_spilled(&self) -> bool {
         self.spill.is_some()
     }
 
-    fn partition_bytes(&self) -> usize {
+    fn memory_bytes(&self) -> usize {
         self.partitions.iter().map(|partition| partition.capacity() * VALUE_BYTES).sum()
     }
 
@@ -110,7 +110,7 @@ impl DistinctValueCounter {
     }
 
     /// Calls `each` with the field number of every distinct value.
-    pub(super) async fn for_each_distinct(mut self, mut each: impl FnMut(u32)) -> Result<(), QueryError> {
+    pub(super) async fn for_each_distinct_value_field(mut self, mut each: impl FnMut(u32)) -> Result<(), QueryError> {
         if self.spill.is_some() {
             // All partitions are spilled, so that each one can use the memory of the others while it is read.
             self.spill()?;
@@ -124,9 +124,9 @@ impl DistinctValueCounter {
             }
             values.sort_unstable();
             values.dedup();
-            values.iter().for_each(|value| each(value_field(*value)));
+            values.iter().for_each(|value| each(unpack_field_number(*value)));
             drop(values);
-            self.reservation.try_resize(self.partition_bytes())?;
+            self.reservation.try_resize(self.memory_bytes())?;
         }
         Ok(())
     }
@@ -205,7 +205,7 @@ mod tests {
         }
         let spilled = distinct.has_spilled();
         let mut counts = vec![0; 3];
-        let counting = distinct.for_each_distinct(|field| counts[field as usize] += 1);
+        let counting = distinct.for_each_distinct_value_field(|field| counts[field as usize] += 1);
         futures::executor::block_on(counting).expect("failed to count values");
         assert_eq!(pool.reserved(), 0);
         (counts, spilled)

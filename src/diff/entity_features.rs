@@ -67,15 +67,15 @@ impl EntityFeatures {
             for row in record_rows::decode_feature_rows(&batch) {
                 let (position, features) = row?;
                 let found = order.binary_search_by_key(&position, |(position, _)| *position);
-                let index = order[found.map_err(|_| wrong_entities_error())?].1;
+                let index = order[found.map_err(|_| remote_mismatch_error())?].1;
                 let span = (all.features.len() as u64, features.len() as u32);
                 if std::mem::replace(&mut all.spans.as_mut_slice()[index], span).0 != MISSING_START {
-                    return Err(wrong_entities_error());
+                    return Err(remote_mismatch_error());
                 }
                 all.features.try_extend(features)?;
             }
         }
-        if all.spans.iter().any(|(start, _)| *start == MISSING_START) { Err(wrong_entities_error()) } else { Ok(all) }
+        if all.spans.iter().any(|(start, _)| *start == MISSING_START) { Err(remote_mismatch_error()) } else { Ok(all) }
     }
 
     async fn read_local(
@@ -121,6 +121,6 @@ impl EntityFeatures {
     }
 }
 
-fn wrong_entities_error() -> QueryError {
+fn remote_mismatch_error() -> QueryError {
     StorageError::InvalidFile("other nodes returned the fields of the wrong entities".to_owned()).into()
 }

@@ -63,7 +63,7 @@ pub(super) struct UnmatchedEntities {
 pub(super) type ContestedSource = [Range<usize>; 2];
 
 pub(super) async fn match_equal_entities(session: &DiffSession) -> Result<UnmatchedEntities, QueryError> {
-    if let Some(unshared) = Box::pin(shared_rows::find_unshared(session)).await? {
+    if let Some(unshared) = Box::pin(shared_rows::find_unshared_entities(session)).await? {
         return Box::pin(match_unshared(session, &unshared)).await;
     }
     let plan = sorted_keys_plan(&session.readers, session.engine.threads())?;
@@ -88,7 +88,7 @@ async fn match_unshared(session: &DiffSession, unshared: &UnsharedEntities) -> R
             let reader = reader.clone();
             reads.push(async move {
                 let mut keys = Vec::with_capacity(rows.len() * KEY_BYTES);
-                append_keys(&reader, row_group, version as u8, rows.into_iter(), &mut keys).await?;
+                append_match_keys(&reader, row_group, version as u8, rows.into_iter(), &mut keys).await?;
                 Ok(keys)
             });
         }
@@ -106,7 +106,7 @@ async fn match_unshared(session: &DiffSession, unshared: &UnsharedEntities) -> R
     let mut unmatched = matcher.finish()?;
     // A shared row that was excluded from the matching counts as two equal entities, one in each version.
     let multiplicities = unmatched.multiplicities[0].as_mut_slice();
-    for position in unshared.excluded_v1_positions() {
+    for position in unshared.skipped_shared_v1_positions() {
         multiplicities[position as usize] = 2;
     }
     Ok(unmatched)
@@ -137,7 +137,7 @@ impl PartitionStream for MatchKeyStream {
         let readers = self.readers.clone();
         let reads = tasks::row_groups_of_both(&readers).into_iter().map(move |(version, row_group)| {
             let reader = readers[version].clone();
-            async move { Ok(read_keys(&reader, row_group, version as u8).await?) }
+            async move { Ok(read_match_keys(&reader, row_group, version as u8).await?) }
         });
         let schema = self.schema.clone();
         let batches = tasks::run_in_order(reads, self.threads)
@@ -146,16 +146,16 @@ impl PartitionStream for MatchKeyStream {
     }
 }
 
-async fn read_keys(reader: &VersionReader, row_group: usize, version: u8) -> Result<ArrayRef, StorageError> {
+async fn read_match_keys(reader: &VersionReader, row_group: usize, version: u8) -> Result<ArrayRef, StorageError> {
     let rows = reader.row_groups()[row_group].rows;
     let mut bytes = Vec::with_capacity(rows * KEY_BYTES);
-    append_keys(reader, row_group, version, 0..rows, &mut bytes).await?;
+    append_match_keys(reader, row_group, version, 0..rows, &mut bytes).await?;
     let offsets: Vec<i32> = (0..=rows).map(|row| (row * KEY_BYTES) as i32).collect();
     Ok(Arc::new(BinaryArray::try_new(OffsetBuffer::new(ScalarBuffer::from(offsets)), bytes.into(), None)?))
 }
 
 /// Appends the sort keys of the entities in `rows`, which must be in ascending order.
-async fn append_keys(
+async fn append_match_keys(
     reader: &VersionReader,
     row_group: usize,
     version: u8,

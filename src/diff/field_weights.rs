@@ -12,7 +12,7 @@ use futures::{StreamExt, TryStreamExt, stream};
 use strata_json::JsonStr;
 use strata_query::QueryError;
 use strata_query::fields::entity_counts::DiffEntityCounts;
-use strata_query::fields::field_hash::{pack_value, value_field, value_hash};
+use strata_query::fields::field_hash::{pack_value, unpack_field_number, unpack_value_hash};
 use strata_query::fields::field_scan::FieldScanOutput;
 use strata_query::fields::record_rows;
 use strata_query::fields::row_group_fields::{FieldNumbers, FieldRanks, FieldValues};
@@ -37,7 +37,7 @@ pub(super) async fn compute_weights(
     multiplicities: [TrackedVec<u32>; 2],
 ) -> Result<FieldWeights, QueryError> {
     let multiplicities = Arc::new(multiplicities);
-    let entities = DiffEntityCounts::Counts(multiplicities.clone());
+    let entities = DiffEntityCounts::ByEntity(multiplicities.clone());
     let collect = async |mut batches: SendableRecordBatchStream| {
         let mut counter = FieldCounter::new(session);
         while let Some(batch) = batches.try_next().await? {
@@ -51,13 +51,13 @@ pub(super) async fn compute_weights(
     };
     let counter = match session.run_distributed(entities, FieldScanOutput::Values, collect).await {
         Some(counter) => counter,
-        None => count_local(session, &multiplicities).await?,
+        None => count_fields_locally(session, &multiplicities).await?,
     };
     drop(multiplicities);
     counter.into_weights().await
 }
 
-async fn count_local(
+async fn count_fields_locally(
     session: &DiffSession,
     multiplicities: &Arc<[TrackedVec<u32>; 2]>,
 ) -> Result<FieldCounter, QueryError> {
@@ -89,7 +89,7 @@ async fn count_local(
         for (name, local) in fields.numbers {
             numbers[local as usize] = counter.add_field(&name, fields.entity_counts[local as usize])?;
         }
-        let renumber = |value: &u128| pack_value(value_hash(*value), numbers[value_field(*value) as usize]);
+        let renumber = |&old: &u128| pack_value(unpack_value_hash(old), numbers[unpack_field_number(old) as usize]);
         for block in fields.values.chunks(VALUES_PER_BLOCK) {
             counter.distinct_values.add(block.iter().map(renumber))?;
         }
@@ -137,7 +137,7 @@ impl FieldCounter {
             tracing::debug!("spilled field values to disk");
         }
         let mut distinct = vec![0_u64; entity_counts.len()];
-        distinct_values.for_each_distinct(|field| distinct[field as usize] += 1).await?;
+        distinct_values.for_each_distinct_value_field(|field| distinct[field as usize] += 1).await?;
         let mut order: Vec<(Vec<u8>, u32)> = Vec::with_capacity(field_numbers.len());
         for (name, number) in &field_numbers {
             let mut unescaped = Vec::with_capacity(name.len());

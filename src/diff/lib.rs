@@ -47,7 +47,7 @@ use self::changes::NO_POSITION;
 use self::entity_features::EntityFeatures;
 use self::exact_matching::{ContestedSource, UnmatchedEntities};
 use self::field_weights::FieldWeights;
-use self::similarity_matching::SourceEntities;
+use self::similarity_matching::SameSourceEntities;
 
 /// Approximate maximum bytes of the documents whose fields are in memory at once, unless one `_source` has more.
 const MAX_CHUNK_DOCUMENT_BYTES: u64 = 256 << 20;
@@ -126,7 +126,8 @@ async fn compare_versions(
         let weights = field_weights::compute_weights(&session, multiplicities).await?;
         let mut start = 0;
         while start < contested_sources.len() {
-            let chunk = &contested_sources[start..start + chunk_length(&session.readers, &contested_sources[start..])];
+            let count = count_sources_that_fit(&session.readers, &contested_sources[start..]);
+            let chunk = &contested_sources[start..start + count];
             start += chunk.len();
             match_chunk(&session, limits, &weights, chunk, &contested_positions, &mut v1_changes, &mut added).await?;
         }
@@ -163,7 +164,7 @@ fn group_by_row_group<T>(
 }
 
 /// Returns how many contested `_source` values, from the first on, can be matched at once in memory; at least 1.
-fn chunk_length(readers: &[VersionReader; 2], contested_sources: &[ContestedSource]) -> usize {
+fn count_sources_that_fit(readers: &[VersionReader; 2], contested_sources: &[ContestedSource]) -> usize {
     let mean_document_bytes = readers.each_ref().map(|reader| {
         let layout = reader.layout();
         layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
@@ -204,8 +205,8 @@ async fn match_chunk(
     for source in chunk {
         let [v1_count, v2_count] = [0, 1].map(|version: usize| source[version].len());
         let sides = [
-            SourceEntities { features: &v1_features, first_entity: starts[0], count: v1_count },
-            SourceEntities { features: &v2_features, first_entity: starts[1], count: v2_count },
+            SameSourceEntities { features: &v1_features, first_entity: starts[0], count: v1_count },
+            SameSourceEntities { features: &v2_features, first_entity: starts[1], count: v2_count },
         ];
         let v1 = &positions[0][starts[0]..starts[0] + v1_count];
         let v2 = &positions[1][starts[1]..starts[1] + v2_count];
@@ -218,7 +219,7 @@ async fn match_chunk(
             partners.as_mut_slice()[v1_entity] = v2[v2_entity];
             is_matched.as_mut_slice()[v2_entity] = true;
         };
-        similarity_matching::match_source(session, limits, &weights.by_rank, sides, on_match).await?;
+        similarity_matching::match_same_source(session, limits, &weights.by_rank, sides, on_match).await?;
         v1_changes.try_extend(v1.iter().copied().zip(partners.iter().copied()))?;
         for (position, is_matched) in v2.iter().zip(is_matched.iter()) {
             if !is_matched {

@@ -30,7 +30,7 @@ pub(super) struct UnsharedEntities {
 }
 
 /// Returns the entities that a diff must match; `None` if they are too many or if the versions share no rows.
-pub(super) async fn find_unshared(session: &DiffSession) -> Result<Option<UnsharedEntities>, QueryError> {
+pub(super) async fn find_unshared_entities(session: &DiffSession) -> Result<Option<UnsharedEntities>, QueryError> {
     let [v1, v2] = &session.readers;
     let shared_rows = v1.shared_rows(v2);
     let shared_count: u64 = shared_rows.iter().map(|run| run.rows).sum();
@@ -103,7 +103,7 @@ async fn for_each_hash(
 
 impl UnsharedEntities {
     /// Returns the positions in v1 of the shared rows that are excluded from the matching, because each matches itself.
-    pub(super) fn excluded_v1_positions(&self) -> impl Iterator<Item = u64> {
+    pub(super) fn skipped_shared_v1_positions(&self) -> impl Iterator<Item = u64> {
         let mut included = self.positions[0].iter().copied().peekable();
         let shared = self.shared_rows.iter().flat_map(|run| run.first_positions[0]..run.first_positions[0] + run.rows);
         shared.filter(move |position| {

@@ -15,7 +15,7 @@
 
 use hashbrown::HashMap;
 use strata_query::QueryError;
-use strata_query::fields::field_hash::{FieldFeature, feature_rank};
+use strata_query::fields::field_hash::{FieldFeature, unpack_field_rank};
 use strata_query::tracked_vec::TrackedVec;
 
 use super::DiffSession;
@@ -47,13 +47,13 @@ const YIELD_EVERY_PAIRS: usize = 1 << 16;
 
 /// The entities of one version that have the same `_source`: a range of `features`, ordered by position.
 #[derive(Clone, Copy)]
-pub(super) struct SourceEntities<'a> {
+pub(super) struct SameSourceEntities<'a> {
     pub(super) features: &'a EntityFeatures,
     pub(super) first_entity: usize,
     pub(super) count: usize,
 }
 
-impl<'a> SourceEntities<'a> {
+impl<'a> SameSourceEntities<'a> {
     fn features_of(&self, entity: usize) -> &'a [FieldFeature] {
         self.features.features_of(self.first_entity + entity)
     }
@@ -61,11 +61,11 @@ impl<'a> SourceEntities<'a> {
 
 /// Matches the entities that have the same `_source`. Calls `on_match` for each pair with the indexes of its two
 /// entities among these entities of v1 and of v2. The pairs are in the order of v2.
-pub(super) async fn match_source(
+pub(super) async fn match_same_source(
     session: &DiffSession,
     limits: &DiffLimits,
     weights: &[f64],
-    sides: [SourceEntities<'_>; 2],
+    sides: [SameSourceEntities<'_>; 2],
     mut on_match: impl FnMut(usize, usize),
 ) -> Result<(), QueryError> {
     let pairs = sides[0].count as u64 * sides[1].count as u64;
@@ -175,7 +175,7 @@ impl BestCandidates {
 }
 
 struct CandidateFinder<'a> {
-    sides: [SourceEntities<'a>; 2],
+    sides: [SameSourceEntities<'a>; 2],
     weights: &'a [f64],
     /// Finds the candidates of an entity. If `None`, every entity of v2 is a candidate.
     index: Option<FeatureIndex>,
@@ -279,7 +279,7 @@ struct FeatureGroup {
 }
 
 impl FeatureIndex {
-    async fn new(session: &DiffSession, sides: [SourceEntities<'_>; 2]) -> Result<FeatureIndex, QueryError> {
+    async fn new(session: &DiffSession, sides: [SameSourceEntities<'_>; 2]) -> Result<FeatureIndex, QueryError> {
         let reservation = session.reservation.new_empty();
         let mut group_numbers: HashMap<FieldFeature, u32, _> = HashMap::default();
         let mut groups: TrackedVec<FeatureGroup> = TrackedVec::new(&reservation);
@@ -358,8 +358,8 @@ fn similarity(left: &[FieldFeature], right: &[FieldFeature], weights: &[f64]) ->
     loop {
         let rank = match (left.get(left_index), right.get(right_index)) {
             (Some(left), Some(right)) => {
-                let left_rank = feature_rank(*left);
-                let right_rank = feature_rank(*right);
+                let left_rank = unpack_field_rank(*left);
+                let right_rank = unpack_field_rank(*right);
                 if left == right {
                     equal += weights[left_rank];
                 }
@@ -369,11 +369,11 @@ fn similarity(left: &[FieldFeature], right: &[FieldFeature], weights: &[f64]) ->
             }
             (Some(left), None) => {
                 left_index += 1;
-                feature_rank(*left)
+                unpack_field_rank(*left)
             }
             (None, Some(right)) => {
                 right_index += 1;
-                feature_rank(*right)
+                unpack_field_rank(*right)
             }
             (None, None) => break,
         };

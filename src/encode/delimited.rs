@@ -6,7 +6,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use strata_json::{ColumnNames, JsonStr, JsonStrPart, find_either_byte};
+use strata_json::{JsonStr, JsonStrPart, TableColumnNames, find_either_byte};
 
 use super::buffer_pool::BufferPool;
 use super::row_buffer::RowBuffer;
@@ -14,12 +14,12 @@ use super::{EntityTooLarge, ListContents, ListElement, TextEncoder};
 
 pub(super) struct DelimitedEncoder {
     delimiter: u8,
-    columns: Arc<ColumnNames>,
+    columns: Arc<TableColumnNames>,
     row_buffers: BufferPool<RowBuffer>,
 }
 
 impl DelimitedEncoder {
-    pub(super) fn new(delimiter: u8, columns: Arc<ColumnNames>) -> DelimitedEncoder {
+    pub(super) fn new(delimiter: u8, columns: Arc<TableColumnNames>) -> DelimitedEncoder {
         DelimitedEncoder { delimiter, columns, row_buffers: BufferPool::default() }
     }
 
@@ -110,7 +110,7 @@ impl TextEncoder for DelimitedEncoder {
     fn write_entity(&self, document: &[u8], _: ListElement, out: &mut Vec<u8>) -> Result<(), EntityTooLarge> {
         let start = out.len();
         self.row_buffers.with_buffer(|row| {
-            for (number, cell) in row.place_cells(document, &self.columns).ranges_by_column.iter().enumerate() {
+            for (number, cell) in row.flatten_to_cells(document, &self.columns).ranges_by_column.iter().enumerate() {
                 if number > 0 {
                     out.push(self.delimiter);
                 }

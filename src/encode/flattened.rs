@@ -99,7 +99,7 @@ struct FlattenedCellSink<'m> {
 impl CellSink for FlattenedCellSink<'_> {
     type Error = EntityTooLarge;
 
-    fn column(&mut self, name: FlattenedKey<'_>) -> Result<u32, EntityTooLarge> {
+    fn resolve_column_number(&mut self, name: FlattenedKey<'_>) -> Result<u32, EntityTooLarge> {
         // The size of all names is checked before the next name is allocated.
         self.name_bytes += name.max_escaped_bytes();
         self.size_limit.check_size(self.document_bytes, self.name_bytes)?;

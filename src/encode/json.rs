@@ -88,7 +88,7 @@ impl JsonLayout {
 }
 
 /// Formats `{"count":…,"dataset_id":…,"version":N,"alt":…}`.
-pub fn format_count(
+pub fn format_count_response(
     count: u64,
     dataset: DatasetId,
     version: VersionNumber,

@@ -21,15 +21,15 @@ mod xml_names;
 mod xml_tags;
 
 pub use compress::{BodyCompressor, ContentCoding, MIN_COMPRESSED_BODY_BYTES, compress_body};
-pub use json::{JsonLayout, format_count, write_indented_entity};
+pub use json::{JsonLayout, format_count_response, write_indented_entity};
 pub use parquet::{
-    CellBatch, CellBatchBuilder, CellBatches, ColumnChunk, ColumnEncoder, ColumnType, ColumnTypeInference,
+    CellBatch, CellBatchBuilder, CellBatchFactory, ColumnChunk, ColumnEncoder, ColumnType, ColumnTypeInference,
     ColumnTypesBuilder, ParquetFileStream, PendingRowGroup,
 };
 
 use std::sync::Arc;
 
-use strata_json::ColumnNames;
+use strata_json::TableColumnNames;
 use strata_types::limits::MIN_ENCODED_EXPANSION;
 use strata_types::read_request::{ReadRequest, ResponseFormat};
 
@@ -115,7 +115,7 @@ pub enum EncodeError {
 /// `columns` are the columns of a table ([`ResponseFormat::is_table`]). Without them, a table has the column `_source`.
 pub fn new_text_encoder(
     request: &ReadRequest,
-    columns: Option<Arc<ColumnNames>>,
+    columns: Option<Arc<TableColumnNames>>,
     size_limit: EncodedSizeLimit,
 ) -> Option<Box<dyn TextEncoder>> {
     let ReadRequest { format, flatten, pretty, .. } = *request;

@@ -3,7 +3,7 @@
 use std::convert::Infallible;
 use std::ops::Range;
 
-use strata_json::{CellSink, ColumnNames, EntityFlattener, FlattenedKey};
+use strata_json::{CellSink, EntityFlattener, FlattenedKey, TableColumnNames};
 
 /// Memory for the cells of one entity, reused for the next one. A buffer serves only one set of columns.
 #[derive(Debug, Default)]
@@ -34,7 +34,7 @@ impl RowCells {
 
 impl RowBuffer {
     /// Assigns the values of a canonical document to the columns. If a name occurs twice, the last value counts.
-    pub(super) fn place_cells(&mut self, document: &[u8], columns: &ColumnNames) -> &RowCells {
+    pub(super) fn flatten_to_cells(&mut self, document: &[u8], columns: &TableColumnNames) -> &RowCells {
         let RowBuffer { flattener, cells } = self;
         cells.ranges_by_column.resize(columns.len(), 0..0);
         for column in cells.filled_columns.drain(..) {
@@ -46,14 +46,14 @@ impl RowBuffer {
 }
 
 struct RowCellSink<'r> {
-    columns: &'r ColumnNames,
+    columns: &'r TableColumnNames,
     cells: &'r mut RowCells,
 }
 
 impl CellSink for RowCellSink<'_> {
     type Error = Infallible;
 
-    fn column(&mut self, name: FlattenedKey<'_>) -> Result<u32, Infallible> {
+    fn resolve_column_number(&mut self, name: FlattenedKey<'_>) -> Result<u32, Infallible> {
         // A name that is not a column gets a number past the last column, so that its cells are ignored.
         Ok(self.columns.position(&name.unescape()).unwrap_or(self.columns.len()) as u32)
     }

@@ -43,7 +43,7 @@ impl TextEncoder for XmlEncoder {
         // Writing to a vector cannot fail.
         let _ = Writer::new(&mut *out).write_event(Event::Decl(BytesDecl::new("1.0", Some("UTF-8"), None)));
         out.extend_from_slice(match contents {
-            ListContents::Empty => self.dataset_tags.empty_tag(),
+            ListContents::Empty => self.dataset_tags.empty_element_tag(),
             ListContents::NonEmpty => self.dataset_tags.start_tag(),
         });
     }
@@ -90,7 +90,7 @@ impl XmlEntityWriter<'_, '_> {
                 while self.is_within_limit()
                     && let Some(name) = &self.cursor.next_key()
                 {
-                    self.write_field(name, depth + 1);
+                    self.write_field_element(name, depth + 1);
                 }
             }
             Some(JsonType::Array) if depth <= MAX_NESTING_DEPTH => {
@@ -104,13 +104,13 @@ impl XmlEntityWriter<'_, '_> {
         let tags = self.tag_cache.get(tag);
         if self.out.len() == content {
             self.out.truncate(start);
-            self.out.extend_from_slice(tags.empty_tag());
+            self.out.extend_from_slice(tags.empty_element_tag());
         } else {
             self.out.extend_from_slice(tags.end_tag());
         }
     }
 
-    fn write_field(&mut self, name: &JsonStr<'_>, depth: usize) {
+    fn write_field_element(&mut self, name: &JsonStr<'_>, depth: usize) {
         if self.cursor.peek_type() == Some(JsonType::Array) {
             let [array, element] = self.tag_cache.array_and_element_tags(name);
             self.write_element(&array, &element, depth);

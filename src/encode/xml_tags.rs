@@ -45,7 +45,7 @@ impl ElementTags {
     }
 
     #[inline]
-    pub(super) fn empty_tag(&self) -> &[u8] {
+    pub(super) fn empty_element_tag(&self) -> &[u8] {
         &self.bytes[self.empty_tag_offset..]
     }
 }

@@ -109,7 +109,7 @@ impl PartCache {
         }
     }
 
-    fn record_lookup(&self, key: &PartKey, lookup: CacheLookup) {
+    fn count_lookup(&self, key: &PartKey, lookup: CacheLookup) {
         let counters = CacheLookupCounters::for_key(key);
         let counter = match lookup {
             CacheLookup::Hit => &counters.hits,
@@ -117,33 +117,33 @@ impl PartCache {
         };
         counter.increment(1);
         if let Some(reader) = &self.reader_metrics {
-            reader.record_lookup(key, lookup);
+            reader.count_lookup(key, lookup);
         }
     }
 
     pub async fn get(&self, key: &PartKey) -> Option<CachedPart> {
         let part = self.parts.get(key).await?;
-        self.record_lookup(key, CacheLookup::Hit);
+        self.count_lookup(key, CacheLookup::Hit);
         count_scanned_bytes(&part);
         Some(part)
     }
 
-    /// Returns a cached part without counting a lookup: the caller calls [`PartCache::record_hit`] if it uses the part.
+    /// Returns a cached part without counting a lookup: the caller calls [`PartCache::count_hit`] if it uses the part.
     pub(super) async fn peek(&self, key: &PartKey) -> Option<CachedPart> {
         self.parts.get(key).await
     }
 
-    pub(super) fn record_hit(&self, key: &PartKey, part: &CachedPart) {
-        self.record_lookup(key, CacheLookup::Hit);
+    pub(super) fn count_hit(&self, key: &PartKey, part: &CachedPart) {
+        self.count_lookup(key, CacheLookup::Hit);
         count_scanned_bytes(part);
     }
 
-    pub(super) fn record_page_hits(&self, keys: &[PartKey], bytes: u64) {
+    pub(super) fn count_page_hits(&self, keys: &[PartKey], bytes: u64) {
         let [_, documents, ..] = &*CACHE_LOOKUP_COUNTERS;
         documents.hits.increment(keys.len() as u64);
         metrics().scanned_bytes.increment(bytes);
         if let Some(reader) = &self.reader_metrics {
-            keys.iter().for_each(|key| reader.record_lookup(key, CacheLookup::Hit));
+            keys.iter().for_each(|key| reader.count_lookup(key, CacheLookup::Hit));
         }
     }
 
@@ -152,7 +152,7 @@ impl PartCache {
     }
 
     pub async fn insert_loaded(&self, key: PartKey, part: CachedPart) {
-        self.record_lookup(&key, CacheLookup::Miss);
+        self.count_lookup(&key, CacheLookup::Miss);
         count_scanned_bytes(&part);
         self.insert_derived(key, part).await;
     }
@@ -160,11 +160,11 @@ impl PartCache {
     pub(super) async fn insert_derived(&self, key: PartKey, part: CachedPart) {
         let bytes = part.memory_bytes();
         self.parts.insert(key, part).await;
-        self.enforce_capacity(bytes).await;
+        self.evict_after_large_insert(bytes).await;
     }
 
     /// Evicts parts after a large part was added. The cache itself evicts only after some dozen insertions.
-    async fn enforce_capacity(&self, bytes: usize) {
+    async fn evict_after_large_insert(&self, bytes: usize) {
         if bytes as u64 >= self.capacity_bytes() / LARGE_PART_CAPACITY_DIVISOR {
             self.parts.run_pending_tasks().await;
         }
@@ -184,10 +184,10 @@ impl PartCache {
     }
 
     async fn load_missing(&self, key: PartKey, load: impl Future<Output = Result<CachedPart>>) -> Result<CachedPart> {
-        self.record_lookup(&key, CacheLookup::Miss);
+        self.count_lookup(&key, CacheLookup::Miss);
         let part = self.parts.try_get_with(key, load).await.map_err(StorageError::Shared)?;
         count_scanned_bytes(&part);
-        self.enforce_capacity(part.memory_bytes()).await;
+        self.evict_after_large_insert(part.memory_bytes()).await;
         Ok(part)
     }
 

@@ -109,7 +109,7 @@ impl DocumentPage {
             let size = zstd_frame::content_size(&bytes, max_bytes).ok_or_else(|| damaged("has an invalid size"))?;
             bytes = zstd_frame::decompress(&bytes, size).map_err(|_| damaged("cannot be decompressed"))?.into();
         }
-        let document_ranges = find_documents(&bytes, count).ok_or_else(|| damaged("is truncated"))?;
+        let document_ranges = parse_document_ranges(&bytes, count).ok_or_else(|| damaged("is truncated"))?;
         let first_row = usize::try_from(location.first_row_index).map_err(|_| damaged("is misplaced"))?;
         Ok(DocumentPage::from_documents(PageDocuments::new(first_row, bytes, document_ranges)))
     }
@@ -134,7 +134,7 @@ impl DocumentPage {
 
     /// Counts the documents of the page that a response indents. Returns `true` once when indenting the whole page
     /// would have been less work.
-    pub(super) fn should_cache_indented(&self, documents: usize) -> bool {
+    pub(super) fn record_indented_and_check_threshold(&self, documents: usize) -> bool {
         let threshold = 2 * self.documents.document_ranges.len();
         let indented_count = &self.documents.indented_count;
         indented_count.fetch_add(documents, Ordering::Relaxed) + documents >= threshold
@@ -189,12 +189,12 @@ impl DocumentPage {
         ranges.first().zip(ranges.last()).map_or(0, |((start, _), (_, end))| (end - start) as usize)
     }
 
-    pub(super) fn prefetch_range(&self, row: usize) {
+    pub(super) fn cpu_prefetch_range(&self, row: usize) {
         black_box(self.documents.document_ranges.get(row.wrapping_sub(self.first_row)).copied());
     }
 
     /// Loads a few short documents into the processor's caches in parallel, which is faster than copying one by one.
-    pub(super) fn prefetch_documents(&self) {
+    pub(super) fn cpu_prefetch_documents(&self) {
         let ranges = self.document_ranges();
         let Some(((start, _), (_, end))) = ranges.first().zip(ranges.last()) else { return };
         let bytes = &self.documents.bytes[*start as usize..*end as usize];
@@ -235,7 +235,7 @@ impl DocumentPage {
 
 /// Returns the byte ranges of the documents in a page with the encoding PLAIN, in which a length precedes each
 /// document. Returns `None` if a document ends after the page.
-fn find_documents(page: &[u8], count: usize) -> Option<Vec<(u32, u32)>> {
+fn parse_document_ranges(page: &[u8], count: usize) -> Option<Vec<(u32, u32)>> {
     let mut document_ranges = Vec::with_capacity(count);
     let mut offset = 0_usize;
     for _ in 0..count {
@@ -257,7 +257,7 @@ mod tests {
     #[test]
     fn documents_follow_their_lengths() {
         let check = |page: &[u8], count, expected: Option<&[(u32, u32)]>| {
-            assert_eq!(find_documents(page, count).as_deref(), expected, "{page:?}");
+            assert_eq!(parse_document_ranges(page, count).as_deref(), expected, "{page:?}");
         };
         check(b"", 0, Some(&[]));
         check(b"\x02\0\0\0{}\0\0\0\0", 2, Some(&[(4, 6), (10, 10)]));

@@ -120,7 +120,7 @@ impl FileFooter {
         let rows: Vec<usize> =
             (0..footer_index.row_groups).map(|row_group| footer_index.rows(row_group) as usize).collect();
         let entities: u64 = rows.iter().map(|rows| *rows as u64).sum();
-        let expected = layout.file_entity_count();
+        let expected = layout.stored_row_count();
         if entities != expected {
             return Err(StorageError::InvalidFile(format!("it contains {entities} entities instead of {expected}")));
         }
@@ -190,7 +190,7 @@ impl FileFooter {
             let file = usize::from(extent.file);
             let row_group = extent.row_group as usize;
             let before: usize = segments[..file].iter().map(|segments| segments.len()).sum();
-            let segment = files[file].keyword_index.segment_of_row_group(row_group);
+            let segment = files[file].keyword_index.segment_and_first_row(row_group);
             keywords.indexed_rows += segment.map_or(0, |_| u64::from(extent.rows));
             let start = segment.map(|(number, start)| (before + number, start + extent.start as usize));
             keywords.row_group_starts.push(start);
@@ -206,7 +206,7 @@ impl FileFooter {
         let field = self.stored_schema.root_schema().get_fields()[column].clone();
         let stored = Type::group_type_builder("column").with_fields(vec![field]).build()?;
         let stored = Arc::new(SchemaDescriptor::new(Arc::new(stored)));
-        let chunk = self.chunk_metadata_of(row_group, column, stored.column(0))?;
+        let chunk = self.build_chunk_metadata(row_group, column, stored.column(0))?;
         let metadata = RowGroupMetaData::builder(stored.clone()).set_num_rows(rows).set_column_metadata(vec![chunk]);
         let metadata = ParquetMetaData::new(file_metadata(stored, rows), vec![metadata.build()?]);
         let schema = Arc::new(Schema::new(vec![self.schema.fields()[column].clone()]));
@@ -215,10 +215,10 @@ impl FileFooter {
     }
 
     pub(super) fn chunk_metadata(&self, row_group: usize, column: usize) -> Result<ColumnChunkMetaData> {
-        self.chunk_metadata_of(row_group, column, self.stored_schema.column(column))
+        self.build_chunk_metadata(row_group, column, self.stored_schema.column(column))
     }
 
-    fn chunk_metadata_of(
+    fn build_chunk_metadata(
         &self,
         row_group: usize,
         column: usize,
@@ -228,7 +228,7 @@ impl FileFooter {
         // The offset fits into an `i64`: the footer index was validated, so the chunk is in the file, whose size fits.
         let start = chunk.start.cast_signed();
         let dictionary = i64::from(chunk.dictionary_bytes);
-        let is_zstd = self.footer_index.details(row_group, column).is_compressed;
+        let is_zstd = self.footer_index.chunk_details(row_group, column).is_compressed;
         let compression = if is_zstd { Compression::ZSTD(ZstdLevel::default()) } else { Compression::UNCOMPRESSED };
         let mut builder = ColumnChunkMetaData::builder(descriptor)
             .set_compression(compression)

@@ -168,7 +168,7 @@ impl FileLayout {
         self.shredded_columns.iter().position(|shredded| shredded.keys == keys && !shredded.retired)
     }
 
-    pub fn file_entity_count(&self) -> u64 {
+    pub fn stored_row_count(&self) -> u64 {
         self.edit.as_ref().map_or(self.entity_count, EditOverlay::delta_entity_count)
     }
 

@@ -29,7 +29,7 @@ impl PageTable {
 
     /// Returns a page that is still in memory; `None` for each lookup that must go to the cache.
     pub(super) fn get(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
-        if should_consult_cache() { None } else { self.get_live(row_group, page) }
+        if next_lookup_bypasses_table() { None } else { self.get_live(row_group, page) }
     }
 
     pub(super) fn get_live(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
@@ -56,7 +56,7 @@ pub(super) fn get_pages<'a>(
     locations: impl Iterator<Item = (&'a PageTable, usize, usize)>,
 ) -> Vec<Option<DocumentPage>> {
     let slots: Vec<Option<&PageSlot>> = locations
-        .map(|(slots, row_group, page)| if should_consult_cache() { None } else { slots.slot(row_group, page) })
+        .map(|(slots, row_group, page)| if next_lookup_bypasses_table() { None } else { slots.slot(row_group, page) })
         .collect();
     // Loading the locks also loads the slots, which are next to them.
     black_box(slots.iter().flatten().filter(|slot| slot.is_locked()).count());
@@ -65,7 +65,7 @@ pub(super) fn get_pages<'a>(
     guards.iter().map(|slot| slot.as_ref()?.upgrade()).collect()
 }
 
-fn should_consult_cache() -> bool {
+fn next_lookup_bypasses_table() -> bool {
     thread_local!(static LOOKUP_COUNT: Cell<u32> = const { Cell::new(0) });
     let lookups = LOOKUP_COUNT.get().wrapping_add(1);
     LOOKUP_COUNT.set(lookups);

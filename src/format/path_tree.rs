@@ -163,7 +163,7 @@ impl NumberedPathTree {
         // whether an array is above.
         let mut open: Vec<(PathNode, PathNode, bool)> = Vec::with_capacity(16);
         let mut node = ROOT_NODE;
-        let mut fanned = false;
+        let mut is_in_array = false;
         for token in JsonCursor::new(document) {
             match token {
                 JsonToken::Key(text) => {
@@ -198,21 +198,21 @@ impl NumberedPathTree {
                     }
                 }
                 JsonToken::ObjectStart => {
-                    visit(node, fanned, VisitedValue::Object);
-                    open.push((node, UNKNOWN_NODE, fanned));
+                    visit(node, is_in_array, VisitedValue::Object);
+                    open.push((node, UNKNOWN_NODE, is_in_array));
                 }
                 JsonToken::ArrayStart => {
-                    visit(node, fanned, VisitedValue::Array);
-                    open.push((node, UNKNOWN_NODE, fanned));
-                    fanned = true;
+                    visit(node, is_in_array, VisitedValue::Array);
+                    open.push((node, UNKNOWN_NODE, is_in_array));
+                    is_in_array = true;
                 }
                 JsonToken::ObjectEnd | JsonToken::ArrayEnd => {
-                    if let Some((above, _, was_fanned)) = open.pop() {
+                    if let Some((above, _, was_in_array)) = open.pop() {
                         node = above;
-                        fanned = was_fanned;
+                        is_in_array = was_in_array;
                     }
                 }
-                JsonToken::Scalar(scalar) => visit(node, fanned, VisitedValue::Scalar(scalar)),
+                JsonToken::Scalar(scalar) => visit(node, is_in_array, VisitedValue::Scalar(scalar)),
             }
         }
     }

@@ -51,7 +51,7 @@ impl AtomicLookupCounts {
 }
 
 impl ReaderMetrics {
-    pub(super) fn record_lookup(&self, key: &PartKey, lookup: CacheLookup) {
+    pub(super) fn count_lookup(&self, key: &PartKey, lookup: CacheLookup) {
         let counts = match key {
             PartKey::Footer(_) => &self.footers,
             PartKey::Documents { row_group, page, .. } => {
@@ -76,7 +76,7 @@ impl ReaderMetrics {
         count.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn record_fetch(&self, bytes: u64) {
+    pub(super) fn count_fetch(&self, bytes: u64) {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -90,11 +90,11 @@ impl ReaderMetrics {
     }
 
     pub fn distinct_pages(&self) -> u64 {
-        self.distinct_pages_with(&ReaderMetrics::default())
+        self.distinct_pages_of_both(&ReaderMetrics::default())
     }
 
     /// Number of distinct document pages that this reader or `other`, a reader of the same file, requested.
-    pub fn distinct_pages_with(&self, other: &ReaderMetrics) -> u64 {
+    pub fn distinct_pages_of_both(&self, other: &ReaderMetrics) -> u64 {
         let mut all = self.pages.lock().clone();
         other.pages.lock().iter().for_each(|(row_group, pages)| all.entry(*row_group).or_default().union_with(pages));
         all.values().map(|pages| pages.count_ones(..) as u64).sum()
@@ -111,12 +111,12 @@ mod tests {
         let second = ReaderMetrics::default();
         let page_key = |row_group, page| PartKey::Documents { file: 1, row_group, page };
         for (row_group, number) in [(0, 0), (0, 0), (0, 63), (0, 64), (7, 200)] {
-            first.record_lookup(&page_key(row_group, number), CacheLookup::Hit);
+            first.count_lookup(&page_key(row_group, number), CacheLookup::Hit);
         }
-        second.record_lookup(&page_key(0, 64), CacheLookup::Miss);
-        second.record_lookup(&page_key(0, 500), CacheLookup::Miss);
+        second.count_lookup(&page_key(0, 64), CacheLookup::Miss);
+        second.count_lookup(&page_key(0, 500), CacheLookup::Miss);
         assert_eq!((first.distinct_pages(), second.distinct_pages()), (4, 2));
-        assert_eq!((first.distinct_pages_with(&second), second.distinct_pages_with(&first)), (5, 5));
+        assert_eq!((first.distinct_pages_of_both(&second), second.distinct_pages_of_both(&first)), (5, 5));
         assert_eq!(first.documents.load(), LookupCounts { hits: 5, misses: 0 });
         assert_eq!(second.documents.load(), LookupCounts { hits: 0, misses: 2 });
         assert_eq!(first.columns.load(), LookupCounts::default());

@@ -113,7 +113,7 @@ impl EntityShredder {
             for shredded in shredded_columns {
                 shredded.end_row()?;
             }
-            hashes.append_value(self.canonical_form.canonical_hash(text.as_bytes()))?;
+            hashes.append_value(self.canonical_form.hash_without_source(text.as_bytes()))?;
         }
         let offsets = OffsetBuffer::new(ScalarBuffer::from(full_text_offsets));
         let mut columns: Vec<ArrayRef> = vec![
@@ -151,7 +151,7 @@ pub fn conflicting_columns(layout: &FileLayout, document: &[u8]) -> Vec<usize> {
     let nodes: Vec<PathNode> =
         layout.shredded_columns.iter().map(|shredded| tree.insert_path(&shredded.keys)).collect();
     let mut conflicts = Vec::new();
-    tree.walk(document, MissingPaths::VisitAsUnknown, |node, fanned, value| {
+    tree.walk(document, MissingPaths::VisitAsUnknown, |node, is_in_array, value| {
         let VisitedValue::Scalar(scalar) = value else { return };
         let Some(number) = nodes.iter().position(|column_node| *column_node == node) else { return };
         let shredded = &layout.shredded_columns[number];
@@ -164,7 +164,7 @@ pub fn conflicting_columns(layout: &FileLayout, document: &[u8]) -> Vec<usize> {
             }
             JsonScalar::String(text) => shredded.has_exact || !needs_exact_text(text.raw()),
         };
-        if !shredded.retired && (!fits || (fanned && !shredded.fans_out)) && !conflicts.contains(&number) {
+        if !shredded.retired && (!fits || (is_in_array && !shredded.fans_out)) && !conflicts.contains(&number) {
             conflicts.push(number);
         }
     });
@@ -201,7 +201,8 @@ impl ShreddedColumnBuilders {
             }
             JsonScalar::Number(text) => {
                 exact = Some(text.as_bytes()).filter(|exact| *exact != folded);
-                number = NumericValue::parse(text).and_then(|value| Some((value.nearest_double(), value.remainder()?)));
+                number = NumericValue::parse(text)
+                    .and_then(|value| Some((value.nearest_double(), value.double_remainder()?)));
                 // A long integer gets no double, because it equals only numbers with the same text.
                 if number.is_some() { ShreddedKind::Number } else { ShreddedKind::LongInteger }
             }

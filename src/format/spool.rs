@@ -44,11 +44,11 @@ impl SpoolWriter {
 
     pub fn add_lines(&mut self, lines: &[u8]) -> Result<()> {
         self.content_hasher.update(lines);
-        self.add_hashed_lines(lines)
+        self.add_lines_without_hashing(lines)
     }
 
     /// Like [`SpoolWriter::add_lines`], but the caller hashes the lines for [`SpoolWriter::finish_with_hash`].
-    pub fn add_hashed_lines(&mut self, lines: &[u8]) -> Result<()> {
+    pub fn add_lines_without_hashing(&mut self, lines: &[u8]) -> Result<()> {
         self.reservation.try_grow(lines.len() as u64)?;
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', lines) {

@@ -19,7 +19,7 @@ const VERIFY_BATCH_ROWS: usize = 2_048;
 
 /// Returns the content hash ([`super::layout::FileLayout::content_sha256`]). Needs memory for one decoded row group,
 /// and about as much time as writing the file. The base of an edited file is not read.
-pub async fn verify_file(reader: &VersionReader, throttle: &mut dyn ReadThrottle) -> Result<String> {
+pub async fn verify_and_hash(reader: &VersionReader, throttle: &mut dyn ReadThrottle) -> Result<String> {
     reader.verify_checksums(throttle).await?;
     let list = reader;
     let reader = reader.version_file();
@@ -62,7 +62,7 @@ pub async fn verify_file(reader: &VersionReader, throttle: &mut dyn ReadThrottle
         throttle.throttle(reader.stored_bytes(row_group)).await;
     }
     let layout = &reader.footer.layout;
-    let expected = layout.file_entity_count();
+    let expected = layout.stored_row_count();
     if entities != expected {
         return Err(file_damaged(&format!("it contains {entities} entities instead of {expected}")));
     }

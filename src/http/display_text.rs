@@ -8,15 +8,15 @@ const MAX_DISPLAY_CHARACTERS: usize = 100;
 /// Quotes the first 100 characters of a text, followed by `…` if there are more. Characters that could break the line
 /// or change its direction are escaped as `\u{…}`.
 pub(super) fn quote_for_display(text: &str) -> String {
-    escape_between("\"", text)
+    escape_and_truncate("\"", text)
 }
 
 /// Like [`quote_for_display`], without quotation marks: for numbers and for JSON that already has them.
 pub(super) fn escape_for_display(json: &str) -> String {
-    escape_between("", json)
+    escape_and_truncate("", json)
 }
 
-fn escape_between(mark: &str, text: &str) -> String {
+fn escape_and_truncate(mark: &str, text: &str) -> String {
     let mut escaped = mark.to_owned();
     let mut characters = text.chars();
     for character in characters.by_ref().take(MAX_DISPLAY_CHARACTERS) {

@@ -1,6 +1,6 @@
 //! Memory and processor time of responses that are built as a whole.
 //!
-//! - [`reserve_and_build`] is for responses that take long to build or might be large. It reserves memory for the
+//! - [`reserve_and_build_response`] is for responses that take long or might be large. It reserves memory for the
 //!   caller and builds the response on its own thread (see [`LargeResponseLimit`](strata_service::LargeResponseLimit)).
 //! - [`charge_complete_bodies`] is the layer around every route except the read endpoint. It charges each complete body
 //!   of more than [`MAX_UNCHARGED_RESPONSE_BYTES`] without a reservation, so that new endpoints are covered, too.
@@ -22,7 +22,7 @@ use crate::AppState;
 #[derive(Clone, Copy)]
 pub(super) struct BodyAlreadyCharged;
 
-pub(super) async fn reserve_and_build(
+pub(super) async fn reserve_and_build_response(
     services: &Services,
     principal: Principal,
     work: impl Future<Output = Result<Response, HttpError>> + Send + 'static,

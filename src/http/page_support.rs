@@ -122,7 +122,7 @@ pub fn log_and_render_error(error: HttpError, head: &Parts) -> ErrorPage {
 }
 
 /// Returns 400 for a query string that is not UTF-8, as API endpoints do.
-pub fn check_utf8(head: &Parts) -> Result<()> {
+pub fn check_query_utf8(head: &Parts) -> Result<()> {
     match params::find_invalid_utf8(head.uri.query().unwrap_or_default()) {
         None => Ok(()),
         Some(raw) => Err(CallError::QueryNotUtf8 { raw: raw.to_owned() }.into()),

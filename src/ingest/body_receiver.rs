@@ -71,7 +71,7 @@ impl BodyReceiver {
     }
 
     /// Receives up to `bytes` (at most 256 KiB) into memory. Returns whether the document has ended. Cancel safe.
-    pub async fn receive_head(&mut self, bytes: usize) -> Result<bool, ReceiveError> {
+    pub async fn receive_head_and_check_end(&mut self, bytes: usize) -> Result<bool, ReceiveError> {
         while self.chunks.is_some() && self.head.len() < bytes.min(MAX_MEMORY_BYTES) && self.file.is_none() {
             self.receive_chunk().await?;
         }
@@ -98,10 +98,10 @@ impl BodyReceiver {
             file.flush().await?;
             file.seek(SeekFrom::Start(0)).await?;
             input.body = SourceBody::File(file.into_std().await);
-            input.is_counted = true;
+            input.is_progress_counted = true;
         } else if !is_local {
             input.body = SourceBody::Reader(Box::new(io::Cursor::new(self.head.freeze())));
-            input.is_counted = true;
+            input.is_progress_counted = true;
         }
         Ok(ReceivedBody { input, disk_reservation: self.disk_reservation })
     }

@@ -8,7 +8,7 @@ use flate2::bufread::GzDecoder;
 use strata_types::source::SourceCompression;
 
 use super::DecodeOptions;
-use super::error::{SourceError, into_io};
+use super::error::{SourceError, into_io_error};
 use super::expansion_guard::ExpansionGuard;
 use super::source_input::{CountingReader, ExpansionStage};
 
@@ -74,7 +74,7 @@ impl<R: Read> Read for DecompressErrorReader<R> {
                 let hint = if is_window { " (its window is larger than sources.zstd_window_bytes)" } else { "" };
                 format!("the {} data is damaged: {error}{hint}", self.compression)
             };
-            into_io(SourceError::invalid_document(reason))
+            into_io_error(SourceError::invalid_document(reason))
         })
     }
 }

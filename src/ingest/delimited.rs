@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use strata_json::{is_number, write_json_string};
-use strata_types::source::find_other_delimiter;
+use strata_types::source::guess_delimiter;
 
 use super::EntityDecoder;
 use super::entity_writer::EntityWriter;
@@ -124,7 +124,7 @@ impl DelimitedDecoder {
         self.warnings.extend(unnamed_columns_warning(&unnamed));
         if let [_] = self.cells.as_slice()
             && let Some(name) = decode_cell(bytes, &self.cells[0], &mut self.cell_text)
-            && let Some(found) = find_other_delimiter(name)
+            && let Some(found) = guess_delimiter(name)
         {
             let expected = delimiter_name(self.delimiter);
             self.warnings.push(format!(
@@ -328,7 +328,7 @@ fn parse_row(bytes: &[u8], delimiter: u8, is_at_end: bool, max_cells: usize, cel
 
 fn text_after_quote_error(byte: u8, delimiter: u8) -> String {
     let mut reason = "there is text after the closing quote of a cell".to_owned();
-    if let Some(found) = find_other_delimiter(char::from(byte).encode_utf8(&mut [0; 4])) {
+    if let Some(found) = guess_delimiter(char::from(byte).encode_utf8(&mut [0; 4])) {
         let expected = delimiter_name(delimiter);
         reason.push_str(&format!(": the cells seem to be separated by {found}, but must be separated by {expected}"));
     }

@@ -31,7 +31,7 @@ impl EntityWriter {
     }
 
     /// Appends an item, any JSON text, as canonical text. `locate` converts an offset in the item to a source position.
-    pub(super) fn write_json(
+    pub(super) fn canonicalize_and_write(
         &mut self,
         item: &[u8],
         locate: impl Fn(usize) -> SourcePosition,

@@ -34,7 +34,7 @@ impl EnvelopeFields {
         Self { values: Arc::new(Mutex::new(names.iter().map(|name| (*name, None)).collect())) }
     }
 
-    pub(super) fn find_field(&self, matches: impl Fn(&str) -> bool) -> Option<usize> {
+    pub(super) fn find_field_index(&self, matches: impl Fn(&str) -> bool) -> Option<usize> {
         self.with_values(|values| values.iter().position(|(name, _)| matches(name)))
     }
 

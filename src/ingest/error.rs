@@ -92,14 +92,14 @@ impl From<EgressUrlError> for SourceError {
 }
 
 impl From<io::Error> for SourceError {
-    /// Unwraps the `SourceError` that `into_io` wrapped. Any other error is an I/O error of this machine.
+    /// Unwraps the `SourceError` that `into_io_error` wrapped. Any other error is an I/O error of this machine.
     fn from(error: io::Error) -> Self {
         error.downcast::<SourceError>().unwrap_or_else(SourceError::Io)
     }
 }
 
 /// Wraps an error to pass it through `Read`; `SourceError::from` unwraps it.
-pub(crate) fn into_io(error: SourceError) -> io::Error {
+pub(crate) fn into_io_error(error: SourceError) -> io::Error {
     io::Error::other(error)
 }
 

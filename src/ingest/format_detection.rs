@@ -40,7 +40,7 @@ pub(super) struct FormatEvidence<'a> {
     pub(super) file_name: Option<&'a str>,
     pub(super) content_type: Option<&'a str>,
     pub(super) has_records_path: bool,
-    /// The start of the decompressed content without a byte order mark. It has the bytes that [`has_enough_content`]
+    /// The start of the decompressed content without a byte order mark. It has the bytes that [`is_enough_to_detect`]
     /// requires and, without a requested format, the first line and one more character, up to the entity size limit.
     pub(super) head: &'a [u8],
 }
@@ -51,7 +51,7 @@ pub(super) fn detect_format(evidence: &FormatEvidence<'_>) -> Result<SourceForma
         .and_then(format_from_name)
         .or_else(|| evidence.content_type.and_then(SourceFormat::from_content_type));
     let declared = evidence.requested.or(announced);
-    if let Some(reason) = foreign_content_reason(evidence.head, declared) {
+    if let Some(reason) = content_rejection_reason(evidence.head, declared) {
         return Err(SourceError::invalid_document(match declared {
             Some(declared) => format!("the source cannot be read as {declared}: {reason}"),
             None => format!("the format cannot be detected from the content: {reason}"),
@@ -89,7 +89,7 @@ pub(super) fn format_from_name(name: &str) -> Option<SourceFormat> {
 }
 
 /// Returns whether `content` is long enough to detect unsupported content, given the requested format.
-pub(super) fn has_enough_content(content: &[u8], requested: Option<SourceFormat>) -> bool {
+pub(super) fn is_enough_to_detect(content: &[u8], requested: Option<SourceFormat>) -> bool {
     let text = content.trim_ascii_start();
     let is_enough = match text.first() {
         // In a CSV or TSV file, a bracket might be the start of the first cell.
@@ -106,7 +106,7 @@ pub(super) fn has_enough_content(content: &[u8], requested: Option<SourceFormat>
 
 /// Returns the reason to reject the content: an unsupported format, or Parquet or JSON although another format was
 /// declared. Markup is rejected if no format was declared, or if the first line of a declared table has no delimiter.
-fn foreign_content_reason(content: &[u8], declared: Option<SourceFormat>) -> Option<&'static str> {
+fn content_rejection_reason(content: &[u8], declared: Option<SourceFormat>) -> Option<&'static str> {
     // Only a fixed number of bytes is examined, so that the result does not depend on how many have arrived.
     let content = &content[..content.len().min(MAX_SNIFFED_BYTES)];
     let whole = content.trim_ascii_start();
@@ -192,12 +192,12 @@ fn format_from_content(content: &[u8], has_records_path: bool) -> Result<SourceF
         Some(b'{') if is_push_body(content.trim_ascii()) => Ok(SourceFormat::Json),
         Some(b'{') => Ok(SourceFormat::Jsonl),
         _ if first_line(content).contains(&0) => Err(ambiguous_format_error("it is binary, but not Parquet")),
-        Some(_) => format_from_header(first_line(content)),
+        Some(_) => table_format_from_header(first_line(content)),
     }
 }
 
 /// Returns the table format whose delimiter occurs outside quotes in the header line.
-fn format_from_header(header: &[u8]) -> Result<SourceFormat, SourceError> {
+fn table_format_from_header(header: &[u8]) -> Result<SourceFormat, SourceError> {
     let has_unquoted = |delimiter: u8| {
         let mut in_quotes = false;
         header.iter().any(|byte| {

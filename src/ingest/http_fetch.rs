@@ -13,7 +13,7 @@ use reqwest::header::{
     IF_NONE_MATCH, LAST_MODIFIED,
 };
 use reqwest::{Client, Response, StatusCode, redirect};
-use strata_types::error_chain::{iter_error_chain, join_messages};
+use strata_types::error_chain::{iter_error_chain, join_errors};
 use strata_types::source::SourceValidators;
 use tokio::time::{Instant, timeout_at};
 use url::Url;
@@ -42,7 +42,7 @@ pub(super) async fn open_http(
         response = fetch.send_request(url, None).await?;
     }
     check_status(response.status())?;
-    check_encoding(response.headers())?;
+    check_content_encoding(response.headers())?;
     let content_type = header_text(&response, CONTENT_TYPE);
     let progress = ReadProgress { total_bytes: response.content_length(), ..ReadProgress::default() };
     let validators = response_validators(&response);
@@ -135,7 +135,7 @@ impl<'a> HttpFetch<'a> {
 }
 
 /// Returns an error unless [`super::open_decoder`] can detect the content encodings by their first bytes.
-fn check_encoding(headers: &HeaderMap) -> Result<(), SourceError> {
+fn check_content_encoding(headers: &HeaderMap) -> Result<(), SourceError> {
     const KNOWN_ENCODINGS: [&str; 5] = ["", "identity", "gzip", "x-gzip", "zstd"];
     let is_unknown = |encoding: &str| !KNOWN_ENCODINGS.iter().any(|known| encoding.eq_ignore_ascii_case(known));
     for value in headers.get_all(CONTENT_ENCODING) {
@@ -153,7 +153,7 @@ fn header_text(response: &Response, name: HeaderName) -> Option<String> {
 }
 
 /// Returns the final URL without credentials and fragment, which must not appear in published entities.
-fn public_url(response: &Response) -> String {
+fn final_public_url(response: &Response) -> String {
     let mut url = response.url().clone();
     // These calls fail only for URLs without a host, which http and https URLs have.
     let _ = url.set_username("");
@@ -166,7 +166,7 @@ fn public_url(response: &Response) -> String {
 /// document might change once more within that second (RFC 9110, section 8.8.2.2). Then there are no validators, not
 /// even the `ETag`, because servers such as nginx derive it from the time in seconds and the size.
 fn response_validators(response: &Response) -> SourceValidators {
-    let url = public_url(response);
+    let url = final_public_url(response);
     let modified = unique_header(response, LAST_MODIFIED);
     let modified_at = modified.as_deref().and_then(|text| httpdate::parse_http_date(text).ok());
     let sent_at = header_text(response, DATE).and_then(|text| httpdate::parse_http_date(&text).ok());
@@ -197,7 +197,7 @@ fn matches_validators(response: &Response, known: &SourceValidators) -> bool {
         (Some(new), Some(known)) => new.trim_start_matches("W/") == known.trim_start_matches("W/"),
         _ => true,
     };
-    public_url(response) == known.url && agrees(ETAG, &known.etag) && agrees(LAST_MODIFIED, &known.last_modified)
+    final_public_url(response) == known.url && agrees(ETAG, &known.etag) && agrees(LAST_MODIFIED, &known.last_modified)
 }
 
 fn last_path_segment(url: &Url) -> Option<String> {
@@ -221,6 +221,6 @@ fn fetch_error(error: reqwest::Error) -> SourceError {
         Some(SourceError::Unreachable { reason }) => reason.clone(),
         _ => cause.to_string(),
     });
-    let reason = unresolved.map(ToString::to_string).or(failure).unwrap_or_else(|| join_messages(texts));
+    let reason = unresolved.map(ToString::to_string).or(failure).unwrap_or_else(|| join_errors(texts));
     SourceError::Unreachable { reason }
 }

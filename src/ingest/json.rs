@@ -107,7 +107,7 @@ impl JsonDecoder {
                 Some(b'{') => self.consume(1),
                 found => return Err(self.wrong_type_error(level, found, "an object")),
             }
-            self.seek_key(level)?;
+            self.seek_records_path_key(level)?;
         }
         match self.peek_byte()? {
             Some(b'[') => self.consume(1),
@@ -117,11 +117,11 @@ impl JsonDecoder {
     }
 
     /// Advances to the value of the records path's key at `level`, within the current object.
-    fn seek_key(&mut self, level: usize) -> Result<(), SourceError> {
+    fn seek_records_path_key(&mut self, level: usize) -> Result<(), SourceError> {
         if self.peek_byte()? == Some(b'}') {
             return Err(self.missing_path_error(level));
         }
-        while !self.read_member(level)? {
+        while !self.read_member_unless_on_path(level)? {
             if !self.advance_to_next_member()? {
                 return Err(self.missing_path_error(level));
             }
@@ -132,7 +132,7 @@ impl JsonDecoder {
     fn leave_records_array(&mut self) -> Result<(), SourceError> {
         for level in (0..self.records_path.len()).rev() {
             while self.advance_to_next_member()? {
-                if self.read_member(level)? {
+                if self.read_member_unless_on_path(level)? {
                     return Err(self.document_error(match self.envelope {
                         Some(_) => format!("the member {ENTITIES_FIELD} occurs twice"),
                         None => format!("the key at the records path {} occurs twice", self.path_prefix(level + 1)),
@@ -159,7 +159,7 @@ impl JsonDecoder {
 
     /// Consumes an object member and stores its value if the field is requested. If the member is on the records path,
     /// consumes only its key and returns `true`.
-    fn read_member(&mut self, level: usize) -> Result<bool, SourceError> {
+    fn read_member_unless_on_path(&mut self, level: usize) -> Result<bool, SourceError> {
         match self.peek_byte()? {
             Some(b'"') => {}
             found => return Err(self.unexpected_byte_error(found, "a key in quotes")),
@@ -172,7 +172,7 @@ impl JsonDecoder {
         if let Some(JsonScalar::String(key)) = cursor.next_key().and_then(|_| cursor.next_scalar()) {
             is_on_path = key.eq_str(&self.records_path[level]);
             if let Some(fields) = self.envelope.as_ref().filter(|_| !is_on_path) {
-                let index = fields.find_field(|name| key.eq_str(name));
+                let index = fields.find_field_index(|name| key.eq_str(name));
                 field_index =
                     Some(index.ok_or_else(|| self.document_error(fields.unknown_field_error(&key.unescape())))?);
             }
@@ -400,7 +400,7 @@ impl EntityDecoder for JsonDecoder {
         // Not all of an invalid item is needed: one byte is enough to reject an item that is not an object.
         let item = &self.window.unread()[..length];
         let locate = |offset: usize| self.position.locate(self.item_count + 1, item, offset);
-        self.writer.write_json(item, locate, out)?;
+        self.writer.canonicalize_and_write(item, locate, out)?;
         self.consume(length);
         self.item_count += 1;
         Ok(true)
@@ -412,7 +412,7 @@ fn find_object_arrays(object: &[u8]) -> Vec<String> {
     let mut paths: Vec<String> = Vec::new();
     let mut rest = object.strip_prefix(b"{").unwrap_or_default();
     while paths.len() < MAX_SUGGESTED_ARRAYS {
-        let Some((key, after)) = split_value(rest) else { break };
+        let Some((key, after)) = split_first_value(rest) else { break };
         let Some(after) = after.trim_ascii_start().strip_prefix(b":") else { break };
         let items = after.trim_ascii_start().strip_prefix(b"[");
         let has_objects = items.is_some_and(|items| items.trim_ascii_start().starts_with(b"{"));
@@ -424,7 +424,7 @@ fn find_object_arrays(object: &[u8]) -> Vec<String> {
         {
             paths.push(path);
         }
-        let Some((_, after)) = split_value(after) else { break };
+        let Some((_, after)) = split_first_value(after) else { break };
         let Some(after) = after.trim_ascii_start().strip_prefix(b",") else { break };
         rest = after;
     }
@@ -432,7 +432,7 @@ fn find_object_arrays(object: &[u8]) -> Vec<String> {
 }
 
 /// Splits off the first JSON value of a text; `None` if the value is incomplete.
-fn split_value(text: &[u8]) -> Option<(&[u8], &[u8])> {
+fn split_first_value(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = ValueScanner::new().feed(text).ok()??;
     text.split_at_checked(end)
 }

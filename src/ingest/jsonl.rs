@@ -20,19 +20,24 @@ pub(super) struct JsonlDecoder {
     warnings: Vec<String>,
 }
 
+struct LineLengths {
+    content: usize,
+    with_line_end: usize,
+}
+
 impl JsonlDecoder {
     pub(super) fn new(window: ReadWindow, writer: EntityWriter) -> Self {
         Self { window, writer, item_count: 0, line_count: 0, begins_with_entities_array: false, warnings: Vec::new() }
     }
 
-    /// Fills the window until it contains a whole line. Returns the length of the line without and with its line end.
-    fn read_line(&mut self) -> Result<Option<(usize, usize)>, SourceError> {
+    /// Fills the window until it contains a whole line.
+    fn buffer_line(&mut self) -> Result<Option<LineLengths>, SourceError> {
         let mut searched = 0;
         loop {
             let unread = self.window.unread();
             if let Some(length) = memchr::memchr(b'\n', &unread[searched..]) {
                 let length = searched + length;
-                return Ok(Some((length, length + 1)));
+                return Ok(Some(LineLengths { content: length, with_line_end: length + 1 }));
             }
             searched = unread.len();
             if searched > self.writer.max_entity_bytes {
@@ -41,7 +46,7 @@ impl JsonlDecoder {
                 return Err(SourceError::entity_too_large(position, self.writer.max_entity_bytes));
             }
             if !self.window.fill()? && self.window.is_at_end {
-                return Ok((searched > 0).then_some((searched, searched)));
+                return Ok((searched > 0).then_some(LineLengths { content: searched, with_line_end: searched }));
             }
         }
     }
@@ -62,11 +67,11 @@ impl EntityDecoder for JsonlDecoder {
     }
 
     fn next_entity(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
-        while let Some((length, length_with_end)) = self.read_line()? {
+        while let Some(LineLengths { content, with_line_end }) = self.buffer_line()? {
             self.line_count += 1;
-            let text = trim_json_whitespace(&self.window.unread()[..length]);
+            let text = trim_json_whitespace(&self.window.unread()[..content]);
             if text.is_empty() {
-                self.window.consume(length_with_end);
+                self.window.consume(with_line_end);
                 continue;
             }
             self.item_count += 1;
@@ -74,8 +79,8 @@ impl EntityDecoder for JsonlDecoder {
                 self.begins_with_entities_array = has_only_entities_array(text);
             }
             let position = SourcePosition { item: self.item_count, line: Some(self.line_count), column: None };
-            self.writer.write_json(text, |_| position, out)?;
-            self.window.consume(length_with_end);
+            self.writer.canonicalize_and_write(text, |_| position, out)?;
+            self.window.consume(with_line_end);
             return Ok(true);
         }
         if self.item_count == 1 && std::mem::take(&mut self.begins_with_entities_array) {

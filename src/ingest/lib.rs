@@ -189,14 +189,14 @@ fn open_decoder_with_envelope(
     options: &DecodeOptions,
     envelope: Option<EnvelopeFields>,
 ) -> Result<(Box<dyn EntityDecoder>, DetectedFormat), SourceError> {
-    let SourceInput { body, name, content_type, progress, is_counted } = input;
+    let SourceInput { body, name, content_type, progress, is_progress_counted } = input;
     let (stream, file): (Box<dyn Read + Send>, Option<File>) = match body {
         SourceBody::File(file) => (Box::new(file.try_clone().map_err(SourceError::Io)?), Some(file)),
         SourceBody::Reader(stream) => (stream, None),
         SourceBody::Chunks(chunks) => (Box::new(BlockingChunkReader { chunks, current_chunk: Bytes::new() }), None),
     };
     let expansion = ExpansionGuard::new(options.expansion_limits);
-    let progress = (!is_counted).then_some(progress);
+    let progress = (!is_progress_counted).then_some(progress);
     let stage = ExpansionStage::Received(expansion.clone());
     let counted = CountingReader::new(stream, progress.clone(), stage, options);
     let (decompressed, compression) = decompression::decompress(Box::new(counted), options, &expansion)?;
@@ -205,7 +205,7 @@ fn open_decoder_with_envelope(
     if window.unread().starts_with(UTF8_BOM) {
         window.consume(UTF8_BOM.len());
     }
-    while !format_detection::has_enough_content(window.unread(), options.format) && window.fill()? {}
+    while !format_detection::is_enough_to_detect(window.unread(), options.format) && window.fill()? {}
     if options.format.is_none() {
         fill_for_detection(&mut window, options.max_entity_bytes)?;
     }

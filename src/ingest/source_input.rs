@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::DecodeOptions;
 use super::egress::UrlQuery;
-use super::error::{SourceError, into_io};
+use super::error::{SourceError, into_io_error};
 use super::expansion_guard::ExpansionGuard;
 
 /// The progress of reading a source. Clones share the counter.
@@ -53,7 +53,7 @@ pub struct SourceInput {
     pub(super) content_type: Option<String>,
     pub(super) progress: ReadProgress,
     /// Whether `progress` already includes the bytes of the body, because they were counted on arrival.
-    pub(super) is_counted: bool,
+    pub(super) is_progress_counted: bool,
 }
 
 pub(super) enum SourceBody {
@@ -98,7 +98,7 @@ impl SourceInput {
     }
 
     fn from_body(body: SourceBody) -> Self {
-        Self { body, name: None, content_type: None, progress: ReadProgress::default(), is_counted: false }
+        Self { body, name: None, content_type: None, progress: ReadProgress::default(), is_progress_counted: false }
     }
 
     /// Returns the body of a request. If no data arrives for `idle`, reads return [`SourceError::Interrupted`].
@@ -230,15 +230,15 @@ pub(super) struct BodyChunks {
 }
 
 impl BodyChunks {
-    /// Returns the next chunk of a body, `None` at the end, or an empty chunk if none arrives until the time `pause`.
-    pub(super) async fn next_chunk(&mut self, pause: Option<Instant>) -> Result<Option<Bytes>, SourceError> {
+    /// Returns the next chunk of a body, `None` at the end, or an empty chunk if none arrives until `pause_until`.
+    pub(super) async fn next_chunk(&mut self, pause_until: Option<Instant>) -> Result<Option<Bytes>, SourceError> {
         // A timeout beyond the range of the clock means no limit.
         let idle = Instant::now().checked_add(self.timeouts.idle_timeout);
-        let deadline = [idle, self.timeouts.deadline, pause].into_iter().flatten().min();
+        let deadline = [idle, self.timeouts.deadline, pause_until].into_iter().flatten().min();
         let Some(deadline) = deadline else { return self.stream.next().await.transpose() };
         match timeout_at(deadline, self.stream.next()).await {
             Ok(next) => next.transpose(),
-            Err(_) if pause == Some(deadline) => Ok(Some(Bytes::new())),
+            Err(_) if pause_until == Some(deadline) => Ok(Some(Bytes::new())),
             Err(_) if idle == Some(deadline) => Err((self.timeout_error)(format!(
                 "timed out: no data arrived for {} s",
                 self.timeouts.idle_timeout.as_secs()
@@ -260,7 +260,7 @@ impl Read for BlockingChunkReader {
             match self.chunks.runtime.clone().block_on(self.chunks.next_chunk(None)) {
                 Ok(Some(chunk)) => self.current_chunk = chunk,
                 Ok(None) => return Ok(0),
-                Err(error) => return Err(into_io(error)),
+                Err(error) => return Err(into_io_error(error)),
             }
         }
         let count = self.current_chunk.len().min(buffer.len());
@@ -299,24 +299,24 @@ impl<R: Read> CountingReader<R> {
 impl<R: Read> Read for CountingReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.cancellation.is_cancelled() {
-            return Err(into_io(SourceError::Interrupted { reason: "the request was canceled".to_owned() }));
+            return Err(into_io_error(SourceError::Interrupted { reason: "the request was canceled".to_owned() }));
         }
         let count = loop {
             match self.inner.read(buffer) {
                 Ok(count) => break count,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Read errors are wrapped, to distinguish errors of this machine from errors in the document.
-                Err(error) => return Err(into_io(SourceError::from(error))),
+                Err(error) => return Err(into_io_error(SourceError::from(error))),
             }
         };
         self.total_bytes += count as u64;
         if let Some(progress) = &self.progress {
             progress.add_read_bytes(count as u64);
         }
-        check_source_size(self.total_bytes, self.max_bytes).map_err(into_io)?;
+        check_source_size(self.total_bytes, self.max_bytes).map_err(into_io_error)?;
         match &self.expansion_stage {
             ExpansionStage::Received(expansion) => expansion.add_received(count as u64),
-            ExpansionStage::Expanded(expansion) => expansion.check_expanded(self.total_bytes).map_err(into_io)?,
+            ExpansionStage::Expanded(expansion) => expansion.check_expanded(self.total_bytes).map_err(into_io_error)?,
         }
         Ok(count)
     }

@@ -59,7 +59,7 @@ impl CanonicalFormWriter {
     }
 
     /// Returns the SHA-256 of an entity's canonical form without the top-level `_source`. Used by `dedup` and diffs.
-    pub fn canonical_hash(&mut self, document: &[u8]) -> [u8; 32] {
+    pub fn hash_without_source(&mut self, document: &[u8]) -> [u8; 32] {
         let mut form = std::mem::take(&mut self.form);
         form.clear();
         self.members.clear();
@@ -69,10 +69,10 @@ impl CanonicalFormWriter {
         hash
     }
 
-    /// Appends the canonical form of the next value, at nesting level `depth`. An object's member `except` is omitted.
-    fn write_value(&mut self, cursor: &mut JsonCursor<'_>, depth: usize, except: Option<&str>, out: &mut Vec<u8>) {
+    /// Appends the canonical form of the next value, at nesting level `depth`. Omits the object member `skip_key`.
+    fn write_value(&mut self, cursor: &mut JsonCursor<'_>, depth: usize, skip_key: Option<&str>, out: &mut Vec<u8>) {
         match cursor.peek_type() {
-            Some(JsonType::Object) if depth <= MAX_NESTING_DEPTH => self.write_object(cursor, depth, except, out),
+            Some(JsonType::Object) if depth <= MAX_NESTING_DEPTH => self.write_object(cursor, depth, skip_key, out),
             Some(JsonType::Array) if depth <= MAX_NESTING_DEPTH => {
                 cursor.enter();
                 out.push(b'[');
@@ -90,14 +90,14 @@ impl CanonicalFormWriter {
         }
     }
 
-    fn write_object(&mut self, cursor: &mut JsonCursor<'_>, depth: usize, except: Option<&str>, out: &mut Vec<u8>) {
+    fn write_object(&mut self, cursor: &mut JsonCursor<'_>, depth: usize, skip_key: Option<&str>, out: &mut Vec<u8>) {
         let first_member = self.members.len();
         cursor.enter();
         out.push(b'{');
         let first = out.len();
         let mut in_order = true;
         while let Some(key) = cursor.next_key() {
-            if except.is_some_and(|except| key.eq_str(except)) {
+            if skip_key.is_some_and(|skip_key| key.eq_str(skip_key)) {
                 cursor.skip_value();
                 continue;
             }

@@ -122,7 +122,7 @@ impl CanonicalizingParser<'_> {
             if self.input.get(self.position) != Some(&b'"') {
                 return Err(self.unexpected("a key in quotes"));
             }
-            suspect |= self.parse_key(first)?;
+            suspect |= self.parse_key_may_be_duplicate(first)?;
             self.skip_whitespace();
             if !self.consume_byte(b':') {
                 return Err(self.unexpected("a colon"));
@@ -182,11 +182,11 @@ impl CanonicalizingParser<'_> {
     }
 
     /// Parses a key of an object whose members start at index `first`. Returns true if the key can be a duplicate.
-    fn parse_key(&mut self, first: usize) -> Result<bool, DocumentError> {
+    fn parse_key_may_be_duplicate(&mut self, first: usize) -> Result<bool, DocumentError> {
         let input_start = self.position;
-        let start = self.output_len();
+        let start = self.output_len_with_pending();
         self.parse_string()?;
-        let member = KeySpan { start, end: self.output_len() };
+        let member = KeySpan { start, end: self.output_len_with_pending() };
         self.scratch.key_spans.push(member);
         // A rewritten key is in the output. Any other key has its canonical spelling in the input.
         let key = if self.copied > input_start {
@@ -202,7 +202,7 @@ impl CanonicalizingParser<'_> {
         let start = self.position;
         self.position += 1;
         loop {
-            self.position = scan::find_string_stop(self.input, self.position);
+            self.position = scan::find_quote_backslash_or_control(self.input, self.position);
             match self.input.get(self.position) {
                 Some(b'"') => {
                     self.position += 1;
@@ -321,7 +321,7 @@ impl CanonicalizingParser<'_> {
 
     /// Returns the length that the output has once all input before the current position is written.
     #[inline]
-    fn output_len(&self) -> usize {
+    fn output_len_with_pending(&self) -> usize {
         self.out.len() + self.position - self.copied
     }
 

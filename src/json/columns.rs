@@ -2,7 +2,7 @@
 //! (docs/reference/formats.md, csv and tsv).
 //!
 //! A separate pass over the entities finds the columns before the first row is written. Parts of the response run in
-//! parallel, each with its own [`ColumnNamesBuilder`]; the builders are merged in the order of the parts.
+//! parallel, each with its own [`TableColumnNamesBuilder`]; the builders are merged in the order of the parts.
 
 use std::hash::BuildHasher;
 
@@ -23,16 +23,16 @@ const MAX_TOTAL_NAME_BYTES: usize = limits::MAX_COLUMN_NAMES_BYTES;
      choose fewer fields with keep_field",
     MAX_TOTAL_NAME_BYTES >> 20
 )]
-pub struct TooManyColumns {
+pub struct TooManyColumnsError {
     pub limit: usize,
 }
 
 /// The names of a table's columns, in order: at least one, all distinct. Serializes as a list of strings.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "Vec<String>", from = "Vec<String>")]
-pub struct ColumnNames(UniqueNames);
+pub struct TableColumnNames(UniqueNames);
 
-impl ColumnNames {
+impl TableColumnNames {
     pub fn names(&self) -> &[String] {
         &self.0.names
     }
@@ -55,40 +55,40 @@ impl ColumnNames {
     }
 }
 
-impl Default for ColumnNames {
+impl Default for TableColumnNames {
     fn default() -> Self {
-        ColumnNames::from(UniqueNames::default())
+        TableColumnNames::from(UniqueNames::default())
     }
 }
 
 /// Creates table columns from their names. Ignores repeated names. An empty list becomes the single column `_source`.
-impl From<Vec<String>> for ColumnNames {
+impl From<Vec<String>> for TableColumnNames {
     fn from(list: Vec<String>) -> Self {
         let mut names = UniqueNames::default();
         for name in list {
             names.find_or_insert(name);
         }
-        ColumnNames::from(names)
+        TableColumnNames::from(names)
     }
 }
 
-impl From<UniqueNames> for ColumnNames {
+impl From<UniqueNames> for TableColumnNames {
     fn from(mut names: UniqueNames) -> Self {
         if names.names.is_empty() {
             names.find_or_insert(FALLBACK_COLUMN.to_owned());
         }
-        ColumnNames(names)
+        TableColumnNames(names)
     }
 }
 
-impl From<ColumnNames> for Vec<String> {
-    fn from(columns: ColumnNames) -> Self {
+impl From<TableColumnNames> for Vec<String> {
+    fn from(columns: TableColumnNames) -> Self {
         columns.0.names
     }
 }
 
 #[derive(Debug)]
-pub struct ColumnNamesBuilder {
+pub struct TableColumnNamesBuilder {
     collector: ColumnNameCollector,
     flattener: EntityFlattener,
 }
@@ -99,21 +99,21 @@ struct ColumnNameCollector {
     max_columns: usize,
 }
 
-impl ColumnNamesBuilder {
-    pub fn new(max_columns: usize) -> ColumnNamesBuilder {
-        ColumnNamesBuilder {
+impl TableColumnNamesBuilder {
+    pub fn new(max_columns: usize) -> TableColumnNamesBuilder {
+        TableColumnNamesBuilder {
             collector: ColumnNameCollector { names: UniqueNames::default(), max_columns },
             flattener: EntityFlattener::default(),
         }
     }
 
     /// Adds the columns of one canonical document. After an error, the columns collected so far remain.
-    pub fn add_entity(&mut self, document: &[u8]) -> Result<(), TooManyColumns> {
+    pub fn add_entity(&mut self, document: &[u8]) -> Result<(), TooManyColumnsError> {
         self.flattener.flatten(document, &mut self.collector)
     }
 
     /// Appends the columns of `later`, whose entities follow the entities of `self`.
-    pub fn merge(&mut self, later: ColumnNamesBuilder) -> Result<(), TooManyColumns> {
+    pub fn merge(&mut self, later: TableColumnNamesBuilder) -> Result<(), TooManyColumnsError> {
         for name in later.collector.names.names {
             self.collector.check_limits(&name, name.len())?;
             self.collector.names.find_or_insert(name);
@@ -129,31 +129,31 @@ impl ColumnNamesBuilder {
         self.collector.names.name_bytes
     }
 
-    pub fn columns(&self) -> ColumnNames {
+    pub fn columns(&self) -> TableColumnNames {
         self.collector.names.clone().into()
     }
 
     /// Returns the columns of the table, or the single column `_source` if there are none.
-    pub fn finish(self) -> ColumnNames {
+    pub fn finish(self) -> TableColumnNames {
         self.collector.names.into()
     }
 }
 
 impl ColumnNameCollector {
-    fn check_limits(&self, name: &str, name_bytes: usize) -> Result<(), TooManyColumns> {
+    fn check_limits(&self, name: &str, name_bytes: usize) -> Result<(), TooManyColumnsError> {
         let names = &self.names;
         let fits = names.names.len() < self.max_columns && names.name_bytes + name_bytes <= MAX_TOTAL_NAME_BYTES;
-        if fits || names.find(name).is_some() { Ok(()) } else { Err(TooManyColumns { limit: self.max_columns }) }
+        if fits || names.find(name).is_some() { Ok(()) } else { Err(TooManyColumnsError { limit: self.max_columns }) }
     }
 }
 
 impl CellSink for ColumnNameCollector {
-    type Error = TooManyColumns;
+    type Error = TooManyColumnsError;
 
-    fn column(&mut self, name: FlattenedKey<'_>) -> Result<u32, TooManyColumns> {
+    fn resolve_column_number(&mut self, name: FlattenedKey<'_>) -> Result<u32, TooManyColumnsError> {
         // The size of the name is checked first, because unescaping allocates the name.
         if name.max_escaped_bytes() > MAX_TOTAL_NAME_BYTES {
-            return Err(TooManyColumns { limit: self.max_columns });
+            return Err(TooManyColumnsError { limit: self.max_columns });
         }
         let name = name.unescape();
         self.check_limits(&name, name.len())?;

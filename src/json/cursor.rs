@@ -3,7 +3,7 @@
 //! The input must be canonical text. For other bytes the results are unspecified, but all functions are safe and end.
 
 use super::json_str::JsonStr;
-use super::scan;
+use super::scan::{self, StringEnd};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum JsonToken<'a> {
@@ -92,7 +92,7 @@ impl<'a> JsonCursor<'a> {
         let Some(first) = self.peek_byte() else { return &[] };
         let start = self.position;
         self.position = match first {
-            b'"' => (scan::find_string_end(self.text, start + 1).0 + 1).min(self.text.len()),
+            b'"' => (scan::find_string_end(self.text, start + 1).quote + 1).min(self.text.len()),
             b'{' | b'[' => scan::find_container_end(self.text, start, 0),
             _ => self.find_scalar_end(),
         };
@@ -196,9 +196,9 @@ impl<'a> JsonCursor<'a> {
     #[inline]
     fn read_string(&mut self) -> JsonStr<'a> {
         let start = self.position + 1;
-        let (end, plain) = scan::find_string_end(self.text, start);
-        self.position = (end + 1).min(self.text.len());
-        JsonStr::from_parts(&self.text[start..end], plain)
+        let StringEnd { quote, is_plain } = scan::find_string_end(self.text, start);
+        self.position = (quote + 1).min(self.text.len());
+        JsonStr::from_parts(&self.text[start..quote], is_plain)
     }
 
     #[inline]

@@ -31,7 +31,7 @@ pub trait CellSink {
     type Error;
 
     /// Returns the number of the column named `name`, below `u32::MAX`. Called once for each node of a tree.
-    fn column(&mut self, name: FlattenedKey<'_>) -> Result<u32, Self::Error>;
+    fn resolve_column_number(&mut self, name: FlattenedKey<'_>) -> Result<u32, Self::Error>;
 
     /// Receives a cell: a scalar or an array at byte `start` of the document. The last value of a column counts.
     fn write_cell(&mut self, column: u32, start: usize, value: &[u8]);
@@ -105,7 +105,7 @@ impl EntityFlattener {
             previous = match self.next_expected_member(cursor, parent, previous) {
                 Some(node) => node,
                 None => match cursor.next_key() {
-                    Some(key) => self.insert_member(parent, previous, key.raw()),
+                    Some(key) => self.expect_member_after(parent, previous, key.raw()),
                     None => return Ok(()),
                 },
             };
@@ -123,7 +123,7 @@ impl EntityFlattener {
     ) -> Result<(), P::Error> {
         match cursor.peek_type() {
             Some(JsonType::Object) if depth <= MAX_NESTING_DEPTH => self.flatten_members(cursor, node, depth, sink),
-            Some(JsonType::Array) if depth <= MAX_NESTING_DEPTH && has_only_objects(cursor.clone()) => {
+            Some(JsonType::Array) if depth <= MAX_NESTING_DEPTH && is_array_of_objects(cursor.clone()) => {
                 cursor.enter();
                 let mut previous = NO_NODE;
                 while cursor.next_element() {
@@ -136,7 +136,7 @@ impl EntityFlattener {
                 let value = cursor.skip_value();
                 let column = match self.nodes[node as usize].column {
                     NO_NODE => {
-                        let column = sink.column(FlattenedKey { flattener: self, node })?;
+                        let column = sink.resolve_column_number(FlattenedKey { flattener: self, node })?;
                         self.nodes[node as usize].column = column;
                         column
                     }
@@ -169,7 +169,7 @@ impl EntityFlattener {
 
     /// Finds or inserts the node of the member `key` of `parent`, and expects the node after `previous` from now on.
     #[cold]
-    fn insert_member(&mut self, parent: u32, previous: u32, key: &[u8]) -> u32 {
+    fn expect_member_after(&mut self, parent: u32, previous: u32, key: &[u8]) -> u32 {
         let node = self.find_or_insert_member(parent, key);
         match previous {
             NO_NODE => self.nodes[parent as usize].first_member = node,
@@ -305,7 +305,7 @@ impl FlattenedKey<'_> {
 }
 
 /// Returns true if the next array has elements and all of them are objects.
-fn has_only_objects(mut cursor: JsonCursor<'_>) -> bool {
+fn is_array_of_objects(mut cursor: JsonCursor<'_>) -> bool {
     cursor.enter();
     let mut any = false;
     while cursor.next_element() {

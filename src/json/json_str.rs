@@ -103,7 +103,7 @@ pub fn escape_into(text: &str, out: &mut Vec<u8>) {
     let bytes = text.as_bytes();
     let mut from = 0;
     loop {
-        let stop = scan::find_string_stop(bytes, from);
+        let stop = scan::find_quote_backslash_or_control(bytes, from);
         out.extend_from_slice(&bytes[from..stop]);
         let Some(&byte) = bytes.get(stop) else { return };
         escape_byte_into(byte, out);

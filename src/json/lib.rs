@@ -12,7 +12,7 @@
 //! | write | [`try_write_indented`], [`write_json_string`] |
 //! | compare | [`fold_case`], [`NumericValue`], [`EqualsPredicate`], [`ContainsPredicate`], [`RangePredicate`] |
 //! | hash and sort | [`CanonicalFormWriter`], [`write_sort_key`] |
-//! | flatten | [`EntityFlattener`], [`ColumnNamesBuilder`] |
+//! | flatten | [`EntityFlattener`], [`TableColumnNamesBuilder`] |
 //! | split into tokens | [`for_each_token`] |
 //!
 //! Objects and arrays nest at most [`MAX_NESTING_DEPTH`] levels, and no function recurses deeper than that.
@@ -44,7 +44,7 @@ mod value_scanner;
 pub use canonical_form::{CanonicalFormWriter, sortable_prefix};
 pub use canonicalize::{JsonCanonicalizer, canonicalize, canonicalize_envelope};
 pub use case_folding::{fold_case, fold_case_into, fold_json_str_into};
-pub use columns::{ColumnNames, ColumnNamesBuilder, TooManyColumns, UniqueNames};
+pub use columns::{TableColumnNames, TableColumnNamesBuilder, TooManyColumnsError, UniqueNames};
 pub use cursor::{JsonCursor, JsonScalar, JsonToken, JsonType};
 pub use error::DocumentError;
 pub use flatten::{CellSink, EntityFlattener, FlattenedKey};

@@ -87,8 +87,8 @@ impl NumericValue {
 
     /// Returns the exact difference between the value and its nearest double: 0, except for integers that no double
     /// equals. Returns `None` for integers whose difference does not fit 64 bits. If two values have remainders, the
-    /// pairs `(nearest_double, remainder)` order like the values.
-    pub fn remainder(&self) -> Option<i64> {
+    /// pairs `(nearest_double, double_remainder)` order like the values.
+    pub fn double_remainder(&self) -> Option<i64> {
         match &self.0 {
             NumericForm::Integer(integer) => i64::try_from(i128::from(*integer) - *integer as f64 as i128).ok(),
             NumericForm::Double(_) => Some(0),
@@ -103,14 +103,14 @@ impl NumericValue {
         }
     }
 
-    /// Returns the nearest double and a tie breaker: the [`remainder`](NumericValue::remainder), or, if there is none,
+    /// Returns the nearest double and a tie breaker: the [`Self::double_remainder`], or, if there is none,
     /// the minimum or maximum of `i128`. Compared with a value that has a remainder, the pairs order like the values.
     pub fn double_and_tie_breaker(&self) -> (f64, i128) {
         (self.nearest_double(), self.tie_breaker())
     }
 
     fn tie_breaker(&self) -> i128 {
-        match self.remainder() {
+        match self.double_remainder() {
             Some(remainder) => i128::from(remainder),
             None if self.long_integer().is_some_and(|long| long.above_double) => i128::MAX,
             None => i128::MIN,

@@ -12,7 +12,7 @@ const STRIDE_BYTES: usize = 32;
 /// Returns false if the output would exceed about `max_bytes`: one byte at level 128 can become 257 bytes.
 pub fn try_write_indented(document: &[u8], indent_levels: usize, max_bytes: usize, out: &mut Vec<u8>) -> bool {
     let guess_bytes = document.len() + document.len() / 2 + 8 * STRIDE_BYTES;
-    let mut writer = StrideWriter { start: out.len(), position: out.len(), out };
+    let mut writer = IndentedJsonWriter { start: out.len(), position: out.len(), out };
     writer.reserve(guess_bytes);
     let mut level = indent_levels;
     let mut strings = StringState::default();
@@ -83,14 +83,14 @@ impl TokenSpacing {
 }
 
 /// Writes indented JSON into existing memory, so that a short copy is a move instead of a call.
-struct StrideWriter<'o> {
+struct IndentedJsonWriter<'o> {
     start: usize,
     /// The output, which is at least [`STRIDE_BYTES`] longer than the written part.
     out: &'o mut Vec<u8>,
     position: usize,
 }
 
-impl StrideWriter<'_> {
+impl IndentedJsonWriter<'_> {
     #[inline]
     fn reserve(&mut self, length: usize) {
         let needed = self.position + length + 2 * STRIDE_BYTES;

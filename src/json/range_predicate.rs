@@ -45,11 +45,11 @@ impl RangePredicate {
             _ => return false,
         };
         let accepts_equal = |needle: &RangePredicate| needle.bound.accepts(Ordering::Equal);
-        self.bound.is_lower() == other.bound.is_lower()
+        self.bound.is_lower_bound() == other.bound.is_lower_bound()
             && match ordering {
                 Ordering::Equal => accepts_equal(other) || !accepts_equal(self),
-                Ordering::Greater => self.bound.is_lower(),
-                Ordering::Less => !self.bound.is_lower(),
+                Ordering::Greater => self.bound.is_lower_bound(),
+                Ordering::Less => !self.bound.is_lower_bound(),
             }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The fast functions of this crate are built on three searches:
 //!
-//! - [`find_string_stop`] finds the next byte in a string that is not plain text, in untrusted text.
+//! - [`find_quote_backslash_or_control`] finds the next byte in a string that is not plain text, in untrusted text.
 //! - [`find_string_end`] finds the closing quote of a string, in canonical text.
 //! - [`StructuralMasks`] and [`StringState`] find the structural characters of 64 bytes as bit sets, and the bytes that
 //!   are inside strings (Langdale and Lemire, "Parsing Gigabytes of JSON per Second", 2019, section 3.1).
@@ -19,7 +19,7 @@ pub(super) const LANE_BYTES: usize = 16;
 
 /// Returns the first position from `at` with a quote, a backslash, or a control character, or the length of the text.
 #[inline]
-pub(super) fn find_string_stop(text: &[u8], at: usize) -> usize {
+pub(super) fn find_quote_backslash_or_control(text: &[u8], at: usize) -> usize {
     let stops = |lane: ByteLane| lane.eq_mask(b'"') | lane.eq_mask(b'\\') | lane.le_mask(0x1f);
     find_stop(text, at, stops, |byte| byte == b'"' || byte == b'\\' || byte <= 0x1f)
 }
@@ -38,19 +38,24 @@ fn find_stop(text: &[u8], mut at: usize, stops: impl Fn(ByteLane) -> u16, is_sto
     rest.iter().position(|byte| is_stop(*byte)).map_or(text.len(), |found| at + found)
 }
 
-/// Returns the position of the closing quote of the string at `at`, and true if the string has no backslash.
+/// The position of the closing quote of a string. The string has no backslash if `is_plain` is true.
+pub(super) struct StringEnd {
+    pub quote: usize,
+    pub is_plain: bool,
+}
+
 #[inline]
-pub(super) fn find_string_end(text: &[u8], mut at: usize) -> (usize, bool) {
-    let mut plain = true;
+pub(super) fn find_string_end(text: &[u8], mut at: usize) -> StringEnd {
+    let mut is_plain = true;
     loop {
         let stop = find_quote_or_backslash(text, at);
         match text.get(stop) {
             Some(b'\\') => {
-                plain = false;
+                is_plain = false;
                 at = stop + 2;
             }
-            Some(_) => return (stop, plain),
-            None => return (text.len(), plain),
+            Some(_) => return StringEnd { quote: stop, is_plain },
+            None => return StringEnd { quote: text.len(), is_plain },
         }
     }
 }
@@ -392,7 +397,7 @@ mod tests {
                 (at..bytes.len()).find(|&at| is(bytes[at])).unwrap_or(bytes.len())
             };
             let stop = naive(|byte| matches!(byte, b'"' | b'\\' | ..=0x1f));
-            prop_assert_eq!(find_string_stop(&bytes, at), stop);
+            prop_assert_eq!(find_quote_backslash_or_control(&bytes, at), stop);
             prop_assert_eq!(find_quote_or_backslash(&bytes, at), naive(|byte| matches!(byte, b'"' | b'\\')));
             let end = bytes.len().saturating_sub(at % 40);
             let either = (at..end).find(|&at| matches!(bytes[at], b',' | b'\\')).unwrap_or(end);

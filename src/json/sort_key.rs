@@ -75,7 +75,7 @@ pub fn write_sort_key_string(text: &[u8], direction: SortDirection, out: &mut Ve
 }
 
 fn write_sort_key_number(number: &NumericValue, direction: SortDirection, out: &mut Vec<u8>) {
-    if let Some(remainder) = number.remainder() {
+    if let Some(remainder) = number.double_remainder() {
         return write_sort_key_double(number.nearest_double(), remainder, direction, out);
     }
     let Some(LongInteger { negative, digits, above_double }) = number.long_integer() else { return };
@@ -102,8 +102,8 @@ pub fn write_sort_key_double(double: f64, remainder: i64, direction: SortDirecti
     out.extend_from_slice(&key);
 }
 
-/// Tag in the sort key of a number that has a [`NumericValue::remainder`]. Integers with the same nearest double but
-/// without a remainder have the tag below or above.
+/// Tag in the sort key of a number that has a [`NumericValue::double_remainder`]. Integers with the same nearest double
+/// but without a remainder have the tag below or above.
 const EXACT_REMAINDER_TAG: u8 = 1;
 
 /// Returns bits that order like the doubles. Both zeros have the same bits.

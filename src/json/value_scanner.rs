@@ -62,7 +62,7 @@ impl ValueScanner {
                 end.map_err(|position| DocumentError::TooDeep { offset: self.fed_bytes + position })?
             }
             ValueScanState::String { escaped } => self.find_string_end(escaped, bytes, at),
-            ValueScanState::NumberOrLiteral => (at..bytes.len()).find(|&at| is_bare_end(bytes[at])),
+            ValueScanState::NumberOrLiteral => (at..bytes.len()).find(|&at| ends_number_or_literal(bytes[at])),
             ValueScanState::AfterValue => Some(0),
         };
         if end.is_some() {
@@ -77,7 +77,7 @@ impl ValueScanner {
         matches!(self.state, ValueScanState::NumberOrLiteral | ValueScanState::AfterValue)
     }
 
-    pub fn is_empty(&self) -> bool {
+    pub fn is_before_value(&self) -> bool {
         matches!(self.state, ValueScanState::BeforeValue)
     }
 
@@ -99,6 +99,6 @@ fn is_whitespace(byte: u8) -> bool {
     matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
 }
 
-fn is_bare_end(byte: u8) -> bool {
+fn ends_number_or_literal(byte: u8) -> bool {
     is_whitespace(byte) || matches!(byte, b',' | b':' | b'[' | b']' | b'{' | b'}' | b'"')
 }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::principal::Principal;
 use crate::queue::{FairQueue, UnitGrant, UnitsDenied, WaiterTicket};
-use crate::shares::{FairShares, OtherUnits};
+use crate::shares::{FairShares, UnitsOfOthers};
 
 /// A limit that principals share fairly. Clones share it.
 ///
@@ -101,7 +101,7 @@ impl FairLimit {
     }
 
     /// Like [`FairLimit::acquire`], but without a timeout, for responses that have begun.
-    pub async fn acquire_unbounded(&self, principal: Principal, units: u64) -> Permit {
+    pub async fn acquire_without_timeout(&self, principal: Principal, units: u64) -> Permit {
         let mut request = MeasuredRequest::start(&self.shared);
         let permit = loop {
             if let Some(permit) = self.try_acquire_clamped(principal, units) {
@@ -123,14 +123,14 @@ impl FairLimit {
         if queue.try_take_without_queue(principal, units) {
             return Ok(self.new_permit(principal, units));
         }
-        let refused = self.shared.overloaded(None);
+        let refused = self.shared.overloaded_error(None);
         if queue.waiter_count() == 0 {
             return Err(refused);
         }
         let (waker, mut granted) = oneshot::channel();
         let grants = queue.try_enqueue(principal, units, waker);
         drop(queue);
-        self.shared.wake(grants);
+        self.shared.send_permits(grants);
         granted.try_recv().map_err(|_| refused)
     }
 
@@ -166,11 +166,11 @@ impl FairLimit {
     }
 
     /// Returns how many units the principal can have while no other principal has any.
-    pub fn max_units(&self, principal: Principal) -> u64 {
-        self.shared.shares.max_units(principal, OtherUnits::default())
+    pub fn max_sole_units(&self, principal: Principal) -> u64 {
+        self.shared.shares.max_units(principal, UnitsOfOthers::default())
     }
 
-    pub fn clamp_units(&self, principal: Principal, units: u64) -> u64 {
+    pub fn clamp_to_class_max(&self, principal: Principal, units: u64) -> u64 {
         units.min(self.shared.shares.max_class_units(principal))
     }
 
@@ -188,7 +188,7 @@ impl FairLimit {
     }
 
     fn try_acquire_clamped(&self, principal: Principal, units: u64) -> Option<Permit> {
-        let units = self.clamp_units(principal, units);
+        let units = self.clamp_to_class_max(principal, units);
         let entered = self.shared.lock_queue().try_take_without_queue(principal, units);
         entered.then(|| self.new_permit(principal, units))
     }
@@ -200,7 +200,7 @@ impl FairLimit {
         limit: Option<Duration>,
     ) -> Result<Permit, Overloaded> {
         let shared = &self.shared;
-        let units = self.clamp_units(principal, units);
+        let units = self.clamp_to_class_max(principal, units);
         let (waker, granted) = oneshot::channel();
         let ticket = {
             let mut queue = shared.lock_queue();
@@ -214,8 +214,8 @@ impl FairLimit {
             Some(limit) => tokio::time::timeout(limit, &mut waiting.granted).await,
         };
         match granted {
-            Ok(granted) => granted.map_err(|_| shared.overloaded(None)),
-            Err(_) => Err(shared.overloaded(limit)),
+            Ok(granted) => granted.map_err(|_| shared.overloaded_error(None)),
+            Err(_) => Err(shared.overloaded_error(limit)),
         }
     }
 }
@@ -232,7 +232,7 @@ impl FairLimitState {
         self.queue.lock()
     }
 
-    fn overloaded(&self, waited: Option<Duration>) -> Overloaded {
+    fn overloaded_error(&self, waited: Option<Duration>) -> Overloaded {
         Overloaded { limit: self.name, waited }
     }
 
@@ -245,10 +245,10 @@ impl FairLimitState {
             grants.extend(queue.drain_grants());
         }
         drop(queue);
-        self.wake(grants);
+        self.send_permits(grants);
     }
 
-    fn wake(self: &Arc<Self>, grants: Vec<UnitGrant<PermitSender>>) {
+    fn send_permits(self: &Arc<Self>, grants: Vec<UnitGrant<PermitSender>>) {
         for UnitGrant { principal, units, waker } in grants {
             // If the request was cancelled a moment ago, the send fails, and dropping the permit releases its units.
             let _ = waker.send(Permit { shared: self.clone(), principal, units });

@@ -32,4 +32,4 @@ mod shares;
 pub use fair_limit::{FairLimit, LimitName, Overloaded, Permit};
 pub use principal::{ClientNetwork, HashedPrincipal, Principal};
 pub use queue::{DenialReason, UnitsDenied};
-pub use shares::{BeyondShare, FairShares, OtherUnits};
+pub use shares::{BeyondShare, FairShares, UnitsOfOthers};

@@ -33,7 +33,7 @@ pub enum ClientNetwork {
     /// All requests that did not arrive over a network, as if they came from one client.
     Unspecified,
     /// The keyed hash of an account, which rate limits count like an address.
-    Account(u64),
+    HashedAccount(u64),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

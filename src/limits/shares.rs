@@ -27,7 +27,7 @@ pub enum BeyondShare {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OtherUnits {
+pub struct UnitsOfOthers {
     pub total_units: u64,
     pub anonymous_units: u64,
 }
@@ -46,20 +46,20 @@ impl FairShares {
     }
 
     pub fn max_anonymous_units(&self) -> u64 {
-        let reserved = multiply_percent(self.total_units, self.user_percent).div_ceil(100);
+        let reserved = widening_multiply(self.total_units, self.user_percent).div_ceil(100);
         self.total_units.saturating_sub(saturate_units(reserved)).max(1).min(self.total_units)
     }
 
-    pub fn principal_share(&self, principal: Principal, others: OtherUnits) -> u64 {
+    pub fn principal_share(&self, principal: Principal, others: UnitsOfOthers) -> u64 {
         let mut left = self.total_units.saturating_sub(others.total_units);
         if principal.is_anonymous() {
             left = left.min(self.max_anonymous_units().saturating_sub(others.anonymous_units));
         }
-        saturate_units(multiply_percent(left, self.share_percent) / 100)
+        saturate_units(widening_multiply(left, self.share_percent) / 100)
     }
 
     /// Returns the maximum units of the principal in total, which exceeds its share if no other principal has units.
-    pub(crate) fn max_units(&self, principal: Principal, others: OtherUnits) -> u64 {
+    pub(crate) fn max_units(&self, principal: Principal, others: UnitsOfOthers) -> u64 {
         let share = self.principal_share(principal, others);
         match self.beyond_share {
             BeyondShare::SolePrincipal(units) if others.total_units == 0 => share.max(units.min(self.total_units)),
@@ -69,7 +69,7 @@ impl FairShares {
 }
 
 /// Multiplies in 128 bits, because a number of bytes times a percentage can exceed 64 bits.
-fn multiply_percent(units: u64, percent: u64) -> u128 {
+fn widening_multiply(units: u64, percent: u64) -> u128 {
     u128::from(units) * u128::from(percent)
 }
 

@@ -19,18 +19,18 @@ use crate::scan::{distinct_cache, hash_index, sort_index};
 const MAX_CACHED_POSITIONS: usize = 4_096;
 
 /// Whether a request has no predicates and no sample, so that later steps process all entities of a version.
-pub(super) fn is_unfiltered(request: &ReadRequest) -> bool {
+pub(super) fn covers_all_entities(request: &ReadRequest) -> bool {
     !request.has_predicates() && request.sample.is_none()
 }
 
 /// Whether only `offset` and `limit` decide which entities a request selects.
-pub(super) fn is_positional(request: &ReadRequest) -> bool {
-    is_unfiltered(request) && request.sort.is_none() && !request.dedup
+pub(super) fn selects_position_range(request: &ReadRequest) -> bool {
+    covers_all_entities(request) && request.sort.is_none() && !request.dedup
 }
 
 /// Runs a sort or a dedup if a cached index contains the result. Costs a few cache lookups.
-pub(super) async fn try_cached(reader: &VersionReader, request: &ReadRequest) -> Option<QueryOutcome> {
-    if !is_unfiltered(request) || !(request.dedup || request.sort.is_some()) {
+pub(super) async fn try_sort_or_dedup_index(reader: &VersionReader, request: &ReadRequest) -> Option<QueryOutcome> {
+    if !covers_all_entities(request) || !(request.dedup || request.sort.is_some()) {
         return None;
     }
     let offset = usize::try_from(request.offset).ok()?;
@@ -39,7 +39,7 @@ pub(super) async fn try_cached(reader: &VersionReader, request: &ReadRequest) ->
     let positions: Vec<u64> =
         match (OrderSpec::from_request(request, &projection), DedupSpec::from_request(request, &projection)) {
             (None, Some(dedup)) => {
-                let representatives = distinct_cache::lookup_first_entities(reader, &dedup).await?;
+                let representatives = distinct_cache::cached_first_entities(reader, &dedup).await?;
                 let count = representatives.count().saturating_sub(offset).min(limit);
                 if request.count {
                     return Some(QueryOutcome::Count(count as u64));
@@ -50,7 +50,7 @@ pub(super) async fn try_cached(reader: &VersionReader, request: &ReadRequest) ->
                 representatives.skip_and_take(offset, count)
             }
             (Some(order), None) if limit.saturating_add(offset) <= MAX_CACHED_POSITIONS => {
-                let index = sort_index::lookup_index(reader, &order).await.into_hit()?;
+                let index = sort_index::cached_sort_index(reader, &order).await.into_hit()?;
                 SortIndexCursor::new(index, order.direction()).skip(offset).take(limit).map(u64::from).collect()
             }
             _ => return None,
@@ -60,7 +60,7 @@ pub(super) async fn try_cached(reader: &VersionReader, request: &ReadRequest) ->
 
 /// Runs a request whose only predicate is an exact filter. `None` if no hash index of the filtered column is cached, if
 /// the index lists many entities, or if the cache does not contain the values of these entities.
-pub(super) async fn probe_index(
+pub(super) async fn try_hash_index(
     reader: &VersionReader,
     request: &ReadRequest,
 ) -> Result<Option<QueryOutcome>, StorageError> {
@@ -83,7 +83,7 @@ pub(super) async fn probe_index(
     let offset = usize::try_from(request.offset).unwrap_or(usize::MAX);
     let limit = usize::try_from(request.limit.unwrap_or(u64::MAX)).unwrap_or(usize::MAX);
     let wanted = limit.saturating_add(offset);
-    let rows = hash_index::find_rows(reader, column, &comparison, MAX_CACHED_POSITIONS, wanted).await?;
+    let rows = hash_index::find_rows_in_hash_index(reader, column, &comparison, MAX_CACHED_POSITIONS, wanted).await?;
     let Some(rows) = rows else { return Ok(None) };
     let positions: Vec<u64> = rows.into_iter().map(u64::from).skip(offset).take(limit).collect();
     Ok(Some(match request.count {

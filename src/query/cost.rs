@@ -46,19 +46,19 @@ const EXPENSIVE_KEYWORD_DIVISOR: u64 = 128;
 /// Estimates the work of a request before its response begins, in bytes. Costs a few cache lookups.
 pub async fn estimate_request_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let needs_columns = request.format.is_table() && !request.count;
-    if cached_response::is_positional(request) && !needs_columns {
+    if cached_response::selects_position_range(request) && !needs_columns {
         return 0;
     }
     let response_bytes = Box::pin(estimate_response_bytes(reader, request)).await;
     if !request.total {
         return response_bytes;
     }
-    response_bytes.saturating_add(Box::pin(estimate_response_bytes(reader, &request.count_request())).await)
+    response_bytes.saturating_add(Box::pin(estimate_response_bytes(reader, &request.to_count_request())).await)
 }
 
 async fn estimate_response_bytes(reader: &VersionReader, request: &ReadRequest) -> u64 {
     let layout = reader.layout();
-    let selection_bytes = match cached_response::try_cached(reader, request).await {
+    let selection_bytes = match cached_response::try_sort_or_dedup_index(reader, request).await {
         Some(QueryOutcome::Count(_)) => VALUE_WORK_BYTES,
         Some(QueryOutcome::Selection(selection)) => VALUE_WORK_BYTES.saturating_mul(selection.len()),
         None => estimate_selection_bytes(reader, request).await,
@@ -82,14 +82,14 @@ async fn estimate_selection_bytes(reader: &VersionReader, request: &ReadRequest)
     let mut add = |bytes: u64| work = work.saturating_add(bytes);
     let mut walks_documents = false;
     for condition in plan_predicates(reader, request) {
-        add(condition.estimate_bytes(reader, &mut walks_documents).await);
+        add(condition.estimate_work_bytes(reader, &mut walks_documents).await);
     }
-    let is_unfiltered = cached_response::is_unfiltered(request);
+    let is_unfiltered = cached_response::covers_all_entities(request);
     if let (Some(sort), false) = (&request.sort, request.count) {
         add(match &order {
             _ if sort_key::sortable_column(layout, &sort.field).is_none() => documents,
             Some(order) if is_unfiltered && request.limit.is_some() && !request.dedup => {
-                match sort_index::lookup_index(reader, order).await {
+                match sort_index::cached_sort_index(reader, order).await {
                     AuxLookup::Miss => column.saturating_mul(SORT_INDEX_BUILD_FACTOR),
                     AuxLookup::Hit(_) | AuxLookup::Unsupported => column,
                 }
@@ -99,9 +99,9 @@ async fn estimate_selection_bytes(reader: &VersionReader, request: &ReadRequest)
     }
     if let Some(dedup) = DedupSpec::from_request(request, &projection) {
         let is_cached =
-            is_unfiltered && order.is_none() && distinct_cache::lookup_first_entities(reader, &dedup).await.is_some();
+            is_unfiltered && order.is_none() && distinct_cache::cached_first_entities(reader, &dedup).await.is_some();
         add(match dedup.compared_paths() {
-            _ if is_cached || dedup.has_stored_keys() => column,
+            _ if is_cached || dedup.uses_stored_hashes() => column,
             Some(paths) => {
                 let reads = dedup.plan_key_reads(reader, reader.cached_profile_paths().await.as_deref()).await;
                 let document_work = scale_by_rows(documents, reads.max_documents_read(reader), layout.entity_count);
@@ -119,7 +119,7 @@ async fn estimate_selection_bytes(reader: &VersionReader, request: &ReadRequest)
 impl PlannedPredicate {
     /// The work of evaluating the predicate in all row groups. `walks_documents` is true after a predicate that reads
     /// all documents, because one walk tests all predicates.
-    async fn estimate_bytes(&self, reader: &VersionReader, walks_documents: &mut bool) -> u64 {
+    async fn estimate_work_bytes(&self, reader: &VersionReader, walks_documents: &mut bool) -> u64 {
         let documents = reader.layout().document_bytes;
         let all_values = VALUE_WORK_BYTES.saturating_mul(reader.layout().entity_count);
         if let Some(column) = self.indexed_comparison(reader) {

@@ -44,7 +44,7 @@ pub struct DistributedPlan {
 }
 
 pub trait DistributedParts: Any + fmt::Debug + Send + Sync {
-    fn node_reports(&self) -> Vec<NodeReport>;
+    fn node_part_reports(&self) -> Vec<NodeReport>;
 }
 
 /// A node's part of a distributed query.

@@ -223,7 +223,7 @@ impl QueryEngine {
         self.principal
     }
 
-    pub fn apply_settings(&self, config: SessionConfig) -> SessionConfig {
+    pub fn configure_session(&self, config: SessionConfig) -> SessionConfig {
         let config = with_query_settings(config);
         match self.state.session_config.get_extension::<UnchargedMemory>() {
             Some(memory) => config.with_extension(memory),
@@ -270,13 +270,13 @@ impl QueryEngine {
     /// The memory that the principal's queries can reserve together while no other query has memory.
     pub fn max_memory_bytes(&self) -> u64 {
         let principal = self.principal.map(Principal::Hashed);
-        principal.map_or(self.total_memory_bytes(), |principal| self.state.memory_quota.max_units(principal))
+        principal.map_or(self.total_memory_bytes(), |principal| self.state.memory_quota.max_sole_units(principal))
     }
 
     /// The bytes that the principal's queries can spill together while no other query has spilled anything.
     pub fn max_spill_bytes(&self) -> u64 {
         let principal = self.principal.map(Principal::Hashed);
-        principal.map_or(self.state.options.spill_bytes, |principal| self.state.spill_quota.max_units(principal))
+        principal.map_or(self.state.options.spill_bytes, |principal| self.state.spill_quota.max_sole_units(principal))
     }
 
     /// Reserves memory for something other than a query. [`QueryError::OutOfMemory`] if too much memory is in use.

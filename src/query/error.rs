@@ -8,7 +8,7 @@ use datafusion::error::DataFusionError;
 use strata_store::unavailable::ResourceUnavailable;
 use strata_store::{StorageError, temp_file};
 
-use crate::principal_quota::SpillQuotaExceeded;
+use crate::principal_quota::SpillQuotaExceededError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum QueryError {
@@ -73,14 +73,14 @@ fn clone_resource_error(cause: &DataFusionError) -> Option<QueryError> {
 }
 
 fn from_disk_error(error: io::Error) -> QueryError {
-    match SpillQuotaExceeded::from_io(&error) {
+    match SpillQuotaExceededError::from_io(&error) {
         Some(exceeded) => QueryError::OutOfDisk(exceeded.to_string()),
         None => QueryError::Storage(error.into()),
     }
 }
 
 fn clone_io_error(error: &io::Error) -> io::Error {
-    if let Some(exceeded) = SpillQuotaExceeded::from_io(error) {
+    if let Some(exceeded) = SpillQuotaExceededError::from_io(error) {
         return io::Error::other(exceeded.clone());
     }
     let copy = temp_file::clone_temp_dir_error(error);
@@ -91,7 +91,7 @@ fn clone_io_error(error: &io::Error) -> io::Error {
 /// Returns the error of a failed spill: an error of the disk or of a principal's spill quota remains, and any other
 /// error becomes `ResourcesExhausted`.
 pub fn spill_error(what: &str, error: io::Error) -> DataFusionError {
-    match ResourceUnavailable::from_error(&error).is_some() || SpillQuotaExceeded::from_io(&error).is_some() {
+    match ResourceUnavailable::from_error(&error).is_some() || SpillQuotaExceededError::from_io(&error).is_some() {
         true => to_external_error(StorageError::Io(error)),
         false => DataFusionError::ResourcesExhausted(format!("failed to spill {what}: {error}")),
     }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::distribution::{DistributedPlan, DistributionReport};
-use crate::plan::planner::QueryPlans;
+use crate::plan::planner::QueryPlanStages;
 use crate::scan::scan_report::ScanReport;
 use crate::scan::version_scan::VersionScan;
 
@@ -51,11 +51,11 @@ pub struct PlanOperator {
 pub(super) struct DistributedRun {
     pub(super) plan: DistributedPlan,
     /// The reason why the query ran again on this node after its distribution failed; `None` if it did not run again.
-    pub(super) fallback: Option<String>,
+    pub(super) fallback_reason: Option<String>,
 }
 
 pub(super) struct ExecutedQuery {
-    pub(super) plans: QueryPlans,
+    pub(super) plans: QueryPlanStages,
     pub(super) planning_time: Duration,
     pub(super) selection_time: Duration,
     pub(super) distributed: Option<DistributedRun>,
@@ -63,11 +63,11 @@ pub(super) struct ExecutedQuery {
 
 impl ExecutedQuery {
     pub(super) fn to_explanation(&self) -> QueryExplanation {
-        let ExecutedQuery { plans: QueryPlans { logical, optimized, physical }, distributed, .. } = self;
+        let ExecutedQuery { plans: QueryPlanStages { logical, optimized, physical }, distributed, .. } = self;
         let mut operators = Vec::new();
         let mut scan = None;
         let physical = match distributed {
-            Some(DistributedRun { plan, fallback: None }) => &plan.plan,
+            Some(DistributedRun { plan, fallback_reason: None }) => &plan.plan,
             _ => physical,
         };
         walk_plan(physical, 0, &mut operators, &mut scan);
@@ -76,9 +76,9 @@ impl ExecutedQuery {
             optimized_plan: optimized.display_indent().to_string(),
             operators,
             scan,
-            distributed: distributed.as_ref().map(|DistributedRun { plan, fallback }| DistributionReport {
-                nodes: plan.remote_parts.node_reports(),
-                fallback: fallback.clone(),
+            distributed: distributed.as_ref().map(|DistributedRun { plan, fallback_reason }| DistributionReport {
+                nodes: plan.remote_parts.node_part_reports(),
+                fallback: fallback_reason.clone(),
             }),
             planning_time: self.planning_time,
             selection_time: self.selection_time,

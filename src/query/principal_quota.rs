@@ -121,12 +121,12 @@ pub(super) struct PrincipalTempFiles {
 /// The error of a write that exceeds the principal's spill quota. Writers pass it on inside an I/O error.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("this client's queries can currently spill only {max_bytes} bytes")]
-pub(super) struct SpillQuotaExceeded {
+pub(super) struct SpillQuotaExceededError {
     max_bytes: u64,
 }
 
-impl SpillQuotaExceeded {
-    pub(super) fn from_io(error: &io::Error) -> Option<&SpillQuotaExceeded> {
+impl SpillQuotaExceededError {
+    pub(super) fn from_io(error: &io::Error) -> Option<&SpillQuotaExceededError> {
         error.get_ref()?.downcast_ref()
     }
 }
@@ -230,7 +230,7 @@ impl Write for PrincipalSpillWriter {
         let length = bytes.len() as u64;
         self.check_free_space(length)?;
         let SpillQuota { quota, principal, .. } = &self.reservation.spill_quota;
-        let refused = |denied: UnitsDenied| io::Error::other(SpillQuotaExceeded { max_bytes: denied.max_units });
+        let refused = |denied: UnitsDenied| io::Error::other(SpillQuotaExceededError { max_bytes: denied.max_units });
         quota.try_reserve(*principal, length).map_err(refused)?;
         let written = self.writer.write(bytes).inspect_err(|_| quota.release(*principal, length))?;
         quota.release(*principal, length - written as u64);

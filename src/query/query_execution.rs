@@ -21,13 +21,13 @@ use crate::engine::{QueryEngine, QueryMeasurement, SpillRecorder};
 use crate::error::QueryError;
 use crate::explain::{DistributedRun, ExecutedQuery, QueryExplanation};
 use crate::fetch::selection::{EntitySelection, EntitySelectionBuilder, QueryOutcome};
-use crate::plan::planner::QueryPlans;
-use crate::plan::spilling_sorts::with_spilling_sorts;
+use crate::plan::planner::QueryPlanStages;
+use crate::plan::spilling_sorts::replace_top_k_by_full_sorts;
 
 impl QueryEngine {
     /// Selects the entities of a request. Dropping the future cancels the query.
     pub async fn select(&self, reader: VersionReader, request: Arc<ReadRequest>) -> Result<QueryOutcome, QueryError> {
-        if !cached_response::is_positional(&request) {
+        if !cached_response::selects_position_range(&request) {
             return Box::pin(self.select_with_cache(reader, request)).await;
         }
         // A request with only `offset` and `limit` needs no plan, which would cost more than fetching the page.
@@ -36,10 +36,10 @@ impl QueryEngine {
         let end = request.limit.map_or(entities, |limit| start.saturating_add(limit).min(entities));
         let plan = fmt::from_fn(move |formatter| write!(formatter, "positions={start}..{end}"));
         if request.count {
-            return Ok(record_without_plan(plan, QueryOutcome::Count(end - start)));
+            return Ok(record_unplanned_query(plan, QueryOutcome::Count(end - start)));
         }
         metrics().scanned_rows.increment(end - start);
-        Ok(record_without_plan(plan, QueryOutcome::Selection(EntitySelection::from_range(start..end))))
+        Ok(record_unplanned_query(plan, QueryOutcome::Selection(EntitySelection::from_range(start..end))))
     }
 
     async fn select_with_cache(
@@ -47,15 +47,15 @@ impl QueryEngine {
         reader: VersionReader,
         request: Arc<ReadRequest>,
     ) -> Result<QueryOutcome, QueryError> {
-        let cached = match cached_response::try_cached(&reader, &request).await {
-            None => Box::pin(cached_response::probe_index(&reader, &request)).await?,
+        let cached = match cached_response::try_sort_or_dedup_index(&reader, &request).await {
+            None => Box::pin(cached_response::try_hash_index(&reader, &request)).await?,
             cached => cached,
         };
         Ok(match cached {
             Some(QueryOutcome::Count(count)) => {
-                record_without_plan(format!("cached: a count of {count}"), QueryOutcome::Count(count))
+                record_unplanned_query(format!("cached: a count of {count}"), QueryOutcome::Count(count))
             }
-            Some(outcome) => record_without_plan(format!("cached: {} positions", outcome.len()), outcome),
+            Some(outcome) => record_unplanned_query(format!("cached: {} positions", outcome.len()), outcome),
             None => self.execute_request(reader, request).await?.0,
         })
     }
@@ -89,7 +89,7 @@ impl QueryEngine {
         log_context: Option<Arc<RequestLogContext>>,
     ) -> Result<(QueryOutcome, Box<ExecutedQuery>), QueryError> {
         let started = Instant::now();
-        let mut plans = Box::pin(QueryPlans::new(reader.clone(), request, self.threads())).await?;
+        let mut plans = Box::pin(QueryPlanStages::new(reader.clone(), request, self.threads())).await?;
         let planning_time = started.elapsed();
         let log_plan = |plan: &Arc<dyn ExecutionPlan>| {
             if let Some(log_context) = &log_context {
@@ -114,23 +114,23 @@ impl QueryEngine {
             }
         };
         let (distributed, outcome) = match distributed {
-            Some((plan, Ok(outcome))) => (Some(DistributedRun { plan, fallback: None }), Ok(outcome)),
+            Some((plan, Ok(outcome))) => (Some(DistributedRun { plan, fallback_reason: None }), Ok(outcome)),
             attempt => {
                 // The plan is logged before its execution, because the execution can be cancelled.
                 log_plan(&plans.physical);
                 let mut outcome =
                     self.collect_outcome(plans.physical.clone(), self.task_context().clone(), request).await;
                 if let Err(QueryError::OutOfMemory(_)) = outcome
-                    && with_spilling_sorts(plans.physical.clone())?.is_some()
+                    && replace_top_k_by_full_sorts(plans.physical.clone())?.is_some()
                 {
                     // The second execution needs new operators, so that their metrics begin at zero.
-                    plans = Box::pin(QueryPlans::new(reader, request, self.threads())).await?;
-                    if let Some(plan) = with_spilling_sorts(plans.physical.clone())? {
+                    plans = Box::pin(QueryPlanStages::new(reader, request, self.threads())).await?;
+                    if let Some(plan) = replace_top_k_by_full_sorts(plans.physical.clone())? {
                         plans.physical = plan.clone();
                         outcome = self.collect_outcome(plan, self.task_context().clone(), request).await;
                     }
                 }
-                (attempt.map(|(plan, result)| DistributedRun { plan, fallback: result.err() }), outcome)
+                (attempt.map(|(plan, result)| DistributedRun { plan, fallback_reason: result.err() }), outcome)
             }
         };
         let selection_time = started.elapsed().saturating_sub(planning_time);
@@ -162,7 +162,7 @@ impl QueryEngine {
     }
 }
 
-fn record_without_plan(plan: impl fmt::Display + Send + Sync + 'static, outcome: QueryOutcome) -> QueryOutcome {
+fn record_unplanned_query(plan: impl fmt::Display + Send + Sync + 'static, outcome: QueryOutcome) -> QueryOutcome {
     let mut measurement = QueryMeasurement::start();
     if let Some(log_context) = request_log::current_context() {
         log_context.set_query_plan(plan);

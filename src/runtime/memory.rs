@@ -28,7 +28,7 @@ pub fn available_memory_bytes() -> u64 {
         // it.
         let container = system.cgroup_limits().map_or(machine, |limits| limits.total_memory);
         let group = fs::read_to_string("/proc/self/cgroup").ok();
-        let service = group.and_then(|group| cgroup_limit(Path::new(CGROUP_ROOT), &group));
+        let service = group.and_then(|group| cgroup_memory_limit(Path::new(CGROUP_ROOT), &group));
         machine.min(container).min(service.unwrap_or(machine))
     })
 }
@@ -40,10 +40,10 @@ pub fn disable_huge_pages() {
     let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
-/// Returns the lowest limit of a process's control groups and their ancestors. `group` is the content of
+/// Returns the lowest limit of a process's control groups and their ancestors. `cgroup_file` is the content of
 /// `/proc/self/cgroup`: `0::/system.slice/strata.service` for version 2, `4:memory:/strata` for version 1.
-fn cgroup_limit(root: &Path, group: &str) -> Option<u64> {
-    let limits = group.lines().flat_map(|line| {
+fn cgroup_memory_limit(root: &Path, cgroup_file: &str) -> Option<u64> {
+    let limits = cgroup_file.lines().flat_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
         let controllers = fields.next().unwrap_or_default();
         let path = fields.next().unwrap_or_default().trim_start_matches('/');
@@ -54,12 +54,12 @@ fn cgroup_limit(root: &Path, group: &str) -> Option<u64> {
             (_, true) => (&["memory"], &["memory.limit_in_bytes"]),
             _ => (&[], &[]),
         };
-        roots.iter().filter_map(|below| min_group_limit(&root.join(below), path, files)).collect::<Vec<u64>>()
+        roots.iter().filter_map(|below| min_cgroup_limit(&root.join(below), path, files)).collect::<Vec<u64>>()
     });
     limits.min()
 }
 
-fn min_group_limit(root: &Path, path: &str, files: &[&str]) -> Option<u64> {
+fn min_cgroup_limit(root: &Path, path: &str, files: &[&str]) -> Option<u64> {
     let group = root.join(path);
     let groups = group.ancestors().take_while(|directory| directory.starts_with(root));
     let limits = groups.flat_map(|directory| {
@@ -81,7 +81,7 @@ mod tests {
         let slice = root.path().join("system.slice");
         let service = slice.join("strata.service");
         fs::create_dir_all(&service).expect("failed to create groups");
-        let limit = || cgroup_limit(root.path(), "12:cpuset:/\n0::/system.slice/strata.service\n");
+        let limit = || cgroup_memory_limit(root.path(), "12:cpuset:/\n0::/system.slice/strata.service\n");
         assert_eq!(limit(), None, "groups without limits");
         fs::write(service.join("memory.max"), "max\n").expect("failed to write file");
         assert_eq!(limit(), None);
@@ -100,7 +100,7 @@ mod tests {
         let root = tempfile::tempdir().expect("failed to create directory");
         let group = root.path().join("memory/user/strata");
         fs::create_dir_all(&group).expect("failed to create groups");
-        let limit = |line| cgroup_limit(root.path(), line);
+        let limit = |line| cgroup_memory_limit(root.path(), line);
         assert_eq!(limit("4:memory:/user/strata\n"), None);
         fs::write(group.join("memory.limit_in_bytes"), "1073741824\n").expect("failed to write file");
         assert_eq!(limit("4:memory:/user/strata\n"), Some(GIB));

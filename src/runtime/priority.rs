@@ -86,7 +86,7 @@ pub struct ThreadWork {
 
 impl ThreadWork {
     /// Adds work. Lowers the priority of the thread if the work exceeds [`MAX_SHORT_WORK_BYTES`].
-    pub fn record_work(&mut self, bytes: u64) {
+    pub fn record_and_lower_priority(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_SHORT_WORK_BYTES && !std::mem::replace(&mut self.is_lowered, true) {
             ThreadPriority::Long.apply();

@@ -129,7 +129,7 @@ impl DemoService {
     }
 
     /// Fails if the catalog contains datasets but not the demo user.
-    pub async fn check_loadable(&self) -> Result<(), DemoError> {
+    pub async fn check_can_load_demo(&self) -> Result<(), DemoError> {
         if self.accounts.catalog.user_by_email(DEMO_OWNER_EMAIL).await?.is_none()
             && self.accounts.catalog.has_datasets().await?
         {
@@ -152,7 +152,7 @@ impl DemoService {
         let mut loaded = Vec::new();
         for entry in entries.dataset {
             let request = import_request(fixtures, entry).map_err(invalid)?;
-            loaded.push(self.load_entry(request).await?);
+            loaded.push(self.import_if_missing(request).await?);
         }
         Ok(loaded)
     }
@@ -171,7 +171,7 @@ impl DemoService {
         Ok(DemoCredentials { password: Secret::from_stored(password), token })
     }
 
-    async fn load_entry(&self, request: ImportRequest) -> Result<DemoDataset, DemoError> {
+    async fn import_if_missing(&self, request: ImportRequest) -> Result<DemoDataset, DemoError> {
         let name = request.name.clone();
         let failed = |source: ImportError| DemoError::Import { name: name.clone(), source };
         let parsed: DatasetName = name.parse().map_err(|error| failed(ImportError::InvalidName(error)))?;

@@ -124,9 +124,9 @@ impl ManageError {
 }
 
 /// Invalidates the lookup cache on drop, because a cancelled or failed request can have committed.
-struct NotifyOnDrop<'a>(&'a LookupService);
+struct NotifyCatalogChangeOnDrop<'a>(&'a LookupService);
 
-impl Drop for NotifyOnDrop<'_> {
+impl Drop for NotifyCatalogChangeOnDrop<'_> {
     fn drop(&mut self) {
         self.0.notify_catalog_change();
     }
@@ -144,7 +144,7 @@ impl OwnerWriter {
         ManageError: From<E>,
     {
         let _permit = self.catalog_limits.acquire_write(owner).await?;
-        let _notify = NotifyOnDrop(&self.lookups);
+        let _notify = NotifyCatalogChangeOnDrop(&self.lookups);
         Ok(write.await?)
     }
 }

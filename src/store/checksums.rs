@@ -112,10 +112,10 @@ impl StreamingChecksums {
     }
 
     /// Returns the checksums of the announced parts, all of which must have been passed to `update`, followed by
-    /// `blooms`.
-    pub fn finish_row_group(&mut self, blooms: &[u32]) -> Vec<u32> {
+    /// `bloom_checksums`.
+    pub fn finish_row_group(&mut self, bloom_checksums: &[u32]) -> Vec<u32> {
         let mut checksums = std::mem::take(&mut self.checksums);
-        checksums.extend(blooms);
+        checksums.extend(bloom_checksums);
         for checksum in &checksums {
             let _ = write!(self.encoded, "{checksum:0CHECKSUM_HEX_DIGITS$x}");
         }
@@ -133,7 +133,7 @@ impl StreamingChecksums {
 /// ```
 /// # use strata_store::checksums::FooterChecksum;
 /// let mut end = format!("footer {}", FooterChecksum::placeholder(4_096)).into_bytes();
-/// assert!(FooterChecksum::fill_placeholder(&mut end));
+/// assert!(FooterChecksum::write_checksum(&mut end));
 /// let checksum = FooterChecksum::find(&end).unwrap();
 /// assert_eq!(checksum.covered_from, 4_096);
 /// assert!(checksum.matches(&end));
@@ -181,17 +181,17 @@ impl FooterChecksum {
         self.compute(end) == Some(self.checksum)
     }
 
-    /// Computes the footer checksum of `end` and overwrites the placeholder. Returns `false` if `end` contains no
+    /// Computes the footer checksum of `file_end` and overwrites the placeholder. Returns `false` if there is no
     /// placeholder.
     #[must_use]
-    pub fn fill_placeholder(end: &mut [u8]) -> bool {
+    pub fn write_checksum(file_end: &mut [u8]) -> bool {
         let Some((digits, checksum)) =
-            FooterChecksum::find(end).and_then(|found| Some((found.digits_offset, found.compute(end)?)))
+            FooterChecksum::find(file_end).and_then(|found| Some((found.digits_offset, found.compute(file_end)?)))
         else {
             return false;
         };
         let text = format!("{checksum:0CHECKSUM_HEX_DIGITS$x}");
-        end[digits..digits + CHECKSUM_HEX_DIGITS].copy_from_slice(text.as_bytes());
+        file_end[digits..digits + CHECKSUM_HEX_DIGITS].copy_from_slice(text.as_bytes());
         true
     }
 

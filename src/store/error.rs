@@ -46,9 +46,9 @@ pub enum StorageError {
     #[error("the version file {path} cannot be fetched: {source}")]
     Unreadable { path: String, source: object_store::Error },
     #[error("{0}")]
-    StoreMissing(#[source] StoreMissing),
+    StoreMissing(#[source] StoreMissingError),
     #[error("{0}")]
-    StoreUnresponsive(#[source] StoreUnresponsive),
+    StoreUnresponsive(#[source] StoreUnresponsiveError),
     #[error("temporary file: {0}")]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -68,16 +68,16 @@ impl StorageError {
         thread_exhaustion_error(error).map_or(StorageError::WorkerStopped, StorageError::Io)
     }
 
-    pub fn is_base_damaged(&self) -> bool {
+    pub fn is_base_file_damaged(&self) -> bool {
         match self {
             StorageError::Damaged { part, .. } => part == BASE_PART_NAME,
-            StorageError::Shared(error) => error.is_base_damaged(),
+            StorageError::Shared(error) => error.is_base_file_damaged(),
             _ => false,
         }
     }
 
     pub fn store_missing(reason: &'static str) -> StorageError {
-        StorageError::StoreMissing(StoreMissing { reason })
+        StorageError::StoreMissing(StoreMissingError { reason })
     }
 
     pub fn checksum_mismatch() -> StorageError {
@@ -98,16 +98,16 @@ impl StorageError {
 /// The store is not mounted, or another one is in its place. `ResourceUnavailable` finds this type in error chains.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the store is missing: {reason}")]
-pub struct StoreMissing {
+pub struct StoreMissingError {
     pub reason: &'static str,
 }
 
 /// The file system of the store does not complete a read. `ResourceUnavailable` finds this type in error chains.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
-#[error("the store has not responded for {} s", StoreUnresponsive::TIMEOUT.as_secs())]
-pub struct StoreUnresponsive;
+#[error("the store has not responded for {} s", StoreUnresponsiveError::TIMEOUT.as_secs())]
+pub struct StoreUnresponsiveError;
 
-impl StoreUnresponsive {
+impl StoreUnresponsiveError {
     /// Timeout for a file. Shorter than the timeout of a query (`query.timeout_s`), so that users see the cause.
     pub(crate) const TIMEOUT: Duration = Duration::from_secs(20);
 }
@@ -115,10 +115,10 @@ impl StoreUnresponsive {
 /// The directory of all local files does not exist. The error is the source of an [`io::Error`].
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the data directory is missing")]
-pub struct DataDirectoryMissing;
+pub struct DataDirectoryMissingError;
 
-impl From<DataDirectoryMissing> for io::Error {
-    fn from(missing: DataDirectoryMissing) -> io::Error {
+impl From<DataDirectoryMissingError> for io::Error {
+    fn from(missing: DataDirectoryMissingError) -> io::Error {
         io::Error::new(io::ErrorKind::NotFound, missing)
     }
 }
@@ -126,14 +126,14 @@ impl From<DataDirectoryMissing> for io::Error {
 /// The directory of temporary files cannot be created or written to. The error is the source of an [`io::Error`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("the directory for temporary files ({}) cannot be used: {cause}", .directory.display())]
-pub struct TempDirUnusable {
+pub struct TempDirUnusableError {
     pub directory: PathBuf,
     /// Error of the operating system, shared by all callers that waited for the same temporary file.
     pub cause: Arc<io::Error>,
 }
 
-impl From<TempDirUnusable> for io::Error {
-    fn from(unusable: TempDirUnusable) -> io::Error {
+impl From<TempDirUnusableError> for io::Error {
+    fn from(unusable: TempDirUnusableError) -> io::Error {
         // With the kind of `cause`, callers would take it for an error of one file instead of the directory.
         io::Error::other(unusable)
     }

@@ -27,7 +27,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 
-use crate::{Result, StorageError, StoreUnresponsive};
+use crate::{Result, StorageError, StoreUnresponsiveError};
 
 /// First delay before an unresponsive file is requested again. The delay doubles with each further request.
 const FIRST_RETRY_DELAY: Duration = Duration::from_secs(30);
@@ -36,7 +36,7 @@ const MIN_CONCURRENT_REQUESTS: usize = 16;
 
 /// Waits for a permit to read from a directory. Each thread priority has its own permits. The result is never `None`,
 /// because the semaphores are never closed.
-pub async fn acquire_permit() -> Option<SemaphorePermit<'static>> {
+pub async fn acquire_directory_permit() -> Option<SemaphorePermit<'static>> {
     static PERMITS: LazyLock<[Semaphore; 4]> =
         LazyLock::new(|| ThreadPriority::ALL.map(|_| Semaphore::new(max_concurrent_requests())));
     PERMITS[ThreadPriority::current() as usize].acquire().await.ok()
@@ -46,7 +46,7 @@ pub async fn acquire_permit() -> Option<SemaphorePermit<'static>> {
 /// not counting the wait for the permit, or at once while the file is in backoff. The request continues in the
 /// background if the caller is dropped.
 pub async fn with_timeout<T: Send + 'static>(file: PathBuf, request: BoxFuture<'static, T>) -> Result<T> {
-    with_explicit_timeout(StoreUnresponsive::TIMEOUT, file, request).await
+    with_explicit_timeout(StoreUnresponsiveError::TIMEOUT, file, request).await
 }
 
 /// Concurrent requests to directories by threads of one priority. Each request occupies a thread, and an allocator
@@ -60,11 +60,11 @@ async fn with_explicit_timeout<T: Send + 'static>(
     file: PathBuf,
     future: BoxFuture<'static, T>,
 ) -> Result<T> {
-    let unresponsive = || Err(StorageError::StoreUnresponsive(StoreUnresponsive));
+    let unresponsive = || Err(StorageError::StoreUnresponsive(StoreUnresponsiveError));
     if UnresponsiveFiles::lock().is_in_backoff(&file) {
         return unresponsive();
     }
-    let permit = acquire_permit().await;
+    let permit = acquire_directory_permit().await;
     // While this request waited for its permit, other requests may have marked the file as unresponsive.
     if !UnresponsiveFiles::lock().try_start_request(&file) {
         return unresponsive();

@@ -8,7 +8,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 
-use super::DataDirectoryMissing;
+use super::DataDirectoryMissingError;
 
 /// Creates a directory and syncs all ancestors, because an earlier process may have created them without syncing.
 /// Ancestors that this process may not open are skipped: the process did not create them.
@@ -27,7 +27,7 @@ pub fn create_dir_synced(path: &Path) -> io::Result<()> {
 }
 
 /// Creates a deleted directory again, and at most `max_missing_parents` of its parents. Further parents are never
-/// created, because a disk may have to be mounted there; the error is then [`DataDirectoryMissing`].
+/// created, because a disk may have to be mounted there; the error is then [`DataDirectoryMissingError`].
 pub fn recreate_dir(path: &Path, max_missing_parents: usize) -> io::Result<()> {
     let result = match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => match path.parent() {
@@ -35,7 +35,7 @@ pub fn recreate_dir(path: &Path, max_missing_parents: usize) -> io::Result<()> {
                 recreate_dir(parent, max_missing_parents - 1)?;
                 fs::create_dir(path)
             }
-            _ => Err(DataDirectoryMissing.into()),
+            _ => Err(DataDirectoryMissingError.into()),
         },
         result => result,
     };

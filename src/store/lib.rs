@@ -13,5 +13,6 @@ pub mod temp_file;
 pub mod unavailable;
 
 pub use error::{
-    BASE_PART_NAME, DataDirectoryMissing, Result, StorageError, StoreMissing, StoreUnresponsive, TempDirUnusable,
+    BASE_PART_NAME, DataDirectoryMissingError, Result, StorageError, StoreMissingError, StoreUnresponsiveError,
+    TempDirUnusableError,
 };

@@ -30,7 +30,7 @@ pub fn list_staged_uploads(directory: &Path, folder: &str) -> io::Result<Vec<Sta
     for entry in entries {
         let entry = entry?;
         let Some(name) = entry.file_name().to_str().map(str::to_owned) else { continue };
-        let Some(object) = target_object(&name) else { continue };
+        let Some(object) = target_object_name(&name) else { continue };
         let metadata = match entry.metadata() {
             // The writer of the upload has just renamed or removed the file.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
@@ -49,8 +49,8 @@ pub fn list_staged_uploads(directory: &Path, folder: &str) -> io::Result<Vec<Sta
 }
 
 /// Returns the name of the object for the name of a staged upload, and `None` for other names.
-fn target_object(name: &str) -> Option<&str> {
-    let (object, number) = name.rsplit_once('#')?;
+fn target_object_name(staged_name: &str) -> Option<&str> {
+    let (object, number) = staged_name.rsplit_once('#')?;
     let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
     (is_number && !object.is_empty()).then_some(object)
 }

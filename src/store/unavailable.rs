@@ -18,7 +18,7 @@
 use std::error::Error;
 use std::io;
 
-use super::{DataDirectoryMissing, StorageError, StoreMissing, StoreUnresponsive, TempDirUnusable};
+use super::{DataDirectoryMissingError, StorageError, StoreMissingError, StoreUnresponsiveError, TempDirUnusableError};
 
 /// Cause of an error that is not in the data. The text is for users: it names no path and no host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -78,11 +78,11 @@ impl ResourceUnavailable {
 
 impl StorageError {
     /// Returns whether the file itself is damaged or unreadable. Readers then use redundant parts of the file, if any.
-    pub fn is_damage(&self) -> bool {
+    pub fn is_file_damage(&self) -> bool {
         match self {
             StorageError::Damaged { .. } => true,
             StorageError::Unreadable { .. } => ResourceUnavailable::from_error(self).is_none(),
-            StorageError::Shared(error) => error.is_damage(),
+            StorageError::Shared(error) => error.is_file_damage(),
             _ => false,
         }
     }
@@ -92,16 +92,16 @@ fn classify_error(error: &(dyn Error + 'static)) -> Option<ResourceUnavailable> 
     if let Some(error) = error.downcast_ref::<io::Error>() {
         return classify_io_error(error);
     }
-    if error.is::<StoreMissing>() {
+    if error.is::<StoreMissingError>() {
         return Some(ResourceUnavailable::StoreMissing);
     }
-    if error.is::<StoreUnresponsive>() {
+    if error.is::<StoreUnresponsiveError>() {
         return Some(ResourceUnavailable::StoreUnreachable);
     }
-    if error.is::<DataDirectoryMissing>() {
+    if error.is::<DataDirectoryMissingError>() {
         return Some(ResourceUnavailable::DataDirectoryMissing);
     }
-    if let Some(TempDirUnusable { cause, .. }) = error.downcast_ref::<TempDirUnusable>() {
+    if let Some(TempDirUnusableError { cause, .. }) = error.downcast_ref::<TempDirUnusableError>() {
         return Some(classify_temp_dir_error(cause));
     }
     match error.downcast_ref::<object_store::Error>()? {

@@ -25,7 +25,7 @@ pub struct DatasetMetadata {
 }
 
 impl DatasetMetadata {
-    pub fn find_problem(description: Option<&str>, licence: Option<&str>) -> Option<(&'static str, String)> {
+    pub fn invalid_field(description: Option<&str>, licence: Option<&str>) -> Option<(&'static str, String)> {
         [
             ("description", description, limits::MAX_DESCRIPTION_CHARACTERS),
             ("licence", licence, limits::MAX_LICENSE_CHARACTERS),

@@ -29,7 +29,7 @@ impl FieldPath {
         FieldPath::from_characters(unescape_characters(text))
     }
 
-    pub fn is_nested(text: &str) -> bool {
+    pub fn is_nested_path(text: &str) -> bool {
         FieldPath::parse(text).is_ok_and(|path| path.keys().len() > 1)
     }
 

@@ -1,7 +1,7 @@
 //! LEB128 numbers: seven bits per byte, lowest first. The highest bit means that more bytes follow. 300 is `AC 02`.
 
 #[inline]
-pub fn write_u64(number: impl Into<u64>, out: &mut Vec<u8>) {
+pub fn write_varint(number: impl Into<u64>, out: &mut Vec<u8>) {
     let mut rest = number.into();
     while rest >= 0x80 {
         out.push(rest as u8 | 0x80);
@@ -13,7 +13,7 @@ pub fn write_u64(number: impl Into<u64>, out: &mut Vec<u8>) {
 /// Removes a number from the front of `bytes`. Returns `None` if the number is truncated or longer than ten bytes. Bits
 /// above the 64th are ignored.
 #[inline]
-pub fn read_u64(bytes: &mut &[u8]) -> Option<u64> {
+pub fn read_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
         let (byte, rest) = bytes.split_first()?;
@@ -26,8 +26,8 @@ pub fn read_u64(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-/// Like [`read_u64`], but returns `None` if the number exceeds 32 bits.
+/// Like [`read_varint`], but returns `None` if the number exceeds 32 bits.
 #[inline]
-pub fn read_u32(bytes: &mut &[u8]) -> Option<u32> {
-    u32::try_from(read_u64(bytes)?).ok()
+pub fn read_varint_u32(bytes: &mut &[u8]) -> Option<u32> {
+    u32::try_from(read_varint(bytes)?).ok()
 }

@@ -80,7 +80,7 @@ impl RangeBound {
         }
     }
 
-    pub fn is_lower(self) -> bool {
+    pub fn is_lower_bound(self) -> bool {
         matches!(self, RangeBound::Greater | RangeBound::GreaterOrEqual)
     }
 }
@@ -174,7 +174,7 @@ impl ReadRequest {
         VersionVariant::from_alt(self.alt)
     }
 
-    pub fn has_whole_entities(&self) -> bool {
+    pub fn returns_whole_entities(&self) -> bool {
         let ReadRequest { include_source, denull, keep_fields, drop_fields, flatten, format, .. } = self;
         let is_json = matches!(format, ResponseFormat::Json | ResponseFormat::Jsonl);
         *include_source && !denull && keep_fields.is_empty() && drop_fields.is_empty() && !flatten && is_json
@@ -186,7 +186,7 @@ impl ReadRequest {
         has_ranges || !(filters.is_empty() && contains_filters.is_empty() && keywords.is_empty())
     }
 
-    pub fn has_paths(&self) -> bool {
+    pub fn has_field_paths(&self) -> bool {
         let lists = [&self.keep_fields, &self.drop_fields, &self.dedup_key];
         let mut filters = self.range_filters.iter().chain([&self.filters, &self.contains_filters]);
         let is_filtered = filters.any(|conditions| !conditions.is_empty());
@@ -199,7 +199,7 @@ impl ReadRequest {
     }
 
     /// Returns the request that counts the entities before the step `sample`.
-    pub fn count_request(&self) -> ReadRequest {
+    pub fn to_count_request(&self) -> ReadRequest {
         let all = ReadRequest { sort: None, sample: None, seed: None, offset: 0, limit: None, ..self.clone() };
         // Parameters that do not affect the count have defaults, as in the count requests that clients usually send.
         ReadRequest { count: true, total: false, pretty: true, ..all }.canonicalize()

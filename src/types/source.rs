@@ -178,8 +178,8 @@ impl fmt::Display for SourceCompression {
 }
 
 /// Returns the delimiter, in words, with which the header of a table with only one column was probably written.
-pub fn find_other_delimiter(name: &str) -> Option<&'static str> {
+pub fn guess_delimiter(header: &str) -> Option<&'static str> {
     [(';', "semicolons"), ('\t', "tabs"), ('|', "bars"), (',', "commas")]
         .into_iter()
-        .find_map(|(delimiter, words)| name.contains(delimiter).then_some(words))
+        .find_map(|(delimiter, words)| header.contains(delimiter).then_some(words))
 }

@@ -56,7 +56,7 @@ async fn set_password_deletes_all_sessions(database: Database) {
     };
     for session in [session("1", Some(owner)), session("2", Some(owner)), session("3", Some(other)), session("4", None)]
     {
-        assert!(catalog.create_session(&session, None, 100).await.unwrap());
+        assert!(catalog.try_create_session(&session, None, 100).await.unwrap());
     }
     catalog.add_token(owner, "ci", "hash", 1_000).await.unwrap();
     catalog.set_password(owner, "new hash").await.unwrap();
@@ -70,7 +70,7 @@ async fn change_password_keeps_current_session(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let old = catalog.user(owner).await.unwrap().unwrap().password_hash;
     for id in ["1", "2", "3"] {
-        assert!(catalog.create_session(&session(&catalog, id, owner), Some(&old), 100).await.unwrap());
+        assert!(catalog.try_create_session(&session(&catalog, id, owner), Some(&old), 100).await.unwrap());
     }
     catalog.change_password(owner, &old, "new", Some("2")).await.unwrap();
     for (id, exists) in [("1", false), ("2", true), ("3", false)] {
@@ -79,7 +79,7 @@ async fn change_password_keeps_current_session(database: Database) {
     // A caller that verified the old password before the change gets a conflict.
     let late = catalog.change_password(owner, &old, "other", None).await;
     assert!(matches!(late, Err(CatalogError::Conflict)), "{late:?}");
-    let late = catalog.create_session(&session(&catalog, "4", owner), Some(&old), 100).await;
+    let late = catalog.try_create_session(&session(&catalog, "4", owner), Some(&old), 100).await;
     assert!(matches!(late, Err(CatalogError::Conflict)), "{late:?}");
     assert_eq!(catalog.user(owner).await.unwrap().unwrap().password_hash, "new");
     catalog.change_password(owner, "new", "newer", None).await.unwrap();
@@ -90,7 +90,7 @@ async fn remove_user_requires_no_datasets(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let other = catalog.add_user("b@example.test", "h", UserPlan::Free).await.unwrap();
     for (id, user) in [("1", owner), ("2", other)] {
-        catalog.create_session(&session(&catalog, id, user), None, 100).await.unwrap();
+        catalog.try_create_session(&session(&catalog, id, user), None, 100).await.unwrap();
         catalog.add_token(user, "ci", id, 10).await.unwrap();
     }
     let dataset = create(&catalog, owner, "A").await.unwrap();
@@ -119,16 +119,16 @@ async fn create_session_keeps_recently_used_sessions(database: Database) {
         sessions.into_iter().map(|session| session.id_hash).collect::<Vec<_>>()
     };
     for id in ["1", "2", "3"] {
-        assert!(catalog.create_session(&session(&catalog, id, owner), None, 3).await.unwrap());
+        assert!(catalog.try_create_session(&session(&catalog, id, owner), None, 3).await.unwrap());
         clock.advance(Duration::from_secs(1));
     }
     assert_eq!(session_ids().await, ["3", "2", "1"]);
     catalog.extend_session("1", clock.now() + TimeDelta::days(1)).await.unwrap();
-    assert!(catalog.create_session(&session(&catalog, "4", owner), None, 3).await.unwrap());
+    assert!(catalog.try_create_session(&session(&catalog, "4", owner), None, 3).await.unwrap());
     assert_eq!(session_ids().await, ["4", "3", "1"]);
     // The new session is never the one that is deleted.
     let early = StoredSession { last_used_at: clock.now() - TimeDelta::days(1), ..session(&catalog, "5", owner) };
-    assert!(catalog.create_session(&early, None, 1).await.unwrap());
+    assert!(catalog.try_create_session(&early, None, 1).await.unwrap());
     assert_eq!(session_ids().await, ["5"]);
     clock.advance(Duration::from_secs(86_400));
     assert_eq!(session_ids().await, [] as [&str; 0]);
@@ -239,7 +239,7 @@ async fn session_is_valid_until_expiry(database: Database) {
         expires_at: clock.now() + TimeDelta::hours(1),
         last_used_at: clock.now(),
     };
-    assert!(catalog.create_session(&session, None, 100).await.unwrap());
+    assert!(catalog.try_create_session(&session, None, 100).await.unwrap());
     assert_eq!(catalog.session("a").await.unwrap(), Some(session.clone()));
 
     clock.advance(Duration::from_secs(3_599));
@@ -268,7 +268,7 @@ async fn deleted_session_is_not_restored(database: Database) {
         expires_at: catalog.now() + TimeDelta::hours(1),
         last_used_at: catalog.now(),
     };
-    assert!(catalog.create_session(&session, None, 100).await.unwrap());
+    assert!(catalog.try_create_session(&session, None, 100).await.unwrap());
     catalog.delete_session("a").await.unwrap();
     catalog.delete_session("a").await.unwrap();
     let late = catalog.extend_session("a", session.expires_at + TimeDelta::hours(1)).await;
@@ -286,16 +286,16 @@ async fn session_id_duplicate_is_rejected(database: Database) {
         expires_at: catalog.now() + TimeDelta::hours(1),
         last_used_at: catalog.now(),
     };
-    assert!(catalog.create_session(&first, None, 100).await.unwrap());
+    assert!(catalog.try_create_session(&first, None, 100).await.unwrap());
     assert!(
         !catalog
-            .create_session(&StoredSession { data: "second".to_owned(), ..first.clone() }, None, 100)
+            .try_create_session(&StoredSession { data: "second".to_owned(), ..first.clone() }, None, 100)
             .await
             .unwrap()
     );
     assert_eq!(catalog.session("a").await.unwrap(), Some(first.clone()));
     let orphan = StoredSession { id_hash: "b".to_owned(), user: Some(UserId::new(owner.get() + 1)), ..first };
-    let created = catalog.create_session(&orphan, None, 100).await;
+    let created = catalog.try_create_session(&orphan, None, 100).await;
     assert!(matches!(created, Err(CatalogError::NotFound)), "{created:?}");
 }
 

@@ -47,7 +47,7 @@ async fn copy_contains_all_records_and_is_independent(database: Database) {
     assert_eq!(late.remove_file_records(&[highest], LEASE).await.unwrap().len(), 1);
     let path = "in the middle";
     let attempt = catalog.acquire_refresh(dataset, RefreshTrigger::Manual, path, LEASE).await.unwrap().attempt;
-    catalog.hold_files(LEASE).await.unwrap();
+    catalog.acquire_file_hold(LEASE).await.unwrap();
 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("copy '1'.sqlite");
@@ -137,7 +137,7 @@ async fn identity_is_created_once_and_copied(database: Database) {
     let mut opened = JoinSet::new();
     for _ in 0..8 {
         let catalog = database.open().await;
-        opened.spawn(async move { catalog.installation().await.unwrap() });
+        opened.spawn(async move { catalog.ensure_installation().await.unwrap() });
     }
     let installations = opened.join_all().await;
     assert!(
@@ -146,18 +146,18 @@ async fn identity_is_created_once_and_copied(database: Database) {
     );
     let catalog = database.open().await;
     catalog.set_store_marked().await.unwrap();
-    let marked = catalog.installation().await.unwrap();
+    let marked = catalog.ensure_installation().await.unwrap();
     assert_eq!((&marked.identity, marked.store_marked), (&installations[0].identity, true));
 
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("copy.sqlite");
     catalog.copy_to_sqlite(&path).await.unwrap();
-    assert_eq!(open_copy(&path).await.installation().await.unwrap(), marked);
+    assert_eq!(open_copy(&path).await.ensure_installation().await.unwrap(), marked);
     let mut findings = Vec::new();
     catalog.check_integrity(CatalogCheckDepth::Full, &mut |damage| findings.push(damage)).await.unwrap();
     assert_eq!(findings, Vec::<String>::new());
     database.execute("UPDATE installation SET identity = 'none'").await;
-    assert!(catalog.installation().await.unwrap_err().is_corruption());
+    assert!(catalog.ensure_installation().await.unwrap_err().is_corruption());
     catalog.check_integrity(CatalogCheckDepth::Full, &mut |damage| findings.push(damage)).await.unwrap();
     assert!(findings.iter().any(|damage| damage.contains("installation.identity")), "{findings:?}");
 }
@@ -187,11 +187,11 @@ async fn restore_fills_empty_database_of_either_engine(database: Database) {
     let copy = open_copy(&path).await;
 
     let restored = database.open().await;
-    assert!(restored.is_empty().await.unwrap());
-    let identity = restored.installation().await.unwrap();
+    assert!(restored.has_no_records().await.unwrap());
+    let identity = restored.ensure_installation().await.unwrap();
     restored.restore_from(&copy).await.unwrap();
-    assert!(!restored.is_empty().await.unwrap());
-    assert_eq!(restored.installation().await.unwrap(), identity, "a restore must not change the identity");
+    assert!(!restored.has_no_records().await.unwrap());
+    assert_eq!(restored.ensure_installation().await.unwrap(), identity, "a restore must not change the identity");
     assert_eq!(restored.user(owner).await.unwrap(), original.user(owner).await.unwrap());
     assert_eq!(restored.tokens_by_user(owner).await.unwrap(), original.tokens_by_user(owner).await.unwrap());
     assert_eq!(restored.files(None, 100).await.unwrap(), original.files(None, 100).await.unwrap());

@@ -137,7 +137,7 @@ async fn scrub_is_exclusive_and_resumes(database: Database) {
         "the lease has expired"
     );
     // A command that has read all files must not end the scrub of another process.
-    catalog.finish_idle_scrub().await.unwrap();
+    catalog.finish_scrub_unless_running().await.unwrap();
     assert_eq!(catalog.try_acquire_scrub(Duration::ZERO, LEASE).await.unwrap(), None, "the scrub is running");
     assert_eq!(database.number("SELECT file_id FROM scrub_progress").await, 7, "the position is unchanged");
     other.finish_scrub().await.unwrap();
@@ -198,7 +198,7 @@ async fn missing_checksums_are_added_on_open(database: Database) {
     for number in 0..210 {
         catalog.add_token(owner, &format!("{number}"), &format!("hash {number}"), 1_000).await.unwrap();
     }
-    catalog.create_session(&session(&catalog, owner), None, 100).await.unwrap();
+    catalog.try_create_session(&session(&catalog, owner), None, 100).await.unwrap();
     let count_missing = async || {
         let mut count = 0;
         for table in ["datasets", "versions", "api_tokens", "sessions"] {
@@ -260,7 +260,7 @@ async fn changed_token_or_session_grants_no_access(database: Database) {
     let (catalog, owner) = with_owner(&database).await;
     let other = catalog.add_user("other@example.test", "hash", UserPlan::Free).await.unwrap();
     catalog.add_token(owner, "ci", "a token", 1_000).await.unwrap();
-    catalog.create_session(&session(&catalog, owner), None, 100).await.unwrap();
+    catalog.try_create_session(&session(&catalog, owner), None, 100).await.unwrap();
     let later = catalog.now() + chrono::TimeDelta::hours(2);
     catalog.extend_session("a session", later).await.unwrap();
     assert_eq!(catalog.session("a session").await.unwrap().unwrap().user, Some(owner));
@@ -360,16 +360,16 @@ async fn clone_with_stale_files_conflicts(database: Database) {
         schedule: None,
         ping_token: Secret::new_ping_token(rand::random::<[u8; SECRET_BYTES]>()),
     };
-    let checked = catalog.resolve_clone(&clone("Clone"), 2).await.unwrap();
-    let limited = catalog.resolve_clone(&clone("Clone"), 1).await;
+    let checked = catalog.resolve_clone_source(&clone("Clone"), 2).await.unwrap();
+    let limited = catalog.resolve_clone_source(&clone("Clone"), 1).await;
     assert!(matches!(limited, Err(CatalogError::TooManyDatasets { limit: 1 })), "{limited:?}");
-    let taken = catalog.resolve_clone(&clone("World Countries"), 2).await;
+    let taken = catalog.resolve_clone_source(&clone("World Countries"), 2).await;
     assert!(matches!(taken, Err(CatalogError::NameTaken)), "{taken:?}");
     let base = VersionFileIds::from_version(&checked);
     catalog.reserve_file("alt 2", LEASE).await.unwrap();
     catalog.save_alternate(dataset, v(2), &file("alt 2"), None).await.unwrap();
     let rejected = catalog.clone_dataset(&clone("Clone"), 2, Some(base)).await;
     assert!(matches!(rejected, Err(CatalogError::Conflict)), "{rejected:?}");
-    let base = VersionFileIds::from_version(&catalog.resolve_clone(&clone("Clone"), 2).await.unwrap());
+    let base = VersionFileIds::from_version(&catalog.resolve_clone_source(&clone("Clone"), 2).await.unwrap());
     catalog.clone_dataset(&clone("Clone"), 2, Some(base)).await.unwrap();
 }

@@ -117,8 +117,8 @@ async fn held_files_are_not_removed(database: Database) {
     let alt = catalog.unreferenced_files(HOUR, 1).await.unwrap().remove(0);
 
     assert!(!catalog.has_file_holds().await.unwrap());
-    let hold = catalog.hold_files(HOUR).await.unwrap();
-    let second = catalog.hold_files(HOUR).await.unwrap();
+    let hold = catalog.acquire_file_hold(HOUR).await.unwrap();
+    let second = catalog.acquire_file_hold(HOUR).await.unwrap();
     clock.advance(HOUR / 2);
     catalog.renew_hold(hold, HOUR).await.unwrap();
     catalog.release_hold(second).await.unwrap();
@@ -131,7 +131,7 @@ async fn held_files_are_not_removed(database: Database) {
     assert!(!catalog.has_file_holds().await.unwrap());
     assert!(matches!(catalog.renew_hold(hold, HOUR).await, Err(CatalogError::LeaseLost)));
     assert_eq!(removable(&catalog).await, ["alt"]);
-    let next = catalog.hold_files(HOUR).await.unwrap();
+    let next = catalog.acquire_file_hold(HOUR).await.unwrap();
     assert!(next > second, "the ID of a hold must not be reused");
     catalog.release_hold(next).await.unwrap();
     assert_eq!(catalog.remove_file_records(&[alt.id], HOUR).await.unwrap(), [alt]);

@@ -41,7 +41,7 @@ async fn populated(database: &Database) -> Catalog {
         expires_at: catalog.now() + chrono::TimeDelta::hours(1),
         last_used_at: catalog.now(),
     };
-    assert!(catalog.create_session(&session, None, 100).await.unwrap());
+    assert!(catalog.try_create_session(&session, None, 100).await.unwrap());
     let dataset = create(&catalog, owner, "World Countries").await.unwrap().id;
     catalog.register_webhook(dataset, "https://a.test/", Some("secret")).await.unwrap();
     for path in ["a", "b", "c"] {
@@ -54,7 +54,7 @@ async fn populated(database: &Database) -> Catalog {
     catalog.save_alternate(dataset, v(2), &file, None).await.unwrap();
     catalog.acquire_refresh(dataset, RefreshTrigger::Manual, "e", LEASE).await.unwrap();
     catalog.reserve_file("d", LEASE).await.unwrap();
-    catalog.hold_files(LEASE).await.unwrap();
+    catalog.acquire_file_hold(LEASE).await.unwrap();
     catalog.check_writable().await.unwrap();
     let node = strata_catalog::NodeRegistration {
         id: "a".to_owned(),

@@ -44,7 +44,7 @@ async fn listings_of_100000_datasets_do_bounded_work(database: Database) {
     let timed = async |query: Option<&str>, after: Option<u64>, limit: u32| {
         let started_at = Instant::now();
         let after = after.map(strata_types::ids::DatasetId::new);
-        let listings = catalog.listings(query, after, limit).await.unwrap();
+        let listings = catalog.search_listed_datasets(query, after, limit).await.unwrap();
         (listings, started_at.elapsed())
     };
     let (page, elapsed) = timed(None, None, 1_000).await;
@@ -84,7 +84,7 @@ async fn damaged_listing_is_skipped(database: Database) {
         catalog.update_dataset(id, &change).await.unwrap();
     }
     database.execute("UPDATE datasets SET licence = 'forged' WHERE name = 'Two'").await;
-    let listings = catalog.listings(None, None, 10).await.unwrap();
+    let listings = catalog.search_listed_datasets(None, None, 10).await.unwrap();
     let names: Vec<&str> = listings.iter().map(|listing| listing.dataset.name.as_str()).collect();
     assert_eq!(names, ["One", "Three"]);
 }

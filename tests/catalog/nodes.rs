@@ -35,10 +35,10 @@ async fn node_name_belongs_to_last_registration(database: Database) {
     let catalog = database.open().await.with_clock(clock.clone());
     let first = node("a", "p1");
     let second = NodeRegistration { internal_address: Some("h:1".to_owned()), ..node("a", "p2") };
-    assert!(!catalog.record_heartbeat(&first).await.unwrap());
+    assert!(!catalog.try_record_heartbeat(&first).await.unwrap());
     catalog.register_node(&first).await.unwrap();
     clock.advance(Duration::from_secs(7));
-    assert!(catalog.record_heartbeat(&first).await.unwrap());
+    assert!(catalog.try_record_heartbeat(&first).await.unwrap());
     let record = catalog.node("a").await.unwrap().unwrap();
     assert_eq!(
         (record.registration, record.last_heartbeat_at - record.started_at),
@@ -47,7 +47,7 @@ async fn node_name_belongs_to_last_registration(database: Database) {
 
     catalog.register_node(&second).await.unwrap();
     catalog.register_node(&node("b", "p3")).await.unwrap();
-    assert!(!catalog.record_heartbeat(&first).await.unwrap());
+    assert!(!catalog.try_record_heartbeat(&first).await.unwrap());
     // A replaced process must not remove the node.
     catalog.remove_node(&first).await.unwrap();
     let listed: Vec<NodeRegistration> =
@@ -55,7 +55,7 @@ async fn node_name_belongs_to_last_registration(database: Database) {
     assert_eq!(listed, [second.clone(), node("b", "p3")]);
 
     clock.advance(Duration::from_secs(60));
-    assert!(catalog.record_heartbeat(&second).await.unwrap());
+    assert!(catalog.try_record_heartbeat(&second).await.unwrap());
     assert_eq!(catalog.remove_offline_nodes(catalog.now() - TimeDelta::seconds(30)).await.unwrap(), 1);
     catalog.remove_node(&second).await.unwrap();
     assert_eq!(catalog.nodes().await.unwrap(), []);
@@ -102,7 +102,7 @@ async fn refreshes_of_offline_nodes_end(database: Database) {
         datasets.push(dataset);
     }
     clock.advance(Duration::from_secs(31));
-    assert!(catalog.record_heartbeat(&node("lives", "p4")).await.unwrap());
+    assert!(catalog.try_record_heartbeat(&node("lives", "p4")).await.unwrap());
     let leases = catalog.leases_of_offline_nodes(catalog.now() - TimeDelta::seconds(30)).await.unwrap();
     assert_eq!(leases.iter().map(|lease| lease.dataset).collect::<Vec<_>>(), datasets[..1]);
 }

@@ -27,7 +27,7 @@ fn increment(dataset: DatasetId, day: u32, requests: u64) -> UsageIncrement {
 }
 
 async fn usage(catalog: &Catalog, dataset: DatasetId) -> Vec<(u32, UsageCounts)> {
-    let days = catalog.usage(dataset, 0).await.unwrap();
+    let days = catalog.daily_usage(dataset, 0).await.unwrap();
     days.into_iter().map(|DailyUsage { day, counts }| (day, counts)).collect()
 }
 
@@ -43,8 +43,8 @@ async fn usage_batch_is_added_once(database: Database) {
     // Each process numbers its own batches.
     catalog.add_usage("b", 1, &rows[..1]).await.unwrap();
     assert_eq!(usage(&catalog, dataset).await, [(7, counts(20)), (5, counts(2))]);
-    assert_eq!(catalog.usage(dataset, 6).await.unwrap().len(), 1);
-    assert_eq!(catalog.usage(dataset, 8).await.unwrap(), []);
+    assert_eq!(catalog.daily_usage(dataset, 6).await.unwrap().len(), 1);
+    assert_eq!(catalog.daily_usage(dataset, 8).await.unwrap(), []);
     let owner = catalog.dataset(dataset).await.unwrap().unwrap().owner;
     for (first, requests) in [(0, 22), (6, 20)] {
         assert_eq!(catalog.usage_by_owner(owner, first).await.unwrap(), HashMap::from([(dataset, counts(requests))]));

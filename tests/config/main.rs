@@ -6,7 +6,7 @@ mod memory;
 use std::ffi::OsString;
 use std::path::Path;
 
-use strata_config::{Config, ConfigError, ConfigFile, ConfigOption, ConfigSources, LogFormat, OptionKind};
+use strata_config::{Config, ConfigError, ConfigFile, ConfigOption, ConfigOptionKind, ConfigSources, LogFormat};
 use strata_testing::pages::check_table;
 
 /// Sources in a temporary directory, which is removed on drop.
@@ -387,7 +387,7 @@ fn markdown_table() -> String {
 fn row(option: &ConfigOption) -> String {
     let default = match (&option.default, option.kind) {
         (None, _) => String::new(),
-        (Some(text), OptionKind::WholeNumber) if option.name.ends_with("_bytes") => {
+        (Some(text), ConfigOptionKind::WholeNumber) if option.name.ends_with("_bytes") => {
             format!("`{text}`{}", binary_unit(text))
         }
         (Some(text), _) => format!("`{text}`"),

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use proptest::prelude::*;
-use strata_encode::CellBatches;
-use strata_json::ColumnNames;
+use strata_encode::CellBatchFactory;
+use strata_json::TableColumnNames;
 
 use super::{ParquetFileStream, ROW_GROUP_BYTES, written_row_group};
 
@@ -19,7 +19,7 @@ fn parts() -> impl Strategy<Value = Vec<Vec<String>>> {
 }
 
 /// Returns the sizes of a batch as it grows, and the bytes of a file with the batch.
-fn written(batches: &CellBatches, columns: &ColumnNames, part: &[String]) -> (Vec<usize>, Vec<u8>) {
+fn written(batches: &CellBatchFactory, columns: &TableColumnNames, part: &[String]) -> (Vec<usize>, Vec<u8>) {
     let mut batch = batches.new_builder();
     let sizes = part.iter().map(|entity| {
         batch.push(entity.as_bytes());
@@ -37,12 +37,12 @@ fn written(batches: &CellBatches, columns: &ColumnNames, part: &[String]) -> (Ve
 proptest! {
     #[test]
     fn batch_does_not_depend_on_reused_memory(parts in parts(), free in any::<bool>()) {
-        let columns: Arc<ColumnNames> = Arc::new(ColumnNames::from((0..6).map(|key| format!("k{key}")).collect::<Vec<_>>()));
-        let shared = CellBatches::new(columns.clone(), None);
+        let columns: Arc<TableColumnNames> = Arc::new(TableColumnNames::from((0..6).map(|key| format!("k{key}")).collect::<Vec<_>>()));
+        let shared = CellBatchFactory::new(columns.clone(), None);
         for part in &parts {
             // Two batches at once use the memory of two.
             let other = shared.new_builder();
-            let fresh = CellBatches::new(columns.clone(), None);
+            let fresh = CellBatchFactory::new(columns.clone(), None);
             prop_assert_eq!(written(&shared, &columns, part), written(&fresh, &columns, part));
             drop(other.finish());
             if free {

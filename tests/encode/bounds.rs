@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use strata_encode::{CellBatches, ColumnType};
-use strata_json::ColumnNames;
+use strata_encode::{CellBatchFactory, ColumnType};
+use strata_json::TableColumnNames;
 
 use super::{ParquetFileStream, ROW_GROUP_BYTES, written_row_group};
 
 /// Returns the bounds of a column with these JSON values.
 fn bounds(values: &[&str], column_type: ColumnType) -> (Option<Vec<u8>>, Option<Vec<u8>>) {
-    let columns = ColumnNames::from(vec!["v".to_owned()]);
+    let columns = TableColumnNames::from(vec!["v".to_owned()]);
     let types: Arc<[ColumnType]> = Arc::from([column_type]);
     let mut stream =
         ParquetFileStream::try_new(&columns, Some(types.clone()), ROW_GROUP_BYTES, usize::MAX).expect("a file");
-    let mut batch = CellBatches::new(Arc::new(columns), Some(types)).new_builder();
+    let mut batch = CellBatchFactory::new(Arc::new(columns), Some(types)).new_builder();
     values.iter().for_each(|value| batch.push(format!("{{\"v\":{value}}}").as_bytes()));
     stream.push(batch.finish());
     written_row_group(&mut stream);

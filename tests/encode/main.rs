@@ -15,10 +15,10 @@ use parquet::basic::LogicalType;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use strata_encode::{
-    self as encode, CellBatch, CellBatches, ColumnEncoder, EncodedSizeLimit, EntityTooLarge, ListContents, ListElement,
-    ParquetFileStream,
+    self as encode, CellBatch, CellBatchFactory, ColumnEncoder, EncodedSizeLimit, EntityTooLarge, ListContents,
+    ListElement, ParquetFileStream,
 };
-use strata_json::{ColumnNames, ColumnNamesBuilder, TooManyColumns};
+use strata_json::{TableColumnNames, TableColumnNamesBuilder, TooManyColumnsError};
 use strata_reference as reference;
 use strata_reference::value::set;
 use strata_reference::{Value, formats, hostile, rules};
@@ -36,8 +36,8 @@ fn documents(entities: &[&str]) -> Vec<String> {
     entities.iter().map(canonical).collect()
 }
 
-fn columns_of(documents: &[String]) -> ColumnNames {
-    let mut builder = ColumnNamesBuilder::new(NO_LIMIT);
+fn columns_of(documents: &[String]) -> TableColumnNames {
+    let mut builder = TableColumnNamesBuilder::new(NO_LIMIT);
     documents.iter().for_each(|document| builder.add_entity(document.as_bytes()).expect("no limit"));
     builder.finish()
 }
@@ -47,7 +47,7 @@ fn body(format: ResponseFormat, flatten: bool, documents: &[String]) -> String {
     body_with(format, flatten, documents, columns_of(documents))
 }
 
-fn body_with(format: ResponseFormat, flatten: bool, documents: &[String], columns: ColumnNames) -> String {
+fn body_with(format: ResponseFormat, flatten: bool, documents: &[String], columns: TableColumnNames) -> String {
     let request = ReadRequest { format, flatten, pretty: false, ..ReadRequest::default() };
     let size_limit = EncodedSizeLimit::new(1 << 20);
     let encoder = encode::new_text_encoder(&request, Some(Arc::new(columns)), size_limit).expect("a text format");
@@ -183,43 +183,43 @@ fn equal_flattened_names_share_a_column() {
 #[test]
 fn columns_without_keys_are_only_source() {
     assert_eq!(columns_of(&documents(&["{}", r#"{"a":{"b":{}}}"#])).names(), ["_source"]);
-    assert_eq!(ColumnNames::default().names(), ["_source"]);
-    assert_eq!(ColumnNames::default().len(), 1);
+    assert_eq!(TableColumnNames::default().names(), ["_source"]);
+    assert_eq!(TableColumnNames::default().len(), 1);
 }
 
 #[test]
 fn columns_are_limited_by_the_union() {
-    let mut builder = ColumnNamesBuilder::new(2);
+    let mut builder = TableColumnNamesBuilder::new(2);
     builder.add_entity(br#"{"a":1,"b":{"c":2}}"#).expect("two");
     builder.add_entity(br#"{"b":{"c":2},"b.c":1}"#).expect("the same two");
-    assert_eq!(builder.add_entity(br#"{"d":1}"#), Err(TooManyColumns { limit: 2 }));
-    let text = TooManyColumns { limit: 2 }.to_string();
+    assert_eq!(builder.add_entity(br#"{"d":1}"#), Err(TooManyColumnsError { limit: 2 }));
+    let text = TooManyColumnsError { limit: 2 }.to_string();
     assert!(text.contains("2 columns") && text.contains("keep_field"), "{text}");
 
     let part = |document: &[u8]| {
-        let mut part = ColumnNamesBuilder::new(2);
+        let mut part = TableColumnNamesBuilder::new(2);
         part.add_entity(document).expect("at most two");
         part
     };
     let mut first = part(br#"{"a":1}"#);
     first.merge(part(br#"{"b":1,"a":1}"#)).expect("two");
-    assert_eq!(first.merge(part(br#"{"c":1}"#)), Err(TooManyColumns { limit: 2 }));
+    assert_eq!(first.merge(part(br#"{"c":1}"#)), Err(TooManyColumnsError { limit: 2 }));
 }
 
 #[test]
 fn column_names_over_memory_limit_are_rejected() {
     let key = "k".repeat(1 << 20);
     let elements = vec![r#"{"a":1}"#; 100].join(",");
-    let mut builder = ColumnNamesBuilder::new(NO_LIMIT);
+    let mut builder = TableColumnNamesBuilder::new(NO_LIMIT);
     builder.add_entity(format!("{{\"{key}\":[{elements}]}}").as_bytes()).expect_err("100 MiB of names");
 }
 
 #[test]
 fn column_names_survive_serialization() {
-    let columns = ColumnNames::from(vec!["b".to_owned(), "a\"\n".to_owned()]);
+    let columns = TableColumnNames::from(vec!["b".to_owned(), "a\"\n".to_owned()]);
     let text = serde_json::to_string(&columns).expect("serializable");
     assert_eq!(text, r#"["b","a\"\n"]"#);
-    assert_eq!(serde_json::from_str::<ColumnNames>(&text).expect("valid"), columns);
+    assert_eq!(serde_json::from_str::<TableColumnNames>(&text).expect("valid"), columns);
 }
 
 // --- csv, tsv ---
@@ -263,14 +263,14 @@ fn csv_header_names_are_quoted() {
 
 #[test]
 fn csv_without_entities_has_a_header() {
-    let columns = ColumnNames::from(vec!["a".to_owned(), "b".to_owned()]);
+    let columns = TableColumnNames::from(vec!["a".to_owned(), "b".to_owned()]);
     assert_eq!(body_with(ResponseFormat::Csv, false, &[], columns.clone()), "a,b\n");
     assert_eq!(body_with(ResponseFormat::Tsv, false, &[], columns), "a\tb\n");
 }
 
 #[test]
 fn csv_fields_without_column_are_skipped() {
-    let columns = ColumnNames::from(vec!["b".to_owned()]);
+    let columns = TableColumnNames::from(vec!["b".to_owned()]);
     assert_eq!(body_with(ResponseFormat::Csv, false, &documents(&[r#"{"a":1,"b":2,"c":3}"#]), columns), "b\n2\n");
 }
 
@@ -380,10 +380,10 @@ fn xml_with_flatten_is_flat() {
 const ROW_GROUP_BYTES: usize = 64 << 20;
 
 /// Encodes a file from parts with this many entities and row groups with this many bytes of cells.
-fn parquet_file(documents: &[String], columns: &ColumnNames, part_rows: usize, row_group_bytes: usize) -> Bytes {
+fn parquet_file(documents: &[String], columns: &TableColumnNames, part_rows: usize, row_group_bytes: usize) -> Bytes {
     let mut stream =
         ParquetFileStream::try_new(columns, None, row_group_bytes, usize::MAX).expect("columns that Parquet can hold");
-    let batches = CellBatches::new(Arc::new(columns.clone()), None);
+    let batches = CellBatchFactory::new(Arc::new(columns.clone()), None);
     let mut file = Vec::new();
     for part in documents.chunks(part_rows) {
         let mut builder = batches.new_builder();
@@ -449,7 +449,7 @@ fn later_null_of_same_name_wins() {
 
 #[test]
 fn parquet_without_entities_has_the_columns() {
-    let columns = ColumnNames::from(vec!["a".to_owned(), String::new()]);
+    let columns = TableColumnNames::from(vec!["a".to_owned(), String::new()]);
     let (names, rows) = read_back(parquet_file(&[], &columns, 1, ROW_GROUP_BYTES));
     assert_eq!((names, rows), (vec!["a".to_owned(), String::new()], Vec::new()));
 }
@@ -462,12 +462,12 @@ fn parquet_bytes_are_ready_when_row_groups_fill() {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         format!("{:08x}", state >> 32)
     };
-    let columns = ColumnNames::from(vec!["a".to_owned(), "b".to_owned()]);
+    let columns = TableColumnNames::from(vec!["a".to_owned(), "b".to_owned()]);
     let mut stream = ParquetFileStream::try_new(&columns, None, ROW_GROUP_BYTES, usize::MAX).expect("a file");
     let columns = Arc::new(columns);
     let mut early = 0;
     for _ in 0..4 {
-        let mut builder = CellBatches::new(columns.clone(), None).new_builder();
+        let mut builder = CellBatchFactory::new(columns.clone(), None).new_builder();
         while builder.size_bytes() < 20 << 20 {
             let text: String = (0..1024).map(|_| noise()).collect();
             builder.push(format!("{{\"a\":\"{text}\"}}").as_bytes());
@@ -505,7 +505,7 @@ fn parquet_pages_of_every_kind_read_back() {
     let documents = columns_of_every_kind();
     let entities: Vec<Value> = documents.iter().map(|text| Value::parse(text).expect("JSON")).collect();
     let columns = formats::columns(&entities);
-    let file = parquet_file(&documents, &ColumnNames::from(columns.clone()), 700, ROW_GROUP_BYTES);
+    let file = parquet_file(&documents, &TableColumnNames::from(columns.clone()), 700, ROW_GROUP_BYTES);
     let (names, rows) = read_back(file.clone());
     assert_eq!(names, columns);
     assert!(rows == formats::cells(&entities, &columns), "other cells");
@@ -542,7 +542,7 @@ fn parquet_codes_and_levels_of_any_size_read_back() {
         let documents: Vec<String> = (0..2 * distinct + 300).map(row).collect();
         let entities: Vec<Value> = documents.iter().map(|text| Value::parse(text).expect("JSON")).collect();
         let columns = formats::columns(&entities);
-        let file = parquet_file(&documents, &ColumnNames::from(columns.clone()), 10_000, ROW_GROUP_BYTES);
+        let file = parquet_file(&documents, &TableColumnNames::from(columns.clone()), 10_000, ROW_GROUP_BYTES);
         assert!(read_back(file).1 == formats::cells(&entities, &columns), "{bits} bits");
     }
 }
@@ -555,7 +555,7 @@ fn parquet_bytes_do_not_depend_on_encoders() {
     let file = |one_encoder: bool| {
         let mut stream = ParquetFileStream::try_new(&columns, None, ROW_GROUP_BYTES, usize::MAX).expect("a file");
         for part in documents.chunks(1_000) {
-            let mut builder = CellBatches::new(Arc::new(columns.clone()), None).new_builder();
+            let mut builder = CellBatchFactory::new(Arc::new(columns.clone()), None).new_builder();
             part.iter().for_each(|document| builder.push(document.as_bytes()));
             stream.push(builder.finish());
         }
@@ -684,7 +684,7 @@ proptest! {
         }
         // In two parts, with a limit.
         let find = |documents: &[String]| {
-            let mut builder = ColumnNamesBuilder::new(limit);
+            let mut builder = TableColumnNamesBuilder::new(limit);
             documents.iter().try_for_each(|document| builder.add_entity(document.as_bytes())).map(|()| builder)
         };
         let (before, after) = documents.split_at(at.index(documents.len() + 1));
@@ -699,7 +699,7 @@ proptest! {
             }
             Err(error) => {
                 prop_assert!(expected.len() > limit);
-                prop_assert_eq!(error, TooManyColumns { limit });
+                prop_assert_eq!(error, TooManyColumnsError { limit });
             }
         }
     }

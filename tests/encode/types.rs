@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use strata_encode::{ColumnType, ColumnTypeInference};
-use strata_json::ColumnNames;
+use strata_json::TableColumnNames;
 
 #[track_caller]
 fn check(values: &[&str], expected: ColumnType) {
-    let inference = ColumnTypeInference::new(Arc::new(ColumnNames::from(vec!["v".to_owned()])), vec![None]);
+    let inference = ColumnTypeInference::new(Arc::new(TableColumnNames::from(vec!["v".to_owned()])), vec![None]);
     // In one part, and with a part for each value.
     let mut all = inference.new_builder();
     let mut merged = inference.new_builder();

@@ -27,7 +27,7 @@ fn streaming_checksums_ignore_chunk_sizes() {
 #[test]
 fn footer_checksum_covers_only_its_bytes() {
     let mut end = format!("strata.seal:not one{}strata 1.0", FooterChecksum::placeholder(77)).into_bytes();
-    assert!(FooterChecksum::fill_placeholder(&mut end));
+    assert!(FooterChecksum::write_checksum(&mut end));
     let footer_checksum = FooterChecksum::find(&end).expect("failed to find footer checksum");
     assert_eq!((footer_checksum.covered_from, footer_checksum.matches(&end)), (77, true));
     for byte in 0..end.len() {
@@ -35,5 +35,5 @@ fn footer_checksum_covers_only_its_bytes() {
         other[byte] ^= 1;
         assert!(!FooterChecksum::find(&other).is_some_and(|found| found.matches(&other)), "byte {byte}");
     }
-    assert!(!FooterChecksum::fill_placeholder(&mut b"strata.seal:00".to_vec()));
+    assert!(!FooterChecksum::write_checksum(&mut b"strata.seal:00".to_vec()));
 }

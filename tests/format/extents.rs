@@ -1,7 +1,7 @@
 //! Application of edits to the extents of a list.
 
 use bytes::Bytes;
-use strata_format::editing::extents::{ExtentBuilder, OverlayItem, apply_edits, move_small_gaps};
+use strata_format::editing::extents::{ExtentBuilder, OverlayItem, apply_edits, move_small_gaps_to_delta};
 use strata_format::editing::{EditScript, PositionEdit};
 use strata_format::overlay::Extent;
 
@@ -39,10 +39,10 @@ fn edits_split_the_extents_they_touch() {
         OverlayItem::NewDocument(entity("f")),
     ];
     assert_eq!(items, expected);
-    assert_eq!(move_small_gaps(items.clone(), 1), expected, "two adjacent rows exceed the limit of one row");
+    assert_eq!(move_small_gaps_to_delta(items.clone(), 1), expected, "two adjacent rows exceed the limit of one row");
     let mut moved = expected;
     moved[7] = rows(base(1, 4, 2), 7, true);
-    assert_eq!(move_small_gaps(items, 2), moved);
+    assert_eq!(move_small_gaps_to_delta(items, 2), moved);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use strata_format::cache::PartCache;
 use strata_format::layout::ShreddedPart;
 use strata_format::reader::{NoReadThrottle, VersionReader};
 use strata_format::reader_metrics::ReaderMetrics;
-use strata_format::verify::verify_file;
+use strata_format::verify::verify_and_hash;
 use strata_format::writer::WriteOptions;
 use strata_store::StorageError;
 use strata_testing::files::seal;
@@ -46,7 +46,7 @@ fn describe(bench: &FileWorkbench, reader: &VersionReader) -> Vec<String> {
             };
             description.push(format!(
                 "{columns:?} {:?} {:?} {:?} {:?} {} {:?}",
-                reader.column_bytes(row_group, &columns),
+                reader.column_sizes(row_group, &columns),
                 reader.number_range(row_group, column),
                 reader.string_bounds(row_group, column),
                 reader.kind_range(row_group, column),
@@ -175,7 +175,7 @@ fn footer_index_equals_parquet_footer() {
             for (file, reader) in [(&with, &reader), (&without, &other)] {
                 let verified = async {
                     reader.verify_footer_index().await?;
-                    verify_file(reader, &mut NoReadThrottle).await
+                    verify_and_hash(reader, &mut NoReadThrottle).await
                 };
                 file.bench.runtime.block_on(verified).expect("failed to verify file");
             }
@@ -214,7 +214,7 @@ fn damaged_footer_index_or_footer_fails_no_read() {
             file.bench.runtime.block_on(reader.verify_checksums(&mut NoReadThrottle)),
         ];
         assert!(
-            results.iter().all(|result| result.as_ref().is_err_and(StorageError::is_damage)),
+            results.iter().all(|result| result.as_ref().is_err_and(StorageError::is_file_damage)),
             "{what}: {results:?}"
         );
     };
@@ -237,13 +237,13 @@ fn damaged_footer_index_or_footer_fails_no_read() {
         let read = file.read(&bytes);
         // A file with a footer index is readable even if the digits of the footer checksum are damaged.
         let is_readable = offset < location && read.is_ok();
-        let is_detected = read.is_err_and(|error| error.is_damage());
+        let is_detected = read.is_err_and(|error| error.is_file_damage());
         assert!(is_readable || is_detected || offset >= location + 44, "{offset}");
     }
     // Damage of documents is always an error.
     let mut bytes = file.bytes.to_vec();
     bytes[documents as usize + 30] ^= 1;
-    assert!(file.read(&bytes).is_err_and(|error| error.is_damage()));
+    assert!(file.read(&bytes).is_err_and(|error| error.is_file_damage()));
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn changed_footer_index_is_rejected_or_detected() {
                 assert!(is_detected || offset < 4, "byte {offset}");
             }
             Err(error) => {
-                assert!(error.is_damage(), "byte {offset}: {error}");
+                assert!(error.is_file_damage(), "byte {offset}: {error}");
                 rejected += 1;
             }
         }

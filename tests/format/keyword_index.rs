@@ -6,7 +6,7 @@ use strata_format::cache::PartCache;
 use strata_format::keywords::segment::KeywordCandidates;
 use strata_format::keywords::tokenizer::TermQuery;
 use strata_format::reader::{NoReadThrottle, VersionReader};
-use strata_format::verify::verify_file;
+use strata_format::verify::verify_and_hash;
 use strata_format::writer::WriteOptions;
 use strata_store::StorageError;
 use strata_store::store::Store;
@@ -76,7 +76,7 @@ fn each_changed_index_byte_is_detected() {
         let reader = VersionReader::open(&store, &path, size, &cache).await.expect("failed to open file");
         let index = reader.keyword_index();
         assert_eq!((index.segments.len(), index.indexed_rows), (3, 90));
-        verify_file(&reader, &mut NoReadThrottle).await.expect("failed to verify file");
+        verify_and_hash(&reader, &mut NoReadThrottle).await.expect("failed to verify file");
         let expected = all_candidates(&store, &path, size, &cache).await.expect("failed to search");
         assert_eq!(expected, all_candidates(&store, &path, size, &cache).await.expect("failed to search again"));
         assert!(expected.iter().any(|rows| matches!(rows, KeywordCandidates::Recheck(_))), "{expected:?}");

@@ -67,7 +67,7 @@ fn keyword_index_survives_encoding() {
     let read = KeywordIndex::parse(&text, &[3, 2, 7, 3, 1], size).expect("failed to parse index");
     assert_eq!(read.encode().expect("failed to encode index again"), text);
     assert_eq!(
-        [0, 1, 2, 3, 4, 5].map(|row_group| read.segment_of_row_group(row_group)),
+        [0, 1, 2, 3, 4, 5].map(|row_group| read.segment_and_first_row(row_group)),
         [Some((0, 0)), Some((0, 3)), None, Some((1, 0)), None, None]
     );
     assert_eq!((read.indexed_rows, read.segments[0].token_range(TokenClass::Words).start), (8, 4));

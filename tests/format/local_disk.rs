@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use strata_store::DataDirectoryMissing;
+use strata_store::DataDirectoryMissingError;
 use strata_store::free_space::{CHECK_INTERVAL_BYTES, DiskReserve, FreeSpaceCheckInterval};
 use strata_store::fsync::recreate_dir;
 use strata_store::spool_quota::{SpoolLimits, SpoolQuota, SpoolQuotaExceeded, SpoolReservation};
@@ -19,7 +19,7 @@ fn recreate_dir_creates_only_allowed_levels() {
     let temporary = data.join("tmp");
     let own = data.join("tmp/process");
     let error = recreate_dir(&own, 1).expect_err("created the data directory");
-    assert!(error.get_ref().is_some_and(|inner| inner.is::<DataDirectoryMissing>()), "{error:?}");
+    assert!(error.get_ref().is_some_and(|inner| inner.is::<DataDirectoryMissingError>()), "{error:?}");
     assert!(!data.exists());
     fs::create_dir(&data).expect("failed to create data directory");
     for _ in 0..2 {

@@ -13,7 +13,7 @@ use strata_format::path_index::builder::PathIndexLimits;
 use strata_format::path_index::directory::{PathIndexBlock, PathIndexDirectory};
 use strata_format::path_index::structure_dictionary::StructureDictionary;
 use strata_format::reader::{NoReadThrottle, VersionReader};
-use strata_format::verify::verify_file;
+use strata_format::verify::verify_and_hash;
 use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions};
 use strata_reference::{Value, hostile};
 use strata_store::StorageError;
@@ -73,7 +73,7 @@ fn path_index_lists_scalars_in_document_order() {
         };
         let texts: Vec<String> = entities.iter().map(Value::write).collect();
         let reader = files.open(&files.write(&texts, &options));
-        files.bench.runtime.block_on(verify_file(&reader, &mut NoReadThrottle)).expect("failed to verify file");
+        files.bench.runtime.block_on(verify_and_hash(&reader, &mut NoReadThrottle)).expect("failed to verify file");
         let mut position = 0;
         for row_group in 0..reader.row_groups().len() {
             let structures = files.bench.runtime.block_on(reader.read_structures(row_group));
@@ -163,7 +163,7 @@ fn each_changed_path_index_byte_is_detected() {
         let cache = PartCache::new(1 << 30);
         let reader = VersionReader::open(&store, &path, size, &cache).await.expect("failed to open file");
         assert_eq!(reader.path_index_directory().indexed_row_groups().collect::<Vec<_>>(), [0, 1, 2]);
-        verify_file(&reader, &mut NoReadThrottle).await.expect("failed to verify file");
+        verify_and_hash(&reader, &mut NoReadThrottle).await.expect("failed to verify file");
         assert!(read(&store, &path, size).await.expect("failed to read path index").iter().all(Option::is_some));
         let whole = store.object_store().get(&path).await.expect("failed to get object");
         let whole = whole.bytes().await.expect("failed to get bytes");
@@ -192,7 +192,7 @@ fn path_index_over_limits_is_discarded() {
         let options = WriteOptions { max_row_group_rows: 30, path_index_limits: limits, ..WriteOptions::default() };
         let reader = files.open(&files.write(entities, &options));
         assert_eq!(reader.path_index_directory().indexed_row_groups().collect::<Vec<_>>(), expected, "{limits:?}");
-        files.bench.runtime.block_on(verify_file(&reader, &mut NoReadThrottle)).expect("failed to verify file");
+        files.bench.runtime.block_on(verify_and_hash(&reader, &mut NoReadThrottle)).expect("failed to verify file");
     };
     let mut some = entities();
     check(&some, shapes(), &[0, 1, 2]);

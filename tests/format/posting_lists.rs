@@ -2,7 +2,7 @@
 
 use fixedbitset::FixedBitSet;
 use proptest::prelude::*;
-use strata_format::keywords::postings::{encode_postings, encoded_bytes, union_postings_into};
+use strata_format::keywords::postings::{encode_postings, encoded_posting_bytes, union_postings_into};
 
 /// A number of rows, and a random subset of any density.
 fn lists() -> impl Strategy<Value = (usize, Vec<u32>)> {
@@ -31,7 +31,7 @@ proptest! {
     fn encoded_list_decodes_to_its_rows((rows, list) in lists(), suffix in proptest::collection::vec(any::<u8>(), 0..12), set in any::<u64>()) {
         let mut bytes = vec![0xAB];
         encode_postings(&list, rows, &mut bytes);
-        prop_assert_eq!(bytes.len() - 1, encoded_bytes(list.len(), rows));
+        prop_assert_eq!(bytes.len() - 1, encoded_posting_bytes(list.len(), rows));
         prop_assert!(bytes.len() - 1 <= rows.div_ceil(8));
         bytes.extend(suffix);
         let mut union = FixedBitSet::with_capacity(rows);
@@ -88,7 +88,7 @@ fn lists_have_the_documented_bytes() {
 #[test]
 fn list_size_follows_from_row_count() {
     let rows = 131_072;
-    let check = |count, bytes| assert_eq!(encoded_bytes(count, rows), bytes, "{count} rows");
+    let check = |count, bytes| assert_eq!(encoded_posting_bytes(count, rows), bytes, "{count} rows");
     check(0, 0);
     check(1, 3);
     check(2, 5);
@@ -100,7 +100,7 @@ fn list_size_follows_from_row_count() {
     check(131_072, 0);
     // For no count, a list is larger than a bitmap.
     for count in (1..rows).step_by(97) {
-        assert!(encoded_bytes(count, rows) <= rows / 8);
+        assert!(encoded_posting_bytes(count, rows) <= rows / 8);
     }
 }
 

@@ -16,7 +16,7 @@ use strata_format::profile::{
     StoredProfile,
 };
 use strata_format::reader::{NoReadThrottle, VersionReader};
-use strata_format::verify::verify_file;
+use strata_format::verify::verify_and_hash;
 use strata_format::writer::{WriteOptions, WrittenVersionFile};
 use strata_reference::{Value, formats, hostile};
 use strata_service::CheckDepth;
@@ -108,7 +108,7 @@ fn check(files: &Files, entities: &[Value], options: &WriteOptions) {
     let paths = files.bench.runtime.block_on(reader.profile_paths()).expect("failed to read paths");
     let columns = paths.columns().expect("failed to find columns");
     assert_eq!(columns.names(), formats::columns(entities), "{}", texts.join("\n"));
-    files.bench.runtime.block_on(verify_file(&reader, &mut NoReadThrottle)).expect("failed to verify file");
+    files.bench.runtime.block_on(verify_and_hash(&reader, &mut NoReadThrottle)).expect("failed to verify file");
 }
 
 /// The walk must detect all entities with new columns: a new array element, a first scalar in an array of objects, or a
@@ -321,7 +321,7 @@ fn missing_or_damaged_profile_is_detected() {
         });
         for error in [
             profile(&damaged).map(drop),
-            files.bench.runtime.block_on(verify_file(&damaged, &mut NoReadThrottle)).map(drop),
+            files.bench.runtime.block_on(verify_and_hash(&damaged, &mut NoReadThrottle)).map(drop),
         ] {
             let message = error.expect_err("accepted a damaged profile").to_string();
             assert!(message.contains("is damaged: the profile: it does not match its checksum"), "{message}");

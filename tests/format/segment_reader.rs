@@ -17,7 +17,7 @@ const TRUNCATED: KeywordIndexError = KeywordIndexError { part: "segment", cause:
 /// Encodes a section like the builder, but without its checks.
 fn pack(text: &[u8], numbers: &[u32]) -> Vec<u8> {
     let mut varints = Vec::new();
-    numbers.iter().for_each(|number| leb128::write_u64(*number, &mut varints));
+    numbers.iter().for_each(|number| leb128::write_varint(*number, &mut varints));
     let compress = |bytes: &[u8]| zstd::bulk::compress(bytes, 1).expect("failed to compress");
     let [text_frame, numbers_frame] = [compress(text), compress(&varints)];
     let lengths = [text.len(), numbers.len(), text_frame.len()].map(|length| (length as u32).to_le_bytes());
@@ -73,7 +73,7 @@ impl DecodedSegment {
                 break;
             }
         }
-        Ok(probe.classify_candidates(candidates))
+        Ok(probe.choose_verification(candidates))
     }
 }
 
@@ -206,7 +206,7 @@ proptest! {
             });
             lengths.last_mut().into_iter().for_each(|length| *length += remaining);
         }
-        let needed: usize = counts.iter().map(|count| postings::encoded_bytes(*count as usize + 2, rows)).sum();
+        let needed: usize = counts.iter().map(|count| postings::encoded_posting_bytes(*count as usize + 2, rows)).sum();
         let words = SectionLengths { dictionary: 1, row_tokens: 1, postings: needed as u32 };
         let header = SegmentHeader::try_new(rows, [words, SectionLengths::default(), SectionLengths::default()]).expect("failed to create header");
         let dictionary = TokenDictionary::decode(&header, TokenClass::Words, &pack(&text, &counts));

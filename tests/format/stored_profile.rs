@@ -14,7 +14,7 @@ fn record(values: &[String]) -> ProfilePathRecord {
     values.iter().for_each(|value| profile.add(format!(r#"{{"a":{value}}}"#).as_bytes()));
     let index = IndexSettings::default();
     let choice = profile.choose_shredded(&ShreddingLimits::default(), &index);
-    profile.describe(&choice, &index).paths.remove(0)
+    profile.to_stored(&choice, &index).paths.remove(0)
 }
 
 fn shown(bound: Option<ValueRecord>) -> (String, bool) {
@@ -198,7 +198,7 @@ fn decoded_paths(entities: &[&str]) -> ProfilePaths {
     let mut profile = ProfileBuilder::default();
     entities.iter().for_each(|entity| profile.add(entity.as_bytes()));
     let index = IndexSettings::default();
-    let described = profile.describe(&profile.choose_shredded(&ShreddingLimits::default(), &index), &index);
+    let described = profile.to_stored(&profile.choose_shredded(&ShreddingLimits::default(), &index), &index);
     let encoded = described.encode(profile.columns().as_ref()).expect("failed to encode profile");
     ProfilePaths::decode(&encoded).expect("failed to decode paths")
 }
@@ -253,7 +253,7 @@ fn largest_profile_is_decoded() {
     for number in 0..8_000 {
         profile.add(format!(r#"{{"{number}{}":"x"}}"#, "n".repeat(1_000)).as_bytes());
     }
-    let described = profile.describe(&profile.choose_shredded(&ShreddingLimits::default(), &index), &index);
+    let described = profile.to_stored(&profile.choose_shredded(&ShreddingLimits::default(), &index), &index);
     let encoded = described.encode(profile.columns().as_ref()).expect("failed to encode profile");
     let read = StoredProfile::decode(&encoded).expect("failed to decode profile");
     assert!(read.paths_left_out && read.paths.len() > 1_000, "{}", read.paths.len());
@@ -265,7 +265,7 @@ fn stored_profile_survives_encoding() {
     let mut profile = ProfileBuilder::default();
     profile.add(br#"{"a":"x"}"#);
     let index = IndexSettings::default();
-    let described = profile.describe(&profile.choose_shredded(&ShreddingLimits::default(), &index), &index);
+    let described = profile.to_stored(&profile.choose_shredded(&ShreddingLimits::default(), &index), &index);
     assert_eq!(described.paths[0].string_lengths, [0, 1]);
     let without = described.clone().without_histograms();
     assert!(!serde_json::to_string(&without).expect("failed to serialize profile").contains("string_lengths"));

@@ -32,7 +32,7 @@ fn needles_are_converted_to_queries() {
             let classes =
                 TokenClass::ALL.iter().zip("wdh".chars()).filter(|(class, _)| fragment.may_match_class(**class));
             let edge = |byte: u8| if byte == TEXT_SEPARATOR { '|' } else { char::from(byte) };
-            let pattern: String = fragment.search_pattern().into_iter().map(edge).collect();
+            let pattern: String = fragment.delimited_pattern().into_iter().map(edge).collect();
             format!("{pattern} {}", classes.map(|(_, letter)| letter).collect::<String>())
         });
         let fragments: Vec<String> = fragments.collect();
@@ -100,7 +100,7 @@ proptest! {
         }
         for fragment in query.fragments() {
             let joined = [&[TEXT_SEPARATOR], tokens.join(&TEXT_SEPARATOR).as_slice(), &[TEXT_SEPARATOR]].concat();
-            let by_pattern = memchr::memmem::find(&joined, &fragment.search_pattern()).is_some();
+            let by_pattern = memchr::memmem::find(&joined, &fragment.delimited_pattern()).is_some();
             prop_assert_eq!(by_pattern, tokens.iter().any(|token| fragment.matches(token)));
         }
     }

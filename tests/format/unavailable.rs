@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use strata_store::temp_file::{clone_temp_dir_error, create_temp_file};
 use strata_store::unavailable::ResourceUnavailable;
-use strata_store::{DataDirectoryMissing, StorageError, StoreUnresponsive, TempDirUnusable};
+use strata_store::{DataDirectoryMissingError, StorageError, StoreUnresponsiveError, TempDirUnusableError};
 
 #[test]
 fn unavailable_resource_is_found_behind_any_error() {
@@ -30,12 +30,12 @@ fn unavailable_resource_is_found_behind_any_error() {
         ),
         (StorageError::Shared(Arc::new(StorageError::Io(full()))), Some(ResourceUnavailable::DiskFull)),
         (StorageError::store_missing("another"), Some(ResourceUnavailable::StoreMissing)),
-        (StorageError::StoreUnresponsive(StoreUnresponsive), Some(ResourceUnavailable::StoreUnreachable)),
+        (StorageError::StoreUnresponsive(StoreUnresponsiveError), Some(ResourceUnavailable::StoreUnreachable)),
         (
-            StorageError::Shared(Arc::new(StorageError::StoreUnresponsive(StoreUnresponsive))),
+            StorageError::Shared(Arc::new(StorageError::StoreUnresponsive(StoreUnresponsiveError))),
             Some(ResourceUnavailable::StoreUnreachable),
         ),
-        (io::Error::from(DataDirectoryMissing).into(), Some(ResourceUnavailable::DataDirectoryMissing)),
+        (io::Error::from(DataDirectoryMissingError).into(), Some(ResourceUnavailable::DataDirectoryMissing)),
         (
             StorageError::Shared(Arc::new(StorageError::store_missing("another"))),
             Some(ResourceUnavailable::StoreMissing),
@@ -62,7 +62,7 @@ fn temp_dir_errors_are_unavailable_resources() {
         (30, format!("{UNUSABLE}: the disk is read-only")),
     ] {
         let cause = Arc::new(io::Error::from_raw_os_error(code));
-        let error = StorageError::Io(TempDirUnusable { directory: "tmp".into(), cause }.into());
+        let error = StorageError::Io(TempDirUnusableError { directory: "tmp".into(), cause }.into());
         let unavailable = ResourceUnavailable::from_error(&error).expect("failed to classify error");
         assert_eq!(unavailable.to_string(), expected, "{error:?}");
     }

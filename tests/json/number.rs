@@ -53,7 +53,7 @@ fn numbers_order_by_value() {
 
 #[test]
 fn double_and_remainder_are_exact() {
-    let parts = |text| (value(text).nearest_double(), value(text).remainder());
+    let parts = |text| (value(text).nearest_double(), value(text).double_remainder());
     assert_eq!(parts("9007199254740993"), (9007199254740992.0, Some(1)));
     assert_eq!(parts("9223372036854775807"), (TWO_TO_63, Some(-1)));
     assert_eq!(parts("-9223372036854775807"), (-TWO_TO_63, Some(1)));
@@ -62,7 +62,7 @@ fn double_and_remainder_are_exact() {
     assert_eq!(parts("1.5"), (1.5, Some(0)));
     assert_eq!(parts("1e400"), (f64::INFINITY, Some(0)));
     assert_eq!(parts(&"1".repeat(400)), (f64::INFINITY, None));
-    assert_eq!(value(&"1".repeat(200)).remainder(), None);
+    assert_eq!(value(&"1".repeat(200)).double_remainder(), None);
     let sides = ["1.5", "9223372036854775807", &"1".repeat(400), &format!("-{}", "1".repeat(400))]
         .map(|text| value(text).double_and_tie_breaker());
     let infinite = f64::INFINITY;

@@ -51,7 +51,7 @@ fn predicate_implies_weaker_predicates() {
         .collect();
     for one in &needles {
         for other in &needles {
-            let is_comparable = one.bound.is_lower() == other.bound.is_lower()
+            let is_comparable = one.bound.is_lower_bound() == other.bound.is_lower_bound()
                 && std::mem::discriminant(&one.operand) == std::mem::discriminant(&other.operand);
             let all = scalars.iter().all(|scalar| !matches_range(*scalar, one) || matches_range(*scalar, other));
             if is_comparable {

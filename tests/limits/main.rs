@@ -8,8 +8,8 @@ use std::time::Duration;
 use futures::{FutureExt, poll};
 use proptest::prelude::*;
 use strata_limits::{
-    BeyondShare, ClientNetwork, FairLimit, FairShares, HashedPrincipal, LimitName, OtherUnits, Overloaded, Permit,
-    Principal,
+    BeyondShare, ClientNetwork, FairLimit, FairShares, HashedPrincipal, LimitName, Overloaded, Permit, Principal,
+    UnitsOfOthers,
 };
 use strata_types::ids::UserId;
 
@@ -122,11 +122,11 @@ async fn unbounded_waiter_keeps_its_place() {
     let held = limit.acquire(user(1), 1).await;
     let patient = tokio::spawn({
         let limit = limit.clone();
-        async move { limit.acquire_unbounded(user(2), 1).await }
+        async move { limit.acquire_without_timeout(user(2), 1).await }
     });
     tokio::time::sleep(Duration::from_millis(150)).await;
     // A later request of the same user, which cannot be refused, regardless of the speed of the machine.
-    let mut later = Box::pin(limit.acquire_unbounded(user(2), 1));
+    let mut later = Box::pin(limit.acquire_without_timeout(user(2), 1));
     assert!(poll!(&mut later).is_pending());
     drop(held);
     let first = patient.await.expect("failed to join task");
@@ -233,7 +233,7 @@ fn quota_leaves_shares_and_reserve_for_users() {
 fn lone_principal_can_exceed_its_share() {
     let quota = quota(100, 90);
     let [one, other] = [hashed(1, true), hashed(2, true)];
-    assert_eq!(quota.max_units(one), 90);
+    assert_eq!(quota.max_sole_units(one), 90);
     assert_eq!(max_units(&quota, one, 91), Err(90));
     assert_eq!(max_units(&quota, one, 60), Ok(()));
     assert_eq!(max_units(&quota, other, 8), Err(7));
@@ -293,8 +293,8 @@ proptest! {
         let shares = FairShares::new(units, share_percent, user_percent);
         let user = Principal::User(UserId::new(1));
         let all = floor_percent(units, used);
-        let others = OtherUnits { total_units: all, anonymous_units: floor_percent(all, anonymous_used) };
-        let more = OtherUnits { total_units: all.saturating_add(1), anonymous_units: others.anonymous_units.saturating_add(1) };
+        let others = UnitsOfOthers { total_units: all, anonymous_units: floor_percent(all, anonymous_used) };
+        let more = UnitsOfOthers { total_units: all.saturating_add(1), anonymous_units: others.anonymous_units.saturating_add(1) };
         for principal in [user, ANONYMOUS] {
             let share = shares.principal_share(principal, others);
             let class_others = if principal.is_anonymous() { others.anonymous_units } else { others.total_units };

@@ -6,7 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
-use strata_json::ColumnNames;
+use strata_json::TableColumnNames;
 use strata_query::fetch::entity_projection::EntityProjection;
 use strata_reference::{Value, formats, hostile, rules};
 use strata_types::field_path::FieldPath;
@@ -71,13 +71,13 @@ fn projected_columns_match_reference() {
             drop_fields: drop,
             ..ReadRequest::default()
         });
-        if let Some(projected) = projection.project_columns(&ColumnNames::from(formats::columns(&entities))) {
+        if let Some(projected) = projection.project_columns(&TableColumnNames::from(formats::columns(&entities))) {
             decided.set(decided.get() + 1);
             prop_assert_eq!(projected.names(), formats::columns(&expected));
         }
         let with_denull = ReadRequest { include_source, denull: true, ..ReadRequest::default() };
         let with_denull = EntityProjection::from_request(&with_denull);
-        prop_assert!(with_denull.project_columns(&ColumnNames::default()).is_none());
+        prop_assert!(with_denull.project_columns(&TableColumnNames::default()).is_none());
         Ok(())
     });
     if let Err(error) = outcome {

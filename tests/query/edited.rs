@@ -17,7 +17,7 @@ use strata_format::editing::{self, EditScript, PositionEdit};
 use strata_format::profile::{NotShreddedReason, NumberRange, ProfilePathRecord, StoredProfile, ValueRecord};
 use strata_format::reader::{NoReadThrottle, VersionReader};
 use strata_format::reader_metrics::{LookupCounts, ReaderMetrics};
-use strata_format::verify::verify_file;
+use strata_format::verify::verify_and_hash;
 use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions, WrittenVersionFile};
 use strata_reference::{Value, hostile, number};
 use strata_testing::reads::{ServiceLab, alike, cases, entities, no_failure, plan};
@@ -272,7 +272,7 @@ fn repeated_edits_read_like_a_full_rewrite() {
             };
             let reader = opened(lab, &file);
             prop_assert_eq!(reader.entity_count(), list.len() as u64);
-            let verified = lab.bench.runtime.block_on(verify_file(&reader, &mut NoReadThrottle));
+            let verified = lab.bench.runtime.block_on(verify_and_hash(&reader, &mut NoReadThrottle));
             prop_assert_eq!(verified.expect("sound"), file.1.content_sha256.clone());
             lab.bench.runtime.block_on(reader.verify_footer_index()).expect("sound");
             let reader_of_whole = opened(lab, &whole);
@@ -514,14 +514,14 @@ fn edited_file_contains_only_delta_entities() {
     let reader = files.open(&one);
     let (layout, rows) =
         (reader.layout(), reader.row_groups().iter().map(|row_group| row_group.rows).collect::<Vec<_>>());
-    assert_eq!((layout.format_version, layout.entity_count, layout.file_entity_count()), (1, 99, 2));
+    assert_eq!((layout.format_version, layout.entity_count, layout.stored_row_count()), (1, 99, 2));
     assert_eq!(rows, [1, 19, 20, 10, 1, 9, 20, 19]);
     assert!(layout.shredded_columns.iter().all(|column| !column.retired));
     // The second edit refers to the base, not to the first edit.
     let two = edit(&one, &EditScript::from([set(98, r#"{"id":98,"kind":"k2","words":"last"}"#)]));
     files.bench.runtime.block_on(files.store.object_store().delete(&one.0)).expect("removed");
     let reader = files.open(&two);
-    assert_eq!((reader.layout().entity_count, reader.layout().file_entity_count()), (99, 3));
+    assert_eq!((reader.layout().entity_count, reader.layout().stored_row_count()), (99, 3));
     let profile = files.bench.runtime.block_on(reader.profile()).expect("read");
     assert_eq!(
         path_record(&profile, "kind").distinct,
@@ -536,7 +536,7 @@ fn edited_file_contains_only_delta_entities() {
         files.bench.runtime.block_on(open).expect_err("not that base")
     };
     let error = open_error();
-    assert!(error.is_damage() && error.to_string().contains(base.0.as_ref()), "{error}");
+    assert!(error.is_file_damage() && error.to_string().contains(base.0.as_ref()), "{error}");
     // Another file at the same path is not accepted.
     let other = files.write(&some(101), &options());
     let bytes = files.bench.runtime.block_on(async {
@@ -544,7 +544,7 @@ fn edited_file_contains_only_delta_entities() {
     });
     files.bench.runtime.block_on(files.store.object_store().put(&base.0, bytes.into())).expect("put");
     let error = open_error();
-    assert!(error.is_damage() && error.to_string().contains("its base"), "{error}");
+    assert!(error.is_file_damage() && error.to_string().contains("its base"), "{error}");
 }
 
 #[test]
@@ -570,7 +570,7 @@ fn column_with_unsupported_edit_is_retired() {
             assert_eq!((record.shredded, record.why_not_shredded), (why.is_none(), why), "{path} of {entity}");
             assert_eq!(reader.layout().find_shredded(&[path.to_owned()]).is_some(), why.is_none());
         }
-        files.bench.runtime.block_on(verify_file(&reader, &mut NoReadThrottle)).expect("sound");
+        files.bench.runtime.block_on(verify_and_hash(&reader, &mut NoReadThrottle)).expect("sound");
     }
 }
 
@@ -617,9 +617,9 @@ fn damaged_byte_of_edited_file_is_detected() {
             files.store.object_store().put(&path, bytes.into()).await.expect("put");
             let cache = PartCache::new(1 << 20);
             let reader = VersionReader::open(&files.store, &path, written.size_bytes, &cache).await?;
-            verify_file(&reader, &mut NoReadThrottle).await
+            verify_and_hash(&reader, &mut NoReadThrottle).await
         });
-        let is_found = found.as_ref().is_err_and(strata_store::StorageError::is_damage);
+        let is_found = found.as_ref().is_err_and(strata_store::StorageError::is_file_damage);
         // The first bytes of a Parquet file are its magic number, which readers do not check.
         assert!(is_found || at < 4, "byte {at} of {}: {found:?}", whole.len());
     }

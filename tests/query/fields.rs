@@ -9,7 +9,7 @@ use futures::TryStreamExt;
 use strata_format::reader::VersionReader;
 use strata_format::writer::WriteOptions;
 use strata_query::fields::entity_counts::DiffEntityCounts;
-use strata_query::fields::field_hash::{HashSeeds, feature_rank};
+use strata_query::fields::field_hash::{HashSeeds, unpack_field_rank};
 use strata_query::fields::field_scan::{FieldScan, FieldScanOutput};
 use strata_query::fields::record_rows::{decode_feature_rows, decode_value_rows};
 use strata_query::fields::row_group_fields::{FieldNumbers, FieldRanks};
@@ -34,7 +34,7 @@ fn batches(lab: &EngineLab, reader: &VersionReader, wanted: FieldScanOutput) -> 
     let memory = engine.try_reserve("entities", 0).expect("memory");
     let counts = [1, 0].map(|count| TrackedVec::from_elem(count, ENTITIES, &memory).expect("memory"));
     let readers = [reader.clone(), reader.clone()];
-    let scan = FieldScan::new(&readers, DiffEntityCounts::Counts(Arc::new(counts)), wanted, HashSeeds::random(), 2);
+    let scan = FieldScan::new(&readers, DiffEntityCounts::ByEntity(Arc::new(counts)), wanted, HashSeeds::random(), 2);
     lab.bench.runtime.block_on(async {
         scan.execute(0, engine.task_context().clone()).expect("a stream").try_collect().await.expect("rows")
     })
@@ -72,7 +72,7 @@ fn feature_rows_belong_to_their_entities() {
         let (position, features) = row.expect("a row");
         assert_eq!(position, count);
         let features: Vec<u128> = features.collect();
-        assert_eq!(features.iter().map(|feature| feature_rank(*feature)).collect::<Vec<_>>(), [0, 1]);
+        assert_eq!(features.iter().map(|feature| unpack_field_rank(*feature)).collect::<Vec<_>>(), [0, 1]);
         assert_eq!(*few.entry(position % 9).or_insert(features[0]), features[0]);
         assert!(many.insert(features[1]), "a feature is repeated");
         count += 1;

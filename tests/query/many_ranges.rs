@@ -198,7 +198,7 @@ fn simplified(conditions: &[(RangeBound, &str)]) -> String {
         request.range_filters[*bound as usize].push(PathValue { path, value: value.to_owned() });
     }
     let shown = |(comparison, condition): (ComparisonOperator, &PathValue)| {
-        format!("{}={}:{}", comparison.parameter(), condition.path, condition.value)
+        format!("{}={}:{}", comparison.parameter_name(), condition.path, condition.value)
     };
     ComparisonOperator::from_request(&request).map(shown).collect::<Vec<_>>().join("&")
 }

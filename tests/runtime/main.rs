@@ -5,7 +5,7 @@ mod blocking;
 mod priority;
 mod routes;
 
-use strata_runtime::metrics::{self, BucketLabel, DecisionLabel, MetricKind};
+use strata_runtime::metrics::{self, MetricKind, RateLimitBucketLabel, RateLimitDecisionLabel};
 use strata_testing::metrics::value;
 use strata_testing::pages::check_table;
 
@@ -56,6 +56,6 @@ fn metric_names_are_unique_and_follow_prometheus() {
 fn limiter_decisions_are_counted_by_bucket() {
     let series = "strata_limiter_decisions_total{bucket=\"private\",decision=\"refused\"}";
     let before = value(&metrics::render_prometheus(), series).unwrap_or_default();
-    metrics::count_rate_limit_decision(BucketLabel::Private, DecisionLabel::Refused);
+    metrics::count_rate_limit_decision(RateLimitBucketLabel::Private, RateLimitDecisionLabel::Refused);
     assert!(value(&metrics::render_prometheus(), series).unwrap_or_default() >= before + 1.0);
 }

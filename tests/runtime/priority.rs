@@ -63,9 +63,9 @@ fn lowered_priority_affects_only_one_thread() {
     let before = nice();
     let thread = std::thread::spawn(move || {
         let mut work = ThreadWork::default();
-        work.record_work(MAX_SHORT_WORK_BYTES);
+        work.record_and_lower_priority(MAX_SHORT_WORK_BYTES);
         assert_eq!(nice(), before, "the priority is lowered too early");
-        work.record_work(1);
+        work.record_and_lower_priority(1);
         nice()
     });
     // The test process can have been started with a low priority.

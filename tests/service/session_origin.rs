@@ -27,6 +27,6 @@ fn browsers_are_named_with_their_systems() {
         ("Mozilla/5.0", "Mozilla/5.0"),
     ] {
         let origin = SessionOrigin::new(None, Some(program));
-        assert_eq!(origin.program_label().as_deref(), Some(named), "{program}");
+        assert_eq!(origin.browser_label().as_deref(), Some(named), "{program}");
     }
 }

@@ -42,7 +42,7 @@ fn count_request_ignores_page_and_format() {
         ReadRequest { format: ResponseFormat::Parquet, typed: true, offset: 7, ..page.clone() },
         ReadRequest { sample: Some(3), seed: Some(1), ..page },
     ] {
-        assert_eq!(request.count_request(), count.canonicalize(), "{request:?}");
+        assert_eq!(request.to_count_request(), count.canonicalize(), "{request:?}");
     }
 }
 

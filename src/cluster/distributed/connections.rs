@@ -98,7 +98,7 @@ fn accept_connections(listener: TcpListener, limits: ConnectionLimits) -> impl S
                     let Some(address_slot) =
                         acquire_address_slot(&mut addresses, address.ip().to_canonical(), limits.max_per_address)
                     else {
-                        record_close("the address has too many connections");
+                        count_refused_connection("the address has too many connections");
                         continue;
                     };
                     let _ = stream.set_nodelay(true);
@@ -122,7 +122,7 @@ fn accept_connections(listener: TcpListener, limits: ConnectionLimits) -> impl S
     })
 }
 
-fn record_close(reason: &'static str) {
+fn count_refused_connection(reason: &'static str) {
     metrics().node_tasks.with_label_values(["refused".into()]).increment(1);
     tracing::debug!(reason, "closed connection from another node");
 }
@@ -136,12 +136,12 @@ impl NodeConnection {
                 Ok(stream) => Some(NodeConnection { stream: Either::Right(stream), ..self }),
                 Err(error) => {
                     tracing::debug!(%error, "failed TLS handshake with another node");
-                    record_close("the client did not send a valid certificate");
+                    count_refused_connection("the client did not send a valid certificate");
                     None
                 }
             },
             () = &mut self.deadline => {
-                record_close("the client did not authenticate in time");
+                count_refused_connection("the client did not authenticate in time");
                 None
             }
         }
@@ -153,9 +153,9 @@ impl NodeConnection {
         while self.deadline.as_mut().poll(context).is_ready() {
             let idle_deadline = self.last_read_at + self.idle_timeout;
             if !self.is_authenticated.load(Ordering::Relaxed) {
-                record_close("the client did not authenticate in time");
+                count_refused_connection("the client did not authenticate in time");
             } else if idle_deadline <= Instant::now() {
-                record_close("no data was received in time");
+                count_refused_connection("no data was received in time");
             } else {
                 self.deadline.as_mut().reset(idle_deadline);
                 continue;

@@ -36,7 +36,7 @@ use super::gather::{QueryTasks, TaskProgress, TaskState};
 use super::partial_scan::{PartialPlanCodec, ScanStorage};
 use super::plan_split::{self, PlanSplit};
 use super::remote_task::{TaskRunner, new_task_limit};
-use super::worker::{self, TaskSessions};
+use super::worker::{self, TaskSessionBuilder};
 use crate::tls::NodeTls;
 use crate::token::NodeSecret;
 use crate::{affinity, nodes};
@@ -70,7 +70,7 @@ pub struct DistributionOptions {
 pub struct QueryCoordinator {
     options: DistributionOptions,
     auth: NodeAuth,
-    sessions: TaskSessions,
+    sessions: TaskSessionBuilder,
     worker: Worker,
     channels: NodeChannels,
     failed_nodes: Mutex<HashMap<String, Instant>>,
@@ -89,7 +89,8 @@ impl QueryCoordinator {
     pub fn new(options: DistributionOptions, engine: &QueryEngine, store: Store, cache: PartCache) -> QueryCoordinator {
         let auth = NodeAuth::new(options.secret.clone(), &options.local_node.name);
         let permits = new_task_limit(options.max_tasks);
-        let sessions = TaskSessions { engine: engine.downgrade(), storage: ScanStorage { store, cache }, permits };
+        let sessions =
+            TaskSessionBuilder { engine: engine.downgrade(), storage: ScanStorage { store, cache }, permits };
         QueryCoordinator {
             channels: NodeChannels::new(auth.clone(), options.tls.clone(), Handle::current()),
             worker: sessions.new_worker(engine),
@@ -178,7 +179,7 @@ impl QueryCoordinator {
         };
         let tasks = Arc::new(QueryTasks(shares.into_iter().map(progress).collect()));
         let engine = self.sessions.engine_for(tenant)?;
-        let settings = engine.apply_settings(SessionConfig::new());
+        let settings = engine.configure_session(SessionConfig::new());
         let local_runner = TaskRunner { is_diff: scan.is_diff_scan(), permits: None, engine };
         let split_plan = PlanSplit { scans, tasks: tasks.clone(), local_runner }.split(plan)?;
 
@@ -198,7 +199,7 @@ impl QueryCoordinator {
         let session = SessionStateBuilder::new()
             .with_config(config)
             .with_runtime_env(context.runtime_env())
-            .with_query_planner(Arc::new(PreparedPlanner(split_plan)))
+            .with_query_planner(Arc::new(FixedPlanPlanner(split_plan)))
             .with_distributed_planner()
             .build();
         let unused_plan =
@@ -281,10 +282,10 @@ impl WorkerResolver for NodeUrls {
 }
 
 #[derive(Debug)]
-struct PreparedPlanner(Arc<dyn ExecutionPlan>);
+struct FixedPlanPlanner(Arc<dyn ExecutionPlan>);
 
 #[async_trait]
-impl QueryPlanner for PreparedPlanner {
+impl QueryPlanner for FixedPlanPlanner {
     async fn create_physical_plan(&self, _: &LogicalPlan, _: &dyn Session) -> Result<Arc<dyn ExecutionPlan>> {
         Ok(self.0.clone())
     }

@@ -14,10 +14,10 @@ use datafusion::error::Result;
 /// Column of the end marker. The column is always the last one, and is found by its position, not by its name.
 const END_MARKER_COLUMN: &str = "rows_before_end";
 
-pub(super) fn schema_with_marker(rows: &Schema) -> SchemaRef {
-    let fields = rows.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+pub(super) fn schema_with_marker(schema: &Schema) -> SchemaRef {
+    let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     let marker = Field::new(END_MARKER_COLUMN, DataType::UInt64, true);
-    Arc::new(Schema::new_with_metadata(fields.chain([marker]).collect::<Vec<_>>(), rows.metadata().clone()))
+    Arc::new(Schema::new_with_metadata(fields.chain([marker]).collect::<Vec<_>>(), schema.metadata().clone()))
 }
 
 pub(super) fn append_null_marker(batch: &RecordBatch, schema: &SchemaRef) -> Result<RecordBatch> {

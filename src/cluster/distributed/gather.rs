@@ -61,7 +61,7 @@ impl TaskProgress {
 pub(super) struct QueryTasks(pub(super) Vec<TaskProgress>);
 
 impl DistributedParts for QueryTasks {
-    fn node_reports(&self) -> Vec<NodeReport> {
+    fn node_part_reports(&self) -> Vec<NodeReport> {
         let report = |task: &TaskProgress| NodeReport {
             rows: task.rows.load(Ordering::Relaxed),
             bytes: task.bytes.load(Ordering::Relaxed),

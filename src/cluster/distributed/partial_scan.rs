@@ -51,9 +51,9 @@ impl TaskScan {
         }
     }
 
-    async fn open(&self, files: &ScanStorage, threads: usize) -> Result<Arc<dyn ExecutionPlan>> {
+    async fn open(&self, storage: &ScanStorage, threads: usize) -> Result<Arc<dyn ExecutionPlan>> {
         let open = async |file| {
-            let reader = VersionReader::open_described(&files.store, file, &files.cache).await;
+            let reader = VersionReader::open_described(&storage.store, file, &storage.cache).await;
             reader.map_err(|error| DataFusionError::External(Box::new(error)))
         };
         Ok(match self {
@@ -68,15 +68,15 @@ impl TaskScan {
 
 pub(super) struct PartialScanExec {
     scan: Arc<TaskScan>,
-    files: ScanStorage,
+    storage: ScanStorage,
     threads: usize,
     properties: Arc<PlanProperties>,
 }
 
 impl PartialScanExec {
-    fn try_new(scan: TaskScan, files: ScanStorage, threads: usize) -> Result<PartialScanExec> {
+    fn try_new(scan: TaskScan, storage: ScanStorage, threads: usize) -> Result<PartialScanExec> {
         let properties = single_partition_properties(EquivalenceProperties::new(scan.schema()?));
-        Ok(PartialScanExec { scan: Arc::new(scan), files, threads, properties })
+        Ok(PartialScanExec { scan: Arc::new(scan), storage, threads, properties })
     }
 
     fn is_diff(&self) -> bool {
@@ -105,9 +105,9 @@ impl ExecutionPlan for PartialScanExec {
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> Result<SendableRecordBatchStream> {
         let scan = self.scan.clone();
-        let files = self.files.clone();
+        let storage = self.storage.clone();
         let threads = self.threads;
-        let opened = async move { scan.open(&files, threads).await?.execute(partition, context) };
+        let opened = async move { scan.open(&storage, threads).await?.execute(partition, context) };
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), futures::stream::once(opened).try_flatten())))
     }
 }
@@ -144,14 +144,14 @@ impl PhysicalExtensionCodec for PartialPlanCodec {
     ) -> Result<Arc<dyn ExecutionPlan>> {
         let operator: TaskOperator =
             serde_json::from_slice(bytes).map_err(|error| exec_datafusion_err!("unknown operator: {error}"))?;
-        let Some((runner, files)) = &self.local else { return internal_err!("this node does not accept operators") };
+        let Some((runner, storage)) = &self.local else { return internal_err!("this node does not accept operators") };
         match (operator, inputs) {
             (TaskOperator::NodeTask, [input]) => {
                 let runner = TaskRunner { is_diff: is_diff_plan(input), ..runner.clone() };
                 Ok(Arc::new(NodeTaskExec::new(runner, input.clone())))
             }
             (TaskOperator::Scan(scan), []) => {
-                Ok(Arc::new(PartialScanExec::try_new(scan, files.clone(), runner.engine.threads())?))
+                Ok(Arc::new(PartialScanExec::try_new(scan, storage.clone(), runner.engine.threads())?))
             }
             _ => internal_err!("an operator has invalid inputs"),
         }

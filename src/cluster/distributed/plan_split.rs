@@ -25,7 +25,7 @@ use datafusion::physical_plan::sorts::sort_preserving_merge::SortPreservingMerge
 use datafusion_distributed::{DistributedLeafExec, NetworkCoalesceExec};
 use strata_query::distribution::PartitionableScan;
 use strata_query::fields::field_scan::FieldScan;
-use strata_query::scan::distinct_cache::CacheDistinctOperator;
+use strata_query::scan::distinct_cache::FillDistinctCacheOperator;
 use strata_query::scan::scan_columns::POSITION_COLUMN;
 use strata_query::scan::version_scan::VersionScan;
 use strata_query::unary_exec::UnaryExec;
@@ -137,7 +137,7 @@ impl PlanSplit {
 }
 
 /// Returns the operator that caches the first entity of each group; `None` if an aggregate does not find all of them.
-fn distinct_cache_writer(aggregate: &AggregateExec) -> Option<CacheDistinctOperator> {
+fn distinct_cache_writer(aggregate: &AggregateExec) -> Option<FillDistinctCacheOperator> {
     let parts = aggregate.input().downcast_ref::<AggregateExec>()?;
     let scan = parts.input().downcast_ref::<VersionScan>()?;
     // A plan that only counts groups returns no positions, so it finds no entities that could be cached.

@@ -89,7 +89,7 @@ impl UnaryOperator for TaskRunner {
                         let rows = rows + batch.num_rows() as u64;
                         Ok(Some((end_marker::append_null_marker(&batch, &schema)?, Some((receiver, task, rows)))))
                     }
-                    None => match task_error(task).await {
+                    None => match await_task_error(task).await {
                         Some(error) => Err(error),
                         None => Ok(Some((end_marker::marker_batch(rows, &schema)?, None))),
                     },
@@ -100,7 +100,7 @@ impl UnaryOperator for TaskRunner {
     }
 }
 
-async fn task_error(task: AbortOnDropHandle<std::result::Result<(), TaskFailure>>) -> Option<DataFusionError> {
+async fn await_task_error(task: AbortOnDropHandle<std::result::Result<(), TaskFailure>>) -> Option<DataFusionError> {
     match task.await {
         Ok(Ok(())) => None,
         Ok(Err(TaskFailure::Busy)) => {
@@ -125,7 +125,7 @@ impl TaskRunner {
     ) -> std::result::Result<(), TaskFailure> {
         let _permit = match &self.permits {
             Some((permits, principal)) => {
-                let permit = permits.acquire_unbounded(*principal, 1);
+                let permit = permits.acquire_without_timeout(*principal, 1);
                 Some(tokio::time::timeout(PERMIT_TIMEOUT, permit).await.map_err(|_| TaskFailure::Busy)?)
             }
             None => None,

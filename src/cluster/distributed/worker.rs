@@ -44,13 +44,13 @@ const MAX_PLAN_BYTES: usize = 16 << 20;
 const MAX_STREAMS_PER_CONNECTION: u32 = 1_024;
 
 #[derive(Clone)]
-pub(super) struct TaskSessions {
+pub(super) struct TaskSessionBuilder {
     pub(super) engine: WeakQueryEngine,
     pub(super) storage: ScanStorage,
     pub(super) permits: FairLimit,
 }
 
-impl TaskSessions {
+impl TaskSessionBuilder {
     pub(super) fn engine_for(&self, tenant: Option<HashedPrincipal>) -> Result<QueryEngine> {
         let Some(engine) = self.engine.upgrade() else { return exec_err!("this node is shutting down") };
         let engine = engine.with_priority(ThreadPriority::Heavy);
@@ -69,12 +69,12 @@ impl TaskSessions {
 }
 
 #[async_trait]
-impl WorkerSessionBuilder for TaskSessions {
+impl WorkerSessionBuilder for TaskSessionBuilder {
     async fn build_session_state(&self, query: WorkerQueryContext) -> Result<SessionState, DataFusionError> {
         let WorkerQueryContext { mut builder, headers } = query;
         let tenant = parse_tenant(&headers)?;
         let engine = self.engine_for(tenant)?;
-        let config = engine.apply_settings(builder.config().take().unwrap_or_default());
+        let config = engine.configure_session(builder.config().take().unwrap_or_default());
         let runtime = engine.task_context().runtime_env();
         let principal = tenant.map_or(Principal::Operator, Principal::Hashed);
         let runner = TaskRunner { is_diff: false, permits: Some((self.permits.clone(), principal)), engine };
@@ -89,15 +89,15 @@ impl WorkerSessionBuilder for TaskSessions {
 
 /// Rejects plans with operators that [`super::plan_split`] does not create, such as operators that write files.
 fn check_task_plan(event: WorkerPlanRewriteEvent<'_>) -> Result<WorkerPlanRewriteEventResponse> {
-    fn is_part(plan: &Arc<dyn ExecutionPlan>) -> bool {
+    fn is_partial_plan(plan: &Arc<dyn ExecutionPlan>) -> bool {
         match plan.children().as_slice() {
             [] => plan.is::<PartialScanExec>() || plan.is::<VersionScan>() || plan.is::<FieldScan>(),
-            [input] => (plan.is::<SortExec>() || plan.is::<AggregateExec>()) && is_part(input),
+            [input] => (plan.is::<SortExec>() || plan.is::<AggregateExec>()) && is_partial_plan(input),
             _ => false,
         }
     }
     match event.plan.children().as_slice() {
-        [input] if event.plan.is::<NodeTaskExec>() && is_part(input) => {
+        [input] if event.plan.is::<NodeTaskExec>() && is_partial_plan(input) => {
             Ok(WorkerPlanRewriteEventResponse::new(event.plan))
         }
         _ => exec_err!("the plan of a task is not part of a query"),

@@ -37,7 +37,7 @@ impl NodeTls {
     pub fn open(cluster: &ClusterConfig) -> Result<Option<Arc<NodeTls>>, TlsError> {
         let Some(files) = TlsFiles::new(cluster) else { return Ok(None) };
         let (tls, watcher) = NodeTls::open_watched(files)?;
-        tokio::spawn(watcher.run());
+        tokio::spawn(watcher.watch_files());
         Ok(Some(tls))
     }
 
@@ -45,7 +45,7 @@ impl NodeTls {
         let contents = files.read()?;
         let configs = files.build_configs(&contents, UnixTime::now())?;
         let tls = Arc::new(NodeTls { current: ArcSwap::from_pointee(configs) });
-        tls.record_expiry();
+        tls.set_expiry_metric();
         let files = Arc::new(files);
         let contents = Arc::new(contents);
         let watcher = TlsFileWatcher { tls: Arc::downgrade(&tls), files, contents, last_error: None };
@@ -67,7 +67,7 @@ impl NodeTls {
         connector.connect(name, stream).await
     }
 
-    fn record_expiry(&self) {
+    fn set_expiry_metric(&self) {
         metrics().node_certificate_expires.set(self.current.load().expires_s.unwrap_or_default() as f64);
     }
 }
@@ -80,7 +80,7 @@ struct TlsFileWatcher {
 }
 
 impl TlsFileWatcher {
-    async fn run(mut self) {
+    async fn watch_files(mut self) {
         loop {
             tokio::time::sleep(POLL_INTERVAL).await;
             let Some(tls) = self.tls.upgrade() else { return };
@@ -108,7 +108,7 @@ impl TlsFileWatcher {
             }
             Ok(Ok(Some((contents, configs)))) => {
                 tls.current.store(Arc::new(configs));
-                tls.record_expiry();
+                tls.set_expiry_metric();
                 self.contents = Arc::new(contents);
                 self.last_error = None;
                 tracing::info!("reloaded node TLS certificates");

@@ -76,7 +76,7 @@ pub(super) async fn render_edit_form(req: &PageRequest, target: &EditTarget, que
         let version_entity = load_version_entity(req, &target.urls, index).await?;
         let differs = version_entity.entity_bytes().is_some_and(|entity| list.entity.entity_bytes() != Some(entity));
         let is_explained = matches!(found, Some(AlternatePosition::Changed(_) | AlternatePosition::Replaced(_)));
-        flash.notes.extend(if differs && !is_explained { Some(difference_note(target, &list)) } else { note });
+        flash.notes.extend(if differs && !is_explained { Some(version_difference_note(target, &list)) } else { note });
     }
     let entity = list.entity.entity_bytes();
     let text = entity.and_then(entity_text::to_editor_text);
@@ -86,7 +86,7 @@ pub(super) async fn render_edit_form(req: &PageRequest, target: &EditTarget, que
     render_editor(req, target, &list, &draft, flash)
 }
 
-fn difference_note(target: &EditTarget, list: &EditableList) -> String {
+fn version_difference_note(target: &EditTarget, list: &EditableList) -> String {
     let number = target.version.number;
     match list.length == target.version.file.entity_count {
         true => format!(
@@ -126,7 +126,7 @@ pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, mut 
                 return render_conflict(req, target, &moved, &draft, &mine);
             }
             draft = EditDraft { position: moved.position, ..draft.rebased_on(&moved.list) };
-            note = Some(moved.note());
+            note = Some(moved.describe_new_position());
             list_now = moved.list;
         }
         let Some(current) = list_now.entity.entity_bytes() else {
@@ -141,7 +141,7 @@ pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, mut 
                 return render_editor(req, target, &list_now, &draft, EditorFlash { alert, ..EditorFlash::default() });
             }
             Some("save") => {
-                let edits = vec![replace_entity(draft.position, &mine)];
+                let edits = vec![build_replacement(draft.position, &mine)];
                 let notice = if note.is_some() { "beside" } else { "saved" };
                 match save_edits(req, target, &draft.etag, edits, form.body_reservation.take()).await {
                     Ok(()) => return Ok(PageResponse::redirect_with_notice(notice, &target.urls.alternate_url())),
@@ -165,7 +165,7 @@ pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, mut 
     Err(ManageError::Stale.into())
 }
 
-fn replace_entity(position: u64, entity: &[u8]) -> EntityEdit {
+fn build_replacement(position: u64, entity: &[u8]) -> EntityEdit {
     EntityEdit { position, change: EntityChange::Set(Bytes::copy_from_slice(entity)) }
 }
 
@@ -204,13 +204,13 @@ fn render_preview(
     let titles = ["Now", "After saving"];
     let mut budget = ComparisonBudget::for_page();
     let table = EntityComparison::new(caption, titles, sides, LeafEquality::Text, ShownPaths::Changed, &mut budget);
-    let note = match (current == mine, table.is_empty()) {
+    let note = match (current == mine, table.has_no_rows()) {
         (true, _) => Some("Nothing has changed."),
         (false, true) => Some("Only the field order has changed."),
         (false, false) => None,
     };
-    let api_call = api_call_body(target, &list.etag, &[replace_entity(draft.position, mine)]);
-    let tables = if table.is_empty() { Vec::new() } else { vec![table] };
+    let api_call = api_call_body(target, &list.etag, &[build_replacement(draft.position, mine)]);
+    let tables = if table.has_no_rows() { Vec::new() } else { vec![table] };
     let preview = Some(EditPreview { tables, omitted_count: 0, note, api_call });
     let draft = EditDraft { base: escape_base_entity(current), ..draft.rebased_on(list) };
     render_editor(req, target, list, &draft, EditorFlash { notes, preview, ..EditorFlash::default() })
@@ -224,7 +224,7 @@ struct MovedEntity {
 }
 
 impl MovedEntity {
-    fn note(&self) -> String {
+    fn describe_new_position(&self) -> String {
         let at = format::group_thousands(self.position);
         format!(
             "Another user has saved changes to other entities. This entity has not changed. It is at position {at}."
@@ -246,7 +246,7 @@ async fn find_moved_entity(
         (Some(current), Some(base)) if current == base => ConcurrentChange::Unchanged,
         (current, _) => {
             let current = current.map_or(NeighborEntity::ListEnd, NeighborEntity::from_entity);
-            draft.neighbors.classify(&current, &list.neighbors, length < draft.list_length)
+            draft.neighbors.infer_change(&current, &list.neighbors, length < draft.list_length)
         }
     };
     let moved = draft.position.checked_add(length).and_then(|moved| moved.checked_sub(draft.list_length));
@@ -285,7 +285,7 @@ fn render_conflict(
     let position_text = format::group_thousands(*position);
     let draft = EditDraft { position: *position, ..draft.rebased_on(list_now) };
     if *change == ConcurrentChange::Unchanged {
-        flash.notes.push(moved.note());
+        flash.notes.push(moved.describe_new_position());
         return render_editor(req, target, list_now, &draft, flash);
     }
     let number = &target.version.number;

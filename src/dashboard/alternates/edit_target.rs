@@ -80,7 +80,7 @@ pub(super) fn api_call_body(target: &EditTarget, etag: &str, edits: &[EntityEdit
     SafeText::new(&(body + "]}"), MAX_CALL_CHARACTERS)
 }
 
-pub(super) fn describe_list(target: &EditTarget, list: &EditableList) -> String {
+pub(super) fn describe_editable_list(target: &EditTarget, list: &EditableList) -> String {
     let entities = format::pluralize(list.length, "entity", "entities");
     match list.is_alternate {
         true => format!("You are editing the alternate of version {}. It has {entities}.", target.version.number),

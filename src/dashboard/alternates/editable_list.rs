@@ -103,7 +103,7 @@ async fn read_list_page(
         pulled => (pulled?, alt),
     };
     let PulledPage { etag, total_count: length, entities, .. } = pulled;
-    let array = collect_body(entities).await?;
+    let array = collect_limited_body(entities).await?;
     let entities = array.map(|array| array_elements(&array).into_iter().map(<[u8]>::to_vec).collect());
     let neighbors = EntityNeighbors::default();
     Ok((EditableList { etag, length, is_alternate, entity: EntityAtPosition::None, neighbors }, entities))
@@ -112,7 +112,7 @@ async fn read_list_page(
 const ARRAY_BRACKET_BYTES: usize = 2;
 
 /// Collects the body of a read; returns `None` if the body is larger than a page may be.
-async fn collect_body(body: ResponseBody) -> Result<Option<Vec<u8>>, HttpError> {
+async fn collect_limited_body(body: ResponseBody) -> Result<Option<Vec<u8>>, HttpError> {
     let mut collected = Vec::new();
     let mut parts = body.into_stream();
     while let Some(part) = parts.try_next().await? {

@@ -113,7 +113,7 @@ impl EditDraft {
         &self,
         parse: fn(&str) -> Result<T, EntityTextError>,
     ) -> Result<Result<T, EntityTextError>, HttpError> {
-        if !BodyReservation::is_needed(self.text.len() as u64) {
+        if !BodyReservation::is_reservation_needed(self.text.len() as u64) {
             return Ok(parse(&self.text));
         }
         let text = self.text.clone();
@@ -150,7 +150,7 @@ pub(super) fn render_editor(
         heading: DatasetHeading::for_dataset(req, dataset, urls, DatasetTab::Versions),
         title,
         is_new: draft.is_new,
-        list_description: edit_target::describe_list(target, list),
+        list_description: edit_target::describe_editable_list(target, list),
         back: if dataset.frozen || draft.is_new { urls.alternate_url() } else { entity.clone() },
         entity,
         draft,

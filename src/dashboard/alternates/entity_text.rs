@@ -131,14 +131,14 @@ pub(super) fn merge_entities(base: &[u8], theirs: &[u8], mine: &[u8]) -> MergedE
         base != mine
     };
     let mut members: Vec<Vec<u8>> = Vec::new();
-    for (name, value, text) in member_spans(theirs) {
+    for (name, value, text) in members_with_text(theirs) {
         match (is_mine(&name), my_fields.get(&name)) {
             (false, _) => members.push(text.to_vec()),
             (true, Some(my_value)) => members.push([&text[..text.len() - value.len()], my_value].concat()),
             (true, None) => {}
         }
     }
-    for (name, _, text) in member_spans(mine) {
+    for (name, _, text) in members_with_text(mine) {
         // Fields that the other user has removed stay removed unless this user has changed them.
         if !their_fields.contains_key(&name) && is_mine(&name) {
             members.push(text.to_vec());
@@ -151,7 +151,7 @@ fn fields_by_name(entity: &[u8]) -> HashMap<String, &[u8]> {
     strata_json::members(entity).map(|(name, value)| (name.unescape().into_owned(), value)).collect()
 }
 
-fn member_spans(entity: &[u8]) -> Vec<(String, &[u8], &[u8])> {
+fn members_with_text(entity: &[u8]) -> Vec<(String, &[u8], &[u8])> {
     let start_of = |part: &[u8]| part.as_ptr().addr() - entity.as_ptr().addr();
     let members = strata_json::members(entity).map(|(name, value)| {
         let span = start_of(name.raw()) - 1..start_of(value) + value.len();

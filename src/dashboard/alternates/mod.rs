@@ -104,7 +104,7 @@ pub(super) async fn handle_form(FormRequest { request: mut req, body }: FormRequ
     if let Err(error) = req.require_user().and_then(|_| req.check_form_token(&fields)) {
         return req.finish_response(Err(error)).await;
     }
-    req.respond_on_worker(|req| Box::pin(apply_form(req, QueryParams::from_iter(fields), reservation))).await
+    req.respond_on_worker(|req| Box::pin(apply_edits(req, QueryParams::from_iter(fields), reservation))).await
 }
 
 fn form_too_long_error(limit_bytes: u64) -> HttpError {
@@ -116,24 +116,24 @@ fn form_too_long_error(limit_bytes: u64) -> HttpError {
     HttpError::InvalidRequest { status: StatusCode::PAYLOAD_TOO_LARGE, text }
 }
 
-async fn apply_form(req: &mut PageRequest, fields: QueryParams, reservation: Option<BodyReservation>) -> PageResult {
+async fn apply_edits(req: &mut PageRequest, fields: QueryParams, reservation: Option<BodyReservation>) -> PageResult {
     let target = load_edit_target(req).await?;
     req.dataset_urls = Some(target.urls.dataset.clone());
     let form = SubmittedForm { action: target.action.clone(), fields, body_reservation: reservation };
     match form.action.as_str() {
         "edit" => {
             form.check_fields(&["etag", "length", "position", "base", "text"], &["beside", "do"])?;
-            form.check_button("do", &["preview", "save", "merge"])?;
+            form.check_optional_choice("do", &["preview", "save", "merge"])?;
             Box::pin(edit::handle_form(req, &target, form)).await
         }
         "add" => {
             form.check_fields(&["etag", "length", "position", "text"], &["do"])?;
-            form.check_button("do", &["preview", "save"])?;
+            form.check_optional_choice("do", &["preview", "save"])?;
             Box::pin(add::handle_form(req, &target, form)).await
         }
         "remove" => {
             form.check_fields(&["positions"], &["etag", "checked", "do"])?;
-            form.check_button("do", &["preview", "save"])?;
+            form.check_optional_choice("do", &["preview", "save"])?;
             Box::pin(removal::handle_form(req, &target, form)).await
         }
         "delete" => {

@@ -67,14 +67,20 @@ impl EntityNeighbors {
         format!("{} {}", self.before.as_str(), self.after.as_str())
     }
 
-    /// Returns the change by another user to the entity that was between these neighbors. The entity at its position is
-    /// now `there`, with the neighbors `now`. In ambiguous cases, the entity counts as removed if the list is shorter.
-    pub(super) fn classify(&self, there: &NeighborEntity, now: &EntityNeighbors, is_shorter: bool) -> ConcurrentChange {
-        if !self.before.is_known_equal(&now.before) {
+    /// Returns the change by another user to the entity that was between these neighbors. `entity_now` is at its
+    /// position now. In ambiguous cases, the entity counts as removed if the list is shorter.
+    pub(super) fn infer_change(
+        &self,
+        entity_now: &NeighborEntity,
+        neighbors_now: &EntityNeighbors,
+        is_shorter: bool,
+    ) -> ConcurrentChange {
+        if !self.before.is_known_equal(&neighbors_now.before) {
             return ConcurrentChange::Unknown;
         }
-        let is_changed = matches!(there, NeighborEntity::Hash(_)) && self.after.is_known_equal(&now.after);
-        match (self.after.is_known_equal(there), is_changed) {
+        let is_changed =
+            matches!(entity_now, NeighborEntity::Hash(_)) && self.after.is_known_equal(&neighbors_now.after);
+        match (self.after.is_known_equal(entity_now), is_changed) {
             (true, is_changed) if is_shorter || !is_changed => ConcurrentChange::Removed,
             (_, true) => ConcurrentChange::Changed,
             _ => ConcurrentChange::Unknown,
@@ -122,13 +128,17 @@ mod tests {
                 .get(there)
                 .map_or(NeighborEntity::ListEnd, |letter| NeighborEntity::from_entity(&[*letter]));
             let is_shorter = now.len() < before.len();
-            assert_eq!(neighbors.classify(&letter, &neighbors_at(now, there), is_shorter), change, "{before} {now}");
+            assert_eq!(
+                neighbors.infer_change(&letter, &neighbors_at(now, there), is_shorter),
+                change,
+                "{before} {now}"
+            );
         }
         for text in ["", "x", "unknown unknown", "end", "x y"] {
             let neighbors = EntityNeighbors::parse(text);
             assert_eq!(neighbors, EntityNeighbors::default(), "{text}");
             assert_eq!(
-                neighbors.classify(&NeighborEntity::ListEnd, &neighbors, true),
+                neighbors.infer_change(&NeighborEntity::ListEnd, &neighbors, true),
                 ConcurrentChange::Unknown,
                 "{text}"
             );

@@ -104,7 +104,7 @@ async fn render_removal(
     let page = RemovalPage {
         layout: req.layout(format!("Remove entities, {}", target.dataset.name.as_str())),
         heading: DatasetHeading::for_dataset(req, &target.dataset, &target.urls, DatasetTab::Versions),
-        list_description: edit_target::describe_list(target, &current),
+        list_description: edit_target::describe_editable_list(target, &current),
         positions: typed_positions.unwrap_or_default().to_owned(),
         problem,
         alert,

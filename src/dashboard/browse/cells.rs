@@ -32,19 +32,19 @@ pub(super) struct FoldedValue {
 }
 
 impl TableCell {
-    pub(super) fn is_marked(&self) -> bool {
+    pub(super) fn has_keyword_match(&self) -> bool {
         match self {
             TableCell::Missing | TableCell::Null => false,
             TableCell::Boolean(shown)
             | TableCell::Number(shown)
             | TableCell::Text(shown)
-            | TableCell::Nested(shown) => shown.is_marked(),
-            TableCell::Folded(folded) => folded.preview.is_marked() || folded.match_excerpt.is_some(),
+            | TableCell::Nested(shown) => shown.has_keyword_match(),
+            TableCell::Folded(folded) => folded.preview.has_keyword_match() || folded.match_excerpt.is_some(),
         }
     }
 }
 
-pub(super) fn build_cell(value: &[u8], highlighter: &KeywordHighlighter) -> (TableCell, usize) {
+pub(super) fn build_cell_and_html_bytes(value: &[u8], highlighter: &KeywordHighlighter) -> (TableCell, usize) {
     let cell = match JsonScalar::parse(value) {
         Some(JsonScalar::Null) => TableCell::Null,
         Some(JsonScalar::Bool(value)) => {
@@ -52,7 +52,7 @@ pub(super) fn build_cell(value: &[u8], highlighter: &KeywordHighlighter) -> (Tab
             TableCell::Boolean(shown.with_highlights(highlighter, EscapeSyntax::None).without_bdi())
         }
         Some(JsonScalar::Number(text)) => {
-            TableCell::Number(highlight_short_text(SafeText::new(text, MAX_CELL_CHARACTERS), text, highlighter))
+            TableCell::Number(highlight_unfolded_text(SafeText::new(text, MAX_CELL_CHARACTERS), text, highlighter))
         }
         Some(JsonScalar::String(text)) => build_text_cell(&text.unescape(), highlighter),
         None => build_nested_cell(value, highlighter),
@@ -73,23 +73,23 @@ pub(super) fn build_cell(value: &[u8], highlighter: &KeywordHighlighter) -> (Tab
 fn build_text_cell(text: &str, highlighter: &KeywordHighlighter) -> TableCell {
     let shown = SafeText::with_auto_link(text, MAX_CELL_CHARACTERS);
     if !shown.is_truncated() || shown.link.is_some() {
-        return TableCell::Text(highlight_short_text(shown, text, highlighter));
+        return TableCell::Text(highlight_unfolded_text(shown, text, highlighter));
     }
     let preview =
         SafeText::with_ellipsis(text, MAX_TEXT_PREVIEW_CHARACTERS).with_highlights(highlighter, EscapeSyntax::None);
     build_folded_cell(preview, SafeText::new(text, MAX_UNFOLDED_TEXT_CHARACTERS), text, highlighter, EscapeSyntax::None)
 }
 
-fn highlight_short_text(shown: SafeText, text: &str, highlighter: &KeywordHighlighter) -> SafeText {
-    match shown.is_truncated() && !highlighter.is_empty() {
+fn highlight_unfolded_text(shown: SafeText, text: &str, highlighter: &KeywordHighlighter) -> SafeText {
+    match shown.is_truncated() && !highlighter.has_no_keywords() {
         true => shown.with_matches_in(text, highlighter, EscapeSyntax::None).0.without_bdi(),
         false => shown.with_highlights(highlighter, EscapeSyntax::None).without_bdi(),
     }
 }
 
 fn build_nested_cell(value: &[u8], highlighter: &KeywordHighlighter) -> TableCell {
-    let (preview, is_whole) = preview_nested(value, highlighter);
-    if is_whole {
+    let NestedPreview { text: preview, is_complete } = preview_nested(value, highlighter);
+    if is_complete {
         return TableCell::Nested(preview.without_bdi());
     }
     let full_text = pretty_json(value, MAX_UNFOLDED_JSON_CHARACTERS);
@@ -104,15 +104,20 @@ fn build_folded_cell(
     syntax: EscapeSyntax,
 ) -> TableCell {
     let (full_text, matches) = full_text.with_matches_in(text, highlighter, syntax);
-    let has_excerpt = !preview.is_marked() && !matches.is_empty();
+    let has_excerpt = !preview.has_keyword_match() && !matches.is_empty();
     let match_excerpt =
         has_excerpt.then(|| SafeText::from_match_excerpt(text, &matches, MAX_MATCH_EXCERPT_CHARACTERS).without_bdi());
     let [preview, full_text] = [preview, full_text].map(SafeText::without_bdi);
     TableCell::Folded(Box::new(FoldedValue { preview, match_excerpt, full_text }))
 }
 
-/// Returns a preview of an object or array, such as `{common: "Aruba", … of 3 fields}`, and whether it is complete.
-fn preview_nested(value: &[u8], highlighter: &KeywordHighlighter) -> (SafeText, bool) {
+struct NestedPreview {
+    text: SafeText,
+    is_complete: bool,
+}
+
+/// Returns a preview of an object or array, such as `{common: "Aruba", … of 3 fields}`.
+fn preview_nested(value: &[u8], highlighter: &KeywordHighlighter) -> NestedPreview {
     let mut cursor = JsonCursor::new(value);
     let is_object = cursor.peek_type() == Some(JsonType::Object);
     cursor.enter();
@@ -157,7 +162,7 @@ fn preview_nested(value: &[u8], highlighter: &KeywordHighlighter) -> (SafeText, 
         separator = ", ";
     }
     text.push(if is_object { '}' } else { ']' });
-    (SafeText::from_text(&text).with_marked_ranges(marked_ranges), is_complete)
+    NestedPreview { text: SafeText::from_text(&text).with_marked_ranges(marked_ranges), is_complete }
 }
 
 /// Formats the number of members of an object or array: `{3 fields}` or `[1 item]`.

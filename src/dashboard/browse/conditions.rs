@@ -64,7 +64,7 @@ impl ConditionText {
     }
 
     fn with_value(mut self, value: &str) -> ConditionText {
-        self.0.push(SafeText::with_ellipsis(value, MAX_VALUE_CHARACTERS).with_named_edges());
+        self.0.push(SafeText::with_ellipsis(value, MAX_VALUE_CHARACTERS).with_visible_edges());
         self
     }
 

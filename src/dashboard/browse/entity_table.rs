@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 use strata_json::members;
 use strata_types::field_path::FieldPath;
 
-use super::cells::{MAX_CELL_CHARACTERS, TableCell, build_cell, pretty_json};
+use super::cells::{MAX_CELL_CHARACTERS, TableCell, build_cell_and_html_bytes, pretty_json};
 use super::column_widths;
 use super::links::BrowseLinks;
 use super::page_entities::PageEntities;
@@ -75,7 +75,7 @@ pub(super) struct JsonRow {
 }
 
 impl TableContext<'_> {
-    pub(super) fn label(&self, index: usize) -> RowLabel {
+    pub(super) fn row_label(&self, index: usize) -> RowLabel {
         match self.positions.get(index) {
             Some(at) => RowLabel { text: format::group_thousands(*at), href: Some(self.links.urls.entity_url(*at)) },
             None => RowLabel { text: format::group_thousands(self.offset.saturating_add(index as u64)), href: None },
@@ -108,7 +108,7 @@ impl EntityTable {
                     names.len() - 1
                 });
                 if column < max_columns || is_late(&names[column]) {
-                    let (cell, html_bytes) = build_cell(value, &context.highlighter);
+                    let (cell, html_bytes) = build_cell_and_html_bytes(value, &context.highlighter);
                     bytes += html_bytes;
                     match value.first() {
                         Some(b'{' | b'[') => _ = nested_columns.insert(names[column].clone()),
@@ -118,7 +118,7 @@ impl EntityTable {
                     cells.push((column, cell));
                 }
             }
-            rows.push((context.label(index), cells));
+            rows.push((context.row_label(index), cells));
             if bytes > MAX_ROWS_HTML_BYTES {
                 break;
             }
@@ -167,19 +167,19 @@ impl EntityTable {
     fn move_relevant_columns_forward(&mut self, sorted: Option<usize>) {
         let mut to = 1;
         if let Some(from) = sorted {
-            to += usize::from(self.move_column(from, to));
+            to += usize::from(self.move_hidden_column_forward(from, to));
         }
         for _ in 0..MAX_MOVED_MATCH_COLUMNS {
             let in_sight = (0..self.columns.len()).take_while(|column| self.is_column_visible(*column)).count().max(to);
             let out_of_sight =
-                |row: &&TableRow| !row.cells[..in_sight.min(row.cells.len())].iter().any(TableCell::is_marked);
+                |row: &&TableRow| !row.cells[..in_sight.min(row.cells.len())].iter().any(TableCell::has_keyword_match);
             let mut hits = vec![0_usize; self.columns.len()];
             for row in self.rows.iter().filter(out_of_sight) {
-                row.cells.iter().zip(&mut hits).for_each(|(cell, hits)| *hits += usize::from(cell.is_marked()));
+                row.cells.iter().zip(&mut hits).for_each(|(cell, hits)| *hits += usize::from(cell.has_keyword_match()));
             }
             let best = (0..hits.len()).rev().max_by_key(|column| hits[*column]);
             match best.filter(|column| hits[*column] > 0) {
-                Some(from) if self.move_column(from, to) => to += 1,
+                Some(from) if self.move_hidden_column_forward(from, to) => to += 1,
                 _ => break,
             }
         }
@@ -190,7 +190,7 @@ impl EntityTable {
     }
 
     /// Moves a table column forward, unless it is already visible without scrolling. Returns whether it was moved.
-    fn move_column(&mut self, from: usize, to: usize) -> bool {
+    fn move_hidden_column_forward(&mut self, from: usize, to: usize) -> bool {
         if from <= to || from >= self.columns.len() || self.is_column_visible(from) {
             return false;
         }
@@ -201,7 +201,7 @@ impl EntityTable {
 }
 
 fn find_first_matching_field(entities: &PageEntities, highlighter: &KeywordHighlighter) -> Option<String> {
-    if highlighter.is_empty() {
+    if highlighter.has_no_keywords() {
         return None;
     }
     let is_hit =
@@ -222,7 +222,7 @@ impl TableColumn {
             Some(sort) if sort.ends_with(":desc") => ("descending", "asc"),
             Some(_) => ("ascending", "desc"),
         };
-        let is_nested = is_nested || links.query.first("flatten").is_some() && FieldPath::is_nested(name);
+        let is_nested = is_nested || links.query.first("flatten").is_some() && FieldPath::is_nested_path(name);
         let sort = (!name.is_empty() && !is_nested).then(|| links.sort_url(name, next)).flatten();
         // A hash replaces a name that is too long for an attribute, or that has characters that browsers would change.
         let is_unchanged = |character: char| !character.is_control() && character != char::REPLACEMENT_CHARACTER;
@@ -241,12 +241,12 @@ pub(super) fn build_json_rows(entities: &PageEntities, context: &TableContext<'_
     let mut bytes = 0;
     for (index, entity) in entities.iter().enumerate() {
         let json = pretty_json(entity, MAX_JSON_CHARACTERS);
-        let json = match json.is_truncated() && !context.highlighter.is_empty() {
+        let json = match json.is_truncated() && !context.highlighter.has_no_keywords() {
             true => json.with_matches_in(&String::from_utf8_lossy(entity), &context.highlighter, EscapeSyntax::Json).0,
             false => json.with_highlights(&context.highlighter, EscapeSyntax::Json),
         };
         bytes += json.estimated_html_bytes();
-        rows.push(JsonRow { label: context.label(index), json });
+        rows.push(JsonRow { label: context.row_label(index), json });
         if bytes > MAX_ROWS_HTML_BYTES {
             break;
         }

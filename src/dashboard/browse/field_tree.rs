@@ -97,7 +97,7 @@ fn build_field(record: &ProfilePathRecord, entities: u64, links: &BrowseLinks<'_
     let is_active = |value: &str| parsed.as_ref().is_some_and(|path| links.has_filter(path, value));
     // Outside arrays, an entity has only one value at a path, so a new filter must replace the old one.
     let condition = |value: &str| match &parsed {
-        Some(path) if !record.fans_out => links.replace_filter_url(path, value),
+        Some(path) if !record.fans_out => links.url_with_replaced_filter(path, value),
         Some(_) if !is_active(value) => links.condition_url("filter", &format!("{path}:{value}")),
         _ => None,
     };
@@ -112,7 +112,7 @@ fn build_field(record: &ProfilePathRecord, entities: u64, links: &BrowseLinks<'_
         };
         FieldValue { text: SafeText::from_prefix(&text, MAX_LABEL_CHARACTERS, top.cut), href, is_current, count }
     });
-    let sorted = |direction| sort_field(record).and_then(|field| links.sort_url(&field, direction));
+    let sorted = |direction| sortable_field(record).and_then(|field| links.sort_url(&field, direction));
     let TypeCounts { null, boolean, number, string, .. } = record.types;
     let null = (null > 0).then(|| condition("null")).flatten();
     let finds = if string > 0 { "is null (or the string “null”)" } else { "is null" };
@@ -153,7 +153,7 @@ fn has_date_strings(record: &ProfilePathRecord) -> bool {
 }
 
 /// Returns the field if reads can be sorted by this path: a top-level field with scalars outside arrays.
-fn sort_field(record: &ProfilePathRecord) -> Option<String> {
+fn sortable_field(record: &ProfilePathRecord) -> Option<String> {
     let TypeCounts { boolean, number, string, .. } = record.types;
     let path = FieldPath::parse(&record.path).ok().filter(|_| boolean + number + string > 0 && !record.fans_out)?;
     match path.keys() {

@@ -43,7 +43,7 @@ pub(super) struct DraftCondition {
 }
 
 impl DraftCondition {
-    pub(super) fn new(query: &QueryParams) -> DraftCondition {
+    pub(super) fn from_query(query: &QueryParams) -> DraftCondition {
         let operator = query.first(ADD_OPERATOR_PARAM).unwrap_or_default();
         let known = CONDITION_OPERATORS.iter().find(|(name, _)| *name == operator);
         let text = |name| query.first(name).unwrap_or_default().to_owned();
@@ -153,7 +153,7 @@ impl BrowseForm {
     }
 
     /// Returns whether a boolean parameter has the value `value`, in any of its spellings.
-    pub(super) fn has_boolean(&self, name: &str, value: &str) -> bool {
+    pub(super) fn has_boolean_value(&self, name: &str, value: &str) -> bool {
         let given = self.field_value(name);
         given.eq_ignore_ascii_case(value) || given == if value == "true" { "1" } else { "0" }
     }
@@ -163,9 +163,9 @@ impl BrowseForm {
     }
 }
 
-pub(super) fn clean_query(query: &QueryParams) -> Option<QueryParams> {
+pub(super) fn clean_submitted_query(query: &QueryParams) -> Option<QueryParams> {
     query.first(SUBMITTED_PARAM)?;
-    let DraftCondition { path, operator, value } = DraftCondition::new(query);
+    let DraftCondition { path, operator, value } = DraftCondition::from_query(query);
     // The path of the condition is formatted again, because a colon in a field name must be escaped.
     let path = FieldPath::parse(&path).map_or(path, |path| path.to_string());
     let condition = match operator {

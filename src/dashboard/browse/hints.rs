@@ -25,7 +25,7 @@ impl QueryHint {
         let nearest =
             strata_types::suggest::find_similar_name(name, params::PARAMETERS.iter().map(|parameter| parameter.name));
         let renamed = |nearest: &str| {
-            links.query.map_pairs(|given, value| (given == name).then(|| (nearest.to_owned(), value.to_owned())))
+            links.query.replace_pairs(|given, value| (given == name).then(|| (nearest.to_owned(), value.to_owned())))
         };
         let text = format!("This page ignores the unknown parameter {}.", quote_for_page(name));
         let suggestion = nearest.map(|name| (format!("Did you mean {name}?"), links.first_page_url(&renamed(name))));
@@ -39,7 +39,7 @@ impl QueryHint {
         }
     }
 
-    fn for_deep_column(path: &FieldPath, links: &BrowseLinks<'_>) -> QueryHint {
+    fn for_nested_column(path: &FieldPath, links: &BrowseLinks<'_>) -> QueryHint {
         let path = quote_for_page(&path.to_string());
         let text = format!("A table has columns only for top-level fields, but {path} is nested.");
         let flattened = links.first_page_url(&links.query.with_replaced("flatten", true));
@@ -47,7 +47,7 @@ impl QueryHint {
     }
 
     fn for_field(field: &UnknownField, links: &BrowseLinks<'_>) -> QueryHint {
-        if let Some(nearest) = field.nested_sort_path() {
+        if let Some(nearest) = field.nearest_nested_sort_path() {
             return QueryHint::new(&nested_sort_hint(quote_for_page(nearest)), None);
         }
         let path = quote_for_page(&field.path.to_string());
@@ -61,8 +61,8 @@ impl QueryHint {
             }
         };
         let suggestion = nearest.map(|nearest| {
-            let query = links.query.map_pairs(|name, value| {
-                let corrected = (name == parameter).then(|| correct_value(name, value, &field.path, nearest)).flatten();
+            let query = links.query.replace_pairs(|name, value| {
+                let corrected = (name == parameter).then(|| replace_path(name, value, &field.path, nearest)).flatten();
                 corrected.map(|value| (name.to_owned(), value))
             });
             let href = (query != links.query).then(|| links.first_page_url(&query)).flatten();
@@ -76,7 +76,7 @@ impl QueryHint {
         links: &BrowseLinks<'_>,
     ) -> QueryHint {
         let href = suggested_value.and_then(|suggested| {
-            let query = links.query.map_pairs(|name, value| {
+            let query = links.query.replace_pairs(|name, value| {
                 let (path, rest) = FieldPath::parse_path_value(value).ok().filter(|_| name == parameter)?;
                 let is_filter = path == filter.path && rest == filter.value;
                 is_filter.then(|| (name.to_owned(), format!("{path}:{suggested}")))
@@ -88,7 +88,7 @@ impl QueryHint {
 }
 
 /// Returns the parameter value with the path `wrong` replaced by `right`; `None` if the value does not contain `wrong`.
-fn correct_value(parameter: &str, value: &str, wrong: &FieldPath, right: &str) -> Option<String> {
+fn replace_path(parameter: &str, value: &str, wrong: &FieldPath, right: &str) -> Option<String> {
     if conditions::operator_label(parameter).is_some() {
         let (_, rest) = FieldPath::parse_path_value(value).ok().filter(|(path, _)| path == wrong)?;
         return Some(format!("{right}:{rest}"));
@@ -139,7 +139,7 @@ pub(super) async fn load_column_hints(
     let is_field = |path: &FieldPath| path.keys().len() == 1;
     let (fields, deep): (Vec<FieldPath>, Vec<FieldPath>) = columns.into_iter().partition(is_field);
     let mut hints: Vec<QueryHint> =
-        deep.iter().take(MAX_HINTED_FIELDS).map(|path| QueryHint::for_deep_column(path, links)).collect();
+        deep.iter().take(MAX_HINTED_FIELDS).map(|path| QueryHint::for_nested_column(path, links)).collect();
     let keep_fields: Vec<FieldPath> = fields.into_iter().filter(|path| path.keys() != ["_source"]).collect();
     if !keep_fields.is_empty() {
         let probe = ReadRequest { keep_fields, ..ReadRequest::default() };

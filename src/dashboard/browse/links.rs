@@ -30,20 +30,20 @@ pub(super) struct BrowseLinks<'a> {
     /// For each parameter of the query, its path and value if it is a filter. Empty if `can_repeat_query` is false.
     filters: Vec<Option<(FieldPath, String)>>,
     can_repeat_query: bool,
-    can_rarely_repeat_query: bool,
+    can_repeat_query_in_few_links: bool,
 }
 
 impl<'a> BrowseLinks<'a> {
     pub(super) fn new(urls: &'a VersionUrls, query: QueryParams, query_string: Option<&str>) -> BrowseLinks<'a> {
         let bytes = query_string.unwrap_or_default().len();
         let can_repeat_query = bytes <= MAX_REPEATED_QUERY_BYTES;
-        let can_rarely_repeat_query = bytes <= MAX_RARELY_REPEATED_QUERY_BYTES;
+        let can_repeat_query_in_few_links = bytes <= MAX_RARELY_REPEATED_QUERY_BYTES;
         let filter = |(name, condition): &(String, String)| {
             let (path, value) = FieldPath::parse_path_value(condition).ok().filter(|_| name == FILTER_PARAM)?;
             Some((path, value.to_owned()))
         };
         let filters = if can_repeat_query { query.pairs().iter().map(filter).collect() } else { Vec::new() };
-        BrowseLinks { urls, query, filters, can_repeat_query, can_rarely_repeat_query }
+        BrowseLinks { urls, query, filters, can_repeat_query, can_repeat_query_in_few_links }
     }
 
     pub(super) fn page_url(&self, query: &QueryParams) -> String {
@@ -52,7 +52,7 @@ impl<'a> BrowseLinks<'a> {
 
     /// Returns the URL of the first page of `query`; `None` if the query is too long.
     pub(super) fn first_page_url(&self, query: &QueryParams) -> Option<String> {
-        self.can_rarely_repeat_query.then(|| self.page_url(&query.without(&["offset"])))
+        self.can_repeat_query_in_few_links.then(|| self.page_url(&query.without(&["offset"])))
     }
 
     pub(super) fn condition_url(&self, name: &str, value: &str) -> Option<String> {
@@ -60,7 +60,7 @@ impl<'a> BrowseLinks<'a> {
     }
 
     /// Returns the URL of the first page with this filter instead of other filters of the same path.
-    pub(super) fn replace_filter_url(&self, path: &FieldPath, value: &str) -> Option<String> {
+    pub(super) fn url_with_replaced_filter(&self, path: &FieldPath, value: &str) -> Option<String> {
         let is_other = |filter: &Option<(FieldPath, String)>| filter.as_ref().is_none_or(|(other, _)| other != path);
         let pairs = self.query.pairs().iter().zip(&self.filters);
         let others = pairs.filter(|(_, filter)| is_other(filter)).map(|(pair, _)| pair.clone());

@@ -27,7 +27,7 @@ use strata_service::AuthorizedTarget;
 use strata_types::read_request::ResponseFormat;
 use strata_types::version::{VersionNumber, VersionSelector};
 
-use super::context::{DatasetHeading, DatasetTab, open_version};
+use super::context::{DatasetHeading, DatasetTab, load_version_context};
 use super::page_request::{PageLayout, PageRequest, PageResponse, PageResult, render};
 use super::query_params::QueryParams;
 use super::unavailable;
@@ -98,7 +98,7 @@ async fn render_entities(req: &mut PageRequest) -> PageResult {
     let (urls, _) = VersionUrls::parse(uri.path())?;
     let query = QueryParams::parse(uri.query());
     let page_params = check_page_params(&query);
-    if let (Ok(()), Some(clean)) = (&page_params, form::clean_query(&query)) {
+    if let (Ok(()), Some(clean)) = (&page_params, form::clean_submitted_query(&query)) {
         return Ok(PageResponse::SeeOther(clean.to_url(&urls.browse_url())));
     }
     let parsed = params::parse_query_except(uri.query(), &PAGE_ONLY_PARAMS);
@@ -107,8 +107,8 @@ async fn render_entities(req: &mut PageRequest) -> PageResult {
     }
     let alt = urls.alt || parsed.as_ref().is_ok_and(|(request, _)| request.alt);
     let urls = VersionUrls { alt, ..urls };
-    let draft_condition = form::DraftCondition::new(&query);
-    let context = open_version(req, &urls, alt).await?;
+    let draft_condition = form::DraftCondition::from_query(&query);
+    let context = load_version_context(req, &urls, alt).await?;
     let in_json = query.first(VIEW_PARAM) == Some("json");
     let query = query.without(&PAGE_ONLY_PARAMS[2..]);
     let links = BrowseLinks::new(&urls, query, uri.query());
@@ -196,7 +196,7 @@ pub(super) async fn download(req: &mut PageRequest) -> PageResult {
         // A downloaded file cannot contain a note about ignored parameters, so a response header lists them.
         let header = params::unknown_parameters_header(&unknown);
         req.response_headers.extend(header.map(|header| (HeaderName::from_static("x-unknown-parameters"), header)));
-        let context = open_version(req, &urls, request.alt).await?;
+        let context = load_version_context(req, &urls, request.alt).await?;
         if request.strict {
             req.services.reads.reject_unknown_fields(&context.authorized_target, &request).await?;
         }

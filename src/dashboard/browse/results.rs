@@ -97,7 +97,7 @@ pub(super) async fn load_results(
     let table = (!in_json).then(|| EntityTable::new(&entities, &context));
     let json = in_json.then(|| entity_table::build_json_rows(&entities, &context));
     let fits = table.as_ref().map_or(0, |table| table.rows.len()).max(json.as_ref().map_or(0, Vec::len)) as u64;
-    let oversized_entity = (fits == 0 && returned > 0).then(|| context.label(0));
+    let oversized_entity = (fits == 0 && returned > 0).then(|| context.row_label(0));
     if fits > 0 && fits < returned {
         let [fits, returned] = [fits, returned].map(format::group_thousands);
         notes.push(format!(
@@ -147,7 +147,7 @@ async fn execute_read(
         request.total || request.count || request.sample.is_some() || has_consecutive_entities(request);
     let cost_class = match includes_count {
         true => CostClass::Light,
-        false => Box::pin(reads.count_cost_class(target, request)).await?,
+        false => Box::pin(reads.classify_count_cost(target, request)).await?,
     };
     let mut executed = ReadRequest { pretty: false, ..request.clone() };
     if !request.count {

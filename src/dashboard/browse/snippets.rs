@@ -39,19 +39,19 @@ pub(super) fn to_snippets(base: &BaseUrl, urls: &VersionUrls, read: &QueryParams
     if read.first("count").is_none() {
         let scope = base.absolute_url(&format!("/api/{}/", urls.dataset.id));
         let [lines, parquet] = [ResponseFormat::Jsonl, ResponseFormat::Parquet].map(in_format);
-        snippets.extend(build_table_snippets(&lines, &parquet, &scope, private));
+        snippets.extend(build_dataframe_snippets(&lines, &parquet, &scope, private));
     }
     let options = if_private(format!(", {{ headers: {{ Authorization: \"{authorization}\" }} }}"));
     let fetch = format!(
         "const response = await fetch(\n  \"{plain}\"{options}\n);\n\
          if (!response.ok) throw new Error(await response.text());\nconsole.log(await response.json());"
     );
-    snippets.extend([("JavaScript", fetch), ("MCP tool call", build_tool_call(urls, &shaped))]);
+    snippets.extend([("JavaScript", fetch), ("MCP tool call", build_mcp_tool_call(urls, &shaped))]);
     snippets
 }
 
 /// Returns code snippets for tools that load tables. The DuckDB snippet sends the private key to URLs below `scope`.
-fn build_table_snippets(lines: &str, parquet: &str, scope: &str, private: bool) -> [QuerySnippet; 3] {
+fn build_dataframe_snippets(lines: &str, parquet: &str, scope: &str, private: bool) -> [QuerySnippet; 3] {
     let if_private = |text: String| if private { text } else { String::new() };
     let storage = if_private(format!(", storage_options={{\"Authorization\": \"Bearer {KEY_PLACEHOLDER}\"}}"));
     let secret = if_private(format!(
@@ -78,13 +78,13 @@ fn build_table_snippets(lines: &str, parquet: &str, scope: &str, private: bool) 
     [("Python, pandas", pandas), ("DuckDB", duckdb), ("Polars", polars)]
 }
 
-fn build_tool_call(urls: &VersionUrls, read: &QueryParams) -> String {
+fn build_mcp_tool_call(urls: &VersionUrls, read: &QueryParams) -> String {
     let mut arguments = Map::new();
     arguments.insert("dataset_id".to_owned(), urls.dataset.id.get().into());
     arguments.insert("version".to_owned(), urls.selector.to_string().into());
     for parameter in &PARAMETERS {
         let values: Vec<Value> =
-            read.values(parameter.name).filter_map(|value| parse_argument(parameter.kind, value)).collect();
+            read.values(parameter.name).filter_map(|value| to_mcp_argument(parameter.kind, value)).collect();
         match (values.as_slice(), parameter.repetition) {
             ([], _) => {}
             ([value, ..], ParameterRepetition::Single) => {
@@ -103,7 +103,7 @@ fn build_tool_call(urls: &VersionUrls, read: &QueryParams) -> String {
 }
 
 /// Converts a value of the query string to JSON. Booleans have several spellings.
-fn parse_argument(kind: ParameterKind, value: &str) -> Option<Value> {
+fn to_mcp_argument(kind: ParameterKind, value: &str) -> Option<Value> {
     match kind {
         ParameterKind::Boolean if value == "1" => Some(true.into()),
         ParameterKind::Boolean if value == "0" => Some(false.into()),

@@ -84,7 +84,7 @@ struct DiffRecordHtml {
 
 pub(super) async fn show_diff(req: &mut PageRequest) -> PageResult {
     let uri = req.head.uri.clone();
-    page_support::check_utf8(&req.head)?;
+    page_support::check_query_utf8(&req.head)?;
     let urls = DatasetUrls::parse(uri.path())?;
     let own = load_owner_context(req).await?;
     let dataset = &own.view.dataset;
@@ -164,11 +164,11 @@ fn build_diff_call(urls: &DatasetUrls, query: &QueryParams, versions: Option<[u6
     let mut parameters = vec![("dataset_id".to_owned(), urls.id.to_string())];
     let versions = ["v1", "v2"].into_iter().zip(versions.into_iter().flatten());
     parameters.extend(versions.map(|(name, number)| (name.to_owned(), number.max(1).to_string())));
-    parameters.extend(operation_params(urls, query).pairs().iter().cloned());
+    parameters.extend(diff_call_params(urls, query).pairs().iter().cloned());
     DiffCall::parse(parameters)
 }
 
-fn operation_params(urls: &DatasetUrls, query: &QueryParams) -> QueryParams {
+fn diff_call_params(urls: &DatasetUrls, query: &QueryParams) -> QueryParams {
     let params = query.without(&[VIEW_PARAM, LINKING_VERSION_PARAM]);
     // If `dataset_id` names another dataset, it stays, so that the API call fails because the parameter is repeated.
     if params.values("dataset_id").eq([urls.id.to_string()]) { params.without(&["dataset_id"]) } else { params }
@@ -248,7 +248,7 @@ async fn load_results(
     }
     let has_summary = page.offset == 0 && matches!(page.change_type, None | Some(ChangeType::Modified));
     let has_summary_link = !has_summary && diff.change_count(Some(ChangeType::Modified)) > 0;
-    let api = operation_params(urls, query).without(&["format"]);
+    let api = diff_call_params(urls, query).without(&["format"]);
     let api = if api.first("limit").is_some() { api } else { api.with_added("limit", RECORDS_PER_PAGE) };
     let api = QueryParams::default().with_added("dataset_id", urls.id).to_string() + "&" + &api.to_string();
     let api_href = format!("/dataset/diff?{api}");

@@ -44,8 +44,8 @@ pub(super) async fn summarize_paths(diff: &VersionDiff) -> Result<Option<PathSum
         diff.page_response(&page, DiffFormat::Jsonl, ContentCoding::Identity).await.map_err(DiffError::from)?;
     let records = PageEntities::read_from_body(response.body, MAX_SUMMARY_BYTES).await?;
     // The paths are counted on a blocking thread, because a connection thread must not be blocked.
-    let counting = tokio::task::spawn_blocking(move || count_paths(records.iter()));
-    let Ok((seen, counts, is_full)) = counting.await else { return Ok(None) };
+    let counting = tokio::task::spawn_blocking(move || count_differing_paths(records.iter()));
+    let Ok(DifferingPathCounts { seen, counts, is_full }) = counting.await else { return Ok(None) };
     let of_all = format::pluralize(modified, "changed entity", "changed entities");
     let covered = match (seen < modified, is_full) {
         (true, _) => Some(format!("{} of {of_all}", format::group_thousands(seen))),
@@ -67,8 +67,14 @@ pub(super) async fn summarize_paths(diff: &VersionDiff) -> Result<Option<PathSum
     }))
 }
 
-/// Returns the number of diff records, how many of them differ at each path, and whether paths were omitted.
-fn count_paths<'a>(records: impl Iterator<Item = &'a [u8]>) -> (u64, HashMap<String, u64>, bool) {
+/// The number of diff records, how many of them differ at each path, and whether paths were omitted.
+struct DifferingPathCounts {
+    seen: u64,
+    counts: HashMap<String, u64>,
+    is_full: bool,
+}
+
+fn count_differing_paths<'a>(records: impl Iterator<Item = &'a [u8]>) -> DifferingPathCounts {
     let mut seen = 0;
     let mut counts = HashMap::<String, u64>::new();
     let mut is_full = false;
@@ -78,7 +84,7 @@ fn count_paths<'a>(records: impl Iterator<Item = &'a [u8]>) -> (u64, HashMap<Str
         let [old, new] = record.entities;
         let mut record_paths = HashSet::new();
         visit_leaves(old, new, LeafEquality::Value, &mut |steps, leaf| {
-            if leaf.is_equal || is_source_path(steps) {
+            if leaf.is_equal || is_in_source_member(steps) {
                 return;
             }
             let path = path_without_indexes(steps);
@@ -92,11 +98,11 @@ fn count_paths<'a>(records: impl Iterator<Item = &'a [u8]>) -> (u64, HashMap<Str
             *counts.entry(path).or_default() += 1;
         }
     }
-    (seen, counts, is_full)
+    DifferingPathCounts { seen, counts, is_full }
 }
 
 /// Returns whether a path is in `_source`. Modified entities have the same source, perhaps in different spellings.
-fn is_source_path(steps: &[PathStep<'_>]) -> bool {
+fn is_in_source_member(steps: &[PathStep<'_>]) -> bool {
     matches!(steps.first(), Some(PathStep::Key(key)) if key.eq_str("_source"))
 }
 
@@ -112,7 +118,8 @@ mod tests {
             format!(r#"{{"id":"m0-0","v1":{{}},"v2":{{{}}}}}"#, members.join(","))
         };
         let lines = [wide(0), wide(10)];
-        let (seen, counts, is_full) = count_paths(lines.iter().map(|line| line.as_bytes()));
+        let DifferingPathCounts { seen, counts, is_full } =
+            count_differing_paths(lines.iter().map(|line| line.as_bytes()));
         assert_eq!((seen, counts.len(), is_full), (2, MAX_COUNTED_PATHS, true));
         assert_eq!((counts["p9"], counts["p10"]), (1, 2));
     }

@@ -96,7 +96,7 @@ impl EntityComparison {
         EntityComparison { caption, old, new, rows, omitted_rows, changed_count }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(super) fn has_no_rows(&self) -> bool {
         self.rows.is_empty() && self.omitted_rows == 0
     }
 }

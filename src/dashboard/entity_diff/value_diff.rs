@@ -38,7 +38,7 @@ fn common_affix_bytes(old: &str, new: &str) -> (usize, usize) {
 
 fn empty_string_html(mark: Option<&str>) -> String {
     let mut html = "<span class=\"string\">".to_owned();
-    push_marked(&mut html, "\"\"", mark);
+    push_truncated_text(&mut html, "\"\"", mark);
     html.push_str("</span>");
     html
 }
@@ -54,7 +54,7 @@ fn string_difference_html(text: &str, prefix: usize, suffix: usize, mark: Option
     let to = end.char_indices().nth(CONTEXT_CHARACTERS).map_or(end.len(), |(at, _)| at);
     let mut html = "<span class=\"string\">\"<bdi>".to_owned();
     let _ = write!(html, "{}{}", if from > 0 { "…" } else { "" }, EscapedHtml(&start[from..]));
-    let is_truncated = push_marked(&mut html, changed, mark);
+    let is_truncated = push_truncated_text(&mut html, changed, mark);
     if !is_truncated {
         let _ = write!(html, "{}{}", EscapedHtml(&end[..to]), if to < end.len() { "…" } else { "" });
     }
@@ -74,14 +74,14 @@ pub(super) fn value_html(value: &[u8], mark: Option<&str>) -> String {
     };
     let quote = if class == "string" { "\"" } else { "" };
     let mut html = format!("<span class=\"{class}\">{quote}<bdi>");
-    let is_truncated = push_marked(&mut html, &text, mark);
+    let is_truncated = push_truncated_text(&mut html, &text, mark);
     let _ = write!(html, "</bdi>{quote}</span>");
     push_truncation_note(&mut html, is_truncated, text.len());
     html
 }
 
 /// Appends a text, truncated if it is long, in the HTML element `mark` if set. Returns whether it was truncated.
-fn push_marked(html: &mut String, text: &str, mark: Option<&str>) -> bool {
+fn push_truncated_text(html: &mut String, text: &str, mark: Option<&str>) -> bool {
     let end = text.char_indices().nth(MAX_VALUE_CHARACTERS).map(|(end, _)| end);
     let shown = EscapedHtml(&text[..end.unwrap_or(text.len())]);
     let _ = match mark.filter(|_| !text.is_empty()) {

@@ -183,7 +183,7 @@ fn attempt_duration(attempt: &RefreshAttempt) -> Option<String> {
 
 pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
     let (own, form) = receive_owner_form(req, body).await?;
-    let reply = apply_form(req, &own.urls, &form).await;
+    let reply = apply_refresh_form(req, &own.urls, &form).await;
     let Err(error) = reply else { return reply };
     let problem = to_refresh_problem(req, error, &form.action)?;
     let typed = (form.action == SCHEDULE_FORM).then(|| form.trimmed_value(SCHEDULE_FORM).to_owned());
@@ -199,7 +199,7 @@ fn to_refresh_problem(req: &mut PageRequest, error: HttpError, form: &str) -> Re
     })
 }
 
-async fn apply_form(req: &PageRequest, urls: &DatasetUrls, form: &SubmittedForm) -> PageResult {
+async fn apply_refresh_form(req: &PageRequest, urls: &DatasetUrls, form: &SubmittedForm) -> PageResult {
     let services = &req.services;
     let user = req.require_user()?;
     if form.action != SCHEDULE_FORM {

@@ -124,7 +124,7 @@ async fn render_webhook(req: &PageRequest, mut flash: WebhookFlash) -> PageResul
     render(page.flash.problem.status, &page)
 }
 
-fn describe_outcome(delivery: &SentDelivery) -> (String, bool) {
+fn describe_outcome_and_failure(delivery: &SentDelivery) -> (String, bool) {
     match delivery.outcome.as_ref().map(|outcome| &outcome.response) {
         None => ("in progress".to_owned(), false),
         Some(Ok(status)) => (format!("status {status}"), !(200..300).contains(status)),
@@ -160,7 +160,7 @@ pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
 
 pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
     let (own, form) = receive_owner_form(req, body).await?;
-    let reply = apply_form(req, &own.urls, &form).await;
+    let reply = apply_webhook_form(req, &own.urls, &form).await;
     let Err(error) = reply else { return reply };
     let problem = to_form_problem(req, error, &PROBLEM_FIELDS)?;
     let signed = SIGNATURE_CHOICES.into_iter().find(|name| *name == form.trimmed_value("signed"));
@@ -172,7 +172,7 @@ pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult
     render_webhook(req, WebhookFlash { problem, typed_form: typed, ..WebhookFlash::default() }).await
 }
 
-async fn apply_form(req: &PageRequest, urls: &DatasetUrls, form: &SubmittedForm) -> PageResult {
+async fn apply_webhook_form(req: &PageRequest, urls: &DatasetUrls, form: &SubmittedForm) -> PageResult {
     let webhooks = &req.services.webhooks;
     let user = req.require_user()?;
     match form.action.as_str() {

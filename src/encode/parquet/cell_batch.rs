@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use strata_json::{ColumnNames, JsonStr, find_either_byte, nearest_double};
+use strata_json::{JsonStr, TableColumnNames, find_either_byte, nearest_double};
 
 use super::column_types::{ColumnType, LENGTH_PREFIX_BYTES};
 use crate::buffer_pool::BufferPool;
@@ -19,8 +19,8 @@ const MAX_REUSED_BUFFER_BYTES: usize = 2 << 20;
 
 /// Creates the cell batches of a response, which reuse the memory of finished batches.
 #[derive(Clone, Debug)]
-pub struct CellBatches {
-    columns: Arc<ColumnNames>,
+pub struct CellBatchFactory {
+    columns: Arc<TableColumnNames>,
     column_types: Option<Arc<[ColumnType]>>,
     row_buffers: Arc<BufferPool<RowBuffer>>,
     spare_buffers: Arc<Mutex<SpareBuffers>>,
@@ -30,21 +30,21 @@ pub struct CellBatches {
 /// writing to it.
 #[derive(Debug, Default)]
 struct SpareBuffers {
-    builder_buffers: Vec<ColumnBuffers>,
+    builder_buffers: Vec<BuffersByColumn>,
     cell_buffers: Vec<CellBuffers>,
 }
 
 #[derive(Debug)]
 pub struct CellBatchBuilder {
-    batches: CellBatches,
+    factory: CellBatchFactory,
     pub rows: usize,
-    column_buffers: ColumnBuffers,
+    column_buffers: BuffersByColumn,
     /// Bytes of cells in the batch. Spare capacity does not count, so that equal entities always form equal batches.
     cell_bytes: usize,
 }
 
 #[derive(Debug, Default)]
-struct ColumnBuffers {
+struct BuffersByColumn {
     /// For each column, the index of its buffer in `buffers` plus 1, or 0 if the column has no buffer.
     buffer_numbers: Vec<u32>,
     buffers: Vec<ColumnBuffer>,
@@ -120,16 +120,16 @@ pub(super) struct BatchColumnCells<'b> {
     pub values: &'b [u8],
 }
 
-impl CellBatches {
+impl CellBatchFactory {
     /// Creates the factory of batches. All values of a column must have the type of the column in `column_types`.
-    pub fn new(columns: Arc<ColumnNames>, column_types: Option<Arc<[ColumnType]>>) -> CellBatches {
-        CellBatches { columns, column_types, row_buffers: Arc::default(), spare_buffers: Arc::default() }
+    pub fn new(columns: Arc<TableColumnNames>, column_types: Option<Arc<[ColumnType]>>) -> CellBatchFactory {
+        CellBatchFactory { columns, column_types, row_buffers: Arc::default(), spare_buffers: Arc::default() }
     }
 
     pub fn new_builder(&self) -> CellBatchBuilder {
         let mut column_buffers = self.spare_buffers.lock().builder_buffers.pop().unwrap_or_default();
         column_buffers.buffer_numbers.resize(self.columns.len(), 0);
-        CellBatchBuilder { batches: self.clone(), rows: 0, column_buffers, cell_bytes: 0 }
+        CellBatchBuilder { factory: self.clone(), rows: 0, column_buffers, cell_bytes: 0 }
     }
 
     pub fn free_spare_buffers(&self) {
@@ -140,11 +140,11 @@ impl CellBatches {
 impl CellBatchBuilder {
     /// Adds an entity (a canonical JSON document). The cost depends on the number of its cells, not of columns.
     pub fn push(&mut self, document: &[u8]) {
-        let CellBatchBuilder { batches, rows, column_buffers, cell_bytes } = self;
-        let ColumnBuffers { buffer_numbers, buffers } = column_buffers;
+        let CellBatchBuilder { factory, rows, column_buffers, cell_bytes } = self;
+        let BuffersByColumn { buffer_numbers, buffers } = column_buffers;
         let number = *rows as u32;
-        batches.row_buffers.with_buffer(|row| {
-            let placed = row.place_cells(document, &batches.columns);
+        factory.row_buffers.with_buffer(|row| {
+            let placed = row.flatten_to_cells(document, &factory.columns);
             for &column in &placed.filled_columns {
                 let cell = placed.ranges_by_column[column as usize].clone();
                 // Among JSON values, only null begins with `n`.
@@ -160,7 +160,7 @@ impl CellBatchBuilder {
                     if buffer.cell_count == 0 {
                         *cell_bytes += size_of::<ColumnBuffer>();
                     }
-                    let column_type = batches.column_types.as_ref().map_or(ColumnType::Text, |t| t[column as usize]);
+                    let column_type = factory.column_types.as_ref().map_or(ColumnType::Text, |t| t[column as usize]);
                     *cell_bytes += buffer.push_cell(number, document, cell, column_type);
                 }
             }
@@ -175,10 +175,10 @@ impl CellBatchBuilder {
     }
 
     pub fn finish(self) -> CellBatch {
-        let CellBatchBuilder { batches, rows, mut column_buffers, .. } = self;
+        let CellBatchBuilder { factory, rows, mut column_buffers, .. } = self;
         let mut order: Vec<&ColumnBuffer> = column_buffers.buffers.iter().filter(|b| b.cell_count > 0).collect();
         order.sort_unstable_by_key(|buffer| buffer.column);
-        let spare = batches.spare_buffers.lock().cell_buffers.pop().unwrap_or_default();
+        let spare = factory.spare_buffers.lock().cell_buffers.pop().unwrap_or_default();
         let sum = |size: fn(&ColumnBuffer) -> usize| order.iter().map(|buffer| size(buffer)).sum();
         let mut cells = spare.with_min_capacity(sum(|buffer| buffer.rows.len()), sum(|buffer| buffer.values.len()));
         let mut columns = Vec::with_capacity(order.len());
@@ -194,13 +194,13 @@ impl CellBatchBuilder {
         }
         if column_buffers.memory_bytes() <= MAX_REUSED_BUFFER_BYTES {
             column_buffers.buffers.iter_mut().for_each(ColumnBuffer::clear);
-            batches.spare_buffers.lock().builder_buffers.push(column_buffers);
+            factory.spare_buffers.lock().builder_buffers.push(column_buffers);
         }
-        CellBatch { rows, columns, cells, spare_buffers: batches.spare_buffers }
+        CellBatch { rows, columns, cells, spare_buffers: factory.spare_buffers }
     }
 }
 
-impl ColumnBuffers {
+impl BuffersByColumn {
     fn memory_bytes(&self) -> usize {
         let cells = self.buffers.iter().map(|b| b.values.capacity() + b.rows.capacity() * size_of::<u32>());
         cells.sum::<usize>()

@@ -127,7 +127,7 @@ impl<'c> RowGroupColumnCells<'c> {
         self.cell_count == self.row_count
     }
 
-    fn is_indexed(&self) -> bool {
+    fn has_page_index(&self) -> bool {
         self.max_page_rows < usize::MAX
     }
 
@@ -200,7 +200,7 @@ impl ColumnEncoder {
         descriptor: ColumnDescPtr,
     ) -> Result<ColumnChunk, EncodeError> {
         let rows = cells.row_count;
-        let index = cells.is_indexed().then(|| PageIndexBuilder {
+        let index = cells.has_page_index().then(|| PageIndexBuilder {
             column_index: ColumnIndexBuilder::new(descriptor.physical_type()),
             offset_index: OffsetIndexBuilder::new(),
         });
@@ -277,7 +277,7 @@ impl ColumnEncoder {
         let mut value_bytes = 0;
         let mut full_length_bytes = 0;
         let mut next_check = FIRST_DICTIONARY_CHECK_VALUES;
-        let prefix_bytes = cells.column_type.prefix_bytes();
+        let prefix_bytes = cells.column_type.length_prefix_bytes();
         for text in cells.values() {
             full_length_bytes += prefix_bytes + text.len();
             let is_equal = |&code: &u32| values[code as usize] == text;
@@ -344,7 +344,7 @@ impl ColumnEncoder {
         bounds: &mut ValueBounds<'c>,
         chunk: &mut ColumnChunkBuffer,
     ) -> Result<(), EncodeError> {
-        let prefix_bytes = cells.column_type.prefix_bytes();
+        let prefix_bytes = cells.column_type.length_prefix_bytes();
         let begin =
             |first_row| PlainPage { first_row, bounds: ValueBounds::new(cells.column_type), ..PlainPage::default() };
         let mut page = begin(0);
@@ -365,7 +365,7 @@ impl ColumnEncoder {
                 end += bytes;
                 page.bytes += bytes;
                 page.cell_count += 1;
-                if cells.is_indexed() {
+                if cells.has_page_index() {
                     page.bounds.update(text);
                 }
                 if !cells.has_no_nulls() {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parquet::basic::{LogicalType, Repetition, Type as PhysicalType};
 use parquet::errors::ParquetError;
 use parquet::schema::types::Type;
-use strata_json::{ColumnNames, NumericValue};
+use strata_json::{NumericValue, TableColumnNames};
 
 use crate::buffer_pool::BufferPool;
 use crate::row_buffer::RowBuffer;
@@ -35,7 +35,7 @@ impl ColumnType {
         }
     }
 
-    pub(super) fn prefix_bytes(self) -> usize {
+    pub(super) fn length_prefix_bytes(self) -> usize {
         if self == ColumnType::Text { LENGTH_PREFIX_BYTES } else { 0 }
     }
 
@@ -52,45 +52,48 @@ impl ColumnType {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct ExcludedTypes(u8);
+struct ExcludedColumnTypes(u8);
 
-impl ExcludedTypes {
+impl ExcludedColumnTypes {
     const HAS_VALUE: u8 = 1;
     const NOT_BOOLEAN: u8 = 2;
     const NOT_INT64: u8 = 4;
     const NOT_DOUBLE: u8 = 8;
-    const TEXT: ExcludedTypes = ExcludedTypes(15);
+    const TEXT: ExcludedColumnTypes = ExcludedColumnTypes(15);
 
-    fn new(value: &[u8]) -> ExcludedTypes {
+    fn for_cell_value(value: &[u8]) -> ExcludedColumnTypes {
         match value.first() {
-            Some(b't' | b'f') => {
-                ExcludedTypes(ExcludedTypes::HAS_VALUE | ExcludedTypes::NOT_INT64 | ExcludedTypes::NOT_DOUBLE)
-            }
-            Some(b'-' | b'0'..=b'9') => ExcludedTypes(
-                ExcludedTypes::HAS_VALUE | ExcludedTypes::NOT_BOOLEAN | ExcludedTypes::excluded_by_number(value),
+            Some(b't' | b'f') => ExcludedColumnTypes(
+                ExcludedColumnTypes::HAS_VALUE | ExcludedColumnTypes::NOT_INT64 | ExcludedColumnTypes::NOT_DOUBLE,
             ),
-            _ => ExcludedTypes::TEXT,
+            Some(b'-' | b'0'..=b'9') => ExcludedColumnTypes(
+                ExcludedColumnTypes::HAS_VALUE
+                    | ExcludedColumnTypes::NOT_BOOLEAN
+                    | ExcludedColumnTypes::excluded_by_number(value),
+            ),
+            _ => ExcludedColumnTypes::TEXT,
         }
     }
 
     fn excluded_by_number(value: &[u8]) -> u8 {
         let Some(number) = std::str::from_utf8(value).ok().and_then(NumericValue::parse) else {
-            return ExcludedTypes::TEXT.0;
+            return ExcludedColumnTypes::TEXT.0;
         };
         let is_integer = !value.iter().any(|byte| matches!(byte, b'.' | b'e' | b'E'));
         let is_int64 = is_integer && number.as_i64().is_some();
         // A double must equal an integer exactly. Numbers with a fraction or an exponent are doubles by definition.
-        let is_double = number.nearest_double().is_finite() && number.remainder() == Some(0);
-        (if is_int64 { 0 } else { ExcludedTypes::NOT_INT64 }) | (if is_double { 0 } else { ExcludedTypes::NOT_DOUBLE })
+        let is_double = number.nearest_double().is_finite() && number.double_remainder() == Some(0);
+        (if is_int64 { 0 } else { ExcludedColumnTypes::NOT_INT64 })
+            | (if is_double { 0 } else { ExcludedColumnTypes::NOT_DOUBLE })
     }
 
     fn column_type(self) -> ColumnType {
         let rules_out = |bit: u8| self.0 & bit != 0;
         match self {
-            ExcludedTypes(0) => ColumnType::Text,
-            _ if !rules_out(ExcludedTypes::NOT_BOOLEAN) => ColumnType::Boolean,
-            _ if !rules_out(ExcludedTypes::NOT_INT64) => ColumnType::Int64,
-            _ if !rules_out(ExcludedTypes::NOT_DOUBLE) => ColumnType::Double,
+            ExcludedColumnTypes(0) => ColumnType::Text,
+            _ if !rules_out(ExcludedColumnTypes::NOT_BOOLEAN) => ColumnType::Boolean,
+            _ if !rules_out(ExcludedColumnTypes::NOT_INT64) => ColumnType::Int64,
+            _ if !rules_out(ExcludedColumnTypes::NOT_DOUBLE) => ColumnType::Double,
             _ => ColumnType::Text,
         }
     }
@@ -99,7 +102,7 @@ impl ExcludedTypes {
 /// Infers the types of a response's columns. The parts of the response share the inference.
 #[derive(Clone, Debug)]
 pub struct ColumnTypeInference {
-    columns: Arc<ColumnNames>,
+    columns: Arc<TableColumnNames>,
     known_types: Arc<[Option<ColumnType>]>,
     row_buffers: Arc<BufferPool<RowBuffer>>,
 }
@@ -107,21 +110,21 @@ pub struct ColumnTypeInference {
 #[derive(Debug)]
 pub struct ColumnTypesBuilder {
     inference: ColumnTypeInference,
-    excluded_types: Vec<ExcludedTypes>,
+    excluded_types: Vec<ExcludedColumnTypes>,
 }
 
 impl ColumnTypeInference {
     /// Creates the inference, which skips the columns whose types are already in `known_types`.
-    pub fn new(columns: Arc<ColumnNames>, known_types: Vec<Option<ColumnType>>) -> ColumnTypeInference {
+    pub fn new(columns: Arc<TableColumnNames>, known_types: Vec<Option<ColumnType>>) -> ColumnTypeInference {
         ColumnTypeInference { columns, known_types: known_types.into(), row_buffers: Arc::default() }
     }
 
-    pub fn is_complete(&self) -> bool {
+    pub fn has_all_types(&self) -> bool {
         self.known_types.iter().all(Option::is_some)
     }
 
     pub fn new_builder(&self) -> ColumnTypesBuilder {
-        ColumnTypesBuilder { inference: self.clone(), excluded_types: vec![ExcludedTypes(0); self.columns.len()] }
+        ColumnTypesBuilder { inference: self.clone(), excluded_types: vec![ExcludedColumnTypes(0); self.columns.len()] }
     }
 }
 
@@ -130,17 +133,17 @@ impl ColumnTypesBuilder {
         let ColumnTypesBuilder { inference, excluded_types } = self;
         let ColumnTypeInference { columns, known_types, row_buffers } = inference;
         row_buffers.with_buffer(|row| {
-            let placed = row.place_cells(document, columns);
+            let placed = row.flatten_to_cells(document, columns);
             for &column in &placed.filled_columns {
                 let column = column as usize;
                 // The type of a column cannot change if it is known or if only text can represent the values.
-                if known_types[column].is_some() || excluded_types[column] == ExcludedTypes::TEXT {
+                if known_types[column].is_some() || excluded_types[column] == ExcludedColumnTypes::TEXT {
                     continue;
                 }
                 let value = &document[placed.ranges_by_column[column].clone()];
                 // Among JSON values, only null begins with `n`.
                 if value.first() != Some(&b'n') {
-                    excluded_types[column].0 |= ExcludedTypes::new(value).0;
+                    excluded_types[column].0 |= ExcludedColumnTypes::for_cell_value(value).0;
                 }
             }
         });

@@ -3,12 +3,12 @@
 //! Encoding has three steps, so that all threads can work on a response, and its bytes are in order:
 //!
 //! 1. [`CellBatchBuilder`], one for each part of a response, collects the cells of entities by column. Missing cells
-//!    need no memory. [`CellBatches`], one for each response, creates the builders.
+//!    need no memory. [`CellBatchFactory`], one for each response, creates the builders.
 //! 2. [`PendingRowGroup`] contains the cells of some parts. Any [`ColumnEncoder`] can encode any of its columns.
 //! 3. [`ParquetFileStream`], one for each response, collects batches and writes encoded columns.
 //!
-//! The memory is limited: see [`ParquetFileStream::memory_bytes`]. The bytes of a file depend on its rows and the sizes
-//! of the parts, but not on the number of threads.
+//! The memory is limited: see [`ParquetFileStream::peak_memory_bytes`]. The bytes of a file depend on its rows and the
+//! sizes of the parts, but not on the number of threads.
 //!
 //! Null and missing keys are null. Compression is Zstandard. Columns are optional, and have the type UTF-8 unless they
 //! are typed. The file contains no Arrow schema, so every reader uses its own type for text.
@@ -21,10 +21,10 @@ mod column_types;
 mod page_encoding;
 mod value_bounds;
 
-pub use cell_batch::{CellBatch, CellBatchBuilder, CellBatches};
+pub use cell_batch::{CellBatch, CellBatchBuilder, CellBatchFactory};
 pub use column_chunk::{ColumnChunk, ColumnEncoder, PendingRowGroup};
 pub use column_types::{ColumnType, ColumnTypeInference, ColumnTypesBuilder};
-use strata_json::ColumnNames;
+use strata_json::TableColumnNames;
 
 use std::mem;
 use std::sync::Arc;
@@ -85,7 +85,7 @@ impl ParquetFileStream {
     /// Creates a file. Its row groups contain about `row_group_bytes` of cells, and at most `row_group_rows` rows. A
     /// file without rows is valid. With types, pages have an index, for readers that search for values.
     pub fn try_new(
-        columns: &ColumnNames,
+        columns: &TableColumnNames,
         column_types: Option<Arc<[ColumnType]>>,
         row_group_bytes: usize,
         row_group_rows: usize,
@@ -110,25 +110,25 @@ impl ParquetFileStream {
     }
 
     /// The memory in bytes for a Parquet file while its row groups are encoded, without the footer.
-    pub fn memory_bytes(columns: &ColumnNames, row_group_bytes: usize, encoders: usize) -> usize {
+    pub fn peak_memory_bytes(columns: &TableColumnNames, row_group_bytes: usize, encoders: usize) -> usize {
         ROW_GROUP_COPIES * row_group_bytes + NAME_COPIES * columns.name_bytes() + COLUMN_ENCODER_BYTES * encoders
     }
 
-    pub fn footer_bytes_per_row_group(columns: &ColumnNames) -> usize {
+    pub fn footer_bytes_per_row_group(columns: &TableColumnNames) -> usize {
         columns.len() * CHUNK_METADATA_BYTES + columns.name_bytes()
     }
 
     /// The memory that the page index needs for the current row group.
-    pub fn index_bytes(&self, columns: &ColumnNames) -> usize {
-        self.estimate_index_bytes(self.rows, self.cell_bytes / column_chunk::MAX_PAGE_BYTES, columns)
+    pub fn current_page_index_bytes(&self, columns: &TableColumnNames) -> usize {
+        self.estimate_page_index_bytes(self.rows, self.cell_bytes / column_chunk::MAX_PAGE_BYTES, columns)
     }
 
-    pub fn max_index_bytes(&self, columns: &ColumnNames) -> usize {
+    pub fn max_page_index_bytes(&self, columns: &TableColumnNames) -> usize {
         let full_pages = self.max_row_group_bytes / column_chunk::MAX_PAGE_BYTES + 1;
-        self.estimate_index_bytes(self.max_row_group_rows, full_pages, columns)
+        self.estimate_page_index_bytes(self.max_row_group_rows, full_pages, columns)
     }
 
-    fn estimate_index_bytes(&self, rows: usize, full_pages: usize, columns: &ColumnNames) -> usize {
+    fn estimate_page_index_bytes(&self, rows: usize, full_pages: usize, columns: &TableColumnNames) -> usize {
         let pages = rows.div_ceil(column_chunk::MAX_INDEXED_PAGE_ROWS) * columns.len() + full_pages;
         if self.column_types.is_some() { pages * INDEXED_PAGE_BYTES } else { 0 }
     }

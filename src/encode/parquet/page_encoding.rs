@@ -28,7 +28,7 @@ pub(super) fn write_definition_levels(rows: usize, present: Option<&[u32]>, out:
         }
         Some(present) => {
             let groups = rows.div_ceil(8);
-            leb128::write_u64((groups as u64) << 1 | 1, out);
+            leb128::write_varint((groups as u64) << 1 | 1, out);
             let bits = out.len();
             out.resize(bits + groups, 0);
             for &row in present {
@@ -40,15 +40,15 @@ pub(super) fn write_definition_levels(rows: usize, present: Option<&[u32]>, out:
     out[start..start + 4].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Appends the number of bits of a dictionary code, and then the codes, which are less than `limit`.
-pub(super) fn write_dictionary_codes(codes: &[u32], limit: usize, out: &mut Vec<u8>) {
-    let width = dictionary_code_bits(limit);
+/// Appends the number of bits of a dictionary code, and then the codes, which are less than `code_count`.
+pub(super) fn write_dictionary_codes(codes: &[u32], code_count: usize, out: &mut Vec<u8>) {
+    let width = dictionary_code_bits(code_count);
     out.push(width as u8);
-    if limit == 1 {
+    if code_count == 1 {
         return write_rle_run(codes.len(), 0, out);
     }
     let groups = codes.len().div_ceil(8);
-    leb128::write_u64((groups as u64) << 1 | 1, out);
+    leb128::write_varint((groups as u64) << 1 | 1, out);
     let end = out.len() + groups * width;
     let mut bits = 0_u64;
     let mut count = 0;
@@ -77,13 +77,13 @@ pub(super) fn write_boolean_bits(values: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// The number of bits of dictionary codes that are less than `limit`, at least one.
-pub(super) fn dictionary_code_bits(limit: usize) -> usize {
-    (usize::BITS - limit.saturating_sub(1).leading_zeros()).max(1) as usize
+/// The number of bits of dictionary codes that are less than `code_count`, at least one.
+pub(super) fn dictionary_code_bits(code_count: usize) -> usize {
+    (usize::BITS - code_count.saturating_sub(1).leading_zeros()).max(1) as usize
 }
 
 /// Appends a run of `length` equal levels or codes, which have at most eight bits.
 fn write_rle_run(length: usize, value: u8, out: &mut Vec<u8>) {
-    leb128::write_u64((length as u64) << 1, out);
+    leb128::write_varint((length as u64) << 1, out);
     out.push(value);
 }

@@ -43,14 +43,14 @@ impl<'c> ValueBounds<'c> {
     }
 
     pub(super) fn build_statistics(&self, nulls: u64) -> Statistics {
-        fn exact<T>(min_max: Option<(T, T)>, nulls: u64) -> ValueStatistics<T> {
+        fn stats<T>(min_max: Option<(T, T)>, nulls: u64) -> ValueStatistics<T> {
             let (min, max) = min_max.unzip();
             ValueStatistics::new(min, max, None, Some(nulls), false)
         }
         let min_max = self.min_max;
         match self.column_type {
             ColumnType::Text => {
-                let Some((min, max)) = min_max else { return Statistics::ByteArray(exact(None, nulls)) };
+                let Some((min, max)) = min_max else { return Statistics::ByteArray(stats(None, nulls)) };
                 let bytes = |bytes: &[u8]| ByteArray::from(bytes.to_vec());
                 let lower = truncate_text(min);
                 let is_exact = max.len() <= MAX_TEXT_BOUND_BYTES;
@@ -64,12 +64,12 @@ impl<'c> ValueBounds<'c> {
                 Statistics::ByteArray(statistics.with_max_is_exact(is_exact))
             }
             ColumnType::Boolean => {
-                Statistics::Boolean(exact(min_max.map(|(min, max)| (decode_boolean(min), decode_boolean(max))), nulls))
+                Statistics::Boolean(stats(min_max.map(|(min, max)| (decode_boolean(min), decode_boolean(max))), nulls))
             }
             ColumnType::Int64 => {
-                Statistics::Int64(exact(min_max.map(|(min, max)| (decode_int64(min), decode_int64(max))), nulls))
+                Statistics::Int64(stats(min_max.map(|(min, max)| (decode_int64(min), decode_int64(max))), nulls))
             }
-            ColumnType::Double => Statistics::Double(exact(min_max.map(decode_double_bounds), nulls)),
+            ColumnType::Double => Statistics::Double(stats(min_max.map(decode_double_bounds), nulls)),
         }
     }
 

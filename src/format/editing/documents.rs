@@ -11,13 +11,13 @@ pub(super) async fn read_documents(list: &VersionReader, position: u64, rows: u3
     let mut documents = Vec::with_capacity(rows as usize);
     let mut positions = position..position + u64::from(rows);
     while !positions.is_empty() {
-        documents.extend(read_first_page(list, &mut positions).await?);
+        documents.extend(read_next_page(list, &mut positions).await?);
     }
     Ok(documents)
 }
 
 /// Reads the document page at the first position. Returns its documents, and removes their positions from `positions`.
-pub(super) async fn read_first_page(list: &VersionReader, positions: &mut Range<u64>) -> Result<Vec<Bytes>> {
+pub(super) async fn read_next_page(list: &VersionReader, positions: &mut Range<u64>) -> Result<Vec<Bytes>> {
     let row_group = list.row_group_at(positions.start);
     let first = list.row_groups()[row_group].first_position;
     let start = (positions.start - first) as usize;

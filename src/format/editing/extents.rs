@@ -49,7 +49,7 @@ pub fn apply_edits(extents: &[Extent], script: &EditScript) -> Vec<OverlayItem> 
 }
 
 /// Moves runs of at most `max_gap_rows` base file rows to the edited file if the rows before and after them are there.
-pub fn move_small_gaps(mut items: Vec<OverlayItem>, max_gap_rows: u32) -> Vec<OverlayItem> {
+pub fn move_small_gaps_to_delta(mut items: Vec<OverlayItem>, max_gap_rows: u32) -> Vec<OverlayItem> {
     let stays: Vec<bool> =
         items.iter().map(|item| matches!(item, OverlayItem::PreviousRows { moves_to_delta: false, .. })).collect();
     for (item, stays) in items.iter_mut().skip(1).zip(stays.windows(3)) {

@@ -15,7 +15,7 @@ pub mod extents;
 pub mod profile;
 
 use bytes::Bytes;
-use strata_json::ColumnNames;
+use strata_json::TableColumnNames;
 use strata_store::Result;
 use strata_types::index_settings::IndexSettings;
 
@@ -59,7 +59,7 @@ pub struct EditPlan {
     pub delta_documents: Vec<Bytes>,
     pub list: EditedList,
     /// Profile and table columns of the edited list; `None` if they can be computed only by reading the whole list.
-    pub profile: Option<(StoredProfile, Option<ColumnNames>)>,
+    pub profile: Option<(StoredProfile, Option<TableColumnNames>)>,
 }
 
 pub fn resolve_base_file(list: &VersionReader, path: &str, size_bytes: u64) -> BaseFile {
@@ -89,7 +89,7 @@ pub async fn plan_edit(
         extents::count_delta_rows(items).saturating_mul(100)
             > before.entity_count.saturating_mul(limits.max_delta_percent)
     };
-    let mut items = extents::move_small_gaps(applied.clone(), limits.max_gap_rows);
+    let mut items = extents::move_small_gaps_to_delta(applied.clone(), limits.max_gap_rows);
     if exceeds_row_limit(&items) {
         items = applied;
         if exceeds_row_limit(&items) {

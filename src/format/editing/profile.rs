@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::vec::IntoIter;
 
 use bytes::Bytes;
-use strata_json::{ColumnNames, ColumnNamesBuilder};
+use strata_json::{TableColumnNames, TableColumnNamesBuilder};
 use strata_runtime::blocking::run_blocking;
 use strata_store::Result;
 
-use super::documents::read_first_page;
+use super::documents::read_next_page;
 use super::edit_script::EditScript;
 use super::extents::{OverlayItem, apply_edits};
 use crate::layout::FileLayout;
@@ -33,7 +33,7 @@ pub(super) async fn profile_edited_list(
     layout: &mut FileLayout,
     changed: &ChangedEntities,
     script: &EditScript,
-) -> Result<Option<(StoredProfile, Option<ColumnNames>)>> {
+) -> Result<Option<(StoredProfile, Option<TableColumnNames>)>> {
     let before = list.profile().await?;
     let paths = list.profile_paths().await?;
     let Some(profile) = profile_after_edit(&before, &changed.removed, &changed.added, layout) else { return Ok(None) };
@@ -46,12 +46,12 @@ pub(super) async fn profile_edited_list(
 
 async fn columns_after_edit(
     list: &VersionReader,
-    before: &ColumnNames,
+    before: &TableColumnNames,
     changed: &ChangedEntities,
     script: &EditScript,
-) -> Result<Option<ColumnNames>> {
+) -> Result<Option<TableColumnNames>> {
     let columns_of = |document: &[u8]| {
-        let mut columns = ColumnNamesBuilder::new(before.len() + 1_000);
+        let mut columns = TableColumnNamesBuilder::new(before.len() + 1_000);
         columns.add_entity(document).ok().map(|()| columns.finish())
     };
     // If each replacement has the same table columns as the replaced entity, the columns of the list do not change.
@@ -64,7 +64,7 @@ async fn columns_after_edit(
     {
         return Ok(Some(before.clone()));
     }
-    let mut added = ColumnNamesBuilder::new(before.len() + 1_000);
+    let mut added = TableColumnNamesBuilder::new(before.len() + 1_000);
     if changed.added.iter().any(|document| added.add_entity(document).is_err()) {
         return Ok(None);
     }
@@ -72,7 +72,7 @@ async fn columns_after_edit(
     let added = added.columns();
     let new = added.names().iter().filter(|name| !is_empty && before.position(name).is_none()).count();
     let expected = before.len() + new;
-    let mut found = ColumnNamesBuilder::new(expected);
+    let mut found = TableColumnNamesBuilder::new(expected);
     let mut bytes = 0;
     let mut reader = EditedListReader::new(list, script);
     while bytes < MAX_COLUMN_SCAN_BYTES {
@@ -96,7 +96,7 @@ pub async fn rebuild_profile(
     list: &VersionReader,
     script: &EditScript,
     layout: &mut FileLayout,
-) -> Result<(StoredProfile, Option<ColumnNames>)> {
+) -> Result<(StoredProfile, Option<TableColumnNames>)> {
     let mut profile = ProfileBuilder::default();
     let mut reader = EditedListReader::new(list, script);
     while let Some(block) = reader.next_documents().await? {
@@ -106,9 +106,9 @@ pub async fn rebuild_profile(
         };
         profile = run_blocking(add).await?;
     }
-    profile.retire_dictionaries(layout);
-    let mut stored = profile.describe(&profile.shredding_for_layout(layout), &layout.index);
-    stored.set_unmet_paths(layout);
+    profile.retire_oversized_dictionaries(layout);
+    let mut stored = profile.to_stored(&profile.shredding_for_layout(layout), &layout.index);
+    stored.set_unmet_index_paths(layout);
     Ok((stored, profile.columns()))
 }
 
@@ -131,6 +131,6 @@ impl<'a> EditedListReader<'a> {
                 Some(OverlayItem::PreviousRows { extent, position, .. }) => position..position + u64::from(extent.rows),
             };
         }
-        read_first_page(self.list, &mut self.positions).await.map(Some)
+        read_next_page(self.list, &mut self.positions).await.map(Some)
     }
 }

@@ -73,7 +73,7 @@ impl FooterIndexBuilder {
             let dictionary = data.and_then(|data| u32::try_from(data).ok()).ok_or_else(outside)?;
             let decompressed = column.uncompressed_size().clamp(0, u32::MAX.into()) as u32;
             put_u32s(&mut self.chunk_table, &[chunk_offset, stored, decompressed, values, dictionary, sum]);
-            self.push_details(column, base, &mut checksum)?;
+            self.push_chunk_details(column, base, &mut checksum)?;
             let end = u32::try_from(self.detail_bytes.len()).map_err(|_| outside())?;
             put_u32s(&mut self.chunk_table, &[end]);
         }
@@ -81,7 +81,7 @@ impl FooterIndexBuilder {
         Ok(())
     }
 
-    fn push_details(
+    fn push_chunk_details(
         &mut self,
         column: &ColumnChunkMetaData,
         base: u64,

@@ -145,7 +145,7 @@ impl FooterIndex {
     }
 
     pub(super) fn rows(&self, row_group: usize) -> u32 {
-        read_u32(&self.group_record(row_group)[8..])
+        read_u32(&self.row_group_record(row_group)[8..])
     }
 
     pub(super) fn chunk(&self, row_group: usize, column: usize) -> ChunkEntry {
@@ -161,7 +161,7 @@ impl FooterIndex {
     }
 
     pub(super) fn bloom_range(&self, row_group: usize, column: usize) -> Option<(Range<u64>, u32)> {
-        self.resolve_bloom(row_group, &self.details(row_group, column))
+        self.resolve_bloom(row_group, &self.chunk_details(row_group, column))
     }
 
     fn resolve_bloom(&self, row_group: usize, details: &ChunkDetails<'_>) -> Option<(Range<u64>, u32)> {
@@ -229,12 +229,12 @@ impl FooterIndex {
         parts
     }
 
-    fn group_record(&self, row_group: usize) -> &[u8] {
+    fn row_group_record(&self, row_group: usize) -> &[u8] {
         &self.bytes[INDEX_HEADER_BYTES + row_group * ROW_GROUP_RECORD_BYTES..][..ROW_GROUP_RECORD_BYTES]
     }
 
     fn row_group_offset(&self, row_group: usize) -> u64 {
-        let record = self.group_record(row_group);
+        let record = self.row_group_record(row_group);
         record.first_chunk::<8>().map_or(0, |bytes| u64::from_le_bytes(*bytes))
     }
 
@@ -244,7 +244,7 @@ impl FooterIndex {
     }
 
     fn page_range(&self, row_group: usize) -> Range<usize> {
-        let first = |row_group: usize| read_u32(&self.group_record(row_group)[12..]) as usize;
+        let first = |row_group: usize| read_u32(&self.row_group_record(row_group)[12..]) as usize;
         first(row_group)..first((row_group + 1).min(self.row_groups))
     }
 
@@ -252,7 +252,7 @@ impl FooterIndex {
         &self.bytes[self.pages_offset + page * PAGE_RECORD_BYTES..][..PAGE_RECORD_BYTES]
     }
 
-    pub(super) fn details(&self, row_group: usize, column: usize) -> ChunkDetails<'_> {
+    pub(super) fn chunk_details(&self, row_group: usize, column: usize) -> ChunkDetails<'_> {
         let chunk = row_group * self.columns + column;
         let end = |chunk: usize| read_u32(&self.bytes[self.chunks_offset + chunk * CHUNK_RECORD_BYTES + 24..]) as usize;
         let start = chunk.checked_sub(1).map_or(0, end);

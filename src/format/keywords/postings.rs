@@ -25,7 +25,7 @@ pub const MAX_POSTING_ROWS: usize = 1 << 22;
 const PART_NAME: &str = "lists";
 
 /// Returns the bytes of a list with `count` of `rows` rows.
-pub fn encoded_bytes(count: usize, rows: usize) -> usize {
+pub fn encoded_posting_bytes(count: usize, rows: usize) -> usize {
     if count == 0 { 0 } else { choose_encoding(count, rows).1 }
 }
 

@@ -111,7 +111,7 @@ impl KeywordIndex {
         Ok(KeywordIndex { segments, row_group_starts, indexed_rows })
     }
 
-    pub fn segment_of_row_group(&self, row_group: usize) -> Option<(usize, usize)> {
+    pub fn segment_and_first_row(&self, row_group: usize) -> Option<(usize, usize)> {
         self.row_group_starts.get(row_group).copied().flatten()
     }
 

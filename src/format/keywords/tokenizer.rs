@@ -92,14 +92,14 @@ impl TokenFragment {
     }
 
     /// Returns the bytes that find this fragment in a text of tokens with a [`TEXT_SEPARATOR`] around each of them.
-    pub fn search_pattern(&self) -> Vec<u8> {
+    pub fn delimited_pattern(&self) -> Vec<u8> {
         let prefix = self.anchor.is_token_start().then_some(TEXT_SEPARATOR);
         let suffix = self.anchor.is_token_end().then_some(TEXT_SEPARATOR);
         prefix.into_iter().chain(self.bytes.iter().copied()).chain(suffix).collect()
     }
 
     pub fn may_match_class(&self, class: TokenClass) -> bool {
-        let (word, punctuation) = split_punctuation(&self.bytes);
+        let (word, punctuation) = split_at_punctuation(&self.bytes);
         let starts = self.anchor.is_token_start();
         let ends = self.anchor.is_token_end() || !punctuation.is_empty();
         if word.is_empty() {
@@ -158,7 +158,7 @@ impl TokenClass {
         if token.first().is_none_or(|byte| !is_hex_digit(*byte)) {
             return TokenClass::Words;
         }
-        let (word, _) = split_punctuation(token);
+        let (word, _) = split_at_punctuation(token);
         if !word.iter().all(|byte| is_hex_digit(*byte)) {
             return TokenClass::Words;
         }
@@ -183,7 +183,7 @@ fn is_word_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || (byte >= 0x80 && byte != TEXT_SEPARATOR)
 }
 
-fn split_punctuation(token: &[u8]) -> (&[u8], &[u8]) {
+fn split_at_punctuation(token: &[u8]) -> (&[u8], &[u8]) {
     let word = token.iter().position(|byte| !is_word_byte(*byte)).unwrap_or(token.len());
     token.split_at(word)
 }

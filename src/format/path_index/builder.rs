@@ -77,7 +77,7 @@ impl PathIndexBuilder {
         match &mut self.run {
             Some((typed_path, length)) if *typed_path == number => *length = length.saturating_add(1),
             _ => {
-                self.end_run();
+                self.flush_scalar_run();
                 self.run = Some((number, 1));
             }
         }
@@ -95,12 +95,12 @@ impl PathIndexBuilder {
     }
 
     #[inline]
-    fn end_run(&mut self) {
+    fn flush_scalar_run(&mut self) {
         match self.run.take() {
-            Some((typed_path, 1)) => leb128::write_u64(typed_path << 1, &mut self.row_structure),
+            Some((typed_path, 1)) => leb128::write_varint(typed_path << 1, &mut self.row_structure),
             Some((typed_path, length)) => {
-                leb128::write_u64(typed_path << 1 | 1, &mut self.row_structure);
-                leb128::write_u64(length - 2, &mut self.row_structure);
+                leb128::write_varint(typed_path << 1 | 1, &mut self.row_structure);
+                leb128::write_varint(length - 2, &mut self.row_structure);
             }
             None => {}
         }
@@ -111,15 +111,15 @@ impl PathIndexBuilder {
         if !self.is_collecting {
             return;
         }
-        self.end_run();
+        self.flush_scalar_run();
         let PathIndexBuilder { structures, structure_ends, hasher, table, row_codes, row_structure, .. } = self;
         let start = |number: usize| number.checked_sub(1).map_or(0, |before| structure_ends[before]);
         let structure = |number: u32| &structures[start(number as usize)..structure_ends[number as usize]];
         let hash = hasher.hash_one(row_structure.as_slice());
         match table.find(hash, |number| structure(*number) == row_structure.as_slice()) {
-            Some(number) => leb128::write_u64(number + 1, row_codes),
+            Some(number) => leb128::write_varint(number + 1, row_codes),
             None => {
-                leb128::write_u64(0_u32, row_codes);
+                leb128::write_varint(0_u32, row_codes);
                 let number = structure_ends.len() as u32;
                 table.insert_unique(hash, number, |other| hasher.hash_one(structure(*other)));
                 structures.extend_from_slice(row_structure);
@@ -152,7 +152,7 @@ impl PathIndexBuilder {
         }
         let mut raw =
             Vec::with_capacity(self.structures.len() + self.structures.len() / 8 + self.row_codes.len() + (1 << 12));
-        leb128::write_u64(paths.iter().sum::<u32>(), &mut raw);
+        leb128::write_varint(paths.iter().sum::<u32>(), &mut raw);
         let mut count = 0;
         for node in 0..paths.len() {
             if paths[node] == 0 {
@@ -161,19 +161,19 @@ impl PathIndexBuilder {
             count += 1;
             paths[node] = count;
             let (parent, key) = tree.parent_and_key(node as PathNode);
-            leb128::write_u64(paths[parent as usize], &mut raw);
-            leb128::write_u64(u32::try_from(key.len()).ok()?, &mut raw);
+            leb128::write_varint(paths[parent as usize], &mut raw);
+            leb128::write_varint(u32::try_from(key.len()).ok()?, &mut raw);
             raw.extend_from_slice(key);
         }
-        leb128::write_u64(self.typed_paths.len() as u32, &mut raw);
+        leb128::write_varint(self.typed_paths.len() as u32, &mut raw);
         for (node, kind) in &self.typed_paths {
-            leb128::write_u64(paths[*node as usize], &mut raw);
+            leb128::write_varint(paths[*node as usize], &mut raw);
             raw.push(*kind as u8);
         }
-        leb128::write_u64(self.structure_ends.len() as u32, &mut raw);
+        leb128::write_varint(self.structure_ends.len() as u32, &mut raw);
         let mut start = 0;
         for end in &self.structure_ends {
-            leb128::write_u64((end - start) as u32, &mut raw);
+            leb128::write_varint((end - start) as u32, &mut raw);
             raw.extend_from_slice(&self.structures[start..*end]);
             start = *end;
         }

@@ -53,13 +53,13 @@ impl StructureDictionary {
             let start = (raw.len() - rest.len()) as u32;
             start..start.saturating_add(length)
         };
-        let count = leb128::read_u32(&mut rest)? as usize;
+        let count = leb128::read_varint_u32(&mut rest)? as usize;
         // An encoded path takes at least two bytes, a typed path (a path and a scalar kind) two, and a structure one.
         // This limits the memory that a damaged count allocates.
         let mut paths = Vec::with_capacity(count.min(rest.len() / 2));
         for number in 0..count {
-            let parent = leb128::read_u32(&mut rest)?;
-            let length = leb128::read_u32(&mut rest)?;
+            let parent = leb128::read_varint_u32(&mut rest)?;
+            let length = leb128::read_varint_u32(&mut rest)?;
             let key = range(rest, length);
             take_bytes(&mut rest, length)?;
             if parent as usize > number {
@@ -67,20 +67,20 @@ impl StructureDictionary {
             }
             paths.push(PathKeyEntry { parent, key });
         }
-        let count = leb128::read_u32(&mut rest)? as usize;
+        let count = leb128::read_varint_u32(&mut rest)? as usize;
         let mut typed_paths = Vec::with_capacity(count.min(rest.len() / 2));
         for _ in 0..count {
-            let path = leb128::read_u32(&mut rest)?;
-            let kind = leb128::read_u32(&mut rest)?;
+            let path = leb128::read_varint_u32(&mut rest)?;
+            let kind = leb128::read_varint_u32(&mut rest)?;
             if path == 0 || path as usize > paths.len() {
                 return None;
             }
             typed_paths.push((path, *ScalarKind::ALL.get(kind as usize)?));
         }
-        let count = leb128::read_u32(&mut rest)? as usize;
+        let count = leb128::read_varint_u32(&mut rest)? as usize;
         let mut structures = Vec::with_capacity(count.min(rest.len()));
         for _ in 0..count {
-            let length = leb128::read_u32(&mut rest)?;
+            let length = leb128::read_varint_u32(&mut rest)?;
             let structure = range(rest, length);
             let mut runs = ScalarRunIter { bytes: take_bytes(&mut rest, length)?, typed_paths: &typed_paths };
             let mut scalars = 0_u32;
@@ -95,7 +95,7 @@ impl StructureDictionary {
         let mut row_structures = Vec::with_capacity(rows);
         let mut next = 0;
         for _ in 0..rows {
-            let structure = match leb128::read_u32(&mut rest)? {
+            let structure = match leb128::read_varint_u32(&mut rest)? {
                 0 => {
                     next += 1;
                     next - 1
@@ -183,10 +183,10 @@ impl Iterator for ScalarRunIter<'_> {
 
     #[inline]
     fn next(&mut self) -> Option<ScalarRun> {
-        let head = leb128::read_u32(&mut self.bytes)?;
+        let head = leb128::read_varint_u32(&mut self.bytes)?;
         let typed_path = head >> 1;
         let kind = self.typed_paths.get(typed_path as usize)?.1;
-        let length = if head & 1 == 0 { 1 } else { leb128::read_u32(&mut self.bytes)?.checked_add(2)? };
+        let length = if head & 1 == 0 { 1 } else { leb128::read_varint_u32(&mut self.bytes)?.checked_add(2)? };
         Some(ScalarRun { typed_path, kind, length })
     }
 }

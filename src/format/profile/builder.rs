@@ -1,11 +1,11 @@
 //! Builds a profile in one pass over the entities.
 
-use strata_json::{ColumnNames, JsonScalar};
+use strata_json::{JsonScalar, TableColumnNames};
 
 use super::histogram::NumberHistogram;
 use super::limits::{MAX_PROFILE_PATH_BYTES, MAX_PROFILE_PATHS};
-use super::string_lengths::count_length;
-use super::table_columns::TableColumns;
+use super::string_lengths::count_string_length;
+use super::table_columns::TableColumnCollector;
 use super::value_statistics::{SharedValueBudget, TypeCounts, ValueStatistics};
 use crate::path_tree::{MissingPaths, NumberedPathTree, PathNode, ROOT_NODE, UNKNOWN_NODE, VisitedValue};
 
@@ -23,7 +23,7 @@ pub(super) struct PathCounts {
 impl PathCounts {
     /// Counts a value. `entity` is the number of the entity that contains the value, starting at 1.
     #[inline]
-    pub(super) fn add(&mut self, entity: u64, fanned: bool, value: VisitedValue<'_>) {
+    pub(super) fn add(&mut self, entity: u64, is_in_array: bool, value: VisitedValue<'_>) {
         if self.last_entity != entity {
             self.last_entity = entity;
             self.entities += 1;
@@ -33,7 +33,7 @@ impl PathCounts {
             VisitedValue::Array => return self.types.array += 1,
             VisitedValue::Scalar(scalar) => scalar,
         };
-        self.fans_out |= fanned;
+        self.fans_out |= is_in_array;
         match scalar {
             JsonScalar::Null => self.types.null += 1,
             JsonScalar::Bool(_) => self.types.boolean += 1,
@@ -44,7 +44,7 @@ impl PathCounts {
             JsonScalar::String(text) => {
                 self.types.string += 1;
                 self.text_bytes += text.raw().len() as u64;
-                count_length(&mut self.string_lengths, text);
+                count_string_length(&mut self.string_lengths, text);
             }
         }
     }
@@ -65,7 +65,7 @@ pub struct ProfileBuilder {
     pub(super) tree: NumberedPathTree,
     pub(super) paths: Vec<PathProfile>,
     value_budget: SharedValueBudget,
-    table_columns: TableColumns,
+    table_columns: TableColumnCollector,
     pub entities: u64,
     pub document_bytes: u64,
     pub(super) paths_left_out: bool,
@@ -77,7 +77,7 @@ impl Default for ProfileBuilder {
             tree: NumberedPathTree::new(MAX_PROFILE_PATHS, MAX_PROFILE_PATH_BYTES),
             paths: Vec::new(),
             value_budget: SharedValueBudget::default(),
-            table_columns: TableColumns::default(),
+            table_columns: TableColumnCollector::default(),
             entities: 0,
             document_bytes: 0,
             paths_left_out: false,
@@ -90,7 +90,7 @@ impl ProfileBuilder {
         self.entities += 1;
         self.document_bytes += document.len() as u64;
         let ProfileBuilder { tree, paths, value_budget, table_columns, entities, paths_left_out, .. } = self;
-        tree.walk(document, MissingPaths::Insert, |node, fanned, value| {
+        tree.walk(document, MissingPaths::Insert, |node, is_in_array, value| {
             if node == UNKNOWN_NODE {
                 *paths_left_out = true;
                 table_columns.may_have_new_column = true;
@@ -101,10 +101,10 @@ impl ProfileBuilder {
                 paths.resize_with(index + 1, PathProfile::default);
             }
             let path = &mut paths[index];
-            path.counts.add(*entities, fanned, value);
-            table_columns.visit_value(node, fanned, value);
+            path.counts.add(*entities, is_in_array, value);
+            table_columns.visit_value(node, is_in_array, value);
             if let VisitedValue::Scalar(scalar) = value {
-                if !fanned && !path.has_table_column {
+                if !is_in_array && !path.has_table_column {
                     table_columns.add_new_scalar(node);
                 }
                 path.add(*entities, scalar, value_budget);
@@ -113,7 +113,7 @@ impl ProfileBuilder {
         table_columns.end_entity(document, |node| paths[node as usize].has_table_column = true);
     }
 
-    pub fn columns(&self) -> Option<ColumnNames> {
+    pub fn columns(&self) -> Option<TableColumnNames> {
         self.table_columns.columns()
     }
 

@@ -40,7 +40,7 @@ impl NumberHistogram {
         let index = self.bin_index(number);
         match self.counts.get_mut(index) {
             Some(count) => *count += times,
-            None => self.extend_to(number, times),
+            None => self.widen_and_add(number, times),
         }
         Some(number)
     }
@@ -60,7 +60,7 @@ impl NumberHistogram {
         usize::try_from(bin.saturating_sub(self.first)).unwrap_or(usize::MAX)
     }
 
-    fn extend_to(&mut self, number: f64, times: u64) {
+    fn widen_and_add(&mut self, number: f64, times: u64) {
         let exponent = (binary_exponent(number) - FRACTION_BITS).max(MIN_EXPONENT);
         if self.counts.is_empty() {
             let first = bin_number(number, power_of_two(-exponent));
@@ -113,7 +113,7 @@ impl NumberHistogram {
         let whole = |exponent: i32| {
             let width_inverse =
                 1_i64.checked_shl(exponent.unsigned_abs()).filter(|_| exponent > -63).unwrap_or(i64::MAX);
-            bin_numbers(first).zip(&counts).all(|(bin, count)| *count == 0 || bin % width_inverse == 0)
+            bin_numbers_from(first).zip(&counts).all(|(bin, count)| *count == 0 || bin % width_inverse == 0)
         };
         let min_exponent = if exponent < 0 && whole(exponent) { 0 } else { exponent };
         while exponent < MAX_EXPONENT && (counts.len() > max_ranges.max(2) || exponent < min_exponent) {
@@ -127,7 +127,7 @@ impl NumberHistogram {
             let is_exact = from.abs() <= MAX_EXACT_INTEGER && to.abs() <= MAX_EXACT_INTEGER;
             NumberRange { from: format_double(from), to: format_double(to), count, is_exact }
         };
-        bin_numbers(first).zip(counts).map(range).collect()
+        bin_numbers_from(first).zip(counts).map(range).collect()
     }
 }
 
@@ -149,14 +149,14 @@ fn bin_number(number: f64, scale: f64) -> i64 {
     }
 }
 
-fn bin_numbers(first: i64) -> impl Iterator<Item = i64> {
+fn bin_numbers_from(first: i64) -> impl Iterator<Item = i64> {
     (0..).map(move |offset| first.saturating_add(offset))
 }
 
 fn merge_adjacent_bins(first: i64, counts: &[u64]) -> (i64, Vec<u64>) {
     let halved = first >> 1;
     let mut wider = Vec::with_capacity(counts.len() / 2 + 1);
-    for (bin, count) in bin_numbers(first).zip(counts) {
+    for (bin, count) in bin_numbers_from(first).zip(counts) {
         let index = ((bin >> 1) - halved) as usize;
         if index == wider.len() {
             wider.push(0);

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use strata_json::{ColumnNames, NumericValue};
+use strata_json::{NumericValue, TableColumnNames};
 use strata_store::Result;
 
 use super::stored::{DistinctCount, ValueRecord, decode_profile};
@@ -15,7 +15,7 @@ pub struct ProfilePaths {
     entities: u64,
     is_complete: bool,
     paths: HashMap<Box<str>, PathFacts>,
-    columns: Option<Arc<ColumnNames>>,
+    columns: Option<Arc<TableColumnNames>>,
 }
 
 /// Facts about the values at a path, over all entities of a version; `None` if unknown.
@@ -37,7 +37,7 @@ struct SlimProfile {
     entities: u64,
     paths_left_out: bool,
     paths: Vec<SlimPathRecord>,
-    columns: Option<ColumnNames>,
+    columns: Option<TableColumnNames>,
 }
 
 #[derive(Deserialize)]
@@ -69,7 +69,7 @@ impl ProfilePaths {
         self.is_complete
     }
 
-    pub fn columns(&self) -> Option<&Arc<ColumnNames>> {
+    pub fn columns(&self) -> Option<&Arc<TableColumnNames>> {
         self.columns.as_ref()
     }
 
@@ -105,13 +105,13 @@ fn derive_facts(path: &SlimPathRecord) -> PathFacts {
         has_text: Some(types.string + types.boolean > 0),
         has_number: Some(types.number > 0),
         has_string: Some(types.string > 0),
-        has_numeric_strings: Some(look_like_numbers(path.string_min.as_ref(), path.string_max.as_ref())),
+        has_numeric_strings: Some(bounds_look_numeric(path.string_min.as_ref(), path.string_max.as_ref())),
         survives_denull,
         distinct: path.distinct.map(|distinct| distinct.count),
     }
 }
 
-fn look_like_numbers(first: Option<&ValueRecord>, last: Option<&ValueRecord>) -> bool {
+fn bounds_look_numeric(first: Option<&ValueRecord>, last: Option<&ValueRecord>) -> bool {
     let text = |record: Option<&ValueRecord>| record.filter(|record| !record.cut)?.value.as_str().map(str::to_owned);
     let is_number = |text: &str| NumericValue::parse(text).is_some();
     match (text(first), text(last)) {

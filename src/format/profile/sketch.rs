@@ -32,9 +32,9 @@ impl DistinctSketch {
         let mut counts = [0_u32; MAX_RANK + 1];
         self.registers.iter().for_each(|register| counts[usize::from(*register).min(MAX_RANK)] += 1);
         let registers = f64::from(1_u32 << REGISTER_BITS);
-        let sum = registers * tau((registers - f64::from(counts[MAX_RANK])) / registers);
+        let sum = registers * hll_tau((registers - f64::from(counts[MAX_RANK])) / registers);
         let sum = counts[1..MAX_RANK].iter().rev().fold(sum, |sum, count| 0.5 * (sum + f64::from(*count)));
-        let sum = sum + registers * sigma(f64::from(counts[0]) / registers);
+        let sum = sum + registers * hll_sigma(f64::from(counts[0]) / registers);
         (registers * registers / (2.0 * std::f64::consts::LN_2) / sum).round() as u64
     }
 }
@@ -46,7 +46,7 @@ fn mix_hash(hash: u64) -> u64 {
     hash ^ (hash >> 31)
 }
 
-fn sigma(mut x: f64) -> f64 {
+fn hll_sigma(mut x: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
     }
@@ -63,7 +63,7 @@ fn sigma(mut x: f64) -> f64 {
     }
 }
 
-fn tau(mut x: f64) -> f64 {
+fn hll_tau(mut x: f64) -> f64 {
     if x == 0.0 || x == 1.0 {
         return 0.0;
     }

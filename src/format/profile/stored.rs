@@ -5,7 +5,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 use sha2::{Digest, Sha256};
-use strata_json::ColumnNames;
+use strata_json::TableColumnNames;
 use strata_store::{Result, StorageError};
 use strata_types::field_path::FieldPath;
 use strata_types::index_settings::{IndexSettings, MAX_INDEX_PATH_BYTES, MAX_INDEX_PATHS};
@@ -187,7 +187,7 @@ pub struct ProfileLocation {
 }
 
 impl ProfileBuilder {
-    pub fn describe(&self, choice: &ShreddingChoice, index: &IndexSettings) -> StoredProfile {
+    pub fn to_stored(&self, choice: &ShreddingChoice, index: &IndexSettings) -> StoredProfile {
         let to_strings = |paths: &[FieldPath]| paths.iter().map(FieldPath::to_string).collect();
         let unmet = choice.unmet_paths.iter().map(|(path, why)| UnmetIndexPath { path: path.to_string(), why: *why });
         StoredProfile {
@@ -205,8 +205,7 @@ impl ProfileBuilder {
 
     fn path_record(&self, node: PathNode, path: &PathProfile, choice: &ShreddingChoice) -> ProfilePathRecord {
         let PathCounts { entities, types, text_bytes, fans_out, ref string_lengths, .. } = path.counts;
-        let (count, estimated) = path.values.distinct_count(types.scalars() - types.null);
-        let (frequent, top_estimated) = path.values.frequent_values();
+        let (frequent, top_estimated) = path.values.frequent_values_and_is_estimated();
         let numbers = path.values.numbers.min_max.as_ref();
         let number = |end: usize| numbers.map(|min_max| value_record(ScalarType::Number, &min_max[end].1));
         let strings = path.values.strings.min_max.as_ref();
@@ -218,7 +217,7 @@ impl ProfileBuilder {
             types,
             fans_out,
             text_bytes,
-            distinct: DistinctCount { count, estimated },
+            distinct: path.values.distinct_count(types.scalars() - types.null),
             number_min: number(0),
             number_max: number(1),
             string_min: string(0),
@@ -262,7 +261,7 @@ impl StoredProfile {
 
     /// Encodes the profile. Omits rare paths if the JSON would be too large, and sets `paths_left_out`. Omits table
     /// columns that are too large, too.
-    pub fn encode(&self, columns: Option<&ColumnNames>) -> Result<Vec<u8>> {
+    pub fn encode(&self, columns: Option<&TableColumnNames>) -> Result<Vec<u8>> {
         let invalid =
             |error: serde_json::Error| StorageError::InvalidFile(format!("failed to encode its profile: {error}"));
         let sizes = self.paths.iter().map(|path| serde_json::to_vec(path).map(|json| json.len() + 1));

@@ -6,7 +6,7 @@ use strata_json::{JsonStr, JsonStrPart};
 
 /// Counts a string by its length. `counts` are the numbers of strings with 0, 1, 2 to 3, 4 to 7, … characters.
 #[inline]
-pub(super) fn count_length(counts: &mut Vec<u64>, text: JsonStr<'_>) {
+pub(super) fn count_string_length(counts: &mut Vec<u64>, text: JsonStr<'_>) {
     // The bin of a string is the number of significant bits of its length in characters.
     let bin = (u64::BITS - count_characters(text).leading_zeros()) as usize;
     if bin >= counts.len() {

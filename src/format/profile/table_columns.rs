@@ -10,7 +10,7 @@ use std::hash::BuildHasher;
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
-use strata_json::{ColumnNames, ColumnNamesBuilder};
+use strata_json::{TableColumnNames, TableColumnNamesBuilder};
 
 use crate::path_tree::{PathNode, VisitedValue};
 
@@ -22,20 +22,20 @@ const MAX_COLUMN_NAME_BYTES: usize = 512 << 10;
 const MAX_STRUCTURE_STEPS_TOTAL: usize = 1 << 16;
 const MAX_STRUCTURE_STEPS: usize = 1 << 10;
 
-pub(super) struct TableColumns {
-    builder: Option<ColumnNamesBuilder>,
-    known_arrays: ArrayStructures,
+pub(super) struct TableColumnCollector {
+    builder: Option<TableColumnNamesBuilder>,
+    known_arrays: ArrayStructureSet,
     array_steps: Vec<u32>,
     new_scalars: Vec<PathNode>,
     /// Set if the current entity may have a new column below an array, or at a path beyond the limits of the profile.
     pub(super) may_have_new_column: bool,
 }
 
-impl Default for TableColumns {
+impl Default for TableColumnCollector {
     fn default() -> Self {
-        TableColumns {
-            builder: Some(ColumnNamesBuilder::new(MAX_TABLE_COLUMNS)),
-            known_arrays: ArrayStructures::default(),
+        TableColumnCollector {
+            builder: Some(TableColumnNamesBuilder::new(MAX_TABLE_COLUMNS)),
+            known_arrays: ArrayStructureSet::default(),
             array_steps: Vec::new(),
             new_scalars: Vec::new(),
             may_have_new_column: false,
@@ -43,15 +43,15 @@ impl Default for TableColumns {
     }
 }
 
-impl TableColumns {
+impl TableColumnCollector {
     #[cold]
     pub(super) fn add_new_scalar(&mut self, node: PathNode) {
         self.new_scalars.push(node);
     }
 
     #[inline]
-    pub(super) fn visit_value(&mut self, node: PathNode, fanned: bool, value: VisitedValue<'_>) {
-        if !fanned {
+    pub(super) fn visit_value(&mut self, node: PathNode, is_in_array: bool, value: VisitedValue<'_>) {
+        if !is_in_array {
             if !self.array_steps.is_empty() {
                 self.end_array();
             }
@@ -80,43 +80,43 @@ impl TableColumns {
         self.array_steps.clear();
     }
 
-    /// Ends an entity. Calls `has_table_column` with the paths that get a table column by this entity.
+    /// Ends an entity. Calls `mark_table_column` with the paths that get a table column by this entity.
     #[inline]
-    pub(super) fn end_entity(&mut self, document: &[u8], has_table_column: impl FnMut(PathNode)) {
+    pub(super) fn end_entity(&mut self, document: &[u8], mark_table_column: impl FnMut(PathNode)) {
         if !self.array_steps.is_empty() {
             self.end_array();
         }
         if self.may_have_new_column || !self.new_scalars.is_empty() {
-            self.flatten(document, has_table_column);
+            self.collect_column_names(document, mark_table_column);
         }
     }
 
-    fn flatten(&mut self, document: &[u8], has_table_column: impl FnMut(PathNode)) {
+    fn collect_column_names(&mut self, document: &[u8], mark_table_column: impl FnMut(PathNode)) {
         self.may_have_new_column = false;
         if let Some(builder) = &mut self.builder
             && (builder.add_entity(document).is_err() || builder.name_bytes() > MAX_COLUMN_NAME_BYTES)
         {
             self.builder = None;
-            self.known_arrays = ArrayStructures::default();
+            self.known_arrays = ArrayStructureSet::default();
         }
-        self.new_scalars.drain(..).for_each(has_table_column);
+        self.new_scalars.drain(..).for_each(mark_table_column);
     }
 
-    pub(super) fn columns(&self) -> Option<ColumnNames> {
-        self.builder.as_ref().map(ColumnNamesBuilder::columns)
+    pub(super) fn columns(&self) -> Option<TableColumnNames> {
+        self.builder.as_ref().map(TableColumnNamesBuilder::columns)
     }
 }
 
 #[derive(Default)]
-struct ArrayStructures {
+struct ArrayStructureSet {
     steps: Vec<u32>,
     ranges: HashTable<(u32, u32)>,
     hasher: RandomState,
 }
 
-impl ArrayStructures {
+impl ArrayStructureSet {
     fn contains_or_insert(&mut self, array: &[u32]) -> bool {
-        let ArrayStructures { steps, ranges, hasher } = self;
+        let ArrayStructureSet { steps, ranges, hasher } = self;
         let hash = hasher.hash_one(array);
         if ranges.find(hash, |&(start, end)| steps[start as usize..end as usize] == *array).is_some() {
             return true;

@@ -13,6 +13,7 @@ use super::limits::{
 };
 use super::min_max::{NumberMinMax, StringMinMax, TruncatedValue};
 use super::sketch::{DistinctSketch, FrequentValueSketch};
+use super::stored::DistinctCount;
 
 #[derive(Default)]
 pub(super) struct SharedValueBudget {
@@ -103,15 +104,16 @@ impl ValueStatistics {
         self.sketches.is_some()
     }
 
-    /// Returns the number of distinct values, and whether it is an estimate. `scalars` is the number of values so far.
-    pub(super) fn distinct_count(&self, scalars: u64) -> (u64, bool) {
-        match &self.sketches {
-            None => (self.exact_counts.table.len() as u64, false),
-            Some(sketches) => (sketches.distinct.estimate().max(sketches.min_distinct).min(scalars), true),
-        }
+    /// `scalars` is the number of values so far.
+    pub(super) fn distinct_count(&self, scalars: u64) -> DistinctCount {
+        let count = match &self.sketches {
+            None => self.exact_counts.table.len() as u64,
+            Some(sketches) => sketches.distinct.estimate().max(sketches.min_distinct).min(scalars),
+        };
+        DistinctCount { count, estimated: self.is_estimated() }
     }
 
-    pub(super) fn frequent_values(&self) -> (Vec<FrequentValue>, bool) {
+    pub(super) fn frequent_values_and_is_estimated(&self) -> (Vec<FrequentValue>, bool) {
         let (frequent, estimated) = match &self.sketches {
             None => (self.exact_counts.repeated_values(), self.exact_counts.is_incomplete),
             Some(sketches) => {

@@ -17,6 +17,13 @@ use crate::fetched_range::{FetchedRange, decode_catching_panics};
 use crate::footer::FileFooter;
 use crate::layout::{ShreddedKind, ShreddedPart};
 
+/// The sizes of some columns of a row group.
+#[derive(Clone, Copy, Debug)]
+pub struct ColumnSizes {
+    pub stored_bytes: u64,
+    pub decompressed_bytes: u64,
+}
+
 impl VersionReader {
     /// Returns `false` only if no string of the row group equals `text`. A damaged filter is reported and ignored.
     pub async fn bloom_may_contain(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool> {
@@ -41,7 +48,7 @@ impl VersionReader {
         let load = load.map(|loaded| loaded.map_err(|error| object_file.report_index_damage(&part(), error)));
         match object_file.cache.get_or_load(reader.bloom_key(row_group, index), || load).await {
             Ok(CachedPart::BloomFilter(Some(bloom))) => Ok(bloom.check(text)),
-            Err(error) if !error.is_damage() => Err(error),
+            Err(error) if !error.is_file_damage() => Err(error),
             _ => Ok(true),
         }
     }
@@ -49,7 +56,7 @@ impl VersionReader {
     pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
         let index = self.layout().column_index(shredded, ShreddedPart::Number)?;
         let ExtentLocation { reader, row_group, .. } = self.locate_extent(row_group);
-        reader.footer.footer_index.details(row_group, index).double_range
+        reader.footer.footer_index.chunk_details(row_group, index).double_range
     }
 
     /// Returns inclusive bounds of an indexed column's exact strings in code point order, if the footer has bounds.
@@ -59,7 +66,7 @@ impl VersionReader {
         let footer_index = &reader.footer.footer_index;
         let statistics = |part| {
             let index = layout.column_index(shredded, part)?;
-            let details = footer_index.details(row_group, index);
+            let details = footer_index.chunk_details(row_group, index);
             let values =
                 details.null_count.map(|nulls| footer_index.chunk(row_group, index).values.saturating_sub(nulls));
             details.has_string_statistics.then_some((details.string_bounds, values))
@@ -85,7 +92,7 @@ impl VersionReader {
     pub fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
         let index = self.layout().column_index(shredded, ShreddedPart::Kind)?;
         let ExtentLocation { reader, row_group, .. } = self.locate_extent(row_group);
-        reader.footer.footer_index.details(row_group, index).integer_range
+        reader.footer.footer_index.chunk_details(row_group, index).integer_range
     }
 
     /// Returns the number of elements of an indexed column, slightly more if lists are empty.
@@ -104,16 +111,18 @@ impl VersionReader {
             .files
             .iter()
             .flat_map(|file| (0..file.footer.footer_index.row_groups).map(move |number| (file, number)));
-        row_groups.map(|(file, number)| file.column_bytes(number, &columns).1).sum()
+        row_groups.map(|(file, number)| file.column_sizes(number, &columns).decompressed_bytes).sum()
     }
 }
 
 impl FileReader {
-    pub(super) fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
-        let chunks = columns.iter().map(|column| self.footer.footer_index.chunk(row_group, *column));
-        chunks.fold((0, 0), |(stored, decompressed), chunk| {
-            (stored + u64::from(chunk.stored_bytes), decompressed + u64::from(chunk.decompressed_bytes))
-        })
+    pub(super) fn column_sizes(&self, row_group: usize, columns: &[usize]) -> ColumnSizes {
+        let mut sizes = ColumnSizes { stored_bytes: 0, decompressed_bytes: 0 };
+        for chunk in columns.iter().map(|column| self.footer.footer_index.chunk(row_group, *column)) {
+            sizes.stored_bytes += u64::from(chunk.stored_bytes);
+            sizes.decompressed_bytes += u64::from(chunk.decompressed_bytes);
+        }
+        sizes
     }
 
     pub(super) fn bloom_key(&self, row_group: usize, column: usize) -> PartKey {
@@ -122,7 +131,7 @@ impl FileReader {
 
     pub(crate) async fn read_column(&self, row_group: usize, index: usize) -> Result<ArrayRef> {
         let load = async {
-            self.prefetch_columns(row_group, index);
+            self.prefetch_planned_columns(row_group, index);
             let chunk = self.footer.footer_index.chunk(row_group, index);
             let fetched = self.object_file.fetch_verified(chunk.range(), chunk.checksum).await?;
             decode_catching_panics(|| decode_column(&self.footer, row_group, index, fetched)).map(CachedPart::Column)

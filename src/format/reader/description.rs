@@ -60,15 +60,15 @@ impl VersionReader {
     pub(super) async fn open_and_compare(
         store: &Store,
         file: &FileDescription,
-        source: &str,
+        expected_by: &str,
         cache: &PartCache,
     ) -> Result<VersionReader> {
         let reader = VersionReader::open(store, &ObjectPath::from(&*file.path), file.size_bytes, cache).await?;
         let layout = reader.layout();
         let mismatch = if layout.entity_count != file.entity_count {
-            format!("it contains {} entities, but {source} expects {}", layout.entity_count, file.entity_count)
+            format!("it contains {} entities, but {expected_by} expects {}", layout.entity_count, file.entity_count)
         } else if layout.content_sha256 != file.content_hash {
-            format!("its content hash is not the hash that {source} expects")
+            format!("its content hash is not the hash that {expected_by} expects")
         } else {
             return Ok(reader);
         };

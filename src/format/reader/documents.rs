@@ -74,7 +74,7 @@ impl FileReader {
         }
         // If the cache has little free space, stored pages have priority: indented pages are rebuilt without a request.
         let has_free_space = cache.has_room_for(cache.capacity_bytes() / 4);
-        if !stored.should_cache_indented(requested_documents) || !has_free_space {
+        if !stored.record_indented_and_check_threshold(requested_documents) || !has_free_space {
             return None;
         }
         let indented = stored.to_indented()?;
@@ -86,7 +86,7 @@ impl FileReader {
     pub(crate) async fn cached_document_page(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
         let key = self.page_key(row_group, page);
         if let Some(cached) = self.footer.page_table.get(row_group, page) {
-            self.object_file.cache.record_hit(&key, &CachedPart::Documents(cached.clone()));
+            self.object_file.cache.count_hit(&key, &CachedPart::Documents(cached.clone()));
             return Some(cached);
         }
         let part = self.object_file.cache.get(&key).await?;

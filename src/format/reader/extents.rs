@@ -9,6 +9,7 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
 use strata_store::{Result, StorageError};
 
+use super::columns::ColumnSizes;
 use super::file_reader::FileReader;
 use super::readahead::PrefetchPlan;
 use super::version_reader::VersionReader;
@@ -67,7 +68,7 @@ impl VersionReader {
         ExtentLocation { reader, row_group, partial_rows: (!is_whole).then_some(start..start + rows) }
     }
 
-    pub fn row_group_name(&self, row_group: usize) -> Vec<u8> {
+    pub fn stable_row_group_name(&self, row_group: usize) -> Vec<u8> {
         let location = self.locate_extent(row_group);
         format!("{} {}", location.reader.object_file.path, location.row_group).into_bytes()
     }
@@ -125,10 +126,13 @@ impl VersionReader {
         parts.iter().filter_map(|part| self.layout().column_index(shredded, *part)).collect()
     }
 
-    pub fn column_bytes(&self, row_group: usize, columns: &[usize]) -> (u64, u64) {
+    pub fn column_sizes(&self, row_group: usize, columns: &[usize]) -> ColumnSizes {
         let location = self.locate_extent(row_group);
-        let (stored, decompressed) = location.reader.column_bytes(location.row_group, columns);
-        (location.scale_to_extent(stored), location.scale_to_extent(decompressed))
+        let row_group_sizes = location.reader.column_sizes(location.row_group, columns);
+        ColumnSizes {
+            stored_bytes: location.scale_to_extent(row_group_sizes.stored_bytes),
+            decompressed_bytes: location.scale_to_extent(row_group_sizes.decompressed_bytes),
+        }
     }
 
     pub fn stored_bytes(&self, row_group: usize) -> u64 {
@@ -186,7 +190,7 @@ impl VersionReader {
             locations.iter().map(|(reader, row_group, page, _)| (&reader.footer.page_table, *row_group, *page)),
         );
         for (page, (.., rows)) in table_pages.iter().zip(&locations) {
-            page.iter().for_each(|page| page.prefetch_range(rows.start));
+            page.iter().for_each(|page| page.cpu_prefetch_range(rows.start));
         }
         let mut resident_pages = Vec::with_capacity(locations.len());
         let mut keys = Vec::with_capacity(locations.len());
@@ -216,8 +220,8 @@ impl VersionReader {
         if bytes > max_bytes {
             return None;
         }
-        resident_pages.iter().for_each(|page| page.indented.as_ref().unwrap_or(&page.stored).prefetch_documents());
-        self.cache().record_page_hits(&keys, page_bytes);
+        resident_pages.iter().for_each(|page| page.indented.as_ref().unwrap_or(&page.stored).cpu_prefetch_documents());
+        self.cache().count_page_hits(&keys, page_bytes);
         Some(resident_pages)
     }
 
@@ -255,11 +259,11 @@ impl VersionReader {
     }
 
     pub fn full_text_bytes(&self, row_group: usize) -> u64 {
-        self.column_bytes(row_group, &[FULL_TEXT_COLUMN_INDEX]).1
+        self.column_sizes(row_group, &[FULL_TEXT_COLUMN_INDEX]).decompressed_bytes
     }
 
     pub fn stored_text_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
-        let bytes = |column| self.column_bytes(row_group, &[column]).0;
+        let bytes = |column| self.column_sizes(row_group, &[column]).stored_bytes;
         (bytes(FULL_TEXT_COLUMN_INDEX), bytes(DOCUMENT_COLUMN_INDEX))
     }
 

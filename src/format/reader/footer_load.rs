@@ -43,7 +43,7 @@ pub(super) async fn load_parquet_footer(file: &ObjectFile) -> Result<FileFooter>
 }
 
 async fn decode_footer(file: &ObjectFile, mut end: FileTail) -> Result<FileFooter> {
-    let checksummed_from = end.fetch_checksummed(file).await?;
+    let checksummed_from = end.verify_footer_checksum(file).await?;
     let metadata = parse_metadata(&end, file.size_bytes)?;
     let pages = document_page_locations(&metadata, &end.range);
     let mut footer = FileFooter::parse(&metadata, pages, checksummed_from, file.size_bytes)?;
@@ -80,27 +80,27 @@ impl FileTail {
     }
 
     /// Verifies the footer checksum and returns the offset of the first covered byte; `None` if there is no checksum.
-    async fn fetch_checksummed(&mut self, file: &ObjectFile) -> Result<Option<u64>> {
+    async fn verify_footer_checksum(&mut self, file: &ObjectFile) -> Result<Option<u64>> {
         let size_bytes = file.size_bytes;
         let footer = self.footer_start;
         let start = self.range.start;
         // The checksum is at the end of the footer, and contains the offset of the first covered byte.
         let mut checksum = FooterChecksum::find(&self.range.slice(footer.max(start)..size_bytes)?);
         if checksum.is_none() && footer < start {
-            self.extend_to(file, footer).await?;
+            self.fetch_back_to(file, footer).await?;
             checksum = FooterChecksum::find(&self.range.slice(footer..size_bytes)?);
         }
         let Some(checksum) = checksum else { return Ok(None) };
         if checksum.covered_from > footer || size_bytes - checksum.covered_from > MAX_FOOTER_BYTES {
             return Err(tail_damaged("the footer checksum is invalid"));
         }
-        self.extend_to(file, checksum.covered_from).await?;
+        self.fetch_back_to(file, checksum.covered_from).await?;
         let covered = self.range.slice(checksum.covered_from..size_bytes)?;
         let is_valid = FooterChecksum::find(&covered).is_some_and(|checksum| checksum.matches(&covered));
         if is_valid { Ok(Some(checksum.covered_from)) } else { Err(tail_damaged("it does not match its checksum")) }
     }
 
-    async fn extend_to(&mut self, file: &ObjectFile, start: u64) -> Result<()> {
+    async fn fetch_back_to(&mut self, file: &ObjectFile, start: u64) -> Result<()> {
         if start < self.range.start {
             let before = file.fetch(start..self.range.start).await?;
             self.range = FetchedRange { start, bytes: [before, self.range.bytes.clone()].concat().into() };

@@ -43,7 +43,7 @@ impl FileReader {
         let header = &stored.header;
         let row_groups = stored.row_groups.clone();
         let scan_bytes: u64 =
-            row_groups.map(|row_group| self.column_bytes(row_group, &[FULL_TEXT_COLUMN_INDEX]).0).sum();
+            row_groups.map(|row_group| self.column_sizes(row_group, &[FULL_TEXT_COLUMN_INDEX]).stored_bytes).sum();
         let mut budget = ColdReadBudget { spent_bytes: 0, max_bytes: scan_bytes.max(MIN_INDEX_READ_BYTES) };
         let classes: Vec<TokenClass> = header.required_classes(query).collect();
         let tokens = self.read_tokens(segment, stored, &classes, &mut budget).await?;
@@ -81,7 +81,7 @@ impl FileReader {
                 break;
             }
         }
-        Ok(probe.classify_candidates(candidates))
+        Ok(probe.choose_verification(candidates))
     }
 
     /// Returns the tokens of these classes, from the cache if possible. `None` if fetching them exceeds the budget.
@@ -126,7 +126,7 @@ impl FileReader {
         let mut found = FragmentPostings::default();
         for class in classes {
             let mut missing_blocks = Vec::new();
-            for block in covering_blocks(probe.required_postings(fragment, *class, sections)) {
+            for block in posting_blocks_covering(probe.required_postings(fragment, *class, sections)) {
                 match self.object_file.cache.get(&self.posting_block_key(segment, *class, block)).await {
                     Some(CachedPart::KeywordPostings(bytes)) => {
                         found.cached[*class as usize].push((block * POSTING_BLOCK_BYTES, bytes))
@@ -203,7 +203,7 @@ impl FileReader {
         Ok(loaded.into_iter().flatten().collect())
     }
 
-    pub(super) async fn verify_keywords(&self, throttle: &mut dyn ReadThrottle) -> Result<()> {
+    pub(super) async fn verify_keyword_index(&self, throttle: &mut dyn ReadThrottle) -> Result<()> {
         for stored in &self.footer.extent_list.keyword_index.segments {
             for class in TokenClass::ALL {
                 let verified = self.verify_token_class(stored, class, throttle).await;
@@ -266,7 +266,7 @@ struct FragmentPostings {
 
 const BLOCKS_PER_REQUEST: u32 = MAX_REQUEST_BYTES as u32 / POSTING_BLOCK_BYTES;
 
-fn covering_blocks(ranges: Vec<Range<u32>>) -> Vec<u32> {
+fn posting_blocks_covering(ranges: Vec<Range<u32>>) -> Vec<u32> {
     let mut blocks: Vec<u32> = Vec::new();
     for range in ranges.into_iter().filter(|range| !range.is_empty()) {
         let first = range.start / POSTING_BLOCK_BYTES;

@@ -23,6 +23,7 @@ mod verification;
 mod version_reader;
 
 pub use base_rows::{BaseRowPosition, SharedRowRun};
+pub use columns::ColumnSizes;
 pub use description::FileDescription;
 pub(super) use file_reader::FileReader;
 pub use readahead::PrefetchPlan;

@@ -32,11 +32,11 @@ pub(super) struct ObjectFile {
 
 impl ObjectFile {
     pub(super) async fn fetch(&self, range: Range<u64>) -> Result<bytes::Bytes> {
-        let Some(readahead) = &self.readahead else { return self.fetch_cached(range).await };
+        let Some(readahead) = &self.readahead else { return self.fetch_through_disk_cache(range).await };
         let _waiting = readahead.register_waiter();
         match readahead.take_range(&range).await {
             Some(bytes) => Ok(bytes),
-            None => self.fetch_cached(range).await,
+            None => self.fetch_through_disk_cache(range).await,
         }
     }
 
@@ -52,15 +52,15 @@ impl ObjectFile {
         readahead.start_fetches(ranges, |range| {
             let file = ObjectFile { readahead: None, ..self.clone() };
             // Errors of prefetching are dropped: a reader that needs the bytes fetches them again.
-            async move { file.fetch_cached(range).await.ok() }
+            async move { file.fetch_through_disk_cache(range).await.ok() }
         });
     }
 
-    async fn fetch_cached(&self, range: Range<u64>) -> Result<bytes::Bytes> {
+    async fn fetch_through_disk_cache(&self, range: Range<u64>) -> Result<bytes::Bytes> {
         match self.disk_cache() {
             Some((disk, id)) => {
                 let request = self.fetch_from_store(range.clone());
-                Box::pin(disk.get_or_fetch(id, range, fs_timeout::acquire_permit(), request)).await
+                Box::pin(disk.get_or_fetch(id, range, fs_timeout::acquire_directory_permit(), request)).await
             }
             None => self.fetch_from_store(range).await,
         }
@@ -76,7 +76,7 @@ impl ObjectFile {
         metrics().store_requests.increment(1);
         metrics().store_bytes.increment(expected);
         if let Some(reader) = &self.cache.reader_metrics {
-            reader.record_fetch(expected);
+            reader.count_fetch(expected);
         }
         let object_store = self.store.object_store().clone();
         let path = self.path.clone();
@@ -88,7 +88,7 @@ impl ObjectFile {
         };
         let bytes = match response? {
             Ok(bytes) => bytes,
-            Err(error) => match self.truncation_error(&error).await {
+            Err(error) => match self.detect_truncation(&error).await {
                 Some(truncated) => return Err(truncated),
                 None => return Err(self.store.classify_failure(error.into()).await),
             },
@@ -101,7 +101,7 @@ impl ObjectFile {
     }
 
     /// For a truncated object, S3 returns an error that looks temporary, so this function requests the object's size.
-    async fn truncation_error(&self, error: &object_store::Error) -> Option<StorageError> {
+    async fn detect_truncation(&self, error: &object_store::Error) -> Option<StorageError> {
         let object_store::Error::Generic { store: "S3", .. } = error else { return None };
         match tokio::time::timeout(SIZE_REQUEST_TIMEOUT, self.store.object_store().head(&self.path)).await {
             Ok(Ok(object)) if object.size != self.size_bytes => Some(StorageError::InvalidFile(format!(
@@ -137,7 +137,7 @@ impl ObjectFile {
             other => other,
         };
         // Exhausted resources, such as file descriptors, are not damage.
-        if error.is_damage() {
+        if error.is_file_damage() {
             if let Some((disk, id)) = self.disk_cache() {
                 disk.invalidate(id);
             }

@@ -35,7 +35,7 @@ impl FileReader {
         self.object_file.fetch_ahead(ranges);
     }
 
-    pub(super) fn prefetch_columns(&self, row_group: usize, column: usize) {
+    pub(super) fn prefetch_planned_columns(&self, row_group: usize, column: usize) {
         let readahead = self.object_file.readahead.as_ref();
         let Some(readahead) = readahead.filter(|readahead| readahead.plan.columns.contains(&column)) else { return };
         let plan = &readahead.plan;

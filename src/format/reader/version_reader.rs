@@ -59,7 +59,7 @@ impl VersionReader {
         let path = ObjectPath::from(edit.base.path.as_str());
         let load = || async {
             let base = FileReader::open(store, &path, edit.base.size_bytes, cache).await;
-            let base = base.map_err(|error| match error.is_damage() {
+            let base = base.map_err(|error| match error.is_file_damage() {
                 true => {
                     version_file.object_file.report_damage(BASE_PART_NAME, StorageError::InvalidFile(error.to_string()))
                 }
@@ -104,7 +104,7 @@ impl VersionReader {
         self.map_files(|file| file.cache.reader_metrics = Some(metrics.clone()))
     }
 
-    pub fn detached(&self) -> VersionReader {
+    pub fn without_metrics_and_readahead(&self) -> VersionReader {
         self.map_files(|file| {
             file.cache.reader_metrics = None;
             file.readahead = None;
@@ -162,13 +162,13 @@ impl VersionReader {
     }
 
     /// Returns whether an index of this size leaves most of the cache to other parts, and positions fit into 32 bits.
-    pub fn can_cache_index(&self, entity_bytes: u64) -> bool {
+    pub fn can_cache_index(&self, bytes_per_entity: u64) -> bool {
         let entities = self.entity_count();
         entities < u64::from(u32::MAX)
-            && entities.saturating_mul(entity_bytes) <= self.cache().capacity_bytes() / AUX_INDEX_CAPACITY_DIVISOR
+            && entities.saturating_mul(bytes_per_entity) <= self.cache().capacity_bytes() / AUX_INDEX_CAPACITY_DIVISOR
     }
 
-    pub async fn aux_index<T: AuxIndex>(&self, key: AuxKey) -> AuxLookup<T> {
+    pub async fn cached_aux_index<T: AuxIndex>(&self, key: AuxKey) -> AuxLookup<T> {
         match self.cache().get(&PartKey::AuxIndex { file: self.version_file().footer.id, key }).await {
             Some(CachedPart::AuxIndex(cached)) => cached.lookup(),
             _ if self.can_cache_index(T::MAX_BYTES_PER_ENTITY) => AuxLookup::Miss,

@@ -35,7 +35,7 @@ use strata_store::checksums::{CHECKSUMS_KEY, FOOTER_CHECKSUM_KEY, FooterChecksum
 use strata_store::store::Store;
 use strata_store::{Result, StorageError};
 
-use self::row_group::{CollectedIndexes, EncodedRowGroup, encode_row_group, read_row_group, run_encode_worker};
+use self::row_group::{EncodedRowGroup, IndexesToCollect, encode_row_group, read_row_group, run_encode_worker};
 use self::sink::{SinkState, UploadSink};
 use super::footer_index::builder::FooterIndexBuilder;
 use super::footer_index::{FooterIndexLocation, FooterKeyValues};
@@ -72,7 +72,7 @@ pub fn write_version(
 ) -> Result<WrittenVersionFile> {
     let profile = &spooled.profile;
     let choice = profile.choose_shredded(&options.shredding_limits, &options.index_settings);
-    let encoded_profile = profile.describe(&choice, &options.index_settings).encode(profile.columns().as_ref())?;
+    let encoded_profile = profile.to_stored(&choice, &options.index_settings).encode(profile.columns().as_ref())?;
     let layout = FileLayout {
         format_version: FORMAT_VERSION,
         entity_count: profile.entities,
@@ -172,12 +172,12 @@ fn encode_file(
         entities: 0,
         progress,
     };
-    let collected = CollectedIndexes {
+    let collected = IndexesToCollect {
         full_text: document_bytes >= options.keyword_limits.min_text_bytes,
         path_index: (layout.document_bytes >= options.path_index_limits.min_document_bytes)
             .then_some(options.path_index_limits),
     };
-    if document_bytes >= ROW_GROUP_TARGET_BYTES as u64 || layout.file_entity_count() > options.max_row_group_rows as u64
+    if document_bytes >= ROW_GROUP_TARGET_BYTES as u64 || layout.stored_row_count() > options.max_row_group_rows as u64
     {
         encode_on_threads(layout, &factory, &mut lines, options, collected, &mut writer)?;
     } else if let Some(documents) = read_row_group(&mut lines, options.max_row_group_rows)? {
@@ -196,7 +196,7 @@ fn encode_on_threads(
     factory: &ArrowRowGroupWriterFactory,
     lines: &mut SpoolReader,
     options: &WriteOptions,
-    collected: CollectedIndexes,
+    collected: IndexesToCollect,
     writer: &mut VersionFileWriter<'_>,
 ) -> Result<()> {
     std::thread::scope(|scope| {
@@ -282,7 +282,7 @@ struct VersionFileWriter<'a> {
 
 impl VersionFileWriter<'_> {
     fn append_row_group(&mut self, row_group: EncodedRowGroup) -> Result<Option<BinaryArray>> {
-        let (pages, blooms) = self.announce_parts(&row_group.columns)?;
+        let (pages, blooms) = self.announce_checksummed_parts(&row_group.columns)?;
         let mut writer = self.file.next_row_group()?;
         for chunk in row_group.columns {
             chunk.append_to_row_group(&mut writer)?;
@@ -311,7 +311,7 @@ impl VersionFileWriter<'_> {
     }
 
     /// Returns the locations of a row group's document pages, and the checksums of its bloom filters (written later).
-    fn announce_parts(&self, columns: &[ArrowColumnChunk]) -> Result<(Vec<PageLocation>, Vec<u32>)> {
+    fn announce_checksummed_parts(&self, columns: &[ArrowColumnChunk]) -> Result<(Vec<PageLocation>, Vec<u32>)> {
         let mut offset = self.file.bytes_written() as u64;
         let mut state = self.sink_state.lock();
         let mut expect = |length: i64| {

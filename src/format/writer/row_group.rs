@@ -16,7 +16,7 @@ use crate::spool::SpoolReader;
 const MAX_BATCH_ROWS: usize = 2_048;
 
 #[derive(Clone, Copy)]
-pub(super) struct CollectedIndexes {
+pub(super) struct IndexesToCollect {
     pub(super) full_text: bool,
     pub(super) path_index: Option<PathIndexLimits>,
 }
@@ -54,7 +54,7 @@ pub(super) fn run_encode_worker(
     factory: &ArrowRowGroupWriterFactory,
     write_queue: &Receiver<StringArray>,
     to_file: &SyncSender<Result<EncodedRowGroup>>,
-    collected: CollectedIndexes,
+    collected: IndexesToCollect,
 ) {
     let mut shredder = EntityShredder::new(layout, collected.path_index);
     for (number, documents) in write_queue.iter().enumerate() {
@@ -70,7 +70,7 @@ pub(super) fn encode_row_group(
     factory: &ArrowRowGroupWriterFactory,
     number: usize,
     documents: &StringArray,
-    collected: CollectedIndexes,
+    collected: IndexesToCollect,
 ) -> Result<EncodedRowGroup> {
     let offsets = documents.value_offsets();
     // The full text of an entity is rarely larger than its document, so this capacity is usually sufficient.

@@ -57,7 +57,7 @@ impl UploadSink {
 
     pub(super) fn finish(mut self) -> Result<u64> {
         let mut end = std::mem::take(&mut self.state.lock().tail);
-        if !FooterChecksum::fill_placeholder(&mut end) {
+        if !FooterChecksum::write_checksum(&mut end) {
             return Err(StorageError::InvalidFile("its footer checksum cannot be set".to_owned()));
         }
         self.pending.append(&mut end);

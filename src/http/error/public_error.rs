@@ -124,7 +124,7 @@ fn unknown_fields_text(fields: &[UnknownField]) -> String {
     let mut text = "Invalid query: strict=true does not allow unknown fields.".to_owned();
     for field in fields.iter().take(MAX_NAMED_FIELDS) {
         let cause = match &field.cause {
-            UnknownFieldCause::Absent { nearest: Some(nearest) } if field.nested_sort_path().is_some() => {
+            UnknownFieldCause::Absent { nearest: Some(nearest) } if field.nearest_nested_sort_path().is_some() => {
                 nested_sort_hint(quote_for_display(nearest))
             }
             UnknownFieldCause::Absent { nearest: Some(nearest) } => {

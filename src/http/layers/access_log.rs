@@ -77,7 +77,7 @@ pub(super) async fn log_request(
 
     line.route.response_start_seconds.record(line.started.elapsed());
     line.status = Some(response.status().as_u16());
-    line.format = format_label(&response);
+    line.format = response_format_label(&response);
     if let Some(ServerErrorText(text)) = response.extensions_mut().remove() {
         response.headers_mut().remove(CONTENT_LENGTH);
         *response.body_mut() = Body::from(request_id.append_to(&text));
@@ -102,7 +102,7 @@ fn loggable_path(path: &str) -> String {
     }
 }
 
-fn format_label(response: &Response) -> &'static str {
+fn response_format_label(response: &Response) -> &'static str {
     let Some(content_type) = response.headers().get(CONTENT_TYPE) else { return "none" };
     let content_type = content_type.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
     let format = ResponseFormat::ALL.into_iter().find(|format| format.content_type() == content_type);

@@ -73,7 +73,7 @@ async fn edit_alternate(
     State(services): State<AppState>,
     request: Request,
 ) -> JsonResult<PushResponse> {
-    if !request_body::is_json(request.headers()) {
+    if !request_body::has_json_body(request.headers()) {
         return Err(CallError::JsonRequired.into());
     }
     let limit = services.config.limits.body_bytes;
@@ -81,10 +81,10 @@ async fn edit_alternate(
     let (bytes, reservation) =
         request_body::collect_body(&services, Principal::User(user.id), request.into_body(), limit).await?;
     request_body::reject_query_string(&uri)?;
-    Ok(Json(apply_edits(&services, &user, bytes, reservation).await?))
+    Ok(Json(apply_alternate_edits(&services, &user, bytes, reservation).await?))
 }
 
-pub(crate) async fn apply_edits(
+pub(crate) async fn apply_alternate_edits(
     services: &Services,
     user: &User,
     body: Bytes,

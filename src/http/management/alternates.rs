@@ -205,11 +205,11 @@ where
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
     static ENVELOPE_NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| PUSH_ENDPOINT.envelope_field_names());
-    Ok(PushResponse::from(&save_entities(services, user, body, &ENVELOPE_NAMES).await?))
+    Ok(PushResponse::from(&save_alternate_body(services, user, body, &ENVELOPE_NAMES).await?))
 }
 
 fn checked_body_stream(services: &Services, request: Request) -> Result<BodyDataStream, CallError> {
-    if !request_body::is_json(request.headers()) {
+    if !request_body::has_json_body(request.headers()) {
         return Err(CallError::JsonRequired);
     }
     request_body::check_content_length(services, request.body(), 0)?;
@@ -218,7 +218,7 @@ fn checked_body_stream(services: &Services, request: Request) -> Result<BodyData
 }
 
 /// Saves a body as an alternate. If `envelope_names` includes the etag, the body must contain the current etag.
-async fn save_entities<S, E>(
+async fn save_alternate_body<S, E>(
     services: &Services,
     user: &User,
     body: S,
@@ -229,8 +229,8 @@ where
     E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
 {
     let pushed = services.ingest.receive_entities(user.id, body, envelope_names).await.map_err(AlternateError::from)?;
-    let dataset = DatasetId::new(positive_member(&pushed.members, DATASET_ID_NAME)?);
-    let version = VersionNumber::new(positive_member(&pushed.members, VERSION_NAME)?);
+    let dataset = DatasetId::new(parse_positive_member(&pushed.members, DATASET_ID_NAME)?);
+    let version = VersionNumber::new(parse_positive_member(&pushed.members, VERSION_NAME)?);
     let mut etag = None;
     if envelope_names.contains(&ETAG_NAME) {
         etag = pushed.members.string(ETAG_NAME).map_err(HttpError::InvalidEntities)?;
@@ -241,7 +241,7 @@ where
     Ok(services.datasets.save_alternate(user, dataset, version, pushed.entities, etag.as_deref()).await?)
 }
 
-fn positive_member(members: &EnvelopeFields, name: &'static str) -> Result<u64> {
+fn parse_positive_member(members: &EnvelopeFields, name: &'static str) -> Result<u64> {
     let problem = match members.integer(name).map_err(HttpError::InvalidEntities)? {
         Some(0) => "0 is not valid; valid: a positive integer",
         Some(number) => return Ok(number),
@@ -268,7 +268,8 @@ async fn save_alternate(
 ) -> JsonResult<SavedAlternateResponse> {
     static ENVELOPE_NAMES: LazyLock<Vec<&'static str>> =
         LazyLock::new(|| SAVE_ALTERNATE_ENDPOINT.envelope_field_names());
-    let saved = save_entities(&services, &user, checked_body_stream(&services, request)?, &ENVELOPE_NAMES).await?;
+    let saved =
+        save_alternate_body(&services, &user, checked_body_stream(&services, request)?, &ENVELOPE_NAMES).await?;
     Ok(Json(SavedAlternateResponse::new(VersionSummary::from(&saved), alt_entity_count(&saved))))
 }
 

@@ -116,7 +116,7 @@ static CREATE_DATASET_ENDPOINT: Endpoint =
         .errors(&[409]);
 
 async fn create_dataset(base: BaseUrl, UserCall { user, services, fields, .. }: UserCall) -> DatasetResult {
-    let created = services.datasets.create(&user, fields.parse_text("name")?, parse_settings(&fields)?).await?;
+    let created = services.datasets.create(&user, fields.parse_text("name")?, parse_dataset_change(&fields)?).await?;
     Ok(Json(DatasetResponse::from_owned(&created, &base)))
 }
 
@@ -153,28 +153,28 @@ static UPDATE_DATASET_ENDPOINT: Endpoint =
 
 async fn update_dataset(base: BaseUrl, UserCall { user, services, fields, .. }: UserCall) -> DatasetResult {
     let id = fields.dataset_id()?;
-    let mut settings = parse_settings(&fields)?;
+    let mut settings = parse_dataset_change(&fields)?;
     settings.name = fields.parse_optional_text("name")?;
     Ok(Json(DatasetResponse::from_owned(&services.datasets.update(&user, id, settings).await?, &base)))
 }
 
-fn parse_settings(fields: &CallFields) -> Result<DatasetChange, CallError> {
+fn parse_dataset_change(fields: &CallFields) -> Result<DatasetChange, CallError> {
     // A wrong type of `format` or `schedule` is reported before any mistake in the other settings.
-    fields.nullable_parsed::<String>("format", TEXT_OR_NULL_FORM)?;
-    fields.nullable_parsed::<String>("schedule", SCHEDULE_SYNTAX)?;
-    let schedule: Option<Option<RefreshSchedule>> = fields.nullable_parsed("schedule", SCHEDULE_SYNTAX)?;
+    fields.parse_nullable_text::<String>("format", TEXT_OR_NULL_FORM)?;
+    fields.parse_nullable_text::<String>("schedule", SCHEDULE_SYNTAX)?;
+    let schedule: Option<Option<RefreshSchedule>> = fields.parse_nullable_text("schedule", SCHEDULE_SYNTAX)?;
     Ok(DatasetChange {
         name: None,
-        description: fields.nullable_parsed("description", TEXT_OR_NULL_FORM)?,
-        licence: fields.nullable_parsed("licence", TEXT_OR_NULL_FORM)?,
+        description: fields.parse_nullable_text("description", TEXT_OR_NULL_FORM)?,
+        licence: fields.parse_nullable_text("licence", TEXT_OR_NULL_FORM)?,
         listed: fields.optional_boolean("listed")?,
         visibility: fields.optional_boolean("private")?.map(|private| match private {
             true => new_private_visibility(),
             false => DatasetVisibility::Public,
         }),
         source: fields.optional_text("source")?.map(DatasetSource::from),
-        format: fields.nullable_parsed("format", TEXT_OR_NULL_FORM)?,
-        records_path: fields.nullable_parsed("records_path", TEXT_OR_NULL_FORM)?,
+        format: fields.parse_nullable_text("format", TEXT_OR_NULL_FORM)?,
+        records_path: fields.parse_nullable_text("records_path", TEXT_OR_NULL_FORM)?,
         publish_query: fields.optional_boolean("publish_query")?,
         infer_types: fields.optional_boolean("infer_types")?,
         schedule: schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
@@ -199,7 +199,7 @@ async fn delete_dataset(UserCall { user, services, fields, .. }: UserCall) -> Js
 }
 
 static LIST_DATASETS_ENDPOINT: Endpoint =
-    Endpoint::get("/dataset/list", "listDatasets", EndpointGroup::Datasets, || get(list_datasets))
+    Endpoint::get("/dataset/list", "listDatasets", EndpointGroup::Datasets, || get(list_own_datasets))
         .summary("Lists your datasets, ordered by ID")
         .description("The list includes frozen datasets and datasets without versions.")
         .input(EndpointInput::Query(&[
@@ -212,7 +212,7 @@ static LIST_DATASETS_ENDPOINT: Endpoint =
             "A page of datasets. To get the next page, pass the last `dataset_id` as `after`.",
         ));
 
-async fn list_datasets(base: BaseUrl, call: UserCall) -> JsonResult<DatasetsResponse> {
+async fn list_own_datasets(base: BaseUrl, call: UserCall) -> JsonResult<DatasetsResponse> {
     let after = call.fields.optional_positive_integer("after")?.map(DatasetId::new);
     let limit = call.fields.page_limit(MAX_LISTED_DATASETS, MAX_LISTED_DATASETS)?;
     let datasets = call.services.datasets.list_with_attempts(&call.user, after, limit).await?;

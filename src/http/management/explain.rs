@@ -76,7 +76,7 @@ async fn explain_read(
         let headers = [(CONTENT_TYPE, TEXT_CONTENT_TYPE), (X_CONTENT_TYPE_OPTIONS, "nosniff")];
         Ok((headers, explanation.to_string()).into_response())
     };
-    Box::pin(large_responses::reserve_and_build(&services, principal, explaining)).await
+    Box::pin(large_responses::reserve_and_build_response(&services, principal, explaining)).await
 }
 
 /// Returns whether the `Accept` header gives text a higher weight than JSON, the default of management responses.

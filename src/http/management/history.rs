@@ -25,7 +25,7 @@ const AFTER_FIELD: FieldSpec = FieldSpec::optional("after", FieldKind::PositiveI
 const LIMIT_FIELD: FieldSpec = FieldSpec::optional("limit", FieldKind::PositiveInteger, || json!(100))
     .description("The maximum number of entries to return. The default and the maximum are both 1,000.");
 
-fn entry_limit(fields: &CallFields) -> Result<u32, CallError> {
+fn history_page_limit(fields: &CallFields) -> Result<u32, CallError> {
     const MAX_PAGE_ENTRIES: u32 = limits::MAX_HISTORY_ENTRIES as u32;
     fields.page_limit(MAX_PAGE_ENTRIES, MAX_PAGE_ENTRIES)
 }
@@ -45,7 +45,7 @@ static LIST_ATTEMPTS_ENDPOINT: Endpoint =
 
 async fn list_attempts(UserCall { user, services, fields, .. }: UserCall) -> JsonResult<AttemptsResponse> {
     let id = fields.dataset_id()?;
-    let limit = entry_limit(&fields)?;
+    let limit = history_page_limit(&fields)?;
     let after = fields.optional_positive_integer("after")?.map(RefreshAttemptId::new);
     let attempts = services.datasets.list_attempts(&user, id, after, limit).await?;
     let past = |attempt: &RefreshAttempt| PastAttempt { id: attempt.id.get(), attempt: attempt.into() };
@@ -67,7 +67,7 @@ static LIST_DELIVERIES_ENDPOINT: Endpoint =
 
 async fn list_deliveries(UserCall { user, scope, services, fields, .. }: UserCall) -> JsonResult<DeliveriesResponse> {
     let id = fields.dataset_id()?;
-    let limit = entry_limit(&fields)?;
+    let limit = history_page_limit(&fields)?;
     let after = fields.optional_positive_integer("after")?.map(VersionNumber::new);
     let deliveries = services.webhooks.list_deliveries(&user, id, after, limit).await?;
     let deliveries = deliveries.into_iter().map(|delivery| DeliveryRecord::new(delivery, scope)).collect();

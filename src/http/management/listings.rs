@@ -27,7 +27,7 @@ const DEFAULT_PAGE_ENTRIES: u32 = 100;
 const MAX_PAGE_ENTRIES: u32 = limits::MAX_LISTED_DATASETS_PER_PAGE as u32;
 
 pub(super) static FIND_DATASETS_ENDPOINT: Endpoint =
-    Endpoint::get("/datasets", "findDatasets", EndpointGroup::Datasets, || get(find_datasets))
+    Endpoint::get("/datasets", "findDatasets", EndpointGroup::Datasets, || get(list_public_datasets))
         .summary("Lists the public datasets that their owners chose to list, ordered by ID")
         .description(
             "This operation requires no authentication, and each call counts as a public query. The list contains \
@@ -53,7 +53,7 @@ pub(super) static FIND_DATASETS_ENDPOINT: Endpoint =
         .errors(&[429, 503]);
 
 /// Lists public datasets. Credentials in the request are ignored, so scripts from any origin can read the responses.
-async fn find_datasets(State(services): State<AppState>, head: Parts) -> Response {
+async fn list_public_datasets(State(services): State<AppState>, head: Parts) -> Response {
     let client = client_ip::request_client(&head, &services);
     let mut headers = HeaderMap::new();
     let result: Result<_, HttpError> = async {

@@ -64,7 +64,7 @@ async fn profile_version(OptionalUser(user): OptionalUser, State(services): Stat
             let profile = reads.profile(ProfileRequest { caller, client, dataset, version, variant }).await?;
             Ok(Json(ProfileResponse::new(profile.without_histograms())).into_response())
         };
-        large_responses::reserve_and_build(&services, principal, profile).await
+        large_responses::reserve_and_build_response(&services, principal, profile).await
     }
     .await;
     if user.is_none() {

@@ -95,7 +95,7 @@ async fn refresh_dataset(
     State(services): State<AppState>,
     request: Request,
 ) -> JsonResult<RefreshResponse> {
-    let header = ContentTypeHeader::from_headers(request.headers())?;
+    let header = ContentTypeHeader::from_supported_headers(request.headers())?;
     request_body::check_content_length(&services, request.body(), 0)?;
     let query = RefreshQuery::parse(request.uri())?;
     if let Some(dataset) = query.dataset {
@@ -196,7 +196,7 @@ struct ContentTypeHeader {
 }
 
 impl ContentTypeHeader {
-    fn from_headers(headers: &HeaderMap) -> Result<ContentTypeHeader, CallError> {
+    fn from_supported_headers(headers: &HeaderMap) -> Result<ContentTypeHeader, CallError> {
         for coding in headers.get_all(CONTENT_ENCODING) {
             let coding = coding.to_str().unwrap_or("?").trim().to_ascii_lowercase();
             // Valid values of `Content-Encoding` have no effect: the first bytes show the compression.
@@ -277,7 +277,7 @@ impl PeekedBody {
             }
             None => {
                 self.read_until(|head| head.len() >= MAX_BUFFERED_HEAD_BYTES).await?;
-                Ok(RefreshCall { fetch_target: self.fetch_target()?, is_enveloped: true })
+                Ok(RefreshCall { fetch_target: self.parse_fetch_target()?, is_enveloped: true })
             }
             Some(dataset) => {
                 self.read_until(|head| !head.trim_ascii().is_empty()).await?;
@@ -290,7 +290,7 @@ impl PeekedBody {
 
     /// Returns the dataset to fetch if the body is a complete JSON object without `entities`, and `None` for a push,
     /// whose body might be compressed or incomplete.
-    fn fetch_target(&self) -> Result<Option<DatasetId>, CallError> {
+    fn parse_fetch_target(&self) -> Result<Option<DatasetId>, CallError> {
         if !self.is_at_end {
             return Ok(None);
         }

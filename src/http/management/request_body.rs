@@ -49,7 +49,7 @@ pub(super) async fn read_fields(
     limit: u64,
     endpoint: &Endpoint,
 ) -> Result<CallFields, HttpError> {
-    if !is_json(request.headers()) {
+    if !has_json_body(request.headers()) {
         return Err(CallError::JsonRequired.into());
     }
     let (head, body) = request.into_parts();
@@ -74,7 +74,7 @@ pub(crate) async fn parse_off_executor<T: Send + 'static>(
     bytes: Bytes,
     parse: impl FnOnce(&Bytes) -> Result<T, CallError> + Send + 'static,
 ) -> Result<T, HttpError> {
-    if !BodyReservation::is_needed(bytes.len() as u64) {
+    if !BodyReservation::is_reservation_needed(bytes.len() as u64) {
         return Ok(parse(&bytes)?);
     }
     match run_blocking(move || parse(&bytes)).await {
@@ -85,7 +85,7 @@ pub(crate) async fn parse_off_executor<T: Send + 'static>(
 
 pub(super) fn parse_members(bytes: &[u8]) -> Result<Map<String, Value>, CallError> {
     // The values are counted first, because a tree of values would take far more time and memory than the count.
-    if count_values(bytes) > limits::MAX_BODY_JSON_VALUES {
+    if estimate_json_values(bytes) > limits::MAX_BODY_JSON_VALUES {
         let problem = format!("it contains more than {} values; valid: {OBJECT_FORM}", limits::MAX_BODY_JSON_VALUES);
         return Err(CallError::InvalidBody { problem });
     }
@@ -105,7 +105,7 @@ pub(super) fn parse_members(bytes: &[u8]) -> Result<Map<String, Value>, CallErro
 
 /// Estimates the number of values in a JSON text: every value except the first follows a comma, bracket, or brace. The
 /// result is never too small.
-fn count_values(text: &[u8]) -> usize {
+fn estimate_json_values(text: &[u8]) -> usize {
     let mut values = 1;
     let mut in_string = false;
     let mut escaped = false;
@@ -122,7 +122,7 @@ fn count_values(text: &[u8]) -> usize {
 }
 
 /// Returns whether a body is uncompressed JSON: `application/json` or `application/…+json`, with any parameters.
-pub(crate) fn is_json(headers: &HeaderMap) -> bool {
+pub(crate) fn has_json_body(headers: &HeaderMap) -> bool {
     let Some(value) = single_value(headers, CONTENT_TYPE) else { return false };
     let essence = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
     let plain =
@@ -169,7 +169,7 @@ pub(crate) async fn collect_body(
         let mut body = Limited::new(body, usize::try_from(limit).unwrap_or(usize::MAX));
         let mut bytes = Vec::new();
         let mut reservation = None;
-        if BodyReservation::is_needed(size_hint.lower()) {
+        if BodyReservation::is_reservation_needed(size_hint.lower()) {
             reservation = Some(PacedBodyReservation::acquire(services, principal, expected_bytes, seconds).await?);
         }
         loop {
@@ -184,7 +184,7 @@ pub(crate) async fn collect_body(
                 false => CallError::IncompleteBody.into(),
             })?;
             let Ok(data) = frame.into_data() else { continue };
-            if reservation.is_none() && BodyReservation::is_needed((bytes.len() + data.len()) as u64) {
+            if reservation.is_none() && BodyReservation::is_reservation_needed((bytes.len() + data.len()) as u64) {
                 reservation = Some(PacedBodyReservation::acquire(services, principal, expected_bytes, seconds).await?);
             }
             bytes.extend_from_slice(&data);
@@ -391,7 +391,7 @@ impl CallFields {
     }
 
     /// Parses a string or null. `Some(None)` means null. `form` describes the valid values in errors.
-    pub(super) fn nullable_parsed<T>(&self, name: &'static str, form: &str) -> Result<Option<Option<T>>, CallError>
+    pub(super) fn parse_nullable_text<T>(&self, name: &'static str, form: &str) -> Result<Option<Option<T>>, CallError>
     where
         T: FromStr<Err: Display>,
     {
@@ -489,7 +489,7 @@ mod tests {
         for (text, expected) in
             [("", 1), ("7", 1), (r#"{"a":1,"b":[1,2,{"c":null}]}"#, 7), (r#"{"a,[{\",{":"\\","b":","}"#, 3)]
         {
-            assert_eq!(count_values(text.as_bytes()), expected, "{text}");
+            assert_eq!(estimate_json_values(text.as_bytes()), expected, "{text}");
         }
     }
 }

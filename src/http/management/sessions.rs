@@ -114,7 +114,7 @@ async fn logout(
     request: Request,
 ) -> Result<Response, HttpError> {
     let (head, body) = request.into_parts();
-    if request_body::is_json(&head.headers) {
+    if request_body::has_json_body(&head.headers) {
         let (bytes, _) =
             request_body::collect_body(&services, Principal::User(user.id), body, MAX_LOGIN_BODY_BYTES).await?;
         if !bytes.is_empty() {
@@ -161,7 +161,7 @@ static END_SESSION_ENDPOINT: Endpoint =
         .errors(&[404]);
 
 async fn end_session(UserCall { user, services, fields, .. }: UserCall) -> JsonResult<SuccessResponse> {
-    services.sessions.end_by_public_id(&user, fields.text("id")?).await?;
+    services.sessions.end_session_by_public_id(&user, fields.text("id")?).await?;
     Ok(Json(SuccessResponse::OK))
 }
 

@@ -34,7 +34,7 @@ pub(super) const LIST_DATASETS_TOOL: ToolSpec = ToolSpec {
     arguments: page_arguments,
     required: &[],
     inherited_arguments: None,
-    call: |caller, arguments| Box::pin(list_datasets(caller, arguments)),
+    call: |caller, arguments| Box::pin(list_own_datasets(caller, arguments)),
 };
 
 pub(super) const LIST_PUBLIC_DATASETS_TOOL: ToolSpec = ToolSpec {
@@ -85,7 +85,7 @@ fn dataset_json(dataset: &Dataset, scope: TokenScope) -> Value {
     })
 }
 
-async fn list_datasets(caller: &ToolCaller, arguments: CallFields) -> ToolResult {
+async fn list_own_datasets(caller: &ToolCaller, arguments: CallFields) -> ToolResult {
     let (after, limit) = parse_page_arguments(&arguments)?;
     // The page needs one dataset more than its limit, which shows whether there is another page.
     let datasets = caller.services.datasets.list_without_attempts(&caller.user, after, limit + 1).await?;

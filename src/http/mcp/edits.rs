@@ -143,7 +143,9 @@ async fn push_alternate(caller: &ToolCaller, _: CallFields) -> ToolResult {
 
 async fn edit_alternate(caller: &ToolCaller, _: CallFields) -> ToolResult {
     // `caller` already holds the memory reservation of the message, which contains the edits.
-    change_output(alternate_edits::apply_edits(&caller.services, &caller.user, arguments_body(caller), None).await?)
+    change_output(
+        alternate_edits::apply_alternate_edits(&caller.services, &caller.user, arguments_body(caller), None).await?,
+    )
 }
 
 fn arguments_body(caller: &ToolCaller) -> Bytes {

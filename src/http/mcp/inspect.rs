@@ -88,12 +88,12 @@ const MAX_LINES_BYTES: usize = 5_000;
 
 /// Returns a line for each path of a profile. Values are truncated until all lines fit into the budget. If the lines do
 /// not fit even without values, the page ends early, but contains at least one line.
-fn path_lines(paths: &[ProfilePathRecord], entities: u64) -> Vec<String> {
+fn format_profile_lines(paths: &[ProfilePathRecord], entities: u64) -> Vec<String> {
     let budget = MAX_LINES_BYTES.max(paths.len() * MAX_LINES_BYTES / DEFAULT_PATH_LIMIT as usize);
     // In the result, each line is a JSON string, followed by a comma.
     let bytes = |line: &String| serde_json::to_string(line).map_or(0, |text| text.len()) + 1;
     for characters in [24, 12, 6, 0] {
-        let lines: Vec<String> = paths.iter().map(|path| path_line(path, entities, characters)).collect();
+        let lines: Vec<String> = paths.iter().map(|path| format_profile_line(path, entities, characters)).collect();
         if lines.iter().map(bytes).sum::<usize>() <= budget {
             return lines;
         }
@@ -103,11 +103,11 @@ fn path_lines(paths: &[ProfilePathRecord], entities: u64) -> Vec<String> {
         sum += bytes(line);
         sum <= budget || *index == 0
     };
-    let lines = paths.iter().map(|path| path_line(path, entities, 0)).enumerate().take_while(fits);
+    let lines = paths.iter().map(|path| format_profile_line(path, entities, 0)).enumerate().take_while(fits);
     lines.map(|(_, line)| line).collect()
 }
 
-fn path_line(path: &ProfilePathRecord, entities: u64, characters: usize) -> String {
+fn format_profile_line(path: &ProfilePathRecord, entities: u64, characters: usize) -> String {
     let TypeCounts { null, boolean, number, string, object, array } = path.types;
     let counts = [
         ("string", string),
@@ -183,7 +183,7 @@ async fn profile_version(caller: &ToolCaller, arguments: CallFields) -> ToolResu
     let mut end = offset.saturating_add(limit).min(path_count);
     if !details {
         let paths = profile.contents.paths.get(offset.min(end) as usize..end as usize).unwrap_or_default();
-        let lines = path_lines(paths, profile.contents.entities);
+        let lines = format_profile_lines(paths, profile.contents.entities);
         end = offset.min(end) + lines.len() as u64;
         let next = match (below.map(quote_for_display), nearest.as_deref().map(quote_for_display)) {
             (Some(below), Some(nearest)) => format!("there are no paths at or below {below}: did you mean {nearest}?"),

@@ -44,7 +44,7 @@ impl ToolMessage {
     }
 
     /// Returns the ID of a call of `initialize` if the call uses a protocol revision that has removed this method.
-    pub(super) fn removed_initialize_id(&self, headers: &HeaderMap) -> Option<Value> {
+    pub(super) fn unsupported_initialize_id(&self, headers: &HeaderMap) -> Option<Value> {
         let message = &self.without_entities;
         let parsed = |text: &[u8]| serde_json::from_slice::<Value>(text).ok();
         let object = |text: &&[u8]| text.starts_with(b"{");

@@ -142,7 +142,7 @@ async fn handle_request(
 ) -> Result<Response, HttpError> {
     let TokenIdentity { user, scope } = user;
     let (mut head, body) = request.into_parts();
-    if !request_body::is_json(&head.headers) {
+    if !request_body::has_json_body(&head.headers) {
         return Err(CallError::JsonRpcRequired.into());
     }
     let collected =
@@ -153,7 +153,7 @@ async fn handle_request(
     })?;
     let client = client_ip::request_client(&head, &services);
     let message = request_body::parse_off_executor(bytes, |bytes| ToolMessage::parse(bytes)).await?;
-    if let Some(id) = message.removed_initialize_id(&head.headers) {
+    if let Some(id) = message.unsupported_initialize_id(&head.headers) {
         let text = "This protocol revision has no initialize method; call server/discover.";
         return Ok(json_rpc_error(StatusCode::NOT_FOUND, id, ErrorCode::METHOD_NOT_FOUND, text));
     }

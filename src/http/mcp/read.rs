@@ -192,7 +192,7 @@ async fn read_entities(caller: &ToolCaller, arguments: CallFields) -> ToolResult
             Some((has_alt, etag)) if has_alt == target.variant.is_alternate() => {
                 summary["etag"] = etag.into();
                 if returned > 0 {
-                    let advice = if request.has_whole_entities() { EDIT_ADVICE } else { EDIT_COMPLETE_ADVICE };
+                    let advice = if request.returns_whole_entities() { EDIT_ADVICE } else { EDIT_COMPLETE_ADVICE };
                     summary["next"] = advice.into();
                 }
             }
@@ -230,7 +230,7 @@ async fn describe_unknown_fields(caller: &ToolCaller, target: &AuthorizedTarget,
     let paths: Vec<String> = unknown.iter().map(|field| field.path.to_string()).collect();
     let nearest = unknown.iter().zip(&paths).filter_map(|(field, path)| match &field.cause {
         // A nested path is no suggestion for `sort`, which does not support it. The hint below explains this.
-        _ if field.nested_sort_path().is_some() => None,
+        _ if field.nearest_nested_sort_path().is_some() => None,
         UnknownFieldCause::Absent { nearest: Some(nearest) } => Some((path.clone(), nearest.clone().into())),
         _ => None,
     });
@@ -249,7 +249,7 @@ async fn describe_unknown_fields(caller: &ToolCaller, target: &AuthorizedTarget,
     });
     let nested_sort = unknown
         .iter()
-        .find_map(UnknownField::nested_sort_path)
+        .find_map(UnknownField::nearest_nested_sort_path)
         .map(|nearest| nested_sort_hint(quote_for_display(nearest)));
     let hints: Vec<String> = nested_sort.into_iter().chain(removed.take(MAX_REMOVED_FIELD_HINTS)).collect();
     if !hints.is_empty() {
@@ -265,7 +265,7 @@ async fn explain_read(caller: &ToolCaller, arguments: CallFields) -> ToolResult 
     // `run_tool` rejects unknown names, so a call of `explain` has no ignored arguments.
     let explaining = caller.services.reads.explain(Some(&caller.user), dataset, version, request, Vec::new());
     let explanation = Box::pin(explaining).await?;
-    tool::limited_output(explanation.to_string(), MAX_RESULT_BYTES, "Explain a query with fewer or shorter parameters.")
+    tool::checked_output(explanation.to_string(), MAX_RESULT_BYTES, "Explain a query with fewer or shorter parameters.")
 }
 
 fn parse_request(arguments: &CallFields) -> Result<ReadRequest, ToolError> {

@@ -78,10 +78,10 @@ pub(super) struct ToolOutput(pub Vec<String>);
 
 pub(super) fn json_output(record: &impl Serialize, limit_bytes: usize, advice: &'static str) -> ToolResult {
     let text = serde_json::to_string(record).map_err(|error| HttpError::Panic(error.to_string()))?;
-    limited_output(text, limit_bytes, advice)
+    checked_output(text, limit_bytes, advice)
 }
 
-pub(super) fn limited_output(text: String, limit_bytes: usize, advice: &'static str) -> ToolResult {
+pub(super) fn checked_output(text: String, limit_bytes: usize, advice: &'static str) -> ToolResult {
     if text.len() > limit_bytes {
         return Err(ToolError::ResultTooLong { limit_bytes, advice });
     }

@@ -119,15 +119,15 @@ fn endpoint_operation(endpoint: &Endpoint, method: &HttpMethod, id: &str) -> Ope
         EndpointInput::BodyOrDocument { body: fields, .. } => {
             operation.request_body(Some(json_or_document_body(fields, example)))
         }
-        EndpointInput::PathToken => operation.parameter(token_parameter()),
+        EndpointInput::PathToken => operation.parameter(ping_token_parameter()),
     };
     operation = operation.response("200", success_response(endpoint, id));
     if let Some(description) = endpoint.response.not_modified {
         let not_modified = ResponseBuilder::new().description(description);
         operation = operation.response("304", with_headers(endpoint, not_modified));
     }
-    let operation = with_error_refs(operation, error_responses::READ_ERRORS, &read_error_statuses(endpoint));
-    with_error_refs(operation, OWNER_ERRORS, &owner_error_statuses(endpoint, method)).build()
+    let operation = with_error_refs(operation, error_responses::READ_ERRORS, &statuses_in_read_errors(endpoint));
+    with_error_refs(operation, OWNER_ERRORS, &statuses_in_owner_errors(endpoint, method)).build()
 }
 
 fn success_response(endpoint: &Endpoint, id: &str) -> ResponseBuilder {
@@ -165,7 +165,7 @@ fn is_management_endpoint(endpoint: &Endpoint) -> bool {
     endpoint.group != EndpointGroup::Operational
 }
 
-fn read_error_statuses(endpoint: &Endpoint) -> Vec<u16> {
+fn statuses_in_read_errors(endpoint: &Endpoint) -> Vec<u16> {
     let mut errors = vec![405];
     if !is_management_endpoint(endpoint) {
         errors.extend(endpoint.errors);
@@ -179,7 +179,7 @@ fn read_error_statuses(endpoint: &Endpoint) -> Vec<u16> {
     errors
 }
 
-fn owner_error_statuses(endpoint: &Endpoint, method: &HttpMethod) -> Vec<u16> {
+fn statuses_in_owner_errors(endpoint: &Endpoint, method: &HttpMethod) -> Vec<u16> {
     if !is_management_endpoint(endpoint) {
         return Vec::new();
     }
@@ -206,7 +206,7 @@ fn query_parameter(field: &FieldSpec) -> Parameter {
         .build()
 }
 
-fn token_parameter() -> Parameter {
+fn ping_token_parameter() -> Parameter {
     let schema = schema_of_type(Type::String).min_length(Some(1));
     let example = Some(json!("ping_0123456789abcdef"));
     openapi_components::parameter_builder("token", ParameterIn::Path, "The token in the ping URL.", schema, example)
@@ -243,7 +243,7 @@ mod tests {
             for (method, id) in endpoint.methods_and_operation_ids() {
                 assert!(ids.insert(id), "operation {id} is not unique");
                 let described = endpoint_operation(endpoint, method, id).responses.responses;
-                for status in [read_error_statuses(endpoint), owner_error_statuses(endpoint, method)].concat() {
+                for status in [statuses_in_read_errors(endpoint), statuses_in_owner_errors(endpoint, method)].concat() {
                     assert!(described.contains_key(&status.to_string()), "{id}: {status} is not described");
                 }
             }

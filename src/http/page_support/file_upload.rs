@@ -139,7 +139,7 @@ impl FileUploadForm {
         is_repeated.then(|| format!("the field {} appears more than once", quote_for_display(name)))
     }
 
-    async fn check_end(&mut self) -> Result<(), BoxError> {
+    async fn check_nothing_follows_file(&mut self) -> Result<(), BoxError> {
         // Fields after the file have the same size limit as fields before the file.
         self.file_begun.store(false, Ordering::Relaxed);
         let Some(field) = self.multipart.next_field().await.map_err(to_source_error)? else { return Ok(()) };
@@ -161,7 +161,7 @@ impl UploadedFile {
         let field = self.field;
         let mut rest = self.remaining_form;
         // The parser handles one field at a time: the file's `field` is dropped before `end` parses the rest.
-        let end = stream::once(async move { rest.check_end().await.map(|()| None) });
+        let end = stream::once(async move { rest.check_nothing_follows_file().await.map(|()| None) });
         field.map(|bytes| bytes.map(Some).map_err(to_source_error)).chain(end).try_filter_map(future::ok)
     }
 }

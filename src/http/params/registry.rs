@@ -98,7 +98,7 @@ pub enum ParameterError {
 }
 
 impl ParameterError {
-    fn for_json(self, raw: Option<&Value>) -> ParameterError {
+    fn with_json_value(self, raw: Option<&Value>) -> ParameterError {
         match (self, raw) {
             (ParameterError::InvalidText { name, reason, .. }, Some(raw)) if !raw.is_string() => {
                 ParameterError::InvalidJson { name, value: raw.to_string(), reason }
@@ -132,10 +132,10 @@ pub fn parse_query(query: Option<&str>) -> Result<(ReadRequest, Vec<UnknownParam
     parse_query_except(query, &[])
 }
 
-/// Like [`parse_query`], but skips the parameters in `own`, which the endpoint parses by itself.
+/// Like [`parse_query`], but skips the parameters in `skipped`, which the endpoint parses by itself.
 pub fn parse_query_except(
     query: Option<&str>,
-    own: &[&str],
+    skipped: &[&str],
 ) -> Result<(ReadRequest, Vec<UnknownParameter>), ParameterError> {
     let query = query.unwrap_or_default();
     if query.len() > MAX_QUERY_BYTES {
@@ -155,7 +155,7 @@ pub fn parse_query_except(
         };
         match PARAMETERS.iter().position(|parameter| parameter.name == name) {
             Some(index) => builder.apply_value(index, value)?,
-            None if own.contains(&&*name) => {}
+            None if skipped.contains(&&*name) => {}
             None if !name.is_empty() && seen.insert(name.clone()) => unknown.push(UnknownParameter(name.into_owned())),
             // An unknown parameter with an empty name cannot be listed in the response header.
             None => has_empty_name |= name.is_empty(),
@@ -228,9 +228,9 @@ pub fn parse_json_members(members: &Map<String, Value>) -> Result<ReadRequest, P
     }
     let mut builder = ReadRequestBuilder::default();
     for (index, raw, text) in values {
-        builder.apply_value(index, text.into()).map_err(|error| error.for_json(Some(raw)))?;
+        builder.apply_value(index, text.into()).map_err(|error| error.with_json_value(Some(raw)))?;
     }
-    builder.finish().map_err(|error| error.for_json(members.get(result_parameters::SEED.name)))
+    builder.finish().map_err(|error| error.with_json_value(members.get(result_parameters::SEED.name)))
 }
 
 fn scalar_to_text(value: &Value) -> Option<String> {
@@ -269,14 +269,14 @@ impl ReadRequestBuilder {
             let name = result_parameters::SEED.name;
             return Err(ParameterError::InvalidText { name, value: seed.to_string(), reason });
         }
-        match count_items(&self.request) {
+        match count_query_items(&self.request) {
             ..=MAX_QUERY_ITEMS => Ok(self.request),
             items => Err(ParameterError::TooManyItems { items }),
         }
     }
 }
 
-fn count_items(request: &ReadRequest) -> usize {
+fn count_query_items(request: &ReadRequest) -> usize {
     let paths = request.keep_fields.len() + request.drop_fields.len() + request.dedup_key.len();
     let conditions = request.filters.len() + request.contains_filters.len() + request.range_filters().count();
     paths + conditions + request.keywords.len()

@@ -15,7 +15,7 @@ use crate::streamed_body::stream_body;
 /// as soon as there are bytes, and has a `Content-Length` if the export is already complete.
 pub(crate) async fn export_response(mut export: CachedExport, range: Option<ByteRange>) -> Result<Response, HttpError> {
     let range_and_length = match range {
-        Some(range) => export.wait_for_bytes().await?.map(|length| (range, length)),
+        Some(range) => export.wait_for_size_bytes().await?.map(|length| (range, length)),
         None => None,
     };
     let (mut response, length) = match range_and_length {
@@ -32,7 +32,7 @@ pub(crate) async fn export_response(mut export: CachedExport, range: Option<Byte
             (response, Some(bytes))
         }
         None => {
-            let length = export.known_bytes();
+            let length = export.known_size_bytes();
             (Response::new(stream_body(export.into_chunks()).await?), length)
         }
     };

@@ -27,7 +27,7 @@ const LINK_ESCAPED: &AsciiSet = &CONTROLS
     .add(b';');
 
 /// Returns the header for a page of `returned` entities, or `None` if there are no other pages or the URL is too long.
-pub(super) fn adjacent_pages(
+pub(super) fn adjacent_pages_header(
     base: impl FnOnce() -> BaseUrl,
     uri: &Uri,
     version: VersionNumber,

@@ -120,7 +120,7 @@ async fn respond_to_read(services: &Services, head: &Parts, context: &mut Respon
     if request.strict {
         Box::pin(services.reads.reject_unknown_fields(&authorized, &request)).await?;
     }
-    let file = file_format(&request);
+    let file = download_format(&request);
     let coding = select_coding(&head.headers, file);
     let read = AuthorizedRead::new(&authorized, &request);
     let tag = |coding: ContentCoding| caching::strong_etag(read.cache_key.as_ref()?, coding.etag_suffix());
@@ -138,7 +138,7 @@ async fn respond_to_read(services: &Services, head: &Parts, context: &mut Respon
     }
     let range = etag.as_ref().and_then(|etag| ByteRange::from_headers(&head.headers, etag));
     // The futures of rare steps are boxed, because the future of this function is moved several times.
-    let fields = match request.strict || !request.has_paths() {
+    let fields = match request.strict || !request.has_field_paths() {
         true => None,
         false => Box::pin(find_unknown_fields(services, &authorized, &request, &head.uri)).await?,
     };
@@ -148,7 +148,7 @@ async fn respond_to_read(services: &Services, head: &Parts, context: &mut Respon
         etag = tag(response.coding);
     }
     let base = || BaseUrl::from_request_head(head, services);
-    let pages = link_header::adjacent_pages(base, &head.uri, authorized.version, &request, response.total);
+    let pages = link_header::adjacent_pages_header(base, &head.uri, authorized.version, &request, response.total);
     let is_export = matches!(response.body, ResponseBody::Export(_));
     let mut response = encode_response(response, &authorized, file, range).await?;
     // In the rate limit, each export counts as one download, even if the client requests it in several ranges.
@@ -202,9 +202,9 @@ async fn authorize(
     context: &mut ResponseContext,
 ) -> Result<AuthorizedTarget> {
     let authorization = parse_authorization(headers);
-    let may_continue = rate_limiting::can_continue_download(services, client, request, headers).await;
+    let may_continue = rate_limiting::may_skip_rate_limit(services, client, request, headers).await;
     let counts_first = authorization == AuthorizationHeader::None && !may_continue;
-    if counts_first && let Err(error) = count_read(services, client, RateLimitBucket::Public, context).await {
+    if counts_first && let Err(error) = admit_read(services, client, RateLimitBucket::Public, context).await {
         context.usage_meter = Some(services.usage.meter_rate_limited(target.dataset, &target.name_slug));
         return Err(error);
     }
@@ -225,10 +225,10 @@ async fn authorize(
     if may_continue
         && let Ok(authorized) = &authorized
         && let Some(status) =
-            Box::pin(rate_limiting::try_continue_download(services, client, bucket, authorized, request, headers)).await
+            Box::pin(rate_limiting::try_skip_rate_limit(services, client, bucket, authorized, request, headers)).await
     {
         context.rate_limit_status = status;
-    } else if let Err(error) = count_read(services, client, bucket, context).await {
+    } else if let Err(error) = admit_read(services, client, bucket, context).await {
         context.usage_meter.iter().for_each(UsageMeter::record_rate_limited);
         return Err(error);
     }
@@ -242,7 +242,7 @@ pub async fn download_response(
     target: &AuthorizedTarget,
     request: ReadRequest,
 ) -> Result<Response> {
-    let file = file_format(&request);
+    let file = download_format(&request);
     let coding = select_coding(&head.headers, file);
     let request = Arc::new(request);
     let response = services.reads.respond(AuthorizedRead::new(target, &request), coding).await?;
@@ -252,7 +252,7 @@ pub async fn download_response(
     Ok(response)
 }
 
-async fn count_read(
+async fn admit_read(
     services: &Services,
     client: ClientNetwork,
     bucket: RateLimitBucket,
@@ -281,7 +281,7 @@ pub fn parse_read(method: &Method, uri: &Uri) -> Result<ParsedRead> {
 }
 
 /// Returns the format of a response that is a file download: tables, but not counts.
-fn file_format(request: &ReadRequest) -> Option<ResponseFormat> {
+fn download_format(request: &ReadRequest) -> Option<ResponseFormat> {
     (request.format.is_table() && !request.count).then_some(request.format)
 }
 
@@ -366,8 +366,8 @@ mod tests {
     fn file_format_includes_tables_but_not_counts() {
         for format in ResponseFormat::ALL {
             let request = ReadRequest { format, ..ReadRequest::default() };
-            assert_eq!(file_format(&request), format.is_table().then_some(format));
-            assert_eq!(file_format(&ReadRequest { count: true, ..request }), None);
+            assert_eq!(download_format(&request), format.is_table().then_some(format));
+            assert_eq!(download_format(&ReadRequest { count: true, ..request }), None);
         }
     }
 

@@ -4,7 +4,7 @@ use axum::http::header::{CONTENT_LENGTH, RANGE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::Response;
 use strata_encode::ContentCoding;
-use strata_runtime::metrics::{self, BucketLabel, DecisionLabel};
+use strata_runtime::metrics::{self, RateLimitBucketLabel, RateLimitDecisionLabel};
 use strata_service::{
     AuthorizedTarget, CacheKey, ClientNetwork, ExportPart, RateLimitBucket, RateLimitDecision, RateLimitStatus,
     Services,
@@ -27,17 +27,17 @@ pub(super) async fn count_request(
 ) -> Option<RateLimitStatus> {
     let status = services.rate_limiter.count_request(client, bucket).await?;
     let decision = match status.decision {
-        RateLimitDecision::Within => DecisionLabel::Allowed,
-        RateLimitDecision::Exceeded { .. } => DecisionLabel::Refused,
+        RateLimitDecision::Within => RateLimitDecisionLabel::Allowed,
+        RateLimitDecision::Exceeded { .. } => RateLimitDecisionLabel::Refused,
     };
     metrics::count_rate_limit_decision(bucket_label(bucket), decision);
     Some(status)
 }
 
-fn bucket_label(bucket: RateLimitBucket) -> BucketLabel {
+fn bucket_label(bucket: RateLimitBucket) -> RateLimitBucketLabel {
     match bucket {
-        RateLimitBucket::Public => BucketLabel::Public,
-        RateLimitBucket::Private => BucketLabel::Private,
+        RateLimitBucket::Public => RateLimitBucketLabel::Public,
+        RateLimitBucket::Private => RateLimitBucketLabel::Private,
     }
 }
 
@@ -56,7 +56,7 @@ pub async fn admit_request(
 }
 
 /// Returns whether a request might continue an already counted download. Only a lookup of the dataset can decide.
-pub(super) async fn can_continue_download(
+pub(super) async fn may_skip_rate_limit(
     services: &Services,
     client: ClientNetwork,
     request: &ReadRequest,
@@ -69,7 +69,7 @@ pub(super) async fn can_continue_download(
 
 /// Returns the state of the client's rate limit if the request continues a counted download: it requests a range of a
 /// complete export. Such requests do not count. The inner `None` means that there is no limit.
-pub(super) async fn try_continue_download(
+pub(super) async fn try_skip_rate_limit(
     services: &Services,
     client: ClientNetwork,
     bucket: RateLimitBucket,
@@ -83,7 +83,7 @@ pub(super) async fn try_continue_download(
         return None;
     }
     let range = ByteRange::from_headers(headers, &etag).filter(|_| !caching::is_not_modified(headers, &etag))?;
-    let export_bytes = services.reads.complete_export_bytes(key).await?;
+    let export_bytes = services.reads.cached_export_bytes(key).await?;
     // A range that is not satisfiable (416) contains no bytes.
     let part_bytes = range.resolve(export_bytes).map_or(0, |range| range.end - range.start);
     let part = ExportPart { export: key.export_id(), export_bytes, part_bytes };
@@ -92,7 +92,7 @@ pub(super) async fn try_continue_download(
     }
     let status = services.rate_limiter.status(client, bucket).await;
     if status.is_some() {
-        metrics::count_rate_limit_decision(bucket_label(bucket), DecisionLabel::Free);
+        metrics::count_rate_limit_decision(bucket_label(bucket), RateLimitDecisionLabel::Free);
     }
     Some(status)
 }

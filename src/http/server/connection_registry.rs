@@ -80,10 +80,10 @@ struct ClientConnections {
 }
 
 impl ClientConnections {
-    /// Returns the connections that have waited for the client since before `until`, ordered by the start of the wait.
-    fn waiting_connections(&self, until: Instant) -> Vec<(Instant, u64)> {
+    /// Returns the connections that have waited for the client since before `cutoff`, ordered by the start of the wait.
+    fn waiting_connections(&self, cutoff: Instant) -> Vec<(Instant, u64)> {
         let waiting = self.connections.iter().filter_map(|(id, state)| Some((state.client_wait_since()?, *id)));
-        let mut waiting: Vec<_> = waiting.filter(|(since, _)| *since <= until).collect();
+        let mut waiting: Vec<_> = waiting.filter(|(since, _)| *since <= cutoff).collect();
         waiting.sort_unstable();
         waiting
     }
@@ -111,19 +111,19 @@ impl ConnectionRegistry {
             match self.admit(peer, Instant::now()) {
                 ConnectionAdmission::Admitted(slot) => return Some(slot),
                 ConnectionAdmission::ClientLimitReached => return None,
-                ConnectionAdmission::Full { .. } => self.wait_for_end(ADMISSION_RETRY_DELAY, is_large_client).await,
+                ConnectionAdmission::Full { .. } => self.await_freed_slot(ADMISSION_RETRY_DELAY, is_large_client).await,
             }
         }
     }
 
     /// Frees the slot of a connection that waits for its client. Returns false if there is none.
-    pub(super) fn try_release_one(&self) -> bool {
+    pub(super) fn try_release_waiting_connection(&self) -> bool {
         let mut registry = self.registry.lock();
-        let candidate = registry.release_candidate(Instant::now(), MIN_CLIENT_WAIT);
-        candidate.is_some_and(|(client, id)| registry.release_connection(client, id))
+        let candidate = registry.take_release_candidate(Instant::now(), MIN_CLIENT_WAIT);
+        candidate.is_some_and(|(client, id)| registry.try_release_connection(client, id))
     }
 
-    pub(super) async fn wait_for_end(&self, max_wait: Duration, is_large_client: bool) {
+    pub(super) async fn await_freed_slot(&self, max_wait: Duration, is_large_client: bool) {
         let _ = timeout(max_wait, self.slot_freed[usize::from(is_large_client)].notified()).await;
     }
 
@@ -137,7 +137,7 @@ impl ConnectionRegistry {
         if max_connections_per_client > 0 && !is_exempt && count >= max_connections_per_client {
             let waiting = known.map(|known| known.waiting_connections(now - MIN_CLIENT_WAIT)).unwrap_or_default();
             let Some((_, id)) = waiting.first().copied() else { return ConnectionAdmission::ClientLimitReached };
-            registry.release_connection(client, id);
+            registry.try_release_connection(client, id);
         }
         let is_small = is_exempt || 2 * count + 8 < registry.max_client_connections;
         let full = ConnectionAdmission::Full { is_large_client: !is_small && count > 0 };
@@ -148,8 +148,8 @@ impl ConnectionRegistry {
         }
         if registry.open_count >= max_connections {
             let min_wait = if is_small { MIN_LARGE_CLIENT_WAIT } else { MIN_CLIENT_WAIT };
-            let Some((client, id)) = registry.release_candidate(now, min_wait) else { return full };
-            registry.release_connection(client, id);
+            let Some((client, id)) = registry.take_release_candidate(now, min_wait) else { return full };
+            registry.try_release_connection(client, id);
         }
         let id = registry.next_id;
         registry.next_id += 1;
@@ -171,22 +171,22 @@ impl ConnectionRegistry {
 
 impl ConnectionRegistryState {
     /// Returns the next connection to close for another one. It has waited for its client for at least `min_wait`.
-    fn release_candidate(&mut self, now: Instant, min_wait: Duration) -> Option<(ClientNetwork, u64)> {
+    fn take_release_candidate(&mut self, now: Instant, min_wait: Duration) -> Option<(ClientNetwork, u64)> {
         let age = |at: Option<Instant>| at.map(|at| now.saturating_duration_since(at));
         if age(self.candidates_chosen_at).is_none_or(|age| age > MIN_CLIENT_WAIT) {
-            self.choose_candidates(now);
+            self.refill_release_candidates(now);
         }
-        let candidate = self.next_candidate(now - min_wait);
+        let candidate = self.take_candidate_waiting_since(now - min_wait);
         if candidate.is_some() || age(self.candidates_chosen_at).is_some_and(|age| age < CANDIDATE_SEARCH_INTERVAL) {
             return candidate;
         }
-        self.choose_candidates(now);
-        self.next_candidate(now - min_wait)
+        self.refill_release_candidates(now);
+        self.take_candidate_waiting_since(now - min_wait)
     }
 
-    /// Returns the first release candidate that has waited for its client since before `until`. Only
+    /// Returns the first release candidate that has waited for its client since before `cutoff`. Only
     /// [`MAX_CANDIDATES_PER_TRY`] candidates are checked, because later candidates have waited for less time.
-    fn next_candidate(&mut self, until: Instant) -> Option<(ClientNetwork, u64)> {
+    fn take_candidate_waiting_since(&mut self, cutoff: Instant) -> Option<(ClientNetwork, u64)> {
         let clients = &self.clients;
         let since = |(client, id): &(ClientNetwork, u64)| clients.get(client)?.connections.get(id)?.client_wait_since();
         let mut selected = None;
@@ -197,7 +197,7 @@ impl ConnectionRegistryState {
         {
             match since(&candidate) {
                 None => {}
-                Some(since) if since <= until => selected = Some(candidate),
+                Some(since) if since <= cutoff => selected = Some(candidate),
                 Some(_) => others.push(candidate),
             }
         }
@@ -207,7 +207,7 @@ impl ConnectionRegistryState {
 
     /// Selects the connections to release next. Each one belongs to the client that would have the most connections
     /// after the release of the previous ones.
-    fn choose_candidates(&mut self, now: Instant) {
+    fn refill_release_candidates(&mut self, now: Instant) {
         let mut waiting = Vec::new();
         self.max_client_connections = 0;
         for (client, entry) in &self.clients {
@@ -228,7 +228,7 @@ impl ConnectionRegistryState {
     }
 
     /// Removes the slot of a connection, and asks the connection to end. Returns false if the connection had no slot.
-    fn release_connection(&mut self, client: ClientNetwork, id: u64) -> bool {
+    fn try_release_connection(&mut self, client: ClientNetwork, id: u64) -> bool {
         let Some(state) = self.remove_connection(client, id) else { return false };
         self.closing_count += 1;
         self.released_connections.push_back(Arc::downgrade(&state));

@@ -102,7 +102,7 @@ impl ConnectionStateFields {
     }
 
     /// Whether an idle HTTP/1.1 connection must close: its next empty read should report the end of the stream.
-    fn must_report_end(&self) -> bool {
+    fn must_report_eof(&self) -> bool {
         let must_end = self.is_drained || self.released_at.is_some();
         must_end && !self.is_http2 && !self.has_head_begun && self.requests.is_empty()
     }
@@ -158,7 +158,7 @@ impl ConnectionStateFields {
         Some(draining.max(self.idle_since) + limits.idle_drain_timeout)
     }
 
-    fn record_written(&mut self, bytes: usize, is_all: bool) {
+    fn record_write_progress(&mut self, bytes: usize, is_all: bool) {
         self.bytes_since_progress = self.bytes_since_progress.saturating_add(bytes);
         if self.bytes_since_progress >= MIN_WRITE_PROGRESS_BYTES || is_all {
             self.bytes_since_progress = 0;
@@ -244,15 +244,15 @@ impl ConnectionState {
         // Over HTTP/2, written bytes do not show that the client reads: hyper writes only what the windows of the
         // client allow, and also writes responses to pings.
         if !state.is_http2 {
-            state.record_written(bytes, is_all);
+            state.record_write_progress(bytes, is_all);
         }
     }
 
     /// Whether the next empty read of the connection should report the end of the stream. If false, the task of `cx` is
     /// woken when the result changes.
-    pub(super) fn poll_must_report_end(&self, cx: &Context<'_>) -> bool {
+    pub(super) fn poll_must_report_eof(&self, cx: &Context<'_>) -> bool {
         let mut state = self.fields.lock();
-        if state.must_report_end() {
+        if state.must_report_eof() {
             return true;
         }
         if !state.reader_waker.as_ref().is_some_and(|reader| reader.will_wake(cx.waker())) {
@@ -361,17 +361,17 @@ impl InFlightRequest {
     }
 
     /// Records that there are bytes of the response for the client to read.
-    pub(super) fn wait_for_client(&self) {
+    pub(super) fn start_client_wait(&self) {
         self.update_request(|request, now| request.client_wait_since = Some(now));
     }
 
     /// Records that the client of an HTTP/2 connection has read or canceled bytes of the response.
-    pub(super) fn record_read(&self, bytes: usize) {
-        self.body_wait.state.fields.lock().record_written(bytes, false);
+    pub(super) fn record_client_read(&self, bytes: usize) {
+        self.body_wait.state.fields.lock().record_write_progress(bytes, false);
     }
 
     /// Records that the client has read all available bytes of the response.
-    pub(super) fn wait_for_service(&self) {
+    pub(super) fn end_client_wait(&self) {
         self.update_request(|request, _| request.client_wait_since = None);
     }
 
@@ -390,7 +390,7 @@ impl Drop for InFlightRequest {
             state.requests.remove(&self.body_wait.request_number);
             if state.requests.is_empty() {
                 state.idle_since = Instant::now();
-                if state.must_report_end() {
+                if state.must_report_eof() {
                     state.wake_reader();
                 }
             }
@@ -452,17 +452,17 @@ mod tests {
         let mut deadline = pin!(state.next_deadline());
         for number in 0..5 {
             assert!(deadline.as_mut().poll(&mut cx).is_pending());
-            assert!(!state.poll_must_report_end(&cx));
+            assert!(!state.poll_must_report_eof(&cx));
             let request = state.begin_request();
             request.start_response();
-            request.wait_for_service();
+            request.end_client_wait();
             drop(request);
             // Only the first request has woken the task that waits for deadlines.
             assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "{number}");
         }
-        assert!(!state.poll_must_report_end(&cx));
+        assert!(!state.poll_must_report_eof(&cx));
         state.release();
-        assert!(wakes.0.load(Ordering::Relaxed) > 1 && state.poll_must_report_end(&cx));
+        assert!(wakes.0.load(Ordering::Relaxed) > 1 && state.poll_must_report_eof(&cx));
     }
 
     #[tokio::test]

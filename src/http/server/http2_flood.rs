@@ -52,7 +52,7 @@ impl ControlFrameCredit {
     }
 
     /// Counts the control frames in the received bytes. Returns false if the credit is used up.
-    pub(super) fn record_read(&mut self, mut bytes: &[u8]) -> bool {
+    pub(super) fn try_charge_frames(&mut self, mut bytes: &[u8]) -> bool {
         while !bytes.is_empty() {
             if self.payload_left > 0 {
                 let skipped = self.payload_left.min(bytes.len());
@@ -64,21 +64,21 @@ impl ControlFrameCredit {
             self.header[self.header_filled..self.header_filled + length].copy_from_slice(&bytes[..length]);
             self.header_filled += length;
             bytes = &bytes[length..];
-            if self.header_filled == FRAME_HEADER_BYTES && !self.try_begin_frame() {
+            if self.header_filled == FRAME_HEADER_BYTES && !self.try_charge_frame() {
                 return false;
             }
         }
         true
     }
 
-    pub(super) fn record_written(&mut self, bytes: usize) {
+    pub(super) fn add_write_credit(&mut self, bytes: usize) {
         self.uncredited_bytes += bytes as u64;
         self.add_credit(self.uncredited_bytes / BYTES_PER_CREDIT);
         self.uncredited_bytes %= BYTES_PER_CREDIT;
     }
 
     /// Handles a complete frame header. Returns false if there is no credit for the frame.
-    fn try_begin_frame(&mut self) -> bool {
+    fn try_charge_frame(&mut self) -> bool {
         let [high, middle, low, kind, flags, ..] = self.header;
         self.header_filled = 0;
         self.payload_left = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     fn count_accepted(guard: &mut ControlFrameCredit, frame: &[u8], chunk_bytes: usize) -> u64 {
-        let is_accepted = |_: &u64| frame.chunks(chunk_bytes).all(|bytes| guard.record_read(bytes));
+        let is_accepted = |_: &u64| frame.chunks(chunk_bytes).all(|bytes| guard.try_charge_frames(bytes));
         (0..2 * MAX_CREDIT).take_while(is_accepted).count() as u64
     }
 
@@ -146,13 +146,13 @@ mod tests {
         let ping = build_frame(PING, 0, 8);
         let mut guard = ControlFrameCredit::new();
         assert_eq!(count_accepted(&mut guard, &build_frame(DATA_FRAME, 0, 20_000), 4_096), 2 * MAX_CREDIT);
-        assert!(guard.record_read(&build_frame(HEADERS_FRAME, 4, 30)));
-        assert!(guard.record_read(&build_frame(DATA_FRAME, END_STREAM_FLAG, 0)));
+        assert!(guard.try_charge_frames(&build_frame(HEADERS_FRAME, 4, 30)));
+        assert!(guard.try_charge_frames(&build_frame(DATA_FRAME, END_STREAM_FLAG, 0)));
         assert_eq!(count_accepted(&mut guard, &ping, 100), INITIAL_CREDIT + CREDIT_PER_REQUEST);
 
         let mut guard = ControlFrameCredit::new();
         for _ in 0..1_000 {
-            guard.record_written(100);
+            guard.add_write_credit(100);
         }
         assert_eq!(count_accepted(&mut guard, &ping, 100), INITIAL_CREDIT + 100_000 / BYTES_PER_CREDIT);
 
@@ -162,7 +162,7 @@ mod tests {
         assert_eq!(guard.credit, 40, "credit for 20 s");
 
         let mut guard = ControlFrameCredit::new();
-        guard.record_written(1 << 40);
+        guard.add_write_credit(1 << 40);
         assert_eq!(count_accepted(&mut guard, &ping, 100), MAX_CREDIT, "the credit is limited");
     }
 }

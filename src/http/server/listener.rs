@@ -207,7 +207,7 @@ fn syn_drop_filter() -> [socket2::SockFilter; 5] {
 
 /// Returns the process's limit of file descriptors, and how many connections the limit allows. Returns `None` if the
 /// system does not report a limit.
-pub(super) fn connection_limit_of_process() -> Option<(usize, usize)> {
+pub(super) fn descriptor_and_connection_limits() -> Option<(usize, usize)> {
     let descriptors = usize::try_from(getrlimit(Resource::Nofile).current?).ok()?;
     Some((descriptors, max_connections_for(descriptors)))
 }

@@ -53,11 +53,11 @@ use crate::router::router;
 use connection_registry::{ConnectionAdmission, ConnectionRegistry, ConnectionSlot, max_waiting_connections};
 use connection_state::{CloseReason, ConnectionState, DeadlineAction};
 use http2_inflight::{ClientRequests, InFlightLimit, estimate_head_bytes};
-use listener::{AcceptOutcome, ConnectionListener, ConnectionRefuser, connection_limit_of_process};
+use listener::{AcceptOutcome, ConnectionListener, ConnectionRefuser, descriptor_and_connection_limits};
 use poll_timer::PollTimedResponse;
 use timed_body::{TimedRequestBody, TimedResponseBody};
 use timed_stream::TimedStream;
-use uri_repair::ParsedHeadLength;
+use uri_repair::ParsedBodyLength;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerLimits {
@@ -149,7 +149,7 @@ pub async fn serve_app(
 ) -> Result<(), ServeError> {
     let mut limits = ServerLimits::from(&*services.config);
     if let Some((descriptors, connections)) =
-        connection_limit_of_process().filter(|(_, connections)| *connections < limits.max_connections)
+        descriptor_and_connection_limits().filter(|(_, connections)| *connections < limits.max_connections)
     {
         let wanted = limits.max_connections;
         tracing::warn!(descriptors, connections, wanted, "reduced server.connections to fit the open file limit");
@@ -165,23 +165,23 @@ pub async fn serve_app(
     let upkeep = async {
         loop {
             tokio::time::sleep(METRICS_UPKEEP_INTERVAL).await;
-            metrics::run_upkeep();
+            metrics::aggregate_histogram_samples();
         }
     };
-    let note_exhausted = move |is_exhausted: bool| services.readiness.set_descriptors_exhausted(is_exhausted);
+    let set_exhausted = move |is_exhausted: bool| services.readiness.set_descriptors_exhausted(is_exhausted);
     tokio::select! {
-        outcome = serve_router(router, listener, limits, shutdown, note_exhausted) => outcome,
+        outcome = serve_router(router, listener, limits, shutdown, set_exhausted) => outcome,
         never = upkeep => never,
     }
 }
 
-/// Like [`serve_app`], with any router and limits. Calls `note_exhausted` when descriptors run out or are free again.
+/// Like [`serve_app`], with any router and limits. Calls `set_exhausted` when descriptors run out or are free again.
 pub async fn serve_router(
     router: Router,
     listener: TcpListener,
     limits: ServerLimits,
     shutdown: impl Future,
-    note_exhausted: impl Fn(bool),
+    set_exhausted: impl Fn(bool),
 ) -> Result<(), ServeError> {
     let server = Arc::new(HttpServer::new(router, limits));
     let mut listener = ConnectionListener::new(listener, max_waiting_connections(server.limits.max_connections));
@@ -210,7 +210,7 @@ pub async fn serve_router(
             AcceptOutcome::Exhausted(error) => {
                 if !std::mem::replace(&mut lacks_descriptors, true) {
                     tracing::warn!(%error, "failed to accept connections; closing some");
-                    note_exhausted(true);
+                    set_exhausted(true);
                 }
                 server.free_descriptor(&mut listener).await;
                 continue;
@@ -219,7 +219,7 @@ pub async fn serve_router(
         };
         if std::mem::take(&mut lacks_descriptors) {
             tracing::info!("resumed accepting connections");
-            note_exhausted(false);
+            set_exhausted(false);
         }
         // A connection that must wait for a slot does so in its own task, so that it does not block later connections.
         let (waiting_permit, is_large_client) = match server.connections.admit(peer.ip(), Instant::now()) {
@@ -368,7 +368,7 @@ impl HttpServer {
     ) {
         metrics().accepted_connections.increment(1);
         let state = slot.state.clone();
-        let parsed_head = Arc::<ParsedHeadLength>::default();
+        let parsed_head = Arc::<ParsedBodyLength>::default();
         let stream = TimedStream::new(stream, state.clone(), parsed_head.clone());
         let client_requests = slot.client_requests.clone();
         let service = ConnectionService { server: self.clone(), peer, state, parsed_head, client_requests };
@@ -385,10 +385,10 @@ impl HttpServer {
     async fn free_descriptor(&self, listener: &mut ConnectionListener) {
         const NO_DESCRIPTORS_TEXT: &str =
             "The service has no file descriptors left for more connections. Try again in a few seconds.";
-        if !self.connections.try_release_one() && listener.try_refuse_next(NO_DESCRIPTORS_TEXT).await {
+        if !self.connections.try_release_waiting_connection() && listener.try_refuse_next(NO_DESCRIPTORS_TEXT).await {
             metrics().refused_connections.with_label_values(["descriptors".into()]).increment(1);
         } else {
-            self.connections.wait_for_end(DESCRIPTOR_RELEASE_TIMEOUT, false).await;
+            self.connections.await_freed_slot(DESCRIPTOR_RELEASE_TIMEOUT, false).await;
         }
     }
 }
@@ -485,7 +485,7 @@ struct ConnectionService {
     server: Arc<HttpServer>,
     peer: SocketAddr,
     state: Arc<ConnectionState>,
-    parsed_head: Arc<ParsedHeadLength>,
+    parsed_head: Arc<ParsedBodyLength>,
     /// The client's HTTP/2 requests in flight. `None` for a trusted proxy.
     client_requests: Option<Arc<ClientRequests>>,
 }
@@ -501,7 +501,7 @@ where
 
     fn call(&self, request: axum::http::Request<B>) -> Self::Future {
         let timeout = self.server.limits.response_timeout;
-        self.parsed_head.record_request(request.body().size_hint().exact());
+        self.parsed_head.record_body_length(request.body().size_hint().exact());
         let mut in_flight = self.state.begin_request();
         // Unlike an HTTP/1.1 connection, an HTTP/2 connection can have many requests, and is closed with GOAWAY.
         let http2 = request.version() == Version::HTTP_2;

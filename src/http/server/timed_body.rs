@@ -15,7 +15,7 @@ use super::connection_state::{InFlightRequest, MIN_WRITE_PROGRESS_BYTES, Request
 
 #[derive(Debug, thiserror::Error)]
 #[error("the response took longer than {} s", .0.as_secs())]
-struct ResponseTimeout(Duration);
+struct ResponseTimeoutError(Duration);
 
 /// A response body that fails if it takes too long. Its request is in flight until the body is dropped.
 ///
@@ -44,7 +44,7 @@ impl AsRef<[u8]> for InFlightChunk {
 
 impl Drop for InFlightChunk {
     fn drop(&mut self) {
-        self.in_flight.record_read(self.bytes.len());
+        self.in_flight.record_client_read(self.bytes.len());
     }
 }
 
@@ -83,12 +83,12 @@ impl http_body::Body for TimedResponseBody {
         let late = match &frame {
             Poll::Ready(frame) => {
                 // Even after the last frame of the body, the client might not have read earlier frames.
-                this.in_flight.wait_for_client();
+                this.in_flight.start_client_wait();
                 // Comparing the deadline with the clock is cheaper than polling the timer.
                 matches!(frame, Some(Ok(_))) && this.deadline.deadline() <= Instant::now()
             }
             Poll::Pending => {
-                this.in_flight.wait_for_service();
+                this.in_flight.end_client_wait();
                 this.deadline.as_mut().poll(cx).is_ready()
             }
         };
@@ -105,7 +105,7 @@ impl http_body::Body for TimedResponseBody {
                 frame => frame,
             };
         }
-        let error = ResponseTimeout(this.timeout);
+        let error = ResponseTimeoutError(this.timeout);
         let id = this.request_id.as_ref().and_then(|id| id.to_str().ok()).unwrap_or_default();
         tracing::warn!(id, %error, "interrupted response body");
         Poll::Ready(Some(Err(axum::Error::new(error))))

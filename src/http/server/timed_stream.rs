@@ -23,7 +23,7 @@ use tokio::time::{Sleep, sleep};
 
 use super::connection_state::{CloseReason, ConnectionState, MIN_WRITE_PROGRESS_BYTES};
 use super::http2_flood::ControlFrameCredit;
-use super::uri_repair::{ParsedHeadLength, UriRepair};
+use super::uri_repair::{ParsedBodyLength, UriRepair};
 
 /// The first bytes of an HTTP/2 client (RFC 9113, section 3.4).
 const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -55,7 +55,7 @@ struct LingerState {
 }
 
 impl<S> TimedStream<S> {
-    pub(super) fn new(stream: S, state: Arc<ConnectionState>, head: Arc<ParsedHeadLength>) -> Self {
+    pub(super) fn new(stream: S, state: Arc<ConnectionState>, head: Arc<ParsedBodyLength>) -> Self {
         TimedStream {
             stream,
             preface_deadline: Some(Box::pin(sleep(state.limits.header_read_timeout))),
@@ -70,9 +70,9 @@ impl<S> TimedStream<S> {
     }
 
     /// Records bytes read from the client. Returns an error if the client exceeds the limit for control frames.
-    fn record_bytes_read(&mut self, read: &[u8]) -> io::Result<()> {
-        let frames = if self.preface_deadline.is_some() { self.detect_http2(read) } else { read };
-        if self.frame_credit.as_mut().is_none_or(|credit| credit.record_read(frames)) {
+    fn charge_bytes_read(&mut self, read: &[u8]) -> io::Result<()> {
+        let frames = if self.preface_deadline.is_some() { self.match_http2_preface(read) } else { read };
+        if self.frame_credit.as_mut().is_none_or(|credit| credit.try_charge_frames(frames)) {
             Ok(())
         } else {
             let _ = self.state.stream_fault.set(CloseReason::Flooding);
@@ -81,7 +81,7 @@ impl<S> TimedStream<S> {
     }
 
     /// Returns the bytes after the HTTP/2 preface if `read` contains the end of the preface, and otherwise nothing.
-    fn detect_http2<'a>(&mut self, read: &'a [u8]) -> &'a [u8] {
+    fn match_http2_preface<'a>(&mut self, read: &'a [u8]) -> &'a [u8] {
         let expected = HTTP2_PREFACE.get(self.preface_bytes_matched..).unwrap_or_default();
         // An empty read is the end of the stream, so the bytes can no longer become the HTTP/2 preface.
         if !read.is_empty() && read.len() < expected.len() && expected.starts_with(read) {
@@ -100,7 +100,7 @@ impl<S> TimedStream<S> {
     }
 
     /// Handles the outcome of a write of `offered` bytes. Returns an error if the write deadline has passed.
-    fn check_write(
+    fn handle_write_outcome(
         &mut self,
         cx: &mut Context<'_>,
         offered: usize,
@@ -110,7 +110,7 @@ impl<S> TimedStream<S> {
             Poll::Ready(Ok(written)) => {
                 self.state.record_write(written, written == offered);
                 if let Some(frame_credit) = &mut self.frame_credit {
-                    frame_credit.record_written(written);
+                    frame_credit.add_write_credit(written);
                 }
                 self.bytes_written = self.bytes_written.saturating_add(written);
                 if written == offered || self.bytes_written >= MIN_WRITE_PROGRESS_BYTES {
@@ -136,7 +136,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
         let this = &mut *self;
         let before = buffer.filled().len();
         loop {
-            if this.uri_repair.fill_buffer(buffer) {
+            if this.uri_repair.try_fill_buffer(buffer) {
                 this.state.record_read(buffer.filled().len() - before);
                 return Poll::Ready(Ok(()));
             }
@@ -147,14 +147,14 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
                     {
                         return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
                     }
-                    return if this.state.poll_must_report_end(cx) { Poll::Ready(Ok(())) } else { Poll::Pending };
+                    return if this.state.poll_must_report_eof(cx) { Poll::Ready(Ok(())) } else { Poll::Pending };
                 }
                 Poll::Ready(outcome) => {
                     let read = &buffer.filled()[before..];
                     this.state.record_read(read.len());
-                    let outcome = outcome.and(this.record_bytes_read(read));
+                    let outcome = outcome.and(this.charge_bytes_read(read));
                     let ended = read.is_empty();
-                    let passed = this.uri_repair.hold_back(read);
+                    let passed = this.uri_repair.pass_or_hold_back(read);
                     buffer.set_filled(before + passed);
                     // If all bytes are held back, the loop reads again: an empty read would mean the end of the stream.
                     if passed > 0 || ended || outcome.is_err() {
@@ -169,7 +169,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for TimedStream<S> {
 impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.check_write(cx, bytes.len(), outcome)
+        self.handle_write_outcome(cx, bytes.len(), outcome)
     }
 
     fn poll_write_vectored(
@@ -178,7 +178,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for TimedStream<S> {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let outcome = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
-        self.check_write(cx, slices.iter().map(|slice| slice.len()).sum(), outcome)
+        self.handle_write_outcome(cx, slices.iter().map(|slice| slice.len()).sum(), outcome)
     }
 
     fn is_write_vectored(&self) -> bool {

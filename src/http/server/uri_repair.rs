@@ -3,7 +3,7 @@
 //! without a text and without a metric. For example, `GET /a?b=<1 HTTP/1.1` becomes `GET /a?b=%3C1 HTTP/1.1`.
 //!
 //! Only request lines are changed: at the start of a connection, and after a request whose end is known. A head ends
-//! with its first empty line. hyper then reports the length of the body ([`ParsedHeadLength`]), and the next request
+//! with its first empty line. hyper then reports the length of the body ([`ParsedBodyLength`]), and the next request
 //! line follows the body. In any other case (a chunked body, HTTP/2, a head that ends elsewhere), all further bytes of
 //! the connection pass unchanged. So no byte of a body is ever changed.
 //!
@@ -20,10 +20,10 @@ use tokio::io::ReadBuf;
 /// The body length of the last request head that hyper has parsed, until [`Self::take`] takes it. The inner `None` is
 /// an unknown length. The stream and the service of a connection share this value.
 #[derive(Default)]
-pub(super) struct ParsedHeadLength(Mutex<Option<Option<u64>>>);
+pub(super) struct ParsedBodyLength(Mutex<Option<Option<u64>>>);
 
-impl ParsedHeadLength {
-    pub(super) fn record_request(&self, body_bytes: Option<u64>) {
+impl ParsedBodyLength {
+    pub(super) fn record_body_length(&self, body_bytes: Option<u64>) {
         *self.0.lock() = Some(body_bytes);
     }
 
@@ -56,7 +56,7 @@ enum HeaderLineState {
 
 pub(super) struct UriRepair {
     position: StreamPosition,
-    head: Arc<ParsedHeadLength>,
+    head: Arc<ParsedBodyLength>,
     /// Bytes that were read from the client, and that must wait for hyper or be escaped.
     held_bytes: BytesMut,
     /// Bytes that can pass to hyper, before `held_bytes`.
@@ -64,13 +64,13 @@ pub(super) struct UriRepair {
 }
 
 impl UriRepair {
-    pub(super) fn new(head: Arc<ParsedHeadLength>) -> UriRepair {
+    pub(super) fn new(head: Arc<ParsedBodyLength>) -> UriRepair {
         let position = StreamPosition::BeforeRequestLine;
         UriRepair { position, head, held_bytes: BytesMut::new(), ready_bytes: BytesMut::new() }
     }
 
     /// Fills `buffer` with held bytes that can pass to hyper now. Returns false if there are none.
-    pub(super) fn fill_buffer(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
+    pub(super) fn try_fill_buffer(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
         if self.position != StreamPosition::Unknown {
             self.position = match (self.position, self.head.take()) {
                 (StreamPosition::HeadEnd, Some(Some(0))) => StreamPosition::BeforeRequestLine,
@@ -93,9 +93,9 @@ impl UriRepair {
     }
 
     /// Returns how many of the read bytes can pass to hyper unchanged, and holds the others back. No bytes must be held
-    /// back before the call. If no byte can pass, call [`Self::fill_buffer`].
-    pub(super) fn hold_back(&mut self, bytes: &[u8]) -> usize {
-        let passed = self.scan(bytes);
+    /// back before the call. If no byte can pass, call [`Self::try_fill_buffer`].
+    pub(super) fn pass_or_hold_back(&mut self, bytes: &[u8]) -> usize {
+        let passed = self.scan_unchanged_bytes(bytes);
         self.held_bytes.extend_from_slice(&bytes[passed..]);
         passed
     }
@@ -104,7 +104,7 @@ impl UriRepair {
         let mut held = mem::take(&mut self.held_bytes);
         let mut at = 0;
         while at < held.len() {
-            let passed = self.scan(&held[at..]);
+            let passed = self.scan_unchanged_bytes(&held[at..]);
             self.ready_bytes.extend_from_slice(&held[at..at + passed]);
             at += passed;
             match held.get(at) {
@@ -121,7 +121,7 @@ impl UriRepair {
 
     /// Advances the position in the stream over the bytes that can pass to hyper unchanged, and returns their number.
     /// Stops before a byte of a request target that must be escaped, and at the end of a head.
-    fn scan(&mut self, bytes: &[u8]) -> usize {
+    fn scan_unchanged_bytes(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
         while at < bytes.len() {
             let rest = &bytes[at..];

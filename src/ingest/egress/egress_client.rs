@@ -142,7 +142,7 @@ impl EgressClient {
 
     async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         let lookup = async {
-            let _permit = self.lookup_limit.acquire_unbounded(self.principal, 1).await;
+            let _permit = self.lookup_limit.acquire_without_timeout(self.principal, 1).await;
             self.resolver.resolve_host(name).await
         };
         tokio::time::timeout(self.lookup_timeout, lookup).await.unwrap_or_else(|_| {

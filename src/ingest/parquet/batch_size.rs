@@ -30,7 +30,7 @@ pub(super) struct DecodedSize {
 }
 
 impl DecodedSize {
-    fn add(&mut self, bytes: u64) -> Result<(), SourceError> {
+    fn add_and_check(&mut self, bytes: u64) -> Result<(), SourceError> {
         self.decoded_bytes = self.decoded_bytes.saturating_add(bytes);
         check_source_size(self.decoded_bytes, self.max_bytes)?;
         self.expansion.check_expanded(self.decoded_bytes)
@@ -52,12 +52,12 @@ pub(super) fn choose_batch_rows(
     let mut memory_bytes = [0_u64; BATCH_SIZE_COUNT];
     for column in columns {
         let column_bytes =
-            column_memory_bytes(file, column, rows, decoded_size).map_err(|error| column.add_column_name(error))?;
+            memory_by_batch_size(file, column, rows, decoded_size).map_err(|error| column.add_column_name(error))?;
         for (total, column) in memory_bytes.iter_mut().zip(column_bytes) {
             *total = total.saturating_add(column);
         }
     }
-    let padding: u64 = fields.iter().map(|field| fixed_size_bytes(field.data_type())).fold(0, u64::saturating_add);
+    let padding: u64 = fields.iter().map(|field| fixed_size_list_bytes(field.data_type())).fold(0, u64::saturating_add);
     for (log, total) in memory_bytes.iter_mut().enumerate() {
         *total = total.saturating_add(padding.saturating_mul(1 << log));
     }
@@ -73,7 +73,7 @@ pub(super) fn choose_batch_rows(
 }
 
 /// Returns the maximum memory of a column in a batch of 1, 2, 4, … rows: the dictionary, the pages, and the values.
-fn column_memory_bytes(
+fn memory_by_batch_size(
     file: &File,
     column: &CheckedColumnChunk,
     rows: u64,
@@ -90,7 +90,7 @@ fn column_memory_bytes(
         let (header, header_bytes) = page_header::read_page_header(file, position, column.end)?;
         position += header_bytes + u64::from(header.compressed_bytes);
         let bytes = u64::from(header.uncompressed_bytes);
-        decoded_size.add(header_bytes + bytes)?;
+        decoded_size.add_and_check(header_bytes + bytes)?;
         max_compressed_bytes = max_compressed_bytes.max(u64::from(header.compressed_bytes));
         match header.page_type {
             PageType::Index => {}
@@ -153,16 +153,16 @@ impl PageWindow {
 }
 
 /// Returns the memory per row of fixed-size lists and binary values.
-fn fixed_size_bytes(data_type: &DataType) -> u64 {
+fn fixed_size_list_bytes(data_type: &DataType) -> u64 {
     match data_type {
         DataType::FixedSizeList(item, length) => {
             // A null in a column of fixed-size lists takes as much memory as any other list.
             let length = u64::try_from(*length).unwrap_or(0);
-            length.saturating_mul(VALUE_MEMORY_BYTES.saturating_add(fixed_size_bytes(item.data_type())))
+            length.saturating_mul(VALUE_MEMORY_BYTES.saturating_add(fixed_size_list_bytes(item.data_type())))
         }
         DataType::FixedSizeBinary(length) => u64::try_from(*length).unwrap_or(0),
         DataType::Struct(fields) => {
-            fields.iter().map(|field| fixed_size_bytes(field.data_type())).fold(0, u64::saturating_add)
+            fields.iter().map(|field| fixed_size_list_bytes(field.data_type())).fold(0, u64::saturating_add)
         }
         _ => 0,
     }

@@ -202,7 +202,7 @@ impl ParquetDecoder {
         for (name, levels) in self.schema.top_level_columns() {
             let group = SingleRowGroup::new(self, row_group, &columns, batch_rows);
             let name = quote_name(name);
-            let reason = match catch_panic(|| group.count_rows(&levels)) {
+            let reason = match catch_panic(|| group.count_decoded_rows(&levels)) {
                 Ok(Ok(rows)) if rows == group.num_rows() => continue,
                 Ok(Ok(rows)) => format!(
                     "column {name} has {rows} rows in row group {index}, but the footer says {}",
@@ -260,7 +260,7 @@ impl EntityDecoder for ParquetDecoder {
         let rest = &self.text[self.text_position..];
         // A line end ends a row, because JSON escapes line ends inside strings.
         let length = memchr::memchr(b'\n', rest).unwrap_or(rest.len());
-        self.writer.write_json(&rest[..length], |_| position, out)?;
+        self.writer.canonicalize_and_write(&rest[..length], |_| position, out)?;
         self.text_position += length + 1;
         self.text_total_bytes += length as u64;
         check_source_size(self.text_total_bytes, self.decoded_size.max_bytes)?;
@@ -302,7 +302,7 @@ impl<'a> SingleRowGroup<'a> {
         ParquetRecordBatchReader::try_new_with_row_groups(levels, self, self.batch_rows, None)
     }
 
-    fn count_rows(&self, levels: &FieldLevels) -> ParquetResult<usize> {
+    fn count_decoded_rows(&self, levels: &FieldLevels) -> ParquetResult<usize> {
         let mut rows = 0;
         for batch in self.open_reader(levels)? {
             rows += batch?.num_rows();

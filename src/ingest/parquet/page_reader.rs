@@ -170,7 +170,7 @@ pub(super) struct CheckedPageReader {
     next_header: Option<PageHeader>,
     page_bytes: u64,
     dictionary_bytes: u64,
-    longest_entry_bytes: u64,
+    longest_dictionary_entry_bytes: u64,
 }
 
 impl CheckedPageReader {
@@ -185,7 +185,7 @@ impl CheckedPageReader {
             next_header: None,
             page_bytes: 0,
             dictionary_bytes: 0,
-            longest_entry_bytes: 0,
+            longest_dictionary_entry_bytes: 0,
         }
     }
 
@@ -254,7 +254,7 @@ impl CheckedPageReader {
             return Err(damaged_file_error("a dictionary has more entries than its bytes can contain"));
         }
         if self.column.descriptor.physical_type() == Type::BYTE_ARRAY && self.column.copies_strings {
-            self.longest_entry_bytes = longest_entry_bytes(&bytes);
+            self.longest_dictionary_entry_bytes = longest_dictionary_entry_bytes(&bytes);
         }
         // The library stores the entries of a dictionary a second time, as values.
         let memory_bytes = bytes.len() as u64 + u64::from(header.value_count) * self.column.value_memory_bytes();
@@ -273,7 +273,7 @@ impl CheckedPageReader {
         };
         let copied_bytes = match header.encoding {
             Encoding::RLE_DICTIONARY | Encoding::PLAIN_DICTIONARY => {
-                batch_values.saturating_mul(self.longest_entry_bytes)
+                batch_values.saturating_mul(self.longest_dictionary_entry_bytes)
             }
             _ if self.column.copies_strings => bytes.len() as u64,
             _ => 0,
@@ -413,7 +413,7 @@ impl Iterator for SingleChunkPages {
 
 impl PageIterator for SingleChunkPages {}
 
-fn longest_entry_bytes(mut bytes: &[u8]) -> u64 {
+fn longest_dictionary_entry_bytes(mut bytes: &[u8]) -> u64 {
     let mut longest = 0;
     while let Some((length, rest)) = bytes.split_first_chunk::<4>() {
         let length = u32::from_le_bytes(*length);
@@ -454,7 +454,7 @@ fn max_levels_in_rows(mut bytes: &[u8], width: u32, values: u64, rows: usize) ->
     };
     let value_bytes = width.div_ceil(8) as usize;
     while position < values {
-        let Some(head) = leb128::read_u64(&mut bytes) else { break };
+        let Some(head) = leb128::read_varint(&mut bytes) else { break };
         let count = head >> 1;
         if head & 1 == 0 {
             let Some((value, rest)) = bytes.split_at_checked(value_bytes) else { break };

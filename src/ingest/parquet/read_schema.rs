@@ -47,7 +47,7 @@ impl ReadSchema {
             .map_err(|_| unsupported_schema_error(original))?;
         let mut adjuster = SchemaAdjuster { columns: original.columns().iter(), reads_as_bytes: Vec::new() };
         let fields = adjuster.adjust_fields(arrow_metadata.schema().fields());
-        fields.iter().try_for_each(|field| check_printable(field, field.name()))?;
+        fields.iter().try_for_each(|field| check_printable_as_json(field, field.name()))?;
         let parquet = match replace_with_bytes(original.root_schema(), false, &mut adjuster.reads_as_bytes.into_iter())
         {
             Some(root) => SchemaDescriptor::new(Arc::new(root)),
@@ -95,7 +95,7 @@ fn unsupported_schema_error(schema: &SchemaDescriptor) -> SourceError {
     ))
 }
 
-fn check_printable(field: &Field, column: &str) -> Result<(), SourceError> {
+fn check_printable_as_json(field: &Field, column: &str) -> Result<(), SourceError> {
     let refuse = |reason: String| {
         Err(SourceError::invalid_document(format!(
             "the Parquet file cannot be read: column {} {reason}",
@@ -114,7 +114,7 @@ fn check_printable(field: &Field, column: &str) -> Result<(), SourceError> {
     {
         return refuse("has maps whose keys are lists, structs, or maps, which JSON does not support".to_owned());
     }
-    child_fields(field.data_type()).iter().try_for_each(|child| check_printable(child, column))
+    child_fields(field.data_type()).iter().try_for_each(|child| check_printable_as_json(child, column))
 }
 
 fn time_zone(field: &Field) -> Option<&str> {

@@ -40,7 +40,7 @@ impl<'a> ThriftWalker<'a> {
 
     pub(super) fn read_varint(&mut self) -> ThriftResult<u64> {
         let mut rest = self.bytes.get(self.position..).ok_or(MalformedThrift)?;
-        let value = leb128::read_u64(&mut rest).ok_or(MalformedThrift)?;
+        let value = leb128::read_varint(&mut rest).ok_or(MalformedThrift)?;
         self.position = self.bytes.len() - rest.len();
         Ok(value)
     }
@@ -188,7 +188,7 @@ impl ThriftStructWriter {
             step @ 1..=15 => self.bytes.push((step as u8) << 4 | kind.0),
             _ => {
                 self.bytes.push(kind.0);
-                leb128::write_u64((id << 1) as u64 ^ (id >> 63) as u64, &mut self.bytes);
+                leb128::write_varint((id << 1) as u64 ^ (id >> 63) as u64, &mut self.bytes);
             }
         }
     }
@@ -204,7 +204,7 @@ impl ThriftStructWriter {
             Ok(count @ 0..15) => self.bytes.push(count << 4 | ThriftType::STRUCT.0),
             _ => {
                 self.bytes.push(0xf0 | ThriftType::STRUCT.0);
-                leb128::write_u64(count, &mut self.bytes);
+                leb128::write_varint(count, &mut self.bytes);
             }
         }
     }

@@ -23,7 +23,7 @@ mod tests;
 use std::collections::{HashMap, VecDeque};
 
 use crate::principal::{Principal, PrincipalClass};
-use crate::shares::{BeyondShare, FairShares, OtherUnits};
+use crate::shares::{BeyondShare, FairShares, UnitsOfOthers};
 
 pub(crate) type WaiterTicket = u64;
 
@@ -255,7 +255,7 @@ impl<W> FairQueue<W> {
         let held = self.used_units();
         let anonymous_held = self.held_units[PrincipalClass::Anonymous as usize];
         let own_anonymous = if principal.is_anonymous() { own } else { 0 };
-        let others = OtherUnits { total_units: held - own, anonymous_units: anonymous_held - own_anonymous };
+        let others = UnitsOfOthers { total_units: held - own, anonymous_units: anonymous_held - own_anonymous };
         let max_units = self.shares.max_units(principal, others);
         let wanted = own.saturating_add(units);
         let takes_free = own == 0 && self.shares.beyond_share == BeyondShare::AnyFreeUnits;

@@ -7,7 +7,7 @@
 use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
-use strata_json::{ColumnNames, FieldProjection, SourceField};
+use strata_json::{FieldProjection, SourceField, TableColumnNames};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::ReadRequest;
 
@@ -86,7 +86,7 @@ impl EntityProjection {
     }
 
     /// Returns the table columns of projected entities; `None` if the stored column names do not determine them.
-    pub fn project_columns(&self, columns: &ColumnNames) -> Option<ColumnNames> {
+    pub fn project_columns(&self, columns: &TableColumnNames) -> Option<TableColumnNames> {
         if self.denull {
             return None;
         }
@@ -116,7 +116,7 @@ impl EntityProjection {
                 included.push(name.clone());
             }
         }
-        Some(ColumnNames::from(included))
+        Some(TableColumnNames::from(included))
     }
 
     pub fn apply<'a>(&self, document: &'a [u8], scratch: &'a mut EntityProjectionScratch) -> &'a [u8] {

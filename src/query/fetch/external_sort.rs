@@ -206,7 +206,7 @@ impl ExternalDocumentSort {
                     Some(bytes) => header.copy_from_slice(&bytes[next as usize..][..DOCUMENT_HEADER_BYTES]),
                     None => self.file.read_exact_at(&mut header, next)?,
                 }
-                let (ordinal, length) = parse_header(&header);
+                let (ordinal, length) = parse_ordinal_and_length(&header);
                 let start = next + DOCUMENT_HEADER_BYTES as u64;
                 next = start + length;
                 documents.push((ordinal, start..next));
@@ -221,7 +221,7 @@ fn sum_run_bytes(runs: &[Range<u64>]) -> u64 {
     runs.iter().map(|run| run.end - run.start).sum()
 }
 
-fn parse_header(header: &[u8; DOCUMENT_HEADER_BYTES]) -> (u64, u64) {
+fn parse_ordinal_and_length(header: &[u8; DOCUMENT_HEADER_BYTES]) -> (u64, u64) {
     let (ordinal, length) = header.split_at(8);
     let length = length.try_into().map_or(0, u32::from_le_bytes);
     (ordinal.try_into().map_or(0, u64::from_le_bytes), u64::from(length))

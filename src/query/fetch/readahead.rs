@@ -46,11 +46,11 @@ impl DocumentReadahead {
         if self.planned_documents > 0 {
             self.planned_documents -= 1;
         } else if !is_resident {
-            self.request_pages(reader, &document, following());
+            self.prefetch_following_pages(reader, &document, following());
         }
     }
 
-    fn request_pages(
+    fn prefetch_following_pages(
         &mut self,
         reader: &VersionReader,
         document: &DocumentLocation,

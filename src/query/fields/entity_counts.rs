@@ -18,19 +18,19 @@ const MAX_LEB128_COUNT_BYTES: usize = 5;
 /// [`row_groups_of_both`](crate::tasks::row_groups_of_both).
 #[derive(Clone, Debug)]
 pub enum DiffEntityCounts {
-    Counts(Arc<[TrackedVec<u32>; 2]>),
+    ByEntity(Arc<[TrackedVec<u32>; 2]>),
     /// The index of one version (0 or 1), and the ascending positions of the entities to read, each of which stands
     /// only for itself. The second number of each pair is ignored.
     Positions(usize, Arc<TrackedVec<(u64, usize)>>),
-    Units(Arc<BTreeMap<usize, Vec<u32>>>),
+    ByRowGroup(Arc<BTreeMap<usize, Vec<u32>>>),
 }
 
 impl DiffEntityCounts {
-    pub(crate) fn row_counts(&self, readers: &[VersionReader; 2], unit: usize) -> Cow<'_, [u32]> {
-        let Some((version, row_group)) = locate_unit(readers, unit) else { return Cow::Borrowed(&[]) };
+    pub(crate) fn counts_by_row(&self, readers: &[VersionReader; 2], unit: usize) -> Cow<'_, [u32]> {
+        let Some((version, row_group)) = locate_row_group(readers, unit) else { return Cow::Borrowed(&[]) };
         let group = readers[version].row_groups()[row_group];
         match self {
-            DiffEntityCounts::Counts(counts) => {
+            DiffEntityCounts::ByEntity(counts) => {
                 let first = group.first_position as usize;
                 Cow::Borrowed(counts[version].get(first..first + group.rows).unwrap_or_default())
             }
@@ -43,23 +43,23 @@ impl DiffEntityCounts {
                 Cow::Owned(counts)
             }
             DiffEntityCounts::Positions(..) => Cow::Borrowed(&[]),
-            DiffEntityCounts::Units(units) => Cow::Borrowed(units.get(&unit).map_or(&[], Vec::as_slice)),
+            DiffEntityCounts::ByRowGroup(units) => Cow::Borrowed(units.get(&unit).map_or(&[], Vec::as_slice)),
         }
     }
 
     /// Encodes the entity counts of some row groups as text: LEB128 numbers, compressed, in hexadecimal.
-    pub(super) fn encode_units(&self, readers: &[VersionReader; 2], units: &[usize]) -> std::io::Result<String> {
+    pub(super) fn encode_counts(&self, readers: &[VersionReader; 2], units: &[usize]) -> std::io::Result<String> {
         let mut bytes = Vec::new();
         for unit in units {
-            self.row_counts(readers, *unit).iter().for_each(|count| leb128::write_u64(*count, &mut bytes));
+            self.counts_by_row(readers, *unit).iter().for_each(|count| leb128::write_varint(*count, &mut bytes));
         }
         Ok(hex::encode(zstd::bulk::compress(&bytes, ZSTD_LEVEL)?))
     }
 
-    pub(super) fn decode_units(text: &str, readers: &[VersionReader; 2], units: &[usize]) -> Result<DiffEntityCounts> {
+    pub(super) fn decode_counts(text: &str, readers: &[VersionReader; 2], units: &[usize]) -> Result<DiffEntityCounts> {
         let damaged = || exec_datafusion_err!("the entity list of a diff task is truncated");
         let rows = units.iter().map(|unit| {
-            let (version, row_group) = locate_unit(readers, *unit)?;
+            let (version, row_group) = locate_row_group(readers, *unit)?;
             Some(readers[version].row_groups()[row_group].rows)
         });
         let rows: Vec<usize> = rows.collect::<Option<_>>().ok_or_else(damaged)?;
@@ -70,14 +70,14 @@ impl DiffEntityCounts {
         let mut row_counts = BTreeMap::new();
         for (unit, rows) in units.iter().zip(rows) {
             let counts: Vec<u32> =
-                (0..rows).map(|_| leb128::read_u32(&mut rest)).collect::<Option<_>>().ok_or_else(damaged)?;
+                (0..rows).map(|_| leb128::read_varint_u32(&mut rest)).collect::<Option<_>>().ok_or_else(damaged)?;
             row_counts.insert(*unit, counts);
         }
-        if rest.is_empty() { Ok(DiffEntityCounts::Units(Arc::new(row_counts))) } else { Err(damaged()) }
+        if rest.is_empty() { Ok(DiffEntityCounts::ByRowGroup(Arc::new(row_counts))) } else { Err(damaged()) }
     }
 }
 
-pub(super) fn locate_unit(readers: &[VersionReader; 2], unit: usize) -> Option<(usize, usize)> {
+pub(super) fn locate_row_group(readers: &[VersionReader; 2], unit: usize) -> Option<(usize, usize)> {
     let first_count = readers[0].row_groups().len();
     match unit.checked_sub(first_count) {
         None => Some((0, unit)),

@@ -63,11 +63,11 @@ pub fn pack_value(hash: u128, field: u32) -> u128 {
     hash << (u128::BITS - VALUE_HASH_BITS) | u128::from(field)
 }
 
-pub fn value_hash(value: u128) -> u128 {
+pub fn unpack_value_hash(value: u128) -> u128 {
     value >> (u128::BITS - VALUE_HASH_BITS)
 }
 
-pub fn value_field(value: u128) -> u32 {
+pub fn unpack_field_number(value: u128) -> u32 {
     value as u32
 }
 
@@ -79,6 +79,6 @@ pub(crate) fn pack_feature(rank: u32, hash: u128) -> FieldFeature {
 }
 
 #[inline]
-pub fn feature_rank(feature: FieldFeature) -> usize {
+pub fn unpack_field_rank(feature: FieldFeature) -> usize {
     (feature >> VALUE_HASH_BITS) as usize
 }

@@ -16,7 +16,7 @@ use datafusion::physical_plan::{DisplayAs, DisplayFormatType, ExecutionPlan, Pla
 use futures::{StreamExt, TryStreamExt};
 use strata_format::reader::VersionReader;
 
-use super::entity_counts::{self, DiffEntityCounts};
+use super::entity_counts::{DiffEntityCounts, locate_row_group};
 use super::field_hash::HashSeeds;
 use super::record_rows;
 use super::row_group_fields::{FieldRanks, FieldValues, RowFeatures};
@@ -65,7 +65,7 @@ impl FieldScan {
     ) -> FieldScan {
         let properties = single_partition_properties(EquivalenceProperties::new(output.schema()));
         let readers = readers.clone();
-        let has_chosen = |unit: &usize| entity_counts.row_counts(&readers, *unit).iter().any(|count| *count > 0);
+        let has_chosen = |unit: &usize| entity_counts.counts_by_row(&readers, *unit).iter().any(|count| *count > 0);
         let units = (0..tasks::row_groups_of_both(&readers).len()).filter(has_chosen).collect();
         FieldScan {
             readers,
@@ -85,9 +85,9 @@ impl FieldScan {
     }
 
     async fn read_batches(&self, unit: usize, memory: &MemoryReservation) -> Result<Vec<RecordBatch>, QueryError> {
-        let Some((version, row_group)) = entity_counts::locate_unit(&self.readers, unit) else { return Ok(Vec::new()) };
+        let Some((version, row_group)) = locate_row_group(&self.readers, unit) else { return Ok(Vec::new()) };
         let reader = &self.readers[version];
-        let counts = self.entity_counts.row_counts(&self.readers, unit);
+        let counts = self.entity_counts.counts_by_row(&self.readers, unit);
         match &self.output {
             FieldScanOutput::Values => {
                 let fields = FieldValues::read(reader, row_group, &counts, self.seeds, memory).await?;

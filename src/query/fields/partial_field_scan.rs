@@ -21,7 +21,7 @@ use crate::distribution::{PartitionableScan, RowGroupReadEstimate};
 pub struct SerializedFieldScan {
     pub files: [FileDescription; 2],
     units: Vec<usize>,
-    /// The entities to scan, encoded by [`DiffEntityCounts::encode_units`].
+    /// The entities to scan, encoded by [`DiffEntityCounts::encode_counts`].
     chosen: String,
     seeds: HashSeeds,
     /// The escaped field names by rank, for a scan of features (values per entity). `None` for a scan of values.
@@ -38,11 +38,11 @@ impl FieldScan {
         Some(SerializedFieldScan {
             files: [self.readers[0].description(), self.readers[1].description()],
             units: self.units.to_vec(),
-            chosen: self.entity_counts.encode_units(&self.readers, &self.units).ok().filter(|_| self.is_partial)?,
+            chosen: self.entity_counts.encode_counts(&self.readers, &self.units).ok().filter(|_| self.is_partial)?,
             seeds: self.seeds,
             ranks: match &self.output {
                 FieldScanOutput::Values => None,
-                FieldScanOutput::Features(ranks) => Some(ranks.to_names()?),
+                FieldScanOutput::Features(ranks) => Some(ranks.names_by_rank()?),
             },
         })
     }
@@ -62,9 +62,9 @@ impl PartitionableScan for FieldScan {
         let mut row_groups = Vec::with_capacity(self.units.len());
         for unit in self.units.iter() {
             tokio::task::consume_budget().await;
-            let Some((version, row_group)) = entity_counts::locate_unit(&self.readers, *unit) else { continue };
+            let Some((version, row_group)) = entity_counts::locate_row_group(&self.readers, *unit) else { continue };
             let reader = &self.readers[version];
-            let counts = self.entity_counts.row_counts(&self.readers, *unit);
+            let counts = self.entity_counts.counts_by_row(&self.readers, *unit);
             let pages = reader.page_count(row_group);
             let wanted_rows = counts.iter().filter(|count| **count > 0).count();
             let is_missing = |page: &usize| !reader.is_page_cached(row_group, *page);
@@ -79,7 +79,7 @@ impl PartitionableScan for FieldScan {
             let (_, documents) = reader.stored_text_and_document_bytes(row_group);
             row_groups.push(RowGroupReadEstimate {
                 row_group: *unit,
-                stable_name: reader.row_group_name(row_group),
+                stable_name: reader.stable_row_group_name(row_group),
                 uncached_bytes: documents / pages.max(1) as u64 * missing as u64,
             });
         }
@@ -104,7 +104,7 @@ impl SerializedFieldScan {
         if !self.units.windows(2).all(|pair| pair[0] < pair[1]) {
             return Err(exec_datafusion_err!("the row groups of a diff task are not in ascending order"));
         }
-        let entity_counts = DiffEntityCounts::decode_units(&self.chosen, readers, &self.units)?;
+        let entity_counts = DiffEntityCounts::decode_counts(&self.chosen, readers, &self.units)?;
         let features = |names: &Vec<String>| {
             let ranks = names.iter().zip(0..).map(|(name, rank)| (name.as_bytes().into(), rank));
             FieldScanOutput::Features(Arc::new(FieldRanks(ranks.collect())))
@@ -116,7 +116,7 @@ impl SerializedFieldScan {
 }
 
 impl FieldRanks {
-    fn to_names(&self) -> Option<Vec<String>> {
+    fn names_by_rank(&self) -> Option<Vec<String>> {
         let mut names = vec![None; self.0.len()];
         for (name, rank) in &self.0 {
             *names.get_mut(*rank as usize)? = Some(String::from_utf8(name.to_vec()).ok()?);

@@ -12,7 +12,7 @@ use arrow::datatypes::{DataType, Field, Schema, SchemaRef, UInt64Type};
 use datafusion::error::DataFusionError;
 use strata_store::StorageError;
 
-use super::field_hash::{self, FieldFeature, VALUE_HASH_BITS};
+use super::field_hash::{FieldFeature, VALUE_HASH_BITS, unpack_field_number, unpack_value_hash};
 use super::row_group_fields::{FieldValues, RowFeatures};
 use crate::error::QueryError;
 
@@ -45,13 +45,13 @@ pub(super) fn encode_values(field_values: FieldValues) -> Result<Vec<RecordBatch
     let mut counts = UInt64Builder::new();
     let mut hashes = BinaryBuilder::new();
     let mut row = Vec::with_capacity(MAX_ROW_HASHES * HASH_BYTES);
-    for same_field in values.chunk_by(|one, other| field_hash::value_field(*one) == field_hash::value_field(*other)) {
-        let number = same_field.first().map_or(0, |value| field_hash::value_field(*value) as usize);
+    for same_field in values.chunk_by(|one, other| unpack_field_number(*one) == unpack_field_number(*other)) {
+        let number = same_field.first().map_or(0, |value| unpack_field_number(*value) as usize);
         let mut distinct = same_field.chunk_by(|one, other| one == other).filter_map(<[u128]>::first).peekable();
         while distinct.peek().is_some() {
             row.clear();
             for value in distinct.by_ref().take(MAX_ROW_HASHES) {
-                row.extend_from_slice(&field_hash::value_hash(*value).to_be_bytes()[FEATURE_BYTES - HASH_BYTES..]);
+                row.extend_from_slice(&unpack_value_hash(*value).to_be_bytes()[FEATURE_BYTES - HASH_BYTES..]);
             }
             fields.append_value(names[number]);
             counts.append_value(std::mem::take(&mut entity_counts[number]));
@@ -72,14 +72,14 @@ fn finish_batch(schema: &SchemaRef, columns: &mut [&mut dyn ArrayBuilder]) -> Re
     Ok(RecordBatch::try_new(schema.clone(), columns).map_err(DataFusionError::from)?)
 }
 
-pub struct ValueRow<'b> {
+pub struct FieldHashesRow<'b> {
     pub name: &'b [u8],
     /// The number of entities with the field. If a field has several rows, their numbers add up.
     pub entity_count: u64,
     hashes: &'b [[u8; HASH_BYTES]],
 }
 
-impl ValueRow<'_> {
+impl FieldHashesRow<'_> {
     pub fn hashes(&self) -> impl Iterator<Item = u128> {
         self.hashes.iter().map(|hash| {
             let mut bytes = [0; FEATURE_BYTES];
@@ -89,12 +89,12 @@ impl ValueRow<'_> {
     }
 }
 
-pub fn decode_value_rows(batch: &RecordBatch) -> impl Iterator<Item = Result<ValueRow<'_>, QueryError>> {
+pub fn decode_value_rows(batch: &RecordBatch) -> impl Iterator<Item = Result<FieldHashesRow<'_>, QueryError>> {
     let names = batch.column(0).as_binary::<i32>();
     let hashes = batch.column(2).as_binary::<i32>();
     let entities = batch.column(1).as_primitive::<UInt64Type>();
     (0..batch.num_rows()).map(move |row| match hashes.value(row).as_chunks::<HASH_BYTES>() {
-        (hashes, []) => Ok(ValueRow { name: names.value(row), entity_count: entities.value(row), hashes }),
+        (hashes, []) => Ok(FieldHashesRow { name: names.value(row), entity_count: entities.value(row), hashes }),
         _ => Err(truncated_row_error()),
     })
 }

@@ -46,7 +46,7 @@ impl FieldValues {
                 if name.eq_str(SOURCE_FIELD) {
                     continue;
                 }
-                let number = fields.field_number(name);
+                let number = fields.get_or_insert_field(name);
                 fields.entity_counts[number as usize] += u64::from(*count);
                 let value = field_hash::pack_value(hasher.hash_canonical(value), number);
                 let slot = &mut recent[(value >> 64) as usize % RECENT_VALUE_SLOTS];
@@ -59,7 +59,7 @@ impl FieldValues {
         Ok(fields)
     }
 
-    fn field_number(&mut self, name: JsonStr<'_>) -> u32 {
+    fn get_or_insert_field(&mut self, name: JsonStr<'_>) -> u32 {
         if let Some(number) = self.numbers.get(name.raw()) {
             return *number;
         }

@@ -71,7 +71,7 @@ impl PlanFunctionKind {
     }
 }
 
-pub(super) fn call_predicate(predicate: Predicate) -> Expr {
+pub(super) fn predicate_call(predicate: Predicate) -> Expr {
     let mut arguments = vec![col(DOCUMENT_COLUMN)];
     match &predicate {
         Predicate::Comparison(comparison) => {
@@ -102,7 +102,7 @@ impl ScalarUDFImpl for PlanFunction {
     fn name(&self) -> &str {
         match &self.kind {
             PlanFunctionKind::Predicate(predicate) => match &**predicate {
-                Predicate::Comparison(comparison) => comparison.operator.parameter(),
+                Predicate::Comparison(comparison) => comparison.operator.parameter_name(),
                 Predicate::Keywords(_) => "keywords",
             },
             PlanFunctionKind::Position => "position",

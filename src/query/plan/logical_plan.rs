@@ -15,7 +15,7 @@ use strata_format::reader::VersionReader;
 use strata_types::read_request::ReadRequest;
 
 use crate::fetch::entity_projection::EntityProjection;
-use crate::plan::functions::{PlanFunctionKind, call_predicate};
+use crate::plan::functions::{PlanFunctionKind, predicate_call};
 use crate::plan::version_table::VersionTable;
 use crate::scan::dedup_spec::DedupSpec;
 use crate::scan::predicate::{ComparisonOperator, Predicate};
@@ -71,7 +71,7 @@ fn filter_by_predicates(
         // The projection removes the path of a filter, so no entity matches.
         return plan.limit(0, Some(0));
     }
-    match balanced_conjunction(Predicate::from_request(request, projection).map(call_predicate).collect()) {
+    match balanced_conjunction(Predicate::from_request(request, projection).map(predicate_call).collect()) {
         Some(all) => plan.filter(all),
         None => Ok(plan),
     }
@@ -99,8 +99,8 @@ fn sort_by_shuffle(plan: LogicalPlanBuilder, position: Expr, seed: Option<u64>) 
     plan.project([position, rank.alias(SHUFFLE_COLUMN)])?.sort(order)
 }
 
-fn position_expr(order: &str) -> Expr {
-    if order != ORDER_COLUMN {
+fn position_expr(order_column: &str) -> Expr {
+    if order_column != ORDER_COLUMN {
         return col(POSITION_COLUMN);
     }
     PlanFunctionKind::Position.call_with(vec![col(ORDER_COLUMN)]).alias(POSITION_COLUMN)

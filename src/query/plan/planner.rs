@@ -20,7 +20,7 @@ use crate::plan::logical_plan;
 use crate::plan::spilling_sorts::CompactBeforeSort;
 
 #[derive(Clone)]
-pub(crate) struct QueryPlans {
+pub(crate) struct QueryPlanStages {
     pub(crate) logical: LogicalPlan,
     pub(crate) optimized: LogicalPlan,
     pub(crate) physical: Arc<dyn ExecutionPlan>,
@@ -47,11 +47,11 @@ static PLANNER: LazyLock<SessionState> = LazyLock::new(|| {
         .build()
 });
 
-impl QueryPlans {
-    pub(crate) async fn new(reader: VersionReader, request: &ReadRequest, threads: usize) -> Result<QueryPlans> {
+impl QueryPlanStages {
+    pub(crate) async fn new(reader: VersionReader, request: &ReadRequest, threads: usize) -> Result<QueryPlanStages> {
         let logical = logical_plan::build_logical_plan(reader, threads, request)?;
         let optimized = PLANNER.optimize(&logical)?;
         let physical = PLANNER.query_planner().create_physical_plan(&optimized, &*PLANNER).await?;
-        Ok(QueryPlans { logical, optimized, physical })
+        Ok(QueryPlanStages { logical, optimized, physical })
     }
 }

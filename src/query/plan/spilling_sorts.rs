@@ -3,8 +3,8 @@
 //! [`CompactBeforeSort`]: an aggregate returns its groups as slices of one batch. A sort charges each slice to the
 //! memory pool with the size of the whole batch, and fails despite using little memory. So slices are copied first.
 //!
-//! [`with_spilling_sorts`]: the operator for the first `k` rows of an order is fast, but cannot spill. It holds `k`
-//! keys with their batches. If keys have megabytes, this can need more memory than a sort that spills.
+//! [`replace_top_k_by_full_sorts`]: the operator for the first `k` rows of an order is fast, but cannot spill. It holds
+//! `k` keys with their batches. If keys have megabytes, this can need more memory than a sort that spills.
 
 use std::sync::Arc;
 
@@ -60,10 +60,10 @@ fn compact_sort_input(input: &Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> 
     if is_output_compact(input) {
         return input.clone();
     }
-    Arc::new(CompactBatchesExec::new(BatchCompaction::default(), input.clone()))
+    Arc::new(CompactBatchesExec::new(CompactBatchesOperator::default(), input.clone()))
 }
 
-pub(crate) fn with_spilling_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
+pub(crate) fn replace_top_k_by_full_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Option<Arc<dyn ExecutionPlan>>> {
     let changed = plan.transform_up(|plan| {
         let Some((sort, k)) = plan.downcast_ref::<SortExec>().and_then(|sort| Some((sort, sort.fetch()?))) else {
             return Ok(Transformed::no(plan));
@@ -74,10 +74,10 @@ pub(crate) fn with_spilling_sorts(plan: Arc<dyn ExecutionPlan>) -> Result<Option
     Ok(changed.transformed.then_some(changed.data))
 }
 
-type CompactBatchesExec = UnaryExec<BatchCompaction>;
+type CompactBatchesExec = UnaryExec<CompactBatchesOperator>;
 
 #[derive(Clone, Debug, Default)]
-struct BatchCompaction {
+struct CompactBatchesOperator {
     metrics: ExecutionPlanMetricsSet,
 }
 
@@ -88,7 +88,7 @@ fn compact_batch(batch: &RecordBatch) -> Result<RecordBatch> {
     Ok(RecordBatch::try_new(batch.schema(), columns)?)
 }
 
-impl UnaryOperator for BatchCompaction {
+impl UnaryOperator for CompactBatchesOperator {
     const NAME: &'static str = "CompactBatches";
 
     fn execute(&self, input: OperatorInput<'_>) -> Result<SendableRecordBatchStream> {

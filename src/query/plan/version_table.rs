@@ -13,7 +13,7 @@ use strata_format::reader::VersionReader;
 
 use crate::plan::functions::predicate_from_call;
 use crate::scan::scan_columns::{
-    ComputedColumns, DOCUMENT_COLUMN, GROUP_COLUMN, ORDER_COLUMN, POSITION_COLUMN, column_field,
+    ComputedColumns, DOCUMENT_COLUMN, GROUP_COLUMN, ORDER_COLUMN, POSITION_COLUMN, scan_column_field,
 };
 use crate::scan::version_scan::VersionScan;
 
@@ -31,7 +31,7 @@ impl TableProvider for VersionTable {
         let computed =
             [order.as_ref().map(|_| ORDER_COLUMN), group.as_ref().map(|_| GROUP_COLUMN)].into_iter().flatten();
         let columns = [POSITION_COLUMN, DOCUMENT_COLUMN].into_iter().chain(computed);
-        Arc::new(Schema::new(columns.map(column_field).collect::<Vec<_>>()))
+        Arc::new(Schema::new(columns.map(scan_column_field).collect::<Vec<_>>()))
     }
 
     fn table_type(&self) -> TableType {

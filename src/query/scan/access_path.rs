@@ -10,7 +10,7 @@
 //! 2. `ScanSpec::probe_access_path`: which rows may match ([`CandidateRows`]), and which of them are certain to match
 //!    ([`ExactRows`])? Documents decide about the others, in one pass for all predicates.
 //!
-//! `PlannedPredicate::estimate_bytes` (module `cost`) estimates the work of both before the query runs.
+//! `PlannedPredicate::estimate_work_bytes` (module `cost`) estimates the work of both before the query runs.
 
 use std::fmt;
 
@@ -38,7 +38,7 @@ impl PlannedPredicate {
         };
         let access_path = match &predicate {
             Predicate::Comparison(_) if column.is_some() => AccessPath::ShreddedColumn,
-            Predicate::Keywords(keywords) if keywords.has_all_fields() => AccessPath::SearchText,
+            Predicate::Keywords(keywords) if keywords.searches_all_fields() => AccessPath::SearchText,
             _ if !reader.path_index_directory().is_empty() => AccessPath::SearchTextAndShapes,
             predicate if predicate.full_text_needles().is_some() => AccessPath::SearchTextThenDocuments,
             _ => AccessPath::Documents,

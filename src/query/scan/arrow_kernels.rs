@@ -71,7 +71,7 @@ impl<'a> ColumnElements<'a> {
     /// Selects none for a number without a remainder, which equals only its own text.
     pub(super) fn number_equals(&self, remainders: &ColumnElements<'_>, number: &NumericValue) -> BooleanBuffer {
         let doubles = self.values.as_primitive::<Float64Type>();
-        let (double, Some(remainder)) = (number.nearest_double(), number.remainder()) else {
+        let (double, Some(remainder)) = (number.nearest_double(), number.double_remainder()) else {
             return BooleanBuffer::new_unset(doubles.len());
         };
         let remainders = remainders.values.as_primitive::<Int64Type>();
@@ -91,9 +91,9 @@ impl<'a> ColumnElements<'a> {
         &self,
         remainders: &ColumnElements<'_>,
         bound: RangeBound,
-        double_and_side: (f64, i128),
+        limit_and_tie_breaker: (f64, i128),
     ) -> BooleanBuffer {
-        let (limit, side) = double_and_side;
+        let (limit, side) = limit_and_tie_breaker;
         let doubles = self.values.as_primitive::<Float64Type>();
         let values = doubles.values();
         let remainders = remainders.values.as_primitive::<Int64Type>();
@@ -107,7 +107,7 @@ impl<'a> ColumnElements<'a> {
         } else {
             // All numbers equal their doubles, so all numbers with the limit's double are on one side of the limit.
             let with_limit = bound.accepts(0_i128.cmp(&side));
-            match (bound.is_lower(), with_limit) {
+            match (bound.is_lower_bound(), with_limit) {
                 (true, true) => BooleanBuffer::collect_bool(values.len(), |index| values[index] >= limit),
                 (true, false) => BooleanBuffer::collect_bool(values.len(), |index| values[index] > limit),
                 (false, true) => BooleanBuffer::collect_bool(values.len(), |index| values[index] <= limit),

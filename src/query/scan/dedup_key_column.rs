@@ -44,22 +44,22 @@ const CONTAINER_TAG: u8 = 6;
 pub(super) const NULL_KEY_PART: &[u8] = &[NULL_TAG];
 pub(super) const EMPTY_STRING_KEY_PART: &[u8] = &[STRING_TAG, 0, 0, 0, 0, 0, 0, 0, 0];
 
-pub(super) fn write_path_values(entity: &[u8], path: &FieldPath, writer: &mut CanonicalFormWriter, out: &mut Vec<u8>) {
+pub(super) fn append_key_parts(entity: &[u8], path: &FieldPath, writer: &mut CanonicalFormWriter, out: &mut Vec<u8>) {
     strata_json::visit_values_at(entity, path, |value| {
-        write_key_value(value, writer, out);
+        append_key_part(value, writer, out);
         ControlFlow::Continue(())
     });
 }
 
-pub(super) fn write_key_value(value: &[u8], canonical: &mut CanonicalFormWriter, out: &mut Vec<u8>) {
+pub(super) fn append_key_part(value: &[u8], canonical: &mut CanonicalFormWriter, out: &mut Vec<u8>) {
     match JsonScalar::parse(value) {
         Some(JsonScalar::Null) => out.push(NULL_TAG),
         Some(JsonScalar::Bool(value)) => out.push(if value { TRUE_TAG } else { FALSE_TAG }),
         Some(JsonScalar::String(text)) => write_length_prefixed(STRING_TAG, out, |out| text.unescape_into(out)),
         Some(JsonScalar::Number(text)) => {
             let number = NumericValue::parse(text);
-            match number.as_ref().and_then(|number| Some((number.nearest_double(), number.remainder()?))) {
-                Some((double, remainder)) => write_number(double, remainder, out),
+            match number.as_ref().and_then(|number| Some((number.nearest_double(), number.double_remainder()?))) {
+                Some((double, remainder)) => append_number_key(double, remainder, out),
                 None => write_length_prefixed(LONG_INTEGER_TAG, out, |out| out.extend_from_slice(text.as_bytes())),
             }
         }
@@ -67,7 +67,7 @@ pub(super) fn write_key_value(value: &[u8], canonical: &mut CanonicalFormWriter,
     }
 }
 
-fn write_number(double: f64, remainder: i64, out: &mut Vec<u8>) {
+fn append_number_key(double: f64, remainder: i64, out: &mut Vec<u8>) {
     out.push(NUMBER_TAG);
     out.extend_from_slice(&strata_json::sortable_bits(double).to_be_bytes());
     out.extend_from_slice(&remainder.to_be_bytes());
@@ -101,16 +101,16 @@ impl ColumnScalars {
         self.kinds.as_primitive::<UInt8Type>().values()
     }
 
-    pub(super) fn text_at(&self, element: usize) -> Option<&[u8]> {
+    pub(super) fn folded_text_at(&self, element: usize) -> Option<&[u8]> {
         bytes_at(self.texts.as_ref()?, element)
     }
 
     pub(super) fn string_at(&self, element: usize) -> Option<&[u8]> {
-        self.exact_texts.as_ref().and_then(|texts| bytes_at(texts, element)).or_else(|| self.text_at(element))
+        self.exact_texts.as_ref().and_then(|texts| bytes_at(texts, element)).or_else(|| self.folded_text_at(element))
     }
 
     pub(super) fn is_true(&self, element: usize) -> bool {
-        self.text_at(element) == Some(b"true")
+        self.folded_text_at(element) == Some(b"true")
     }
 
     #[inline]
@@ -170,7 +170,7 @@ impl DedupKeyColumn {
 
     /// Returns a number for the value of an element, unique in its row group. `None` if the column has no dictionary.
     #[inline]
-    pub(super) fn value_id(&self, element: usize) -> Option<u64> {
+    pub(super) fn dictionary_value_id(&self, element: usize) -> Option<u64> {
         let code = |array: &ArrayRef| {
             let dictionary = array.as_dictionary_opt::<Int32Type>()?;
             Some(if dictionary.is_valid(element) { dictionary.keys().value(element) as u32 } else { u32::MAX })
@@ -191,13 +191,13 @@ impl DedupKeyColumn {
         self.is_complete || self.scalars.kinds().get(row).is_some_and(|kind| *kind != kind::NOTHING)
     }
 
-    pub(super) fn count_document_rows(&self) -> usize {
+    pub(super) fn count_rows_needing_documents(&self) -> usize {
         let is_nothing = |kind: &&u8| **kind == kind::NOTHING;
         if self.is_complete { 0 } else { self.scalars.kinds().iter().filter(is_nothing).count() }
     }
 
     /// Appends the elements of a row. Returns false if the document must be read.
-    pub(super) fn write_row(&self, row: usize, nulls: NullTreatment, out: &mut Vec<u8>) -> bool {
+    pub(super) fn try_append_row_key(&self, row: usize, nulls: NullTreatment, out: &mut Vec<u8>) -> bool {
         let kinds = self.scalars.kinds();
         let is_denulled = |element: usize| match kinds[element] {
             kind::NULL => true,
@@ -206,12 +206,12 @@ impl DedupKeyColumn {
         };
         self.elements_in_row(row).all(|element| {
             let is_removed = nulls == NullTreatment::Remove && is_denulled(element);
-            kinds[element] == kind::NOTHING || is_removed || self.write_element(element, out)
+            kinds[element] == kind::NOTHING || is_removed || self.try_append_element_key(element, out)
         })
     }
 
     /// Appends the key of an element that has a value. Returns false if the document must be read.
-    pub(super) fn write_element(&self, element: usize, out: &mut Vec<u8>) -> bool {
+    pub(super) fn try_append_element_key(&self, element: usize, out: &mut Vec<u8>) -> bool {
         let scalars = &self.scalars;
         match scalars.kinds()[element] {
             kind::NULL => out.push(NULL_TAG),
@@ -221,10 +221,10 @@ impl DedupKeyColumn {
                 None => return false,
             },
             kind::NUMBER => match scalars.number_at(element) {
-                Some((double, remainder)) => write_number(double, remainder, out),
+                Some((double, remainder)) => append_number_key(double, remainder, out),
                 None => return false,
             },
-            kind::LONG_INTEGER => match scalars.text_at(element) {
+            kind::LONG_INTEGER => match scalars.folded_text_at(element) {
                 Some(text) => write_length_prefixed(LONG_INTEGER_TAG, out, |out| out.extend_from_slice(text)),
                 None => return false,
             },

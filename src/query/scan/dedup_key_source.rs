@@ -23,7 +23,7 @@ use strata_types::field_path::FieldPath;
 use crate::coop::YieldBudget;
 use crate::fetch::document_page_reader::DocumentPageReader;
 use crate::fetch::entity_projection::{EntityProjection, EntityProjectionScratch};
-use crate::scan::dedup_key_column::{DedupKeyColumn, PathColumn, write_key_value};
+use crate::scan::dedup_key_column::{DedupKeyColumn, PathColumn, append_key_part};
 use crate::scan::dedup_spec::{DedupSpec, PathValueSource};
 use crate::scan::path_codes::{AllowedReads, get_or_build_codes};
 use crate::scan::scan_report::AccessPath;
@@ -119,7 +119,7 @@ impl DedupKeySource {
     ) -> Result<DedupKeySource, StorageError> {
         let projection = spec.reshape.clone();
         let is_partial = codes.is_none();
-        if spec.has_stored_keys() {
+        if spec.uses_stored_hashes() {
             return Ok(DedupKeySource { projection, kind: DedupKeyKind::StoredHashes, is_partial });
         }
         let Some(paths) = spec.compared_paths() else {
@@ -156,7 +156,7 @@ impl DedupKeySource {
             DedupKeyKind::WholeEntities => return AccessPath::Documents,
             DedupKeyKind::Paths { paths, .. } => paths,
         };
-        if self.group_codes().is_some() {
+        if self.dedup_key_codes().is_some() {
             AccessPath::Codes
         } else if paths.iter().any(|path| path.codes.is_none() && path.value_source == PathValueSource::Documents) {
             AccessPath::Documents
@@ -166,7 +166,7 @@ impl DedupKeySource {
     }
 
     /// Returns the path codes of the `dedup` keys. `None` if the keys are not codes.
-    pub(super) fn group_codes(&self) -> Option<DedupKeyCodes<'_>> {
+    pub(super) fn dedup_key_codes(&self) -> Option<DedupKeyCodes<'_>> {
         let DedupKeyKind::Paths { paths, .. } = &self.kind else { return None };
         // Nodes compare these keys, so partial scans use no codes, even if a profile shows that no path has values.
         if self.is_partial {
@@ -245,7 +245,7 @@ impl DocumentPathValues {
         ranges.clear();
         tree.visit_values(entity, |node, value| {
             let start = value_bytes.len();
-            write_key_value(value, canonical, value_bytes);
+            append_key_part(value, canonical, value_bytes);
             match ranges.last_mut() {
                 Some((last, range)) if *last == node => range.end = value_bytes.len(),
                 _ => ranges.push((node, start..value_bytes.len())),
@@ -254,7 +254,7 @@ impl DocumentPathValues {
         ranges.sort_unstable_by_key(|(node, range)| (*node, range.start));
     }
 
-    fn update_key(&self, key: &mut Sha256, node: usize) {
+    fn hash_values_at_node(&self, key: &mut Sha256, node: usize) {
         let first = self.ranges.partition_point(|(other, _)| *other < node);
         let ranges = self.ranges[first..].iter().take_while(|(other, _)| *other == node);
         let parts = ranges.map(|(_, range)| &self.value_bytes[range.clone()]);
@@ -283,7 +283,7 @@ impl<'a> DedupKeyReader<'a> {
                     columns.push(match path.value_source {
                         PathValueSource::Column(column) if path.codes.is_none() => {
                             let found = DedupKeyColumn::open(reader, row_group, column).await?;
-                            document_rows = document_rows.max(found.count_document_rows().min(wanted));
+                            document_rows = document_rows.max(found.count_rows_needing_documents().min(wanted));
                             Some(found)
                         }
                         PathValueSource::Documents if path.codes.is_none() => {
@@ -324,10 +324,10 @@ impl<'a> DedupKeyReader<'a> {
                 for row in rows {
                     let entity = source.projection.apply(self.page_reader.document(*row).await?, &mut self.scratch);
                     self.budget.consume(entity.len()).await;
-                    keys.append_value(self.canonical.canonical_hash(entity));
+                    keys.append_value(self.canonical.hash_without_source(entity));
                 }
             }
-            DedupKeyKind::Paths { paths, tree } => match source.group_codes() {
+            DedupKeyKind::Paths { paths, tree } => match source.dedup_key_codes() {
                 Some(codes) => {
                     let positions = rows.iter().map(|row| self.first_position as usize + row);
                     codes.for_each_key(positions, |_, key| keys.append_value(key.to_be_bytes()));
@@ -364,13 +364,13 @@ impl<'a> DedupKeyReader<'a> {
             key_part.clear();
             match (column, path.tree_node) {
                 (Some(column), _) if column.has_all_values(row) => {
-                    if !column.write_row(row, source.projection.null_treatment(), key_part) {
+                    if !column.try_append_row_key(row, source.projection.null_treatment(), key_part) {
                         let cause = format!("the column of {} has unknown types", path.path);
                         return Err(StorageError::InvalidFile(cause));
                     }
                 }
                 (_, Some(node)) => {
-                    path_values.update_key(&mut key, node);
+                    path_values.hash_values_at_node(&mut key, node);
                     continue;
                 }
                 (_, None) => {}

@@ -61,7 +61,7 @@ impl DedupSpec {
         }
     }
 
-    pub(crate) fn has_stored_keys(&self) -> bool {
+    pub(crate) fn uses_stored_hashes(&self) -> bool {
         self.paths.is_empty() && self.reshape.changes_only_source()
     }
 
@@ -83,14 +83,15 @@ impl DedupSpec {
     /// Decides which columns and documents the `dedup` keys are read from, by the cache, the profile and the footer.
     pub(crate) async fn plan_key_reads(&self, reader: &VersionReader, profile: Option<&ProfilePaths>) -> DedupReadPlan {
         let mut reads = DedupReadPlan::default();
-        if self.has_stored_keys() {
+        if self.uses_stored_hashes() {
             reads.columns.push(HASH_COLUMN_INDEX);
             return reads;
         }
         let Some(paths) = self.compared_paths() else { return DedupReadPlan { needs_documents: true, ..reads } };
         for path in &paths {
             tokio::task::consume_budget().await;
-            if reader.aux_index::<PathCodes>(AuxKey::for_path_codes(&path.to_string())).await.into_hit().is_some() {
+            let key = AuxKey::for_path_codes(&path.to_string());
+            if reader.cached_aux_index::<PathCodes>(key).await.into_hit().is_some() {
                 continue;
             }
             match PathValueSource::new(reader.layout(), profile, path, &self.reshape) {
@@ -106,7 +107,7 @@ impl DedupSpec {
     }
 
     /// Lists the indexed columns of the compared paths, except columns with several values for an entity.
-    pub(super) fn indexed_columns<'l>(&self, layout: &'l FileLayout) -> impl Iterator<Item = usize> + use<'l> {
+    pub(super) fn single_value_columns<'l>(&self, layout: &'l FileLayout) -> impl Iterator<Item = usize> + use<'l> {
         let columns = self.compared_paths().into_iter().flatten().filter_map(|path| layout.find_shredded(path.keys()));
         columns.filter(|shredded| !layout.shredded_columns[*shredded].fans_out)
     }

@@ -1,7 +1,7 @@
 //! The first entities of all groups of a version, in the cache ([`GroupRepresentatives`]), built by the first `dedup`
 //! of a whole version. Later requests, such as the next page of the same `dedup`, read positions from the cache instead
-//! of grouping the version again. If other nodes scan parts of the version, [`CacheDistinctOperator`] collects their
-//! results.
+//! of grouping the version again. If other nodes scan parts of the version, [`FillDistinctCacheOperator`] collects
+//! their results.
 //!
 //! Measured by the rows `dedup …` of `benches/reads`.
 
@@ -32,11 +32,11 @@ const CODE_ENTRY_BYTES: u64 = 24;
 const KEY_ENTRY_BYTES: u64 = 80;
 const YIELD_EVERY_ROWS: usize = 32_768;
 
-pub(crate) async fn lookup_first_entities(
+pub(crate) async fn cached_first_entities(
     reader: &VersionReader,
     spec: &DedupSpec,
 ) -> Option<Arc<GroupRepresentatives>> {
-    reader.aux_index(AuxKey::for_group_representatives(&spec.cache_key_text())).await.into_hit()
+    reader.cached_aux_index(AuxKey::for_group_representatives(&spec.cache_key_text())).await.into_hit()
 }
 
 pub(super) async fn build_first_entities(
@@ -54,8 +54,8 @@ pub(super) async fn build_first_entities(
     };
     let find = async {
         let bits = match codes {
-            Some(codes) => find_by_codes(&codes, entities as usize).await,
-            None => find_by_keys(keys, entities as usize).await?,
+            Some(codes) => mark_first_entities_by_code(&codes, entities as usize).await,
+            None => mark_first_entities_by_key(keys, entities as usize).await?,
         };
         Ok(Some(GroupRepresentatives::from_bits(bits.build())))
     };
@@ -64,7 +64,7 @@ pub(super) async fn build_first_entities(
     Ok(aux_index_build::build_or_wait(reader, key, working_bytes, memory, find).await?.into_hit())
 }
 
-async fn find_by_codes(codes: &DedupKeyCodes<'_>, entities: usize) -> BooleanBufferBuilder {
+async fn mark_first_entities_by_code(codes: &DedupKeyCodes<'_>, entities: usize) -> BooleanBufferBuilder {
     let mut bits = BooleanBufferBuilder::new(entities);
     let mut bitmap =
         vec![0_u64; if codes.key_limit <= MAX_BITMAP_CODES { codes.key_limit as usize / 64 + 1 } else { 0 }];
@@ -83,7 +83,7 @@ async fn find_by_codes(codes: &DedupKeyCodes<'_>, entities: usize) -> BooleanBuf
     bits
 }
 
-async fn find_by_keys(
+async fn mark_first_entities_by_key(
     keys: impl Stream<Item = Result<ArrayRef, StorageError>> + Send,
     entities: usize,
 ) -> Result<BooleanBufferBuilder, StorageError> {
@@ -102,13 +102,13 @@ async fn find_by_keys(
 
 /// Caches the first entities of all `dedup` groups of a version. The input plan yields their positions in any order.
 #[derive(Clone, Debug)]
-pub struct CacheDistinctOperator {
+pub struct FillDistinctCacheOperator {
     pub(super) reader: VersionReader,
     pub(super) groups: DedupSpec,
     pub(super) position_column: usize,
 }
 
-impl UnaryOperator for CacheDistinctOperator {
+impl UnaryOperator for FillDistinctCacheOperator {
     const NAME: &'static str = "KeepFirsts";
 
     fn execute(&self, input: OperatorInput<'_>) -> EngineResult<SendableRecordBatchStream> {
@@ -132,14 +132,14 @@ impl UnaryOperator for CacheDistinctOperator {
 }
 
 struct DistinctCollector {
-    operator: CacheDistinctOperator,
+    operator: FillDistinctCacheOperator,
     /// One bit for each entity of the version. `None` if there is no memory, or if the cache cannot contain the result.
     first_entity_bits: Option<BooleanBufferBuilder>,
     _memory: MemoryReservation,
 }
 
 impl DistinctCollector {
-    fn new(operator: CacheDistinctOperator, memory: MemoryReservation) -> DistinctCollector {
+    fn new(operator: FillDistinctCacheOperator, memory: MemoryReservation) -> DistinctCollector {
         let entities = operator.reader.entity_count() as usize;
         let has_memory = memory.try_grow(entities / 8 + 1).is_ok();
         let bits =

@@ -38,7 +38,7 @@ impl DistinctFilter {
 
     /// Selects the rows that may be the first of their `dedup` group, ascending: at most one of each group. `first` is
     /// the first position of the row group. Without a sort order, rows are ordered by position.
-    pub(super) fn select_first_rows(
+    pub(super) fn select_first_row_per_key(
         &self,
         codes: &DedupKeyCodes<'_>,
         first: usize,

@@ -87,7 +87,7 @@ struct ComparisonGroup<'p> {
     tree: PathTrie,
     comparisons_by_node: Vec<Vec<usize>>,
     /// The comparisons that have not matched yet in the current document, by trie node.
-    open_by_node: Vec<Vec<usize>>,
+    unmatched_by_node: Vec<Vec<usize>>,
 }
 
 impl<'p> DocumentVerifier<'p> {
@@ -133,12 +133,12 @@ impl<'p> ComparisonGroup<'p> {
         let (tree, ends) = PathTrie::from_paths(compares.iter().map(|(_, compare)| &compare.path));
         let mut comparisons_by_node = vec![Vec::new(); tree.len()];
         ends.into_iter().enumerate().for_each(|(number, end)| comparisons_by_node[end].push(number));
-        ComparisonGroup { compares, open_by_node: vec![Vec::new(); tree.len()], tree, comparisons_by_node }
+        ComparisonGroup { compares, unmatched_by_node: vec![Vec::new(); tree.len()], tree, comparisons_by_node }
     }
 
     async fn matches(&mut self, row: usize, document: &[u8], budget: &mut YieldBudget) -> bool {
         let mut left = 0;
-        for (open, all) in self.open_by_node.iter_mut().zip(&self.comparisons_by_node) {
+        for (open, all) in self.unmatched_by_node.iter_mut().zip(&self.comparisons_by_node) {
             open.clear();
             open.extend(all.iter().filter(|number| !self.compares[**number].0.exact.contains(row)));
             left += open.len();
@@ -149,8 +149,8 @@ impl<'p> ComparisonGroup<'p> {
         budget.consume(document.len()).await;
         let mut walk = ComparisonWalk {
             compares: &self.compares,
-            open_by_node: &mut self.open_by_node,
-            open_count: left,
+            unmatched_by_node: &mut self.unmatched_by_node,
+            unmatched_count: left,
             compared_scalars: 0,
             matches: Some(false),
         };
@@ -172,8 +172,8 @@ impl<'p> ComparisonGroup<'p> {
 
 struct ComparisonWalk<'w, 'p> {
     compares: &'w [(&'p PredicateRecheck<'p>, &'p PathComparison)],
-    open_by_node: &'w mut [Vec<usize>],
-    open_count: usize,
+    unmatched_by_node: &'w mut [Vec<usize>],
+    unmatched_count: usize,
     compared_scalars: usize,
     /// Whether the document matches. `None` if the walk exceeded the limit of comparisons.
     matches: Option<bool>,
@@ -181,7 +181,7 @@ struct ComparisonWalk<'w, 'p> {
 
 impl PathVisitor for ComparisonWalk<'_, '_> {
     fn visit_scalar(&mut self, node: usize, scalar: JsonScalar<'_>) -> ControlFlow<()> {
-        let open = &mut self.open_by_node[node];
+        let open = &mut self.unmatched_by_node[node];
         self.compared_scalars += open.len();
         if self.compared_scalars > MAX_WALK_COMPARISONS {
             self.matches = None;
@@ -189,8 +189,8 @@ impl PathVisitor for ComparisonWalk<'_, '_> {
         }
         let before = open.len();
         open.retain(|number| !self.compares[*number].1.matches_scalar(scalar));
-        self.open_count -= before - open.len();
-        if self.open_count > 0 {
+        self.unmatched_count -= before - open.len();
+        if self.unmatched_count > 0 {
             return ControlFlow::Continue(());
         }
         self.matches = Some(true);
@@ -198,7 +198,7 @@ impl PathVisitor for ComparisonWalk<'_, '_> {
     }
 
     fn finish_nodes(&mut self, nodes: Range<usize>) -> ControlFlow<()> {
-        let all_match = self.open_by_node[nodes].iter().all(Vec::is_empty);
+        let all_match = self.unmatched_by_node[nodes].iter().all(Vec::is_empty);
         if all_match { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     }
 }

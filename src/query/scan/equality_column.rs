@@ -107,7 +107,7 @@ impl EqualityColumn {
     }
 
     fn number_matcher(&self, comparison: &PathComparison) -> impl Fn(usize) -> bool {
-        let number = comparison.number().and_then(|number| Some((number.nearest_double(), number.remainder()?)));
+        let number = comparison.number().and_then(|number| Some((number.nearest_double(), number.double_remainder()?)));
         let numbers = self.number_elements();
         move |element| match (&numbers, number) {
             (Some(numbers), Some(number)) => number_at(numbers, element) == Some(number),

@@ -34,27 +34,27 @@ const MAX_PROBED_FILTERS: usize = 16;
 static BUILD_PERMIT: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
 
 /// Hash indexes contain strings and numbers, but not null.
-fn is_supported(compare: &PathComparison) -> bool {
+fn can_use_hash_index(compare: &PathComparison) -> bool {
     compare.operator == ComparisonOperator::Equal && !compare.can_match_null()
 }
 
-async fn lookup_index(reader: &VersionReader, shredded: usize) -> AuxLookup<HashIndex> {
-    reader.aux_index(AuxKey::HashIndex(shredded as u32)).await
+async fn cached_hash_index(reader: &VersionReader, shredded: usize) -> AuxLookup<HashIndex> {
+    reader.cached_aux_index(AuxKey::HashIndex(shredded as u32)).await
 }
 
 /// Returns the positions of matching entities, ascending: the first `wanted` of them, or more. `None` if no hash index
 /// is cached, if it lists more than `max` candidates, or if the cache does not contain the candidates' values.
-pub(crate) async fn find_rows(
+pub(crate) async fn find_rows_in_hash_index(
     reader: &VersionReader,
     shredded: usize,
     compare: &PathComparison,
     max: usize,
     wanted: usize,
 ) -> Result<Option<Vec<u32>>, StorageError> {
-    if !is_supported(compare) {
+    if !can_use_hash_index(compare) {
         return Ok(None);
     }
-    let Some(index) = lookup_index(reader, shredded).await.into_hit() else { return Ok(None) };
+    let Some(index) = cached_hash_index(reader, shredded).await.into_hit() else { return Ok(None) };
     let Some(mut probe) = HashIndexProbe::new(reader, &index, compare).filter(|probe| probe.count() <= max) else {
         return Ok(None);
     };
@@ -107,10 +107,10 @@ async fn verify_candidates(
 
 /// Counts the candidates in a cached hash index. Costs only one lookup, because it runs before the query gets a permit.
 pub(crate) async fn candidate_count(reader: &VersionReader, shredded: usize, compare: &PathComparison) -> Option<u64> {
-    if !is_supported(compare) {
+    if !can_use_hash_index(compare) {
         return None;
     }
-    let index = lookup_index(reader, shredded).await.into_hit()?;
+    let index = cached_hash_index(reader, shredded).await.into_hit()?;
     Some(HashIndexProbe::new(reader, &index, compare)?.count() as u64)
 }
 
@@ -123,7 +123,7 @@ struct HashIndexProbe<'i> {
 impl<'i> HashIndexProbe<'i> {
     /// Returns `None` if there are too many candidates for the hash index to be worthwhile.
     fn new(reader: &VersionReader, index: &'i HashIndex, compare: &PathComparison) -> Option<HashIndexProbe<'i>> {
-        let number = compare.number().and_then(|number| Some((number.nearest_double(), number.remainder()?)));
+        let number = compare.number().and_then(|number| Some((number.nearest_double(), number.double_remainder()?)));
         let number = number.map(|(double, remainder)| index.candidates(IndexedValue::Number(double, remainder)));
         let none = HashCandidates { positions: &[], is_single_value: true };
         let texts = index.candidates(IndexedValue::Text(&compare.folded));
@@ -168,33 +168,34 @@ impl HashIndexCandidates {
 }
 
 #[derive(Clone, Default)]
-pub(super) struct HashIndexes {
+pub(super) struct HashIndexResults {
     pub(super) candidates: Option<Arc<HashIndexCandidates>>,
     /// For each predicate that a missing hash index would help: the number of elements scanned in its column.
-    scanned_element_counts: Arc<[Option<Arc<AtomicU64>>]>,
+    scan_counters_by_predicate: Arc<[Option<Arc<AtomicU64>>]>,
 }
 
-impl HashIndexes {
+impl HashIndexResults {
     /// Looks up the candidates for the predicates of a scan in hash indexes. Starts the build of a missing index if it
     /// is worthwhile. The memory of the build is charged to no principal, because all principals use the index.
     pub(super) async fn probe_all(
         reader: &VersionReader,
         conditions: &[PlannedPredicate],
         memory: &MemoryReservation,
-        shared_memory: &MemoryReservation,
-    ) -> HashIndexes {
+        uncharged_memory: &MemoryReservation,
+    ) -> HashIndexResults {
         let mut positions = None::<Vec<u32>>;
         let mut probed_predicates = Vec::new();
-        let mut scanned_element_counts = vec![None; conditions.len()];
+        let mut scan_counters_by_predicate = vec![None; conditions.len()];
         let supported = conditions.iter().enumerate().filter_map(|(number, condition)| {
-            let column = condition.indexed_comparison(reader).filter(|column| is_supported(column.compare))?;
+            let column = condition.indexed_comparison(reader).filter(|column| can_use_hash_index(column.compare))?;
             Some((number, column.column, column.compare))
         });
         for (number, shredded, compare) in supported.take(MAX_PROBED_FILTERS) {
-            let candidates = match lookup_index(reader, shredded).await {
+            let candidates = match cached_hash_index(reader, shredded).await {
                 AuxLookup::Hit(index) => HashIndexProbe::new(reader, &index, compare).map(|probe| probe.positions()),
                 AuxLookup::Miss => {
-                    scanned_element_counts[number] = count_or_build(reader, shredded, shared_memory).await;
+                    let counter = scan_counter_triggering_build(reader, shredded, uncharged_memory);
+                    scan_counters_by_predicate[number] = counter.await;
                     None
                 }
                 AuxLookup::Unsupported => None,
@@ -211,11 +212,11 @@ impl HashIndexes {
             reserved.try_grow(positions.capacity() * size_of::<u32>()).ok()?;
             Some(Arc::new(HashIndexCandidates { positions, probed_predicates, _reservation: reserved }))
         });
-        HashIndexes { candidates, scanned_element_counts: scanned_element_counts.into() }
+        HashIndexResults { candidates, scan_counters_by_predicate: scan_counters_by_predicate.into() }
     }
 
     pub(super) fn add_scanned_elements(&self, predicate: usize, elements: u64) {
-        if let Some(Some(count)) = self.scanned_element_counts.get(predicate) {
+        if let Some(Some(count)) = self.scan_counters_by_predicate.get(predicate) {
             count.fetch_add(elements, Ordering::Relaxed);
         }
     }
@@ -227,7 +228,11 @@ fn intersect_sorted(one: &[u32], other: &[u32]) -> Vec<u32> {
 }
 
 /// Returns the counter of scanned elements for a column without a hash index. Starts to build the index if it is due.
-async fn count_or_build(reader: &VersionReader, shredded: usize, memory: &MemoryReservation) -> Option<Arc<AtomicU64>> {
+async fn scan_counter_triggering_build(
+    reader: &VersionReader,
+    shredded: usize,
+    memory: &MemoryReservation,
+) -> Option<Arc<AtomicU64>> {
     let new_counter = async { Ok(Some(AtomicU64::default())) };
     let key = AuxKey::ScanCount(shredded as u32);
     let count = reader.build_aux_index::<AtomicU64>(key, Box::pin(new_counter)).await.ok()?.into_hit()?;
@@ -236,7 +241,7 @@ async fn count_or_build(reader: &VersionReader, shredded: usize, memory: &Memory
     {
         // If the build fails, the next attempt begins after as many scanned elements.
         count.store(0, Ordering::Relaxed);
-        let reader = reader.detached();
+        let reader = reader.without_metrics_and_readahead();
         let memory = memory.new_empty();
         tokio::spawn(async move {
             let elements = reader.element_count(shredded);

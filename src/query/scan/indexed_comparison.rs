@@ -83,7 +83,7 @@ impl IndexedComparison<'_> {
             RangeOperand::Number(_) if max_kind < NUMBER_KIND => return StatsPruning::NoneMatch,
             RangeOperand::Number(limit) => {
                 let Some(numbers) = reader.number_range(row_group, column) else { return StatsPruning::Unknown };
-                let (best, worst) = best_and_worst(bound, numbers);
+                let (best, worst) = best_and_worst_match(bound, numbers);
                 let limit = limit.double_and_tie_breaker();
                 if max_kind == NUMBER_KIND && double_in_range(bound, best, limit) == Some(false) {
                     return StatsPruning::NoneMatch;
@@ -96,7 +96,7 @@ impl IndexedComparison<'_> {
             RangeOperand::String(limit) => {
                 let Some(bounds) = reader.string_bounds(row_group, column) else { return StatsPruning::Unknown };
                 let may_be_removed = compare.denull && bounds.0.is_empty();
-                let (best, worst) = best_and_worst(bound, bounds);
+                let (best, worst) = best_and_worst_match(bound, bounds);
                 if !bound.accepts(best.cmp(limit.as_bytes())) {
                     return StatsPruning::NoneMatch;
                 }
@@ -106,7 +106,7 @@ impl IndexedComparison<'_> {
         if has_one_in_each_row && all_match { StatsPruning::AllMatch } else { StatsPruning::Unknown }
     }
 
-    pub(super) fn parquet_columns(self, mut row_groups: Range<usize>) -> Vec<usize> {
+    pub(super) fn parquet_columns_to_read(self, mut row_groups: Range<usize>) -> Vec<usize> {
         use ShreddedPart::{Exact, Kind, Number, Remainder, Text};
         let IndexedComparison { reader, column, compare } = self;
         let has_only_strings = |row_group| reader.kind_range(row_group, column) == Some((STRING_KIND, STRING_KIND));
@@ -172,7 +172,7 @@ impl IndexedComparison<'_> {
         let mut matching = texts.text_satisfies(&in_range);
         if let Some(exact_texts) = self.read_part(row_group, ShreddedPart::Exact).await? {
             let exact_texts = ColumnElements::new(&exact_texts);
-            self.check_lengths(exact_texts.len(), matching.len())?;
+            self.check_equal_lengths(exact_texts.len(), matching.len())?;
             matching = match exact_texts.null_bits() {
                 // If a string has no exact text in the column, its case-folded text is the string itself.
                 Some(is_folded) => &(&matching & &is_folded) | &exact_texts.text_satisfies(&in_range),
@@ -182,7 +182,7 @@ impl IndexedComparison<'_> {
         if reader.kind_range(row_group, column) != Some((STRING_KIND, STRING_KIND)) {
             let kinds = self.read_required_part(row_group, ShreddedPart::Kind).await?;
             let strings = ColumnElements::new(&kinds).kind_equals(ShreddedKind::String);
-            self.check_lengths(strings.len(), matching.len())?;
+            self.check_equal_lengths(strings.len(), matching.len())?;
             matching = &matching & &strings;
         }
         Ok(texts.to_row_bits(matching))
@@ -203,15 +203,15 @@ impl IndexedComparison<'_> {
         };
         let doubles = ColumnElements::new(&doubles);
         let remainders = ColumnElements::new(&remainders);
-        self.check_lengths(doubles.len(), remainders.len())?;
+        self.check_equal_lengths(doubles.len(), remainders.len())?;
         let mut matching = doubles.number_in_range(&remainders, range.bound, limit.double_and_tie_breaker());
         if reader.kind_range(row_group, column).is_none_or(|(_, max_kind)| max_kind > NUMBER_KIND) {
             let kinds = self.read_required_part(row_group, ShreddedPart::Kind).await?;
             let texts = self.read_required_part(row_group, ShreddedPart::Text).await?;
             let texts = ColumnElements::new(&texts);
             let long = ColumnElements::new(&kinds).kind_equals(ShreddedKind::LongInteger);
-            self.check_lengths(long.len(), matching.len())?;
-            self.check_lengths(texts.len(), matching.len())?;
+            self.check_equal_lengths(long.len(), matching.len())?;
+            self.check_equal_lengths(texts.len(), matching.len())?;
             let long: Vec<usize> = long.set_indices().collect();
             let mut in_range = vec![false; matching.len()];
             let mut budget = YieldBudget::default();
@@ -225,7 +225,7 @@ impl IndexedComparison<'_> {
         Ok(doubles.to_row_bits(matching))
     }
 
-    fn check_lengths(self, one: usize, other: usize) -> Result<(), StorageError> {
+    fn check_equal_lengths(self, one: usize, other: usize) -> Result<(), StorageError> {
         if one == other { Ok(()) } else { Err(inconsistent_parts_error(self.column)) }
     }
 
@@ -239,14 +239,14 @@ impl IndexedComparison<'_> {
 }
 
 /// Returns the end of `range` that is most likely to match a range filter, and the end that is least likely.
-fn best_and_worst<T>(bound: RangeBound, range: (T, T)) -> (T, T) {
+fn best_and_worst_match<T>(bound: RangeBound, range: (T, T)) -> (T, T) {
     let (min, max) = range;
-    if bound.is_lower() { (max, min) } else { (min, max) }
+    if bound.is_lower_bound() { (max, min) } else { (min, max) }
 }
 
 /// Whether a number with this nearest double is in the range. `None` if the double is not sufficient to decide.
-fn double_in_range(bound: RangeBound, double: f64, double_and_side: (f64, i128)) -> Option<bool> {
-    let (limit, side) = double_and_side;
+fn double_in_range(bound: RangeBound, double: f64, limit_and_tie_breaker: (f64, i128)) -> Option<bool> {
+    let (limit, side) = limit_and_tie_breaker;
     let ordering = double.partial_cmp(&limit)?;
     match ordering.is_eq() {
         true if double.abs() < MIN_INEXACT_DOUBLE => Some(bound.accepts(0_i128.cmp(&side))),

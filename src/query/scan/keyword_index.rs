@@ -63,7 +63,7 @@ impl KeywordIndexQueries {
         }
         let queries: Vec<Option<KeywordIndexQuery>> = conditions.iter().map(KeywordIndexQuery::new).collect();
         let rows = reader.keyword_index().segments.iter().map(|segment| segment.header.rows()).max().unwrap_or(0);
-        let segment_bytes = queries.iter().flatten().count() * result_bytes(rows);
+        let segment_bytes = queries.iter().flatten().count() * result_bitmap_bytes(rows);
         let max_cached_segments = (MAX_CACHED_RESULT_BYTES / segment_bytes.max(1))
             .clamp(CACHED_SEGMENTS_RANGE.start, CACHED_SEGMENTS_RANGE.end);
         let keywords = || KeywordIndexQueries { queries, max_cached_segments, segment_results: Mutex::default() };
@@ -72,11 +72,11 @@ impl KeywordIndexQueries {
 
     pub(super) fn estimate_row_group_bytes(&self, reader: &VersionReader, row_group: usize) -> u64 {
         let index = reader.keyword_index();
-        let segment = index.segment_of_row_group(row_group).and_then(|(segment, _)| index.segments.get(segment));
+        let segment = index.segment_and_first_row(row_group).and_then(|(segment, _)| index.segments.get(segment));
         let Some(segment) = segment else { return reader.full_text_bytes(row_group) };
         let ranges = TokenClass::ALL.map(|class| segment.header.token_range(class));
         let entries: u64 = ranges.into_iter().map(|range| range.end - range.start).sum();
-        let result_size = self.queries.iter().flatten().count() * result_bytes(segment.header.rows());
+        let result_size = self.queries.iter().flatten().count() * result_bitmap_bytes(segment.header.rows());
         (2 * entries + result_size as u64) / segment.row_groups.len().max(1) as u64
     }
 
@@ -85,13 +85,13 @@ impl KeywordIndexQueries {
     }
 
     /// Returns the rows of a row group that the keyword index lists per predicate; empty if no segment has the group.
-    pub(super) async fn row_group_rows(
+    pub(super) async fn search_row_group(
         &self,
         reader: &VersionReader,
         row_group: usize,
     ) -> Result<Vec<Option<KeywordIndexRows>>, StorageError> {
         let index = reader.keyword_index();
-        let Some((number, start)) = index.segment_of_row_group(row_group) else { return Ok(Vec::new()) };
+        let Some((number, start)) = index.segment_and_first_row(row_group) else { return Ok(Vec::new()) };
         let cell = self.result_cell(number);
         let results = cell.get_or_try_init(|| self.search_segment(reader, number)).await?;
         let group = reader.row_groups()[row_group];
@@ -114,7 +114,7 @@ impl KeywordIndexQueries {
             results.push(match query {
                 Some(query) => match query.search(reader, segment, &mut budget).await {
                     // Damage of the keyword index has been reported. The full-text column then decides all predicates.
-                    Err(error) if error.is_damage() => return Ok(self.queries.iter().map(|_| None).collect()),
+                    Err(error) if error.is_file_damage() => return Ok(self.queries.iter().map(|_| None).collect()),
                     outcome => outcome?,
                 },
                 None => None,
@@ -183,7 +183,7 @@ impl KeywordIndexQuery {
     }
 }
 
-fn result_bytes(rows: usize) -> usize {
+fn result_bitmap_bytes(rows: usize) -> usize {
     2 * rows.div_ceil(8)
 }
 

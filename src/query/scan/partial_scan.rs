@@ -18,9 +18,9 @@ use strata_types::read_request::KeywordsMode;
 use crate::distribution::{PartitionableScan, RowGroupReadEstimate};
 use crate::fetch::entity_projection::{EntityProjection, NullTreatment};
 use crate::scan::dedup_spec::{DedupReadPlan, DedupSpec};
-use crate::scan::distinct_cache::{self, CacheDistinctOperator};
+use crate::scan::distinct_cache::{self, FillDistinctCacheOperator};
 use crate::scan::predicate::{ComparisonOperator, KeywordSearch, PathComparison, Predicate};
-use crate::scan::scan_columns::{ComputedColumns, GROUP_COLUMN, ORDER_COLUMN, POSITION_COLUMN, column_field};
+use crate::scan::scan_columns::{ComputedColumns, GROUP_COLUMN, ORDER_COLUMN, POSITION_COLUMN, scan_column_field};
 use crate::scan::scan_report::AccessPath;
 use crate::scan::scan_spec::ScanSpec;
 use crate::scan::sort_key::{self, OrderSpec};
@@ -55,10 +55,10 @@ impl VersionScan {
         self.spec.partial_row_groups.is_none()
     }
 
-    pub fn distinct_cache_operator(&self, positions: usize) -> Option<CacheDistinctOperator> {
+    pub fn distinct_cache_operator(&self, position_column: usize) -> Option<FillDistinctCacheOperator> {
         let spec = &self.spec;
         let groups = spec.computed.group.clone().filter(|_| spec.is_full_distinct_scan())?;
-        Some(CacheDistinctOperator { reader: spec.reader.clone(), groups, position_column: positions })
+        Some(FillDistinctCacheOperator { reader: spec.reader.clone(), groups, position_column })
     }
 
     /// Describes the scan for another process. Returns `None` if the scan is not partial.
@@ -89,12 +89,12 @@ impl PartitionableScan for VersionScan {
     async fn has_cached_index(&self) -> bool {
         let spec = &self.spec;
         if let (Some(_), Some(order)) = (&spec.top_k_threshold, &spec.computed.order)
-            && sort_index::lookup_index(&spec.reader, order).await.into_hit().is_some()
+            && sort_index::cached_sort_index(&spec.reader, order).await.into_hit().is_some()
         {
             return true;
         }
         if let (true, Some(groups)) = (spec.is_full_distinct_scan(), &spec.computed.group)
-            && distinct_cache::lookup_first_entities(&spec.reader, groups).await.is_some()
+            && distinct_cache::cached_first_entities(&spec.reader, groups).await.is_some()
         {
             return true;
         }
@@ -121,7 +121,7 @@ impl PartitionableScan for VersionScan {
         let prefetch = spec.prefetch_plan();
         let to_read = |number: usize| RowGroupReadEstimate {
             row_group: number,
-            stable_name: spec.reader.row_group_name(number),
+            stable_name: spec.reader.stable_row_group_name(number),
             uncached_bytes: spec.estimate_uncached_bytes(number, &prefetch, &keys),
         };
         spec.row_groups_in_range().map(to_read).collect()
@@ -138,7 +138,7 @@ impl ScanSpec {
         let missing = |column: &usize| !reader.has_cached_columns(row_group, &[*column]);
         let columns: BTreeSet<usize> = prefetch.columns.iter().chain(&keys.columns).copied().filter(missing).collect();
         let columns: Vec<usize> = columns.into_iter().collect();
-        let mut bytes = reader.column_bytes(row_group, &columns).0;
+        let mut bytes = reader.column_sizes(row_group, &columns).stored_bytes;
         let (search, documents) = reader.stored_text_and_document_bytes(row_group);
         if !reader.is_full_text_cached(row_group) {
             bytes += self.estimate_full_text_bytes(row_group, || search).min(search);
@@ -162,9 +162,9 @@ impl ScanSpec {
 impl SerializedScan {
     pub fn schema(&self) -> Result<SchemaRef> {
         let field = |name: &String| match name.as_str() {
-            POSITION_COLUMN => Ok(column_field(POSITION_COLUMN)),
-            ORDER_COLUMN if self.order.is_some() => Ok(column_field(ORDER_COLUMN)),
-            GROUP_COLUMN if self.group.is_some() => Ok(column_field(GROUP_COLUMN)),
+            POSITION_COLUMN => Ok(scan_column_field(POSITION_COLUMN)),
+            ORDER_COLUMN if self.order.is_some() => Ok(scan_column_field(ORDER_COLUMN)),
+            GROUP_COLUMN if self.group.is_some() => Ok(scan_column_field(GROUP_COLUMN)),
             other => Err(internal_datafusion_err!("a scan task does not return the column {other}")),
         };
         Ok(Arc::new(Schema::new(self.columns.iter().map(field).collect::<Result<Vec<Field>>>()?)))

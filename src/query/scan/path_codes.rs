@@ -16,7 +16,7 @@ use crate::coop::YieldBudget;
 use crate::fetch::document_page_reader::DocumentPageReader;
 use crate::scan::aux_index_build;
 use crate::scan::dedup_key_column::{
-    DedupKeyColumn, EMPTY_STRING_KEY_PART, NULL_KEY_PART, PathColumn, kind, write_path_values,
+    DedupKeyColumn, EMPTY_STRING_KEY_PART, NULL_KEY_PART, PathColumn, append_key_parts, kind,
 };
 
 const MAX_PATH_CODES: usize = 1 << 16;
@@ -40,7 +40,7 @@ pub(super) async fn get_or_build_codes(
     memory: &MemoryReservation,
 ) -> Result<Option<Arc<PathCodes>>, StorageError> {
     let key = AuxKey::for_path_codes(&path.to_string());
-    let cached = reader.aux_index(key.clone()).await;
+    let cached = reader.cached_aux_index(key.clone()).await;
     let needed = if column.is_some_and(|c| c.is_complete) { AllowedReads::Columns } else { AllowedReads::Documents };
     if allowed_reads < needed || !matches!(cached, AuxLookup::Miss) {
         return Ok(cached.into_hit());
@@ -72,7 +72,7 @@ impl PathCodesBuilder<'_> {
         let mut codes = Vec::with_capacity(usize::try_from(self.reader.entity_count()).unwrap_or_default());
         for row_group in 0..self.reader.row_groups().len() {
             tokio::task::yield_now().await;
-            if !self.append_row_group(row_group, &mut codes).await? {
+            if !self.try_append_row_group(row_group, &mut codes).await? {
                 return Ok(None);
             }
         }
@@ -87,14 +87,14 @@ impl PathCodesBuilder<'_> {
     }
 
     /// Appends the path codes of a row group. Returns false if there are too many different codes.
-    async fn append_row_group(&mut self, row_group: usize, codes: &mut Vec<u16>) -> Result<bool, StorageError> {
+    async fn try_append_row_group(&mut self, row_group: usize, codes: &mut Vec<u16>) -> Result<bool, StorageError> {
         let reader = self.reader;
         let rows = reader.row_groups()[row_group].rows;
         let column = match self.column {
             Some(column) => Some(DedupKeyColumn::open(reader, row_group, column).await?),
             None => None,
         };
-        let document_rows = column.as_ref().map_or(rows, DedupKeyColumn::count_document_rows);
+        let document_rows = column.as_ref().map_or(rows, DedupKeyColumn::count_rows_needing_documents);
         let mut pages = DocumentPageReader::for_rows(reader, row_group, document_rows, rows);
         let mut code_by_value_id: HashMap<u64, u16, foldhash::fast::RandomState> = HashMap::default();
         let mut key_part = Vec::new();
@@ -107,16 +107,16 @@ impl PathCodesBuilder<'_> {
                     if column.scalars.kinds().get(elements.start) == Some(&kind::NOTHING) {
                         column.has_all_values(row)
                     } else if elements.len() == 1
-                        && let Some(found) = column.value_id(elements.start)
+                        && let Some(found) = column.dictionary_value_id(elements.start)
                     {
                         if let Some(code) = code_by_value_id.get(&found) {
                             codes.push(*code);
                             continue;
                         }
                         value_id = Some(found);
-                        column.write_element(elements.start, &mut key_part)
+                        column.try_append_element_key(elements.start, &mut key_part)
                     } else {
-                        elements.all(|element| column.write_element(element, &mut key_part))
+                        elements.all(|element| column.try_append_element_key(element, &mut key_part))
                     }
                 }
                 None => false,
@@ -126,9 +126,9 @@ impl PathCodesBuilder<'_> {
                 value_id = None;
                 let document = pages.document(row).await?;
                 self.budget.consume(document.len()).await;
-                write_path_values(document, self.path, &mut self.canonical, &mut key_part);
+                append_key_parts(document, self.path, &mut self.canonical, &mut key_part);
             }
-            let Some(code) = self.code_for_key_part(&key_part) else { return Ok(false) };
+            let Some(code) = self.get_or_assign_code(&key_part) else { return Ok(false) };
             if let Some(value_id) = value_id {
                 code_by_value_id.insert(value_id, code);
             }
@@ -137,7 +137,7 @@ impl PathCodesBuilder<'_> {
         Ok(true)
     }
 
-    fn code_for_key_part(&mut self, key_part: &[u8]) -> Option<u16> {
+    fn get_or_assign_code(&mut self, key_part: &[u8]) -> Option<u16> {
         let mut hashed = [0xFF; 33];
         let key_part = if key_part.len() > MAX_UNHASHED_KEY_BYTES {
             hashed[1..].copy_from_slice(&Sha256::digest(key_part));

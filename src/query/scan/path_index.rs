@@ -50,7 +50,7 @@ impl ScanSpec {
             (Predicate::Comparison(compare), None) => self.find_scalars_at_path(probe, compare).await?,
             (Predicate::Keywords(_), None) => CandidateRows { rows: probe.selected, exact: ExactRows::None },
         };
-        self.metrics.count_path_index(number, &candidates.exact);
+        self.metrics.count_path_index_use(number, &candidates.exact);
         Ok(candidates)
     }
 
@@ -99,15 +99,15 @@ impl ScanSpec {
                     let Some(read) = self.try_read_structures(row_group).await? else {
                         return self.probe_full_text(PredicateProbe { selected, ..probe }).await;
                     };
-                    let counts = counted_paths(&read, &condition.predicate);
-                    structures = Some((read, counts));
+                    let tested_paths = mark_tested_paths(&read, &condition.predicate);
+                    structures = Some((read, tested_paths));
                 }
-                let Some((structures, counts)) = &structures else { continue };
-                let text = text_at(&texts, row);
+                let Some((structures, tested_paths)) = &structures else { continue };
+                let text = text_or_empty_at(&texts, row);
                 budget.consume(text.len()).await;
                 let runs = || structures.scalar_runs(structures.structure_of_row(first + row));
-                let matches = words.matches_mode(&finders, |finder| {
-                    contains_match(text, runs(), counts, finder, words.is_whole_scalar)
+                let matches = words.matches_any_or_all(&finders, |finder| {
+                    contains_needle_at_paths(text, runs(), tested_paths, finder, words.is_whole_scalar)
                 });
                 match matches {
                     Some(true) => matching.push(first + row),
@@ -125,7 +125,7 @@ impl ScanSpec {
     /// Reads the structures (sequences of paths) of a row group. `None` if there are none, or if they are damaged.
     async fn try_read_structures(&self, row_group: usize) -> Result<Option<Arc<StructureDictionary>>, StorageError> {
         match self.reader.read_structures(row_group).await {
-            Err(error) if error.is_damage() => Ok(None),
+            Err(error) if error.is_file_damage() => Ok(None),
             read => read,
         }
     }
@@ -140,15 +140,15 @@ impl ScanSpec {
             return Ok(CandidateRows { rows: selected, exact: ExactRows::None });
         };
         let mut budget = YieldBudget::default();
-        let counts = structures.match_typed_paths(compare.path.keys());
-        if !counts.contains(&true) {
+        let tested = structures.match_typed_paths(compare.path.keys());
+        if !tested.contains(&true) {
             return Ok(CandidateRows { rows: RowSelection::Range(0..0), exact: ExactRows::All });
         }
         let mut verdicts: Vec<Option<StructureVerdict>> = vec![None; structures.structure_count()];
         // If every entity has a string at the compared path, documents decide about all entities.
         if compare.needs_exact_text() && structures.structure_count() <= selected.len() / MIN_ROWS_PER_STRUCTURE {
             for (structure, verdict) in verdicts.iter_mut().enumerate() {
-                *verdict = Some(StructureVerdict::new(structures.scalar_runs(structure), &counts, compare));
+                *verdict = Some(StructureVerdict::decide(structures.scalar_runs(structure), &tested, compare));
                 budget.consume(structures.structure_bytes(structure)).await;
             }
             if verdicts.iter().all(|verdict| matches!(verdict, Some(StructureVerdict::NeedsTexts(_)))) {
@@ -163,7 +163,7 @@ impl ScanSpec {
             let verdict = match verdicts.get(structure).copied().flatten() {
                 Some(verdict) => verdict,
                 None => {
-                    let verdict = StructureVerdict::new(structures.scalar_runs(structure), &counts, compare);
+                    let verdict = StructureVerdict::decide(structures.scalar_runs(structure), &tested, compare);
                     if let Some(found) = verdicts.get_mut(structure) {
                         *found = Some(verdict);
                     }
@@ -207,10 +207,10 @@ impl ScanSpec {
                 break;
             }
             if let (Some(runs), Some(texts)) = (runs, texts) {
-                let text = text_at(texts, row);
+                let text = text_or_empty_at(texts, row);
                 budget.consume(text.len()).await;
                 let runs = structures.scalar_runs(structures.structure_of_row(row)).take(runs as usize);
-                let found = has_matching_scalar(text, runs, &counts, |kind, text| scalar_matches(compare, kind, text));
+                let found = has_matching_scalar(text, runs, &tested, |kind, text| scalar_matches(compare, kind, text));
                 match found {
                     Some(true) => {}
                     Some(false) => continue,
@@ -226,7 +226,7 @@ impl ScanSpec {
     }
 }
 
-fn text_at(texts: &BinaryArray, row: usize) -> &[u8] {
+fn text_or_empty_at(texts: &BinaryArray, row: usize) -> &[u8] {
     if row < texts.len() { texts.value(row) } else { &[] }
 }
 
@@ -240,7 +240,7 @@ struct PathWordSearch<'p> {
 
 impl PathWordSearch<'_> {
     /// Whether any needle or all needles are found, depending on the mode. `None` if `finds` returns `None`.
-    fn matches_mode(
+    fn matches_any_or_all(
         &self,
         finders: &[memmem::Finder<'_>],
         mut finds: impl FnMut(&memmem::Finder<'_>) -> Option<bool>,
@@ -256,7 +256,7 @@ impl PathWordSearch<'_> {
 }
 
 /// Returns, for each typed path of a row group's structures, whether a predicate tests the scalars there.
-fn counted_paths(structures: &StructureDictionary, predicate: &Predicate) -> Vec<bool> {
+fn mark_tested_paths(structures: &StructureDictionary, predicate: &Predicate) -> Vec<bool> {
     match predicate {
         Predicate::Comparison(compare) => structures.match_typed_paths(compare.path.keys()),
         Predicate::Keywords(keywords) => {
@@ -275,10 +275,10 @@ enum StructureVerdict {
 }
 
 impl StructureVerdict {
-    fn new(runs: ScalarRunIter<'_>, counts: &[bool], compare: &PathComparison) -> StructureVerdict {
+    fn decide(runs: ScalarRunIter<'_>, tested_paths: &[bool], compare: &PathComparison) -> StructureVerdict {
         let mut verdict = StructureVerdict::NoMatch;
         for (number, run) in runs.enumerate() {
-            if !counts.get(run.typed_path as usize).is_some_and(|counts| *counts) {
+            if !tested_paths.get(run.typed_path as usize).is_some_and(|is_tested| *is_tested) {
                 continue;
             }
             let undecided = match (compare.operator, run.kind) {
@@ -328,17 +328,17 @@ fn scalar_matches(compare: &PathComparison, kind: ScalarKind, text: &[u8]) -> bo
 
 /// Whether a scalar that the predicate tests contains the needle, or equals it if the needle is a `whole` scalar with
 /// its separators. `None` if the full text and the scalar runs belong to different entities.
-fn contains_match(
+fn contains_needle_at_paths(
     text: &[u8],
     runs: ScalarRunIter<'_>,
-    counts: &[bool],
+    tested_paths: &[bool],
     finder: &memmem::Finder<'_>,
     whole: bool,
 ) -> Option<bool> {
     let mut runs = runs.filter(|run| run.kind != ScalarKind::Null);
     // The number of scalars in the runs so far, and whether the predicate tests the scalars of the last run.
     let mut known = 0;
-    let mut hit_counts = false;
+    let mut is_hit_tested = false;
     let mut at = 0;
     let mut separators = 0;
     while let Some(hit) = text.get(at..).and_then(|rest| finder.find(rest)) {
@@ -348,9 +348,9 @@ fn contains_match(
         while known <= ordinal {
             let run = runs.next()?;
             known += run.length as usize;
-            hit_counts = counts.get(run.typed_path as usize).is_some_and(|counts| *counts);
+            is_hit_tested = tested_paths.get(run.typed_path as usize).is_some_and(|is_tested| *is_tested);
         }
-        if hit_counts {
+        if is_hit_tested {
             return Some(true);
         }
         at = if whole {
@@ -367,13 +367,13 @@ fn contains_match(
 fn has_matching_scalar(
     text: &[u8],
     runs: impl Iterator<Item = ScalarRun>,
-    counts: &[bool],
+    tested_paths: &[bool],
     mut test: impl FnMut(ScalarKind, &[u8]) -> bool,
 ) -> Option<bool> {
     let mut rest = text.strip_prefix(&[TEXT_SEPARATOR])?;
     for run in runs.filter(|run| run.kind != ScalarKind::Null) {
         let length = run.length as usize;
-        if !counts.get(run.typed_path as usize).is_some_and(|counts| *counts) {
+        if !tested_paths.get(run.typed_path as usize).is_some_and(|is_tested| *is_tested) {
             let end = memchr_iter(TEXT_SEPARATOR, rest).nth(length - 1)?;
             rest = rest.get(end + 1..).unwrap_or_default();
             continue;

@@ -63,7 +63,7 @@ pub enum ComparisonOperator {
 }
 
 impl ComparisonOperator {
-    pub fn parameter(self) -> &'static str {
+    pub fn parameter_name(self) -> &'static str {
         match self {
             ComparisonOperator::Equal => "filter",
             ComparisonOperator::Contains => "filter_contains",
@@ -197,7 +197,7 @@ impl KeywordSearch {
     }
 
     /// Whether the projection hides no field, so the full-text column decides. (`denull` removes no words.)
-    pub fn has_all_fields(&self) -> bool {
+    pub fn searches_all_fields(&self) -> bool {
         !self.projection.has_hidden_fields()
     }
 
@@ -221,7 +221,7 @@ impl fmt::Display for Predicate {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Predicate::Comparison(compare) => {
-                write!(formatter, "{}={}:{}", compare.operator.parameter(), compare.path, compare.value)
+                write!(formatter, "{}={}:{}", compare.operator.parameter_name(), compare.path, compare.value)
             }
             Predicate::Keywords(keywords) => {
                 let mode = if keywords.mode == KeywordsMode::And { "and" } else { "or" };

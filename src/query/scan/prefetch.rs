@@ -30,14 +30,16 @@ impl ScanSpec {
         }
         // Only the columns of the first predicate are certain to be read.
         let add = |plan: &mut PrefetchPlan, columns: Vec<usize>, is_certain: bool| {
-            if is_certain || reader.column_bytes(row_groups.start, &columns).0 <= MAX_SPECULATIVE_COLUMN_BYTES {
+            if is_certain
+                || reader.column_sizes(row_groups.start, &columns).stored_bytes <= MAX_SPECULATIVE_COLUMN_BYTES
+            {
                 let more: Vec<usize> = columns.into_iter().filter(|column| !plan.columns.contains(column)).collect();
                 plan.columns.extend(more);
             }
         };
         for column in self.predicates.iter().filter_map(|condition| condition.indexed_comparison(reader)) {
             let is_first = plan.columns.is_empty();
-            add(&mut plan, column.parquet_columns(row_groups.clone()), is_first);
+            add(&mut plan, column.parquet_columns_to_read(row_groups.clone()), is_first);
             let is_rare = !reader.layout().shredded_columns[column.column].dictionary;
             if column.compare.operator == ComparisonOperator::Equal {
                 plan.bloom_columns.extend(reader.column_indices(column.column, &[ShreddedPart::Text]));
@@ -53,11 +55,11 @@ impl ScanSpec {
             add(&mut plan, reader.column_indices(shredded, &parts), self.predicates.is_empty());
         }
         if let Some(group) = self.computed.group.as_ref().filter(|_| self.has_output_column(GROUP_COLUMN)) {
-            if group.has_stored_keys() {
+            if group.uses_stored_hashes() {
                 add(&mut plan, vec![HASH_COLUMN_INDEX], self.predicates.is_empty());
             }
             // Only a partial scan prefetches these columns, because other scans can use path codes instead.
-            for shredded in group.indexed_columns(reader.layout()).filter(|_| self.partial_row_groups.is_some()) {
+            for shredded in group.single_value_columns(reader.layout()).filter(|_| self.partial_row_groups.is_some()) {
                 add(&mut plan, reader.column_indices(shredded, &ShreddedPart::ALL), self.predicates.is_empty());
             }
         }
@@ -72,7 +74,7 @@ impl ScanSpec {
         let rows = self.rows_in_range(row_group).len() as u64;
         let has_keys = self.has_output_column(ORDER_COLUMN) || self.has_output_column(GROUP_COLUMN);
         let keys = if has_keys { MAX_ROW_KEY_BYTES } else { 0 };
-        let mut bytes = reader.column_bytes(row_group, &plan.columns).1 + rows * (8 + keys);
+        let mut bytes = reader.column_sizes(row_group, &plan.columns).decompressed_bytes + rows * (8 + keys);
         bytes += self.estimate_full_text_bytes(row_group, || reader.full_text_bytes(row_group));
         let reads_documents = self.predicates.iter().any(PlannedPredicate::reads_documents);
         if reads_documents { bytes + ROW_GROUP_DOCUMENT_BYTES } else { bytes }

@@ -25,7 +25,7 @@ pub(crate) fn drop_implied_ranges(request: &ReadRequest) -> Vec<(RangeBound, &Pa
     for (number, (bound, condition)) in all.iter().enumerate() {
         let needle = RangePredicate::new(*bound, &condition.value);
         let is_number = matches!(&needle.operand, RangeOperand::Number(_));
-        let group = RangeFilterGroup { path: &condition.path, is_lower: bound.is_lower(), is_number };
+        let group = RangeFilterGroup { path: &condition.path, is_lower: bound.is_lower_bound(), is_number };
         if !strictest.get(&group).is_some_and(|(_, before)| before.implies(&needle)) {
             strictest.insert(group, (number, needle));
         }

@@ -43,14 +43,14 @@ impl ScanSpec {
         if selected.len() == 0 {
             return Ok(RowGroupOutput::default());
         }
-        Box::pin(self.read_selected_batches(row_group, selected)).await
+        Box::pin(self.filter_and_read_batches(row_group, selected)).await
     }
 
-    pub(super) async fn read_all_keys(&self, row_group: usize) -> Result<ArrayRef> {
+    pub(super) async fn read_dedup_keys(&self, row_group: usize) -> Result<ArrayRef> {
         let Some(source) = &self.dedup_key_source else { return internal_err!("the scan does not compute groups") };
         tokio::task::consume_budget().await;
         let rows: Vec<usize> = self.rows_in_range(row_group).collect();
-        self.metrics.count_scanned(rows.len());
+        self.metrics.count_scanned_row_group(rows.len());
         let mut keys =
             DedupKeyReader::open(&self.reader, row_group, rows.len(), source).await.map_err(to_external_error)?;
         let group_keys = keys.read_keys(&rows).await.map_err(to_external_error)?;
@@ -64,7 +64,7 @@ impl ScanSpec {
         self.evaluate_predicates(row_group, self.candidate_rows(row_group)).await.map_err(to_external_error)
     }
 
-    pub(super) async fn read_selected_batches(
+    pub(super) async fn filter_and_read_batches(
         self: &Arc<Self>,
         row_group: usize,
         mut selected: RowSelection,
@@ -85,7 +85,7 @@ impl ScanSpec {
             selected = RowSelection::List(rows);
         }
         if let (Some(filter), Some(source)) = (&self.distinct_filter, &self.dedup_key_source)
-            && let Some(codes) = source.group_codes()
+            && let Some(codes) = source.dedup_key_codes()
             && (order.is_none() || ranked.is_some())
         {
             let first = self.reader.row_groups()[row_group].first_position as usize;
@@ -93,9 +93,9 @@ impl ScanSpec {
                 Some((column, order, ranks)) => {
                     let compare = |one, other| column.compare_rows(order, one, other);
                     let rank_order = RowRankOrder { ranks: &ranks.ranks, compare: &compare };
-                    filter.select_first_rows(&codes, first, &selected, Some(&rank_order))
+                    filter.select_first_row_per_key(&codes, first, &selected, Some(&rank_order))
                 }
-                None => filter.select_first_rows(&codes, first, &selected, None),
+                None => filter.select_first_row_per_key(&codes, first, &selected, None),
             };
             self.metrics.duplicate_rows.add(selected.len() - rows.len());
             selected = RowSelection::List(rows);
@@ -117,7 +117,7 @@ impl ScanSpec {
             }
         }
         let listed = match &self.keyword_queries {
-            Some(keywords) => keywords.row_group_rows(&self.reader, row_group).await?,
+            Some(keywords) => keywords.search_row_group(&self.reader, row_group).await?,
             None => Vec::new(),
         };
         let intersect = |rows: RowSelection, listed: &KeywordIndexRows| rows.intersect(listed.candidates.clone());
@@ -131,7 +131,7 @@ impl ScanSpec {
         let rows = initial.len();
         let matching = Box::pin(self.find_matching_rows(row_group, initial, &listed)).await?;
         // Rows are counted only after their evaluation, because a scan that has found enough drops unfinished work.
-        self.metrics.count_scanned(rows);
+        self.metrics.count_scanned_row_group(rows);
         Ok(matching)
     }
 
@@ -165,7 +165,7 @@ impl ScanSpec {
                 rechecks.push(PredicateRecheck { predicate: &condition.predicate, exact });
             }
             let before = std::mem::replace(&mut left, selected.len());
-            self.metrics.count_condition(number, before, left);
+            self.metrics.count_predicate_rows(number, before, left);
         }
         if rechecks.is_empty() {
             return Ok(selected.truncate(self.fetch));

@@ -57,7 +57,7 @@ impl RowGroupScheduler {
         ACTIVE_SCANS.load(Ordering::Relaxed) > self.threads
     }
 
-    fn max_row_groups(&self) -> usize {
+    fn max_row_groups_in_progress(&self) -> usize {
         let Some(limit) = self.entity_limit else { return MAX_ROW_GROUPS_IN_PROGRESS };
         let done = self.completed_row_groups.load(Ordering::Relaxed);
         let found = self.found_entities.load(Ordering::Relaxed);
@@ -85,8 +85,8 @@ const STATE_WAITED: u8 = 1;
 const STATE_DONE: u8 = 2;
 
 impl RowGroupProgress {
-    /// Runs work on a row group, with a compute permit for each poll. `waits` returns whether it waits for the store.
-    pub(super) async fn run<F: Future>(&self, waits: impl Fn() -> bool, work: F) -> F::Output {
+    /// Runs work on a row group, with a compute permit for each poll. `is_waiting`: whether it waits for the store.
+    pub(super) async fn run_with_permits<F: Future>(&self, is_waiting: impl Fn() -> bool, work: F) -> F::Output {
         let mut work = pin!(work);
         let mut permits = PollSemaphore::new(self.scheduler.compute_permits.clone());
         let outcome = std::future::poll_fn(|context| {
@@ -94,7 +94,7 @@ impl RowGroupProgress {
             let permit = ready!(permits.poll_acquire(context));
             let polled = work.as_mut().poll(context);
             drop(permit);
-            if polled.is_pending() && self.is_in_state(STATE_COMPUTING) && waits() {
+            if polled.is_pending() && self.is_in_state(STATE_COMPUTING) && is_waiting() {
                 self.state.store(STATE_WAITED, Ordering::Relaxed);
                 self.scheduler.waker.wake();
             }
@@ -173,7 +173,7 @@ impl RowGroupQueue {
             return Some(None);
         }
         let has_room = self.started.front().is_some_and(|first| first.progress.is_in_state(STATE_WAITED))
-            && self.started.len() < self.scheduler.max_row_groups()
+            && self.started.len() < self.scheduler.max_row_groups_in_progress()
             && self.bytes.saturating_add(bytes) <= MAX_BYTES_IN_PROGRESS
             && self.started.iter().filter(|started| started.progress.is_in_state(STATE_COMPUTING)).count() < threads;
         PROCESS_BYTE_PERMITS.try_acquire_many(u32::try_from(bytes).ok().filter(|_| has_room)?).ok().map(Some)
@@ -204,7 +204,7 @@ mod tests {
                     tokio::time::sleep(Duration::from_millis(if number % 3 == 0 { 20 } else { 5 })).await;
                     number
                 };
-                progress.run(|| waits, work).await
+                progress.run_with_permits(|| waits, work).await
             }
         });
         let results = results.take(wanted).collect().await;
@@ -233,7 +233,7 @@ mod tests {
             let scheduler = RowGroupScheduler::new(2, Some(wanted));
             scheduler.completed_row_groups.store(done, Ordering::Relaxed);
             scheduler.found_entities.store(found, Ordering::Relaxed);
-            assert_eq!(scheduler.max_row_groups(), max, "{wanted} wanted, {done} done, {found} found");
+            assert_eq!(scheduler.max_row_groups_in_progress(), max, "{wanted} wanted, {done} done, {found} found");
         }
     }
 

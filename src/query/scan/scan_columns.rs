@@ -14,7 +14,7 @@ pub(crate) const ORDER_COLUMN: &str = "order";
 /// Output column with the key of `dedup`: bytes that are equal for duplicates.
 pub(crate) const GROUP_COLUMN: &str = "group";
 
-pub(crate) fn column_field(name: &str) -> Field {
+pub(crate) fn scan_column_field(name: &str) -> Field {
     Field::new(name, if name == POSITION_COLUMN { DataType::UInt64 } else { DataType::Binary }, false)
 }
 

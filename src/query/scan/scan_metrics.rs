@@ -50,7 +50,7 @@ impl ScanMetrics {
         self.with_report(|scan| *counter(&mut scan.row_groups) += 1);
     }
 
-    pub(super) fn count_scanned(&self, rows: usize) {
+    pub(super) fn count_scanned_row_group(&self, rows: usize) {
         self.reached_row_groups.add(1);
         metrics().scanned_rows.increment(rows as u64);
         self.with_report(|scan| {
@@ -59,7 +59,7 @@ impl ScanMetrics {
         });
     }
 
-    pub(super) fn count_condition(&self, number: usize, rows_in: usize, rows_out: usize) {
+    pub(super) fn count_predicate_rows(&self, number: usize, rows_in: usize, rows_out: usize) {
         self.with_report(|scan| {
             let report = &mut scan.predicates[number];
             report.rows_in = report.rows_in.map(|rows| rows + rows_in as u64);
@@ -67,7 +67,7 @@ impl ScanMetrics {
         });
     }
 
-    pub(super) fn count_path_index(&self, number: usize, exact: &ExactRows) {
+    pub(super) fn count_path_index_use(&self, number: usize, exact: &ExactRows) {
         let is_sufficient = matches!(exact, ExactRows::All);
         self.with_report(|scan| {
             let report = scan.predicates[number].shapes.get_or_insert_default();

@@ -14,7 +14,7 @@ use strata_types::field_path::FieldPath;
 use crate::scan::access_path::PlannedPredicate;
 use crate::scan::dedup_key_source::DedupKeySource;
 use crate::scan::distinct_filter::DistinctFilter;
-use crate::scan::hash_index::HashIndexes;
+use crate::scan::hash_index::HashIndexResults;
 use crate::scan::keyword_index::KeywordIndexQueries;
 use crate::scan::path_codes::AllowedReads;
 use crate::scan::row_selection::RowSelection;
@@ -30,7 +30,7 @@ pub(super) struct ScanSpec {
     pub(super) schema: SchemaRef,
     pub(super) predicates: Arc<[PlannedPredicate]>,
     pub(super) keyword_queries: Option<Arc<KeywordIndexQueries>>,
-    pub(super) hash_indexes: HashIndexes,
+    pub(super) hash_indexes: HashIndexResults,
     pub(super) position_range: Range<u64>,
     /// The row groups of a partial scan, ascending. Other nodes scan the remaining row groups.
     pub(super) partial_row_groups: Option<Arc<[usize]>>,
@@ -125,7 +125,7 @@ impl ScanSpec {
     }
 
     pub(super) fn prune_by_threshold(&self, row_group: usize, min_rank: u64) -> bool {
-        let is_beyond = self.top_k_threshold.as_ref().is_some_and(|threshold| !threshold.may_contain_rank(min_rank));
+        let is_beyond = self.top_k_threshold.as_ref().is_some_and(|threshold| !threshold.may_be_in_top_k(min_rank));
         if is_beyond {
             self.count_pruned(row_group, self.rows_in_range(row_group).len(), |used| &mut used.pruned_by_order);
         }
@@ -167,15 +167,15 @@ impl ScanSpec {
         Ok(if reads_most { AllowedReads::Columns } else { AllowedReads::Nothing })
     }
 
-    /// Creates a batch of entities that are already sorted, after `before` earlier ones, each in its own `dedup` group.
-    pub(super) fn batch_from_positions(&self, positions: &[u64], before: usize) -> Result<RecordBatch> {
+    /// Creates a batch of entities that are already sorted, each in its own `dedup` group, from `first_ordinal`.
+    pub(super) fn batch_from_positions(&self, positions: &[u64], first_ordinal: usize) -> Result<RecordBatch> {
         let mut columns: Vec<ArrayRef> = Vec::with_capacity(self.schema.fields().len());
         for field in self.schema.fields() {
             columns.push(match field.name().as_str() {
                 POSITION_COLUMN => Arc::new(UInt64Array::from(positions.to_vec())),
                 name @ (ORDER_COLUMN | GROUP_COLUMN) => {
                     let mut keys = BinaryBuilder::with_capacity(positions.len(), positions.len() * 16);
-                    for (ordinal, position) in (before as u64..).zip(positions) {
+                    for (ordinal, position) in (first_ordinal as u64..).zip(positions) {
                         let mut key = [0; 16];
                         key[..8].copy_from_slice(&ordinal.to_be_bytes());
                         key[8..].copy_from_slice(&position.to_be_bytes());
@@ -240,7 +240,7 @@ impl ScanSpec {
         } else {
             FieldPath::format_list(&group.paths)
         };
-        let unless_scanned = if group.has_stored_keys() { AccessPath::StoredHashes } else { AccessPath::Documents };
+        let unless_scanned = if group.uses_stored_hashes() { AccessPath::StoredHashes } else { AccessPath::Documents };
         let access = self.metrics.group_source.get().copied().unwrap_or(unless_scanned);
         let has_table_column = access == AccessPath::ShreddedColumn;
         let column = has_table_column.then(|| FieldPath::format_list(&group.compared_paths().unwrap_or_default()));

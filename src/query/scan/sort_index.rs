@@ -35,15 +35,15 @@ const COMPARISON_WORK_BYTES: usize = 64;
 /// Max entities that share their sort rank with another value, or a quarter of all entities if that is more.
 const MAX_TIED_ENTITIES: usize = 2_000_000;
 
-pub(crate) async fn lookup_index(reader: &VersionReader, spec: &OrderSpec) -> AuxLookup<ColumnSortIndex> {
+pub(crate) async fn cached_sort_index(reader: &VersionReader, spec: &OrderSpec) -> AuxLookup<ColumnSortIndex> {
     match sortable_column(reader.layout(), &spec.field) {
-        Some(shredded) => if_usable(reader.aux_index(AuxKey::SortIndex(shredded as u32)).await, spec),
+        Some(shredded) => reject_if_unusable(reader.cached_aux_index(AuxKey::SortIndex(shredded as u32)).await, spec),
         None => AuxLookup::Unsupported,
     }
 }
 
 /// Rejects a sort index if empty strings count as missing (`denull`) and there are any, because its order would differ.
-fn if_usable(found: AuxLookup<ColumnSortIndex>, spec: &OrderSpec) -> AuxLookup<ColumnSortIndex> {
+fn reject_if_unusable(found: AuxLookup<ColumnSortIndex>, spec: &OrderSpec) -> AuxLookup<ColumnSortIndex> {
     match found {
         AuxLookup::Hit(order) if spec.denull && order.has_empty_string => AuxLookup::Unsupported,
         found => found,
@@ -64,12 +64,12 @@ pub(super) async fn build_index(
         reader.entity_count().saturating_mul(BUILD_BYTES_PER_ENTITY) + reader.shredded_uncompressed_bytes(shredded);
     let order = async {
         match RankedEntities::from_columns(reader, columns).await? {
-            Some(ranked) => Ok(with_busy_timer(time, ranked.into_column_order()).await),
+            Some(ranked) => Ok(with_busy_timer(time, ranked.into_sort_index()).await),
             None => Ok(None),
         }
     };
     let key = AuxKey::SortIndex(shredded as u32);
-    Ok(if_usable(aux_index_build::build_or_wait(reader, key, working_bytes, memory, order).await?, spec))
+    Ok(reject_if_unusable(aux_index_build::build_or_wait(reader, key, working_bytes, memory, order).await?, spec))
 }
 
 pub(super) struct RankedColumn {
@@ -124,7 +124,7 @@ impl RankedEntities {
     }
 
     /// Sorts the ranked entities by value. Returns `None` if too many entities share a rank.
-    async fn into_column_order(mut self) -> Option<ColumnSortIndex> {
+    async fn into_sort_index(mut self) -> Option<ColumnSortIndex> {
         let mut entities = std::mem::take(&mut self.entities);
         sort_yielding(&mut entities, Ord::cmp).await;
         let max_tied = MAX_TIED_ENTITIES.max(entities.len() / 4);

@@ -87,7 +87,7 @@ impl<'a> OrderKeyReader<'a> {
                 break;
             }
             key.clear();
-            let known = self.sort_column.as_ref().is_some_and(|shredded| shredded.write_key(*row, spec, &mut key));
+            let known = self.sort_column.as_ref().is_some_and(|shredded| shredded.try_append_key(*row, spec, &mut key));
             if !known {
                 let document = self.page_reader.document(*row).await?;
                 let value = strata_json::find_member(document, &spec.field).and_then(strata_json::JsonScalar::parse);
@@ -147,7 +147,7 @@ impl SortColumn {
     }
 
     /// Appends the sort key of a row. Returns false if the document must be read.
-    fn write_key(&self, row: usize, spec: &OrderSpec, key: &mut Vec<u8>) -> bool {
+    fn try_append_key(&self, row: usize, spec: &OrderSpec, key: &mut Vec<u8>) -> bool {
         match self.0.kinds()[row] {
             kind::NULL | kind::NOTHING => strata_json::write_sort_key(None, spec.direction(), key),
             kind::NUMBER => {
@@ -217,7 +217,7 @@ impl SortColumn {
                 kind::STRING => {
                     let exact = exact_texts.as_ref().and_then(|exact_texts| exact_texts.prefix_at(row));
                     let prefix = exact.or_else(|| folded.as_ref().and_then(|f| f.prefix_at(row))).unwrap_or_default();
-                    if spec.denull && prefix == 0 && self.0.text_at(row) == Some(b"") {
+                    if spec.denull && prefix == 0 && self.0.folded_text_at(row) == Some(b"") {
                         return;
                     }
                     string_rank(prefix)

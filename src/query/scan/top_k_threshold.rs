@@ -23,7 +23,7 @@ impl TopKThreshold {
         TopKThreshold { k, max_rank: AtomicU64::new(u64::MAX) }
     }
 
-    pub(super) fn may_contain_rank(&self, rank: u64) -> bool {
+    pub(super) fn may_be_in_top_k(&self, rank: u64) -> bool {
         rank <= self.max_rank.load(Ordering::Relaxed)
     }
 

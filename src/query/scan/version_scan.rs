@@ -32,7 +32,7 @@ use crate::principal_quota::UnchargedMemory;
 use crate::scan::access_path::PlannedPredicate;
 use crate::scan::dedup_key_source::DedupKeySource;
 use crate::scan::distinct_filter::DistinctFilter;
-use crate::scan::hash_index::HashIndexes;
+use crate::scan::hash_index::HashIndexResults;
 use crate::scan::keyword_index::KeywordIndexQueries;
 use crate::scan::predicate::Predicate;
 use crate::scan::row_group_output::RowGroupOutput;
@@ -82,7 +82,7 @@ impl VersionScan {
             position_range: 0..reader.entity_count(),
             partial_row_groups: None,
             keyword_queries: KeywordIndexQueries::new(&reader, &predicates).map(Arc::new),
-            hash_indexes: HashIndexes::default(),
+            hash_indexes: HashIndexResults::default(),
             reader,
             schema,
             metrics: Arc::new(ScanMetrics::new(&predicates)),
@@ -206,9 +206,9 @@ impl ExecutionPlan for VersionScan {
             threads: self.threads,
             busy_time: measured.elapsed_compute().clone(),
             memory: MemoryConsumer::new("VersionScan").register(context.memory_pool()),
-            shared_memory: UnchargedMemory::reserve_uncharged(&context, "hash index"),
+            uncharged_memory: UnchargedMemory::reserve_uncharged(&context, "hash index"),
         };
-        let batches = futures::stream::once(execution.into_batches()).try_flatten();
+        let batches = futures::stream::once(execution.start_scan()).try_flatten();
         let fetch = self.spec.fetch;
         let mut returned = 0;
         let time = measured.elapsed_compute().clone();
@@ -252,20 +252,20 @@ struct ScanExecution {
     busy_time: Time,
     memory: MemoryReservation,
     /// Memory for indexes that the queries of all principals use. It is charged to no principal.
-    shared_memory: MemoryReservation,
+    uncharged_memory: MemoryReservation,
 }
 
-type RowGroupOutputStream = BoxStream<'static, Result<RowGroupOutput>>;
+type ScanOutputStream = BoxStream<'static, Result<RowGroupOutput>>;
 
 impl ScanExecution {
-    async fn into_batches(mut self) -> Result<RowGroupOutputStream> {
+    async fn start_scan(mut self) -> Result<ScanOutputStream> {
         // Keys from cached indexes are comparable only on this node, so partial scans do not use them.
         if self.spec.partial_row_groups.is_none() {
             self.probe_hash_indexes().await;
-            if let Some(batches) = Box::pin(self.try_first_of_groups()).await? {
+            if let Some(batches) = Box::pin(self.try_group_representatives()).await? {
                 return Ok(batches);
             }
-            if let Some(batches) = Box::pin(self.try_first_of_order()).await? {
+            if let Some(batches) = Box::pin(self.try_sort_index()).await? {
                 return Ok(batches);
             }
         } else if let Some(groups) =
@@ -290,7 +290,7 @@ impl ScanExecution {
     async fn probe_hash_indexes(&mut self) {
         let spec = &mut self.spec;
         spec.hash_indexes =
-            HashIndexes::probe_all(&spec.reader, &spec.predicates, &self.memory, &self.shared_memory).await;
+            HashIndexResults::probe_all(&spec.reader, &spec.predicates, &self.memory, &self.uncharged_memory).await;
         if let Some(candidates) = &spec.hash_indexes.candidates {
             spec.metrics.with_report(|scan| {
                 let used =
@@ -301,12 +301,12 @@ impl ScanExecution {
     }
 
     /// Decides where the `dedup` keys are read from. Returns the first entities of all groups if they are cached.
-    async fn try_first_of_groups(&mut self) -> Result<Option<RowGroupOutputStream>> {
+    async fn try_group_representatives(&mut self) -> Result<Option<ScanOutputStream>> {
         let Some(dedup) = self.spec.computed.group.clone().filter(|_| self.spec.has_output_column(GROUP_COLUMN)) else {
             return Ok(None);
         };
         let is_full_distinct = self.spec.is_full_distinct_scan();
-        if is_full_distinct && let Some(firsts) = distinct_cache::lookup_first_entities(&self.spec.reader, &dedup).await
+        if is_full_distinct && let Some(firsts) = distinct_cache::cached_first_entities(&self.spec.reader, &dedup).await
         {
             let _ = self.spec.metrics.group_source.set(AccessPath::KeptSet);
             return Ok(Some(self.stream_first_entities(firsts)));
@@ -318,10 +318,10 @@ impl ScanExecution {
         let source = Arc::new(with_busy_timer(&self.busy_time, Box::pin(open)).await.map_err(to_external_error)?);
         let _ = self.spec.metrics.group_source.set(source.access_path());
         self.spec.dedup_key_source = Some(source.clone());
-        let codes = source.group_codes();
+        let codes = source.dedup_key_codes();
         if is_full_distinct {
             let row_groups = self.spec.row_groups_in_range().map(|row_group| (row_group, ()));
-            let all_keys = |spec: Arc<ScanSpec>, row_group, ()| async move { spec.read_all_keys(row_group).await };
+            let all_keys = |spec: Arc<ScanSpec>, row_group, ()| async move { spec.read_dedup_keys(row_group).await };
             let keys = self.run_on_row_groups(row_groups, false, |_| 0, all_keys).map_err(to_storage_error);
             let found = distinct_cache::build_first_entities(&self.spec.reader, &dedup, codes, keys, &self.memory);
             if let Some(firsts) = found.await.map_err(to_external_error)? {
@@ -329,14 +329,14 @@ impl ScanExecution {
             }
         }
         if self.spec.is_distinct
-            && let Some(codes) = source.group_codes()
+            && let Some(codes) = source.dedup_key_codes()
         {
             self.spec.distinct_filter = Some(Arc::new(DistinctFilter::new(&codes, self.memory.new_empty())));
         }
         Ok(None)
     }
 
-    fn stream_first_entities(&self, firsts: Arc<GroupRepresentatives>) -> RowGroupOutputStream {
+    fn stream_first_entities(&self, firsts: Arc<GroupRepresentatives>) -> ScanOutputStream {
         let spec = self.spec.clone();
         let entities = usize::try_from(spec.reader.entity_count()).unwrap_or(usize::MAX);
         spec.metrics.duplicate_rows.add(entities - firsts.count());
@@ -351,7 +351,7 @@ impl ScanExecution {
         batches.boxed()
     }
 
-    async fn try_first_of_order(&self) -> Result<Option<RowGroupOutputStream>> {
+    async fn try_sort_index(&self) -> Result<Option<ScanOutputStream>> {
         let spec = &self.spec;
         let (Some(threshold), Some(order)) = (&spec.top_k_threshold, &spec.computed.order) else { return Ok(None) };
         if spec.fetch.is_some() || spec.has_output_column(GROUP_COLUMN) {
@@ -361,10 +361,10 @@ impl ScanExecution {
         if spec.is_full_scan() {
             let Some(index) = Box::pin(self.get_or_build_sort_index(order)).await? else { return Ok(None) };
             spec.metrics.top_k_excluded_rows.add(index.positions.len().saturating_sub(k));
-            return Ok(Some(self.stream_in_order(SortIndexCursor::new(index, order.direction()), k, None)));
+            return Ok(Some(self.stream_top_k(SortIndexCursor::new(index, order.direction()), k, None)));
         }
         // A missing sort index is not built here, because the predicates must be evaluated anyway.
-        let Some(index) = sort_index::lookup_index(&spec.reader, order).await.into_hit() else { return Ok(None) };
+        let Some(index) = sort_index::cached_sort_index(&spec.reader, order).await.into_hit() else { return Ok(None) };
         let reserved = self.memory.new_empty();
         if reserved.try_grow(index.positions.len() / 8 + 1).is_err() {
             return Ok(None);
@@ -384,7 +384,7 @@ impl ScanExecution {
         if selected >= MIN_SORT_INDEX_ENTITIES.max(k.saturating_mul(MIN_SORT_INDEX_FACTOR)) {
             spec.metrics.top_k_excluded_rows.add(selected - k);
             let cursor = SortIndexCursor::new(index, order.direction());
-            return Ok(Some(self.stream_in_order(cursor, k, Some((bits, reserved)))));
+            return Ok(Some(self.stream_top_k(cursor, k, Some((bits, reserved)))));
         }
         let rows_of = |row_group: usize| {
             let group = spec.reader.row_groups()[row_group];
@@ -393,14 +393,14 @@ impl ScanExecution {
         let row_groups: Vec<(usize, BooleanBuffer)> =
             spec.row_groups_in_range().map(rows_of).filter(|(_, rows)| rows.count_set_bits() > 0).collect();
         let batches = |spec: Arc<ScanSpec>, row_group, rows| async move {
-            spec.read_selected_batches(row_group, RowSelection::Bits(rows)).await
+            spec.filter_and_read_batches(row_group, RowSelection::Bits(rows)).await
         };
         Ok(Some(self.run_on_row_groups(row_groups.into_iter(), false, |output| output.entities, batches)))
     }
 
     async fn get_or_build_sort_index(&self, order: &OrderSpec) -> Result<Option<Arc<ColumnSortIndex>>> {
         let reader = &self.spec.reader;
-        match sort_index::lookup_index(reader, order).await {
+        match sort_index::cached_sort_index(reader, order).await {
             AuxLookup::Miss => {}
             found => return Ok(found.into_hit()),
         }
@@ -415,12 +415,12 @@ impl ScanExecution {
         Ok(index.map_err(to_external_error)?.into_hit())
     }
 
-    fn stream_in_order(
+    fn stream_top_k(
         &self,
         cursor: SortIndexCursor,
         k: usize,
         selected: Option<(BooleanBuffer, MemoryReservation)>,
-    ) -> RowGroupOutputStream {
+    ) -> ScanOutputStream {
         let _ = self.spec.metrics.order_source.set(AccessPath::KeptOrder);
         let spec = self.spec.clone();
         let batches = futures::stream::try_unfold((cursor, 0), move |(mut cursor, before)| {
@@ -439,12 +439,12 @@ impl ScanExecution {
         batches.boxed()
     }
 
-    /// Runs work on several row groups and returns the results in order. `found` counts the entities in a result.
+    /// Runs work on several row groups and returns the results in order. `count_entities` counts those in a result.
     fn run_on_row_groups<I, T, F>(
         &self,
         row_groups: impl ExactSizeIterator<Item = (usize, I)> + Send + 'static,
         is_cheap: bool,
-        found: fn(&T) -> usize,
+        count_entities: fn(&T) -> usize,
         work: impl Fn(Arc<ScanSpec>, usize, I) -> F + Clone + Send + 'static,
     ) -> BoxStream<'static, Result<T>>
     where
@@ -475,10 +475,10 @@ impl ScanExecution {
                 let work = async move {
                     let work = async {
                         let outcome = with_busy_timer(&time, work).await?;
-                        progress.add_found_entities(found(&outcome));
+                        progress.add_found_entities(count_entities(&outcome));
                         Ok(outcome)
                     };
-                    progress.run(|| reader.is_waiting_for_store(), work).await
+                    progress.run_with_permits(|| reader.is_waiting_for_store(), work).await
                 };
                 let is_single = is_single || scheduler.is_saturated();
                 async move {

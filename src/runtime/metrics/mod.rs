@@ -44,7 +44,7 @@ pub fn render_prometheus() -> String {
 }
 
 /// Aggregates the samples of histograms, which otherwise accumulate until the next [`render_prometheus`].
-pub fn run_upkeep() {
+pub fn aggregate_histogram_samples() {
     PROMETHEUS_HANDLE.run_upkeep();
 }
 
@@ -251,21 +251,21 @@ registry! {
 
 /// Values of the label `bucket` of [`Metrics::rate_limit_decisions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BucketLabel {
+pub enum RateLimitBucketLabel {
     Public,
     Private,
 }
 
 /// Values of the label `decision` of [`Metrics::rate_limit_decisions`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecisionLabel {
+pub enum RateLimitDecisionLabel {
     Allowed,
     Refused,
     Free,
 }
 
 /// Counts a decision in [`Metrics::rate_limit_decisions`].
-pub fn count_rate_limit_decision(bucket: BucketLabel, decision: DecisionLabel) {
+pub fn count_rate_limit_decision(bucket: RateLimitBucketLabel, decision: RateLimitDecisionLabel) {
     /// The counters of all label values, indexed by the variants of the two labels.
     static COUNTERS: LazyLock<[[Counter; 3]; 2]> = LazyLock::new(|| {
         ["public", "private"].map(|bucket| {

@@ -18,7 +18,7 @@ pub struct MetricDescription {
 
 impl MetricDescription {
     /// Returns the label values of the series that exist from the start.
-    pub(super) fn initial_series(&self) -> Vec<Vec<SharedString>> {
+    pub(super) fn initial_label_values(&self) -> Vec<Vec<SharedString>> {
         let mut series = if self.label_values.is_empty() { Vec::new() } else { vec![Vec::new()] };
         for values in self.label_values {
             let longer = |begun: &Vec<SharedString>, value: &'static str| {
@@ -122,7 +122,7 @@ macro_rules! registry {
                         MetricKind::Gauge => RECORDER.describe_gauge(name, None, about.into()),
                         MetricKind::Histogram => RECORDER.describe_histogram(name, None, about.into()),
                     }
-                    for values in metric.initial_series() {
+                    for values in metric.initial_label_values() {
                         let labels = metric.labels.iter().zip(values).map(|(name, value)| Label::new(*name, value));
                         let key = Key::from_parts(metric.name, labels.collect::<Vec<_>>());
                         match metric.kind {

@@ -89,7 +89,7 @@ impl LoginLimits {
         if self.free_failures > 0 {
             self.failures_by_pair.entry(pair).and_upsert_with(|entry| {
                 let failures = entry.map(moka::Entry::into_value).unwrap_or_default();
-                let next = failures.last_at + self.login_delay(failures.count);
+                let next = failures.last_at + self.delay_after_failures(failures.count);
                 if now < next {
                     wait = Some(next - now);
                     return failures;
@@ -100,7 +100,7 @@ impl LoginLimits {
         if let Some(wait) = wait {
             return Err(wait);
         }
-        if self.is_account_limited(pair) {
+        if self.is_subject_to_account_limit(pair) {
             self.windows_by_account.entry(account).and_upsert_with(|entry| {
                 let window = entry.map(moka::Entry::into_value).filter(|window| now < window.end);
                 let window = window.unwrap_or(AccountWindow { end: now + ACCOUNT_WINDOW, attempts: 0 });
@@ -129,7 +129,7 @@ impl LoginLimits {
         self.decrement_account_window(attempt);
     }
 
-    fn is_account_limited(&self, pair: ClientEmailHash) -> bool {
+    fn is_subject_to_account_limit(&self, pair: ClientEmailHash) -> bool {
         self.max_per_account_hour > 0 && !self.known_pairs.contains_key(&pair)
     }
 
@@ -141,7 +141,7 @@ impl LoginLimits {
     }
 
     fn decrement_account_window(&self, attempt: LocalLoginAttempt) {
-        if self.is_account_limited(attempt.pair) {
+        if self.is_subject_to_account_limit(attempt.pair) {
             self.windows_by_account.entry(attempt.account).and_upsert_with(|entry| {
                 let window = entry.map_or(AccountWindow { end: Duration::ZERO, attempts: 0 }, moka::Entry::into_value);
                 AccountWindow { attempts: window.attempts.saturating_sub(1), ..window }
@@ -150,7 +150,7 @@ impl LoginLimits {
     }
 
     /// Returns the delay after `count` consecutive wrong passwords: 0 if they are free, then 1 s, 2 s, 4 s and so on.
-    fn login_delay(&self, count: u64) -> Duration {
+    fn delay_after_failures(&self, count: u64) -> Duration {
         count.checked_sub(self.free_failures).map_or(Duration::ZERO, |excess| {
             let seconds = 2_u64.saturating_pow(u32::try_from(excess).unwrap_or(u32::MAX));
             Duration::from_secs(seconds).min(MAX_LOGIN_DELAY)

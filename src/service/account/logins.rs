@@ -95,11 +95,11 @@ impl PasswordChecker {
     }
 
     /// Ends a login attempt whose password was right or not checked. An attempt with a wrong password remains counted.
-    async fn end_attempt(&self, attempt: LoginAttempt, was_right: bool) {
+    async fn end_attempt(&self, attempt: LoginAttempt, was_password_right: bool) {
         match (attempt, &self.redis_limits) {
-            (LoginAttempt::Local(attempt), _) if was_right => self.local_limits.record_success(attempt),
+            (LoginAttempt::Local(attempt), _) if was_password_right => self.local_limits.record_success(attempt),
             (LoginAttempt::Local(attempt), _) => self.local_limits.cancel_attempt(attempt),
-            (LoginAttempt::Redis(attempt), Some(limits)) => limits.end_attempt(&attempt, was_right).await,
+            (LoginAttempt::Redis(attempt), Some(limits)) => limits.end_attempt(&attempt, was_password_right).await,
             (LoginAttempt::Redis(_), None) => {}
         }
     }
@@ -128,16 +128,16 @@ impl PasswordChecker {
         matches
     }
 
-    async fn acquire_permit(&self, client: ClientNetwork) -> Result<Permit> {
+    async fn acquire_hash_permit(&self, client: ClientNetwork) -> Result<Permit> {
         self.permits.acquire(Principal::Anonymous(client), 1).await.map_err(|_| ManageError::LoginsBusy)
     }
 
     async fn verify_hash(&self, client: ClientNetwork, hash: Option<String>, password: String) -> Result<bool> {
-        let permit = self.acquire_permit(client).await?;
+        let permit = self.acquire_hash_permit(client).await?;
         // The dummy hash is created at the first login for any address, so that the duration of a login does not reveal
         // whether the address exists.
         let hash_random = || hash_password(Secret::new_api_token(rand::random()).expose().to_owned());
-        let dummy_hash = self.dummy_hash.get_or_try_init(hash_random).await.map_err(hash_error)?;
+        let dummy_hash = self.dummy_hash.get_or_try_init(hash_random).await.map_err(password_hash_error)?;
         let is_known = hash.is_some();
         let hash = hash.unwrap_or_else(|| dummy_hash.clone());
         let verify = move || {
@@ -150,18 +150,18 @@ impl PasswordChecker {
     }
 
     async fn hash_new_password(&self, client: ClientNetwork, password: String) -> Result<String> {
-        let permit = self.acquire_permit(client).await?;
+        let permit = self.acquire_hash_permit(client).await?;
         let hash = tokio::spawn(async move {
             // The task that hashes the password continues after the future is dropped, so it owns the permit.
             let _permit = permit;
             hash_password(password).await
         });
         let hash = hash.await.map_err(|error| ManageError::Internal(error.to_string()))?;
-        hash.map_err(hash_error)
+        hash.map_err(password_hash_error)
     }
 }
 
-fn hash_error(error: AccountError) -> ManageError {
+fn password_hash_error(error: AccountError) -> ManageError {
     match error {
         AccountError::SpawnThread(error) => ManageError::Storage(error.into()),
         other => ManageError::Internal(other.to_string()),

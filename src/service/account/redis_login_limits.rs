@@ -35,7 +35,7 @@ impl RedisLoginLimits {
         client: ClientNetwork,
         email_key: &str,
     ) -> Result<Result<RedisLoginAttempt, Duration>, RedisUnavailable> {
-        let attempt = self.new_attempt(client, email_key);
+        let attempt = self.attempt_keys(client, email_key);
         let mut call = BEGIN_LOGIN_SCRIPT.prepare_invoke();
         call.key(&attempt.keys).arg(self.free_failures).arg(self.max_per_window);
         call.arg(milliseconds(MAX_LOGIN_DELAY)).arg(milliseconds(DELAY_RESET_AFTER));
@@ -45,13 +45,13 @@ impl RedisLoginLimits {
     }
 
     /// Ends a login attempt with a right or unchecked password. If Redis does not respond, the attempt expires later.
-    pub(crate) async fn end_attempt(&self, attempt: &RedisLoginAttempt, was_right: bool) {
+    pub(crate) async fn end_attempt(&self, attempt: &RedisLoginAttempt, was_password_right: bool) {
         let mut call = END_LOGIN_SCRIPT.prepare_invoke();
-        call.key(&attempt.keys).arg(u8::from(was_right)).arg(milliseconds(KNOWN_CLIENT_TTL)).arg("");
+        call.key(&attempt.keys).arg(u8::from(was_password_right)).arg(milliseconds(KNOWN_CLIENT_TTL)).arg("");
         let _ = self.redis.call::<()>(&call).await;
     }
 
-    fn new_attempt(&self, client: ClientNetwork, email_key: &str) -> RedisLoginAttempt {
+    fn attempt_keys(&self, client: ClientNetwork, email_key: &str) -> RedisLoginAttempt {
         let prefix = self.redis.prefix();
         let hash = |client: &str| {
             let hash = Sha256::new().chain_update(prefix).chain_update([0]).chain_update(client).chain_update([0]);

@@ -35,7 +35,7 @@ impl SessionOrigin {
     }
 
     /// Returns the browser and its system, such as "Firefox on Linux", or the first word of another `User-Agent`.
-    pub fn program_label(&self) -> Option<String> {
+    pub fn browser_label(&self) -> Option<String> {
         let program = self.program.as_deref()?;
         // The order matters: the `User-Agent` of each browser also contains the names of browsers later in the list.
         const BROWSERS: [(&str, &str); 9] = [
@@ -86,6 +86,6 @@ mod tests {
             assert_eq!(SessionOrigin::from_json(data), SessionOrigin::default());
         }
         assert_eq!(SessionOrigin::new(None, Some(" \t")), SessionOrigin::default());
-        assert_eq!(SessionOrigin::default().program_label(), None);
+        assert_eq!(SessionOrigin::default().browser_label(), None);
     }
 }

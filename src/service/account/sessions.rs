@@ -88,7 +88,7 @@ impl SessionService {
         let interval = RENEWAL_INTERVAL.min(Duration::from_secs(options.idle_s) / 10);
         let is_use_due = session.last_used_at + LAST_USE_PRECISION <= catalog.now();
         if user.is_some() && (is_use_due || session.expires_at + interval <= expiry) {
-            catalog.try_extend_session(&session.id_hash, expiry).await;
+            catalog.extend_session_best_effort(&session.id_hash, expiry).await;
         }
         Ok(user)
     }
@@ -117,7 +117,7 @@ impl SessionService {
                 expires_at: session_expiry(&self.config.sessions, now, now),
                 last_used_at: now,
             };
-            match catalog.create_session(&session, Some(&user.password_hash), limits::MAX_USER_SESSIONS).await {
+            match catalog.try_create_session(&session, Some(&user.password_hash), limits::MAX_USER_SESSIONS).await {
                 Ok(true) => return Ok(id),
                 // Another session has the same random id, so a new id is created.
                 Ok(false) => {}
@@ -145,7 +145,7 @@ impl SessionService {
         Ok(owned.collect())
     }
 
-    pub async fn end_by_public_id(&self, user: &User, id: &str) -> Result<()> {
+    pub async fn end_session_by_public_id(&self, user: &User, id: &str) -> Result<()> {
         let sessions = self.catalog.sessions_by_user(user.id).await.map_err(ManageError::Catalog)?;
         let found = sessions.iter().find(|session| public_session_id(&session.id_hash) == id);
         let session = found.ok_or(ManageError::SessionNotFound)?;

@@ -23,7 +23,7 @@ pub struct BodyReservation {
 }
 
 impl BodyReservation {
-    pub fn is_needed(size_bytes: u64) -> bool {
+    pub fn is_reservation_needed(size_bytes: u64) -> bool {
         size_bytes > MAX_UNCHARGED_BODY_BYTES
     }
 }

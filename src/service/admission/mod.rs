@@ -9,7 +9,7 @@
 //! 2. **Streams.** A response of more than one chunk holds one of `query.streams` until its body ends. Each chunk is
 //!    encoded with a permit ([`AdmissionControl::acquire_encode`]) that is released before the reader gets the chunk.
 //! 3. **Bytes.** `query.stream_bytes` limits the bytes that are encoded ahead of their readers
-//!    ([`AdmissionControl::try_acquire_ahead`]). Nothing waits for that limit: a response that gets no bytes continues
+//!    ([`AdmissionControl::try_acquire_buffer`]). Nothing waits for that limit: a response that gets no bytes continues
 //!    in small chunks, one at a time, so there is no deadlock. Bytes that exceed an estimate are charged to the memory
 //!    of queries. Large responses that are built as a whole ([`large_responses`]) and large entities in streams wait
 //!    for limits of the same size before the response begins.
@@ -81,9 +81,9 @@ struct AdmissionLimits {
 }
 
 /// Counts a Parquet body that has begun and waits for memory, until this value is dropped.
-pub(crate) struct MemoryWaiter(Arc<AtomicUsize>);
+pub(crate) struct MemoryWaiterGuard(Arc<AtomicUsize>);
 
-impl Drop for MemoryWaiter {
+impl Drop for MemoryWaiterGuard {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -230,7 +230,7 @@ impl AdmissionControl {
     /// Like [`AdmissionControl::acquire_stream`], for a body whose chunks have about `chunk_bytes` bytes, which are
     /// charged until the body ends. Large responses have a separate limit of bytes, because a large response can read a
     /// stream while it is built: one limit for both could deadlock.
-    pub(crate) async fn acquire_sized_stream(&self, chunk_bytes: u64) -> Result<StreamPermit, Overloaded> {
+    pub(crate) async fn acquire_stream_for_chunks(&self, chunk_bytes: u64) -> Result<StreamPermit, Overloaded> {
         let large_entity = match chunk_bytes.saturating_sub(MAX_UNCHARGED_BYTES) {
             0 => None,
             size_bytes => Some(self.limits.large_entities.acquire(self.principal, size_bytes).await?),
@@ -244,7 +244,7 @@ impl AdmissionControl {
 
     pub(crate) fn try_acquire_large_response(&self, size_bytes: u64) -> Result<Permit, Overloaded> {
         let large = &self.limits.large_responses;
-        large.try_acquire(self.principal, large.clamp_units(self.principal, size_bytes))
+        large.try_acquire(self.principal, large.clamp_to_class_max(self.principal, size_bytes))
     }
 
     pub(crate) async fn acquire_parquet(&self, size_bytes: u64) -> Result<Permit, Overloaded> {
@@ -252,10 +252,10 @@ impl AdmissionControl {
     }
 
     /// Reports that a body that has begun waits for memory, so that no other body begins before it continues.
-    pub(crate) fn register_memory_waiter(&self) -> MemoryWaiter {
+    pub(crate) fn register_memory_waiter(&self) -> MemoryWaiterGuard {
         let waiters = self.limits.parquet_waiters.clone();
         waiters.fetch_add(1, Ordering::Relaxed);
-        MemoryWaiter(waiters)
+        MemoryWaiterGuard(waiters)
     }
 
     pub(crate) fn has_memory_waiters(&self) -> bool {
@@ -267,8 +267,8 @@ impl AdmissionControl {
     }
 
     /// Like [`AdmissionControl::acquire_parquet`], for a body that has begun: waits without a time limit.
-    pub(crate) async fn acquire_parquet_unbounded(&self, size_bytes: u64) -> Permit {
-        self.limits.parquet_bytes.acquire_unbounded(self.principal, size_bytes).await
+    pub(crate) async fn acquire_parquet_without_timeout(&self, size_bytes: u64) -> Permit {
+        self.limits.parquet_bytes.acquire_without_timeout(self.principal, size_bytes).await
     }
 
     pub(crate) fn try_acquire_parquet(&self, size_bytes: u64) -> Option<Permit> {
@@ -280,14 +280,14 @@ impl AdmissionControl {
         self.limits.encodes.acquire(self.principal, 1).await
     }
 
-    /// Waits without a timeout for a permit to encode a chunk of a begun body. `long` streams have separate permits.
-    pub(crate) async fn acquire_encode_unbounded(&self, long: bool) -> Permit {
-        let limit = if long { &self.limits.long_encodes } else { &self.limits.encodes };
-        limit.acquire_unbounded(self.principal, 1).await
+    /// Waits without a timeout for a permit to encode a chunk of a begun body. Long streams have separate permits.
+    pub(crate) async fn acquire_encode_without_timeout(&self, is_long_stream: bool) -> Permit {
+        let limit = if is_long_stream { &self.limits.long_encodes } else { &self.limits.encodes };
+        limit.acquire_without_timeout(self.principal, 1).await
     }
 
     /// Reserves the bytes of a response part that is encoded ahead of its reader. `None` if they exceed the limit.
-    pub(crate) fn try_acquire_ahead(&self, size_bytes: u64) -> Option<Permit> {
+    pub(crate) fn try_acquire_buffer(&self, size_bytes: u64) -> Option<Permit> {
         self.limits.sent_ahead_bytes.try_acquire(self.principal, size_bytes).ok()
     }
 
@@ -301,7 +301,7 @@ impl AdmissionControl {
     /// Reserves memory for a whole response body. Returns `Some(None)` if the body is too small to be charged, and
     /// `None` if it should be streamed instead.
     pub(crate) fn try_acquire_whole_body(&self, size_bytes: u64) -> Option<Option<Permit>> {
-        if size_bytes <= MAX_UNCHARGED_BYTES { Some(None) } else { self.try_acquire_ahead(size_bytes).map(Some) }
+        if size_bytes <= MAX_UNCHARGED_BYTES { Some(None) } else { self.try_acquire_buffer(size_bytes).map(Some) }
     }
 
     /// Returns bytes that count as buffered, and retain `permit` and `reservation`, until the connection has sent them.
@@ -404,7 +404,7 @@ mod tests {
         assert_eq!((late.limit.name, late.waited), ("unit", Some(std::time::Duration::ZERO)));
         let begun_body = tokio::spawn({
             let admission = admission.clone();
-            async move { drop(admission.acquire_encode_unbounded(false).await) }
+            async move { drop(admission.acquire_encode_without_timeout(false).await) }
         });
         while admission.limits.encodes.waiter_count() == 0 {
             tokio::task::yield_now().await;
@@ -417,8 +417,8 @@ mod tests {
     #[test]
     fn bytes_are_charged_until_last_slice_is_dropped() {
         let admission = admission(|query| query.stream_bytes = 1 << 20);
-        let permit = admission.try_acquire_ahead(1 << 20).expect("all bytes are free");
-        assert!(admission.try_acquire_ahead(1).is_none());
+        let permit = admission.try_acquire_buffer(1 << 20).expect("all bytes are free");
+        assert!(admission.try_acquire_buffer(1).is_none());
         let mut bytes = admission.charge_buffered(vec![7; 1_000], Some(permit), None);
         let first = bytes.split_to(10);
         drop(bytes);
@@ -428,7 +428,7 @@ mod tests {
         );
         drop(first);
         assert_eq!(admission.current_load(), AdmissionLoad::default());
-        assert!(admission.try_acquire_ahead(1).is_some());
+        assert!(admission.try_acquire_buffer(1).is_some());
     }
 
     #[tokio::test]

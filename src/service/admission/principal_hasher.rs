@@ -34,7 +34,7 @@ impl PrincipalHasher {
             Principal::Anonymous(ClientNetwork::V4(address)) => (2, address),
             Principal::Anonymous(ClientNetwork::V6(network)) => (3, network),
             Principal::Anonymous(ClientNetwork::Unspecified) => (4, &[]),
-            Principal::Anonymous(ClientNetwork::Account(account)) => (5, &account.to_le_bytes()),
+            Principal::Anonymous(ClientNetwork::HashedAccount(account)) => (5, &account.to_le_bytes()),
             Principal::Hashed(hashed) => return *hashed,
         };
         let mut hasher = self.keyed_hasher;
@@ -58,7 +58,7 @@ mod tests {
         principals.extend((0..100).map(|last| Principal::Anonymous(ClientNetwork::V4([10, 0, 0, last]))));
         principals
             .extend((0..100).map(|last| Principal::Anonymous(ClientNetwork::V6([0x20, 1, 0xd, 0xb8, 0, 0, 0, last]))));
-        principals.push(Principal::Anonymous(ClientNetwork::Account(7)));
+        principals.push(Principal::Anonymous(ClientNetwork::HashedAccount(7)));
         principals
     }
 

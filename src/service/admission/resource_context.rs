@@ -44,14 +44,14 @@ impl ResourceContext {
         self.engine.with_priority(if self.is_background { ThreadPriority::Long } else { class.priority() })
     }
 
-    /// Charges a whole response body for its size, and releases `estimate`, the charge for its estimated size.
+    /// Charges a whole response body for its size, and releases `estimate_permit`, the charge for its estimated size.
     pub(crate) fn charge_whole_body(
         &self,
         bytes: impl Into<Bytes>,
-        estimate: Option<Permit>,
+        estimate_permit: Option<Permit>,
     ) -> Result<Bytes, QueryError> {
         let bytes = bytes.into();
-        drop(estimate);
+        drop(estimate_permit);
         match bytes.len() as u64 {
             small if small <= MAX_UNCHARGED_BYTES => Ok(bytes),
             large => Ok(bytes_with_charge(bytes, self.reserve_body(large)?)),
@@ -61,14 +61,14 @@ impl ResourceContext {
     /// Charges a response chunk to the limit of buffered responses. If that is exhausted, charges it to the memory of
     /// queries, unless the chunk is small.
     pub(crate) fn charge_chunk(&self, bytes: Bytes) -> Result<Bytes, QueryError> {
-        let permit = self.admission.try_acquire_ahead(bytes.len() as u64);
+        let permit = self.admission.try_acquire_buffer(bytes.len() as u64);
         let reservation = if permit.is_none() { self.reserve_overrun(bytes.len() as u64)? } else { None };
         Ok(self.admission.charge_buffered(bytes, permit, reservation))
     }
 
     /// Charges a whole response body to the limit of buffered responses or, if exhausted, to the memory of queries.
     pub(crate) fn reserve_body(&self, size_bytes: u64) -> Result<Arc<BufferCharge>, QueryError> {
-        let permit = self.admission.try_acquire_ahead(size_bytes);
+        let permit = self.admission.try_acquire_buffer(size_bytes);
         let reservation = match permit {
             Some(_) => None,
             None => Some(self.engine.try_reserve("response", usize::try_from(size_bytes).unwrap_or(usize::MAX))?),

@@ -67,21 +67,21 @@ impl DatasetService {
         reservation: Option<BodyReservation>,
     ) -> Result<VersionStatus, AlternateError> {
         let current = self.find_current_version(owner, dataset, version).await?;
-        let base = current.base_if_current(etag)?;
+        let base = current.file_ids_if_current(etag)?;
         check_entity_sizes(&edits, self.refreshes.ingest.config.limits.entity_bytes)?;
         let list = current.version.alternate.clone().unwrap_or_else(|| current.version.file.clone());
-        let script = order_edits(edits, list.entity_count)?;
+        let script = build_edit_script(edits, list.entity_count)?;
         let datasets = self.clone();
         let owner = owner.id;
         let editing = async move {
             let _reservation = reservation;
-            let writing = datasets.write_edited_list(owner, &current, &list, script);
-            Ok(datasets.save_as_alternate(owner, dataset, version, writing, Some(base)).await)
+            let writing = datasets.write_edited_alternate(owner, &current, &list, script);
+            Ok(datasets.save_written_alternate(owner, dataset, version, writing, Some(base)).await)
         };
         self.refreshes.tasks.run(editing).await?
     }
 
-    async fn write_edited_list(
+    async fn write_edited_alternate(
         &self,
         owner: UserId,
         current: &CurrentVersion,
@@ -94,18 +94,18 @@ impl DatasetService {
         let script = Arc::new(script);
         // Only the version's own file is safe as the base of an edited file: a sweep can remove any other base.
         if base.path == current.version.file.path {
-            let file = self.write_with_base(owner, &reader, base, &script, &current.index, &permit).await?;
+            let file = self.try_write_edited_file(owner, &reader, base, &script, &current.index, &permit).await?;
             if let Some(file) = file {
                 return Ok(file);
             }
         }
         let merger = EditMerger::new(Arc::unwrap_or_clone(script));
-        let entities = self.spool_full_list(owner, reader, merger, permit).await?;
+        let entities = self.spool_edited_entities(owner, reader, merger, permit).await?;
         self.write_alternate(entities, current.index.clone()).await
     }
 
     /// Writes an edited file that refers to `base`. Returns `None` if the list should be written in full instead.
-    async fn write_with_base(
+    async fn try_write_edited_file(
         &self,
         owner: UserId,
         reader: &VersionReader,
@@ -151,7 +151,7 @@ impl DatasetService {
         Ok(Some(file))
     }
 
-    async fn spool_full_list(
+    async fn spool_edited_entities(
         &self,
         owner: UserId,
         reader: VersionReader,
@@ -168,7 +168,7 @@ impl DatasetService {
             loop {
                 match receiver.blocking_recv() {
                     Some(EntityBlock::Lines(lines)) => {
-                        work.record_work(lines.len() as u64);
+                        work.record_and_lower_priority(lines.len() as u64);
                         spool.add_lines(&lines)?;
                     }
                     Some(EntityBlock::End) => return Ok(spool.finish()?),
@@ -199,8 +199,8 @@ async fn send_blocks(reader: VersionReader, mut merger: EditMerger, sender: mpsc
         let mut lines = Vec::with_capacity(
             (selected_documents::SELECTION_CHUNK_BYTES + selected_documents::SELECTION_CHUNK_BYTES / 8) as usize,
         );
-        let each = |document: &[u8]| {
-            merger.push_document(document, &mut lines);
+        let each = |entity: &[u8]| {
+            merger.merge_next_entity(entity, &mut lines);
             ControlFlow::Continue(())
         };
         let read = selected_documents::for_each_document(&reader, &all, &chunk, each).await;
@@ -235,7 +235,7 @@ fn check_entity_sizes(edits: &[EntityEdit], limit_bytes: u64) -> Result<(), Alte
     too_large.map_or(Ok(()), |index| Err(AlternateError::Source(SourceError::edit_too_large(index, limit_bytes))))
 }
 
-fn order_edits(edits: Vec<EntityEdit>, length: u64) -> Result<EditScript, EditError> {
+fn build_edit_script(edits: Vec<EntityEdit>, length: u64) -> Result<EditScript, EditError> {
     let mut script = EditScript::new();
     // For each position, the index of the edit that replaces or removes the entity there.
     let mut changed_by: HashMap<u64, usize> = HashMap::new();
@@ -271,14 +271,14 @@ impl EditMerger {
     }
 
     /// Appends the next entity of the list or its replacement, after the entities that are inserted before it.
-    fn push_document(&mut self, document: &[u8], lines: &mut Vec<u8>) {
+    fn merge_next_entity(&mut self, entity: &[u8], lines: &mut Vec<u8>) {
         let edit = self.next_edit.take_if(|(position, _)| *position == self.position);
         self.position += 1;
-        let Some((_, edit)) = edit else { return append_line(document, lines) };
+        let Some((_, edit)) = edit else { return append_line(entity, lines) };
         self.next_edit = self.remaining_edits.next();
         edit.inserts.iter().for_each(|entity| append_line(entity, lines));
         match edit.change {
-            None => append_line(document, lines),
+            None => append_line(entity, lines),
             Some(Some(entity)) => append_line(&entity, lines),
             Some(None) => {}
         }

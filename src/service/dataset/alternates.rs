@@ -114,7 +114,7 @@ pub(super) struct CurrentVersion {
 
 impl CurrentVersion {
     /// Returns the IDs of the version's files if `etag` is current, and [`ManageError::Stale`] otherwise.
-    pub(super) fn base_if_current(&self, etag: &str) -> Result<VersionFileIds, ManageError> {
+    pub(super) fn file_ids_if_current(&self, etag: &str) -> Result<VersionFileIds, ManageError> {
         // Clients can omit the quotes of the ETag.
         match etag.trim_matches('"') == alternate_etag(&self.version).trim_matches('"') {
             true => Ok(VersionFileIds::from_version(&self.version)),
@@ -147,12 +147,12 @@ impl DatasetService {
         expected: Option<&str>,
     ) -> Result<VersionStatus, AlternateError> {
         let current = self.find_current_version(owner, dataset, version).await?;
-        let base = expected.map(|etag| current.base_if_current(etag)).transpose()?;
+        let base = expected.map(|etag| current.file_ids_if_current(etag)).transpose()?;
         let datasets = self.clone();
         let owner = owner.id;
         let saving = async move {
             let writing = datasets.write_alternate(entities, current.index);
-            Ok(datasets.save_as_alternate(owner, dataset, version, writing, base).await)
+            Ok(datasets.save_written_alternate(owner, dataset, version, writing, base).await)
         };
         self.refreshes.tasks.run(saving).await?
     }
@@ -166,7 +166,7 @@ impl DatasetService {
     }
 
     /// Waits until the file is written, then saves it as the version's alternate unless the files differ from `base`.
-    pub(super) async fn save_as_alternate(
+    pub(super) async fn save_written_alternate(
         &self,
         owner: UserId,
         dataset: DatasetId,

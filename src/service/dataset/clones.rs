@@ -27,7 +27,7 @@ impl DatasetService {
             ping_token: Secret::new_ping_token(rand::random()),
         };
         let limit = self.refreshes.ingest.config.plans.max_active_datasets(user.plan);
-        let version = self.catalog.resolve_clone(&clone, limit).await.map_err(to_clone_error)?;
+        let version = self.catalog.resolve_clone_source(&clone, limit).await.map_err(to_clone_error)?;
         self.verify_files(user, &version).await?;
         let base = VersionFileIds::from_version(&version);
         let cloned = self.owner_writer.run_write(user.id, self.catalog.clone_dataset(&clone, limit, Some(base))).await;

@@ -155,7 +155,7 @@ impl VersionDiff {
         let admission = &self.resources.admission;
         let entity_count = self.page_change_count(page);
         let mean_document_bytes = RECORD_OVERHEAD_BYTES + self.readers.iter().map(mean_document_bytes).sum::<u64>();
-        let (begin, end) = self.json_frame(format);
+        let (begin, end) = self.json_prefix_and_suffix(format);
         let estimated_bytes = mean_document_bytes.saturating_mul(entity_count);
         if estimated_bytes <= SELECTION_CHUNK_BYTES
             && let Some(permit) = admission.try_acquire_whole_body(estimated_bytes)
@@ -181,7 +181,7 @@ impl VersionDiff {
             }
         }
         let chunk_bytes = mean_document_bytes.saturating_mul(ENCODED_BYTES_PER_BYTE);
-        let stream_permit = admission.acquire_sized_stream(chunk_bytes).await?;
+        let stream_permit = admission.acquire_stream_for_chunks(chunk_bytes).await?;
         let readers = self.readers.clone();
         let diff = self.diff.clone();
         let mut cursor = diff.cursor(page);
@@ -216,7 +216,7 @@ impl VersionDiff {
         Ok(ResponseBody::Stream(encoder.into_stream().chain(end).boxed()))
     }
 
-    fn json_frame(&self, format: DiffFormat) -> (Vec<u8>, &'static [u8]) {
+    fn json_prefix_and_suffix(&self, format: DiffFormat) -> (Vec<u8>, &'static [u8]) {
         if format != DiffFormat::Json {
             return (Vec::new(), b"");
         }

@@ -130,8 +130,8 @@ impl DatasetService {
     }
 
     /// Returns the number of datasets of a user, and the number of datasets that are not frozen.
-    pub async fn count_datasets(&self, owner: &User) -> Result<(u64, u64)> {
-        Ok(self.catalog.count_datasets(owner.id).await?)
+    pub async fn count_all_and_active_datasets(&self, owner: &User) -> Result<(u64, u64)> {
+        Ok(self.catalog.count_all_and_active_datasets(owner.id).await?)
     }
 
     pub async fn find_owned(&self, owner: &User, id: DatasetId) -> Result<Dataset> {
@@ -248,7 +248,7 @@ impl DatasetService {
     ) -> Result<Vec<DatasetListing>> {
         DatasetService::check_listing_query(query)?;
         let _permit = self.owner_writer.catalog_limits.acquire_lookup(client).await?;
-        Ok(self.catalog.listings(query, after, limit).await?)
+        Ok(self.catalog.search_listed_datasets(query, after, limit).await?)
     }
 
     async fn apply_change(
@@ -272,7 +272,7 @@ impl DatasetService {
         let invalid = |field, problem: String| Err(ManageError::InvalidField { field, problem });
         let description = settings.description.as_ref().and_then(Option::as_deref);
         let license = settings.licence.as_ref().and_then(Option::as_deref);
-        if let Some((field, problem)) = DatasetMetadata::find_problem(description, license) {
+        if let Some((field, problem)) = DatasetMetadata::invalid_field(description, license) {
             return invalid(field, problem);
         }
         if let Some(Some(path)) = &settings.records_path {

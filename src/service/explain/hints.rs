@@ -10,7 +10,7 @@ use strata_query::scan::predicate::Predicate;
 use strata_query::scan::scan_report::AccessPath;
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{PathValue, RangeBound, ReadRequest};
-use strata_types::source::find_other_delimiter;
+use strata_types::source::guess_delimiter;
 use strata_types::suggest;
 
 use super::text::format_size;
@@ -52,7 +52,7 @@ pub(super) fn hints(
     let is_pointless =
         |path: &FieldPath| absent.contains(path) || paths.is_some_and(|paths| is_nested_only(paths, path));
     push_predicate_hints(explanation, request, reader, is_pointless, &mut hints);
-    hints.extend(hints::condition_hints(request, explanation.answer.total, types));
+    hints.extend(hints::filter_and_sort_hints(request, explanation.answer.total, types));
     push_sort_and_dedup_hints(explanation, reader, is_pointless, &mut hints);
     if explanation.answer.columns.is_some() && explanation.answer.total > 0 && explanation.work.heavy {
         hints.push(format!(
@@ -84,7 +84,7 @@ fn wrong_delimiter_hint(profile: &StoredProfile) -> Option<String> {
     let mut fields = profile.paths.iter().filter(|record| record.path != "_source");
     let (field, None) = (fields.next()?, fields.next()) else { return None };
     let name = FieldPath::parse(&field.path).ok()?.keys().concat();
-    let delimiter = find_other_delimiter(&name)?;
+    let delimiter = guess_delimiter(&name)?;
     Some(format!(
         "The only field is named `{name}`, so the source might be a table whose cells are separated by {delimiter}. \
          csv requires commas, and tsv requires tabs."
@@ -137,7 +137,7 @@ fn push_absent_path_hints(
                 let nearest = suggest::find_similar_name(&text, known.map(|record| record.path.as_str()));
                 let instead = match nearest {
                     None => "The profile lists the existing paths.".to_owned(),
-                    Some(nearest) if step == "sort" && FieldPath::is_nested(nearest) => {
+                    Some(nearest) if step == "sort" && FieldPath::is_nested_path(nearest) => {
                         nested_sort_hint(format_args!("`{nearest}`"))
                     }
                     Some(nearest) => format!("Did you mean `{nearest}`?"),
@@ -178,7 +178,7 @@ fn push_predicate_hints(
         let comparison = match &condition.predicate {
             Predicate::Comparison(comparison) => comparison,
             Predicate::Keywords(keywords) => {
-                if !keywords.has_all_fields() && condition.reads_documents() && explanation.scan.is_some() {
+                if !keywords.searches_all_fields() && condition.reads_documents() && explanation.scan.is_some() {
                     hints.push(
                         "`keywords` reads the documents that might match, because an earlier step removes fields. \
                          Without include_source=false, keep_field, or drop_field, `keywords` reads only the full-text \
@@ -189,7 +189,7 @@ fn push_predicate_hints(
                 continue;
             }
         };
-        let name = comparison.operator.parameter();
+        let name = comparison.operator.parameter_name();
         let path = &comparison.path;
         if is_pointless(path) {
             continue;

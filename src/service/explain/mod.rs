@@ -18,7 +18,7 @@ use strata_types::user::User;
 use strata_types::version::VersionSelector;
 
 use crate::export_cache::ExportConsumer;
-use crate::read::hints::has_typed_conditions;
+use crate::read::hints::has_filter_or_sort;
 use crate::read::observer::{ReadObserver, ReadStage};
 use crate::read::pipeline::ReadRun;
 use crate::read::{OwnerReadError, ReadResponse, ReadService, ResponseBody};
@@ -100,14 +100,14 @@ impl ReadService {
                 pages,
                 pages_to_select: selection_metrics.distinct_pages(),
                 pages_to_answer: response_metrics.distinct_pages(),
-                pages_not_read: pages.saturating_sub(selection_metrics.distinct_pages_with(&response_metrics)),
+                pages_not_read: pages.saturating_sub(selection_metrics.distinct_pages_of_both(&response_metrics)),
                 spilled_bytes,
             },
             parts: sum_file_parts(&selection_metrics, &response_metrics),
             hints: Vec::new(),
         };
         let profile = reader.profile().await.ok();
-        let paths = if has_typed_conditions(&request) { reader.profile_paths().await.ok() } else { None };
+        let paths = if has_filter_or_sort(&request) { reader.profile_paths().await.ok() } else { None };
         explanation.hints = hints::hints(&explanation, &request, &reader, profile.as_ref(), paths.as_deref());
         Ok(explanation)
     }

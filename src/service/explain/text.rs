@@ -18,7 +18,7 @@ impl fmt::Display for ReadExplanation {
         let alt = if self.alt { ", alternate" } else { "" };
         let ReadExplanation { dataset_id, name_slug, version, .. } = self;
         writeln!(out, "Query on dataset {dataset_id} ({name_slug}), version {version}{alt}")?;
-        let entities = format_counted(self.entity_count, "entity", "entities");
+        let entities = format_count_with_noun(self.entity_count, "entity", "entities");
         writeln!(out, "  {entities}, {} of documents", format_size(self.document_bytes))?;
         self.write_request(out)?;
         self.write_response(out)?;
@@ -68,16 +68,16 @@ impl ReadExplanation {
         let total = if self.request.iter().any(|parameter| parameter.name == "count") {
             format!("a count of {}", format_count(answer.total))
         } else {
-            format_counted(answer.total, "entity", "entities")
+            format_count_with_noun(answer.total, "entity", "entities")
         };
         let parts = if answer.streamed { "streamed" } else { "not streamed" };
         write!(out, "  {total}, {} of {}", format_size(answer.body_bytes), answer.content_type)?;
         if let Some(columns) = answer.columns {
-            write!(out, ", {}", format_counted(columns, "column", "columns"))?;
+            write!(out, ", {}", format_count_with_noun(columns, "column", "columns"))?;
         }
         writeln!(out, ", {parts}")?;
         if let Some(matches) = answer.matches {
-            let matches = format_counted(matches, "entity matches", "entities match");
+            let matches = format_count_with_noun(matches, "entity matches", "entities match");
             writeln!(out, "  {matches} in total, across all pages")?;
         }
         let work = &self.work;
@@ -128,7 +128,7 @@ impl ReadExplanation {
                 writeln!(out, "  {:>10}  {:>10}  {what}", format_count(hits), format_count(misses))?;
             }
         }
-        let requests = format_counted(parts.requests, "request", "requests");
+        let requests = format_count_with_noun(parts.requests, "request", "requests");
         writeln!(out, "  {} from the store in {requests}", format_size(parts.request_bytes))
     }
 }
@@ -153,7 +153,7 @@ fn write_plan(out: &mut Formatter<'_>, operators: &[PlanOperator]) -> fmt::Resul
         let indent = operator.depth as usize * 2;
         write!(out, "  {rows:>10}  {bytes:>10}  {time:>10}  {:indent$}{}", "", escape_line(&operator.operator))?;
         if operator.spills > 0 {
-            let files = format_counted(operator.spills, "file", "files");
+            let files = format_count_with_noun(operator.spills, "file", "files");
             write!(out, " [spilled {} in {files}]", format_size(operator.spilled_bytes))?;
         }
         writeln!(out)?;
@@ -200,7 +200,7 @@ fn write_scan(out: &mut Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     scan.predicates.iter().try_for_each(|predicate| write_predicate(out, predicate))?;
     if let Some(verified) = &scan.verification {
         let [before, after] = [verified.rows_in, verified.rows_out].map(format_count);
-        let pages = format_counted(verified.pages, "page", "pages");
+        let pages = format_count_with_noun(verified.pages, "page", "pages");
         writeln!(out, "  verified in documents: {before} -> {after}, {pages}")?;
     }
     if let Some(rows) = scan.left_out_early {
@@ -215,7 +215,7 @@ fn write_scan(out: &mut Formatter<'_>, scan: &ScanReport) -> fmt::Result {
             write!(out, "  {name} by {}: from {from}", escape_line(by))?;
             match pages {
                 0 => writeln!(out)?,
-                pages => writeln!(out, ", {}", format_counted(*pages, "document page", "document pages"))?,
+                pages => writeln!(out, ", {}", format_count_with_noun(*pages, "document page", "document pages"))?,
             }
         }
     }
@@ -234,11 +234,11 @@ fn write_predicate(out: &mut Formatter<'_>, report: &PredicateReport) -> fmt::Re
         writeln!(out, "    path index: row groups: {settled} decided without documents, {left} verified in documents")?;
     }
     if let Some(whole) = report.settled_by_statistics.filter(|whole| *whole > 0) {
-        let row_groups = format_counted(whole, "row group", "row groups");
+        let row_groups = format_count_with_noun(whole, "row group", "row groups");
         writeln!(out, "    statistics: all entities of {row_groups} match")?;
     }
     let Some(index) = &report.keyword_index else { return Ok(()) };
-    let entities = format_counted(index.rows, "entity", "entities");
+    let entities = format_count_with_noun(index.rows, "entity", "entities");
     write!(out, "    keyword index: {entities}; row groups:")?;
     let mut separator = "";
     for (count, what) in
@@ -278,7 +278,7 @@ fn escape_line(text: &str) -> String {
     text.chars().map(escaped).collect()
 }
 
-fn format_counted(count: u64, singular: &str, plural: &str) -> String {
+fn format_count_with_noun(count: u64, singular: &str, plural: &str) -> String {
     format!("{} {}", format_count(count), if count == 1 { singular } else { plural })
 }
 

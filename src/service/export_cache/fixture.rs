@@ -40,10 +40,10 @@ pub(super) fn unlimited_disk() -> DiskReserve {
 }
 
 pub(super) fn new_fixture(capacity_bytes: u64, grace_period: Duration) -> ExportFixture {
-    new_fixture_on(|_| unlimited_disk(), capacity_bytes, grace_period)
+    new_fixture_with_disk(|_| unlimited_disk(), capacity_bytes, grace_period)
 }
 
-pub(super) fn new_fixture_on(
+pub(super) fn new_fixture_with_disk(
     disk: impl FnOnce(&Path) -> DiskReserve,
     capacity_bytes: u64,
     grace_period: Duration,
@@ -93,7 +93,7 @@ impl ExportFixture {
         for _ in 0..1_000 {
             let key = CacheKey::from_test_number(number);
             let is_in_use =
-                self.exports.lock_index().entries.get(&key).is_some_and(|entry| entry.idle_bytes().is_none());
+                self.exports.lock_index().entries.get(&key).is_some_and(|entry| entry.evictable_bytes().is_none());
             if !is_in_use {
                 break;
             }
@@ -115,13 +115,13 @@ impl ExportFixture {
         sizes
     }
 
-    pub(super) fn reserved_space(&self) -> (usize, u64) {
+    pub(super) fn files_and_bytes(&self) -> (usize, u64) {
         let index = self.exports.lock_index();
-        (index.entries.len(), index.quota.bytes())
+        (index.entries.len(), index.quota.used_bytes())
     }
 
     pub(super) async fn wait_until_empty(&self) {
-        while self.reserved_space() != (0, 0) {
+        while self.files_and_bytes() != (0, 0) {
             tokio::task::yield_now().await;
         }
         assert_eq!(self.file_sizes(), [] as [u64; 0]);

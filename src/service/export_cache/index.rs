@@ -30,7 +30,7 @@ pub(super) struct ExportEntry {
 }
 
 impl ExportEntry {
-    pub(super) fn complete_bytes(&self) -> Option<u64> {
+    pub(super) fn complete_file_bytes(&self) -> Option<u64> {
         let progress = self.progress.borrow();
         let written = progress.complete_file().filter(|written| written.file.path.exists());
         written.map(|written| written.checksums.size_bytes)
@@ -41,7 +41,7 @@ impl ExportEntry {
     }
 
     /// Returns the length of a complete file without readers. While the index is locked, no reader can be added.
-    pub(super) fn idle_bytes(&self) -> Option<u64> {
+    pub(super) fn evictable_bytes(&self) -> Option<u64> {
         let progress = self.progress.borrow();
         let written = progress.complete_file().filter(|_| self.progress.receiver_count() == 0);
         written.map(|written| written.checksums.size_bytes)
@@ -83,7 +83,7 @@ impl ExportIndex {
     /// Reserves space for a principal, and evicts files without readers if necessary. Returns whether there is enough.
     pub(super) fn try_reserve(&mut self, principal: Principal, bytes: u64, files: u64) -> bool {
         let wanted = ExportSpace { bytes, files };
-        while !self.quota.can_reserve(principal, wanted, || self.bytes_in_use()) {
+        while !self.quota.can_reserve(principal, wanted, || self.bytes_in_use_by_principal()) {
             if self.evict_one(wanted, |quota, from| quota.can_evict_from(principal, wanted, from)).is_none() {
                 return false;
             }
@@ -92,11 +92,11 @@ impl ExportIndex {
         true
     }
 
-    fn bytes_in_use(&self) -> HashMap<Principal, u64> {
+    fn bytes_in_use_by_principal(&self) -> HashMap<Principal, u64> {
         let mut in_use: HashMap<Principal, u64> = self.quota.bytes_by_principal().collect();
         for entry in self.entries.values() {
             if let Some(bytes) = in_use.get_mut(&entry.principal) {
-                *bytes -= entry.idle_bytes().unwrap_or_default();
+                *bytes -= entry.evictable_bytes().unwrap_or_default();
             }
         }
         in_use
@@ -119,7 +119,7 @@ impl ExportIndex {
 
     /// Evicts the least recently used idle file of the principal with the most bytes or files. Returns its length.
     fn evict_one(&mut self, wanted: ExportSpace, can_evict: impl Fn(&ExportQuota, Principal) -> bool) -> Option<u64> {
-        let idle = self.entries.iter().filter_map(|(key, entry)| Some((*key, entry, entry.idle_bytes()?)));
+        let idle = self.entries.iter().filter_map(|(key, entry)| Some((*key, entry, entry.evictable_bytes()?)));
         let idle = idle.filter(|(_, entry, _)| can_evict(&self.quota, entry.principal));
         let victim = idle.max_by_key(|(_, entry, _)| {
             (self.quota.eviction_weight(entry.principal, wanted), std::cmp::Reverse(entry.last_used))
@@ -169,11 +169,11 @@ mod tests {
         for number in [1, 2, 3, 1] {
             setup.read(number, &source).await.expect("export is cached");
         }
-        assert_eq!((build_count.load(Ordering::SeqCst), setup.reserved_space()), (3, (3, 30)));
+        assert_eq!((build_count.load(Ordering::SeqCst), setup.files_and_bytes()), (3, (3, 30)));
         // File 2 has been unused for the longest time but has a reader, so file 3 is evicted.
         let reader = setup.exports.lock_index().entries[&CacheKey::from_test_number(2)].progress.subscribe();
         setup.read(4, &source).await.expect("export is cached");
-        assert_eq!((setup.file_sizes(), setup.reserved_space()), (vec![10; 3], (3, 30)));
+        assert_eq!((setup.file_sizes(), setup.files_and_bytes()), (vec![10; 3], (3, 30)));
         drop(reader);
         for number in [1, 2, 4] {
             setup.read(number, &source).await.expect("export is cached");

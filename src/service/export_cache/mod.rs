@@ -37,7 +37,7 @@ use tokio::sync::{Semaphore, watch};
 pub(crate) use self::file::ExportTotals;
 pub use self::reader::CachedExport;
 pub(crate) use self::shared::SharedExportStore;
-pub(crate) use self::shared::object::find_surplus;
+pub(crate) use self::shared::object::find_surplus_exports;
 pub(crate) use self::writer::{ExportBody, ExportConsumer, ExportSource};
 use strata_config as config;
 
@@ -144,7 +144,7 @@ impl ExportCache {
             Ok(Some(export)) => export,
         };
         // An export of a single block needs no stream permit.
-        if export.known_bytes().is_none_or(|bytes| bytes > BLOCK_BYTES) {
+        if export.known_size_bytes().is_none_or(|bytes| bytes > BLOCK_BYTES) {
             export.stream_permit = Some(resources.admission.acquire_stream().await?);
         }
         Ok(Some(export))
@@ -178,13 +178,13 @@ impl ExportCache {
         let index = self.lock_index();
         match index.entries.get(&key) {
             Some(entry) if entry.is_being_written() => Some(ExportState::BeingMade),
-            Some(entry) if entry.complete_bytes().is_some() => Some(ExportState::Made),
+            Some(entry) if entry.complete_file_bytes().is_some() => Some(ExportState::Made),
             _ => index.too_large.contains(&key).then_some(ExportState::TooLarge),
         }
     }
 
-    pub(crate) fn complete_bytes(&self, key: CacheKey) -> Option<u64> {
-        self.lock_index().entries.get(&key)?.complete_bytes()
+    pub(crate) fn complete_file_bytes(&self, key: CacheKey) -> Option<u64> {
+        self.lock_index().entries.get(&key)?.complete_file_bytes()
     }
 
     /// Returns the progress of an export, and whether this call started its job; `None` if the export does not fit.
@@ -198,7 +198,7 @@ impl ExportCache {
         let principal = resources.admission.principal;
         let mut index = self.lock_index();
         if let Some(entry) = index.touch(&key) {
-            if entry.is_being_written() || entry.complete_bytes().is_some() {
+            if entry.is_being_written() || entry.complete_file_bytes().is_some() {
                 return Some((entry.progress.subscribe(), false));
             }
             index.remove_complete(&key);
@@ -254,12 +254,12 @@ mod tests {
         for _ in 0..2 {
             assert!(matches!(setup.prewarm(1, &source, std::future::pending()).await, PrewarmOutcome::Built));
         }
-        assert_eq!(setup.exports.complete_bytes(CacheKey::from_test_number(1)), Some(7));
+        assert_eq!(setup.exports.complete_file_bytes(CacheKey::from_test_number(1)), Some(7));
         assert_eq!(setup.read(1, &source).await.as_deref(), Some(&b"one two"[..]));
         assert_eq!(build_count.load(Ordering::SeqCst), 1);
         let failing: ExportSource = Arc::new(|_| Box::pin(async { Err(TIMEOUT_ERROR) }));
         assert!(matches!(setup.prewarm(2, &failing, std::future::pending()).await, PrewarmOutcome::Failed(_)));
-        assert_eq!(setup.reserved_space(), (1, 7));
+        assert_eq!(setup.files_and_bytes(), (1, 7));
         let (large, _) = counting_source(&[&[1; 600], &[2; 600]]);
         assert!(matches!(setup.prewarm(3, &large, std::future::pending()).await, PrewarmOutcome::NoSpace));
         assert_eq!(setup.exports.state(CacheKey::from_test_number(3)), Some(ExportState::TooLarge));

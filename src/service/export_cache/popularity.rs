@@ -107,7 +107,7 @@ impl ExportPopularity {
         }
     }
 
-    pub(crate) fn record_yield(&self, export: &RequestedExport, key: CacheKey) {
+    pub(crate) fn record_prewarm_yield(&self, export: &RequestedExport, key: CacheKey) {
         if let Some(known) = self.tracked.lock().iter_mut().find(|known| known.export.is_same_export(export)) {
             known.yielded_attempts += 1;
             if known.yielded_attempts >= MAX_PREWARM_ATTEMPTS {
@@ -196,10 +196,10 @@ mod tests {
         }
         let key = || popularity.popular_exports(now)[0].key;
         for _ in 0..MAX_PREWARM_ATTEMPTS - 1 {
-            popularity.record_yield(&requested, CacheKey::from_test_number(7));
+            popularity.record_prewarm_yield(&requested, CacheKey::from_test_number(7));
             assert_eq!(key(), CacheKey::from_test_number(0));
         }
-        popularity.record_yield(&requested, CacheKey::from_test_number(7));
+        popularity.record_prewarm_yield(&requested, CacheKey::from_test_number(7));
         assert_eq!(key(), CacheKey::from_test_number(7));
         popularity.mark_prewarm_done(&requested, CacheKey::from_test_number(8));
         assert_eq!(key(), CacheKey::from_test_number(8));

@@ -9,7 +9,7 @@
 use std::collections::HashMap;
 
 use strata_config as config;
-use strata_limits::{FairShares, OtherUnits};
+use strata_limits::{FairShares, UnitsOfOthers};
 
 use crate::Principal;
 
@@ -38,12 +38,12 @@ impl ExportQuota {
     }
 
     #[cfg(test)]
-    pub(crate) fn bytes(&self) -> u64 {
+    pub(crate) fn used_bytes(&self) -> u64 {
         self.total_used.bytes
     }
 
     pub(crate) fn max_bytes(&self, principal: Principal) -> u64 {
-        self.shares.principal_share(principal, OtherUnits::default())
+        self.shares.principal_share(principal, UnitsOfOthers::default())
     }
 
     pub(crate) fn bytes_by_principal(&self) -> impl Iterator<Item = (Principal, u64)> {
@@ -71,13 +71,13 @@ impl ExportQuota {
         let own = self.by_principal.get(&principal).map_or(0, |used| used.bytes);
         let others = self.total_used.bytes - own;
         // A quick check: the principal is within its share even if no file of other principals can be evicted.
-        if wanted.bytes == 0 || is_within_share(own, OtherUnits { total_units: others, anonymous_units: others }) {
+        if wanted.bytes == 0 || is_within_share(own, UnitsOfOthers { total_units: others, anonymous_units: others }) {
             return true;
         }
         let mut in_use = in_use();
         let own = in_use.remove(&principal).unwrap_or_default();
         let anonymous = in_use.iter().filter(|(other, _)| other.is_anonymous()).map(|(_, bytes)| bytes).sum();
-        is_within_share(own, OtherUnits { total_units: in_use.values().sum(), anonymous_units: anonymous })
+        is_within_share(own, UnitsOfOthers { total_units: in_use.values().sum(), anonymous_units: anonymous })
     }
 
     pub(crate) fn reserve(&mut self, principal: Principal, wanted: ExportSpace) {

@@ -48,11 +48,11 @@ impl CachedExport {
         Ok(Some(CachedExport { exports, key, progress, totals, source, stream_permit: None }))
     }
 
-    pub fn known_bytes(&self) -> Option<u64> {
+    pub fn known_size_bytes(&self) -> Option<u64> {
         self.progress.borrow().size_bytes()
     }
 
-    pub async fn wait_for_bytes(&mut self) -> Result<Option<u64>, ReadError> {
+    pub async fn wait_for_size_bytes(&mut self) -> Result<Option<u64>, ReadError> {
         let is_known = |progress: &ExportProgress| progress.size_bytes().is_some() || progress.is_finished();
         match &*self.progress.wait_for(is_known).await.map_err(|_| aborted_error())? {
             ExportProgress::Failed(error) if !error.is_quota_exceeded() => Err(error.clone()),
@@ -197,14 +197,14 @@ mod tests {
         let (source, sender) = channel_source();
         let chunk = |byte: u8| Bytes::from(vec![byte; 600_000]);
         let export = setup.start_export(1, &source, &sender, [chunk(1), chunk(2)]).await;
-        assert_eq!(export.known_bytes(), None);
+        assert_eq!(export.known_size_bytes(), None);
         let mut body = export.into_chunks();
         let first = body.next().await.expect("a chunk").expect("bytes");
         assert!(first.len() as u64 <= BLOCK_BYTES && first.iter().all(|byte| *byte == 1));
 
         let mut late = setup.get(1, &source).await.expect("no error").expect("an export");
         drop(sender);
-        assert_eq!(late.wait_for_bytes().await.expect("no error"), Some(1_200_000));
+        assert_eq!(late.wait_for_size_bytes().await.expect("no error"), Some(1_200_000));
         let part = read_all(late.into_range(599_990..600_010)).await.expect("a part");
         assert_eq!(part, [[1_u8; 10], [2; 10]].concat());
 
@@ -302,7 +302,7 @@ mod tests {
             // The next reader finds no file of the export, and starts a job that builds it.
             assert!(setup.read(1, &source).await.as_deref() == Some(&whole), "{number}");
             let more = build_count.load(Ordering::SeqCst) - before;
-            assert_eq!((more, setup.reserved_space()), (if number == 5 { 0 } else { 2 }, (1, 1_000_000)), "{number}");
+            assert_eq!((more, setup.files_and_bytes()), (if number == 5 { 0 } else { 2 }, (1, 1_000_000)), "{number}");
         }
         // A range of intact blocks is read from the file; a range with the damaged block is built again.
         damage_files(&setup, change(300_000));

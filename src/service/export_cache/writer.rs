@@ -230,7 +230,7 @@ mod tests {
 
     use super::*;
     use crate::export_cache::fixture::{
-        ONE_HOUR, TIMEOUT_ERROR, channel_source, counting_source, new_fixture, new_fixture_on, read_all,
+        ONE_HOUR, TIMEOUT_ERROR, channel_source, counting_source, new_fixture, new_fixture_with_disk, read_all,
     };
     use strata_store::free_space::DiskReserve;
 
@@ -242,9 +242,9 @@ mod tests {
         assert!(all.iter().all(|read| read.as_deref() == Some(b"one two three")), "{all:?}");
         let (single, _) = counting_source(&[b"alone"]);
         let export = setup.get(2, &single).await.expect("no error").expect("an export");
-        assert_eq!((export.totals.total, export.known_bytes()), (7, Some(5)));
+        assert_eq!((export.totals.total, export.known_size_bytes()), (7, Some(5)));
         assert_eq!(build_count.load(Ordering::SeqCst), 1);
-        assert_eq!((setup.reserved_space(), setup.file_sizes()), ((2, 18), vec![5, 13]));
+        assert_eq!((setup.files_and_bytes(), setup.file_sizes()), ((2, 18), vec![5, 13]));
     }
 
     #[tokio::test]
@@ -281,7 +281,7 @@ mod tests {
         });
         let mut export = setup.start_export(2, &source, &sender, ["one", " two"].map(Bytes::from)).await;
         sender.send(Err(ReadError::OutOfMemory)).await.expect("sent");
-        assert_eq!(export.wait_for_bytes().await.expect("no error"), None);
+        assert_eq!(export.wait_for_size_bytes().await.expect("no error"), None);
         assert_eq!(read_all(export.into_chunks()).await.expect("a body"), b"one two three");
         assert_eq!(build_count.load(Ordering::SeqCst), 1);
     }
@@ -303,7 +303,7 @@ mod tests {
         sender.send(Err(TIMEOUT_ERROR)).await.expect("sent");
         let body = read_all(export.into_chunks()).await;
         assert!(matches!(body, Err(ReadError::Timeout { .. })), "{body:?}");
-        assert!(matches!(waiting.wait_for_bytes().await, Err(ReadError::Timeout { .. })));
+        assert!(matches!(waiting.wait_for_size_bytes().await, Err(ReadError::Timeout { .. })));
         drop(waiting);
         setup.wait_until_empty().await;
 
@@ -318,7 +318,7 @@ mod tests {
         let export = setup.start_export(1, &source, &sender, ["half"; 2].map(Bytes::from)).await;
         let other = setup.get(1, &source).await.expect("no error").expect("an export");
         drop(export);
-        while setup.reserved_space() != (1, 8) {
+        while setup.files_and_bytes() != (1, 8) {
             tokio::task::yield_now().await;
         }
         drop(other);
@@ -343,7 +343,7 @@ mod tests {
         // The first reader waits when the job finds out that the export does not fit in the cache.
         let mut export = setup.get(1, &source).await.expect("no error");
         if let Some(export) = &mut export {
-            assert_eq!(export.wait_for_bytes().await.expect("no error"), None);
+            assert_eq!(export.wait_for_size_bytes().await.expect("no error"), None);
         }
         if let Some(export) = export {
             assert_eq!(read_all(export.into_chunks()).await.expect("a body"), b"0123456789abcdef");
@@ -363,7 +363,7 @@ mod tests {
             let files = files.filter(|file| file.file_name() != "lock");
             Some(100 - files.map(|file| file.metadata().map_or(0, |data| data.len())).sum::<u64>())
         };
-        let setup = new_fixture_on(|exports| DiskReserve::with_probe(exports, 80, free), 1_000, ONE_HOUR);
+        let setup = new_fixture_with_disk(|exports| DiskReserve::with_probe(exports, 80, free), 1_000, ONE_HOUR);
         let check_disk_again = || setup.exports.lock_index().disk_checks.reset();
         let (source, build_count) = counting_source(&[&[7; 10]]);
         for number in 1..=4 {
@@ -371,7 +371,7 @@ mod tests {
             assert_eq!(setup.read(number, &source).await.map(|body| body.len()), Some(10));
         }
         // Two files fit on the disk, and the third exceeds the reserve a little. The fourth replaced the first.
-        assert_eq!((setup.reserved_space(), setup.file_sizes()), ((3, 30), vec![10; 3]));
+        assert_eq!((setup.files_and_bytes(), setup.file_sizes()), ((3, 30), vec![10; 3]));
         for number in [3, 2, 4] {
             setup.read(number, &source).await.expect("export is cached");
         }
@@ -384,12 +384,12 @@ mod tests {
         }
         check_disk_again();
         assert!(setup.get(5, &source).await.expect("no error").is_none());
-        assert_eq!((setup.reserved_space(), setup.file_sizes()), ((3, 30), vec![10; 3]));
+        assert_eq!((setup.files_and_bytes(), setup.file_sizes()), ((3, 30), vec![10; 3]));
         readers.clear();
 
         let disk = &setup.exports.disk;
         assert!(disk.ensure_free());
-        assert_eq!(setup.reserved_space(), (2, 20));
+        assert_eq!(setup.files_and_bytes(), (2, 20));
         assert!(setup.exports.state(CacheKey::from_test_number(3)).is_none());
         // If a write fails because the disk is full, files are evicted until the requested bytes are free.
         let mut index = setup.exports.lock_index();

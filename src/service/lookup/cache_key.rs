@@ -26,7 +26,7 @@ impl CacheKey {
         if request.is_random() {
             return None;
         }
-        let mut buffer = KeyBuffer(Vec::with_capacity(KEY_BUFFER_BYTES));
+        let mut buffer = CacheKeyBuffer(Vec::with_capacity(KEY_BUFFER_BYTES));
         // The `Hash` trait delimits strings and slices, so different requests write different bytes.
         (ENCODER_VERSION, &target.file.path, &target.name_slug).hash(&mut buffer);
         (target.dataset_id, target.version, target.variant.is_alternate()).hash(&mut buffer);
@@ -51,9 +51,9 @@ impl CacheKey {
 const KEY_BUFFER_BYTES: usize = 512;
 
 /// Collects the bytes to be hashed, because hashing many small parts takes longer. Numbers are always little-endian.
-struct KeyBuffer(Vec<u8>);
+struct CacheKeyBuffer(Vec<u8>);
 
-impl Hasher for KeyBuffer {
+impl Hasher for CacheKeyBuffer {
     fn write(&mut self, bytes: &[u8]) {
         self.0.extend_from_slice(bytes);
     }

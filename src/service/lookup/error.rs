@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use strata_catalog::{CatalogError, UnavailableReason};
 use strata_encode::EntityTooLarge;
-use strata_json::TooManyColumns;
+use strata_json::TooManyColumnsError;
 use strata_query::QueryError;
 use strata_store::StorageError;
 use strata_types::field_path::FieldPath;
@@ -114,8 +114,8 @@ impl From<StorageError> for ReadError {
     }
 }
 
-impl From<TooManyColumns> for ReadError {
-    fn from(error: TooManyColumns) -> ReadError {
+impl From<TooManyColumnsError> for ReadError {
+    fn from(error: TooManyColumnsError) -> ReadError {
         ReadError::TooManyColumns { limit: error.limit }
     }
 }
@@ -148,10 +148,10 @@ pub struct UnknownField {
 
 impl UnknownField {
     /// Returns the nearest path of an unknown `sort` field if that path is nested, which `sort` does not support.
-    pub fn nested_sort_path(&self) -> Option<&str> {
+    pub fn nearest_nested_sort_path(&self) -> Option<&str> {
         match &self.cause {
             UnknownFieldCause::Absent { nearest: Some(nearest) }
-                if self.parameter == "sort" && FieldPath::is_nested(nearest) =>
+                if self.parameter == "sort" && FieldPath::is_nested_path(nearest) =>
             {
                 Some(nearest)
             }

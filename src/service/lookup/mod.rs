@@ -144,7 +144,7 @@ impl ResolvedTarget {
     }
 
     /// Returns the dataset and the version if the dataset is public or belongs to the user.
-    pub fn version_visible_to(&self, user: Option<&User>) -> Option<(&Dataset, Option<&DatasetVersion>)> {
+    pub fn dataset_and_version_visible_to(&self, user: Option<&User>) -> Option<(&Dataset, Option<&DatasetVersion>)> {
         let ResolvedDataset { dataset, version } = self.resolved.as_deref()?;
         let is_owner = user.is_some_and(|user| user.id == dataset.owner);
         (is_owner || !dataset.is_private()).then_some((dataset, version.as_ref()))

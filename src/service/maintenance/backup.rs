@@ -24,7 +24,7 @@ use strata_types::version::VersionFile;
 use tokio::io::AsyncWriteExt;
 
 use crate::maintenance::integrity_check::{CheckDepth, CheckFinding, FileDamage, describe_references, inspect};
-use crate::maintenance::{MaintenanceService, recorded_files};
+use crate::maintenance::{MaintenanceService, stream_recorded_files};
 
 pub(crate) const INCOMPLETE_MARKER_FILE: &str = "INCOMPLETE-BACKUP";
 
@@ -85,12 +85,12 @@ pub enum BackupError {
     #[error("cannot back up file record {file} in the metadata database")]
     UnreadableRecord { file: VersionFileId, source: CatalogError },
     #[error(transparent)]
-    File(#[from] UnusableFile),
+    File(#[from] UnusableFileError),
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("cannot copy the file {path} ({versions})")]
-pub struct UnusableFile {
+pub struct UnusableFileError {
     path: String,
     versions: String,
     source: Box<FileCopyError>,
@@ -165,7 +165,7 @@ impl MaintenanceService {
         tokio::fs::create_dir_all(&versions).await.map_err(failed)?;
         let target = store::open_store(&root.to_string_lossy(), &S3Options::default()).map_err(BackupError::Store)?;
         let mut summary = BackupSummary::default();
-        let mut records = pin!(recorded_files(copy, None));
+        let mut records = pin!(stream_recorded_files(copy, None));
         while let Some(FileRecordResult { id, file }) = records.try_next().await? {
             let file = file.map_err(|source| BackupError::UnreadableRecord { file: id, source })?.file;
             match self.link_or_copy_file(&file, &target, files).await {
@@ -180,7 +180,7 @@ impl MaintenanceService {
             }
             on_progress(&summary);
         }
-        target.initialize_identity(&copy.installation().await?.identity).await.map_err(BackupError::Store)?;
+        target.initialize_identity(&copy.ensure_installation().await?.identity).await.map_err(BackupError::Store)?;
         for directory in [versions.as_path(), root.as_path(), directory] {
             sync_dir(directory).await.map_err(failed)?;
         }
@@ -246,12 +246,12 @@ pub(super) async fn handle_copy_failure(
     file: &VersionFile,
     failure: FileCopyError,
     on_damage: &mut OnDamage<'_>,
-) -> Result<Result<u64, UnusableFile>, CatalogError> {
+) -> Result<Result<u64, UnusableFileError>, CatalogError> {
     let versions = copy.file_references(file.id, MAX_NAMED_VERSIONS).await?;
     // The copy can also fail because of the target, so the original file is inspected.
     let damage = match inspect(from, file, CheckDepth::Everything).await {
         Ok(()) => None,
-        Err(damage) => damage.into_permanent().ok(),
+        Err(damage) => damage.into_permanent_damage().ok(),
     };
     Ok(match (damage, on_damage) {
         (Some(damage), _) if damage.is_unreferenced_loss(Some(&versions)) => Ok(0),
@@ -262,7 +262,7 @@ pub(super) async fn handle_copy_failure(
         }
         _ => {
             let versions = describe_references(Some(&versions));
-            Err(UnusableFile { path: file.path.clone(), versions, source: Box::new(failure) })
+            Err(UnusableFileError { path: file.path.clone(), versions, source: Box::new(failure) })
         }
     })
 }

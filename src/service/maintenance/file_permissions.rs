@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 
 use strata_config::Config;
 
-pub(crate) struct AccessiblePath {
+pub(crate) struct ExposedPath {
     pub path: PathBuf,
     pub mode: u32,
 }
 
 /// Returns the paths of the data directory, catalog and store that other users of the machine can access. A private
 /// data directory protects the catalog and the store inside it.
-pub(crate) fn find_accessible_paths(config: &Config) -> Vec<AccessiblePath> {
+pub(crate) fn find_exposed_paths(config: &Config) -> Vec<ExposedPath> {
     let data = &config.data.directory;
     let catalog = config.catalog_file();
     let log = catalog.as_ref().map(|path| PathBuf::from(format!("{}-wal", path.display())));
@@ -23,16 +23,16 @@ pub(crate) fn find_accessible_paths(config: &Config) -> Vec<AccessiblePath> {
         None if store.contains("://") => None,
         None => Some(PathBuf::from(store)),
     };
-    let is_protected = mode_for_others(data).is_none() && data.exists();
+    let is_protected = mode_if_exposed(data).is_none() && data.exists();
     let unprotected =
         [catalog, log, store].into_iter().flatten().filter(|path| !(is_protected && path.starts_with(data)));
     let paths = std::iter::once(data.clone()).chain(unprotected);
-    paths.filter_map(|path| mode_for_others(&path).map(|mode| AccessiblePath { path, mode })).collect()
+    paths.filter_map(|path| mode_if_exposed(&path).map(|mode| ExposedPath { path, mode })).collect()
 }
 
 /// Returns the permission bits if the group or all users have any permission.
 #[cfg(unix)]
-fn mode_for_others(path: &Path) -> Option<u32> {
+fn mode_if_exposed(path: &Path) -> Option<u32> {
     use std::os::unix::fs::PermissionsExt;
 
     let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o777;
@@ -40,6 +40,6 @@ fn mode_for_others(path: &Path) -> Option<u32> {
 }
 
 #[cfg(not(unix))]
-fn mode_for_others(_: &Path) -> Option<u32> {
+fn mode_if_exposed(_: &Path) -> Option<u32> {
     None
 }

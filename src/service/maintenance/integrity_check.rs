@@ -20,7 +20,7 @@ use strata_store::unavailable::ResourceUnavailable;
 use strata_types::ids::{FileHoldId, VersionFileId};
 use strata_types::version::VersionFile;
 
-use crate::maintenance::{FILES_PER_QUERY, MaintenanceService, list_pages, recorded_files};
+use crate::maintenance::{FILES_PER_QUERY, MaintenanceService, list_object_pages, stream_recorded_files};
 
 const HOLD_LEASE: Duration = Duration::from_secs(180);
 const HOLD_RENEW_INTERVAL: Duration = Duration::from_secs(45);
@@ -109,14 +109,14 @@ impl FileDamage {
     pub(crate) fn is_unreferenced_loss(&self, versions: Option<&[FileReference]>) -> bool {
         let is_lost = match self {
             FileDamage::Missing => true,
-            FileDamage::Unreadable(error) => error.is_base_damaged(),
+            FileDamage::Unreadable(error) => error.is_base_file_damaged(),
             FileDamage::SizeMismatch { .. } | FileDamage::ContentMismatch => false,
         };
         is_lost && versions.is_some_and(<[FileReference]>::is_empty)
     }
 
     /// Returns the damage of a file, or the error if it is a temporary failure of the store or of this process.
-    pub(crate) fn into_permanent(self) -> Result<FileDamage, StorageError> {
+    pub(crate) fn into_permanent_damage(self) -> Result<FileDamage, StorageError> {
         use ResourceUnavailable::{
             DataDirectoryMissing, FileDescriptors, Memory, StoreCredentialsRejected, StoreMissing, StoreUnreachable,
             TempDirUnusable, Threads,
@@ -141,7 +141,7 @@ impl MaintenanceService {
         depth: CheckDepth,
         report: FindingCallback<'_>,
     ) -> Result<CheckSummary, CheckError> {
-        let damaged = self.check_catalog(depth, report).await?;
+        let damaged = self.count_catalog_findings(depth, report).await?;
         let check_files = async |_| self.check_files(depth, report).await;
         let result = match self.with_file_hold(check_files).await {
             // A catalog that rejects writes cannot record a hold, but also allows no sweep to remove files.
@@ -154,7 +154,7 @@ impl MaintenanceService {
         result.map(|summary| CheckSummary { damaged: summary.damaged + damaged, ..summary })
     }
 
-    async fn check_catalog(&self, depth: CheckDepth, report: FindingCallback<'_>) -> Result<u64, CheckError> {
+    async fn count_catalog_findings(&self, depth: CheckDepth, report: FindingCallback<'_>) -> Result<u64, CheckError> {
         let mut count = 0;
         let mut report_reason = |reason| {
             count += 1;
@@ -180,7 +180,7 @@ impl MaintenanceService {
             report(&CheckFinding::DanglingReference(reference));
         }
         let max_concurrency = strata_runtime::priority::processor_count().max(2);
-        let mut records = pin!(recorded_files(&self.catalog, None));
+        let mut records = pin!(stream_recorded_files(&self.catalog, None));
         let mut inspections = FuturesUnordered::new();
         while let Some(FileRecordResult { id, file }) = records.try_next().await? {
             summary.files += 1;
@@ -204,7 +204,7 @@ impl MaintenanceService {
         while let Some((file, result)) = inspections.next().await {
             self.report_damage(&file, result, &mut summary, report).await?;
         }
-        let mut pages = pin!(list_pages(&self.store, VERSIONS_FOLDER, FILES_PER_QUERY as usize));
+        let mut pages = pin!(list_object_pages(&self.store, VERSIONS_FOLDER, FILES_PER_QUERY as usize));
         while let Some(page) = pages.try_next().await? {
             let paths: Vec<&str> = page.iter().map(|object| object.location.as_ref()).collect();
             let known = self.catalog.find_known_paths(&paths).await?;
@@ -228,7 +228,7 @@ impl MaintenanceService {
         report: FindingCallback<'_>,
     ) -> Result<(), CheckError> {
         let Err(damage) = result else { return Ok(()) };
-        let damage = damage.into_permanent().map_err(CheckError::Unavailable)?;
+        let damage = damage.into_permanent_damage().map_err(CheckError::Unavailable)?;
         let versions = self.find_references(file.id).await?;
         if damage.is_unreferenced_loss(versions.as_deref()) {
             report(&CheckFinding::Unneeded { path: file.path.clone(), reason: damage.to_string() });
@@ -250,7 +250,7 @@ impl MaintenanceService {
         &self,
         work: impl AsyncFnOnce(FileHoldId) -> Result<T, E>,
     ) -> Result<T, E> {
-        let hold = self.catalog.hold_files(HOLD_LEASE).await?;
+        let hold = self.catalog.acquire_file_hold(HOLD_LEASE).await?;
         let result = tokio::select! {
             result = work(hold) => result,
             lost = self.renew_hold_until_lost(hold) => Err(lost.into()),
@@ -311,7 +311,8 @@ pub(crate) async fn inspect(store: &Store, file: &VersionFile, depth: CheckDepth
     // The file is read without a cache, because the cache could contain bytes of an earlier read.
     let reader = VersionReader::open_recorded(store, file, &PartCache::new(0)).await?;
     reader.verify_footer_index().await?;
-    if depth == CheckDepth::Everything && verify::verify_file(&reader, &mut NoReadThrottle).await? != file.content_hash
+    if depth == CheckDepth::Everything
+        && verify::verify_and_hash(&reader, &mut NoReadThrottle).await? != file.content_hash
     {
         return Err(FileDamage::ContentMismatch);
     }

@@ -33,7 +33,7 @@ pub struct MaintenanceService {
 
 const FILES_PER_QUERY: u32 = 500;
 
-fn list_pages(
+fn list_object_pages(
     store: &Store,
     folder: &str,
     page_size: usize,
@@ -42,7 +42,7 @@ fn list_pages(
     listing.map_err(StorageError::from).try_chunks(page_size).map_err(|error| error.1)
 }
 
-fn recorded_files(
+fn stream_recorded_files(
     catalog: &Catalog,
     after: Option<VersionFileId>,
 ) -> impl Stream<Item = Result<FileRecordResult, CatalogError>> {

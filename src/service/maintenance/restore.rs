@@ -21,13 +21,13 @@ use strata_store::{StorageError, fsync};
 use strata_types::version::VersionFile;
 
 use crate::maintenance::backup::{
-    FileCopyError, INCOMPLETE_MARKER_FILE, OnDamage, UnusableFile, copy_file, find_first_damage, handle_copy_failure,
-    is_inside,
+    FileCopyError, INCOMPLETE_MARKER_FILE, OnDamage, UnusableFileError, copy_file, find_first_damage,
+    handle_copy_failure, is_inside,
 };
 use crate::maintenance::integrity_check::{CheckDepth, inspect};
-use crate::maintenance::recorded_files;
 use crate::maintenance::store_identity::{StoreIdentityError, bind_store_to_catalog, open_store};
-use crate::maintenance::temp_dir::{ProcessTempDir, TEMPORARY_FOLDER, is_in_use};
+use crate::maintenance::stream_recorded_files;
+use crate::maintenance::temp_dir::{ProcessTempDir, TEMPORARY_FOLDER, has_running_process};
 use crate::version_path;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -73,7 +73,7 @@ pub enum RestoreError {
     #[error("the backup's metadata database contains the file path {0}, which strata never creates")]
     InvalidFilePath(String),
     #[error(transparent)]
-    File(#[from] UnusableFile),
+    File(#[from] UnusableFileError),
 }
 
 /// Restores a backup into an empty catalog and store. Calls `on_progress` after each file.
@@ -93,7 +93,7 @@ pub async fn restore(
         }
     }
     check_backup_directory(directory)?;
-    if is_in_use(&directory.join(TEMPORARY_FOLDER)) {
+    if has_running_process(&directory.join(TEMPORARY_FOLDER)) {
         return Err(RestoreError::InUse(directory.to_owned()));
     }
     let data = &config.data.directory;
@@ -168,7 +168,7 @@ async fn restore_into(
     on_damage: &mut OnDamage<'_>,
     on_progress: &mut (dyn FnMut(&RestoreSummary) + Send),
 ) -> Result<RestoreSummary, RestoreError> {
-    if !catalog.is_empty().await? {
+    if !catalog.has_no_records().await? {
         return Err(CatalogError::NotEmpty.into());
     }
     let folder = directory.join(STORE_FOLDER_NAME);
@@ -177,15 +177,15 @@ async fn restore_into(
     if to.is_in_memory() {
         return Err(RestoreError::VolatileStore(config.store_url()));
     }
-    bind_store_to_catalog(config, catalog, &to).await.map_err(|error| error.with_bucket_cause(config))?;
+    bind_store_to_catalog(config, catalog, &to).await.map_err(|error| error.map_missing_bucket(config))?;
     let mut summary = RestoreSummary::default();
-    let mut records = pin!(recorded_files(original, None).map_err(RestoreError::BackupCatalog));
+    let mut records = pin!(stream_recorded_files(original, None).map_err(RestoreError::BackupCatalog));
     while let Some(FileRecordResult { file, .. }) = records.try_next().await? {
         let file = file.map_err(RestoreError::BackupCatalog)?.file;
         if !version_path::is_version_path(&file.path) {
             return Err(RestoreError::InvalidFilePath(file.path));
         }
-        match restore_file(&file, &from, &to).await {
+        match copy_file_unless_intact(&file, &from, &to).await {
             Ok(copied) => {
                 summary.files += 1;
                 summary.bytes += file.size_bytes;
@@ -203,7 +203,7 @@ async fn restore_into(
 }
 
 /// Copies and verifies a file unless the store contains it. Returns true if the file was copied.
-async fn restore_file(file: &VersionFile, from: &Store, to: &Store) -> Result<bool, FileCopyError> {
+async fn copy_file_unless_intact(file: &VersionFile, from: &Store, to: &Store) -> Result<bool, FileCopyError> {
     if inspect(to, file, CheckDepth::Everything).await.is_ok() {
         return Ok(false);
     }

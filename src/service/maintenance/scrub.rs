@@ -26,7 +26,7 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::maintenance::integrity_check::{
     CheckError, FileDamage, describe_record, describe_references, inspect_size, none_if_damaged,
 };
-use crate::maintenance::{MaintenanceService, recorded_files};
+use crate::maintenance::{MaintenanceService, stream_recorded_files};
 
 /// Maximum number of files with the same entities that are checked as possible replacements of a damaged file.
 const MAX_ALIKE_FILES: u32 = 10;
@@ -93,21 +93,21 @@ impl MaintenanceService {
     /// Reads all recorded files at `bytes_per_s` (0 means no limit), and reports damaged files and records to `report`.
     pub async fn scrub(&self, bytes_per_s: u64, report: DamagedFileCallback<'_>) -> Result<ScrubSummary, CheckError> {
         let summary = self.scrub_from(None, bytes_per_s, report, false).await?;
-        self.catalog.finish_idle_scrub().await?;
+        self.catalog.finish_scrub_unless_running().await?;
         Ok(summary)
     }
 
-    /// Scrubs the files after `last`. If `is_shared` is true, the catalog records the progress.
+    /// Scrubs the files after `last`. If `records_progress` is true, the catalog records the progress.
     async fn scrub_from(
         &self,
         last: Option<VersionFileId>,
         bytes_per_s: u64,
         report: DamagedFileCallback<'_>,
-        is_shared: bool,
+        records_progress: bool,
     ) -> Result<ScrubSummary, CheckError> {
         let mut summary = ScrubSummary::default();
         let mut pacer = BytePacer::new(bytes_per_s);
-        let mut records = pin!(recorded_files(&self.catalog, last));
+        let mut records = pin!(stream_recorded_files(&self.catalog, last));
         while let Some(FileRecordResult { id, file }) = records.try_next().await? {
             match file {
                 Ok(recorded) => self.scrub_file(&recorded.file, &mut summary, &mut pacer, report).await?,
@@ -119,7 +119,7 @@ impl MaintenanceService {
                     report(&DamagedFile { path: describe_record(id), reason, versions, intact_copy: None });
                 }
             }
-            if is_shared {
+            if records_progress {
                 self.catalog.record_scrubbed_file(id).await?;
             }
         }
@@ -247,7 +247,7 @@ pub(crate) async fn verify_in_task(
         }
         Err(error) => Err(FileDamage::Unreadable(StorageError::from_join_error(error))),
     };
-    result.map_or_else(|damage| damage.into_permanent().map(Err), |()| Ok(Ok(())))
+    result.map_or_else(|damage| damage.into_permanent_damage().map(Err), |()| Ok(Ok(())))
 }
 
 /// Compares the size and all checksums of a file with its record.

@@ -21,7 +21,7 @@ use strata_store::StorageError;
 use strata_store::store::{self, IDENTITY_OBJECT_NAME, S3Options, Store};
 use strata_types::error_chain::ErrorChain;
 
-use crate::maintenance::list_pages;
+use crate::maintenance::list_object_pages;
 
 /// Maximum number of files that are looked up to decide whether a store without an identity belongs to the catalog.
 const MAX_COMPARED_FILES: usize = 100;
@@ -57,7 +57,7 @@ pub enum StoreIdentityError {
 
 impl StoreIdentityError {
     /// Converts a store error to [`StoreIdentityError::BucketNotFound`] if its cause is a missing bucket.
-    pub(crate) fn with_bucket_cause(self, config: &Config) -> StoreIdentityError {
+    pub(crate) fn map_missing_bucket(self, config: &Config) -> StoreIdentityError {
         match self {
             StoreIdentityError::Store(error) if format!("{error:?}").contains(NO_SUCH_BUCKET_CODE) => {
                 StoreIdentityError::BucketNotFound { store: config.store_url() }
@@ -84,7 +84,7 @@ pub(crate) async fn bind_store_to_catalog(
     catalog: &Catalog,
     store: &Store,
 ) -> Result<(), StoreIdentityError> {
-    let InstallationRecord { identity, store_marked } = catalog.installation().await?;
+    let InstallationRecord { identity, store_marked } = catalog.ensure_installation().await?;
     let url = config.store_url();
     let database = config.catalog_file().map_or("in PostgreSQL".to_owned(), |file| file.display().to_string());
     let found = match store.read_identity().await? {
@@ -94,7 +94,7 @@ pub(crate) async fn bind_store_to_catalog(
         None if store_marked && !store.is_in_memory() && has_recorded_files(catalog).await? => {
             return Err(StoreIdentityError::IdentityMissing { store: url, catalog: database, expected: identity });
         }
-        None if has_foreign_files(catalog, store).await? => {
+        None if belongs_to_other_catalog(catalog, store).await? => {
             return Err(StoreIdentityError::ForeignFiles { store: url, catalog: database });
         }
         None => store.initialize_identity(&identity).await?,
@@ -118,8 +118,8 @@ async fn has_recorded_files(catalog: &Catalog) -> Result<bool, CatalogError> {
 }
 
 /// Returns true if the store contains version files, but the catalog knows none of them.
-async fn has_foreign_files(catalog: &Catalog, store: &Store) -> Result<bool, StoreIdentityError> {
-    let mut pages = pin!(list_pages(store, VERSIONS_FOLDER, MAX_COMPARED_FILES));
+async fn belongs_to_other_catalog(catalog: &Catalog, store: &Store) -> Result<bool, StoreIdentityError> {
+    let mut pages = pin!(list_object_pages(store, VERSIONS_FOLDER, MAX_COMPARED_FILES));
     let Some(objects) = pages.try_next().await? else { return Ok(false) };
     let paths: Vec<&str> = objects.iter().map(|object| object.location.as_ref()).collect();
     Ok(catalog.find_known_paths(&paths).await?.is_empty())

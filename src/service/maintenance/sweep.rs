@@ -27,11 +27,11 @@ use strata_runtime::metrics::metrics;
 use strata_store::StorageError;
 use strata_store::store::Store;
 
-use crate::export_cache::find_surplus;
+use crate::export_cache::find_surplus_exports;
 use crate::maintenance::temp_dir::{
     AbandonedDirectory, EXPORTS_FOLDER, TEMPORARY_FOLDER, remove_abandoned_directories,
 };
-use crate::maintenance::{MaintenanceService, list_pages};
+use crate::maintenance::{MaintenanceService, list_object_pages};
 
 const FILES_PER_QUERY: u32 = 100;
 
@@ -156,25 +156,25 @@ impl SweepRun<'_> {
     async fn remove_unrecorded(&mut self) -> Result<(), SweepError> {
         // A writer with an expired reservation could otherwise still record its file while the sweep removes it.
         self.catalog.expire_reservations().await?;
-        let mut pages = pin!(list_pages(self.store, VERSIONS_FOLDER, FILES_PER_QUERY as usize));
+        let mut pages = pin!(list_object_pages(self.store, VERSIONS_FOLDER, FILES_PER_QUERY as usize));
         let mut candidates: Vec<ObjectMeta> = Vec::new();
         while let Some(mut old) = pages.try_next().await? {
             old.retain(|object| self.is_older(object.last_modified));
             let paths: Vec<&str> = old.iter().map(|object| object.location.as_ref()).collect();
             let known = self.catalog.find_known_paths(&paths).await?;
             candidates.extend(old.into_iter().filter(|object| !known.contains(object.location.as_ref())));
-            if candidates.len() >= FILES_PER_QUERY as usize && !self.remove_unrecorded_page(&mut candidates).await? {
+            if candidates.len() >= FILES_PER_QUERY as usize && !self.remove_if_unrecorded(&mut candidates).await? {
                 return Ok(());
             }
         }
-        self.remove_unrecorded_page(&mut candidates).await?;
+        self.remove_if_unrecorded(&mut candidates).await?;
         Ok(())
     }
 
     /// Removes candidate files that a scan of the catalog's tables does not find, or returns `false` if files are held.
-    async fn remove_unrecorded_page(&mut self, candidates: &mut Vec<ObjectMeta>) -> Result<bool, SweepError> {
+    async fn remove_if_unrecorded(&mut self, candidates: &mut Vec<ObjectMeta>) -> Result<bool, SweepError> {
         let paths: Vec<&str> = candidates.iter().map(|object| object.location.as_ref()).collect();
-        let known = self.find_named_in_tables(&paths).await?;
+        let known = self.find_paths_by_table_scan(&paths).await?;
         for object in candidates.drain(..).filter(|object| !known.contains(object.location.as_ref())) {
             if self.catalog.has_file_holds().await? {
                 self.summary.was_held = true;
@@ -186,7 +186,7 @@ impl SweepRun<'_> {
     }
 
     /// Returns the paths that the catalog's tables contain, but its damaged indexes do not.
-    async fn find_named_in_tables(&mut self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
+    async fn find_paths_by_table_scan(&mut self, paths: &[&str]) -> Result<HashSet<String>, CatalogError> {
         let known = self.catalog.find_known_paths_by_scan(paths).await?;
         for path in &known {
             tracing::error!(
@@ -207,7 +207,7 @@ impl SweepRun<'_> {
             let mut candidates = page.to_vec();
             candidates.retain(|file| !known.contains(&file.object_path));
             let paths: Vec<&str> = candidates.iter().map(|file| file.object_path.as_str()).collect();
-            let known = self.find_named_in_tables(&paths).await?;
+            let known = self.find_paths_by_table_scan(&paths).await?;
             for file in candidates.iter().filter(|file| !known.contains(&file.object_path)) {
                 if self.catalog.has_file_holds().await? {
                     self.summary.was_held = true;
@@ -226,7 +226,7 @@ impl SweepRun<'_> {
         let max_bytes = self.config.cache.shared_export_bytes;
         let age = TimeDelta::from_std(self.older_than).unwrap_or(TimeDelta::MAX);
         let since = self.catalog.now().checked_sub_signed(age).unwrap_or(DateTime::<Utc>::MIN_UTC);
-        for object in find_surplus(self.store, max_bytes, since).await? {
+        for object in find_surplus_exports(self.store, max_bytes, since).await? {
             self.remove_file(object.location.as_ref(), object.size, SweepReason::UnusedExport).await;
         }
         Ok(())

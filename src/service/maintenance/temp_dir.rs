@@ -162,7 +162,7 @@ pub(crate) fn remove_abandoned_directories(parent: &Path) -> Vec<AbandonedDirect
 }
 
 /// Returns true if a running process has its temporary directory in `parent`.
-pub(crate) fn is_in_use(parent: &Path) -> bool {
+pub(crate) fn has_running_process(parent: &Path) -> bool {
     let Ok(entries) = fs::read_dir(parent) else { return false };
     entries.flatten().any(|entry| {
         let lock = File::open(entry.path().join(LOCK_FILE));
@@ -207,9 +207,9 @@ mod tests {
     #[test]
     fn directories_of_exited_processes_are_removed() {
         let parent = tempfile::tempdir().expect("failed to create directory");
-        assert!(!is_in_use(parent.path()));
+        assert!(!has_running_process(parent.path()));
         let live = ProcessTempDir::create(parent.path()).expect("failed to create directory");
-        assert!(is_in_use(parent.path()));
+        assert!(has_running_process(parent.path()));
         let abandoned = parent.path().join("process-abandoned");
         fs::create_dir(&abandoned).expect("failed to create directory");
         fs::write(abandoned.join("spilled"), "x").expect("failed to write file");

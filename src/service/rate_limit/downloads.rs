@@ -34,7 +34,7 @@ const BASE_DOWNLOAD_PARTS: u64 = 64;
 /// Range requests that are not rate-limited, for each MiB of an export. A tool can request each column chunk by itself.
 const DOWNLOAD_PARTS_PER_MIB: u64 = 16;
 
-pub(super) fn download_limits(export_bytes: u64) -> (u64, u64) {
+pub(super) fn max_download_bytes_and_parts(export_bytes: u64) -> (u64, u64) {
     let bytes = export_bytes.saturating_mul(2).saturating_add(EXTRA_DOWNLOAD_BYTES);
     (bytes, BASE_DOWNLOAD_PARTS + DOWNLOAD_PARTS_PER_MIB * (export_bytes >> 20))
 }
@@ -66,7 +66,7 @@ impl RangeDownload {
     }
 
     fn try_add_part(&mut self, part: &ExportPart) -> bool {
-        let (max_bytes, max_parts) = download_limits(part.export_bytes);
+        let (max_bytes, max_parts) = max_download_bytes_and_parts(part.export_bytes);
         let counted_bytes = if self.has_full_response { part.export_bytes } else { 0 };
         let sent_bytes = self.sent_bytes.saturating_add(part.part_bytes);
         let is_free = self.part_count < max_parts && sent_bytes.saturating_add(counted_bytes) <= max_bytes;
@@ -83,7 +83,7 @@ impl DownloadTracker {
         DownloadTracker(Cache::builder().max_capacity(MAX_TRACKED_CLIENTS).time_to_idle(DOWNLOAD_DURATION).build())
     }
 
-    pub(super) fn has_any(&self, client: ClientNetwork, now: Duration) -> bool {
+    pub(super) fn has_active_download(&self, client: ClientNetwork, now: Duration) -> bool {
         self.0.get(&client).is_some_and(|downloads| downloads.lock().iter().any(|download| download.is_active(now)))
     }
 

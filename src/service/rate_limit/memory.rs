@@ -107,7 +107,7 @@ impl<C: RateLimitClock> RateLimiter for MemoryRateLimiter<C> {
     }
 
     async fn has_downloads(&self, client: ClientNetwork) -> bool {
-        self.downloads.has_any(client, self.clock.now().elapsed)
+        self.downloads.has_active_download(client, self.clock.now().elapsed)
     }
 
     async fn begin_download(&self, client: ClientNetwork, bucket: RateLimitBucket, id: ExportId, bytes: Option<u64>) {

@@ -125,17 +125,17 @@ where
         }
     }
 
-    /// Starts encoding a chunk from the start of `ordinals`. If they are the `rest` of a chunk, all are encoded, before
+    /// Starts encoding a chunk from the start of `ordinals`. If they are the rest of a chunk, all are encoded, before
     /// the pending chunks. Returns the ordinal after the chunk; `None` without a permit if another chunk is pending.
-    fn start_chunk(&mut self, ordinals: Range<u64>, rest: bool) -> Option<u64> {
-        let end_for = |size_bytes| if rest { ordinals.end } else { self.chunk_end(&ordinals, size_bytes) };
+    fn start_chunk(&mut self, ordinals: Range<u64>, is_rest: bool) -> Option<u64> {
+        let end_for = |size_bytes| if is_rest { ordinals.end } else { self.chunk_end(&ordinals, size_bytes) };
         let encoded_bytes =
             |end: u64| (end - ordinals.start).saturating_mul(self.entity_bytes * ENCODED_BYTES_PER_BYTE);
         let mut end = end_for(self.chunk_bytes);
         let mut max_bytes = encoded_bytes(end).clamp(SMALL_CHUNK_BYTES, SELECTION_CHUNK_BYTES * ENCODED_BYTES_PER_BYTE);
-        let ahead_permit = self.encoder.capacity.admission.try_acquire_ahead(max_bytes);
+        let ahead_permit = self.encoder.capacity.admission.try_acquire_buffer(max_bytes);
         if ahead_permit.is_none() {
-            if !self.pending_chunks.is_empty() && !rest {
+            if !self.pending_chunks.is_empty() && !is_rest {
                 return None;
             }
             end = end_for(SMALL_CHUNK_BYTES);
@@ -155,7 +155,7 @@ where
         let task = resources.engine.clone().spawn(async move {
             let permit = match is_first {
                 true => resources.admission.acquire_encode().await?,
-                false => resources.admission.acquire_encode_unbounded(long).await,
+                false => resources.admission.acquire_encode_without_timeout(long).await,
             };
             // Encoding that the reader has abandoned keeps its permit until it has stopped.
             let work = async move {
@@ -171,7 +171,7 @@ where
             Ok(EncodedChunk { encoded, encoded_at: Instant::now(), overrun_memory })
         });
         let pending = PendingChunk { ordinals: chunk.ordinals, ahead_permit, task };
-        if rest {
+        if is_rest {
             self.pending_chunks.push_front(pending)
         } else {
             self.pending_chunks.push_back(pending)
@@ -248,7 +248,7 @@ mod tests {
         let network = |number| admission.for_principal(Principal::Anonymous(ClientNetwork::V4([192, 0, 2, number])));
         let latch = Arc::new(ThreadLatch::default());
         let body = async |admission: AdmissionControl, latch: Option<Arc<ThreadLatch>>| {
-            let stream_permit = admission.acquire_sized_stream(0).await.expect("permit is free");
+            let stream_permit = admission.acquire_stream_for_chunks(0).await.expect("permit is free");
             let encode = move |chunk: SelectionChunk, _: u64| {
                 let latch = latch.clone();
                 async move {
@@ -293,7 +293,7 @@ mod tests {
         let (engine, _directory) = engine();
         let admission =
             AdmissionControl::new(&config::QueryConfig::default(), &config::FairShareConfig::default(), 2, 1 << 30);
-        let stream_permit = admission.acquire_sized_stream(0).await.expect("permit is free");
+        let stream_permit = admission.acquire_stream_for_chunks(0).await.expect("permit is free");
         let latch = Arc::new(ThreadLatch::default());
         let encode_latch = latch.clone();
         let encode = move |chunk: SelectionChunk, _: u64| {
@@ -323,7 +323,7 @@ mod tests {
         let (engine, _directory) = engine();
         let admission =
             AdmissionControl::new(&config::QueryConfig::default(), &config::FairShareConfig::default(), 2, 1 << 30);
-        let stream_permit = admission.acquire_sized_stream(0).await.expect("permit is free");
+        let stream_permit = admission.acquire_stream_for_chunks(0).await.expect("permit is free");
         let large = Arc::new(AtomicBool::new(false));
         let becomes_large = large.clone();
         let encode = move |chunk: SelectionChunk, _: u64| {

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use strata_encode::{ColumnType, ColumnTypeInference};
 use strata_format::profile::{ProfilePathRecord, StoredProfile};
-use strata_json::ColumnNames;
+use strata_json::TableColumnNames;
 use strata_query::QueryEngine;
 use strata_types::field_path::FieldPath;
 
@@ -21,11 +21,11 @@ use crate::read::entity_source::{EntitySource, OrderedChunkTasks};
 pub(crate) async fn infer_column_types(
     engine: &QueryEngine,
     source: &Arc<EntitySource>,
-    columns: &Arc<ColumnNames>,
+    columns: &Arc<TableColumnNames>,
 ) -> Result<Arc<[ColumnType]>, ReadError> {
-    let inference = ColumnTypeInference::new(columns.clone(), proven_types(source, columns).await);
+    let inference = ColumnTypeInference::new(columns.clone(), proven_column_types(source, columns).await);
     let mut types = inference.new_builder();
-    if inference.is_complete() || source.documents.is_empty() {
+    if inference.has_all_types() || source.documents.is_empty() {
         return Ok(types.finish());
     }
     let shared_source = source.clone();
@@ -47,7 +47,7 @@ pub(crate) async fn infer_column_types(
     Ok(types.finish())
 }
 
-async fn proven_types(source: &EntitySource, columns: &ColumnNames) -> Vec<Option<ColumnType>> {
+async fn proven_column_types(source: &EntitySource, columns: &TableColumnNames) -> Vec<Option<ColumnType>> {
     let unknown = || vec![None; columns.len()];
     // The profile describes only whole versions, without the values that `denull` removes from a response.
     if !source.documents.is_whole_version() || source.projection.denull {
@@ -60,7 +60,7 @@ async fn proven_types(source: &EntitySource, columns: &ColumnNames) -> Vec<Optio
     }
 }
 
-fn types_from_profile(profile: &StoredProfile, columns: &ColumnNames) -> Vec<Option<ColumnType>> {
+fn types_from_profile(profile: &StoredProfile, columns: &TableColumnNames) -> Vec<Option<ColumnType>> {
     let mut paths: HashMap<String, Option<&ProfilePathRecord>> = HashMap::new();
     for record in &profile.paths {
         let name = FieldPath::parse(&record.path).map_or_else(|_| String::new(), |path| path.keys().join("."));
@@ -68,7 +68,7 @@ fn types_from_profile(profile: &StoredProfile, columns: &ColumnNames) -> Vec<Opt
         paths.entry(name).and_modify(|known| *known = None).or_insert(Some(record));
     }
     let proven_type =
-        |name: &String| type_from_path(paths.get(name).copied().flatten().filter(|_| !may_be_array_field(name))?);
+        |name: &String| type_from_path(paths.get(name).copied().flatten().filter(|_| !may_be_array_element(name))?);
     columns.names().iter().map(proven_type).collect()
 }
 
@@ -84,7 +84,7 @@ fn type_from_path(record: &ProfilePathRecord) -> Option<ColumnType> {
     }
 }
 
-fn may_be_array_field(name: &str) -> bool {
+fn may_be_array_element(name: &str) -> bool {
     let mut parts = name.split('_').skip(1).peekable();
     while let Some(part) = parts.next() {
         let is_number = !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
@@ -102,10 +102,10 @@ mod tests {
     #[test]
     fn names_of_element_fields_are_recognized() {
         for name in ["a_0_b", "_1_", "a__12_b", "x.a_0_b.c"] {
-            assert!(may_be_array_field(name), "{name}");
+            assert!(may_be_array_element(name), "{name}");
         }
         for name in ["", "a", "a_0", "0_a", "a__b", "a_1b_c", "a.0.b"] {
-            assert!(!may_be_array_field(name), "{name}");
+            assert!(!may_be_array_element(name), "{name}");
         }
     }
 }

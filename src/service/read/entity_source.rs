@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::{ControlFlow, Range};
 
 use futures::stream::{self, BoxStream, StreamExt};
-use strata_json::ColumnNames;
+use strata_json::TableColumnNames;
 use strata_query::fetch::entity_projection::{EntityProjection, EntityProjectionScratch};
 use strata_query::fetch::selected_documents::{
     self, DocumentRef, ResidentDocuments, SelectedDocuments, SelectionChunk,
@@ -31,7 +31,7 @@ impl EntitySource {
         self.mean_document_bytes().saturating_mul(self.documents.len())
     }
 
-    pub(crate) async fn columns_from_profile(&self) -> Option<ColumnNames> {
+    pub(crate) async fn columns_from_profile(&self) -> Option<TableColumnNames> {
         if !self.documents.is_empty() && !self.documents.is_whole_version() {
             return None;
         }
@@ -64,7 +64,7 @@ impl EntitySource {
         })
     }
 
-    pub(crate) async fn for_each_in_version(
+    pub(crate) async fn for_each_entity_in_version(
         &self,
         chunk: &SelectionChunk,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,

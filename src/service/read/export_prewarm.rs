@@ -65,7 +65,7 @@ impl ExportPrewarmer {
         let poll = async {
             loop {
                 self.reads.export_cache.disk().ensure_free();
-                self.prewarm_changed().await;
+                self.prewarm_popular_exports().await;
                 tokio::time::sleep(MIN_POLL_INTERVAL).await;
                 let _ = tokio::time::timeout(POLL_INTERVAL, self.reads.lookups.local_change.notified()).await;
             }
@@ -73,7 +73,7 @@ impl ExportPrewarmer {
         stop.run_until_cancelled(poll).await;
     }
 
-    pub(crate) async fn prewarm_changed(&self) {
+    pub(crate) async fn prewarm_popular_exports(&self) {
         for export in self.popularity.popular_exports(Instant::now()) {
             let Some(target) = self.resolve_target(&export).await else { continue };
             let Some(key) = CacheKey::for_request(&target, &export.request) else { continue };
@@ -110,7 +110,7 @@ impl ExportPrewarmer {
             };
             metrics().export_prewarms.with_label_values([outcome.into()]).increment(1);
             if outcome == "gave_way" {
-                self.popularity.record_yield(&export, key);
+                self.popularity.record_prewarm_yield(&export, key);
             } else {
                 self.popularity.mark_prewarm_done(&export, key);
             }
@@ -139,9 +139,9 @@ impl ExportPrewarmer {
         }
     }
 
-    fn is_contended(&self, resources: &ResourceContext, percent: u64) -> bool {
+    fn is_contended(&self, resources: &ResourceContext, max_memory_percent: u64) -> bool {
         let engine = &resources.engine;
-        let max_bytes = u128::from(engine.total_memory_bytes()) * u128::from(percent) / 100;
+        let max_bytes = u128::from(engine.total_memory_bytes()) * u128::from(max_memory_percent) / 100;
         resources.admission.is_contended()
             || engine.reserved_memory_bytes() as u128 > max_bytes
             || !self.reads.export_cache.disk().has_ample_space()

@@ -101,18 +101,18 @@ fn sort_hint(request: &ReadRequest, types: impl Fn(&FieldPath) -> Option<Compara
     })
 }
 
-pub(crate) fn condition_hints(
+pub(crate) fn filter_and_sort_hints(
     request: &ReadRequest,
     entity_count: u64,
     types: impl Fn(&FieldPath) -> Option<ComparableTypes>,
 ) -> Vec<String> {
-    let comparisons = request.filters.iter().filter(|_| entity_count == 0).filter_map(comparison_hint);
+    let comparisons = request.filters.iter().filter(|_| entity_count == 0).filter_map(comparison_sign_hint);
     let filters = filter_hints(request, &types);
     let hints = comparisons.take(MAX_FILTER_HINTS).chain(filters.iter().map(FilterHint::to_string));
     hints.chain(sort_hint(request, &types)).collect()
 }
 
-fn comparison_hint(PathValue { path, value }: &PathValue) -> Option<String> {
+fn comparison_sign_hint(PathValue { path, value }: &PathValue) -> Option<String> {
     let signs = [(">=", "filter_gte"), ("<=", "filter_lte"), (">", "filter_gt"), ("<", "filter_lt"), ("=", "filter")];
     let (parameter, rest) =
         signs.into_iter().find_map(|(sign, parameter)| Some((parameter, value.strip_prefix(sign)?)))?;
@@ -228,7 +228,7 @@ impl ReadService {
     /// Returns hints for a read that finds nothing. The profile is read only if a permit for it is free at once.
     pub async fn empty_result_hints(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Vec<String> {
         let paths = self.load_profile_paths(target, request).await;
-        condition_hints(request, 0, |path| comparable_types(paths.as_deref()?, path))
+        filter_and_sort_hints(request, 0, |path| comparable_types(paths.as_deref()?, path))
     }
 
     pub async fn filter_hints(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Vec<FilterHint> {
@@ -242,7 +242,7 @@ impl ReadService {
     }
 
     async fn load_profile_paths(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Option<Arc<ProfilePaths>> {
-        if !has_typed_conditions(request) {
+        if !has_filter_or_sort(request) {
             return None;
         }
         let reader = VersionReader::open_recorded(&self.store, &target.file, &self.cache).await.ok()?;
@@ -250,7 +250,7 @@ impl ReadService {
     }
 }
 
-pub(crate) fn has_typed_conditions(request: &ReadRequest) -> bool {
+pub(crate) fn has_filter_or_sort(request: &ReadRequest) -> bool {
     let ReadRequest { filters, contains_filters, range_filters, sort, .. } = request;
     let has_ranges = range_filters.iter().any(|filters| !filters.is_empty());
     let has_filters = !filters.is_empty() || !contains_filters.is_empty() || has_ranges;
@@ -314,7 +314,7 @@ mod tests {
         assert!(hint.to_string().contains("`infer_types`") && hint.suggested_value.is_none(), "{hint}");
         let sort = Some(SortField { field: "a".to_owned(), descending: true });
         let request = ReadRequest { sort, ..ReadRequest::default() };
-        let hints = condition_hints(&request, 1, has_numeric_strings);
+        let hints = filter_and_sort_hints(&request, 1, has_numeric_strings);
         assert!(hints.len() == 1 && hints[0].starts_with("`a` contains strings that look like numbers"), "{hints:?}");
         for (has_numeric_strings, has_nested) in [(false, false), (true, true)] {
             let others = |_: &FieldPath| {
@@ -326,7 +326,7 @@ mod tests {
                     ..ComparableTypes::default()
                 })
             };
-            assert!(condition_hints(&request, 1, others).is_empty());
+            assert!(filter_and_sort_hints(&request, 1, others).is_empty());
         }
     }
 
@@ -349,7 +349,7 @@ mod tests {
             let contains_filters = vec![filter];
             let sort = Some(SortField { field: "name".to_owned(), descending: false });
             let request = ReadRequest { filters, contains_filters, range_filters, sort, ..ReadRequest::default() };
-            condition_hints(&request, 1, |_| Some(types.clone()))
+            filter_and_sort_hints(&request, 1, |_| Some(types.clone()))
         };
         let hints = hints_for("x", nested());
         assert_eq!(hints.len(), 4, "{hints:?}");
@@ -383,11 +383,11 @@ mod tests {
         ] {
             let filter = PathValue { path: FieldPath::parse("a").expect("a path"), value: value.to_owned() };
             let request = ReadRequest { filters: vec![filter], ..ReadRequest::default() };
-            let hints = condition_hints(&request, 0, |_| None);
+            let hints = filter_and_sort_hints(&request, 0, |_| None);
             let expected = meant
                 .map(|meant| format!("`filter=a:{value}` finds only the string `{value}`. Did you mean `{meant}`?"));
             assert_eq!(hints, Vec::from_iter(expected));
-            assert!(condition_hints(&request, 1, |_| None).is_empty());
+            assert!(filter_and_sort_hints(&request, 1, |_| None).is_empty());
         }
     }
 }

@@ -79,8 +79,8 @@ pub struct ReadService {
 }
 
 impl ReadService {
-    pub async fn complete_export_bytes(&self, key: CacheKey) -> Option<u64> {
-        match (self.export_cache.complete_bytes(key), &self.shared_exports) {
+    pub async fn cached_export_bytes(&self, key: CacheKey) -> Option<u64> {
+        match (self.export_cache.complete_file_bytes(key), &self.shared_exports) {
             (None, Some(shared)) => shared.export_bytes(key).await,
             (bytes, _) => bytes,
         }

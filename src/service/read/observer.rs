@@ -82,23 +82,23 @@ impl ReadObserver {
         self.record_stage(stage, self.stage_started_at.elapsed());
     }
 
-    pub(crate) fn record_opened(&mut self, reader: &VersionReader, work_bytes: u64) {
+    pub(crate) fn end_open_stage(&mut self, reader: &VersionReader, work_bytes: u64) {
         self.end_stage(ReadStage::Open);
         self.opened = Some((reader.clone(), work_bytes));
     }
 
-    pub(crate) fn record_selected(&mut self, explained: QueryExplanation) {
+    pub(crate) fn record_plan_and_select_stages(&mut self, explained: QueryExplanation) {
         self.record_stage(ReadStage::Plan, explained.planning_time);
         self.record_stage(ReadStage::Select, explained.selection_time);
         self.explained = Some(explained);
     }
 
-    pub(crate) fn record_ordered(&mut self, spilled_bytes: u64) {
+    pub(crate) fn end_order_stage(&mut self, spilled_bytes: u64) {
         self.end_stage(ReadStage::Order);
         self.spilled_bytes = Some(spilled_bytes);
     }
 
-    pub(crate) fn record_columns(&mut self, columns: usize) {
+    pub(crate) fn end_columns_stage(&mut self, columns: usize) {
         self.end_stage(ReadStage::Columns);
         self.columns = Some(columns);
     }

@@ -3,7 +3,7 @@
 //! Problem: a row group must be complete before its first byte can be sent, and needs tens of MiB of memory. A slow
 //! reader must not occupy that memory. So each row group passes these steps before the next one begins:
 //!
-//! 1. **Reserve.** The body reserves memory for a row group ([`ParquetMemory`]).
+//! 1. **Reserve.** The body reserves memory for a row group ([`ParquetMemoryReserver`]).
 //! 2. **Collect.** Tasks convert chunks of entities into batches of cells, until the row group is full.
 //! 3. **Encode.** A few tasks encode the columns, on the threads of long work if the response is long.
 //! 4. **Write.** The encoded row group is written to disk, where it waits for its reader.
@@ -22,9 +22,9 @@ use bytes::Bytes;
 use datafusion::execution::memory_pool::MemoryReservation;
 use futures::stream::{self, BoxStream, StreamExt, TryStreamExt};
 use strata_encode::{
-    CellBatches, ColumnChunk, ColumnEncoder, ColumnType, EncodeError, ParquetFileStream, PendingRowGroup,
+    CellBatchFactory, ColumnChunk, ColumnEncoder, ColumnType, EncodeError, ParquetFileStream, PendingRowGroup,
 };
-use strata_json::ColumnNames;
+use strata_json::TableColumnNames;
 use strata_query::{QueryEngine, QueryError};
 use strata_runtime::metrics::metrics;
 use strata_runtime::priority::{MAX_SHORT_WORK_BYTES, ThreadPriority};
@@ -65,13 +65,13 @@ struct RowGroupReservation {
     _permit: Permit,
 }
 
-struct ParquetMemory {
+struct ParquetMemoryReserver {
     resources: ResourceContext,
     size_bytes: usize,
     footer_bytes: usize,
 }
 
-impl ParquetMemory {
+impl ParquetMemoryReserver {
     fn check_fits(&self, footer_bytes: usize) -> Result<(), ReadError> {
         let needed_bytes = (self.size_bytes + footer_bytes) as u64;
         let limit_bytes = self.resources.engine.max_memory_bytes();
@@ -80,7 +80,7 @@ impl ParquetMemory {
 
     /// Reserves memory for the first row group and the footer. Waits for up to `query.heavy_wait_s`: stopped work can
     /// take a moment to release its memory, and bodies that have begun get memory first.
-    async fn reserve_first(&self) -> Result<(RowGroupReservation, MemoryReservation), ReadError> {
+    async fn reserve_first_row_group_and_footer(&self) -> Result<(RowGroupReservation, MemoryReservation), ReadError> {
         self.check_fits(self.footer_bytes)?;
         let ResourceContext { engine, admission, .. } = &self.resources;
         let mut remaining_wait = admission.max_parquet_wait();
@@ -102,18 +102,18 @@ impl ParquetMemory {
         }
     }
 
-    fn try_reserve_next(&self) -> Option<RowGroupReservation> {
+    fn try_reserve_next_row_group(&self) -> Option<RowGroupReservation> {
         let permit = self.resources.admission.try_acquire_parquet(self.size_bytes as u64)?;
         let memory = self.resources.engine.try_reserve("parquet body", self.size_bytes).ok()?;
         Some(RowGroupReservation { _memory: memory, _permit: permit })
     }
 
-    async fn reserve_next(&self) -> RowGroupReservation {
+    async fn reserve_next_row_group(&self) -> RowGroupReservation {
         let ResourceContext { engine, admission, .. } = &self.resources;
         let mut remaining_wait = MEMORY_GRACE_PERIOD;
         let mut waiter = None;
         loop {
-            let permit = admission.acquire_parquet_unbounded(self.size_bytes as u64).await;
+            let permit = admission.acquire_parquet_without_timeout(self.size_bytes as u64).await;
             let memory = match engine.try_reserve("parquet body", self.size_bytes) {
                 Ok(memory) => memory,
                 Err(_) if remaining_wait.is_zero() => engine.reserve_over_limit("parquet body", self.size_bytes),
@@ -132,14 +132,14 @@ impl ParquetMemory {
 
 /// Buffers for encoding a row group, reused by the next one. Each row group's memory reservation includes them.
 struct RowGroupBuffers {
-    batches: CellBatches,
+    factory: CellBatchFactory,
     encoders: Vec<ColumnEncoder>,
     encoded_bytes: Bytes,
 }
 
 impl RowGroupBuffers {
     fn release(&mut self) {
-        self.batches.free_spare_buffers();
+        self.factory.free_spare_buffers();
         self.encoders.clear();
         self.encoded_bytes = Bytes::new();
     }
@@ -147,15 +147,15 @@ impl RowGroupBuffers {
 
 type EncodedChunks = BoxStream<'static, Result<Bytes, ReadError>>;
 
-fn chunks_from_memory(bytes: Bytes) -> EncodedChunks {
+fn single_chunk(bytes: Bytes) -> EncodedChunks {
     stream::once(async { Ok(bytes) }).boxed()
 }
 
 /// Builds a Parquet body, with typed columns if there are `types`. Several tasks build batches, and one task writes.
-pub(crate) async fn build_body(
+pub(crate) async fn build_parquet(
     resources: &ResourceContext,
     source: Arc<EntitySource>,
-    columns: Arc<ColumnNames>,
+    columns: Arc<TableColumnNames>,
     types: Option<Arc<[ColumnType]>>,
     consumer: ExportConsumer,
 ) -> Result<ResponseBody, ReadError> {
@@ -166,7 +166,7 @@ pub(crate) async fn build_body(
     let row_group_bytes = ParquetFileStream::recommended_row_group_bytes(columns.len());
     // In addition to the batches of the tasks, one batch waits for the writer.
     let needed_bytes = |encoders| {
-        ParquetFileStream::memory_bytes(&columns, row_group_bytes, encoders) + BATCH_MEMORY_BYTES * (encoders + 2)
+        ParquetFileStream::peak_memory_bytes(&columns, row_group_bytes, encoders) + BATCH_MEMORY_BYTES * (encoders + 2)
     };
     // Several encoders run only if half of the principal's memory share suffices: other bodies reduce the share.
     let spare_bytes = engine.max_memory_bytes() / 2;
@@ -174,20 +174,20 @@ pub(crate) async fn build_body(
     let encoders = (2..=max_encoders).rev().find(|&encoders| needed_bytes(encoders) as u64 <= spare_bytes).unwrap_or(1);
     let size_bytes = needed_bytes(encoders);
     let stream_permit = resources.admission.acquire_stream().await?;
-    let max_rows = types.as_ref().map_or(usize::MAX, |_| typed_row_group_rows(&source, row_group_bytes));
+    let max_rows = types.as_ref().map_or(usize::MAX, |_| rows_per_typed_row_group(&source, row_group_bytes));
     let mut writer = ParquetFileStream::try_new(&columns, types.clone(), row_group_bytes, max_rows)
         .map_err(ReadError::unreadable)?;
-    let batches = CellBatches::new(columns.clone(), types);
+    let batches = CellBatchFactory::new(columns.clone(), types);
     // The memory for the whole footer is reserved in advance: it grows with each row group and is written at the end.
     let metadata_bytes = ParquetFileStream::footer_bytes_per_row_group(&columns);
-    let row_group_footer_bytes = metadata_bytes + writer.max_index_bytes(&columns);
+    let row_group_footer_bytes = metadata_bytes + writer.max_page_index_bytes(&columns);
     let row_groups = writer.estimate_row_groups(source.documents.len(), source.estimated_document_bytes());
     let footer_bytes = row_group_footer_bytes.saturating_mul(row_groups);
-    let memory = ParquetMemory { resources, size_bytes, footer_bytes };
-    let (first_reservation, footer) = memory.reserve_first().await?;
+    let memory = ParquetMemoryReserver { resources, size_bytes, footer_bytes };
+    let (first_reservation, footer) = memory.reserve_first_row_group_and_footer().await?;
     let mut first_reservation = Some(first_reservation);
     let mut used_footer_bytes = 0;
-    let mut buffers = RowGroupBuffers { batches: batches.clone(), encoders: Vec::new(), encoded_bytes: Bytes::new() };
+    let mut buffers = RowGroupBuffers { factory: batches.clone(), encoders: Vec::new(), encoded_bytes: Bytes::new() };
     let mut batches = OrderedChunkTasks::new(&engine, source.documents.chunks(), move |chunk| {
         let source = source.clone();
         let mut batch = batches.new_builder();
@@ -210,11 +210,11 @@ pub(crate) async fn build_body(
     };
     let encoded_chunks = stream_from_task(&engine, buffered, async move |sender| {
         loop {
-            let reservation = match first_reservation.take().or_else(|| memory.try_reserve_next()) {
+            let reservation = match first_reservation.take().or_else(|| memory.try_reserve_next_row_group()) {
                 Some(reservation) => reservation,
                 None => {
                     buffers.release();
-                    memory.reserve_next().await
+                    memory.reserve_next_row_group().await
                 }
             };
             let mut is_last = false;
@@ -234,7 +234,7 @@ pub(crate) async fn build_body(
                 metrics().sent_rows.increment(batch.rows as u64);
                 writer.push(batch);
             }
-            used_footer_bytes += metadata_bytes + writer.index_bytes(&columns);
+            used_footer_bytes += metadata_bytes + writer.current_page_index_bytes(&columns);
             memory.check_fits(used_footer_bytes)?;
             // The size of the footer exceeds its estimate if row groups are smaller than estimated.
             footer.grow(used_footer_bytes.saturating_sub(footer.size()));
@@ -257,7 +257,7 @@ pub(crate) async fn build_body(
                 // The footer is sent with the last row group, so that the length of a small file is known at once.
                 let bytes = writer.finish().map_err(ReadError::unreadable)?;
                 let chunk = match consumer {
-                    ExportConsumer::Service => chunks_from_memory(bytes),
+                    ExportConsumer::Service => single_chunk(bytes),
                     ExportConsumer::Client => {
                         let chunk = spill_or_buffer(&resources, &bytes).await?;
                         drop(bytes);
@@ -272,7 +272,7 @@ pub(crate) async fn build_body(
             if consumer == ExportConsumer::Service {
                 while !bytes.is_empty() {
                     let chunk = bytes.split_to(bytes.len().min(SERVICE_CHUNK_BYTES));
-                    if sender.send(chunks_from_memory(chunk)).await.is_err() {
+                    if sender.send(single_chunk(chunk)).await.is_err() {
                         return Ok(());
                     }
                 }
@@ -300,7 +300,7 @@ pub(crate) async fn build_body(
 }
 
 /// Returns the rows of a row group with typed columns: as many whole chunks of mean-sized documents as fit.
-fn typed_row_group_rows(source: &EntitySource, row_group_bytes: usize) -> usize {
+fn rows_per_typed_row_group(source: &EntitySource, row_group_bytes: usize) -> usize {
     let first_chunk = source.documents.chunks().next();
     let chunk_rows = first_chunk.map_or(1, |chunk| chunk.ordinals.end - chunk.ordinals.start).max(1);
     let fitting_rows = row_group_bytes as u64 / source.mean_document_bytes().max(1);
@@ -353,7 +353,7 @@ async fn spill_or_buffer(resources: &ResourceContext, bytes: &Bytes) -> Result<E
     let needed_bytes = bytes.len() as u64;
     let limit_bytes = engine.max_spill_bytes();
     if needed_bytes <= MAX_UNCHARGED_BYTES {
-        return Ok(chunks_from_memory(bytes.clone()));
+        return Ok(single_chunk(bytes.clone()));
     }
     if needed_bytes > limit_bytes {
         return Err(ReadError::TooMuchDisk { needed_bytes, limit_bytes });
@@ -370,7 +370,7 @@ async fn spill_or_buffer(resources: &ResourceContext, bytes: &Bytes) -> Result<E
             Err(error) => return Err(error.into()),
         };
         match resources.reserve_body(needed_bytes) {
-            Ok(charge) => return Ok(chunks_from_memory(bytes_with_charge(bytes.clone(), charge))),
+            Ok(charge) => return Ok(single_chunk(bytes_with_charge(bytes.clone(), charge))),
             Err(_) if remaining_wait.is_zero() => return Err(disk_full.into()),
             Err(_) => {}
         }
@@ -398,11 +398,11 @@ mod tests {
     const MEMORY_BYTES: usize = 64 << 20;
     const FOOTER_BYTES: usize = 1 << 20;
 
-    fn memory_fixture(wait_s: u64) -> ParquetMemory {
+    fn memory_fixture(wait_s: u64) -> ParquetMemoryReserver {
         let query = config::QueryConfig { heavy_wait_s: wait_s, ..config::QueryConfig::default() };
         let admission = AdmissionControl::new(&query, &config::FairShareConfig::default(), 1, MEMORY_BYTES as u64);
         let resources = ResourceContext::new(test_engine(1, MEMORY_BYTES, None), admission, PrincipalHasher::new(None));
-        ParquetMemory { resources, size_bytes: MEMORY_BYTES / 2 + 1, footer_bytes: FOOTER_BYTES }
+        ParquetMemoryReserver { resources, size_bytes: MEMORY_BYTES / 2 + 1, footer_bytes: FOOTER_BYTES }
     }
 
     /// Regression: an export failed because the memory of a stopped job was not yet released.
@@ -410,12 +410,12 @@ mod tests {
     async fn first_row_group_waits_for_released_memory() {
         for (wait_s, is_admitted) in [(600, true), (0, false)] {
             let memory = memory_fixture(wait_s);
-            let stopped = memory.reserve_first().await.expect("memory is free");
+            let stopped = memory.reserve_first_row_group_and_footer().await.expect("memory is free");
             let release = async {
                 tokio::time::sleep(2 * RETRY_DELAY).await;
                 drop(stopped);
             };
-            let (second, ()) = tokio::join!(memory.reserve_first(), release);
+            let (second, ()) = tokio::join!(memory.reserve_first_row_group_and_footer(), release);
             assert_eq!(second.is_ok(), is_admitted, "{:?}", second.err());
         }
     }
@@ -424,7 +424,7 @@ mod tests {
     async fn body_that_waits_for_memory_comes_first() {
         let memory = memory_fixture(600);
         let waiter = memory.resources.admission.register_memory_waiter();
-        let mut first = Box::pin(memory.reserve_first());
+        let mut first = Box::pin(memory.reserve_first_row_group_and_footer());
         assert!(tokio::time::timeout(4 * RETRY_DELAY, &mut first).await.is_err());
         drop(waiter);
         let (_, footer) = first.await.expect("memory is free");
@@ -436,7 +436,7 @@ mod tests {
         let memory = memory_fixture(600);
         let engine = &memory.resources.engine;
         let others = engine.try_reserve("others", MEMORY_BYTES - 1).expect("memory is free");
-        let reservation = memory.reserve_next().await;
+        let reservation = memory.reserve_next_row_group().await;
         assert!(engine.try_reserve("one more", 1).is_err());
         drop((reservation, others));
         engine.try_reserve("all", MEMORY_BYTES).expect("all memory is released");

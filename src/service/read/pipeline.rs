@@ -11,12 +11,12 @@
 //! ```
 //!
 //! [`ReadService::respond`] puts layers around the last three steps, from the outside in: a cache of small responses
-//! with single flight ([`ResponseCache::get`](super::response_cache::ResponseCache::get)) and compression
+//! with single flight ([`ResponseCache::get_or_run`](super::response_cache::ResponseCache::get_or_run)) and compression
 //! ([`compress`]). A Parquet file comes from the cache of exports instead ([`crate::export_cache`]).
 //!
 //! The call path of a request for a page of 100 entities in JSON: `http::read::read_dataset`,
 //! [`LookupService::find`](crate::LookupService::find), [`ResolvedTarget::authorize`], [`ReadService::respond`],
-//! `ResponseCache::get`, `SingleFlight::run`, `ReadRun::run`, `TextBody::encode_whole`.
+//! `ResponseCache::get_or_run`, `SingleFlight::run`, `ReadRun::run`, `TextBody::try_encode_whole`.
 //!
 //! Invariants:
 //! - [`ReadService::explain`] can explain every response: it runs steps 2 to 4 with a [`ReadObserver`] and without
@@ -36,7 +36,7 @@ use strata_format::reader::VersionReader;
 use strata_query::fetch::entity_projection::EntityProjection;
 use strata_query::fetch::selected_documents::SelectedDocuments;
 use strata_query::{QueryEngine, QueryError, QueryOutcome, cost};
-use strata_store::{DataDirectoryMissing, StorageError};
+use strata_store::{DataDirectoryMissingError, StorageError};
 use strata_types::field_path::FieldPath;
 use strata_types::ids::DatasetId;
 use strata_types::read_request::{PathValue, RangeBound, ReadRequest, ResponseFormat};
@@ -131,7 +131,7 @@ impl ReadService {
         if request.format == ResponseFormat::Parquet && !request.count {
             // A Parquet export is built in the data directory, whose absence is reported before the first byte.
             if !self.config.data.directory.is_dir() {
-                return Err(StorageError::from(io::Error::from(DataDirectoryMissing)).into());
+                return Err(StorageError::from(io::Error::from(DataDirectoryMissingError)).into());
             }
             return match key {
                 Some(key) => Box::pin(self.respond_with_export(resources(), key, target, request.clone())).await,
@@ -154,7 +154,7 @@ impl ReadService {
         };
         match key {
             Some(key) => {
-                self.response_cache.get(key, coding, |size_bytes| resources().reserve_body(size_bytes), run).await
+                self.response_cache.get_or_run(key, coding, |bytes| resources().reserve_body(bytes), run).await
             }
             None => run().await,
         }
@@ -185,12 +185,12 @@ impl ReadService {
 
     /// Returns the number of entities that match a request, regardless of `limit` and `offset`. The count is cached.
     pub async fn count_matches(self: &Arc<Self>, target: &AuthorizedTarget, request: &ReadRequest) -> Result<u64> {
-        let request = Arc::new(request.count_request());
+        let request = Arc::new(request.to_count_request());
         Ok(self.respond(AuthorizedRead::new(target, &request), ContentCoding::Identity).await?.total)
     }
 
-    pub async fn count_cost_class(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Result<CostClass> {
-        let match_count = MatchCount::new(target, request);
+    pub async fn classify_count_cost(&self, target: &AuthorizedTarget, request: &ReadRequest) -> Result<CostClass> {
+        let match_count = MatchCountQuery::new(target, request);
         if self.response_cache.cached_count(match_count.cache_key).await.is_some() {
             return Ok(CostClass::Light);
         }
@@ -198,22 +198,22 @@ impl ReadService {
         Ok(ReadRun::new(self, &resources, target, match_count.request, ExportConsumer::Client).plan().await?.cost_class)
     }
 
-    /// Counts the numbers that are at least each of `ends`. `None` if no column has the path or an end is not numeric.
+    /// Counts the numbers at or above each threshold. `None` if no column has the path or a threshold is not numeric.
     pub async fn count_numbers_at_least(
         &self,
         target: &AuthorizedTarget,
         path: &FieldPath,
-        ends: Vec<String>,
+        thresholds: Vec<String>,
     ) -> Result<Option<Vec<u64>>> {
-        // The permit is chosen for a read with a range filter for each end, because the count costs about as much.
+        // The permit is chosen for a read with a range filter per threshold, because the count costs about as much.
         let mut request = ReadRequest { count: true, ..ReadRequest::default() };
-        let conditions = ends.iter().map(|end| PathValue { path: path.clone(), value: end.clone() });
+        let conditions = thresholds.iter().map(|threshold| PathValue { path: path.clone(), value: threshold.clone() });
         request.range_filters[RangeBound::GreaterOrEqual as usize].extend(conditions);
         let resources = self.resources.for_principal(target.principal);
         let mut run = ReadRun::new(self, &resources, target, Arc::new(request), ExportConsumer::Client);
         let ReadPlan { reader, cost_class, .. } = run.plan().await?;
         let _permit = resources.admission.acquire_query(cost_class).await?;
-        Ok(resources.engine_for(cost_class).count_numbers_at_least(reader, path.clone(), ends).await?)
+        Ok(resources.engine_for(cost_class).count_numbers_at_least(reader, path.clone(), thresholds).await?)
     }
 }
 
@@ -231,19 +231,19 @@ pub(crate) struct ReadPlan {
     reader: VersionReader,
     cost_class: CostClass,
     elapsed: Duration,
-    match_count: Option<MatchCount>,
+    match_count: Option<MatchCountQuery>,
 }
 
-struct MatchCount {
+struct MatchCountQuery {
     cache_key: Option<CacheKey>,
     request: Arc<ReadRequest>,
     cached: Option<u64>,
 }
 
-impl MatchCount {
-    fn new(target: &AuthorizedTarget, request: &ReadRequest) -> MatchCount {
-        let request = request.count_request();
-        MatchCount { cache_key: CacheKey::for_request(target, &request), request: Arc::new(request), cached: None }
+impl MatchCountQuery {
+    fn new(target: &AuthorizedTarget, request: &ReadRequest) -> MatchCountQuery {
+        let request = request.to_count_request();
+        MatchCountQuery { cache_key: CacheKey::for_request(target, &request), request: Arc::new(request), cached: None }
     }
 }
 
@@ -295,7 +295,7 @@ impl<'a> ReadRun<'a> {
             self.observer.as_ref().map(|observer| cache.with_reader_metrics(observer.selection_metrics.clone()));
         let cache = observed_cache.as_ref().unwrap_or(cache);
         let start = Instant::now();
-        let mut match_count = self.request.total.then(|| MatchCount::new(self.target, &self.request));
+        let mut match_count = self.request.total.then(|| MatchCountQuery::new(self.target, &self.request));
         // An explanation measures the cost of counting, so it does not use a cached count.
         if let (Some(match_count), None) = (&mut match_count, &self.observer) {
             match_count.cached = response_cache.cached_count(match_count.cache_key).await;
@@ -310,7 +310,7 @@ impl<'a> ReadRun<'a> {
         };
         let (reader, work_bytes) = with_query_timeout(&resources.engine, planning).await?;
         let elapsed = start.elapsed();
-        self.observe(|observer| observer.record_opened(&reader, work_bytes));
+        self.observe(|observer| observer.end_open_stage(&reader, work_bytes));
         Ok(ReadPlan { reader, cost_class: CostClass::from_work_bytes(work_bytes, &config.query), elapsed, match_count })
     }
 
@@ -326,12 +326,12 @@ impl<'a> ReadRun<'a> {
                 observer.end_stage(ReadStage::Wait);
                 let explaining = query_engine.explain(reader.clone(), self.request.clone());
                 let (outcome, explained) = Box::pin(explaining).await?;
-                observer.record_selected(explained);
+                observer.record_plan_and_select_stages(explained);
                 outcome
             }
         };
         let mut matches = None;
-        if let Some(MatchCount { cache_key, request, cached }) = match_count {
+        if let Some(MatchCountQuery { cache_key, request, cached }) = match_count {
             matches = cached.or_else(|| self.request.infer_match_count(outcome.len()));
             if matches.is_none() {
                 let count = Box::pin(query_engine.select(reader.clone(), request)).await?.len();
@@ -366,7 +366,7 @@ impl<'a> ReadRun<'a> {
         let documents = SelectedDocuments::open(&engine, reader, selection);
         let documents = with_query_timeout(&engine, async { Ok(documents.await?) }).await?;
         if let Some(spilled_bytes) = documents.spilled_bytes() {
-            self.observe(|observer| observer.record_ordered(spilled_bytes));
+            self.observe(|observer| observer.end_order_stage(spilled_bytes));
         }
         let source = Arc::new(EntitySource { documents, projection: EntityProjection::from_request(&request) });
         let columns = match request.format.is_table() {
@@ -378,7 +378,7 @@ impl<'a> ReadRun<'a> {
             false => None,
         };
         if request.format.is_table() {
-            self.observe(|observer| observer.record_columns(columns.len()));
+            self.observe(|observer| observer.end_columns_stage(columns.len()));
         }
         let permit = (cost_class != CostClass::Heavy).then_some(permit);
         let column_names = text_body::reserve_column_names(&engine, &columns)?;
@@ -390,7 +390,7 @@ impl<'a> ReadRun<'a> {
                     false => DocumentForm::Stored,
                 };
                 let text = Arc::new(TextBody { source, encoder, document_form, _column_names: column_names });
-                match text.clone().encode_whole(self.resources).await? {
+                match text.clone().try_encode_whole(self.resources).await? {
                     Some(body) => body,
                     None => {
                         // The query permit is released, because slow readers can delay the stream permit of the body.
@@ -404,7 +404,7 @@ impl<'a> ReadRun<'a> {
                 // The body is built in its own task, because the schema of thousands of columns takes milliseconds.
                 let resources = self.resources.clone();
                 let consumer = self.consumer;
-                let body = async move { parquet::build_body(&resources, source, columns, types, consumer).await };
+                let body = async move { parquet::build_parquet(&resources, source, columns, types, consumer).await };
                 engine.spawn(body).await.map_err(QueryError::from)??
             }
         };
@@ -414,7 +414,7 @@ impl<'a> ReadRun<'a> {
 }
 
 fn new_count_response(count: u64, target: &AuthorizedTarget, layout: JsonLayout) -> ReadResponse {
-    let body = encode::format_count(count, target.dataset_id, target.version, target.variant, layout);
+    let body = encode::format_count_response(count, target.dataset_id, target.version, target.variant, layout);
     ReadResponse {
         total: count,
         matches: None,

@@ -1,5 +1,5 @@
-//! Layers around the steps of a read ([`crate::read::pipeline`]): a cache with single flight ([`ResponseCache::get`]),
-//! and compression ([`compress`]).
+//! Layers around the steps of a read ([`crate::read::pipeline`]): a cache with single flight
+//! ([`ResponseCache::get_or_run`]), and compression ([`compress`]).
 //!
 //! - Equal requests in flight run once if the response is small. Each caller gets its own stream.
 //! - The cache stores compressed responses, because compression costs more than all other steps, and tiny plain
@@ -82,7 +82,7 @@ impl SmallResponse {
         Ok(SmallResponse { bytes, ..self }.into())
     }
 
-    fn is_expensive(&self) -> bool {
+    fn is_always_cacheable(&self) -> bool {
         self.coding != ContentCoding::Identity || self.bytes.len() < MIN_COMPRESSED_BODY_BYTES
     }
 
@@ -98,7 +98,7 @@ impl SmallResponse {
 }
 
 impl CachedResponse {
-    fn new(response: ReadResponse, unshared: &Mutex<Option<ReadResponse>>) -> CachedResponse {
+    fn small_or_streamed(response: ReadResponse, unshared: &Mutex<Option<ReadResponse>>) -> CachedResponse {
         let ResponseBody::Whole(bytes) = &response.body else {
             *unshared.lock() = Some(response);
             return CachedResponse::Streamed;
@@ -120,7 +120,7 @@ impl CachedResponse {
 
     fn to_cache_entry(&self, was_seen: bool) -> Option<CachedResponse> {
         match self {
-            CachedResponse::Small(small) if small.is_expensive() || (was_seen && small.is_cacheable_page()) => {
+            CachedResponse::Small(small) if small.is_always_cacheable() || (was_seen && small.is_cacheable_page()) => {
                 Some(CachedResponse::Small(small.to_cache_copy()))
             }
             CachedResponse::Small(small) => small.is_cacheable_page().then_some(CachedResponse::SeenOnce),
@@ -145,7 +145,7 @@ impl ResponseCache {
         ResponseCache { cache, single_flight: Arc::default(), capacity_bytes }
     }
 
-    pub(crate) async fn get<M: Future<Output = Result<ReadResponse>> + Send + 'static>(
+    pub(crate) async fn get_or_run<M: Future<Output = Result<ReadResponse>> + Send + 'static>(
         &self,
         key: CacheKey,
         coding: ContentCoding,
@@ -163,7 +163,7 @@ impl ResponseCache {
         let start = || {
             let unshared = unshared.clone();
             let response = run();
-            async move { Ok::<_, ReadError>(CachedResponse::new(response.await?, &unshared)) }.boxed()
+            async move { Ok::<_, ReadError>(CachedResponse::small_or_streamed(response.await?, &unshared)) }.boxed()
         };
         // The work of a cache miss is boxed, so that the future of the frequent case, a cached response, stays small.
         let fetch = Box::pin(self.single_flight.run(entry, start)).await?;
@@ -190,7 +190,7 @@ impl ResponseCache {
 
     pub(crate) async fn cache_count(&self, key: Option<CacheKey>, count: ReadResponse) {
         if let (Some(key), true) = (key, self.capacity_bytes > 0) {
-            let cached = CachedResponse::new(count, &Mutex::default());
+            let cached = CachedResponse::small_or_streamed(count, &Mutex::default());
             self.cache.insert((key, ContentCoding::Identity), cached).await;
         }
     }
@@ -323,7 +323,7 @@ mod tests {
                 }
             };
             let charge = |_| Err(QueryError::OutOfMemory(String::new()));
-            cache.get(CacheKey::from_test_number(number), coding, charge, respond).await
+            cache.get_or_run(CacheKey::from_test_number(number), coding, charge, respond).await
         }
 
         fn response_count(&self) -> usize {

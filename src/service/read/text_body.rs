@@ -3,7 +3,7 @@
 //! The selection is divided into chunks of about 1 MiB of documents. Several chunks are fetched, projected and encoded
 //! concurrently on the engine's threads, and sent in order. So a response needs memory for a few chunks, regardless of
 //! its size, and a slow reader stops the work. For example, 100 entities of 2 kB are one chunk, whose body is built as
-//! a whole ([`TextBody::encode_whole`]); 10,000 of them are 20 chunks, which are streamed at the pace of the reader
+//! a whole ([`TextBody::try_encode_whole`]); 10,000 of them are 20 chunks, which are streamed at the pace of the reader
 //! ([`TextBody::encode_stream`], [`crate::read::body_stream`]).
 
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use futures::stream::{self, StreamExt};
 use strata_config as config;
 use strata_encode::{self as encode, ListContents, ListElement, TextEncoder};
 use strata_format::document_page::DocumentForm;
-use strata_json::{ColumnNames, ColumnNamesBuilder, TooManyColumns};
+use strata_json::{TableColumnNames, TableColumnNamesBuilder, TooManyColumnsError};
 use strata_query::fetch::selected_documents::{self, DocumentRef, ResidentDocuments, SelectionChunk};
 use strata_query::{QueryEngine, QueryError};
 use strata_runtime::metrics::metrics;
@@ -32,11 +32,11 @@ pub(crate) async fn find_table_columns(
     engine: &QueryEngine,
     source: &Arc<EntitySource>,
     limits: &config::RequestLimitsConfig,
-) -> Result<ColumnNames> {
+) -> Result<TableColumnNames> {
     let limit = usize::try_from(limits.columns).unwrap_or(usize::MAX);
     let columns = async {
         match source.columns_from_profile().await {
-            Some(columns) if columns.len() > limit => Err(TooManyColumns { limit }.into()),
+            Some(columns) if columns.len() > limit => Err(TooManyColumnsError { limit }.into()),
             Some(columns) => Ok(columns),
             None => collect_columns(engine, source, limit).await,
         }
@@ -44,7 +44,10 @@ pub(crate) async fn find_table_columns(
     with_query_timeout(engine, columns).await
 }
 
-pub(crate) fn reserve_column_names(engine: &QueryEngine, columns: &ColumnNames) -> Result<Option<MemoryReservation>> {
+pub(crate) fn reserve_column_names(
+    engine: &QueryEngine,
+    columns: &TableColumnNames,
+) -> Result<Option<MemoryReservation>> {
     let size_bytes = columns.name_bytes() + columns.len() * size_of::<String>();
     let is_small = size_bytes as u64 <= MAX_UNCHARGED_BYTES;
     Ok(if is_small { None } else { Some(engine.try_reserve("column names", size_bytes)?) })
@@ -56,7 +59,7 @@ pub(crate) async fn with_query_timeout<T>(engine: &QueryEngine, work: impl Futur
     result.map_err(|_| ReadError::Timeout { seconds: limit.as_secs() })?
 }
 
-async fn collect_columns(engine: &QueryEngine, source: &Arc<EntitySource>, limit: usize) -> Result<ColumnNames> {
+async fn collect_columns(engine: &QueryEngine, source: &Arc<EntitySource>, limit: usize) -> Result<TableColumnNames> {
     let all = source.documents.is_empty();
     let reader = source.documents.reader();
     let chunks =
@@ -65,21 +68,21 @@ async fn collect_columns(engine: &QueryEngine, source: &Arc<EntitySource>, limit
     let mut parts = OrderedChunkTasks::new(engine, chunks, move |chunk| {
         let source = source.clone();
         async move {
-            let mut columns = ColumnNamesBuilder::new(limit);
+            let mut columns = TableColumnNamesBuilder::new(limit);
             let mut result = Ok(());
             let add = |entity: &[u8]| {
                 result = columns.add_entity(entity);
                 if result.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
             };
             let next = match all {
-                true => source.for_each_in_version(&chunk, add).await?,
+                true => source.for_each_entity_in_version(&chunk, add).await?,
                 false => source.for_each_entity(&chunk, add).await?,
             };
             result?;
             Ok((columns, next))
         }
     });
-    let mut columns = ColumnNamesBuilder::new(limit);
+    let mut columns = TableColumnNamesBuilder::new(limit);
     while let Some(part) = parts.next_result(|running, _| running < engine.threads()).await? {
         columns.merge(part)?;
     }
@@ -102,7 +105,7 @@ pub(crate) struct TextBody {
 
 impl TextBody {
     /// Encodes the body as a whole; `None` if it must be streamed, because it is large or its bytes cannot be reserved.
-    pub(crate) async fn encode_whole(self: Arc<Self>, resources: &ResourceContext) -> Result<Option<ResponseBody>> {
+    pub(crate) async fn try_encode_whole(self: Arc<Self>, resources: &ResourceContext) -> Result<Option<ResponseBody>> {
         let selected = self.source.documents.len();
         let document_bytes = self.source.estimated_document_bytes();
         let mut chunks = self.source.documents.chunks();
@@ -149,7 +152,7 @@ impl TextBody {
         let entity_count = self.source.documents.len();
         let mean_document_bytes = self.source.mean_document_bytes();
         let chunk_bytes = mean_document_bytes.saturating_mul(ENCODED_BYTES_PER_BYTE);
-        let stream_permit = resources.admission.acquire_sized_stream(chunk_bytes).await?;
+        let stream_permit = resources.admission.acquire_stream_for_chunks(chunk_bytes).await?;
         let encode = move |chunk: SelectionChunk, max_bytes: u64| {
             let text = self.clone();
             async move {

@@ -184,7 +184,7 @@ impl ReadService {
         };
         let Some(_permit) = permit else { return Ok(None) };
         match reader.profile_paths().await {
-            Err(error) if error.is_damage() => Ok(None),
+            Err(error) if error.is_file_damage() => Ok(None),
             paths => Ok(Some(paths?)),
         }
     }
@@ -199,7 +199,7 @@ impl ReadService {
         let class = CostClass::from_work_bytes(reader.layout().document_bytes, &self.config.query);
         let _permit = resources.admission.acquire_query(class).await?;
         let reader = reader.clone();
-        let projections = projections_by_step(request);
+        let projections = projections_after_each_step(request);
         let search = resources.engine.with_priority(class.priority()).spawn(async move {
             let mut search = FieldSearch::new(projections, undecided);
             for row_group in 0..reader.row_groups().len() {
@@ -238,11 +238,11 @@ fn knowledge_from_footer(reader: &VersionReader, path: &FieldPath) -> PathKnowle
 fn referenced_fields(request: &ReadRequest) -> Vec<FieldReference> {
     let paths = request.paths_by_parameter().into_iter();
     paths
-        .map(|(parameter, path)| FieldReference { parameter, path, preceding_steps: removing_steps_before(parameter) })
+        .map(|(parameter, path)| FieldReference { parameter, path, preceding_steps: count_steps_before(parameter) })
         .collect()
 }
 
-fn removing_steps_before(parameter: &str) -> usize {
+fn count_steps_before(parameter: &str) -> usize {
     match parameter {
         "keep_field" => 2,
         "drop_field" => 3,
@@ -254,7 +254,7 @@ impl UnknownField {
     /// Returns whether the field is also unknown to `parameter`: this parameter is evaluated after at least as many
     /// steps that can remove fields, and no step restores a removed field.
     pub fn is_also_unknown_for(&self, parameter: &str) -> bool {
-        removing_steps_before(parameter) >= removing_steps_before(self.parameter)
+        count_steps_before(parameter) >= count_steps_before(self.parameter)
     }
 }
 
@@ -301,7 +301,7 @@ fn field_status(reference: &FieldReference, request: &ReadRequest, knowledge: Pa
 }
 
 /// Returns the projections of an entity after the first 0, 1, … 4 of [`REMOVING_STEPS`].
-fn projections_by_step(request: &ReadRequest) -> [EntityProjection; 5] {
+fn projections_after_each_step(request: &ReadRequest) -> [EntityProjection; 5] {
     let ReadRequest { include_source, denull, .. } = *request;
     let keep_fields = || request.keep_fields.clone();
     let drop_fields = || request.drop_fields.clone();
@@ -399,7 +399,7 @@ mod tests {
     }
 
     fn search_fixture(request: &ReadRequest) -> Vec<(&'static str, String, Option<&'static str>)> {
-        let mut search = FieldSearch::new(projections_by_step(request), referenced_fields(request));
+        let mut search = FieldSearch::new(projections_after_each_step(request), referenced_fields(request));
         ENTITIES.iter().for_each(|entity| search.scan_document(entity.as_bytes()));
         let to_tuple = |field: UnknownField| {
             let step = match field.cause {
@@ -418,7 +418,7 @@ mod tests {
         let mut profile = ProfileBuilder::default();
         ENTITIES.iter().for_each(|entity| profile.add(entity.as_bytes()));
         let settings = IndexSettings::default();
-        let described = profile.describe(&profile.choose_shredded(&ShreddingLimits::default(), &settings), &settings);
+        let described = profile.to_stored(&profile.choose_shredded(&ShreddingLimits::default(), &settings), &settings);
         ProfilePaths::decode(&described.encode(None).expect("a profile")).expect("an index")
     }
 

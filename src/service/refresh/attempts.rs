@@ -44,12 +44,12 @@ pub(crate) struct RefreshAttempts {
 
 impl RefreshAttempts {
     /// Announces the end of an attempt: invalidates the lookup cache and wakes the webhook dispatcher.
-    pub(super) fn notify_end(&self) {
+    pub(super) fn notify_attempt_end(&self) {
         self.lookups.notify_catalog_change();
         self.deliveries.wake();
     }
 
-    fn remove_unrecorded(&self, dataset: DatasetId, attempt: RefreshAttemptId) {
+    fn remove_unrecorded_outcome(&self, dataset: DatasetId, attempt: RefreshAttemptId) {
         let mut outcomes = self.unrecorded_outcomes.lock();
         if outcomes.get(&dataset).is_some_and(|(unrecorded, _)| *unrecorded == attempt) {
             outcomes.remove(&dataset);
@@ -60,7 +60,7 @@ impl RefreshAttempts {
     pub(super) async fn acquire_lease(&self, dataset: DatasetId, trigger: RefreshTrigger) -> Result<RefreshLease> {
         let unrecorded = self.unrecorded_outcomes.lock().get(&dataset).map(|(attempt, _)| *attempt);
         if let Some(attempt) = unrecorded {
-            self.record_end(dataset, attempt).await?;
+            self.record_pending_failure(dataset, attempt).await?;
         }
         let acquire = || async {
             self.catalog.acquire_refresh(dataset, trigger, new_version_path().as_ref(), REFRESH_LEASE).await
@@ -74,7 +74,7 @@ impl RefreshAttempts {
     }
 
     /// Retries to record the end of a refresh attempt until its lease has expired.
-    fn retry_record_end(self: &Arc<Self>, lease: &RefreshLease, reason: String) {
+    fn retry_record_failure(self: &Arc<Self>, lease: &RefreshLease, reason: String) {
         let dataset = lease.dataset.id;
         let attempt = lease.attempt;
         let mut outcomes = self.unrecorded_outcomes.lock();
@@ -88,19 +88,19 @@ impl RefreshAttempts {
         self.tasks.tasks.spawn(async move {
             let expiry = Instant::now() + REFRESH_LEASE;
             let mut delay = RETRY_DELAYS.start;
-            while attempts.record_end(dataset, attempt).await.is_err() && Instant::now() < expiry {
+            while attempts.record_pending_failure(dataset, attempt).await.is_err() && Instant::now() < expiry {
                 tokio::select! {
                     () = tokio::time::sleep(delay) => {}
                     () = attempts.tasks.wait_for_stop() => break,
                 }
                 delay = (delay * 2).min(RETRY_DELAYS.end);
             }
-            attempts.remove_unrecorded(dataset, attempt);
+            attempts.remove_unrecorded_outcome(dataset, attempt);
         });
     }
 
     /// Records the outcome of an ended refresh attempt, which releases its lease.
-    async fn record_end(&self, dataset: DatasetId, attempt: RefreshAttemptId) -> Result<(), CatalogError> {
+    async fn record_pending_failure(&self, dataset: DatasetId, attempt: RefreshAttemptId) -> Result<(), CatalogError> {
         let reason = match self.unrecorded_outcomes.lock().get(&dataset) {
             Some((unrecorded, reason)) if *unrecorded == attempt => reason.clone(),
             // Another task recorded the outcome in the meantime.
@@ -109,8 +109,8 @@ impl RefreshAttempts {
         match self.catalog.fail_refresh(attempt, &reason).await {
             // `LeaseLost`: the attempt published a version, or another attempt took over. There is nothing to record.
             Ok(()) | Err(CatalogError::LeaseLost) => {
-                self.remove_unrecorded(dataset, attempt);
-                self.notify_end();
+                self.remove_unrecorded_outcome(dataset, attempt);
+                self.notify_attempt_end();
                 tracing::info!(dataset_id = dataset.get(), "recorded refresh outcome");
                 Ok(())
             }
@@ -154,7 +154,7 @@ impl RefreshAttempts {
         match (&published, file) {
             (Ok(None), Some(file)) => file.abandon().await,
             // The catalog might contain a record of the file. If not, a sweep of unrecorded files removes it.
-            (Ok(Some(_)) | Err(_), Some(file)) => file.leave_file(),
+            (Ok(Some(_)) | Err(_), Some(file)) => file.leave_in_store(),
             (_, None) => {}
         }
         match published {
@@ -162,7 +162,7 @@ impl RefreshAttempts {
             Ok(None) => Err(error),
             Err(catalog_error) => {
                 tracing::warn!(error = %catalog_error, "failed to record refresh outcome; retrying");
-                self.retry_record_end(lease, reason);
+                self.retry_record_failure(lease, reason);
                 Err(error)
             }
         }

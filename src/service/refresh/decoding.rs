@@ -125,7 +125,7 @@ impl IngestService {
     }
 }
 
-fn fill_block(decoder: &mut dyn EntityDecoder, block: &mut Vec<u8>) -> Result<bool, SourceError> {
+fn try_fill_block(decoder: &mut dyn EntityDecoder, block: &mut Vec<u8>) -> Result<bool, SourceError> {
     while block.len() < DECODE_BLOCK_BYTES {
         if !decoder.next_entity(block)? {
             return Ok(false);
@@ -155,8 +155,8 @@ fn decode_into_spool(
             let mut hash = Sha256::new();
             loop {
                 let mut block = Vec::with_capacity(DECODE_BLOCK_BYTES + DECODE_BLOCK_BYTES / 8);
-                let more = fill_block(&mut *decoder, &mut block)?;
-                work.record_work(block.len() as u64);
+                let more = try_fill_block(&mut *decoder, &mut block)?;
+                work.record_and_lower_priority(block.len() as u64);
                 hash.update(&block);
                 // If the receiver of the blocks is closed, the spooling thread has failed and reports the error.
                 if sender.send(block).is_err() || !more {
@@ -167,11 +167,11 @@ fn decode_into_spool(
         let decoding = std::thread::Builder::new().spawn_scoped(scope, decode).map_err(StorageError::Io)?;
         let mut work = ThreadWork::default();
         let spooled = receiver.into_iter().try_for_each(|block| -> Result<()> {
-            work.record_work(block.len() as u64);
+            work.record_and_lower_priority(block.len() as u64);
             if cancellation.is_cancelled() {
                 return Err(RefreshError::Stopping);
             }
-            spool.add_hashed_lines(&block)?;
+            spool.add_lines_without_hashing(&block)?;
             progress.bytes_read.store(read.read_bytes(), Ordering::Relaxed);
             progress.entities_decoded.store(spool.entities(), Ordering::Relaxed);
             Ok(())

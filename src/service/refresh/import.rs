@@ -109,7 +109,7 @@ impl RefreshService {
         let owner = owner.ok_or_else(|| ImportError::OwnerNotFound(request.owner_email.clone()))?;
         let name: DatasetName = request.name.parse()?;
         let DatasetMetadata { description, license, listed } = &request.about;
-        if let Some((field, problem)) = DatasetMetadata::find_problem(description.as_deref(), license.as_deref()) {
+        if let Some((field, problem)) = DatasetMetadata::invalid_field(description.as_deref(), license.as_deref()) {
             return Err(ImportError::InvalidField { field, problem });
         }
         let started_at = self.catalog.now();
@@ -143,7 +143,7 @@ impl RefreshService {
             self.catalog.update_dataset(dataset.id, &change).await?;
             self.attempts.lookups.notify_catalog_change();
         }
-        warnings.extend(kept_source_warning(&dataset.source, &request.source));
+        warnings.extend(source_mismatch_warning(&dataset.source, &request.source));
         Ok(imported_version(dataset, &record.version, warnings))
     }
 
@@ -240,7 +240,7 @@ pub fn local_path(source: &str) -> Option<PathBuf> {
 }
 
 /// Returns a warning if the source of the dataset differs from the imported source.
-fn kept_source_warning(dataset_source: &DatasetSource, imported: &str) -> Option<String> {
+fn source_mismatch_warning(dataset_source: &DatasetSource, imported: &str) -> Option<String> {
     let description = match dataset_source {
         DatasetSource::Url(url) if url == imported => return None,
         DatasetSource::Push if !is_url(imported) => return None,
@@ -280,7 +280,7 @@ mod tests {
             (DatasetSource::Push, "file.json", None),
             (DatasetSource::Push, "https://a.test/x", Some("push")),
         ] {
-            let warning = kept_source_warning(&dataset_source, imported);
+            let warning = source_mismatch_warning(&dataset_source, imported);
             assert_eq!(warning.is_some(), expected.is_some(), "{imported}");
             assert!(warning.unwrap_or_default().contains(expected.unwrap_or_default()), "{imported}");
         }

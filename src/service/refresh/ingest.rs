@@ -149,6 +149,11 @@ pub struct PushedBody {
     pub entities: PushedEntities,
 }
 
+pub(crate) struct BodyHead {
+    pub fields: EnvelopeFields,
+    pub is_whole_body: bool,
+}
+
 pub(crate) struct DocumentReceiver {
     receiver: BodyReceiver,
     document: SourceDocument,
@@ -166,11 +171,11 @@ impl DocumentReceiver {
         Ok(SourceDocument { input: received.input, disk_reservation: received.disk_reservation, ..self.document })
     }
 
-    /// Receives the start of a pushed body. Returns the body's members, and true if it is complete. Cancel safe.
-    pub(crate) async fn receive_head(&mut self) -> Result<(EnvelopeFields, bool)> {
-        let ended = self.receiver.receive_head(MAX_HEAD_BYTES).await?;
+    /// Receives the start of a pushed body. Cancel safe.
+    pub(crate) async fn receive_head(&mut self) -> Result<BodyHead> {
+        let is_whole_body = self.receiver.receive_head_and_check_end(MAX_HEAD_BYTES).await?;
         let members = self.document.envelope_members.unwrap_or_default();
-        Ok((parse_envelope_head(self.receiver.head(), members), ended))
+        Ok(BodyHead { fields: parse_envelope_head(self.receiver.head(), members), is_whole_body })
     }
 }
 
@@ -213,10 +218,10 @@ impl IngestService {
         let document =
             SourceDocument { envelope_members: Some(members), ..SourceDocument::new(self.pushed_input(body)) };
         let mut receiver = self.start_receiving(owner, document, self.acquire_receive_slot(owner).await?);
-        let (head, is_complete) = receiver.receive_head().await?;
+        let head = receiver.receive_head().await?;
         // An invalid `dataset_id` is reported when the body is decoded.
-        let dataset = head.integer(DATASET_ID_MEMBER).ok().flatten().map(DatasetId::new);
-        self.authorize_body_start(owner, dataset, is_complete).await?;
+        let dataset = head.fields.integer(DATASET_ID_MEMBER).ok().flatten().map(DatasetId::new);
+        self.authorize_body_start(owner, dataset, head.is_whole_body).await?;
         let document = receiver.receive().await?;
         let permit = self.acquire_permit(owner).await?;
         let DecodedEntities { spooled, envelope_fields, .. } = self.decode(document, &permit, &Arc::default()).await?;

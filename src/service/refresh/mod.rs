@@ -94,20 +94,20 @@ pub struct RefreshService {
 }
 
 impl RefreshService {
-    fn check_role(&self) -> Result<()> {
+    fn check_refresh_role(&self) -> Result<()> {
         if self.has_refresh_role { Ok(()) } else { Err(RefreshError::RoleDisabled) }
     }
 
     /// Fetches the dataset's source and creates a version. The work continues if the future is dropped.
     pub async fn refresh_from_source(self: &Arc<Self>, owner: UserId, dataset: DatasetId) -> Result<RefreshedVersion> {
-        self.check_role()?;
+        self.check_refresh_role()?;
         let dataset = self.catalog.owned_dataset(owner, dataset).await?;
         self.refresh_dataset(&dataset, RefreshTrigger::Manual).await
     }
 
     /// Like [`RefreshService::refresh_from_source`], with the token of the dataset's ping URL.
     pub async fn refresh_by_ping(self: &Arc<Self>, token: &str) -> Result<RefreshedVersion> {
-        self.check_role()?;
+        self.check_refresh_role()?;
         let dataset = self.catalog.dataset_by_ping_token(token).await?.ok_or(RefreshError::DatasetNotFound)?;
         self.refresh_dataset(&dataset, RefreshTrigger::Ping).await
     }
@@ -153,7 +153,7 @@ impl RefreshService {
         };
         let result = published.map(|record| RefreshedVersion { record, warnings });
         // The end is announced to caches and webhooks even after a failure, because a failure can follow a commit.
-        self.attempts.notify_end();
+        self.attempts.notify_attempt_end();
         let outcome = if result.is_ok() { "published" } else { "failed" };
         metrics().refreshes.with_label_values([trigger.name().into(), outcome.into()]).increment(1);
         metrics().refresh_seconds.record(started.elapsed());
@@ -196,7 +196,7 @@ impl RefreshService {
                 let publish_query = request.publish_query || lease.dataset.publish_query;
                 let request = ImportRequest { publish_query, ..*request };
                 progress.enter_stage(RefreshStage::Decoding);
-                let document = self.ingest.open_import_source(owner, &request, infer_types(&lease.dataset)).await?;
+                let document = self.ingest.open_import_source(owner, &request, inference_for(&lease.dataset)).await?;
                 let decoded = self.ingest.decode(document, &permit, progress).await?;
                 return self.write_or_reuse_file(lease, decoded, previous, None, permit, progress).await;
             }
@@ -212,7 +212,7 @@ impl RefreshService {
                     Some(_) => None,
                     None => records_path(&lease.dataset)?,
                 };
-                let infer_types = if uses_dataset_types { infer_types(&lease.dataset) } else { document.infer_types };
+                let infer_types = if uses_dataset_types { inference_for(&lease.dataset) } else { document.infer_types };
                 (SourceDocument { records_path, infer_types, ..document }, None)
             }
             RefreshInput::Fetched(slot) => {
@@ -245,7 +245,7 @@ impl RefreshService {
                 let document = SourceDocument {
                     format: lease.dataset.format,
                     records_path: records_path(&lease.dataset)?,
-                    infer_types: infer_types(&lease.dataset),
+                    infer_types: inference_for(&lease.dataset),
                     fetched_from: Some(url),
                     ..SourceDocument::new(fetched.input)
                 };
@@ -285,7 +285,7 @@ impl RefreshService {
         {
             return Ok(PreparedVersion { file: PreparedFile::Shared(file), validators, warnings });
         }
-        let reserved = self.files.with_refresh_lease(lease);
+        let reserved = self.files.file_reserved_by_lease(lease);
         let file = reserved.write_version(spooled, lease.dataset.index.clone(), &permit, progress).await?;
         Ok(PreparedVersion { file: PreparedFile::New(file), validators, warnings })
     }
@@ -304,7 +304,7 @@ impl RefreshService {
         let fetched = validators.map(|validators| FetchedValidators { dataset: &lease.dataset, validators });
         let publishing = async {
             // The store is verified before the commit: if it was replaced, it does not contain the new file.
-            self.files.binding.verify().await?;
+            self.files.store_identity.verify().await?;
             let attempt = AttemptWithWarnings { id: lease.attempt, warnings };
             Ok::<_, RefreshError>(self.catalog.publish_version(lease.dataset.id, content, fetched, attempt).await?)
         };
@@ -316,7 +316,7 @@ impl RefreshService {
         match published {
             Ok(record) => {
                 if let Some(file) = new_file {
-                    file.leave_file();
+                    file.leave_in_store();
                 }
                 Ok(record)
             }
@@ -336,7 +336,7 @@ pub(crate) fn log_warnings(dataset: DatasetId, warnings: &[String]) {
     }
 }
 
-fn infer_types(dataset: &Dataset) -> TypeInference {
+fn inference_for(dataset: &Dataset) -> TypeInference {
     if dataset.infer_types { TypeInference::Tables } else { TypeInference::Off }
 }
 

@@ -37,7 +37,7 @@ impl RefreshService {
         S: Stream<Item = Result<Bytes, E>> + Send + 'static,
         E: Into<Box<dyn std::error::Error + Send + Sync>> + 'static,
     {
-        self.check_role()?;
+        self.check_refresh_role()?;
         if let Some(dataset) = push.dataset {
             self.check_accepts_push(owner, dataset).await?;
         }
@@ -58,10 +58,10 @@ impl RefreshService {
         let mut receiver = self.ingest.start_receiving(owner, document, slot);
         let mut dataset = push.dataset;
         if dataset.is_none() && push.is_enveloped {
-            let (head, is_complete) = receiver.receive_head().await?;
+            let head = receiver.receive_head().await?;
             // An invalid `dataset_id` is reported when the body is decoded.
-            dataset = head.integer(DATASET_ID_MEMBER).ok().flatten().map(DatasetId::new);
-            self.ingest.authorize_body_start(owner, dataset, is_complete).await?;
+            dataset = head.fields.integer(DATASET_ID_MEMBER).ok().flatten().map(DatasetId::new);
+            self.ingest.authorize_body_start(owner, dataset, head.is_whole_body).await?;
             if let Some(dataset) = dataset {
                 self.check_accepts_push(owner, dataset).await?;
             }
@@ -84,12 +84,12 @@ impl RefreshService {
                     document = receiver.receive() => document?,
                     () = self.tasks.wait_for_stop() => return Err(RefreshError::Stopping),
                 };
-                self.tasks.run(async move { refreshes.push_by_body_dataset(owner, document).await }).await
+                self.tasks.run(async move { refreshes.push_to_dataset_in_body(owner, document).await }).await
             }
         }
     }
 
-    async fn push_by_body_dataset(&self, owner: UserId, document: SourceDocument) -> Result<RefreshedVersion> {
+    async fn push_to_dataset_in_body(&self, owner: UserId, document: SourceDocument) -> Result<RefreshedVersion> {
         let permit = self.ingest.acquire_permit(owner).await?;
         let decoded = self.ingest.decode(document, &permit, &Arc::default()).await?;
         let fields = decoded.envelope_fields.as_ref().ok_or(RefreshError::WorkerStopped)?;

@@ -59,7 +59,7 @@ impl RefreshService {
     }
 
     /// Ends refreshes and file reservations of exited processes. Only for processes that create no versions.
-    pub async fn recover_writes(&self) -> Result<(), CatalogError> {
+    pub async fn end_writes_of_exited_processes(&self) -> Result<(), CatalogError> {
         let refreshes = self.attempts.lease_recovery.end_exited_refreshes(self.catalog.now()).await?;
         let reservations = self.attempts.lease_recovery.end_exited_reservations().await?;
         if refreshes > 0 || reservations > 0 {
@@ -73,7 +73,7 @@ impl RefreshService {
         let mut cleaned_up_at: Option<Instant> = None;
         loop {
             if advanced_at.is_none_or(|at| at.elapsed() >= ADVANCE_INTERVAL) {
-                match self.advance_late_runs(&stop).await {
+                match self.move_runs_earlier(&stop).await {
                     Ok(advanced) => {
                         advanced_at = Some(Instant::now());
                         if advanced > 0 {
@@ -130,7 +130,7 @@ impl RefreshService {
     }
 
     /// Computes every schedule's next run and stores it if earlier than the stored time. Returns the number of changes.
-    pub async fn advance_late_runs(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
+    pub async fn move_runs_earlier(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut advanced = 0;
         let mut last = DatasetId::new(0);
         while !stop.is_cancelled() {

@@ -43,7 +43,7 @@ pub(crate) struct VersionFiles {
     pub(crate) catalog: Catalog,
     pub(crate) store: Store,
     pub(crate) cache: PartCache,
-    pub(crate) binding: Arc<StoreIdentityCheck>,
+    pub(crate) store_identity: Arc<StoreIdentityCheck>,
 }
 
 impl VersionFiles {
@@ -88,7 +88,7 @@ impl VersionFiles {
         Ok(ReservedFile::new(self.clone(), path, ReservationOwner::Writer))
     }
 
-    pub(crate) fn with_refresh_lease(self: &Arc<Self>, lease: &RefreshLease) -> ReservedFile {
+    pub(crate) fn file_reserved_by_lease(self: &Arc<Self>, lease: &RefreshLease) -> ReservedFile {
         ReservedFile::new(self.clone(), ObjectPath::from(lease.path.as_str()), ReservationOwner::RefreshLease)
     }
 
@@ -174,7 +174,7 @@ impl ReservedFile {
     ) -> Result<WrittenFile> {
         let progress = progress.clone();
         let write = move |ReservedFile { files, path, runtime, .. }: &ReservedFile| {
-            ThreadWork::default().record_work(spooled.profile.document_bytes);
+            ThreadWork::default().record_and_lower_priority(spooled.profile.document_bytes);
             let options = WriteOptions { worker_threads: processor_count(), index_settings, ..WriteOptions::default() };
             let report = |entities| {
                 progress.entities_written.store(entities, Ordering::Relaxed);
@@ -209,7 +209,7 @@ impl ReservedFile {
         let written = async {
             let written = self.write_on_thread(write, permit).await?;
             // The file must be in the store that belongs to the catalog, because the store might have been replaced.
-            match files.binding.verify().await {
+            match files.store_identity.verify().await {
                 Ok(()) => Ok(written),
                 Err(error) => {
                     written.abandon().await;
@@ -294,7 +294,7 @@ impl WrittenFile {
     }
 
     /// Leaves the file in the store, because the catalog might record it. If not, the sweep removes the file.
-    pub(crate) fn leave_file(mut self) {
+    pub(crate) fn leave_in_store(mut self) {
         self.reserved.state = FileState::Recorded;
     }
 

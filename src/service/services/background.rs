@@ -38,7 +38,7 @@ impl Services {
         let [stop_schedules, stop_deliveries, stop_nodes] = std::array::from_fn(|_| CancellationToken::new());
         spawn_loop(&tasks, "usage", &stop_schedules, &self.usage, UsageRecorder::run_flush_loop);
         spawn_interruptible(&tasks, "changes", &stop_nodes, &self.lookups, LookupService::follow_changes);
-        spawn_loop(&tasks, "nodes", &stop_nodes, &self.nodes, NodeRegistry::run);
+        spawn_loop(&tasks, "nodes", &stop_nodes, &self.nodes, NodeRegistry::run_heartbeats);
         let server = &self.config.server;
         if server.background {
             if server.roles.contains(NodeRole::Http) {

@@ -24,7 +24,7 @@ use super::background::supervise;
 use crate::RateLimiter;
 use crate::maintenance::backup::INCOMPLETE_MARKER_FILE;
 use crate::maintenance::corruption_log;
-use crate::maintenance::file_permissions::{AccessiblePath, find_accessible_paths};
+use crate::maintenance::file_permissions::{ExposedPath, find_exposed_paths};
 use crate::maintenance::store_identity::{self, StoreIdentityError, bind_store_to_catalog};
 use crate::maintenance::temp_dir::ProcessTempDir;
 use crate::rate_limit::shared;
@@ -99,7 +99,7 @@ impl<'a> ServiceDependencies<'a> {
 const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Rejects an unusable data directory before a file is created in the directory.
-pub(super) fn check_directory(config: &Config, purpose: ProcessPurpose) -> Result<(), OpenError> {
+pub(super) fn check_data_directory(config: &Config, purpose: ProcessPurpose) -> Result<(), OpenError> {
     if purpose != ProcessPurpose::Serve
         && let Some(file) = config.catalog_file()
         && matches!(file.try_exists(), Ok(false))
@@ -116,16 +116,16 @@ pub(super) fn check_directory(config: &Config, purpose: ProcessPurpose) -> Resul
     }
 }
 
-pub(super) fn create_directory(config: &Config) -> Result<(), OpenError> {
+pub(super) fn create_data_directory(config: &Config) -> Result<(), OpenError> {
     let directory = &config.data.directory;
     fsync::create_dir_synced(directory).map_err(|source| OpenError::Directory { path: directory.clone(), source })?;
-    for AccessiblePath { path, mode } in find_accessible_paths(config) {
+    for ExposedPath { path, mode } in find_exposed_paths(config) {
         tracing::warn!(path = %path.display(), mode = format!("{mode:04o}"), "other users can access private files, including keys; run `chmod go=` to restrict access");
     }
     Ok(())
 }
 
-pub(super) fn create_scratch(
+pub(super) fn create_temp_dir(
     config: &Config,
     folder: &str,
     purpose: ProcessPurpose,
@@ -158,7 +158,7 @@ pub(super) async fn open_catalog(config: &Config, store: &Store) -> Result<Catal
 /// Rejects a store of another catalog. A store that does not respond is accepted: each write verifies it again.
 pub(super) async fn bind_store(config: &Config, catalog: &Catalog, store: &Store) -> Result<(), OpenError> {
     let bound = tokio::time::timeout(STORE_TIMEOUT, bind_store_to_catalog(config, catalog, store)).await;
-    let error = match bound.map(|bound| bound.map_err(|error| error.with_bucket_cause(config))) {
+    let error = match bound.map(|bound| bound.map_err(|error| error.map_missing_bucket(config))) {
         Ok(Ok(())) => return Ok(()),
         Ok(Err(StoreIdentityError::Store(error))) => {
             tracing::warn!(
@@ -184,7 +184,7 @@ pub(super) async fn connect_to_redis(
     catalog: &Catalog,
 ) -> Result<Option<Arc<RedisClient>>, OpenError> {
     let Some(url) = &config.limits.redis_url else { return Ok(None) };
-    let identity = catalog.installation().await?.identity;
+    let identity = catalog.ensure_installation().await?.identity;
     let connected = shared::connect(url, config.limits.redis_timeout_ms, &identity).await;
     Ok(Some(Arc::new(connected.map_err(OpenError::Redis)?)))
 }
@@ -213,7 +213,7 @@ pub(super) fn open_engine(
     })
 }
 
-pub(super) fn log_damage(catalog: &Catalog, tasks: &TaskTracker) -> mpsc::Sender<DamageReport> {
+pub(super) fn spawn_damage_log(catalog: &Catalog, tasks: &TaskTracker) -> mpsc::Sender<DamageReport> {
     let (damage, reports) = mpsc::channel(corruption_log::MAX_QUEUED_REPORTS);
     let catalog = catalog.clone();
     let reports = Arc::new(Mutex::new(reports));

@@ -100,12 +100,12 @@ impl Services {
 
     pub async fn build(dependencies: ServiceDependencies<'_>) -> Result<Arc<Services>, OpenError> {
         let ServiceDependencies { config, purpose, rate_limiter, store } = dependencies;
-        dependencies::check_directory(config, purpose)?;
+        dependencies::check_data_directory(config, purpose)?;
         let is_maintenance = purpose.is_maintenance();
         let tls = if is_maintenance { None } else { NodeTls::open(&config.cluster)? };
-        dependencies::create_directory(config)?;
-        let exports = dependencies::create_scratch(config, EXPORTS_FOLDER, purpose)?;
-        let scratch = Arc::new(dependencies::create_scratch(config, TEMPORARY_FOLDER, purpose)?);
+        dependencies::create_data_directory(config)?;
+        let exports = dependencies::create_temp_dir(config, EXPORTS_FOLDER, purpose)?;
+        let scratch = Arc::new(dependencies::create_temp_dir(config, TEMPORARY_FOLDER, purpose)?);
         let store = match store {
             Some(store) => store,
             None => dependencies::open_store(config, purpose)?,
@@ -132,7 +132,7 @@ impl Services {
         let engine = dependencies::open_engine(config, &memory, &scratch, &disk)?;
         let threads = engine.threads();
         let damage_log = TaskTracker::new();
-        let damage = dependencies::log_damage(&catalog, &damage_log);
+        let damage = dependencies::spawn_damage_log(&catalog, &damage_log);
         let disk_cache = (!is_maintenance && config.cache.disk_bytes > 0 && !store.is_local())
             .then(|| DiskCache::open(config.data.directory.join(RANGES_FOLDER), config.cache.disk_bytes, disk.clone()));
         let cache = PartCache::new(memory.cache_bytes).with_damage_reports(damage).with_disk_cache(disk_cache);
@@ -201,7 +201,7 @@ impl Services {
             tasks: tasks.clone(),
             unrecorded_outcomes: Mutex::default(),
         });
-        let files = VersionFiles { catalog: catalog.clone(), store: store.clone(), cache, binding: store_identity };
+        let files = VersionFiles { catalog: catalog.clone(), store: store.clone(), cache, store_identity };
         let ingest = Arc::new(IngestService::new(config.clone(), catalog.clone(), store, outgoing, scratch, disk));
         let max_watches = usize::try_from(config.limits.refresh_streams).unwrap_or(usize::MAX);
         let refreshes = Arc::new(RefreshService {
@@ -303,7 +303,7 @@ impl Services {
         self.body_limit.limit.update_metrics();
     }
 
-    pub async fn serve_tasks(&self, listener: TcpListener, stop: CancellationToken) {
+    pub async fn serve_remote_tasks(&self, listener: TcpListener, stop: CancellationToken) {
         let Some(coordinator) = &self.coordinator else { return };
         if let Err(error) = coordinator.serve(listener, stop).await {
             tracing::error!(error = %ErrorChain(&error), "failed to accept query tasks from other nodes");

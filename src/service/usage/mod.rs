@@ -105,7 +105,7 @@ impl UsageRecorder {
         let first_day = self.first_day(days);
         // The lock prevents counts from moving to the catalog between both queries, which would count them twice.
         let pending = self.pending.lock().await;
-        let stored = self.catalog.usage(id, first_day).await?;
+        let stored = self.catalog.daily_usage(id, first_day).await?;
         let find = |dataset_id: DatasetId| (dataset_id == id).then_some(&dataset);
         let unflushed = self.unflushed_counts(pending.counts_for_dataset(id), first_day, find);
         let unflushed = unflushed.into_iter().map(|UsageIncrement { day, counts, .. }| DailyUsage { day, counts });
@@ -161,7 +161,7 @@ impl UsageRecorder {
         let mut pending = self.pending.lock().await;
         // No await separates draining the tables from adding to `pending`, so a dropped future loses no counts.
         let drained = self.resolved.drain().into_iter().chain(self.unresolved.drain());
-        let lost: u64 = drained.map(|(key, counts)| pending.add(key, counts)).sum();
+        let lost: u64 = drained.map(|(key, counts)| pending.add_or_count_lost(key, counts)).sum();
         metrics().usage_lost_requests.increment(lost);
         for _ in 0..MAX_BATCHES_PER_FLUSH {
             let Some((number, rows)) = pending.next_batch() else { break };
@@ -206,7 +206,7 @@ impl UsageRecorder {
         let day = DailyUsage::day_number(self.clock.now());
         let table = if name_slug.is_none() { &self.resolved } else { &self.unresolved };
         let is_short = name_slug.as_ref().is_none_or(|slug| slug.len() <= MAX_SLUG_BYTES);
-        let added = is_short && table.add(UsageKey { dataset, name_slug, day }, counts);
+        let added = is_short && table.try_add(UsageKey { dataset, name_slug, day }, counts);
         if !added {
             self.table_full.notify_one();
             metrics().usage_lost_requests.increment(counts.requests);

@@ -26,7 +26,7 @@ impl PendingUsage {
     }
 
     /// Adds usage counts to the queue. Returns the number of requests that are lost because the queue is full.
-    pub(super) fn add(&mut self, key: UsageKey, counts: UsageCounts) -> u64 {
+    pub(super) fn add_or_count_lost(&mut self, key: UsageKey, counts: UsageCounts) -> u64 {
         if self.entries.len() >= self.max_entries && !self.entries.contains_key(&key) {
             return counts.requests;
         }
@@ -74,13 +74,13 @@ mod tests {
         let mut pending = PendingUsage::new(10_000);
         assert!(pending.next_batch().is_none());
         for dataset in (1..=1_500).rev() {
-            assert_eq!(pending.add(key(dataset), requests(1)), 0);
+            assert_eq!(pending.add_or_count_lost(key(dataset), requests(1)), 0);
         }
         let first = pending.next_batch().map(|(number, rows)| (number, rows.to_vec())).expect("no batch");
         assert_eq!((first.0, first.1.len()), (1, 1_000));
         assert!(first.1.is_sorted_by_key(|row| (row.dataset.get(), row.day)));
         // Counts that are added later are not part of the unconfirmed batch.
-        assert_eq!(pending.add(key(1), requests(5)), 0);
+        assert_eq!(pending.add_or_count_lost(key(1), requests(5)), 0);
         assert_eq!(pending.next_batch().map(|(number, rows)| (number, rows.to_vec())), Some(first));
         let requests_of_dataset = |pending: &PendingUsage| {
             pending.counts_for_dataset(DatasetId::new(1)).map(|row| row.counts.requests).sum::<u64>()
@@ -99,7 +99,7 @@ mod tests {
     fn requests_beyond_maximum_are_lost() {
         let mut pending = PendingUsage::new(2);
         let lost: Vec<u64> = [(1, 1), (2, 1), (3, 4), (1, 2)]
-            .map(|(dataset, count)| pending.add(key(dataset), requests(count)))
+            .map(|(dataset, count)| pending.add_or_count_lost(key(dataset), requests(count)))
             .to_vec();
         assert_eq!(lost, [0, 0, 4, 0]);
         assert_eq!(
@@ -107,6 +107,6 @@ mod tests {
             Some(vec![key(1).with_counts(requests(3)), key(2).with_counts(requests(1))])
         );
         // Entries of the unconfirmed batch no longer count toward the maximum of the queue.
-        assert_eq!(pending.add(key(3), requests(1)), 0);
+        assert_eq!(pending.add_or_count_lost(key(3), requests(1)), 0);
     }
 }

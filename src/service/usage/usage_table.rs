@@ -34,7 +34,7 @@ impl UsageTable {
     }
 
     /// Adds usage counts. Returns `false` if the table is full. Concurrent calls can each exceed the maximum by one.
-    pub(super) fn add(&self, key: UsageKey, counts: UsageCounts) -> bool {
+    pub(super) fn try_add(&self, key: UsageKey, counts: UsageCounts) -> bool {
         if let Some(mut entry) = self.counts.get_mut(&key) {
             entry.add(counts);
             return true;
@@ -78,9 +78,9 @@ mod tests {
     fn full_table_counts_only_its_entries() {
         let table = UsageTable::new(5);
         for key in [key(1, None, 5), key(2, None, 5), key(1, None, 6), key(1, Some("a"), 5), key(1, Some("b"), 5)] {
-            assert!(table.add(key.clone(), requests(1)) && table.add(key, requests(2)));
+            assert!(table.try_add(key.clone(), requests(1)) && table.try_add(key, requests(2)));
         }
-        assert!(!table.add(key(3, None, 5), requests(1)));
+        assert!(!table.try_add(key(3, None, 5), requests(1)));
         let counted: Vec<_> = table.snapshot().collect();
         assert_eq!(counted.len(), 5);
         assert!(counted.iter().all(|counted| counted.counts == requests(3)), "{counted:?}");
@@ -91,7 +91,7 @@ mod tests {
         let table = UsageTable::new(100_000);
         let mut sum = 0;
         std::thread::scope(|scope| {
-            let add = |_| scope.spawn(|| (0..20_000).all(|round| table.add(key(round % 97, None, 1), requests(1))));
+            let add = |_| scope.spawn(|| (0..20_000).all(|round| table.try_add(key(round % 97, None, 1), requests(1))));
             let threads = [0; 8].map(add);
             while threads.iter().any(|thread| !thread.is_finished()) {
                 sum += table.drain().iter().map(|(_, counts)| counts.requests).sum::<u64>();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use reqwest::header::{CONTENT_TYPE, HeaderValue};
 use reqwest::{Client, Response};
 use strata_ingest::egress::{EgressClient, describe_connection_failure, error_causes, parse_http_url};
-use strata_types::error_chain::join_messages;
+use strata_types::error_chain::join_errors;
 use strata_types::secret::Secret;
 use tokio::time::{Instant, timeout_at};
 
@@ -61,7 +61,7 @@ impl WebhookSender {
         }
         request.body(body).send().await.map_err(|error| {
             let failure = describe_connection_failure(&error);
-            failure.unwrap_or_else(|| join_messages(error_causes(&error.without_url()).iter().map(ToString::to_string)))
+            failure.unwrap_or_else(|| join_errors(error_causes(&error.without_url()).iter().map(ToString::to_string)))
         })
     }
 }

@@ -42,7 +42,7 @@ impl CacheDirectory {
     }
 
     /// Removes the cache files of stopped processes from sibling directories, unless another process has locked them.
-    pub(super) fn clear_abandoned(&self) {
+    pub(super) fn clear_abandoned_directories(&self) {
         for path in self.path.parent().map(list_entries).unwrap_or_default() {
             let Ok(lock) = File::options().write(true).open(path.join(LOCK_FILE_NAME)) else { continue };
             if path == self.path || lock.try_lock().is_err() {

@@ -112,7 +112,7 @@ impl DiskCache {
 
     async fn read_cached<P>(&self, key: &RangeKey, acquire_permit: impl Future<Output = P>) -> Option<Bytes> {
         let RangeKey { file, range } = key;
-        let cached = self.state.index.lock().find(*file, range)?;
+        let cached = self.state.index.lock().find_and_mark_used(*file, range)?;
         let _permit = acquire_permit.await;
         let cached_start = cached.record.header.start;
         let read = {

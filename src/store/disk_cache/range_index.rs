@@ -74,7 +74,7 @@ pub(super) struct RangeIndex {
 
 impl RangeIndex {
     /// Returns whether `bytes` more bytes require an eviction.
-    pub(super) fn is_full(&self, bytes: u64, capacity_bytes: u64) -> bool {
+    pub(super) fn needs_eviction(&self, bytes: u64, capacity_bytes: u64) -> bool {
         let ranges: usize = self.segments.values().map(|segment| segment.ranges.len()).sum();
         self.total_bytes.saturating_add(bytes) > capacity_bytes
             || ranges >= MAX_CACHED_RANGES
@@ -117,7 +117,7 @@ impl RangeIndex {
     }
 
     /// Returns a cached range that contains `range`, and marks it as used.
-    pub(super) fn find(&mut self, file: VersionFileId, range: &Range<u64>) -> Option<CachedRange> {
+    pub(super) fn find_and_mark_used(&mut self, file: VersionFileId, range: &Range<u64>) -> Option<CachedRange> {
         let preceding = self.files.get_mut(&file)?.range_mut(..=range.start).rev().take(MAX_PRECEDING_RANGES);
         let (start, entry) = preceding.into_iter().find(|(_, entry)| entry.end >= range.end)?;
         entry.was_used = true;
@@ -179,6 +179,6 @@ impl RangeIndex {
 }
 
 /// Size of a record with a content of `content_bytes` bytes.
-pub(super) fn record_bytes(content_bytes: usize) -> u64 {
+pub(super) fn record_size_bytes(content_bytes: usize) -> u64 {
     (RECORD_HEADER_BYTES + content_bytes) as u64
 }

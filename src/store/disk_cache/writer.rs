@@ -9,7 +9,7 @@ use bytes::Bytes;
 use strata_runtime::metrics::metrics;
 
 use super::cache_directory::{CacheDirectory, list_entries};
-use super::range_index::{CachedRange, InvalidationCount, RangeIndex, record_bytes};
+use super::range_index::{CachedRange, InvalidationCount, RangeIndex, record_size_bytes};
 use super::segment::{CacheSegment, RecordHeader, SegmentRecords};
 use super::state::{DiskCacheState, InFlightFetch, RangeKey};
 use crate::checksums::crc32;
@@ -57,10 +57,10 @@ impl SegmentWriter<'_> {
             Ok(directory) => directory,
             Err(error) => return self.pause_after_error(&error),
         };
-        directory.clear_abandoned();
+        directory.clear_abandoned_directories();
         self.load_segments(&directory);
         // The capacity may be smaller than in the earlier process that wrote the segments.
-        self.evict_for(0);
+        self.evict_and_take_used(0);
         self.directory = Some(directory);
     }
 
@@ -107,7 +107,7 @@ impl SegmentWriter<'_> {
         }
         self.paused_until = None;
         self.ensure_directory();
-        let needed_bytes = record_bytes(job.bytes.len());
+        let needed_bytes = record_size_bytes(job.bytes.len());
         if self.space_check.advance(needed_bytes) && !self.state.disk_reserve.has_ample_space() {
             self.space_check.reset();
             return;
@@ -131,7 +131,7 @@ impl SegmentWriter<'_> {
 
     /// Evicts segments until `bytes` more bytes fit, and appends their used ranges again.
     fn make_space(&mut self, bytes: u64) {
-        for CachedRange { segment, record } in self.evict_for(bytes) {
+        for CachedRange { segment, record } in self.evict_and_take_used(bytes) {
             let Some(content) = segment.read_record(&record) else { continue };
             let invalidations = self.state.index.lock().invalidations;
             self.append_record(record.header, &content, invalidations);
@@ -140,20 +140,20 @@ impl SegmentWriter<'_> {
 
     /// Deletes the oldest segments of the cache until `bytes` more bytes fit. Returns the deleted ranges that were
     /// used, up to half a segment, so that appending them again terminates.
-    fn evict_for(&mut self, bytes: u64) -> Vec<CachedRange> {
+    fn evict_and_take_used(&mut self, bytes: u64) -> Vec<CachedRange> {
         let mut moved = Vec::new();
         let mut moved_bytes = 0;
         let max_moved_bytes = self.state.capacity_bytes / TARGET_SEGMENTS / 2;
         loop {
             let mut index = self.state.index.lock();
-            if !index.is_full(bytes + moved_bytes, self.state.capacity_bytes) {
+            if !index.needs_eviction(bytes + moved_bytes, self.state.capacity_bytes) {
                 return moved;
             }
             let Some(evicted) = index.pop_oldest_segment() else { return moved };
             drop(index);
             evicted.segment.delete_file();
             for range in evicted.used_ranges {
-                let range_bytes = record_bytes(range.record.header.length as usize);
+                let range_bytes = record_size_bytes(range.record.header.length as usize);
                 if moved_bytes + range_bytes <= max_moved_bytes {
                     moved_bytes += range_bytes;
                     moved.push(range);
@@ -164,7 +164,7 @@ impl SegmentWriter<'_> {
 
     fn append_record(&mut self, header: RecordHeader, content: &[u8], invalidations: InvalidationCount) {
         let Some(directory) = &self.directory else { return };
-        let needed_bytes = record_bytes(content.len());
+        let needed_bytes = record_size_bytes(content.len());
         let mut index = self.state.index.lock();
         let (segment, end) = match self.unfilled_segment(&index) {
             Some(unfilled) => unfilled,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use strata_encode::{self as encode, EncodedSizeLimit, ListContents, ListElement};
-use strata_json::ColumnNamesBuilder;
+use strata_json::TableColumnNamesBuilder;
 use strata_reference::pipeline::{self, Body};
 use strata_reference::{Value, formats};
 use strata_types::read_request::{ReadRequest, ResponseFormat};
@@ -25,7 +25,7 @@ pub fn check(bytes: &[u8]) {
     };
     let documents: Vec<String> = entities.iter().map(Value::write).collect();
 
-    let mut builder = ColumnNamesBuilder::new(usize::MAX);
+    let mut builder = TableColumnNamesBuilder::new(usize::MAX);
     documents.iter().for_each(|document| builder.add_entity(document.as_bytes()).expect("no limit"));
     let columns = builder.finish();
     if !entities.is_empty() {

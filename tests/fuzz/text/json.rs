@@ -50,7 +50,7 @@ fn check_scanner(bytes: &[u8], valid: bool) {
         }
         assert_eq!(found, end, "in pieces of {size}");
         if end == Ok(None) {
-            assert_eq!((scanner.can_end(), scanner.is_empty()), (whole.can_end(), whole.is_empty()));
+            assert_eq!((scanner.can_end(), scanner.is_before_value()), (whole.can_end(), whole.is_before_value()));
         }
     }
     if valid {
@@ -99,8 +99,8 @@ fn check_writers(document: &[u8], value: &Value) {
     );
     let stripped = rules::strip_source(value).write();
     assert_eq!(
-        strata_json::CanonicalFormWriter::default().canonical_hash(document),
-        strata_json::CanonicalFormWriter::default().canonical_hash(stripped.as_bytes())
+        strata_json::CanonicalFormWriter::default().hash_without_source(document),
+        strata_json::CanonicalFormWriter::default().hash_without_source(stripped.as_bytes())
     );
 }
 

@@ -88,5 +88,5 @@ fn candidates(
     for fragment in 0..probe.fragment_count() {
         candidates = probe.intersect_fragment(candidates, fragment, &sections)?;
     }
-    Ok(probe.classify_candidates(candidates))
+    Ok(probe.choose_verification(candidates))
 }

@@ -121,7 +121,7 @@ async fn file_hold_stops_sweep(owned: Owned) {
     parsed(&owned.delete(id, 1).await);
     old_file(&owned.service.directory().join("store/versions/left.parquet"));
     let catalog = owned.service.catalog().await;
-    let hold = catalog.hold_files(HOUR).await.expect("failed to place hold");
+    let hold = catalog.acquire_file_hold(HOUR).await.expect("failed to place hold");
     let swept = owned.service.services.maintenance.sweep(Duration::ZERO, &mut |_| {}).await.expect("failed to sweep");
     assert_eq!((swept.removed, swept.was_held), (0, true));
     catalog.release_hold(hold).await.expect("failed to release hold");

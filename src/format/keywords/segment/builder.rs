@@ -174,7 +174,7 @@ impl KeywordSegmentBuilder {
             }
         }
         let mut rows = vec![0; start as usize];
-        for (row, token_numbers) in self.rows() {
+        for (row, token_numbers) in self.token_numbers_by_row() {
             for number in token_numbers {
                 if let Some(next) = next.get_mut(*number as usize)
                     && let Some(to) = rows.get_mut(*next as usize)
@@ -187,7 +187,7 @@ impl KeywordSegmentBuilder {
         TokenPostings { token_numbers, rows }
     }
 
-    fn rows(&self) -> impl Iterator<Item = (u32, &[u32])> {
+    fn token_numbers_by_row(&self) -> impl Iterator<Item = (u32, &[u32])> {
         let mut start = 0;
         self.row_ends.iter().enumerate().map(move |(row, end)| {
             let numbers = self.token_numbers.get(start..*end as usize).unwrap_or_default();
@@ -230,7 +230,7 @@ impl KeywordSegmentBuilder {
         let mut long_start = 0;
         let mut text = vec![TEXT_SEPARATOR];
         let mut lengths = Vec::with_capacity(self.row_ends.len());
-        for (row, numbers) in self.rows() {
+        for (row, numbers) in self.token_numbers_by_row() {
             let start = text.len();
             for token in numbers.iter().filter_map(|number| tokens.get(*number as usize)) {
                 if token.row_count == 1 && token.class == class {

@@ -14,7 +14,7 @@
 //! 1. Decode the dictionaries and row tokens of the classes that [`SegmentHeader::required_classes`] returns.
 //! 2. [`probe_segment`], and then load the lists that [`SegmentProbe::required_postings`] returns for each fragment.
 //! 3. [`SegmentProbe::intersect_fragment`] with one fragment after the other, until few rows are left.
-//! 4. [`SegmentProbe::classify_candidates`].
+//! 4. [`SegmentProbe::choose_verification`].
 
 mod builder;
 mod delimited_text;

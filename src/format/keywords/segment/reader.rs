@@ -78,7 +78,7 @@ impl TokenDictionary {
             if *count as usize > rows {
                 return Err(damaged("an entry has more rows than the segment"));
             }
-            let end = start.checked_add(postings::encoded_bytes(*count as usize, rows) as u32);
+            let end = start.checked_add(postings::encoded_posting_bytes(*count as usize, rows) as u32);
             start = end.ok_or_else(|| damaged("its posting lists are too long"))?;
             posting_starts.push(start);
         }
@@ -184,7 +184,7 @@ pub fn probe_segment<'h>(
     let is_exact = matches!(query, TermQuery::ExactFragment(_));
     let mut fragments = Vec::new();
     for fragment in query.fragments() {
-        let pattern = fragment.search_pattern();
+        let pattern = fragment.delimited_pattern();
         let finder = Finder::new(&pattern);
         let mut probed = ProbedFragment { fragment: fragment.clone(), tokens: Default::default(), row_count: 0 };
         let mut max_row_count = 0;
@@ -238,14 +238,14 @@ impl SegmentProbe<'_> {
         sections: &LoadedSections<'_>,
     ) -> Result<Option<FixedBitSet>, KeywordIndexError> {
         let Some(fragment) = self.fragments.get(fragment) else { return Ok(candidates) };
-        let mut rows = fragment.rows(sections, self.header)?;
+        let mut rows = fragment.row_set(sections, self.header)?;
         if let Some(candidates) = &candidates {
             rows.intersect_with(candidates);
         }
         Ok(Some(rows))
     }
 
-    pub fn classify_candidates(&self, candidates: Option<FixedBitSet>) -> KeywordCandidates {
+    pub fn choose_verification(&self, candidates: Option<FixedBitSet>) -> KeywordCandidates {
         match candidates {
             None => KeywordCandidates::Scan,
             Some(rows) if self.is_exact || rows.is_clear() => KeywordCandidates::Exact(rows),
@@ -256,9 +256,9 @@ impl SegmentProbe<'_> {
 }
 
 impl ProbedFragment {
-    fn rows(&self, sections: &LoadedSections<'_>, header: &SegmentHeader) -> Result<FixedBitSet, KeywordIndexError> {
+    fn row_set(&self, sections: &LoadedSections<'_>, header: &SegmentHeader) -> Result<FixedBitSet, KeywordIndexError> {
         let mut to = FixedBitSet::with_capacity(header.rows());
-        let pattern = self.fragment.search_pattern();
+        let pattern = self.fragment.delimited_pattern();
         let finder = Finder::new(&pattern);
         for class in TokenClass::ALL.into_iter().filter(|class| self.fragment.may_match_class(*class)) {
             let Some(ClassTokens { dictionary, row_tokens, .. }) = sections.tokens_of_class(header, class)? else {
@@ -286,25 +286,25 @@ fn union_postings(
     to: &mut FixedBitSet,
 ) -> Result<(), KeywordIndexError> {
     let truncated = || KeywordIndexError::new("lists", "they are truncated or were not read");
-    let mut lists = PostingListCursor { rest: loaded, joined: Vec::new() };
+    let mut lists = PostingBytesCursor { rest: loaded, joined: Vec::new() };
     for token in tokens {
         let (count, range) = dictionary.posting_range(*token).ok_or_else(truncated)?;
-        let bytes: &[u8] = if range.is_empty() { &[] } else { lists.seek(&range).ok_or_else(truncated)? };
+        let bytes: &[u8] = if range.is_empty() { &[] } else { lists.bytes_at(&range).ok_or_else(truncated)? };
         postings::union_postings_into(bytes, count as usize, to)?;
     }
     Ok(())
 }
 
 /// Cursor over the posting lists in loaded bytes. Lists must be requested in ascending order.
-struct PostingListCursor<'a> {
+struct PostingBytesCursor<'a> {
     rest: &'a [PostingBytes<'a>],
     joined: Vec<u8>,
 }
 
-impl PostingListCursor<'_> {
+impl PostingBytesCursor<'_> {
     /// Returns the loaded bytes from the start of `range`. They are shorter than the range only if its end was not
     /// loaded. `None` if its start was not loaded.
-    fn seek(&mut self, range: &Range<u32>) -> Option<&[u8]> {
+    fn bytes_at(&mut self, range: &Range<u32>) -> Option<&[u8]> {
         while let [_, next, ..] = self.rest
             && next.start <= range.start
         {

@@ -147,7 +147,7 @@ pub(super) fn pack_section(
     }
     let count = numbers.len() as u32;
     let mut varints = Vec::with_capacity(numbers.len());
-    numbers.for_each(|number| leb128::write_u64(number, &mut varints));
+    numbers.for_each(|number| leb128::write_varint(number, &mut varints));
     let level = if kind == SectionKind::Dictionary { DICTIONARY_ZSTD_LEVEL } else { ROW_TOKENS_ZSTD_LEVEL };
     let mut compressor = zstd::bulk::Compressor::new(level).ok()?;
     let text_frame = compressor.compress(text).ok()?;
@@ -200,7 +200,7 @@ fn decode_varints(mut bytes: &[u8], count: usize) -> Result<Vec<u32>, &'static s
     }
     let mut numbers = Vec::with_capacity(count);
     for _ in 0..count {
-        numbers.push(leb128::read_u32(&mut bytes).ok_or("an integer is truncated or too large")?);
+        numbers.push(leb128::read_varint_u32(&mut bytes).ok_or("an integer is truncated or too large")?);
     }
     if bytes.is_empty() { Ok(numbers) } else { Err("it contains the wrong number of integers") }
 }

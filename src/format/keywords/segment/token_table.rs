@@ -22,7 +22,7 @@ pub(super) struct TokenEntry {
 
 impl TokenEntry {
     #[inline]
-    fn record_row(&mut self, row: u32) -> bool {
+    fn record_row_if_new(&mut self, row: u32) -> bool {
         let is_new = self.last_row != row;
         self.last_row = row;
         self.row_count += u32::from(is_new);
@@ -97,8 +97,8 @@ impl TokenTable {
             }
             for (probe, (from, length)) in probes.iter().zip(tokens) {
                 let number = match self.tokens.get_mut(probe.found as usize) {
-                    Some(entry) => entry.record_row(row).then_some(probe.found),
-                    None => self.insert(probe, from.get(..*length).unwrap_or_default(), row),
+                    Some(entry) => entry.record_row_if_new(row).then_some(probe.found),
+                    None => self.find_or_insert(probe, from.get(..*length).unwrap_or_default(), row),
                 };
                 numbers.extend(number);
             }
@@ -106,7 +106,7 @@ impl TokenTable {
     }
 
     #[inline]
-    fn insert(&mut self, probe: &TokenProbe, bytes: &[u8], row: u32) -> Option<u32> {
+    fn find_or_insert(&mut self, probe: &TokenProbe, bytes: &[u8], row: u32) -> Option<u32> {
         let TokenProbe { key, hash, .. } = *probe;
         let mask = self.slots.len() - 1;
         let high = hash & HASH_HIGH_MASK;
@@ -116,7 +116,7 @@ impl TokenTable {
             if *slot_value == 0 {
                 let number = self.tokens.len() as u32;
                 *slot_value = high | u64::from(number + 1);
-                self.append(key, bytes, row);
+                self.append_token(key, bytes, row);
                 return Some(number);
             }
             if *slot_value & HASH_HIGH_MASK == high {
@@ -128,7 +128,7 @@ impl TokenTable {
                         _ => self.long_tokens.get(entry.key[0] as usize..).is_some_and(|long| long.starts_with(bytes)),
                     }
                 {
-                    return entry.record_row(row).then_some(number);
+                    return entry.record_row_if_new(row).then_some(number);
                 }
             }
             slot = (slot + 1) & mask;
@@ -136,7 +136,7 @@ impl TokenTable {
     }
 
     #[cold]
-    fn append(&mut self, mut key: [u64; 2], bytes: &[u8], row: u32) {
+    fn append_token(&mut self, mut key: [u64; 2], bytes: &[u8], row: u32) {
         if bytes.len() > INLINE_TOKEN_BYTES {
             key = [self.long_tokens.len() as u64, 0];
             self.long_tokens.extend_from_slice(bytes);
@@ -156,7 +156,7 @@ impl TokenTable {
                 let hash = match usize::from(entry.length) {
                     length @ ..=INLINE_TOKEN_BYTES => self.hash(entry.key, length, &[]),
                     length => {
-                        let bytes = self.long_bytes(entry);
+                        let bytes = self.long_token_bytes(entry);
                         self.hash(self::token_key(bytes), length, bytes)
                     }
                 };
@@ -177,11 +177,11 @@ impl TokenTable {
             length @ ..=INLINE_TOKEN_BYTES => {
                 out.extend(entry.key.iter().flat_map(|half| half.to_le_bytes()).take(length))
             }
-            _ => out.extend_from_slice(self.long_bytes(entry)),
+            _ => out.extend_from_slice(self.long_token_bytes(entry)),
         }
     }
 
-    fn long_bytes(&self, entry: &TokenEntry) -> &[u8] {
+    fn long_token_bytes(&self, entry: &TokenEntry) -> &[u8] {
         let from = self.long_tokens.get(entry.key[0] as usize..).unwrap_or_default();
         from.get(..usize::from(entry.length)).unwrap_or_default()
     }
@@ -190,13 +190,13 @@ impl TokenTable {
         // No token contains a byte 0, so a token padded with zeros sorts before longer tokens that begin with it.
         let first = |entry: &TokenEntry| match usize::from(entry.length) {
             ..=INLINE_TOKEN_BYTES => entry.key,
-            _ => token_key(self.long_bytes(entry)),
+            _ => token_key(self.long_token_bytes(entry)),
         };
         let order = first(left).map(u64::swap_bytes).cmp(&first(right).map(u64::swap_bytes));
         order.then_with(|| {
             let rest = |entry: &TokenEntry| match usize::from(entry.length) {
                 ..=INLINE_TOKEN_BYTES => &[],
-                _ => self.long_bytes(entry),
+                _ => self.long_token_bytes(entry),
             };
             rest(left).cmp(rest(right))
         })

@@ -74,13 +74,13 @@ impl CandidateBlocks {
         }
     }
 
-    /// Finds the first block from `block` on whose bit is set after `map` is applied to each word of the bitmap.
-    fn next_block(&self, block: usize, map: impl Fn(u64) -> u64) -> Option<usize> {
+    /// Finds the first block from `block` on whose bit is set after `map_word` is applied to each word of the bitmap.
+    fn next_block(&self, block: usize, map_word: impl Fn(u64) -> u64) -> Option<usize> {
         let mut number = block / 64;
-        let mut word = map(*self.0.get(number)?) & u64::MAX << (block % 64);
+        let mut word = map_word(*self.0.get(number)?) & u64::MAX << (block % 64);
         while word == 0 {
             number += 1;
-            word = map(*self.0.get(number)?);
+            word = map_word(*self.0.get(number)?);
         }
         Some(number * 64 + word.trailing_zeros() as usize)
     }

@@ -38,7 +38,7 @@ pub(super) fn widen_bounds(
     let numbers = numbers.collect::<Option<Vec<_>>>()?;
     let strings = change.values_of_type(ScalarType::String).map(|(text, count_change)| {
         let record = value_record(ScalarType::String, &TruncatedValue::from_string(JsonStr::new(text)));
-        BoundChange { key: string_key(&record), record, count_change }
+        BoundChange { key: string_order_key(&record), record, count_change }
     });
     let strings: Vec<_> = strings.collect();
     let is_repeated = |scalar_type: ScalarType, bound: &ValueRecord| {
@@ -49,14 +49,14 @@ pub(super) fn widen_bounds(
         widen_bound(bound, record.types.number, min, &numbers, key, |bound| is_repeated(ScalarType::Number, bound))?;
     }
     for (min, bound) in [(true, &mut record.string_min), (false, &mut record.string_max)] {
-        let key = |bound: &ValueRecord| Some(string_key(bound));
+        let key = |bound: &ValueRecord| Some(string_order_key(bound));
         widen_bound(bound, record.types.string, min, &strings, key, |bound| is_repeated(ScalarType::String, bound))?;
     }
     Some(())
 }
 
 /// Orders strings by their stored prefix. A truncated string sorts after all strings with its prefix.
-fn string_key(record: &ValueRecord) -> Vec<u8> {
+fn string_order_key(record: &ValueRecord) -> Vec<u8> {
     let mut key = record.value.as_str().unwrap_or_default().as_bytes().to_vec();
     key.extend(record.cut.then_some(u8::MAX));
     key
@@ -65,7 +65,7 @@ fn string_key(record: &ValueRecord) -> Vec<u8> {
 fn widen_bound<K: Ord>(
     bound: &mut Option<ValueRecord>,
     count: u64,
-    min: bool,
+    is_min: bool,
     changes: &[BoundChange<K>],
     key: impl Fn(&ValueRecord) -> Option<K>,
     is_repeated: impl Fn(&ValueRecord) -> bool,
@@ -76,7 +76,7 @@ fn widen_bound<K: Ord>(
     if count == 0 || changes.is_empty() {
         return Some(());
     }
-    let oriented = |ordering: Ordering| if min { ordering } else { ordering.reverse() };
+    let oriented = |ordering: Ordering| if is_min { ordering } else { ordering.reverse() };
     // Among equal numbers, the text decides, so that the result does not depend on the order of the changes.
     let outermost = changes.iter().filter(|change| change.count_change > 0).min_by(|left, right| {
         let text = |change: &BoundChange<K>| change.record.value.to_string();

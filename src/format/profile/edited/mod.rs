@@ -79,7 +79,7 @@ pub fn profile_after_edit(
     if after.paths.len() >= MAX_PROFILE_PATHS {
         return None;
     }
-    after.set_unmet_paths(layout);
+    after.set_unmet_index_paths(layout);
     Some(after)
 }
 
@@ -88,7 +88,7 @@ fn append_new_paths(new: &[Vec<String>], added: &[Bytes], after: &mut StoredProf
     added.iter().for_each(|document| profile.add(document));
     let limits = ShreddingLimits::default();
     let index = IndexSettings::default();
-    let stored = profile.describe(&profile.choose_shredded(&limits, &index), &index);
+    let stored = profile.to_stored(&profile.choose_shredded(&limits, &index), &index);
     for keys in new {
         let path = FieldPath::from_keys(keys.clone()).ok()?.to_string();
         let mut record = stored.paths.iter().find(|record| record.path == path)?.clone();

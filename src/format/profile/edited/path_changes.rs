@@ -23,7 +23,7 @@ impl EditChanges {
         let removed = removed.iter().map(|document| (false, document));
         let documents = removed.chain(added.iter().map(|document| (true, document)));
         for (entity, (is_added, document)) in (1..).zip(documents) {
-            tree.walk(document, MissingPaths::Insert, |node, fanned, value| {
+            tree.walk(document, MissingPaths::Insert, |node, is_in_array, value| {
                 if node == UNKNOWN_NODE {
                     is_known = false;
                     return;
@@ -31,7 +31,7 @@ impl EditChanges {
                 if by_node.len() <= node as usize {
                     by_node.resize_with(node as usize + 1, PathChange::default);
                 }
-                by_node[node as usize].add(is_added, entity, fanned, value);
+                by_node[node as usize].add(is_added, entity, is_in_array, value);
             });
         }
         by_node.iter_mut().for_each(|change| change.values.retain(|_, count_change| *count_change != 0));
@@ -47,8 +47,8 @@ pub(super) struct PathChange {
 }
 
 impl PathChange {
-    fn add(&mut self, is_added: bool, entity: u64, fanned: bool, visited: VisitedValue<'_>) {
-        self.counts[usize::from(is_added)].add(entity, fanned, visited);
+    fn add(&mut self, is_added: bool, entity: u64, is_in_array: bool, visited: VisitedValue<'_>) {
+        self.counts[usize::from(is_added)].add(entity, is_in_array, visited);
         let value = match visited {
             VisitedValue::Object | VisitedValue::Array | VisitedValue::Scalar(JsonScalar::Null) => return,
             VisitedValue::Scalar(JsonScalar::Bool(value)) => (ScalarType::Boolean, value.to_string().into_bytes()),

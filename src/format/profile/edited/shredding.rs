@@ -27,7 +27,7 @@ pub(super) fn update_shredding(record: &mut ProfilePathRecord, keys: &[String], 
 }
 
 impl StoredProfile {
-    pub fn set_unmet_paths(&mut self, layout: &FileLayout) {
+    pub fn set_unmet_index_paths(&mut self, layout: &FileLayout) {
         let why = |path: &str| match self.paths.iter().find(|record| record.path == path) {
             Some(record) if record.types.scalars() > 0 => NotShreddedReason::Edited,
             None if self.paths_left_out => NotShreddedReason::NotFollowed,
@@ -40,7 +40,7 @@ impl StoredProfile {
 }
 
 impl ProfileBuilder {
-    /// Returns the indexed columns in the file of an edited version, for [`ProfileBuilder::describe`].
+    /// Returns the indexed columns in the file of an edited version, for [`ProfileBuilder::to_stored`].
     pub fn shredding_for_layout(&self, layout: &FileLayout) -> ShreddingChoice {
         let mut choice = self.choose_shredded(&ShreddingLimits::default(), &layout.index);
         for (node, _) in self.path_nodes() {
@@ -51,7 +51,7 @@ impl ProfileBuilder {
         choice
     }
 
-    pub fn retire_dictionaries(&self, layout: &mut FileLayout) {
+    pub fn retire_oversized_dictionaries(&self, layout: &mut FileLayout) {
         for column in &mut layout.shredded_columns {
             let values = self.find_node(&column.keys).map(|node| &self.paths[node as usize].values);
             column.retired |= column.dictionary && values.is_some_and(ValueStatistics::is_estimated);

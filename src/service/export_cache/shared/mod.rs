@@ -92,7 +92,7 @@ impl SharedExportStore {
             Err(error) => return Err(error),
         }
         let max_bytes = self.max_bytes - written.checksums.size_bytes;
-        for other in object::find_surplus(&self.store, max_bytes, DateTime::<Utc>::MIN_UTC).await? {
+        for other in object::find_surplus_exports(&self.store, max_bytes, DateTime::<Utc>::MIN_UTC).await? {
             object::remove_object(&self.store, &other.location).await;
         }
         object::write_object(&self.store, key, exports, written).await?;

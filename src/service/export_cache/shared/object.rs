@@ -210,7 +210,7 @@ pub(super) async fn remove_object(store: &Store, path: &ObjectPath) {
 }
 
 /// Returns the oldest shared exports to remove: the rest has at most `max_bytes` and was written after `since`.
-pub(crate) async fn find_surplus(
+pub(crate) async fn find_surplus_exports(
     store: &Store,
     max_bytes: u64,
     since: DateTime<Utc>,

@@ -15,7 +15,7 @@ use redis::{RedisError, Script};
 use strata_cluster::redis::{RedisClient, RedisOptions, RedisUnavailable};
 use strata_config::RedisUrl;
 
-use crate::rate_limit::downloads::{DOWNLOAD_DURATION, MAX_DOWNLOADS_PER_CLIENT, download_limits};
+use crate::rate_limit::downloads::{DOWNLOAD_DURATION, MAX_DOWNLOADS_PER_CLIENT, max_download_bytes_and_parts};
 use crate::rate_limit::memory::{MemoryRateLimiter, RateLimiterCapacity, ceil_seconds};
 use crate::rate_limit::{
     ClientNetwork, ExportId, ExportPart, RATE_LIMIT_WINDOW, RateLimitBucket, RateLimitDecision, RateLimitStatus,
@@ -51,7 +51,7 @@ pub async fn connect(url: &RedisUrl, timeout_ms: u64, identity: &str) -> Result<
         prefix: format!("strata:{identity}"),
         scripts: scripts.map(|script| Script::clone(script)).to_vec(),
     })?;
-    redis.wait_for_first_attempt().await;
+    redis.wait_for_first_connect_attempt().await;
     Ok(redis)
 }
 
@@ -160,7 +160,7 @@ impl RateLimiter for SharedRateLimiter {
     }
 
     async fn continue_download(&self, client: ClientNetwork, bucket: RateLimitBucket, part: ExportPart) -> bool {
-        let (max_bytes, max_parts) = download_limits(part.export_bytes);
+        let (max_bytes, max_parts) = max_download_bytes_and_parts(part.export_bytes);
         let mut call = CONTINUE_DOWNLOAD_SCRIPT.prepare_invoke();
         call.key(self.redis_key("downloads", client)).arg(download_field(bucket, part.export));
         call.arg(part.part_bytes.min(MAX_EXACT_BYTES)).arg(part.export_bytes.min(MAX_EXACT_BYTES));
@@ -206,7 +206,7 @@ pub(crate) fn client_key(client: ClientNetwork) -> String {
             Ipv6Addr::from(octets).to_string()
         }
         ClientNetwork::Unspecified => "none".to_owned(),
-        ClientNetwork::Account(account) => format!("account-{account:016x}"),
+        ClientNetwork::HashedAccount(account) => format!("account-{account:016x}"),
     }
 }
 

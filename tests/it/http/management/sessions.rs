@@ -138,7 +138,7 @@ async fn session_ends_at_absolute_timeout(owners: Owners) {
         catalog.delete_session(&hash).await.expect("failed to delete");
         let mut record = session.clone();
         record.created_at = created_at;
-        assert!(catalog.create_session(&record, None, 100).await.expect("not recorded"));
+        assert!(catalog.try_create_session(&record, None, 100).await.expect("not recorded"));
     };
     begun(50).await;
     ok(&me().await);

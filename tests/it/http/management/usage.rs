@@ -240,8 +240,8 @@ async fn usage_is_added_after_catalog_lock_ends(owners: Owners) {
         assert!(retries < 50, "{error}");
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;
     }
-    let written =
-        service.catalog().await.usage(strata_types::ids::DatasetId::new(id), 0).await.expect("failed to read usage");
+    let catalog = service.catalog().await;
+    let written = catalog.daily_usage(strata_types::ids::DatasetId::new(id), 0).await.expect("failed to read usage");
     let requests: u64 = written.iter().map(|day| day.counts.requests).sum();
     assert_eq!(requests, seen.0[0]);
     assert_eq!(owners.usage(id).await, seen.0);
