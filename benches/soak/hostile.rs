@@ -521,7 +521,7 @@ fn attackers() -> Runtime {
     Builder::new_multi_thread()
         .worker_threads(2)
         .thread_name("hostile")
-        .on_thread_start(|| ThreadPriority::Medium.apply())
+        .on_thread_start(|| ThreadPriority::Medium.apply_to_current_thread())
         .enable_all()
         .build()
         .expect("threads for the hostile user")

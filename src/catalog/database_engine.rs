@@ -74,8 +74,8 @@ impl SqlRow {
     }
 }
 
-/// Reads the columns of a row in the order of its statement. `sqlx` needs several times the instructions to find a column
-/// by its name, and each request reads forty columns (`benches/instructions`, look-up of a dataset).
+/// Reads the columns of a row in the order of its statement. `sqlx` needs several times the instructions to find a
+/// column by its name, and each request reads forty columns (`benches/instructions`, look-up of a dataset).
 pub(super) struct OrderedColumns<'r> {
     row: &'r SqlRow,
     position: usize,
@@ -112,8 +112,8 @@ macro_rules! tuple_records {
 tuple_records!((0: A), (0: A, 1: B), (0: A, 1: B, 2: C), (0: A, 1: B, 2: C, 3: D));
 
 /// The columns of a table that its row type needs. They are listed by name, because a newer version of strata might
-/// add columns while this one runs. A dataset reads its columns in this order. The columns of `datasets` and `users` are qualified for joins; SQLite does not
-/// accept an alias in `RETURNING`.
+/// add columns while this one runs. A dataset reads its columns in this order. The columns of `datasets` and `users`
+/// are qualified for joins; SQLite does not accept an alias in `RETURNING`.
 macro_rules! columns {
     (datasets) => {
         "datasets.dataset_id, datasets.owner_id, datasets.name, datasets.name_slug, datasets.private_key, \

@@ -17,7 +17,7 @@ use super::restore::{CopyTarget, TABLE_NAMES_SQL};
 use super::{Catalog, CatalogError, CatalogOptions, Result, sqlite};
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum DueDeliveries {
+enum DueWebhookDeliveries {
     Keep,
     Remove,
 }
@@ -27,15 +27,15 @@ impl Catalog {
     /// it removes the file. Call [`Catalog::acquire_file_hold`] first, so that no sweep removes the files of these
     /// records before they are copied, too. The cost is one read and one write of all records.
     pub async fn copy_to_sqlite(&self, path: &Path) -> Result<()> {
-        self.copy_to_new_file(path, DueDeliveries::Remove).await
+        self.copy_to_new_file(path, DueWebhookDeliveries::Remove).await
     }
 
     /// Like [`Catalog::copy_to_sqlite`], but keeps due webhook deliveries, for a database that is about to be replaced.
     pub async fn move_to_sqlite(&self, path: &Path) -> Result<()> {
-        self.copy_to_new_file(path, DueDeliveries::Keep).await
+        self.copy_to_new_file(path, DueWebhookDeliveries::Keep).await
     }
 
-    async fn copy_to_new_file(&self, path: &Path, due_deliveries: DueDeliveries) -> Result<()> {
+    async fn copy_to_new_file(&self, path: &Path, due_deliveries: DueWebhookDeliveries) -> Result<()> {
         let failed = |source| CatalogError::WriteCopy { path: path.to_owned(), source };
         let name = path.to_str().ok_or_else(|| failed(io::Error::other("the path is not valid UTF-8")))?;
         if tokio::fs::try_exists(path).await.map_err(failed)? {
@@ -54,7 +54,7 @@ impl Catalog {
         copied
     }
 
-    async fn write_sqlite_copy(&self, path: &str, due_deliveries: DueDeliveries) -> Result<()> {
+    async fn write_sqlite_copy(&self, path: &str, due_deliveries: DueWebhookDeliveries) -> Result<()> {
         if let DatabaseEngine::Sqlite { writer, .. } = &*self.engine {
             // The copy has its own connection, because it would occupy the only connection for writes.
             let mut connection = writer.pool.connect_options().as_ref().clone().connect().await?;
@@ -84,7 +84,7 @@ impl Catalog {
         let sql = "UPDATE refresh_attempts SET finished_at = $1, ok = (1 = 0), error = $2 WHERE finished_at IS NULL";
         let error = "the refresh was still running when the metadata database was copied";
         transaction.execute(sql, &[from_time(self.now()), SqlValue::Text(Some(error))]).await?;
-        if due_deliveries == DueDeliveries::Remove {
+        if due_deliveries == DueWebhookDeliveries::Remove {
             transaction.execute("DELETE FROM webhook_deliveries WHERE claimed_at IS NULL", &[]).await?;
         }
         transaction.commit().await?;

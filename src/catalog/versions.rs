@@ -163,7 +163,7 @@ impl Catalog {
         };
         let published = add_version(&mut transaction, &locked, file, None, now).await?;
         validators::record_validators(&mut transaction, &locked, fetched).await?;
-        webhooks::record_due_delivery(&mut transaction, dataset, published.version.number, now).await?;
+        webhooks::record_due_webhook_delivery(&mut transaction, dataset, published.version.number, now).await?;
         release_lease(&mut transaction, attempt.id).await?;
         finish_attempt(&mut transaction, attempt, &AttemptOutcome::Published(published.version.number), now).await?;
         failpoint::trigger_failpoint("publish.uncommitted");

@@ -160,7 +160,7 @@ impl Catalog {
     }
 
     /// Claims the delivery that has been due the longest. No other call, in any process, returns the same delivery.
-    pub async fn claim_delivery(&self) -> Result<Option<ClaimedDelivery>> {
+    pub async fn claim_webhook_delivery(&self) -> Result<Option<ClaimedDelivery>> {
         loop {
             let sql = "SELECT dataset_id, version_number FROM webhook_deliveries WHERE claimed_at IS NULL
                        ORDER BY due_at, dataset_id, version_number LIMIT 1";
@@ -232,7 +232,7 @@ impl Catalog {
         transaction.commit().await
     }
 
-    pub async fn sent_deliveries(
+    pub async fn sent_webhook_deliveries(
         &self,
         dataset: DatasetId,
         before: Option<VersionNumber>,
@@ -247,7 +247,7 @@ impl Catalog {
 }
 
 /// Makes a delivery of the dataset's webhook due, if there is a webhook, and deletes old deliveries.
-pub(super) async fn record_due_delivery(
+pub(super) async fn record_due_webhook_delivery(
     transaction: &mut CatalogTransaction,
     dataset: DatasetId,
     version: VersionNumber,

@@ -115,7 +115,7 @@ async fn import(services: &Services, arguments: ImportArguments) -> Result<(), C
             outcome = &mut importing => break outcome,
             _ = signals.next_signal() => {
                 // This call records that the import was interrupted, and removes its partial files.
-                services.refreshes.finish(Duration::ZERO).await;
+                services.refreshes.finish_or_stop_refreshes(Duration::ZERO).await;
                 return Err(CliError::Interrupted);
             }
             _ = redraw.tick(), if display.is_some() => display.iter().for_each(|bar| bar.show_import(&progress)),

@@ -41,7 +41,7 @@ pub(super) fn start_logging(log: &LogConfig, default_level: &str) -> Result<(), 
 }
 
 /// Waits until all queued log lines are written, but for at most about a second.
-pub(super) fn finish_logging() {
+pub(super) fn flush_and_stop_logging() {
     let writer = LOG_WRITER.lock().take();
     let lines = writer.as_ref().map_or(0, |(_, lost)| lost.dropped_lines());
     if lines > 0 {

@@ -104,7 +104,7 @@ fn keep_nearest_suggestion(mut error: clap::Error) -> clap::Error {
 pub(crate) fn run_command_line(parse: fn() -> CommandLine) -> ExitCode {
     let thread = std::thread::Builder::new().name("strata".to_owned()).stack_size(MAIN_STACK_BYTES);
     let ended = thread.spawn(move || run_command(parse())).map(JoinHandle::join);
-    logging::finish_logging();
+    logging::flush_and_stop_logging();
     let outcome = match ended {
         Ok(Ok(outcome)) => outcome,
         // The panic hook has already printed the reason of the panic.

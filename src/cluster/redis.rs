@@ -40,7 +40,7 @@ const STABLE_CONNECTION_TIME: Duration = Duration::from_secs(10);
 pub struct RedisOptions {
     pub url: String,
     pub response_timeout: Duration,
-    pub prefix: String,
+    pub key_prefix: String,
     pub scripts: Vec<Script>,
 }
 
@@ -97,8 +97,8 @@ impl RedisClient {
         let _ = self.first_attempt.clone().wait_for(|tried| *tried).await;
     }
 
-    pub fn prefix(&self) -> &str {
-        &self.shared.options.prefix
+    pub fn key_prefix(&self) -> &str {
+        &self.shared.options.key_prefix
     }
 
     pub fn is_connected(&self) -> bool {
@@ -214,7 +214,7 @@ impl RedisState {
     async fn probe_connection(&self, connection: &MultiplexedConnection) -> Result<(), CircuitOpenCause> {
         let mut connection = connection.clone();
         let mut probe = self.probe.prepare_invoke();
-        probe.key(format!("{}:probe", self.options.prefix));
+        probe.key(format!("{}:probe", self.options.key_prefix));
         match timeout(self.options.response_timeout, probe.invoke_async::<()>(&mut connection)).await {
             Ok(result) => result.map_err(CircuitOpenCause::Failed),
             Err(_) => Err(CircuitOpenCause::TimedOut),

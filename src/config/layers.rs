@@ -121,7 +121,7 @@ fn read_config_file<'a>(
 fn parse_file_value(origin: &str, option: &ConfigOption, value: toml::Value) -> Result<Value, ConfigError> {
     let refused = |reason| Err(invalid_value_error(origin.to_owned(), option, reason));
     if let (toml::Value::String(text), Some(unit)) = (&value, option.unit()) {
-        return unit.parse(text).map(Value::from).or_else(refused);
+        return unit.parse_quantity(text).map(Value::from).or_else(refused);
     }
     match (option.kind, value) {
         (ConfigOptionKind::Text | ConfigOptionKind::Secret, toml::Value::String(text)) => Ok(Value::from(text)),
@@ -193,7 +193,7 @@ fn parse_text_setting<'a>(
     let value = match option.kind {
         ConfigOptionKind::Text | ConfigOptionKind::Secret => Ok(Value::from(text)),
         ConfigOptionKind::WholeNumber => match option.unit() {
-            Some(unit) => unit.parse(text).map(Value::from),
+            Some(unit) => unit.parse_quantity(text).map(Value::from),
             None => text.trim().parse::<u64>().map(Value::from).map_err(|_| unexpected()),
         },
         ConfigOptionKind::Boolean => text.trim().parse::<bool>().map(Value::from).map_err(|_| unexpected()),

@@ -28,7 +28,7 @@ impl OptionUnit {
         }
     }
 
-    pub(super) fn parse(self, text: &str) -> Result<u64, String> {
+    pub(super) fn parse_quantity(self, text: &str) -> Result<u64, String> {
         let number = text.trim();
         if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
             return number.parse().map_err(|_| too_large_message(text));
@@ -70,12 +70,12 @@ impl OptionUnit {
 
 /// Parses seconds in the format of the configuration: `90`, `90s`, `1h 30min`.
 pub fn parse_seconds(text: &str) -> Result<u64, String> {
-    OptionUnit::Seconds.parse(text)
+    OptionUnit::Seconds.parse_quantity(text)
 }
 
 /// Parses bytes in the format of the configuration: `8388608`, `8MiB`.
 pub fn parse_bytes(text: &str) -> Result<u64, String> {
-    OptionUnit::Bytes.parse(text)
+    OptionUnit::Bytes.parse_quantity(text)
 }
 
 fn too_large_message(text: &str) -> String {

@@ -163,7 +163,7 @@ async fn load_account_usage(services: &Services, user: &User) -> Result<AccountU
     })
 }
 
-pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
+pub(super) async fn show_token_deletion(req: &mut PageRequest) -> PageResult {
     let name = req.parse_query(&["name"])?.first("name").unwrap_or_default().to_owned();
     let tokens = req.services.accounts.tokens(&req.require_user()?).await?;
     if !tokens.iter().any(|token| token.name == name) {
@@ -186,7 +186,7 @@ pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
     question.render_page(req, None::<DatasetHeading>, StatusCode::OK)
 }
 
-pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
+pub(super) async fn handle_account_form(req: &mut PageRequest, body: Body) -> PageResult {
     let form = receive_form(req, body).await?;
     match apply_account_form(req, &form).await {
         Ok(Some(created_token)) => {

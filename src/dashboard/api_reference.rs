@@ -24,7 +24,7 @@ struct ApiResourcePage {
     resources: &'static [ReferencePage],
 }
 
-pub(super) async fn show_index(req: &mut PageRequest) -> PageResult {
+pub(super) async fn show_api_index(req: &mut PageRequest) -> PageResult {
     req.parse_query(&[])?;
     render(StatusCode::OK, &ApiIndexPage { layout: req.layout("API reference"), resources: reference_pages() })
 }

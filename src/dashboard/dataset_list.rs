@@ -95,7 +95,7 @@ pub(super) async fn show_dataset_list(req: &mut PageRequest) -> PageResult {
         DatasetCard::new(dataset, Some((active.file, refreshed_at)), now)
     };
     let mut listed_datasets: Vec<DatasetCard> = found.into_iter().map(card).collect();
-    add_examples(&services, &mut listed_datasets).await?;
+    add_demo_examples(&services, &mut listed_datasets).await?;
     let own_datasets = match &req.current_user.user {
         Some(user) if after.is_none() => Some(load_own_datasets(req, user, &q, &base, from, now).await?),
         _ => None,
@@ -177,7 +177,7 @@ async fn load_own_datasets(
         let version = lookup.as_ref().ok().and_then(|lookup| lookup.version_owned_by(user));
         cards.push(DatasetCard::new(dataset, version.map(|version| (version.file.clone(), version.created_at)), now));
     }
-    add_examples(services, &mut cards).await?;
+    add_demo_examples(services, &mut cards).await?;
     Ok(OwnDatasets {
         cards,
         previous: (from > 0).then(|| page_url(from.saturating_sub(OWN_DATASETS_PER_PAGE))),
@@ -186,7 +186,7 @@ async fn load_own_datasets(
     })
 }
 
-async fn add_examples(services: &Services, cards: &mut [DatasetCard]) -> Result<(), HttpError> {
+async fn add_demo_examples(services: &Services, cards: &mut [DatasetCard]) -> Result<(), HttpError> {
     let datasets: Vec<&Dataset> = cards.iter().map(|card| &card.dataset).collect();
     for (index, examples) in services.demo.find_examples(&datasets).await? {
         cards[index].examples = examples;

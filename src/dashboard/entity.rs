@@ -15,7 +15,7 @@ use url::Url;
 use super::alternates::VERSION_POSITION_PARAM;
 use super::browse::{ENTITIES_PER_PAGE, PageEntities, with_version_number};
 use super::context::{DatasetHeading, DatasetTab, load_version_context};
-use super::entity_tree::EntityTree;
+use super::entity_tree::EntityTreeHtml;
 use super::page_request::{PageLayout, PageRequest, PageResult, render};
 use super::query_params::QueryParams;
 use super::urls::{EntityPosition, VersionUrls};
@@ -30,7 +30,7 @@ struct EntityPage {
     position: u64,
     entities: u64,
     /// The tree of the entity; `None` if the entity exceeds `MAX_PAGE_ENTITY_BYTES`.
-    tree: Option<EntityTree>,
+    tree: Option<EntityTreeHtml>,
     api: String,
     api_href: Option<String>,
     download: String,
@@ -79,7 +79,7 @@ async fn render_entity(req: &mut PageRequest) -> PageResult {
         back,
         position,
         entities,
-        tree: found.iter().next().map(EntityTree::new),
+        tree: found.iter().next().map(EntityTreeHtml::new),
         download: if private { read.to_url(&urls.page_url("download")) } else { api.clone() },
         api: req.absolute_url(&api),
         api_href: (!private).then_some(api),

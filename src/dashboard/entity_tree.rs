@@ -14,15 +14,15 @@ const MAX_VALUE_CHARACTERS: usize = 10_000;
 const INITIALLY_OPEN_LEVELS: usize = 2;
 
 #[derive(Default)]
-pub(super) struct EntityTree {
+pub(super) struct EntityTreeHtml {
     pub(super) html: String,
     node_count: usize,
 }
 
-impl EntityTree {
-    pub(super) fn new(entity: &[u8]) -> EntityTree {
-        let mut tree = EntityTree::default();
-        tree.write_members(&mut JsonCursor::new(entity), 0);
+impl EntityTreeHtml {
+    pub(super) fn new(entity: &[u8]) -> EntityTreeHtml {
+        let mut tree = EntityTreeHtml::default();
+        tree.write_members_html(&mut JsonCursor::new(entity), 0);
         tree
     }
 
@@ -35,7 +35,7 @@ impl EntityTree {
     }
 
     /// Writes the members of the object or array at the cursor. The nesting limit of entities limits the recursion.
-    fn write_members(&mut self, cursor: &mut JsonCursor<'_>, level: usize) {
+    fn write_members_html(&mut self, cursor: &mut JsonCursor<'_>, level: usize) {
         let is_object = cursor.peek_type() == Some(JsonType::Object);
         cursor.enter();
         self.html.push_str("<dl class=\"tree\">");
@@ -66,7 +66,7 @@ impl EntityTree {
             let summary = summarize_container(cursor.clone().skip_value());
             let open = if level + 1 < INITIALLY_OPEN_LEVELS { " open" } else { "" };
             self.write(format_args!("<details{open}><summary>{summary}</summary>"));
-            self.write_members(cursor, level + 1);
+            self.write_members_html(cursor, level + 1);
             return self.html.push_str("</details>");
         }
         match JsonScalar::parse(cursor.skip_value()) {

@@ -43,7 +43,7 @@ fn render_new_dataset_form(req: &PageRequest, problem: FormProblem, form: Option
     render(page.problem.status, &page)
 }
 
-pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
+pub(super) async fn handle_new_dataset_form(req: &mut PageRequest, body: Body) -> PageResult {
     let form = receive_form(req, body).await?;
     let reply = create_dataset(req, &form).await;
     let Err(error) = reply else { return reply };

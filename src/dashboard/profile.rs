@@ -78,7 +78,7 @@ struct PathHistogram {
 
 impl PathHistogram {
     /// Links to a path's histogram. If there can be none and the page has no other chart of the numbers, explains why.
-    fn link_or_reason(record: &ProfilePathRecord, urls: &VersionUrls) -> PathHistogram {
+    fn histogram_link_or_reason(record: &ProfilePathRecord, urls: &VersionUrls) -> PathHistogram {
         match histogram::check_histogram_support(record) {
             Ok(()) => {
                 let query = QueryParams::default().with_added(HISTOGRAM_PARAM, &record.path);
@@ -290,7 +290,7 @@ fn build_path_card<'a>(
         frequent_values: frequent_values.collect(),
         lengths: build_length_bars(record, filter("").filter(|_| !record.fans_out)),
         numbers: build_number_bars(record, reads),
-        histogram: reads.map(|urls| PathHistogram::link_or_reason(record, urls)).unwrap_or_default(),
+        histogram: reads.map(|urls| PathHistogram::histogram_link_or_reason(record, urls)).unwrap_or_default(),
     }
 }
 

@@ -266,7 +266,7 @@ async fn render_settings(req: &PageRequest, mut flash: SettingsFlash) -> PageRes
     render(page.flash.problem.status, &page)
 }
 
-pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
+pub(super) async fn show_dataset_deletion(req: &mut PageRequest) -> PageResult {
     let own = load_confirmation_context(req).await?;
     if !own.view.versions.is_empty() {
         return Err(ManageError::HasVersions.into());
@@ -286,7 +286,7 @@ pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
     question.render_page(req, own.heading(req, DatasetTab::Settings), StatusCode::OK)
 }
 
-pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
+pub(super) async fn handle_settings(req: &mut PageRequest, body: Body) -> PageResult {
     let (own, form) = receive_owner_form(req, body).await?;
     let reply = apply_settings_form(req, &own, &form).await;
     let Err(error) = reply else { return reply };

@@ -166,7 +166,7 @@ fn parse_manage_request(path: &str, version: Option<&str>) -> Result<(ManageActi
     Ok((action, version))
 }
 
-pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
+pub(super) async fn show_manage_page(req: &mut PageRequest) -> PageResult {
     let query = QueryParams::parse(req.head.uri.query());
     // An unknown action returns 404 to all visitors, so it is checked before the session.
     let (action, version) = parse_manage_request(req.head.uri.path(), query.first("version"))?;
@@ -210,7 +210,7 @@ pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
     render(StatusCode::OK, &page)
 }
 
-pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
+pub(super) async fn handle_manage_form(req: &mut PageRequest, body: Body) -> PageResult {
     let (OwnerContext { urls, .. }, form) = receive_owner_form(req, body).await?;
     let (action, version) = parse_manage_request(req.head.uri.path(), form.fields.first("version"))?;
     form.check_fields(if action.requires_version() { &["version"] } else { &[] }, &[])?;

@@ -41,7 +41,7 @@ impl EntityFeatures {
         let order = Arc::new(order);
         let entities = DiffEntityCounts::Positions(version, order.clone());
         let output = FieldScanOutput::Features(weights.ranks.clone());
-        let collect = |batches| EntityFeatures::collect_batches(session, &order, batches);
+        let collect = |batches| EntityFeatures::collect_remote_features(session, &order, batches);
         match session.run_distributed(entities, output, collect).await {
             Some(features) => Ok(features),
             None => EntityFeatures::read_local(session, version, &order, weights).await,
@@ -57,7 +57,7 @@ impl EntityFeatures {
 
     /// Collects the features from batches of other nodes. `order` contains each requested position with its index in
     /// the request, sorted by position.
-    async fn collect_batches(
+    async fn collect_remote_features(
         session: &DiffSession,
         order: &[(u64, usize)],
         mut batches: SendableRecordBatchStream,

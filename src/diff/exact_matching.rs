@@ -165,11 +165,11 @@ async fn append_match_keys(
     // All reads below can complete without waiting, so this is the point at which a diff can be canceled.
     tokio::task::consume_budget().await;
     let group = reader.row_groups()[row_group];
-    let hashes = reader.read_hashes(row_group).await?;
+    let hashes = reader.read_entity_hashes(row_group).await?;
     let hashes = hashes.as_fixed_size_binary();
-    let mut sources = SourceHasher::open(reader, row_group, rows.len()).await?;
+    let mut sources = SourceFieldHasher::open(reader, row_group, rows.len()).await?;
     for row in rows {
-        bytes.extend_from_slice(&sources.hash_source(row).await?);
+        bytes.extend_from_slice(&sources.hash_source_field(row).await?);
         bytes.extend_from_slice(&hashes.value(row)[..COMPARED_HASH_BYTES]);
         bytes.push(version);
         bytes.extend_from_slice(&(group.first_position + row as u64).to_be_bytes());
@@ -178,7 +178,7 @@ async fn append_match_keys(
 }
 
 /// Hashes the canonical form of `_source` for rows of a row group. A missing `_source` hashes as the empty string.
-struct SourceHasher<'a> {
+struct SourceFieldHasher<'a> {
     indexed_column: Option<SortColumn>,
     has_no_sources: bool,
     pages: DocumentPageReader<'a>,
@@ -188,13 +188,13 @@ struct SourceHasher<'a> {
     last_hashed: Option<(Vec<u8>, [u8; 16])>,
 }
 
-impl<'a> SourceHasher<'a> {
-    async fn open(reader: &'a VersionReader, row_group: usize, rows: usize) -> Result<SourceHasher<'a>, StorageError> {
+impl<'a> SourceFieldHasher<'a> {
+    async fn open(reader: &'a VersionReader, row_group: usize, rows: usize) -> Result<Self, StorageError> {
         let spec = OrderSpec { field: SOURCE_FIELD.to_owned(), descending: false, denull: false };
         let indexed_column = SortColumn::open(reader, row_group, &spec).await?;
         // If the profile cannot be read, the documents are read instead.
         let paths = if indexed_column.is_none() { reader.profile_paths().await.ok() } else { None };
-        Ok(SourceHasher {
+        Ok(SourceFieldHasher {
             indexed_column,
             has_no_sources: paths.is_some_and(|paths| paths.is_complete() && paths.get(SOURCE_FIELD).is_none()),
             pages: DocumentPageReader::for_rows(reader, row_group, rows, reader.row_groups()[row_group].rows),
@@ -204,7 +204,7 @@ impl<'a> SourceHasher<'a> {
         })
     }
 
-    async fn hash_source(&mut self, row: usize) -> Result<[u8; 16], StorageError> {
+    async fn hash_source_field(&mut self, row: usize) -> Result<[u8; 16], StorageError> {
         self.canonical_buffer.clear();
         let text = self.indexed_column.as_ref().and_then(|column| column.string_at(row));
         match text.and_then(|text| std::str::from_utf8(text).ok()) {

@@ -129,7 +129,7 @@ async fn compare_versions(
             let count = count_sources_that_fit(&session.readers, &contested_sources[start..]);
             let chunk = &contested_sources[start..start + count];
             start += chunk.len();
-            match_chunk(&session, limits, &weights, chunk, &contested_positions, &mut v1_changes, &mut added).await?;
+            match_sources(&session, limits, &weights, chunk, &contested_positions, &mut v1_changes, &mut added).await?;
         }
     }
     v1_changes.as_mut_slice().sort_unstable();
@@ -182,7 +182,7 @@ fn count_sources_that_fit(readers: &[VersionReader; 2], contested_sources: &[Con
 }
 
 /// Matches the entities of several `_source` values, and appends the changes to `v1_changes` and `added`.
-async fn match_chunk(
+async fn match_sources(
     session: &DiffSession,
     limits: &DiffLimits,
     weights: &FieldWeights,

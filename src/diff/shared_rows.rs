@@ -32,7 +32,7 @@ pub(super) struct UnsharedEntities {
 /// Returns the entities that a diff must match; `None` if they are too many or if the versions share no rows.
 pub(super) async fn find_unshared_entities(session: &DiffSession) -> Result<Option<UnsharedEntities>, QueryError> {
     let [v1, v2] = &session.readers;
-    let shared_rows = v1.shared_rows(v2);
+    let shared_rows = v1.shared_base_rows(v2);
     let shared_count: u64 = shared_rows.iter().map(|run| run.rows).sum();
     let unshared_count = v1.entity_count() + v2.entity_count() - 2 * shared_count;
     if shared_rows.is_empty() || unshared_count > MAX_IN_MEMORY_ENTITIES as u64 {
@@ -45,7 +45,7 @@ pub(super) async fn find_unshared_entities(session: &DiffSession) -> Result<Opti
         let runs =
             shared_rows.iter().map(|run| (run.first_positions[version], run.first_positions[version] + run.rows));
         for (start, end) in runs.chain(std::iter::once((reader.entity_count(), reader.entity_count()))) {
-            let unshared = for_each_hash(reader, next..start, |position, hash| {
+            let unshared = for_each_entity_hash(reader, next..start, |position, hash| {
                 hashes.insert(hash);
                 positions[version].try_push(position)?;
                 Ok(ControlFlow::Continue(()))
@@ -57,7 +57,7 @@ pub(super) async fn find_unshared_entities(session: &DiffSession) -> Result<Opti
     // The positions in v1 and v2 of the shared rows that equal an unshared entity.
     let mut equal: Vec<[u64; 2]> = Vec::new();
     for SharedRowRun { first_positions: first, rows } in shared_rows.iter().filter(|_| !hashes.is_empty()) {
-        let search = for_each_hash(v1, first[0]..first[0] + rows, |position, hash| {
+        let search = for_each_entity_hash(v1, first[0]..first[0] + rows, |position, hash| {
             if hashes.contains(&hash) {
                 equal.push([position, first[1] + (position - first[0])]);
             }
@@ -75,7 +75,7 @@ pub(super) async fn find_unshared_entities(session: &DiffSession) -> Result<Opti
 }
 
 /// Calls `each` with the position and the hash of each entity in `range`, until `each` breaks.
-async fn for_each_hash(
+async fn for_each_entity_hash(
     reader: &VersionReader,
     range: Range<u64>,
     mut each: impl FnMut(u64, [u8; COMPARED_HASH_BYTES]) -> Result<ControlFlow<()>, QueryError>,
@@ -86,7 +86,7 @@ async fn for_each_hash(
         tokio::task::consume_budget().await;
         let row_group = reader.row_group_at(position);
         let group = reader.row_groups()[row_group];
-        let hashes = reader.read_hashes(row_group).await?;
+        let hashes = reader.read_entity_hashes(row_group).await?;
         let hashes = hashes.as_fixed_size_binary_opt();
         let end = range.end.min(group.first_position + group.rows as u64);
         for position in position..end {

@@ -157,7 +157,7 @@ impl BestCandidates {
         next
     }
 
-    fn add(&mut self, similarity: f64, v2_entity: u32) {
+    fn insert_if_among_best(&mut self, similarity: f64, v2_entity: u32) {
         let is_better =
             |(other, entity): &(f64, u32)| *other > similarity || (*other == similarity && *entity < v2_entity);
         let index = self.candidates[..self.count].partition_point(is_better);
@@ -221,7 +221,7 @@ impl CandidateFinder<'_> {
             let similarity = similarity(v1.features_of(v1_entity), v2.features_of(v2_entity), weights);
             let proposal = MatchProposal { similarity, v1_entity: v1_entity as u32 };
             if similarity >= MIN_SIMILARITY && proposal.is_better_than(&accepted[v2_entity]) {
-                best.add(similarity, v2_entity as u32);
+                best.insert_if_among_best(similarity, v2_entity as u32);
             }
             true
         });

@@ -67,7 +67,7 @@ impl FlattenBuffers {
 
     fn flatten(&mut self, document: &[u8], size_limit: EncodedSizeLimit) -> Result<(), EntityTooLarge> {
         let FlattenBuffers { flattener, keys, cells, flattened } = self;
-        let mut sink = FlattenedCellSink { keys, cells, name_bytes: 0, document_bytes: document.len(), size_limit };
+        let mut sink = FlatObjectSink { keys, cells, name_bytes: 0, document_bytes: document.len(), size_limit };
         if let Err(error) = flattener.flatten(document, &mut sink) {
             // After an error, the flattener can contain columns whose name was not stored, so all buffers are replaced.
             *self = FlattenBuffers::default();
@@ -88,7 +88,7 @@ impl FlattenBuffers {
     }
 }
 
-struct FlattenedCellSink<'m> {
+struct FlatObjectSink<'m> {
     keys: &'m mut UniqueNames,
     cells: &'m mut RowCells,
     name_bytes: usize,
@@ -96,7 +96,7 @@ struct FlattenedCellSink<'m> {
     size_limit: EncodedSizeLimit,
 }
 
-impl CellSink for FlattenedCellSink<'_> {
+impl CellSink for FlatObjectSink<'_> {
     type Error = EntityTooLarge;
 
     fn resolve_column_number(&mut self, name: FlattenedKey<'_>) -> Result<u32, EntityTooLarge> {

@@ -105,8 +105,8 @@ pub struct ShreddedColumn {
 }
 
 impl ShreddedColumn {
-    pub fn has_part(&self, column: ShreddedPart) -> bool {
-        match column {
+    pub fn has_part(&self, part: ShreddedPart) -> bool {
+        match part {
             ShreddedPart::Text | ShreddedPart::Kind => true,
             ShreddedPart::Exact => self.has_exact,
             ShreddedPart::Number | ShreddedPart::Remainder => self.has_numbers,

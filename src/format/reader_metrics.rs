@@ -18,7 +18,7 @@ pub struct ReaderMetrics {
     pub bloom_filters: AtomicLookupCounts,
     pub keyword_index: AtomicLookupCounts,
     pub path_index: AtomicLookupCounts,
-    requests: AtomicU64,
+    fetch_count: AtomicU64,
     fetched_bytes: AtomicU64,
     pages: Mutex<PagesByRowGroup>,
 }
@@ -77,12 +77,12 @@ impl ReaderMetrics {
     }
 
     pub(super) fn count_fetch(&self, bytes: u64) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.fetch_count.fetch_add(1, Ordering::Relaxed);
         self.fetched_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub fn requests(&self) -> u64 {
-        self.requests.load(Ordering::Relaxed)
+    pub fn fetch_count(&self) -> u64 {
+        self.fetch_count.load(Ordering::Relaxed)
     }
 
     pub fn fetched_bytes(&self) -> u64 {

@@ -113,7 +113,7 @@ impl EntityShredder {
             for shredded in shredded_columns {
                 shredded.end_row()?;
             }
-            hashes.append_value(self.canonical_form.hash_without_source(text.as_bytes()))?;
+            hashes.append_value(self.canonical_form.hash_without_source_field(text.as_bytes()))?;
         }
         let offsets = OffsetBuffer::new(ScalarBuffer::from(full_text_offsets));
         let mut columns: Vec<ArrayRef> = vec![

@@ -31,7 +31,7 @@ pub async fn verify_and_hash(reader: &VersionReader, throttle: &mut dyn ReadThro
     let mut entities = 0;
     for row_group in 0..reader.footer.extent_list.row_groups.len() {
         let mut documents =
-            ColumnComparison { documents: Vec::new(), first_row: 0, columns: read_columns(reader, row_group).await? };
+            ColumnVerifier { documents: Vec::new(), first_row: 0, columns: read_all_columns(reader, row_group).await? };
         for page in 0..reader.page_count(row_group) {
             let page = reader.read_document_page(row_group, page).await?;
             for row in page.rows() {
@@ -43,11 +43,11 @@ pub async fn verify_and_hash(reader: &VersionReader, throttle: &mut dyn ReadThro
                 documents.documents.push(text.to_owned());
                 entities += 1;
                 if documents.documents.len() == VERIFY_BATCH_ROWS {
-                    (documents, shredder) = documents.compare_columns(shredder).await?;
+                    (documents, shredder) = documents.verify_columns(shredder).await?;
                 }
             }
         }
-        (documents, shredder) = documents.compare_columns(shredder).await?;
+        (documents, shredder) = documents.verify_columns(shredder).await?;
         if documents.first_row != reader.footer.extent_list.row_groups[row_group].rows {
             return Err(file_damaged("a row group has the wrong number of entities"));
         }
@@ -78,7 +78,7 @@ pub async fn verify_and_hash(reader: &VersionReader, throttle: &mut dyn ReadThro
     }
 }
 
-async fn read_columns(reader: &FileReader, row_group: usize) -> Result<Vec<ArrayRef>> {
+async fn read_all_columns(reader: &FileReader, row_group: usize) -> Result<Vec<ArrayRef>> {
     let mut columns = Vec::new();
     for column in 1..reader.footer.layout.schema().fields().len() {
         columns.push(reader.read_column(row_group, column).await?);
@@ -86,20 +86,20 @@ async fn read_columns(reader: &FileReader, row_group: usize) -> Result<Vec<Array
     Ok(columns)
 }
 
-struct ColumnComparison {
+struct ColumnVerifier {
     documents: Vec<String>,
     first_row: usize,
     columns: Vec<ArrayRef>,
 }
 
-impl ColumnComparison {
+impl ColumnVerifier {
     /// Compares stored columns with columns of the pending documents, on a blocking thread, because this can take long.
-    async fn compare_columns(mut self, mut shredder: EntityShredder) -> Result<(ColumnComparison, EntityShredder)> {
-        let compare = move || self.compare_columns_blocking(&mut shredder).map(|()| (self, shredder));
+    async fn verify_columns(mut self, mut shredder: EntityShredder) -> Result<(ColumnVerifier, EntityShredder)> {
+        let compare = move || self.verify_columns_blocking(&mut shredder).map(|()| (self, shredder));
         run_blocking(compare).await?
     }
 
-    fn compare_columns_blocking(&mut self, shredder: &mut EntityShredder) -> Result<()> {
+    fn verify_columns_blocking(&mut self, shredder: &mut EntityShredder) -> Result<()> {
         let documents = StringArray::from_iter_values(self.documents.drain(..));
         let rows = documents.len();
         let batch = shredder.shred(&documents)?;

@@ -59,7 +59,7 @@ impl CanonicalFormWriter {
     }
 
     /// Returns the SHA-256 of an entity's canonical form without the top-level `_source`. Used by `dedup` and diffs.
-    pub fn hash_without_source(&mut self, document: &[u8]) -> [u8; 32] {
+    pub fn hash_without_source_field(&mut self, document: &[u8]) -> [u8; 32] {
         let mut form = std::mem::take(&mut self.form);
         form.clear();
         self.members.clear();

@@ -9,7 +9,7 @@
 use super::MAX_NESTING_DEPTH;
 use super::error::DocumentError;
 use super::json_str::escape_byte_into;
-use super::key_match::{DuplicateKeyResolver, KeyHashes};
+use super::key_match::{DuplicateMemberResolver, KeyHashes};
 use super::scan;
 
 /// Appends `input`, which must be one JSON object, to `out` as canonical text. A duplicate key keeps its first position
@@ -29,7 +29,7 @@ pub fn canonicalize_envelope(input: &[u8], extra_levels: usize, out: &mut Vec<u8
 pub struct JsonCanonicalizer {
     key_spans: Vec<KeySpan>,
     key_hashes: KeyHashes,
-    duplicate_keys: DuplicateKeyResolver,
+    duplicate_keys: DuplicateMemberResolver,
     object_buffer: Vec<u8>,
 }
 
@@ -139,7 +139,7 @@ impl CanonicalizingParser<'_> {
             }
         }
         if suspect {
-            self.merge_duplicate_keys(first);
+            self.deduplicate_members(first);
         }
         self.scratch.key_spans.truncate(first);
         self.scratch.key_hashes.truncate(first);
@@ -289,7 +289,7 @@ impl CanonicalizingParser<'_> {
 
     /// Merges duplicate keys of the object that has just been closed. Its members start at index `first`.
     #[cold]
-    fn merge_duplicate_keys(&mut self, first: usize) {
+    fn deduplicate_members(&mut self, first: usize) {
         self.copy_pending();
         let JsonCanonicalizer { key_spans: members, duplicate_keys: winners, object_buffer: object, .. } =
             &mut *self.scratch;

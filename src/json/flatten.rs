@@ -105,7 +105,7 @@ impl EntityFlattener {
             previous = match self.next_expected_member(cursor, parent, previous) {
                 Some(node) => node,
                 None => match cursor.next_key() {
-                    Some(key) => self.expect_member_after(parent, previous, key.raw()),
+                    Some(key) => self.find_member_and_link_after(parent, previous, key.raw()),
                     None => return Ok(()),
                 },
             };
@@ -169,7 +169,7 @@ impl EntityFlattener {
 
     /// Finds or inserts the node of the member `key` of `parent`, and expects the node after `previous` from now on.
     #[cold]
-    fn expect_member_after(&mut self, parent: u32, previous: u32, key: &[u8]) -> u32 {
+    fn find_member_and_link_after(&mut self, parent: u32, previous: u32, key: &[u8]) -> u32 {
         let node = self.find_or_insert_member(parent, key);
         match previous {
             NO_NODE => self.nodes[parent as usize].first_member = node,

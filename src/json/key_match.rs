@@ -1,7 +1,7 @@
 //! Detects duplicate keys in an object, without quadratic cost for hostile objects.
 //!
 //! Each key's cheap 32-bit hash is compared with the hashes of up to [`MAX_PAIRWISE_MEMBERS`] earlier members. If two
-//! hashes agree, or if there are more members, [`DuplicateKeyResolver::resolve`] sorts the keys at the end of the
+//! hashes agree, or if there are more members, [`DuplicateMemberResolver::resolve`] sorts the keys at the end of the
 //! object and compares their bytes. The hash can therefore be weak: collisions cost at most O(n log n).
 
 const MAX_PAIRWISE_MEMBERS: usize = 64;
@@ -16,7 +16,7 @@ impl KeyHashes {
     }
 
     /// Adds a key of the innermost object, whose keys start at index `first`. Returns true if the key can be a
-    /// duplicate, so that [`DuplicateKeyResolver::resolve`] must decide.
+    /// duplicate, so that [`DuplicateMemberResolver::resolve`] must decide.
     #[inline]
     pub(super) fn push_may_be_duplicate(&mut self, first: usize, key: &[u8]) -> bool {
         let hash = hash_key(key);
@@ -43,12 +43,12 @@ fn hash_key(key: &[u8]) -> u32 {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct DuplicateKeyResolver {
+pub(super) struct DuplicateMemberResolver {
     sorted_members: Vec<usize>,
     value_sources: Vec<Option<usize>>,
 }
 
-impl DuplicateKeyResolver {
+impl DuplicateMemberResolver {
     /// Resolves duplicate keys among `count` members. The first of several equal keys takes the value of the last one
     /// (`Some(index)`); the others are removed (`None`). Returns `None` if all keys differ.
     pub(super) fn resolve<'k>(&mut self, count: usize, key: impl Fn(usize) -> &'k [u8]) -> Option<&[Option<usize>]> {

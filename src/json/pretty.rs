@@ -56,13 +56,13 @@ pub fn try_write_indented(document: &[u8], indent_levels: usize, max_bytes: usiz
         }
         block_start += length;
         if writer.position - writer.start > max_bytes {
-            writer.finish();
+            writer.truncate_to_written();
             return false;
         }
     }
     writer.reserve(document.len() - copied);
     writer.write_slice(document, copied, document.len());
-    writer.finish();
+    writer.truncate_to_written();
     true
 }
 
@@ -127,7 +127,7 @@ impl IndentedJsonWriter<'_> {
         self.position += indent.length;
     }
 
-    fn finish(self) {
+    fn truncate_to_written(self) {
         self.out.truncate(self.position);
     }
 }

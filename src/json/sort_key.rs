@@ -33,7 +33,7 @@ pub enum SortDirection {
 }
 
 impl SortDirection {
-    fn apply_to_key(self, key: &mut [u8]) {
+    fn invert_if_descending(self, key: &mut [u8]) {
         if self == SortDirection::Descending {
             invert_bytes(key);
         }
@@ -56,7 +56,7 @@ pub fn write_sort_key(value: Option<JsonScalar<'_>>, direction: SortDirection, o
 pub fn write_sort_key_bool(value: bool, direction: SortDirection, out: &mut Vec<u8>) {
     let start = out.len();
     out.push(if value { TRUE_TAG } else { FALSE_TAG });
-    direction.apply_to_key(&mut out[start..]);
+    direction.invert_if_descending(&mut out[start..]);
 }
 
 pub fn write_sort_key_string(text: &[u8], direction: SortDirection, out: &mut Vec<u8>) {
@@ -71,7 +71,7 @@ pub fn write_sort_key_string(text: &[u8], direction: SortDirection, out: &mut Ve
     }
     out.extend_from_slice(rest);
     out.extend_from_slice(&[0, 1]);
-    direction.apply_to_key(&mut out[start..]);
+    direction.invert_if_descending(&mut out[start..]);
 }
 
 fn write_sort_key_number(number: &NumericValue, direction: SortDirection, out: &mut Vec<u8>) {
@@ -89,7 +89,7 @@ fn write_sort_key_number(number: &NumericValue, direction: SortDirection, out: &
     if negative {
         invert_bytes(&mut out[digits_start..]);
     }
-    direction.apply_to_key(&mut out[start..]);
+    direction.invert_if_descending(&mut out[start..]);
 }
 
 pub fn write_sort_key_double(double: f64, remainder: i64, direction: SortDirection, out: &mut Vec<u8>) {
@@ -98,7 +98,7 @@ pub fn write_sort_key_double(double: f64, remainder: i64, direction: SortDirecti
     key[1..9].copy_from_slice(&sortable_bits(double).to_be_bytes());
     key[9] = EXACT_REMAINDER_TAG;
     key[10..].copy_from_slice(&((remainder as u64) ^ (1 << 63)).to_be_bytes());
-    direction.apply_to_key(&mut key);
+    direction.invert_if_descending(&mut key);
     out.extend_from_slice(&key);
 }
 

@@ -8,15 +8,15 @@ use super::scan::{BLOCK_BYTES, ByteLane, LANE_BYTES, load_block};
 
 /// The classes of 64 bytes: one bit per byte, the lowest bit for the first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ByteClasses {
+struct ByteClassMasks {
     separators: u64,
     word_bytes: u64,
 }
 
-impl ByteClasses {
+impl ByteClassMasks {
     #[inline]
-    fn new(bytes: &[u8; BLOCK_BYTES]) -> ByteClasses {
-        let mut classes = ByteClasses { separators: 0, word_bytes: 0 };
+    fn new(bytes: &[u8; BLOCK_BYTES]) -> ByteClassMasks {
+        let mut classes = ByteClassMasks { separators: 0, word_bytes: 0 };
         for (number, bytes) in bytes.as_chunks::<LANE_BYTES>().0.iter().enumerate() {
             let shift = number * LANE_BYTES;
             let lane = ByteLane::load(bytes);
@@ -43,7 +43,7 @@ pub fn for_each_token(text: &[u8], mut visit: impl FnMut(usize, usize)) {
     let mut at = 0;
     while at < text.len() {
         // The last block of the text is padded with spaces, which are separators.
-        let ByteClasses { separators, word_bytes } = ByteClasses::new(&load_block(text, at).0);
+        let ByteClassMasks { separators, word_bytes } = ByteClassMasks::new(&load_block(text, at).0);
         let punctuation = !(separators | word_bytes);
         let follows_separator = separators << 1 | after_separator;
         let follows_punctuation = punctuation << 1 | after_punctuation;

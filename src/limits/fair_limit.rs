@@ -87,22 +87,22 @@ impl FairLimit {
 
     /// Waits for units (permits or bytes). If the principal can never have as many, the permit has fewer. Cancel safe.
     pub async fn acquire(&self, principal: Principal, units: u64) -> Result<Permit, Overloaded> {
-        let mut request = MeasuredRequest::start(&self.shared);
+        let mut request = AcquireMeasurement::start(&self.shared);
         let permit = match self.try_acquire_clamped(principal, units) {
             Some(permit) => Ok(permit),
             None => Box::pin(self.wait_for_permit(principal, units, Some(self.shared.max_wait))).await,
         };
         request.outcome = match &permit {
-            Ok(_) => LimitOutcome::Granted,
-            Err(Overloaded { waited: None, .. }) => LimitOutcome::QueueFull,
-            Err(Overloaded { waited: Some(_), .. }) => LimitOutcome::TimedOut,
+            Ok(_) => AcquireOutcome::Granted,
+            Err(Overloaded { waited: None, .. }) => AcquireOutcome::QueueFull,
+            Err(Overloaded { waited: Some(_), .. }) => AcquireOutcome::TimedOut,
         };
         permit
     }
 
     /// Like [`FairLimit::acquire`], but without a timeout, for responses that have begun.
     pub async fn acquire_without_timeout(&self, principal: Principal, units: u64) -> Permit {
-        let mut request = MeasuredRequest::start(&self.shared);
+        let mut request = AcquireMeasurement::start(&self.shared);
         let permit = loop {
             if let Some(permit) = self.try_acquire_clamped(principal, units) {
                 break permit;
@@ -113,7 +113,7 @@ impl FairLimit {
                 Err(_) => tokio::time::sleep(REQUEUE_DELAY).await,
             }
         };
-        request.outcome = LimitOutcome::Granted;
+        request.outcome = AcquireOutcome::Granted;
         permit
     }
 
@@ -146,7 +146,7 @@ impl FairLimit {
     pub fn release(&self, principal: Principal, units: u64) {
         let mut queue = self.shared.lock_queue();
         queue.release(principal, units);
-        self.shared.grant_all(queue, None);
+        self.shared.grant_units(queue, None);
     }
 
     pub fn used_units(&self) -> u64 {
@@ -205,10 +205,10 @@ impl FairLimit {
         let ticket = {
             let mut queue = shared.lock_queue();
             let ticket = queue.enqueue(principal, units, waker);
-            shared.grant_all(queue, Some(principal));
+            shared.grant_units(queue, Some(principal));
             ticket
         };
-        let mut waiting = QueuedRequest { shared, principal, ticket, granted };
+        let mut waiting = PermitWaiter { shared, principal, ticket, granted };
         let granted = match limit {
             None => Ok((&mut waiting.granted).await),
             Some(limit) => tokio::time::timeout(limit, &mut waiting.granted).await,
@@ -237,7 +237,7 @@ impl FairLimitState {
     }
 
     /// Grants units to waiting requests after a change of the queue. Wakes their tasks after the lock is released.
-    fn grant_all(self: &Arc<Self>, mut queue: MutexGuard<'_, FairQueue<PermitSender>>, newcomer: Option<Principal>) {
+    fn grant_units(self: &Arc<Self>, mut queue: MutexGuard<'_, FairQueue<PermitSender>>, newcomer: Option<Principal>) {
         let mut grants: Vec<UnitGrant<PermitSender>> = queue.drain_grants().collect();
         let evicted = newcomer.and_then(|newcomer| queue.evict(newcomer));
         if evicted.is_some() {
@@ -267,7 +267,7 @@ impl Permit {
             self.units -= surplus;
             let mut queue = self.shared.lock_queue();
             queue.release(self.principal, surplus);
-            self.shared.grant_all(queue, None);
+            self.shared.grant_units(queue, None);
         }
     }
 }
@@ -278,32 +278,32 @@ impl Drop for Permit {
     }
 }
 
-struct QueuedRequest<'a> {
+struct PermitWaiter<'a> {
     shared: &'a Arc<FairLimitState>,
     principal: Principal,
     ticket: WaiterTicket,
     granted: oneshot::Receiver<Permit>,
 }
 
-impl Drop for QueuedRequest<'_> {
+impl Drop for PermitWaiter<'_> {
     fn drop(&mut self) {
         let mut queue = self.shared.lock_queue();
         if queue.cancel(self.principal, self.ticket).is_some() {
-            self.shared.grant_all(queue, None);
+            self.shared.grant_units(queue, None);
         }
         // If a permit was granted concurrently, dropping the field `granted` releases its units.
     }
 }
 
 #[derive(Clone, Copy)]
-enum LimitOutcome {
+enum AcquireOutcome {
     Granted,
     QueueFull,
     TimedOut,
     Cancelled,
 }
 
-impl LimitOutcome {
+impl AcquireOutcome {
     const LABELS: [&'static str; 4] = ["entered", "full", "late", "left"];
 }
 
@@ -314,27 +314,27 @@ struct LimitMetrics {
 
 impl LimitMetrics {
     fn new(name: &'static str) -> LimitMetrics {
-        let outcome_counters = LimitOutcome::LABELS
+        let outcome_counters = AcquireOutcome::LABELS
             .map(|outcome: &'static str| metrics().limit_outcomes.with_label_values([name.into(), outcome.into()]));
         LimitMetrics { outcome_counters, wait_seconds: metrics().limit_wait_seconds.with_label_values([name.into()]) }
     }
 }
 
 /// Records the outcome and the waiting time of a request in the metrics of its limit when dropped.
-struct MeasuredRequest<'a> {
+struct AcquireMeasurement<'a> {
     metrics: Option<&'a LimitMetrics>,
-    outcome: LimitOutcome,
+    outcome: AcquireOutcome,
     started_at: Instant,
 }
 
-impl MeasuredRequest<'_> {
-    fn start(shared: &FairLimitState) -> MeasuredRequest<'_> {
+impl AcquireMeasurement<'_> {
+    fn start(shared: &FairLimitState) -> AcquireMeasurement<'_> {
         let metrics = shared.metrics.as_ref();
-        MeasuredRequest { metrics, outcome: LimitOutcome::Cancelled, started_at: Instant::now() }
+        AcquireMeasurement { metrics, outcome: AcquireOutcome::Cancelled, started_at: Instant::now() }
     }
 }
 
-impl Drop for MeasuredRequest<'_> {
+impl Drop for AcquireMeasurement<'_> {
     fn drop(&mut self) {
         if let Some(metrics) = self.metrics {
             metrics.outcome_counters[self.outcome as usize].increment(1);

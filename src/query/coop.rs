@@ -9,7 +9,7 @@ pub(super) struct YieldBudget(usize);
 
 impl YieldBudget {
     #[inline]
-    pub(super) async fn consume(&mut self, bytes: usize) {
+    pub(super) async fn yield_after(&mut self, bytes: usize) {
         self.0 += bytes;
         if self.0 >= YIELD_EVERY_BYTES {
             self.0 = 0;

@@ -137,7 +137,7 @@ impl QueryRuntime {
     fn try_new(threads: usize, priority: ThreadPriority) -> io::Result<QueryRuntime> {
         let start = |mut builder: tokio::runtime::Builder| {
             let builder = builder.thread_name(priority.thread_name()).thread_stack_size(QUERY_STACK_BYTES);
-            let runtime = builder.on_thread_start(move || priority.apply()).build()?;
+            let runtime = builder.on_thread_start(move || priority.apply_to_current_thread()).build()?;
             io::Result::Ok(DetachedRuntime { handle: runtime.handle().clone(), runtime: Some(runtime) })
         };
         let mut queries = tokio::runtime::Builder::new_multi_thread();
@@ -268,13 +268,13 @@ impl QueryEngine {
     }
 
     /// The memory that the principal's queries can reserve together while no other query has memory.
-    pub fn max_memory_bytes(&self) -> u64 {
+    pub fn max_principal_memory_bytes(&self) -> u64 {
         let principal = self.principal.map(Principal::Hashed);
         principal.map_or(self.total_memory_bytes(), |principal| self.state.memory_quota.max_sole_units(principal))
     }
 
     /// The bytes that the principal's queries can spill together while no other query has spilled anything.
-    pub fn max_spill_bytes(&self) -> u64 {
+    pub fn max_principal_spill_bytes(&self) -> u64 {
         let principal = self.principal.map(Principal::Hashed);
         principal.map_or(self.state.options.spill_bytes, |principal| self.state.spill_quota.max_sole_units(principal))
     }
@@ -355,14 +355,14 @@ impl QueryEngine {
         drop(guard);
         match outcome {
             Err(QueryError::OutOfMemory(cause)) if ran_exclusively && reserved_before == 0 => {
-                match self.wait_until_released(|engine| engine.reserved_memory_bytes() == 0).await {
-                    true => Err(QueryError::TooMuchMemory { limit_bytes: self.max_memory_bytes(), cause }),
+                match self.wait_until_resource_free(|engine| engine.reserved_memory_bytes() == 0).await {
+                    true => Err(QueryError::TooMuchMemory { limit_bytes: self.max_principal_memory_bytes(), cause }),
                     false => Err(QueryError::OutOfMemory(cause)),
                 }
             }
             Err(QueryError::OutOfDisk(cause)) if ran_exclusively && spilled_before == 0 => {
-                match self.wait_until_released(|engine| engine.state.spill_quota.used_units() == 0).await {
-                    true => Err(QueryError::TooMuchDisk { limit_bytes: self.max_spill_bytes() }),
+                match self.wait_until_resource_free(|engine| engine.state.spill_quota.used_units() == 0).await {
+                    true => Err(QueryError::TooMuchDisk { limit_bytes: self.max_principal_spill_bytes() }),
                     false => Err(QueryError::OutOfDisk(cause)),
                 }
             }
@@ -370,7 +370,7 @@ impl QueryEngine {
         }
     }
 
-    async fn wait_until_released(&self, is_free: impl Fn(&QueryEngine) -> bool) -> bool {
+    async fn wait_until_resource_free(&self, is_free: impl Fn(&QueryEngine) -> bool) -> bool {
         let deadline = Instant::now() + RELEASE_TIMEOUT;
         while !is_free(self) {
             if Instant::now() >= deadline {

@@ -42,12 +42,12 @@ impl ThreadPriority {
     ///
     /// A thread with a low priority must not hold resources that others wait for. It therefore has its own permits, and
     /// starts no tasks on the main runtime, except to load small parts of files into the cache.
-    pub fn apply(self) {
+    pub fn apply_to_current_thread(self) {
         CURRENT_PRIORITY.set(self);
         self.set_os_priority();
     }
 
-    /// Returns the priority of the calling thread: [`ThreadPriority::Short`] until [`ThreadPriority::apply`] is called.
+    /// Returns the priority of the calling thread, which is [`ThreadPriority::Short`] at first.
     pub fn current() -> ThreadPriority {
         CURRENT_PRIORITY.get()
     }
@@ -89,7 +89,7 @@ impl ThreadWork {
     pub fn record_and_lower_priority(&mut self, bytes: u64) {
         self.bytes = self.bytes.saturating_add(bytes);
         if self.bytes > MAX_SHORT_WORK_BYTES && !std::mem::replace(&mut self.is_lowered, true) {
-            ThreadPriority::Long.apply();
+            ThreadPriority::Long.apply_to_current_thread();
         }
     }
 }

@@ -110,7 +110,7 @@ pub struct FreeSpaceCheckInterval {
 impl FreeSpaceCheckInterval {
     /// Counts bytes that are about to be written. Returns whether the free space must be checked first.
     #[must_use]
-    pub fn advance(&mut self, bytes: u64) -> bool {
+    pub fn advance_and_check_due(&mut self, bytes: u64) -> bool {
         let is_due = bytes > 0 && bytes >= self.bytes_until_check;
         self.bytes_until_check = if is_due { CHECK_INTERVAL_BYTES } else { self.bytes_until_check - bytes };
         is_due

@@ -73,7 +73,7 @@ impl SpoolQuota {
             DenialReason::ShareExceeded if bytes <= free_units => SpoolQuotaExceeded::Share { percent, limit },
             _ => SpoolQuotaExceeded::Total { limit },
         })?;
-        let is_check_due = self.check_interval.lock().advance(bytes);
+        let is_check_due = self.check_interval.lock().advance_and_check_due(bytes);
         if is_check_due && !disk_reserve.ensure_free() {
             self.units.release(principal, bytes);
             self.check_interval.lock().reset();

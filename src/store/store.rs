@@ -2,7 +2,7 @@
 //!
 //! Problem: a directory whose disk is not mounted looks like an empty store, and a read of any version file then fails
 //! as if the file had been deleted. Therefore, each store contains its identity in [`IDENTITY_OBJECT_NAME`]. After a
-//! failed request, [`Store::classify_failure`] compares the identity, so that the error is
+//! failed request, [`Store::detect_missing_store`] compares the identity, so that the error is
 //! [`StorageError::StoreMissing`] and not damage of a version file.
 
 use std::path::{Path, PathBuf};
@@ -193,7 +193,7 @@ impl Store {
     }
 
     /// Returns [`StorageError::StoreMissing`] if this is the cause of a failed request, and otherwise `error`.
-    pub async fn classify_failure(&self, error: StorageError) -> StorageError {
+    pub async fn detect_missing_store(&self, error: StorageError) -> StorageError {
         if ResourceUnavailable::from_error(&error).is_some() {
             return error;
         }

@@ -72,7 +72,7 @@ async fn copy_contains_all_records_and_is_independent(database: Database) {
     }
 
     // The copy has no running work, and continues with the next IDs.
-    assert!(copy.claim_delivery().await.unwrap().is_none());
+    assert!(copy.claim_webhook_delivery().await.unwrap().is_none());
     assert!(!copy.has_file_holds().await.unwrap());
     assert_eq!(copy.find_known_paths(&["in the middle"]).await.unwrap().len(), 0);
     let last = copy.attempts(dataset, None, 1).await.unwrap();
@@ -80,12 +80,12 @@ async fn copy_contains_all_records_and_is_independent(database: Database) {
     let version = publish(&copy, dataset, "d").await.unwrap();
     assert_eq!(version.number, v(4));
     assert!(version.file.id > highest, "{version:?}");
-    assert_eq!(copy.claim_delivery().await.unwrap().unwrap().version, v(4));
+    assert_eq!(copy.claim_webhook_delivery().await.unwrap().unwrap().version, v(4));
     copy.unfreeze(frozen, 1).await.unwrap();
     let found = copy.dataset_by_name(owner, &name("World '東京' Countries")).await.unwrap();
     assert_eq!(found.map(|dataset| dataset.id), Some(dataset));
     // The original is independent of the copy.
-    assert_eq!(catalog.claim_delivery().await.unwrap().unwrap().version, v(3));
+    assert_eq!(catalog.claim_webhook_delivery().await.unwrap().unwrap().version, v(3));
     catalog
         .publish_version(dataset, strata_catalog::VersionContent::New(&file("in the middle")), None, attempt)
         .await
@@ -217,7 +217,7 @@ async fn restore_fills_empty_database_of_either_engine(database: Database) {
     assert!(new > removed, "{new:?} {removed:?}");
 
     // A move keeps the due deliveries.
-    assert_eq!(restored.claim_delivery().await.unwrap().unwrap().version, v(3));
+    assert_eq!(restored.claim_webhook_delivery().await.unwrap().unwrap().version, v(3));
     let again = restored.restore_from(&copy).await;
     assert!(matches!(again, Err(CatalogError::NotEmpty)), "{again:?}");
     assert_eq!(publish(&restored, dataset, "e").await.unwrap().number, v(5));

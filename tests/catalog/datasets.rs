@@ -244,7 +244,7 @@ async fn clone_starts_with_latest_version(database: Database) {
     catalog.update_dataset(source, &DatasetChange { index: Some(index.clone()), ..Default::default() }).await.unwrap();
     catalog.reserve_file("alt", LEASE).await.unwrap();
     let latest = catalog.save_alternate(source, VersionNumber::new(2), &file("alt"), None).await.unwrap().version;
-    while catalog.claim_delivery().await.unwrap().is_some() {}
+    while catalog.claim_webhook_delivery().await.unwrap().is_some() {}
 
     let (clone, first) = catalog.clone_dataset(&clone_of(source, other, "Clone"), 1, None).await.unwrap();
     assert_eq!((clone.owner, clone.source.clone(), clone.private_key.clone()), (other, DatasetSource::Push, None));
@@ -254,7 +254,7 @@ async fn clone_starts_with_latest_version(database: Database) {
     assert!(first.is_active);
     assert_eq!((&first.version.file, &first.version.alternate), (&latest.file, &latest.alternate));
     assert_eq!(catalog.dataset(clone.id).await.unwrap(), Some(clone.clone()));
-    assert!(catalog.claim_delivery().await.unwrap().is_none());
+    assert!(catalog.claim_webhook_delivery().await.unwrap().is_none());
 
     // Later changes of the source and of the clone are independent.
     catalog.delete_alternate(source, VersionNumber::new(2)).await.unwrap();

@@ -304,7 +304,7 @@ impl Subject {
             CatalogOperation::DeleteWebhook { dataset } => catalog.delete_webhook(self.id(dataset)).await?,
             CatalogOperation::Claim => {
                 let expected = (!model.due.is_empty()).then(|| model.due.remove(0));
-                let claimed = catalog.claim_delivery().await?;
+                let claimed = catalog.claim_webhook_delivery().await?;
                 let actual = claimed.as_ref().map(|delivery| (delivery.dataset, delivery.version.get()));
                 assert_eq!(actual, expected.map(|(dataset, number)| (self.id(dataset), number)));
                 if let (Some(delivery), Some((dataset, _))) = (claimed, expected) {

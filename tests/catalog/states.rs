@@ -118,7 +118,7 @@ async fn arrange(catalog: &Catalog, owner: UserId, name: &str, state: &TableStat
         catalog.register_webhook(dataset, "https://old.test/", Some("old")).await.unwrap();
     }
     publish(catalog, dataset, &format!("{name} 2")).await.unwrap();
-    while let Some(delivery) = catalog.claim_delivery().await.unwrap() {
+    while let Some(delivery) = catalog.claim_webhook_delivery().await.unwrap() {
         if state.webhook == WebhookState::Fired {
             catalog.record_delivery_outcome(&delivery, &delivery_outcome(Some(500))).await.unwrap();
         }
@@ -177,7 +177,7 @@ async fn observe(catalog: &Catalog, dataset: DatasetId) -> TableState {
             if webhook.last_fired_at.is_some() { WebhookState::Fired } else { WebhookState::Fresh }
         }
     };
-    let delivery = catalog.claim_delivery().await.unwrap();
+    let delivery = catalog.claim_webhook_delivery().await.unwrap();
     TableState {
         versions: view.versions.len() as u64,
         alternates: match alternates[..] {

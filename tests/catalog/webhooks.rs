@@ -27,7 +27,7 @@ on_both_databases! {
 }
 
 async fn claim(catalog: &Catalog) -> Option<ClaimedDelivery> {
-    catalog.claim_delivery().await.unwrap()
+    catalog.claim_webhook_delivery().await.unwrap()
 }
 
 /// Claims all due deliveries and returns them.
@@ -247,7 +247,7 @@ async fn sent_deliveries_survive_webhook_deletion(database: Database) {
     let clock = clock();
     let catalog = catalog.with_clock(clock.clone());
     let list = async |before: Option<u64>, limit| {
-        catalog.sent_deliveries(dataset, before.map(VersionNumber::new), limit).await.unwrap()
+        catalog.sent_webhook_deliveries(dataset, before.map(VersionNumber::new), limit).await.unwrap()
     };
     catalog.register_webhook(dataset, "https://a.test/", Some("sesame")).await.unwrap();
     for path in ["a", "b", "c"] {

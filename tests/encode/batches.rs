@@ -22,7 +22,7 @@ fn parts() -> impl Strategy<Value = Vec<Vec<String>>> {
 fn written(batches: &CellBatchFactory, columns: &TableColumnNames, part: &[String]) -> (Vec<usize>, Vec<u8>) {
     let mut batch = batches.new_builder();
     let sizes = part.iter().map(|entity| {
-        batch.push(entity.as_bytes());
+        batch.add_entity(entity.as_bytes());
         batch.size_bytes()
     });
     let mut sizes: Vec<usize> = sizes.collect();
@@ -31,7 +31,7 @@ fn written(batches: &CellBatchFactory, columns: &TableColumnNames, part: &[Strin
     let mut stream = ParquetFileStream::try_new(columns, None, ROW_GROUP_BYTES, usize::MAX).expect("a file");
     stream.push(batch);
     written_row_group(&mut stream);
-    (sizes, stream.finish().expect("a file").to_vec())
+    (sizes, stream.finish_file().expect("a file").to_vec())
 }
 
 proptest! {

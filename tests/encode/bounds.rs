@@ -15,10 +15,10 @@ fn bounds(values: &[&str], column_type: ColumnType) -> (Option<Vec<u8>>, Option<
     let mut stream =
         ParquetFileStream::try_new(&columns, Some(types.clone()), ROW_GROUP_BYTES, usize::MAX).expect("a file");
     let mut batch = CellBatchFactory::new(Arc::new(columns), Some(types)).new_builder();
-    values.iter().for_each(|value| batch.push(format!("{{\"v\":{value}}}").as_bytes()));
+    values.iter().for_each(|value| batch.add_entity(format!("{{\"v\":{value}}}").as_bytes()));
     stream.push(batch.finish());
     written_row_group(&mut stream);
-    let file = stream.finish().expect("a file");
+    let file = stream.finish_file().expect("a file");
     let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("a Parquet file");
     let statistics = reader.metadata().row_group(0).column(0).statistics().expect("statistics");
     (statistics.min_bytes_opt().map(<[u8]>::to_vec), statistics.max_bytes_opt().map(<[u8]>::to_vec))

@@ -387,22 +387,22 @@ fn parquet_file(documents: &[String], columns: &TableColumnNames, part_rows: usi
     let mut file = Vec::new();
     for part in documents.chunks(part_rows) {
         let mut builder = batches.new_builder();
-        part.iter().for_each(|document| builder.push(document.as_bytes()));
+        part.iter().for_each(|document| builder.add_entity(document.as_bytes()));
         assert_eq!(builder.rows, part.len());
         file.extend_from_slice(&written_batch(&mut stream, builder.finish()));
     }
     written_row_group(&mut stream);
-    file.extend_from_slice(&stream.finish().expect("a file"));
+    file.extend_from_slice(&stream.finish_file().expect("a file"));
     file.into()
 }
 
 /// Returns the bytes that are ready after a batch.
 fn written_batch(stream: &mut ParquetFileStream, batch: CellBatch) -> Bytes {
     stream.push(batch);
-    if stream.is_full() {
+    if stream.is_row_group_full() {
         written_row_group(stream);
     }
-    stream.take_bytes().expect("bytes")
+    stream.take_written_bytes().expect("bytes")
 }
 
 fn written_row_group(stream: &mut ParquetFileStream) {
@@ -470,12 +470,12 @@ fn parquet_bytes_are_ready_when_row_groups_fill() {
         let mut builder = CellBatchFactory::new(columns.clone(), None).new_builder();
         while builder.size_bytes() < 20 << 20 {
             let text: String = (0..1024).map(|_| noise()).collect();
-            builder.push(format!("{{\"a\":\"{text}\"}}").as_bytes());
+            builder.add_entity(format!("{{\"a\":\"{text}\"}}").as_bytes());
         }
         early += written_batch(&mut stream, builder.finish()).len();
     }
     written_row_group(&mut stream);
-    let last = stream.finish().expect("a file").len();
+    let last = stream.finish_file().expect("a file").len();
     assert!(early > 15 << 20 && last > 0, "{early} bytes before the end, then {last}");
 }
 
@@ -556,7 +556,7 @@ fn parquet_bytes_do_not_depend_on_encoders() {
         let mut stream = ParquetFileStream::try_new(&columns, None, ROW_GROUP_BYTES, usize::MAX).expect("a file");
         for part in documents.chunks(1_000) {
             let mut builder = CellBatchFactory::new(Arc::new(columns.clone()), None).new_builder();
-            part.iter().for_each(|document| builder.push(document.as_bytes()));
+            part.iter().for_each(|document| builder.add_entity(document.as_bytes()));
             stream.push(builder.finish());
         }
         let row_group = stream.take_row_group().expect("rows");
@@ -577,7 +577,7 @@ fn parquet_bytes_do_not_depend_on_encoders() {
         chunks.sort_unstable_by_key(|(column, _)| *column);
         let chunks = chunks.into_iter().map(|(_, chunk)| chunk).collect();
         stream.write_row_group(chunks).expect("written");
-        stream.finish().expect("a file")
+        stream.finish_file().expect("a file")
     };
     let expected = parquet_file(&documents, &columns, 1_000, ROW_GROUP_BYTES);
     assert!(file(true) == expected && file(false) == expected, "other bytes");

@@ -13,9 +13,9 @@ fn check(values: &[&str], expected: ColumnType) {
     let mut merged = inference.new_builder();
     for value in values {
         let document = format!("{{\"v\":{value}}}");
-        all.push(document.as_bytes());
+        all.add_entity(document.as_bytes());
         let mut one = inference.new_builder();
-        one.push(document.as_bytes());
+        one.add_entity(document.as_bytes());
         merged.merge(&one);
     }
     assert_eq!((all.finish()[0], merged.finish()[0]), (expected, expected), "{values:?}");

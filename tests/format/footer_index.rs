@@ -46,7 +46,7 @@ fn describe(bench: &FileWorkbench, reader: &VersionReader) -> Vec<String> {
             };
             description.push(format!(
                 "{columns:?} {:?} {:?} {:?} {:?} {} {:?}",
-                reader.column_sizes(row_group, &columns),
+                reader.total_column_sizes(row_group, &columns),
                 reader.number_range(row_group, column),
                 reader.string_bounds(row_group, column),
                 reader.kind_range(row_group, column),
@@ -64,7 +64,7 @@ fn columns(bench: &FileWorkbench, reader: &VersionReader) -> Vec<arrow::array::A
     for row_group in 0..reader.row_groups().len() {
         bench.runtime.block_on(async {
             columns.push(reader.read_full_text(row_group).await.expect("failed to read full text").to_data());
-            columns.push(reader.read_hashes(row_group).await.expect("failed to read hashes").to_data());
+            columns.push(reader.read_entity_hashes(row_group).await.expect("failed to read hashes").to_data());
             for shredded in 0..reader.layout().shredded_columns.len() {
                 for part in ShreddedPart::ALL {
                     let column = reader.read_shredded(row_group, shredded, part).await;
@@ -297,10 +297,10 @@ fn opening_fetches_footer_index_instead_of_footer() {
         bench.runtime.block_on(async {
             let reader = VersionReader::open(&store, &path, written.size_bytes, &cache).await;
             let reader = reader.expect("failed to open file");
-            let opened = (metrics.requests(), metrics.fetched_bytes());
+            let opened = (metrics.fetch_count(), metrics.fetched_bytes());
             let last = reader.row_groups().len() - 1;
             assert_eq!(reader.read_document_page(last, 0).await.expect("failed to read page").len(), 4);
-            assert_eq!(metrics.requests(), opened.0 + 1);
+            assert_eq!(metrics.fetch_count(), opened.0 + 1);
             let footer = cache.get(&strata_format::cached_part::PartKey::Footer(path.as_ref().into())).await;
             (opened, footer.expect("failed to find cached footer").memory_bytes() as u64)
         })

@@ -70,12 +70,12 @@ fn disk_is_full_only_after_all_reclaimers_ran() {
 #[test]
 fn small_writes_are_checked_as_one_large_write() {
     let mut interval = FreeSpaceCheckInterval::default();
-    let mut due = (0..64).map(|_| interval.advance(1 << 20));
+    let mut due = (0..64).map(|_| interval.advance_and_check_due(1 << 20));
     assert_eq!(due.by_ref().take(17).filter(|is_due| *is_due).count(), 2);
     assert_eq!(due.filter(|is_due| *is_due).count(), 2);
-    assert!(!interval.advance(0));
+    assert!(!interval.advance_and_check_due(0));
     interval.reset();
-    assert!(interval.advance(1));
+    assert!(interval.advance_and_check_due(1));
 }
 
 fn limits(bytes: u64, user_bytes: u64, reserve_bytes: u64) -> SpoolLimits {

@@ -194,7 +194,7 @@ fn readahead_skips_cached_parts() {
             let metrics = Arc::new(ReaderMetrics::default());
             let again = cold.read_of(engine, &reader.with_metrics(metrics.clone()), query).expect("read");
             assert_eq!(again.documents, first.documents);
-            metrics.requests() == 0
+            metrics.fetch_count() == 0
         });
         assert!(without_requests, "{query}: each of 20 reads sent requests");
     }
@@ -210,7 +210,7 @@ fn requests_are_counted_once() {
         cold.read_of(&cold.lab.engines[1], &reader, query).expect("read");
         let asked = cold.waves.take_requests();
         let bytes: u64 = asked.iter().map(|asked| asked.range.end - asked.range.start).sum();
-        assert_eq!((metrics.requests(), metrics.fetched_bytes()), (asked.len() as u64, bytes), "{query}");
+        assert_eq!((metrics.fetch_count(), metrics.fetched_bytes()), (asked.len() as u64, bytes), "{query}");
     }
 }
 
@@ -266,5 +266,5 @@ fn readahead_requests_end_with_the_reader() {
     assert!(waves(&asked) <= 1 && asked.len() <= ROW_GROUPS, "{asked:?}");
     let metrics = Arc::new(ReaderMetrics::default());
     let page = cold.read_of(&cold.lab.engines[1], &reader.with_metrics(metrics.clone()), "limit=5").expect("read");
-    assert_eq!((page.documents.len(), metrics.requests()), (5, 1));
+    assert_eq!((page.documents.len(), metrics.fetch_count()), (5, 1));
 }

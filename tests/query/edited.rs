@@ -441,7 +441,7 @@ fn removed_maximum_remains_as_a_bound() {
     let metrics = Arc::new(ReaderMetrics::default());
     let reader = files.open(&base).with_metrics(metrics.clone());
     let slots = EditScript::from([(1_500, PositionEdit { inserts: Vec::new(), change: Some(None) })]);
-    let place = editing::resolve_base_file(&reader, base.0.as_ref(), base.1.size_bytes);
+    let place = editing::base_file_for_edit(&reader, base.0.as_ref(), base.1.size_bytes);
     let limits = always_beside(0);
     let index = IndexSettings::default();
     let plan = editing::plan_edit(&reader, place, &slots, &index, &limits, 20);

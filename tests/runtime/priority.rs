@@ -39,8 +39,8 @@ fn denied_setpriority_logs_one_warning() {
         let subscriber = tracing_subscriber::fmt().json().with_writer(writer).finish();
         deny_system_call(libc::SYS_setpriority);
         tracing::subscriber::with_default(subscriber, || {
-            ThreadPriority::Medium.apply();
-            ThreadPriority::Long.apply();
+            ThreadPriority::Medium.apply_to_current_thread();
+            ThreadPriority::Long.apply_to_current_thread();
         });
     });
     thread.join().expect("failed to join thread");

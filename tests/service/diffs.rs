@@ -7,7 +7,7 @@ use proptest::test_runner::TestRunner;
 use serde_json::json;
 use strata_diff::{DiffLimits, DiffPage};
 use strata_reference::diff::{self as reference, Bounds};
-use strata_reference::value::Value as EntityTree;
+use strata_reference::value::Value as EntityTreeHtml;
 use strata_service::{DiffFormat, DiffSides};
 use strata_testing::owned::Owned;
 use strata_testing::{Answer, diffs};
@@ -18,8 +18,8 @@ async fn request_diff(owned: &Owned, query: &str) -> Answer {
     owned.call("GET", &format!("/dataset/diff?{query}"), "").await
 }
 
-fn json_array(entities: &[EntityTree]) -> String {
-    format!("[{}]", entities.iter().map(EntityTree::write).collect::<Vec<_>>().join(","))
+fn json_array(entities: &[EntityTreeHtml]) -> String {
+    format!("[{}]", entities.iter().map(EntityTreeHtml::write).collect::<Vec<_>>().join(","))
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use object_store::path::Path as ObjectPath;
 use strata_format::cache::PartCache;
-use strata_format::editing::{self, EditLimits, EditScript};
+use strata_format::editing::{self, DeltaFileLimits, EditScript};
 use strata_format::keywords::segment::KeywordSegmentLimits;
 use strata_format::path_index::builder::PathIndexLimits;
 use strata_format::profile::{ProfilePathRecord, ShreddingLimits, StoredProfile};
@@ -60,12 +60,12 @@ impl FileWorkbench {
         store: &Store,
         (path, written): &(ObjectPath, WrittenVersionFile),
         slots: &EditScript,
-        (options, limits): (&WriteOptions, &EditLimits),
+        (options, limits): (&WriteOptions, &DeltaFileLimits),
     ) -> Result<Option<(ObjectPath, WrittenVersionFile)>, StorageError> {
         let cache = PartCache::new(1 << 20);
         let planned = self.runtime.block_on(async {
             let list = VersionReader::open(store, path, written.size_bytes, &cache).await?;
-            let base = editing::resolve_base_file(&list, path.as_ref(), written.size_bytes);
+            let base = editing::base_file_for_edit(&list, path.as_ref(), written.size_bytes);
             let plan =
                 editing::plan_edit(&list, base, slots, &options.index_settings, limits, options.max_row_group_rows)
                     .await?;
@@ -112,8 +112,8 @@ impl FileWorkbench {
 }
 
 /// Returns limits with which every edited list refers to its base.
-pub fn always_beside(max_gap_rows: u32) -> EditLimits {
-    EditLimits {
+pub fn always_beside(max_gap_rows: u32) -> DeltaFileLimits {
+    DeltaFileLimits {
         min_list_bytes: 0,
         max_gap_rows,
         max_extra_extents: usize::MAX >> 1,

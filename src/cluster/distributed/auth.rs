@@ -32,7 +32,7 @@ impl NodeAuth {
         request
     }
 
-    pub(super) fn check<B>(&self, request: &Request<B>) -> Result<(), Status> {
+    pub(super) fn authenticate_request<B>(&self, request: &Request<B>) -> Result<(), Status> {
         if self.is_authorized(request) {
             if let Some(is_authenticated) = request.extensions().get::<AuthenticatedFlag>() {
                 is_authenticated.store(true, Ordering::Relaxed);

@@ -34,7 +34,7 @@ use super::auth::NodeAuth;
 use super::channels::{NodeChannelResolver, NodeChannels};
 use super::gather::{QueryTasks, TaskProgress, TaskState};
 use super::partial_scan::{PartialPlanCodec, ScanStorage};
-use super::plan_split::{self, PlanSplit};
+use super::plan_split::{self, PlanSplitter};
 use super::remote_task::{TaskRunner, new_task_limit};
 use super::worker::{self, TaskSessionBuilder};
 use crate::tls::NodeTls;
@@ -181,7 +181,7 @@ impl QueryCoordinator {
         let engine = self.sessions.engine_for(tenant)?;
         let settings = engine.configure_session(SessionConfig::new());
         let local_runner = TaskRunner { is_diff: scan.is_diff_scan(), permits: None, engine };
-        let split_plan = PlanSplit { scans, tasks: tasks.clone(), local_runner }.split(plan)?;
+        let split_plan = PlanSplitter { scans, tasks: tasks.clone(), local_runner }.distribute(plan)?;
 
         let task_urls = urls.clone();
         let mut config = settings

@@ -36,10 +36,10 @@ use super::remote_task::{NodeTaskExec, TaskRunner};
 /// Returns the scan of a plan if the plan can be split: all operators except the scan have exactly one input.
 pub(super) fn partitionable_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&dyn PartitionableScan> {
     if let Some(scan) = plan.downcast_ref::<VersionScan>() {
-        return scan.is_partitionable().then_some(scan as _);
+        return scan.can_split_across_nodes().then_some(scan as _);
     }
     if let Some(scan) = plan.downcast_ref::<FieldScan>() {
-        return scan.is_partitionable().then_some(scan as _);
+        return scan.can_split_across_nodes().then_some(scan as _);
     }
     match plan.children().as_slice() {
         [input] => partitionable_scan(input),
@@ -47,14 +47,14 @@ pub(super) fn partitionable_scan(plan: &Arc<dyn ExecutionPlan>) -> Option<&dyn P
     }
 }
 
-pub(super) struct PlanSplit {
+pub(super) struct PlanSplitter {
     pub(super) scans: Vec<Arc<dyn ExecutionPlan>>,
     pub(super) tasks: Arc<QueryTasks>,
     pub(super) local_runner: TaskRunner,
 }
 
-impl PlanSplit {
-    pub(super) fn split(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
+impl PlanSplitter {
+    pub(super) fn distribute(&self, plan: &Arc<dyn ExecutionPlan>) -> Result<Arc<dyn ExecutionPlan>> {
         if let Some(scan) = plan.downcast_ref::<VersionScan>() {
             return self.split_scan(scan);
         }
@@ -74,7 +74,8 @@ impl PlanSplit {
         {
             return self.split_top_k(sort, k);
         }
-        let children: Vec<_> = plan.children().into_iter().map(|input| self.split(input)).collect::<Result<_>>()?;
+        let children: Vec<_> =
+            plan.children().into_iter().map(|input| self.distribute(input)).collect::<Result<_>>()?;
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Recompute);
         let split = plan.clone().replace_children(children, options)?;
         Ok(match plan.downcast_ref::<AggregateExec>().and_then(distinct_cache_writer) {

@@ -133,7 +133,7 @@ pub(super) async fn serve(
     let authenticated = move |inner: Routes| {
         let auth = auth.clone();
         service_fn(move |request: Request<Body>| {
-            let result = auth.check(&request);
+            let result = auth.authenticate_request(&request);
             let inner = inner.clone();
             async move {
                 match result {

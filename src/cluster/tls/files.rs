@@ -90,12 +90,12 @@ impl TlsFiles {
         let servers = WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build();
         let servers = servers.map_err(|error| Error::General(error.to_string()))?;
         if let [own, rest @ ..] = &*chain {
-            clients.verify_client_cert(own, rest, now).map_err(|error| self.certificate_error(&error))?;
+            clients.verify_client_cert(own, rest, now).map_err(|error| self.rejected_certificate_error(&error))?;
             if let Some(host) = &self.host {
                 let invalid = |_| self.file_error(CERTIFICATE_INDEX, format!("cannot match {host}: not a DNS name"));
                 let name = ServerName::try_from(&**host).map_err(invalid)?;
                 let verified = servers.verify_server_cert(own, rest, &name, &[], now);
-                verified.map_err(|error| self.certificate_error(&error))?;
+                verified.map_err(|error| self.rejected_certificate_error(&error))?;
             }
         }
 
@@ -164,7 +164,7 @@ impl TlsFiles {
                 KEY_INDEX,
                 format!("does not match the certificate in {}", self.paths[CERTIFICATE_INDEX].display()),
             ),
-            Error::InvalidCertificate(_) => self.certificate_error(&error),
+            Error::InvalidCertificate(_) => self.rejected_certificate_error(&error),
             error => {
                 let supported = "RSA with at least 2,048 bits, ECDSA on P-256 or P-384, and Ed25519";
                 self.file_error(KEY_INDEX, format!("is not a supported key (valid: {supported}): {error}"))
@@ -172,7 +172,7 @@ impl TlsFiles {
         })
     }
 
-    fn certificate_error(&self, error: &Error) -> TlsError {
+    fn rejected_certificate_error(&self, error: &Error) -> TlsError {
         let Error::InvalidCertificate(cause) = error else {
             return self.file_error(CERTIFICATE_INDEX, format!("cannot be used: {error}"));
         };

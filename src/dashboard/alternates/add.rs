@@ -44,7 +44,7 @@ fn parse_insert_position(typed: &str, last: u64, length: u64) -> (u64, Option<St
     }
 }
 
-pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, mut form: SubmittedForm) -> PageResult {
+pub(super) async fn handle_insert(req: &mut PageRequest, target: &EditTarget, mut form: SubmittedForm) -> PageResult {
     let mut list_now = load_list(req, &target.urls, None).await?;
     let typed = form.fields.first("position").unwrap_or_default().to_owned();
     let mut draft = EditDraft::from_form(&form, true, list_now.length)?;

@@ -76,7 +76,7 @@ pub(super) async fn render_edit_form(req: &PageRequest, target: &EditTarget, que
         let version_entity = load_version_entity(req, &target.urls, index).await?;
         let differs = version_entity.entity_bytes().is_some_and(|entity| list.entity.entity_bytes() != Some(entity));
         let is_explained = matches!(found, Some(AlternatePosition::Changed(_) | AlternatePosition::Replaced(_)));
-        flash.notes.extend(if differs && !is_explained { Some(version_difference_note(target, &list)) } else { note });
+        flash.notes.extend(if differs && !is_explained { Some(entity_difference_note(target, &list)) } else { note });
     }
     let entity = list.entity.entity_bytes();
     let text = entity.and_then(entity_text::to_editor_text);
@@ -86,7 +86,7 @@ pub(super) async fn render_edit_form(req: &PageRequest, target: &EditTarget, que
     render_editor(req, target, &list, &draft, flash)
 }
 
-fn version_difference_note(target: &EditTarget, list: &EditableList) -> String {
+fn entity_difference_note(target: &EditTarget, list: &EditableList) -> String {
     let number = target.version.number;
     match list.length == target.version.file.entity_count {
         true => format!(
@@ -103,7 +103,7 @@ fn escape_base_entity(entity: &[u8]) -> String {
     escape_invisible_json(&String::from_utf8_lossy(entity))
 }
 
-pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, mut form: SubmittedForm) -> PageResult {
+pub(super) async fn handle_edit(req: &mut PageRequest, target: &EditTarget, mut form: SubmittedForm) -> PageResult {
     let position = EntityPosition::parse(form.trimmed_value("position"))?;
     let mut draft = EditDraft::from_form(&form, false, position.index)?;
     let mut list_now = load_list_with_neighbors(req, &target.urls, draft.position).await?;

@@ -67,7 +67,7 @@ pub(super) async fn show_alternate(req: &mut PageRequest) -> PageResult {
     render(StatusCode::OK, &page)
 }
 
-pub(super) async fn show_form(req: PageRequest) -> Response {
+pub(super) async fn show_alternate_form(req: PageRequest) -> Response {
     req.respond_on_worker(|req| Box::pin(render_editor_form(req))).await
 }
 
@@ -92,7 +92,7 @@ async fn render_editor_form(req: &mut PageRequest) -> PageResult {
     }
 }
 
-pub(super) async fn handle_form(FormRequest { request: mut req, body }: FormRequest) -> Response {
+pub(super) async fn handle_alternate_form(FormRequest { request: mut req, body }: FormRequest) -> Response {
     let (fields, reservation) = match req.read_form_fields(body, MAX_EDITOR_FORM_BYTES).await {
         Ok(received) => received,
         Err(HttpError::Call(CallError::BodyTooLarge { limit, .. })) => {
@@ -124,17 +124,17 @@ async fn apply_edits(req: &mut PageRequest, fields: QueryParams, reservation: Op
         "edit" => {
             form.check_fields(&["etag", "length", "position", "base", "text"], &["beside", "do"])?;
             form.check_optional_choice("do", &["preview", "save", "merge"])?;
-            Box::pin(edit::handle_form(req, &target, form)).await
+            Box::pin(edit::handle_edit(req, &target, form)).await
         }
         "add" => {
             form.check_fields(&["etag", "length", "position", "text"], &["do"])?;
             form.check_optional_choice("do", &["preview", "save"])?;
-            Box::pin(add::handle_form(req, &target, form)).await
+            Box::pin(add::handle_insert(req, &target, form)).await
         }
         "remove" => {
             form.check_fields(&["positions"], &["etag", "checked", "do"])?;
             form.check_optional_choice("do", &["preview", "save"])?;
-            Box::pin(removal::handle_form(req, &target, form)).await
+            Box::pin(removal::handle_removal(req, &target, form)).await
         }
         "delete" => {
             form.check_fields(&["etag"], &[])?;

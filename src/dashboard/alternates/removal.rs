@@ -52,7 +52,7 @@ pub(super) async fn render_removal_form(req: &PageRequest, target: &EditTarget, 
     render_removal(req, target, positions, StatusCode::OK, None).await
 }
 
-pub(super) async fn handle_form(req: &mut PageRequest, target: &EditTarget, form: SubmittedForm) -> PageResult {
+pub(super) async fn handle_removal(req: &mut PageRequest, target: &EditTarget, form: SubmittedForm) -> PageResult {
     let SubmittedForm { fields, body_reservation, .. } = form;
     let typed_positions = fields.first("positions").unwrap_or_default();
     let positions = entity_text::parse_positions(typed_positions, MAX_REMOVED_ENTITIES);

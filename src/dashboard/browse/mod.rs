@@ -53,7 +53,7 @@ const COLUMNS_PARAM: &str = "columns";
 const PAGE_ONLY_PARAMS: [&str; 6] =
     [VIEW_PARAM, COLUMNS_PARAM, form::SUBMITTED_PARAM, ADD_PATH_PARAM, ADD_OPERATOR_PARAM, ADD_VALUE_PARAM];
 
-pub(super) async fn redirect_to_active(req: &mut PageRequest) -> PageResult {
+pub(super) async fn redirect_to_active_version(req: &mut PageRequest) -> PageResult {
     let urls = DatasetUrls::parse(req.head.uri.path())?;
     let query = QueryParams::parse(req.head.uri.query());
     Ok(PageResponse::SeeOther(query.to_url(&urls.active_version().browse_url())))

@@ -43,7 +43,7 @@ enum RefreshEvent {
     Failed { stage: &'static str, error: String },
 }
 
-pub(crate) async fn show_events(req: &mut PageRequest) -> PageResult {
+pub(crate) async fn stream_refresh_events(req: &mut PageRequest) -> PageResult {
     let urls = load_owner_context(req).await?.urls;
     let services = req.services.clone();
     let user = req.require_user()?;

@@ -181,7 +181,7 @@ fn attempt_duration(attempt: &RefreshAttempt) -> Option<String> {
     Some(format::duration_ms((attempt.finished_at? - attempt.started_at).num_milliseconds().unsigned_abs()))
 }
 
-pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
+pub(super) async fn handle_refresh_form(req: &mut PageRequest, body: Body) -> PageResult {
     let (own, form) = receive_owner_form(req, body).await?;
     let reply = apply_refresh_form(req, &own.urls, &form).await;
     let Err(error) = reply else { return reply };

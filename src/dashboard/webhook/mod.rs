@@ -137,7 +137,7 @@ fn delivery_duration(delivery: &SentDelivery) -> Option<String> {
     Some(format::duration_ms(u64::try_from(millis).unwrap_or(u64::MAX)))
 }
 
-pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
+pub(super) async fn show_webhook_deletion(req: &mut PageRequest) -> PageResult {
     let own = load_confirmation_context(req).await?;
     let found = req.services.webhooks.find_webhook(&req.require_user()?, own.urls.id).await?;
     let webhook = found.ok_or(ManageError::WebhookNotFound)?;
@@ -158,7 +158,7 @@ pub(super) async fn show_confirmation(req: &mut PageRequest) -> PageResult {
     question.render_page(req, own.heading(req, DatasetTab::Webhook), StatusCode::OK)
 }
 
-pub(super) async fn handle_form(req: &mut PageRequest, body: Body) -> PageResult {
+pub(super) async fn change_webhook(req: &mut PageRequest, body: Body) -> PageResult {
     let (own, form) = receive_owner_form(req, body).await?;
     let reply = apply_webhook_form(req, &own.urls, &form).await;
     let Err(error) = reply else { return reply };

@@ -139,7 +139,7 @@ impl CellBatchFactory {
 
 impl CellBatchBuilder {
     /// Adds an entity (a canonical JSON document). The cost depends on the number of its cells, not of columns.
-    pub fn push(&mut self, document: &[u8]) {
+    pub fn add_entity(&mut self, document: &[u8]) {
         let CellBatchBuilder { factory, rows, column_buffers, cell_bytes } = self;
         let BuffersByColumn { buffer_numbers, buffers } = column_buffers;
         let number = *rows as u32;

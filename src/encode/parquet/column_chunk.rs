@@ -212,7 +212,7 @@ impl ColumnEncoder {
         let mut dictionary_bytes = 0;
         if let Some(values) = &dictionary {
             for value in values {
-                bounds.update(value);
+                bounds.update_min_max(value);
                 if cells.column_type == ColumnType::Text {
                     self.page.extend_from_slice(&(value.len() as u32).to_le_bytes());
                 }
@@ -329,7 +329,7 @@ impl ColumnEncoder {
             self.end_page(Some(Encoding::RLE_DICTIONARY), rows, chunk)?;
             if let Some(index) = &mut chunk.page_index {
                 let mut bounds = ValueBounds::new(cells.column_type);
-                page_codes.iter().for_each(|code| bounds.update(values[*code as usize]));
+                page_codes.iter().for_each(|code| bounds.update_min_max(values[*code as usize]));
                 index.add_page(&bounds, rows, rows - page_codes.len(), start..chunk.bytes.len());
             }
             first_row = end_row;
@@ -353,7 +353,7 @@ impl ColumnEncoder {
             let mut start = 0;
             let mut end = 0;
             for (cell, text) in cell_values(cells.column_type, part).enumerate() {
-                bounds.update(text);
+                bounds.update_min_max(text);
                 let row = first_row + part.row_of_cell(cell);
                 let bytes = prefix_bytes + text.len();
                 let is_long = (row - page.first_row) as usize >= cells.max_page_rows;
@@ -366,7 +366,7 @@ impl ColumnEncoder {
                 page.bytes += bytes;
                 page.cell_count += 1;
                 if cells.has_page_index() {
-                    page.bounds.update(text);
+                    page.bounds.update_min_max(text);
                 }
                 if !cells.has_no_nulls() {
                     self.present_rows.push(row - page.first_row);

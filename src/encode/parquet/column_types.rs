@@ -129,7 +129,7 @@ impl ColumnTypeInference {
 }
 
 impl ColumnTypesBuilder {
-    pub fn push(&mut self, document: &[u8]) {
+    pub fn add_entity(&mut self, document: &[u8]) {
         let ColumnTypesBuilder { inference, excluded_types } = self;
         let ColumnTypeInference { columns, known_types, row_buffers } = inference;
         row_buffers.with_buffer(|row| {

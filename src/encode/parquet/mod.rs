@@ -61,10 +61,10 @@ const NAME_COPIES: usize = 6;
 
 /// Writes the batches of a response as a Parquet file, one row group at a time:
 ///
-/// 1. [`push`](ParquetFileStream::push) batches until the row group [`is_full`](ParquetFileStream::is_full);
+/// 1. [`push`](ParquetFileStream::push) batches until the row group [is full](ParquetFileStream::is_row_group_full);
 /// 2. encode all columns of [`take_row_group`](ParquetFileStream::take_row_group), and
 ///    [write](ParquetFileStream::write_row_group) them;
-/// 3. [`take_bytes`](ParquetFileStream::take_bytes).
+/// 3. [`take_written_bytes`](ParquetFileStream::take_written_bytes).
 pub struct ParquetFileStream {
     writer: SerializedFileWriter<Vec<u8>>,
     schema: SchemaDescPtr,
@@ -146,17 +146,17 @@ impl ParquetFileStream {
         self.batches.push(batch);
     }
 
-    pub fn is_full(&self) -> bool {
+    pub fn is_row_group_full(&self) -> bool {
         self.cell_bytes >= self.max_row_group_bytes || self.rows >= self.max_row_group_rows
     }
 
     /// The number of rows that fit in the current row group, unless it reaches its limit of bytes earlier.
-    pub fn remaining_rows(&self) -> usize {
+    pub fn row_group_rows_left(&self) -> usize {
         self.max_row_group_rows.saturating_sub(self.rows)
     }
 
     /// The bytes of cells that fit in the current row group, unless it reaches its limit of rows earlier.
-    pub fn remaining_bytes(&self) -> usize {
+    pub fn row_group_bytes_left(&self) -> usize {
         self.max_row_group_bytes.saturating_sub(self.cell_bytes)
     }
 
@@ -182,7 +182,7 @@ impl ParquetFileStream {
         Ok(())
     }
 
-    pub fn take_bytes(&mut self) -> Result<Bytes, EncodeError> {
+    pub fn take_written_bytes(&mut self) -> Result<Bytes, EncodeError> {
         self.writer.flush().map_err(ParquetError::from)?;
         Ok(mem::take(self.writer.inner_mut()).into())
     }
@@ -196,9 +196,9 @@ impl ParquetFileStream {
     }
 
     /// Finishes the Parquet file and returns its remaining bytes. All pushed rows must have been written.
-    pub fn finish(mut self) -> Result<Bytes, EncodeError> {
+    pub fn finish_file(mut self) -> Result<Bytes, EncodeError> {
         self.writer.finish()?;
-        self.take_bytes()
+        self.take_written_bytes()
     }
 }
 

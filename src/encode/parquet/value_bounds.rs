@@ -20,7 +20,7 @@ impl<'c> ValueBounds<'c> {
     }
 
     #[inline]
-    pub(super) fn update(&mut self, value: &'c [u8]) {
+    pub(super) fn update_min_max(&mut self, value: &'c [u8]) {
         let Some((min, max)) = &mut self.min_max else {
             self.min_max = Some((value, value));
             return;

@@ -27,11 +27,11 @@ use super::overlay::{BaseFile, EditOverlay, Extent};
 use super::profile::{StoredProfile, total_bytes};
 use super::reader::VersionReader;
 use super::shredder::conflicting_columns;
-use super::writer::EditedList;
+use super::writer::EditedFileSpec;
 
 /// Limits of edited files. Beyond these limits, an edit writes the whole list instead of only the changed entities.
 #[derive(Clone, Copy, Debug)]
-pub struct EditLimits {
+pub struct DeltaFileLimits {
     /// Lists with fewer bytes of documents are rewritten as a whole by every edit, which is as fast.
     pub min_list_bytes: u64,
     /// Up to this many base file rows between two edits are stored again, because another extent would cost more.
@@ -43,9 +43,9 @@ pub struct EditLimits {
     pub max_delta_percent: u64,
 }
 
-impl Default for EditLimits {
+impl Default for DeltaFileLimits {
     fn default() -> Self {
-        EditLimits {
+        DeltaFileLimits {
             min_list_bytes: 16 << 20,
             max_gap_rows: 32,
             max_extra_extents: 4_096,
@@ -55,14 +55,14 @@ impl Default for EditLimits {
     }
 }
 
-pub struct EditPlan {
+pub struct DeltaFilePlan {
     pub delta_documents: Vec<Bytes>,
-    pub list: EditedList,
+    pub list: EditedFileSpec,
     /// Profile and table columns of the edited list; `None` if they can be computed only by reading the whole list.
     pub profile: Option<(StoredProfile, Option<TableColumnNames>)>,
 }
 
-pub fn resolve_base_file(list: &VersionReader, path: &str, size_bytes: u64) -> BaseFile {
+pub fn base_file_for_edit(list: &VersionReader, path: &str, size_bytes: u64) -> BaseFile {
     let layout = list.layout();
     match &layout.edit {
         Some(EditOverlay { base, .. }) => base.clone(),
@@ -77,9 +77,9 @@ pub async fn plan_edit(
     base: BaseFile,
     script: &EditScript,
     index: &IndexSettings,
-    limits: &EditLimits,
+    limits: &DeltaFileLimits,
     row_group_rows: usize,
-) -> Result<Option<EditPlan>> {
+) -> Result<Option<DeltaFilePlan>> {
     let before = list.layout();
     if before.document_bytes < limits.min_list_bytes || before.index != *index {
         return Ok(None);
@@ -131,8 +131,8 @@ pub async fn plan_edit(
     }
     let document_bytes = before.document_bytes + total_bytes(&changed.added) - total_bytes(&changed.removed);
     let profile = profile::profile_edited_list(list, &mut layout, &changed, script).await?;
-    let list = EditedList { base, extents, layout, document_bytes };
-    Ok(Some(EditPlan { delta_documents, list, profile }))
+    let list = EditedFileSpec { base, extents, layout, document_bytes };
+    Ok(Some(DeltaFilePlan { delta_documents, list, profile }))
 }
 
 /// Collects the entities that an edit removes and adds. Returns `None` if the removed ones have more than `max_bytes`.

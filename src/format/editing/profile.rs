@@ -74,7 +74,7 @@ async fn columns_after_edit(
     let expected = before.len() + new;
     let mut found = TableColumnNamesBuilder::new(expected);
     let mut bytes = 0;
-    let mut reader = EditedListReader::new(list, script);
+    let mut reader = EditedDocumentReader::new(list, script);
     while bytes < MAX_COLUMN_SCAN_BYTES {
         let Some(block) = reader.next_documents().await? else { break };
         for document in block {
@@ -98,7 +98,7 @@ pub async fn rebuild_profile(
     layout: &mut FileLayout,
 ) -> Result<(StoredProfile, Option<TableColumnNames>)> {
     let mut profile = ProfileBuilder::default();
-    let mut reader = EditedListReader::new(list, script);
+    let mut reader = EditedDocumentReader::new(list, script);
     while let Some(block) = reader.next_documents().await? {
         let add = move || {
             block.iter().for_each(|document| profile.add(document));
@@ -112,15 +112,15 @@ pub async fn rebuild_profile(
     Ok((stored, profile.columns()))
 }
 
-struct EditedListReader<'a> {
+struct EditedDocumentReader<'a> {
     list: &'a VersionReader,
     items: IntoIter<OverlayItem>,
     positions: Range<u64>,
 }
 
-impl<'a> EditedListReader<'a> {
-    fn new(list: &'a VersionReader, script: &EditScript) -> EditedListReader<'a> {
-        EditedListReader { list, items: apply_edits(list.extents(), script).into_iter(), positions: 0..0 }
+impl<'a> EditedDocumentReader<'a> {
+    fn new(list: &'a VersionReader, script: &EditScript) -> EditedDocumentReader<'a> {
+        EditedDocumentReader { list, items: apply_edits(list.extents(), script).into_iter(), positions: 0..0 }
     }
 
     async fn next_documents(&mut self) -> Result<Option<Vec<Bytes>>> {

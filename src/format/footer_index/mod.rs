@@ -105,7 +105,7 @@ impl FooterIndex {
                     .and_then(ChunkDetails::decode);
                 let Some(details) = details else { return Err(footer_damaged("its footer index is truncated")) };
                 details_end = end;
-                let range = self.resolve_bloom(row_group, &details).map(|(range, _)| range);
+                let range = self.bloom_range_from_details(row_group, &details).map(|(range, _)| range);
                 if range.is_some_and(|range| range.end > size_bytes) {
                     return Err(footer_damaged("a bloom filter is outside the file"));
                 }
@@ -161,10 +161,10 @@ impl FooterIndex {
     }
 
     pub(super) fn bloom_range(&self, row_group: usize, column: usize) -> Option<(Range<u64>, u32)> {
-        self.resolve_bloom(row_group, &self.chunk_details(row_group, column))
+        self.bloom_range_from_details(row_group, &self.chunk_details(row_group, column))
     }
 
-    fn resolve_bloom(&self, row_group: usize, details: &ChunkDetails<'_>) -> Option<(Range<u64>, u32)> {
+    fn bloom_range_from_details(&self, row_group: usize, details: &ChunkDetails<'_>) -> Option<(Range<u64>, u32)> {
         let (start, length, checksum) = details.bloom_location?;
         let start = self.row_group_offset(row_group).saturating_add(u64::from(start));
         Some((start..start.saturating_add(u64::from(length)), checksum))

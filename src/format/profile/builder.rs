@@ -23,7 +23,7 @@ pub(super) struct PathCounts {
 impl PathCounts {
     /// Counts a value. `entity` is the number of the entity that contains the value, starting at 1.
     #[inline]
-    pub(super) fn add(&mut self, entity: u64, is_in_array: bool, value: VisitedValue<'_>) {
+    pub(super) fn add_value(&mut self, entity: u64, is_in_array: bool, value: VisitedValue<'_>) {
         if self.last_entity != entity {
             self.last_entity = entity;
             self.entities += 1;
@@ -101,13 +101,13 @@ impl ProfileBuilder {
                 paths.resize_with(index + 1, PathProfile::default);
             }
             let path = &mut paths[index];
-            path.counts.add(*entities, is_in_array, value);
+            path.counts.add_value(*entities, is_in_array, value);
             table_columns.visit_value(node, is_in_array, value);
             if let VisitedValue::Scalar(scalar) = value {
                 if !is_in_array && !path.has_table_column {
                     table_columns.add_new_scalar(node);
                 }
-                path.add(*entities, scalar, value_budget);
+                path.add_scalar(*entities, scalar, value_budget);
             }
         });
         table_columns.end_entity(document, |node| paths[node as usize].has_table_column = true);
@@ -135,7 +135,7 @@ impl ProfileBuilder {
 
 impl PathProfile {
     #[inline]
-    fn add(&mut self, entity: u64, scalar: JsonScalar<'_>, value_budget: &mut SharedValueBudget) {
+    fn add_scalar(&mut self, entity: u64, scalar: JsonScalar<'_>, value_budget: &mut SharedValueBudget) {
         if self.last_scalar_entity != entity {
             self.last_scalar_entity = entity;
             self.scalar_entities += 1;

@@ -26,8 +26,8 @@ pub use limits::{
 pub use profile_paths::{PathFacts, ProfilePaths};
 pub use shredding::{NotShreddedReason, ShreddingChoice, ShreddingLimits};
 pub use stored::{
-    DistinctCount, PROFILE_KEY, ProfileIndexSettings, ProfileLocation, ProfilePathRecord, ProfileSummary,
-    StoredProfile, TopValue, UnmetIndexPath, ValueRecord,
+    PROFILE_KEY, ProfileIndexSettings, ProfileLocation, ProfilePathRecord, ProfileSummary, StoredProfile, TopValue,
+    UnmetIndexPath, ValueRecord,
 };
 pub use string_lengths::length_range;
-pub use value_statistics::TypeCounts;
+pub use value_statistics::{DistinctCount, TypeCounts};

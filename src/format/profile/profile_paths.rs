@@ -7,8 +7,8 @@ use serde::Deserialize;
 use strata_json::{NumericValue, TableColumnNames};
 use strata_store::Result;
 
-use super::stored::{DistinctCount, ValueRecord, decode_profile};
-use super::value_statistics::TypeCounts;
+use super::stored::{ValueRecord, decode_profile};
+use super::value_statistics::{DistinctCount, TypeCounts};
 
 #[derive(Debug)]
 pub struct ProfilePaths {

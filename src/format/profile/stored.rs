@@ -16,7 +16,7 @@ use super::histogram::NumberHistogram;
 use super::limits::MAX_SHOWN_VALUE_BYTES;
 use super::min_max::TruncatedValue;
 use super::shredding::{NotShreddedReason, ShreddingChoice};
-use super::value_statistics::{FrequentValue, ScalarType, TypeCounts};
+use super::value_statistics::{DistinctCount, FrequentValue, ScalarType, TypeCounts};
 use crate::path_tree::PathNode;
 
 pub const PROFILE_KEY: &str = "strata.profile";
@@ -106,15 +106,6 @@ pub struct ProfilePathRecord {
     pub shredded: bool,
     /// Why the path has no indexed column. Null if the path has an indexed column.
     pub why_not_shredded: Option<NotShreddedReason>,
-}
-
-/// A number of distinct values.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct DistinctCount {
-    /// The number of distinct values.
-    pub count: u64,
-    /// Whether `count` is an estimate. Estimates have a standard error of 2.3%. Counts of up to 4,096 are exact.
-    pub estimated: bool,
 }
 
 /// A value: a number, a string, or a boolean.

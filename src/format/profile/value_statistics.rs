@@ -13,7 +13,15 @@ use super::limits::{
 };
 use super::min_max::{NumberMinMax, StringMinMax, TruncatedValue};
 use super::sketch::{DistinctSketch, FrequentValueSketch};
-use super::stored::DistinctCount;
+
+/// A number of distinct values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DistinctCount {
+    /// The number of distinct values.
+    pub count: u64,
+    /// Whether `count` is an estimate. Estimates have a standard error of 2.3%. Counts of up to 4,096 are exact.
+    pub estimated: bool,
+}
 
 #[derive(Default)]
 pub(super) struct SharedValueBudget {

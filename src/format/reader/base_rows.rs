@@ -32,7 +32,7 @@ struct BaseRowRun {
 
 impl VersionReader {
     /// Returns the rows of the common base file that both versions contain, in order; empty if their bases differ.
-    pub fn shared_rows(&self, other: &VersionReader) -> Vec<SharedRowRun> {
+    pub fn shared_base_rows(&self, other: &VersionReader) -> Vec<SharedRowRun> {
         if self.base_path() != other.base_path() {
             return Vec::new();
         }

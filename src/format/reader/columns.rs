@@ -9,20 +9,13 @@ use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use parquet::bloom_filter::Sbbf;
 use strata_store::{Result, StorageError};
 
-use super::extents::ExtentLocation;
+use super::extents::{ExtentLocation, TotalColumnSizes};
 use super::file_reader::FileReader;
 use super::version_reader::VersionReader;
 use crate::cached_part::{CachedPart, PartKey};
 use crate::fetched_range::{FetchedRange, decode_catching_panics};
 use crate::footer::FileFooter;
 use crate::layout::{ShreddedKind, ShreddedPart};
-
-/// The sizes of some columns of a row group.
-#[derive(Clone, Copy, Debug)]
-pub struct ColumnSizes {
-    pub stored_bytes: u64,
-    pub decompressed_bytes: u64,
-}
 
 impl VersionReader {
     /// Returns `false` only if no string of the row group equals `text`. A damaged filter is reported and ignored.
@@ -96,7 +89,7 @@ impl VersionReader {
     }
 
     /// Returns the number of elements of an indexed column, slightly more if lists are empty.
-    pub fn element_count(&self, shredded: usize) -> u64 {
+    pub fn shredded_element_count(&self, shredded: usize) -> u64 {
         let Some(index) = self.layout().column_index(shredded, ShreddedPart::Text) else { return 0 };
         let elements = |row_group| {
             let location = self.locate_extent(row_group);
@@ -111,13 +104,13 @@ impl VersionReader {
             .files
             .iter()
             .flat_map(|file| (0..file.footer.footer_index.row_groups).map(move |number| (file, number)));
-        row_groups.map(|(file, number)| file.column_sizes(number, &columns).decompressed_bytes).sum()
+        row_groups.map(|(file, number)| file.total_column_sizes(number, &columns).decompressed_bytes).sum()
     }
 }
 
 impl FileReader {
-    pub(super) fn column_sizes(&self, row_group: usize, columns: &[usize]) -> ColumnSizes {
-        let mut sizes = ColumnSizes { stored_bytes: 0, decompressed_bytes: 0 };
+    pub(super) fn total_column_sizes(&self, row_group: usize, columns: &[usize]) -> TotalColumnSizes {
+        let mut sizes = TotalColumnSizes { stored_bytes: 0, decompressed_bytes: 0 };
         for chunk in columns.iter().map(|column| self.footer.footer_index.chunk(row_group, *column)) {
             sizes.stored_bytes += u64::from(chunk.stored_bytes);
             sizes.decompressed_bytes += u64::from(chunk.decompressed_bytes);

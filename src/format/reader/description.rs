@@ -54,10 +54,10 @@ impl VersionReader {
     }
 
     pub async fn open_described(store: &Store, file: &FileDescription, cache: &PartCache) -> Result<VersionReader> {
-        VersionReader::open_and_compare(store, file, "another node", cache).await
+        VersionReader::open_and_check_description(store, file, "another node", cache).await
     }
 
-    pub(super) async fn open_and_compare(
+    pub(super) async fn open_and_check_description(
         store: &Store,
         file: &FileDescription,
         expected_by: &str,

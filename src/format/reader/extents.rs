@@ -9,7 +9,6 @@ use std::sync::Arc;
 use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
 use strata_store::{Result, StorageError};
 
-use super::columns::ColumnSizes;
 use super::file_reader::FileReader;
 use super::readahead::PrefetchPlan;
 use super::version_reader::VersionReader;
@@ -23,6 +22,13 @@ use crate::overlay::Extent;
 use crate::page_table;
 use crate::path_index::directory::PathIndexDirectory;
 use crate::path_index::structure_dictionary::StructureDictionary;
+
+/// The sizes of some columns of a row group.
+#[derive(Clone, Copy, Debug)]
+pub struct TotalColumnSizes {
+    pub stored_bytes: u64,
+    pub decompressed_bytes: u64,
+}
 
 pub(super) struct ExtentLocation<'a> {
     pub(super) reader: &'a FileReader,
@@ -79,7 +85,7 @@ impl VersionReader {
     }
 
     /// Returns the canonical hashes of a row group, as a binary array with 32 bytes per row.
-    pub async fn read_hashes(&self, row_group: usize) -> Result<ArrayRef> {
+    pub async fn read_entity_hashes(&self, row_group: usize) -> Result<ArrayRef> {
         self.read_column(row_group, HASH_COLUMN_INDEX).await
     }
 
@@ -126,10 +132,10 @@ impl VersionReader {
         parts.iter().filter_map(|part| self.layout().column_index(shredded, *part)).collect()
     }
 
-    pub fn column_sizes(&self, row_group: usize, columns: &[usize]) -> ColumnSizes {
+    pub fn total_column_sizes(&self, row_group: usize, columns: &[usize]) -> TotalColumnSizes {
         let location = self.locate_extent(row_group);
-        let row_group_sizes = location.reader.column_sizes(location.row_group, columns);
-        ColumnSizes {
+        let row_group_sizes = location.reader.total_column_sizes(location.row_group, columns);
+        TotalColumnSizes {
             stored_bytes: location.scale_to_extent(row_group_sizes.stored_bytes),
             decompressed_bytes: location.scale_to_extent(row_group_sizes.decompressed_bytes),
         }
@@ -259,11 +265,11 @@ impl VersionReader {
     }
 
     pub fn full_text_bytes(&self, row_group: usize) -> u64 {
-        self.column_sizes(row_group, &[FULL_TEXT_COLUMN_INDEX]).decompressed_bytes
+        self.total_column_sizes(row_group, &[FULL_TEXT_COLUMN_INDEX]).decompressed_bytes
     }
 
     pub fn stored_text_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
-        let bytes = |column| self.column_sizes(row_group, &[column]).stored_bytes;
+        let bytes = |column| self.total_column_sizes(row_group, &[column]).stored_bytes;
         (bytes(FULL_TEXT_COLUMN_INDEX), bytes(DOCUMENT_COLUMN_INDEX))
     }
 

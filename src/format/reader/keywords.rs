@@ -42,8 +42,9 @@ impl FileReader {
         let Some(stored) = stored.filter(|_| !query.fragments().is_empty()) else { return Ok(KeywordCandidates::Scan) };
         let header = &stored.header;
         let row_groups = stored.row_groups.clone();
-        let scan_bytes: u64 =
-            row_groups.map(|row_group| self.column_sizes(row_group, &[FULL_TEXT_COLUMN_INDEX]).stored_bytes).sum();
+        let scan_bytes: u64 = row_groups
+            .map(|row_group| self.total_column_sizes(row_group, &[FULL_TEXT_COLUMN_INDEX]).stored_bytes)
+            .sum();
         let mut budget = ColdReadBudget { spent_bytes: 0, max_bytes: scan_bytes.max(MIN_INDEX_READ_BYTES) };
         let classes: Vec<TokenClass> = header.required_classes(query).collect();
         let tokens = self.read_tokens(segment, stored, &classes, &mut budget).await?;

@@ -23,8 +23,8 @@ mod verification;
 mod version_reader;
 
 pub use base_rows::{BaseRowPosition, SharedRowRun};
-pub use columns::ColumnSizes;
 pub use description::FileDescription;
+pub use extents::TotalColumnSizes;
 pub(super) use file_reader::FileReader;
 pub use readahead::PrefetchPlan;
 pub use verification::{NoReadThrottle, ReadThrottle};

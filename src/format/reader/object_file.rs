@@ -90,7 +90,7 @@ impl ObjectFile {
             Ok(bytes) => bytes,
             Err(error) => match self.detect_truncation(&error).await {
                 Some(truncated) => return Err(truncated),
-                None => return Err(self.store.classify_failure(error.into()).await),
+                None => return Err(self.store.detect_missing_store(error.into()).await),
             },
         };
         if bytes.len() as u64 != expected {

@@ -35,9 +35,11 @@ impl FileReader {
         self.object_file.fetch_ahead(ranges);
     }
 
-    pub(super) fn prefetch_planned_columns(&self, row_group: usize, column: usize) {
+    pub(super) fn prefetch_planned_columns(&self, row_group: usize, missed_column: usize) {
         let readahead = self.object_file.readahead.as_ref();
-        let Some(readahead) = readahead.filter(|readahead| readahead.plan.columns.contains(&column)) else { return };
+        let Some(readahead) = readahead.filter(|readahead| readahead.plan.columns.contains(&missed_column)) else {
+            return;
+        };
         let plan = &readahead.plan;
         let end = plan.row_groups.end.min(row_group.saturating_add(plan.row_groups_ahead.max(1)));
         let mut ranges = Vec::new();

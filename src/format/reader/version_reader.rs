@@ -91,7 +91,7 @@ impl VersionReader {
 
     /// Opens a file. [`StorageError::Damaged`] if its footer does not match the record in the metadata database.
     pub async fn open_recorded(store: &Store, file: &VersionFile, cache: &PartCache) -> Result<VersionReader> {
-        VersionReader::open_and_compare(store, &file.into(), "the metadata database", cache).await
+        VersionReader::open_and_check_description(store, &file.into(), "the metadata database", cache).await
     }
 
     fn map_files(&self, change: impl Fn(&mut ObjectFile)) -> VersionReader {

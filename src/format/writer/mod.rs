@@ -87,7 +87,7 @@ pub fn write_version(
 }
 
 #[derive(Clone, Debug)]
-pub struct EditedList {
+pub struct EditedFileSpec {
     pub base: BaseFile,
     pub extents: Vec<Extent>,
     pub layout: FileLayout,
@@ -98,7 +98,7 @@ pub fn write_edited(
     store: &Store,
     path: &ObjectPath,
     spooled: FinishedSpool,
-    list: &EditedList,
+    list: &EditedFileSpec,
     profile: &[u8],
     options: &WriteOptions,
     runtime: &Handle,
@@ -185,7 +185,7 @@ fn encode_file(
         let encoded = encode_row_group(&mut shredder, &factory, 0, &documents, collected)?;
         if let Some(texts) = writer.append_row_group(encoded)? {
             let mut indexer = KeywordIndexer::new(options.keyword_limits);
-            writer.append_segment(indexer.add_row_group(&texts).or_else(|| indexer.finish_segment()))?;
+            writer.append_keyword_segment(indexer.add_row_group(&texts).or_else(|| indexer.finish_segment()))?;
         }
     }
     writer.finish(profile, layout, options.min_footer_index_chunks)
@@ -211,7 +211,7 @@ fn encode_on_threads(
                 Err(_) => break,
             }
         }
-        let indexer = if collected.full_text { IndexerThread::spawn(scope, options.keyword_limits) } else { None };
+        let indexer = if collected.full_text { KeywordIndexThread::spawn(scope, options.keyword_limits) } else { None };
         let count = workers.len();
         let mut receive = |number: usize| -> Result<()> {
             let texts =
@@ -220,7 +220,7 @@ fn encode_on_threads(
             let texts = texts.ok_or(StorageError::WorkerStopped)?;
             indexer.full_texts.send(texts).map_err(|_| StorageError::WorkerStopped)?;
             if number >= SEGMENT_LAG_ROW_GROUPS {
-                writer.append_segment(indexer.segments.recv().map_err(|_| StorageError::WorkerStopped)?)?;
+                writer.append_keyword_segment(indexer.segments.recv().map_err(|_| StorageError::WorkerStopped)?)?;
             }
             Ok(())
         };
@@ -233,26 +233,26 @@ fn encode_on_threads(
             sent += 1;
         }
         (sent.saturating_sub(count)..sent).try_for_each(receive)?;
-        let Some(IndexerThread { full_texts, segments }) = indexer else { return Ok(()) };
+        let Some(KeywordIndexThread { full_texts, segments }) = indexer else { return Ok(()) };
         drop(full_texts);
         // Writes the outstanding keyword segments: of the last row groups, and the segment at the end of the file.
         for _ in 0..sent.min(SEGMENT_LAG_ROW_GROUPS) + 1 {
-            writer.append_segment(segments.recv().map_err(|_| StorageError::WorkerStopped)?)?;
+            writer.append_keyword_segment(segments.recv().map_err(|_| StorageError::WorkerStopped)?)?;
         }
         Ok(())
     })
 }
 
-struct IndexerThread {
+struct KeywordIndexThread {
     full_texts: SyncSender<BinaryArray>,
     segments: Receiver<Option<FinishedSegment>>,
 }
 
-impl IndexerThread {
+impl KeywordIndexThread {
     fn spawn<'scope>(
         scope: &'scope std::thread::Scope<'scope, '_>,
         limits: KeywordSegmentLimits,
-    ) -> Option<IndexerThread> {
+    ) -> Option<KeywordIndexThread> {
         let (full_text_sender, full_texts) = sync_channel::<BinaryArray>(1);
         // The channel has room for all outstanding segments, so the indexer never waits for the writer.
         let (to_file, segments) = sync_channel(SEGMENT_LAG_ROW_GROUPS + 1);
@@ -266,7 +266,7 @@ impl IndexerThread {
             let _ = to_file.send(indexer.finish_segment());
         };
         std::thread::Builder::new().spawn_scoped(scope, work).ok()?;
-        Some(IndexerThread { full_texts: full_text_sender, segments })
+        Some(KeywordIndexThread { full_texts: full_text_sender, segments })
     }
 }
 
@@ -342,7 +342,7 @@ impl VersionFileWriter<'_> {
         Ok((pages, blooms))
     }
 
-    fn append_segment(&mut self, segment: Option<FinishedSegment>) -> Result<()> {
+    fn append_keyword_segment(&mut self, segment: Option<FinishedSegment>) -> Result<()> {
         let Some(FinishedSegment { row_groups, segment }) = segment else { return Ok(()) };
         let offset = self.append_bytes(&segment.bytes)?;
         self.keyword_index.add_segment(offset, row_groups, segment);

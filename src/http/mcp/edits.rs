@@ -138,12 +138,12 @@ async fn pull_for_edit(caller: &ToolCaller, arguments: CallFields) -> ToolResult
 /// The arguments of the tool become the body of the HTTP call, without being parsed into values.
 async fn push_alternate(caller: &ToolCaller, _: CallFields) -> ToolResult {
     let body = stream::iter([Ok::<_, std::convert::Infallible>(arguments_body(caller))]);
-    change_output(alternates::push_alternate(&caller.services, &caller.user, body).await?)
+    alternate_change_output(alternates::push_alternate(&caller.services, &caller.user, body).await?)
 }
 
 async fn edit_alternate(caller: &ToolCaller, _: CallFields) -> ToolResult {
     // `caller` already holds the memory reservation of the message, which contains the edits.
-    change_output(
+    alternate_change_output(
         alternate_edits::apply_alternate_edits(&caller.services, &caller.user, arguments_body(caller), None).await?,
     )
 }
@@ -152,7 +152,7 @@ fn arguments_body(caller: &ToolCaller) -> Bytes {
     caller.arguments.clone().unwrap_or_else(|| Bytes::from_static(b"{}"))
 }
 
-fn change_output(response: records::PushResponse) -> ToolResult {
+fn alternate_change_output(response: records::PushResponse) -> ToolResult {
     let output = AlternateChangeOutput { response, next: AFTER_CHANGE_ADVICE };
     tool::json_output(&output, MAX_PULL_BYTES, PULL_TOO_LONG_ADVICE)
 }

@@ -89,20 +89,20 @@ fn document_info() -> Info {
         .build()
 }
 
-struct EncodedDocument {
+struct EncodedOpenApi {
     bytes: Bytes,
     etag: HeaderValue,
 }
 
 /// The document in each content coding, in the order of [`ContentCoding::ALL`].
-static ENCODED_DOCUMENTS: LazyLock<Result<[EncodedDocument; ContentCoding::ALL.len()], String>> = LazyLock::new(|| {
+static ENCODED_DOCUMENTS: LazyLock<Result<[EncodedOpenApi; ContentCoding::ALL.len()], String>> = LazyLock::new(|| {
     let text = build_document().to_pretty_json().map_err(|error| error.to_string())?;
     let hash = hex::encode(Sha256::digest(text.as_bytes()));
     let encoded = |coding: ContentCoding| {
         let bytes = compress_body(coding, text.as_bytes()).map_err(|error| error.to_string())?;
         let etag = format!("\"{}{}\"", &hash[..32], coding.etag_suffix());
         let etag = HeaderValue::try_from(etag).map_err(|error| error.to_string())?;
-        Ok::<_, String>(EncodedDocument { bytes, etag })
+        Ok::<_, String>(EncodedOpenApi { bytes, etag })
     };
     let [identity, gzip, brotli, zstd] = ContentCoding::ALL.map(encoded);
     Ok([identity?, gzip?, brotli?, zstd?])
@@ -123,7 +123,7 @@ async fn get_openapi(headers: HeaderMap) -> Result<Response, HttpError> {
     let failure = |reason: &String| HttpError::Panic(format!("failed to build the OpenAPI document: {reason}"));
     let documents = ENCODED_DOCUMENTS.as_ref().map_err(failure)?;
     let coding = content_encoding::negotiate(&headers);
-    let EncodedDocument { bytes, etag } = &documents[coding as usize];
+    let EncodedOpenApi { bytes, etag } = &documents[coding as usize];
     let mut response = match caching::is_not_modified(&headers, etag) {
         true => (StatusCode::NOT_MODIFIED, Body::new(caching::UnsizedEmptyBody)).into_response(),
         false => {

@@ -154,7 +154,7 @@ pub fn parse_query_except(
             return Err(ParameterError::ValueNotUtf8 { name: name.into_owned(), raw: pair.value.to_owned() });
         };
         match PARAMETERS.iter().position(|parameter| parameter.name == name) {
-            Some(index) => builder.apply_value(index, value)?,
+            Some(index) => builder.set_parameter(index, value)?,
             None if skipped.contains(&&*name) => {}
             None if !name.is_empty() && seen.insert(name.clone()) => unknown.push(UnknownParameter(name.into_owned())),
             // An unknown parameter with an empty name cannot be listed in the response header.
@@ -228,7 +228,7 @@ pub fn parse_json_members(members: &Map<String, Value>) -> Result<ReadRequest, P
     }
     let mut builder = ReadRequestBuilder::default();
     for (index, raw, text) in values {
-        builder.apply_value(index, text.into()).map_err(|error| error.with_json_value(Some(raw)))?;
+        builder.set_parameter(index, text.into()).map_err(|error| error.with_json_value(Some(raw)))?;
     }
     builder.finish().map_err(|error| error.with_json_value(members.get(result_parameters::SEED.name)))
 }
@@ -252,7 +252,7 @@ struct ReadRequestBuilder {
 }
 
 impl ReadRequestBuilder {
-    fn apply_value(&mut self, index: usize, value: Cow<'_, str>) -> Result<(), ParameterError> {
+    fn set_parameter(&mut self, index: usize, value: Cow<'_, str>) -> Result<(), ParameterError> {
         let parameter = &PARAMETERS[index];
         if self.is_set[index] && parameter.repetition == ParameterRepetition::Single {
             return Err(ParameterError::SpecifiedTwice { name: parameter.name, value: value.into_owned() });

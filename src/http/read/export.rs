@@ -38,6 +38,8 @@ pub(crate) async fn export_response(mut export: CachedExport, range: Option<Byte
     };
     let headers = response.headers_mut();
     headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
-    headers.extend(length.map(|length| (CONTENT_LENGTH, HeaderValue::from(length))));
+    if let Some(length) = length {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
     Ok(response)
 }

@@ -8,7 +8,7 @@
 //!   accept queue, so that it blocks no other. The number of waiting connections is limited, separately for clients
 //!   with about as many connections as any other. Further connections of such a client are refused.
 //! - A released connection loses its slot at once. It ends at once if it is idle, and otherwise after a short pause
-//!   ([`ConnectionState::release`]), or earlier if many are released. So the limit can be exceeded a little.
+//!   ([`ConnectionState::release_slot`]), or earlier if many are released. So the limit can be exceeded a little.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -24,7 +24,7 @@ use tokio::time::{Instant, timeout};
 
 use super::ServerLimits;
 use super::connection_state::ConnectionState;
-use super::http2_inflight::{ClientRequests, InFlightLimit};
+use super::http2_inflight::{ClientRequests, InFlightRequestLimit};
 
 /// The minimum wait for a client before its connection is released to free its slot. A request might be on its way.
 const MIN_CLIENT_WAIT: Duration = Duration::from_secs(1);
@@ -47,12 +47,12 @@ pub(super) fn max_closing_connections(connections: usize) -> usize {
 
 /// Returns the maximum number of connections that wait for a slot, separately for clients with few and with many
 /// connections, and of refused connections that still read the error, for a limit of `connections`.
-pub(super) fn max_waiting_connections(connections: usize) -> usize {
+pub(super) fn max_connections_awaiting_slot(connections: usize) -> usize {
     (connections / 8).clamp(1, 64)
 }
 
 pub(super) struct ConnectionRegistry {
-    inflight_limit: Arc<InFlightLimit>,
+    inflight_limit: Arc<InFlightRequestLimit>,
     limits: Arc<ServerLimits>,
     registry: Mutex<ConnectionRegistryState>,
     /// Notify connections that wait for a slot. Index 0 is for clients with few connections, index 1 for the others.
@@ -81,8 +81,8 @@ struct ClientConnections {
 
 impl ClientConnections {
     /// Returns the connections that have waited for the client since before `cutoff`, ordered by the start of the wait.
-    fn waiting_connections(&self, cutoff: Instant) -> Vec<(Instant, u64)> {
-        let waiting = self.connections.iter().filter_map(|(id, state)| Some((state.client_wait_since()?, *id)));
+    fn inactive_connections(&self, cutoff: Instant) -> Vec<(Instant, u64)> {
+        let waiting = self.connections.iter().filter_map(|(id, state)| Some((state.awaits_client_since()?, *id)));
         let mut waiting: Vec<_> = waiting.filter(|(since, _)| *since <= cutoff).collect();
         waiting.sort_unstable();
         waiting
@@ -100,7 +100,7 @@ pub(super) enum ConnectionAdmission {
 }
 
 impl ConnectionRegistry {
-    pub(super) fn new(limits: Arc<ServerLimits>, inflight_limit: Arc<InFlightLimit>) -> Arc<ConnectionRegistry> {
+    pub(super) fn new(limits: Arc<ServerLimits>, inflight_limit: Arc<InFlightRequestLimit>) -> Arc<ConnectionRegistry> {
         let slot_freed = Default::default();
         Arc::new(ConnectionRegistry { inflight_limit, limits, registry: Mutex::default(), slot_freed })
     }
@@ -117,7 +117,7 @@ impl ConnectionRegistry {
     }
 
     /// Frees the slot of a connection that waits for its client. Returns false if there is none.
-    pub(super) fn try_release_waiting_connection(&self) -> bool {
+    pub(super) fn try_free_slot(&self) -> bool {
         let mut registry = self.registry.lock();
         let candidate = registry.take_release_candidate(Instant::now(), MIN_CLIENT_WAIT);
         candidate.is_some_and(|(client, id)| registry.try_release_connection(client, id))
@@ -135,7 +135,7 @@ impl ConnectionRegistry {
         let known = registry.clients.get(&client);
         let count = known.map_or(0, |known| known.connections.len());
         if max_connections_per_client > 0 && !is_exempt && count >= max_connections_per_client {
-            let waiting = known.map(|known| known.waiting_connections(now - MIN_CLIENT_WAIT)).unwrap_or_default();
+            let waiting = known.map(|known| known.inactive_connections(now - MIN_CLIENT_WAIT)).unwrap_or_default();
             let Some((_, id)) = waiting.first().copied() else { return ConnectionAdmission::ClientLimitReached };
             registry.try_release_connection(client, id);
         }
@@ -143,7 +143,7 @@ impl ConnectionRegistry {
         let full = ConnectionAdmission::Full { is_large_client: !is_small && count > 0 };
         let max_open = max_connections + max_closing_connections(max_connections);
         if registry.open_count + registry.closing_count >= max_open {
-            registry.expedite_oldest();
+            registry.expedite_oldest_close();
             return full;
         }
         if registry.open_count >= max_connections {
@@ -188,7 +188,8 @@ impl ConnectionRegistryState {
     /// [`MAX_CANDIDATES_PER_TRY`] candidates are checked, because later candidates have waited for less time.
     fn take_candidate_waiting_since(&mut self, cutoff: Instant) -> Option<(ClientNetwork, u64)> {
         let clients = &self.clients;
-        let since = |(client, id): &(ClientNetwork, u64)| clients.get(client)?.connections.get(id)?.client_wait_since();
+        let since =
+            |(client, id): &(ClientNetwork, u64)| clients.get(client)?.connections.get(id)?.awaits_client_since();
         let mut selected = None;
         let mut others = Vec::new();
         while selected.is_none()
@@ -215,7 +216,7 @@ impl ConnectionRegistryState {
             if !entry.is_exempt {
                 self.max_client_connections = self.max_client_connections.max(count);
             }
-            let idle = entry.waiting_connections(now - MIN_LARGE_CLIENT_WAIT);
+            let idle = entry.inactive_connections(now - MIN_LARGE_CLIENT_WAIT);
             for (released, (since, id)) in idle.into_iter().enumerate() {
                 let remaining = if entry.is_exempt { 1 } else { count - released };
                 waiting.push((Reverse(remaining), since, id, *client));
@@ -232,15 +233,15 @@ impl ConnectionRegistryState {
         let Some(state) = self.remove_connection(client, id) else { return false };
         self.closing_count += 1;
         self.released_connections.push_back(Arc::downgrade(&state));
-        state.release();
+        state.release_slot();
         metrics().released_connections.increment(1);
         true
     }
 
-    fn expedite_oldest(&mut self) {
+    fn expedite_oldest_close(&mut self) {
         while let Some(oldest) = self.released_connections.pop_front() {
             if let Some(state) = oldest.upgrade() {
-                return state.expedite();
+                return state.expedite_close();
             }
         }
     }
@@ -296,7 +297,7 @@ mod tests {
             trusted_proxies: TrustedProxies::try_from(vec!["10.0.0.0/8".to_owned()]).expect("valid network"),
             ..ServerLimits::from(&Config::default())
         };
-        ConnectionRegistry::new(Arc::new(limits), InFlightLimit::new(1))
+        ConnectionRegistry::new(Arc::new(limits), InFlightRequestLimit::new(1))
     }
     /// Admits a connection now or, if `later`, when all other connections have been idle long enough to be released.
     fn admit_peer(connections: &Arc<ConnectionRegistry>, peer: &str, later: bool) -> ConnectionAdmission {
@@ -397,7 +398,7 @@ mod tests {
         let other = expect_admitted(&connections, "192.0.2.2", false);
         let _busy = other.state.begin_request();
         let uploading = slot.state.begin_request();
-        uploading.body_wait.set_waiting_since(Some(Instant::now()));
+        uploading.body_wait.set_body_wait_since(Some(Instant::now()));
         let _newcomer = expect_admitted(&connections, "192.0.2.3", true);
         assert!(slot.state.is_closing());
     }

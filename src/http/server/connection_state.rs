@@ -72,7 +72,7 @@ struct ConnectionStateFields {
     last_write_progress_at: Instant,
     /// The number of bytes that the client has read since `last_write_progress_at`.
     bytes_since_progress: usize,
-    drain_started_at: Option<Instant>,
+    shutdown_started_at: Option<Instant>,
     /// Whether an idle connection has received nothing for `idle_drain_timeout` during the shutdown.
     is_drained: bool,
     released_at: Option<Instant>,
@@ -87,16 +87,16 @@ struct ConnectionStateFields {
 
 struct ConnectionRequest {
     /// The time since which the request waits for the client. `None` if the service is next to act.
-    client_wait_since: Option<Instant>,
+    awaits_client_since: Option<Instant>,
     response_started_at: Option<Instant>,
 }
 
 impl ConnectionStateFields {
     /// Returns the time since which the connection waits for the client, or `None` if the service is next to act.
-    fn client_wait_since(&self) -> Option<Instant> {
+    fn awaits_client_since(&self) -> Option<Instant> {
         let mut since = if self.requests.is_empty() { self.idle_since } else { self.last_write_progress_at };
         for request in self.requests.values() {
-            since = since.max(request.client_wait_since?);
+            since = since.max(request.awaits_client_since?);
         }
         Some(since.max(self.last_write_progress_at))
     }
@@ -113,7 +113,7 @@ impl ConnectionStateFields {
         let response_started_at = self.requests.values().filter_map(|request| request.response_started_at).min();
         let overdue = response_started_at.map(|since| since + limits.response_timeout + limits.write_timeout);
 
-        let waiting = self.client_wait_since();
+        let waiting = self.awaits_client_since();
         let is_responding = !is_idle && self.requests.values().all(|request| request.response_started_at.is_some());
         let stalled = waiting.filter(|_| is_responding).map(|since| since + limits.write_timeout);
 
@@ -128,7 +128,7 @@ impl ConnectionStateFields {
         match self.goaway_at.filter(|_| is_idle) {
             // During shutdown, `idle_drain_timeout` applies if nothing has arrived since the GOAWAY, because a client
             // that is online responds to it.
-            Some(goaway_at) if self.drain_started_at.is_some() && self.last_read_at <= goaway_at => {
+            Some(goaway_at) if self.shutdown_started_at.is_some() && self.last_read_at <= goaway_at => {
                 idle = Some(goaway_at.max(self.idle_since) + limits.idle_drain_timeout);
             }
             Some(goaway_at) => {
@@ -137,7 +137,7 @@ impl ConnectionStateFields {
             None if self.is_http2 && self.goaway_at.is_none() => {
                 let long_idle =
                     is_idle.then(|| self.idle_since.max(self.last_write_progress_at) + limits.header_read_timeout);
-                go_away = [self.drain_started_at, self.released_at, long_idle].into_iter().flatten().min();
+                go_away = [self.shutdown_started_at, self.released_at, long_idle].into_iter().flatten().min();
             }
             None => {}
         }
@@ -152,9 +152,9 @@ impl ConnectionStateFields {
         deadlines.into_iter().flatten().min_by_key(|(at, _)| *at)
     }
 
-    fn drain_deadline(&self, limits: &ServerLimits) -> Option<Instant> {
+    fn idle_close_deadline_in_shutdown(&self, limits: &ServerLimits) -> Option<Instant> {
         let draining =
-            self.drain_started_at.filter(|_| !self.is_drained && !self.is_http2 && self.requests.is_empty())?;
+            self.shutdown_started_at.filter(|_| !self.is_drained && !self.is_http2 && self.requests.is_empty())?;
         Some(draining.max(self.idle_since) + limits.idle_drain_timeout)
     }
 
@@ -185,7 +185,7 @@ impl ConnectionState {
             last_read_at: now,
             last_write_progress_at: now,
             bytes_since_progress: 0,
-            drain_started_at: None,
+            shutdown_started_at: None,
             is_drained: false,
             released_at: None,
             is_expedited: false,
@@ -198,7 +198,7 @@ impl ConnectionState {
     }
 
     /// Changes the connection state, and wakes [`ConnectionState::next_deadline`] if the deadline becomes earlier.
-    fn update<T>(&self, change: impl FnOnce(&mut ConnectionStateFields) -> T) -> T {
+    fn update_and_rearm<T>(&self, change: impl FnOnce(&mut ConnectionStateFields) -> T) -> T {
         let mut state = self.fields.lock();
         let result = change(&mut state);
         self.arm_deadline(&mut state);
@@ -207,7 +207,7 @@ impl ConnectionState {
 
     fn arm_deadline(&self, state: &mut ConnectionStateFields) {
         let next = state.next_deadline(&self.limits).map(|(at, _)| at);
-        let next = next.into_iter().chain(state.drain_deadline(&self.limits)).min();
+        let next = next.into_iter().chain(state.idle_close_deadline_in_shutdown(&self.limits)).min();
         if next.is_some_and(|next| state.armed_deadline.is_none_or(|armed| next < armed)) {
             state.armed_deadline = next;
             self.rearmed.notify_one();
@@ -215,10 +215,10 @@ impl ConnectionState {
     }
 
     pub(super) fn begin_request(self: &Arc<Self>) -> InFlightRequest {
-        let request_number = self.update(|state| {
+        let request_number = self.update_and_rearm(|state| {
             state.request_count += 1;
             state.has_head_begun = false;
-            let request = ConnectionRequest { client_wait_since: None, response_started_at: None };
+            let request = ConnectionRequest { awaits_client_since: None, response_started_at: None };
             state.requests.insert(state.request_count, request);
             state.request_count
         });
@@ -235,7 +235,7 @@ impl ConnectionState {
     }
 
     pub(super) fn set_http2(&self) {
-        self.update(|state| state.is_http2 = true);
+        self.update_and_rearm(|state| state.is_http2 = true);
     }
 
     /// Records written bytes. `is_all` means that the connection accepted all bytes that were offered.
@@ -262,21 +262,21 @@ impl ConnectionState {
     }
 
     /// Returns the time since which the connection waits for the client, or `None` if the service is next to act.
-    pub(super) fn client_wait_since(&self) -> Option<Instant> {
-        self.fields.lock().client_wait_since()
+    pub(super) fn awaits_client_since(&self) -> Option<Instant> {
+        self.fields.lock().awaits_client_since()
     }
 
     /// Releases the slot of this connection. The connection is closed if it does not end soon.
-    pub(super) fn release(&self) {
-        self.update(|state| {
+    pub(super) fn release_slot(&self) {
+        self.update_and_rearm(|state| {
             state.released_at.get_or_insert_with(Instant::now);
             state.wake_reader();
         });
     }
 
     /// Closes a connection that lost its slot, without a grace period, as soon as it waits for the client.
-    pub(super) fn expedite(&self) {
-        self.update(|state| state.is_expedited = true);
+    pub(super) fn expedite_close(&self) {
+        self.update_and_rearm(|state| state.is_expedited = true);
     }
 
     #[cfg(test)]
@@ -293,16 +293,16 @@ impl ConnectionState {
     }
 
     /// Begins the shutdown. From then on, each HTTP/1.1 response is the last one of the connection.
-    pub(super) fn begin_drain(&self) {
-        self.update(|state| {
-            state.drain_started_at.get_or_insert_with(Instant::now);
+    pub(super) fn begin_shutdown(&self) {
+        self.update_and_rearm(|state| {
+            state.shutdown_started_at.get_or_insert_with(Instant::now);
         });
     }
 
     /// Whether the connection ends after its next HTTP/1.1 response.
     pub(super) fn is_closing(&self) -> bool {
         let state = self.fields.lock();
-        state.drain_started_at.is_some() || state.released_at.is_some()
+        state.shutdown_started_at.is_some() || state.released_at.is_some()
     }
 
     /// Waits for the next deadline. Returns [`DeadlineAction::GoAway`] only once.
@@ -321,7 +321,7 @@ impl ConnectionState {
                     }
                     return action;
                 }
-                let drained = state.drain_deadline(&self.limits);
+                let drained = state.idle_close_deadline_in_shutdown(&self.limits);
                 if drained.is_some_and(|at| at <= now) {
                     state.is_drained = true;
                     state.wake_reader();
@@ -356,13 +356,13 @@ impl InFlightRequest {
     /// Records that the response head was sent. The request waits for the client until the body has nothing to send.
     pub(super) fn start_response(&self) {
         self.update_request(|request, now| {
-            *request = ConnectionRequest { client_wait_since: Some(now), response_started_at: Some(now) }
+            *request = ConnectionRequest { awaits_client_since: Some(now), response_started_at: Some(now) }
         });
     }
 
     /// Records that there are bytes of the response for the client to read.
-    pub(super) fn start_client_wait(&self) {
-        self.update_request(|request, now| request.client_wait_since = Some(now));
+    pub(super) fn start_waiting_for_client(&self) {
+        self.update_request(|request, now| request.awaits_client_since = Some(now));
     }
 
     /// Records that the client of an HTTP/2 connection has read or canceled bytes of the response.
@@ -371,12 +371,12 @@ impl InFlightRequest {
     }
 
     /// Records that the client has read all available bytes of the response.
-    pub(super) fn end_client_wait(&self) {
-        self.update_request(|request, _| request.client_wait_since = None);
+    pub(super) fn end_waiting_for_client(&self) {
+        self.update_request(|request, _| request.awaits_client_since = None);
     }
 
     fn update_request(&self, set: impl FnOnce(&mut ConnectionRequest, Instant)) {
-        self.body_wait.state.update(|state| {
+        self.body_wait.state.update_and_rearm(|state| {
             if let Some(request) = state.requests.get_mut(&self.body_wait.request_number) {
                 set(request, Instant::now());
             }
@@ -386,7 +386,7 @@ impl InFlightRequest {
 
 impl Drop for InFlightRequest {
     fn drop(&mut self) {
-        self.body_wait.state.update(|state| {
+        self.body_wait.state.update_and_rearm(|state| {
             state.requests.remove(&self.body_wait.request_number);
             if state.requests.is_empty() {
                 state.idle_since = Instant::now();
@@ -407,14 +407,14 @@ pub(super) struct RequestBodyWait {
 
 impl RequestBodyWait {
     /// Sets the time since which the handler waits for more of the request body; `None` if it does not wait.
-    pub(super) fn set_waiting_since(&self, since: Option<Instant>) {
+    pub(super) fn set_body_wait_since(&self, since: Option<Instant>) {
         let mut state = self.state.fields.lock();
         // Once the response has started, only the response determines whether the request waits for the client.
         if let Some(request) = state.requests.get_mut(&self.request_number)
             && request.response_started_at.is_none()
-            && request.client_wait_since != since
+            && request.awaits_client_since != since
         {
-            request.client_wait_since = since;
+            request.awaits_client_since = since;
             // A wait for a request body makes a deadline earlier only if the connection is released.
             if state.released_at.is_some() {
                 self.state.arm_deadline(&mut state);
@@ -455,13 +455,13 @@ mod tests {
             assert!(!state.poll_must_report_eof(&cx));
             let request = state.begin_request();
             request.start_response();
-            request.end_client_wait();
+            request.end_waiting_for_client();
             drop(request);
             // Only the first request has woken the task that waits for deadlines.
             assert_eq!(wakes.0.load(Ordering::Relaxed), 1, "{number}");
         }
         assert!(!state.poll_must_report_eof(&cx));
-        state.release();
+        state.release_slot();
         assert!(wakes.0.load(Ordering::Relaxed) > 1 && state.poll_must_report_eof(&cx));
     }
 
@@ -470,7 +470,7 @@ mod tests {
         let state = ConnectionState::with_timeouts(LONG_TIMEOUT);
         let request = state.begin_request();
         let body_wait = request.body_wait.clone();
-        state.release();
+        state.release_slot();
         let deadline = tokio::spawn({
             let state = state.clone();
             async move { state.next_deadline().await }
@@ -478,7 +478,7 @@ mod tests {
         // A connection that lost its slot has no deadline while the service, not the client, must act next.
         tokio::time::sleep(2 * RELEASE_GRACE_PERIOD).await;
         assert!(!deadline.is_finished());
-        body_wait.set_waiting_since(Some(Instant::now()));
+        body_wait.set_body_wait_since(Some(Instant::now()));
         let action = tokio::time::timeout(Duration::from_secs(30), deadline).await.expect("deadline within 30 s");
         assert_eq!(action.expect("task did not panic"), DeadlineAction::Close(CloseReason::Released));
     }

@@ -22,7 +22,7 @@ const MAX_INFLIGHT_BYTES: usize = 256 << 20;
 /// The number of requests that a client can have in flight regardless of the memory that all clients use.
 const GUARANTEED_REQUESTS: usize = 4;
 
-pub(super) struct InFlightLimit {
+pub(super) struct InFlightRequestLimit {
     max_concurrent: usize,
     bytes: AtomicUsize,
 }
@@ -34,10 +34,10 @@ pub(super) struct ClientRequests {
     pub concurrency_permits: Arc<Semaphore>,
 }
 
-impl InFlightLimit {
-    pub(super) fn new(max_concurrent: u32) -> Arc<InFlightLimit> {
+impl InFlightRequestLimit {
+    pub(super) fn new(max_concurrent: u32) -> Arc<InFlightRequestLimit> {
         let max_concurrent = usize::try_from(max_concurrent).unwrap_or(Semaphore::MAX_PERMITS);
-        Arc::new(InFlightLimit { max_concurrent, bytes: AtomicUsize::new(0) })
+        Arc::new(InFlightRequestLimit { max_concurrent, bytes: AtomicUsize::new(0) })
     }
 
     pub(super) fn new_client(&self) -> Arc<ClientRequests> {
@@ -62,7 +62,7 @@ impl InFlightLimit {
 }
 
 pub(super) struct InFlightPermit {
-    requests: Arc<InFlightLimit>,
+    requests: Arc<InFlightRequestLimit>,
     client: Arc<ClientRequests>,
     bytes: usize,
 }
@@ -91,7 +91,7 @@ mod tests {
 
     #[test]
     fn client_limit_leaves_room_for_others() {
-        let requests = InFlightLimit::new(2);
+        let requests = InFlightRequestLimit::new(2);
         let greedy = requests.new_client();
         let permits: Vec<_> = (0..CLIENT_REQUESTS).map(|_| requests.try_acquire(&greedy, 0).expect("permit")).collect();
         assert!(requests.try_acquire(&greedy, 0).is_none());
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn total_limit_guarantees_each_client_some() {
-        let requests = InFlightLimit::new(2);
+        let requests = InFlightRequestLimit::new(2);
         let clients: Vec<_> =
             (0..MAX_INFLIGHT_BYTES / MAX_CLIENT_INFLIGHT_BYTES).map(|_| requests.new_client()).collect();
         let all = clients.iter().flat_map(|client| vec![client; CLIENT_REQUESTS]);

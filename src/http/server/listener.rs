@@ -222,7 +222,7 @@ fn max_connections_for(descriptors: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connection_registry::{max_closing_connections, max_waiting_connections};
+    use super::super::connection_registry::{max_closing_connections, max_connections_awaiting_slot};
     use super::*;
 
     #[test]
@@ -231,7 +231,7 @@ mod tests {
             [(0, 1), (48, 1), (64, 8), (96, 32), (256, 128), (1_024, 512), (20_000, 18_272)]
         {
             assert_eq!(max_connections_for(descriptors), connections, "{descriptors}");
-            let others = max_closing_connections(connections) + 3 * max_waiting_connections(connections);
+            let others = max_closing_connections(connections) + 3 * max_connections_awaiting_slot(connections);
             assert!(descriptors < 64 || connections + others + 48 <= descriptors, "{descriptors}");
         }
     }

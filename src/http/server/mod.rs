@@ -50,9 +50,9 @@ use crate::layers::access_log::REQUEST_ID;
 use crate::layers::mark_invalid_host;
 use crate::management::continues_after_disconnect;
 use crate::router::router;
-use connection_registry::{ConnectionAdmission, ConnectionRegistry, ConnectionSlot, max_waiting_connections};
+use connection_registry::{ConnectionAdmission, ConnectionRegistry, ConnectionSlot, max_connections_awaiting_slot};
 use connection_state::{CloseReason, ConnectionState, DeadlineAction};
-use http2_inflight::{ClientRequests, InFlightLimit, estimate_head_bytes};
+use http2_inflight::{ClientRequests, InFlightRequestLimit, estimate_head_bytes};
 use listener::{AcceptOutcome, ConnectionListener, ConnectionRefuser, descriptor_and_connection_limits};
 use poll_timer::PollTimedResponse;
 use timed_body::{TimedRequestBody, TimedResponseBody};
@@ -184,7 +184,7 @@ pub async fn serve_router(
     set_exhausted: impl Fn(bool),
 ) -> Result<(), ServeError> {
     let server = Arc::new(HttpServer::new(router, limits));
-    let mut listener = ConnectionListener::new(listener, max_waiting_connections(server.limits.max_connections));
+    let mut listener = ConnectionListener::new(listener, max_connections_awaiting_slot(server.limits.max_connections));
     let mut stop = ShutdownState::new(server.limits.drain_timeout);
     let mut tasks = JoinSet::new();
     let mut shutdown = pin!(shutdown);
@@ -273,13 +273,13 @@ pub async fn serve_router(
 
     drop(listener);
     // If the listener failed, this call tells the connections to shut down.
-    let drain_deadline = stop.begin_shutdown().drain_deadline;
+    let idle_close_deadline_in_shutdown = stop.begin_shutdown().idle_close_deadline_in_shutdown;
     let drained = async {
         while let Some(ended) = tasks.join_next().await {
             log_panic(ended);
         }
     };
-    if tokio::time::timeout_at(drain_deadline, drained).await.is_err() {
+    if tokio::time::timeout_at(idle_close_deadline_in_shutdown, drained).await.is_err() {
         tracing::warn!(connections = tasks.len(), "closed connections that did not finish within server.drain_s");
     }
     tasks.shutdown().await;
@@ -299,7 +299,7 @@ struct ShutdownDeadlines {
     quiet_until: Instant,
     /// No pending connections are accepted after this time.
     accept_until: Instant,
-    drain_deadline: Instant,
+    idle_close_deadline_in_shutdown: Instant,
 }
 
 impl ShutdownState {
@@ -312,10 +312,10 @@ impl ShutdownState {
         *self.deadlines.get_or_insert_with(|| {
             let _ = self.drain_sender.send(());
             let now = Instant::now();
-            let drain_deadline = now + self.drain_timeout;
+            let idle_close_deadline_in_shutdown = now + self.drain_timeout;
             let [quiet_until, accept_until] =
-                [BACKLOG_QUIET_PERIOD, MAX_BACKLOG_DRAIN].map(|time| (now + time).min(drain_deadline));
-            ShutdownDeadlines { quiet_until, accept_until, drain_deadline }
+                [BACKLOG_QUIET_PERIOD, MAX_BACKLOG_DRAIN].map(|time| (now + time).min(idle_close_deadline_in_shutdown));
+            ShutdownDeadlines { quiet_until, accept_until, idle_close_deadline_in_shutdown }
         })
     }
 }
@@ -331,7 +331,7 @@ struct HttpServer {
     router: Router,
     limits: Arc<ServerLimits>,
     connection_builder: Builder<TokioExecutor>,
-    inflight_limit: Arc<InFlightLimit>,
+    inflight_limit: Arc<InFlightRequestLimit>,
     connections: Arc<ConnectionRegistry>,
     /// Permits to wait for a connection slot. Index 0 is for clients with few connections, index 1 for the others.
     waiting_permits: [Arc<Semaphore>; 2],
@@ -346,8 +346,8 @@ impl HttpServer {
              connections, or reuse open ones.",
             limits.max_connections_per_client
         );
-        let inflight_limit = InFlightLimit::new(limits.max_concurrent_streams);
-        let max_waiting = max_waiting_connections(limits.max_connections);
+        let inflight_limit = InFlightRequestLimit::new(limits.max_concurrent_streams);
+        let max_waiting = max_connections_awaiting_slot(limits.max_connections);
         HttpServer {
             router,
             connection_builder: connection_builder(&limits),
@@ -385,7 +385,7 @@ impl HttpServer {
     async fn free_descriptor(&self, listener: &mut ConnectionListener) {
         const NO_DESCRIPTORS_TEXT: &str =
             "The service has no file descriptors left for more connections. Try again in a few seconds.";
-        if !self.connections.try_release_waiting_connection() && listener.try_refuse_next(NO_DESCRIPTORS_TEXT).await {
+        if !self.connections.try_free_slot() && listener.try_refuse_next(NO_DESCRIPTORS_TEXT).await {
             metrics().refused_connections.with_label_values(["descriptors".into()]).increment(1);
         } else {
             self.connections.await_freed_slot(DESCRIPTOR_RELEASE_TIMEOUT, false).await;
@@ -426,7 +426,7 @@ async fn drive_connection(
             }
             _ = drain.changed(), if !draining => {
                 draining = true;
-                state.begin_drain();
+                state.begin_shutdown();
             }
             action = state.next_deadline() => match action {
                 DeadlineAction::GoAway => connection.as_mut().graceful_shutdown(),

@@ -83,12 +83,12 @@ impl http_body::Body for TimedResponseBody {
         let late = match &frame {
             Poll::Ready(frame) => {
                 // Even after the last frame of the body, the client might not have read earlier frames.
-                this.in_flight.start_client_wait();
+                this.in_flight.start_waiting_for_client();
                 // Comparing the deadline with the clock is cheaper than polling the timer.
                 matches!(frame, Some(Ok(_))) && this.deadline.deadline() <= Instant::now()
             }
             Poll::Pending => {
-                this.in_flight.end_client_wait();
+                this.in_flight.end_waiting_for_client();
                 this.deadline.as_mut().poll(cx).is_ready()
             }
         };
@@ -146,18 +146,18 @@ impl<B> TimedRequestBody<B> {
     }
 
     /// Records received bytes of a request body. `None` means that no bytes are available, so the handler must wait.
-    fn record_received(&mut self, received_bytes: Option<usize>) {
+    fn update_body_wait(&mut self, received_bytes: Option<usize>) {
         let now = Instant::now();
         let Some(bytes) = received_bytes else {
             if self.wait_started_at.is_none() {
                 self.wait_started_at = Some(now);
-                self.body_wait.set_waiting_since(now.checked_sub(self.wait_time).or(Some(now)));
+                self.body_wait.set_body_wait_since(now.checked_sub(self.wait_time).or(Some(now)));
             }
             return;
         };
         if let Some(since) = self.wait_started_at.take() {
             self.wait_time += now.saturating_duration_since(since);
-            self.body_wait.set_waiting_since(None);
+            self.body_wait.set_body_wait_since(None);
         }
         self.received_bytes = self.received_bytes.saturating_add(bytes as u64);
         if self.received_bytes as f64 >= (self.min_bytes_per_s as f64 * self.wait_time.as_secs_f64()).max(1.0) {
@@ -175,9 +175,9 @@ impl<B: http_body::Body<Data = Bytes> + Unpin> http_body::Body for TimedRequestB
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         let this = &mut *self;
         match &frame {
-            Poll::Pending => this.record_received(None),
-            Poll::Ready(Some(Ok(frame))) => this.record_received(Some(frame.data_ref().map_or(0, Bytes::len))),
-            Poll::Ready(_) => this.record_received(Some(0)),
+            Poll::Pending => this.update_body_wait(None),
+            Poll::Ready(Some(Ok(frame))) => this.update_body_wait(Some(frame.data_ref().map_or(0, Bytes::len))),
+            Poll::Ready(_) => this.update_body_wait(Some(0)),
         }
         frame
     }
@@ -212,9 +212,9 @@ mod tests {
             sleep(Duration::from_millis(50)).await;
             send.try_send(Ok(Frame::data(vec![0; *bytes].into()))).expect("failed to send chunk");
             assert!(Pin::new(&mut body).poll_frame(&mut cx).is_ready());
-            assert_eq!(state.client_wait_since(), None, "the service is next");
+            assert_eq!(state.awaits_client_since(), None, "the service is next");
             assert!(Pin::new(&mut body).poll_frame(&mut cx).is_pending());
-            starts.push(state.client_wait_since());
+            starts.push(state.awaits_client_since());
         }
         starts
     }

@@ -234,7 +234,7 @@ mod tests {
         let state = ConnectionState::with_timeouts(Duration::from_secs(60));
         let mut ours = TimedStream::new(ours, state.clone(), Arc::default());
         theirs.write_all(b"GET").await.expect("failed to write");
-        state.release();
+        state.release_slot();
         let mut read = vec![0; 64];
         assert_eq!(ours.read(&mut read).await.expect("failed to read"), 3);
         // After the first bytes of a request head, the connection is idle again only when the request has ended.

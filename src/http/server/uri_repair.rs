@@ -17,8 +17,8 @@ use parking_lot::Mutex;
 use percent_encoding::percent_encode_byte;
 use tokio::io::ReadBuf;
 
-/// The body length of the last request head that hyper has parsed, until [`Self::take`] takes it. The inner `None` is
-/// an unknown length. The stream and the service of a connection share this value.
+/// The body length of the last request head that hyper has parsed, until [`Self::take_body_length`] takes it. The inner
+/// `None` is an unknown length. The stream and the service of a connection share this value.
 #[derive(Default)]
 pub(super) struct ParsedBodyLength(Mutex<Option<Option<u64>>>);
 
@@ -27,7 +27,7 @@ impl ParsedBodyLength {
         *self.0.lock() = Some(body_bytes);
     }
 
-    fn take(&self) -> Option<Option<u64>> {
+    fn take_body_length(&self) -> Option<Option<u64>> {
         self.0.lock().take()
     }
 }
@@ -72,7 +72,7 @@ impl UriRepair {
     /// Fills `buffer` with held bytes that can pass to hyper now. Returns false if there are none.
     pub(super) fn try_fill_buffer(&mut self, buffer: &mut ReadBuf<'_>) -> bool {
         if self.position != StreamPosition::Unknown {
-            self.position = match (self.position, self.head.take()) {
+            self.position = match (self.position, self.head.take_body_length()) {
                 (StreamPosition::HeadEnd, Some(Some(0))) => StreamPosition::BeforeRequestLine,
                 (StreamPosition::HeadEnd, Some(Some(bytes))) => StreamPosition::Body(bytes),
                 (position, None) if position != StreamPosition::HeadEnd => position,

@@ -30,7 +30,7 @@ pub(super) struct DecodedSize {
 }
 
 impl DecodedSize {
-    fn add_and_check(&mut self, bytes: u64) -> Result<(), SourceError> {
+    fn add_decoded_bytes(&mut self, bytes: u64) -> Result<(), SourceError> {
         self.decoded_bytes = self.decoded_bytes.saturating_add(bytes);
         check_source_size(self.decoded_bytes, self.max_bytes)?;
         self.expansion.check_expanded(self.decoded_bytes)
@@ -90,7 +90,7 @@ fn memory_by_batch_size(
         let (header, header_bytes) = page_header::read_page_header(file, position, column.end)?;
         position += header_bytes + u64::from(header.compressed_bytes);
         let bytes = u64::from(header.uncompressed_bytes);
-        decoded_size.add_and_check(header_bytes + bytes)?;
+        decoded_size.add_decoded_bytes(header_bytes + bytes)?;
         max_compressed_bytes = max_compressed_bytes.max(u64::from(header.compressed_bytes));
         match header.page_type {
             PageType::Index => {}

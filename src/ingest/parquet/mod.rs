@@ -133,7 +133,7 @@ impl ParquetDecoder {
                 self.rows_read_in_group = 0;
                 continue;
             };
-            page_memory.begin_batch();
+            page_memory.reset_replaced_bytes();
             match catch_panic(|| reader.next()) {
                 Ok(Some(Ok(batch))) if batch.num_rows() > 0 => {
                     self.rows_read_in_group += batch.num_rows() as u64;
@@ -218,7 +218,7 @@ impl ParquetDecoder {
         damaged_file_error(&format!("the columns of row group {index} are inconsistent"))
     }
 
-    fn print_next_slice(&mut self) -> Result<bool, SourceError> {
+    fn print_next_slice_as_json(&mut self) -> Result<bool, SourceError> {
         loop {
             let next = match self.pending_slices.pop_front() {
                 None => self.next_batch()?,
@@ -253,7 +253,7 @@ impl ParquetDecoder {
 
 impl EntityDecoder for ParquetDecoder {
     fn next_entity(&mut self, out: &mut Vec<u8>) -> Result<bool, SourceError> {
-        if self.text_position >= self.text.len() && !self.print_next_slice()? {
+        if self.text_position >= self.text.len() && !self.print_next_slice_as_json()? {
             return Ok(false);
         }
         let position = self.next_position();
@@ -306,7 +306,7 @@ impl<'a> SingleRowGroup<'a> {
         let mut rows = 0;
         for batch in self.open_reader(levels)? {
             rows += batch?.num_rows();
-            self.page_memory.begin_batch();
+            self.page_memory.reset_replaced_bytes();
         }
         Ok(rows)
     }

@@ -42,7 +42,7 @@ impl PageMemory {
         Self { max_bytes: limit_bytes, ..Self::default() }
     }
 
-    pub(super) fn begin_batch(&self) {
+    pub(super) fn reset_replaced_bytes(&self) {
         self.replaced_bytes.store(0, Ordering::Relaxed);
     }
 

@@ -41,7 +41,7 @@ impl<'a> DocumentPageReader<'a> {
     }
 
     /// Whether a row's document page is in memory. For scattered rows, also loads it, to avoid a second cache lookup.
-    pub async fn is_resident(&mut self, row: usize) -> bool {
+    pub async fn is_row_resident(&mut self, row: usize) -> bool {
         if self.is_on_current_page(row) {
             return true;
         }

@@ -91,7 +91,7 @@ impl ExternalDocumentSort {
         let runtime = engine.task_context().runtime_env();
         let reservation = MemoryConsumer::new("sorted documents").register(&runtime.memory_pool);
         reservation.try_grow(size_of_val(positions) * 2)?;
-        let max_bytes = engine.max_memory_bytes() / BUCKET_MEMORY_DIVISOR;
+        let max_bytes = engine.max_principal_memory_bytes() / BUCKET_MEMORY_DIVISOR;
         let (bucket_bytes, batches) = reserve_sort_memory(&reservation, wanted, engine.threads(), max_bytes)?;
         let limits = SortLimits {
             documents_per_bucket: (bucket_bytes / mean).max(1) as usize,
@@ -103,7 +103,7 @@ impl ExternalDocumentSort {
         let with_ordinal = |(&position, ordinal)| OrdinalPosition { position, ordinal };
         let mut selected: Vec<OrdinalPosition> = positions.iter().zip(0..).map(with_ordinal).collect();
         selected.sort_unstable();
-        let limit_bytes = engine.max_spill_bytes();
+        let limit_bytes = engine.max_principal_spill_bytes();
         let spill = runtime.disk_manager.create_tmp_file("sorted documents")?;
         let mut writer = spill.open_writer()?;
         let mut bucket_runs = vec![Vec::new(); positions.len().div_ceil(limits.documents_per_bucket)];

@@ -42,7 +42,7 @@ impl DocumentReadahead {
         document: DocumentLocation,
         following: impl FnOnce() -> I,
     ) {
-        let is_resident = pages.is_resident(document.row).await;
+        let is_resident = pages.is_row_resident(document.row).await;
         if self.planned_documents > 0 {
             self.planned_documents -= 1;
         } else if !is_resident {

@@ -165,19 +165,19 @@ pub async fn for_each_document(
     // The pages of a contiguous range in one row group are fetched together even without readahead.
     let is_contiguous = chunk.ordinals.is_empty()
         || matches!(positions, SelectedPositions::Range(_))
-            && row_groups[reader.row_group_at(positions.get(chunk.ordinals.start))]
-                .contains(positions.get(chunk.ordinals.end - 1));
+            && row_groups[reader.row_group_at(positions.position_at(chunk.ordinals.start))]
+                .contains(positions.position_at(chunk.ordinals.end - 1));
     let readahead_reader = (!is_contiguous).then(|| reader.with_readahead(PrefetchPlan::default()));
     let mut readahead = readahead_reader.is_some().then(|| DocumentReadahead::new(DocumentDemand::All));
     let reader = readahead_reader.as_ref().unwrap_or(reader);
     let mut pages: Option<(usize, DocumentPageReader<'_>)> = None;
     let locate = |ordinal: u64| {
-        let position = positions.get(ordinal);
+        let position = positions.position_at(ordinal);
         let row_group = reader.row_group_at(position);
         DocumentLocation { row_group, row: (position - row_groups[row_group].first_position) as usize }
     };
     for ordinal in chunk.ordinals.clone() {
-        let position = positions.get(ordinal);
+        let position = positions.position_at(ordinal);
         let row_group = match &pages {
             Some((row_group, _)) if row_groups[*row_group].contains(position) => *row_group,
             _ => reader.row_group_at(position),

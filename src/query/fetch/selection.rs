@@ -49,7 +49,7 @@ pub enum SelectedPositions {
 }
 
 impl SelectedPositions {
-    pub(super) fn get(&self, ordinal: u64) -> u64 {
+    pub(super) fn position_at(&self, ordinal: u64) -> u64 {
         match self {
             SelectedPositions::Range(range) => range.start + ordinal,
             SelectedPositions::List(list) => list[ordinal as usize],

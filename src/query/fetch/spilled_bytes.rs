@@ -13,12 +13,12 @@ use crate::{QueryEngine, QueryError};
 const YIELD_EVERY_BYTES: usize = 1 << 20;
 
 /// Bytes in a temporary file, which is deleted on drop. They count as spill space of queries.
-pub struct SpilledBytes(Arc<dyn SpillFile>);
+pub struct SpilledBuffer(Arc<dyn SpillFile>);
 
 impl QueryEngine {
     /// Writes bytes to a temporary file. [`QueryError::Storage`] if the disk is full; [`QueryError::OutOfDisk`] if the
     /// spill space is used up.
-    pub async fn spill_bytes(&self, name: &str, bytes: &[u8]) -> Result<SpilledBytes, QueryError> {
+    pub async fn spill_bytes(&self, name: &str, bytes: &[u8]) -> Result<SpilledBuffer, QueryError> {
         let file = self.task_context().runtime_env().disk_manager.create_tmp_file(name)?;
         let mut writer = file.open_writer()?;
         for chunk in bytes.chunks(YIELD_EVERY_BYTES) {
@@ -26,11 +26,11 @@ impl QueryEngine {
             tokio::task::yield_now().await;
         }
         writer.finish()?;
-        Ok(SpilledBytes(file))
+        Ok(SpilledBuffer(file))
     }
 }
 
-impl SpilledBytes {
+impl SpilledBuffer {
     pub fn into_stream(self) -> BoxStream<'static, Result<Bytes, QueryError>> {
         let chunks = match self.0.read_stream() {
             Ok(chunks) => chunks,

@@ -77,10 +77,10 @@ impl DiffEntityCounts {
     }
 }
 
-pub(super) fn locate_row_group(readers: &[VersionReader; 2], unit: usize) -> Option<(usize, usize)> {
+pub(super) fn locate_row_group(readers: &[VersionReader; 2], combined_row_group: usize) -> Option<(usize, usize)> {
     let first_count = readers[0].row_groups().len();
-    match unit.checked_sub(first_count) {
-        None => Some((0, unit)),
+    match combined_row_group.checked_sub(first_count) {
+        None => Some((0, combined_row_group)),
         Some(row_group) => (row_group < readers[1].row_groups().len()).then_some((1, row_group)),
     }
 }

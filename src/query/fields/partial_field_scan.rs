@@ -29,7 +29,7 @@ pub struct SerializedFieldScan {
 }
 
 impl FieldScan {
-    pub fn is_partitionable(&self) -> bool {
+    pub fn can_split_across_nodes(&self) -> bool {
         !self.is_partial
     }
 
@@ -42,7 +42,7 @@ impl FieldScan {
             seeds: self.seeds,
             ranks: match &self.output {
                 FieldScanOutput::Values => None,
-                FieldScanOutput::Features(ranks) => Some(ranks.names_by_rank()?),
+                FieldScanOutput::Features(ranks) => Some(ranks.field_names_by_rank()?),
             },
         })
     }
@@ -116,7 +116,7 @@ impl SerializedFieldScan {
 }
 
 impl FieldRanks {
-    fn names_by_rank(&self) -> Option<Vec<String>> {
+    fn field_names_by_rank(&self) -> Option<Vec<String>> {
         let mut names = vec![None; self.0.len()];
         for (name, rank) in &self.0 {
             *names.get_mut(*rank as usize)? = Some(String::from_utf8(name.to_vec()).ok()?);

@@ -187,7 +187,7 @@ impl DedupKeyColumn {
 
     /// Whether the indexed column contains all values of a row. Columns without all values have one element per row.
     #[inline]
-    pub(super) fn has_all_values(&self, row: usize) -> bool {
+    pub(super) fn is_row_complete(&self, row: usize) -> bool {
         self.is_complete || self.scalars.kinds().get(row).is_some_and(|kind| *kind != kind::NOTHING)
     }
 
@@ -234,8 +234,8 @@ impl DedupKeyColumn {
     }
 }
 
-pub(super) fn inconsistent_parts_error(shredded: usize) -> StorageError {
-    StorageError::InvalidFile(format!("the parts of indexed column {shredded} are inconsistent"))
+pub(super) fn inconsistent_parts_error(column_number: usize) -> StorageError {
+    StorageError::InvalidFile(format!("the parts of indexed column {column_number} are inconsistent"))
 }
 
 #[inline]

@@ -276,7 +276,7 @@ impl<'a> DedupKeyReader<'a> {
         let mut columns = Vec::new();
         let mut document_rows = 0;
         match &source.kind {
-            DedupKeyKind::StoredHashes => stored_hashes = Some(reader.read_hashes(row_group).await?),
+            DedupKeyKind::StoredHashes => stored_hashes = Some(reader.read_entity_hashes(row_group).await?),
             DedupKeyKind::WholeEntities => document_rows = wanted,
             DedupKeyKind::Paths { paths, .. } => {
                 for path in paths {
@@ -323,8 +323,8 @@ impl<'a> DedupKeyReader<'a> {
             DedupKeyKind::WholeEntities => {
                 for row in rows {
                     let entity = source.projection.apply(self.page_reader.document(*row).await?, &mut self.scratch);
-                    self.budget.consume(entity.len()).await;
-                    keys.append_value(self.canonical.hash_without_source(entity));
+                    self.budget.yield_after(entity.len()).await;
+                    keys.append_value(self.canonical.hash_without_source_field(entity));
                 }
             }
             DedupKeyKind::Paths { paths, tree } => match source.dedup_key_codes() {
@@ -347,14 +347,14 @@ impl<'a> DedupKeyReader<'a> {
         let first_position = self.first_position as usize;
         let DedupKeyReader { columns, page_reader, scratch, canonical, path_values, key_part, budget, .. } = self;
         let reads_document = paths.iter().zip(&*columns).any(|(path, column)| {
-            path.tree_node.is_some() && !column.as_ref().is_some_and(|column| column.has_all_values(row))
+            path.tree_node.is_some() && !column.as_ref().is_some_and(|column| column.is_row_complete(row))
         });
         if reads_document {
             let entity = source.projection.apply(page_reader.document(row).await?, scratch);
-            budget.consume(entity.len()).await;
+            budget.yield_after(entity.len()).await;
             path_values.read(entity, tree, canonical);
         }
-        budget.consume(paths.len() * PATH_WORK_BYTES).await;
+        budget.yield_after(paths.len() * PATH_WORK_BYTES).await;
         let mut key = Sha256::new();
         for (path, column) in paths.iter().zip(&*columns) {
             if let Some(codes) = &path.codes {
@@ -363,7 +363,7 @@ impl<'a> DedupKeyReader<'a> {
             }
             key_part.clear();
             match (column, path.tree_node) {
-                (Some(column), _) if column.has_all_values(row) => {
+                (Some(column), _) if column.is_row_complete(row) => {
                     if !column.try_append_row_key(row, source.projection.null_treatment(), key_part) {
                         let cause = format!("the column of {} has unknown types", path.path);
                         return Err(StorageError::InvalidFile(cause));

@@ -140,9 +140,9 @@ impl DedupReadPlan {
     }
 }
 
-fn may_have_missing_values(reader: &VersionReader, row_group: usize, shredded: usize) -> bool {
+fn may_have_missing_values(reader: &VersionReader, row_group: usize, column_number: usize) -> bool {
     const MISSING: i32 = ShreddedKind::Missing as i32;
-    reader.kind_range(row_group, shredded).is_none_or(|(min, max)| (min..=max).contains(&MISSING))
+    reader.kind_range(row_group, column_number).is_none_or(|(min, max)| (min..=max).contains(&MISSING))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

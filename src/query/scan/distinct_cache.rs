@@ -113,16 +113,16 @@ impl UnaryOperator for FillDistinctCacheOperator {
 
     fn execute(&self, input: OperatorInput<'_>) -> EngineResult<SendableRecordBatchStream> {
         let memory = MemoryConsumer::new("first entities of groups").register(input.context.memory_pool());
-        let collector = DistinctCollector::new(self.clone(), memory);
+        let collector = FirstEntityCollector::new(self.clone(), memory);
         let batches = input.execute()?;
         let batches = futures::stream::try_unfold((batches, collector), |(mut batches, mut collector)| async move {
             match batches.next().await.transpose()? {
                 Some(batch) => {
-                    collector.add(&batch);
+                    collector.mark_entities(&batch);
                     Ok(Some((batch, (batches, collector))))
                 }
                 None => {
-                    collector.finish().await;
+                    collector.store_in_cache().await;
                     Ok(None)
                 }
             }
@@ -131,15 +131,15 @@ impl UnaryOperator for FillDistinctCacheOperator {
     }
 }
 
-struct DistinctCollector {
+struct FirstEntityCollector {
     operator: FillDistinctCacheOperator,
     /// One bit for each entity of the version. `None` if there is no memory, or if the cache cannot contain the result.
     first_entity_bits: Option<BooleanBufferBuilder>,
     _memory: MemoryReservation,
 }
 
-impl DistinctCollector {
-    fn new(operator: FillDistinctCacheOperator, memory: MemoryReservation) -> DistinctCollector {
+impl FirstEntityCollector {
+    fn new(operator: FillDistinctCacheOperator, memory: MemoryReservation) -> FirstEntityCollector {
         let entities = operator.reader.entity_count() as usize;
         let has_memory = memory.try_grow(entities / 8 + 1).is_ok();
         let bits =
@@ -148,10 +148,10 @@ impl DistinctCollector {
                 bits.append_n(entities, false);
                 bits
             });
-        DistinctCollector { operator, first_entity_bits: bits, _memory: memory }
+        FirstEntityCollector { operator, first_entity_bits: bits, _memory: memory }
     }
 
-    fn add(&mut self, batch: &RecordBatch) {
+    fn mark_entities(&mut self, batch: &RecordBatch) {
         let Some(bits) = &mut self.first_entity_bits else { return };
         let positions = batch.column(self.operator.position_column).as_primitive::<UInt64Type>().values();
         if positions.iter().all(|position| *position < bits.len() as u64) {
@@ -161,7 +161,7 @@ impl DistinctCollector {
         }
     }
 
-    async fn finish(&mut self) {
+    async fn store_in_cache(&mut self) {
         let Some(bits) = self.first_entity_bits.take() else { return };
         let key = AuxKey::for_group_representatives(&self.operator.groups.cache_key_text());
         let representatives = async { Ok(Some(GroupRepresentatives::from_bits(bits.build()))) };

@@ -119,7 +119,7 @@ impl<'p> DocumentVerifier<'p> {
             }
         }
         for other in self.keyword_rechecks.iter().filter(|other| !other.exact.contains(row)) {
-            budget.consume(document.len()).await;
+            budget.yield_after(document.len()).await;
             if !other.predicate.matches(document) {
                 return false;
             }
@@ -146,7 +146,7 @@ impl<'p> ComparisonGroup<'p> {
         if left == 0 {
             return true;
         }
-        budget.consume(document.len()).await;
+        budget.yield_after(document.len()).await;
         let mut walk = ComparisonWalk {
             compares: &self.compares,
             unmatched_by_node: &mut self.unmatched_by_node,
@@ -156,12 +156,12 @@ impl<'p> ComparisonGroup<'p> {
         };
         self.tree.visit_scalars(document, &mut walk);
         let ComparisonWalk { compared_scalars, matches, .. } = walk;
-        budget.consume(compared_scalars * COMPARISON_WORK_BYTES).await;
+        budget.yield_after(compared_scalars * COMPARISON_WORK_BYTES).await;
         if let Some(matches) = matches {
             return matches;
         }
         for (_, compare) in self.compares.iter().filter(|(recheck, _)| !recheck.exact.contains(row)) {
-            budget.consume(document.len()).await;
+            budget.yield_after(document.len()).await;
             if !compare.matches(document) {
                 return false;
             }

@@ -85,7 +85,7 @@ impl EqualityColumn {
                 break;
             }
             let mut elements = texts.elements_in_row(row);
-            budget.consume(elements.len().max(1) * ELEMENT_WORK_BYTES).await;
+            budget.yield_after(elements.len().max(1) * ELEMENT_WORK_BYTES).await;
             if elements.any(&is_equal) {
                 equal.push(row);
             }

@@ -38,8 +38,8 @@ fn can_use_hash_index(compare: &PathComparison) -> bool {
     compare.operator == ComparisonOperator::Equal && !compare.can_match_null()
 }
 
-async fn cached_hash_index(reader: &VersionReader, shredded: usize) -> AuxLookup<HashIndex> {
-    reader.cached_aux_index(AuxKey::HashIndex(shredded as u32)).await
+async fn cached_hash_index(reader: &VersionReader, column_number: usize) -> AuxLookup<HashIndex> {
+    reader.cached_aux_index(AuxKey::HashIndex(column_number as u32)).await
 }
 
 /// Returns the positions of matching entities, ascending: the first `wanted` of them, or more. `None` if no hash index
@@ -55,7 +55,7 @@ pub(crate) async fn find_rows_in_hash_index(
         return Ok(None);
     }
     let Some(index) = cached_hash_index(reader, shredded).await.into_hit() else { return Ok(None) };
-    let Some(mut probe) = HashIndexProbe::new(reader, &index, compare).filter(|probe| probe.count() <= max) else {
+    let Some(mut probe) = HashIndexProbe::new(reader, &index, compare).filter(|probe| probe.len() <= max) else {
         return Ok(None);
     };
     if !(probe.texts.is_single_value && probe.numbers.is_single_value) {
@@ -111,7 +111,7 @@ pub(crate) async fn candidate_count(reader: &VersionReader, shredded: usize, com
         return None;
     }
     let index = cached_hash_index(reader, shredded).await.into_hit()?;
-    Some(HashIndexProbe::new(reader, &index, compare)?.count() as u64)
+    Some(HashIndexProbe::new(reader, &index, compare)?.len() as u64)
 }
 
 /// The candidates in a hash index that have the compared value as a string, and those that have it as a number.
@@ -128,11 +128,11 @@ impl<'i> HashIndexProbe<'i> {
         let none = HashCandidates { positions: &[], is_single_value: true };
         let texts = index.candidates(IndexedValue::Text(&compare.folded));
         let probe = HashIndexProbe { texts, numbers: number.unwrap_or(none) };
-        (probe.count() as u64 <= MAX_CANDIDATES.max(reader.entity_count() / CANDIDATE_DIVISOR)).then_some(probe)
+        (probe.len() as u64 <= MAX_CANDIDATES.max(reader.entity_count() / CANDIDATE_DIVISOR)).then_some(probe)
     }
 
     /// Counts the candidates. Entities with both listed values (as a string and as a number) count twice.
-    fn count(&self) -> usize {
+    fn len(&self) -> usize {
         self.texts.positions.len() + self.numbers.positions.len()
     }
 
@@ -157,7 +157,7 @@ impl HashIndexCandidates {
         self.positions.len()
     }
 
-    pub(super) fn includes_predicate(&self, predicate: usize) -> bool {
+    pub(super) fn was_probed(&self, predicate: usize) -> bool {
         self.probed_predicates.contains(&predicate)
     }
 
@@ -244,7 +244,7 @@ async fn scan_counter_triggering_build(
         let reader = reader.without_metrics_and_readahead();
         let memory = memory.new_empty();
         tokio::spawn(async move {
-            let elements = reader.element_count(shredded);
+            let elements = reader.shredded_element_count(shredded);
             let working_bytes = elements.saturating_mul(hash_index::BUILD_BYTES_PER_ELEMENT);
             let index = build_index(&reader, shredded, elements);
             let key = AuxKey::HashIndex(shredded as u32);

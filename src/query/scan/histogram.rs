@@ -51,7 +51,7 @@ async fn count_ge(
                 StatsPruning::AllMatch => group.rows as u64,
                 StatsPruning::Unknown => {
                     let rows = comparison.rows_with_number_in_range(row_group, range).await?;
-                    budget.consume(group.rows * COMPARISON_WORK_BYTES).await;
+                    budget.yield_after(group.rows * COMPARISON_WORK_BYTES).await;
                     rows.count_set_bits() as u64
                 }
             };

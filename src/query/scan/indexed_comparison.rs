@@ -83,7 +83,7 @@ impl IndexedComparison<'_> {
             RangeOperand::Number(_) if max_kind < NUMBER_KIND => return StatsPruning::NoneMatch,
             RangeOperand::Number(limit) => {
                 let Some(numbers) = reader.number_range(row_group, column) else { return StatsPruning::Unknown };
-                let (best, worst) = best_and_worst_match(bound, numbers);
+                let (best, worst) = most_and_least_likely_match(bound, numbers);
                 let limit = limit.double_and_tie_breaker();
                 if max_kind == NUMBER_KIND && double_in_range(bound, best, limit) == Some(false) {
                     return StatsPruning::NoneMatch;
@@ -96,7 +96,7 @@ impl IndexedComparison<'_> {
             RangeOperand::String(limit) => {
                 let Some(bounds) = reader.string_bounds(row_group, column) else { return StatsPruning::Unknown };
                 let may_be_removed = compare.denull && bounds.0.is_empty();
-                let (best, worst) = best_and_worst_match(bound, bounds);
+                let (best, worst) = most_and_least_likely_match(bound, bounds);
                 if !bound.accepts(best.cmp(limit.as_bytes())) {
                     return StatsPruning::NoneMatch;
                 }
@@ -217,7 +217,7 @@ impl IndexedComparison<'_> {
             let mut budget = YieldBudget::default();
             for element in long {
                 let text = texts.bytes_at(element).and_then(|text| std::str::from_utf8(text).ok());
-                budget.consume(text.map_or(0, str::len) + LONG_INTEGER_WORK_BYTES).await;
+                budget.yield_after(text.map_or(0, str::len) + LONG_INTEGER_WORK_BYTES).await;
                 in_range[element] = text.is_some_and(|text| range.matches_number(text));
             }
             matching = &matching | &BooleanBuffer::from(in_range);
@@ -239,7 +239,7 @@ impl IndexedComparison<'_> {
 }
 
 /// Returns the end of `range` that is most likely to match a range filter, and the end that is least likely.
-fn best_and_worst_match<T>(bound: RangeBound, range: (T, T)) -> (T, T) {
+fn most_and_least_likely_match<T>(bound: RangeBound, range: (T, T)) -> (T, T) {
     let (min, max) = range;
     if bound.is_lower_bound() { (max, min) } else { (min, max) }
 }

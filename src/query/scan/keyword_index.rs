@@ -80,7 +80,7 @@ impl KeywordIndexQueries {
         (2 * entries + result_size as u64) / segment.row_groups.len().max(1) as u64
     }
 
-    pub(super) fn has_query(&self, predicate: usize) -> bool {
+    pub(super) fn has_keyword_query(&self, predicate: usize) -> bool {
         self.queries.get(predicate).is_some_and(Option::is_some)
     }
 
@@ -144,7 +144,7 @@ impl KeywordIndexQuery {
         let mut exact: Option<FixedBitSet> = None;
         let mut all_exact = true;
         for term_query in &self.term_queries {
-            budget.consume(NEEDLE_WORK_BYTES).await;
+            budget.yield_after(NEEDLE_WORK_BYTES).await;
             let (rows, is_exact) = match reader.keyword_candidates(segment, term_query).await? {
                 KeywordCandidates::Exact(rows) => (rows, true),
                 KeywordCandidates::Recheck(rows) => (rows, false),

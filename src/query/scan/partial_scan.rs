@@ -51,13 +51,13 @@ enum SerializedPredicate {
 }
 
 impl VersionScan {
-    pub fn is_partitionable(&self) -> bool {
+    pub fn can_split_across_nodes(&self) -> bool {
         self.spec.partial_row_groups.is_none()
     }
 
     pub fn distinct_cache_operator(&self, position_column: usize) -> Option<FillDistinctCacheOperator> {
         let spec = &self.spec;
-        let groups = spec.computed.group.clone().filter(|_| spec.is_full_distinct_scan())?;
+        let groups = spec.computed.group.clone().filter(|_| spec.is_unrestricted_dedup_scan())?;
         Some(FillDistinctCacheOperator { reader: spec.reader.clone(), groups, position_column })
     }
 
@@ -93,7 +93,7 @@ impl PartitionableScan for VersionScan {
         {
             return true;
         }
-        if let (true, Some(groups)) = (spec.is_full_distinct_scan(), &spec.computed.group)
+        if let (true, Some(groups)) = (spec.is_unrestricted_dedup_scan(), &spec.computed.group)
             && distinct_cache::cached_first_entities(&spec.reader, groups).await.is_some()
         {
             return true;
@@ -138,7 +138,7 @@ impl ScanSpec {
         let missing = |column: &usize| !reader.has_cached_columns(row_group, &[*column]);
         let columns: BTreeSet<usize> = prefetch.columns.iter().chain(&keys.columns).copied().filter(missing).collect();
         let columns: Vec<usize> = columns.into_iter().collect();
-        let mut bytes = reader.column_sizes(row_group, &columns).stored_bytes;
+        let mut bytes = reader.total_column_sizes(row_group, &columns).stored_bytes;
         let (search, documents) = reader.stored_text_and_document_bytes(row_group);
         if !reader.is_full_text_cached(row_group) {
             bytes += self.estimate_full_text_bytes(row_group, || search).min(search);

@@ -105,7 +105,7 @@ impl PathCodesBuilder<'_> {
                 Some(column) => {
                     let mut elements = column.elements_in_row(row);
                     if column.scalars.kinds().get(elements.start) == Some(&kind::NOTHING) {
-                        column.has_all_values(row)
+                        column.is_row_complete(row)
                     } else if elements.len() == 1
                         && let Some(found) = column.dictionary_value_id(elements.start)
                     {
@@ -125,7 +125,7 @@ impl PathCodesBuilder<'_> {
                 key_part.clear();
                 value_id = None;
                 let document = pages.document(row).await?;
-                self.budget.consume(document.len()).await;
+                self.budget.yield_after(document.len()).await;
                 append_key_parts(document, self.path, &mut self.canonical, &mut key_part);
             }
             let Some(code) = self.get_or_assign_code(&key_part) else { return Ok(false) };

@@ -90,7 +90,7 @@ impl ScanSpec {
                 let bytes = texts.value_offsets();
                 (arrow_kernels::rows_containing_words(&texts, words.needles, words.mode), bytes[texts.len()] - bytes[0])
             });
-            budget.consume(block_matches.as_ref().map_or(0, |(_, bytes)| *bytes as usize)).await;
+            budget.yield_after(block_matches.as_ref().map_or(0, |(_, bytes)| *bytes as usize)).await;
             for row in block.iter().map(|row| row - first) {
                 if block_matches.as_ref().is_some_and(|(rows, _)| !rows.value(row)) {
                     continue;
@@ -104,7 +104,7 @@ impl ScanSpec {
                 }
                 let Some((structures, tested_paths)) = &structures else { continue };
                 let text = text_or_empty_at(&texts, row);
-                budget.consume(text.len()).await;
+                budget.yield_after(text.len()).await;
                 let runs = || structures.scalar_runs(structures.structure_of_row(first + row));
                 let matches = words.matches_any_or_all(&finders, |finder| {
                     contains_needle_at_paths(text, runs(), tested_paths, finder, words.is_whole_scalar)
@@ -144,14 +144,14 @@ impl ScanSpec {
         if !tested.contains(&true) {
             return Ok(CandidateRows { rows: RowSelection::Range(0..0), exact: ExactRows::All });
         }
-        let mut verdicts: Vec<Option<StructureVerdict>> = vec![None; structures.structure_count()];
+        let mut verdicts: Vec<Option<StructureMatch>> = vec![None; structures.structure_count()];
         // If every entity has a string at the compared path, documents decide about all entities.
         if compare.needs_exact_text() && structures.structure_count() <= selected.len() / MIN_ROWS_PER_STRUCTURE {
             for (structure, verdict) in verdicts.iter_mut().enumerate() {
-                *verdict = Some(StructureVerdict::decide(structures.scalar_runs(structure), &tested, compare));
-                budget.consume(structures.structure_bytes(structure)).await;
+                *verdict = Some(StructureMatch::from_structure(structures.scalar_runs(structure), &tested, compare));
+                budget.yield_after(structures.structure_bytes(structure)).await;
             }
-            if verdicts.iter().all(|verdict| matches!(verdict, Some(StructureVerdict::NeedsTexts(_)))) {
+            if verdicts.iter().all(|verdict| matches!(verdict, Some(StructureMatch::NeedsTexts(_)))) {
                 return Ok(CandidateRows { rows: selected, exact: ExactRows::None });
             }
         }
@@ -163,18 +163,18 @@ impl ScanSpec {
             let verdict = match verdicts.get(structure).copied().flatten() {
                 Some(verdict) => verdict,
                 None => {
-                    let verdict = StructureVerdict::decide(structures.scalar_runs(structure), &tested, compare);
+                    let verdict = StructureMatch::from_structure(structures.scalar_runs(structure), &tested, compare);
                     if let Some(found) = verdicts.get_mut(structure) {
                         *found = Some(verdict);
                     }
-                    budget.consume(structures.structure_bytes(structure)).await;
+                    budget.yield_after(structures.structure_bytes(structure)).await;
                     verdict
                 }
             };
             match verdict {
-                StructureVerdict::Matches => rows.push((row, None)),
-                StructureVerdict::NoMatch => {}
-                StructureVerdict::NeedsTexts(runs) => {
+                StructureMatch::Matches => rows.push((row, None)),
+                StructureMatch::NoMatch => {}
+                StructureMatch::NeedsTexts(runs) => {
                     rows.push((row, Some(runs)));
                     open.push(row);
                 }
@@ -208,7 +208,7 @@ impl ScanSpec {
             }
             if let (Some(runs), Some(texts)) = (runs, texts) {
                 let text = text_or_empty_at(texts, row);
-                budget.consume(text.len()).await;
+                budget.yield_after(text.len()).await;
                 let runs = structures.scalar_runs(structures.structure_of_row(row)).take(runs as usize);
                 let found = has_matching_scalar(text, runs, &tested, |kind, text| scalar_matches(compare, kind, text));
                 match found {
@@ -268,36 +268,36 @@ fn mark_tested_paths(structures: &StructureDictionary, predicate: &Predicate) ->
 }
 
 #[derive(Clone, Copy)]
-enum StructureVerdict {
+enum StructureMatch {
     Matches,
     NoMatch,
     NeedsTexts(u32),
 }
 
-impl StructureVerdict {
-    fn decide(runs: ScalarRunIter<'_>, tested_paths: &[bool], compare: &PathComparison) -> StructureVerdict {
-        let mut verdict = StructureVerdict::NoMatch;
+impl StructureMatch {
+    fn from_structure(runs: ScalarRunIter<'_>, tested_paths: &[bool], compare: &PathComparison) -> StructureMatch {
+        let mut verdict = StructureMatch::NoMatch;
         for (number, run) in runs.enumerate() {
             if !tested_paths.get(run.typed_path as usize).is_some_and(|is_tested| *is_tested) {
                 continue;
             }
             let undecided = match (compare.operator, run.kind) {
                 (ComparisonOperator::Equal, ScalarKind::Null) if compare.can_match_null() => {
-                    return StructureVerdict::Matches;
+                    return StructureMatch::Matches;
                 }
                 (ComparisonOperator::Equal, ScalarKind::Text) => true,
                 (ComparisonOperator::Equal, ScalarKind::Number) => compare.number().is_some(),
                 (ComparisonOperator::Contains, ScalarKind::Text) if compare.denull => true,
                 // Any string or number contains the empty string.
                 (ComparisonOperator::Contains, ScalarKind::Text | ScalarKind::Number) => {
-                    return StructureVerdict::Matches;
+                    return StructureMatch::Matches;
                 }
                 (ComparisonOperator::Range(_), ScalarKind::Text) => compare.needs_exact_text(),
                 (ComparisonOperator::Range(_), ScalarKind::Number) => !compare.needs_exact_text(),
                 (_, ScalarKind::Null) => false,
             };
             if undecided {
-                verdict = StructureVerdict::NeedsTexts(number as u32 + 1);
+                verdict = StructureMatch::NeedsTexts(number as u32 + 1);
             }
         }
         verdict

@@ -31,7 +31,7 @@ impl ScanSpec {
         // Only the columns of the first predicate are certain to be read.
         let add = |plan: &mut PrefetchPlan, columns: Vec<usize>, is_certain: bool| {
             if is_certain
-                || reader.column_sizes(row_groups.start, &columns).stored_bytes <= MAX_SPECULATIVE_COLUMN_BYTES
+                || reader.total_column_sizes(row_groups.start, &columns).stored_bytes <= MAX_SPECULATIVE_COLUMN_BYTES
             {
                 let more: Vec<usize> = columns.into_iter().filter(|column| !plan.columns.contains(column)).collect();
                 plan.columns.extend(more);
@@ -74,7 +74,7 @@ impl ScanSpec {
         let rows = self.rows_in_range(row_group).len() as u64;
         let has_keys = self.has_output_column(ORDER_COLUMN) || self.has_output_column(GROUP_COLUMN);
         let keys = if has_keys { MAX_ROW_KEY_BYTES } else { 0 };
-        let mut bytes = reader.column_sizes(row_group, &plan.columns).decompressed_bytes + rows * (8 + keys);
+        let mut bytes = reader.total_column_sizes(row_group, &plan.columns).decompressed_bytes + rows * (8 + keys);
         bytes += self.estimate_full_text_bytes(row_group, || reader.full_text_bytes(row_group));
         let reads_documents = self.predicates.iter().any(PlannedPredicate::reads_documents);
         if reads_documents { bytes + ROW_GROUP_DOCUMENT_BYTES } else { bytes }

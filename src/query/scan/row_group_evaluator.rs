@@ -80,7 +80,7 @@ impl ScanSpec {
         let ranked = ranked.filter(|(_, _, ranks)| !ranks.needs_documents);
         if let (Some(threshold), Some((column, order, ranks))) = (&self.top_k_threshold, &ranked) {
             let compare = |one, other| column.compare_rows(order, one, other);
-            let rows = threshold.select_rows(&selected, &ranks.ranks, compare);
+            let rows = threshold.select_top_k_rows(&selected, &ranks.ranks, compare);
             self.metrics.top_k_excluded_rows.add(selected.len() - rows.len());
             selected = RowSelection::List(rows);
         }
@@ -106,7 +106,7 @@ impl ScanSpec {
     /// Returns the rows that match all predicates: indexes decide first, then documents decide about the rest.
     async fn evaluate_predicates(&self, row_group: usize, initial: RowSelection) -> Result<RowSelection, StorageError> {
         let has_hash_index =
-            |number| self.hash_indexes.candidates.as_ref().is_some_and(|found| found.includes_predicate(number));
+            |number| self.hash_indexes.candidates.as_ref().is_some_and(|found| found.was_probed(number));
         for (number, condition) in self.predicates.iter().enumerate() {
             if !has_hash_index(number)
                 && let Some(counter) = condition.prune(&self.reader, row_group).await?

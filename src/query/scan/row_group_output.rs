@@ -79,7 +79,7 @@ impl ScanSpec {
             bytes += batch.get_array_memory_size();
             ready_batches.push(batch);
         }
-        builder.count_pages_read();
+        builder.record_pages_read();
         let rest = (count < entities).then(|| self.clone().stream_rows(row_group, rows.split_off(count)));
         Ok(RowGroupOutput { entities, ready_batches, remaining_batches: rest })
     }
@@ -97,7 +97,7 @@ impl ScanSpec {
                     break;
                 }
             }
-            builder.count_pages_read();
+            builder.record_pages_read();
             Ok(())
         };
         let failed = stream::once(build).filter_map(|built| async { built.err().map(Err) });
@@ -155,7 +155,7 @@ impl<'a> ScanBatchBuilder<'a> {
         spec.new_record_batch(columns, rows.len())
     }
 
-    fn count_pages_read(self) {
+    fn record_pages_read(self) {
         self.spec.metrics.order_pages_read.add(self.order.map_or(0, |order| order.page_reader.pages_read));
         self.spec.metrics.group_pages_read.add(self.group.map_or(0, |group| group.page_reader.pages_read));
     }

@@ -53,7 +53,7 @@ impl RowGroupScheduler {
     }
 
     /// Whether there is a scan for every thread, so that processing a scan's row groups concurrently is no faster.
-    pub(super) fn is_saturated(&self) -> bool {
+    pub(super) fn has_scan_per_thread(&self) -> bool {
         ACTIVE_SCANS.load(Ordering::Relaxed) > self.threads
     }
 
@@ -130,7 +130,7 @@ pub(super) fn run_in_order<R, F: Future>(
         loop {
             let mut has_started = false;
             while let Some((row_group, bytes)) = next.take().or_else(|| row_groups.next()) {
-                let Some(permit) = queue.try_start(bytes) else {
+                let Some(permit) = queue.try_acquire_start_permit(bytes) else {
                     next = Some((row_group, bytes));
                     break;
                 };
@@ -167,7 +167,7 @@ struct StartedRowGroup {
 
 impl RowGroupQueue {
     /// Returns a permit to work on a row group: `None` if work cannot start now, `Some(None)` if it needs no permit.
-    fn try_start(&self, bytes: u64) -> Option<Option<SemaphorePermit<'static>>> {
+    fn try_acquire_start_permit(&self, bytes: u64) -> Option<Option<SemaphorePermit<'static>>> {
         let threads = self.scheduler.threads;
         if self.started.len() < threads {
             return Some(None);

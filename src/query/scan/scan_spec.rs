@@ -100,7 +100,7 @@ impl ScanSpec {
     }
 
     pub(super) fn has_keyword_query(&self, predicate: usize) -> bool {
-        self.keyword_queries.as_ref().is_some_and(|keywords| keywords.has_query(predicate))
+        self.keyword_queries.as_ref().is_some_and(|keywords| keywords.has_keyword_query(predicate))
     }
 
     pub(super) fn has_output_column(&self, column: &str) -> bool {
@@ -145,7 +145,7 @@ impl ScanSpec {
     }
 
     /// Whether the scan finds the first entity of every group of the version, by position.
-    pub(super) fn is_full_distinct_scan(&self) -> bool {
+    pub(super) fn is_unrestricted_dedup_scan(&self) -> bool {
         self.is_distinct && self.is_full_scan() && !self.has_output_column(ORDER_COLUMN)
     }
 
@@ -247,8 +247,8 @@ impl ScanSpec {
         Some(KeySourceReport { by, access, column, pages: self.metrics.group_pages_read.value() as u64 })
     }
 
-    fn column_path(&self, shredded: usize) -> String {
-        let keys = &self.reader.layout().shredded_columns[shredded].keys;
+    fn column_path(&self, column_number: usize) -> String {
+        let keys = &self.reader.layout().shredded_columns[column_number].keys;
         FieldPath::from_keys(keys.iter().cloned()).map_or_else(|_| String::new(), |path| path.to_string())
     }
 }

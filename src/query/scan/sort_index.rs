@@ -137,14 +137,14 @@ impl RankedEntities {
             let first = end;
             end += run.len();
             set_start(first);
-            budget.consume(ENTITY_WORK_BYTES).await;
+            budget.yield_after(ENTITY_WORK_BYTES).await;
             let mut is_one_value = true;
             for pair in run.windows(2) {
                 is_one_value = self.compare_values(pair[0], pair[1]) == Ordering::Equal;
                 if !is_one_value {
                     break;
                 }
-                budget.consume(COMPARISON_WORK_BYTES).await;
+                budget.yield_after(COMPARISON_WORK_BYTES).await;
             }
             if is_one_value {
                 continue;
@@ -154,12 +154,12 @@ impl RankedEntities {
                 return None;
             }
             sort_yielding(run, |a, b| self.compare_values(*a, *b).then(a.position.cmp(&b.position))).await;
-            budget.consume(run.len() * COMPARISON_WORK_BYTES).await;
+            budget.yield_after(run.len() * COMPARISON_WORK_BYTES).await;
             for (pair, index) in run.windows(2).zip(first + 1..) {
                 if self.compare_values(pair[0], pair[1]) != Ordering::Equal {
                     set_start(index);
                 }
-                budget.consume(COMPARISON_WORK_BYTES).await;
+                budget.yield_after(COMPARISON_WORK_BYTES).await;
             }
         }
         let positions = entities.into_iter().map(|entity| entity.position).collect();
@@ -184,7 +184,7 @@ async fn sort_yielding<T>(entries: &mut [T], compare: impl Fn(&T, &T) -> Orderin
     let mut budget = YieldBudget::default();
     let mut parts = vec![entries];
     while let Some(part) = parts.pop() {
-        budget.consume(part.len() * COMPARISON_WORK_BYTES).await;
+        budget.yield_after(part.len() * COMPARISON_WORK_BYTES).await;
         if part.len() <= YIELD_EVERY_ENTITIES {
             part.sort_unstable_by(&compare);
         } else {

@@ -28,7 +28,7 @@ impl TopKThreshold {
     }
 
     /// Selects the at most `k` rows that may be among the first `k` of a sort order, ascending. `compare` breaks ties.
-    pub(super) fn select_rows(
+    pub(super) fn select_top_k_rows(
         &self,
         selected: &RowSelection,
         ranks: &[u64],
@@ -73,7 +73,7 @@ mod tests {
             for (number, ranks) in row_groups.iter().enumerate() {
                 let all = 0..ranks.len();
                 let selected = RowSelection::Range(all.clone());
-                let rows = threshold.select_rows(&selected, ranks, |one, other| one.cmp(&other));
+                let rows = threshold.select_top_k_rows(&selected, ranks, |one, other| one.cmp(&other));
                 prop_assert!(rows.is_sorted() && rows.len() <= k);
                 expected.extend(all.map(|row| (ranks[row], number, row)));
                 remaining.extend(rows.into_iter().map(|row| (ranks[row], number, row)));

@@ -293,8 +293,7 @@ impl ScanExecution {
             HashIndexResults::probe_all(&spec.reader, &spec.predicates, &self.memory, &self.uncharged_memory).await;
         if let Some(candidates) = &spec.hash_indexes.candidates {
             spec.metrics.with_report(|scan| {
-                let used =
-                    scan.predicates.iter_mut().enumerate().filter(|(number, _)| candidates.includes_predicate(*number));
+                let used = scan.predicates.iter_mut().enumerate().filter(|(number, _)| candidates.was_probed(*number));
                 used.for_each(|(_, used)| used.access = AccessPath::HashIndex);
             });
         }
@@ -305,7 +304,7 @@ impl ScanExecution {
         let Some(dedup) = self.spec.computed.group.clone().filter(|_| self.spec.has_output_column(GROUP_COLUMN)) else {
             return Ok(None);
         };
-        let is_full_distinct = self.spec.is_full_distinct_scan();
+        let is_full_distinct = self.spec.is_unrestricted_dedup_scan();
         if is_full_distinct && let Some(firsts) = distinct_cache::cached_first_entities(&self.spec.reader, &dedup).await
         {
             let _ = self.spec.metrics.group_source.set(AccessPath::KeptSet);
@@ -480,7 +479,7 @@ impl ScanExecution {
                     };
                     progress.run_with_permits(|| reader.is_waiting_for_store(), work).await
                 };
-                let is_single = is_single || scheduler.is_saturated();
+                let is_single = is_single || scheduler.has_scan_per_thread();
                 async move {
                     if is_single {
                         return work.await;

@@ -9,7 +9,7 @@ use strata_cluster::redis::{RedisClient, RedisUnavailable};
 
 use crate::ClientNetwork;
 use crate::account::login_limits::{ACCOUNT_WINDOW, DELAY_RESET_AFTER, MAX_LOGIN_DELAY};
-use crate::rate_limit::shared::{BEGIN_LOGIN_SCRIPT, END_LOGIN_SCRIPT, client_key};
+use crate::rate_limit::shared::{BEGIN_LOGIN_SCRIPT, END_LOGIN_SCRIPT, redis_client_key};
 
 /// Time after a login during which the client is exempt from the hourly limit of the email address.
 const KNOWN_CLIENT_TTL: Duration = Duration::from_secs(30 * 24 * 3_600);
@@ -52,12 +52,12 @@ impl RedisLoginLimits {
     }
 
     fn attempt_keys(&self, client: ClientNetwork, email_key: &str) -> RedisLoginAttempt {
-        let prefix = self.redis.prefix();
+        let prefix = self.redis.key_prefix();
         let hash = |client: &str| {
             let hash = Sha256::new().chain_update(prefix).chain_update([0]).chain_update(client).chain_update([0]);
             hex::encode(&hash.chain_update(email_key).finalize()[..16])
         };
-        let pair = hash(&client_key(client));
+        let pair = hash(&redis_client_key(client));
         let account = hash("");
         let key = |kind: &str, hash: &str| format!("{prefix}:passwords:{kind}:{hash}");
         RedisLoginAttempt { keys: [key("pair", &pair), key("account", &account), key("known", &pair)] }

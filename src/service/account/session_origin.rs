@@ -17,11 +17,11 @@ pub struct SessionOrigin {
 }
 
 impl SessionOrigin {
-    pub fn new(address: Option<IpAddr>, program: Option<&str>) -> SessionOrigin {
+    pub fn new(address: Option<IpAddr>, user_agent: Option<&str>) -> SessionOrigin {
         let visible = |program: &str| -> String {
             program.chars().filter(|char| *char == ' ' || char.is_ascii_graphic()).take(MAX_PROGRAM_BYTES).collect()
         };
-        let program = program.map(|program| visible(program.trim())).filter(|program| !program.is_empty());
+        let program = user_agent.map(|program| visible(program.trim())).filter(|program| !program.is_empty());
         SessionOrigin { address: address.map(|address| address.to_canonical()), program }
     }
 

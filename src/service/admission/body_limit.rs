@@ -15,11 +15,11 @@ const MAX_SIZE_BODY_COUNT: u64 = 4;
 pub struct BodyLimit {
     pub(crate) limit: FairLimit,
     /// Maximum charge for one request body: half of the limit, so that a body of another principal always fits.
-    max_bytes_per_body: u64,
+    max_bytes_per_request_body: u64,
 }
 
 pub struct BodyReservation {
-    _permit: Permit,
+    _request_memory_permit: Permit,
 }
 
 impl BodyReservation {
@@ -33,12 +33,13 @@ impl BodyLimit {
         let units = (MAX_SIZE_BODY_COUNT * config.limits.body_bytes).max(MIN_BODY_LIMIT_BYTES);
         let name = LimitName { name: "body", requests: "large request bodies" };
         let limit = fair_limit(name, units, &config.fair, config.query.heavy_queue, config.query.heavy_wait_s);
-        BodyLimit { limit, max_bytes_per_body: units / 2 }
+        BodyLimit { limit, max_bytes_per_request_body: units / 2 }
     }
 
     /// Charges a large request body. Waits for at most `query.heavy_wait_s`, like a heavy query.
     pub async fn acquire(&self, principal: Principal, size_bytes: u64) -> Result<BodyReservation, Overloaded> {
-        Ok(BodyReservation { _permit: self.limit.acquire(principal, size_bytes.min(self.max_bytes_per_body)).await? })
+        let size_bytes = size_bytes.min(self.max_bytes_per_request_body);
+        Ok(BodyReservation { _request_memory_permit: self.limit.acquire(principal, size_bytes).await? })
     }
 }
 

@@ -54,7 +54,7 @@ impl ResourceContext {
         drop(estimate_permit);
         match bytes.len() as u64 {
             small if small <= MAX_UNCHARGED_BYTES => Ok(bytes),
-            large => Ok(bytes_with_charge(bytes, self.reserve_body(large)?)),
+            large => Ok(bytes_with_charge(bytes, self.reserve_response_body(large)?)),
         }
     }
 
@@ -67,7 +67,7 @@ impl ResourceContext {
     }
 
     /// Charges a whole response body to the limit of buffered responses or, if exhausted, to the memory of queries.
-    pub(crate) fn reserve_body(&self, size_bytes: u64) -> Result<Arc<BufferCharge>, QueryError> {
+    pub(crate) fn reserve_response_body(&self, size_bytes: u64) -> Result<Arc<BufferCharge>, QueryError> {
         let permit = self.admission.try_acquire_buffer(size_bytes);
         let reservation = match permit {
             Some(_) => None,

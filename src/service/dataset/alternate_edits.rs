@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use strata_catalog::VersionStatus;
-use strata_format::editing::{self, EditLimits, EditPlan, EditScript, PositionEdit};
+use strata_format::editing::{self, DeltaFileLimits, DeltaFilePlan, EditScript, PositionEdit};
 use strata_format::overlay::BaseFile;
 use strata_format::reader::VersionReader;
 use strata_format::writer::MAX_ROW_GROUP_ROWS;
@@ -30,7 +30,7 @@ use strata_types::version::{VersionFile, VersionNumber};
 use tokio::sync::mpsc;
 
 use crate::dataset::DatasetService;
-use crate::dataset::alternates::{AlternateError, CurrentVersion, EditError, EditProblem};
+use crate::dataset::alternates::{AlternateError, EditError, EditProblem, VersionUnderEdit};
 use crate::refresh::ingest::{PushedEntities, RefreshPermit};
 use crate::refresh::tasks::run_on_thread;
 use crate::refresh::version_file::WrittenFile;
@@ -66,8 +66,8 @@ impl DatasetService {
         edits: Vec<EntityEdit>,
         reservation: Option<BodyReservation>,
     ) -> Result<VersionStatus, AlternateError> {
-        let current = self.find_current_version(owner, dataset, version).await?;
-        let base = current.file_ids_if_current(etag)?;
+        let current = self.find_version_to_edit(owner, dataset, version).await?;
+        let base = current.file_ids_if_unchanged(etag)?;
         check_entity_sizes(&edits, self.refreshes.ingest.config.limits.entity_bytes)?;
         let list = current.version.alternate.clone().unwrap_or_else(|| current.version.file.clone());
         let script = build_edit_script(edits, list.entity_count)?;
@@ -84,13 +84,13 @@ impl DatasetService {
     async fn write_edited_alternate(
         &self,
         owner: UserId,
-        current: &CurrentVersion,
+        current: &VersionUnderEdit,
         list: &VersionFile,
         script: EditScript,
     ) -> Result<WrittenFile, RefreshError> {
         let permit = self.refreshes.ingest.acquire_permit(owner).await?;
         let reader = self.refreshes.files.open(list).await?;
-        let base = editing::resolve_base_file(&reader, &list.path, list.size_bytes);
+        let base = editing::base_file_for_edit(&reader, &list.path, list.size_bytes);
         let script = Arc::new(script);
         // Only the version's own file is safe as the base of an edited file: a sweep can remove any other base.
         if base.path == current.version.file.path {
@@ -119,7 +119,7 @@ impl DatasetService {
         let script = script.clone();
         let index = index.clone();
         let planning = engine.spawn(async move {
-            let limits = EditLimits::default();
+            let limits = DeltaFileLimits::default();
             let plan = editing::plan_edit(&list, base, &script, &index, &limits, MAX_ROW_GROUP_ROWS).await?;
             let Some(mut plan) = plan else { return Ok(None) };
             let (profile, columns) = match plan.profile.take() {
@@ -132,7 +132,7 @@ impl DatasetService {
         let Some((plan, profile)) = planning.await.map_err(|_| RefreshError::WorkerStopped)?? else {
             return Ok(None);
         };
-        let EditPlan { delta_documents, list, .. } = plan;
+        let DeltaFilePlan { delta_documents, list, .. } = plan;
         let mut spool = self.refreshes.ingest.create_spool(owner)?;
         let spooling = run_on_thread("edit", move || {
             let mut lines = Vec::new();
@@ -212,7 +212,7 @@ async fn send_blocks(reader: VersionReader, mut merger: EditMerger, sender: mpsc
         }
     }
     let mut lines = Vec::new();
-    merger.finish(&mut lines);
+    merger.append_remaining_inserts(&mut lines);
     for block in [EntityBlock::Lines(lines), EntityBlock::End] {
         let _ = sender.send(block).await;
     }
@@ -285,7 +285,7 @@ impl EditMerger {
     }
 
     /// Appends the entities that are inserted at the end of the list.
-    fn finish(self, lines: &mut Vec<u8>) {
+    fn append_remaining_inserts(self, lines: &mut Vec<u8>) {
         let rest = self.next_edit.into_iter().chain(self.remaining_edits);
         rest.flat_map(|(_, edit)| edit.inserts).for_each(|entity| append_line(&entity, lines));
     }

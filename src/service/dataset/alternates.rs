@@ -107,14 +107,14 @@ pub fn alternate_etag(version: &DatasetVersion) -> String {
     format!("\"{}\"", hex::encode(&hash[..16]))
 }
 
-pub(super) struct CurrentVersion {
+pub(super) struct VersionUnderEdit {
     pub(super) version: DatasetVersion,
     pub(super) index: IndexSettings,
 }
 
-impl CurrentVersion {
+impl VersionUnderEdit {
     /// Returns the IDs of the version's files if `etag` is current, and [`ManageError::Stale`] otherwise.
-    pub(super) fn file_ids_if_current(&self, etag: &str) -> Result<VersionFileIds, ManageError> {
+    pub(super) fn file_ids_if_unchanged(&self, etag: &str) -> Result<VersionFileIds, ManageError> {
         // Clients can omit the quotes of the ETag.
         match etag.trim_matches('"') == alternate_etag(&self.version).trim_matches('"') {
             true => Ok(VersionFileIds::from_version(&self.version)),
@@ -124,16 +124,16 @@ impl CurrentVersion {
 }
 
 impl DatasetService {
-    pub(super) async fn find_current_version(
+    pub(super) async fn find_version_to_edit(
         &self,
         owner: &User,
         dataset: DatasetId,
         version: VersionNumber,
-    ) -> Result<CurrentVersion, ManageError> {
+    ) -> Result<VersionUnderEdit, ManageError> {
         let Dataset { index, latest_version, .. } = self.catalog.owned_dataset(owner.id, dataset).await?;
         let found = self.catalog.version(dataset, version).await.map_err(ManageError::from);
         let version = found.map_err(|error| error.with_version_details(version, latest_version))?.version;
-        Ok(CurrentVersion { version, index })
+        Ok(VersionUnderEdit { version, index })
     }
 
     /// Saves the alternate of a version. If `expected` is set but is not the current [`alternate_etag`], or if another
@@ -146,8 +146,8 @@ impl DatasetService {
         entities: PushedEntities,
         expected: Option<&str>,
     ) -> Result<VersionStatus, AlternateError> {
-        let current = self.find_current_version(owner, dataset, version).await?;
-        let base = expected.map(|etag| current.file_ids_if_current(etag)).transpose()?;
+        let current = self.find_version_to_edit(owner, dataset, version).await?;
+        let base = expected.map(|etag| current.file_ids_if_unchanged(etag)).transpose()?;
         let datasets = self.clone();
         let owner = owner.id;
         let saving = async move {
@@ -180,7 +180,7 @@ impl DatasetService {
         };
         let new = file.new.clone();
         let saving = self.owner_writer.run_write(owner, self.catalog.save_alternate(dataset, version, &new, base));
-        Ok(file.record(saving).await?)
+        Ok(file.record_in_catalog(saving).await?)
     }
 
     pub async fn delete_alternate(

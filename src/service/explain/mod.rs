@@ -54,7 +54,7 @@ impl ReadService {
         run.observer = Some(&mut observer);
         let ReadResponse { total, matches, content_type, body, .. } = Box::pin(run.run()).await?;
         let streamed = !matches!(body, ResponseBody::Whole(_));
-        let body_bytes = self.drain_body(body).await?;
+        let body_bytes = self.drain_response_body(body).await?;
         observer.end_stage(ReadStage::Encode);
         let total_us = duration_to_us(start.elapsed());
 
@@ -129,7 +129,7 @@ impl ReadService {
     }
 
     /// Counts and discards the bytes of a response body, which must end within `server.answer_timeout_s`.
-    async fn drain_body(&self, body: ResponseBody) -> Result<u64, ReadError> {
+    async fn drain_response_body(&self, body: ResponseBody) -> Result<u64, ReadError> {
         let seconds = self.config.server.answer_timeout_s;
         let counted = body.into_stream().try_fold(0, async |bytes, chunk| Ok(bytes + chunk.len() as u64));
         let counted = tokio::time::timeout(Duration::from_secs(seconds), counted).await;
@@ -150,7 +150,7 @@ fn sum_file_parts(selection_metrics: &ReaderMetrics, response_metrics: &ReaderMe
         keyword_index: sum(|metrics| &metrics.keyword_index),
         shapes: sum(|metrics| &metrics.path_index),
         document_pages: sum(|metrics| &metrics.documents),
-        requests: selection_metrics.requests() + response_metrics.requests(),
+        requests: selection_metrics.fetch_count() + response_metrics.fetch_count(),
         request_bytes: selection_metrics.fetched_bytes() + response_metrics.fetched_bytes(),
     }
 }

@@ -76,10 +76,10 @@ pub(super) fn remove_file(path: &Path) {
     }
 }
 
-pub(super) fn aborted_error() -> ReadError {
-    unreadable_error(io::Error::other("the job that built the export ended unexpectedly"))
+pub(super) fn export_job_error() -> ReadError {
+    export_unreadable_error(io::Error::other("the job that built the export ended unexpectedly"))
 }
 
-pub(super) fn unreadable_error(error: io::Error) -> ReadError {
+pub(super) fn export_unreadable_error(error: io::Error) -> ReadError {
     ReadError::from(StorageError::from(error))
 }

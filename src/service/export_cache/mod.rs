@@ -43,7 +43,7 @@ use strata_config as config;
 
 use crate::admission::resource_context::ResourceContext;
 use crate::export_cache::checksums::BLOCK_BYTES;
-use crate::export_cache::file::{ExportProgress, aborted_error};
+use crate::export_cache::file::{ExportProgress, export_job_error};
 use crate::export_cache::index::ExportIndex;
 use crate::export_cache::quota::ExportQuota;
 use crate::export_cache::writer::ExportJob;
@@ -138,7 +138,7 @@ impl ExportCache {
         let since = Instant::now();
         let mut export = match CachedExport::open(self.clone(), key, progress, source).await {
             // The job failed at the limits of the principal that started it, so this requester builds its own.
-            Err(error) if !is_new && error.is_retryable_by_follower(since) => return Ok(None),
+            Err(error) if !is_new && error.is_retryable_by_waiter(since) => return Ok(None),
             Err(error) => return Err(error),
             Ok(None) => return Ok(None),
             Ok(Some(export)) => export,
@@ -167,7 +167,7 @@ impl ExportCache {
                 Ok(ExportProgress::Written(_)) => PrewarmOutcome::Built,
                 Ok(ExportProgress::Failed(error)) => PrewarmOutcome::Failed(error.clone()),
                 Ok(ExportProgress::Started | ExportProgress::Abandoned) => PrewarmOutcome::NoSpace,
-                Err(_) => PrewarmOutcome::Failed(aborted_error()),
+                Err(_) => PrewarmOutcome::Failed(export_job_error()),
             },
             () = yielding => PrewarmOutcome::Yielded,
         }

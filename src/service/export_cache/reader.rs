@@ -18,7 +18,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use crate::admission::Permit;
 use crate::export_cache::ExportCache;
 use crate::export_cache::checksums::BlockChecksums;
-use crate::export_cache::file::{ExportProgress, ExportTotals, aborted_error, unreadable_error};
+use crate::export_cache::file::{ExportProgress, ExportTotals, export_job_error, export_unreadable_error};
 use crate::export_cache::writer::{ExportChunks, ExportConsumer, ExportSource};
 use crate::{CacheKey, ReadError};
 
@@ -40,7 +40,7 @@ impl CachedExport {
         source: ExportSource,
     ) -> Result<Option<CachedExport>, ReadError> {
         let begun = progress.wait_for(|progress| !matches!(progress, ExportProgress::Started)).await;
-        let totals = match &*begun.map_err(|_| aborted_error())? {
+        let totals = match &*begun.map_err(|_| export_job_error())? {
             ExportProgress::Written(written) => written.file.totals,
             ExportProgress::Started | ExportProgress::Abandoned => return Ok(None),
             ExportProgress::Failed(error) => return Err(error.clone()),
@@ -54,7 +54,7 @@ impl CachedExport {
 
     pub async fn wait_for_size_bytes(&mut self) -> Result<Option<u64>, ReadError> {
         let is_known = |progress: &ExportProgress| progress.size_bytes().is_some() || progress.is_finished();
-        match &*self.progress.wait_for(is_known).await.map_err(|_| aborted_error())? {
+        match &*self.progress.wait_for(is_known).await.map_err(|_| export_job_error())? {
             ExportProgress::Failed(error) if !error.is_quota_exceeded() => Err(error.clone()),
             progress => Ok(progress.size_bytes()),
         }
@@ -94,8 +94,14 @@ impl ExportRangeReader {
                     self.end = self.end.min(written.checksums.size_bytes);
                 }
                 if self.position < written.checksums.size_bytes.min(self.end) {
-                    let permit =
-                        self.export.exports.read_permits.clone().acquire_owned().await.map_err(|_| aborted_error())?;
+                    let permit = self
+                        .export
+                        .exports
+                        .read_permits
+                        .clone()
+                        .acquire_owned()
+                        .await
+                        .map_err(|_| export_job_error())?;
                     match read_block(permit, written.file.path.clone(), written.checksums, self.position).await {
                         Ok(mut chunk) => {
                             chunk.truncate(usize::try_from(self.end - self.position).unwrap_or(usize::MAX));
@@ -113,7 +119,7 @@ impl ExportRangeReader {
                             if error.kind() != io::ErrorKind::TimedOut
                                 && ResourceUnavailable::from_error(&error).is_some() =>
                         {
-                            return Err(unreadable_error(error));
+                            return Err(export_unreadable_error(error));
                         }
                         // The file of the export was removed or damaged, or the file system does not respond.
                         Err(error) => {
@@ -126,7 +132,7 @@ impl ExportRangeReader {
                 }
             }
             if !is_whole {
-                self.export.progress.changed().await.map_err(|_| aborted_error())?;
+                self.export.progress.changed().await.map_err(|_| export_job_error())?;
             }
         }
         Ok(None)

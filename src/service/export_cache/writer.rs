@@ -18,7 +18,7 @@ use crate::admission::AdmissionControl;
 use crate::export_cache::ExportCache;
 use crate::export_cache::checksums::BlockChecksums;
 use crate::export_cache::file::{
-    CachedExportFile, ExportProgress, ExportTotals, WrittenExport, aborted_error, remove_file,
+    CachedExportFile, ExportProgress, ExportTotals, WrittenExport, export_job_error, remove_file,
 };
 use crate::export_cache::quota::ExportSpace;
 use crate::{CacheKey, ReadError};
@@ -88,7 +88,7 @@ impl ExportJob {
             Some(Ok((written, publisher))) => {
                 // The job counts as a reader, so that the file is not evicted before it is published.
                 let _reader = progress.subscribe();
-                self.finish(written.clone());
+                self.complete_export(written.clone());
                 if let Some(publisher) = publisher
                     && !publisher(exports.clone(), written.clone()).await
                 {
@@ -105,7 +105,7 @@ impl ExportJob {
             Some(Err(ExportWriteError::Failed(error))) => ExportProgress::Failed(error),
             None => ExportProgress::Abandoned,
         };
-        self.abort(end);
+        self.abort_export(end);
     }
 
     /// Writes the file in chunks. Readers see each when the next arrives, so they know the length of one-chunk exports.
@@ -123,7 +123,7 @@ impl ExportJob {
             if self.reserved_bytes > 0 {
                 self.progress.send_replace(ExportProgress::Written(written.clone()));
             }
-            self.reserve(chunk.len() as u64)?;
+            self.reserve_disk_space(chunk.len() as u64)?;
             while let Err(error) = write_chunk(&file, &chunk, written.checksums.size_bytes).await {
                 if !self.evict_if_full(&error) {
                     return Err(error.into());
@@ -135,7 +135,7 @@ impl ExportJob {
         Ok((written, publisher))
     }
 
-    fn reserve(&mut self, bytes: u64) -> Result<(), ExportWriteError> {
+    fn reserve_disk_space(&mut self, bytes: u64) -> Result<(), ExportWriteError> {
         let principal = self.admission.principal;
         let mut index = self.exports.lock_index();
         if !index.try_reserve(principal, bytes, 0) {
@@ -145,7 +145,7 @@ impl ExportJob {
             return Err(ExportWriteError::NoSpace);
         }
         self.reserved_bytes += bytes;
-        let is_due = index.disk_checks.advance(bytes);
+        let is_due = index.disk_checks.advance_and_check_due(bytes);
         // The lock is released, because `ensure_free` locks the index, too.
         drop(index);
         if is_due && !self.exports.disk.ensure_free() {
@@ -161,14 +161,14 @@ impl ExportJob {
         is_full && self.exports.lock_index().evict_bytes(CHECK_INTERVAL_BYTES)
     }
 
-    fn finish(&mut self, written: WrittenExport) {
+    fn complete_export(&mut self, written: WrittenExport) {
         self.is_finished = true;
         let mut index = self.exports.lock_index();
         index.touch(&self.key);
         self.progress.send_replace(ExportProgress::Written(written));
     }
 
-    fn abort(&mut self, end: ExportProgress) {
+    fn abort_export(&mut self, end: ExportProgress) {
         self.is_finished = true;
         remove_file(&self.path);
         let mut index = self.exports.lock_index();
@@ -184,7 +184,7 @@ impl ExportJob {
 impl Drop for ExportJob {
     fn drop(&mut self) {
         if !self.is_finished {
-            self.abort(ExportProgress::Failed(aborted_error()));
+            self.abort_export(ExportProgress::Failed(export_job_error()));
         }
     }
 }

@@ -70,7 +70,7 @@ impl ReadError {
 
     /// Returns whether a request that waited for another caller's run of the same work should run the work itself,
     /// because the error concerns only the other caller's share of a resource.
-    pub(crate) fn is_retryable_by_follower(&self, since: Instant) -> bool {
+    pub(crate) fn is_retryable_by_waiter(&self, since: Instant) -> bool {
         match self {
             ReadError::Busy(overloaded) => overloaded.is_worth_retrying(since),
             // The caller that ran the work may have a smaller share of memory or disk space.

@@ -23,7 +23,7 @@ use strata_types::ids::VersionFileId;
 use strata_types::version::VersionFile;
 use tokio::io::AsyncWriteExt;
 
-use crate::maintenance::integrity_check::{CheckDepth, CheckFinding, FileDamage, describe_references, inspect};
+use crate::maintenance::integrity_check::{CheckDepth, CheckFinding, FileDamage, describe_references, inspect_file};
 use crate::maintenance::{MaintenanceService, stream_recorded_files};
 
 pub(crate) const INCOMPLETE_MARKER_FILE: &str = "INCOMPLETE-BACKUP";
@@ -139,7 +139,7 @@ impl MaintenanceService {
         let copy = Catalog::open(&format!("sqlite://{}", catalog.display())).await?;
         let result = match self.back_up_files(&copy, directory, files, on_damage, on_progress).await {
             // Damage in the original catalog is also in the copy, so checking the copy finds it.
-            Ok(summary) => match find_first_damage(&copy).await {
+            Ok(summary) => match find_first_catalog_damage(&copy).await {
                 Ok(None) => Ok(summary),
                 Ok(Some(reason)) => Err(BackupError::Damaged { reason }),
                 Err(error) => Err(error.into()),
@@ -202,7 +202,7 @@ impl MaintenanceService {
         if !linked {
             copy_file(&path, &self.store, target).await?;
         }
-        inspect(target, file, CheckDepth::Everything).await?;
+        inspect_file(target, file, CheckDepth::Everything).await?;
         Ok(linked)
     }
 }
@@ -249,12 +249,12 @@ pub(super) async fn handle_copy_failure(
 ) -> Result<Result<u64, UnusableFileError>, CatalogError> {
     let versions = copy.file_references(file.id, MAX_NAMED_VERSIONS).await?;
     // The copy can also fail because of the target, so the original file is inspected.
-    let damage = match inspect(from, file, CheckDepth::Everything).await {
+    let damage = match inspect_file(from, file, CheckDepth::Everything).await {
         Ok(()) => None,
         Err(damage) => damage.into_permanent_damage().ok(),
     };
     Ok(match (damage, on_damage) {
-        (Some(damage), _) if damage.is_unreferenced_loss(Some(&versions)) => Ok(0),
+        (Some(damage), _) if damage.is_loss_of_unreferenced_file(Some(&versions)) => Ok(0),
         (Some(damage), OnDamage::Continue(report)) => {
             let reason = damage.to_string();
             report(&CheckFinding::Damaged { path: file.path.clone(), reason, versions: Some(versions) });
@@ -267,7 +267,7 @@ pub(super) async fn handle_copy_failure(
     })
 }
 
-pub(super) async fn find_first_damage(copy: &Catalog) -> Result<Option<String>, CatalogError> {
+pub(super) async fn find_first_catalog_damage(copy: &Catalog) -> Result<Option<String>, CatalogError> {
     let mut first = None;
     copy.check_integrity(CatalogCheckDepth::Quick, &mut |reason| first = first.take().or(Some(reason))).await?;
     Ok(first)

@@ -106,7 +106,7 @@ fn describe_without_path(error: &StorageError) -> String {
 impl FileDamage {
     /// Returns true if a version file or its base is unavailable, but no version needs it. Changed bytes in a file are
     /// always reported, because they can indicate a failing disk.
-    pub(crate) fn is_unreferenced_loss(&self, versions: Option<&[FileReference]>) -> bool {
+    pub(crate) fn is_loss_of_unreferenced_file(&self, versions: Option<&[FileReference]>) -> bool {
         let is_lost = match self {
             FileDamage::Missing => true,
             FileDamage::Unreadable(error) => error.is_base_file_damaged(),
@@ -189,7 +189,7 @@ impl MaintenanceService {
                 Err(error) => {
                     summary.damaged += 1;
                     let versions = self.find_references(id).await?;
-                    report(&CheckFinding::Damaged { path: describe_record(id), reason: error.to_string(), versions });
+                    report(&CheckFinding::Damaged { path: describe_file_id(id), reason: error.to_string(), versions });
                     continue;
                 }
             };
@@ -230,7 +230,7 @@ impl MaintenanceService {
         let Err(damage) = result else { return Ok(()) };
         let damage = damage.into_permanent_damage().map_err(CheckError::Unavailable)?;
         let versions = self.find_references(file.id).await?;
-        if damage.is_unreferenced_loss(versions.as_deref()) {
+        if damage.is_loss_of_unreferenced_file(versions.as_deref()) {
             report(&CheckFinding::Unneeded { path: file.path.clone(), reason: damage.to_string() });
             return Ok(());
         }
@@ -286,7 +286,7 @@ pub(crate) fn none_if_damaged<T>(result: Result<T, CatalogError>) -> Result<Opti
     }
 }
 
-pub(crate) fn describe_record(file: VersionFileId) -> String {
+pub(crate) fn describe_file_id(file: VersionFileId) -> String {
     format!("(file record {file} in the metadata database)")
 }
 
@@ -298,16 +298,16 @@ pub(crate) fn describe_references(versions: Option<&[FileReference]>) -> String 
     }
 }
 
-/// Calls [`inspect`] in a separate task, so that several files are decoded in parallel.
+/// Calls [`inspect_file`] in a separate task, so that several files are decoded in parallel.
 async fn inspect_in_task(store: Store, file: VersionFile, depth: CheckDepth) -> (VersionFile, Result<(), FileDamage>) {
     let inspected = file.clone();
-    let task = tokio::spawn(async move { inspect(&store, &inspected, depth).await });
+    let task = tokio::spawn(async move { inspect_file(&store, &inspected, depth).await });
     let result = task.await.unwrap_or(Err(FileDamage::Unreadable(StorageError::WorkerStopped)));
     (file, result)
 }
 
-pub(crate) async fn inspect(store: &Store, file: &VersionFile, depth: CheckDepth) -> Result<(), FileDamage> {
-    inspect_size(store, file).await?;
+pub(crate) async fn inspect_file(store: &Store, file: &VersionFile, depth: CheckDepth) -> Result<(), FileDamage> {
+    inspect_file_size(store, file).await?;
     // The file is read without a cache, because the cache could contain bytes of an earlier read.
     let reader = VersionReader::open_recorded(store, file, &PartCache::new(0)).await?;
     reader.verify_footer_index().await?;
@@ -319,13 +319,13 @@ pub(crate) async fn inspect(store: &Store, file: &VersionFile, depth: CheckDepth
     Ok(())
 }
 
-pub(crate) async fn inspect_size(store: &Store, file: &VersionFile) -> Result<(), FileDamage> {
+pub(crate) async fn inspect_file_size(store: &Store, file: &VersionFile) -> Result<(), FileDamage> {
     let path = ObjectPath::from(file.path.as_str());
     store.ensure_regular_file(&path).await?;
     let size_bytes = match store.object_store().head(&path).await {
         Ok(object) => object.size,
         Err(error) => {
-            return Err(match store.classify_failure(error.into()).await {
+            return Err(match store.detect_missing_store(error.into()).await {
                 StorageError::ObjectStore(object_store::Error::NotFound { .. }) => FileDamage::Missing,
                 error => FileDamage::Unreadable(error),
             });

@@ -21,10 +21,10 @@ use strata_store::{StorageError, fsync};
 use strata_types::version::VersionFile;
 
 use crate::maintenance::backup::{
-    FileCopyError, INCOMPLETE_MARKER_FILE, OnDamage, UnusableFileError, copy_file, find_first_damage,
+    FileCopyError, INCOMPLETE_MARKER_FILE, OnDamage, UnusableFileError, copy_file, find_first_catalog_damage,
     handle_copy_failure, is_inside,
 };
-use crate::maintenance::integrity_check::{CheckDepth, inspect};
+use crate::maintenance::integrity_check::{CheckDepth, inspect_file};
 use crate::maintenance::store_identity::{StoreIdentityError, bind_store_to_catalog, open_store};
 use crate::maintenance::stream_recorded_files;
 use crate::maintenance::temp_dir::{ProcessTempDir, TEMPORARY_FOLDER, has_running_process};
@@ -154,7 +154,7 @@ async fn copy_catalog(directory: &Path, temp_dir: &Path) -> Result<Catalog, Rest
     original.close().await;
     copied.map_err(RestoreError::BackupCatalog)?;
     let copy = Catalog::open(&url(&copy)).await.map_err(RestoreError::BackupCatalog)?;
-    match find_first_damage(&copy).await.map_err(RestoreError::BackupCatalog)? {
+    match find_first_catalog_damage(&copy).await.map_err(RestoreError::BackupCatalog)? {
         None => Ok(copy),
         Some(reason) => Err(RestoreError::Damaged { reason }),
     }
@@ -204,10 +204,10 @@ async fn restore_into(
 
 /// Copies and verifies a file unless the store contains it. Returns true if the file was copied.
 async fn copy_file_unless_intact(file: &VersionFile, from: &Store, to: &Store) -> Result<bool, FileCopyError> {
-    if inspect(to, file, CheckDepth::Everything).await.is_ok() {
+    if inspect_file(to, file, CheckDepth::Everything).await.is_ok() {
         return Ok(false);
     }
     copy_file(&ObjectPath::from(file.path.as_str()), from, to).await?;
-    inspect(to, file, CheckDepth::Everything).await?;
+    inspect_file(to, file, CheckDepth::Everything).await?;
     Ok(true)
 }

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::maintenance::integrity_check::{
-    CheckError, FileDamage, describe_record, describe_references, inspect_size, none_if_damaged,
+    CheckError, FileDamage, describe_file_id, describe_references, inspect_file_size, none_if_damaged,
 };
 use crate::maintenance::{MaintenanceService, stream_recorded_files};
 
@@ -116,7 +116,7 @@ impl MaintenanceService {
                     metrics().scrubbed_damaged_files.increment(1);
                     let versions = self.find_references(id).await?;
                     let reason = error.to_string();
-                    report(&DamagedFile { path: describe_record(id), reason, versions, intact_copy: None });
+                    report(&DamagedFile { path: describe_file_id(id), reason, versions, intact_copy: None });
                 }
             }
             if records_progress {
@@ -133,7 +133,7 @@ impl MaintenanceService {
         pacer: &mut BytePacer,
         report: DamagedFileCallback<'_>,
     ) -> Result<(), CheckError> {
-        let result = verify_in_task(&self.store, file, pacer).await.map_err(CheckError::Unavailable)?;
+        let result = verify_file_in_task(&self.store, file, pacer).await.map_err(CheckError::Unavailable)?;
         // If verification fails, a sweep can have removed the file. A file without a record is not damaged.
         if result.is_err() && matches!(none_if_damaged(self.catalog.recorded_file(file.id).await)?, Some(None)) {
             return Ok(());
@@ -143,7 +143,7 @@ impl MaintenanceService {
         metrics().scrubbed_bytes.increment(file.size_bytes);
         if let Err(damage) = result {
             let versions = self.find_references(file.id).await?;
-            if damage.is_unreferenced_loss(versions.as_deref()) {
+            if damage.is_loss_of_unreferenced_file(versions.as_deref()) {
                 return Ok(());
             }
             summary.damaged += 1;
@@ -163,7 +163,7 @@ impl MaintenanceService {
         let mut intact_copy = None;
         let alike = none_if_damaged(self.catalog.files_with_same_content(file, MAX_ALIKE_FILES).await)?;
         for other in alike.unwrap_or_default() {
-            if verify_in_task(&self.store, &other, pacer).await.map_err(CheckError::Unavailable)?.is_ok() {
+            if verify_file_in_task(&self.store, &other, pacer).await.map_err(CheckError::Unavailable)?.is_ok() {
                 intact_copy = Some(other.path);
                 break;
             }
@@ -228,7 +228,7 @@ impl MaintenanceService {
 }
 
 /// Verifies a version file in a task. A panic of the task counts as damage. The outer error is a temporary failure.
-pub(crate) async fn verify_in_task(
+pub(crate) async fn verify_file_in_task(
     store: &Store,
     file: &VersionFile,
     pacer: &mut BytePacer,
@@ -253,7 +253,7 @@ pub(crate) async fn verify_in_task(
 /// Compares the size and all checksums of a file with its record.
 async fn verify_file(store: &Store, file: &VersionFile, pacer: &mut BytePacer) -> Result<(), FileDamage> {
     pacer.throttle(MIN_FILE_COST_BYTES.saturating_sub(file.size_bytes)).await;
-    inspect_size(store, file).await?;
+    inspect_file_size(store, file).await?;
     let reader = VersionReader::open_recorded(store, file, &PartCache::new(0)).await?;
     Ok(reader.verify_checksums(pacer).await?)
 }

@@ -85,7 +85,7 @@ impl ProcessTempDir {
     }
 
     /// Returns true if no other process has, or is creating, a temporary directory in the same folder.
-    pub(crate) fn is_only_process(&self) -> bool {
+    pub(crate) fn is_only_process_in_folder(&self) -> bool {
         let Some(Ok(entries)) = self.path().parent().map(fs::read_dir) else { return false };
         let own_name = self.path().file_name();
         entries.into_iter().all(|entry| {
@@ -228,13 +228,13 @@ mod tests {
         let other = parent.path().join("something-else");
         fs::create_dir(&other).expect("failed to create directory");
 
-        assert!(!live.is_only_process(), "a process without a lock can still be starting");
+        assert!(!live.is_only_process_in_folder(), "a process without a lock can still be starting");
         fs::remove_dir_all(&young).expect("failed to remove directory");
-        assert!(live.is_only_process());
+        assert!(live.is_only_process_in_folder());
         fs::create_dir(&young).expect("failed to create directory");
 
         let next = ProcessTempDir::create(parent.path()).expect("failed to create directory");
-        assert!(!live.is_only_process() && !next.is_only_process());
+        assert!(!live.is_only_process_in_folder() && !next.is_only_process_in_folder());
         assert!(live.path().exists() && next.path().exists() && other.exists());
         assert!(!abandoned.exists() && !old.exists() && young.exists());
 

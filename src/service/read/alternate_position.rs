@@ -69,7 +69,7 @@ async fn read_hashes(reader: &VersionReader, positions: Range<u64>) -> Result<Ve
         let number = reader.row_group_at(position);
         let row_group = reader.row_groups()[number];
         let end = positions.end.min(row_group.first_position + row_group.rows as u64);
-        let column = reader.read_hashes(number).await?;
+        let column = reader.read_entity_hashes(number).await?;
         let column = column.as_fixed_size_binary_opt();
         let column =
             column.ok_or_else(|| StorageError::InvalidFile("its hash column has an unexpected type".to_owned()))?;

@@ -106,7 +106,7 @@ where
             // The chunk ended early: its entities exceed the mean size. Its rest precedes already encoded chunks.
             self.start_chunk(next..ordinals.end, true);
         } else if !was_ready {
-            self.grow_chunks();
+            self.grow_chunks_or_concurrency();
         } else if encoded_at.elapsed() > SLOW_READER_DELAY {
             self.chunk_bytes = SMALL_CHUNK_BYTES;
             self.max_pending_chunks = 1;
@@ -184,7 +184,7 @@ where
     }
 
     /// Makes streaming faster: doubles the size of chunks or, at the maximum size, encodes another chunk concurrently.
-    fn grow_chunks(&mut self) {
+    fn grow_chunks_or_concurrency(&mut self) {
         if self.chunk_bytes < SELECTION_CHUNK_BYTES {
             self.chunk_bytes *= 2;
         } else {

@@ -34,10 +34,10 @@ pub(crate) async fn infer_column_types(
         let mut part = inference.new_builder();
         async move {
             let push = |entity: &[u8]| {
-                part.push(entity);
+                part.add_entity(entity);
                 ControlFlow::Continue(())
             };
-            let next = source.for_each_entity(&chunk, push).await?;
+            let next = source.for_each_selected_entity(&chunk, push).await?;
             Ok((part, next))
         }
     });

@@ -41,7 +41,7 @@ impl EntitySource {
     }
 
     /// Calls `each` with a chunk's projected entities until `each` breaks. Returns the ordinal after the last entity.
-    pub(crate) async fn for_each_entity(
+    pub(crate) async fn for_each_selected_entity(
         &self,
         chunk: &SelectionChunk,
         mut each: impl FnMut(&[u8]) -> ControlFlow<()> + Send,
@@ -51,8 +51,8 @@ impl EntitySource {
         Ok(self.documents.for_each(chunk, project).await?)
     }
 
-    /// Like [`EntitySource::for_each_entity`], for documents in memory. Indented documents are not projected.
-    pub(crate) fn for_each_resident(
+    /// Like [`EntitySource::for_each_selected_entity`], for documents in memory. Indented documents are not projected.
+    pub(crate) fn for_each_resident_document(
         &self,
         documents: &ResidentDocuments,
         mut each: impl FnMut(DocumentRef<'_>) -> ControlFlow<()>,

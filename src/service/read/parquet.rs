@@ -74,7 +74,7 @@ struct ParquetMemoryReserver {
 impl ParquetMemoryReserver {
     fn check_fits(&self, footer_bytes: usize) -> Result<(), ReadError> {
         let needed_bytes = (self.size_bytes + footer_bytes) as u64;
-        let limit_bytes = self.resources.engine.max_memory_bytes();
+        let limit_bytes = self.resources.engine.max_principal_memory_bytes();
         if needed_bytes > limit_bytes { Err(ReadError::TooMuchMemory { needed_bytes, limit_bytes }) } else { Ok(()) }
     }
 
@@ -169,7 +169,7 @@ pub(crate) async fn build_parquet(
         ParquetFileStream::peak_memory_bytes(&columns, row_group_bytes, encoders) + BATCH_MEMORY_BYTES * (encoders + 2)
     };
     // Several encoders run only if half of the principal's memory share suffices: other bodies reduce the share.
-    let spare_bytes = engine.max_memory_bytes() / 2;
+    let spare_bytes = engine.max_principal_memory_bytes() / 2;
     let max_encoders = engine.threads().min(MAX_ENCODERS).min(columns.len());
     let encoders = (2..=max_encoders).rev().find(|&encoders| needed_bytes(encoders) as u64 <= spare_bytes).unwrap_or(1);
     let size_bytes = needed_bytes(encoders);
@@ -193,11 +193,11 @@ pub(crate) async fn build_parquet(
         let mut batch = batches.new_builder();
         async move {
             let push = |entity: &[u8]| {
-                batch.push(entity);
+                batch.add_entity(entity);
                 let is_full = batch.size_bytes() >= BATCH_BYTES;
                 if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
             };
-            let next = source.for_each_entity(&chunk, push).await?;
+            let next = source.for_each_selected_entity(&chunk, push).await?;
             Ok((batch.finish(), next))
         }
     });
@@ -218,11 +218,11 @@ pub(crate) async fn build_parquet(
                 }
             };
             let mut is_last = false;
-            while !writer.is_full() {
+            while !writer.is_row_group_full() {
                 // No batch is started that would not fit into the row group, because it would wait for the reader. The
                 // first running task is not counted, because its batch is awaited now.
-                let missing_bytes = writer.remaining_bytes();
-                let missing_rows = writer.remaining_rows() as u64;
+                let missing_bytes = writer.row_group_bytes_left();
+                let missing_rows = writer.row_group_rows_left() as u64;
                 let may_start = |running: usize, rows: u64| {
                     running <= encoders && running * batch_bytes < missing_bytes && rows < missing_rows
                 };
@@ -255,7 +255,7 @@ pub(crate) async fn build_parquet(
             }
             if is_last {
                 // The footer is sent with the last row group, so that the length of a small file is known at once.
-                let bytes = writer.finish().map_err(ReadError::unreadable)?;
+                let bytes = writer.finish_file().map_err(ReadError::unreadable)?;
                 let chunk = match consumer {
                     ExportConsumer::Service => single_chunk(bytes),
                     ExportConsumer::Client => {
@@ -268,7 +268,7 @@ pub(crate) async fn build_parquet(
                 let _ = sender.send(chunk).await;
                 return Ok(());
             }
-            let mut bytes = writer.take_bytes().map_err(ReadError::unreadable)?;
+            let mut bytes = writer.take_written_bytes().map_err(ReadError::unreadable)?;
             if consumer == ExportConsumer::Service {
                 while !bytes.is_empty() {
                     let chunk = bytes.split_to(bytes.len().min(SERVICE_CHUNK_BYTES));
@@ -351,7 +351,7 @@ async fn encode_columns(
 async fn spill_or_buffer(resources: &ResourceContext, bytes: &Bytes) -> Result<EncodedChunks, ReadError> {
     let engine = &resources.engine;
     let needed_bytes = bytes.len() as u64;
-    let limit_bytes = engine.max_spill_bytes();
+    let limit_bytes = engine.max_principal_spill_bytes();
     if needed_bytes <= MAX_UNCHARGED_BYTES {
         return Ok(single_chunk(bytes.clone()));
     }
@@ -369,7 +369,7 @@ async fn spill_or_buffer(resources: &ResourceContext, bytes: &Bytes) -> Result<E
             Err(error) if is_disk_full(&error) => error,
             Err(error) => return Err(error.into()),
         };
-        match resources.reserve_body(needed_bytes) {
+        match resources.reserve_response_body(needed_bytes) {
             Ok(charge) => return Ok(single_chunk(bytes_with_charge(bytes.clone(), charge))),
             Err(_) if remaining_wait.is_zero() => return Err(disk_full.into()),
             Err(_) => {}

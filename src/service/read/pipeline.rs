@@ -154,7 +154,7 @@ impl ReadService {
         };
         match key {
             Some(key) => {
-                self.response_cache.get_or_run(key, coding, |bytes| resources().reserve_body(bytes), run).await
+                self.response_cache.get_or_run(key, coding, |bytes| resources().reserve_response_body(bytes), run).await
             }
             None => run().await,
         }

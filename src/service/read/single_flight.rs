@@ -56,7 +56,7 @@ impl<K: Copy + Eq + Hash, V: Clone> SingleFlight<K, V> {
             self.flights.lock().remove(&key);
         }
         let value = match outcome {
-            Err(error) if !is_leader && error.is_retryable_by_follower(since) => start().await?,
+            Err(error) if !is_leader && error.is_retryable_by_waiter(since) => start().await?,
             outcome => outcome?,
         };
         Ok(FlightResult { value, is_leader })

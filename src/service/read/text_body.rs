@@ -76,7 +76,7 @@ async fn collect_columns(engine: &QueryEngine, source: &Arc<EntitySource>, limit
             };
             let next = match all {
                 true => source.for_each_entity_in_version(&chunk, add).await?,
-                false => source.for_each_entity(&chunk, add).await?,
+                false => source.for_each_selected_entity(&chunk, add).await?,
             };
             result?;
             Ok((columns, next))
@@ -196,8 +196,8 @@ impl TextBody {
             if continues { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         let next = match resident {
-            Some(documents) => self.source.for_each_resident(documents, write),
-            None => self.source.for_each_entity(chunk, |entity| write(DocumentRef::Stored(entity))).await?,
+            Some(documents) => self.source.for_each_resident_document(documents, write),
+            None => self.source.for_each_selected_entity(chunk, |entity| write(DocumentRef::Stored(entity))).await?,
         };
         result?;
         Ok(next)

@@ -238,11 +238,11 @@ fn knowledge_from_footer(reader: &VersionReader, path: &FieldPath) -> PathKnowle
 fn referenced_fields(request: &ReadRequest) -> Vec<FieldReference> {
     let paths = request.paths_by_parameter().into_iter();
     paths
-        .map(|(parameter, path)| FieldReference { parameter, path, preceding_steps: count_steps_before(parameter) })
+        .map(|(parameter, path)| FieldReference { parameter, path, preceding_steps: removing_steps_before(parameter) })
         .collect()
 }
 
-fn count_steps_before(parameter: &str) -> usize {
+fn removing_steps_before(parameter: &str) -> usize {
     match parameter {
         "keep_field" => 2,
         "drop_field" => 3,
@@ -254,7 +254,7 @@ impl UnknownField {
     /// Returns whether the field is also unknown to `parameter`: this parameter is evaluated after at least as many
     /// steps that can remove fields, and no step restores a removed field.
     pub fn is_also_unknown_for(&self, parameter: &str) -> bool {
-        count_steps_before(parameter) >= count_steps_before(self.parameter)
+        removing_steps_before(parameter) >= removing_steps_before(self.parameter)
     }
 }
 

@@ -74,7 +74,7 @@ impl RefreshAttempts {
     }
 
     /// Retries to record the end of a refresh attempt until its lease has expired.
-    fn retry_record_failure(self: &Arc<Self>, lease: &RefreshLease, reason: String) {
+    fn retry_recording_failure(self: &Arc<Self>, lease: &RefreshLease, reason: String) {
         let dataset = lease.dataset.id;
         let attempt = lease.attempt;
         let mut outcomes = self.unrecorded_outcomes.lock();
@@ -119,7 +119,7 @@ impl RefreshAttempts {
     }
 
     /// Renews the lease of a refresh until the lease is lost, or has expired because the catalog did not respond.
-    pub(super) async fn renew_until_lost(&self, attempt: RefreshAttemptId) {
+    pub(super) async fn renew_lease_until_lost(&self, attempt: RefreshAttemptId) {
         let mut expires_at = Instant::now() + REFRESH_LEASE;
         loop {
             tokio::time::sleep(LEASE_RENEW_INTERVAL).await;
@@ -162,7 +162,7 @@ impl RefreshAttempts {
             Ok(None) => Err(error),
             Err(catalog_error) => {
                 tracing::warn!(error = %catalog_error, "failed to record refresh outcome; retrying");
-                self.retry_record_failure(lease, reason);
+                self.retry_recording_failure(lease, reason);
                 Err(error)
             }
         }

@@ -190,7 +190,7 @@ impl RefreshService {
         let new_file = file.new.clone();
         let attempt = FirstAttempt { trigger: RefreshTrigger::Import, started_at, warnings: &warnings };
         let creating = self.catalog.create_dataset_with_version(&new, limit, attempt, &new_file);
-        let (dataset, published) = file.record(creating).await?;
+        let (dataset, published) = file.record_in_catalog(creating).await?;
         log_warnings(dataset.id, &warnings);
         Ok(imported_version(dataset, &published.version, warnings))
     }

@@ -149,7 +149,7 @@ pub struct PushedBody {
     pub entities: PushedEntities,
 }
 
-pub(crate) struct BodyHead {
+pub(crate) struct PushedBodyHead {
     pub fields: EnvelopeFields,
     pub is_whole_body: bool,
 }
@@ -172,10 +172,10 @@ impl DocumentReceiver {
     }
 
     /// Receives the start of a pushed body. Cancel safe.
-    pub(crate) async fn receive_head(&mut self) -> Result<BodyHead> {
+    pub(crate) async fn receive_head(&mut self) -> Result<PushedBodyHead> {
         let is_whole_body = self.receiver.receive_head_and_check_end(MAX_HEAD_BYTES).await?;
         let members = self.document.envelope_members.unwrap_or_default();
-        Ok(BodyHead { fields: parse_envelope_head(self.receiver.head(), members), is_whole_body })
+        Ok(PushedBodyHead { fields: parse_envelope_head(self.receiver.head(), members), is_whole_body })
     }
 }
 

@@ -47,7 +47,7 @@ impl LeaseRecovery {
             return Ok(0);
         }
         // This check must follow the lease query: a process that starts after the check has none of these leases.
-        let is_only_process = self.has_local_catalog && self.temp_dir.is_only_process();
+        let is_only_process = self.has_local_catalog && self.temp_dir.is_only_process_in_folder();
         let orphaned = leases.into_iter().filter(|lease| is_only_process || self.has_holder_exited(lease)).collect();
         self.catalog.end_orphaned_refreshes(orphaned).await
     }
@@ -57,7 +57,7 @@ impl LeaseRecovery {
     pub(super) async fn end_exited_reservations(&self) -> Result<usize, CatalogError> {
         let paths = self.catalog.reserved_paths().await?;
         // This check must follow the path query: a process that starts after the check reserved none of these paths.
-        if !self.has_local_catalog || !self.temp_dir.is_only_process() {
+        if !self.has_local_catalog || !self.temp_dir.is_only_process_in_folder() {
             return Ok(0);
         }
         for path in &paths {

@@ -142,7 +142,7 @@ impl RefreshService {
         let prepared = tokio::select! {
             prepared = self.prepare_version(&lease, input, progress).instrument(span) => prepared,
             () = self.tasks.wait_for_stop() => Err(RefreshError::Stopping),
-            () = self.attempts.renew_until_lost(lease.attempt) => Err(RefreshError::LeaseLost),
+            () = self.attempts.renew_lease_until_lost(lease.attempt) => Err(RefreshError::LeaseLost),
         };
         let (published, warnings) = match prepared {
             Err(error) => (self.attempts.record_failure(&lease, error, None).await, Vec::new()),
@@ -325,8 +325,8 @@ impl RefreshService {
     }
 
     /// Rejects new refreshes, waits at most `limit` for running ones, then stops the rest and records their failure.
-    pub async fn finish(&self, limit: Duration) {
-        self.tasks.finish(limit).await;
+    pub async fn finish_or_stop_refreshes(&self, limit: Duration) {
+        self.tasks.finish_or_stop_refreshes(limit).await;
     }
 }
 

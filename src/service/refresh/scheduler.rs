@@ -73,7 +73,7 @@ impl RefreshService {
         let mut cleaned_up_at: Option<Instant> = None;
         loop {
             if advanced_at.is_none_or(|at| at.elapsed() >= ADVANCE_INTERVAL) {
-                match self.move_runs_earlier(&stop).await {
+                match self.move_scheduled_runs_earlier(&stop).await {
                     Ok(advanced) => {
                         advanced_at = Some(Instant::now());
                         if advanced > 0 {
@@ -130,7 +130,7 @@ impl RefreshService {
     }
 
     /// Computes every schedule's next run and stores it if earlier than the stored time. Returns the number of changes.
-    pub async fn move_runs_earlier(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
+    pub async fn move_scheduled_runs_earlier(&self, stop: &CancellationToken) -> Result<u64, CatalogError> {
         let mut advanced = 0;
         let mut last = DatasetId::new(0);
         while !stop.is_cancelled() {

@@ -44,7 +44,7 @@ impl RefreshTasks {
         self.stop.cancelled().await;
     }
 
-    pub(crate) async fn finish(&self, limit: Duration) {
+    pub(crate) async fn finish_or_stop_refreshes(&self, limit: Duration) {
         self.is_closed.store(true, Ordering::SeqCst);
         self.tasks.close();
         if tokio::time::timeout(limit, self.tasks.wait()).await.is_ok() {

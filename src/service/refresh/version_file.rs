@@ -2,7 +2,7 @@
 //!
 //! 1. A new path is reserved, by the lease of a refresh or separately, so that no sweep removes the file.
 //! 2. A thread with a refresh permit writes the file while the reservation is renewed.
-//! 3. The catalog records the file, which ends the reservation. If not, dropping the [`ReservedFile`] or
+//! 3. The catalog records the file, which ends the reservation. If not, dropping the [`ReservedVersionFile`] or
 //!    [`WrittenFile`] abandons the file: it ends the reservation and removes the file.
 //!
 //! If the process is killed, the reservation expires, and a sweep removes the file.
@@ -17,7 +17,7 @@ use strata_catalog::{Catalog, CatalogError, RefreshLease};
 use strata_format::cache::PartCache;
 use strata_format::reader::VersionReader;
 use strata_format::spool::FinishedSpool;
-use strata_format::writer::{self, EditedList, WriteOptions, WrittenVersionFile};
+use strata_format::writer::{self, EditedFileSpec, WriteOptions, WrittenVersionFile};
 use strata_runtime::failpoint;
 use strata_runtime::priority::{ThreadWork, processor_count};
 use strata_store::StorageError;
@@ -28,7 +28,7 @@ use strata_types::version::{NewVersionFile, VersionFile};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use crate::maintenance::scrub::{BytePacer, verify_in_task};
+use crate::maintenance::scrub::{BytePacer, verify_file_in_task};
 use crate::maintenance::store_identity::StoreIdentityCheck;
 use crate::refresh::decoding::RefreshCounters;
 use crate::refresh::error::{RefreshError, Result};
@@ -49,7 +49,7 @@ pub(crate) struct VersionFiles {
 impl VersionFiles {
     /// Reads a whole version file, uncached, and returns true if it is undamaged. An error is a temporary failure.
     pub(crate) async fn is_intact(&self, file: &VersionFile) -> Result<bool, StorageError> {
-        let damage = verify_in_task(&self.store, file, &mut BytePacer::new(0)).await?.err();
+        let damage = verify_file_in_task(&self.store, file, &mut BytePacer::new(0)).await?.err();
         if let Some(damage) = &damage {
             tracing::warn!(path = file.path, error = %damage, "found damaged version file; not reusing it");
         }
@@ -82,17 +82,17 @@ impl VersionFiles {
     }
 
     /// Reserves a path without a refresh lease, for an alternate (an edited copy of a version) or a new dataset.
-    pub(crate) async fn reserve_path(self: &Arc<Self>) -> Result<ReservedFile> {
+    pub(crate) async fn reserve_path(self: &Arc<Self>) -> Result<ReservedVersionFile> {
         let path = new_version_path();
         self.catalog.reserve_file(path.as_ref(), RESERVATION_LEASE).await?;
-        Ok(ReservedFile::new(self.clone(), path, ReservationOwner::Writer))
+        Ok(ReservedVersionFile::new(self.clone(), path, ReservationOwner::Writer))
     }
 
-    pub(crate) fn file_reserved_by_lease(self: &Arc<Self>, lease: &RefreshLease) -> ReservedFile {
-        ReservedFile::new(self.clone(), ObjectPath::from(lease.path.as_str()), ReservationOwner::RefreshLease)
+    pub(crate) fn file_reserved_by_lease(self: &Arc<Self>, lease: &RefreshLease) -> ReservedVersionFile {
+        ReservedVersionFile::new(self.clone(), ObjectPath::from(lease.path.as_str()), ReservationOwner::RefreshLease)
     }
 
-    async fn renew_until_lost(&self, path: &str) -> RefreshError {
+    async fn renew_reservation_until_lost(&self, path: &str) -> RefreshError {
         let mut reserved_at = Instant::now();
         loop {
             tokio::time::sleep(RESERVATION_RENEW_INTERVAL).await;
@@ -109,16 +109,16 @@ impl VersionFiles {
     }
 
     /// Ends a reservation and removes its file, unless a commit with a lost response has recorded the file.
-    async fn release(&self, path: &ObjectPath) -> Result<()> {
+    async fn release_and_remove_file(&self, path: &ObjectPath) -> Result<()> {
         // The call waits for a transaction that records the file, because the transaction locks the reservation's row.
         self.catalog.release_file_reservation(path.as_ref()).await?;
         if !self.catalog.find_known_paths(&[path.as_ref()]).await?.is_empty() {
             return Ok(());
         }
-        Ok(self.remove(path).await?)
+        Ok(self.remove_file(path).await?)
     }
 
-    async fn remove(&self, path: &ObjectPath) -> Result<(), StorageError> {
+    async fn remove_file(&self, path: &ObjectPath) -> Result<(), StorageError> {
         match self.store.object_store().delete(path).await {
             Ok(()) | Err(object_store::Error::NotFound { .. }) => Ok(()),
             Err(error) => Err(error.into()),
@@ -135,33 +135,33 @@ enum ReservationOwner {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FileState {
+enum VersionFileState {
     Reserved,
     Written,
     /// The catalog might contain a record of the file, so dropping the value does not remove the file.
     Recorded,
 }
 
-type WriteFn = Box<dyn FnOnce(&ReservedFile) -> Result<WrittenVersionFile, StorageError> + Send>;
+type WriteFn = Box<dyn FnOnce(&ReservedVersionFile) -> Result<WrittenVersionFile, StorageError> + Send>;
 
 /// A reserved path of a version file. Dropping the value abandons the file.
-pub(crate) struct ReservedFile {
+pub(crate) struct ReservedVersionFile {
     files: Arc<VersionFiles>,
     path: ObjectPath,
     reserved_by: ReservationOwner,
-    state: FileState,
+    state: VersionFileState,
     runtime: Handle,
 }
 
 /// A version file that the catalog has not recorded yet. Dropping the value abandons the file.
 pub(crate) struct WrittenFile {
     pub new: NewVersionFile,
-    reserved: ReservedFile,
+    reserved: ReservedVersionFile,
 }
 
-impl ReservedFile {
-    fn new(files: Arc<VersionFiles>, path: ObjectPath, reserved_by: ReservationOwner) -> ReservedFile {
-        ReservedFile { files, path, reserved_by, state: FileState::Reserved, runtime: Handle::current() }
+impl ReservedVersionFile {
+    fn new(files: Arc<VersionFiles>, path: ObjectPath, reserved_by: ReservationOwner) -> ReservedVersionFile {
+        ReservedVersionFile { files, path, reserved_by, state: VersionFileState::Reserved, runtime: Handle::current() }
     }
 
     /// Writes the file of a spool, whose profile and index settings determine the indexed columns.
@@ -173,7 +173,7 @@ impl ReservedFile {
         progress: &Arc<RefreshCounters>,
     ) -> Result<WrittenFile> {
         let progress = progress.clone();
-        let write = move |ReservedFile { files, path, runtime, .. }: &ReservedFile| {
+        let write = move |ReservedVersionFile { files, path, runtime, .. }: &ReservedVersionFile| {
             ThreadWork::default().record_and_lower_priority(spooled.profile.document_bytes);
             let options = WriteOptions { worker_threads: processor_count(), index_settings, ..WriteOptions::default() };
             let report = |entities| {
@@ -189,11 +189,11 @@ impl ReservedFile {
     pub(crate) async fn write_edited(
         self,
         spooled: FinishedSpool,
-        list: EditedList,
+        list: EditedFileSpec,
         profile: Vec<u8>,
         permit: &RefreshPermit,
     ) -> Result<WrittenFile> {
-        let write = move |ReservedFile { files, path, runtime, .. }: &ReservedFile| {
+        let write = move |ReservedVersionFile { files, path, runtime, .. }: &ReservedVersionFile| {
             failpoint::trigger_failpoint("file.writing");
             writer::write_edited(&files.store, path, spooled, &list, &profile, &WriteOptions::default(), runtime)
         };
@@ -219,7 +219,7 @@ impl ReservedFile {
         };
         tokio::select! {
             written = written => written,
-            error = files.renew_until_lost(path.as_ref()) => Err(error),
+            error = files.renew_reservation_until_lost(path.as_ref()) => Err(error),
         }
     }
 
@@ -230,7 +230,7 @@ impl ReservedFile {
             let _permit = permit;
             let new = write(&self).map(|written| {
                 failpoint::trigger_failpoint("file.written");
-                self.state = FileState::Written;
+                self.state = VersionFileState::Written;
                 NewVersionFile {
                     path: self.path.to_string(),
                     size_bytes: written.size_bytes,
@@ -244,7 +244,7 @@ impl ReservedFile {
             (reserved, Ok(new)) => Ok(WrittenFile { new, reserved }),
             (reserved, Err(error)) => {
                 // The error is classified outside of the writing thread, whose low priority new threads would inherit.
-                let error = files.store.classify_failure(error).await;
+                let error = files.store.detect_missing_store(error).await;
                 reserved.abandon().await;
                 Err(error.into())
             }
@@ -253,26 +253,26 @@ impl ReservedFile {
 
     /// Ends the reservation of the file and removes the file, or leaves the file to the sweep.
     pub(crate) async fn abandon(mut self) {
-        let state = std::mem::replace(&mut self.state, FileState::Recorded);
+        let state = std::mem::replace(&mut self.state, VersionFileState::Recorded);
         abandon(&self.files, &self.path, self.reserved_by, state).await;
     }
 }
 
-async fn abandon(files: &VersionFiles, path: &ObjectPath, reserved_by: ReservationOwner, state: FileState) {
+async fn abandon(files: &VersionFiles, path: &ObjectPath, reserved_by: ReservationOwner, state: VersionFileState) {
     let abandoned = match (reserved_by, state) {
-        (ReservationOwner::Writer, _) => files.release(path).await,
+        (ReservationOwner::Writer, _) => files.release_and_remove_file(path).await,
         // The thread that writes a file removes an incomplete file itself.
-        (ReservationOwner::RefreshLease, FileState::Reserved) => Ok(()),
-        (ReservationOwner::RefreshLease, _) => files.remove(path).await.map_err(RefreshError::from),
+        (ReservationOwner::RefreshLease, VersionFileState::Reserved) => Ok(()),
+        (ReservationOwner::RefreshLease, _) => files.remove_file(path).await.map_err(RefreshError::from),
     };
     if let Err(error) = abandoned {
         tracing::warn!(?error, %path, "failed to remove unused version file; leaving it for the sweep");
     }
 }
 
-impl Drop for ReservedFile {
+impl Drop for ReservedVersionFile {
     fn drop(&mut self) {
-        if self.state != FileState::Recorded {
+        if self.state != VersionFileState::Recorded {
             let files = self.files.clone();
             let path = self.path.clone();
             let reserved_by = self.reserved_by;
@@ -284,8 +284,8 @@ impl Drop for ReservedFile {
 
 impl WrittenFile {
     /// Runs `record`, which records the file in the catalog. An error abandons the file unless it was recorded anyway.
-    pub(crate) async fn record<T, E>(mut self, record: impl Future<Output = Result<T, E>>) -> Result<T, E> {
-        self.reserved.state = FileState::Recorded;
+    pub(crate) async fn record_in_catalog<T, E>(mut self, record: impl Future<Output = Result<T, E>>) -> Result<T, E> {
+        self.reserved.state = VersionFileState::Recorded;
         let result = record.await;
         if result.is_err() {
             self.reserved.abandon().await;
@@ -295,7 +295,7 @@ impl WrittenFile {
 
     /// Leaves the file in the store, because the catalog might record it. If not, the sweep removes the file.
     pub(crate) fn leave_in_store(mut self) {
-        self.reserved.state = FileState::Recorded;
+        self.reserved.state = VersionFileState::Recorded;
     }
 
     pub(crate) async fn abandon(self) {

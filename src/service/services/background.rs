@@ -114,7 +114,7 @@ impl BackgroundTasks {
         let deadline = Instant::now() + limit;
         let receiver_timeout = Duration::from_secs(services.config.webhook.timeout_s);
         stop_schedules.cancel();
-        services.refreshes.finish(limit).await;
+        services.refreshes.finish_or_stop_refreshes(limit).await;
         stop_deliveries.cancel();
         stop_nodes.cancel();
         let rest = async {

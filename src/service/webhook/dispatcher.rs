@@ -96,7 +96,7 @@ impl WebhookDispatcher {
             let sender = sender.clone();
             let post_tasks = tasks.clone();
             let claimed = tasks.spawn(async move {
-                let Some(delivery) = dispatcher.catalog.claim_delivery().await? else { return Ok(false) };
+                let Some(delivery) = dispatcher.catalog.claim_webhook_delivery().await? else { return Ok(false) };
                 failpoint::trigger_failpoint("delivery.claimed");
                 post_tasks.spawn(async move {
                     dispatcher.send_delivery(&sender, &delivery).await;

@@ -46,7 +46,7 @@ impl WebhookService {
         limit: u32,
     ) -> Result<Vec<SentDelivery>> {
         self.catalog.owned_dataset(owner.id, id).await?;
-        let mut deliveries = self.catalog.sent_deliveries(id, before, limit).await?;
+        let mut deliveries = self.catalog.sent_webhook_deliveries(id, before, limit).await?;
         let timeout = Duration::from_secs(self.config.webhook.timeout_s);
         let late = LOST_DELIVERY_GRACE + TimeDelta::from_std(timeout).unwrap_or(TimeDelta::MAX - LOST_DELIVERY_GRACE);
         let now = self.catalog.now();

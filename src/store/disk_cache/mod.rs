@@ -32,7 +32,7 @@ use tokio_util::sync::CancellationToken;
 use self::range_index::{CachedRange, InvalidationCount};
 pub use self::segment::VersionFileId;
 use self::state::{DiskCacheState, InFlightFetch, RangeKey};
-use self::writer::WriteJob;
+use self::writer::CacheWriteJob;
 use super::Result;
 use super::free_space::DiskReserve;
 
@@ -46,7 +46,7 @@ const MAX_RANGE_CAPACITY_DIVISOR: u64 = 8;
 #[derive(Clone)]
 pub struct DiskCache {
     state: Arc<DiskCacheState>,
-    write_queue: Arc<Mutex<Option<SyncSender<WriteJob>>>>,
+    write_queue: Arc<Mutex<Option<SyncSender<CacheWriteJob>>>>,
     writer_stopped: CancellationToken,
 }
 
@@ -77,7 +77,7 @@ impl DiskCache {
         let stopped_guard = writer_stopped.clone().drop_guard();
         let work = move || {
             let _stopped_guard = stopped_guard;
-            writer::run_writer(&thread_state, write_queue);
+            writer::run_cache_writer(&thread_state, write_queue);
         };
         if let Err(error) = std::thread::Builder::new().name("disk-cache".to_owned()).spawn(work) {
             tracing::warn!(%error, "failed to start disk cache thread; the disk cache is disabled");
@@ -137,7 +137,7 @@ impl DiskCache {
             return;
         }
         let waiting = self.state.queued_bytes.fetch_add(length, Ordering::Relaxed);
-        let job = WriteJob { fetch: fetch.clone(), bytes, invalidations };
+        let job = CacheWriteJob { fetch: fetch.clone(), bytes, invalidations };
         let sent = waiting + length <= MAX_QUEUED_BYTES
             && self.write_queue.lock().as_ref().is_some_and(|write_queue| write_queue.try_send(job).is_ok());
         if !sent {

@@ -19,7 +19,7 @@ use crate::free_space::FreeSpaceCheckInterval;
 const TARGET_SEGMENTS: u64 = 32;
 const WRITE_RETRY_DELAY: Duration = Duration::from_secs(30);
 
-pub(super) struct WriteJob {
+pub(super) struct CacheWriteJob {
     pub(super) fetch: Arc<InFlightFetch>,
     pub(super) bytes: Bytes,
     /// Value of [`RangeIndex::invalidations`] before the bytes were fetched.
@@ -27,8 +27,8 @@ pub(super) struct WriteJob {
 }
 
 /// Runs until all senders of `write_queue` are dropped and all queued ranges are written.
-pub(super) fn run_writer(shared: &Arc<DiskCacheState>, write_queue: Receiver<WriteJob>) {
-    let mut writer = SegmentWriter {
+pub(super) fn run_cache_writer(shared: &Arc<DiskCacheState>, write_queue: Receiver<CacheWriteJob>) {
+    let mut writer = CacheSegmentWriter {
         state: shared,
         directory: None,
         current_segment: None,
@@ -37,12 +37,12 @@ pub(super) fn run_writer(shared: &Arc<DiskCacheState>, write_queue: Receiver<Wri
     };
     writer.open_directory();
     for job in write_queue {
-        writer.write(&job);
+        writer.write_range(&job);
         shared.queued_bytes.fetch_sub(job.bytes.len(), Ordering::Relaxed);
     }
 }
 
-struct SegmentWriter<'a> {
+struct CacheSegmentWriter<'a> {
     state: &'a DiskCacheState,
     directory: Option<CacheDirectory>,
     current_segment: Option<Arc<CacheSegment>>,
@@ -51,7 +51,7 @@ struct SegmentWriter<'a> {
     paused_until: Option<Instant>,
 }
 
-impl SegmentWriter<'_> {
+impl CacheSegmentWriter<'_> {
     fn open_directory(&mut self) {
         let directory = match CacheDirectory::acquire(&self.state.parent_directory) {
             Ok(directory) => directory,
@@ -97,7 +97,7 @@ impl SegmentWriter<'_> {
     }
 
     /// Writes a range, unless it is cached by now, writes are paused, or the disk is short of space.
-    fn write(&mut self, job: &WriteJob) {
+    fn write_range(&mut self, job: &CacheWriteJob) {
         let RangeKey { file, range } = &job.fetch.key;
         let Ok(length) = u32::try_from(job.bytes.len()) else { return };
         if self.paused_until.is_some_and(|until| Instant::now() < until)
@@ -108,7 +108,7 @@ impl SegmentWriter<'_> {
         self.paused_until = None;
         self.ensure_directory();
         let needed_bytes = record_size_bytes(job.bytes.len());
-        if self.space_check.advance(needed_bytes) && !self.state.disk_reserve.has_ample_space() {
+        if self.space_check.advance_and_check_due(needed_bytes) && !self.state.disk_reserve.has_ample_space() {
             self.space_check.reset();
             return;
         }

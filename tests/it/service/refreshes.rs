@@ -677,14 +677,14 @@ async fn run_stored_while_the_clock_was_ahead_is_advanced(owner: RefreshOwner) {
         owner.database.number(&sql).await
     };
     assert_eq!(
-        schedules.move_runs_earlier(&never).await.expect("failed to run schedules"),
+        schedules.move_scheduled_runs_earlier(&never).await.expect("failed to run schedules"),
         0,
         "a correct run was advanced"
     );
     // The same day as tomorrow, in the year 2100.
     let ahead = "UPDATE datasets SET next_run_at = 4102452000000000 WHERE next_run_at IS NOT NULL";
     owner.database.execute(ahead).await;
-    assert_eq!(schedules.move_runs_earlier(&never).await.expect("failed to run schedules"), 3);
+    assert_eq!(schedules.move_scheduled_runs_earlier(&never).await.expect("failed to run schedules"), 3);
     assert_eq!(count("next_run_at < 4102452000000000").await, 3);
     owner.database.execute(ahead).await;
     let restarted = owner.service.open_instance(|_| {}).await;

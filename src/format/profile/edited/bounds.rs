@@ -22,7 +22,7 @@ struct BoundChange<K> {
 
 /// Updates the minima and maxima of a path after an edit. The type counts in `record` must already include the edit.
 /// Returns `None` if a number is too long to compare.
-pub(super) fn widen_bounds(
+pub(super) fn update_min_max(
     record: &mut ProfilePathRecord,
     change: &PathChange,
     repeated_values: Option<&RepeatedValueCounts>,
@@ -46,11 +46,11 @@ pub(super) fn widen_bounds(
     };
     for (min, bound) in [(true, &mut record.number_min), (false, &mut record.number_max)] {
         let key = |bound: &ValueRecord| NumericValue::parse(&bound.value.to_string()).filter(|_| !bound.cut);
-        widen_bound(bound, record.types.number, min, &numbers, key, |bound| is_repeated(ScalarType::Number, bound))?;
+        update_bound(bound, record.types.number, min, &numbers, key, |bound| is_repeated(ScalarType::Number, bound))?;
     }
     for (min, bound) in [(true, &mut record.string_min), (false, &mut record.string_max)] {
         let key = |bound: &ValueRecord| Some(string_order_key(bound));
-        widen_bound(bound, record.types.string, min, &strings, key, |bound| is_repeated(ScalarType::String, bound))?;
+        update_bound(bound, record.types.string, min, &strings, key, |bound| is_repeated(ScalarType::String, bound))?;
     }
     Some(())
 }
@@ -62,7 +62,7 @@ fn string_order_key(record: &ValueRecord) -> Vec<u8> {
     key
 }
 
-fn widen_bound<K: Ord>(
+fn update_bound<K: Ord>(
     bound: &mut Option<ValueRecord>,
     count: u64,
     is_min: bool,

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use strata_types::field_path::FieldPath;
 use strata_types::index_settings::IndexSettings;
 
-use self::path_changes::{EditChanges, PathChange};
+use self::path_changes::{PathChange, ProfileChanges};
 use self::values::RepeatedValueCounts;
 use super::builder::{PathCounts, ProfileBuilder};
 use super::histogram::NumberHistogram;
@@ -44,7 +44,7 @@ pub fn profile_after_edit(
     if before.paths_left_out {
         return None;
     }
-    let EditChanges { tree, by_node } = EditChanges::try_new(removed, added)?;
+    let ProfileChanges { tree, by_node } = ProfileChanges::try_new(removed, added)?;
     let mut after = StoredProfile {
         entities: (before.entities + added.len() as u64).checked_sub(removed.len() as u64)?,
         document_bytes: (before.document_bytes + total_bytes(added)).checked_sub(total_bytes(removed))?,
@@ -67,7 +67,7 @@ pub fn profile_after_edit(
             Some(index) => {
                 let record = &mut after.paths[*index];
                 apply_change(record, change)?;
-                shredding::update_shredding(record, &keys, layout);
+                shredding::update_shredded_status(record, &keys, layout);
             }
             None => new.push(keys),
         }
@@ -136,8 +136,8 @@ fn apply_change(record: &mut ProfilePathRecord, change: &PathChange) -> Option<(
     };
     if !change.values.is_empty() {
         let repeated_values = RepeatedValueCounts::try_new(record, change);
-        bounds::widen_bounds(record, change, repeated_values.as_ref())?;
-        values::update_values(record, change, repeated_values);
+        bounds::update_min_max(record, change, repeated_values.as_ref())?;
+        values::update_distinct_and_top_values(record, change, repeated_values);
     }
     Some(())
 }

@@ -10,13 +10,13 @@ use crate::profile::builder::PathCounts;
 use crate::profile::limits::{MAX_PROFILE_PATH_BYTES, MAX_PROFILE_PATHS};
 use crate::profile::value_statistics::ScalarType;
 
-pub(super) struct EditChanges {
+pub(super) struct ProfileChanges {
     pub(super) tree: NumberedPathTree,
     pub(super) by_node: Vec<PathChange>,
 }
 
-impl EditChanges {
-    pub(super) fn try_new(removed: &[Bytes], added: &[Bytes]) -> Option<EditChanges> {
+impl ProfileChanges {
+    pub(super) fn try_new(removed: &[Bytes], added: &[Bytes]) -> Option<ProfileChanges> {
         let mut tree = NumberedPathTree::new(MAX_PROFILE_PATHS, MAX_PROFILE_PATH_BYTES);
         let mut by_node: Vec<PathChange> = Vec::new();
         let mut is_known = true;
@@ -31,11 +31,11 @@ impl EditChanges {
                 if by_node.len() <= node as usize {
                     by_node.resize_with(node as usize + 1, PathChange::default);
                 }
-                by_node[node as usize].add(is_added, entity, is_in_array, value);
+                by_node[node as usize].add_value(is_added, entity, is_in_array, value);
             });
         }
         by_node.iter_mut().for_each(|change| change.values.retain(|_, count_change| *count_change != 0));
-        is_known.then_some(EditChanges { tree, by_node })
+        is_known.then_some(ProfileChanges { tree, by_node })
     }
 }
 
@@ -47,8 +47,8 @@ pub(super) struct PathChange {
 }
 
 impl PathChange {
-    fn add(&mut self, is_added: bool, entity: u64, is_in_array: bool, visited: VisitedValue<'_>) {
-        self.counts[usize::from(is_added)].add(entity, is_in_array, visited);
+    fn add_value(&mut self, is_added: bool, entity: u64, is_in_array: bool, visited: VisitedValue<'_>) {
+        self.counts[usize::from(is_added)].add_value(entity, is_in_array, visited);
         let value = match visited {
             VisitedValue::Object | VisitedValue::Array | VisitedValue::Scalar(JsonScalar::Null) => return,
             VisitedValue::Scalar(JsonScalar::Bool(value)) => (ScalarType::Boolean, value.to_string().into_bytes()),

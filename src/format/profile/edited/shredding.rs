@@ -9,7 +9,7 @@ use crate::profile::shredding::{NotShreddedReason, ShreddingChoice, ShreddingLim
 use crate::profile::stored::{ProfilePathRecord, StoredProfile, UnmetIndexPath};
 use crate::profile::value_statistics::ValueStatistics;
 
-pub(super) fn update_shredding(record: &mut ProfilePathRecord, keys: &[String], layout: &mut FileLayout) {
+pub(super) fn update_shredded_status(record: &mut ProfilePathRecord, keys: &[String], layout: &mut FileLayout) {
     if let Some(number) = layout.find_shredded(keys) {
         let column = &mut layout.shredded_columns[number];
         column.retired = column.dictionary && record.distinct.count > MAX_EXACT_DISTINCT as u64;

@@ -7,10 +7,10 @@ use strata_json::JsonStr;
 use super::path_changes::PathChange;
 use crate::profile::limits::MAX_TOP_VALUES;
 use crate::profile::min_max::TruncatedValue;
-use crate::profile::stored::{DistinctCount, ProfilePathRecord, TopValue, ValueRecord, to_top_values, value_record};
-use crate::profile::value_statistics::{DisplayValue, FrequentValue, ScalarType, most_frequent};
+use crate::profile::stored::{ProfilePathRecord, TopValue, ValueRecord, to_top_values, value_record};
+use crate::profile::value_statistics::{DisplayValue, DistinctCount, FrequentValue, ScalarType, most_frequent};
 
-pub(super) fn update_values(
+pub(super) fn update_distinct_and_top_values(
     record: &mut ProfilePathRecord,
     change: &PathChange,
     repeated_values: Option<RepeatedValueCounts>,

@@ -74,7 +74,7 @@ impl SharedExportStore {
         timeout(TRANSFER_TIMEOUT, SharedExport::open(&self.store, key)).await.unwrap_or(Err(SharedExportError::Busy))
     }
 
-    async fn acquire_transfer(&self) -> Result<OwnedSemaphorePermit, SharedExportError> {
+    async fn acquire_transfer_permit(&self) -> Result<OwnedSemaphorePermit, SharedExportError> {
         let permit = timeout(TRANSFER_TIMEOUT, self.transfers.clone().acquire_owned()).await;
         permit.ok().and_then(Result::ok).ok_or(SharedExportError::Busy)
     }
@@ -85,7 +85,7 @@ impl SharedExportStore {
         exports: &ExportCache,
         written: &WrittenExport,
     ) -> Result<Option<BlockChecksums>, SharedExportError> {
-        let _transfer = self.acquire_transfer().await?;
+        let _transfer = self.acquire_transfer_permit().await?;
         match self.open(key).await {
             Ok(existing) => return Ok(Some(existing.checksums)),
             Err(error) if error.is_permanent() => {}
@@ -134,7 +134,7 @@ impl SharedExportJob {
                 let chunks = export.fetch_all(CLIENT_FETCH_BLOCKS, 1, resources.admission.acquire_stream().await?);
                 return Ok(self.into_fetched_body(export, chunks));
             }
-            Ok(export) => match self.shared.acquire_transfer().await {
+            Ok(export) => match self.shared.acquire_transfer_permit().await {
                 Ok(transfer) => {
                     let chunks = export.fetch_all(SERVICE_FETCH_BLOCKS, MAX_SERVICE_FETCHES, transfer);
                     return Ok(self.into_fetched_body(export, chunks));
@@ -159,14 +159,14 @@ impl SharedExportJob {
         let fetch = SharedExportFetch { job: self, chunks: Some(chunks), position: 0 };
         let chunks = stream::try_unfold(fetch, SharedExportFetch::next_chunks).try_flatten().boxed();
         let publisher =
-            move |_, written: WrittenExport| async move { is_same_export(&checksums, &written.checksums) }.boxed();
+            move |_, written: WrittenExport| async move { is_same_content(&checksums, &written.checksums) }.boxed();
         ExportBody { totals, size_bytes, chunks, publisher: Some(Box::new(publisher)) }
     }
 
     async fn record_fetch_failure(&self, error: &SharedExportError) {
         let path = object::object_path(self.key);
         tracing::warn!(error = %ErrorChain(error), %path, "failed to fetch shared export; rebuilding it");
-        count_outcome(error.metric_outcome());
+        count_shared_export_outcome(error.metric_outcome());
         if error.is_permanent() {
             object::remove_object(&self.shared.store, &path).await;
         }
@@ -178,25 +178,25 @@ impl SharedExportJob {
             return true;
         }
         match self.shared.write_if_absent(self.key, &exports, &written).await {
-            Ok(None) => count_outcome("stored"),
+            Ok(None) => count_shared_export_outcome("stored"),
             Ok(Some(existing)) => {
-                count_outcome("second");
-                return is_same_export(&existing, &written.checksums);
+                count_shared_export_outcome("second");
+                return is_same_content(&existing, &written.checksums);
             }
             Err(error) => {
                 tracing::warn!(error = %ErrorChain(&error), "failed to share export with other nodes");
-                count_outcome(error.metric_outcome());
+                count_shared_export_outcome(error.metric_outcome());
             }
         }
         true
     }
 }
 
-fn count_outcome(outcome: &'static str) {
+fn count_shared_export_outcome(outcome: &'static str) {
     metrics().shared_exports.with_label_values([outcome.into()]).increment(1);
 }
 
-fn is_same_export(shared: &BlockChecksums, own: &BlockChecksums) -> bool {
+fn is_same_content(shared: &BlockChecksums, own: &BlockChecksums) -> bool {
     let is_same = shared.size_bytes == own.size_bytes && shared.block_checksums() == own.block_checksums();
     if !is_same {
         tracing::error!("dropped export that differs from the shared one");
@@ -215,7 +215,7 @@ impl SharedExportFetch {
         let Some(fetched) = &mut self.chunks else { return Ok(None) };
         let chunks = match fetched.try_next().await {
             Ok(None) => {
-                count_outcome("fetched");
+                count_shared_export_outcome("fetched");
                 return Ok(None);
             }
             Ok(Some(chunk)) => {

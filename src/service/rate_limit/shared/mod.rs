@@ -48,7 +48,7 @@ pub async fn connect(url: &RedisUrl, timeout_ms: u64, identity: &str) -> Result<
     let redis = RedisClient::start(RedisOptions {
         url: url.expose().to_owned(),
         response_timeout: Duration::from_millis(timeout_ms),
-        prefix: format!("strata:{identity}"),
+        key_prefix: format!("strata:{identity}"),
         scripts: scripts.map(|script| Script::clone(script)).to_vec(),
     })?;
     redis.wait_for_first_connect_attempt().await;
@@ -101,7 +101,7 @@ impl SharedRateLimiter {
     }
 
     fn redis_key(&self, kind: &str, client: ClientNetwork) -> String {
-        format!("{}:{}:{kind}:{}", self.redis.prefix(), self.counter_name, client_key(client))
+        format!("{}:{}:{kind}:{}", self.redis.key_prefix(), self.counter_name, redis_client_key(client))
     }
 
     async fn call_window_script(
@@ -151,7 +151,7 @@ impl RateLimiter for SharedRateLimiter {
 
     async fn begin_download(&self, client: ClientNetwork, bucket: RateLimitBucket, id: ExportId, bytes: Option<u64>) {
         let mut call = BEGIN_DOWNLOAD_SCRIPT.prepare_invoke();
-        call.key(self.redis_key("downloads", client)).arg(download_field(bucket, id));
+        call.key(self.redis_key("downloads", client)).arg(redis_download_field(bucket, id));
         call.arg(bytes.unwrap_or(0).min(MAX_EXACT_BYTES)).arg(u8::from(bytes.is_none()));
         call.arg(DOWNLOAD_DURATION.as_millis() as u64).arg(MAX_DOWNLOADS_PER_CLIENT).arg(self.now_argument());
         if self.redis.call::<()>(&call).await.is_err() {
@@ -162,7 +162,7 @@ impl RateLimiter for SharedRateLimiter {
     async fn continue_download(&self, client: ClientNetwork, bucket: RateLimitBucket, part: ExportPart) -> bool {
         let (max_bytes, max_parts) = max_download_bytes_and_parts(part.export_bytes);
         let mut call = CONTINUE_DOWNLOAD_SCRIPT.prepare_invoke();
-        call.key(self.redis_key("downloads", client)).arg(download_field(bucket, part.export));
+        call.key(self.redis_key("downloads", client)).arg(redis_download_field(bucket, part.export));
         call.arg(part.part_bytes.min(MAX_EXACT_BYTES)).arg(part.export_bytes.min(MAX_EXACT_BYTES));
         call.arg(max_bytes.min(MAX_EXACT_BYTES)).arg(max_parts).arg(self.now_argument());
         match self.redis.call(&call).await {
@@ -197,7 +197,7 @@ impl RedisWindow {
     }
 }
 
-pub(crate) fn client_key(client: ClientNetwork) -> String {
+pub(crate) fn redis_client_key(client: ClientNetwork) -> String {
     match client {
         ClientNetwork::V4(octets) => Ipv4Addr::from(octets).to_string(),
         ClientNetwork::V6(network) => {
@@ -210,6 +210,6 @@ pub(crate) fn client_key(client: ClientNetwork) -> String {
     }
 }
 
-fn download_field(bucket: RateLimitBucket, export: ExportId) -> String {
+fn redis_download_field(bucket: RateLimitBucket, export: ExportId) -> String {
     format!("{}-{}", bucket.name(), hex::encode(export.0))
 }
