@@ -208,3 +208,19 @@ fn parse_short_decimal(text: &str) -> Option<f64> {
     let number = whole as f64 / POWERS_OF_TEN.get(decimals.unwrap_or(0)).copied()?;
     Some(if digits.len() < text.len() { -number } else { number })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn short_decimal_equals_standard_parse(text in "-?(0|[1-9][0-9]{0,9})(\\.[0-9]{1,8})?") {
+            if let Some(number) = parse_short_decimal(&text) {
+                prop_assert_eq!(number, text.parse::<f64>().expect("failed to parse number"), "{}", text);
+            }
+        }
+    }
+}

@@ -109,7 +109,51 @@ fn intersect_runs(left_runs: &[BaseRowRun], right_runs: &[BaseRowRun]) -> Vec<Sh
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
+
+    fn rows(runs: &[(u64, u64, u64)]) -> Vec<BaseRowRun> {
+        let mut row = 0;
+        let mut position = 0;
+        let to_run = |(removed, delta, stays): &(u64, u64, u64)| {
+            let run = BaseRowRun { row: row + removed, position: position + delta, rows: *stays };
+            row = run.row + stays;
+            position = run.position + stays;
+            run
+        };
+        runs.iter().map(to_run).collect()
+    }
+
+    fn pairs(runs: &[BaseRowRun]) -> Vec<(u64, u64)> {
+        runs.iter().flat_map(|run| (0..run.rows).map(|offset| (run.row + offset, run.position + offset))).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn shared_rows_match_pairwise_comparison(
+            one in vec((0..3_u64, 0..3_u64, 1..6_u64), 0..6),
+            other in vec((0..3_u64, 0..3_u64, 1..6_u64), 0..6),
+        ) {
+            let one = rows(&one);
+            let other = rows(&other);
+            let pairs_of_one = pairs(&one);
+            let pairs_of_other = pairs(&other);
+            let expected: Vec<[u64; 2]> = pairs_of_one.iter().filter_map(|(row, position)| {
+                let shared_row = pairs_of_other.iter().find(|(other, _)| other == row)?;
+                Some([*position, shared_row.1])
+            }).collect();
+            let shared = intersect_runs(&one, &other);
+            let positions = |run: &SharedRowRun, offset: u64| run.first_positions.map(|first| first + offset);
+            let each = shared.iter().flat_map(|run| (0..run.rows).map(move |offset| positions(run, offset)));
+            prop_assert_eq!(each.collect::<Vec<_>>(), expected);
+            for pair in shared.windows(2) {
+                let follows = |list: usize| pair[0].first_positions[list] + pair[0].rows == pair[1].first_positions[list];
+                prop_assert!(!(follows(0) && follows(1)), "adjacent runs are not merged");
+            }
+        }
+    }
 
     #[test]
     fn base_row_is_located_in_the_list() {

@@ -250,3 +250,50 @@ fn masked_key(sixteen: &[u8; INLINE_TOKEN_BYTES], length: usize) -> [u64; 2] {
     let key = u128::from_le_bytes(*sixteen) & mask;
     [key as u64, (key >> 64) as u64]
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn table_matches_naive_implementation(rows in proptest::collection::vec(proptest::collection::vec(proptest::collection::vec(1u8..4, 1..40), 0..160), 0..60)) {
+            let mut table = TokenTable::default();
+            let mut expected_tokens: Vec<(&[u8], u32)> = Vec::new();
+            for (row, tokens) in rows.iter().enumerate() {
+                let padded: Vec<Vec<u8>> =
+                    tokens.iter().map(|token| [token.as_slice(), &[7; 20][..token.len() % 20]].concat()).collect();
+                let batch: Vec<(&[u8], usize)> =
+                    padded.iter().zip(tokens).map(|(padded, token)| (padded.as_slice(), token.len())).collect();
+                let mut numbers = Vec::new();
+                table.insert_batch(&batch, row as u32, &mut numbers);
+                let mut seen: Vec<&[u8]> = Vec::new();
+                let mut expected: Vec<u32> = Vec::new();
+                for token in tokens {
+                    if seen.contains(&token.as_slice()) {
+                        continue;
+                    }
+                    seen.push(token);
+                    let number = expected_tokens.iter().position(|(bytes, _)| bytes == token);
+                    let number = number.unwrap_or_else(|| { expected_tokens.push((token, 0)); expected_tokens.len() - 1 });
+                    expected_tokens[number].1 += 1;
+                    expected.push(number as u32);
+                }
+                prop_assert_eq!(numbers, expected);
+            }
+            prop_assert_eq!(table.tokens.len(), expected_tokens.len());
+            for (entry, (bytes, count)) in table.tokens.iter().zip(&expected_tokens) {
+                let mut written = Vec::new();
+                table.append_token_bytes(entry, &mut written);
+                prop_assert_eq!(&written, bytes);
+                prop_assert_eq!(entry.row_count, *count);
+            }
+            for pair in (0..expected_tokens.len()).collect::<Vec<_>>().windows(2) {
+                let order = table.compare(&table.tokens[pair[0]], &table.tokens[pair[1]]);
+                prop_assert_eq!(order, expected_tokens[pair[0]].0.cmp(expected_tokens[pair[1]].0));
+            }
+        }
+    }
+}
