@@ -1,12 +1,5 @@
 """PostgreSQL: statements that libpq prepares, and a manually created index for every queried field."""
 
-import os
-import pwd
-import shutil
-import signal
-import subprocess
-import tempfile
-import time
 from collections.abc import Callable, Iterator
 from itertools import combinations
 from pathlib import Path
@@ -19,7 +12,8 @@ from psycopg.pq.abc import PGresult
 from peers import answers, entities, load
 from peers.answers import Answer
 from peers.load import Load
-from peers.programs import Command, Debian, Server, Unavailable, free_port, listens
+from peers.postgres_server import PostgresServer
+from peers.programs import Debian
 from peers.questions import (
     CSV,
     EXACT,
@@ -39,23 +33,6 @@ from peers.questions import (
     Supply,
 )
 from peers.systems.system import System
-
-# These settings trade safety for speed, in favor of PostgreSQL: no other system here trades as much.
-SETTINGS = {
-    "listen_addresses": "127.0.0.1",
-    "unix_socket_directories": "",
-    "fsync": "off",
-    "wal_level": "minimal",
-    "max_wal_senders": "0",
-    "shared_buffers": "2GB",
-    "work_mem": "128MB",
-    "maintenance_work_mem": "1GB",
-    "max_parallel_maintenance_workers": "2",
-    "effective_cache_size": "6GB",
-    "random_page_cost": "1.1",
-    "jit": "off",
-    "autovacuum": "off",
-}
 
 # Texts are in a separate table, so that both texts and documents are small enough to be stored in their rows.
 TABLES = """
@@ -141,36 +118,14 @@ class Postgres(System):
     name = "postgres"
 
     def __init__(self, debian: Debian) -> None:
-        self._debian = debian
-        self._server: Server | None = None
-        self._user: pwd.struct_passwd | None = None
-        # In a directory that an account other than root can access.
-        self.directory = Path(tempfile.gettempdir()) / f"strata-peers-postgres-{os.geteuid()}"
+        self._server = PostgresServer("peers", debian)
+        self.directory = self._server.directory
 
     def prepare(self) -> str:
-        programs = [Path(os.environ.get("STRATA_TEST_POSTGRES_BIN", "/nowhere"))]
-        programs += sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)
-        programs += sorted(self._debian.root.glob("usr/lib/postgresql/*/bin"), reverse=True)
-        found = next((folder for folder in programs if (folder / "initdb").exists()), None)
-        if not found:
-            path = self._debian.program("initdb", "postgresql", ("usr/lib/postgresql/*/bin",))
-            found = path.resolve().parent
-        self._programs = found
-        if os.geteuid() == 0:
-            # The server refuses to run as root.
-            names = {account.pw_name: account for account in pwd.getpwall()}
-            self._user = names.get("postgres") or names.get("nobody")
-            if not self._user:
-                raise Unavailable("postgres: no account named postgres or nobody, to run the server under")
-        return self._run("postgres", "--version").split()[2]
+        return self._server.prepare()
 
     def load(self, source: Path) -> None:
-        shutil.rmtree(self.directory, ignore_errors=True)
-        self.directory.mkdir(mode=0o700)
-        if self._user:
-            os.chown(self.directory, self._user.pw_uid, self._user.pw_gid)
-        options = ["--auth=trust", "--username=peers", "--encoding=UTF8", "--locale=C", "--no-sync"]
-        self._run("initdb", *options, "--pgdata", str(self.directory / "data"))
+        self._server.create()
         self.start()
         with self._connect() as connection:
             connection.execute("CREATE EXTENSION pg_trgm")
@@ -187,33 +142,16 @@ class Postgres(System):
         self.stop()
 
     def start(self) -> None:
-        self._port = free_port()
-        options = [text for name, value in SETTINGS.items() for text in ("-c", f"{name}={value}")]
-        command: Command = [self._programs / "postgres", "-D", self.directory / "data", "-p", str(self._port), *options]
-        user = self._user.pw_uid if self._user else None
-        log = self.directory / "log"
-        self._server = Server(
-            command, log, listens(self._port), self._debian.environment() | {"LC_ALL": "C"}, user, signal.SIGINT
-        )
-
-        # The server listens before it accepts connections.
-        for _ in range(600):
-            try:
-                self._connect().close()
-                return
-            except psycopg.OperationalError:
-                time.sleep(0.1)
-        raise RuntimeError(f"postgres takes no connections:\n{log.read_text()}")
+        self._server.start()
 
     def stop(self) -> None:
-        if self._server:
-            self._server.stop()
+        self._server.stop()
 
     def serves(self, row: Row) -> bool:
         return row != PARQUET
 
     def _connect(self) -> psycopg.Connection:
-        return psycopg.connect(f"postgresql://peers@127.0.0.1:{self._port}/postgres", autocommit=True)
+        return psycopg.connect(self._server.url(), autocommit=True)
 
     def _open_ask(self, row: Row) -> Callable[[Question], PGresult]:
         """Returns a function that asks questions of a row on a new connection; answers remain in libpq's format."""
@@ -274,15 +212,6 @@ class Postgres(System):
             for data in copy:
                 # In text format, COPY doubles backslashes. Documents contain no other characters that COPY escapes.
                 yield bytes(data) if row == CSV else bytes(data).replace(b"\\\\", b"\\")
-
-    def _run(self, program: str, *arguments: str) -> str:
-        command: Command = [self._programs / program, *arguments]
-        environment = self._debian.environment() | {"LC_ALL": "C"}
-        user = self._user.pw_uid if self._user else None
-        ran = subprocess.run(command, env=environment, user=user, cwd="/", capture_output=True, text=True)
-        if ran.returncode:
-            raise RuntimeError(f"{program}: {ran.stderr}")
-        return ran.stdout
 
 
 def parameters(question: Question) -> list[str]:
