@@ -8,12 +8,14 @@
 
 import argparse
 import hashlib
+import http.client
 import os
 import platform
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from peers.programs import Debian, Unavailable, built
@@ -22,11 +24,19 @@ from scale import entities
 from scale import postgres as postgres_module
 from scale.postgres import Postgres
 from scale.rows import KEYS, Different, Row, rows
-from scale.server import Cost, ImportCost, Strata, drop_cached_pages
+from scale.server import Cost, ImportCost, Strata
 from scale.table import TOLERANCE, Result, table
 
-# Errors of one row that do not prevent the measurement of the others.
-FAILURES = (Different, RuntimeError, OSError, subprocess.SubprocessError)
+# Errors of one step that do not prevent the others.
+FAILURES = (
+    Different,
+    http.client.HTTPException,
+    LookupError,
+    OSError,
+    RuntimeError,
+    ValueError,
+    subprocess.SubprocessError,
+)
 
 # The required disk space in bytes, for each byte of JSON: the JSON itself and the data of strata.
 SPACE = 2
@@ -74,6 +84,13 @@ def tell(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def check_free(directory: Path, required: int) -> None:
+    """Exits if the disk of a directory has too little free space, in bytes."""
+    free = shutil.disk_usage(directory).free
+    if free < required:
+        sys.exit(f"{directory}: {required / 1e9:.1f} GB of disk space are required, {free / 1e9:.1f} GB are free")
+
+
 def digest(*parts: str) -> str:
     """Returns a short digest of texts and of the code that generates the data, to name the data."""
     code = Path(entities.__file__).read_text()
@@ -104,56 +121,52 @@ class Growth:
 
     def check_space(self, postgres: Postgres | None) -> None:
         """Exits if a disk has too little space for the data that must be generated and imported."""
-        sizes = [
-            size * entities.ENTITY_BYTES * SPACE
+        needed = [
+            0 if self.source(size).exists() and self.strata(size).is_loaded() else size * entities.ENTITY_BYTES * SPACE
             for size in self._given.entities
-            if not self.source(size).exists() or not self.strata(size).is_loaded()
         ]
-        needed = [(self._directory, sum(sizes) if self._given.keep else max(sizes, default=0))]
         if postgres and not postgres.is_loaded():
             peer_bytes = self._given.entities[0] * entities.ENTITY_BYTES * postgres_module.SPACE
-            needed.append((postgres.directory.parent, peer_bytes))
-        for directory, _ in needed:
-            device = directory.stat().st_dev
-            required = sum(each for other, each in needed if other.stat().st_dev == device)
-            free = shutil.disk_usage(directory).free
-            if free < required:
-                sys.exit(
-                    f"{directory}: {required / 1e9:.1f} GB of disk space are required, {free / 1e9:.1f} GB are free"
-                )
+            folder = postgres.directory.parent
+            if folder.stat().st_dev == self._directory.stat().st_dev:
+                needed[0] += peer_bytes
+            else:
+                check_free(folder, peer_bytes)
+        # Without `--keep`, the data of a size is deleted before that of the next size is generated.
+        check_free(self._directory, sum(needed) if self._given.keep else max(needed))
 
     def measure(self, size: int, postgres: Postgres | None) -> None:
         """Generates and imports the data of a size, and measures all rows."""
         source, strata = self.source(size), self.strata(size)
         try:
-            if source.exists():
-                expected = entities.read_expected(source)
-            else:
-                tell(f"generating {size:,} entities")
-                expected = entities.write(source, size)
-            tell(f"{size:,} entities: import")
-            cost = strata.load(source)
-            self.summaries.append(summary(size, expected.json_bytes, cost))
-            tell(self.summaries[-1])
-            measured = [row for row in rows(expected) if not self._given.only or row.key in self._given.only]
-            self.titles = {row.key: row.title for row in measured}
-            for row in measured:
-                self._row(f"{size:,} entities: {row.title}", lambda row=row: self._ask(strata, row, size))
-            if postgres and self._row("PostgreSQL: import", lambda: postgres.load(source)):
-                for row in measured:
-                    if row.first.sql:
-                        self._row(f"PostgreSQL: {row.title}", lambda row=row: self._ask_postgres(postgres, row))
+            self._succeeds(f"{size:,} entities", partial(self._measure, size, strata, postgres))
         finally:
             if postgres:
                 postgres.stop(self._given.keep)
-            if self._given.keep:
-                drop_cached_pages(self._directory)
-            else:
+            if not self._given.keep:
                 shutil.rmtree(strata.directory, ignore_errors=True)
                 source.unlink(missing_ok=True)
                 entities.results(source).unlink(missing_ok=True)
 
-    def _row(self, what: str, work: Callable[[], object]) -> bool:
+    def _measure(self, size: int, strata: Strata, postgres: Postgres | None) -> None:
+        source = self.source(size)
+        if not source.exists():
+            tell(f"generating {size:,} entities")
+            entities.write(source, size)
+        expected = entities.read_expected(source)
+        tell(f"{size:,} entities: import")
+        self.summaries.append(summary(size, expected.json_bytes, strata.load(source)))
+        tell(self.summaries[-1])
+        measured = [row for row in rows(expected) if not self._given.only or row.key in self._given.only]
+        self.titles = {row.key: row.title for row in measured}
+        for row in measured:
+            self._succeeds(f"{size:,} entities: {row.title}", partial(self._ask, strata, row, size))
+        if postgres and self._succeeds("PostgreSQL: import", partial(postgres.load, source)):
+            for row in measured:
+                if row.first.sql:
+                    self._succeeds(f"PostgreSQL: {row.title}", partial(self._ask_postgres, postgres, row))
+
+    def _succeeds(self, what: str, work: Callable[[], object]) -> bool:
         """Runs `work`. Records a failure and returns false, so that the run continues."""
         tell(what)
         try:

@@ -291,8 +291,8 @@ def block(number_and_entities: tuple[int, int]) -> tuple[bytes, Expected]:
     return text.encode("ascii"), expected
 
 
-def write(path: Path, entities: int) -> Expected:
-    """Writes the data as JSON lines. Returns the expected results, which a second file stores for later runs."""
+def write(path: Path, entities: int) -> None:
+    """Writes the data as JSON lines, and the expected results to a second file."""
     blocks = [(number, entities) for number in range(-(-entities // BLOCK))]
     # Built before the processes start, so that they share it.
     pools()
@@ -304,11 +304,10 @@ def write(path: Path, entities: int) -> Expected:
             expected.add(part)
     results(path).write_text(json.dumps(vars(expected)))
     unfinished.rename(path)
-    return expected
 
 
 def results(path: Path) -> Path:
-    """Returns the path of the expected results of a file."""
+    """Returns the path of the expected results for the data of a file."""
     return path.with_suffix(".expected.json")
 
 
