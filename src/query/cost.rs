@@ -6,7 +6,7 @@
 //! |---|---|
 //! | an entity in a stored column: a filter, sort or dedup by indexed columns, a dedup by hashes, a sample | 16 |
 //! | an entity that the hash index of a column lists for an exact filter | 64 |
-//! | an entity in the sort index of a column that a sort with a limit builds | 64 |
+//! | an entity in the sort index of a column that a sort builds for a large `limit` or `offset` | 64 |
 //! | an entity of a response to a sort or a dedup that a cached index contains | 16 |
 //! | the full-text column: keywords, or a filter on a path without an indexed column | a quarter of the documents |
 //! | the same, as far as the keyword index replaces it | 1/1,024 to 1/128 of the documents for each word |
@@ -86,13 +86,15 @@ async fn estimate_selection_bytes(reader: &VersionReader, request: &ReadRequest)
     }
     let is_unfiltered = cached_response::covers_all_entities(request);
     if let (Some(sort), false) = (&request.sort, request.count) {
+        let k = request.limit.map(|limit| limit.saturating_add(request.offset));
+        let builds_index =
+            is_unfiltered && !request.dedup && k.is_some_and(|k| sort_index::is_built_at_once(reader, k));
         add(match &order {
             _ if sort_key::sortable_column(layout, &sort.field).is_none() => documents,
-            Some(order) if is_unfiltered && request.limit.is_some() && !request.dedup => {
-                match sort_index::cached_sort_index(reader, order).await {
-                    AuxLookup::Miss => column.saturating_mul(SORT_INDEX_BUILD_FACTOR),
-                    AuxLookup::Hit(_) | AuxLookup::Unsupported => column,
-                }
+            Some(order)
+                if builds_index && matches!(sort_index::cached_sort_index(reader, order).await, AuxLookup::Miss) =>
+            {
+                column.saturating_mul(SORT_INDEX_BUILD_FACTOR)
             }
             _ => column,
         });

@@ -34,7 +34,10 @@ pub enum AuxKey {
     SortIndex(u32),
     GroupRepresentatives([u8; 32]),
     HashIndex(u32),
+    /// The scan counter for the hash index of a column.
     ScanCount(u32),
+    /// The scan counter for the sort index of a column.
+    SortScanCount(u32),
 }
 
 impl AuxKey {
@@ -83,7 +86,8 @@ impl CachedAuxIndex {
     }
 }
 
-/// The cached number of elements of a column that filters scanned without a hash index ([`AuxKey::ScanCount`]).
+/// The cached number of elements of a column that filters scanned without a hash index ([`AuxKey::ScanCount`]), or
+/// sorts without a sort index ([`AuxKey::SortScanCount`]).
 impl AuxIndex for AtomicU64 {
     const MAX_BYTES_PER_ENTITY: u64 = 0;
 

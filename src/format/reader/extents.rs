@@ -324,13 +324,13 @@ impl VersionReader {
         let first = row_groups.next().unwrap_or_default();
         let end = row_groups.next_back().unwrap_or(first) + 1;
         let row_groups = if extents.is_empty() { 0..0 } else { first..end.min(self.base_row_group_count()) };
-        let row_group_subset = plan.row_group_subset.as_ref().map(|subset| {
-            let extents = subset.iter().filter_map(|number| self.extent_list.extents.get(*number));
+        let scan_order = plan.scan_order.as_ref().map(|order| {
+            let extents = order.iter().filter_map(|number| self.extent_list.extents.get(*number));
             let mut base_row_groups: Vec<usize> = extents.filter_map(in_base).collect();
             base_row_groups.dedup();
             base_row_groups.into()
         });
-        let mut files = vec![self.base_file().with_readahead(PrefetchPlan { row_groups, row_group_subset, ..plan })];
+        let mut files = vec![self.base_file().with_readahead(PrefetchPlan { row_groups, scan_order, ..plan })];
         files.extend_from_slice(&self.files[1..]);
         VersionReader { files: files.into(), extent_list: self.extent_list.clone() }
     }

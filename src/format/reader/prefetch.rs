@@ -41,10 +41,13 @@ impl FileReader {
             return;
         };
         let plan = &readahead.plan;
-        let end = plan.row_groups.end.min(row_group.saturating_add(plan.row_groups_ahead.max(1)));
+        let next: Vec<usize> = match &plan.scan_order {
+            Some(order) => order.iter().copied().skip_while(|number| *number != row_group).collect(),
+            None => (row_group..plan.row_groups.end).collect(),
+        };
         let mut ranges = Vec::new();
         let mut bytes = 0;
-        for row_group in (row_group..end).filter(|row_group| plan.includes(*row_group)) {
+        for row_group in next.into_iter().take(plan.row_groups_ahead.max(1)) {
             if bytes > MAX_PREFETCH_BYTES || !readahead.progress.lock().row_groups.insert(row_group) {
                 break;
             }

@@ -29,8 +29,8 @@ static PROCESS_READAHEAD_BYTES: Semaphore = Semaphore::const_new(256 << 20);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PrefetchPlan {
     pub row_groups: Range<usize>,
-    /// The row groups in `row_groups` that this process scans, ascending, if other processes scan the rest.
-    pub row_group_subset: Option<Arc<[usize]>>,
+    /// The row groups in `row_groups` that this process scans, in their order, if not all of them in ascending order.
+    pub scan_order: Option<Arc<[usize]>>,
     pub columns: Vec<usize>,
     /// Number of row groups whose columns are certainly needed and fetched together with the first row group.
     pub row_groups_ahead: usize,
@@ -40,7 +40,7 @@ pub struct PrefetchPlan {
 
 impl PrefetchPlan {
     pub(super) fn includes(&self, row_group: usize) -> bool {
-        self.row_group_subset.as_ref().is_none_or(|subset| subset.binary_search(&row_group).is_ok())
+        self.scan_order.as_ref().is_none_or(|order| order.contains(&row_group))
     }
 }
 

@@ -7,15 +7,14 @@
 //!
 //! Measured by the row `filter id, unique` of `benches/reads`.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 
 use datafusion::execution::memory_pool::MemoryReservation;
 use strata_format::aux_index::{AuxKey, AuxLookup};
 use strata_format::hash_index::{self, HashCandidates, HashIndex, HashIndexEntry, IndexedValue, SeededValueHasher};
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
-use tokio::sync::Semaphore;
 
 use crate::scan::access_path::PlannedPredicate;
 use crate::scan::aux_index_build;
@@ -30,8 +29,6 @@ pub(super) const PRUNED_ROW_GROUP_ELEMENTS: u64 = 512;
 const MAX_CANDIDATES: u64 = 64;
 const CANDIDATE_DIVISOR: u64 = 16;
 const MAX_PROBED_FILTERS: usize = 16;
-
-static BUILD_PERMIT: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(1)));
 
 /// Hash indexes contain strings and numbers, but not null.
 fn can_use_hash_index(compare: &PathComparison) -> bool {
@@ -233,25 +230,18 @@ async fn scan_counter_triggering_build(
     shredded: usize,
     memory: &MemoryReservation,
 ) -> Option<Arc<AtomicU64>> {
-    let new_counter = async { Ok(Some(AtomicU64::default())) };
-    let key = AuxKey::ScanCount(shredded as u32);
-    let count = reader.build_aux_index::<AtomicU64>(key, Box::pin(new_counter)).await.ok()?.into_hit()?;
-    if count.load(Ordering::Relaxed) >= BUILD_THRESHOLD * reader.entity_count()
-        && let Ok(permit) = BUILD_PERMIT.clone().try_acquire_owned()
-    {
-        // If the build fails, the next attempt begins after as many scanned elements.
-        count.store(0, Ordering::Relaxed);
+    let count = aux_index_build::scan_counter(reader, AuxKey::ScanCount(shredded as u32)).await?;
+    aux_index_build::spawn_if_due(&count, BUILD_THRESHOLD * reader.entity_count(), || {
         let reader = reader.without_metrics_and_readahead();
         let memory = memory.new_empty();
-        tokio::spawn(async move {
+        async move {
             let elements = reader.shredded_element_count(shredded);
             let working_bytes = elements.saturating_mul(hash_index::BUILD_BYTES_PER_ELEMENT);
             let index = build_index(&reader, shredded, elements);
             let key = AuxKey::HashIndex(shredded as u32);
             let _ = aux_index_build::build_or_wait(&reader, key, working_bytes, &memory, index).await;
-            drop(permit);
-        });
-    }
+        }
+    });
     Some(count)
 }
 

@@ -22,7 +22,7 @@ impl ScanSpec {
         let reader = &self.reader;
         let mut plan = PrefetchPlan {
             row_groups: row_groups.clone(),
-            row_group_subset: self.partial_row_groups.clone(),
+            scan_order: self.partial_row_groups.clone(),
             ..PrefetchPlan::default()
         };
         if row_groups.is_empty() {

@@ -1,6 +1,7 @@
 //! Evaluates the predicates of a row group, the cheapest access path first.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use arrow::array::ArrayRef;
 use datafusion::common::internal_err;
@@ -76,11 +77,23 @@ impl ScanSpec {
             }
             _ => None,
         };
-        let ranked = column.as_ref().zip(order).map(|(c, o)| (c, o, c.compute_ranks(o, &selected)));
+        if let Some(count) = &self.sort_scan_counter {
+            count.fetch_add(selected.len() as u64, Ordering::Relaxed);
+        }
+        let ranked =
+            column.as_ref().zip(order).map(|(c, o)| (c, o, c.compute_ranks(o, self.shared_prefix_bytes, &selected)));
         let ranked = ranked.filter(|(_, _, ranks)| !ranks.needs_documents);
         if let (Some(threshold), Some((column, order, ranks))) = (&self.top_k_threshold, &ranked) {
             let compare = |one, other| column.compare_rows(order, one, other);
             let rows = threshold.select_top_k_rows(&selected, &ranks.ranks, compare);
+            if rows.len() == threshold.k
+                && let Some(last) = rows.iter().copied().max_by(|one, other| {
+                    ranks.ranks[*one].cmp(&ranks.ranks[*other]).then_with(|| compare(*one, *other))
+                })
+                && let Some(bits) = column.exact_number_bits(order, last)
+            {
+                threshold.lower_to_number(bits, self.reader.row_groups()[row_group].first_position + last as u64);
+            }
             self.metrics.top_k_excluded_rows.add(selected.len() - rows.len());
             selected = RowSelection::List(rows);
         }

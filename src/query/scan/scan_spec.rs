@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arrow::array::{ArrayRef, BinaryBuilder, RecordBatch, RecordBatchOptions, UInt64Array};
 use arrow::datatypes::SchemaRef;
@@ -21,7 +22,7 @@ use crate::scan::row_selection::RowSelection;
 use crate::scan::scan_columns::{ComputedColumns, GROUP_COLUMN, ORDER_COLUMN, POSITION_COLUMN};
 use crate::scan::scan_metrics::ScanMetrics;
 use crate::scan::scan_report::{AccessPath, KeySourceReport, PruneCounter, ScanReport};
-use crate::scan::sort_key;
+use crate::scan::sort_key::{self, RankBounds};
 use crate::scan::top_k_threshold::TopKThreshold;
 
 #[derive(Clone)]
@@ -36,6 +37,10 @@ pub(super) struct ScanSpec {
     pub(super) partial_row_groups: Option<Arc<[usize]>>,
     pub(super) fetch: Option<usize>,
     pub(super) top_k_threshold: Option<Arc<TopKThreshold>>,
+    /// The [`sort_key::shared_prefix_bytes`] of the sorted column.
+    pub(super) shared_prefix_bytes: usize,
+    /// Counts the entities that a sort scans because its column has no sort index. Set when the scan begins.
+    pub(super) sort_scan_counter: Option<Arc<AtomicU64>>,
     pub(super) is_distinct: bool,
     pub(super) computed: ComputedColumns,
     /// The source of `dedup` keys. Set when the scan begins, like `distinct_filter`.
@@ -107,25 +112,36 @@ impl ScanSpec {
         self.schema.fields().iter().any(|field| field.name() == column)
     }
 
-    /// Lists the row groups to scan with the minimum sort rank of their rows, ordered by rank for a top-k scan.
-    pub(super) async fn row_groups_by_min_rank(&self) -> Vec<(usize, u64)> {
+    /// Lists the row groups to scan with limits of their sort ranks, ordered by minimum rank for a top-k scan. Lowers
+    /// the top-k threshold to the maximum rank of the row groups that certainly contain `k` better rows.
+    pub(super) async fn row_groups_by_min_rank(&self) -> Vec<(usize, Option<RankBounds>)> {
         let row_groups = self.remaining_row_groups().into_iter();
-        let (Some(_), Some(order)) = (&self.top_k_threshold, &self.computed.order) else {
-            return row_groups.map(|row_group| (row_group, 0)).collect();
+        let (Some(threshold), Some(order)) = (&self.top_k_threshold, &self.computed.order) else {
+            return row_groups.map(|row_group| (row_group, None)).collect();
         };
         let profile = self.reader.profile_paths().await.ok();
         let path = FieldPath::from_keys([order.field.as_str()]).ok();
         let facts = profile.zip(path).and_then(|(profile, path)| profile.get(&path.to_string()));
         let has_text = facts.and_then(|facts| facts.has_text).unwrap_or(true);
-        let ranked = row_groups
-            .map(|row_group| (row_group, sort_key::row_group_min_rank(&self.reader, row_group, order, has_text)));
-        let mut ranked: Vec<(usize, u64)> = ranked.collect();
-        ranked.sort_by_key(|(_, rank)| *rank);
-        ranked
+        let bounds_of = |number| sort_key::rank_bounds(&self.reader, number, order, has_text, self.shared_prefix_bytes);
+        let mut bounds: Vec<(usize, RankBounds)> = row_groups.map(|number| (number, bounds_of(number))).collect();
+        if self.predicates.is_empty() && self.fetch.is_none() {
+            let rows = bounds.iter().map(|(row_group, bounds)| (bounds.max, self.rows_in_range(*row_group).len()));
+            threshold.lower_to_k_rows(rows.collect());
+        }
+        bounds.sort_by_key(|(_, bounds)| bounds.min);
+        bounds.into_iter().map(|(row_group, bounds)| (row_group, Some(bounds))).collect()
     }
 
-    pub(super) fn prune_by_threshold(&self, row_group: usize, min_rank: u64) -> bool {
-        let is_beyond = self.top_k_threshold.as_ref().is_some_and(|threshold| !threshold.may_be_in_top_k(min_rank));
+    /// Whether the top-k threshold excludes all rows of a row group.
+    pub(super) fn is_beyond_threshold(&self, row_group: usize, bounds: Option<RankBounds>) -> bool {
+        let first_position = self.reader.row_groups()[row_group].first_position;
+        let may_contain = |threshold: &TopKThreshold| bounds.is_none_or(|b| threshold.may_contain(b, first_position));
+        self.top_k_threshold.as_deref().is_some_and(|threshold| !may_contain(threshold))
+    }
+
+    pub(super) fn prune_by_threshold(&self, row_group: usize, bounds: Option<RankBounds>) -> bool {
+        let is_beyond = self.is_beyond_threshold(row_group, bounds);
         if is_beyond {
             self.count_pruned(row_group, self.rows_in_range(row_group).len(), |used| &mut used.pruned_by_order);
         }

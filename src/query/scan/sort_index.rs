@@ -1,21 +1,27 @@
-//! Sort indexes: the order of all entities by an indexed column, in the cache ([`ColumnSortIndex`]). The first query
-//! that needs a sort index builds it. Later queries read the first entities from it, regardless of the version's size.
+//! Sort indexes: the order of all entities by an indexed column, in the cache ([`ColumnSortIndex`]). With a sort index,
+//! a sort with a limit reads no column, regardless of the version's size.
+//!
+//! A build takes much longer than a scan for the first entities. So sorts without a sort index count the entities that
+//! they scan, and a background task builds the index after [`BUILD_THRESHOLD`] scans of all entities. A sort that
+//! returns a large part of the entities builds the index at once ([`is_built_at_once`]).
 //!
 //! 1. Several threads read the columns of row groups and rank their rows ([`SortColumn::compute_ranks`]).
 //! 2. All positions are sorted by rank.
 //! 3. Entities with the same rank are sorted by their complete values.
 //!
 //! The build yields regularly, so it ends with its query. There is no sort index if a document must decide the order of
-//! an entity, or if millions of different values share ranks, such as strings with a common prefix.
+//! an entity, or if millions of different values share ranks, such as long strings that differ only at the end.
 //!
 //! Measured by the rows `sort by …, limit 100` of `benches/reads`.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::physical_plan::metrics::Time;
-use futures::TryStreamExt;
-use futures::stream::BoxStream;
+use futures::stream::{self, BoxStream};
+use futures::{StreamExt, TryStreamExt};
 use strata_format::aux_index::{AuxKey, AuxLookup, ColumnSortIndex};
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
@@ -24,9 +30,14 @@ use crate::coop::YieldBudget;
 use crate::scan::aux_index_build;
 use crate::scan::row_selection::RowSelection;
 use crate::scan::scan_metrics::with_busy_timer;
-use crate::scan::sort_key::{OrderSpec, SortColumn, sortable_column};
+use crate::scan::sort_key::{OrderSpec, SortColumn, shared_prefix_bytes, sortable_column};
 use crate::scan::sort_rank::{EMPTY_STRING_RANK, LAST_RANK, RowRanks};
 
+/// Before a sort index is built in the background, sorts scan this many times all entities of the version.
+const BUILD_THRESHOLD: u64 = 2;
+/// A sort builds a missing sort index at once if it needs at least this part of the entities, because a scan would then
+/// return most rows to the operator that sorts them.
+const BUILD_AT_ONCE_DIVISOR: u64 = 8;
 /// Bytes of memory for each entity while a sort index is built, in addition to the strings of the column.
 const BUILD_BYTES_PER_ENTITY: u64 = 64;
 const YIELD_EVERY_ENTITIES: usize = 16_384;
@@ -48,6 +59,41 @@ fn reject_if_unusable(found: AuxLookup<ColumnSortIndex>, spec: &OrderSpec) -> Au
         AuxLookup::Hit(order) if spec.denull && order.has_empty_string => AuxLookup::Unsupported,
         found => found,
     }
+}
+
+/// Whether a sort of a version builds a missing sort index before it returns its first `k` entities.
+pub(crate) fn is_built_at_once(reader: &VersionReader, k: u64) -> bool {
+    k >= reader.entity_count() / BUILD_AT_ONCE_DIVISOR
+}
+
+/// Returns the counter of scanned entities for a column without a sort index. Starts to build the index if it is due.
+pub(super) async fn scan_counter_triggering_build(
+    reader: &VersionReader,
+    spec: &OrderSpec,
+    memory: &MemoryReservation,
+) -> Option<Arc<AtomicU64>> {
+    let shredded = sortable_column(reader.layout(), &spec.field)?;
+    let count = aux_index_build::scan_counter(reader, AuxKey::SortScanCount(shredded as u32)).await?;
+    aux_index_build::spawn_if_due(&count, BUILD_THRESHOLD * reader.entity_count(), || {
+        let reader = reader.without_metrics_and_readahead();
+        let memory = memory.new_empty();
+        let spec = spec.clone();
+        async move {
+            let reader = &reader;
+            let spec = &spec;
+            let shared_bytes = shared_prefix_bytes(reader, &spec.field);
+            let row_groups = stream::iter(0..reader.row_groups().len());
+            let ranked_column = |row_group| async move {
+                tokio::task::yield_now().await;
+                rank_column(reader, row_group, spec, shared_bytes).await
+            };
+            let columns = row_groups.then(ranked_column).boxed();
+            if let Err(error) = build_index(reader, spec, columns, &memory, &Time::new()).await {
+                tracing::debug!(%error, field = spec.field, "failed to build sort index");
+            }
+        }
+    });
+    Some(count)
 }
 
 /// Builds a sort index from the columns of all row groups ([`rank_column`]). Adds the time that this keeps a thread
@@ -82,11 +128,12 @@ pub(super) async fn rank_column(
     reader: &VersionReader,
     row_group: usize,
     spec: &OrderSpec,
+    shared_bytes: usize,
 ) -> Result<Option<RankedColumn>, StorageError> {
     let ascending = OrderSpec { field: spec.field.clone(), descending: false, denull: false };
     let Some(column) = SortColumn::open(reader, row_group, &ascending).await? else { return Ok(None) };
     let rows = RowSelection::Range(0..reader.row_groups()[row_group].rows);
-    let RowRanks { ranks, needs_documents } = column.compute_ranks(&ascending, &rows);
+    let RowRanks { ranks, needs_documents } = column.compute_ranks(&ascending, shared_bytes, &rows);
     Ok((!needs_documents).then_some(RankedColumn { column, ranks }))
 }
 

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryBuilder, Int64Array, UInt8Array};
 use arrow::datatypes::Float64Type;
 use serde::{Deserialize, Serialize};
 use strata_format::layout::{FileLayout, ShreddedKind, ShreddedPart};
@@ -18,7 +18,8 @@ use crate::scan::dedup_key_column::{ColumnScalars, kind};
 use crate::scan::indexed_comparison::{NUMBER_KIND, STRING_KIND};
 use crate::scan::row_selection::RowSelection;
 use crate::scan::sort_rank::{
-    EMPTY_STRING_RANK, LAST_RANK, RowRanks, TextPrefixes, apply_direction, boolean_rank, number_rank, string_rank,
+    EMPTY_STRING_RANK, LAST_RANK, RowRanks, TextPrefixes, apply_direction, boolean_rank, number_rank, rest_prefix,
+    string_rank,
 };
 
 /// Bytes of keys after which a batch ends. A sort needs memory for several whole batches, and a sort with a limit holds
@@ -46,6 +47,9 @@ impl OrderSpec {
         if self.descending { SortDirection::Descending } else { SortDirection::Ascending }
     }
 }
+
+/// Integers between these limits, which are not included, equal their nearest double.
+const EXACT_INTEGERS: f64 = (1_u64 << f64::MANTISSA_DIGITS) as f64;
 
 /// Returns the indexed column of a top-level field. `None` if some entities have an array there.
 pub(crate) fn sortable_column(layout: &FileLayout, field: &str) -> Option<usize> {
@@ -131,7 +135,15 @@ impl SortColumn {
     ) -> Result<Option<SortColumn>, StorageError> {
         let Some(shredded) = sortable_column(reader.layout(), &spec.field) else { return Ok(None) };
         let part = async |part| reader.read_shredded(row_group, shredded, part).await;
-        let Some(kinds) = part(ShreddedPart::Kind).await? else { return Ok(None) };
+        let rows = reader.row_groups()[row_group].rows;
+        // Statistics can show that all rows have one kind, or that no number has a remainder.
+        let kinds: ArrayRef = match reader.kind_range(row_group, shredded) {
+            Some((min, max)) if min == max => Arc::new(UInt8Array::from_value(min as u8, rows)),
+            _ => match part(ShreddedPart::Kind).await? {
+                Some(kinds) => kinds,
+                None => return Ok(None),
+            },
+        };
         let mut scalars = ColumnScalars { kinds, texts: None, exact_texts: None, numbers: None };
         let is_text = |kind: u8| kind == kind::BOOLEAN || kind == kind::STRING;
         // The loop has no early exit, so that the compiler vectorizes it.
@@ -142,7 +154,12 @@ impl SortColumn {
                 return Ok(None);
             }
         }
-        scalars.numbers = part(ShreddedPart::Number).await?.zip(part(ShreddedPart::Remainder).await?);
+        let is_exact = |(low, high): (f64, f64)| low > -EXACT_INTEGERS && high < EXACT_INTEGERS;
+        let remainders = match reader.number_range(row_group, shredded) {
+            Some(range) if is_exact(range) => Some(Arc::new(Int64Array::new_null(rows)) as ArrayRef),
+            _ => part(ShreddedPart::Remainder).await?,
+        };
+        scalars.numbers = part(ShreddedPart::Number).await?.zip(remainders);
         Ok(Some(SortColumn(scalars)))
     }
 
@@ -162,6 +179,13 @@ impl SortColumn {
             _ => return false,
         }
         true
+    }
+
+    /// Returns the [`number_bits`] of a row. `None` unless all numbers with these bits are equal.
+    pub(super) fn exact_number_bits(&self, spec: &OrderSpec, row: usize) -> Option<u64> {
+        let is_number = self.0.kinds()[row] == kind::NUMBER;
+        let (double, _) = self.0.number_at(row).filter(|(double, _)| is_number && double.abs() < EXACT_INTEGERS)?;
+        Some(number_bits(double, spec.direction()))
     }
 
     pub fn string_at(&self, row: usize) -> Option<&[u8]> {
@@ -186,7 +210,8 @@ impl SortColumn {
         }
     }
 
-    pub(super) fn compute_ranks(&self, spec: &OrderSpec, selected: &RowSelection) -> RowRanks {
+    /// Ranks the selected rows. `shared_bytes` is the [`shared_prefix_bytes`] of the column.
+    pub(super) fn compute_ranks(&self, spec: &OrderSpec, shared_bytes: usize, selected: &RowSelection) -> RowRanks {
         let direction = spec.direction();
         let kinds = self.0.kinds();
         let doubles = self.0.numbers.as_ref().map(|(number, _)| number.as_primitive::<Float64Type>().values());
@@ -208,8 +233,8 @@ impl SortColumn {
             }
             return RowRanks { ranks, needs_documents: false };
         }
-        let folded = self.0.texts.as_ref().map(TextPrefixes::new);
-        let exact_texts = self.0.exact_texts.as_ref().map(TextPrefixes::new);
+        let folded = self.0.texts.as_ref().map(|texts| TextPrefixes::new(texts, shared_bytes));
+        let exact_texts = self.0.exact_texts.as_ref().map(|texts| TextPrefixes::new(texts, shared_bytes));
         let mut needs_documents = false;
         selected.for_each(|row| {
             let rank = match kinds[row] {
@@ -234,20 +259,82 @@ impl SortColumn {
     }
 }
 
-/// Returns a lower limit of the sort ranks of all rows of a row group. `has_text` is whether the column contains
-/// strings or booleans in any row group.
-pub(super) fn row_group_min_rank(reader: &VersionReader, row_group: usize, spec: &OrderSpec, has_text: bool) -> u64 {
-    const MISSING: i32 = ShreddedKind::Missing as i32;
-    let Some(shredded) = sortable_column(reader.layout(), &spec.field) else { return 0 };
-    let Some((min, max)) = reader.kind_range(row_group, shredded) else { return 0 };
-    let numbers = reader.number_range(row_group, shredded);
-    match (max, numbers) {
-        (..=MISSING, _) => LAST_RANK,
-        (..=STRING_KIND, None) if !spec.descending => EMPTY_STRING_RANK,
-        (NUMBER_KIND, Some((low, _))) if !spec.descending => number_rank(low),
-        (NUMBER_KIND, Some((_, high))) if min == NUMBER_KIND || !has_text => {
-            apply_direction(number_rank(high), SortDirection::Descending)
+/// Returns the length of the prefix that all strings of an indexed column share, according to the statistics of all row
+/// groups. Ranks are comparable only if they are computed with the same length.
+pub(super) fn shared_prefix_bytes(reader: &VersionReader, field: &str) -> usize {
+    let Some(shredded) = sortable_column(reader.layout(), field) else { return 0 };
+    let mut bounds = None::<(&[u8], &[u8])>;
+    for row_group in 0..reader.row_groups().len() {
+        let kinds = reader.kind_range(row_group, shredded);
+        if kinds.is_some_and(|(min, max)| max < ShreddedKind::Boolean as i32 || min > STRING_KIND) {
+            continue;
         }
-        _ => 0,
+        let Some((low, high)) = reader.string_bounds(row_group, shredded) else { return 0 };
+        bounds = Some(bounds.map_or((low, high), |(min, max)| (min.min(low), max.max(high))));
     }
+    let Some((min, max)) = bounds else { return 0 };
+    min.iter().zip(max).take_while(|(one, other)| one == other).count()
+}
+
+/// Limits of the sort ranks of all rows of a row group, according to its statistics.
+#[derive(Clone, Copy)]
+pub(super) struct RankBounds {
+    pub(super) min: u64,
+    /// If no row precedes the numbers, a lower limit of their [`number_bits`].
+    pub(super) min_number: Option<u64>,
+    /// [`LAST_RANK`] if a row may have no sortable value.
+    pub(super) max: u64,
+}
+
+/// Returns limits of the sort ranks of a row group. `has_text` is whether the column contains strings or booleans in
+/// any row group, and `shared_bytes` is its [`shared_prefix_bytes`].
+pub(super) fn rank_bounds(
+    reader: &VersionReader,
+    row_group: usize,
+    spec: &OrderSpec,
+    has_text: bool,
+    shared_bytes: usize,
+) -> RankBounds {
+    const MISSING: i32 = ShreddedKind::Missing as i32;
+    let unknown = RankBounds { min: 0, min_number: None, max: LAST_RANK };
+    let Some(shredded) = sortable_column(reader.layout(), &spec.field) else { return unknown };
+    let Some((min_kind, max_kind)) = reader.kind_range(row_group, shredded) else { return unknown };
+    let mut min_number = None;
+    let (low, high) = match max_kind {
+        ..=MISSING => return RankBounds { min: LAST_RANK, ..unknown },
+        STRING_KIND => match reader.string_bounds(row_group, shredded) {
+            Some((low, high)) => {
+                (string_rank(rest_prefix(low, shared_bytes)), string_rank(rest_prefix(high, shared_bytes)))
+            }
+            None => return unknown,
+        },
+        NUMBER_KIND => match reader.number_range(row_group, shredded) {
+            Some((low, high)) => {
+                min_number = Some(number_bits(if spec.descending { high } else { low }, spec.direction()));
+                (number_rank(low), number_rank(high))
+            }
+            None => return unknown,
+        },
+        _ => return unknown,
+    };
+    let is_uniform = min_kind == max_kind;
+    // Rows of the other kinds have lower ranks only in descending order, or no sortable value.
+    let has_lower_kinds = spec.descending && !is_uniform && (max_kind == STRING_KIND || has_text);
+    let counts_as_missing = spec.denull && low <= EMPTY_STRING_RANK && max_kind == STRING_KIND;
+    let (first, last) = if spec.descending {
+        (apply_direction(high, SortDirection::Descending), apply_direction(low, SortDirection::Descending))
+    } else {
+        (low, high)
+    };
+    RankBounds {
+        min: if has_lower_kinds { 0 } else { first },
+        min_number: min_number.filter(|_| !has_lower_kinds),
+        max: if is_uniform && !counts_as_missing { last } else { LAST_RANK },
+    }
+}
+
+/// Returns bits that order like numbers in this direction.
+fn number_bits(double: f64, direction: SortDirection) -> u64 {
+    let bits = strata_json::sortable_bits(double);
+    if direction == SortDirection::Descending { !bits } else { bits }
 }

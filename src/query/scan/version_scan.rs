@@ -41,9 +41,9 @@ use crate::scan::scan_columns::{ComputedColumns, GROUP_COLUMN, POSITION_COLUMN};
 use crate::scan::scan_metrics::{ScanMetrics, with_busy_timer};
 use crate::scan::scan_report::{AccessPath, ScanReport};
 use crate::scan::scan_spec::ScanSpec;
-use crate::scan::sort_key::OrderSpec;
+use crate::scan::sort_key::{OrderSpec, RankBounds};
 use crate::scan::top_k_threshold::TopKThreshold;
-use crate::scan::{distinct_cache, row_group_scheduler, sort_index};
+use crate::scan::{distinct_cache, row_group_scheduler, sort_index, sort_key};
 use crate::unary_exec::single_partition_properties;
 
 /// A sort index orders the selected entities if they are at least this many, and at least this many times the limit.
@@ -78,6 +78,8 @@ impl VersionScan {
         });
         let equivalence = EquivalenceProperties::new_with_orderings(schema.clone(), ordering);
         let properties = single_partition_properties(equivalence);
+        let shared_prefix_bytes =
+            computed.order.as_ref().map_or(0, |order| sort_key::shared_prefix_bytes(&reader, &order.field));
         let spec = ScanSpec {
             position_range: 0..reader.entity_count(),
             partial_row_groups: None,
@@ -89,6 +91,8 @@ impl VersionScan {
             predicates: predicates.into(),
             fetch,
             top_k_threshold: None,
+            shared_prefix_bytes,
+            sort_scan_counter: None,
             is_distinct: false,
             computed,
             dedup_key_source: None,
@@ -206,7 +210,7 @@ impl ExecutionPlan for VersionScan {
             threads: self.threads,
             busy_time: measured.elapsed_compute().clone(),
             memory: MemoryConsumer::new("VersionScan").register(context.memory_pool()),
-            uncharged_memory: UnchargedMemory::reserve_uncharged(&context, "hash index"),
+            uncharged_memory: UnchargedMemory::reserve_uncharged(&context, "index build"),
         };
         let batches = futures::stream::once(execution.start_scan()).try_flatten();
         let fetch = self.spec.fetch;
@@ -276,15 +280,32 @@ impl ScanExecution {
             let _ = self.spec.metrics.group_source.set(source.access_path());
             self.spec.dedup_key_source = Some(Arc::new(source));
         }
+        if let Some(threshold) = &self.spec.top_k_threshold
+            && let Some(shared) = TopKThreshold::try_with_best_ranks(threshold.k, self.memory.new_empty())
+        {
+            self.spec.top_k_threshold = Some(Arc::new(shared));
+        }
         let row_groups = self.spec.row_groups_by_min_rank().await;
-        let work = |spec: Arc<ScanSpec>, row_group, min_rank| async move {
-            if spec.prune_by_threshold(row_group, min_rank) {
+        self.prefetch_in_scan_order(&row_groups);
+        let work = |spec: Arc<ScanSpec>, row_group, bounds| async move {
+            if spec.prune_by_threshold(row_group, bounds) {
                 return Ok(RowGroupOutput::default());
             }
             spec.scan_row_group(row_group).await
         };
         let is_cheap = self.spec.is_cheaper_than_spawning();
         Ok(self.run_on_row_groups(row_groups.into_iter(), is_cheap, |output| output.entities, work))
+    }
+
+    /// Makes readahead follow the order of a top-k scan, without the row groups that statistics have already excluded.
+    fn prefetch_in_scan_order(&mut self, row_groups: &[(usize, Option<RankBounds>)]) {
+        let spec = &self.spec;
+        let unpruned = row_groups.iter().filter(|(number, bounds)| !spec.is_beyond_threshold(*number, *bounds));
+        let unpruned: Vec<usize> = unpruned.map(|(row_group, _)| *row_group).collect();
+        if spec.top_k_threshold.is_some() {
+            let plan = PrefetchPlan { scan_order: Some(unpruned.into()), ..PrefetchPlan::clone(&self.prefetch_plan) };
+            self.spec.reader = self.spec.reader.with_readahead(plan);
+        }
     }
 
     async fn probe_hash_indexes(&mut self) {
@@ -350,7 +371,7 @@ impl ScanExecution {
         batches.boxed()
     }
 
-    async fn try_sort_index(&self) -> Result<Option<ScanOutputStream>> {
+    async fn try_sort_index(&mut self) -> Result<Option<ScanOutputStream>> {
         let spec = &self.spec;
         let (Some(threshold), Some(order)) = (&spec.top_k_threshold, &spec.computed.order) else { return Ok(None) };
         if spec.fetch.is_some() || spec.has_output_column(GROUP_COLUMN) {
@@ -358,7 +379,19 @@ impl ScanExecution {
         }
         let k = threshold.k;
         if spec.is_full_scan() {
-            let Some(index) = Box::pin(self.get_or_build_sort_index(order)).await? else { return Ok(None) };
+            let index = match sort_index::cached_sort_index(&spec.reader, order).await {
+                AuxLookup::Miss if sort_index::is_built_at_once(&spec.reader, k as u64) => {
+                    Box::pin(self.build_sort_index(order)).await?.into_hit()
+                }
+                AuxLookup::Miss => {
+                    let count =
+                        sort_index::scan_counter_triggering_build(&spec.reader, order, &self.uncharged_memory).await;
+                    self.spec.sort_scan_counter = count;
+                    return Ok(None);
+                }
+                found => found.into_hit(),
+            };
+            let Some(index) = index else { return Ok(None) };
             spec.metrics.top_k_excluded_rows.add(index.positions.len().saturating_sub(k));
             return Ok(Some(self.stream_top_k(SortIndexCursor::new(index, order.direction()), k, None)));
         }
@@ -397,21 +430,21 @@ impl ScanExecution {
         Ok(Some(self.run_on_row_groups(row_groups.into_iter(), false, |output| output.entities, batches)))
     }
 
-    async fn get_or_build_sort_index(&self, order: &OrderSpec) -> Result<Option<Arc<ColumnSortIndex>>> {
+    async fn build_sort_index(&self, order: &OrderSpec) -> Result<AuxLookup<ColumnSortIndex>> {
         let reader = &self.spec.reader;
-        match sort_index::cached_sort_index(reader, order).await {
-            AuxLookup::Miss => {}
-            found => return Ok(found.into_hit()),
-        }
         let order_by = Arc::new(order.clone());
         let row_groups = self.spec.row_groups_in_range().map(|row_group| (row_group, ()));
         let ranked_column = move |spec: Arc<ScanSpec>, row_group, ()| {
             let order_by = order_by.clone();
-            async move { sort_index::rank_column(&spec.reader, row_group, &order_by).await.map_err(to_external_error) }
+            async move {
+                let ranked =
+                    sort_index::rank_column(&spec.reader, row_group, &order_by, spec.shared_prefix_bytes).await;
+                ranked.map_err(to_external_error)
+            }
         };
         let columns = self.run_on_row_groups(row_groups, false, |_| 0, ranked_column).map_err(to_storage_error).boxed();
         let index = sort_index::build_index(reader, order, columns, &self.memory, &self.busy_time).await;
-        Ok(index.map_err(to_external_error)?.into_hit())
+        index.map_err(to_external_error)
     }
 
     fn stream_top_k(
