@@ -22,7 +22,7 @@ section! {
         /// memory includes the metadata, one page and one dictionary per column, and a batch of rows.
         parquet_memory_bytes: u64 = 512 << 20, within 1 << 20..=1 << 40;
         /// Maximum disk space in bytes that sources and pushed bodies can use in the data directory while strata
-        /// receives, decodes, or writes them. All users share this space.
+        /// receives, decodes, indexes, or writes them. All users share this space.
         spool_bytes: u64 = 128 << 30, within 1..=1 << 50;
         /// Maximum part of `sources.spool_bytes`, in bytes, that one user can use. A second limit also applies: each
         /// user can use at most `fair.space_percent` of the space that no other user is using.

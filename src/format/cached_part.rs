@@ -10,13 +10,12 @@ use super::aux_index::{AuxKey, CachedAuxIndex};
 use super::document_page::DocumentPage;
 use super::extent_list::ExtentList;
 use super::footer::FileFooter;
-use super::keywords::segment::ClassTokens;
-use super::keywords::tokenizer::TokenClass;
+use super::keywords::TokenPage;
 use super::path_index::structure_dictionary::StructureDictionary;
 use super::profile::{ProfilePaths, ProfileSummary};
 
 /// Key of a decoded part in the cache. `file` is a [`FileFooter::id`] or the ID of an edited file's extents, `page` the
-/// number of a page in its row group, `segment` a keyword index segment, `block` a block of its posting lists.
+/// number of a page in its row group or keyword segment, `block` a block of posting lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PartKey {
     Footer(Arc<str>),
@@ -26,8 +25,8 @@ pub enum PartKey {
     BloomFilter { file: u64, row_group: u32, column: u32 },
     ProfilePaths { file: u64 },
     ProfileSummary { file: u64 },
-    KeywordTokens { file: u64, segment: u32, class: TokenClass },
-    KeywordPostings { file: u64, segment: u32, class: TokenClass, block: u32 },
+    KeywordTokens { file: u64, segment: u32, page: u32 },
+    KeywordPostings { file: u64, segment: u32, page: u32, block: u32 },
     PathIndex { file: u64, row_group: u32 },
     Extents { file: u64 },
     AuxIndex { file: u64, key: AuxKey },
@@ -47,7 +46,7 @@ pub enum CachedPart {
     BloomFilter(Option<Arc<Sbbf>>),
     ProfilePaths(Arc<ProfilePaths>),
     ProfileSummary(Arc<ProfileSummary>),
-    KeywordTokens(Arc<ClassTokens>),
+    KeywordTokens(Arc<TokenPage>),
     KeywordPostings(Bytes),
     PathIndex(Arc<StructureDictionary>),
     Extents { list: Arc<ExtentList>, base: Arc<FileFooter> },

@@ -14,6 +14,7 @@ use arrow::datatypes::{DataType, Schema, SchemaRef};
 use strata_json::{CanonicalFormWriter, JsonScalar, NumericValue};
 use strata_store::Result;
 
+use super::keywords::field_set::{FieldTable, OTHER_PATHS};
 use super::layout::{FULL_TEXT_COLUMN_INDEX, FileLayout, ShreddedKind, TEXT_SEPARATOR};
 use super::path_index::ScalarKind;
 use super::path_index::builder::{PathIndexBuilder, PathIndexLimits};
@@ -29,6 +30,9 @@ pub struct EntityShredder {
     path_index: Option<PathIndexBuilder>,
     document_bytes: u64,
     canonical_form: CanonicalFormWriter,
+    /// The keyword index field of each node in the path tree. Further nodes have no field of their own.
+    field_of_node: Vec<u8>,
+    scalar_fields: Vec<u8>,
     /// A buffer that is reused, because writing to new pages of memory is slow.
     full_text_buffer: Vec<u8>,
 }
@@ -48,7 +52,7 @@ struct ShreddedColumnBuilders {
 }
 
 impl EntityShredder {
-    pub fn new(layout: &FileLayout, path_index: Option<PathIndexLimits>) -> EntityShredder {
+    pub fn new(layout: &FileLayout, fields: &FieldTable, path_index: Option<PathIndexLimits>) -> EntityShredder {
         let mut tree = NumberedPathTree::new(usize::MAX, usize::MAX);
         let mut column_of_node = vec![usize::MAX];
         let active = layout.shredded_columns.iter().enumerate().filter(|(_, shredded)| !shredded.retired);
@@ -57,6 +61,13 @@ impl EntityShredder {
             column_of_node.resize(tree.node_count(), usize::MAX);
             column_of_node[node as usize] = number;
         }
+        let mut field_of_node = Vec::new();
+        for (keys, field) in fields.fields() {
+            let node = tree.insert_path(keys) as usize;
+            field_of_node.resize(tree.node_count(), OTHER_PATHS);
+            field_of_node[node] = field;
+        }
+        column_of_node.resize(tree.node_count(), usize::MAX);
         tree.set_max_nodes(path_index.map_or(usize::MAX, |limits| limits.max_paths));
         let shredded_columns = layout.shredded_columns.iter().map(|shredded| ShreddedColumnBuilders {
             fans_out: shredded.fans_out,
@@ -72,6 +83,8 @@ impl EntityShredder {
             tree,
             column_of_node,
             canonical_form: CanonicalFormWriter::default(),
+            field_of_node,
+            scalar_fields: Vec::new(),
             full_text_buffer: Vec::new(),
         }
     }
@@ -85,7 +98,9 @@ impl EntityShredder {
         let mut hashes = FixedSizeBinaryBuilder::with_capacity(documents.len(), 32);
         for text in documents.iter().flatten() {
             self.document_bytes += text.len() as u64;
-            let EntityShredder { tree, column_of_node, shredded_columns, path_index, .. } = self;
+            let EntityShredder {
+                tree, column_of_node, shredded_columns, path_index, field_of_node, scalar_fields, ..
+            } = self;
             let is_collecting = path_index.as_ref().is_some_and(PathIndexBuilder::is_collecting);
             let missing_paths = if is_collecting { MissingPaths::Insert } else { MissingPaths::VisitAsUnknown };
             tree.walk(text.as_bytes(), missing_paths, |node, _, value| {
@@ -95,7 +110,9 @@ impl EntityShredder {
                 }
                 full_text.push(TEXT_SEPARATOR);
                 let start = full_text.len();
-                if !strata_json::fold_scalar_into(scalar, &mut full_text) {
+                if strata_json::fold_scalar_into(scalar, &mut full_text) {
+                    scalar_fields.push(field_of_node.get(node as usize).copied().unwrap_or(OTHER_PATHS));
+                } else {
                     full_text.pop();
                 }
                 if node != UNKNOWN_NODE
@@ -125,6 +142,11 @@ impl EntityShredder {
             shredded.finish(&self.schema, &mut columns)?;
         }
         Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
+    }
+
+    /// Returns the keyword index fields of the scalars in the full texts since the last call, in their order.
+    pub fn take_scalar_fields(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.scalar_fields)
     }
 
     /// Returns the path index of the documents since the last call, or `None` if a limit was exceeded.

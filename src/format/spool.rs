@@ -3,18 +3,20 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crc32fast::Hasher;
 use sha2::{Digest, Sha256};
 use strata_store::spool_quota::SpoolReservation;
 use strata_store::{Result, temp_file};
 
+use super::keywords::RunSpace;
 use super::profile::ProfileBuilder;
 
 const SPOOL_BUFFER_BYTES: usize = 1 << 20;
 
 pub struct SpoolWriter {
+    directory: PathBuf,
     reservation: SpoolReservation,
     file: BufWriter<File>,
     profile: ProfileBuilder,
@@ -23,6 +25,7 @@ pub struct SpoolWriter {
 }
 
 pub struct FinishedSpool {
+    directory: PathBuf,
     reservation: SpoolReservation,
     file: File,
     pub profile: ProfileBuilder,
@@ -34,6 +37,7 @@ impl SpoolWriter {
     pub fn create(directory: &Path, reservation: SpoolReservation) -> Result<SpoolWriter> {
         let file = temp_file::create_temp_file(directory)?;
         Ok(SpoolWriter {
+            directory: directory.to_owned(),
             reservation,
             file: BufWriter::with_capacity(SPOOL_BUFFER_BYTES, file),
             profile: ProfileBuilder::default(),
@@ -73,6 +77,7 @@ impl SpoolWriter {
         let mut file = self.file.into_inner().map_err(|error| error.into_error())?;
         file.seek(SeekFrom::Start(0))?;
         Ok(FinishedSpool {
+            directory: self.directory,
             reservation: self.reservation,
             file,
             profile: self.profile,
@@ -83,6 +88,11 @@ impl SpoolWriter {
 }
 
 impl FinishedSpool {
+    /// Returns space for the keyword index of the version, charged to the same principal.
+    pub fn run_space(&self) -> RunSpace {
+        RunSpace::new(self.directory.clone(), self.reservation.quota().new_reservation())
+    }
+
     pub fn into_reader(self) -> SpoolReader {
         let file = BufReader::with_capacity(SPOOL_BUFFER_BYTES, self.file);
         SpoolReader { _reservation: self.reservation, file, expected_checksum: self.checksum, hasher: Hasher::new() }

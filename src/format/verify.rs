@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use strata_runtime::blocking::run_blocking;
 use strata_store::{Result, StorageError};
 
+use super::keywords::field_set::FieldTable;
 use super::path_index::builder::PathIndexLimits;
 use super::path_index::structure_dictionary::StructureDictionary;
 use super::reader::{FileReader, ReadThrottle, VersionReader};
@@ -27,7 +28,7 @@ pub async fn verify_and_hash(reader: &VersionReader, throttle: &mut dyn ReadThro
     // The limit of the path index at the time of writing is unknown, so verification has none.
     let limits = PathIndexLimits { max_document_percent: u64::MAX, ..PathIndexLimits::default() };
     let limits = (!reader.footer.extent_list.path_index.is_empty()).then_some(limits);
-    let mut shredder = EntityShredder::new(&reader.footer.layout, limits);
+    let mut shredder = EntityShredder::new(&reader.footer.layout, &FieldTable::default(), limits);
     let mut entities = 0;
     for row_group in 0..reader.footer.extent_list.row_groups.len() {
         let mut documents =

@@ -3,6 +3,7 @@
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use strata_format::cache::PartCache;
+use strata_format::keywords::field_set::FieldSet;
 use strata_format::keywords::segment::KeywordCandidates;
 use strata_format::keywords::tokenizer::TermQuery;
 use strata_format::reader::{NoReadThrottle, VersionReader};
@@ -40,7 +41,9 @@ async fn all_candidates(
     let mut all = Vec::new();
     for segment in 0..reader.keyword_index().segments.len() {
         for needle in NEEDLES {
-            all.push(reader.keyword_candidates(segment, &TermQuery::from_needle(needle.as_bytes())).await?);
+            let query = TermQuery::from_needle(needle.as_bytes());
+            all.push(reader.keyword_candidates(segment, &query, FieldSet::ALL).await?);
+            all.push(reader.keyword_candidates(segment, &query, FieldSet::single(1)).await?);
         }
     }
     Ok(all)
@@ -85,7 +88,8 @@ fn each_changed_index_byte_is_detected() {
         let damaged = ObjectPath::from("versions/damaged.parquet");
         let mut failed = 0;
         for segment in &index.segments {
-            for offset in (segment.offset..segment.offset + segment.header.total_bytes()).step_by(3) {
+            let ranges = segment.pages.iter().flat_map(|page| [page.range(), page.postings_range()]);
+            for offset in ranges.flat_map(|range| range.step_by(3)) {
                 let mut bytes = whole.to_vec();
                 bytes[offset as usize] ^= 1 << (offset % 8);
                 store.object_store().put(&damaged, bytes.into()).await.expect("failed to put object");
@@ -121,4 +125,15 @@ fn short_or_unique_full_text_has_no_index() {
         .collect();
     check(&many, 1);
     check(&super::files::noise(2 << 20), 0);
+    // Hexadecimal hashes compress to half of their text.
+    let hashes: Vec<String> = (0..30_000_u64)
+        .map(|number| {
+            let hash = number.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            format!(
+                r#"{{"name":"entity of hash","hash":"{hash:016x}{:016x}"}}"#,
+                hash.rotate_left(17).wrapping_mul(hash)
+            )
+        })
+        .collect();
+    check(&hashes, 1);
 }

@@ -75,12 +75,22 @@ fn entity(name: &str, tags: &[String], source: &str) -> Value {
     ])
 }
 
-/// Entities, some of them repeated.
+/// More paths with text than the index has fields, so that other paths with less text share one.
+fn many_paths() -> Value {
+    let text = |number: usize| Value::String(format!("long-term foo {number} the x(").repeat(3));
+    Value::Object((0..40).map(|number| (format!("p{number}"), text(number))).collect())
+}
+
+/// Entities, some of them repeated. The first one can have many paths.
 fn entities() -> impl Strategy<Value = Vec<Value>> {
     let one = (text(), vec(text(), 0..3), select(&["https://a.test/1", "long-term"][..]));
     let one = one.prop_map(|(name, tags, source)| entity(&name, &tags, source));
-    (vec(one, 1..14), 1..9_usize)
-        .prop_map(|(some, times)| some.iter().cycle().take(some.len() * times).cloned().collect())
+    (vec(one, 1..14), 1..9_usize, any::<bool>()).prop_map(|(mut some, times, has_many_paths)| {
+        if let (true, Some(Value::Object(members))) = (has_many_paths, some.first_mut()) {
+            members.push(("more".to_owned(), many_paths()));
+        }
+        some.iter().cycle().take(some.len() * times).cloned().collect()
+    })
 }
 
 /// A substring of the texts of an entity.
@@ -216,7 +226,8 @@ fn keyword_index_use_is_reported() {
     assert_eq!(report.verification.map(|verified| (verified.rows_in, verified.rows_out)), Some((10, 10)));
     let request = ReadRequest { contains_filters: filter("zebra"), count: true, ..ReadRequest::default() };
     let (found, report, _) = lab.scan(&reader, request);
-    assert_eq!((found, report.row_groups.pruned_by_keyword_index), (0, 9));
+    // The only zebra is in the name.
+    assert_eq!((found, report.row_groups.pruned_by_keyword_index), (0, 10));
 
     // A limited read stops with the row group that completes the page.
     let page = ReadRequest { keywords: vec!["horse".to_owned()], limit: Some(3), ..ReadRequest::default() };

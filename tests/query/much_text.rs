@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
-use strata_format::keywords::segment::KeywordSegmentLimits;
+use strata_format::keywords::indexer::KeywordSegmentLimits;
 use strata_format::writer::WriteOptions;
 use strata_query::QueryOutcome;
 use strata_reference::Value;

@@ -17,6 +17,7 @@ pub mod files;
 pub mod fixtures;
 pub mod forged_parquet;
 pub mod html;
+pub mod keywords;
 pub mod log;
 pub mod loopback_server;
 pub mod machine;

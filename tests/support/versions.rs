@@ -7,7 +7,7 @@ use bytes::Bytes;
 use object_store::path::Path as ObjectPath;
 use strata_format::cache::PartCache;
 use strata_format::editing::{self, DeltaFileLimits, EditScript};
-use strata_format::keywords::segment::KeywordSegmentLimits;
+use strata_format::keywords::indexer::KeywordSegmentLimits;
 use strata_format::path_index::builder::PathIndexLimits;
 use strata_format::profile::{ProfilePathRecord, ShreddingLimits, StoredProfile};
 use strata_format::reader::VersionReader;

@@ -21,7 +21,7 @@ use fixedbitset::{Block, FixedBitSet};
 
 use crate::keywords::KeywordIndexError;
 
-pub const MAX_POSTING_ROWS: usize = 1 << 22;
+pub const MAX_POSTING_ROWS: usize = 1 << 24;
 const PART_NAME: &str = "lists";
 
 /// Returns the bytes of a list with `count` of `rows` rows.

@@ -1,11 +1,14 @@
-//! Locations of the keyword segments of a file, stored in the metadata of the Parquet footer.
+//! The segments of the keyword index and their pages, stored in the metadata of the Parquet footer.
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use strata_store::{Result, StorageError};
 
-use crate::keywords::segment::{KeywordSegment, SectionLengths, SegmentHeader};
+use crate::keywords::field_set::{FieldSet, FieldTable};
+use crate::keywords::segment::{StoredPage, StoredSegment};
+use crate::keywords::token_page::PageKind;
 use crate::keywords::tokenizer::TokenClass;
 use crate::layout::{parse_if_format, to_json_string};
 
@@ -22,59 +25,72 @@ pub struct KeywordIndex {
     pub indexed_rows: u64,
 }
 
-#[derive(Clone, Debug)]
-pub struct StoredSegment {
-    pub offset: u64,
-    pub row_groups: Range<usize>,
-    pub header: SegmentHeader,
-    pub checksums: [u32; 3],
-}
-
-impl StoredSegment {
-    pub fn token_range(&self, class: TokenClass) -> Range<u64> {
-        let range = self.header.token_range(class);
-        self.offset + range.start..self.offset + range.end
-    }
-}
-
 #[derive(Serialize, Deserialize)]
 struct KeywordIndexRecord {
     format: u32,
+    fields: FieldTable,
     segments: Vec<KeywordSegmentRecord>,
 }
 
 #[derive(Serialize, Deserialize)]
 struct KeywordSegmentRecord {
-    offset: u64,
     row_group: usize,
     row_groups: usize,
-    /// The lengths in bytes of the dictionary, row tokens, and postings of each class of tokens.
-    sections: [[u32; 3]; 3],
-    checksums: [u32; 3],
+    pages: Vec<PageRecord>,
+}
+
+/// A page: its kind (0 for a dictionary, 1 for rows), class, fields as bits, first token, offset, length, and checksum,
+/// and the offset and length of its postings.
+#[derive(Serialize, Deserialize)]
+struct PageRecord(u8, u8, u32, String, u64, u32, u32, u64, u32);
+
+impl PageRecord {
+    fn encode(page: &StoredPage) -> Result<PageRecord> {
+        let not_utf8 = |_| StorageError::InvalidFile("a token of its keyword index is not UTF-8".to_owned());
+        Ok(PageRecord(
+            page.kind as u8,
+            page.class as u8,
+            page.fields.bits(),
+            String::from_utf8(page.first_token.clone()).map_err(not_utf8)?,
+            page.offset,
+            page.bytes,
+            page.checksum,
+            page.postings_offset,
+            page.posting_bytes,
+        ))
+    }
+
+    fn decode(self) -> Option<StoredPage> {
+        let PageRecord(kind, class, fields, first_token, offset, bytes, checksum, postings_offset, posting_bytes) =
+            self;
+        Some(StoredPage {
+            kind: *[PageKind::Dictionary, PageKind::Rows].get(usize::from(kind))?,
+            class: *TokenClass::ALL.get(usize::from(class))?,
+            fields: FieldSet::from_bits(fields),
+            first_token: first_token.into_bytes(),
+            offset,
+            bytes,
+            checksum,
+            postings_offset,
+            posting_bytes,
+        })
+    }
 }
 
 impl KeywordIndex {
-    pub fn add_segment(&mut self, offset: u64, row_groups: Range<usize>, segment: KeywordSegment) {
-        let KeywordSegment { header, checksums, .. } = segment;
-        self.segments.push(StoredSegment { offset, row_groups, header, checksums });
-    }
-
     pub fn is_empty(&self) -> bool {
         self.segments.is_empty()
     }
 
-    pub fn encode(&self) -> Result<String> {
-        let lengths = |lengths: SectionLengths| [lengths.dictionary, lengths.row_tokens, lengths.postings];
-        let record = |segment: &StoredSegment| KeywordSegmentRecord {
-            offset: segment.offset,
-            row_group: segment.row_groups.start,
-            row_groups: segment.row_groups.len(),
-            sections: segment.header.section_lengths().map(lengths),
-            checksums: segment.checksums,
+    /// Encodes the index of a file, whose segments all have the fields of `fields`.
+    pub fn encode(&self, fields: &FieldTable) -> Result<String> {
+        let record = |segment: &StoredSegment| {
+            let pages = segment.pages.iter().map(PageRecord::encode).collect::<Result<_>>()?;
+            let row_groups = segment.row_groups.len();
+            Ok(KeywordSegmentRecord { row_group: segment.row_groups.start, row_groups, pages })
         };
-        let index =
-            KeywordIndexRecord { format: KEYWORD_INDEX_FORMAT, segments: self.segments.iter().map(record).collect() };
-        to_json_string(&index)
+        let segments = self.segments.iter().map(record).collect::<Result<_>>()?;
+        to_json_string(&KeywordIndexRecord { format: KEYWORD_INDEX_FORMAT, fields: fields.clone(), segments })
     }
 
     /// Parses the keyword index of a file with row groups of `rows` rows. An unknown format results in an empty index.
@@ -82,31 +98,32 @@ impl KeywordIndex {
         let damaged = || StorageError::InvalidFile("its footer is damaged: its keyword index is misplaced".to_owned());
         let record: Option<KeywordIndexRecord> = parse_if_format(text, KEYWORD_INDEX_FORMAT).map_err(|_| damaged())?;
         let Some(record) = record else { return Ok(KeywordIndex::default()) };
+        let fields = Arc::new(record.fields);
         let mut segments = Vec::with_capacity(record.segments.len());
         let mut row_group_starts = vec![None; rows.len()];
         let mut indexed_rows = 0;
         let mut next = 0;
-        let convert = |[dictionary, row_tokens, postings]: [_; 3]| SectionLengths { dictionary, row_tokens, postings };
         for segment in record.segments {
             let end = segment.row_group.checked_add(segment.row_groups).ok_or_else(damaged)?;
-            let row_groups = segment.row_group..end;
+            let row_groups: Range<usize> = segment.row_group..end;
             let segment_rows = rows.get(row_groups.clone()).filter(|rows| !rows.is_empty()).ok_or_else(damaged)?;
             if row_groups.start < next {
                 return Err(damaged());
             }
             next = row_groups.end;
-            let lengths = segment.sections.map(convert);
-            let header = SegmentHeader::try_new(segment_rows.iter().sum(), lengths).map_err(|_| damaged())?;
-            if segment.offset.checked_add(header.total_bytes()).is_none_or(|end| end > size_bytes) {
-                return Err(damaged());
-            }
+            let pages: Option<Arc<[StoredPage]>> = segment.pages.into_iter().map(PageRecord::decode).collect();
             let mut start = 0;
             for (row_group_start, rows) in row_group_starts[row_groups.clone()].iter_mut().zip(segment_rows) {
                 *row_group_start = Some((segments.len(), start));
                 start += rows;
             }
+            let pages = pages.ok_or_else(damaged)?;
+            let segment = StoredSegment { row_groups, rows: start, fields: fields.clone(), pages };
+            if !segment.is_valid(size_bytes) {
+                return Err(damaged());
+            }
             indexed_rows += start as u64;
-            segments.push(StoredSegment { offset: segment.offset, row_groups, header, checksums: segment.checksums });
+            segments.push(segment);
         }
         Ok(KeywordIndex { segments, row_group_starts, indexed_rows })
     }
@@ -116,7 +133,7 @@ impl KeywordIndex {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.segments.capacity() * size_of::<StoredSegment>()
+        self.segments.iter().map(StoredSegment::memory_bytes).sum::<usize>()
             + self.row_group_starts.capacity() * size_of::<Option<(usize, usize)>>()
     }
 }

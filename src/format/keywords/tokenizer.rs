@@ -116,6 +116,10 @@ impl TokenFragment {
         }
     }
 
+    pub fn is_token_start(&self) -> bool {
+        self.anchor.is_token_start()
+    }
+
     fn sort_key(&self) -> (Reverse<usize>, FragmentAnchor, &[u8]) {
         (Reverse(self.bytes.len()), self.anchor, self.bytes.as_slice())
     }

@@ -142,32 +142,33 @@ impl PathIndexBuilder {
     }
 
     fn encode(&self, tree: &NumberedPathTree) -> Option<Vec<u8>> {
-        // Descendants in the path tree have greater numbers than their ancestors, so parent paths are written first.
-        let mut paths = vec![0_u32; tree.node_count()];
+        // Paths are numbered from 1 in the order of their first scalar, after their parents.
+        let mut numbers = vec![0_u32; tree.node_count()];
+        let mut paths = Vec::new();
+        let mut unnumbered = Vec::new();
         for (node, _) in &self.typed_paths {
             let mut node = *node;
-            while node != ROOT_NODE && std::mem::replace(&mut paths[node as usize], 1) == 0 {
+            while node != ROOT_NODE && numbers[node as usize] == 0 {
+                unnumbered.push(node);
                 node = tree.parent_and_key(node).0;
+            }
+            while let Some(node) = unnumbered.pop() {
+                paths.push(node);
+                numbers[node as usize] = paths.len() as u32;
             }
         }
         let mut raw =
             Vec::with_capacity(self.structures.len() + self.structures.len() / 8 + self.row_codes.len() + (1 << 12));
-        leb128::write_varint(paths.iter().sum::<u32>(), &mut raw);
-        let mut count = 0;
-        for node in 0..paths.len() {
-            if paths[node] == 0 {
-                continue;
-            }
-            count += 1;
-            paths[node] = count;
-            let (parent, key) = tree.parent_and_key(node as PathNode);
-            leb128::write_varint(paths[parent as usize], &mut raw);
+        leb128::write_varint(paths.len() as u32, &mut raw);
+        for node in paths {
+            let (parent, key) = tree.parent_and_key(node);
+            leb128::write_varint(numbers[parent as usize], &mut raw);
             leb128::write_varint(u32::try_from(key.len()).ok()?, &mut raw);
             raw.extend_from_slice(key);
         }
         leb128::write_varint(self.typed_paths.len() as u32, &mut raw);
         for (node, kind) in &self.typed_paths {
-            leb128::write_varint(paths[*node as usize], &mut raw);
+            leb128::write_varint(numbers[*node as usize], &mut raw);
             raw.push(*kind as u8);
         }
         leb128::write_varint(self.structure_ends.len() as u32, &mut raw);

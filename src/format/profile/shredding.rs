@@ -6,6 +6,7 @@ use strata_types::index_settings::IndexSettings;
 use utoipa::ToSchema;
 
 use super::builder::{PathProfile, ProfileBuilder};
+use crate::keywords::field_set::{FieldTable, MAX_FIELDS};
 use crate::layout::ShreddedColumn;
 use crate::path_tree::PathNode;
 
@@ -80,6 +81,16 @@ impl ProfileBuilder {
         let selected = self.path_nodes().filter(|(node, _)| not_shredded[*node as usize].is_none());
         let shredded_columns = selected.map(|(node, path)| self.to_shredded_column(node, path)).collect();
         ShreddingChoice { shredded_columns, not_shredded, unmet_paths }
+    }
+
+    /// Selects the paths with their own field in the keyword index: those with the most text.
+    pub fn choose_fields(&self) -> FieldTable {
+        let with_text = self.path_nodes().filter(|(_, path)| path.counts.text_bytes > 0);
+        let mut paths: Vec<(PathNode, &PathProfile)> = with_text.collect();
+        // The path number breaks ties, so that the selection is deterministic.
+        paths.sort_by_key(|(node, path)| (std::cmp::Reverse(path.counts.text_bytes), *node));
+        paths.truncate(MAX_FIELDS - 1);
+        FieldTable::new(paths.into_iter().map(|(node, _)| self.tree.keys(node)).collect())
     }
 
     fn exclusion_reason(&self, path: &PathProfile, limits: &ShreddingLimits) -> Option<NotShreddedReason> {

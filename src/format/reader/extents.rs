@@ -14,6 +14,7 @@ use super::readahead::PrefetchPlan;
 use super::version_reader::VersionReader;
 use crate::cached_part::{CachedPart, PartKey};
 use crate::document_page::{DocumentForm, DocumentPage, ResidentPage};
+use crate::keywords::field_set::FieldSet;
 use crate::keywords::segment::KeywordCandidates;
 use crate::keywords::segment_directory::KeywordIndex;
 use crate::keywords::tokenizer::TermQuery;
@@ -273,12 +274,17 @@ impl VersionReader {
         (bytes(FULL_TEXT_COLUMN_INDEX), bytes(DOCUMENT_COLUMN_INDEX))
     }
 
-    /// Returns the rows of a segment that can match a query, according to the keyword index. Returns
+    /// Returns the rows of a segment that can match a query in the fields, according to the keyword index. Returns
     /// [`KeywordCandidates::Scan`] if the index cannot decide, or would cost more than a scan.
-    pub async fn keyword_candidates(&self, mut segment: usize, query: &TermQuery) -> Result<KeywordCandidates> {
+    pub async fn keyword_candidates(
+        &self,
+        mut segment: usize,
+        query: &TermQuery,
+        fields: FieldSet,
+    ) -> Result<KeywordCandidates> {
         for reader in &*self.files {
             match segment.checked_sub(reader.footer.extent_list.keyword_index.segments.len()) {
-                None => return reader.keyword_candidates(segment, query).await,
+                None => return reader.keyword_candidates(segment, query, fields).await,
                 Some(remaining) => segment = remaining,
             }
         }

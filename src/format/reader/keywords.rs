@@ -1,153 +1,254 @@
 //! Reads the keyword index of a version file.
 //!
-//! A search reads as little as possible: first the tokens of the classes that the needle can match, then the posting
-//! lists of its fragments, the most selective fragment first, until few rows are left. If more bytes of the index than
-//! of the full-text column must be fetched, the column is scanned instead.
+//! A search reads as little as possible: first the token pages that the needle can match, then the posting lists of its
+//! fragments, the most selective fragment first, until few rows are left. If more bytes of the index than of the
+//! full-text column must be fetched, the column is scanned instead.
 
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use fixedbitset::FixedBitSet;
 use futures::FutureExt;
-use futures::future::try_join_all;
+use futures::stream::{self, StreamExt, TryStreamExt};
 use strata_store::checksums::verify_checksum;
 use strata_store::{Result, StorageError};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::file_reader::FileReader;
 use super::readahead::MAX_REQUEST_BYTES;
 use super::verification::ReadThrottle;
 use crate::cached_part::{CachedPart, PartKey};
 use crate::fetched_range::FetchedRange;
-use crate::keywords::KeywordIndexError;
+use crate::keywords::field_set::FieldSet;
 use crate::keywords::segment::{
-    ClassTokens, KeywordCandidates, LoadedSections, POSTING_BLOCK_BYTES, PostingBytes, SectionKind, SegmentProbe,
-    SegmentSection, probe_segment,
+    KeywordCandidates, PageMatches, PostingBytes, ProbedFragment, SegmentProbe, StoredPage, StoredSegment,
+    choose_verification,
 };
-use crate::keywords::segment_directory::StoredSegment;
-use crate::keywords::tokenizer::{TermQuery, TokenClass};
+use crate::keywords::tokenizer::TermQuery;
+use crate::keywords::{KeywordIndexError, POSTING_BLOCK_BYTES, TokenPage};
 use crate::layout::FULL_TEXT_COLUMN_INDEX;
 
 /// An intersection of posting lists stops at this number of rows: verifying them is cheaper than reading more lists.
 const STOP_INTERSECTING_ROWS: usize = 64;
 /// A query may read this much of the keyword index even if the full-text column is smaller.
 const MIN_INDEX_READ_BYTES: u64 = 8 * POSTING_BLOCK_BYTES as u64;
+/// Parts of the index that are this close to each other are fetched with one request.
+const MAX_GAP_BYTES: u64 = 4 * POSTING_BLOCK_BYTES as u64;
+const MAX_CONCURRENT_REQUESTS: usize = 16;
+/// Token pages are decoded to about ten times their size.
+const MAX_PAGES_REQUEST_BYTES: u64 = 2 << 20;
+const MAX_CONCURRENT_DECODERS: usize = 4;
+/// A search holds about this many bytes of posting lists at a time.
+const MAX_BATCH_POSTING_BYTES: u64 = 16 << 20;
 
-/// A block of a postings section: its offset in the posting lists of its token class, and its bytes.
-type PostingBlock = (u32, Bytes);
+/// A block of postings: the index of its [`PageMatches`], and its number in the page.
+#[derive(Clone, Copy, Debug)]
+struct BlockNumber {
+    matches: usize,
+    block: u32,
+}
 
 impl FileReader {
-    pub(crate) async fn keyword_candidates(&self, segment: usize, query: &TermQuery) -> Result<KeywordCandidates> {
+    pub(crate) async fn keyword_candidates(
+        &self,
+        segment: usize,
+        query: &TermQuery,
+        fields: FieldSet,
+    ) -> Result<KeywordCandidates> {
         let stored = self.footer.extent_list.keyword_index.segments.get(segment);
         let Some(stored) = stored.filter(|_| !query.fragments().is_empty()) else { return Ok(KeywordCandidates::Scan) };
-        let header = &stored.header;
         let row_groups = stored.row_groups.clone();
         let scan_bytes: u64 = row_groups
             .map(|row_group| self.total_column_sizes(row_group, &[FULL_TEXT_COLUMN_INDEX]).stored_bytes)
             .sum();
         let mut budget = ColdReadBudget { spent_bytes: 0, max_bytes: scan_bytes.max(MIN_INDEX_READ_BYTES) };
-        let classes: Vec<TokenClass> = header.required_classes(query).collect();
-        let tokens = self.read_tokens(segment, stored, &classes, &mut budget).await?;
-        let Some(tokens) = tokens else { return Ok(KeywordCandidates::Scan) };
-        let sections = LoadedSections { tokens: tokens.each_ref().map(Option::as_deref), ..LoadedSections::default() };
-        let damaged = |error| self.report_keyword_damage(stored, invalid_index(error));
-        let probe = probe_segment(header, query, &sections).map_err(damaged)?;
+        let mut probe = SegmentProbe::new(stored, query, fields);
+        if !self
+            .search_token_pages(segment, stored, stored.required_pages(query, fields), &mut probe, &mut budget)
+            .await?
+        {
+            return Ok(KeywordCandidates::Scan);
+        }
         let mut candidates: Option<FixedBitSet> = None;
-        for fragment in 0..probe.fragment_count() {
-            let FragmentPostings { cached: mut postings, missing } =
-                self.find_cached_postings(segment, &classes, &probe, fragment, &sections).await;
-            let missing_blocks: usize = missing.iter().map(|(_, blocks)| blocks.len()).sum();
-            if !budget.try_spend(missing_blocks as u64 * u64::from(POSTING_BLOCK_BYTES)) {
-                break;
+        for fragment in probe.into_fragments() {
+            let Some(mut rows) = self.find_rows(segment, stored, &fragment, &mut budget).await? else { break };
+            if let Some(candidates) = &candidates {
+                rows.intersect_with(candidates);
             }
-            if !missing.is_empty() {
-                let loading = missing.into_iter().map(async |(class, blocks)| {
-                    let Some(tokens) = &tokens[class as usize] else { return Ok((class, Vec::new())) };
-                    let checksums = &tokens.posting_checksums;
-                    let loaded = self.load_posting_blocks(segment, stored, class, checksums, &blocks).await?;
-                    Ok::<_, StorageError>((class, loaded))
-                });
-                for (class, blocks) in Box::pin(try_join_all(loading)).await? {
-                    let postings = &mut postings[class as usize];
-                    postings.extend(blocks);
-                    postings.sort_unstable_by_key(|(start, _)| *start);
-                }
-            }
-            let postings = postings.each_ref().map(|blocks| {
-                blocks.iter().map(|(start, bytes)| PostingBytes { start: *start, bytes }).collect::<Vec<_>>()
-            });
-            let sections = LoadedSections { postings: postings.each_ref().map(Vec::as_slice), ..sections };
-            candidates = probe.intersect_fragment(candidates, fragment, &sections).map_err(damaged)?;
-            if candidates.as_ref().is_some_and(|rows| rows.count_ones(..) <= STOP_INTERSECTING_ROWS) {
+            let count = rows.count_ones(..);
+            candidates = Some(rows);
+            if count <= STOP_INTERSECTING_ROWS {
                 break;
             }
         }
-        Ok(probe.choose_verification(candidates))
+        Ok(choose_verification(query, candidates))
     }
 
-    /// Returns the tokens of these classes, from the cache if possible. `None` if fetching them exceeds the budget.
-    async fn read_tokens(
+    /// Searches token pages, in the cache if possible. Returns false if fetching the others exceeds the budget.
+    async fn search_token_pages(
         &self,
         segment: usize,
         stored: &StoredSegment,
-        classes: &[TokenClass],
+        required: Vec<usize>,
+        probe: &mut SegmentProbe<'_>,
         budget: &mut ColdReadBudget,
-    ) -> Result<Option<[Option<Arc<ClassTokens>>; 3]>> {
-        let mut tokens: [Option<Arc<ClassTokens>>; 3] = Default::default();
+    ) -> Result<bool> {
+        let mut cached = HashMap::new();
         let mut missing = Vec::new();
-        for class in classes {
-            match self.object_file.cache.get(&self.tokens_key(segment, *class)).await {
-                Some(CachedPart::KeywordTokens(loaded)) => tokens[*class as usize] = Some(loaded),
-                _ => missing.push(*class),
+        for number in &required {
+            match self.object_file.cache.get(&self.token_page_key(segment, *number)).await {
+                Some(CachedPart::KeywordTokens(page)) => _ = cached.insert(*number, page),
+                _ => missing.push(*number),
             }
         }
-        if missing.is_empty() {
-            return Ok(Some(tokens));
+        if !budget.try_spend(missing.iter().map(|number| u64::from(stored.pages[*number].bytes)).sum()) {
+            return Ok(false);
         }
-        let ranges: Vec<Range<u64>> = missing.iter().map(|class| stored.token_range(*class)).collect();
-        if !budget.try_spend(ranges.iter().map(|range| range.end - range.start).sum()) {
-            return Ok(None);
+        // Pages are searched in ascending order while later ones are fetched and decoded.
+        let requests = coalesce(missing, MAX_PAGES_REQUEST_BYTES, |number| stored.pages[*number].range());
+        let loading = requests.into_iter().map(|(range, numbers)| {
+            let reader = self.clone();
+            let load = async move { reader.load_pages(segment, range, numbers).await };
+            AbortOnDropHandle::new(tokio::spawn(load)).map(|loaded| loaded.map_err(StorageError::from_join_error)?)
+        });
+        let mut loading = stream::iter(loading).buffered(MAX_CONCURRENT_DECODERS);
+        let mut loaded: VecDeque<(usize, Arc<TokenPage>)> = VecDeque::new();
+        for number in required {
+            let page = match cached.remove(&number) {
+                Some(page) => page,
+                None => {
+                    if loaded.is_empty() {
+                        loaded.extend(loading.try_next().await?.unwrap_or_default());
+                    }
+                    let Some((_, page)) = loaded.pop_front() else { return Err(StorageError::wrong_part_kind()) };
+                    page
+                }
+            };
+            probe.search_page(number, &page);
+            tokio::task::consume_budget().await;
         }
-        self.object_file.fetch_ahead(ranges);
-        let loading = missing.iter().map(|class| self.load_tokens(segment, stored, *class));
-        for (class, loaded) in missing.iter().zip(Box::pin(try_join_all(loading)).await?) {
-            tokens[*class as usize] = Some(loaded);
-        }
-        Ok(Some(tokens))
+        Ok(true)
     }
 
-    async fn find_cached_postings(
+    /// Fetches, decodes, and caches pages in a range of the file.
+    async fn load_pages(
         &self,
         segment: usize,
-        classes: &[TokenClass],
-        probe: &SegmentProbe<'_>,
-        fragment: usize,
-        sections: &LoadedSections<'_>,
-    ) -> FragmentPostings {
-        let mut found = FragmentPostings::default();
-        for class in classes {
-            let mut missing_blocks = Vec::new();
-            for block in posting_blocks_covering(probe.required_postings(fragment, *class, sections)) {
-                match self.object_file.cache.get(&self.posting_block_key(segment, *class, block)).await {
-                    Some(CachedPart::KeywordPostings(bytes)) => {
-                        found.cached[*class as usize].push((block * POSTING_BLOCK_BYTES, bytes))
-                    }
-                    _ => missing_blocks.push(block),
-                }
+        range: Range<u64>,
+        numbers: Vec<usize>,
+    ) -> Result<Vec<(usize, Arc<TokenPage>)>> {
+        let Some(stored) = self.footer.extent_list.keyword_index.segments.get(segment) else { return Ok(Vec::new()) };
+        let load = async {
+            let fetched = FetchedRange { start: range.start, bytes: self.object_file.fetch(range).await? };
+            let mut pages = Vec::with_capacity(numbers.len());
+            for number in numbers {
+                let page = &stored.pages[number];
+                let bytes = fetched.slice(page.range())?;
+                verify_checksum(&bytes, page.checksum)?;
+                let decoded = TokenPage::decode(page.kind, stored.rows, page.posting_bytes, &bytes);
+                let decoded = Arc::new(decoded.map_err(invalid_index)?);
+                let part = CachedPart::KeywordTokens(decoded.clone());
+                self.object_file.cache.insert_loaded(self.token_page_key(segment, number), part).await;
+                pages.push((number, decoded));
+                tokio::task::yield_now().await;
             }
-            if !missing_blocks.is_empty() {
-                found.missing.push((*class, missing_blocks));
+            Ok(pages)
+        };
+        load.await.map_err(|error| self.report_keyword_damage(stored, error))
+    }
+
+    /// Returns the rows of a segment that match a fragment. `None` if fetching the postings exceeds the budget.
+    async fn find_rows(
+        &self,
+        segment: usize,
+        stored: &StoredSegment,
+        fragment: &ProbedFragment,
+        budget: &mut ColdReadBudget,
+    ) -> Result<Option<FixedBitSet>> {
+        let mut rows = fragment.row_set(stored.rows);
+        let mut rest = fragment.pages.as_slice();
+        while !rest.is_empty() {
+            // As many pages as fit into memory.
+            let mut bytes = 0;
+            let fits = |matches: &&PageMatches| {
+                let needed: u64 =
+                    matches.required_postings().iter().map(|range| u64::from(range.end - range.start)).sum();
+                bytes += needed;
+                bytes <= MAX_BATCH_POSTING_BYTES
+            };
+            let count = rest.iter().take_while(fits).count().max(1);
+            let (batch, others) = rest.split_at(count);
+            rest = others;
+            let Some(postings) = self.read_postings(segment, stored, batch, budget).await? else { return Ok(None) };
+            for (matches, blocks) in batch.iter().zip(&postings) {
+                let blocks: Vec<PostingBytes<'_>> =
+                    blocks.iter().map(|(start, bytes)| PostingBytes { start: *start, bytes }).collect();
+                matches
+                    .union_rows(&blocks, &mut rows)
+                    .map_err(|error| self.report_keyword_damage(stored, invalid_index(error)))?;
+                tokio::task::yield_now().await;
             }
         }
-        found
+        Ok(Some(rows))
     }
 
-    fn tokens_key(&self, segment: usize, class: TokenClass) -> PartKey {
-        PartKey::KeywordTokens { file: self.footer.id, segment: segment as u32, class }
+    /// Returns the posting blocks that pages need: their start in the postings of the page, and their bytes. `None` if
+    /// fetching them exceeds the budget.
+    async fn read_postings(
+        &self,
+        segment: usize,
+        stored: &StoredSegment,
+        batch: &[PageMatches],
+        budget: &mut ColdReadBudget,
+    ) -> Result<Option<Vec<Vec<(u32, Bytes)>>>> {
+        let mut postings: Vec<Vec<(u32, Bytes)>> = vec![Vec::new(); batch.len()];
+        let mut missing = Vec::new();
+        for (number, matches) in batch.iter().enumerate() {
+            for block in posting_blocks_covering(matches.required_postings()) {
+                match self.object_file.cache.get(&self.posting_block_key(segment, matches.page, block)).await {
+                    Some(CachedPart::KeywordPostings(bytes)) => {
+                        postings[number].push((block * POSTING_BLOCK_BYTES, bytes))
+                    }
+                    _ => missing.push(BlockNumber { matches: number, block }),
+                }
+            }
+        }
+        let block_range = |block: &BlockNumber| block_range(&stored.pages[batch[block.matches].page], block.block);
+        if !budget.try_spend(missing.iter().map(|block| block_range(block).end - block_range(block).start).sum()) {
+            return Ok(None);
+        }
+        let loading = coalesce(missing, MAX_REQUEST_BYTES, block_range).into_iter().map(async |(range, blocks)| {
+            let fetched = FetchedRange { start: range.start, bytes: self.object_file.fetch(range).await? };
+            let mut loaded = Vec::with_capacity(blocks.len());
+            for block in blocks {
+                let matches = &batch[block.matches];
+                // The block is copied, because a slice would keep all fetched bytes in memory.
+                let bytes = Bytes::copy_from_slice(&fetched.slice(block_range(&block))?);
+                let expected = matches.posting_checksums.get(block.block as usize);
+                verify_checksum(&bytes, *expected.ok_or_else(StorageError::checksum_mismatch)?)?;
+                let key = self.posting_block_key(segment, matches.page, block.block);
+                self.object_file.cache.insert_loaded(key, CachedPart::KeywordPostings(bytes.clone())).await;
+                loaded.push((block, bytes));
+            }
+            Ok::<_, StorageError>(loaded)
+        });
+        let loaded: Result<Vec<_>> = stream::iter(loading).buffered(MAX_CONCURRENT_REQUESTS).try_collect().await;
+        let loaded = loaded.map_err(|error| self.report_keyword_damage(stored, error))?;
+        for (block, bytes) in loaded.into_iter().flatten() {
+            postings[block.matches].push((block.block * POSTING_BLOCK_BYTES, bytes));
+        }
+        postings.iter_mut().for_each(|blocks| blocks.sort_unstable_by_key(|(start, _)| *start));
+        Ok(Some(postings))
     }
 
-    fn posting_block_key(&self, segment: usize, class: TokenClass, block: u32) -> PartKey {
-        PartKey::KeywordPostings { file: self.footer.id, segment: segment as u32, class, block }
+    fn token_page_key(&self, segment: usize, page: usize) -> PartKey {
+        PartKey::KeywordTokens { file: self.footer.id, segment: segment as u32, page: page as u32 }
+    }
+
+    fn posting_block_key(&self, segment: usize, page: usize, block: u32) -> PartKey {
+        PartKey::KeywordPostings { file: self.footer.id, segment: segment as u32, page: page as u32, block }
     }
 
     fn report_keyword_damage(&self, stored: &StoredSegment, error: StorageError) -> StorageError {
@@ -155,89 +256,33 @@ impl FileReader {
         self.object_file.report_index_damage(&format!("the keyword index of row groups {start} to {end}"), error)
     }
 
-    async fn load_tokens(&self, segment: usize, stored: &StoredSegment, class: TokenClass) -> Result<Arc<ClassTokens>> {
-        let load = async {
-            let fetched =
-                self.object_file.fetch_verified(stored.token_range(class), stored.checksums[class as usize]).await?;
-            let tokens = ClassTokens::decode(&stored.header, class, &fetched.bytes).map_err(invalid_index)?;
-            Ok(CachedPart::KeywordTokens(Arc::new(tokens)))
-        };
-        let load = load.map(|loaded| loaded.map_err(|error| self.report_keyword_damage(stored, error)));
-        let loaded = self.object_file.cache.get_or_load(self.tokens_key(segment, class), || load).await?;
-        let CachedPart::KeywordTokens(tokens) = loaded else { return Err(StorageError::wrong_part_kind()) };
-        Ok(tokens)
-    }
-
-    async fn load_posting_blocks(
-        &self,
-        segment: usize,
-        stored: &StoredSegment,
-        class: TokenClass,
-        checksums: &[u32],
-        blocks: &[u32],
-    ) -> Result<Vec<PostingBlock>> {
-        let section = stored.header.section_range(SegmentSection { class, kind: SectionKind::Postings });
-        let block_range = |block: u32| {
-            let start = section.start + u64::from(block) * u64::from(POSTING_BLOCK_BYTES);
-            stored.offset + start..stored.offset + section.end.min(start + u64::from(POSTING_BLOCK_BYTES))
-        };
-        let are_adjacent = |left: &u32, right: &u32| right - left == 1 && !right.is_multiple_of(BLOCKS_PER_REQUEST);
-        let block_range = &block_range;
-        let loading = blocks.chunk_by(are_adjacent).map(async |run| {
-            let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(Vec::new()) };
-            let start = block_range(*first).start;
-            let bytes = self.object_file.fetch(start..block_range(*last).end).await?;
-            let fetched = FetchedRange { start, bytes };
-            let mut blocks = Vec::with_capacity(run.len());
-            for block in run {
-                // The block is copied, because a slice would keep all fetched bytes in memory.
-                let bytes = Bytes::copy_from_slice(&fetched.slice(block_range(*block))?);
-                let expected = checksums.get(*block as usize).ok_or_else(StorageError::checksum_mismatch)?;
-                verify_checksum(&bytes, *expected)?;
-                let key = self.posting_block_key(segment, class, *block);
-                self.object_file.cache.insert_loaded(key, CachedPart::KeywordPostings(bytes.clone())).await;
-                blocks.push((block * POSTING_BLOCK_BYTES, bytes));
-            }
-            Ok::<_, StorageError>(blocks)
-        });
-        let loaded = try_join_all(loading).await.map_err(|error| self.report_keyword_damage(stored, error))?;
-        Ok(loaded.into_iter().flatten().collect())
-    }
-
     pub(super) async fn verify_keyword_index(&self, throttle: &mut dyn ReadThrottle) -> Result<()> {
         for stored in &self.footer.extent_list.keyword_index.segments {
-            for class in TokenClass::ALL {
-                let verified = self.verify_token_class(stored, class, throttle).await;
+            for page in &*stored.pages {
+                let verified = self.verify_page(stored, page, throttle).await;
                 verified.map_err(|error| self.report_keyword_damage(stored, error))?;
             }
         }
         Ok(())
     }
 
-    async fn verify_token_class(
+    async fn verify_page(
         &self,
         stored: &StoredSegment,
-        class: TokenClass,
+        page: &StoredPage,
         throttle: &mut dyn ReadThrottle,
     ) -> Result<()> {
-        let token_range = stored.token_range(class);
-        if token_range.is_empty() {
-            return Ok(());
-        }
-        let FetchedRange { bytes, .. } =
-            self.object_file.fetch_verified(token_range.clone(), stored.checksums[class as usize]).await?;
-        throttle.throttle(token_range.end - token_range.start).await;
-        let checksums = stored.header.section_range(SegmentSection { class, kind: SectionKind::Checksums });
-        let checksums = bytes.slice(bytes.len() - (checksums.end - checksums.start) as usize..);
-        let postings = stored.header.section_range(SegmentSection { class, kind: SectionKind::Postings });
-        let mut offset = stored.offset + postings.start;
-        let end = stored.offset + postings.end;
-        let mut checksums = checksums.as_chunks::<4>().0.iter().map(|checksum| u32::from_le_bytes(*checksum));
+        let fetched = self.object_file.fetch_verified(page.range(), page.checksum).await?;
+        throttle.throttle(page.bytes.into()).await;
+        let decoded = TokenPage::decode(page.kind, stored.rows, page.posting_bytes, &fetched.bytes);
+        let decoded = decoded.map_err(invalid_index)?;
+        let mut checksums = decoded.posting_checksums.iter();
+        let Range { start: mut offset, end } = page.postings_range();
         while offset < end {
             let until = end.min(offset + MAX_REQUEST_BYTES);
             let bytes = self.object_file.fetch(offset..until).await?;
             for block in bytes.chunks(POSTING_BLOCK_BYTES as usize) {
-                verify_checksum(block, checksums.next().ok_or_else(StorageError::checksum_mismatch)?)?;
+                verify_checksum(block, *checksums.next().ok_or_else(StorageError::checksum_mismatch)?)?;
             }
             throttle.throttle(until - offset).await;
             offset = until;
@@ -259,13 +304,11 @@ impl ColdReadBudget {
     }
 }
 
-#[derive(Default)]
-struct FragmentPostings {
-    cached: [Vec<PostingBlock>; 3],
-    missing: Vec<(TokenClass, Vec<u32>)>,
+fn block_range(page: &StoredPage, block: u32) -> Range<u64> {
+    let postings = page.postings_range();
+    let start = postings.start + u64::from(block) * u64::from(POSTING_BLOCK_BYTES);
+    start..postings.end.min(start + u64::from(POSTING_BLOCK_BYTES))
 }
-
-const BLOCKS_PER_REQUEST: u32 = MAX_REQUEST_BYTES as u32 / POSTING_BLOCK_BYTES;
 
 fn posting_blocks_covering(ranges: Vec<Range<u32>>) -> Vec<u32> {
     let mut blocks: Vec<u32> = Vec::new();
@@ -275,6 +318,26 @@ fn posting_blocks_covering(ranges: Vec<Range<u32>>) -> Vec<u32> {
         blocks.extend(from..(range.end - 1) / POSTING_BLOCK_BYTES + 1);
     }
     blocks
+}
+
+/// Groups parts with ranges in ascending order, so that one request can fetch each group. Returns the ranges to fetch.
+fn coalesce<T>(parts: Vec<T>, max_bytes: u64, range_of: impl Fn(&T) -> Range<u64>) -> Vec<(Range<u64>, Vec<T>)> {
+    let mut requests: Vec<(Range<u64>, Vec<T>)> = Vec::new();
+    for part in parts {
+        let range = range_of(&part);
+        match requests.last_mut() {
+            Some((last, parts))
+                if range.start >= last.end
+                    && range.start - last.end <= MAX_GAP_BYTES
+                    && range.end - last.start <= max_bytes =>
+            {
+                last.end = range.end;
+                parts.push(part);
+            }
+            _ => requests.push((range, vec![part])),
+        }
+    }
+    requests
 }
 
 fn invalid_index(error: KeywordIndexError) -> StorageError {

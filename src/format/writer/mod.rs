@@ -2,11 +2,12 @@
 //!
 //! 1. Worker threads split the spooled documents into row groups, shred them, and encode them.
 //! 2. The encoded row groups and their path indexes are written in order.
-//! 3. The indexer thread adds their full-text columns to keyword segments. Each segment is written after a row group.
+//! 3. The indexer thread collects the tokens of their full-text columns. In the end, the keyword index is written.
 //! 4. The bytes are uploaded to the object store as they are written.
 //!
-//! The memory does not depend on the size of the version: a few row groups with their path indexes, a segment
-//! ([`KeywordSegmentLimits::max_memory_bytes`]), and upload parts.
+//! The memory does not depend on the size of the version: a few row groups with their path indexes, a run of the
+//! keyword index ([`KeywordSegmentLimits::max_run_memory_bytes`](super::keywords::indexer::KeywordSegmentLimits)), and
+//! upload parts.
 
 mod options;
 mod properties;
@@ -14,9 +15,9 @@ mod row_group;
 mod sink;
 
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::thread::ScopedJoinHandle;
 
-use arrow::array::BinaryArray;
 use object_store::path::Path as ObjectPath;
 use parking_lot::Mutex;
 use parquet::arrow::ArrowSchemaConverter;
@@ -39,8 +40,8 @@ use self::row_group::{EncodedRowGroup, IndexesToCollect, encode_row_group, read_
 use self::sink::{SinkState, UploadSink};
 use super::footer_index::builder::FooterIndexBuilder;
 use super::footer_index::{FooterIndexLocation, FooterKeyValues};
-use super::keywords::indexer::{FinishedSegment, KeywordIndexer};
-use super::keywords::segment::KeywordSegmentLimits;
+use super::keywords::field_set::FieldTable;
+use super::keywords::indexer::{KeywordIndexer, RowGroupText, UnwrittenSegment};
 use super::keywords::segment_directory::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{FORMAT_VERSION, FileLayout, LAYOUT_KEY, to_json_string};
 use super::overlay::{BaseFile, EditOverlay, Extent};
@@ -48,10 +49,6 @@ use super::path_index::directory::{PATH_INDEX_KEY, PathIndexBlock, PathIndexDire
 use super::profile::{PROFILE_KEY, ProfileLocation};
 use super::shredder::EntityShredder;
 use super::spool::{FinishedSpool, SpoolReader};
-
-/// Number of row groups between the end of a keyword segment and the writing of the segment, so that building it
-/// overlaps with encoding. The number is fixed, so that files do not depend on thread timing.
-const SEGMENT_LAG_ROW_GROUPS: usize = 2;
 
 /// A durable version file that is not yet recorded in the metadata database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -157,6 +154,8 @@ fn encode_file(
 ) -> Result<UploadSink> {
     let VersionFileContent { layout, profile, spooled } = content;
     let document_bytes = spooled.profile.document_bytes;
+    let fields = Arc::new(spooled.profile.choose_fields());
+    let mut indexer = KeywordIndexer::new(options.keyword_limits, spooled.run_space());
     let mut lines = spooled.into_reader();
     let schema = layout.schema();
     let parquet_schema = ArrowSchemaConverter::new().convert(&schema)?;
@@ -179,50 +178,53 @@ fn encode_file(
     };
     if document_bytes >= ROW_GROUP_TARGET_BYTES as u64 || layout.stored_row_count() > options.max_row_group_rows as u64
     {
-        encode_on_threads(layout, &factory, &mut lines, options, collected, &mut writer)?;
+        let input = EncodeInput { layout, fields: &fields, factory: &factory, collected };
+        indexer = encode_on_threads(input, &mut lines, options, indexer, &mut writer)?;
     } else if let Some(documents) = read_row_group(&mut lines, options.max_row_group_rows)? {
-        let mut shredder = EntityShredder::new(layout, collected.path_index);
+        let mut shredder = EntityShredder::new(layout, &fields, collected.path_index);
         let encoded = encode_row_group(&mut shredder, &factory, 0, &documents, collected)?;
-        if let Some(texts) = writer.append_row_group(encoded)? {
-            let mut indexer = KeywordIndexer::new(options.keyword_limits);
-            writer.append_keyword_segment(indexer.add_row_group(&texts).or_else(|| indexer.finish_segment()))?;
+        if let Some(text) = writer.append_row_group(encoded)? {
+            indexer.add_row_group(&text)?;
         }
+    }
+    if collected.full_text {
+        indexer.finish().into_iter().try_for_each(|segment| writer.append_keyword_segment(segment, &fields))?;
     }
     writer.finish(profile, layout, options.min_footer_index_chunks)
 }
 
+#[derive(Clone, Copy)]
+struct EncodeInput<'a> {
+    layout: &'a FileLayout,
+    fields: &'a FieldTable,
+    factory: &'a ArrowRowGroupWriterFactory,
+    collected: IndexesToCollect,
+}
+
 fn encode_on_threads(
-    layout: &FileLayout,
-    factory: &ArrowRowGroupWriterFactory,
+    input: EncodeInput<'_>,
     lines: &mut SpoolReader,
     options: &WriteOptions,
-    collected: IndexesToCollect,
+    indexer: KeywordIndexer,
     writer: &mut VersionFileWriter<'_>,
-) -> Result<()> {
+) -> Result<KeywordIndexer> {
     std::thread::scope(|scope| {
         let mut workers = Vec::new();
         for _ in 0..options.worker_threads.max(1) {
             let (to_worker, write_queue) = sync_channel(1);
             let (to_file, results) = sync_channel(1);
-            let work = move || run_encode_worker(layout, factory, &write_queue, &to_file, collected);
+            let work = move || run_encode_worker(input, &write_queue, &to_file);
             match std::thread::Builder::new().spawn_scoped(scope, work) {
                 Ok(_) => workers.push((to_worker, results)),
                 Err(error) if workers.is_empty() => return Err(StorageError::Io(error)),
                 Err(_) => break,
             }
         }
-        let indexer = if collected.full_text { KeywordIndexThread::spawn(scope, options.keyword_limits) } else { None };
+        let mut indexer = KeywordIndexThread::spawn(scope, indexer)?;
         let count = workers.len();
         let mut receive = |number: usize| -> Result<()> {
-            let texts =
-                writer.append_row_group(workers[number % count].1.recv().map_err(|_| StorageError::WorkerStopped)??)?;
-            let Some(indexer) = &indexer else { return Ok(()) };
-            let texts = texts.ok_or(StorageError::WorkerStopped)?;
-            indexer.full_texts.send(texts).map_err(|_| StorageError::WorkerStopped)?;
-            if number >= SEGMENT_LAG_ROW_GROUPS {
-                writer.append_keyword_segment(indexer.segments.recv().map_err(|_| StorageError::WorkerStopped)?)?;
-            }
-            Ok(())
+            let encoded = workers[number % count].1.recv().map_err(|_| StorageError::WorkerStopped)??;
+            writer.append_row_group(encoded)?.map_or(Ok(()), |text| indexer.send(text))
         };
         let mut sent = 0;
         while let Some(documents) = read_row_group(lines, options.max_row_group_rows)? {
@@ -233,40 +235,42 @@ fn encode_on_threads(
             sent += 1;
         }
         (sent.saturating_sub(count)..sent).try_for_each(receive)?;
-        let Some(KeywordIndexThread { full_texts, segments }) = indexer else { return Ok(()) };
-        drop(full_texts);
-        // Writes the outstanding keyword segments: of the last row groups, and the segment at the end of the file.
-        for _ in 0..sent.min(SEGMENT_LAG_ROW_GROUPS) + 1 {
-            writer.append_keyword_segment(segments.recv().map_err(|_| StorageError::WorkerStopped)?)?;
-        }
-        Ok(())
+        indexer.finish()
     })
 }
 
-struct KeywordIndexThread {
-    full_texts: SyncSender<BinaryArray>,
-    segments: Receiver<Option<FinishedSegment>>,
+struct KeywordIndexThread<'scope> {
+    /// `None` after the thread has ended.
+    texts: Option<SyncSender<RowGroupText>>,
+    thread: Option<ScopedJoinHandle<'scope, Result<KeywordIndexer>>>,
 }
 
-impl KeywordIndexThread {
-    fn spawn<'scope>(
+impl<'scope> KeywordIndexThread<'scope> {
+    fn spawn(
         scope: &'scope std::thread::Scope<'scope, '_>,
-        limits: KeywordSegmentLimits,
-    ) -> Option<KeywordIndexThread> {
-        let (full_text_sender, full_texts) = sync_channel::<BinaryArray>(1);
-        // The channel has room for all outstanding segments, so the indexer never waits for the writer.
-        let (to_file, segments) = sync_channel(SEGMENT_LAG_ROW_GROUPS + 1);
+        mut indexer: KeywordIndexer,
+    ) -> Result<KeywordIndexThread<'scope>> {
+        let (sender, texts) = sync_channel::<RowGroupText>(1);
         let work = move || {
-            let mut indexer = KeywordIndexer::new(limits);
-            for full_text in full_texts {
-                if to_file.send(indexer.add_row_group(&full_text)).is_err() {
-                    return;
-                }
-            }
-            let _ = to_file.send(indexer.finish_segment());
+            texts.iter().try_for_each(|text| indexer.add_row_group(&text))?;
+            Ok(indexer)
         };
-        std::thread::Builder::new().spawn_scoped(scope, work).ok()?;
-        Some(KeywordIndexThread { full_texts: full_text_sender, segments })
+        let thread = std::thread::Builder::new().spawn_scoped(scope, work)?;
+        Ok(KeywordIndexThread { texts: Some(sender), thread: Some(thread) })
+    }
+
+    /// Sends the full text of the next row group. Fails with the error of the thread if it has ended.
+    fn send(&mut self, text: RowGroupText) -> Result<()> {
+        match &self.texts {
+            Some(texts) if texts.send(text).is_ok() => Ok(()),
+            _ => self.finish().and(Err(StorageError::WorkerStopped)),
+        }
+    }
+
+    fn finish(&mut self) -> Result<KeywordIndexer> {
+        self.texts = None;
+        let thread = self.thread.take().ok_or(StorageError::WorkerStopped)?;
+        thread.join().map_err(|_| StorageError::WorkerStopped)?
     }
 }
 
@@ -281,7 +285,7 @@ struct VersionFileWriter<'a> {
 }
 
 impl VersionFileWriter<'_> {
-    fn append_row_group(&mut self, row_group: EncodedRowGroup) -> Result<Option<BinaryArray>> {
+    fn append_row_group(&mut self, row_group: EncodedRowGroup) -> Result<Option<RowGroupText>> {
         let (pages, blooms) = self.announce_checksummed_parts(&row_group.columns)?;
         let mut writer = self.file.next_row_group()?;
         for chunk in row_group.columns {
@@ -342,10 +346,9 @@ impl VersionFileWriter<'_> {
         Ok((pages, blooms))
     }
 
-    fn append_keyword_segment(&mut self, segment: Option<FinishedSegment>) -> Result<()> {
-        let Some(FinishedSegment { row_groups, segment }) = segment else { return Ok(()) };
-        let offset = self.append_bytes(&segment.bytes)?;
-        self.keyword_index.add_segment(offset, row_groups, segment);
+    fn append_keyword_segment(&mut self, segment: UnwrittenSegment, fields: &Arc<FieldTable>) -> Result<()> {
+        let segment = segment.write(fields, &mut |bytes| self.append_bytes(bytes))?;
+        self.keyword_index.segments.push(segment);
         Ok(())
     }
 
@@ -359,8 +362,8 @@ impl VersionFileWriter<'_> {
     fn finish(mut self, profile: &[u8], layout: &FileLayout, min_footer_index_chunks: usize) -> Result<UploadSink> {
         let location = ProfileLocation::new(self.append_bytes(profile)?, profile);
         let mut key_values = FooterKeyValues::from([(PROFILE_KEY.to_owned(), to_json_string(&location)?)]);
-        if !self.keyword_index.is_empty() {
-            key_values.insert(KEYWORDS_KEY.to_owned(), self.keyword_index.encode()?);
+        if let Some(segment) = self.keyword_index.segments.first() {
+            key_values.insert(KEYWORDS_KEY.to_owned(), self.keyword_index.encode(&segment.fields)?);
         }
         if !self.path_index.is_empty() {
             key_values.insert(PATH_INDEX_KEY.to_owned(), self.path_index.encode()?);

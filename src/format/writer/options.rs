@@ -2,7 +2,7 @@
 
 use strata_types::index_settings::IndexSettings;
 
-use crate::keywords::segment::KeywordSegmentLimits;
+use crate::keywords::indexer::KeywordSegmentLimits;
 use crate::path_index::builder::PathIndexLimits;
 use crate::profile::ShreddingLimits;
 

@@ -2,13 +2,15 @@
 
 use std::sync::mpsc::{Receiver, SyncSender};
 
-use arrow::array::{Array, AsArray, BinaryArray, BinaryBuilder, StringArray};
+use arrow::array::{Array, AsArray, BinaryBuilder, StringArray};
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use strata_store::{Result, StorageError};
 
+use super::EncodeInput;
 use super::options::{DOCUMENT_PAGE_TARGET_BYTES, ROW_GROUP_TARGET_BYTES};
-use crate::layout::{FULL_TEXT_COLUMN_INDEX, FileLayout};
+use crate::keywords::indexer::RowGroupText;
+use crate::layout::FULL_TEXT_COLUMN_INDEX;
 use crate::path_index::builder::PathIndexLimits;
 use crate::shredder::EntityShredder;
 use crate::spool::SpoolReader;
@@ -45,18 +47,17 @@ pub(super) fn read_row_group(lines: &mut SpoolReader, rows: usize) -> Result<Opt
 pub(super) struct EncodedRowGroup {
     pub(super) rows: usize,
     pub(super) columns: Vec<ArrowColumnChunk>,
-    pub(super) full_text: Option<BinaryArray>,
+    pub(super) full_text: Option<RowGroupText>,
     pub(super) path_index: Option<Vec<u8>>,
 }
 
 pub(super) fn run_encode_worker(
-    layout: &FileLayout,
-    factory: &ArrowRowGroupWriterFactory,
+    input: EncodeInput<'_>,
     write_queue: &Receiver<StringArray>,
     to_file: &SyncSender<Result<EncodedRowGroup>>,
-    collected: IndexesToCollect,
 ) {
-    let mut shredder = EntityShredder::new(layout, collected.path_index);
+    let EncodeInput { layout, fields, factory, collected } = input;
+    let mut shredder = EntityShredder::new(layout, fields, collected.path_index);
     for (number, documents) in write_queue.iter().enumerate() {
         let row_group = encode_row_group(&mut shredder, factory, number, &documents, collected);
         if to_file.send(row_group).is_err() {
@@ -94,7 +95,8 @@ pub(super) fn encode_row_group(
         start += length;
     }
     let columns = writers.into_iter().map(|writer| writer.close()).collect::<Result<_, _>>()?;
-    let full_text = full_text.map(|mut full_text| full_text.finish());
+    let fields = shredder.take_scalar_fields();
+    let full_text = full_text.map(|mut texts| RowGroupText { texts: texts.finish(), fields });
     Ok(EncodedRowGroup { rows: documents.len(), columns, full_text, path_index: shredder.take_path_index() })
 }
 

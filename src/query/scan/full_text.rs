@@ -6,6 +6,7 @@ use strata_store::StorageError;
 use crate::scan::access_path::{CandidateRows, ExactRows};
 use crate::scan::arrow_kernels;
 use crate::scan::row_group_evaluator::PredicateProbe;
+use crate::scan::row_selection::RowSelection;
 use crate::scan::scan_report::AccessPath;
 use crate::scan::scan_spec::ScanSpec;
 
@@ -17,21 +18,23 @@ impl ScanSpec {
             return Ok(CandidateRows { rows: selected, exact: ExactRows::None });
         };
         let is_sufficient = condition.access_path == AccessPath::SearchText;
-        let exact = if is_sufficient { ExactRows::All } else { ExactRows::None };
+        let certain = keyword_rows.map_or(&ExactRows::None, |keyword_rows| &keyword_rows.exact);
+        let exact = if is_sufficient { ExactRows::All } else { certain.clone() };
         let Some(keyword_rows) = keyword_rows else {
+            // Few rows, which a hash index has found, are verified in their documents.
+            if let RowSelection::List(rows) = &selected
+                && !self.is_full_text_cheaper(row_group, rows, self.fetch)
+            {
+                return Ok(CandidateRows { rows: selected, exact: ExactRows::None });
+            }
             let texts = self.reader.read_full_text(row_group).await?;
             let rows = arrow_kernels::rows_containing_words(texts.as_binary(), words, mode);
             return Ok(CandidateRows { rows: selected.intersect(rows), exact });
         };
         let selected = selected.intersect(keyword_rows.candidates.clone());
-        let certain = match &keyword_rows.exact {
-            ExactRows::All => return Ok(CandidateRows { rows: selected, exact }),
-            rows @ ExactRows::Rows(_) if is_sufficient => rows,
-            _ => &ExactRows::None,
-        };
         let open: Vec<usize> = selected.iter().filter(|row| !certain.contains(*row)).collect();
         if open.is_empty() {
-            return Ok(CandidateRows { rows: selected, exact });
+            return Ok(CandidateRows { rows: selected, exact: ExactRows::All });
         }
         if !self.is_full_text_cheaper(row_group, &open, self.fetch) {
             return Ok(CandidateRows { rows: selected, exact: certain.clone() });

@@ -7,28 +7,68 @@ use std::sync::Arc;
 use arrow::buffer::{BooleanBuffer, Buffer};
 use fixedbitset::FixedBitSet;
 use parking_lot::Mutex;
-use strata_format::keywords::segment::KeywordCandidates;
-use strata_format::keywords::tokenizer::{TermQuery, TokenClass};
+use strata_format::keywords::field_set::{FieldSet, OTHER_PATHS};
+use strata_format::keywords::segment::{KeywordCandidates, StoredSegment};
+use strata_format::keywords::tokenizer::TermQuery;
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
 use strata_types::read_request::KeywordsMode;
 use tokio::sync::OnceCell;
 
 use crate::coop::YieldBudget;
+use crate::fetch::entity_projection::EntityProjection;
 use crate::scan::access_path::{ExactRows, PlannedPredicate};
+use crate::scan::predicate::Predicate;
 
 /// Limits of the number of keyword index segments whose results a scan caches. Row groups are processed in order, so
 /// that few segments are in use, but more while row groups wait for the store.
 const CACHED_SEGMENTS_RANGE: Range<usize> = 4..256;
-const MAX_CACHED_RESULT_BYTES: usize = 16 << 20;
+const MAX_CACHED_RESULT_BYTES: usize = 32 << 20;
+/// At least this many predicates use the index, even if their results are larger.
+const MIN_INDEX_PREDICATES: usize = 4;
 const NEEDLE_WORK_BYTES: usize = 256 << 10;
 
 struct KeywordIndexQuery {
     term_queries: Vec<TermQuery>,
     mode: KeywordsMode,
+    searched_paths: SearchedPaths,
 }
 
-/// The rows that the keyword index lists for a predicate. The full text of other rows does not contain the words.
+enum SearchedPaths {
+    /// One path, as keys.
+    Path(Vec<String>),
+    Projection(EntityProjection),
+}
+
+/// The fields of a segment that a query searches.
+struct SearchedFields {
+    /// Fields with only searched paths.
+    certain: FieldSet,
+    /// Also fields that other paths share.
+    possible: FieldSet,
+}
+
+impl SearchedPaths {
+    fn fields(&self, segment: &StoredSegment) -> SearchedFields {
+        match self {
+            SearchedPaths::Path(keys) => {
+                let field = segment.fields.find(keys);
+                let certain = if field == OTHER_PATHS { FieldSet::EMPTY } else { FieldSet::single(field) };
+                SearchedFields { certain, possible: FieldSet::single(field) }
+            }
+            SearchedPaths::Projection(projection) if !projection.has_hidden_fields() => {
+                SearchedFields { certain: FieldSet::ALL, possible: FieldSet::ALL }
+            }
+            SearchedPaths::Projection(projection) => {
+                let included = segment.fields.fields().filter(|(keys, _)| projection.is_path_included(keys));
+                let certain = included.fold(FieldSet::EMPTY, |all, (_, field)| all.union(FieldSet::single(field)));
+                SearchedFields { certain, possible: certain.union(FieldSet::single(OTHER_PATHS)) }
+            }
+        }
+    }
+}
+
+/// The rows that the keyword index lists for a predicate. Other rows do not match it, and exact rows do.
 #[derive(Clone)]
 pub(super) struct KeywordIndexRows {
     pub(super) candidates: BooleanBuffer,
@@ -61,8 +101,15 @@ impl KeywordIndexQueries {
         if reader.keyword_index().is_empty() {
             return None;
         }
-        let queries: Vec<Option<KeywordIndexQuery>> = conditions.iter().map(KeywordIndexQuery::new).collect();
-        let rows = reader.keyword_index().segments.iter().map(|segment| segment.header.rows()).max().unwrap_or(0);
+        let rows = reader.keyword_index().segments.iter().map(|segment| segment.rows).max().unwrap_or(0);
+        let max_queries = (MAX_CACHED_RESULT_BYTES / result_bitmap_bytes(rows).max(1)).max(MIN_INDEX_PREDICATES);
+        let mut query_count = 0;
+        let queries = conditions.iter().map(|condition| {
+            let query = KeywordIndexQuery::new(condition).filter(|_| query_count < max_queries)?;
+            query_count += 1;
+            Some(query)
+        });
+        let queries: Vec<Option<KeywordIndexQuery>> = queries.collect();
         let segment_bytes = queries.iter().flatten().count() * result_bitmap_bytes(rows);
         let max_cached_segments = (MAX_CACHED_RESULT_BYTES / segment_bytes.max(1))
             .clamp(CACHED_SEGMENTS_RANGE.start, CACHED_SEGMENTS_RANGE.end);
@@ -74,9 +121,8 @@ impl KeywordIndexQueries {
         let index = reader.keyword_index();
         let segment = index.segment_and_first_row(row_group).and_then(|(segment, _)| index.segments.get(segment));
         let Some(segment) = segment else { return reader.full_text_bytes(row_group) };
-        let ranges = TokenClass::ALL.map(|class| segment.header.token_range(class));
-        let entries: u64 = ranges.into_iter().map(|range| range.end - range.start).sum();
-        let result_size = self.queries.iter().flatten().count() * result_bitmap_bytes(segment.header.rows());
+        let entries: u64 = segment.pages.iter().map(|page| u64::from(page.bytes)).sum();
+        let result_size = self.queries.iter().flatten().count() * result_bitmap_bytes(segment.rows);
         (2 * entries + result_size as u64) / segment.row_groups.len().max(1) as u64
     }
 
@@ -127,7 +173,12 @@ impl KeywordIndexQueries {
 impl KeywordIndexQuery {
     fn new(condition: &PlannedPredicate) -> Option<KeywordIndexQuery> {
         let (texts, mode) = condition.predicate.full_text_needles().filter(|_| condition.reads_full_text())?;
-        Some(KeywordIndexQuery { term_queries: texts.iter().map(|text| TermQuery::from_needle(text)).collect(), mode })
+        let searched_paths = match &condition.predicate {
+            Predicate::Comparison(compare) => SearchedPaths::Path(compare.path.keys().to_vec()),
+            Predicate::Keywords(keywords) => SearchedPaths::Projection(keywords.projection.clone()),
+        };
+        let term_queries = texts.iter().map(|text| TermQuery::from_needle(text)).collect();
+        Some(KeywordIndexQuery { term_queries, mode, searched_paths })
     }
 
     async fn search(
@@ -140,45 +191,61 @@ impl KeywordIndexQuery {
         if self.mode == KeywordsMode::Or && self.term_queries.contains(&TermQuery::Scan) {
             return Ok(None);
         }
+        let Some(stored) = reader.keyword_index().segments.get(segment) else { return Ok(None) };
+        let fields = self.searched_paths.fields(stored);
         let mut candidates: Option<FixedBitSet> = None;
+        // The rows that match for certain: of all words or of one of them, depending on the mode.
         let mut exact: Option<FixedBitSet> = None;
-        let mut all_exact = true;
+        let mut is_exact_known = true;
         for term_query in &self.term_queries {
             budget.yield_after(NEEDLE_WORK_BYTES).await;
-            let (rows, is_exact) = match reader.keyword_candidates(segment, term_query).await? {
-                KeywordCandidates::Exact(rows) => (rows, true),
-                KeywordCandidates::Recheck(rows) => (rows, false),
+            let found = reader.keyword_candidates(segment, term_query, fields.possible).await?;
+            let (rows, certain) = match found {
+                KeywordCandidates::Exact(rows) if fields.certain == fields.possible => (rows.clone(), Some(rows)),
+                KeywordCandidates::Exact(rows) if rows.is_clear() => (rows.clone(), Some(rows)),
+                KeywordCandidates::Exact(rows) if fields.certain.is_empty() => (rows, None),
+                KeywordCandidates::Exact(rows) => {
+                    match reader.keyword_candidates(segment, term_query, fields.certain).await? {
+                        KeywordCandidates::Exact(certain) => (rows, Some(certain)),
+                        _ => (rows, None),
+                    }
+                }
+                KeywordCandidates::Recheck(rows) => (rows, None),
                 KeywordCandidates::Scan if self.mode == KeywordsMode::Or => return Ok(None),
                 KeywordCandidates::Scan => {
-                    all_exact = false;
+                    is_exact_known = false;
                     continue;
                 }
             };
-            all_exact &= is_exact;
-            if self.mode == KeywordsMode::Or && is_exact {
-                exact.get_or_insert_with(|| FixedBitSet::with_capacity(rows.len())).union_with(&rows);
+            match (&mut exact, certain, self.mode) {
+                (_, None, KeywordsMode::And) => is_exact_known = false,
+                (_, None, KeywordsMode::Or) => {}
+                (None, Some(certain), _) => exact = Some(certain),
+                (Some(exact), Some(certain), KeywordsMode::And) => exact.intersect_with(&certain),
+                (Some(exact), Some(certain), KeywordsMode::Or) => exact.union_with(&certain),
             }
             match (&mut candidates, self.mode) {
                 (None, _) => candidates = Some(rows),
                 (Some(candidates), KeywordsMode::And) => candidates.intersect_with(&rows),
                 (Some(candidates), KeywordsMode::Or) => candidates.union_with(&rows),
             }
-            let decided = match self.mode {
+            let is_decided = match self.mode {
                 KeywordsMode::And => candidates.as_ref().is_some_and(FixedBitSet::is_clear),
                 KeywordsMode::Or => exact.as_ref().is_some_and(FixedBitSet::is_full),
             };
-            if decided {
-                all_exact = true;
+            if is_decided {
                 break;
             }
         }
+        let exact = exact.filter(|_| is_exact_known);
         Ok(candidates.map(|candidates| KeywordIndexRows {
-            candidates: to_boolean_buffer(&candidates),
             exact: match exact {
-                _ if all_exact => ExactRows::All,
+                _ if candidates.is_clear() => ExactRows::All,
+                Some(exact) if exact == candidates || exact.is_full() => ExactRows::All,
                 Some(exact) => ExactRows::Rows(to_boolean_buffer(&exact)),
                 None => ExactRows::None,
             },
+            candidates: to_boolean_buffer(&candidates),
         }))
     }
 }

@@ -64,14 +64,16 @@ impl ScanSpec {
             Some(keyword_rows) => probe.selected.intersect(keyword_rows.candidates.clone()),
             None => probe.selected,
         };
+        let certain = keyword_rows.map_or(&ExactRows::None, |keyword_rows| &keyword_rows.exact);
         let rows: Vec<usize> = selected.iter().collect();
-        if rows.is_empty() {
+        let open: Vec<usize> = rows.iter().copied().filter(|row| !certain.contains(*row)).collect();
+        if open.is_empty() {
             return Ok(CandidateRows { rows: selected, exact: ExactRows::All });
         }
         // Without the keyword index, it is unknown how many candidates must be tested, so the cost of all counts.
         let fetch = self.fetch.filter(|_| keyword_rows.is_some());
-        if !self.is_full_text_cheaper(row_group, &rows, fetch) {
-            return Ok(CandidateRows { rows: selected, exact: ExactRows::None });
+        if !self.is_full_text_cheaper(row_group, &open, fetch) {
+            return Ok(CandidateRows { rows: selected, exact: certain.clone() });
         }
         let texts = self.reader.read_full_text(row_group).await?;
         let texts: &BinaryArray = texts.as_binary();
@@ -92,6 +94,10 @@ impl ScanSpec {
             });
             budget.yield_after(block_matches.as_ref().map_or(0, |(_, bytes)| *bytes as usize)).await;
             for row in block.iter().map(|row| row - first) {
+                if certain.contains(first + row) {
+                    matching.push(first + row);
+                    continue;
+                }
                 if block_matches.as_ref().is_some_and(|(rows, _)| !rows.value(row)) {
                     continue;
                 }

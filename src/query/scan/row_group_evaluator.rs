@@ -192,6 +192,10 @@ impl ScanSpec {
                 self.probe_indexed_column(probe.row_group, probe.predicate_number, column, probe.selected).await?;
             return Ok(CandidateRows { rows, exact: ExactRows::All });
         }
+        if let Some(KeywordIndexRows { candidates, exact: ExactRows::All }) = probe.keyword_rows {
+            let rows = probe.selected.intersect(candidates.clone());
+            return Ok(CandidateRows { rows, exact: ExactRows::All });
+        }
         match probe.condition.access_path {
             AccessPath::SearchTextAndShapes if self.reader.path_index_directory().get(probe.row_group).is_some() => {
                 Box::pin(self.probe_path_index(probe)).await

@@ -259,6 +259,9 @@ struct ScanExecution {
     uncharged_memory: MemoryReservation,
 }
 
+/// Up to this many candidates of hash indexes are verified without the keyword index.
+const MAX_VERIFIED_CANDIDATES: usize = 64;
+
 type ScanOutputStream = BoxStream<'static, Result<RowGroupOutput>>;
 
 impl ScanExecution {
@@ -313,6 +316,10 @@ impl ScanExecution {
         spec.hash_indexes =
             HashIndexResults::probe_all(&spec.reader, &spec.predicates, &self.memory, &self.uncharged_memory).await;
         if let Some(candidates) = &spec.hash_indexes.candidates {
+            // Verifying few candidates takes less than reading the postings of a whole file.
+            if candidates.len() <= MAX_VERIFIED_CANDIDATES {
+                spec.keyword_queries = None;
+            }
             spec.metrics.with_report(|scan| {
                 let used = scan.predicates.iter_mut().enumerate().filter(|(number, _)| candidates.was_probed(*number));
                 used.for_each(|(_, used)| used.access = AccessPath::HashIndex);

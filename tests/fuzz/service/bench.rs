@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
-use strata_format::keywords::segment::KeywordSegmentLimits;
+use strata_format::keywords::indexer::KeywordSegmentLimits;
 use strata_format::path_index::builder::PathIndexLimits;
 use strata_format::profile::ShreddingLimits;
 use strata_format::spool::SpoolWriter;

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use strata_format::cache::PartCache;
+use strata_format::keywords::field_set::FieldSet;
 use strata_format::keywords::tokenizer::TermQuery;
 use strata_format::layout::ShreddedPart;
 use strata_format::reader::VersionReader;
@@ -95,7 +96,8 @@ async fn read_all(path: &ObjectPath, size: u64) -> Result<(), StorageError> {
     assert_eq!(entities, reader.entity_count());
     for segment in 0..reader.keyword_index().segments.len() {
         for needle in ["entity", "1", "y 1", "a1", "-"] {
-            reader.keyword_candidates(segment, &TermQuery::from_needle(needle.as_bytes())).await?;
+            let query = TermQuery::from_needle(needle.as_bytes());
+            reader.keyword_candidates(segment, &query, FieldSet::ALL).await?;
         }
     }
     Ok(())

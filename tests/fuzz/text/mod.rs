@@ -12,6 +12,8 @@ mod parquet;
 mod path;
 mod push;
 mod query;
+#[path = "../../support/keywords.rs"]
+mod segments;
 mod shapes;
 mod source;
 mod url;

@@ -39,11 +39,10 @@ fn number(value: &Value) -> usize {
 /// Returns the byte range of the path index and the keyword index in a version file with one row group.
 fn index_range(file: &[u8]) -> Range<usize> {
     let shapes = &footer_value(file, "{\"format\":1,\"row_groups\":")["row_groups"][0];
-    let segment = &footer_value(file, "{\"format\":1,\"segments\":")["segments"][0];
-    assert_eq!(number(&shapes[0]) + number(&shapes[1]), number(&segment["offset"]));
-    let sections =
-        segment["sections"].as_array().expect("sections").iter().flat_map(|class| class.as_array().expect("lengths"));
-    number(&shapes[0])..number(&segment["offset"]) + sections.map(number).sum::<usize>()
+    let segment = &footer_value(file, "{\"format\":1,\"fields\":")["segments"][0];
+    let pages = segment["pages"].as_array().expect("pages");
+    let ends = pages.iter().map(|page| number(&page[4]) + number(&page[5]));
+    number(&shapes[0])..ends.max().expect("there are no pages")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
