@@ -56,7 +56,7 @@ class PostgresServer:
             names = {account.pw_name: account for account in pwd.getpwall()}
             self._user = names.get("postgres") or names.get("nobody")
             if not self._user:
-                raise Unavailable("postgres: neither of the accounts postgres and nobody exists to run the server")
+                raise Unavailable("postgres: the server needs an unprivileged account, such as postgres")
         return self.run("postgres", "--version").split()[2]
 
     def create(self) -> None:
