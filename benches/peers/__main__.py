@@ -30,6 +30,7 @@ from peers.answers import Answer
 from peers.load import Wrk
 from peers.programs import Debian, Unavailable, built
 from peers.questions import IMPORT, JSON, ROWS, Question, Row, Supply, questions
+from peers.systems.clickhouse import ClickHouse
 from peers.systems.duck import Duck
 from peers.systems.nginx import Nginx
 from peers.systems.postgres import Postgres
@@ -38,7 +39,7 @@ from peers.systems.strata import Strata
 from peers.systems.system import System
 from peers.table import Cell, rate, table
 
-PEERS = ("duckdb", "postgres", "datasette", "static")
+PEERS = ("duckdb", "clickhouse", "postgres", "datasette", "static")
 UNCACHED = "uncached"
 MAX_EXPORTS = 3
 
@@ -211,6 +212,7 @@ def main() -> None:
     strata_uncached = Strata(wrk, program, directory / "strata", caches_responses=False)
     every: dict[str, System] = {
         "duckdb": Duck(directory / "duckdb"),
+        "clickhouse": ClickHouse(directory / "clickhouse"),
         "postgres": Postgres(debian),
         "datasette": Sqlite(wrk, directory / "datasette"),
         "static": nginx,
