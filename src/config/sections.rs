@@ -107,8 +107,8 @@ section! {
         /// Maximum time in seconds that a comparison of two versions can take before its response begins.
         diff_timeout_s: u64 = 300, within 1..=86_400;
         /// Estimated work in bytes above which a query is heavy. The work is the size of the documents that the query
-        /// must read, or a quarter of that size if the full-text column is sufficient. Each filter, sort, or dedup on a
-        /// stored column adds 16 bytes per entity.
+        /// must read, or at most 1/128 of that size for each string that the query searches for in the keyword index.
+        /// Each filter, sort, or dedup on a stored column adds 16 bytes per entity.
         heavy_bytes: u64 = 16 << 20, within 1..=1 << 50;
         /// Maximum number of heavy queries that run at the same time. 0 means one per thread, but at least 4.
         heavy_queries: u64 = 0, within 0..=10_000;

@@ -11,7 +11,6 @@ use super::document_page::DocumentPage;
 use super::extent_list::ExtentList;
 use super::footer::FileFooter;
 use super::keywords::TokenPage;
-use super::path_index::structure_dictionary::StructureDictionary;
 use super::profile::{ProfilePaths, ProfileSummary};
 
 /// Key of a decoded part in the cache. `file` is a [`FileFooter::id`] or the ID of an edited file's extents, `page` the
@@ -27,7 +26,6 @@ pub enum PartKey {
     ProfileSummary { file: u64 },
     KeywordTokens { file: u64, segment: u32, page: u32 },
     KeywordPostings { file: u64, segment: u32, page: u32, block: u32 },
-    PathIndex { file: u64, row_group: u32 },
     Extents { file: u64 },
     AuxIndex { file: u64, key: AuxKey },
 }
@@ -48,7 +46,6 @@ pub enum CachedPart {
     ProfileSummary(Arc<ProfileSummary>),
     KeywordTokens(Arc<TokenPage>),
     KeywordPostings(Bytes),
-    PathIndex(Arc<StructureDictionary>),
     Extents { list: Arc<ExtentList>, base: Arc<FileFooter> },
     AuxIndex(CachedAuxIndex),
 }
@@ -63,7 +60,6 @@ impl CachedPart {
             CachedPart::ProfileSummary(summary) => 64 + summary.memory_bytes,
             CachedPart::KeywordTokens(tokens) => 64 + tokens.memory_bytes(),
             CachedPart::KeywordPostings(bytes) => 64 + bytes.len(),
-            CachedPart::PathIndex(structures) => 64 + structures.memory_bytes(),
             CachedPart::Extents { list, .. } => list.memory_bytes(),
             CachedPart::AuxIndex(index) => index.memory_bytes,
             CachedPart::BloomFilter(bloom) => 64 + bloom.as_ref().map_or(0, |bloom| bloom.num_blocks() * 32),

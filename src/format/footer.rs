@@ -5,7 +5,7 @@
 //!
 //! - The number of rows and the columns agree with the layout, and the profile is inside the file. Otherwise, the file
 //!   cannot be opened.
-//! - A damaged keyword index or path index is ignored and reported.
+//! - A damaged keyword index is ignored and reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,7 +29,6 @@ use super::keywords::segment_directory::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{FileLayout, LAYOUT_KEY, ShreddedColumn, ShreddedPart};
 use super::overlay::{EditOverlay, Extent};
 use super::page_table::{PAGE_SLOT_BYTES, PageTable};
-use super::path_index::directory::{PATH_INDEX_KEY, PathIndexDirectory};
 use super::profile::{PROFILE_KEY, ProfileLocation};
 
 /// Max size of a profile that stays in memory with its footer. Reads that name fields need the profile.
@@ -37,7 +36,7 @@ const MAX_RETAINED_PROFILE_BYTES: u64 = 64 << 10;
 
 static NEXT_FILE_ID: AtomicU64 = AtomicU64::new(0);
 pub(super) type DocumentPageLocations = Vec<Vec<PageLocation>>;
-pub(super) const FOOTER_INDEX_KEYS: [&str; 4] = [LAYOUT_KEY, PROFILE_KEY, KEYWORDS_KEY, PATH_INDEX_KEY];
+pub(super) const FOOTER_INDEX_KEYS: [&str; 3] = [LAYOUT_KEY, PROFILE_KEY, KEYWORDS_KEY];
 
 pub struct FileFooter {
     pub id: u64,
@@ -127,7 +126,10 @@ impl FileFooter {
         if let Some(edit) = &layout.edit {
             edit.check_extents(Extent::DELTA, &rows)?;
         }
-        let OptionalIndexes { keywords, path_index, damage } = OptionalIndexes::parse(key_values, &rows, size_bytes);
+        let keywords =
+            key_values.get(KEYWORDS_KEY).map(|text| KeywordIndex::parse(text, &rows, size_bytes)).transpose();
+        let index_damage = keywords.as_ref().err().map(ToString::to_string);
+        let keywords = keywords.unwrap_or_default().unwrap_or_default();
         let schema = reader_schema(&layout);
         let columns =
             [stored_schema.root_schema().get_fields().len(), stored_schema.num_columns(), footer_index.columns];
@@ -140,7 +142,6 @@ impl FileFooter {
         let memory_bytes = metadata.memory_size()
             + footer_index.bytes.len()
             + keywords.memory_bytes()
-            + path_index.memory_bytes()
             + 2 * pages * PAGE_SLOT_BYTES
             + 1_024;
         ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new().with_schema(schema.clone()))?;
@@ -155,8 +156,8 @@ impl FileFooter {
             layout,
             profile_location,
             checksummed_from,
-            extent_list: Arc::new(ExtentList::from_row_groups(id, &rows, keywords, path_index)),
-            index_damage: damage,
+            extent_list: Arc::new(ExtentList::from_row_groups(id, &rows, keywords)),
+            index_damage,
             page_table: PageTable::new(rows.len()),
             indented_table: PageTable::new(rows.len()),
             profile_bytes: None,
@@ -185,7 +186,6 @@ impl FileFooter {
         let files = [&base.extent_list, &self.extent_list];
         let segments = files.map(|list| &list.keyword_index.segments[..]);
         let mut keywords = KeywordIndex { segments: segments.concat(), ..KeywordIndex::default() };
-        let mut path_index = PathIndexDirectory::default();
         for extent in &edit.extents {
             let file = usize::from(extent.file);
             let row_group = extent.row_group as usize;
@@ -194,10 +194,9 @@ impl FileFooter {
             keywords.indexed_rows += segment.map_or(0, |_| u64::from(extent.rows));
             let start = segment.map(|(number, start)| (before + number, start + extent.start as usize));
             keywords.row_group_starts.push(start);
-            path_index.row_groups.push(files[file].path_index.get(row_group).cloned());
         }
         let id = NEXT_FILE_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(ExtentList::new(id, edit.extents.clone(), keywords, path_index))
+        Ok(ExtentList::new(id, edit.extents.clone(), keywords))
     }
 
     /// Returns metadata of only one column and row group of the file, with the column type that readers use.
@@ -254,26 +253,6 @@ impl FileFooter {
             self.memory_bytes += bytes.len();
             self.profile_bytes = Some(Bytes::copy_from_slice(&bytes));
         }
-    }
-}
-
-struct OptionalIndexes {
-    keywords: KeywordIndex,
-    path_index: PathIndexDirectory,
-    damage: Option<String>,
-}
-
-impl OptionalIndexes {
-    /// Parses the indexes of a file. An index is empty if it is missing or damaged.
-    fn parse(key_values: &FooterKeyValues, rows: &[usize], size_bytes: u64) -> OptionalIndexes {
-        let keywords = key_values.get(KEYWORDS_KEY).map(|text| KeywordIndex::parse(text, rows, size_bytes));
-        let path_index =
-            key_values.get(PATH_INDEX_KEY).map(|text| PathIndexDirectory::parse(text, rows.len(), size_bytes));
-        let mut damage = None;
-        let mut report_damage = |cause: StorageError| damage = Some(cause.to_string());
-        let keywords = keywords.transpose().map_err(&mut report_damage).unwrap_or_default().unwrap_or_default();
-        let path_index = path_index.transpose().map_err(&mut report_damage).unwrap_or_default().unwrap_or_default();
-        OptionalIndexes { keywords, path_index, damage }
     }
 }
 

@@ -5,7 +5,6 @@
 //! | Column | Type | Content |
 //! |---|---|---|
 //! | `document` | UTF-8 | canonical text of the entity; small pages, no dictionary |
-//! | `search` | bytes | full-text column: folded scalars, each after a byte `0xFF`, and a final `0xFF` |
 //! | `hash` | 32 bytes | canonical hash: SHA-256 of the entity without `_source` |
 //! | `leaf.N.text` | bytes (UTF-8) | folded text of the scalar; null for `null` and missing scalars |
 //! | `leaf.N.exact` | bytes (UTF-8) | exact text of the scalar if folding changed it |
@@ -30,15 +29,13 @@ use super::overlay::EditOverlay;
 
 pub const LAYOUT_KEY: &str = "strata";
 pub const FORMAT_VERSION: u32 = 1;
-/// Separator in the full-text column. The byte does not occur in UTF-8.
+/// Separator of scalars in the full text of an entity, and of tokens. The byte does not occur in UTF-8.
 pub const TEXT_SEPARATOR: u8 = 0xFF;
 pub const DOCUMENT_COLUMN_NAME: &str = "document";
-pub const FULL_TEXT_COLUMN_NAME: &str = "search";
 pub const HASH_COLUMN_NAME: &str = "hash";
 pub const DOCUMENT_COLUMN_INDEX: usize = 0;
-pub const FULL_TEXT_COLUMN_INDEX: usize = 1;
-pub const HASH_COLUMN_INDEX: usize = 2;
-const FIXED_COLUMN_COUNT: usize = 3;
+pub const HASH_COLUMN_INDEX: usize = 1;
+const FIXED_COLUMN_COUNT: usize = 2;
 
 /// Kind of the value of an indexed column in one entity, or of one element if the path fans out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -148,7 +145,6 @@ impl FileLayout {
         };
         let fields = [
             Field::new(DOCUMENT_COLUMN_NAME, DataType::Utf8, false),
-            Field::new(FULL_TEXT_COLUMN_NAME, DataType::Binary, false),
             Field::new(HASH_COLUMN_NAME, DataType::FixedSizeBinary(32), false),
         ];
         Arc::new(Schema::new(fields.into_iter().chain(self.shredded_parts().map(shredded_field)).collect::<Vec<_>>()))

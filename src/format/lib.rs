@@ -17,7 +17,6 @@ pub mod keywords;
 pub mod layout;
 pub mod overlay;
 mod page_table;
-pub mod path_index;
 pub mod path_tree;
 pub mod profile;
 pub mod reader;

@@ -53,7 +53,6 @@ pub struct NumberedPathTree {
     hasher: foldhash::fast::FixedState,
     max_nodes: usize,
     max_path_bytes: usize,
-    key_bytes: usize,
 }
 
 impl NumberedPathTree {
@@ -64,32 +63,6 @@ impl NumberedPathTree {
             hasher: foldhash::fast::FixedState::default(),
             max_nodes: max_nodes.max(1),
             max_path_bytes,
-            key_bytes: 0,
-        }
-    }
-
-    pub fn set_max_nodes(&mut self, max_nodes: usize) {
-        self.max_nodes = max_nodes.max(self.entries.len());
-    }
-
-    pub fn truncate(&mut self, length: usize) {
-        let length = length.max(1);
-        if length >= self.entries.len() {
-            return;
-        }
-        self.table.retain(|node| (*node as usize) < length);
-        // Other tree nodes can still guess a removed node as the next key, because the walk verifies each guess.
-        self.key_bytes -= self.entries.drain(length..).map(|entry| entry.key.len()).sum::<usize>();
-    }
-
-    pub fn key_bytes(&self) -> usize {
-        self.key_bytes
-    }
-
-    pub fn parent_and_key(&self, node: PathNode) -> (PathNode, &[u8]) {
-        match self.entries.get(node as usize) {
-            Some(entry) if entry.parent != UNKNOWN_NODE => (entry.parent, &entry.key),
-            _ => (ROOT_NODE, &[]),
         }
     }
 
@@ -128,7 +101,6 @@ impl NumberedPathTree {
             return UNKNOWN_NODE;
         }
         let node = self.entries.len() as PathNode;
-        self.key_bytes += key.len();
         self.entries.push(PathTreeEntry::new(parent, key, path_bytes));
         let entries = &self.entries;
         let hasher = &self.hasher;

@@ -17,7 +17,6 @@ pub struct ReaderMetrics {
     pub columns: AtomicLookupCounts,
     pub bloom_filters: AtomicLookupCounts,
     pub keyword_index: AtomicLookupCounts,
-    pub path_index: AtomicLookupCounts,
     fetch_count: AtomicU64,
     fetched_bytes: AtomicU64,
     pages: Mutex<PagesByRowGroup>,
@@ -61,7 +60,6 @@ impl ReaderMetrics {
             PartKey::Column { .. } => &self.columns,
             PartKey::BloomFilter { .. } => &self.bloom_filters,
             PartKey::KeywordTokens { .. } | PartKey::KeywordPostings { .. } => &self.keyword_index,
-            PartKey::PathIndex { .. } => &self.path_index,
             // Lookups of these parts are not counted, because no read fetches them, or another kind counts them.
             PartKey::ProfilePaths { .. }
             | PartKey::ProfileSummary { .. }

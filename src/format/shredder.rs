@@ -1,13 +1,14 @@
 //! Converts entities to the Arrow arrays of a version file's columns.
 //!
-//! One walk per entity folds the scalars into the full-text column, appends them to indexed columns, and adds their
-//! paths to the path index. A second walk computes the canonical hash, which requires sorted keys.
+//! One walk per entity folds the scalars, appends them to indexed columns, and collects the full text for the keyword
+//! index: the folded scalars, each after a [`TEXT_SEPARATOR`], and a final separator. A second walk computes the
+//! canonical hash, which requires sorted keys.
 
 use std::sync::Arc;
 
 use arrow::array::{
-    Array, ArrayBuilder, ArrayRef, AsArray, BinaryArray, BinaryBuilder, FixedSizeBinaryBuilder, Float64Builder,
-    Int64Builder, ListArray, RecordBatch, StringArray, UInt8Builder,
+    Array, ArrayBuilder, ArrayRef, BinaryArray, BinaryBuilder, FixedSizeBinaryBuilder, Float64Builder, Int64Builder,
+    ListArray, RecordBatch, StringArray, UInt8Builder,
 };
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
@@ -15,9 +16,8 @@ use strata_json::{CanonicalFormWriter, JsonScalar, NumericValue};
 use strata_store::Result;
 
 use super::keywords::field_set::{FieldTable, OTHER_PATHS};
-use super::layout::{FULL_TEXT_COLUMN_INDEX, FileLayout, ShreddedKind, TEXT_SEPARATOR};
-use super::path_index::ScalarKind;
-use super::path_index::builder::{PathIndexBuilder, PathIndexLimits};
+use super::keywords::indexer::RowGroupText;
+use super::layout::{FileLayout, ShreddedKind, TEXT_SEPARATOR};
 use super::path_tree::{MissingPaths, NumberedPathTree, PathNode, UNKNOWN_NODE, VisitedValue};
 
 /// Converts documents to record batches of [`FileLayout::schema`]. Each worker has one and reuses its buffers.
@@ -27,14 +27,10 @@ pub struct EntityShredder {
     /// Number of the indexed column of each node in the path tree; `usize::MAX` for inner nodes.
     column_of_node: Vec<usize>,
     shredded_columns: Vec<ShreddedColumnBuilders>,
-    path_index: Option<PathIndexBuilder>,
-    document_bytes: u64,
     canonical_form: CanonicalFormWriter,
     /// The keyword index field of each node in the path tree. Further nodes have no field of their own.
     field_of_node: Vec<u8>,
-    scalar_fields: Vec<u8>,
-    /// A buffer that is reused, because writing to new pages of memory is slow.
-    full_text_buffer: Vec<u8>,
+    full_text: FullTextBuilder,
 }
 
 #[derive(Default)]
@@ -52,7 +48,8 @@ struct ShreddedColumnBuilders {
 }
 
 impl EntityShredder {
-    pub fn new(layout: &FileLayout, fields: &FieldTable, path_index: Option<PathIndexLimits>) -> EntityShredder {
+    /// Without `fields`, the shredder collects no full text.
+    pub fn new(layout: &FileLayout, fields: Option<&FieldTable>) -> EntityShredder {
         let mut tree = NumberedPathTree::new(usize::MAX, usize::MAX);
         let mut column_of_node = vec![usize::MAX];
         let active = layout.shredded_columns.iter().enumerate().filter(|(_, shredded)| !shredded.retired);
@@ -62,13 +59,12 @@ impl EntityShredder {
             column_of_node[node as usize] = number;
         }
         let mut field_of_node = Vec::new();
-        for (keys, field) in fields.fields() {
+        for (keys, field) in fields.into_iter().flat_map(FieldTable::fields) {
             let node = tree.insert_path(keys) as usize;
             field_of_node.resize(tree.node_count(), OTHER_PATHS);
             field_of_node[node] = field;
         }
         column_of_node.resize(tree.node_count(), usize::MAX);
-        tree.set_max_nodes(path_index.map_or(usize::MAX, |limits| limits.max_paths));
         let shredded_columns = layout.shredded_columns.iter().map(|shredded| ShreddedColumnBuilders {
             fans_out: shredded.fans_out,
             has_exact: shredded.has_exact,
@@ -78,92 +74,90 @@ impl EntityShredder {
         EntityShredder {
             schema: layout.schema(),
             shredded_columns: shredded_columns.collect(),
-            path_index: path_index.map(PathIndexBuilder::new),
-            document_bytes: 0,
             tree,
             column_of_node,
             canonical_form: CanonicalFormWriter::default(),
             field_of_node,
-            scalar_fields: Vec::new(),
-            full_text_buffer: Vec::new(),
+            full_text: FullTextBuilder { is_collecting: fields.is_some(), ..FullTextBuilder::default() },
         }
     }
 
     /// Converts documents to a record batch. Fails if a column exceeds 2 GiB. Callers use much smaller batches.
     pub fn shred(&mut self, documents: &StringArray) -> Result<RecordBatch> {
-        let mut full_text = std::mem::take(&mut self.full_text_buffer);
-        full_text.clear();
-        let mut full_text_offsets: Vec<i32> = Vec::with_capacity(documents.len() + 1);
-        full_text_offsets.push(0);
         let mut hashes = FixedSizeBinaryBuilder::with_capacity(documents.len(), 32);
-        for text in documents.iter().flatten() {
-            self.document_bytes += text.len() as u64;
-            let EntityShredder {
-                tree, column_of_node, shredded_columns, path_index, field_of_node, scalar_fields, ..
-            } = self;
-            let is_collecting = path_index.as_ref().is_some_and(PathIndexBuilder::is_collecting);
-            let missing_paths = if is_collecting { MissingPaths::Insert } else { MissingPaths::VisitAsUnknown };
-            tree.walk(text.as_bytes(), missing_paths, |node, _, value| {
+        for document in documents.iter().flatten() {
+            let EntityShredder { tree, column_of_node, shredded_columns, field_of_node, full_text, .. } = self;
+            tree.walk(document.as_bytes(), MissingPaths::VisitAsUnknown, |node, _, value| {
                 let VisitedValue::Scalar(scalar) = value else { return };
-                if let Some(path_index) = path_index {
-                    path_index.add_scalar(node, scalar_kind(scalar));
-                }
-                full_text.push(TEXT_SEPARATOR);
-                let start = full_text.len();
-                if strata_json::fold_scalar_into(scalar, &mut full_text) {
-                    scalar_fields.push(field_of_node.get(node as usize).copied().unwrap_or(OTHER_PATHS));
-                } else {
-                    full_text.pop();
-                }
+                let field = field_of_node.get(node as usize).copied().unwrap_or(OTHER_PATHS);
+                let folded = full_text.push_scalar(scalar, field);
                 if node != UNKNOWN_NODE
                     && let Some(shredded) =
                         column_of_node.get(node as usize).and_then(|shredded| shredded_columns.get_mut(*shredded))
                 {
-                    shredded.append(scalar, full_text.get(start..).unwrap_or_default());
+                    shredded.append(scalar, folded);
                 }
             });
-            if let Some(path_index) = path_index {
-                path_index.end_row(tree);
-            }
-            full_text.push(TEXT_SEPARATOR);
-            full_text_offsets.push(to_offset(full_text.len())?);
+            full_text.end_row()?;
             for shredded in shredded_columns {
                 shredded.end_row()?;
             }
-            hashes.append_value(self.canonical_form.hash_without_source_field(text.as_bytes()))?;
+            hashes.append_value(self.canonical_form.hash_without_source_field(document.as_bytes()))?;
         }
-        let offsets = OffsetBuffer::new(ScalarBuffer::from(full_text_offsets));
-        let mut columns: Vec<ArrayRef> = vec![
-            Arc::new(documents.clone()),
-            Arc::new(BinaryArray::try_new(offsets, full_text.into(), None)?),
-            Arc::new(hashes.finish()),
-        ];
+        let mut columns: Vec<ArrayRef> = vec![Arc::new(documents.clone()), Arc::new(hashes.finish())];
         for shredded in &mut self.shredded_columns {
             shredded.finish(&self.schema, &mut columns)?;
         }
         Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
     }
 
-    /// Returns the keyword index fields of the scalars in the full texts since the last call, in their order.
-    pub fn take_scalar_fields(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.scalar_fields)
-    }
-
-    /// Returns the path index of the documents since the last call, or `None` if a limit was exceeded.
-    pub fn take_path_index(&mut self) -> Option<Vec<u8>> {
-        let bytes = std::mem::take(&mut self.document_bytes);
-        let path_index = self.path_index.as_mut()?.finish(&self.tree, bytes);
-        // The paths of this row group are removed, because path indexes must not depend on previous row groups.
-        self.tree.truncate(self.column_of_node.len());
-        path_index
-    }
-
-    pub fn reclaim_buffer(&mut self, batch: RecordBatch) {
-        let bytes = batch.column(FULL_TEXT_COLUMN_INDEX).as_binary::<i32>().values().clone();
-        drop(batch);
-        if let Ok(bytes) = bytes.into_vec() {
-            self.full_text_buffer = bytes;
+    /// Returns the full texts of the documents since the last call. `None` if the shredder collects none.
+    pub fn take_full_text(&mut self) -> Result<Option<RowGroupText>> {
+        let full_text = &mut self.full_text;
+        if !full_text.is_collecting {
+            return Ok(None);
         }
+        // The next row group has about as much text. Its buffer is allocated at once.
+        let next = Vec::with_capacity(full_text.bytes.len());
+        let bytes = std::mem::replace(&mut full_text.bytes, next);
+        let ends = std::mem::take(&mut full_text.row_ends);
+        let offsets = OffsetBuffer::new(ScalarBuffer::from_iter(std::iter::once(0).chain(ends)));
+        let texts = BinaryArray::try_new(offsets, bytes.into(), None)?;
+        Ok(Some(RowGroupText { texts, fields: std::mem::take(&mut full_text.fields) }))
+    }
+}
+
+/// The full texts of consecutive rows. If they are not collected, only the text of the current row is in memory.
+#[derive(Default)]
+struct FullTextBuilder {
+    is_collecting: bool,
+    bytes: Vec<u8>,
+    row_ends: Vec<i32>,
+    /// The keyword index field of each scalar.
+    fields: Vec<u8>,
+}
+
+impl FullTextBuilder {
+    /// Appends a scalar, and returns its folded text, which is empty for `null`.
+    fn push_scalar(&mut self, scalar: JsonScalar<'_>, field: u8) -> &[u8] {
+        self.bytes.push(TEXT_SEPARATOR);
+        let start = self.bytes.len();
+        if !strata_json::fold_scalar_into(scalar, &mut self.bytes) {
+            self.bytes.pop();
+        } else if self.is_collecting {
+            self.fields.push(field);
+        }
+        self.bytes.get(start..).unwrap_or_default()
+    }
+
+    fn end_row(&mut self) -> Result<()> {
+        if !self.is_collecting {
+            self.bytes.clear();
+            return Ok(());
+        }
+        self.bytes.push(TEXT_SEPARATOR);
+        self.row_ends.push(to_offset(self.bytes.len())?);
+        Ok(())
     }
 }
 
@@ -191,14 +185,6 @@ pub fn conflicting_columns(layout: &FileLayout, document: &[u8]) -> Vec<usize> {
         }
     });
     conflicts
-}
-
-fn scalar_kind(scalar: JsonScalar<'_>) -> ScalarKind {
-    match scalar {
-        JsonScalar::Null => ScalarKind::Null,
-        JsonScalar::Number(_) => ScalarKind::Number,
-        JsonScalar::Bool(_) | JsonScalar::String(_) => ScalarKind::Text,
-    }
 }
 
 fn to_offset(length: usize) -> Result<i32> {

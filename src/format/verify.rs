@@ -2,7 +2,7 @@
 //!
 //! 1. All bytes are compared with the checksums of the file.
 //! 2. The documents are hashed and compared with the content hash.
-//! 3. The other columns and the path index are computed again from the documents and compared. The profile has a hash.
+//! 3. The other columns are computed again from the documents and compared. The profile has a hash.
 
 use arrow::array::{Array, ArrayRef, StringArray};
 use arrow::compute::cast;
@@ -10,9 +10,6 @@ use sha2::{Digest, Sha256};
 use strata_runtime::blocking::run_blocking;
 use strata_store::{Result, StorageError};
 
-use super::keywords::field_set::FieldTable;
-use super::path_index::builder::PathIndexLimits;
-use super::path_index::structure_dictionary::StructureDictionary;
 use super::reader::{FileReader, ReadThrottle, VersionReader};
 use super::shredder::EntityShredder;
 
@@ -25,10 +22,7 @@ pub async fn verify_and_hash(reader: &VersionReader, throttle: &mut dyn ReadThro
     let list = reader;
     let reader = reader.version_file();
     let mut content = Sha256::new();
-    // The limit of the path index at the time of writing is unknown, so verification has none.
-    let limits = PathIndexLimits { max_document_percent: u64::MAX, ..PathIndexLimits::default() };
-    let limits = (!reader.footer.extent_list.path_index.is_empty()).then_some(limits);
-    let mut shredder = EntityShredder::new(&reader.footer.layout, &FieldTable::default(), limits);
+    let mut shredder = EntityShredder::new(&reader.footer.layout, None);
     let mut entities = 0;
     for row_group in 0..reader.footer.extent_list.row_groups.len() {
         let mut documents =
@@ -51,14 +45,6 @@ pub async fn verify_and_hash(reader: &VersionReader, throttle: &mut dyn ReadThro
         (documents, shredder) = documents.verify_columns(shredder).await?;
         if documents.first_row != reader.footer.extent_list.row_groups[row_group].rows {
             return Err(file_damaged("a row group has the wrong number of entities"));
-        }
-        let rows = documents.first_row;
-        let computed = shredder.take_path_index().map(|bytes| StructureDictionary::decode(&bytes, rows)).transpose();
-        let computed = computed.map_err(|error| StorageError::InvalidFile(error.to_string()))?;
-        if let (Some(stored), Some(computed)) = (reader.read_structures(row_group).await?, computed)
-            && *stored != computed
-        {
-            return Err(file_damaged("the path index does not match the documents"));
         }
         throttle.throttle(reader.stored_bytes(row_group)).await;
     }
@@ -116,7 +102,6 @@ impl ColumnVerifier {
                 return Err(file_damaged(&format!("the column {name} does not match the documents")));
             }
         }
-        shredder.reclaim_buffer(batch);
         self.first_row += rows;
         Ok(())
     }

@@ -8,9 +8,8 @@
 //! | an entity that the hash index of a column lists for an exact filter | 64 |
 //! | an entity in the sort index of a column that a sort builds for a large `limit` or `offset` | 64 |
 //! | an entity of a response to a sort or a dedup that a cached index contains | 16 |
-//! | the full-text column: keywords, or a filter on a path without an indexed column | a quarter of the documents |
-//! | the same, as far as the keyword index replaces it | 1/1,024 to 1/128 of the documents for each word |
-//! | documents, for a range of strings without a column | the documents; 16 for each entity and further predicate |
+//! | the keyword index: keywords, or a text at a path without an indexed column | 1/1,024 to 1/128 of the documents for each word |
+//! | documents, for other filters without an indexed column | the documents; 16 for each entity and further predicate |
 //! | the count of the matches, for `total` | as much as a request for that count |
 //! | the columns of a table, their types, and the order of a response | the documents of at most `limit` entities |
 //!
@@ -36,9 +35,8 @@ const CANDIDATE_WORK_BYTES: u64 = 64;
 /// The work of building a sort index, as a multiple of reading its column.
 const SORT_INDEX_BUILD_FACTOR: u64 = 4;
 
-// The work of reading all documents, divided by the work of a search of the full-text column, or of a keyword lookup in
-// the keyword index. Keywords that can be part of a hexadecimal number, are short, or have several tokens cost more.
-const FULL_TEXT_DIVISOR: u64 = 4;
+// The work of reading all documents, divided by the work of a lookup of a keyword in the keyword index. Keywords that
+// can be part of a hexadecimal number, are short, or have several tokens cost more.
 const KEYWORD_DIVISOR: u64 = 1_024;
 const HEXADECIMAL_KEYWORD_DIVISOR: u64 = 256;
 const EXPENSIVE_KEYWORD_DIVISOR: u64 = 128;
@@ -128,32 +126,17 @@ impl PlannedPredicate {
             let candidates = hash_index::candidate_count(reader, column.column, column.compare).await;
             return candidates.map_or(all_values, |count| CANDIDATE_WORK_BYTES.saturating_mul(count)).min(all_values);
         }
-        let needs_exact_text = matches!(&self.predicate, Predicate::Comparison(compare) if compare.needs_exact_text());
         match self.access_path {
-            // Documents do not count, because only matches in the full-text column are verified, rarely most entities.
-            _ if self.reads_full_text() && self.predicate.full_text_needles().is_some() => {
-                self.estimate_full_text_bytes(reader)
-            }
-            // The path index shows which entities have the filtered path, and the full-text column has their values.
-            AccessPath::SearchTextAndShapes if !needs_exact_text => {
-                let row_groups = reader.path_index_directory().indexed_row_groups();
-                let rows = row_groups.filter_map(|row_group| reader.row_groups().get(row_group));
-                let indexed: u64 = rows.map(|row_group| row_group.rows as u64).sum();
-                let saved = documents - documents / FULL_TEXT_DIVISOR;
-                documents - scale_by_rows(saved, indexed.min(reader.entity_count()), reader.entity_count())
-            }
+            // Documents do not count, because only candidates of the index are verified, rarely most entities.
+            AccessPath::KeywordIndex => self.estimate_keyword_index_bytes(reader),
             _ if std::mem::replace(walks_documents, true) => all_values.min(documents),
             _ => documents,
         }
     }
 
-    fn estimate_full_text_bytes(&self, reader: &VersionReader) -> u64 {
+    fn estimate_keyword_index_bytes(&self, reader: &VersionReader) -> u64 {
         let documents = reader.layout().document_bytes;
-        let scan = documents / FULL_TEXT_DIVISOR;
         let indexed = reader.keyword_index().indexed_rows;
-        if indexed == 0 {
-            return scan;
-        }
         let texts = self.predicate.full_text_needles().map_or(&[][..], |(texts, _)| texts);
         let work = |text: &Vec<u8>| match TermQuery::from_needle(text) {
             TermQuery::ExactFragment(piece) if piece.bytes.len() < 3 => documents / EXPENSIVE_KEYWORD_DIVISOR,
@@ -162,12 +145,13 @@ impl PlannedPredicate {
             }
             TermQuery::ExactFragment(_) => documents / KEYWORD_DIVISOR,
             TermQuery::Fragments(_) => documents / EXPENSIVE_KEYWORD_DIVISOR,
-            TermQuery::Scan => scan,
+            // Other words exclude entities.
+            TermQuery::Scan => 0,
         };
         let index = texts.iter().map(work).fold(0, u64::saturating_add);
         let entities = reader.entity_count();
-        let unindexed = scale_by_rows(scan, entities.max(1).saturating_sub(indexed), entities);
-        scale_by_rows(index, indexed, entities).saturating_add(unindexed).min(scan)
+        let unindexed = scale_by_rows(documents, entities.saturating_sub(indexed), entities);
+        scale_by_rows(index, indexed, entities).saturating_add(unindexed).min(documents)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! 1. [`plan`] builds the logical plan, in the order of docs/reference/query-semantics.md, Steps. A few optimizer rules
 //!    push predicates and limits into the scan.
-//! 2. [`scan`] prunes row groups and evaluates predicates over indexed columns, the full-text column and documents. Its
+//! 2. [`scan`] prunes row groups and evaluates predicates over indexed columns, the keyword index, and documents. Its
 //!    output is the positions of the matching entities, in order.
 //! 3. [`select`](QueryEngine::select) collects the positions: the selection. The selection is complete before the first
 //!    byte of a response, and the memory pool accounts for it.

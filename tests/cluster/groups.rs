@@ -17,7 +17,7 @@ use strata_reference::{Value, pipeline};
 use strata_testing::reads::{
     PathPlan, Places, ReadRequestPlan, alike, cases, entities, no_failure, path_plan, places, plan,
 };
-use strata_testing::versions::{all_shredded, always_beside, edited, nothing_shredded, some_segments, some_shapes};
+use strata_testing::versions::{all_shredded, always_beside, edited, nothing_shredded, some_segments};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{PathValue, ReadRequest, SortField};
 
@@ -169,7 +169,6 @@ fn distributed_dedup_equals_reference() {
             max_row_group_rows: rows,
             shredding_limits: if shredded { all_shredded() } else { nothing_shredded() },
             keyword_limits: some_segments(indexed),
-            path_index_limits: some_shapes(indexed / 7),
             ..WriteOptions::default()
         };
         let made = match is_edited && !entities.is_empty() {

@@ -35,7 +35,7 @@ use strata_reference::Value;
 use strata_store::store::{self, S3Options, Store};
 use strata_testing::engines::EngineLab;
 use strata_testing::reads::{cases, entities, no_failure, plan};
-use strata_testing::versions::{all_shredded, nothing_shredded, segments, shapes, some_segments, some_shapes};
+use strata_testing::versions::{all_shredded, nothing_shredded, segments, some_segments};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{PathValue, ReadRequest, SortField};
 use strata_types::secret::Secret;
@@ -262,15 +262,14 @@ fn sort(field: &str, descending: bool) -> Option<SortField> {
 fn distributed_query_equals_local_query() {
     let nodes = TestNodes::new(3);
     let plans = vec((plan(), any::<bool>(), any::<bool>()), 6..10);
-    let layout = (1..6_usize, any::<bool>(), any::<usize>(), any::<usize>());
+    let layout = (1..6_usize, any::<bool>(), any::<usize>());
     let distributed = std::cell::Cell::new(0);
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(40), ..PropertyConfig::default() });
-    let result = runner.run(&(entities(), layout, plans), |(entities, (rows, shredded, index, shaped), plans)| {
+    let result = runner.run(&(entities(), layout, plans), |(entities, (rows, shredded, index), plans)| {
         let options = WriteOptions {
             max_row_group_rows: rows,
             shredding_limits: if shredded { all_shredded() } else { nothing_shredded() },
             keyword_limits: some_segments(index),
-            path_index_limits: some_shapes(shaped),
             ..WriteOptions::default()
         };
         let reader = nodes.version(&entities, &options);
@@ -356,13 +355,12 @@ fn cached_file_is_scanned_locally() {
 }
 
 #[test]
-fn nodes_use_columns_keyword_and_path_indexes() {
+fn nodes_use_columns_and_keyword_index() {
     let nodes = TestNodes::new(3);
     let options = WriteOptions {
         max_row_group_rows: 10,
         shredding_limits: all_shredded(),
         keyword_limits: segments(20),
-        path_index_limits: shapes(),
         ..WriteOptions::default()
     };
     let reader = nodes.version(&forty_entities(), &options);

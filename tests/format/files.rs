@@ -18,16 +18,16 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata_format::cache::PartCache;
 use strata_format::document_page::DocumentForm;
+use strata_format::keywords::field_set::FieldTable;
 use strata_format::layout::{ShreddedKind, ShreddedPart};
 use strata_format::profile::ShreddingLimits;
 use strata_format::reader::VersionReader;
+use strata_format::shredder::EntityShredder;
 use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions, WrittenVersionFile};
 use strata_reference::{Value, hostile, number, rules};
 use strata_store::StorageError;
 use strata_store::store::{self, S3Options, Store};
-use strata_testing::versions::{
-    FileWorkbench, all_shredded, nothing_shredded, segments, shapes, some_segments, some_shapes,
-};
+use strata_testing::versions::{FileWorkbench, all_shredded, nothing_shredded, segments, some_segments};
 
 /// Random hostile entities.
 pub(crate) fn hostile_entities(count: usize) -> Vec<String> {
@@ -74,12 +74,10 @@ fn entities_and_columns_match_the_reference() {
     let mut runner = TestRunner::new(PropertyConfig { cases: 32, ..PropertyConfig::default() });
     let result = runner.run(&cases, |(entities, row_group_rows, threads, shredding_limits)| {
         let keywords = some_segments(row_group_rows + threads);
-        let shapes = some_shapes(row_group_rows + threads);
         let min_footer_index_chunks = if threads == 2 { WriteOptions::default().min_footer_index_chunks } else { 0 };
         let options = WriteOptions {
             shredding_limits,
             keyword_limits: keywords,
-            path_index_limits: shapes,
             min_footer_index_chunks,
             ..WriteOptions::default()
         };
@@ -104,7 +102,6 @@ fn damaged_files_are_errors() {
         max_row_group_rows: 16,
         shredding_limits: all_shredded(),
         keyword_limits: segments(20),
-        path_index_limits: shapes(),
         ..WriteOptions::default()
     };
     let entities: Vec<String> = (0..40)
@@ -339,7 +336,7 @@ fn check_documents(
     }
 }
 
-/// Checks that the full-text column, the hashes, and the indexed columns agree with the reference.
+/// Checks that the full texts, the hashes, and the indexed columns agree with the reference.
 fn check_columns(
     bench: &FileWorkbench,
     store: &Store,
@@ -353,8 +350,10 @@ fn check_columns(
     for (row_group, span) in reader.row_groups().iter().enumerate() {
         let first = span.first_position as usize;
         let entities = &entities[first..first + span.rows];
-        let full_text = bench.runtime.block_on(reader.read_full_text(row_group)).expect("failed to read full text");
-        let found: Vec<&[u8]> = full_text.as_binary::<i32>().iter().flatten().collect();
+        let mut shredder = EntityShredder::new(reader.layout(), Some(&FieldTable::default()));
+        shredder.shred(&entities.iter().map(|entity| Some(entity.write())).collect()).expect("failed to shred");
+        let full_text = shredder.take_full_text().expect("failed to collect full text").expect("no full text");
+        let found: Vec<&[u8]> = full_text.texts.iter().flatten().collect();
         let expected: Vec<Vec<u8>> = entities.iter().map(rules::search_text).collect();
         assert_eq!(found, expected);
 
@@ -457,7 +456,6 @@ pub(crate) async fn read_all(
     let reader = VersionReader::open(store, path, size, cache).await?;
     let mut documents = Vec::new();
     for (row_group, span) in reader.row_groups().iter().enumerate() {
-        assert_eq!(reader.read_full_text(row_group).await?.len(), span.rows);
         for shredded in 0..reader.layout().shredded_columns.len() {
             for column in ShreddedPart::ALL {
                 if let Some(array) = reader.read_shredded(row_group, shredded, column).await? {

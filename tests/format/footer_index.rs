@@ -16,7 +16,7 @@ use strata_format::verify::verify_and_hash;
 use strata_format::writer::WriteOptions;
 use strata_store::StorageError;
 use strata_testing::files::seal;
-use strata_testing::versions::{FileWorkbench, all_shredded, nothing_shredded, segments, shapes};
+use strata_testing::versions::{FileWorkbench, all_shredded, nothing_shredded, segments};
 
 use super::files::{hostile_entities, opened, read_all};
 
@@ -25,10 +25,8 @@ const NONE: usize = usize::MAX;
 
 /// Describes everything that a reader knows from the footer.
 fn describe(bench: &FileWorkbench, reader: &VersionReader) -> Vec<String> {
-    let mut description = vec![
-        format!("{:?} {:?}", reader.layout(), reader.row_groups()),
-        format!("{:?} {:?}", reader.keyword_index(), reader.path_index_directory()),
-    ];
+    let mut description =
+        vec![format!("{:?} {:?}", reader.layout(), reader.row_groups()), format!("{:?}", reader.keyword_index())];
     let shredded = 0..reader.layout().shredded_columns.len();
     description.push(format!(
         "{:?}",
@@ -36,7 +34,7 @@ fn describe(bench: &FileWorkbench, reader: &VersionReader) -> Vec<String> {
     ));
     for (row_group, span) in reader.row_groups().iter().enumerate() {
         let pages = (0..span.rows).map(|row| reader.page_for_row(row_group, row)).collect::<Vec<_>>();
-        let bytes = (reader.stored_bytes(row_group), reader.stored_text_and_document_bytes(row_group));
+        let bytes = (reader.stored_bytes(row_group), reader.document_column_bytes(row_group));
         description.push(format!("{row_group}: {pages:?} of {}, {bytes:?}", reader.page_count(row_group)));
         for column in shredded.clone() {
             let columns = reader.column_indices(column, &ShreddedPart::ALL);
@@ -63,7 +61,6 @@ fn columns(bench: &FileWorkbench, reader: &VersionReader) -> Vec<arrow::array::A
     let mut columns = Vec::new();
     for row_group in 0..reader.row_groups().len() {
         bench.runtime.block_on(async {
-            columns.push(reader.read_full_text(row_group).await.expect("failed to read full text").to_data());
             columns.push(reader.read_entity_hashes(row_group).await.expect("failed to read hashes").to_data());
             for shredded in 0..reader.layout().shredded_columns.len() {
                 for part in ShreddedPart::ALL {
@@ -140,7 +137,6 @@ fn options(min_footer_index_chunks: usize, row_group_rows: usize) -> WriteOption
         max_row_group_rows: row_group_rows,
         shredding_limits: all_shredded(),
         keyword_limits: segments(20),
-        path_index_limits: shapes(),
         min_footer_index_chunks,
         ..WriteOptions::default()
     }

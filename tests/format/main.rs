@@ -11,7 +11,6 @@ mod indented;
 mod keyword_index;
 mod keyword_segments;
 mod local_disk;
-mod path_index;
 mod posting_lists;
 mod profile;
 mod profile_reference;

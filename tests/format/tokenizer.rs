@@ -1,4 +1,4 @@
-//! Tokenization of the full-text column, and the queries of needles.
+//! Tokenization of full texts, and the queries of needles.
 
 use proptest::prelude::*;
 use strata_format::keywords::tokenizer::{TermQuery, TokenClass, TokenFragment};

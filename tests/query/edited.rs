@@ -22,7 +22,7 @@ use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions, WrittenVersionFile
 use strata_reference::{Value, hostile, number};
 use strata_testing::reads::{ServiceLab, alike, cases, entities, no_failure, plan};
 use strata_testing::versions::{
-    Files, all_shredded, always_beside, edited, nothing_shredded, path_record, shapes, some_segments, some_shapes,
+    Files, all_shredded, always_beside, edited, nothing_shredded, path_record, some_segments,
 };
 use strata_types::index_settings::IndexSettings;
 use strata_types::read_request::ReadRequest;
@@ -246,7 +246,6 @@ fn repeated_edits_read_like_a_full_rewrite() {
             max_row_group_rows: [1, 3, 7, MAX_ROW_GROUP_ROWS][rows],
             shredding_limits: [WriteOptions::default().shredding_limits, all_shredded(), nothing_shredded()][bounds],
             keyword_limits: some_segments(rows + 2 * bounds + rounds.len()),
-            path_index_limits: some_shapes(rows + bounds + entities.len()),
             min_footer_index_chunks: [usize::MAX, 0][rounds.len() % 2],
             ..WriteOptions::default()
         };
@@ -485,12 +484,7 @@ fn set(position: u64, entity: &str) -> (u64, PositionEdit) {
 }
 
 fn options() -> WriteOptions {
-    WriteOptions {
-        max_row_group_rows: 20,
-        shredding_limits: all_shredded(),
-        path_index_limits: shapes(),
-        ..WriteOptions::default()
-    }
+    WriteOptions { max_row_group_rows: 20, shredding_limits: all_shredded(), ..WriteOptions::default() }
 }
 
 #[test]

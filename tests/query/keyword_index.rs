@@ -1,12 +1,11 @@
-//! Searches for text with a keyword index: exact over any segments, and without the full-text column if the index
-//! decides.
+//! Searches for text with a keyword index: exact over any segments, and without documents if the index decides.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata_format::writer::WriteOptions;
-use strata_query::scan::scan_report::KeywordIndexReport;
+use strata_query::scan::scan_report::{AccessPath, KeywordIndexReport};
 use strata_reference::Value;
 use strata_testing::engines::{EngineLab, hundred};
 use strata_testing::reads::{ServiceLab, cases, no_failure};
@@ -190,7 +189,7 @@ fn keyword_index_use_is_reported() {
     let used =
         |exact, candidates, left_to_scan, rows| Some(KeywordIndexReport { exact, candidates, left_to_scan, rows });
 
-    // The index decides: neither the full-text column nor documents are read.
+    // The index decides: documents are not read.
     let (found, report, metrics) = lab.scan(&reader, count("zebra"));
     assert_eq!((found, report.row_groups.pruned_by_keyword_index, report.row_groups.scanned), (1, 9, 1));
     assert_eq!(report.predicates[0].keyword_index, used(10, 0, 0, 1));
@@ -206,7 +205,7 @@ fn keyword_index_use_is_reported() {
     let (found, report, _) = lab.scan(&reader, count("57 horse"));
     assert!(found == 0 && report.row_groups.scanned >= 1, "{report:?}");
 
-    // White space, and tokens of most entities, are left to the scan.
+    // White space, and tokens of most entities, are left to documents.
     for word in ["n5 ", "common n"] {
         let (_, report, _) = lab.scan(&reader, count(word));
         let index = report.predicates[0].keyword_index.clone().expect("asked");
@@ -215,7 +214,8 @@ fn keyword_index_use_is_reported() {
     let blank =
         ReadRequest { keywords: vec!["\u{a0}".to_owned(), "\u{1f}".to_owned()], count: true, ..ReadRequest::default() };
     let (found, report, _) = lab.scan(&reader, blank);
-    assert_eq!((found, report.predicates[0].keyword_index.clone()), (0, used(0, 0, 10, 0)));
+    let predicate = &report.predicates[0];
+    assert_eq!((found, predicate.access, &predicate.keyword_index), (0, AccessPath::Documents, &None));
 
     // For a path without an indexed column, documents decide.
     let filter =
@@ -245,6 +245,6 @@ fn version_without_keyword_index_is_scanned() {
     assert!(reader.keyword_index().is_empty());
     let request = ReadRequest { keywords: vec!["zebra".to_owned()], count: true, ..ReadRequest::default() };
     let (found, report, metrics) = lab.scan(&reader, request);
-    assert_eq!((found, report.row_groups.scanned, metrics.columns.load().misses), (1, 10, 10));
-    assert_eq!(report.predicates[0].keyword_index, None);
+    assert_eq!((found, report.row_groups.scanned, metrics.documents.load().misses), (1, 10, 10));
+    assert_eq!((report.predicates[0].access, &report.predicates[0].keyword_index), (AccessPath::Documents, &None));
 }

@@ -18,7 +18,6 @@ mod ranges;
 mod reads;
 mod selection;
 mod sets;
-mod shapes;
 mod sharing;
 mod spilling;
 mod tuning;

@@ -1,5 +1,5 @@
 //! Range filters whose limits are values of the version, or neighbors of these values, where comparisons, their
-//! shortcuts and statistics are most likely wrong: with indexed columns, path indexes and documents, with row groups
+//! shortcuts and statistics are most likely wrong: with indexed columns and documents, with row groups
 //! that statistics distinguish, and with edited lists.
 
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use strata_query::QueryOutcome;
 use strata_reference::{Value, pipeline};
 use strata_testing::engines::EngineLab;
 use strata_testing::reads::{cases, no_failure};
-use strata_testing::versions::{all_shredded, always_beside, edited, nothing_shredded, shapes, some_shapes};
+use strata_testing::versions::{all_shredded, always_beside, edited, nothing_shredded};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{PathValue, RangeBound, ReadRequest};
 
@@ -250,13 +250,12 @@ fn check(
     Ok(())
 }
 
-/// The layouts that evaluate range filters differently: with indexed columns, with path indexes, and with documents.
-pub(super) fn layouts(row_group_rows: usize) -> [WriteOptions; 3] {
+/// The layouts that evaluate range filters differently: with indexed columns, and with documents.
+pub(super) fn layouts(row_group_rows: usize) -> [WriteOptions; 2] {
     let options = WriteOptions { worker_threads: 1, max_row_group_rows: row_group_rows, ..WriteOptions::default() };
     [
         WriteOptions { shredding_limits: all_shredded(), ..options.clone() },
-        WriteOptions { shredding_limits: nothing_shredded(), path_index_limits: shapes(), ..options.clone() },
-        WriteOptions { shredding_limits: nothing_shredded(), path_index_limits: some_shapes(0), ..options },
+        WriteOptions { shredding_limits: nothing_shredded(), ..options },
     ]
 }
 

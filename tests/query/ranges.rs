@@ -13,7 +13,7 @@ use strata_query::scan::scan_report::{AccessPath, ScanReport};
 use strata_reference::{Value, pipeline};
 use strata_testing::engines::EngineLab;
 use strata_testing::reads::{ServiceLab, cases, entities, no_failure, plan, range_plan};
-use strata_testing::versions::{all_shredded, nothing_shredded, shapes, some_segments, some_shapes};
+use strata_testing::versions::{all_shredded, nothing_shredded, some_segments};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{PathValue, RangeBound, ReadRequest, ResponseFormat};
 
@@ -29,13 +29,12 @@ fn ranged(conditions: &[(RangeBound, &str, &str)]) -> ReadRequest {
     request
 }
 
-/// The layouts that evaluate range filters differently: with indexed columns, with path indexes, and with documents.
-fn layouts(row_group_rows: usize) -> [WriteOptions; 3] {
+/// The layouts that evaluate range filters differently: with indexed columns, and with documents.
+fn layouts(row_group_rows: usize) -> [WriteOptions; 2] {
     let options = WriteOptions { worker_threads: 1, max_row_group_rows: row_group_rows, ..WriteOptions::default() };
     [
         WriteOptions { shredding_limits: all_shredded(), ..options.clone() },
-        WriteOptions { shredding_limits: nothing_shredded(), path_index_limits: shapes(), ..options.clone() },
-        WriteOptions { shredding_limits: nothing_shredded(), path_index_limits: some_shapes(0), ..options },
+        WriteOptions { shredding_limits: nothing_shredded(), ..options },
     ]
 }
 
@@ -44,46 +43,43 @@ fn ranges_with_other_steps_match_reference() {
     let labs =
         [ServiceLab::without_cache(1), ServiceLab::with_threads(2), ServiceLab::new(|config| config.query.threads = 2)];
     let plans = vec((plan(), vec(range_plan(), 1..4), any::<Index>(), any::<bool>()), 12..24);
-    let ways = (0..4_usize, 0..5_usize, 0..3_usize, 0..6_usize, 0..3_usize);
+    let ways = (0..4_usize, 0..5_usize, 0..3_usize, 0..3_usize);
     let mut runner = TestRunner::new(PropertyConfig { cases: cases(30), ..PropertyConfig::default() });
-    let result =
-        runner.run(&(entities(), plans, ways), |(entities, plans, (rows, size, lab, limits, shredding_limits))| {
-            let options = WriteOptions {
-                max_row_group_rows: [1, 3, 7, MAX_ROW_GROUP_ROWS][rows],
-                keyword_limits: some_segments(size),
-                shredding_limits: [WriteOptions::default().shredding_limits, all_shredded(), nothing_shredded()]
-                    [shredding_limits],
-                path_index_limits: some_shapes(limits),
-                ..WriteOptions::default()
-            };
-            let version = labs[lab].publish(&entities, &options);
-            for (plan, ranges, place, is_only_ranges) in &plans {
-                let mut request = plan.resolve(&entities);
-                // Uses the values of other filters as limits, so that some filters match and others barely do not.
-                let mut found: Vec<PathValue> =
-                    request.filters.drain(..).chain(request.contains_filters.drain(..)).collect();
-                for ((bound, is_quoted), number) in ranges.iter().zip(0..) {
-                    let Some(at) = (!found.is_empty()).then(|| (place.index(found.len()) + number) % found.len())
-                    else {
-                        break;
-                    };
-                    let mut condition = found.swap_remove(at);
-                    if *is_quoted {
-                        condition.value = format!("\"{}\"", condition.value);
-                    }
-                    request.range_filters[*bound as usize].push(condition);
+    let result = runner.run(&(entities(), plans, ways), |(entities, plans, (rows, size, lab, shredding_limits))| {
+        let options = WriteOptions {
+            max_row_group_rows: [1, 3, 7, MAX_ROW_GROUP_ROWS][rows],
+            keyword_limits: some_segments(size),
+            shredding_limits: [WriteOptions::default().shredding_limits, all_shredded(), nothing_shredded()]
+                [shredding_limits],
+            ..WriteOptions::default()
+        };
+        let version = labs[lab].publish(&entities, &options);
+        for (plan, ranges, place, is_only_ranges) in &plans {
+            let mut request = plan.resolve(&entities);
+            // Uses the values of other filters as limits, so that some filters match and others barely do not.
+            let mut found: Vec<PathValue> =
+                request.filters.drain(..).chain(request.contains_filters.drain(..)).collect();
+            for ((bound, is_quoted), number) in ranges.iter().zip(0..) {
+                let Some(at) = (!found.is_empty()).then(|| (place.index(found.len()) + number) % found.len()) else {
+                    break;
+                };
+                let mut condition = found.swap_remove(at);
+                if *is_quoted {
+                    condition.value = format!("\"{}\"", condition.value);
                 }
-                if *is_only_ranges {
-                    request = ReadRequest {
-                        range_filters: request.range_filters,
-                        format: ResponseFormat::Jsonl,
-                        ..ReadRequest::default()
-                    };
-                }
-                labs[lab].check(version, &entities, &request)?;
+                request.range_filters[*bound as usize].push(condition);
             }
-            Ok(())
-        });
+            if *is_only_ranges {
+                request = ReadRequest {
+                    range_filters: request.range_filters,
+                    format: ResponseFormat::Jsonl,
+                    ..ReadRequest::default()
+                };
+            }
+            labs[lab].check(version, &entities, &request)?;
+        }
+        Ok(())
+    });
     no_failure(result);
 }
 
@@ -306,35 +302,13 @@ fn statistics_do_not_decide_denulled_empty_strings() {
 }
 
 #[test]
-fn ranges_without_indexed_column_use_path_index() {
+fn range_without_indexed_column_reads_documents() {
     let lab = EngineLab::new();
     let entities = hundred(|n| {
         let rare = if n % 10 == 1 { r#","rare":"Text""# } else { "" };
-        format!(r#"{{"n":{n}.5,"text":"t{n}"{rare}}}"#)
+        format!(r#"{{"n":{n}.5{rare}}}"#)
     });
-    let [_, with_path_index, with_documents] = layouts(10);
-    let reader = lab.reader(&entities, &with_path_index);
-    // Cached full-text columns are searched, even if reading a few documents would suffice.
-    lab.bench.runtime.block_on(async {
-        for row_group in 0..10 {
-            reader.read_full_text(row_group).await.expect("search text");
-        }
-    });
-    for (request, settled, left, verified) in [
-        (ranged(&[(RangeBound::Greater, "n", "50")]), 10, 0, 0),
-        (ranged(&[(RangeBound::Greater, "n", "x")]), 10, 0, 0),
-        (ranged(&[(RangeBound::Greater, "rare", "1")]), 10, 0, 0),
-        (ranged(&[(RangeBound::Greater, "rare", "S")]), 0, 10, 10),
-        (ranged(&[(RangeBound::Greater, "none", "S")]), 10, 0, 0),
-    ] {
-        let used = scan(&lab, &reader, &entities, request.clone());
-        let predicate = &used.predicates[0];
-        assert_eq!(predicate.access, AccessPath::SearchTextAndShapes, "{used:?}");
-        let shapes = predicate.shapes.as_ref().expect("shapes");
-        assert_eq!((shapes.settled, shapes.left_to_documents), (settled, left), "{request:?}");
-        assert_eq!(used.verification.map_or(0, |verified| verified.rows_in), verified, "{request:?}");
-        assert_eq!(predicate.settled_by_statistics, None);
-    }
+    let [_, with_documents] = layouts(10);
     let reader = lab.reader(&entities, &with_documents);
     let used = scan(&lab, &reader, &entities, ranged(&[(RangeBound::LessOrEqual, "rare", "Text")]));
     assert_eq!(used.predicates[0].access, AccessPath::Documents);

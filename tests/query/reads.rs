@@ -14,7 +14,7 @@ use strata_testing::files;
 use strata_testing::reads::{
     PathPlan, ServiceLab, alike, cases, entities, no_failure, path_plan, places, plan, query, shown,
 };
-use strata_testing::versions::{all_shredded, nothing_shredded, segments, some_segments, some_shapes};
+use strata_testing::versions::{all_shredded, nothing_shredded, segments, some_segments};
 use strata_types::field_path::FieldPath;
 use strata_types::index_settings::{IndexSettings, MAX_INDEX_PATH_BYTES};
 use strata_types::read_request::{PathValue, ReadRequest, ResponseFormat, SortField};
@@ -37,7 +37,6 @@ fn any_request_matches_reference_response() {
             shredding_limits: [WriteOptions::default().shredding_limits, all_shredded(), nothing_shredded()][bounds],
             index_settings: index(&indexed, &entities),
             keyword_limits: some_segments(rows + 2 * bounds + plans.len()),
-            path_index_limits: some_shapes(rows + bounds + entities.len()),
             min_footer_index_chunks: [usize::MAX, 0][plans.len() % 2],
         };
         let lab = &labs[lab];

@@ -18,7 +18,7 @@ use strata_query::fetch::selection::SelectedPositions;
 use strata_query::{QueryEngine, QueryError, QueryOutcome};
 use strata_reference::{Value, hostile, rules};
 use strata_testing::engines::EngineLab;
-use strata_testing::versions::{all_shredded, nothing_shredded, segments, shapes, some_segments, some_shapes};
+use strata_testing::versions::{all_shredded, nothing_shredded, segments, some_segments};
 use strata_types::field_path::FieldPath;
 use strata_types::read_request::{PathValue, ReadRequest};
 
@@ -170,7 +170,6 @@ fn any_request_selects_like_the_reference() {
             max_row_group_rows: [1, 3, 7, MAX_ROW_GROUP_ROWS][rows],
             shredding_limits: [WriteOptions::default().shredding_limits, all_shredded(), nothing_shredded()][bounds],
             keyword_limits: some_segments(rows + 2 * bounds + plans.len()),
-            path_index_limits: some_shapes(rows + bounds + entities.len()),
             ..WriteOptions::default()
         };
         let reader = lab.reader(&entities, &options);
@@ -249,16 +248,13 @@ fn known_hard_filters_match_reference() {
         .collect();
     let mut wrong = Vec::new();
     for row_group_rows in [1, 5, MAX_ROW_GROUP_ROWS] {
-        for (shredding_limits, shapes) in
-            [(all_shredded(), some_shapes(0)), (nothing_shredded(), some_shapes(0)), (nothing_shredded(), shapes())]
-        {
+        for shredding_limits in [all_shredded(), nothing_shredded()] {
             let keywords = segments(row_group_rows);
             let options = WriteOptions {
                 worker_threads: 2,
                 max_row_group_rows: row_group_rows,
                 shredding_limits,
                 keyword_limits: keywords,
-                path_index_limits: shapes,
                 ..WriteOptions::default()
             };
             let reader = lab.reader(&entities, &options);

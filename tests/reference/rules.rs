@@ -202,7 +202,7 @@ pub fn equal(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// The separator in the full-text column, which is a byte that no UTF-8 text contains.
+/// The separator in the full text, which is a byte that no UTF-8 text contains.
 const SEPARATOR: u8 = 0xFF;
 
 /// Returns the folded texts of an entity, each preceded by [`SEPARATOR`].

@@ -8,7 +8,6 @@ use object_store::path::Path as ObjectPath;
 use strata_format::cache::PartCache;
 use strata_format::editing::{self, DeltaFileLimits, EditScript};
 use strata_format::keywords::indexer::KeywordSegmentLimits;
-use strata_format::path_index::builder::PathIndexLimits;
 use strata_format::profile::{ProfilePathRecord, ShreddingLimits, StoredProfile};
 use strata_format::reader::VersionReader;
 use strata_format::spool::{FinishedSpool, SpoolWriter};
@@ -181,22 +180,6 @@ pub fn segments(rows: usize) -> KeywordSegmentLimits {
         min_text_bytes: 0,
         ..KeywordSegmentLimits::default()
     }
-}
-
-/// Returns a path index with one of several limits, some of which omit row groups, or no path index.
-pub fn some_shapes(choice: usize) -> PathIndexLimits {
-    let all = shapes();
-    match choice % 6 {
-        0 => PathIndexLimits::default(),
-        1 => PathIndexLimits { max_paths: 9, ..all },
-        2 => PathIndexLimits { max_raw_bytes: 120, max_key_bytes: 60, ..all },
-        _ => all,
-    }
-}
-
-/// Returns a path index for any version.
-pub fn shapes() -> PathIndexLimits {
-    PathIndexLimits { min_document_bytes: 0, max_document_percent: u64::MAX, ..PathIndexLimits::default() }
 }
 
 /// An in-memory store with files.

@@ -1,4 +1,6 @@
-//! Tokenizer of the full-text column, and the conversion of a needle into conditions on tokens.
+//! Tokenizer of the full text of entities, and the conversion of a needle into conditions on tokens.
+//!
+//! The full text of an entity consists of its folded scalars, each after a separator, and a final separator.
 //!
 //! Problem: a needle can start or end inside of a word, and can contain punctuation. Therefore, the tokens contain all
 //! bytes of the text except separators, and a fragment of a needle can match a part of a token.

@@ -16,7 +16,7 @@ pub struct ShreddingLimits {
     pub max_columns: usize,
     /// A path gets an indexed column only if at least one in this many entities has a scalar there.
     pub max_entities_per_scalar: u64,
-    /// Max mean length of the strings in an indexed column, in bytes. The full-text column serves longer strings.
+    /// Max mean length of the strings in an indexed column, in bytes. The keyword index serves longer strings.
     pub max_mean_text_bytes: u64,
     /// Max size of the strings in all indexed columns, relative to the size of the documents.
     pub max_text_fraction: f64,

@@ -4,7 +4,6 @@
 //! The statistics of the row group apply to the extent, but a value in them need not occur in the extent.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
 use strata_store::{Result, StorageError};
@@ -18,11 +17,9 @@ use crate::keywords::field_set::FieldSet;
 use crate::keywords::segment::KeywordCandidates;
 use crate::keywords::segment_directory::KeywordIndex;
 use crate::keywords::tokenizer::TermQuery;
-use crate::layout::{DOCUMENT_COLUMN_INDEX, FULL_TEXT_COLUMN_INDEX, HASH_COLUMN_INDEX, ShreddedPart};
+use crate::layout::{DOCUMENT_COLUMN_INDEX, HASH_COLUMN_INDEX, ShreddedPart};
 use crate::overlay::Extent;
 use crate::page_table;
-use crate::path_index::directory::PathIndexDirectory;
-use crate::path_index::structure_dictionary::StructureDictionary;
 
 /// The sizes of some columns of a row group.
 #[derive(Clone, Copy, Debug)]
@@ -80,11 +77,6 @@ impl VersionReader {
         format!("{} {}", location.reader.object_file.path, location.row_group).into_bytes()
     }
 
-    /// Returns the full-text column of a row group, as a binary array with one value per row.
-    pub async fn read_full_text(&self, row_group: usize) -> Result<ArrayRef> {
-        self.read_column(row_group, FULL_TEXT_COLUMN_INDEX).await
-    }
-
     /// Returns the canonical hashes of a row group, as a binary array with 32 bytes per row.
     pub async fn read_entity_hashes(&self, row_group: usize) -> Result<ArrayRef> {
         self.read_column(row_group, HASH_COLUMN_INDEX).await
@@ -140,6 +132,10 @@ impl VersionReader {
             stored_bytes: location.scale_to_extent(row_group_sizes.stored_bytes),
             decompressed_bytes: location.scale_to_extent(row_group_sizes.decompressed_bytes),
         }
+    }
+
+    pub fn document_column_bytes(&self, row_group: usize) -> u64 {
+        self.total_column_sizes(row_group, &[DOCUMENT_COLUMN_INDEX]).stored_bytes
     }
 
     pub fn stored_bytes(&self, row_group: usize) -> u64 {
@@ -257,23 +253,6 @@ impl VersionReader {
         &self.extent_list.keyword_index
     }
 
-    pub fn is_full_text_cached(&self, row_group: usize) -> bool {
-        self.is_column_cached(row_group, FULL_TEXT_COLUMN_INDEX)
-    }
-
-    pub fn can_cache_full_text(&self, row_group: usize) -> bool {
-        self.cache().has_room_for(self.full_text_bytes(row_group))
-    }
-
-    pub fn full_text_bytes(&self, row_group: usize) -> u64 {
-        self.total_column_sizes(row_group, &[FULL_TEXT_COLUMN_INDEX]).decompressed_bytes
-    }
-
-    pub fn stored_text_and_document_bytes(&self, row_group: usize) -> (u64, u64) {
-        let bytes = |column| self.total_column_sizes(row_group, &[column]).stored_bytes;
-        (bytes(FULL_TEXT_COLUMN_INDEX), bytes(DOCUMENT_COLUMN_INDEX))
-    }
-
     /// Returns the rows of a segment that can match a query in the fields, according to the keyword index. Returns
     /// [`KeywordCandidates::Scan`] if the index cannot decide, or would cost more than a scan.
     pub async fn keyword_candidates(
@@ -289,37 +268,6 @@ impl VersionReader {
             }
         }
         Ok(KeywordCandidates::Scan)
-    }
-
-    pub fn path_index_directory(&self) -> &PathIndexDirectory {
-        &self.extent_list.path_index
-    }
-
-    /// Returns the structures of a row group's entities. Costs a request and a few milliseconds at most, unless cached.
-    pub async fn read_structures(&self, row_group: usize) -> Result<Option<Arc<StructureDictionary>>> {
-        let location = self.locate_extent(row_group);
-        let Some(rows) = location.partial_rows.clone() else {
-            return location.reader.read_structures(location.row_group).await;
-        };
-        if self.path_index_directory().get(row_group).is_none() {
-            return Ok(None);
-        }
-        let load = || async {
-            let whole = location.reader.read_structures(location.row_group).await?;
-            let too_short = || StorageError::InvalidFile("the path index has too few rows".to_owned());
-            let whole = whole.filter(|whole| whole.rows() >= rows.end).ok_or_else(too_short)?;
-            Ok(CachedPart::PathIndex(Arc::new(whole.slice_rows(rows.clone()))))
-        };
-        let key = PartKey::PathIndex { file: self.extent_list.id, row_group: row_group as u32 };
-        let loaded = self.cache().get_or_load(key, load).await?;
-        let CachedPart::PathIndex(structures) = loaded else { return Err(StorageError::wrong_part_kind()) };
-        Ok(Some(structures))
-    }
-
-    pub fn report_path_index_mismatch(&self, row_group: usize) {
-        let ExtentLocation { reader, row_group, .. } = self.locate_extent(row_group);
-        let mismatch = StorageError::InvalidFile("it does not match the full-text column".to_owned());
-        reader.report_path_index_damage(row_group, mismatch);
     }
 
     pub fn with_readahead(&self, plan: PrefetchPlan) -> VersionReader {

@@ -2,7 +2,7 @@
 //!
 //! A search reads as little as possible: first the token pages that the needle can match, then the posting lists of its
 //! fragments, the most selective fragment first, until few rows are left. If more bytes of the index than of the
-//! full-text column must be fetched, the column is scanned instead.
+//! documents must be fetched, the documents are scanned instead.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
@@ -28,11 +28,11 @@ use crate::keywords::segment::{
 };
 use crate::keywords::tokenizer::TermQuery;
 use crate::keywords::{KeywordIndexError, POSTING_BLOCK_BYTES, TokenPage};
-use crate::layout::FULL_TEXT_COLUMN_INDEX;
+use crate::layout::DOCUMENT_COLUMN_INDEX;
 
 /// An intersection of posting lists stops at this number of rows: verifying them is cheaper than reading more lists.
 const STOP_INTERSECTING_ROWS: usize = 64;
-/// A query may read this much of the keyword index even if the full-text column is smaller.
+/// A query may read this much of the keyword index even if the documents are smaller.
 const MIN_INDEX_READ_BYTES: u64 = 8 * POSTING_BLOCK_BYTES as u64;
 /// Parts of the index that are this close to each other are fetched with one request.
 const MAX_GAP_BYTES: u64 = 4 * POSTING_BLOCK_BYTES as u64;
@@ -60,9 +60,8 @@ impl FileReader {
         let stored = self.footer.extent_list.keyword_index.segments.get(segment);
         let Some(stored) = stored.filter(|_| !query.fragments().is_empty()) else { return Ok(KeywordCandidates::Scan) };
         let row_groups = stored.row_groups.clone();
-        let scan_bytes: u64 = row_groups
-            .map(|row_group| self.total_column_sizes(row_group, &[FULL_TEXT_COLUMN_INDEX]).stored_bytes)
-            .sum();
+        let scan_bytes: u64 =
+            row_groups.map(|row_group| self.total_column_sizes(row_group, &[DOCUMENT_COLUMN_INDEX]).stored_bytes).sum();
         let mut budget = ColdReadBudget { spent_bytes: 0, max_bytes: scan_bytes.max(MIN_INDEX_READ_BYTES) };
         let mut probe = SegmentProbe::new(stored, query, fields);
         if !self
@@ -291,7 +290,7 @@ impl FileReader {
     }
 }
 
-/// Limit of the bytes that a search fetches from the index. Beyond it, a scan of the full-text column is cheaper.
+/// Limit of the bytes that a search fetches from the index. Beyond it, a scan of the documents is cheaper.
 struct ColdReadBudget {
     spent_bytes: u64,
     max_bytes: u64,

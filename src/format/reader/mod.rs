@@ -2,7 +2,7 @@
 //! verified, decoded, and cached. A reader can also prefetch parts ([`VersionReader::with_readahead`]).
 //!
 //! A [`VersionReader`] has a `FileReader` for each file of a version, which reads the parts of the file (`documents`,
-//! `columns`, `keywords`, `path_index`). The module `extents` maps the row groups of the version to those of the files.
+//! `columns`, `keywords`). The module `extents` maps the row groups of the version to those of the files.
 //!
 //! Checksums are verified before decoding. Failures are not cached, so a restored file works again. Each failure names
 //! the file, and damage is reported ([`PartCache::with_damage_reports`](crate::cache::PartCache::with_damage_reports)).
@@ -16,7 +16,6 @@ mod file_reader;
 mod footer_load;
 mod keywords;
 mod object_file;
-mod path_index;
 mod prefetch;
 mod readahead;
 mod verification;

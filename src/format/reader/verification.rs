@@ -41,7 +41,6 @@ impl VersionReader {
             throttle.throttle(end - start).await;
         }
         self.version_file().verify_keyword_index(throttle).await?;
-        self.version_file().verify_path_index(throttle).await?;
         self.version_file().load_profile(StoredProfile::decode).await?;
         throttle.throttle(footer.profile_location.length).await;
         Ok(())

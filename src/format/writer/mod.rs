@@ -1,12 +1,12 @@
 //! Writes spooled entities to a Parquet object: the second pass of a write.
 //!
 //! 1. Worker threads split the spooled documents into row groups, shred them, and encode them.
-//! 2. The encoded row groups and their path indexes are written in order.
-//! 3. The indexer thread collects the tokens of their full-text columns. In the end, the keyword index is written.
+//! 2. The encoded row groups are written in order.
+//! 3. The indexer thread collects the tokens of their full texts. In the end, the keyword index is written.
 //! 4. The bytes are uploaded to the object store as they are written.
 //!
-//! The memory does not depend on the size of the version: a few row groups with their path indexes, a run of the
-//! keyword index ([`KeywordSegmentLimits::max_run_memory_bytes`](super::keywords::indexer::KeywordSegmentLimits)), and
+//! The memory does not depend on the size of the version: a few row groups with their full texts, a run of the keyword
+//! index ([`KeywordSegmentLimits::max_run_memory_bytes`](super::keywords::indexer::KeywordSegmentLimits)), and
 //! upload parts.
 
 mod options;
@@ -36,7 +36,7 @@ use strata_store::checksums::{CHECKSUMS_KEY, FOOTER_CHECKSUM_KEY, FooterChecksum
 use strata_store::store::Store;
 use strata_store::{Result, StorageError};
 
-use self::row_group::{EncodedRowGroup, IndexesToCollect, encode_row_group, read_row_group, run_encode_worker};
+use self::row_group::{EncodedRowGroup, encode_row_group, read_row_group, run_encode_worker};
 use self::sink::{SinkState, UploadSink};
 use super::footer_index::builder::FooterIndexBuilder;
 use super::footer_index::{FooterIndexLocation, FooterKeyValues};
@@ -45,7 +45,6 @@ use super::keywords::indexer::{KeywordIndexer, RowGroupText, UnwrittenSegment};
 use super::keywords::segment_directory::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{FORMAT_VERSION, FileLayout, LAYOUT_KEY, to_json_string};
 use super::overlay::{BaseFile, EditOverlay, Extent};
-use super::path_index::directory::{PATH_INDEX_KEY, PathIndexBlock, PathIndexDirectory};
 use super::profile::{PROFILE_KEY, ProfileLocation};
 use super::shredder::EntityShredder;
 use super::spool::{FinishedSpool, SpoolReader};
@@ -165,29 +164,24 @@ fn encode_file(
     let mut writer = VersionFileWriter {
         sink_state,
         keyword_index: KeywordIndex::default(),
-        path_index: PathIndexDirectory::default(),
         footer_index: Some(FooterIndexBuilder::new(file.schema_descr().num_columns())),
         file,
         entities: 0,
         progress,
     };
-    let collected = IndexesToCollect {
-        full_text: document_bytes >= options.keyword_limits.min_text_bytes,
-        path_index: (layout.document_bytes >= options.path_index_limits.min_document_bytes)
-            .then_some(options.path_index_limits),
-    };
+    let indexed_fields = (document_bytes >= options.keyword_limits.min_text_bytes).then_some(&*fields);
     if document_bytes >= ROW_GROUP_TARGET_BYTES as u64 || layout.stored_row_count() > options.max_row_group_rows as u64
     {
-        let input = EncodeInput { layout, fields: &fields, factory: &factory, collected };
+        let input = EncodeInput { layout, fields: indexed_fields, factory: &factory };
         indexer = encode_on_threads(input, &mut lines, options, indexer, &mut writer)?;
     } else if let Some(documents) = read_row_group(&mut lines, options.max_row_group_rows)? {
-        let mut shredder = EntityShredder::new(layout, &fields, collected.path_index);
-        let encoded = encode_row_group(&mut shredder, &factory, 0, &documents, collected)?;
+        let mut shredder = EntityShredder::new(layout, indexed_fields);
+        let encoded = encode_row_group(&mut shredder, &factory, 0, &documents)?;
         if let Some(text) = writer.append_row_group(encoded)? {
             indexer.add_row_group(&text)?;
         }
     }
-    if collected.full_text {
+    if indexed_fields.is_some() {
         indexer.finish().into_iter().try_for_each(|segment| writer.append_keyword_segment(segment, &fields))?;
     }
     writer.finish(profile, layout, options.min_footer_index_chunks)
@@ -196,9 +190,9 @@ fn encode_file(
 #[derive(Clone, Copy)]
 struct EncodeInput<'a> {
     layout: &'a FileLayout,
-    fields: &'a FieldTable,
+    /// The fields of the keyword index. `None` if the file gets no index.
+    fields: Option<&'a FieldTable>,
     factory: &'a ArrowRowGroupWriterFactory,
-    collected: IndexesToCollect,
 }
 
 fn encode_on_threads(
@@ -278,7 +272,6 @@ struct VersionFileWriter<'a> {
     file: SerializedFileWriter<UploadSink>,
     sink_state: Arc<Mutex<SinkState>>,
     keyword_index: KeywordIndex,
-    path_index: PathIndexDirectory,
     footer_index: Option<FooterIndexBuilder>,
     entities: u64,
     progress: &'a dyn Fn(u64),
@@ -303,12 +296,6 @@ impl VersionFileWriter<'_> {
             );
             self.footer_index = None;
         }
-        let mut block = None;
-        if let Some(bytes) = row_group.path_index {
-            let start = self.append_bytes(&bytes)?;
-            block = Some(PathIndexBlock { range: start..start + bytes.len() as u64, checksum: crc32(&bytes) });
-        }
-        self.path_index.row_groups.push(block);
         self.entities += row_group.rows as u64;
         (self.progress)(self.entities);
         Ok(row_group.full_text)
@@ -364,9 +351,6 @@ impl VersionFileWriter<'_> {
         let mut key_values = FooterKeyValues::from([(PROFILE_KEY.to_owned(), to_json_string(&location)?)]);
         if let Some(segment) = self.keyword_index.segments.first() {
             key_values.insert(KEYWORDS_KEY.to_owned(), self.keyword_index.encode(&segment.fields)?);
-        }
-        if !self.path_index.is_empty() {
-            key_values.insert(PATH_INDEX_KEY.to_owned(), self.path_index.encode()?);
         }
         for (key, text) in &key_values {
             self.file.append_key_value_metadata(KeyValue::new(key.clone(), text.clone()));

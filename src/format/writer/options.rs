@@ -3,7 +3,6 @@
 use strata_types::index_settings::IndexSettings;
 
 use crate::keywords::indexer::KeywordSegmentLimits;
-use crate::path_index::builder::PathIndexLimits;
 use crate::profile::ShreddingLimits;
 
 /// Max entities of a row group, which is the unit of work of a query.
@@ -21,7 +20,6 @@ pub struct WriteOptions {
     pub index_settings: IndexSettings,
     pub max_row_group_rows: usize,
     pub keyword_limits: KeywordSegmentLimits,
-    pub path_index_limits: PathIndexLimits,
     pub min_footer_index_chunks: usize,
 }
 
@@ -33,7 +31,6 @@ impl Default for WriteOptions {
             index_settings: IndexSettings::default(),
             max_row_group_rows: MAX_ROW_GROUP_ROWS,
             keyword_limits: KeywordSegmentLimits::default(),
-            path_index_limits: PathIndexLimits::default(),
             min_footer_index_chunks: MIN_FOOTER_INDEX_CHUNKS,
         }
     }

@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::{Receiver, SyncSender};
 
-use arrow::array::{Array, AsArray, BinaryBuilder, StringArray};
+use arrow::array::{Array, StringArray};
 use arrow::buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory, compute_leaves};
 use strata_store::{Result, StorageError};
@@ -10,18 +10,10 @@ use strata_store::{Result, StorageError};
 use super::EncodeInput;
 use super::options::{DOCUMENT_PAGE_TARGET_BYTES, ROW_GROUP_TARGET_BYTES};
 use crate::keywords::indexer::RowGroupText;
-use crate::layout::FULL_TEXT_COLUMN_INDEX;
-use crate::path_index::builder::PathIndexLimits;
 use crate::shredder::EntityShredder;
 use crate::spool::SpoolReader;
 
 const MAX_BATCH_ROWS: usize = 2_048;
-
-#[derive(Clone, Copy)]
-pub(super) struct IndexesToCollect {
-    pub(super) full_text: bool,
-    pub(super) path_index: Option<PathIndexLimits>,
-}
 
 pub(crate) fn is_full_row_group(rows: usize, bytes: usize, max_rows: usize) -> bool {
     rows >= max_rows || bytes >= ROW_GROUP_TARGET_BYTES
@@ -48,7 +40,6 @@ pub(super) struct EncodedRowGroup {
     pub(super) rows: usize,
     pub(super) columns: Vec<ArrowColumnChunk>,
     pub(super) full_text: Option<RowGroupText>,
-    pub(super) path_index: Option<Vec<u8>>,
 }
 
 pub(super) fn run_encode_worker(
@@ -56,10 +47,10 @@ pub(super) fn run_encode_worker(
     write_queue: &Receiver<StringArray>,
     to_file: &SyncSender<Result<EncodedRowGroup>>,
 ) {
-    let EncodeInput { layout, fields, factory, collected } = input;
-    let mut shredder = EntityShredder::new(layout, fields, collected.path_index);
+    let EncodeInput { layout, fields, factory } = input;
+    let mut shredder = EntityShredder::new(layout, fields);
     for (number, documents) in write_queue.iter().enumerate() {
-        let row_group = encode_row_group(&mut shredder, factory, number, &documents, collected);
+        let row_group = encode_row_group(&mut shredder, factory, number, &documents);
         if to_file.send(row_group).is_err() {
             return;
         }
@@ -71,12 +62,7 @@ pub(super) fn encode_row_group(
     factory: &ArrowRowGroupWriterFactory,
     number: usize,
     documents: &StringArray,
-    collected: IndexesToCollect,
 ) -> Result<EncodedRowGroup> {
-    let offsets = documents.value_offsets();
-    // The full text of an entity is rarely larger than its document, so this capacity is usually sufficient.
-    let text_bytes = offsets.last().zip(offsets.first()).map_or(0, |(end, start)| (end - start) as usize);
-    let mut full_text = collected.full_text.then(|| BinaryBuilder::with_capacity(documents.len(), text_bytes));
     let mut writers = factory.create_column_writers(number)?;
     let mut start = 0;
     while start < documents.len() {
@@ -88,16 +74,10 @@ pub(super) fn encode_row_group(
                 columns.next().ok_or(StorageError::WorkerStopped)?.write(&shredded)?;
             }
         }
-        if let Some(full_text) = &mut full_text {
-            full_text.append_array(batch.column(FULL_TEXT_COLUMN_INDEX).as_binary())?;
-        }
-        shredder.reclaim_buffer(batch);
         start += length;
     }
     let columns = writers.into_iter().map(|writer| writer.close()).collect::<Result<_, _>>()?;
-    let fields = shredder.take_scalar_fields();
-    let full_text = full_text.map(|mut texts| RowGroupText { texts: texts.finish(), fields });
-    Ok(EncodedRowGroup { rows: documents.len(), columns, full_text, path_index: shredder.take_path_index() })
+    Ok(EncodedRowGroup { rows: documents.len(), columns, full_text: shredder.take_full_text()? })
 }
 
 /// Returns the number of rows in the next batch. The Parquet page writer checks sizes only between batches, so batches

@@ -76,7 +76,7 @@ impl PartitionableScan for FieldScan {
                     pages.iter().filter(|page| is_missing(page)).count()
                 }
             };
-            let (_, documents) = reader.stored_text_and_document_bytes(row_group);
+            let documents = reader.document_column_bytes(row_group);
             row_groups.push(RowGroupReadEstimate {
                 row_group: *unit,
                 stable_name: reader.stable_row_group_name(row_group),

@@ -1,8 +1,8 @@
 //! Access paths: how a scan finds the rows that match a predicate.
 //!
 //! One index evaluates a predicate, or documents do if no index covers it. For example, `filter=name:Ada` reads the
-//! indexed column of `name`. In a version without that column, the full-text column lists the rows that contain `ada`,
-//! the path index decides which of these hits are at `name`, and documents decide in row groups without a path index.
+//! indexed column of `name`. In a version without that column, the keyword index lists the rows with `ada`, and
+//! documents decide about the rows in which it can be a part of a longer text or at another path.
 //!
 //! The evaluator ([`super::row_group_evaluator`]) asks all access paths the same two questions, the cheapest first:
 //!
@@ -19,6 +19,7 @@ use strata_format::reader::VersionReader;
 use strata_store::StorageError;
 
 use crate::scan::indexed_comparison::IndexedComparison;
+use crate::scan::keyword_index;
 use crate::scan::predicate::Predicate;
 use crate::scan::row_selection::RowSelection;
 use crate::scan::scan_report::{AccessPath, PruneCounter};
@@ -36,22 +37,14 @@ impl PlannedPredicate {
             Predicate::Comparison(compare) => reader.layout().find_shredded(compare.path.keys()),
             Predicate::Keywords(_) => None,
         };
-        let access_path = match &predicate {
-            Predicate::Comparison(_) if column.is_some() => AccessPath::ShreddedColumn,
-            Predicate::Keywords(keywords) if keywords.searches_all_fields() => AccessPath::SearchText,
-            _ if !reader.path_index_directory().is_empty() => AccessPath::SearchTextAndShapes,
-            predicate if predicate.full_text_needles().is_some() => AccessPath::SearchTextThenDocuments,
-            _ => AccessPath::Documents,
+        let access_path = if column.is_some() {
+            AccessPath::ShreddedColumn
+        } else if !reader.keyword_index().is_empty() && keyword_index::can_search(&predicate) {
+            AccessPath::KeywordIndex
+        } else {
+            AccessPath::Documents
         };
         PlannedPredicate { access_path, indexed_column_number: column, predicate }
-    }
-
-    pub(crate) fn reads_full_text(&self) -> bool {
-        (AccessPath::SearchText..=AccessPath::SearchTextThenDocuments).contains(&self.access_path)
-    }
-
-    pub fn reads_documents(&self) -> bool {
-        matches!(self.access_path, AccessPath::SearchTextThenDocuments | AccessPath::Documents)
     }
 
     pub(crate) fn indexed_comparison<'a>(&'a self, reader: &'a VersionReader) -> Option<IndexedComparison<'a>> {
@@ -76,9 +69,7 @@ impl fmt::Display for PlannedPredicate {
         let PlannedPredicate { predicate, access_path, indexed_column_number: column } = self;
         let by = match (access_path, column) {
             (_, Some(column)) => return write!(formatter, "{predicate} by indexed column {column}"),
-            (AccessPath::SearchText, _) => "full-text column",
-            (AccessPath::SearchTextAndShapes, _) => "full-text column and path index",
-            (AccessPath::SearchTextThenDocuments, _) => "full-text column and documents",
+            (AccessPath::KeywordIndex, _) => "keyword index",
             _ => "documents",
         };
         write!(formatter, "{predicate} by {by}")

@@ -3,7 +3,7 @@
 //! Lists are evaluated element by element. A row matches if one of its elements matches.
 
 use std::cmp::Ordering;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanBufferBuilder, ListArray};
 use arrow::buffer::{BooleanBuffer, NullBuffer};
@@ -12,7 +12,7 @@ use memchr::arch::all::packedpair::HeuristicFrequencyRank;
 use memchr::memmem;
 use strata_format::layout::ShreddedKind;
 use strata_json::NumericValue;
-use strata_types::read_request::{KeywordsMode, RangeBound};
+use strata_types::read_request::RangeBound;
 
 use crate::scan::dedup_key_column::{bytes_at, remainder_at};
 
@@ -201,61 +201,6 @@ impl HeuristicFrequencyRank for RareBytePair {
     fn rank(&self, byte: u8) -> u8 {
         if self.0.contains(&byte) { 0 } else { u8::MAX }
     }
-}
-
-/// Selects the rows whose text contains one of the words, or all of them. There must be at least one word, and none may
-/// be empty. Each block of rows is searched for all words while it is in the processor's cache.
-pub(super) fn rows_containing_words(search: &BinaryArray, words: &[Vec<u8>], mode: KeywordsMode) -> BooleanBuffer {
-    /// The block is smaller than the second-level cache of a processor core.
-    const BLOCK_BYTES: usize = 128 << 10;
-    if let [word] = words {
-        return values_containing(search, word);
-    }
-    let finders: Vec<memmem::Finder<'_>> = words.iter().map(|word| build_finder(search, word)).collect();
-    let offsets = search.value_offsets();
-    let mut found = BooleanBufferBuilder::new(search.len());
-    let mut start = 0;
-    while start < search.len() {
-        let until = offsets[start] as usize + BLOCK_BYTES;
-        let end = start + offsets[start + 1..].partition_point(|end| *end as usize <= until).max(1);
-        let rows = finders.iter().try_fold(None::<BooleanBuffer>, |rows, finder| {
-            let mut hits = BooleanBufferBuilder::new(end - start);
-            hits.append_n(end - start, false);
-            mark_matches(search, start..end, finder, &mut hits);
-            let hits = hits.finish();
-            let rows = match (rows, mode) {
-                (None, _) => hits,
-                (Some(rows), KeywordsMode::Or) => &rows | &hits,
-                (Some(rows), KeywordsMode::And) => &rows & &hits,
-            };
-            let decided = mode == KeywordsMode::And && rows.count_set_bits() == 0;
-            if decided { ControlFlow::Break(rows) } else { ControlFlow::Continue(Some(rows)) }
-        });
-        match rows {
-            ControlFlow::Break(rows) | ControlFlow::Continue(Some(rows)) => found.append_buffer(&rows),
-            ControlFlow::Continue(None) => found.append_n(end - start, false),
-        }
-        start = end;
-    }
-    clear_nulls(found.finish(), search.nulls())
-}
-
-pub(super) fn filter_rows_by_words(
-    search: &BinaryArray,
-    rows: impl Iterator<Item = usize>,
-    words: &[Vec<u8>],
-    mode: KeywordsMode,
-) -> Vec<usize> {
-    let finders: Vec<memmem::Finder<'_>> = words.iter().map(memmem::Finder::new).collect();
-    let matches = |row: &usize| {
-        let text = search.value(*row);
-        let mut hits = finders.iter().map(|finder| finder.find(text).is_some());
-        match mode {
-            KeywordsMode::Or => hits.any(|hit| hit),
-            KeywordsMode::And => hits.all(|hit| hit),
-        }
-    };
-    rows.filter(matches).collect()
 }
 
 /// Sets the bit of each row whose text contains the needle. The first bit is for the first of `rows`.

@@ -19,6 +19,7 @@ use crate::coop::YieldBudget;
 use crate::fetch::entity_projection::EntityProjection;
 use crate::scan::access_path::{ExactRows, PlannedPredicate};
 use crate::scan::predicate::Predicate;
+use crate::scan::scan_report::AccessPath;
 
 /// Limits of the number of keyword index segments whose results a scan caches. Row groups are processed in order, so
 /// that few segments are in use, but more while row groups wait for the store.
@@ -89,7 +90,7 @@ impl KeywordIndexRows {
 type SegmentIndexRows = Arc<[Option<KeywordIndexRows>]>;
 
 pub(super) struct KeywordIndexQueries {
-    /// One query for each predicate. `None` if the predicate does not use the full-text column.
+    /// One query for each predicate. `None` if the predicate does not use the keyword index.
     queries: Vec<Option<KeywordIndexQuery>>,
     max_cached_segments: usize,
     segment_results: Mutex<BTreeMap<usize, Arc<OnceCell<SegmentIndexRows>>>>,
@@ -120,7 +121,7 @@ impl KeywordIndexQueries {
     pub(super) fn estimate_row_group_bytes(&self, reader: &VersionReader, row_group: usize) -> u64 {
         let index = reader.keyword_index();
         let segment = index.segment_and_first_row(row_group).and_then(|(segment, _)| index.segments.get(segment));
-        let Some(segment) = segment else { return reader.full_text_bytes(row_group) };
+        let Some(segment) = segment else { return 0 };
         let entries: u64 = segment.pages.iter().map(|page| u64::from(page.bytes)).sum();
         let result_size = self.queries.iter().flatten().count() * result_bitmap_bytes(segment.rows);
         (2 * entries + result_size as u64) / segment.row_groups.len().max(1) as u64
@@ -159,7 +160,7 @@ impl KeywordIndexQueries {
         for query in &self.queries {
             results.push(match query {
                 Some(query) => match query.search(reader, segment, &mut budget).await {
-                    // Damage of the keyword index has been reported. The full-text column then decides all predicates.
+                    // Damage of the keyword index has been reported. Documents then decide all predicates.
                     Err(error) if error.is_file_damage() => return Ok(self.queries.iter().map(|_| None).collect()),
                     outcome => outcome?,
                 },
@@ -172,7 +173,8 @@ impl KeywordIndexQueries {
 
 impl KeywordIndexQuery {
     fn new(condition: &PlannedPredicate) -> Option<KeywordIndexQuery> {
-        let (texts, mode) = condition.predicate.full_text_needles().filter(|_| condition.reads_full_text())?;
+        let (texts, mode) =
+            condition.predicate.full_text_needles().filter(|_| condition.access_path == AccessPath::KeywordIndex)?;
         let searched_paths = match &condition.predicate {
             Predicate::Comparison(compare) => SearchedPaths::Path(compare.path.keys().to_vec()),
             Predicate::Keywords(keywords) => SearchedPaths::Projection(keywords.projection.clone()),
@@ -187,10 +189,6 @@ impl KeywordIndexQuery {
         segment: usize,
         budget: &mut YieldBudget,
     ) -> Result<Option<KeywordIndexRows>, StorageError> {
-        // If one of several alternative words requires a scan, the index entries of the other words do not matter.
-        if self.mode == KeywordsMode::Or && self.term_queries.contains(&TermQuery::Scan) {
-            return Ok(None);
-        }
         let Some(stored) = reader.keyword_index().segments.get(segment) else { return Ok(None) };
         let fields = self.searched_paths.fields(stored);
         let mut candidates: Option<FixedBitSet> = None;
@@ -248,6 +246,14 @@ impl KeywordIndexQuery {
             candidates: to_boolean_buffer(&candidates),
         }))
     }
+}
+
+/// Whether the keyword index can exclude entities: a text consists only of white space if it cannot.
+pub(super) fn can_search(predicate: &Predicate) -> bool {
+    let Some((needles, mode)) = predicate.full_text_needles() else { return false };
+    let mut requires_scan = needles.iter().map(|needle| TermQuery::from_needle(needle) == TermQuery::Scan);
+    // If one of several alternative words requires a scan, the index entries of the other words do not matter.
+    !(if mode == KeywordsMode::Or { requires_scan.any(|scan| scan) } else { requires_scan.all(|scan| scan) })
 }
 
 fn result_bitmap_bytes(rows: usize) -> usize {

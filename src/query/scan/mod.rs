@@ -1,8 +1,8 @@
 //! Scans a version: prunes row groups, evaluates predicates, and returns positions in order.
 //!
 //! Several row groups are processed at once. Within a row group, the cheapest predicates run first: indexed columns
-//! select rows, the full-text column selects candidates, and the path index decides which hits count. Documents are
-//! read only for the remaining rows, and only if a predicate requires it.
+//! select rows, and the keyword index lists rows that contain a text or can contain it. Documents are read only for the
+//! remaining rows, and only if a predicate requires it.
 //!
 //! [`version_scan`] is the operator, `scan_spec` its plan, `row_group_evaluator` evaluates the predicates of a row
 //! group by their access paths ([`access_path`]), and `row_group_output` returns the columns of the selected rows.
@@ -18,14 +18,12 @@ pub mod distinct_cache;
 mod distinct_filter;
 mod document_verifier;
 mod equality_column;
-mod full_text;
 pub(crate) mod hash_index;
 mod histogram;
 mod indexed_comparison;
 mod keyword_index;
 pub mod partial_scan;
 mod path_codes;
-mod path_index;
 pub mod predicate;
 mod prefetch;
 mod range_simplification;

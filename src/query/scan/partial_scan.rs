@@ -27,7 +27,7 @@ use crate::scan::sort_key::{self, OrderSpec};
 use crate::scan::version_scan::VersionScan;
 use crate::scan::{hash_index, sort_index};
 
-/// Estimate for matches of the full-text column: one in this many documents is read to verify them.
+/// Estimate for a search in the keyword index: one in this many documents is read to verify candidates.
 const VERIFIED_DOCUMENTS_DIVISOR: u64 = 16;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -139,10 +139,8 @@ impl ScanSpec {
         let columns: BTreeSet<usize> = prefetch.columns.iter().chain(&keys.columns).copied().filter(missing).collect();
         let columns: Vec<usize> = columns.into_iter().collect();
         let mut bytes = reader.total_column_sizes(row_group, &columns).stored_bytes;
-        let (search, documents) = reader.stored_text_and_document_bytes(row_group);
-        if !reader.is_full_text_cached(row_group) {
-            bytes += self.estimate_full_text_bytes(row_group, || search).min(search);
-        }
+        let documents = reader.document_column_bytes(row_group);
+        bytes += self.estimate_keyword_index_bytes(row_group).min(documents);
         let order = self.computed.order.as_ref().filter(|_| self.has_output_column(ORDER_COLUMN));
         let orders_documents =
             order.is_some_and(|order| sort_key::sortable_column(reader.layout(), &order.field).is_none());
@@ -152,7 +150,7 @@ impl ScanSpec {
         let costliest = self.predicates.iter().map(|condition| condition.access_path).max();
         if costliest == Some(AccessPath::Documents) || orders_documents || keys.may_read_documents(reader, row_group) {
             bytes += missing_bytes();
-        } else if costliest == Some(AccessPath::SearchTextThenDocuments) {
+        } else if costliest == Some(AccessPath::KeywordIndex) {
             bytes += missing_bytes() / VERIFIED_DOCUMENTS_DIVISOR;
         }
         bytes

@@ -125,9 +125,9 @@ impl PathComparison {
     fn build_full_text_needle(&self) -> Option<Vec<u8>> {
         match self.operator {
             ComparisonOperator::Contains => Some(self.folded.clone()).filter(|folded| !folded.is_empty()),
-            // Case folding does not preserve the order of strings, so the full-text column cannot evaluate a range.
+            // Case folding does not preserve the order of strings, so the full text cannot decide a range.
             ComparisonOperator::Range(_) => None,
-            // A number has many spellings, and null has no text, so the full-text column cannot be searched for them.
+            // A number has many spellings, and null has no text, so the full text cannot be searched for them.
             ComparisonOperator::Equal if self.number().is_some() || self.can_match_null() => None,
             ComparisonOperator::Equal => Some([&[TEXT_SEPARATOR], self.folded.as_slice(), &[TEXT_SEPARATOR]].concat()),
         }
@@ -194,11 +194,6 @@ impl KeywordSearch {
         folded.sort_by_key(|word| std::cmp::Reverse(word.len()));
         let needles = words.iter().map(|word| ContainsPredicate::new(word)).collect();
         KeywordSearch { folded, needles, words, mode, projection }
-    }
-
-    /// Whether the projection hides no field, so the full-text column decides. (`denull` removes no words.)
-    pub fn searches_all_fields(&self) -> bool {
-        !self.projection.has_hidden_fields()
     }
 
     fn matches(&self, document: &[u8]) -> bool {

@@ -3,7 +3,6 @@
 use strata_format::layout::{HASH_COLUMN_INDEX, ShreddedPart};
 use strata_format::reader::PrefetchPlan;
 
-use crate::scan::access_path::PlannedPredicate;
 use crate::scan::predicate::ComparisonOperator;
 use crate::scan::scan_columns::{GROUP_COLUMN, ORDER_COLUMN};
 use crate::scan::scan_spec::ScanSpec;
@@ -75,8 +74,7 @@ impl ScanSpec {
         let has_keys = self.has_output_column(ORDER_COLUMN) || self.has_output_column(GROUP_COLUMN);
         let keys = if has_keys { MAX_ROW_KEY_BYTES } else { 0 };
         let mut bytes = reader.total_column_sizes(row_group, &plan.columns).decompressed_bytes + rows * (8 + keys);
-        bytes += self.estimate_full_text_bytes(row_group, || reader.full_text_bytes(row_group));
-        let reads_documents = self.predicates.iter().any(PlannedPredicate::reads_documents);
-        if reads_documents { bytes + ROW_GROUP_DOCUMENT_BYTES } else { bytes }
+        bytes += self.estimate_keyword_index_bytes(row_group);
+        if self.reads_documents() { bytes + ROW_GROUP_DOCUMENT_BYTES } else { bytes }
     }
 }

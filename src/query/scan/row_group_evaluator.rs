@@ -21,7 +21,6 @@ use crate::scan::predicate::ComparisonOperator;
 use crate::scan::row_group_output::RowGroupOutput;
 use crate::scan::row_selection::RowSelection;
 use crate::scan::scan_columns::ORDER_COLUMN;
-use crate::scan::scan_report::AccessPath;
 use crate::scan::scan_spec::ScanSpec;
 use crate::scan::sort_key::SortColumn;
 
@@ -33,8 +32,6 @@ pub(super) struct PredicateProbe<'a> {
     pub(super) selected: RowSelection,
     /// The rows that the keyword index lists. `None` if the keyword index cannot help.
     pub(super) keyword_rows: Option<&'a KeywordIndexRows>,
-    /// The number of matches that are sufficient, the first ones of the row group.
-    pub(super) max_matches: Option<usize>,
 }
 
 impl ScanSpec {
@@ -167,11 +164,7 @@ impl ScanSpec {
                 let rows = keyword_rows.map_or(0, |keyword_rows| keyword_rows.candidates.count_set_bits());
                 self.metrics.count_keyword_lookup(number, keyword_rows.map(|keyword_rows| &keyword_rows.exact), rows);
             }
-            // After the last predicate, nothing removes rows, so the first matches are sufficient.
-            let is_last = number + 1 == self.predicates.len() && rechecks.is_empty();
-            let max_matches = self.fetch.filter(|_| is_last);
-            let probe =
-                PredicateProbe { row_group, predicate_number: number, condition, selected, keyword_rows, max_matches };
+            let probe = PredicateProbe { row_group, predicate_number: number, condition, selected, keyword_rows };
             let CandidateRows { rows, exact } = self.probe_access_path(probe).await?;
             selected = rows;
             if !matches!(exact, ExactRows::All) {
@@ -192,17 +185,12 @@ impl ScanSpec {
                 self.probe_indexed_column(probe.row_group, probe.predicate_number, column, probe.selected).await?;
             return Ok(CandidateRows { rows, exact: ExactRows::All });
         }
-        if let Some(KeywordIndexRows { candidates, exact: ExactRows::All }) = probe.keyword_rows {
-            let rows = probe.selected.intersect(candidates.clone());
-            return Ok(CandidateRows { rows, exact: ExactRows::All });
-        }
-        match probe.condition.access_path {
-            AccessPath::SearchTextAndShapes if self.reader.path_index_directory().get(probe.row_group).is_some() => {
-                Box::pin(self.probe_path_index(probe)).await
+        Ok(match probe.keyword_rows {
+            Some(KeywordIndexRows { candidates, exact }) => {
+                CandidateRows { rows: probe.selected.intersect(candidates.clone()), exact: exact.clone() }
             }
-            AccessPath::Documents => Ok(CandidateRows { rows: probe.selected, exact: ExactRows::None }),
-            _ => self.probe_full_text(probe).await,
-        }
+            None => CandidateRows { rows: probe.selected, exact: ExactRows::None },
+        })
     }
 
     async fn probe_indexed_column(

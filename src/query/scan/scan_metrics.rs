@@ -9,7 +9,7 @@ use strata_runtime::metrics::metrics;
 
 use crate::scan::access_path::{ExactRows, PlannedPredicate};
 use crate::scan::predicate::Predicate;
-use crate::scan::scan_report::{AccessPath, PathIndexReport, PredicateReport, PruneCounter, ScanReport};
+use crate::scan::scan_report::{AccessPath, PredicateReport, PruneCounter, ScanReport};
 
 /// Runs work and adds the time that it keeps a thread busy, without the time that it waits for the store.
 pub(super) async fn with_busy_timer<F: Future>(time: &Time, work: F) -> F::Output {
@@ -67,16 +67,6 @@ impl ScanMetrics {
         });
     }
 
-    pub(super) fn count_path_index_use(&self, number: usize, exact: &ExactRows) {
-        let is_sufficient = matches!(exact, ExactRows::All);
-        self.with_report(|scan| {
-            let report = scan.predicates[number].shapes.get_or_insert_default();
-            *(if is_sufficient { &mut report.settled } else { &mut report.left_to_documents }) += 1;
-        });
-        let outcome = if is_sufficient { "settled" } else { "documents" };
-        metrics().path_index_uses.with_label_values([outcome.into()]).increment(1);
-    }
-
     /// Counts a lookup of a row group in the keyword index: the candidates that are certain to match (`None` if the
     /// index could not help) and the number of listed rows.
     pub(super) fn count_keyword_lookup(&self, number: usize, exact: Option<&ExactRows>, rows: usize) {
@@ -106,7 +96,6 @@ fn new_predicate_report(condition: &PlannedPredicate) -> PredicateReport {
         rows_in: rows,
         rows_out: rows,
         keyword_index: None,
-        shapes: (access == AccessPath::SearchTextAndShapes).then(PathIndexReport::default),
         settled_by_statistics: (access == AccessPath::ShreddedColumn && is_range).then_some(0),
     }
 }

@@ -6,16 +6,12 @@ use utoipa::ToSchema;
 /// What strata read: a part of the file or a cached result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-// Conditions are evaluated in the order of the first five: the cheapest access path first.
+// Conditions are evaluated in the order of the first three: the cheapest access path first.
 pub enum AccessPath {
     /// The indexed column of a path.
     ShreddedColumn,
-    /// The full-text column, which was sufficient.
-    SearchText,
-    /// The full-text column and the path index.
-    SearchTextAndShapes,
-    /// The full-text column. strata verified the matches in documents.
-    SearchTextThenDocuments,
+    /// The keyword index. strata verified the entities in documents that the index could not decide.
+    KeywordIndex,
     /// Documents.
     Documents,
     /// The stored hashes of the entities.
@@ -99,21 +95,9 @@ pub struct PredicateReport {
     pub rows_out: Option<u64>,
     /// The results of the keyword index. Null if strata did not use the keyword index.
     pub keyword_index: Option<KeywordIndexReport>,
-    /// The results of the path index. Null if strata did not use the path index.
-    pub shapes: Option<PathIndexReport>,
     /// The number of row groups in which all entities match a range filter, according to the statistics of the indexed
     /// column. Null for other predicates and other kinds of access.
     pub settled_by_statistics: Option<u64>,
-}
-
-/// The evaluation of a predicate in row groups that have a path index, excluding pruned row groups.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
-pub struct PathIndexReport {
-    /// Row groups in which the full-text column and the path index were sufficient.
-    pub settled: u64,
-    /// Row groups in which strata verified the candidates in documents because reading the documents required fewer
-    /// bytes.
-    pub left_to_documents: u64,
 }
 
 /// The results of the keyword index for a predicate, excluding row groups that other predicates pruned.
@@ -123,7 +107,7 @@ pub struct KeywordIndexReport {
     pub exact: u64,
     /// Row groups in which the index listed candidates, which strata then verified.
     pub candidates: u64,
-    /// Row groups in which the index could not help, so strata scanned the full-text column.
+    /// Row groups in which the index could not help, so strata scanned the documents.
     pub left_to_scan: u64,
     /// The number of entities that the index listed.
     pub rows: u64,

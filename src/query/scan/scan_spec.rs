@@ -95,13 +95,12 @@ impl ScanSpec {
         RowSelection::List(candidates.iter().map(|position| (u64::from(*position) - first) as usize).collect())
     }
 
-    /// Estimates the bytes of a row group that full-text predicates read: of the keyword index, or of the whole column.
-    pub(super) fn estimate_full_text_bytes(&self, row_group: usize, column_bytes: impl FnOnce() -> u64) -> u64 {
-        match &self.keyword_queries {
-            _ if !self.predicates.iter().any(PlannedPredicate::reads_full_text) => 0,
-            Some(keywords) => keywords.estimate_row_group_bytes(&self.reader, row_group),
-            None => column_bytes(),
-        }
+    pub(super) fn estimate_keyword_index_bytes(&self, row_group: usize) -> u64 {
+        self.keyword_queries.as_ref().map_or(0, |queries| queries.estimate_row_group_bytes(&self.reader, row_group))
+    }
+
+    pub(super) fn reads_documents(&self) -> bool {
+        self.predicates.iter().any(|condition| condition.access_path == AccessPath::Documents)
     }
 
     pub(super) fn has_keyword_query(&self, predicate: usize) -> bool {
@@ -227,9 +226,8 @@ impl ScanSpec {
                 report.keyword_index.get_or_insert_default();
             }
         }
-        let reads_documents = self.predicates.iter().any(PlannedPredicate::reads_documents);
         let verification = scan.verification.take().unwrap_or_default();
-        scan.verification = Some(verification).filter(|report| reads_documents || report.rows_in > 0);
+        scan.verification = Some(verification).filter(|report| self.reads_documents() || report.rows_in > 0);
         scan.left_out_early = self.top_k_threshold.is_some().then(|| metrics.top_k_excluded_rows.value() as u64);
         scan.duplicates_left_out = self.is_distinct.then(|| metrics.duplicate_rows.value() as u64);
         scan.sort = self.sort_report();

@@ -213,16 +213,12 @@ registry! {
     pruned_bytes: Counter = "strata_pruned_bytes_total";
     /// Row groups in which a text search used the keyword index. `outcome` is `exact` (the index identified the
     /// matching entities), `candidates` (the index returned entities to verify), or `scan` (the index could not help,
-    /// so strata scanned the full-text column).
+    /// so strata scanned the documents).
     keyword_index_uses: CounterFamily = "strata_keyword_index_total" ["outcome": &["exact", "candidates", "scan"]];
-    /// Row groups in which a filter on a path used the path index. `outcome` is `settled` (the full-text column was
-    /// sufficient) or `documents` (strata had to check the remaining candidates in the documents).
-    path_index_uses: CounterFamily = "strata_shapes_total" ["outcome": &["settled", "documents"]];
     /// Cache lookups. `cache` is `diffs` for the diff cache, and otherwise the type of the cached part: `footers`,
-    /// `documents`, `columns`, `blooms`, `paths`, `keywords`, `shapes` (the path index), or `derived`. `outcome` is
-    /// `hit` or `miss`.
+    /// `documents`, `columns`, `blooms`, `paths`, `keywords`, or `derived`. `outcome` is `hit` or `miss`.
     cache_lookups: CounterFamily = "strata_cache_lookups_total" [
-        "cache": &["footers", "documents", "columns", "blooms", "paths", "keywords", "shapes", "derived", "diffs"],
+        "cache": &["footers", "documents", "columns", "blooms", "paths", "keywords", "derived", "diffs"],
         "outcome": &["hit", "miss"]
     ];
     /// Bytes of decoded parts in the cache.

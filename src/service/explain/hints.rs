@@ -175,40 +175,11 @@ fn push_predicate_hints(
     hints: &mut Vec<String>,
 ) {
     for condition in cost::plan_predicates(reader, request) {
-        let comparison = match &condition.predicate {
-            Predicate::Comparison(comparison) => comparison,
-            Predicate::Keywords(keywords) => {
-                if !keywords.searches_all_fields() && condition.reads_documents() && explanation.scan.is_some() {
-                    hints.push(
-                        "`keywords` reads the documents that might match, because an earlier step removes fields. \
-                         Without include_source=false, keep_field, or drop_field, `keywords` reads only the full-text \
-                         column."
-                            .to_owned(),
-                    );
-                }
-                continue;
-            }
-        };
-        let name = comparison.operator.parameter_name();
+        let Predicate::Comparison(comparison) = &condition.predicate else { continue };
         let path = &comparison.path;
-        if is_pointless(path) {
-            continue;
-        }
-        let access = match condition.access_path {
-            // The path index finds strings without an indexed column, so the condition needs no hint.
-            AccessPath::SearchTextAndShapes if condition.predicate.full_text_needles().is_some() => continue,
-            AccessPath::SearchTextAndShapes if comparison.needs_exact_text() => {
-                "reads the documents of the entities that have the path"
-            }
-            AccessPath::SearchTextAndShapes => "reads the full-text column of the entities that have the path",
-            AccessPath::SearchTextThenDocuments => {
-                "scans the full-text column, then reads the documents of its matches"
-            }
-            AccessPath::Documents => "reads documents",
-            _ => continue,
-        };
-        if explanation.scan.is_some() {
-            hints.push(format!("`{path}` has no indexed column, so `{name}` {access}. {INDEX_ADVICE}."));
+        if condition.access_path == AccessPath::Documents && explanation.scan.is_some() && !is_pointless(path) {
+            let name = comparison.operator.parameter_name();
+            hints.push(format!("`{path}` has no indexed column, so `{name}` reads documents. {INDEX_ADVICE}."));
         }
     }
 }

@@ -148,7 +148,6 @@ fn sum_file_parts(selection_metrics: &ReaderMetrics, response_metrics: &ReaderMe
         columns: sum(|metrics| &metrics.columns),
         bloom_filters: sum(|metrics| &metrics.bloom_filters),
         keyword_index: sum(|metrics| &metrics.keyword_index),
-        shapes: sum(|metrics| &metrics.path_index),
         document_pages: sum(|metrics| &metrics.documents),
         requests: selection_metrics.fetch_count() + response_metrics.fetch_count(),
         request_bytes: selection_metrics.fetched_bytes() + response_metrics.fetched_bytes(),

@@ -174,8 +174,6 @@ pub struct FilePartReport {
     pub bloom_filters: CacheLookups,
     /// Entries and posting lists of the keyword index.
     pub keyword_index: CacheLookups,
-    /// Path indexes of row groups.
-    pub shapes: CacheLookups,
     /// Document pages.
     pub document_pages: CacheLookups,
     /// The number of requests to the store.

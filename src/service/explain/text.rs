@@ -120,7 +120,6 @@ impl ReadExplanation {
             (parts.footers, "footer"),
             (parts.bloom_filters, "bloom filters"),
             (parts.keyword_index, "keyword index entries and posting lists"),
-            (parts.shapes, "path indexes of row groups"),
             (parts.columns, "column chunks"),
             (parts.document_pages, "document pages"),
         ] {
@@ -229,10 +228,6 @@ fn write_predicate(out: &mut Formatter<'_>, report: &PredicateReport) -> fmt::Re
         Some((before, after)) => writeln!(out, ", {} -> {}", format_count(before), format_count(after))?,
         None => writeln!(out)?,
     }
-    if let Some(shapes) = &report.shapes {
-        let [settled, left] = [shapes.settled, shapes.left_to_documents].map(format_count);
-        writeln!(out, "    path index: row groups: {settled} decided without documents, {left} verified in documents")?;
-    }
     if let Some(whole) = report.settled_by_statistics.filter(|whole| *whole > 0) {
         let row_groups = format_count_with_noun(whole, "row group", "row groups");
         writeln!(out, "    statistics: all entities of {row_groups} match")?;
@@ -255,9 +250,7 @@ fn write_predicate(out: &mut Formatter<'_>, report: &PredicateReport) -> fmt::Re
 fn describe_access(access: AccessPath, column: Option<&str>) -> String {
     match access {
         AccessPath::ShreddedColumn => format!("the indexed column {}", escape_line(column.unwrap_or_default())),
-        AccessPath::SearchText => "the full-text column".to_owned(),
-        AccessPath::SearchTextAndShapes => "the full-text column and the path index".to_owned(),
-        AccessPath::SearchTextThenDocuments => "the full-text column, then documents".to_owned(),
+        AccessPath::KeywordIndex => "the keyword index".to_owned(),
         AccessPath::Documents => "documents".to_owned(),
         AccessPath::StoredHashes => "the stored hashes".to_owned(),
         AccessPath::Codes => "the cached codes".to_owned(),

@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use strata_format::keywords::indexer::KeywordSegmentLimits;
-use strata_format::path_index::builder::PathIndexLimits;
 use strata_format::profile::ShreddingLimits;
 use strata_format::spool::SpoolWriter;
 use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions, WrittenVersionFile, write_version};
@@ -58,7 +57,7 @@ pub fn runtime() -> Runtime {
 }
 
 /// Returns write options for a byte. The byte determines the number of rows in a row group and in a segment of the
-/// keyword index, the indexed columns, the number of paths in a path index, and whether there is a footer index.
+/// keyword index, the indexed columns, and whether there is a footer index.
 pub fn layout(choice: u8) -> WriteOptions {
     let all = ShreddingLimits {
         max_columns: 40,
@@ -77,13 +76,7 @@ pub fn layout(choice: u8) -> WriteOptions {
             min_text_bytes: 0,
             ..KeywordSegmentLimits::default()
         },
-        path_index_limits: PathIndexLimits {
-            min_document_bytes: 0,
-            max_document_percent: u64::MAX,
-            max_paths: [1 << 16, 6][usize::from(choice / 36 % 2)],
-            ..PathIndexLimits::default()
-        },
-        min_footer_index_chunks: [usize::MAX, 0][usize::from(choice / 72 % 2)],
+        min_footer_index_chunks: [usize::MAX, 0][usize::from(choice / 36 % 2)],
         ..WriteOptions::default()
     }
 }

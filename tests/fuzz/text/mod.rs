@@ -14,7 +14,6 @@ mod push;
 mod query;
 #[path = "../../support/keywords.rs"]
 mod segments;
-mod shapes;
 mod source;
 mod url;
 
@@ -33,7 +32,6 @@ pub const ALL: &[Target] = &[
     ("path", path::check),
     ("push", push::check),
     ("query", query::check),
-    ("shapes", shapes::check),
     ("source", source::check),
     ("url", url::check),
 ];

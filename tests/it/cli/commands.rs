@@ -250,9 +250,8 @@ fn tuning_example_makes_slow_read_fast() {
     let printed = paste(&machine, "docs/guides/tune.md", "tuning", ["8083"]);
     let explained: Vec<&str> = printed.split("Query on dataset 1").skip(1).collect();
     let [before, after] = explained[..] else { panic!("{printed}") };
-    for text in
-        ["version 1\n", "50,000 tested, 83 selected", "by the full-text column and the path index, 50,000 -> 500\n"]
-    {
+    let verified = "verified in documents: 50,000 -> 83";
+    for text in ["version 1\n", "50,000 tested, 83 selected", "filter=promotion.percent:20: by documents", verified] {
         assert!(before.contains(text), "{text}: {before}");
     }
     assert!(before.contains("`promotion.percent` has no indexed column"), "{before}");

@@ -248,7 +248,12 @@ async fn immediate_disconnects_leave_no_work() {
 
 #[tokio::test]
 async fn light_queries_of_one_client_leave_permits() {
-    let owned = Owned::configured(|config| (config.query.light_queries, config.query.timeout_s) = (4, 300), None).await;
+    let configure = |config: &mut Config| {
+        (config.query.light_queries, config.query.timeout_s) = (4, 300);
+        // All queries are light.
+        (config.query.medium_bytes, config.query.heavy_bytes) = (1 << 40, 1 << 40);
+    };
+    let owned = Owned::configured(configure, None).await;
     two_datasets(&owned.service).await;
     let (user, other) = add_user(&owned.service, "eve@strata.test", UserPlan::Free).await;
     let hostile = Owned { service: owned.service, user, token: other.clone(), _server: None };
