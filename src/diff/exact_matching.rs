@@ -26,7 +26,7 @@ use datafusion::physical_plan::{ExecutionPlan, execute_stream};
 use futures::StreamExt;
 use sha2::{Digest, Sha256};
 use strata_format::reader::VersionReader;
-use strata_json::CanonicalFormWriter;
+use strata_json::{CanonicalFormWriter, EntityHash};
 use strata_query::QueryError;
 use strata_query::engine::SpillRecorder;
 use strata_query::fetch::document_page_reader::DocumentPageReader;
@@ -36,7 +36,7 @@ use strata_query::tasks;
 use strata_query::tracked_vec::TrackedVec;
 use strata_store::StorageError;
 
-use super::shared_rows::{self, COMPARED_HASH_BYTES, UnsharedEntities};
+use super::shared_rows::{self, UnsharedEntities};
 use super::{DiffSession, group_by_row_group};
 
 /// Bytes of a sort key: 16 of the hash of `_source`, 16 of the entity's hash, 1 for the version, 8 for the position.
@@ -170,7 +170,7 @@ async fn append_match_keys(
     let mut sources = SourceFieldHasher::open(reader, row_group, rows.len()).await?;
     for row in rows {
         bytes.extend_from_slice(&sources.hash_source_field(row).await?);
-        bytes.extend_from_slice(&hashes.value(row)[..COMPARED_HASH_BYTES]);
+        bytes.extend_from_slice(hashes.value(row));
         bytes.push(version);
         bytes.extend_from_slice(&(group.first_position + row as u64).to_be_bytes());
     }
@@ -185,7 +185,7 @@ struct SourceFieldHasher<'a> {
     canonical: CanonicalFormWriter,
     canonical_buffer: Vec<u8>,
     /// The canonical form of the previous `_source` with its hash, because many entities often have the same `_source`.
-    last_hashed: Option<(Vec<u8>, [u8; 16])>,
+    last_hashed: Option<(Vec<u8>, EntityHash)>,
 }
 
 impl<'a> SourceFieldHasher<'a> {
@@ -204,7 +204,7 @@ impl<'a> SourceFieldHasher<'a> {
         })
     }
 
-    async fn hash_source_field(&mut self, row: usize) -> Result<[u8; 16], StorageError> {
+    async fn hash_source_field(&mut self, row: usize) -> Result<EntityHash, StorageError> {
         self.canonical_buffer.clear();
         let text = self.indexed_column.as_ref().and_then(|column| column.string_at(row));
         match text.and_then(|text| std::str::from_utf8(text).ok()) {
@@ -219,8 +219,7 @@ impl<'a> SourceFieldHasher<'a> {
         match &self.last_hashed {
             Some((form, hash)) if *form == self.canonical_buffer => Ok(*hash),
             _ => {
-                let mut hash = [0; 16];
-                hash.copy_from_slice(&Sha256::digest(&self.canonical_buffer)[..16]);
+                let hash = strata_json::truncate_sha256(Sha256::new_with_prefix(&self.canonical_buffer));
                 let (last_form, last_hash) = self.last_hashed.get_or_insert_default();
                 last_form.clone_from(&self.canonical_buffer);
                 *last_hash = hash;

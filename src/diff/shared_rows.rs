@@ -10,6 +10,7 @@ use std::ops::{ControlFlow, Range};
 use arrow::array::AsArray;
 use hashbrown::HashSet;
 use strata_format::reader::{SharedRowRun, VersionReader};
+use strata_json::EntityHash;
 use strata_query::QueryError;
 use strata_query::tracked_vec::TrackedVec;
 use strata_store::StorageError;
@@ -18,9 +19,6 @@ use super::DiffSession;
 
 /// Maximum number of entities that are matched in memory. If there are more, the shared rows are not excluded.
 const MAX_IN_MEMORY_ENTITIES: usize = 1 << 18;
-
-/// Number of leading bytes of canonical hashes that are compared.
-pub(super) const COMPARED_HASH_BYTES: usize = 16;
 
 /// The entities of two versions that a diff must match: all entities except most rows that the versions share.
 pub(super) struct UnsharedEntities {
@@ -39,7 +37,7 @@ pub(super) async fn find_unshared_entities(session: &DiffSession) -> Result<Opti
         return Ok(None);
     }
     let mut positions = [TrackedVec::new(&session.reservation), TrackedVec::new(&session.reservation)];
-    let mut hashes: HashSet<[u8; COMPARED_HASH_BYTES]> = HashSet::new();
+    let mut hashes: HashSet<EntityHash> = HashSet::new();
     for (version, reader) in session.readers.iter().enumerate() {
         let mut next = 0;
         let runs =
@@ -78,7 +76,7 @@ pub(super) async fn find_unshared_entities(session: &DiffSession) -> Result<Opti
 async fn for_each_entity_hash(
     reader: &VersionReader,
     range: Range<u64>,
-    mut each: impl FnMut(u64, [u8; COMPARED_HASH_BYTES]) -> Result<ControlFlow<()>, QueryError>,
+    mut each: impl FnMut(u64, EntityHash) -> Result<ControlFlow<()>, QueryError>,
 ) -> Result<ControlFlow<()>, QueryError> {
     let mut position = range.start;
     while position < range.end {

@@ -5,7 +5,7 @@
 //! | Column | Type | Content |
 //! |---|---|---|
 //! | `document` | UTF-8 | canonical text of the entity; small pages, no dictionary |
-//! | `hash` | 32 bytes | canonical hash: SHA-256 of the entity without `_source` |
+//! | `hash` | 16 bytes | canonical hash: start of the SHA-256 of the entity without `_source` |
 //! | `leaf.N.text` | bytes (UTF-8) | folded text of the scalar; null for `null` and missing scalars |
 //! | `leaf.N.exact` | bytes (UTF-8) | exact text of the scalar if folding changed it |
 //! | `leaf.N.kind` | integer | [`ShreddedKind`] of the scalar |
@@ -22,6 +22,7 @@ use std::sync::Arc;
 use arrow::datatypes::{DataType, Field, Schema, SchemaRef};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use strata_json::EntityHash;
 use strata_store::{Result, StorageError};
 use strata_types::index_settings::IndexSettings;
 
@@ -145,7 +146,7 @@ impl FileLayout {
         };
         let fields = [
             Field::new(DOCUMENT_COLUMN_NAME, DataType::Utf8, false),
-            Field::new(HASH_COLUMN_NAME, DataType::FixedSizeBinary(32), false),
+            Field::new(HASH_COLUMN_NAME, DataType::FixedSizeBinary(size_of::<EntityHash>() as i32), false),
         ];
         Arc::new(Schema::new(fields.into_iter().chain(self.shredded_parts().map(shredded_field)).collect::<Vec<_>>()))
     }

@@ -12,7 +12,7 @@ use arrow::array::{
 };
 use arrow::buffer::{OffsetBuffer, ScalarBuffer};
 use arrow::datatypes::{DataType, Schema, SchemaRef};
-use strata_json::{CanonicalFormWriter, JsonScalar, NumericValue};
+use strata_json::{CanonicalFormWriter, EntityHash, JsonScalar, NumericValue};
 use strata_store::Result;
 
 use super::keywords::field_set::{FieldTable, OTHER_PATHS};
@@ -84,7 +84,7 @@ impl EntityShredder {
 
     /// Converts documents to a record batch. Fails if a column exceeds 2 GiB. Callers use much smaller batches.
     pub fn shred(&mut self, documents: &StringArray) -> Result<RecordBatch> {
-        let mut hashes = FixedSizeBinaryBuilder::with_capacity(documents.len(), 32);
+        let mut hashes = FixedSizeBinaryBuilder::with_capacity(documents.len(), size_of::<EntityHash>() as i32);
         for document in documents.iter().flatten() {
             let EntityShredder { tree, column_of_node, shredded_columns, field_of_node, full_text, .. } = self;
             tree.walk(document.as_bytes(), MissingPaths::VisitAsUnknown, |node, _, value| {

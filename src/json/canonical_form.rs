@@ -13,6 +13,14 @@ use super::MAX_NESTING_DEPTH;
 use super::cursor::{JsonCursor, JsonType};
 use super::number::NumericValue;
 
+/// The first bytes of a SHA-256. Two values that differ have equal hashes with a probability of 2⁻¹²⁸.
+pub type EntityHash = [u8; 16];
+
+pub fn truncate_sha256(hash: Sha256) -> EntityHash {
+    let hash: [u8; 32] = hash.finalize().into();
+    std::array::from_fn(|index| hash[index])
+}
+
 /// Writes the canonical forms of JSON values. The buffers are reused between values.
 #[derive(Debug, Default)]
 pub struct CanonicalFormWriter {
@@ -58,13 +66,13 @@ impl CanonicalFormWriter {
         self.write_value(&mut JsonCursor::new(value), 1, None, out);
     }
 
-    /// Returns the SHA-256 of an entity's canonical form without the top-level `_source`. Used by `dedup` and diffs.
-    pub fn hash_without_source_field(&mut self, document: &[u8]) -> [u8; 32] {
+    /// Returns the hash of an entity's canonical form without the top-level `_source`. Used by `dedup` and diffs.
+    pub fn hash_without_source_field(&mut self, document: &[u8]) -> EntityHash {
         let mut form = std::mem::take(&mut self.form);
         form.clear();
         self.members.clear();
         self.write_value(&mut JsonCursor::new(document), 1, Some("_source"), &mut form);
-        let hash = Sha256::digest(&form).into();
+        let hash = truncate_sha256(Sha256::new_with_prefix(&form));
         self.form = form;
         hash
     }

@@ -77,7 +77,7 @@ impl VersionReader {
         format!("{} {}", location.reader.object_file.path, location.row_group).into_bytes()
     }
 
-    /// Returns the canonical hashes of a row group, as a binary array with 32 bytes per row.
+    /// Returns the canonical hashes of a row group, as a binary array with 16 bytes per row.
     pub async fn read_entity_hashes(&self, row_group: usize) -> Result<ArrayRef> {
         self.read_column(row_group, HASH_COLUMN_INDEX).await
     }

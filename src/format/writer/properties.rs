@@ -42,13 +42,17 @@ pub(super) fn writer_properties(layout: &FileLayout) -> Result<WriterProperties>
                 parts.extend(["list".to_owned(), "element".to_owned()]);
             }
             let path = ColumnPath::new(parts);
-            let dictionary = match kind {
+            // Without a dictionary, these encodings separate lengths from texts, and the bytes of numbers from each
+            // other, so that both compress better.
+            let (dictionary, encoding) = match kind {
                 ShreddedPart::Remainder => continue,
-                ShreddedPart::Kind => true,
-                ShreddedPart::Text | ShreddedPart::Exact | ShreddedPart::Number => shredded.dictionary,
+                ShreddedPart::Kind => (true, Encoding::PLAIN),
+                ShreddedPart::Text | ShreddedPart::Exact => (shredded.dictionary, Encoding::DELTA_LENGTH_BYTE_ARRAY),
+                ShreddedPart::Number => (shredded.dictionary, Encoding::BYTE_STREAM_SPLIT),
             };
             builder = builder
                 .set_column_dictionary_enabled(path.clone(), dictionary)
+                .set_column_encoding(path.clone(), encoding)
                 .set_column_statistics_enabled(path.clone(), EnabledStatistics::Chunk);
             if kind == ShreddedPart::Text {
                 let distinct = if shredded.dictionary { MAX_EXACT_DISTINCT } else { MAX_ROW_GROUP_ROWS };

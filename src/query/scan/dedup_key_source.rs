@@ -16,7 +16,7 @@ use datafusion::execution::memory_pool::MemoryReservation;
 use sha2::{Digest, Sha256};
 use strata_format::aux_index::PathCodes;
 use strata_format::reader::VersionReader;
-use strata_json::{CanonicalFormWriter, PathTrie};
+use strata_json::{CanonicalFormWriter, EntityHash, PathTrie};
 use strata_store::StorageError;
 use strata_types::field_path::FieldPath;
 
@@ -313,7 +313,7 @@ impl<'a> DedupKeyReader<'a> {
     pub(super) async fn read_keys(&mut self, rows: &[usize]) -> Result<ArrayRef, StorageError> {
         let source = self.source;
         // DataFusion groups binary keys faster than keys of a fixed size.
-        let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * 32);
+        let mut keys = BinaryBuilder::with_capacity(rows.len(), rows.len() * size_of::<EntityHash>());
         match &source.kind {
             DedupKeyKind::StoredHashes => {
                 let missing = || StorageError::InvalidFile("it has no hash column".to_owned());
@@ -342,7 +342,12 @@ impl<'a> DedupKeyReader<'a> {
         Ok(Arc::new(keys.finish()))
     }
 
-    async fn row_key(&mut self, paths: &[DedupKeyPath], tree: &PathTrie, row: usize) -> Result<[u8; 32], StorageError> {
+    async fn row_key(
+        &mut self,
+        paths: &[DedupKeyPath],
+        tree: &PathTrie,
+        row: usize,
+    ) -> Result<EntityHash, StorageError> {
         let source = self.source;
         let first_position = self.first_position as usize;
         let DedupKeyReader { columns, page_reader, scratch, canonical, path_values, key_part, budget, .. } = self;
@@ -378,6 +383,6 @@ impl<'a> DedupKeyReader<'a> {
             key.update((key_part.len() as u64).to_be_bytes());
             key.update(&*key_part);
         }
-        Ok(key.finalize().into())
+        Ok(strata_json::truncate_sha256(key))
     }
 }

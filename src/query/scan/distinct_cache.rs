@@ -18,6 +18,7 @@ use foldhash::fast::RandomState;
 use futures::{Stream, StreamExt, TryStreamExt};
 use strata_format::aux_index::{AuxIndex, AuxKey, GroupRepresentatives};
 use strata_format::reader::VersionReader;
+use strata_json::EntityHash;
 use strata_store::StorageError;
 
 use crate::scan::aux_index_build;
@@ -88,7 +89,7 @@ async fn mark_first_entities_by_key(
     entities: usize,
 ) -> Result<BooleanBufferBuilder, StorageError> {
     let mut bits = BooleanBufferBuilder::new(entities);
-    let mut seen: HashSet<[u8; 32], RandomState> = HashSet::default();
+    let mut seen: HashSet<EntityHash, RandomState> = HashSet::default();
     let mut keys = std::pin::pin!(keys);
     let damaged = || StorageError::InvalidFile("a group key has an unexpected length".to_owned());
     while let Some(keys) = keys.try_next().await? {

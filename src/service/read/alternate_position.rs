@@ -13,6 +13,7 @@ use std::ops::Range;
 
 use arrow::array::AsArray;
 use strata_format::reader::{BaseRowPosition, VersionReader};
+use strata_json::EntityHash;
 use strata_store::StorageError;
 use strata_types::version::DatasetVersion;
 
@@ -21,8 +22,6 @@ use crate::read::ReadService;
 
 /// Maximum number of entities in a range whose hashes are compared. Of larger ranges, only the lengths are compared.
 const MAX_COMPARED_HASHES: u64 = 4_096;
-
-type EntityHash = [u8; 32];
 
 /// The result of finding an entity of a version in the alternate (edited copy), with its position in the alternate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +132,7 @@ mod tests {
 
     #[test]
     fn unchanged_neighbours_locate_changed_entity() {
-        let hashes = |text: &str| text.bytes().map(|byte| [byte; 32]).collect::<Vec<EntityHash>>();
+        let hashes = |text: &str| text.bytes().map(|byte| [byte; size_of::<EntityHash>()]).collect::<Vec<EntityHash>>();
         let locate = |old: &str, new: &str, position: u64| {
             let base = 100..100 + old.len() as u64;
             let list = 50..50 + new.len() as u64;
