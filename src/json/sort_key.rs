@@ -26,7 +26,7 @@ const FALSE_TAG: u8 = 3;
 const TRUE_TAG: u8 = 4;
 const UNSORTABLE_TAG: u8 = 0xFF;
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SortDirection {
     Ascending,
     Descending,

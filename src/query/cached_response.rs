@@ -3,7 +3,7 @@
 //!
 //! Measured by the rows `sort by …`, `dedup …` and `filter id, unique` of `benches/reads`.
 
-use strata_format::aux_index::SortIndexCursor;
+use strata_format::aux_index::{AuxKey, SortIndexCursor, SortedPrefix};
 use strata_format::reader::VersionReader;
 use strata_store::StorageError;
 use strata_types::read_request::ReadRequest;
@@ -12,11 +12,13 @@ use crate::fetch::entity_projection::EntityProjection;
 use crate::fetch::selection::{EntitySelection, QueryOutcome};
 use crate::scan::dedup_spec::DedupSpec;
 use crate::scan::predicate::{ComparisonOperator, PathComparison};
-use crate::scan::sort_key::OrderSpec;
+use crate::scan::sort_key::{self, OrderSpec};
 use crate::scan::{distinct_cache, hash_index, sort_index};
 
 /// Longer lists of entity positions come from a plan, which reserves their memory.
 const MAX_CACHED_POSITIONS: usize = 4_096;
+/// A sort that needs at most this many of its first entities finds as many, so that the next pages need no scan.
+const SORTED_PREFIX_ENTITIES: u64 = 1_000;
 
 /// Whether a request has no predicates and no sample, so that later steps process all entities of a version.
 pub(super) fn covers_all_entities(request: &ReadRequest) -> bool {
@@ -50,12 +52,52 @@ pub(super) async fn try_sort_or_dedup_index(reader: &VersionReader, request: &Re
                 representatives.skip_and_take(offset, count)
             }
             (Some(order), None) if limit.saturating_add(offset) <= MAX_CACHED_POSITIONS => {
-                let index = sort_index::cached_sort_index(reader, &order).await.into_hit()?;
-                SortIndexCursor::new(index, order.direction()).skip(offset).take(limit).map(u64::from).collect()
+                match sort_index::cached_sort_index(reader, &order).await.into_hit() {
+                    Some(index) => {
+                        SortIndexCursor::new(index, order.direction()).skip(offset).take(limit).map(u64::from).collect()
+                    }
+                    None => {
+                        let (key, _) = sorted_prefix(reader, request)?;
+                        let prefix = reader.cached_aux_index::<SortedPrefix>(key).await.into_hit()?;
+                        prefix.0.iter().copied().skip(offset).take(limit).collect()
+                    }
+                }
             }
             _ => return None,
         };
     Some(QueryOutcome::Selection(EntitySelection::from_list(positions)))
+}
+
+/// Returns the cache key and the request of the first entities of a sort, if the request needs only some of them.
+pub(super) fn sorted_prefix(reader: &VersionReader, request: &ReadRequest) -> Option<(AuxKey, ReadRequest)> {
+    let is_page = request.limit.is_some_and(|limit| limit.saturating_add(request.offset) <= SORTED_PREFIX_ENTITIES);
+    if !is_page || !covers_all_entities(request) || request.dedup || request.count {
+        return None;
+    }
+    let order = OrderSpec::from_request(request, &EntityProjection::from_request(request))?;
+    let column = sort_key::sortable_column(reader.layout(), &order.field)? as u32;
+    // In small versions, the sort index is built at once.
+    if sort_index::is_built_at_once(reader, SORTED_PREFIX_ENTITIES) {
+        return None;
+    }
+    let key = AuxKey::SortedPrefix { column, direction: order.direction(), denull: order.denull };
+    Some((key, ReadRequest { offset: 0, limit: Some(SORTED_PREFIX_ENTITIES), total: false, ..request.clone() }))
+}
+
+/// Caches the result of [`sorted_prefix`], and returns the entities of `request` in it.
+pub(super) async fn cache_sorted_prefix(
+    reader: &VersionReader,
+    key: AuxKey,
+    outcome: QueryOutcome,
+    request: &ReadRequest,
+) -> QueryOutcome {
+    let QueryOutcome::Selection(selection) = &outcome else { return outcome };
+    let positions = selection.positions().to_vec();
+    let page = positions.iter().copied().skip(request.offset as usize).take(request.limit.unwrap_or_default() as usize);
+    let page = EntitySelection::from_list(page.collect());
+    // If the cache rejects the prefix, the next request computes it again.
+    let _ = reader.build_aux_index(key, Box::pin(async { Ok(Some(SortedPrefix(positions))) })).await;
+    QueryOutcome::Selection(page)
 }
 
 /// Runs a request whose only predicate is an exact filter. `None` if no hash index of the filtered column is cached, if

@@ -56,7 +56,13 @@ impl QueryEngine {
                 record_unplanned_query(format!("cached: a count of {count}"), QueryOutcome::Count(count))
             }
             Some(outcome) => record_unplanned_query(format!("cached: {} positions", outcome.len()), outcome),
-            None => self.execute_request(reader, request).await?.0,
+            None => match cached_response::sorted_prefix(&reader, &request) {
+                None => self.execute_request(reader, request).await?.0,
+                Some((key, prefix)) => {
+                    let (outcome, _) = self.execute_request(reader.clone(), prefix.into()).await?;
+                    cached_response::cache_sorted_prefix(&reader, key, outcome, &request).await
+                }
+            },
         })
     }
 

@@ -604,6 +604,45 @@ fn sort_index_without_cache_or_memory_is_not_built() {
     assert_eq!(limited.reserved_memory_bytes(), 0);
 }
 
+/// Returns the positions of [`steps`] in the order of `random`, descending.
+fn by_random_number() -> Vec<u64> {
+    let mut positions: Vec<u64> = (0..30_000).collect();
+    positions.sort_by_key(|number| std::cmp::Reverse(scrambled(*number)));
+    positions
+}
+
+#[test]
+fn sort_caches_its_first_entities() {
+    let lab = EngineLab::new();
+    let reader = open(&lab, &steps(&lab), &PartCache::new(1 << 30));
+    let descending = by_random_number();
+    let ascending: Vec<u64> = descending.iter().copied().rev().collect();
+    for (query, positions, is_scanned) in [
+        ("sort=random:desc&limit=5", &descending[..5], true),
+        ("sort=random:desc&limit=5&offset=5", &descending[5..10], false),
+        ("sort=random:desc&limit=1000", &descending[..1_000], false),
+        ("sort=random:desc&limit=0", &descending[..0], false),
+        ("sort=random:desc&limit=5&offset=995&keep_field=random", &descending[995..1_000], false),
+        ("sort=random:desc&limit=5&offset=996", &descending[996..1_001], true),
+        ("sort=random&limit=5&offset=7", &ascending[7..12], true),
+        ("sort=random&limit=5&denull=true", &ascending[..5], true),
+        ("sort=random&limit=5&denull=true&offset=5", &ascending[5..10], false),
+        ("sort=random&limit=9", &ascending[..9], false),
+    ] {
+        let metrics = Arc::new(ReaderMetrics::default());
+        let found = select_positions(
+            &lab,
+            &lab.engines[0],
+            &reader.with_metrics(metrics.clone()),
+            &parse(query),
+            QueryRun::First,
+        );
+        assert_eq!(found.as_deref(), Ok(positions), "{query}");
+        let columns = metrics.columns.load();
+        assert_eq!(columns.hits + columns.misses > 0, is_scanned, "{query}");
+    }
+}
+
 #[test]
 fn repeated_sort_builds_sort_index_once() {
     let lab = EngineLab::new();
@@ -614,10 +653,9 @@ fn repeated_sort_builds_sort_index_once() {
         let found = reader.cached_aux_index::<ColumnSortIndex>(AuxKey::SortIndex(column));
         lab.bench.runtime.block_on(found).into_hit()
     };
-    let query = "sort=random:desc&limit=5";
-    let mut expected: Vec<u64> = (0..30_000).collect();
-    expected.sort_by_key(|number| std::cmp::Reverse(scrambled(*number)));
-    expected.truncate(5);
+    // These entities are not among the first of the order, which one scan caches.
+    let query = "sort=random:desc&limit=5&offset=1000";
+    let expected = by_random_number()[1_000..1_005].to_vec();
     let positions = || select_positions(&lab, engine, &reader, &parse(query), QueryRun::First);
 
     let (first, _) = explained(&lab, engine, &reader, query);

@@ -54,6 +54,18 @@ impl AuxIndex for ColumnSortIndex {
     }
 }
 
+/// The positions of the first entities of a sort.
+#[derive(Debug)]
+pub struct SortedPrefix(pub Vec<u64>);
+
+impl AuxIndex for SortedPrefix {
+    const MAX_BYTES_PER_ENTITY: u64 = 0;
+
+    fn memory_bytes(&self) -> usize {
+        self.0.capacity() * size_of::<u64>()
+    }
+}
+
 #[derive(Clone, Debug)]
 pub struct SortIndexCursor {
     order: Arc<ColumnSortIndex>,

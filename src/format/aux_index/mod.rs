@@ -12,8 +12,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use sha2::{Digest, Sha256};
+use strata_json::SortDirection;
 
-pub use column_sort_index::{ColumnSortIndex, SortIndexCursor};
+pub use column_sort_index::{ColumnSortIndex, SortIndexCursor, SortedPrefix};
 pub use group_representatives::GroupRepresentatives;
 pub use path_codes::PathCodes;
 
@@ -32,6 +33,11 @@ pub trait AuxIndex: Any + Send + Sync {
 pub enum AuxKey {
     PathCodes([u8; 32]),
     SortIndex(u32),
+    SortedPrefix {
+        column: u32,
+        direction: SortDirection,
+        denull: bool,
+    },
     GroupRepresentatives([u8; 32]),
     HashIndex(u32),
     /// The scan counter for the hash index of a column.

@@ -1,7 +1,8 @@
 //! Sort indexes: the order of all entities by an indexed column, in the cache ([`ColumnSortIndex`]). With a sort index,
 //! a sort with a limit reads no column, regardless of the version's size.
 //!
-//! A build takes much longer than a scan for the first entities. So sorts without a sort index count the entities that
+//! A build takes much longer than a scan for the first entities. One scan caches the first thousand entities
+//! ([`cached_response`](crate::cached_response)). Sorts for later entities without a sort index count the entities that
 //! they scan, and a background task builds the index after [`BUILD_THRESHOLD`] scans of all entities. A sort that
 //! returns a large part of the entities builds the index at once ([`is_built_at_once`]).
 //!
