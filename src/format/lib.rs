@@ -23,6 +23,7 @@ pub mod reader;
 pub mod reader_metrics;
 pub mod shredder;
 pub mod spool;
+pub mod substring_search;
 pub mod verify;
 pub mod writer;
 mod zstd_frame;

@@ -33,7 +33,8 @@ pub fn row_group_text(rows: &[RowScalars]) -> RowGroupText {
 }
 
 pub fn indexer(limits: KeywordSegmentLimits) -> KeywordIndexer {
-    KeywordIndexer::new(limits, RunSpace::new(std::env::temp_dir(), SpoolReservation::unbounded()))
+    let space = RunSpace::new(std::env::temp_dir(), SpoolReservation::unbounded());
+    KeywordIndexer::new(limits, space, FieldSet::EMPTY)
 }
 
 /// Writes segments one after another and returns them with all bytes.

@@ -8,6 +8,7 @@ use memchr::memmem::Finder;
 
 use super::trigram_index::TrigramIndex;
 use crate::layout::TEXT_SEPARATOR;
+use crate::substring_search::galloping_partition_point;
 
 /// Number of searches before the trigram index is built. Building the index costs as much as some dozen searches.
 const TRIGRAM_BUILD_THRESHOLD: u32 = 16;
@@ -46,7 +47,9 @@ impl DelimitedText {
         let mut offset = 0;
         let mut item = 0;
         while let Some(hit) = find(offset) {
-            item += item_ends.get(item..).map_or(0, |item_ends| galloping_partition_point(item_ends, hit + lead));
+            item += item_ends
+                .get(item..)
+                .map_or(0, |item_ends| galloping_partition_point(item_ends, &((hit + lead) as u32)));
             let Some(end) = item_ends.get(item) else { return };
             on_match(item);
             offset = *end as usize - lead;
@@ -65,17 +68,6 @@ impl DelimitedText {
         }
         Some(self.trigram_index.get_or_init(|| TrigramIndex::new(&self.text)))
     }
-}
-
-/// Returns the number of values up to `position` in the ascending `ends`. Doubling steps find near positions quickly.
-fn galloping_partition_point(ends: &[u32], position: usize) -> usize {
-    let mut step = 1;
-    while ends.get(step).is_some_and(|end| *end as usize <= position) {
-        step *= 2;
-    }
-    let from = step / 2;
-    let near = ends.get(from..ends.len().min(step + 1)).unwrap_or_default();
-    from + near.partition_point(|end| *end as usize <= position)
 }
 
 #[cfg(test)]

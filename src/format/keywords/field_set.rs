@@ -10,7 +10,8 @@ pub const OTHER_PATHS: u8 = 0;
 pub const MAX_FIELDS: usize = 32;
 
 /// A set of field numbers below [`MAX_FIELDS`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct FieldSet(u32);
 
 impl FieldSet {
@@ -37,6 +38,10 @@ impl FieldSet {
         self.0 & other.0 != 0
     }
 
+    pub fn intersection(self, other: FieldSet) -> FieldSet {
+        FieldSet(self.0 & other.0)
+    }
+
     pub fn is_subset(self, other: FieldSet) -> bool {
         self.0 & !other.0 == 0
     }
@@ -59,25 +64,42 @@ impl FieldSet {
     }
 }
 
-/// The paths that have their own field, as keys. The path at index `n` has the field `n + 1`.
+impl FromIterator<u8> for FieldSet {
+    fn from_iter<I: IntoIterator<Item = u8>>(fields: I) -> FieldSet {
+        fields.into_iter().fold(FieldSet::EMPTY, |all, field| all.union(FieldSet::single(field)))
+    }
+}
+
+/// The paths that have their own field.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct FieldTable(Vec<Vec<String>>);
+pub struct FieldTable {
+    /// The paths, as keys. The path at index `n` has the field `n + 1`.
+    paths: Vec<Vec<String>>,
+    /// The fields whose long hexadecimal tokens, such as hashes, are not in the index: the text of the path's indexed
+    /// column is searched instead, because it takes as much space.
+    #[serde(default)]
+    pub hashes_in_columns: FieldSet,
+}
 
 impl FieldTable {
     /// Creates a table of the first [`MAX_FIELDS`] - 1 paths.
     pub fn new(mut paths: Vec<Vec<String>>) -> FieldTable {
         paths.truncate(MAX_FIELDS - 1);
-        FieldTable(paths)
+        FieldTable { paths, hashes_in_columns: FieldSet::EMPTY }
+    }
+
+    /// Returns the fields of the paths for which `accepts` is true.
+    pub fn select(&self, accepts: impl Fn(&[String]) -> bool) -> FieldSet {
+        self.fields().filter(|(path, _)| accepts(path)).map(|(_, field)| field).collect()
     }
 
     /// Lists the paths with their own field, and the number of this field.
     pub fn fields(&self) -> impl Iterator<Item = (&[String], u8)> {
-        self.0.iter().map(Vec::as_slice).zip(1..)
+        self.paths.iter().map(Vec::as_slice).zip(1..)
     }
 
     pub fn is_valid(&self) -> bool {
-        self.0.len() < MAX_FIELDS
+        self.paths.len() < MAX_FIELDS
     }
 
     /// Returns the field of the scalars at a path. Several paths can have the field [`OTHER_PATHS`].
@@ -86,7 +108,8 @@ impl FieldTable {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        let keys = self.0.iter().flatten();
-        keys.map(|key| size_of::<String>() + key.capacity()).sum::<usize>() + self.0.len() * size_of::<Vec<String>>()
+        let keys = self.paths.iter().flatten();
+        keys.map(|key| size_of::<String>() + key.capacity()).sum::<usize>()
+            + self.paths.len() * size_of::<Vec<String>>()
     }
 }

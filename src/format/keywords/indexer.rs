@@ -8,13 +8,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use arrow::array::BinaryArray;
+use strata_json::for_each_token;
 use strata_store::Result;
 
-use super::field_set::FieldTable;
+use super::field_set::{FieldSet, FieldTable, MAX_FIELDS};
 use super::merge::{WriteBytes, merge_runs};
 use super::run::{RunReader, RunSpace, StoredRun};
-use super::run_builder::RunBuilder;
+use super::run_builder::{RunBuilder, is_long_hexadecimal};
 use super::segment::StoredSegment;
+use crate::layout::TEXT_SEPARATOR;
 
 #[derive(Clone, Copy, Debug)]
 pub struct KeywordSegmentLimits {
@@ -46,6 +48,31 @@ pub struct RowGroupText {
     pub fields: Vec<u8>,
 }
 
+impl RowGroupText {
+    /// Returns the fields in which most of the first scalars have a long hexadecimal token.
+    fn hash_fields(&self) -> FieldSet {
+        const SAMPLED_ROWS: usize = 1_000;
+        let mut counts = [(0, 0); MAX_FIELDS];
+        let mut fields = self.fields.iter();
+        for text in self.texts.iter().flatten().take(SAMPLED_ROWS) {
+            // Each scalar follows a separator, and the last separator ends the row.
+            let scalars = text.get(1..).unwrap_or_default().split_inclusive(|byte| *byte == TEXT_SEPARATOR);
+            for (scalar, field) in scalars.zip(&mut fields) {
+                let Some((scalars, hashes)) = counts.get_mut(usize::from(*field)) else { continue };
+                let mut has_hash = false;
+                for_each_token(scalar, |start, end| has_hash |= is_long_hexadecimal(&scalar[start..end]));
+                *scalars += 1;
+                *hashes += usize::from(has_hash);
+            }
+        }
+        let is_hash_field = |field: &u8| {
+            let (scalars, hashes) = counts[usize::from(*field)];
+            hashes > scalars / 2
+        };
+        FieldSet::ALL.iter().filter(is_hash_field).collect()
+    }
+}
+
 /// The runs of a segment, which are not merged yet.
 pub struct UnwrittenSegment {
     pub row_groups: Range<usize>,
@@ -56,6 +83,9 @@ pub struct UnwrittenSegment {
 pub struct KeywordIndexer {
     limits: KeywordSegmentLimits,
     space: RunSpace,
+    fields_with_column: FieldSet,
+    /// The fields without long hexadecimal tokens, which the first row group determines.
+    hashes_in_columns: Option<FieldSet>,
     run: RunBuilder,
     segments: Vec<UnwrittenSegment>,
     current: UnwrittenSegment,
@@ -65,10 +95,13 @@ pub struct KeywordIndexer {
 }
 
 impl KeywordIndexer {
-    pub fn new(limits: KeywordSegmentLimits, space: RunSpace) -> KeywordIndexer {
+    /// `fields_with_column`: the fields whose path has an indexed column.
+    pub fn new(limits: KeywordSegmentLimits, space: RunSpace, fields_with_column: FieldSet) -> KeywordIndexer {
         KeywordIndexer {
             limits,
             space,
+            fields_with_column,
+            hashes_in_columns: None,
             run: RunBuilder::default(),
             segments: Vec::new(),
             current: UnwrittenSegment { row_groups: 0..0, rows: 0, runs: Vec::new() },
@@ -79,6 +112,11 @@ impl KeywordIndexer {
 
     pub fn add_row_group(&mut self, row_group: &RowGroupText) -> Result<()> {
         self.current.row_groups.end += 1;
+        if self.hashes_in_columns.is_none() {
+            let fields = row_group.hash_fields().intersection(self.fields_with_column);
+            self.hashes_in_columns = Some(fields);
+            self.run = RunBuilder::new(fields);
+        }
         let mut fields = row_group.fields.iter().copied();
         for text in row_group.texts.iter() {
             if self.is_worthwhile == Some(false) {
@@ -104,6 +142,11 @@ impl KeywordIndexer {
         Ok(())
     }
 
+    /// Returns the fields without long hexadecimal tokens.
+    pub fn hashes_in_columns(&self) -> FieldSet {
+        self.hashes_in_columns.unwrap_or_default()
+    }
+
     /// Returns the segments of all row groups, or none if they are not worth their size.
     pub fn finish(mut self) -> Vec<UnwrittenSegment> {
         if self.text_bytes < self.limits.min_text_bytes {
@@ -119,7 +162,8 @@ impl KeywordIndexer {
     /// Returns the number of the run's first row in its segment, and the encoded run. `None` if it has no rows, or if
     /// the index is not worth its size.
     fn finish_run(&mut self) -> Option<(u32, Vec<u8>)> {
-        let builder = std::mem::take(&mut self.run);
+        let next = RunBuilder::new(self.hashes_in_columns());
+        let builder = std::mem::replace(&mut self.run, next);
         if builder.rows() == 0 {
             return None;
         }

@@ -11,20 +11,26 @@ use std::collections::BTreeMap;
 use memchr::memchr_iter;
 use strata_json::for_each_token;
 
-use super::field_set::OTHER_PATHS;
+use super::field_set::{FieldSet, OTHER_PATHS};
 use super::run::RunEncoder;
 use super::token_table::{BatchToken, PROBE_BATCH, TokenEntry, TokenTable};
 use super::tokenizer::TokenClass;
 use crate::layout::TEXT_SEPARATOR;
 
 const MAX_DICTIONARY_TOKEN_BYTES: usize = 64;
-/// Hexadecimal tokens of at least this length, such as hashes, are stored with their row instead of in the dictionary.
+/// Hexadecimal tokens of at least this length, such as hashes, are stored with their row instead of in the dictionary,
+/// or not at all ([`FieldTable`](super::field_set::FieldTable)).
 const MIN_ROW_HEX_TOKEN_BYTES: usize = 16;
 /// Max token numbers of a run. Their positions must fit into 32 bits.
 const MAX_TOKEN_NUMBERS: usize = 1 << 30;
 
+pub(super) fn is_long_hexadecimal(token: &[u8]) -> bool {
+    token.len() >= MIN_ROW_HEX_TOKEN_BYTES && TokenClass::from_token(token) == TokenClass::Hexadecimal
+}
+
 #[derive(Default)]
 pub(super) struct RunBuilder {
+    hashes_in_columns: FieldSet,
     table: TokenTable,
     token_numbers: Vec<u32>,
     row_ends: Vec<u32>,
@@ -34,11 +40,16 @@ pub(super) struct RunBuilder {
 }
 
 impl RunBuilder {
+    /// Creates a builder that leaves out the long hexadecimal tokens of some fields.
+    pub(super) fn new(hashes_in_columns: FieldSet) -> RunBuilder {
+        RunBuilder { hashes_in_columns, ..RunBuilder::default() }
+    }
+
     /// Adds the full text of a row. `fields` begins with the field of each of its scalars, which are removed.
     pub(super) fn push_row(&mut self, text: &[u8], fields: &mut impl Iterator<Item = u8>) {
         let row = self.row_ends.len() as u32;
         self.text_bytes += text.len() as u64;
-        let RunBuilder { table, token_numbers, row_ends, long_tokens, long_token_bytes, .. } = self;
+        let RunBuilder { hashes_in_columns, table, token_numbers, row_ends, long_tokens, long_token_bytes, .. } = self;
         let mut separators = memchr_iter(TEXT_SEPARATOR, text);
         let mut next_separator = separators.next();
         let mut field = OTHER_PATHS;
@@ -54,6 +65,9 @@ impl RunBuilder {
             if length >= MIN_ROW_HEX_TOKEN_BYTES {
                 let token = from.get(..length).unwrap_or_default();
                 let class = TokenClass::from_token(token);
+                if class == TokenClass::Hexadecimal && hashes_in_columns.contains(field) {
+                    return;
+                }
                 if length > MAX_DICTIONARY_TOKEN_BYTES || class == TokenClass::Hexadecimal {
                     *long_token_bytes += length;
                     long_tokens.entry((class, field)).or_default().push(token, row);

@@ -140,6 +140,9 @@ struct FragmentSearch<'q> {
 /// The tokens that a fragment has matched.
 #[derive(Debug, Default)]
 pub struct ProbedFragment {
+    /// The fragment if it can be a part of a long hexadecimal token, which the index can leave out
+    /// ([`FieldTable`]).
+    pub hexadecimal: Option<TokenFragment>,
     /// Rows that are known without postings.
     rows: Vec<u32>,
     /// The pages with tokens whose rows are in postings.
@@ -163,7 +166,10 @@ impl<'q> SegmentProbe<'q> {
         let search = |fragment: &'q TokenFragment| FragmentSearch {
             fragment,
             finder: Finder::new(&fragment.delimited_pattern()).into_owned(),
-            found: ProbedFragment::default(),
+            found: ProbedFragment {
+                hexadecimal: fragment.may_match_class(TokenClass::Hexadecimal).then(|| fragment.clone()),
+                ..ProbedFragment::default()
+            },
             max_row_count: 1,
         };
         let fragments = query.fragments().iter().map(search).collect();

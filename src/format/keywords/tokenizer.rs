@@ -93,6 +93,12 @@ impl TokenFragment {
         }
     }
 
+    pub fn matches_token_of(&self, text: &[u8]) -> bool {
+        let mut found = false;
+        strata_json::for_each_token(text, |start, end| found |= self.matches(&text[start..end]));
+        found
+    }
+
     /// Returns the bytes that find this fragment in a text of tokens with a [`TEXT_SEPARATOR`] around each of them.
     pub fn delimited_pattern(&self) -> Vec<u8> {
         let prefix = self.anchor.is_token_start().then_some(TEXT_SEPARATOR);

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use fixedbitset::FixedBitSet;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
+use memchr::memmem::Finder;
 use strata_store::checksums::verify_checksum;
 use strata_store::{Result, StorageError};
 use tokio_util::task::AbortOnDropHandle;
@@ -26,9 +27,10 @@ use crate::keywords::segment::{
     KeywordCandidates, PageMatches, PostingBytes, ProbedFragment, SegmentProbe, StoredPage, StoredSegment,
     choose_verification,
 };
-use crate::keywords::tokenizer::TermQuery;
+use crate::keywords::tokenizer::{TermQuery, TokenFragment};
 use crate::keywords::{KeywordIndexError, POSTING_BLOCK_BYTES, TokenPage};
-use crate::layout::DOCUMENT_COLUMN_INDEX;
+use crate::layout::{DOCUMENT_COLUMN_INDEX, ShreddedPart};
+use crate::substring_search::for_each_row_containing;
 
 /// An intersection of posting lists stops at this number of rows: verifying them is cheaper than reading more lists.
 const STOP_INTERSECTING_ROWS: usize = 64;
@@ -73,6 +75,11 @@ impl FileReader {
         let mut candidates: Option<FixedBitSet> = None;
         for fragment in probe.into_fragments() {
             let Some(mut rows) = self.find_rows(segment, stored, &fragment, &mut budget).await? else { break };
+            if let Some(hexadecimal) = &fragment.hexadecimal
+                && !self.union_column_rows(stored, hexadecimal, fields, &mut rows, &mut budget).await?
+            {
+                break;
+            }
             if let Some(candidates) = &candidates {
                 rows.intersect_with(candidates);
             }
@@ -191,6 +198,64 @@ impl FileReader {
             }
         }
         Ok(Some(rows))
+    }
+
+    /// Adds the rows in which a token of an indexed column matches, because the index leaves out long hexadecimal ones.
+    /// Returns false if fetching the columns exceeds the budget.
+    async fn union_column_rows(
+        &self,
+        stored: &StoredSegment,
+        fragment: &TokenFragment,
+        fields: FieldSet,
+        rows: &mut FixedBitSet,
+        budget: &mut ColdReadBudget,
+    ) -> Result<bool> {
+        let in_columns = stored.fields.hashes_in_columns.intersection(fields);
+        let layout = &self.footer.layout;
+        let columns = stored.fields.fields().filter(|(_, field)| in_columns.contains(*field)).map(|(keys, _)| {
+            let shredded = layout.shredded_columns.iter().position(|shredded| shredded.keys == keys);
+            shredded.and_then(|shredded| layout.column_index(shredded, ShreddedPart::Text))
+        });
+        let missing = || StorageError::InvalidFile("the keyword index refers to a missing column".to_owned());
+        let columns: Option<Vec<usize>> = columns.collect();
+        let columns = columns.ok_or_else(|| self.report_keyword_damage(stored, missing()))?;
+        let chunks: Vec<(usize, usize)> = stored
+            .row_groups
+            .clone()
+            .flat_map(|row_group| columns.iter().map(move |column| (row_group, *column)))
+            .collect();
+        let mut missing_bytes = 0;
+        for (row_group, column) in &chunks {
+            if !self.object_file.cache.contains(&PartKey::column(self.footer.id, *row_group, *column)) {
+                missing_bytes += self.total_column_sizes(*row_group, &[*column]).stored_bytes;
+            }
+        }
+        if !budget.try_spend(missing_bytes) {
+            return Ok(false);
+        }
+        let searching = chunks.into_iter().map(|(row_group, column)| {
+            let reader = self.clone();
+            let fragment = fragment.clone();
+            let search = async move {
+                let column = reader.read_column(row_group, column).await?;
+                let mut rows = Vec::new();
+                let matches = |text: &[u8]| fragment.matches_token_of(text);
+                for_each_row_containing(&column, &Finder::new(&fragment.bytes), matches, |row| rows.push(row));
+                Ok::<_, StorageError>((row_group, rows))
+            };
+            AbortOnDropHandle::new(tokio::spawn(search)).map(|found| found.map_err(StorageError::from_join_error)?)
+        });
+        let mut searching = stream::iter(searching).buffered(MAX_CONCURRENT_REQUESTS);
+        let mut start = 0;
+        let mut next = stored.row_groups.start;
+        while let Some((row_group, found)) = searching.try_next().await? {
+            while next < row_group {
+                start += self.footer.extent_list.row_groups[next].rows;
+                next += 1;
+            }
+            found.into_iter().for_each(|row| rows.insert(start + row));
+        }
+        Ok(true)
     }
 
     /// Returns the posting blocks that pages need: their start in the postings of the page, and their bytes. `None` if

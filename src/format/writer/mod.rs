@@ -153,8 +153,9 @@ fn encode_file(
 ) -> Result<UploadSink> {
     let VersionFileContent { layout, profile, spooled } = content;
     let document_bytes = spooled.profile.document_bytes;
-    let fields = Arc::new(spooled.profile.choose_fields());
-    let mut indexer = KeywordIndexer::new(options.keyword_limits, spooled.run_space());
+    let mut fields = spooled.profile.choose_fields();
+    let with_column = fields.select(|keys| layout.find_shredded(keys).is_some());
+    let mut indexer = KeywordIndexer::new(options.keyword_limits, spooled.run_space(), with_column);
     let mut lines = spooled.into_reader();
     let schema = layout.schema();
     let parquet_schema = ArrowSchemaConverter::new().convert(&schema)?;
@@ -169,7 +170,7 @@ fn encode_file(
         entities: 0,
         progress,
     };
-    let indexed_fields = (document_bytes >= options.keyword_limits.min_text_bytes).then_some(&*fields);
+    let indexed_fields = (document_bytes >= options.keyword_limits.min_text_bytes).then_some(&fields);
     if document_bytes >= ROW_GROUP_TARGET_BYTES as u64 || layout.stored_row_count() > options.max_row_group_rows as u64
     {
         let input = EncodeInput { layout, fields: indexed_fields, factory: &factory };
@@ -182,6 +183,8 @@ fn encode_file(
         }
     }
     if indexed_fields.is_some() {
+        fields.hashes_in_columns = indexer.hashes_in_columns();
+        let fields = Arc::new(fields);
         indexer.finish().into_iter().try_for_each(|segment| writer.append_keyword_segment(segment, &fields))?;
     }
     writer.finish(profile, layout, options.min_footer_index_chunks)

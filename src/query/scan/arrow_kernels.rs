@@ -11,6 +11,7 @@ use arrow::datatypes::{Float64Type, Int32Type, Int64Type, UInt8Type};
 use memchr::arch::all::packedpair::HeuristicFrequencyRank;
 use memchr::memmem;
 use strata_format::layout::ShreddedKind;
+use strata_format::substring_search::for_each_match;
 use strata_json::NumericValue;
 use strata_types::read_request::RangeBound;
 
@@ -163,7 +164,7 @@ fn values_containing(values: &BinaryArray, needle: &[u8]) -> BooleanBuffer {
     }
     let mut rows = BooleanBufferBuilder::new(values.len());
     rows.append_n(values.len(), false);
-    mark_matches(values, 0..values.len(), &build_finder(values, needle), &mut rows);
+    for_each_match(values, &build_finder(values, needle), |row| rows.set_bit(row, true));
     clear_nulls(rows.finish(), values.nulls())
 }
 
@@ -201,42 +202,6 @@ impl HeuristicFrequencyRank for RareBytePair {
     fn rank(&self, byte: u8) -> u8 {
         if self.0.contains(&byte) { 0 } else { u8::MAX }
     }
-}
-
-/// Sets the bit of each row whose text contains the needle. The first bit is for the first of `rows`.
-fn mark_matches(texts: &BinaryArray, rows: Range<usize>, finder: &memmem::Finder<'_>, bits: &mut BooleanBufferBuilder) {
-    // One search covers the contiguous texts of all rows. A hit across the border of two texts is not a match.
-    let ends = &texts.value_offsets()[rows.start + 1..=rows.end];
-    let bytes = &texts.value_data()[..ends.last().map_or(0, |end| *end as usize)];
-    let mut row = 0;
-    let mut at = texts.value_offsets()[rows.start] as usize;
-    while row < ends.len()
-        && let Some(hit) = finder.find(&bytes[at..])
-    {
-        let hit = at + hit;
-        if ends[row] as usize <= hit {
-            row += gallop_partition_point(&ends[row..], hit);
-        }
-        let border = ends[row] as usize;
-        if hit + finder.needle().len() <= border {
-            bits.set_bit(row, true);
-            at = border;
-            row += 1;
-        } else {
-            // After a hit across a border, the search resumes one byte later, because a match can begin within the hit.
-            at = hit + 1;
-        }
-    }
-}
-
-/// Counts the ascending `ends` up to `position`. Tries doubling distances first, because the next hit is often near.
-fn gallop_partition_point(ends: &[i32], position: usize) -> usize {
-    let mut step = 1;
-    while step < ends.len() && ends[step] as usize <= position {
-        step *= 2;
-    }
-    let from = step / 2;
-    from + ends[from..ends.len().min(step + 1)].partition_point(|end| *end as usize <= position)
 }
 
 fn select_values(values: &BinaryArray, matches: impl Fn(&[u8]) -> bool) -> BooleanBuffer {

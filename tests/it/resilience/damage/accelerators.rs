@@ -15,7 +15,7 @@ use strata_testing::{CapturedLog, comes_about, seal};
 
 use super::{Damage, DamageTally, damages, entities, newest, owned};
 
-/// Returns entities with so much text that their version has a keyword index.
+/// Returns entities with enough text for a keyword index.
 fn texts() -> String {
     let entity = |number: usize| {
         let text = "lorem ipsum dolor sit amet consectetur ".repeat(100 + number % 7);
