@@ -51,7 +51,7 @@ pub struct RowGroupText {
 impl RowGroupText {
     /// Returns the fields in which most of the first scalars have a long hexadecimal token.
     fn hash_fields(&self) -> FieldSet {
-        const SAMPLED_ROWS: usize = 1_000;
+        const SAMPLED_ROWS: usize = 100;
         let mut counts = [(0, 0); MAX_FIELDS];
         let mut fields = self.fields.iter();
         for text in self.texts.iter().flatten().take(SAMPLED_ROWS) {
@@ -185,11 +185,16 @@ impl KeywordIndexer {
     }
 }
 
-/// Estimates the size of the pages and postings that a run results in.
+/// Estimates the size of the pages and postings that a run results in, from a part of its bytes.
 fn compressed_bytes(run: &[u8]) -> u64 {
-    const CHUNK_BYTES: usize = 1 << 20;
+    const CHUNK_BYTES: usize = 128 << 10;
+    const MAX_CHUNKS: usize = 8;
     let compressed = |chunk: &[u8]| zstd::bulk::compress(chunk, 1).map_or(chunk.len(), |bytes| bytes.len());
-    run.chunks(CHUNK_BYTES).map(compressed).sum::<usize>() as u64
+    let every = run.len().div_ceil(CHUNK_BYTES).div_ceil(MAX_CHUNKS).max(1);
+    let chunks = || run.chunks(CHUNK_BYTES).step_by(every);
+    let sampled: u64 = chunks().map(|chunk| chunk.len() as u64).sum();
+    let compressed: u64 = chunks().map(|chunk| compressed(chunk) as u64).sum();
+    (run.len() as u64 * compressed).checked_div(sampled).unwrap_or_default()
 }
 
 impl UnwrittenSegment {
