@@ -58,10 +58,11 @@ impl QueryEngine {
             Some(outcome) => record_unplanned_query(format!("cached: {} positions", outcome.len()), outcome),
             None => match cached_response::sorted_prefix(&reader, &request) {
                 None => self.execute_request(reader, request).await?.0,
-                Some((key, prefix)) => {
-                    let (outcome, _) = self.execute_request(reader.clone(), prefix.into()).await?;
-                    cached_response::cache_sorted_prefix(&reader, key, outcome, &request).await
-                }
+                Some((key, prefix)) => match self.execute_request(reader.clone(), prefix.into()).await {
+                    // The first entities have long sort keys. The requested ones can be few enough for the memory.
+                    Err(QueryError::OutOfMemory(_)) => self.execute_request(reader, request).await?.0,
+                    executed => cached_response::cache_sorted_prefix(&reader, key, executed?.0, &request).await,
+                },
             },
         })
     }

@@ -77,7 +77,6 @@ pub struct FieldTable {
     paths: Vec<Vec<String>>,
     /// The fields whose long hexadecimal tokens, such as hashes, are not in the index: the text of the path's indexed
     /// column is searched instead, because it takes as much space.
-    #[serde(default)]
     pub hashes_in_columns: FieldSet,
 }
 
