@@ -6,6 +6,7 @@ use std::hash::{Hash, Hasher};
 use sha2::{Digest, Sha256};
 #[cfg(test)]
 use strata_types::ids::{DatasetId, VersionFileId};
+use strata_types::leb128;
 use strata_types::read_request::ReadRequest;
 #[cfg(test)]
 use strata_types::version::{VersionFile, VersionNumber, VersionVariant};
@@ -51,6 +52,7 @@ impl CacheKey {
 const KEY_BUFFER_BYTES: usize = 512;
 
 /// Collects the bytes to be hashed, because hashing many small parts takes longer. Numbers are always little-endian.
+/// Lengths are varints, because most lists of a request are empty, and hashing takes most of the time.
 struct CacheKeyBuffer(Vec<u8>);
 
 impl Hasher for CacheKeyBuffer {
@@ -75,7 +77,7 @@ impl Hasher for CacheKeyBuffer {
     }
 
     fn write_usize(&mut self, number: usize) {
-        self.write_u64(number as u64);
+        leb128::write_varint(number as u64, &mut self.0);
     }
 
     // `Hasher` requires this method, but nothing calls it: the collected bytes are hashed with SHA-256.
@@ -131,8 +133,12 @@ mod tests {
             self.0.update(bytes);
         }
 
-        fn write_usize(&mut self, number: usize) {
-            self.0.update((number as u64).to_le_bytes());
+        fn write_usize(&mut self, mut number: usize) {
+            while number >= 0x80 {
+                self.0.update([number as u8 | 0x80]);
+                number >>= 7;
+            }
+            self.0.update([number as u8]);
         }
 
         fn finish(&self) -> u64 {
