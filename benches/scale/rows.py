@@ -70,7 +70,7 @@ class Row:
 
 KEYS = (
     *("contains", "contains-frequent", "contains-rare", "keywords", "keywords-rare"),
-    *("sort", "sort-other", "pairs", "unique", "page"),
+    *("sort", "sort-pages", "sort-other", "pairs", "unique", "page"),
 )
 
 
@@ -91,13 +91,13 @@ def rows(expected: Expected) -> list[Row]:
     def keywords(*needles: str) -> list[Request]:
         return [Request(f"keywords={needle}&count=true", count=expected.keywords[needle]) for needle in needles]
 
-    def sort(order: str, offset: int = 0) -> Request:
+    def sort(order: str, offset: int = 0, limit: int = LIMIT) -> Request:
         column, direction = order.replace("-", "_").lower().split(":")
-        values = expected.orders[order][offset : offset + LIMIT]
+        values = expected.orders[order][offset : offset + limit]
         return Request(
-            f"sort={order}&limit={LIMIT}&offset={offset}",
+            f"sort={order}&limit={limit}&offset={offset}",
             positions=tuple(position for _, position in values),
-            sql=f"SELECT document FROM entities ORDER BY {column} {direction}, position LIMIT {LIMIT} OFFSET {offset}",
+            sql=f"SELECT document FROM entities ORDER BY {column} {direction}, position LIMIT {limit} OFFSET {offset}",
         )
 
     def pairs(names: str) -> Request:
@@ -130,6 +130,11 @@ def rows(expected: Expected) -> list[Row]:
         ),
         Row.from_requests(
             "sort",
+            "top 100 by a number, then the top 99 to 97",
+            [sort("Installed-Size:desc", limit=limit) for limit in (100, 99, 98, 97)],
+        ),
+        Row.from_requests(
+            "sort-pages",
             "top 100 by a number, then other pages",
             [sort("Installed-Size:desc", at) for at in (0, 100, 200, 300)],
         ),
