@@ -12,8 +12,9 @@
 //! | object, array | a tag, the length of the canonical form, the canonical form |
 
 use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
 
-use arrow::array::{Array, ArrayRef, AsArray, Int64Array};
+use arrow::array::{Array, ArrayRef, AsArray, Int64Array, UInt8Array};
 use arrow::datatypes::{Float64Type, Int32Type, UInt8Type};
 use strata_format::layout::ShreddedPart;
 use strata_format::reader::VersionReader;
@@ -147,8 +148,12 @@ impl DedupKeyColumn {
             }
             Ok(Some(list.values().clone()))
         };
-        let kinds = part(ShreddedPart::Kind).await?.ok_or_else(damaged)?;
         let texts = part(ShreddedPart::Text).await?.ok_or_else(damaged)?;
+        // Statistics can show that all elements have one kind.
+        let kinds: ArrayRef = match reader.kind_range(row_group, shredded) {
+            Some((min, max)) if min == max => Arc::new(UInt8Array::from_value(min as u8, texts.len())),
+            _ => part(ShreddedPart::Kind).await?.ok_or_else(damaged)?,
+        };
         let exact_texts = part(ShreddedPart::Exact).await?;
         let numbers = part(ShreddedPart::Number).await?.zip(part(ShreddedPart::Remainder).await?);
         let fits = |other: &ArrayRef| other.len() == kinds.len();

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use arrow::array::{ArrayRef, AsArray, BinaryBuilder};
 use datafusion::execution::memory_pool::MemoryReservation;
+use futures::future::try_join_all;
 use sha2::{Digest, Sha256};
 use strata_format::aux_index::PathCodes;
 use strata_format::reader::VersionReader;
@@ -135,15 +136,19 @@ impl DedupKeySource {
             0..=MAX_CODED_PATHS => may_read.min(AllowedReads::Columns),
             _ => AllowedReads::Nothing,
         });
-        let mut keys = Vec::with_capacity(paths.len());
-        for (path, source) in paths.into_iter().zip(sources) {
-            tokio::task::consume_budget().await;
-            let codes = match may_read {
-                Some(may_read) => load_projected_codes(reader, &path, source, &projection, may_read, memory).await?,
-                None => None,
-            };
-            keys.push(DedupKeyPath { path, value_source: source, codes, tree_node: None });
-        }
+        // The columns of all paths are read at the same time.
+        let load_codes = |(path, source): (FieldPath, PathValueSource)| {
+            let projection = &projection;
+            async move {
+                tokio::task::consume_budget().await;
+                let codes = match may_read {
+                    Some(may_read) => load_projected_codes(reader, &path, source, projection, may_read, memory).await?,
+                    None => None,
+                };
+                Ok::<_, StorageError>(DedupKeyPath { path, value_source: source, codes, tree_node: None })
+            }
+        };
+        let mut keys = try_join_all(paths.into_iter().zip(sources).map(load_codes)).await?;
         let in_documents = |path: &DedupKeyPath| path.codes.is_none() && path.value_source.reads_documents();
         let (tree, ends) = PathTrie::from_paths(keys.iter().filter(|path| in_documents(path)).map(|path| &path.path));
         keys.iter_mut().filter(|path| in_documents(path)).zip(ends).for_each(|(path, end)| path.tree_node = Some(end));
