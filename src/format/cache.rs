@@ -21,8 +21,8 @@ struct CacheLookupCounters {
 }
 
 /// Counters of cache lookups for each kind of part, resolved once because resolving takes longer than a lookup.
-static CACHE_LOOKUP_COUNTERS: LazyLock<[CacheLookupCounters; 7]> = LazyLock::new(|| {
-    ["footers", "documents", "columns", "blooms", "paths", "keywords", "derived"].map(|cache| {
+static CACHE_LOOKUP_COUNTERS: LazyLock<[CacheLookupCounters; 6]> = LazyLock::new(|| {
+    ["footers", "documents", "columns", "paths", "keywords", "derived"].map(|cache| {
         let counter = |outcome: &'static str| metrics().cache_lookups.with_label_values([cache.into(), outcome.into()]);
         CacheLookupCounters { hits: counter("hit"), misses: counter("miss") }
     })
@@ -30,15 +30,14 @@ static CACHE_LOOKUP_COUNTERS: LazyLock<[CacheLookupCounters; 7]> = LazyLock::new
 
 impl CacheLookupCounters {
     fn for_key(key: &PartKey) -> &'static CacheLookupCounters {
-        let [footers, documents, columns, blooms, paths, keywords, derived] = &*CACHE_LOOKUP_COUNTERS;
+        let [footers, documents, columns, paths, keywords, derived] = &*CACHE_LOOKUP_COUNTERS;
         match key {
             PartKey::Footer(_) | PartKey::Extents { .. } => footers,
             PartKey::Documents { .. } | PartKey::IndentedDocuments { .. } => documents,
             PartKey::Column { .. } => columns,
-            PartKey::BloomFilter { .. } => blooms,
             PartKey::ProfilePaths { .. } | PartKey::ProfileSummary { .. } => paths,
             PartKey::KeywordTokens { .. } | PartKey::KeywordPostings { .. } => keywords,
-            PartKey::AuxIndex { .. } => derived,
+            PartKey::FoldedColumn { .. } | PartKey::AuxIndex { .. } => derived,
         }
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
 use bytes::Bytes;
-use parquet::bloom_filter::Sbbf;
 
 use super::aux_index::{AuxKey, CachedAuxIndex};
 use super::document_page::DocumentPage;
@@ -21,7 +20,7 @@ pub enum PartKey {
     Documents { file: u64, row_group: u32, page: u32 },
     IndentedDocuments { file: u64, row_group: u32, page: u32 },
     Column { file: u64, row_group: u32, column: u32 },
-    BloomFilter { file: u64, row_group: u32, column: u32 },
+    FoldedColumn { file: u64, row_group: u32, column: u32 },
     ProfilePaths { file: u64 },
     ProfileSummary { file: u64 },
     KeywordTokens { file: u64, segment: u32, page: u32 },
@@ -34,6 +33,10 @@ impl PartKey {
     pub(super) fn column(file: u64, row_group: usize, column: usize) -> PartKey {
         PartKey::Column { file, row_group: row_group as u32, column: column as u32 }
     }
+
+    pub(super) fn folded_column(file: u64, row_group: usize, column: usize) -> PartKey {
+        PartKey::FoldedColumn { file, row_group: row_group as u32, column: column as u32 }
+    }
 }
 
 #[derive(Clone)]
@@ -41,7 +44,6 @@ pub enum CachedPart {
     Footer(Arc<FileFooter>),
     Documents(DocumentPage),
     Column(ArrayRef),
-    BloomFilter(Option<Arc<Sbbf>>),
     ProfilePaths(Arc<ProfilePaths>),
     ProfileSummary(Arc<ProfileSummary>),
     KeywordTokens(Arc<TokenPage>),
@@ -62,7 +64,6 @@ impl CachedPart {
             CachedPart::KeywordPostings(bytes) => 64 + bytes.len(),
             CachedPart::Extents { list, .. } => list.memory_bytes(),
             CachedPart::AuxIndex(index) => index.memory_bytes,
-            CachedPart::BloomFilter(bloom) => 64 + bloom.as_ref().map_or(0, |bloom| bloom.num_blocks() * 32),
         }
     }
 }

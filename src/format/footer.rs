@@ -229,18 +229,13 @@ impl FileFooter {
         let dictionary = i64::from(chunk.dictionary_bytes);
         let is_zstd = self.footer_index.chunk_details(row_group, column).is_compressed;
         let compression = if is_zstd { Compression::ZSTD(ZstdLevel::default()) } else { Compression::UNCOMPRESSED };
-        let mut builder = ColumnChunkMetaData::builder(descriptor)
+        let builder = ColumnChunkMetaData::builder(descriptor)
             .set_compression(compression)
             .set_num_values(chunk.values.into())
             .set_total_compressed_size(chunk.stored_bytes.into())
             .set_total_uncompressed_size(chunk.decompressed_bytes.into())
             .set_data_page_offset(start + dictionary)
             .set_dictionary_page_offset((dictionary > 0).then_some(start));
-        if let Some((range, _)) = self.footer_index.bloom_range(row_group, column) {
-            let length = i32::try_from(range.end - range.start).map_err(|_| StorageError::undecodable())?;
-            builder = builder.set_bloom_filter_offset(Some(range.start.cast_signed()));
-            builder = builder.set_bloom_filter_length(Some(length));
-        }
         Ok(builder.build()?)
     }
 
@@ -268,7 +263,7 @@ fn file_metadata(schema: Arc<SchemaDescriptor>, rows: i64) -> FileMetaData {
 /// Returns the schema with the types that readers use: strings with few distinct values are dictionaries.
 fn reader_schema(layout: &FileLayout) -> Arc<Schema> {
     layout.schema_with_types(|shredded, part| match part {
-        ShreddedPart::Text | ShreddedPart::Exact if shredded.dictionary => {
+        ShreddedPart::Text if shredded.dictionary => {
             DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Binary))
         }
         part => part.data_type(),

@@ -6,13 +6,12 @@
 //! |---|---|---|
 //! | `document` | UTF-8 | canonical text of the entity; small pages, no dictionary |
 //! | `hash` | 16 bytes | canonical hash: start of the SHA-256 of the entity without `_source` |
-//! | `leaf.N.text` | bytes (UTF-8) | folded text of the scalar; null for `null` and missing scalars |
-//! | `leaf.N.exact` | bytes (UTF-8) | exact text of the scalar if folding changed it |
+//! | `leaf.N.text` | bytes (UTF-8) | text of the scalar; null for `null` and missing scalars |
 //! | `leaf.N.kind` | integer | [`ShreddedKind`] of the scalar |
 //! | `leaf.N.number` | double | nearest double of a number, except for [`ShreddedKind::LongInteger`] |
 //! | `leaf.N.remainder` | integer | difference between an integer and this double, if not 0 |
 //!
-//! If the path of an indexed column fans out, its five parts are lists with one element per scalar, in document order.
+//! If the path of an indexed column fans out, its parts are lists with one element per scalar, in document order.
 //! Columns without values are omitted. The key-value metadata of the file contains a [`FileLayout`] as JSON under
 //! [`LAYOUT_KEY`], and the location of the profile, which is between the row groups and the footer
 //! ([`super::profile::PROFILE_KEY`]).
@@ -56,20 +55,18 @@ pub enum ShreddedKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ShreddedPart {
     Text,
-    Exact,
     Kind,
     Number,
     Remainder,
 }
 
 impl ShreddedPart {
-    pub const ALL: [ShreddedPart; 5] =
-        [ShreddedPart::Text, ShreddedPart::Exact, ShreddedPart::Kind, ShreddedPart::Number, ShreddedPart::Remainder];
+    pub const ALL: [ShreddedPart; 4] =
+        [ShreddedPart::Text, ShreddedPart::Kind, ShreddedPart::Number, ShreddedPart::Remainder];
 
     pub fn column_name(self, shredded: usize) -> String {
         let suffix = match self {
             ShreddedPart::Text => "text",
-            ShreddedPart::Exact => "exact",
             ShreddedPart::Kind => "kind",
             ShreddedPart::Number => "number",
             ShreddedPart::Remainder => "remainder",
@@ -80,7 +77,7 @@ impl ShreddedPart {
     pub fn data_type(self) -> DataType {
         match self {
             // Strings are stored as binary values, so that readers need not validate UTF-8.
-            ShreddedPart::Text | ShreddedPart::Exact => DataType::Binary,
+            ShreddedPart::Text => DataType::Binary,
             ShreddedPart::Kind => DataType::UInt8,
             ShreddedPart::Number => DataType::Float64,
             ShreddedPart::Remainder => DataType::Int64,
@@ -95,7 +92,8 @@ pub struct ShreddedColumn {
     pub fans_out: bool,
     /// Whether the column has few distinct strings, so that readers decode them to a dictionary.
     pub dictionary: bool,
-    pub has_exact: bool,
+    /// Whether a text can differ from its case-folded form, so that readers must fold the texts to compare them.
+    pub needs_folding: bool,
     pub has_numbers: bool,
     /// Whether an edit added values that this indexed column cannot represent. Readers must then ignore the column.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -106,7 +104,6 @@ impl ShreddedColumn {
     pub fn has_part(&self, part: ShreddedPart) -> bool {
         match part {
             ShreddedPart::Text | ShreddedPart::Kind => true,
-            ShreddedPart::Exact => self.has_exact,
             ShreddedPart::Number | ShreddedPart::Remainder => self.has_numbers,
         }
     }

@@ -15,7 +15,6 @@ pub struct ReaderMetrics {
     pub footers: AtomicLookupCounts,
     pub documents: AtomicLookupCounts,
     pub columns: AtomicLookupCounts,
-    pub bloom_filters: AtomicLookupCounts,
     pub keyword_index: AtomicLookupCounts,
     fetch_count: AtomicU64,
     fetched_bytes: AtomicU64,
@@ -58,10 +57,12 @@ impl ReaderMetrics {
                 &self.documents
             }
             PartKey::Column { .. } => &self.columns,
-            PartKey::BloomFilter { .. } => &self.bloom_filters,
+            PartKey::FoldedColumn { .. } if lookup == CacheLookup::Hit => &self.columns,
             PartKey::KeywordTokens { .. } | PartKey::KeywordPostings { .. } => &self.keyword_index,
-            // Lookups of these parts are not counted, because no read fetches them, or another kind counts them.
-            PartKey::ProfilePaths { .. }
+            // Lookups of these parts are not counted, because no read fetches them, or another kind counts them. The
+            // missing folded texts of a column are read from the column.
+            PartKey::FoldedColumn { .. }
+            | PartKey::ProfilePaths { .. }
             | PartKey::ProfileSummary { .. }
             | PartKey::Extents { .. }
             | PartKey::AuxIndex { .. }

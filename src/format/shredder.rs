@@ -36,10 +36,9 @@ pub struct EntityShredder {
 #[derive(Default)]
 struct ShreddedColumnBuilders {
     fans_out: bool,
-    has_exact: bool,
+    needs_folding: bool,
     has_numbers: bool,
     text: BinaryBuilder,
-    exact: BinaryBuilder,
     kind: UInt8Builder,
     number: Float64Builder,
     remainder: Int64Builder,
@@ -67,7 +66,7 @@ impl EntityShredder {
         column_of_node.resize(tree.node_count(), usize::MAX);
         let shredded_columns = layout.shredded_columns.iter().map(|shredded| ShreddedColumnBuilders {
             fans_out: shredded.fans_out,
-            has_exact: shredded.has_exact,
+            needs_folding: shredded.needs_folding,
             has_numbers: shredded.has_numbers,
             ..ShreddedColumnBuilders::default()
         });
@@ -171,14 +170,14 @@ pub fn conflicting_columns(layout: &FileLayout, document: &[u8]) -> Vec<usize> {
         let VisitedValue::Scalar(scalar) = value else { return };
         let Some(number) = nodes.iter().position(|column_node| *column_node == node) else { return };
         let shredded = &layout.shredded_columns[number];
-        // The profile uses the same condition to decide whether a column needs exact texts.
-        let needs_exact_text = |text: &[u8]| text.iter().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii());
+        // The profile uses the same condition.
+        let needs_folding = |text: &[u8]| text.iter().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii());
         let fits = match scalar {
             JsonScalar::Null | JsonScalar::Bool(_) => true,
             JsonScalar::Number(text) => {
-                shredded.has_numbers && (shredded.has_exact || !needs_exact_text(text.as_bytes()))
+                shredded.has_numbers && (shredded.needs_folding || !needs_folding(text.as_bytes()))
             }
-            JsonScalar::String(text) => shredded.has_exact || !needs_exact_text(text.raw()),
+            JsonScalar::String(text) => shredded.needs_folding || !needs_folding(text.raw()),
         };
         if !shredded.retired && (!fits || (is_in_array && !shredded.fans_out)) && !conflicts.contains(&number) {
             conflicts.push(number);
@@ -194,37 +193,33 @@ fn to_offset(length: usize) -> Result<i32> {
 impl ShreddedColumnBuilders {
     fn append(&mut self, scalar: JsonScalar<'_>, folded: &[u8]) {
         let unescaped;
-        let mut exact = None;
+        let mut text = folded;
         let mut number = None;
         let kind = match scalar {
             JsonScalar::Null => ShreddedKind::Null,
             JsonScalar::Bool(_) => ShreddedKind::Boolean,
-            JsonScalar::String(text) => {
-                if self.has_exact && text.raw() != folded {
-                    unescaped = text.unescape();
-                    // If the raw text differs from the folded text only because of an escape, no exact text is needed.
-                    exact = Some(unescaped.as_bytes()).filter(|exact| *exact != folded);
+            JsonScalar::String(string) => {
+                if self.needs_folding && string.raw() != folded {
+                    unescaped = string.unescape();
+                    text = unescaped.as_bytes();
                 }
                 ShreddedKind::String
             }
-            JsonScalar::Number(text) => {
-                exact = Some(text.as_bytes()).filter(|exact| *exact != folded);
-                number = NumericValue::parse(text)
+            JsonScalar::Number(digits) => {
+                text = digits.as_bytes();
+                number = NumericValue::parse(digits)
                     .and_then(|value| Some((value.nearest_double(), value.double_remainder()?)));
                 // A long integer gets no double, because it equals only numbers with the same text.
                 if number.is_some() { ShreddedKind::Number } else { ShreddedKind::LongInteger }
             }
         };
-        self.push(kind, (kind != ShreddedKind::Null).then_some(folded), exact, number);
+        self.push(kind, (kind != ShreddedKind::Null).then_some(text), number);
     }
 
     #[inline]
-    fn push(&mut self, kind: ShreddedKind, text: Option<&[u8]>, exact: Option<&[u8]>, number: Option<(f64, i64)>) {
+    fn push(&mut self, kind: ShreddedKind, text: Option<&[u8]>, number: Option<(f64, i64)>) {
         self.kind.append_value(kind as u8);
         self.text.append_option(text);
-        if self.has_exact {
-            self.exact.append_option(exact);
-        }
         if self.has_numbers {
             self.number.append_option(number.map(|(double, _)| double));
             self.remainder.append_option(number.map(|(_, remainder)| remainder).filter(|remainder| *remainder != 0));
@@ -240,7 +235,7 @@ impl ShreddedColumnBuilders {
         }
         let rows = self.offsets.len() + 1;
         if self.kind.len() < rows {
-            self.push(ShreddedKind::Missing, None, None, None);
+            self.push(ShreddedKind::Missing, None, None);
         }
         self.offsets.push(to_offset(rows)?);
         Ok(())
@@ -260,9 +255,6 @@ impl ShreddedColumnBuilders {
             Ok(())
         };
         push(Arc::new(self.text.finish()))?;
-        if self.has_exact {
-            push(Arc::new(self.exact.finish()))?;
-        }
         push(Arc::new(self.kind.finish()))?;
         if self.has_numbers {
             push(Arc::new(self.number.finish()))?;

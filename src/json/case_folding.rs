@@ -25,7 +25,8 @@ pub fn fold_json_str_into(text: JsonStr<'_>, out: &mut Vec<u8>) {
     });
 }
 
-fn fold_bytes(mut rest: &[u8], out: &mut Vec<u8>) {
+/// Like [`fold_case_into`], but copies invalid UTF-8.
+pub fn fold_bytes(mut rest: &[u8], out: &mut Vec<u8>) {
     out.reserve(rest.len());
     let two_bytes: &[[u8; 2]] = &FOLDED_TWO_BYTE_CHARS;
     loop {

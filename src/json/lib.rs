@@ -43,7 +43,7 @@ mod value_scanner;
 
 pub use canonical_form::{CanonicalFormWriter, EntityHash, sortable_prefix, truncate_sha256};
 pub use canonicalize::{JsonCanonicalizer, canonicalize, canonicalize_envelope};
-pub use case_folding::{fold_case, fold_case_into, fold_json_str_into};
+pub use case_folding::{fold_bytes, fold_case, fold_case_into, fold_json_str_into};
 pub use columns::{TableColumnNames, TableColumnNamesBuilder, TooManyColumnsError, UniqueNames};
 pub use cursor::{JsonCursor, JsonScalar, JsonToken, JsonType};
 pub use error::DocumentError;

@@ -7,7 +7,6 @@
 //! |---|---|
 //! | each page of documents | under [`CHECKSUMS_KEY`] |
 //! | each other column chunk: its dictionary and data pages | under [`CHECKSUMS_KEY`] |
-//! | each bloom filter | under [`CHECKSUMS_KEY`] |
 //! | the profile | the SHA-256 in its location |
 //! | the footer index | covered by the footer checksum |
 //! | the page indexes and the footer | under [`FOOTER_CHECKSUM_KEY`], whose own digits count as zeros |
@@ -15,8 +14,8 @@
 //! A checksum belongs to a position in the file. A valid page from another position therefore fails the check.
 //!
 //! The value under [`CHECKSUMS_KEY`] is text with 8 hexadecimal digits for each part, in the order of the row groups:
-//! pages of documents, chunks of the other columns, bloom filters. The page checksums of Parquet are not enough: the
-//! Arrow writer does not write them, and they cannot detect a page in the wrong position.
+//! pages of documents, chunks of the other columns. The page checksums of Parquet are not enough: the Arrow writer does
+//! not write them, and they cannot detect a page in the wrong position.
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -111,11 +110,9 @@ impl StreamingChecksums {
         self.offset += bytes.len() as u64;
     }
 
-    /// Returns the checksums of the announced parts, all of which must have been passed to `update`, followed by
-    /// `bloom_checksums`.
-    pub fn finish_row_group(&mut self, bloom_checksums: &[u32]) -> Vec<u32> {
-        let mut checksums = std::mem::take(&mut self.checksums);
-        checksums.extend(bloom_checksums);
+    /// Returns the checksums of the announced parts, all of which must have been passed to `update`.
+    pub fn finish_row_group(&mut self) -> Vec<u32> {
+        let checksums = std::mem::take(&mut self.checksums);
         for checksum in &checksums {
             let _ = write!(self.encoded, "{checksum:0CHECKSUM_HEX_DIGITS$x}");
         }

@@ -133,31 +133,6 @@ fn damaged_files_are_errors() {
     assert!(errors > 50, "only {errors} damaged files were rejected");
 }
 
-/// Regression: a length too small for a block made the Parquet library index an empty list. Found by tests/fuzz.
-#[test]
-fn bloom_filter_without_blocks_is_rejected() {
-    let bench = FileWorkbench::new();
-    let store = opened("memory://");
-    let options = WriteOptions { shredding_limits: all_shredded(), ..WriteOptions::default() };
-    let (path, written) = bench.write(&store, &[r#"{"a":"x"}"#.to_owned()], &options).expect("failed to write file");
-    let whole = object_bytes(&bench, &store, &path);
-    let builder = ParquetRecordBatchReaderBuilder::try_new(whole.clone()).expect("failed to open Parquet file");
-    let mut columns = builder.metadata().row_group(0).columns().iter();
-    let length = columns.find_map(|column| column.bloom_filter_length()).expect("failed to find bloom filter");
-    assert!((40..64).contains(&length), "one block and its header take {length} bytes");
-
-    // Thrift encodes the length as one byte with twice its value. Other bytes of the footer can be equal.
-    let end = whole.len() - 8;
-    let footer = u32::from_le_bytes(whole[end..end + 4].try_into().expect("failed to read footer length")) as usize;
-    let mut rejected = 0;
-    for offset in (end - footer..end).filter(|offset| i32::from(whole[*offset]) == length * 2) {
-        let mut bytes = whole.to_vec();
-        bytes[offset] = (length - 8) as u8 * 2;
-        rejected += usize::from(read_damaged(&bench, bytes.into(), written.size_bytes).is_err());
-    }
-    assert!(rejected > 0, "the footer does not contain the length");
-}
-
 /// Regression: hundreds of requests to a directory started hundreds of threads, and the allocator kept memory for each.
 #[test]
 fn many_local_requests_start_few_threads() {
@@ -366,7 +341,8 @@ fn check_columns(
             };
             let text = column(ShreddedPart::Text).expect("failed to find text");
             let kind = column(ShreddedPart::Kind).expect("failed to find kind");
-            let exact = column(ShreddedPart::Exact);
+            let folded = bench.runtime.block_on(reader.read_folded_texts(row_group, number));
+            let folded = rows_of(&folded.expect("failed to read folded texts"), shredded.fans_out);
             let numbers = column(ShreddedPart::Number).zip(column(ShreddedPart::Remainder));
             for (row, entity) in entities.iter().enumerate() {
                 let mut expected: Vec<ShreddedValue> =
@@ -377,7 +353,7 @@ fn check_columns(
                 let found: Vec<ShreddedValue> = (0..text[row].len())
                     .map(|element| ShreddedValue {
                         text: bytes_at(&text[row], element),
-                        exact: exact.as_ref().and_then(|exact| bytes_at(&exact[row], element)),
+                        folded: bytes_at(&folded[row], element),
                         kind: kind[row].as_primitive::<UInt8Type>().value(element),
                         number: numbers.as_ref().and_then(|(numbers, _)| {
                             let numbers = numbers[row].as_primitive::<Float64Type>();
@@ -391,22 +367,20 @@ fn check_columns(
                     .collect();
                 assert_eq!(found, expected, "{shredded:?} of {}", entity.write());
             }
-            check_pruning(bench, &reader, row_group, number, entities);
+            check_pruning(&reader, row_group, number, entities);
         }
     }
     check_hashes(bench, store, path, entities);
 }
 
 /// Checks that pruning never excludes a value that occurs.
-fn check_pruning(bench: &FileWorkbench, reader: &VersionReader, row_group: usize, shredded: usize, entities: &[Value]) {
+fn check_pruning(reader: &VersionReader, row_group: usize, shredded: usize, entities: &[Value]) {
     let keys = &reader.layout().shredded_columns[shredded].keys;
     let scalars: Vec<&Value> = entities.iter().flat_map(|entity| rules::reach(entity, keys)).collect();
     for scalar in &scalars {
         if let Some(text) = scalar.text() {
-            let folded = rules::fold(&text);
-            let may_contain = reader.bloom_may_contain(row_group, shredded, folded.as_bytes());
-            let may_contain = bench.runtime.block_on(may_contain).expect("failed to read bloom filter");
-            assert!(may_contain, "the bloom filter excludes {text:?}");
+            let (min, max) = reader.text_bounds(row_group, shredded).expect("failed to find text bounds");
+            assert!((min..=max).contains(&text.as_bytes()), "{text:?} is outside {min:?}..={max:?}");
         }
         if let Value::Number(text) = scalar
             && ShreddedValue::from_scalar(scalar).number.is_some()
@@ -462,7 +436,6 @@ pub(crate) async fn read_all(
                     assert_eq!(array.len(), span.rows);
                 }
             }
-            reader.bloom_may_contain(row_group, shredded, b"x").await?;
             reader.number_range(row_group, shredded);
             reader.may_have_null(row_group, shredded);
         }
@@ -530,7 +503,7 @@ fn decoding_ahead_is_limited_by_decompressed_bytes() {
 #[derive(Debug, Default, PartialEq)]
 struct ShreddedValue {
     text: Option<String>,
-    exact: Option<String>,
+    folded: Option<String>,
     kind: u8,
     number: Option<f64>,
     remainder: Option<i64>,
@@ -538,10 +511,9 @@ struct ShreddedValue {
 
 impl ShreddedValue {
     fn from_scalar(scalar: &Value) -> ShreddedValue {
-        let exact = scalar.text();
-        let text = exact.as_deref().map(rules::fold);
+        let text = scalar.text();
         let mut value = ShreddedValue {
-            exact: exact.filter(|exact| Some(exact) != text.as_ref()),
+            folded: text.as_deref().map(rules::fold),
             text,
             kind: match scalar {
                 Value::Null => ShreddedKind::Null,

@@ -7,7 +7,7 @@ use strata_format::keywords::segment::{KeywordCandidates, StoredPage, StoredSegm
 use strata_format::keywords::tokenizer::{TermQuery, TokenClass};
 use strata_format::keywords::{PageKind, TokenPage};
 use strata_format::layout::TEXT_SEPARATOR;
-use strata_testing::keywords::{RowScalars, SegmentBytes, full_text};
+use strata_testing::keywords::{FIELD_WITH_COLUMN, RowScalars, SegmentBytes, full_text};
 use strata_types::leb128;
 
 /// Encodes a page like the builder, but without its checks.
@@ -53,8 +53,22 @@ fn text() -> impl Strategy<Value = Vec<u8>> {
 fn rows() -> impl Strategy<Value = Vec<RowScalars>> {
     let field = prop_oneof![0..3_u8, Just(MAX_FIELDS as u8 - 1)];
     let row = proptest::collection::vec((field, text()), 0..5);
-    (proptest::collection::vec(row, 1..12), 1usize..30)
-        .prop_map(|(rows, times)| rows.iter().cycle().take(rows.len() * times).cloned().collect())
+    let rows = (proptest::collection::vec(row, 1..12), 1usize..30)
+        .prop_map(|(rows, times)| rows.iter().cycle().take(rows.len() * times).cloned().collect::<Vec<_>>());
+    (rows, proptest::collection::vec(hash(), 0..9)).prop_map(|(mut rows, hashes)| {
+        // If there are hashes, each row has some in the field with a column.
+        for (number, row) in rows.iter_mut().enumerate().filter(|_| !hashes.is_empty()) {
+            let hashes = (0..3).map(|other| hashes[(number + other * other) % hashes.len()].clone());
+            row.extend(hashes.map(|hash| (FIELD_WITH_COLUMN, hash)));
+        }
+        rows
+    })
+}
+
+/// A hash, often with the same first digits as others, or a token that only resembles a hash.
+fn hash() -> impl Strategy<Value = Vec<u8>> {
+    prop_oneof!["[0a]{4}[0-9a-f]{12,30}", "[01][ab]{15,20}", "[0-9a-f]{16}", "[0ab]{4,8}[.-][0-9a-f]{12,16}"]
+        .prop_map(String::into_bytes)
 }
 
 /// A set of some fields of [`rows`].
@@ -114,7 +128,7 @@ proptest! {
         for ((row, from, length), fields) in cuts {
             let row = full_text(&rows[row % rows.len()]);
             let from = from % row.len();
-            let length = 1 + length % 20;
+            let length = 1 + length % 40;
             let part = &row[from..row.len().min(from + length)];
             // Needles with separators can contain whole strings and more.
             check(&segment, &rows, part, &search(fields))?;
@@ -134,7 +148,7 @@ proptest! {
 
     #[test]
     fn damaged_segment_is_an_error_or_other_rows(rows in rows(), places in proptest::collection::vec((any::<usize>(), any::<u8>()), 1..4), end in any::<usize>(), is_truncated in any::<bool>()) {
-        let SegmentBytes { segment, mut bytes } = build(&rows);
+        let SegmentBytes { segment, mut bytes, columns } = build(&rows);
         let mut pages = segment.pages.to_vec();
         for (place, byte) in places {
             // Mostly lengths, and starts of parts.
@@ -159,7 +173,7 @@ proptest! {
         if is_truncated {
             bytes.truncate(end % (bytes.len() + 1));
         }
-        let damaged = SegmentBytes { segment: StoredSegment { pages: pages.into(), ..segment }, bytes };
+        let damaged = SegmentBytes { segment: StoredSegment { pages: pages.into(), ..segment }, bytes, columns };
         for needle in [&b"a"[..], b"b", b"0", b"12", b"the ", b"z a", b"12ab34cd56ef", b"-"] {
             for fields in [FieldSet::ALL, FieldSet::single(1)] {
                 let _ = damaged.candidates(needle, fields, 0, 16);
@@ -182,7 +196,7 @@ proptest! {
         let token_count = text.iter().filter(|byte| **byte == TEXT_SEPARATOR).count() - 1;
         let start = match kind {
             PageKind::Dictionary => [&[field_sets.len() as u32, token_count as u32], field_sets.as_slice()].concat(),
-            PageKind::Rows => vec![numbers.len() as u32 / 2],
+            PageKind::Rows | PageKind::Hashes => vec![numbers.len() as u32 / 2],
         };
         let page = pack(&text, &[start, numbers].concat(), usize::from(posting_bytes > 0));
         let page = StoredPage {
@@ -198,7 +212,7 @@ proptest! {
         };
         let bytes = [lists, pack(&text, &[], 0)].concat();
         let segment = StoredSegment { pages: vec![page].into(), ..build(&vec![one_scalar("a"); rows]).segment };
-        let damaged = SegmentBytes { segment, bytes };
+        let damaged = SegmentBytes { segment, bytes, columns: Vec::new() };
         for needle in [&b"a"[..], b"1", b"-", b"a ", b" a", b" a ", b"ab a", b"b-a"] {
             if let Ok(KeywordCandidates::Exact(found) | KeywordCandidates::Recheck(found)) =
                 damaged.candidates(needle, FieldSet::from_bits(3), 0, 64)
@@ -210,7 +224,7 @@ proptest! {
 
     #[test]
     fn pages_of_any_bytes_are_errors(bytes in proptest::collection::vec(any::<u8>(), 1..200)) {
-        for kind in [PageKind::Dictionary, PageKind::Rows] {
+        for kind in [PageKind::Dictionary, PageKind::Rows, PageKind::Hashes] {
             prop_assert!(TokenPage::decode(kind, 3, 0, &bytes).is_err());
         }
     }
@@ -246,7 +260,7 @@ fn inconsistent_pages_are_rejected() {
 #[test]
 fn query_requires_only_pages_with_its_tokens() {
     let rows = [
-        vec![(0, b"word 12 a1b2 only".to_vec()), (1, b"0123456789abcdef0123".to_vec())],
+        vec![(0, b"word 12 a1b2 only".to_vec()), (2, b"0123456789abcdef0123".to_vec())],
         one_scalar("word 12 a1b2"),
         one_scalar("none"),
     ];
@@ -262,7 +276,7 @@ fn query_requires_only_pages_with_its_tokens() {
     let all =
         [words, (PageKind::Dictionary, TokenClass::Digits), hexadecimal, (PageKind::Rows, TokenClass::Hexadecimal)];
     assert_eq!(required(b"12", FieldSet::ALL), all);
-    assert_eq!(required(b"12", FieldSet::single(1)), all[3..]);
+    assert_eq!(required(b"12", FieldSet::single(2)), all[3..]);
     assert_eq!(required(b" ", FieldSet::ALL), []);
 }
 
@@ -280,6 +294,52 @@ fn start_of_token_needs_few_pages() {
         let found = segment.candidates(needle.as_bytes(), FieldSet::ALL, 0, 1 << 20).expect("failed to search");
         assert_eq!(found, KeywordCandidates::Recheck(bitmap(60_000, &[row])), "{needle}");
     }
+}
+
+/// A whole hash needs one page, even if hashes have the same first digits, and the start of a hash those with the
+/// start.
+#[test]
+fn hash_needs_one_page() {
+    let hash = |row: usize| format!("{:08x}{row:023x}f", (row as u32 / 2).wrapping_mul(0x9E37_79B9));
+    let rows: Vec<RowScalars> = (0..100_000).map(|row| vec![(FIELD_WITH_COLUMN, hash(row).into_bytes())]).collect();
+    let segment = build(&rows);
+    let pages: Vec<_> = segment.segment.pages.iter().map(|page| (page.kind, page.fields)).collect();
+    assert_eq!(pages, [(PageKind::Hashes, FieldSet::single(FIELD_WITH_COLUMN)); 4]);
+    assert!(segment.bytes.len() < 4 * rows.len(), "{} bytes", segment.bytes.len());
+    let found = |needle: &str| {
+        let needle: Vec<u8> = needle.bytes().map(|byte| if byte == b' ' { TEXT_SEPARATOR } else { byte }).collect();
+        let required = segment.segment.required_pages(&TermQuery::from_needle(&needle), FieldSet::ALL).len();
+        match segment.candidates(&needle, FieldSet::ALL, 0, 1 << 20).expect("failed to search") {
+            KeywordCandidates::Recheck(rows) => (required, rows.ones().collect::<Vec<_>>()),
+            other => panic!("{other:?}"),
+        }
+    };
+    for row in [0, 4_321, 50_000, 99_999] {
+        let (required, rows) = found(&format!(" {} ", hash(row)));
+        assert!(required <= 2 && rows.contains(&row) && rows.len() < 9, "{row}: {required} pages, {rows:?}");
+    }
+    let (required, rows) = found(" 00");
+    let expected: Vec<usize> = (0..100_000).filter(|row| hash(*row).starts_with("00")).collect();
+    assert_eq!((required, rows), (1, expected));
+}
+
+/// Pages with lists that a builder cannot write.
+#[test]
+fn inconsistent_hash_pages_are_rejected() {
+    let decode = |rows: usize, count: u32, first: u64, span: u64, list: &[u8]| {
+        let page = [&count.to_le_bytes()[..], &first.to_le_bytes(), &span.to_le_bytes(), list].concat();
+        TokenPage::decode(PageKind::Hashes, rows, 0, &page).is_ok()
+    };
+    // Three rows take two bits. Entries 5 and 6 (digits 1, rows 1 and 2): differences 0 and 1 in unary.
+    assert!(decode(3, 2, 5, 1, &[0b101]));
+    assert!(!decode(3, 2, 5, 1, &[0b011]), "accepted an entry twice");
+    assert!(!decode(3, 2, 6, 1, &[0b101]), "accepted a row that does not exist");
+    assert!(!decode(3, 2, 5, 1, &[0b001]), "accepted a list that is too short");
+    assert!(!decode(3, 2, 5, 1, &[0b101, 0]), "accepted a list of the wrong length");
+    assert!(!decode(3, 0, 5, 0, &[]), "accepted a page without entries");
+    assert!(!decode(3, 1, 1 << 40, 0, &[1]), "accepted too many digits");
+    assert!(!decode(3, 1, u64::MAX, 1, &[1]), "accepted an overflow");
+    assert!(!decode(3, u32::MAX, 5, 1, &[0b101]), "accepted a huge count");
 }
 
 #[test]

@@ -92,7 +92,7 @@ async fn read_metrics_include_cache_and_store() {
     for (((name, before), after), min_delta) in names.iter().zip(before).zip(after).zip(min_delta) {
         assert!(after - before >= min_delta, "{name} grew by {} only", after - before);
     }
-    // Bloom filters exclude row groups without the value, except for rare false positives.
+    // Statistics exclude row groups without the value.
     let pruned = |text: &str| value(text, "strata_pruned_rows_total").unwrap_or_default();
     let before = pruned(&rendered());
     for word in ["nowhere", "nobody", "nothing", "never", "none"] {

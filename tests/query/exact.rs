@@ -128,6 +128,84 @@ fn exact_filters_match_reference_with_any_index() {
     no_failure(result);
 }
 
+/// The keyword index finds the few entities with a text. Few of them are verified by their documents, others by the
+/// column.
+#[test]
+fn keyword_index_finds_values_of_columns_with_many_values() {
+    const ENTITIES: u64 = 9_000;
+    let lab = EngineLab::new();
+    let sha = |number: u64| {
+        format!("{:032x}", u128::from(number / 2).wrapping_mul(0x9E37_79B9_7F4A_7C15_F39C_C060_5CED_C834))
+    };
+    let entity = |number: u64| {
+        let mixed = if number.is_multiple_of(3) { format!("{number}") } else { format!("\"{number}\"") };
+        let sha = sha(number);
+        let text = format!(
+            r#"{{"id":"Id{number}","sha":"{sha}","words":"Foo-Bar {}, baz","mixed":{mixed},"version":"{}.5","list":["x{}","{number}y"],"about":"{}"}}"#,
+            number % 5_000,
+            number % 4_500,
+            number % 7,
+            "and so on ".repeat(9)
+        );
+        Value::parse_entity(&text).expect("an entity")
+    };
+    let entities: Vec<Value> = (0..ENTITIES).map(entity).collect();
+    let options = WriteOptions { max_row_group_rows: 500, ..WriteOptions::default() };
+    let written = lab.write(&entities, &options);
+    // The small cache has no room for hash indexes, which would soon replace searches in the keyword index.
+    let readers = [400_000, 1 << 30].map(|cache_bytes| open(&lab, &written, &PartCache::new(cache_bytes)));
+    let [reader, _] = &readers;
+    assert!(!reader.keyword_index().is_empty());
+    let shared_digits = sha(77)[..20].to_owned();
+    let cases = [
+        ("id", "ID4321".to_owned(), true),
+        ("id", "Id432".to_owned(), true),
+        ("sha", sha(8_000).to_uppercase(), true),
+        ("sha", shared_digits, true),
+        ("sha", sha(20_000), true),
+        ("words", "foo-bar 77, BAZ".to_owned(), true),
+        ("words", "foo-bar".to_owned(), true),
+        ("version", "33.5".to_owned(), true),
+        ("version", "33.50".to_owned(), true),
+        ("mixed", "3000".to_owned(), false),
+        ("mixed", "3001".to_owned(), false),
+        ("mixed", "3e3".to_owned(), false),
+        ("list", "8999Y".to_owned(), true),
+        ("list", "x3".to_owned(), true),
+        ("id", "null".to_owned(), false),
+        ("id", " ".to_owned(), false),
+        ("id", "\u{e4}\u{1F600}".to_owned(), true),
+    ];
+    // The second time, what the first one has read is cached.
+    for (at, value, is_sought) in cases.iter().chain(&cases) {
+        for (count, denull) in [(false, false), (true, false), (false, true)] {
+            let request = ReadRequest { filters: vec![filter(at, value)], count, denull, ..ReadRequest::default() };
+            let expected = pipeline::selected(&entities, &request).len() as u64;
+            for reader in &readers {
+                assert_eq!(lab.scan(reader, request.clone()).0, expected, "{at}:{value}");
+            }
+            let (_, scan, _) = lab.scan(reader, request);
+            let is_sought = *is_sought || (denull && value == "null");
+            assert_eq!(scan.predicates[0].keyword_index.is_some(), is_sought, "{at}:{value}: {scan:?}");
+            if is_sought && (1..5).contains(&expected) {
+                assert!(scan.row_groups.scanned <= 4, "{at}:{value}: {scan:?}");
+            }
+        }
+    }
+    let both = ReadRequest { filters: vec![filter("id", "Id78"), filter("sha", &sha(79))], ..ReadRequest::default() };
+    assert_eq!(lab.scan(reader, both).0, 1);
+    let other = ReadRequest { filters: vec![filter("id", "Id78"), filter("sha", &sha(80))], ..ReadRequest::default() };
+    assert_eq!(lab.scan(reader, other).0, 0);
+    let dedup = ReadRequest {
+        filters: vec![filter("words", "foo-bar 9, baz")],
+        dedup: true,
+        dedup_key: vec![path("list")],
+        ..ReadRequest::default()
+    };
+    let expected = pipeline::selected(&entities, &dedup).len() as u64;
+    assert_eq!(lab.scan(reader, dedup).0, expected);
+}
+
 /// Writes 30,000 entities in fifteen row groups: each with a string and a number of its own, and a string that ten
 /// share.
 fn many(lab: &EngineLab, cache: &PartCache) -> VersionReader {

@@ -13,6 +13,10 @@ use strata_format::keywords::{KeywordIndexError, RunSpace, TokenPage};
 use strata_format::layout::TEXT_SEPARATOR;
 use strata_store::spool_quota::SpoolReservation;
 
+/// The field whose path has an indexed column. If most of its scalars are hashes, the index has only their first
+/// digits.
+pub const FIELD_WITH_COLUMN: u8 = 1;
+
 /// The scalars of a row: the field of each, and its text.
 pub type RowScalars = Vec<(u8, Vec<u8>)>;
 
@@ -34,7 +38,7 @@ pub fn row_group_text(rows: &[RowScalars]) -> RowGroupText {
 
 pub fn indexer(limits: KeywordSegmentLimits) -> KeywordIndexer {
     let space = RunSpace::new(std::env::temp_dir(), SpoolReservation::unbounded());
-    KeywordIndexer::new(limits, space, FieldSet::EMPTY)
+    KeywordIndexer::new(limits, space, FieldSet::single(FIELD_WITH_COLUMN))
 }
 
 /// Writes segments one after another and returns them with all bytes.
@@ -56,6 +60,8 @@ pub fn write_segments(segments: Vec<UnwrittenSegment>) -> (Vec<StoredSegment>, V
 pub struct SegmentBytes {
     pub segment: StoredSegment,
     pub bytes: Vec<u8>,
+    /// The rows of the fields with only the first digits of hashes. A reader searches their columns.
+    pub columns: Vec<RowScalars>,
 }
 
 impl SegmentBytes {
@@ -69,8 +75,12 @@ impl SegmentBytes {
         };
         let mut indexer = indexer(limits);
         indexer.add_row_group(&row_group_text(rows)).expect("failed to index rows");
+        let in_columns = indexer.hashes_in_columns();
         let (mut segments, bytes) = write_segments(indexer.finish());
-        SegmentBytes { segment: segments.pop().expect("there is no segment"), bytes }
+        let in_column =
+            |row: &RowScalars| row.iter().filter(|(field, _)| in_columns.contains(*field)).cloned().collect();
+        let columns = rows.iter().map(in_column).collect();
+        SegmentBytes { segment: segments.pop().expect("there is no segment"), bytes, columns }
     }
 
     /// Returns the candidates for a needle. Postings are passed in parts of `part_bytes`.
@@ -105,6 +115,13 @@ impl SegmentBytes {
                     }
                 }
                 matches.union_rows(&parts, &mut rows)?;
+            }
+            if let Some(hexadecimal) = &fragment.hexadecimal {
+                let matches = |row: &RowScalars| {
+                    row.iter().any(|(field, text)| fields.contains(*field) && hexadecimal.matches_token_of(text))
+                };
+                let matching = self.columns.iter().enumerate().filter(|(_, row)| matches(row));
+                matching.for_each(|(row, _)| rows.insert(row));
             }
             if let Some(candidates) = &candidates {
                 rows.intersect_with(candidates);

@@ -31,7 +31,7 @@ impl FooterIndexBuilder {
         self.row_groups * self.columns
     }
 
-    /// Adds a row group. `checksums` yields checksums of its document pages, other column chunks, and bloom filters.
+    /// Adds a row group. `checksums` yields checksums of its document pages and of its other column chunks.
     pub(crate) fn push_row_group(
         &mut self,
         row_group: &RowGroupMetaData,
@@ -73,7 +73,7 @@ impl FooterIndexBuilder {
             let dictionary = data.and_then(|data| u32::try_from(data).ok()).ok_or_else(outside)?;
             let decompressed = column.uncompressed_size().clamp(0, u32::MAX.into()) as u32;
             put_u32s(&mut self.chunk_table, &[chunk_offset, stored, decompressed, values, dictionary, sum]);
-            self.push_chunk_details(column, base, &mut checksum)?;
+            self.push_chunk_details(column)?;
             let end = u32::try_from(self.detail_bytes.len()).map_err(|_| outside())?;
             put_u32s(&mut self.chunk_table, &[end]);
         }
@@ -81,12 +81,7 @@ impl FooterIndexBuilder {
         Ok(())
     }
 
-    fn push_chunk_details(
-        &mut self,
-        column: &ColumnChunkMetaData,
-        base: u64,
-        checksum: &mut dyn FnMut() -> Result<u32>,
-    ) -> Result<()> {
+    fn push_chunk_details(&mut self, column: &ColumnChunkMetaData) -> Result<()> {
         let mut bits = match column.compression() {
             Compression::UNCOMPRESSED => 0,
             Compression::ZSTD(_) => chunk_details::COMPRESSED_FLAG,
@@ -94,13 +89,6 @@ impl FooterIndexBuilder {
         };
         let first = self.detail_bytes.len();
         self.detail_bytes.push(0);
-        if let (Some(offset), Some(length)) = (column.bloom_filter_offset(), column.bloom_filter_length()) {
-            let offset = u64::try_from(offset).ok().and_then(|offset| u32::try_from(offset.checked_sub(base)?).ok());
-            let outside = || footer_damaged("a bloom filter is outside the file");
-            let (offset, length) = offset.zip(u32::try_from(length).ok()).ok_or_else(outside)?;
-            bits |= chunk_details::BLOOM_FLAG;
-            put_u32s(&mut self.detail_bytes, &[offset, length, checksum()?]);
-        }
         match column.statistics() {
             Some(Statistics::Int32(integer_range)) => {
                 if let (Some(min), Some(max)) = (integer_range.min_opt(), integer_range.max_opt()) {
@@ -115,11 +103,6 @@ impl FooterIndexBuilder {
                 }
             }
             Some(Statistics::ByteArray(texts)) => {
-                bits |= chunk_details::STRINGS_FLAG;
-                if let Some(nulls) = texts.null_count_opt() {
-                    bits |= chunk_details::NULL_COUNT_FLAG;
-                    put_u32s(&mut self.detail_bytes, &[u32::try_from(nulls).unwrap_or(u32::MAX)]);
-                }
                 if let (Some(min), Some(max)) = (texts.min_opt(), texts.max_opt()) {
                     bits |= chunk_details::STRING_BOUNDS_FLAG;
                     let length = u32::try_from(min.len()).map_err(|_| footer_damaged(COLUMN_OUTSIDE_FILE))?;

@@ -2,23 +2,16 @@
 //! optional fields that follow.
 
 pub(super) const COMPRESSED_FLAG: u8 = 1;
-/// Flag of a chunk with a bloom filter. The filter's offset from the row group's start, length, and checksum follow.
-pub(super) const BLOOM_FLAG: u8 = 2;
-pub(super) const INTEGERS_FLAG: u8 = 4;
-pub(super) const DOUBLES_FLAG: u8 = 8;
-pub(super) const STRINGS_FLAG: u8 = 16;
-pub(super) const NULL_COUNT_FLAG: u8 = 32;
+pub(super) const INTEGERS_FLAG: u8 = 2;
+pub(super) const DOUBLES_FLAG: u8 = 4;
 /// The flag of a chunk with bounds of strings. The length of the minimum, the minimum, and the maximum follow.
-pub(super) const STRING_BOUNDS_FLAG: u8 = 64;
+pub(super) const STRING_BOUNDS_FLAG: u8 = 8;
 
 #[derive(Default)]
 pub(crate) struct ChunkDetails<'a> {
     pub(crate) is_compressed: bool,
-    pub(crate) bloom_location: Option<(u32, u32, u32)>,
     pub(crate) integer_range: Option<(i32, i32)>,
     pub(crate) double_range: Option<(f64, f64)>,
-    pub(crate) has_string_statistics: bool,
-    pub(crate) null_count: Option<u32>,
     pub(crate) string_bounds: Option<(&'a [u8], &'a [u8])>,
 }
 
@@ -32,11 +25,7 @@ impl<'a> ChunkDetails<'a> {
         let number = |bytes: &mut &[u8]| take::<4>(bytes).map(u32::from_le_bytes);
         let [bits] = take::<1>(&mut bytes)?;
         let is_compressed = bits & COMPRESSED_FLAG != 0;
-        let has_string_statistics = bits & STRINGS_FLAG != 0;
-        let mut details = ChunkDetails { is_compressed, has_string_statistics, ..ChunkDetails::default() };
-        if bits & BLOOM_FLAG != 0 {
-            details.bloom_location = Some((number(&mut bytes)?, number(&mut bytes)?, number(&mut bytes)?));
-        }
+        let mut details = ChunkDetails { is_compressed, ..ChunkDetails::default() };
         if bits & INTEGERS_FLAG != 0 {
             let [min, max] = [take::<4>(&mut bytes)?, take::<4>(&mut bytes)?];
             details.integer_range = Some((i32::from_le_bytes(min), i32::from_le_bytes(max)));
@@ -44,9 +33,6 @@ impl<'a> ChunkDetails<'a> {
         if bits & DOUBLES_FLAG != 0 {
             let [min, max] = [take::<8>(&mut bytes)?, take::<8>(&mut bytes)?];
             details.double_range = Some((f64::from_le_bytes(min), f64::from_le_bytes(max)));
-        }
-        if bits & NULL_COUNT_FLAG != 0 {
-            details.null_count = Some(number(&mut bytes)?);
         }
         if bits & STRING_BOUNDS_FLAG != 0 {
             let length = number(&mut bytes)?;

@@ -103,12 +103,10 @@ impl FooterIndex {
                 let details = details
                     .filter(|_| self.details_offset + end <= self.key_values_offset)
                     .and_then(ChunkDetails::decode);
-                let Some(details) = details else { return Err(footer_damaged("its footer index is truncated")) };
-                details_end = end;
-                let range = self.bloom_range_from_details(row_group, &details).map(|(range, _)| range);
-                if range.is_some_and(|range| range.end > size_bytes) {
-                    return Err(footer_damaged("a bloom filter is outside the file"));
+                if details.is_none() {
+                    return Err(footer_damaged("its footer index is truncated"));
                 }
+                details_end = end;
             }
             let pages = self.page_range(row_group);
             if pages.start > pages.end || pages.end > page_count {
@@ -158,16 +156,6 @@ impl FooterIndex {
             dictionary_bytes: read_u32(&record[16..]),
             checksum: read_u32(&record[20..]),
         }
-    }
-
-    pub(super) fn bloom_range(&self, row_group: usize, column: usize) -> Option<(Range<u64>, u32)> {
-        self.bloom_range_from_details(row_group, &self.chunk_details(row_group, column))
-    }
-
-    fn bloom_range_from_details(&self, row_group: usize, details: &ChunkDetails<'_>) -> Option<(Range<u64>, u32)> {
-        let (start, length, checksum) = details.bloom_location?;
-        let start = self.row_group_offset(row_group).saturating_add(u64::from(start));
-        Some((start..start.saturating_add(u64::from(length)), checksum))
     }
 
     pub(super) fn page_count(&self, row_group: usize) -> usize {
@@ -223,7 +211,6 @@ impl FooterIndex {
             }));
             let chunks = (1..self.columns).map(|column| self.chunk(row_group, column));
             parts.extend(chunks.map(|chunk| (chunk.range(), chunk.checksum)));
-            parts.extend((0..self.columns).filter_map(|column| self.bloom_range(row_group, column)));
         }
         parts.sort_by_key(|(range, _)| range.start);
         parts

@@ -75,8 +75,8 @@ impl FromIterator<u8> for FieldSet {
 pub struct FieldTable {
     /// The paths, as keys. The path at index `n` has the field `n + 1`.
     paths: Vec<Vec<String>>,
-    /// The fields whose long hexadecimal tokens, such as hashes, are not in the index: the text of the path's indexed
-    /// column is searched instead, because it takes as much space.
+    /// The fields of whose long hexadecimal tokens, such as hashes, the index has only the first digits. The text of
+    /// the path's indexed column is searched for other parts, because storing them again would take as much space.
     pub hashes_in_columns: FieldSet,
 }
 

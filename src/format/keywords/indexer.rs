@@ -84,7 +84,7 @@ pub struct KeywordIndexer {
     limits: KeywordSegmentLimits,
     space: RunSpace,
     fields_with_column: FieldSet,
-    /// The fields without long hexadecimal tokens, which the first row group determines.
+    /// The fields with only the first digits of hashes, which the first row group determines.
     hashes_in_columns: Option<FieldSet>,
     run: RunBuilder,
     segments: Vec<UnwrittenSegment>,
@@ -142,7 +142,7 @@ impl KeywordIndexer {
         Ok(())
     }
 
-    /// Returns the fields without long hexadecimal tokens.
+    /// Returns the fields with only the first digits of hashes.
     pub fn hashes_in_columns(&self) -> FieldSet {
         self.hashes_in_columns.unwrap_or_default()
     }
@@ -163,7 +163,7 @@ impl KeywordIndexer {
     /// the index is not worth its size.
     fn finish_run(&mut self) -> Option<(u32, Vec<u8>)> {
         let next = RunBuilder::new(self.hashes_in_columns());
-        let builder = std::mem::replace(&mut self.run, next);
+        let mut builder = std::mem::replace(&mut self.run, next);
         if builder.rows() == 0 {
             return None;
         }

@@ -15,6 +15,7 @@ use strata_store::checksums::crc32;
 use strata_store::{Result, StorageError};
 
 use super::field_set::{FieldSet, MAX_FIELDS};
+use super::hash_page::HashPageBuilder;
 use super::run::RunReader;
 use super::segment::StoredPage;
 use super::token_page::{DictionaryPageBuilder, PageKind, RowPageBuilder};
@@ -33,6 +34,7 @@ pub(super) fn merge_runs(mut runs: Vec<RunReader>, rows: usize, write: WriteByte
     let mut writer = PageWriter { write, rows, pages: Vec::new(), pending: Vec::new(), pending_bytes: 0 };
     merge_tokens(&mut runs, &mut writer)?;
     merge_row_tokens(&mut runs, &mut writer)?;
+    merge_hashes(&mut runs, &mut writer)?;
     writer.flush()?;
     Ok(writer.pages)
 }
@@ -98,6 +100,42 @@ fn merge_row_tokens(runs: &mut [RunReader], writer: &mut PageWriter<'_>) -> Resu
             *key = run.read_row_tokens_key()?;
         }
         writer.push_row_page(class, field, page)?;
+    }
+    Ok(())
+}
+
+fn merge_hashes(runs: &mut [RunReader], writer: &mut PageWriter<'_>) -> Result<()> {
+    let mut keys = Vec::with_capacity(runs.len());
+    for run in &mut *runs {
+        keys.push(run.read_hashes_key()?);
+    }
+    while let Some(field) = keys.iter().flatten().map(|(field, _)| *field).min() {
+        // The next entry of each run with hashes of the field, and the number of its other ones.
+        let mut heap = BinaryHeap::with_capacity(runs.len());
+        for (number, key) in keys.iter().enumerate() {
+            if let Some((other, count @ 1..)) = key
+                && *other == field
+            {
+                heap.push(Reverse((runs[number].read_hash()?, number, count - 1)));
+            }
+        }
+        let mut page = HashPageBuilder::new(writer.rows);
+        while let Some(mut top) = heap.peek_mut() {
+            let Reverse((entry, number, left)) = &mut *top;
+            page.push(*entry);
+            if page.is_full() {
+                writer.push_hash_page(field, &mut page)?;
+            }
+            let run = &mut runs[*number];
+            if *left > 0 {
+                *left -= 1;
+                *entry = run.read_hash()?;
+            } else {
+                keys[*number] = run.read_hashes_key()?;
+                PeekMut::pop(top);
+            }
+        }
+        writer.push_hash_page(field, &mut page)?;
     }
     Ok(())
 }
@@ -211,6 +249,16 @@ impl PageWriter<'_> {
             return Ok(());
         }
         self.push_page(StoredPage::unwritten(PageKind::Rows, class, FieldSet::single(field)), page.encode())
+    }
+
+    fn push_hash_page(&mut self, field: u8, page: &mut HashPageBuilder) -> Result<()> {
+        if page.is_empty() {
+            return Ok(());
+        }
+        let mut stored = StoredPage::unwritten(PageKind::Hashes, TokenClass::Hexadecimal, FieldSet::single(field));
+        let (first_digits, encoded) = page.take_page();
+        stored.first_token = first_digits;
+        self.push_page(stored, Some(encoded))
     }
 
     fn push_page(&mut self, page: StoredPage, encoded: Option<Vec<u8>>) -> Result<()> {

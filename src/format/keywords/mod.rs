@@ -23,6 +23,7 @@
 
 mod delimited_text;
 pub mod field_set;
+mod hash_page;
 pub mod indexer;
 mod merge;
 pub mod postings;

@@ -42,12 +42,12 @@ pub fn encode_postings(list: &[u32], rows: usize, out: &mut Vec<u8>) {
     match encoding {
         PostingEncoding::AllRows => {}
         PostingEncoding::EliasFano => {
-            encode_elias_fano(list.iter().copied(), EliasFanoLayout::new(list.len(), rows), to)
+            encode_elias_fano(list.iter().map(|row| u64::from(*row)), EliasFanoLayout::new(list.len(), rows as u64), to)
         }
         PostingEncoding::Complement => {
             let mut listed = list.iter().copied().peekable();
-            let missing = (0..rows as u32).filter(|row| listed.next_if_eq(row).is_none());
-            encode_elias_fano(missing, EliasFanoLayout::new(rows - list.len(), rows), to);
+            let missing = (0..rows as u32).filter(|row| listed.next_if_eq(row).is_none()).map(u64::from);
+            encode_elias_fano(missing, EliasFanoLayout::new(rows - list.len(), rows as u64), to);
         }
         PostingEncoding::Bitmap => list.iter().for_each(|row| or_bits(to, *row as usize, 1)),
     }
@@ -70,10 +70,10 @@ pub fn union_postings_into(bytes: &[u8], count: usize, to: &mut FixedBitSet) -> 
     }
     match encoding {
         PostingEncoding::AllRows => to.insert_range(..),
-        PostingEncoding::EliasFano => decode_elias_fano(bytes, EliasFanoLayout::new(count, rows), to)?,
+        PostingEncoding::EliasFano => union_elias_fano(bytes, EliasFanoLayout::new(count, rows as u64), to)?,
         PostingEncoding::Complement => {
             let mut missing = FixedBitSet::with_capacity(rows);
-            decode_elias_fano(bytes, EliasFanoLayout::new(rows - count, rows), &mut missing)?;
+            union_elias_fano(bytes, EliasFanoLayout::new(rows - count, rows as u64), &mut missing)?;
             missing.toggle_range(..);
             to.union_with(&missing);
         }
@@ -90,20 +90,22 @@ enum PostingEncoding {
     Bitmap,
 }
 
+/// The layout of an Elias-Fano list of `count` numbers, whose low bits are at most 56.
 #[derive(Clone, Copy)]
-struct EliasFanoLayout {
+pub(super) struct EliasFanoLayout {
     count: usize,
     low_bits: usize,
     high_bits: usize,
 }
 
 impl EliasFanoLayout {
-    fn new(count: usize, rows: usize) -> EliasFanoLayout {
-        let low_bits = (rows / count.max(1)).checked_ilog2().unwrap_or(0) as usize;
-        EliasFanoLayout { count, low_bits, high_bits: (rows.saturating_sub(1) >> low_bits) + count }
+    /// `end`: the numbers are smaller.
+    pub(super) fn new(count: usize, end: u64) -> EliasFanoLayout {
+        let low_bits = (end / count.max(1) as u64).checked_ilog2().unwrap_or(0) as usize;
+        EliasFanoLayout { count, low_bits, high_bits: (end.saturating_sub(1) >> low_bits) as usize + count }
     }
 
-    fn encoded_bytes(self) -> usize {
+    pub(super) fn encoded_bytes(self) -> usize {
         (self.count * self.low_bits + self.high_bits).div_ceil(8)
     }
 }
@@ -118,17 +120,18 @@ fn choose_encoding(count: usize, rows: usize) -> (PostingEncoding, usize) {
     } else {
         (PostingEncoding::EliasFano, count)
     };
-    let bytes = EliasFanoLayout::new(encoded_rows, rows).encoded_bytes();
+    let bytes = EliasFanoLayout::new(encoded_rows, rows as u64).encoded_bytes();
     if bytes < bitmap { (encoding, bytes) } else { (PostingEncoding::Bitmap, bitmap) }
 }
 
-fn encode_elias_fano(list: impl Iterator<Item = u32>, layout: EliasFanoLayout, to: &mut [u8]) {
+/// `to` must have eight bytes more than the list takes.
+pub(super) fn encode_elias_fano(list: impl Iterator<Item = u64>, layout: EliasFanoLayout, to: &mut [u8]) {
     let EliasFanoLayout { count, low_bits, .. } = layout;
     let unary = count * low_bits;
     let mask = (1u64 << low_bits) - 1;
-    for (index, row) in list.enumerate() {
-        or_bits(to, index * low_bits, u64::from(row) & mask);
-        or_bits(to, unary + (row as usize >> low_bits) + index, 1);
+    for (index, number) in list.enumerate() {
+        or_bits(to, index * low_bits, number & mask);
+        or_bits(to, unary + (number >> low_bits) as usize + index, 1);
     }
 }
 
@@ -149,7 +152,23 @@ fn union_bitmap(bytes: &[u8], to: &mut FixedBitSet) {
     }
 }
 
-fn decode_elias_fano(bytes: &[u8], layout: EliasFanoLayout, to: &mut FixedBitSet) -> Result<(), KeywordIndexError> {
+fn union_elias_fano(bytes: &[u8], layout: EliasFanoLayout, to: &mut FixedBitSet) -> Result<(), KeywordIndexError> {
+    decode_elias_fano(bytes, layout, |row| {
+        if row >= to.len() as u64 {
+            return Err(KeywordIndexError::new(PART_NAME, "a posting list contains a row that does not exist"));
+        }
+        to.insert(row as usize);
+        Ok(())
+    })
+}
+
+/// Calls `visit` with each number of a list. `bytes` starts with the list and may continue after it.
+#[inline]
+pub(super) fn decode_elias_fano(
+    bytes: &[u8],
+    layout: EliasFanoLayout,
+    mut visit: impl FnMut(u64) -> Result<(), KeywordIndexError>,
+) -> Result<(), KeywordIndexError> {
     const BITS_PER_LOAD: usize = 56;
     let EliasFanoLayout { count, low_bits, high_bits } = layout;
     let unary = count * low_bits;
@@ -158,7 +177,7 @@ fn decode_elias_fano(bytes: &[u8], layout: EliasFanoLayout, to: &mut FixedBitSet
     let mut base = 0;
     while index < count {
         if base >= high_bits {
-            return Err(KeywordIndexError::new(PART_NAME, "a posting list has fewer rows than its count"));
+            return Err(KeywordIndexError::new(PART_NAME, "a list has fewer numbers than its count"));
         }
         let mut high = load_bits(bytes, unary + base) & ((1 << BITS_PER_LOAD) - 1);
         while high != 0 && index < count {
@@ -166,11 +185,7 @@ fn decode_elias_fano(bytes: &[u8], layout: EliasFanoLayout, to: &mut FixedBitSet
             high &= high - 1;
             // In the unary part of an Elias-Fano list, positions of set bits ascend, so `position` is at least the
             // number of set bits before it.
-            let row = ((position - index) << low_bits) | (load_bits(bytes, index * low_bits) & mask) as usize;
-            if row >= to.len() {
-                return Err(KeywordIndexError::new(PART_NAME, "a posting list contains a row that does not exist"));
-            }
-            to.insert(row);
+            visit(((position - index) as u64) << low_bits | load_bits(bytes, index * low_bits) & mask)?;
             index += 1;
         }
         base += BITS_PER_LOAD;
@@ -178,7 +193,7 @@ fn decode_elias_fano(bytes: &[u8], layout: EliasFanoLayout, to: &mut FixedBitSet
     Ok(())
 }
 
-/// Sets the bits of `value`, at most 32, from `bit` on. `to` must have eight bytes from there.
+/// Sets the bits of `value`, at most 56, from `bit` on. `to` must have eight bytes from there.
 #[inline]
 fn or_bits(to: &mut [u8], bit: usize, value: u64) {
     if let Some(word) = to.get_mut(bit / 8..).and_then(<[u8]>::first_chunk_mut::<8>) {

@@ -8,6 +8,9 @@
 //! 3. For each class and field with tokens that are stored with their row: 1, the class, the field, the number of rows;
 //!    for each row: the difference from the row before, the length of its tokens, and its tokens.
 //! 4. A 0.
+//! 5. For each field with hashes: 1, the field, the number of [`HashEntry`]s, and the entries in ascending order, with
+//!    eight little-endian bytes each.
+//! 6. A 0.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,6 +22,7 @@ use strata_store::spool_quota::SpoolReservation;
 use strata_store::{Result, StorageError, temp_file};
 use strata_types::leb128;
 
+use super::hash_page::HashEntry;
 use super::tokenizer::TokenClass;
 
 const READ_BUFFER_BYTES: usize = 64 << 10;
@@ -62,6 +66,16 @@ impl RunEncoder {
             self.0.extend_from_slice(tokens);
             last = row;
         }
+    }
+
+    pub(super) fn end_row_tokens(&mut self) {
+        self.0.push(0);
+    }
+
+    pub(super) fn push_hashes(&mut self, field: u8, entries: &[HashEntry]) {
+        self.0.extend([1, field]);
+        leb128::write_varint(entries.len() as u64, &mut self.0);
+        self.0.extend(entries.iter().flat_map(|entry| entry.to_le_bytes()));
     }
 
     pub(super) fn finish(mut self) -> Vec<u8> {
@@ -195,6 +209,20 @@ impl RunReader {
             visit(row, &tokens)?;
         }
         Ok(())
+    }
+
+    /// Returns the next field with hashes and their number, or `None` at the end of the run.
+    pub(super) fn read_hashes_key(&mut self) -> Result<Option<(u8, u32)>> {
+        if self.read_byte()? == 0 {
+            return Ok(None);
+        }
+        Ok(Some((self.read_byte()?, self.read_varint()?)))
+    }
+
+    pub(super) fn read_hash(&mut self) -> Result<HashEntry> {
+        let mut bytes = [0; 8];
+        self.bytes.read_exact(&mut bytes)?;
+        Ok(HashEntry::from_le_bytes(bytes) + u64::from(self.first_row))
     }
 
     fn read_byte(&mut self) -> Result<u8> {

@@ -12,14 +12,15 @@ use memchr::memchr_iter;
 use strata_json::for_each_token;
 
 use super::field_set::{FieldSet, OTHER_PATHS};
+use super::hash_page::{HashEntry, MAX_HASH_DIGITS, parse_hash_digits};
 use super::run::RunEncoder;
 use super::token_table::{BatchToken, PROBE_BATCH, TokenEntry, TokenTable};
 use super::tokenizer::TokenClass;
 use crate::layout::TEXT_SEPARATOR;
 
 const MAX_DICTIONARY_TOKEN_BYTES: usize = 64;
-/// Hexadecimal tokens of at least this length, such as hashes, are stored with their row instead of in the dictionary,
-/// or not at all ([`FieldTable`](super::field_set::FieldTable)).
+/// Hexadecimal tokens of at least this length, such as hashes, are stored with their row instead of in the dictionary.
+/// Of some fields ([`FieldTable`](super::field_set::FieldTable)), only the first digits are stored.
 const MIN_ROW_HEX_TOKEN_BYTES: usize = 16;
 /// Max token numbers of a run. Their positions must fit into 32 bits.
 const MAX_TOKEN_NUMBERS: usize = 1 << 30;
@@ -36,11 +37,13 @@ pub(super) struct RunBuilder {
     row_ends: Vec<u32>,
     long_tokens: BTreeMap<(TokenClass, u8), LongTokens>,
     long_token_bytes: usize,
+    hashes: BTreeMap<u8, Vec<HashEntry>>,
+    hash_count: usize,
     text_bytes: u64,
 }
 
 impl RunBuilder {
-    /// Creates a builder that leaves out the long hexadecimal tokens of some fields.
+    /// Creates a builder that stores only the first digits of the long hexadecimal tokens of some fields.
     pub(super) fn new(hashes_in_columns: FieldSet) -> RunBuilder {
         RunBuilder { hashes_in_columns, ..RunBuilder::default() }
     }
@@ -49,7 +52,17 @@ impl RunBuilder {
     pub(super) fn push_row(&mut self, text: &[u8], fields: &mut impl Iterator<Item = u8>) {
         let row = self.row_ends.len() as u32;
         self.text_bytes += text.len() as u64;
-        let RunBuilder { hashes_in_columns, table, token_numbers, row_ends, long_tokens, long_token_bytes, .. } = self;
+        let RunBuilder {
+            hashes_in_columns,
+            table,
+            token_numbers,
+            row_ends,
+            long_tokens,
+            long_token_bytes,
+            hashes,
+            hash_count,
+            ..
+        } = self;
         let mut separators = memchr_iter(TEXT_SEPARATOR, text);
         let mut next_separator = separators.next();
         let mut field = OTHER_PATHS;
@@ -65,7 +78,12 @@ impl RunBuilder {
             if length >= MIN_ROW_HEX_TOKEN_BYTES {
                 let token = from.get(..length).unwrap_or_default();
                 let class = TokenClass::from_token(token);
-                if class == TokenClass::Hexadecimal && hashes_in_columns.contains(field) {
+                if class == TokenClass::Hexadecimal
+                    && hashes_in_columns.contains(field)
+                    && let Some(digits) = token.first_chunk::<MAX_HASH_DIGITS>().and_then(|d| parse_hash_digits(d))
+                {
+                    *hash_count += 1;
+                    hashes.entry(field).or_default().push(HashEntry::from(digits) << 32 | HashEntry::from(row));
                     return;
                 }
                 if length > MAX_DICTIONARY_TOKEN_BYTES || class == TokenClass::Hexadecimal {
@@ -104,11 +122,11 @@ impl RunBuilder {
     fn memory_bytes(&self) -> usize {
         let numbers =
             (self.token_numbers.capacity() + self.token_numbers.len() + self.row_ends.capacity()) * size_of::<u32>();
-        self.table.memory_bytes() + numbers + 2 * self.long_token_bytes
+        self.table.memory_bytes() + numbers + 2 * (self.long_token_bytes + self.hash_count * size_of::<HashEntry>())
     }
 
     /// Encodes the run. A run without rows is empty.
-    pub(super) fn finish(&self) -> Vec<u8> {
+    pub(super) fn finish(&mut self) -> Vec<u8> {
         let postings = self.collect_postings();
         let mut encoder = RunEncoder::default();
         let mut rest = postings.rows.as_slice();
@@ -130,6 +148,11 @@ impl RunBuilder {
         encoder.end_tokens();
         for ((class, field), long) in &self.long_tokens {
             encoder.push_row_tokens(*class, *field, long.rows());
+        }
+        encoder.end_row_tokens();
+        for (field, entries) in &mut self.hashes {
+            entries.sort_unstable();
+            encoder.push_hashes(*field, entries);
         }
         encoder.finish()
     }

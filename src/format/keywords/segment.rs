@@ -1,8 +1,8 @@
 //! Segments: the keyword index of several consecutive row groups, usually of all row groups of a file.
 //!
 //! A segment consists of token pages and their postings ([`super::token_page`]). Pages are in the order of classes and
-//! tokens; dictionary pages precede row pages. [`SegmentProbe`] searches the pages. A reader does its own I/O between
-//! these steps:
+//! tokens; dictionary pages precede row pages, and these precede hash pages. [`SegmentProbe`] searches the pages. A
+//! reader does its own I/O between these steps:
 //!
 //! 1. Decode the pages that [`StoredSegment::required_pages`] lists, and [`SegmentProbe::search_page`] each of them, in
 //!    ascending order.
@@ -18,6 +18,7 @@ use memchr::memmem::Finder;
 
 use super::KeywordIndexError;
 use super::field_set::{FieldSet, FieldTable};
+use super::hash_page::parse_hash_digits;
 use super::postings::MAX_POSTING_ROWS;
 use super::token_page::{MatchedToken, PageItem, PageKind, TokenPage};
 use super::tokenizer::{TermQuery, TokenClass, TokenFragment};
@@ -37,7 +38,7 @@ pub struct StoredPage {
     pub class: TokenClass,
     /// The fields in which the tokens occur.
     pub fields: FieldSet,
-    /// The first token of a dictionary page.
+    /// The first token of a dictionary page, or the digits of the first entry of a hash page.
     pub first_token: Vec<u8>,
     pub offset: u64,
     pub bytes: u32,
@@ -90,14 +91,26 @@ impl StoredSegment {
         if !fragment.may_match_class(page.class) {
             return false;
         }
-        if page.kind == PageKind::Rows || !fragment.is_token_start() {
-            return true;
+        match page.kind {
+            PageKind::Hashes => return self.may_match_hash_page(number, fragment),
+            PageKind::Rows => return true,
+            PageKind::Dictionary if !fragment.is_token_start() => return true,
+            PageKind::Dictionary => {}
         }
         // All tokens that start with the fragment are between the fragment and its last continuation.
         let is_before_end = page.first_token <= fragment.bytes || page.first_token.starts_with(&fragment.bytes);
         let next = self.pages.get(number + 1);
         let next = next.filter(|next| (next.kind, next.class) == (page.kind, page.class));
         is_before_end && next.is_none_or(|next| next.first_token > fragment.bytes)
+    }
+
+    fn may_match_hash_page(&self, number: usize, fragment: &TokenFragment) -> bool {
+        let Some(page) = self.pages.get(number) else { return false };
+        let Some(digits) = fragment.hash_digits(page.first_token.len()) else { return false };
+        // The next page can begin with the same digits.
+        let next = self.pages.get(number + 1).filter(|next| (next.kind, next.fields) == (page.kind, page.fields));
+        parse_hash_digits(&page.first_token).is_none_or(|first| first <= *digits.end())
+            && next.and_then(|next| parse_hash_digits(&next.first_token)).is_none_or(|next| next >= *digits.start())
     }
 
     pub fn memory_bytes(&self) -> usize {
@@ -140,7 +153,7 @@ struct FragmentSearch<'q> {
 /// The tokens that a fragment has matched.
 #[derive(Debug, Default)]
 pub struct ProbedFragment {
-    /// The fragment if it can be a part of a long hexadecimal token, which the index can leave out
+    /// The fragment if it can be inside of a long hexadecimal token, of which the index can have only the first digits
     /// ([`FieldTable`]).
     pub hexadecimal: Option<TokenFragment>,
     /// Rows that are known without postings.
@@ -167,7 +180,8 @@ impl<'q> SegmentProbe<'q> {
             fragment,
             finder: Finder::new(&fragment.delimited_pattern()).into_owned(),
             found: ProbedFragment {
-                hexadecimal: fragment.may_match_class(TokenClass::Hexadecimal).then(|| fragment.clone()),
+                hexadecimal: (fragment.may_match_class(TokenClass::Hexadecimal) && !fragment.is_token_start())
+                    .then(|| fragment.clone()),
                 ..ProbedFragment::default()
             },
             max_row_count: 1,
@@ -182,6 +196,13 @@ impl<'q> SegmentProbe<'q> {
                 continue;
             }
             let found = &mut search.found;
+            let digits = self.segment.pages.get(number).filter(|page| page.kind == PageKind::Hashes);
+            if let Some(digits) = digits.and_then(|page| search.fragment.hash_digits(page.first_token.len())) {
+                let before = found.rows.len();
+                found.rows.extend(page.hash_rows(&digits));
+                found.row_count += (found.rows.len() - before) as u64;
+                continue;
+            }
             let mut tokens = Vec::new();
             page.for_each_match(&search.finder, self.fields, self.segment.rows, |item| match item {
                 PageItem::Row(row) => {

@@ -39,8 +39,8 @@ struct KeywordSegmentRecord {
     pages: Vec<PageRecord>,
 }
 
-/// A page: its kind (0 for a dictionary, 1 for rows), class, fields as bits, first token, offset, length, and checksum,
-/// and the offset and length of its postings.
+/// A page: its kind (0 for a dictionary, 1 for rows, 2 for hashes), class, fields as bits, first token, offset, length,
+/// and checksum, and the offset and length of its postings.
 #[derive(Serialize, Deserialize)]
 struct PageRecord(u8, u8, u32, String, u64, u32, u32, u64, u32);
 
@@ -64,7 +64,7 @@ impl PageRecord {
         let PageRecord(kind, class, fields, first_token, offset, bytes, checksum, postings_offset, posting_bytes) =
             self;
         Some(StoredPage {
-            kind: *[PageKind::Dictionary, PageKind::Rows].get(usize::from(kind))?,
+            kind: *PageKind::ALL.get(usize::from(kind))?,
             class: *TokenClass::ALL.get(usize::from(class))?,
             fields: FieldSet::from_bits(fields),
             first_token: first_token.into_bytes(),

@@ -1,21 +1,23 @@
-//! A token page: a part of a segment's tokens that is read as a whole. There are two kinds ([`PageKind`]):
+//! A token page: a part of a segment's tokens that is read as a whole. There are three kinds ([`PageKind`]):
 //!
 //! - A *dictionary page* has distinct tokens in ascending order. A token with one row has the number of this row.
 //!   Each other token has a list of its rows in the postings of the page ([`super::postings`]). If it occurs in several
 //!   fields, a list for each of them follows. Such a list contains numbers of rows in the token's list, not in the
 //!   segment, so it is short.
 //! - A *row page* has tokens of one field in the order of their rows: long tokens, which rarely repeat.
+//! - A [hash page](super::hash_page) has the first digits of the hashes of one field.
 //!
-//! A page is encoded as four 32-bit little-endian integers (the length of the text, the number of varints, the length
-//! of the first frame, and the number of checksums), two Zstandard frames (the text and the LEB128 varints), and the
-//! CRC-32 of each block of its postings. The text is a [`TEXT_SEPARATOR`] and the tokens, each followed by a separator.
+//! The first two are encoded as four 32-bit little-endian integers (the length of the text, the number of varints, the
+//! length of the first frame, and the number of checksums), two Zstandard frames (the text and the LEB128 varints), and
+//! the CRC-32 of each block of its postings. The text is a [`TEXT_SEPARATOR`] and the tokens, each followed by a
+//! separator.
 //!
 //! | Page | Varints |
 //! |---|---|
 //! | dictionary | number of field sets and of tokens; the field sets as bits; row count of each token minus 1; index of each token's field set; the row of each token with one row; for each other token with several fields, the row count of each field |
 //! | rows | number of rows; difference of each row from the row before; length of the tokens of each row |
 
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::sync::Arc;
 
 use fixedbitset::FixedBitSet;
@@ -26,6 +28,7 @@ use strata_types::leb128;
 use super::KeywordIndexError;
 use super::delimited_text::DelimitedText;
 use super::field_set::FieldSet;
+use super::hash_page::HashPage;
 use super::postings;
 use crate::layout::TEXT_SEPARATOR;
 use crate::zstd_frame;
@@ -48,6 +51,11 @@ const PART_NAME: &str = "tokens";
 pub enum PageKind {
     Dictionary,
     Rows,
+    Hashes,
+}
+
+impl PageKind {
+    pub(super) const ALL: [PageKind; 3] = [PageKind::Dictionary, PageKind::Rows, PageKind::Hashes];
 }
 
 /// Encodes a page. `None` if it is too large.
@@ -192,6 +200,7 @@ pub struct TokenPage {
 enum PageItems {
     Tokens { entries: Vec<DictionaryEntry>, field_row_counts: Vec<u32> },
     Rows(Vec<u32>),
+    Hashes(HashPage),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -266,6 +275,14 @@ impl TokenPage {
         posting_bytes: u32,
         bytes: &[u8],
     ) -> Result<TokenPage, KeywordIndexError> {
+        if kind == PageKind::Hashes {
+            let items = PageItems::Hashes(HashPage::decode(segment_rows, bytes)?);
+            return Ok(TokenPage {
+                text: DelimitedText::new(Vec::new(), Vec::new()),
+                items,
+                posting_checksums: [].into(),
+            });
+        }
         let PageParts { text, numbers, posting_checksums } = decode_page(bytes)?;
         if posting_checksums.len() != posting_bytes.div_ceil(POSTING_BLOCK_BYTES) as usize {
             return Err(damaged("it contains the wrong number of checksums"));
@@ -273,7 +290,7 @@ impl TokenPage {
         let mut numbers = Numbers(&numbers);
         let (ends, items) = match kind {
             PageKind::Dictionary => decode_dictionary(&text, &mut numbers, segment_rows, posting_bytes)?,
-            PageKind::Rows => decode_rows(&text, &mut numbers, segment_rows)?,
+            PageKind::Rows | PageKind::Hashes => decode_rows(&text, &mut numbers, segment_rows)?,
         };
         if !numbers.0.is_empty() {
             return Err(damaged("it contains too many integers"));
@@ -287,6 +304,7 @@ impl TokenPage {
                 entries.capacity() * size_of::<DictionaryEntry>() + field_row_counts.capacity() * size_of::<u32>()
             }
             PageItems::Rows(rows) => rows.capacity() * size_of::<u32>(),
+            PageItems::Hashes(page) => page.memory_bytes(),
         };
         size_of::<TokenPage>() + self.text.memory_bytes() + items + size_of_val(&*self.posting_checksums)
     }
@@ -301,6 +319,7 @@ impl TokenPage {
     ) {
         self.text.for_each_match(finder, |item| match &self.items {
             PageItems::Rows(rows) => _ = rows.get(item).map(|row| on_match(PageItem::Row(*row))),
+            PageItems::Hashes(_) => {}
             PageItems::Tokens { entries, field_row_counts } => {
                 if let Some(entry) = entries.get(item).filter(|entry| entry.fields.intersects(fields)) {
                     on_match(match entry.row_count {
@@ -310,6 +329,14 @@ impl TokenPage {
                 }
             }
         });
+    }
+}
+
+impl TokenPage {
+    /// Lists the rows of a hash page whose token starts with digits in a range.
+    pub(super) fn hash_rows(&self, digits: &RangeInclusive<u32>) -> impl Iterator<Item = u32> {
+        let page = if let PageItems::Hashes(page) = &self.items { Some(page) } else { None };
+        page.into_iter().flat_map(|page| page.rows(digits))
     }
 }
 

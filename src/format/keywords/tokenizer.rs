@@ -24,7 +24,9 @@
 //! Tokens have three [classes](TokenClass). The bytes of a fragment show which classes its tokens can have.
 
 use std::cmp::Reverse;
+use std::ops::RangeInclusive;
 
+use super::hash_page::{MAX_HASH_DIGITS, parse_hash_digits};
 use crate::layout::TEXT_SEPARATOR;
 
 /// Max fragments of a needle in a query. More fragments would rarely exclude further rows.
@@ -126,6 +128,19 @@ impl TokenFragment {
 
     pub fn is_token_start(&self) -> bool {
         self.anchor.is_token_start()
+    }
+
+    /// Returns the first `digits` digits of the long hexadecimal tokens that the fragment can match, as a range of
+    /// numbers. `None` if it is not the start of such a token.
+    pub(super) fn hash_digits(&self, digits: usize) -> Option<RangeInclusive<u32>> {
+        let given = self.bytes.get(..digits).unwrap_or(&self.bytes);
+        let missing = digits.min(MAX_HASH_DIGITS).saturating_sub(given.len());
+        if !self.anchor.is_token_start() || (missing > 0 && self.anchor.is_token_end()) {
+            return None;
+        }
+        let missing_bits = 4 * missing as u32;
+        let first = u64::from(parse_hash_digits(given)?) << missing_bits;
+        Some(first as u32..=(first | ((1 << missing_bits) - 1)) as u32)
     }
 
     fn sort_key(&self) -> (Reverse<usize>, FragmentAnchor, &[u8]) {

@@ -55,7 +55,7 @@ pub(super) struct PathProfile {
     pub(super) counts: PathCounts,
     pub(super) scalar_entities: u64,
     last_scalar_entity: u64,
-    pub(super) needs_exact_text: bool,
+    pub(super) needs_folding: bool,
     pub(super) values: ValueStatistics,
     pub(super) number_histogram: NumberHistogram,
     pub(super) has_table_column: bool,
@@ -149,9 +149,9 @@ impl PathProfile {
             }
             JsonScalar::String(text) => text.raw(),
         };
-        // May be true without need: an `exact` column (strings before case folding) can be empty, but not missing.
-        self.needs_exact_text =
-            self.needs_exact_text || text.iter().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii());
+        // Many characters outside of ASCII have no case, but then folding only takes time.
+        self.needs_folding =
+            self.needs_folding || text.iter().any(|byte| byte.is_ascii_uppercase() || !byte.is_ascii());
         self.values.add(scalar, double, value_budget);
     }
 }

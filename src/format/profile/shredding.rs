@@ -132,7 +132,7 @@ impl ProfileBuilder {
             keys: self.tree.keys(node),
             fans_out: path.counts.fans_out,
             dictionary: !path.values.is_estimated(),
-            has_exact: path.needs_exact_text,
+            needs_folding: path.needs_folding,
             has_numbers: path.counts.types.number > 0,
             retired: false,
         }

@@ -1,12 +1,14 @@
-//! The columns of a version file except the documents, by row group: values, bloom filters, and statistics. Statistics
-//! cost no request, because they are in the footer index.
+//! The columns of a version file except the documents, by row group: values and statistics. Statistics cost no request,
+//! because they are in the footer index.
 
 use std::sync::Arc;
 
-use arrow::array::{ArrayRef, new_empty_array};
+use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, ListArray, new_empty_array};
+use arrow::buffer::{OffsetBuffer, ScalarBuffer};
+use arrow::datatypes::Int32Type;
+use arrow::error::ArrowError;
 use futures::FutureExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
-use parquet::bloom_filter::Sbbf;
 use strata_store::{Result, StorageError};
 
 use super::extents::{ExtentLocation, TotalColumnSizes};
@@ -18,64 +20,17 @@ use crate::footer::FileFooter;
 use crate::layout::{ShreddedKind, ShreddedPart};
 
 impl VersionReader {
-    /// Returns `false` only if no string of the row group equals `text`. A damaged filter is reported and ignored.
-    pub async fn bloom_may_contain(&self, row_group: usize, shredded: usize, text: &[u8]) -> Result<bool> {
-        let Some(index) = self.layout().column_index(shredded, ShreddedPart::Text) else { return Ok(true) };
-        let ExtentLocation { reader, row_group, .. } = self.locate_extent(row_group);
-        let FileReader { object_file, footer } = reader;
-        let load = async {
-            let Some((range, checksum)) = footer.footer_index.bloom_range(row_group, index) else {
-                return Ok(CachedPart::BloomFilter(None));
-            };
-            reader.prefetch_blooms(row_group);
-            let fetched = object_file.fetch_verified(range, checksum).await?;
-            let column = footer.chunk_metadata(row_group, index)?;
-            let bloom = decode_catching_panics(|| Ok(Sbbf::read_from_column_chunk(&column, &fetched)?))?;
-            // A bloom filter without blocks would panic when it is used.
-            match bloom {
-                Some(bloom) if bloom.num_blocks() == 0 => Err(StorageError::undecodable()),
-                bloom => Ok(CachedPart::BloomFilter(bloom.map(Arc::new))),
-            }
-        };
-        let part = || format!("the bloom filter of column {index} of row group {row_group}");
-        let load = load.map(|loaded| loaded.map_err(|error| object_file.report_index_damage(&part(), error)));
-        match object_file.cache.get_or_load(reader.bloom_key(row_group, index), || load).await {
-            Ok(CachedPart::BloomFilter(Some(bloom))) => Ok(bloom.check(text)),
-            Err(error) if !error.is_file_damage() => Err(error),
-            _ => Ok(true),
-        }
-    }
-
     pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
         let index = self.layout().column_index(shredded, ShreddedPart::Number)?;
         let ExtentLocation { reader, row_group, .. } = self.locate_extent(row_group);
         reader.footer.footer_index.chunk_details(row_group, index).double_range
     }
 
-    /// Returns inclusive bounds of an indexed column's exact strings in code point order, if the footer has bounds.
-    pub fn string_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
-        let layout = self.layout();
+    /// Returns inclusive bounds of an indexed column's texts in code point order, if the footer has bounds.
+    pub fn text_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
+        let index = self.layout().column_index(shredded, ShreddedPart::Text)?;
         let ExtentLocation { reader, row_group, .. } = self.locate_extent(row_group);
-        let footer_index = &reader.footer.footer_index;
-        let statistics = |part| {
-            let index = layout.column_index(shredded, part)?;
-            let details = footer_index.chunk_details(row_group, index);
-            let values =
-                details.null_count.map(|nulls| footer_index.chunk(row_group, index).values.saturating_sub(nulls));
-            details.has_string_statistics.then_some((details.string_bounds, values))
-        };
-        // A string equals its folded text, unless the `exact` column contains the string.
-        let (Some((min, max)), texts) = statistics(ShreddedPart::Text)? else { return None };
-        if layout.column_index(shredded, ShreddedPart::Exact).is_none() {
-            return Some((min, max));
-        }
-        match statistics(ShreddedPart::Exact)? {
-            (_, Some(0)) => Some((min, max)),
-            // All strings are in the `exact` column, so the bounds of the folded texts are irrelevant.
-            (Some(exact), exact_texts) if exact_texts.is_some() && exact_texts == texts => Some(exact),
-            (Some((exact_min, exact_max)), _) => Some((min.min(exact_min), max.max(exact_max))),
-            (None, _) => None,
-        }
+        reader.footer.footer_index.chunk_details(row_group, index).string_bounds
     }
 
     pub fn may_have_null(&self, row_group: usize, shredded: usize) -> bool {
@@ -118,8 +73,17 @@ impl FileReader {
         sizes
     }
 
-    pub(super) fn bloom_key(&self, row_group: usize, column: usize) -> PartKey {
-        PartKey::BloomFilter { file: self.footer.id, row_group: row_group as u32, column: column as u32 }
+    /// Returns a part of an indexed column, with case-folded texts.
+    pub(crate) async fn read_folded_column(&self, row_group: usize, index: usize) -> Result<ArrayRef> {
+        let load = || async {
+            let column = self.read_column(row_group, index).await?;
+            fold_texts(&column).map(CachedPart::Column)
+        };
+        let key = PartKey::folded_column(self.footer.id, row_group, index);
+        let CachedPart::Column(array) = self.object_file.cache.get_or_load(key, load).await? else {
+            return Err(StorageError::wrong_part_kind());
+        };
+        Ok(array)
     }
 
     pub(crate) async fn read_column(&self, row_group: usize, index: usize) -> Result<ArrayRef> {
@@ -136,6 +100,27 @@ impl FileReader {
         let CachedPart::Column(array) = loaded else { return Err(StorageError::wrong_part_kind()) };
         Ok(array)
     }
+}
+
+/// Returns the case-folded texts of a column.
+pub(super) fn fold_texts(column: &ArrayRef) -> Result<ArrayRef> {
+    if let Some(list) = column.as_list_opt::<i32>() {
+        let (field, offsets, values, nulls) = list.clone().into_parts();
+        return Ok(Arc::new(ListArray::try_new(field, offsets, fold_texts(&values)?, nulls)?));
+    }
+    if let Some(dictionary) = column.as_dictionary_opt::<Int32Type>() {
+        return Ok(Arc::new(dictionary.with_values(fold_texts(dictionary.values())?)));
+    }
+    let texts = column.as_binary_opt::<i32>().ok_or_else(StorageError::undecodable)?;
+    let mut bytes = Vec::with_capacity(texts.value_data().len());
+    let mut offsets = vec![0];
+    for row in 0..texts.len() {
+        strata_json::fold_bytes(texts.value(row), &mut bytes);
+        let end = i32::try_from(bytes.len()).map_err(|_| ArrowError::OffsetOverflowError(bytes.len()))?;
+        offsets.push(end);
+    }
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+    Ok(Arc::new(BinaryArray::try_new(offsets, bytes.into(), texts.nulls().cloned())?))
 }
 
 fn decode_column(footer: &FileFooter, row_group: usize, index: usize, fetched: FetchedRange) -> Result<ArrayRef> {

@@ -8,6 +8,7 @@ use std::ops::Range;
 use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
 use strata_store::{Result, StorageError};
 
+use super::columns::fold_texts;
 use super::file_reader::FileReader;
 use super::readahead::PrefetchPlan;
 use super::version_reader::VersionReader;
@@ -91,6 +92,39 @@ impl VersionReader {
     ) -> Result<Option<ArrayRef>> {
         let Some(index) = self.layout().column_index(shredded, column) else { return Ok(None) };
         self.read_column(row_group, index).await.map(Some)
+    }
+
+    /// Returns the case-folded texts of an indexed column.
+    pub async fn read_folded_texts(&self, row_group: usize, shredded: usize) -> Result<ArrayRef> {
+        let layout = self.layout();
+        let missing = || StorageError::InvalidFile(format!("indexed column {shredded} has no text"));
+        let column = layout.column_index(shredded, ShreddedPart::Text).ok_or_else(missing)?;
+        if !layout.shredded_columns[shredded].needs_folding {
+            return self.read_column(row_group, column).await;
+        }
+        let location = self.locate_extent(row_group);
+        if location.partial_rows.is_none() {
+            return location.reader.read_folded_column(location.row_group, column).await;
+        }
+        let load = || async { fold_texts(&self.read_column(row_group, column).await?).map(CachedPart::Column) };
+        let key = PartKey::folded_column(self.extent_list.id, row_group, column);
+        let CachedPart::Column(array) = self.cache().get_or_load(key, load).await? else {
+            return Err(StorageError::wrong_part_kind());
+        };
+        Ok(array)
+    }
+
+    pub fn has_cached_folded_texts(&self, row_group: usize, shredded: usize) -> bool {
+        let layout = self.layout();
+        let Some(column) = layout.column_index(shredded, ShreddedPart::Text) else { return false };
+        if !layout.shredded_columns[shredded].needs_folding {
+            return self.is_column_cached(row_group, column);
+        }
+        let location = self.locate_extent(row_group);
+        self.cache().contains(&match location.partial_rows {
+            None => PartKey::folded_column(location.reader.footer.id, location.row_group, column),
+            Some(_) => PartKey::folded_column(self.extent_list.id, row_group, column),
+        })
     }
 
     async fn read_column(&self, row_group: usize, column: usize) -> Result<ArrayRef> {

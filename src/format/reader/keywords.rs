@@ -200,7 +200,8 @@ impl FileReader {
         Ok(Some(rows))
     }
 
-    /// Adds the rows in which a token of an indexed column matches, because the index leaves out long hexadecimal ones.
+    /// Adds the rows in which a token of an indexed column matches, because the index has only the first digits of
+    /// hashes.
     /// Returns false if fetching the columns exceeds the budget.
     async fn union_column_rows(
         &self,
@@ -213,19 +214,20 @@ impl FileReader {
         let in_columns = stored.fields.hashes_in_columns.intersection(fields);
         let layout = &self.footer.layout;
         let columns = stored.fields.fields().filter(|(_, field)| in_columns.contains(*field)).map(|(keys, _)| {
-            let shredded = layout.shredded_columns.iter().position(|shredded| shredded.keys == keys);
-            shredded.and_then(|shredded| layout.column_index(shredded, ShreddedPart::Text))
+            let number = layout.shredded_columns.iter().position(|shredded| shredded.keys == keys)?;
+            let column = layout.column_index(number, ShreddedPart::Text)?;
+            Some((column, layout.shredded_columns[number].needs_folding))
         });
         let missing = || StorageError::InvalidFile("the keyword index refers to a missing column".to_owned());
-        let columns: Option<Vec<usize>> = columns.collect();
+        let columns: Option<Vec<(usize, bool)>> = columns.collect();
         let columns = columns.ok_or_else(|| self.report_keyword_damage(stored, missing()))?;
-        let chunks: Vec<(usize, usize)> = stored
+        let chunks: Vec<(usize, (usize, bool))> = stored
             .row_groups
             .clone()
             .flat_map(|row_group| columns.iter().map(move |column| (row_group, *column)))
             .collect();
         let mut missing_bytes = 0;
-        for (row_group, column) in &chunks {
+        for (row_group, (column, _)) in &chunks {
             if !self.object_file.cache.contains(&PartKey::column(self.footer.id, *row_group, *column)) {
                 missing_bytes += self.total_column_sizes(*row_group, &[*column]).stored_bytes;
             }
@@ -233,11 +235,14 @@ impl FileReader {
         if !budget.try_spend(missing_bytes) {
             return Ok(false);
         }
-        let searching = chunks.into_iter().map(|(row_group, column)| {
+        let searching = chunks.into_iter().map(|(row_group, (column, needs_folding))| {
             let reader = self.clone();
             let fragment = fragment.clone();
             let search = async move {
-                let column = reader.read_column(row_group, column).await?;
+                let column = match needs_folding {
+                    true => reader.read_folded_column(row_group, column).await?,
+                    false => reader.read_column(row_group, column).await?,
+                };
                 let mut rows = Vec::new();
                 let matches = |text: &[u8]| fragment.matches_token_of(text);
                 for_each_row_containing(&column, &Finder::new(&fragment.bytes), matches, |row| rows.push(row));

@@ -2,7 +2,6 @@
 //!
 //! A reader with readahead ([`FileReader::with_readahead`]) knows the columns that a query needs. If one of them is not
 //! cached, the reader also fetches the other columns, and those of the next row groups that the query certainly needs.
-//! A missing bloom filter is fetched with the filters of the next row groups.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -48,7 +47,7 @@ impl FileReader {
         let mut ranges = Vec::new();
         let mut bytes = 0;
         for row_group in next.into_iter().take(plan.row_groups_ahead.max(1)) {
-            if bytes > MAX_PREFETCH_BYTES || !readahead.progress.lock().row_groups.insert(row_group) {
+            if bytes > MAX_PREFETCH_BYTES || !readahead.prefetched_row_groups.lock().insert(row_group) {
                 break;
             }
             for column in &plan.columns {
@@ -59,32 +58,6 @@ impl FileReader {
                 }
             }
         }
-        self.object_file.fetch_ahead(ranges);
-    }
-
-    pub(super) fn prefetch_blooms(&self, row_group: usize) {
-        let Some(readahead) = &self.object_file.readahead else { return };
-        let plan = &readahead.plan;
-        let end = plan.row_groups.end;
-        let max_bytes = plan.bloom_bytes.min(MAX_PREFETCH_BYTES);
-        if readahead.progress.lock().next_bloom_row_group > row_group {
-            return;
-        }
-        let mut ranges = Vec::new();
-        let mut bytes = 0;
-        let mut next = row_group;
-        while next < end && bytes < max_bytes {
-            for column in plan.bloom_columns.iter().filter(|_| plan.includes(next)) {
-                if let Some((range, _)) = self.footer.footer_index.bloom_range(next, *column)
-                    && !self.object_file.cache.contains(&self.bloom_key(next, *column))
-                {
-                    bytes += range.end - range.start;
-                    ranges.push(range);
-                }
-            }
-            next += 1;
-        }
-        readahead.progress.lock().next_bloom_row_group = next;
         self.object_file.fetch_ahead(ranges);
     }
 }

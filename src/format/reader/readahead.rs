@@ -34,14 +34,6 @@ pub struct PrefetchPlan {
     pub columns: Vec<usize>,
     /// Number of row groups whose columns are certainly needed and fetched together with the first row group.
     pub row_groups_ahead: usize,
-    pub bloom_columns: Vec<usize>,
-    pub bloom_bytes: u64,
-}
-
-impl PrefetchPlan {
-    pub(super) fn includes(&self, row_group: usize) -> bool {
-        self.scan_order.as_ref().is_none_or(|order| order.contains(&row_group))
-    }
 }
 
 pub(super) struct FileReadahead {
@@ -49,13 +41,7 @@ pub(super) struct FileReadahead {
     request_permits: Arc<Semaphore>,
     waiter_count: AtomicUsize,
     buffer: Mutex<ReadaheadBuffer>,
-    pub(super) progress: Mutex<PrefetchProgress>,
-}
-
-#[derive(Default)]
-pub(super) struct PrefetchProgress {
-    pub(super) row_groups: HashSet<usize>,
-    pub(super) next_bloom_row_group: usize,
+    pub(super) prefetched_row_groups: Mutex<HashSet<usize>>,
 }
 
 #[derive(Default)]
@@ -87,7 +73,7 @@ impl FileReadahead {
             request_permits: Arc::new(Semaphore::new(max_requests)),
             waiter_count: AtomicUsize::new(0),
             buffer: Mutex::default(),
-            progress: Mutex::default(),
+            prefetched_row_groups: Mutex::default(),
         }
     }
 

@@ -32,7 +32,7 @@ pub use self::options::{
 };
 use self::properties::writer_properties;
 pub(super) use self::row_group::is_full_row_group;
-use strata_store::checksums::{CHECKSUMS_KEY, FOOTER_CHECKSUM_KEY, FooterChecksum, crc32};
+use strata_store::checksums::{CHECKSUMS_KEY, FOOTER_CHECKSUM_KEY, FooterChecksum};
 use strata_store::store::Store;
 use strata_store::{Result, StorageError};
 
@@ -282,14 +282,14 @@ struct VersionFileWriter<'a> {
 
 impl VersionFileWriter<'_> {
     fn append_row_group(&mut self, row_group: EncodedRowGroup) -> Result<Option<RowGroupText>> {
-        let (pages, blooms) = self.announce_checksummed_parts(&row_group.columns)?;
+        let pages = self.announce_checksummed_parts(&row_group.columns);
         let mut writer = self.file.next_row_group()?;
         for chunk in row_group.columns {
             chunk.append_to_row_group(&mut writer)?;
         }
         writer.close()?;
         self.file.flush()?;
-        let checksums = self.sink_state.lock().checksums.finish_row_group(&blooms);
+        let checksums = self.sink_state.lock().checksums.finish_row_group();
         if let (Some(builder), Some(written)) = (&mut self.footer_index, self.file.flushed_row_groups().last())
             && let Err(error) = builder.push_row_group(written, &pages, &mut checksums.into_iter())
         {
@@ -304,8 +304,8 @@ impl VersionFileWriter<'_> {
         Ok(row_group.full_text)
     }
 
-    /// Returns the locations of a row group's document pages, and the checksums of its bloom filters (written later).
-    fn announce_checksummed_parts(&self, columns: &[ArrowColumnChunk]) -> Result<(Vec<PageLocation>, Vec<u32>)> {
+    /// Returns the locations of a row group's document pages.
+    fn announce_checksummed_parts(&self, columns: &[ArrowColumnChunk]) -> Vec<PageLocation> {
         let mut offset = self.file.bytes_written() as u64;
         let mut state = self.sink_state.lock();
         let mut expect = |length: i64| {
@@ -315,7 +315,6 @@ impl VersionFileWriter<'_> {
             start
         };
         let mut pages = Vec::new();
-        let mut blooms = Vec::new();
         for (number, column) in columns.iter().enumerate() {
             let close = column.close();
             match (&close.offset_index, number) {
@@ -327,13 +326,8 @@ impl VersionFileWriter<'_> {
                 }
                 _ => _ = expect(close.metadata.compressed_size()),
             }
-            if let Some(bloom) = &close.bloom_filter {
-                let mut bytes = Vec::new();
-                bloom.write(&mut bytes)?;
-                blooms.push(crc32(&bytes));
-            }
         }
-        Ok((pages, blooms))
+        pages
     }
 
     fn append_keyword_segment(&mut self, segment: UnwrittenSegment, fields: &Arc<FieldTable>) -> Result<()> {

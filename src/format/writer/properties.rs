@@ -8,7 +8,6 @@ use strata_store::Result;
 
 use super::options::{DOCUMENT_PAGE_TARGET_BYTES, MAX_ROW_GROUP_ROWS};
 use crate::layout::{DOCUMENT_COLUMN_NAME, FileLayout, HASH_COLUMN_NAME, LAYOUT_KEY, ShreddedPart, to_json_string};
-use crate::profile::MAX_EXACT_DISTINCT;
 
 /// Page size of all columns except the documents. Compression then works in reused memory within the processor's
 /// caches.
@@ -47,19 +46,13 @@ pub(super) fn writer_properties(layout: &FileLayout) -> Result<WriterProperties>
             let (dictionary, encoding) = match kind {
                 ShreddedPart::Remainder => continue,
                 ShreddedPart::Kind => (true, Encoding::PLAIN),
-                ShreddedPart::Text | ShreddedPart::Exact => (shredded.dictionary, Encoding::DELTA_LENGTH_BYTE_ARRAY),
+                ShreddedPart::Text => (shredded.dictionary, Encoding::DELTA_LENGTH_BYTE_ARRAY),
                 ShreddedPart::Number => (shredded.dictionary, Encoding::BYTE_STREAM_SPLIT),
             };
             builder = builder
                 .set_column_dictionary_enabled(path.clone(), dictionary)
                 .set_column_encoding(path.clone(), encoding)
-                .set_column_statistics_enabled(path.clone(), EnabledStatistics::Chunk);
-            if kind == ShreddedPart::Text {
-                let distinct = if shredded.dictionary { MAX_EXACT_DISTINCT } else { MAX_ROW_GROUP_ROWS };
-                builder = builder
-                    .set_column_bloom_filter_enabled(path.clone(), true)
-                    .set_column_bloom_filter_max_ndv(path, distinct as u64);
-            }
+                .set_column_statistics_enabled(path, EnabledStatistics::Chunk);
         }
     }
     Ok(builder.build())

@@ -1,8 +1,9 @@
 //! Access paths: how a scan finds the rows that match a predicate.
 //!
 //! One index evaluates a predicate, or documents do if no index covers it. For example, `filter=name:Ada` reads the
-//! indexed column of `name`. In a version without that column, the keyword index lists the rows with `ada`, and
-//! documents decide about the rows in which it can be a part of a longer text or at another path.
+//! indexed column of `name`. If the column has many distinct values, the keyword index excludes most rows before. In a
+//! version without that column, the keyword index lists the rows with `ada`, and documents decide about the rows in
+//! which it can be a part of a longer text or at another path.
 //!
 //! The evaluator ([`super::row_group_evaluator`]) asks all access paths the same two questions, the cheapest first:
 //!
@@ -16,7 +17,6 @@ use std::fmt;
 
 use arrow::buffer::BooleanBuffer;
 use strata_format::reader::VersionReader;
-use strata_store::StorageError;
 
 use crate::scan::indexed_comparison::IndexedComparison;
 use crate::scan::keyword_index;
@@ -54,13 +54,8 @@ impl PlannedPredicate {
 
     /// Returns the metric to count if an index excludes all rows of a row group. Only indexed columns are used for a
     /// single predicate: the evaluator queries the keyword index for all predicates together.
-    pub(super) async fn prune(
-        &self,
-        reader: &VersionReader,
-        row_group: usize,
-    ) -> Result<Option<PruneCounter>, StorageError> {
-        let Some(column) = self.indexed_comparison(reader) else { return Ok(None) };
-        column.prune(row_group).await
+    pub(super) fn prune(&self, reader: &VersionReader, row_group: usize) -> Option<PruneCounter> {
+        self.indexed_comparison(reader)?.prune(row_group)
     }
 }
 

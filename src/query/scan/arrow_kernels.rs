@@ -122,10 +122,6 @@ impl<'a> ColumnElements<'a> {
         self.values.len()
     }
 
-    pub(super) fn null_bits(&self) -> Option<BooleanBuffer> {
-        self.values.nulls().filter(|nulls| nulls.null_count() > 0).map(|nulls| !nulls.inner())
-    }
-
     pub(super) fn bytes_at(&self, element: usize) -> Option<&[u8]> {
         bytes_at(self.values, element)
     }

@@ -93,7 +93,6 @@ pub(super) struct PathColumn {
 pub(super) struct ColumnScalars {
     pub(super) kinds: ArrayRef,
     pub(super) texts: Option<ArrayRef>,
-    pub(super) exact_texts: Option<ArrayRef>,
     pub(super) numbers: Option<(ArrayRef, ArrayRef)>,
 }
 
@@ -102,16 +101,12 @@ impl ColumnScalars {
         self.kinds.as_primitive::<UInt8Type>().values()
     }
 
-    pub(super) fn folded_text_at(&self, element: usize) -> Option<&[u8]> {
+    pub(super) fn text_at(&self, element: usize) -> Option<&[u8]> {
         bytes_at(self.texts.as_ref()?, element)
     }
 
-    pub(super) fn string_at(&self, element: usize) -> Option<&[u8]> {
-        self.exact_texts.as_ref().and_then(|texts| bytes_at(texts, element)).or_else(|| self.folded_text_at(element))
-    }
-
     pub(super) fn is_true(&self, element: usize) -> bool {
-        self.folded_text_at(element) == Some(b"true")
+        self.text_at(element) == Some(b"true")
     }
 
     #[inline]
@@ -154,14 +149,13 @@ impl DedupKeyColumn {
             Some((min, max)) if min == max => Arc::new(UInt8Array::from_value(min as u8, texts.len())),
             _ => part(ShreddedPart::Kind).await?.ok_or_else(damaged)?,
         };
-        let exact_texts = part(ShreddedPart::Exact).await?;
         let numbers = part(ShreddedPart::Number).await?.zip(part(ShreddedPart::Remainder).await?);
         let fits = |other: &ArrayRef| other.len() == kinds.len();
         let numbers_fit = numbers.as_ref().is_none_or(|(numbers, remainders)| fits(numbers) && fits(remainders));
-        if !fits(&texts) || !exact_texts.as_ref().is_none_or(fits) || !numbers_fit {
+        if !fits(&texts) || !numbers_fit {
             return Err(damaged());
         }
-        let scalars = ColumnScalars { kinds, texts: Some(texts), exact_texts, numbers };
+        let scalars = ColumnScalars { kinds, texts: Some(texts), numbers };
         Ok(DedupKeyColumn { scalars, is_complete, offsets })
     }
 
@@ -176,18 +170,9 @@ impl DedupKeyColumn {
     /// Returns a number for the value of an element, unique in its row group. `None` if the column has no dictionary.
     #[inline]
     pub(super) fn dictionary_value_id(&self, element: usize) -> Option<u64> {
-        let code = |array: &ArrayRef| {
-            let dictionary = array.as_dictionary_opt::<Int32Type>()?;
-            Some(if dictionary.is_valid(element) { dictionary.keys().value(element) as u32 } else { u32::MAX })
-        };
-        let text = code(self.scalars.texts.as_ref()?)?;
-        let exact = match &self.scalars.exact_texts {
-            Some(exact_texts) => code(exact_texts)?,
-            None => u32::MAX,
-        };
-        // The dictionary of a row group has fewer than 2^29 entries.
-        let bits = |code: u32| u64::from(code) & ((1 << 29) - 1);
-        Some(u64::from(self.scalars.kinds()[element]) << 58 | bits(text) << 29 | bits(exact))
+        let dictionary = self.scalars.texts.as_ref()?.as_dictionary_opt::<Int32Type>()?;
+        let text = if dictionary.is_valid(element) { dictionary.keys().value(element) as u32 } else { u32::MAX };
+        Some(u64::from(self.scalars.kinds()[element]) << 32 | u64::from(text))
     }
 
     /// Whether the indexed column contains all values of a row. Columns without all values have one element per row.
@@ -206,7 +191,7 @@ impl DedupKeyColumn {
         let kinds = self.scalars.kinds();
         let is_denulled = |element: usize| match kinds[element] {
             kind::NULL => true,
-            kind::STRING => self.scalars.string_at(element).is_some_and(<[u8]>::is_empty),
+            kind::STRING => self.scalars.text_at(element).is_some_and(<[u8]>::is_empty),
             _ => false,
         };
         self.elements_in_row(row).all(|element| {
@@ -221,7 +206,7 @@ impl DedupKeyColumn {
         match scalars.kinds()[element] {
             kind::NULL => out.push(NULL_TAG),
             kind::BOOLEAN => out.push(if scalars.is_true(element) { TRUE_TAG } else { FALSE_TAG }),
-            kind::STRING => match scalars.string_at(element) {
+            kind::STRING => match scalars.text_at(element) {
                 Some(text) => write_length_prefixed(STRING_TAG, out, |out| out.extend_from_slice(text)),
                 None => return false,
             },
@@ -229,7 +214,7 @@ impl DedupKeyColumn {
                 Some((double, remainder)) => append_number_key(double, remainder, out),
                 None => return false,
             },
-            kind::LONG_INTEGER => match scalars.folded_text_at(element) {
+            kind::LONG_INTEGER => match scalars.text_at(element) {
                 Some(text) => write_length_prefixed(LONG_INTEGER_TAG, out, |out| out.extend_from_slice(text)),
                 None => return false,
             },

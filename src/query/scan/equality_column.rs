@@ -40,9 +40,8 @@ impl EqualityColumn {
         shredded: usize,
         form: ComparedForm,
     ) -> Result<EqualityColumn, StorageError> {
-        let missing = || StorageError::InvalidFile(format!("indexed column {shredded} has no text"));
         let part = async |part| reader.read_shredded(row_group, shredded, part).await;
-        let text = part(ShreddedPart::Text).await?.ok_or_else(missing)?;
+        let text = reader.read_folded_texts(row_group, shredded).await?;
         let numbers = match form {
             ComparedForm::Text => None,
             ComparedForm::Number => part(ShreddedPart::Number).await?.zip(part(ShreddedPart::Remainder).await?),
@@ -60,10 +59,11 @@ impl EqualityColumn {
 
     pub(super) fn is_cached(reader: &VersionReader, row_group: usize, shredded: usize, form: ComparedForm) -> bool {
         let parts: &[ShreddedPart] = match form {
-            ComparedForm::Text => &[ShreddedPart::Text],
-            ComparedForm::Number => &[ShreddedPart::Text, ShreddedPart::Number, ShreddedPart::Remainder],
+            ComparedForm::Text => &[],
+            ComparedForm::Number => &[ShreddedPart::Number, ShreddedPart::Remainder],
         };
-        reader.has_cached_columns(row_group, &reader.column_indices(shredded, parts))
+        reader.has_cached_folded_texts(row_group, shredded)
+            && reader.has_cached_columns(row_group, &reader.column_indices(shredded, parts))
     }
 
     /// Returns the first `wanted` rows that have an element equal to the compared value. Equality is the same as in

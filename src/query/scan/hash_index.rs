@@ -23,8 +23,8 @@ use crate::scan::predicate::{ComparisonOperator, PathComparison};
 
 /// Before a hash index is built, filters scan this many elements per entity, which costs about as much as the build.
 const BUILD_THRESHOLD: u64 = 4;
-/// A row group that a bloom filter excludes counts as this many scanned elements of the column.
-pub(super) const PRUNED_ROW_GROUP_ELEMENTS: u64 = 512;
+/// A row group whose column is not scanned, because another index excludes its rows, counts as this many elements.
+pub(super) const EXCLUDED_ROW_GROUP_ELEMENTS: u64 = 512;
 /// A hash index is used if it yields at most `max(64, entities / 16)` candidates.
 const MAX_CANDIDATES: u64 = 64;
 const CANDIDATE_DIVISOR: u64 = 16;

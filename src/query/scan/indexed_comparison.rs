@@ -1,4 +1,4 @@
-//! Evaluates comparisons on indexed columns by statistics, bloom filters and values (docs/reference/filters.md).
+//! Evaluates comparisons on indexed columns by statistics and values (docs/reference/filters.md).
 //!
 //! The statistics of numbers are the minimum and the maximum of their doubles. A double below 2^53 in magnitude is the
 //! number itself. Beyond, numbers on both sides of a limit may share the double of the limit, so that statistics cannot
@@ -13,6 +13,7 @@ use arrow::array::ArrayRef;
 use arrow::buffer::BooleanBuffer;
 use strata_format::layout::{ShreddedKind, ShreddedPart};
 use strata_format::reader::VersionReader;
+use strata_format::writer::DOCUMENT_PAGE_TARGET_BYTES;
 use strata_json::{RangeOperand, RangePredicate};
 use strata_store::StorageError;
 use strata_types::read_request::RangeBound;
@@ -44,31 +45,60 @@ pub(crate) struct IndexedComparison<'a> {
 }
 
 impl IndexedComparison<'_> {
-    pub(super) async fn prune(self, row_group: usize) -> Result<Option<PruneCounter>, StorageError> {
+    pub(super) fn prune(self, row_group: usize) -> Option<PruneCounter> {
         let IndexedComparison { reader, column, compare } = self;
         match compare.operator {
             ComparisonOperator::Equal => {}
-            ComparisonOperator::Contains => return Ok(None),
+            ComparisonOperator::Contains => return None,
             ComparisonOperator::Range(_) => {
                 let counter: PruneCounter = match compare.needs_exact_text() {
                     true => |used| &mut used.pruned_by_texts,
                     false => |used| &mut used.pruned_by_numbers,
                 };
-                return Ok((self.prune_by_statistics(row_group) == StatsPruning::NoneMatch).then_some(counter));
+                return (self.prune_by_statistics(row_group) == StatsPruning::NoneMatch).then_some(counter);
             }
         }
         if compare.can_match_null() && reader.may_have_null(row_group, column) {
-            return Ok(None);
+            return None;
         }
-        let mut counter: PruneCounter = |used| &mut used.pruned_by_bloom_filter;
+        let mut counter: PruneCounter = |used| &mut used.pruned_by_texts;
         if let Some(number) = compare.number() {
             let range = reader.number_range(row_group, column);
             if range.is_some_and(|(min, max)| (min..=max).contains(&number.nearest_double())) {
-                return Ok(None);
+                return None;
             }
             counter = |used| &mut used.pruned_by_numbers;
         }
-        Ok((!reader.bloom_may_contain(row_group, column, &compare.folded).await?).then_some(counter))
+        let (min, max) = reader.text_bounds(row_group, column)?;
+        let is_outside = match reader.layout().shredded_columns[column].needs_folding {
+            true => is_outside_in_any_case(&compare.folded, min, max),
+            false => !(min..=max).contains(&compare.folded.as_slice()),
+        };
+        is_outside.then_some(counter)
+    }
+
+    /// Whether the keyword index finds the few rows with the value in less time than the column.
+    pub(super) fn is_sought_in_keyword_index(self) -> bool {
+        /// In fewer row groups, a column is read as fast.
+        const MIN_ROW_GROUPS: usize = 4;
+        let IndexedComparison { reader, column, compare } = self;
+        let shredded = &reader.layout().shredded_columns[column];
+        let is_text = compare.number().is_none() || !shredded.has_numbers;
+        compare.operator == ComparisonOperator::Equal
+            && is_text
+            && !compare.can_match_null()
+            && !shredded.dictionary
+            && reader.row_groups().len() >= MIN_ROW_GROUPS
+    }
+
+    /// Whether reading the documents of `count` rows takes less than reading the column, which is not cached.
+    pub(super) fn costs_more_than_documents(self, row_group: usize, count: usize) -> bool {
+        let IndexedComparison { reader, compare, .. } = self;
+        let columns = self.parquet_columns_to_read(row_group..row_group + 1);
+        let column_bytes = reader.total_column_sizes(row_group, &columns).decompressed_bytes;
+        compare.operator == ComparisonOperator::Equal
+            && (count * DOCUMENT_PAGE_TARGET_BYTES) as u64 <= column_bytes
+            && !reader.has_cached_columns(row_group, &columns)
     }
 
     pub(super) fn prune_by_statistics(self, row_group: usize) -> StatsPruning {
@@ -94,7 +124,7 @@ impl IndexedComparison<'_> {
                 return StatsPruning::NoneMatch;
             }
             RangeOperand::String(limit) => {
-                let Some(bounds) = reader.string_bounds(row_group, column) else { return StatsPruning::Unknown };
+                let Some(bounds) = reader.text_bounds(row_group, column) else { return StatsPruning::Unknown };
                 let may_be_removed = compare.denull && bounds.0.is_empty();
                 let (best, worst) = most_and_least_likely_match(bound, bounds);
                 if !bound.accepts(best.cmp(limit.as_bytes())) {
@@ -107,13 +137,13 @@ impl IndexedComparison<'_> {
     }
 
     pub(super) fn parquet_columns_to_read(self, mut row_groups: Range<usize>) -> Vec<usize> {
-        use ShreddedPart::{Exact, Kind, Number, Remainder, Text};
+        use ShreddedPart::{Kind, Number, Remainder, Text};
         let IndexedComparison { reader, column, compare } = self;
         let has_only_strings = |row_group| reader.kind_range(row_group, column) == Some((STRING_KIND, STRING_KIND));
         let parts: &[ShreddedPart] = match compare.range_needle().map(|range| &range.operand) {
             Some(RangeOperand::Number(_)) => &[Number, Remainder],
-            Some(RangeOperand::String(_)) if row_groups.all(has_only_strings) => &[Text, Exact],
-            Some(RangeOperand::String(_)) => &[Text, Exact, Kind],
+            Some(RangeOperand::String(_)) if row_groups.all(has_only_strings) => &[Text],
+            Some(RangeOperand::String(_)) => &[Text, Kind],
             None if compare.number().is_some() => &[Text, Number, Remainder],
             None => &[Text],
         };
@@ -130,8 +160,7 @@ impl IndexedComparison<'_> {
                 }
             };
         }
-        let missing = || StorageError::InvalidFile(format!("indexed column {column} has no text"));
-        let text = self.read_part(row_group, ShreddedPart::Text).await?.ok_or_else(missing)?;
+        let text = reader.read_folded_texts(row_group, column).await?;
         let text = ColumnElements::new(&text);
         let folded = &compare.folded;
         let without_empty = folded.is_empty() && compare.denull;
@@ -170,15 +199,6 @@ impl IndexedComparison<'_> {
         let texts = self.read_required_part(row_group, ShreddedPart::Text).await?;
         let texts = ColumnElements::new(&texts);
         let mut matching = texts.text_satisfies(&in_range);
-        if let Some(exact_texts) = self.read_part(row_group, ShreddedPart::Exact).await? {
-            let exact_texts = ColumnElements::new(&exact_texts);
-            self.check_equal_lengths(exact_texts.len(), matching.len())?;
-            matching = match exact_texts.null_bits() {
-                // If a string has no exact text in the column, its case-folded text is the string itself.
-                Some(is_folded) => &(&matching & &is_folded) | &exact_texts.text_satisfies(&in_range),
-                None => exact_texts.text_satisfies(&in_range),
-            };
-        }
         if reader.kind_range(row_group, column) != Some((STRING_KIND, STRING_KIND)) {
             let kinds = self.read_required_part(row_group, ShreddedPart::Kind).await?;
             let strings = ColumnElements::new(&kinds).kind_equals(ShreddedKind::String);
@@ -238,6 +258,13 @@ impl IndexedComparison<'_> {
     }
 }
 
+/// Whether no text between two bounds has this case-folded form.
+fn is_outside_in_any_case(folded: &[u8], min: &[u8], max: &[u8]) -> bool {
+    // Of the texts with a folded form in ASCII, the one in uppercase is the first, and the folded form is the last.
+    // Only the Kelvin sign, which is folded to `k`, comes after all ASCII characters.
+    folded.is_ascii() && (max < folded.to_ascii_uppercase().as_slice() || (min > folded && !folded.contains(&b'k')))
+}
+
 /// Returns the end of `range` that is most likely to match a range filter, and the end that is least likely.
 fn most_and_least_likely_match<T>(bound: RangeBound, range: (T, T)) -> (T, T) {
     let (min, max) = range;
@@ -252,5 +279,24 @@ fn double_in_range(bound: RangeBound, double: f64, limit_and_tie_breaker: (f64, 
         true if double.abs() < MIN_INEXACT_DOUBLE => Some(bound.accepts(0_i128.cmp(&side))),
         true => None,
         false => Some(bound.accepts(ordering)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bounds_never_exclude_another_case() {
+        for character in '\0'..=char::MAX {
+            let folded = strata_json::fold_case(&character.to_string()).into_bytes();
+            let mut bytes = [0; 4];
+            let text = character.encode_utf8(&mut bytes).as_bytes();
+            assert!(!is_outside_in_any_case(&folded, text, text), "{character:?}");
+        }
+        assert!(is_outside_in_any_case(b"a5", b"b", b"z"));
+        assert!(is_outside_in_any_case(b"x5", b"A", b"Wz"));
+        assert!(!is_outside_in_any_case(b"x5", b"A", b"XZ"));
+        assert!(!is_outside_in_any_case("\u{e4}".as_bytes(), b"a", b"b"));
     }
 }

@@ -97,16 +97,22 @@ pub(super) struct KeywordIndexQueries {
 }
 
 impl KeywordIndexQueries {
-    /// Returns `None` if the version has no keyword index, or if no predicate can use it.
-    pub(super) fn new(reader: &VersionReader, conditions: &[PlannedPredicate]) -> Option<KeywordIndexQueries> {
+    /// Returns `None` if the version has no keyword index, or if no predicate can use it. `is_searched` excludes
+    /// predicates, by their number, for which other indexes have already found the entities.
+    pub(super) fn new(
+        reader: &VersionReader,
+        conditions: &[PlannedPredicate],
+        is_searched: impl Fn(usize) -> bool,
+    ) -> Option<KeywordIndexQueries> {
         if reader.keyword_index().is_empty() {
             return None;
         }
         let rows = reader.keyword_index().segments.iter().map(|segment| segment.rows).max().unwrap_or(0);
         let max_queries = (MAX_CACHED_RESULT_BYTES / result_bitmap_bytes(rows).max(1)).max(MIN_INDEX_PREDICATES);
         let mut query_count = 0;
-        let queries = conditions.iter().map(|condition| {
-            let query = KeywordIndexQuery::new(condition).filter(|_| query_count < max_queries)?;
+        let queries = conditions.iter().enumerate().map(|(number, condition)| {
+            let query = KeywordIndexQuery::new(reader, condition);
+            let query = query.filter(|_| is_searched(number) && query_count < max_queries)?;
             query_count += 1;
             Some(query)
         });
@@ -172,7 +178,17 @@ impl KeywordIndexQueries {
 }
 
 impl KeywordIndexQuery {
-    fn new(condition: &PlannedPredicate) -> Option<KeywordIndexQuery> {
+    fn new(reader: &VersionReader, condition: &PlannedPredicate) -> Option<KeywordIndexQuery> {
+        let indexed = condition.indexed_comparison(reader);
+        if let Some(column) = indexed.filter(|column| column.is_sought_in_keyword_index()) {
+            let needle = column.compare.whole_text_needle();
+            let query = Some(TermQuery::from_needle(&needle)).filter(|query| *query != TermQuery::Scan)?;
+            return Some(KeywordIndexQuery {
+                term_queries: vec![query],
+                mode: KeywordsMode::And,
+                searched_paths: SearchedPaths::Path(column.compare.path.keys().to_vec()),
+            });
+        }
         let (texts, mode) =
             condition.predicate.full_text_needles().filter(|_| condition.access_path == AccessPath::KeywordIndex)?;
         let searched_paths = match &condition.predicate {

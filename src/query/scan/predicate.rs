@@ -129,8 +129,13 @@ impl PathComparison {
             ComparisonOperator::Range(_) => None,
             // A number has many spellings, and null has no text, so the full text cannot be searched for them.
             ComparisonOperator::Equal if self.number().is_some() || self.can_match_null() => None,
-            ComparisonOperator::Equal => Some([&[TEXT_SEPARATOR], self.folded.as_slice(), &[TEXT_SEPARATOR]].concat()),
+            ComparisonOperator::Equal => Some(self.whole_text_needle()),
         }
+    }
+
+    /// Returns the bytes that the full text of an entity contains if a scalar has the folded text.
+    pub(crate) fn whole_text_needle(&self) -> Vec<u8> {
+        [&[TEXT_SEPARATOR], self.folded.as_slice(), &[TEXT_SEPARATOR]].concat()
     }
 
     pub fn number(&self) -> Option<&NumericValue> {

@@ -3,15 +3,12 @@
 use strata_format::layout::{HASH_COLUMN_INDEX, ShreddedPart};
 use strata_format::reader::PrefetchPlan;
 
-use crate::scan::predicate::ComparisonOperator;
 use crate::scan::scan_columns::{GROUP_COLUMN, ORDER_COLUMN};
 use crate::scan::scan_spec::ScanSpec;
 use crate::scan::sort_key;
 
 /// Columns that are read only after other predicates are prefetched if they have at most this size in a row group.
 const MAX_SPECULATIVE_COLUMN_BYTES: u64 = 256 << 10;
-/// Max bytes of bloom filters to prefetch if many row groups may contain the value and few entities are needed.
-const MAX_PREFETCHED_BLOOM_BYTES: u64 = 1 << 20;
 const ROW_GROUP_DOCUMENT_BYTES: u64 = 4 << 20;
 const MAX_ROW_KEY_BYTES: u64 = 64;
 
@@ -39,12 +36,6 @@ impl ScanSpec {
         for column in self.predicates.iter().filter_map(|condition| condition.indexed_comparison(reader)) {
             let is_first = plan.columns.is_empty();
             add(&mut plan, column.parquet_columns_to_read(row_groups.clone()), is_first);
-            let is_rare = !reader.layout().shredded_columns[column.column].dictionary;
-            if column.compare.operator == ComparisonOperator::Equal {
-                plan.bloom_columns.extend(reader.column_indices(column.column, &[ShreddedPart::Text]));
-                let bytes = if is_rare || self.fetch.is_none() { u64::MAX } else { MAX_PREFETCHED_BLOOM_BYTES };
-                plan.bloom_bytes = plan.bloom_bytes.max(bytes);
-            }
         }
         let sorts = self.top_k_threshold.is_some() || self.has_output_column(ORDER_COLUMN);
         if let Some(order) = self.computed.order.as_ref().filter(|_| sorts)
@@ -62,9 +53,15 @@ impl ScanSpec {
                 add(&mut plan, reader.column_indices(shredded, &ShreddedPart::ALL), self.predicates.is_empty());
             }
         }
-        plan.bloom_columns.sort_unstable();
-        plan.bloom_columns.dedup();
-        plan.row_groups_ahead = if self.predicates.is_empty() { usize::MAX } else { 1 };
+        let has_candidates = self.keyword_queries.is_some() || self.hash_indexes.candidates.is_some();
+        let first = self.predicates.first().filter(|first| first.indexed_column_number.is_some());
+        let read_as_whole = first.filter(|_| self.fetch.is_none() && !has_candidates);
+        if let (Some(first), None) = (read_as_whole, &plan.scan_order) {
+            let may_match = |row_group: &usize| first.prune(reader, *row_group).is_none();
+            plan.scan_order = Some(row_groups.filter(may_match).collect());
+        }
+        let is_certain = self.predicates.is_empty() || read_as_whole.is_some();
+        plan.row_groups_ahead = if is_certain { usize::MAX } else { 1 };
         plan
     }
 

@@ -119,9 +119,9 @@ impl ScanSpec {
             |number| self.hash_indexes.candidates.as_ref().is_some_and(|found| found.was_probed(number));
         for (number, condition) in self.predicates.iter().enumerate() {
             if !has_hash_index(number)
-                && let Some(counter) = condition.prune(&self.reader, row_group).await?
+                && let Some(counter) = condition.prune(&self.reader, row_group)
             {
-                self.hash_indexes.add_scanned_elements(number, hash_index::PRUNED_ROW_GROUP_ELEMENTS);
+                self.hash_indexes.add_scanned_elements(number, hash_index::EXCLUDED_ROW_GROUP_ELEMENTS);
                 self.count_pruned(row_group, initial.len(), counter);
                 return Ok(RowSelection::Range(0..0));
             }
@@ -134,6 +134,7 @@ impl ScanSpec {
         if listed.iter().any(Option::is_some) && listed.iter().flatten().fold(initial.clone(), intersect).len() == 0 {
             self.count_pruned(row_group, initial.len(), |used| &mut used.pruned_by_keyword_index);
             for number in (0..self.predicates.len()).filter(|number| self.has_keyword_query(*number)) {
+                self.hash_indexes.add_scanned_elements(number, hash_index::EXCLUDED_ROW_GROUP_ELEMENTS);
                 self.metrics.count_keyword_lookup(number, Some(&ExactRows::All), 0);
             }
             return Ok(RowSelection::Range(0..0));
@@ -181,8 +182,16 @@ impl ScanSpec {
 
     async fn probe_access_path(&self, probe: PredicateProbe<'_>) -> Result<CandidateRows, StorageError> {
         if let Some(column) = probe.condition.indexed_comparison(&self.reader) {
-            let rows =
-                self.probe_indexed_column(probe.row_group, probe.predicate_number, column, probe.selected).await?;
+            let PredicateProbe { row_group, predicate_number, mut selected, keyword_rows, .. } = probe;
+            if let Some(KeywordIndexRows { candidates, .. }) = keyword_rows {
+                self.hash_indexes.add_scanned_elements(predicate_number, hash_index::EXCLUDED_ROW_GROUP_ELEMENTS);
+                selected = RowSelection::List(selected.intersect(candidates.clone()).iter().collect());
+            }
+            if matches!(selected, RowSelection::List(_)) && column.costs_more_than_documents(row_group, selected.len())
+            {
+                return Ok(CandidateRows { rows: selected, exact: ExactRows::None });
+            }
+            let rows = self.probe_indexed_column(row_group, predicate_number, column, selected).await?;
             return Ok(CandidateRows { rows, exact: ExactRows::All });
         }
         Ok(match probe.keyword_rows {

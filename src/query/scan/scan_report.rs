@@ -60,12 +60,11 @@ pub struct RowGroupReport {
     pub total: u64,
     /// Row groups outside the positions that `offset` and `limit` select.
     pub outside_positions: u64,
-    /// Row groups pruned because a bloom filter excludes the string.
-    pub pruned_by_bloom_filter: u64,
-    /// Row groups pruned because statistics and bloom filters exclude the number, or because no number is in the
-    /// filter's range.
+    /// Row groups pruned because, according to the statistics, no number equals the filter's value or is in its
+    /// range.
     pub pruned_by_numbers: u64,
-    /// Row groups pruned because, according to the statistics, no string is in the filter's range.
+    /// Row groups pruned because, according to the statistics, no string equals the filter's value or is in its
+    /// range.
     pub pruned_by_texts: u64,
     /// Row groups pruned because the keyword index excludes the string.
     pub pruned_by_keyword_index: u64,

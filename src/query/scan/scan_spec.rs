@@ -16,7 +16,7 @@ use crate::scan::access_path::PlannedPredicate;
 use crate::scan::dedup_key_source::DedupKeySource;
 use crate::scan::distinct_filter::DistinctFilter;
 use crate::scan::hash_index::HashIndexResults;
-use crate::scan::keyword_index::KeywordIndexQueries;
+use crate::scan::keyword_index::{KeywordIndexQueries, KeywordIndexRows};
 use crate::scan::path_codes::AllowedReads;
 use crate::scan::row_selection::RowSelection;
 use crate::scan::scan_columns::{ComputedColumns, GROUP_COLUMN, ORDER_COLUMN, POSITION_COLUMN};
@@ -171,10 +171,15 @@ impl ScanSpec {
         }
         let mut remaining = 0;
         for row_group in self.row_groups_in_range() {
-            let mut may_match = true;
+            let mut may_match = self.candidate_rows(row_group).len() > 0;
             for condition in self.predicates.iter() {
                 tokio::task::consume_budget().await;
-                may_match = may_match && condition.prune(&self.reader, row_group).await?.is_none();
+                may_match = may_match && condition.prune(&self.reader, row_group).is_none();
+            }
+            if may_match && let Some(keywords) = &self.keyword_queries {
+                let listed = keywords.search_row_group(&self.reader, row_group).await?;
+                let is_excluded = |rows: &KeywordIndexRows| rows.candidates.count_set_bits() == 0;
+                may_match = !listed.iter().flatten().any(is_excluded);
             }
             remaining += usize::from(may_match);
         }
@@ -222,7 +227,7 @@ impl ScanSpec {
         for (number, (report, condition)) in scan.predicates.iter_mut().zip(self.predicates.iter()).enumerate() {
             report.predicate = condition.predicate.to_string();
             report.column = condition.indexed_comparison(&self.reader).map(|column| self.column_path(column.column));
-            if self.has_keyword_query(number) {
+            if self.has_keyword_query(number) && report.access != AccessPath::HashIndex {
                 report.keyword_index.get_or_insert_default();
             }
         }

@@ -119,7 +119,7 @@ pub(super) fn sort_column_parts(
     let mut parts = vec![ShreddedPart::Kind, ShreddedPart::Number, ShreddedPart::Remainder];
     let is_numbers = |(min, max): (i32, i32)| min >= ShreddedKind::Number as i32 || max <= ShreddedKind::Missing as i32;
     if row_groups.any(|row_group| !reader.kind_range(row_group, shredded).is_some_and(is_numbers)) {
-        parts.extend([ShreddedPart::Text, ShreddedPart::Exact]);
+        parts.push(ShreddedPart::Text);
     }
     parts
 }
@@ -144,12 +144,11 @@ impl SortColumn {
                 None => return Ok(None),
             },
         };
-        let mut scalars = ColumnScalars { kinds, texts: None, exact_texts: None, numbers: None };
+        let mut scalars = ColumnScalars { kinds, texts: None, numbers: None };
         let is_text = |kind: u8| kind == kind::BOOLEAN || kind == kind::STRING;
         // The loop has no early exit, so that the compiler vectorizes it.
         if scalars.kinds().iter().fold(false, |found, kind| found | is_text(*kind)) {
             scalars.texts = part(ShreddedPart::Text).await?;
-            scalars.exact_texts = part(ShreddedPart::Exact).await?;
             if scalars.texts.is_none() {
                 return Ok(None);
             }
@@ -172,7 +171,7 @@ impl SortColumn {
                 strata_json::write_sort_key_double(double, remainder, spec.direction(), key);
             }
             kind::BOOLEAN => strata_json::write_sort_key_bool(self.0.is_true(row), spec.direction(), key),
-            kind::STRING => match self.0.string_at(row).unwrap_or_default() {
+            kind::STRING => match self.0.text_at(row).unwrap_or_default() {
                 b"" if spec.denull => strata_json::write_sort_key(None, spec.direction(), key),
                 text => strata_json::write_sort_key_string(text, spec.direction(), key),
             },
@@ -189,7 +188,7 @@ impl SortColumn {
     }
 
     pub fn string_at(&self, row: usize) -> Option<&[u8]> {
-        (self.0.kinds()[row] == kind::STRING).then(|| self.0.string_at(row).unwrap_or_default())
+        (self.0.kinds()[row] == kind::STRING).then(|| self.0.text_at(row).unwrap_or_default())
     }
 
     /// Compares two rows with the same rank by their complete values, then by position.
@@ -205,7 +204,7 @@ impl SortColumn {
                 let bits = |(double, remainder)| (strata_json::sortable_bits(double), remainder);
                 self.0.number_at(one).map(bits).cmp(&that.0.number_at(other).map(bits))
             }
-            kind::STRING => self.0.string_at(one).cmp(&that.0.string_at(other)),
+            kind::STRING => self.0.text_at(one).cmp(&that.0.text_at(other)),
             _ => Ordering::Equal,
         }
     }
@@ -233,16 +232,14 @@ impl SortColumn {
             }
             return RowRanks { ranks, needs_documents: false };
         }
-        let folded = self.0.texts.as_ref().map(|texts| TextPrefixes::new(texts, shared_bytes));
-        let exact_texts = self.0.exact_texts.as_ref().map(|texts| TextPrefixes::new(texts, shared_bytes));
+        let texts = self.0.texts.as_ref().map(|texts| TextPrefixes::new(texts, shared_bytes));
         let mut needs_documents = false;
         selected.for_each(|row| {
             let rank = match kinds[row] {
                 kind::NUMBER => doubles.map_or(0, |doubles| number_rank(doubles[row])),
                 kind::STRING => {
-                    let exact = exact_texts.as_ref().and_then(|exact_texts| exact_texts.prefix_at(row));
-                    let prefix = exact.or_else(|| folded.as_ref().and_then(|f| f.prefix_at(row))).unwrap_or_default();
-                    if spec.denull && prefix == 0 && self.0.folded_text_at(row) == Some(b"") {
+                    let prefix = texts.as_ref().and_then(|texts| texts.prefix_at(row)).unwrap_or_default();
+                    if spec.denull && prefix == 0 && self.0.text_at(row) == Some(b"") {
                         return;
                     }
                     string_rank(prefix)
@@ -269,7 +266,7 @@ pub(super) fn shared_prefix_bytes(reader: &VersionReader, field: &str) -> usize 
         if kinds.is_some_and(|(min, max)| max < ShreddedKind::Boolean as i32 || min > STRING_KIND) {
             continue;
         }
-        let Some((low, high)) = reader.string_bounds(row_group, shredded) else { return 0 };
+        let Some((low, high)) = reader.text_bounds(row_group, shredded) else { return 0 };
         bounds = Some(bounds.map_or((low, high), |(min, max)| (min.min(low), max.max(high))));
     }
     let Some((min, max)) = bounds else { return 0 };
@@ -302,7 +299,7 @@ pub(super) fn rank_bounds(
     let mut min_number = None;
     let (low, high) = match max_kind {
         ..=MISSING => return RankBounds { min: LAST_RANK, ..unknown },
-        STRING_KIND => match reader.string_bounds(row_group, shredded) {
+        STRING_KIND => match reader.text_bounds(row_group, shredded) {
             Some((low, high)) => {
                 (string_rank(rest_prefix(low, shared_bytes)), string_rank(rest_prefix(high, shared_bytes)))
             }

@@ -83,7 +83,7 @@ impl VersionScan {
         let spec = ScanSpec {
             position_range: 0..reader.entity_count(),
             partial_row_groups: None,
-            keyword_queries: KeywordIndexQueries::new(&reader, &predicates).map(Arc::new),
+            keyword_queries: KeywordIndexQueries::new(&reader, &predicates, |_| true).map(Arc::new),
             hash_indexes: HashIndexResults::default(),
             reader,
             schema,
@@ -202,11 +202,9 @@ impl ExecutionPlan for VersionScan {
             return internal_err!("VersionScan has only one partition");
         }
         let measured = BaselineMetrics::new(&self.metrics, partition);
-        let prefetch_plan = self.spec.prefetch_plan();
-        let reader = self.spec.reader.with_readahead(prefetch_plan.clone());
         let execution = ScanExecution {
-            spec: ScanSpec { reader, ..self.spec.clone() },
-            prefetch_plan: Arc::new(prefetch_plan),
+            spec: self.spec.clone(),
+            prefetch_plan: Arc::default(),
             threads: self.threads,
             busy_time: measured.elapsed_compute().clone(),
             memory: MemoryConsumer::new("VersionScan").register(context.memory_pool()),
@@ -269,6 +267,10 @@ impl ScanExecution {
         // Keys from cached indexes are comparable only on this node, so partial scans do not use them.
         if self.spec.partial_row_groups.is_none() {
             self.probe_hash_indexes().await;
+        }
+        self.prefetch_plan = Arc::new(self.spec.prefetch_plan());
+        self.spec.reader = self.spec.reader.with_readahead(PrefetchPlan::clone(&self.prefetch_plan));
+        if self.spec.partial_row_groups.is_none() {
             if let Some(batches) = Box::pin(self.try_group_representatives()).await? {
                 return Ok(batches);
             }
@@ -317,9 +319,9 @@ impl ScanExecution {
             HashIndexResults::probe_all(&spec.reader, &spec.predicates, &self.memory, &self.uncharged_memory).await;
         if let Some(candidates) = &spec.hash_indexes.candidates {
             // Verifying few candidates takes less than reading the postings of a whole file.
-            if candidates.len() <= MAX_VERIFIED_CANDIDATES {
-                spec.keyword_queries = None;
-            }
+            let has_few = candidates.len() <= MAX_VERIFIED_CANDIDATES;
+            let is_searched = |number| !has_few && !candidates.was_probed(number);
+            spec.keyword_queries = KeywordIndexQueries::new(&spec.reader, &spec.predicates, is_searched).map(Arc::new);
             spec.metrics.with_report(|scan| {
                 let used = scan.predicates.iter_mut().enumerate().filter(|(number, _)| candidates.was_probed(*number));
                 used.for_each(|(_, used)| used.access = AccessPath::HashIndex);

@@ -200,7 +200,7 @@ registry! {
     spilled_bytes: Counter = "strata_query_spilled_bytes_total";
     /// Entities in row groups that queries scanned, whether or not the queries had predicates.
     scanned_rows: Counter = "strata_scanned_rows_total";
-    /// Entities in row groups that queries skipped because of statistics, bloom filters, or indexes.
+    /// Entities in row groups that queries skipped because of statistics or indexes.
     pruned_rows: Counter = "strata_pruned_rows_total";
     /// Entities encoded into response bodies.
     sent_rows: Counter = "strata_sent_rows_total";
@@ -213,12 +213,12 @@ registry! {
     pruned_bytes: Counter = "strata_pruned_bytes_total";
     /// Row groups in which a text search used the keyword index. `outcome` is `exact` (the index identified the
     /// matching entities), `candidates` (the index returned entities to verify), or `scan` (the index could not help,
-    /// so strata scanned the documents).
+    /// so strata scanned the column or the documents).
     keyword_index_uses: CounterFamily = "strata_keyword_index_total" ["outcome": &["exact", "candidates", "scan"]];
     /// Cache lookups. `cache` is `diffs` for the diff cache, and otherwise the type of the cached part: `footers`,
-    /// `documents`, `columns`, `blooms`, `paths`, `keywords`, or `derived`. `outcome` is `hit` or `miss`.
+    /// `documents`, `columns`, `paths`, `keywords`, or `derived`. `outcome` is `hit` or `miss`.
     cache_lookups: CounterFamily = "strata_cache_lookups_total" [
-        "cache": &["footers", "documents", "columns", "blooms", "paths", "keywords", "derived", "diffs"],
+        "cache": &["footers", "documents", "columns", "paths", "keywords", "derived", "diffs"],
         "outcome": &["hit", "miss"]
     ];
     /// Bytes of decoded parts in the cache.

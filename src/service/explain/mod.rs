@@ -146,7 +146,6 @@ fn sum_file_parts(selection_metrics: &ReaderMetrics, response_metrics: &ReaderMe
     FilePartReport {
         footers: sum(|metrics| &metrics.footers),
         columns: sum(|metrics| &metrics.columns),
-        bloom_filters: sum(|metrics| &metrics.bloom_filters),
         keyword_index: sum(|metrics| &metrics.keyword_index),
         document_pages: sum(|metrics| &metrics.documents),
         requests: selection_metrics.fetch_count() + response_metrics.fetch_count(),

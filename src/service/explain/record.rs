@@ -170,8 +170,6 @@ pub struct FilePartReport {
     pub footers: CacheLookups,
     /// Column chunks.
     pub columns: CacheLookups,
-    /// Bloom filters.
-    pub bloom_filters: CacheLookups,
     /// Entries and posting lists of the keyword index.
     pub keyword_index: CacheLookups,
     /// Document pages.

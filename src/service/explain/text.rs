@@ -118,7 +118,6 @@ impl ReadExplanation {
         writeln!(out, "\nParts of the file\n      cached     fetched")?;
         for (CacheLookups { hits, misses }, what) in [
             (parts.footers, "footer"),
-            (parts.bloom_filters, "bloom filters"),
             (parts.keyword_index, "keyword index entries and posting lists"),
             (parts.columns, "column chunks"),
             (parts.document_pages, "document pages"),
@@ -179,7 +178,6 @@ fn write_scan(out: &mut Formatter<'_>, scan: &ScanReport) -> fmt::Result {
     let groups = &scan.row_groups;
     write!(out, "  row groups: {} in total, {} scanned", format_count(groups.total), format_count(groups.scanned))?;
     for (count, why) in [
-        (groups.pruned_by_bloom_filter, "pruned by bloom filter"),
         (groups.pruned_by_numbers, "pruned by the minimum and maximum numeric values"),
         (groups.pruned_by_texts, "pruned by the minimum and maximum string values"),
         (groups.pruned_by_keyword_index, "pruned by keyword index"),

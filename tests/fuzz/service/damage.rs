@@ -81,7 +81,6 @@ async fn read_all(path: &ObjectPath, size: u64) -> Result<(), StorageError> {
                     assert_eq!(array.len(), span.rows);
                 }
             }
-            reader.bloom_may_contain(row_group, shredded, b"entity 1").await?;
             reader.number_range(row_group, shredded);
             reader.may_have_null(row_group, shredded);
         }

@@ -51,11 +51,13 @@ fn check_built_segment(mode: u8, bytes: &[u8]) {
 fn check_arbitrary_page(mode: u8, bytes: &[u8]) {
     let Some((numbers, rest)) = bytes.split_first_chunk::<4>() else { return };
     let number = |at: usize| u32::from(u16::from_le_bytes([numbers[at], numbers[at + 1]]));
+    let kind = [PageKind::Dictionary, PageKind::Rows, PageKind::Hashes][usize::from(mode) % 3];
+    let is_hashes = kind == PageKind::Hashes;
     let page = StoredPage {
-        kind: if mode & 2 == 0 { PageKind::Dictionary } else { PageKind::Rows },
-        class: TokenClass::Words,
+        kind,
+        class: if is_hashes { TokenClass::Hexadecimal } else { TokenClass::Words },
         fields: FieldSet::ALL,
-        first_token: Vec::new(),
+        first_token: if is_hashes { b"0000".to_vec() } else { Vec::new() },
         offset: 0,
         bytes: rest.len() as u32,
         checksum: 0,
@@ -64,8 +66,8 @@ fn check_arbitrary_page(mode: u8, bytes: &[u8]) {
     };
     let rows = number(2) as usize;
     let segment = StoredSegment { row_groups: 0..1, rows, fields: Default::default(), pages: vec![page].into() };
-    let segment = SegmentBytes { segment, bytes: rest.to_vec() };
-    let needle = [&b"a"[..], b"b c", b"-", b"1"][usize::from(mode / 4) % 4];
+    let segment = SegmentBytes { segment, bytes: rest.to_vec(), columns: Vec::new() };
+    let needle = [&b"a"[..], b"b c", b"-", b"1", b" 00", b" 0000c0ffee0000c0"][usize::from(mode / 4) % 6];
     for fields in [FieldSet::ALL, FieldSet::single(1)] {
         if let Ok(KeywordCandidates::Exact(found) | KeywordCandidates::Recheck(found)) =
             segment.candidates(needle, fields, 0, 1 << 20)
