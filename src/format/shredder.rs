@@ -110,14 +110,15 @@ impl EntityShredder {
         Ok(RecordBatch::try_new(self.schema.clone(), columns)?)
     }
 
-    /// Returns the full texts of the documents since the last call. `None` if the shredder collects none.
-    pub fn take_full_text(&mut self) -> Result<Option<RowGroupText>> {
+    /// Returns the full texts of the documents since the last call. `None` if the shredder collects none. The next ones
+    /// are written to `next`, which is empty.
+    pub fn take_full_text(&mut self, mut next: Vec<u8>) -> Result<Option<RowGroupText>> {
         let full_text = &mut self.full_text;
         if !full_text.is_collecting {
             return Ok(None);
         }
         // The next row group has about as much text. Its buffer is allocated at once.
-        let next = Vec::with_capacity(full_text.bytes.len());
+        next.reserve(full_text.bytes.len());
         let bytes = std::mem::replace(&mut full_text.bytes, next);
         let ends = std::mem::take(&mut full_text.row_ends);
         let offsets = OffsetBuffer::new(ScalarBuffer::from_iter(std::iter::once(0).chain(ends)));

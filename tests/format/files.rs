@@ -327,7 +327,8 @@ fn check_columns(
         let entities = &entities[first..first + span.rows];
         let mut shredder = EntityShredder::new(reader.layout(), Some(&FieldTable::default()));
         shredder.shred(&entities.iter().map(|entity| Some(entity.write())).collect()).expect("failed to shred");
-        let full_text = shredder.take_full_text().expect("failed to collect full text").expect("no full text");
+        let full_text =
+            shredder.take_full_text(Vec::new()).expect("failed to collect full text").expect("no full text");
         let found: Vec<&[u8]> = full_text.texts.iter().flatten().collect();
         let expected: Vec<Vec<u8>> = entities.iter().map(rules::search_text).collect();
         assert_eq!(found, expected);

@@ -9,6 +9,7 @@
 //! index ([`KeywordSegmentLimits::max_run_memory_bytes`](super::keywords::indexer::KeywordSegmentLimits)), and
 //! upload parts.
 
+mod buffer_pool;
 mod options;
 mod properties;
 mod row_group;
@@ -27,6 +28,7 @@ use parquet::file::page_index::offset_index::PageLocation;
 use parquet::file::writer::SerializedFileWriter;
 use tokio::runtime::Handle;
 
+use self::buffer_pool::BufferPool;
 pub use self::options::{
     DOCUMENT_PAGE_TARGET_BYTES, MAX_ROW_GROUP_ROWS, MIN_FOOTER_INDEX_CHUNKS, ROW_GROUP_TARGET_BYTES, WriteOptions,
 };
@@ -170,14 +172,15 @@ fn encode_file(
         entities: 0,
         progress,
     };
+    let buffers = BufferPool::default();
     let indexed_fields = (document_bytes >= options.keyword_limits.min_text_bytes).then_some(&fields);
     if document_bytes >= ROW_GROUP_TARGET_BYTES as u64 || layout.stored_row_count() > options.max_row_group_rows as u64
     {
-        let input = EncodeInput { layout, fields: indexed_fields, factory: &factory };
+        let input = EncodeInput { layout, fields: indexed_fields, factory: &factory, buffers: &buffers };
         indexer = encode_on_threads(input, &mut lines, options, indexer, &mut writer)?;
-    } else if let Some(documents) = read_row_group(&mut lines, options.max_row_group_rows)? {
+    } else if let Some(documents) = read_row_group(&mut lines, options.max_row_group_rows, &buffers)? {
         let mut shredder = EntityShredder::new(layout, indexed_fields);
-        let encoded = encode_row_group(&mut shredder, &factory, 0, &documents)?;
+        let encoded = encode_row_group(&mut shredder, &factory, 0, &documents, &buffers)?;
         if let Some(text) = writer.append_row_group(encoded)? {
             indexer.add_row_group(&text)?;
         }
@@ -196,6 +199,7 @@ struct EncodeInput<'a> {
     /// The fields of the keyword index. `None` if the file gets no index.
     fields: Option<&'a FieldTable>,
     factory: &'a ArrowRowGroupWriterFactory,
+    buffers: &'a BufferPool,
 }
 
 fn encode_on_threads(
@@ -217,14 +221,14 @@ fn encode_on_threads(
                 Err(_) => break,
             }
         }
-        let mut indexer = KeywordIndexThread::spawn(scope, indexer)?;
+        let mut indexer = KeywordIndexThread::spawn(scope, indexer, input.buffers)?;
         let count = workers.len();
         let mut receive = |number: usize| -> Result<()> {
             let encoded = workers[number % count].1.recv().map_err(|_| StorageError::WorkerStopped)??;
             writer.append_row_group(encoded)?.map_or(Ok(()), |text| indexer.send(text))
         };
         let mut sent = 0;
-        while let Some(documents) = read_row_group(lines, options.max_row_group_rows)? {
+        while let Some(documents) = read_row_group(lines, options.max_row_group_rows, input.buffers)? {
             if sent >= count {
                 receive(sent - count)?;
             }
@@ -246,10 +250,14 @@ impl<'scope> KeywordIndexThread<'scope> {
     fn spawn(
         scope: &'scope std::thread::Scope<'scope, '_>,
         mut indexer: KeywordIndexer,
+        buffers: &'scope BufferPool,
     ) -> Result<KeywordIndexThread<'scope>> {
         let (sender, texts) = sync_channel::<RowGroupText>(1);
         let work = move || {
-            texts.iter().try_for_each(|text| indexer.add_row_group(&text))?;
+            for text in &texts {
+                indexer.add_row_group(&text)?;
+                buffers.recycle(text.texts);
+            }
             Ok(indexer)
         };
         let thread = std::thread::Builder::new().spawn_scoped(scope, work)?;

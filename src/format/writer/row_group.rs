@@ -8,6 +8,7 @@ use parquet::arrow::arrow_writer::{ArrowColumnChunk, ArrowRowGroupWriterFactory,
 use strata_store::{Result, StorageError};
 
 use super::EncodeInput;
+use super::buffer_pool::BufferPool;
 use super::options::{DOCUMENT_PAGE_TARGET_BYTES, ROW_GROUP_TARGET_BYTES};
 use crate::keywords::indexer::RowGroupText;
 use crate::shredder::EntityShredder;
@@ -19,8 +20,13 @@ pub(crate) fn is_full_row_group(rows: usize, bytes: usize, max_rows: usize) -> b
     rows >= max_rows || bytes >= ROW_GROUP_TARGET_BYTES
 }
 
-pub(super) fn read_row_group(lines: &mut SpoolReader, rows: usize) -> Result<Option<StringArray>> {
-    let mut text = Vec::with_capacity(ROW_GROUP_TARGET_BYTES + (ROW_GROUP_TARGET_BYTES >> 4));
+pub(super) fn read_row_group(
+    lines: &mut SpoolReader,
+    rows: usize,
+    buffers: &BufferPool,
+) -> Result<Option<StringArray>> {
+    let mut text = buffers.take();
+    text.reserve(ROW_GROUP_TARGET_BYTES + (ROW_GROUP_TARGET_BYTES >> 4));
     let mut offsets = vec![0];
     while !is_full_row_group(offsets.len() - 1, text.len(), rows) {
         if lines.read_document_into(&mut text)?.is_none() {
@@ -47,10 +53,11 @@ pub(super) fn run_encode_worker(
     write_queue: &Receiver<StringArray>,
     to_file: &SyncSender<Result<EncodedRowGroup>>,
 ) {
-    let EncodeInput { layout, fields, factory } = input;
+    let EncodeInput { layout, fields, factory, buffers } = input;
     let mut shredder = EntityShredder::new(layout, fields);
     for (number, documents) in write_queue.iter().enumerate() {
-        let row_group = encode_row_group(&mut shredder, factory, number, &documents);
+        let row_group = encode_row_group(&mut shredder, factory, number, &documents, buffers);
+        buffers.recycle(documents);
         if to_file.send(row_group).is_err() {
             return;
         }
@@ -62,6 +69,7 @@ pub(super) fn encode_row_group(
     factory: &ArrowRowGroupWriterFactory,
     number: usize,
     documents: &StringArray,
+    buffers: &BufferPool,
 ) -> Result<EncodedRowGroup> {
     let mut writers = factory.create_column_writers(number)?;
     let mut start = 0;
@@ -77,7 +85,7 @@ pub(super) fn encode_row_group(
         start += length;
     }
     let columns = writers.into_iter().map(|writer| writer.close()).collect::<Result<_, _>>()?;
-    Ok(EncodedRowGroup { rows: documents.len(), columns, full_text: shredder.take_full_text()? })
+    Ok(EncodedRowGroup { rows: documents.len(), columns, full_text: shredder.take_full_text(buffers.take())? })
 }
 
 /// Returns the number of rows in the next batch. The Parquet page writer checks sizes only between batches, so batches
