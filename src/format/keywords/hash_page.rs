@@ -14,7 +14,7 @@ use std::ops::RangeInclusive;
 use super::KeywordIndexError;
 use super::postings::{EliasFanoLayout, decode_elias_fano, encode_elias_fano};
 
-/// Long hexadecimal tokens start with at least this many digits.
+/// Tokens with fewer digits at their start are not on hash pages.
 pub(super) const MAX_HASH_DIGITS: usize = 8;
 const MIN_HASH_DIGITS: usize = 4;
 /// The digits of a segment distinguish this many times its rows, so that few other rows have the same digits.

@@ -275,22 +275,23 @@ impl TokenPage {
         posting_bytes: u32,
         bytes: &[u8],
     ) -> Result<TokenPage, KeywordIndexError> {
-        if kind == PageKind::Hashes {
-            let items = PageItems::Hashes(HashPage::decode(segment_rows, bytes)?);
-            return Ok(TokenPage {
-                text: DelimitedText::new(Vec::new(), Vec::new()),
-                items,
-                posting_checksums: [].into(),
-            });
-        }
+        let is_dictionary = match kind {
+            PageKind::Dictionary => true,
+            PageKind::Rows => false,
+            PageKind::Hashes => {
+                let text = DelimitedText::new(Vec::new(), Vec::new());
+                let items = PageItems::Hashes(HashPage::decode(segment_rows, bytes)?);
+                return Ok(TokenPage { text, items, posting_checksums: [].into() });
+            }
+        };
         let PageParts { text, numbers, posting_checksums } = decode_page(bytes)?;
         if posting_checksums.len() != posting_bytes.div_ceil(POSTING_BLOCK_BYTES) as usize {
             return Err(damaged("it contains the wrong number of checksums"));
         }
         let mut numbers = Numbers(&numbers);
-        let (ends, items) = match kind {
-            PageKind::Dictionary => decode_dictionary(&text, &mut numbers, segment_rows, posting_bytes)?,
-            PageKind::Rows | PageKind::Hashes => decode_rows(&text, &mut numbers, segment_rows)?,
+        let (ends, items) = match is_dictionary {
+            true => decode_dictionary(&text, &mut numbers, segment_rows, posting_bytes)?,
+            false => decode_rows(&text, &mut numbers, segment_rows)?,
         };
         if !numbers.0.is_empty() {
             return Err(damaged("it contains too many integers"));
@@ -330,9 +331,7 @@ impl TokenPage {
             }
         });
     }
-}
 
-impl TokenPage {
     /// Lists the rows of a hash page whose token starts with digits in a range.
     pub(super) fn hash_rows(&self, digits: &RangeInclusive<u32>) -> impl Iterator<Item = u32> {
         let page = if let PageItems::Hashes(page) = &self.items { Some(page) } else { None };
