@@ -33,6 +33,7 @@ pub(super) fn writer_properties(layout: &FileLayout) -> Result<WriterProperties>
         .set_data_page_size_limit(COLUMN_PAGE_TARGET_BYTES)
         .set_column_data_page_size_limit(column(DOCUMENT_COLUMN_NAME), DOCUMENT_PAGE_TARGET_BYTES)
         .set_column_encoding(column(DOCUMENT_COLUMN_NAME), Encoding::PLAIN)
+        .set_column_compression(column(DOCUMENT_COLUMN_NAME), Compression::ZSTD(ZstdLevel::try_new(2)?))
         .set_column_compression(column(HASH_COLUMN_NAME), Compression::UNCOMPRESSED);
     for (number, shredded) in layout.shredded_columns.iter().enumerate() {
         for kind in ShreddedPart::ALL {
