@@ -92,7 +92,7 @@ pub fn cases(source: &Source) -> Vec<ReadCase> {
     add("filter_gte and filter_lt price, limit 100", nothing, Rate::None, vec![found("price between")]);
     add("filter_gte and filter_lt price, count", nothing, Rate::None, vec![counted("price between")]);
     add("filter_lt created_at, text, count", nothing, Rate::None, vec![counted("created before")]);
-    add("not shredded: filter_gt promotion.percent, count", nothing, Rate::Version, vec![counted("promotion above")]);
+    add("filter_gt promotion.percent, rare, count", nothing, Rate::None, vec![counted("promotion above")]);
     for (ranges, _) in entities::RANGES {
         let name = format!("not shredded: {ranges} of texts of description, count");
         add(&name, nothing, Rate::Version, vec![counted(ranges)]);
@@ -105,9 +105,9 @@ pub fn cases(source: &Source) -> Vec<ReadCase> {
     add("filter variants.color, count", nothing, Rate::None, vec![counted("variants.color")]);
     add("filter category and tags, count", nothing, Rate::None, vec![counted("category and tags")]);
     add("not shredded: filter description, no match", nothing, Rate::Version, vec![found("description missing")]);
-    add("not shredded: filter promotion.code, limit 100", nothing, Rate::None, vec![found("promotion.code")]);
-    add("not shredded: filter promotion.code, count", nothing, Rate::Version, vec![counted("promotion.code")]);
-    add("not shredded: filter promotion.percent, count", nothing, Rate::Version, vec![counted("promotion.percent")]);
+    add("filter promotion.code, rare, limit 100", nothing, Rate::None, vec![found("promotion.code")]);
+    add("filter promotion.code, rare, count", nothing, Rate::None, vec![counted("promotion.code")]);
+    add("filter promotion.percent, rare, count", nothing, Rate::None, vec![counted("promotion.percent")]);
     add("contains name, count", nothing, Rate::None, vec![counted("name has")]);
     for (kind, probe) in [
         ("rare", "description has rare"),

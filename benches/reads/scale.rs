@@ -25,7 +25,7 @@ const MEASURED_CASES: [&str; 16] = [
     "page of 100, offset n/2, compact",
     "filter id, unique, 211 ids",
     "filter category, frequent, count",
-    "not shredded: filter promotion.code, count",
+    "filter promotion.code, rare, count",
     "contains description, rare, count",
     "contains description, frequent, count",
     "contains description, no match, count",

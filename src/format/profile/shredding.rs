@@ -26,7 +26,7 @@ impl Default for ShreddingLimits {
     fn default() -> Self {
         ShreddingLimits {
             max_columns: 64,
-            max_entities_per_scalar: 50,
+            max_entities_per_scalar: 1_000,
             max_mean_text_bytes: 96,
             max_text_fraction: 0.6,
         }
@@ -39,7 +39,7 @@ impl Default for ShreddingLimits {
 pub enum NotShreddedReason {
     /// The path reaches only objects and arrays.
     NoScalar,
-    /// Fewer than one in 50 entities have a scalar at the path.
+    /// Fewer than one in 1,000 entities have a scalar at the path.
     TooRare,
     /// The strings at the path are longer than 96 bytes on average.
     TextsTooLong,
