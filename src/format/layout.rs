@@ -6,7 +6,7 @@
 //! |---|---|---|
 //! | `document` | UTF-8 | canonical text of the entity; small pages, no dictionary |
 //! | `hash` | 16 bytes | canonical hash: start of the SHA-256 of the entity without `_source` |
-//! | `leaf.N.text` | bytes (UTF-8) | text of the scalar; null for `null` and missing scalars |
+//! | `leaf.N.text` | bytes (UTF-8) | text of the scalar; null for `null`, missing scalars, and [omitted integers] |
 //! | `leaf.N.kind` | integer | [`ShreddedKind`] of the scalar |
 //! | `leaf.N.number` | double | nearest double of a number, except for [`ShreddedKind::LongInteger`] |
 //! | `leaf.N.remainder` | integer | difference between an integer and this double, if not 0 |
@@ -15,6 +15,8 @@
 //! Columns without values are omitted. The key-value metadata of the file contains a [`FileLayout`] as JSON under
 //! [`LAYOUT_KEY`], and the location of the profile, which is between the row groups and the footer
 //! ([`super::profile::PROFILE_KEY`]).
+//!
+//! [omitted integers]: ShreddedColumn::omits_integer_texts
 
 use std::sync::Arc;
 
@@ -101,6 +103,12 @@ pub struct ShreddedColumn {
 }
 
 impl ShreddedColumn {
+    /// Whether the texts of 64-bit integers without a fraction or exponent, except `-0`, are null, because readers can
+    /// derive them from the number and the remainder. In a dictionary, they take little space.
+    pub fn omits_integer_texts(&self) -> bool {
+        self.has_numbers && !self.dictionary
+    }
+
     pub fn has_part(&self, part: ShreddedPart) -> bool {
         match part {
             ShreddedPart::Text | ShreddedPart::Kind => true,

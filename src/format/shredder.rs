@@ -38,6 +38,7 @@ struct ShreddedColumnBuilders {
     fans_out: bool,
     needs_folding: bool,
     has_numbers: bool,
+    omits_integer_texts: bool,
     text: BinaryBuilder,
     kind: UInt8Builder,
     number: Float64Builder,
@@ -68,6 +69,7 @@ impl EntityShredder {
             fans_out: shredded.fans_out,
             needs_folding: shredded.needs_folding,
             has_numbers: shredded.has_numbers,
+            omits_integer_texts: shredded.omits_integer_texts(),
             ..ShreddedColumnBuilders::default()
         });
         EntityShredder {
@@ -194,27 +196,31 @@ fn to_offset(length: usize) -> Result<i32> {
 impl ShreddedColumnBuilders {
     fn append(&mut self, scalar: JsonScalar<'_>, folded: &[u8]) {
         let unescaped;
-        let mut text = folded;
+        let mut text = Some(folded);
         let mut number = None;
         let kind = match scalar {
-            JsonScalar::Null => ShreddedKind::Null,
+            JsonScalar::Null => {
+                text = None;
+                ShreddedKind::Null
+            }
             JsonScalar::Bool(_) => ShreddedKind::Boolean,
             JsonScalar::String(string) => {
                 if self.needs_folding && string.raw() != folded {
                     unescaped = string.unescape();
-                    text = unescaped.as_bytes();
+                    text = Some(unescaped.as_bytes());
                 }
                 ShreddedKind::String
             }
             JsonScalar::Number(digits) => {
-                text = digits.as_bytes();
+                let is_omitted = self.omits_integer_texts && digits != "-0" && digits.parse::<i64>().is_ok();
+                text = (!is_omitted).then_some(digits.as_bytes());
                 number = NumericValue::parse(digits)
                     .and_then(|value| Some((value.nearest_double(), value.double_remainder()?)));
                 // A long integer gets no double, because it equals only numbers with the same text.
                 if number.is_some() { ShreddedKind::Number } else { ShreddedKind::LongInteger }
             }
         };
-        self.push(kind, (kind != ShreddedKind::Null).then_some(text), number);
+        self.push(kind, text, number);
     }
 
     #[inline]

@@ -3,11 +3,13 @@
 
 use std::time::Duration;
 
+use arrow::array::Array;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{Config as PropertyConfig, TestRunner};
 use strata_format::cache::PartCache;
+use strata_format::layout::ShreddedPart;
 use strata_format::reader::VersionReader;
 use strata_format::writer::WriteOptions;
 use strata_query::scan::scan_report::{AccessPath, ScanReport};
@@ -204,6 +206,61 @@ fn keyword_index_finds_values_of_columns_with_many_values() {
     };
     let expected = pipeline::selected(&entities, &dedup).len() as u64;
     assert_eq!(lab.scan(reader, dedup).0, expected);
+}
+
+/// Columns with many values omit the texts of integers, which filters derive from the numbers.
+#[test]
+fn filters_match_integers_without_texts() {
+    const ENTITIES: u64 = 6_000;
+    const ROW_GROUP_ROWS: usize = 500;
+    const SPECIAL: &[&str] =
+        &["-0", "0", "-9223372036854775808", "9223372036854775807", "9223372036854775808", "18014398509481985", "1e3"];
+    let lab = EngineLab::new();
+    let entity = |number: u64| {
+        // The second half has row groups without any text.
+        let mixed = match number {
+            3_000.. => (number * 7).to_string(),
+            _ if number.is_multiple_of(5) => format!("\"{number}\""),
+            _ if number.is_multiple_of(11) => format!("{number}.0"),
+            _ => SPECIAL.get(number as usize % 97).map_or_else(|| format!("-{number}"), |text| (*text).to_owned()),
+        };
+        let list = match number % 4 {
+            0 => String::new(),
+            1 => format!("{number},\"{number}\""),
+            _ => format!("null,{number}5,-{number}"),
+        };
+        Value::parse_entity(&format!(r#"{{"mixed":{mixed},"list":[{list}]}}"#)).expect("an entity")
+    };
+    let entities: Vec<Value> = (0..ENTITIES).map(entity).collect();
+    let written = lab.write(&entities, &WriteOptions { max_row_group_rows: ROW_GROUP_ROWS, ..WriteOptions::default() });
+    let reader = open(&lab, &written, &PartCache::new(1 << 30));
+    for (at, omitted) in [("mixed", ROW_GROUP_ROWS), ("list", 0)] {
+        let column = reader.layout().find_shredded(path(at).keys()).expect("an indexed column");
+        let texts = reader.read_shredded(ENTITIES as usize / ROW_GROUP_ROWS - 1, column, ShreddedPart::Text);
+        let texts = lab.bench.runtime.block_on(texts).expect("readable texts").expect("texts");
+        assert_eq!(texts.null_count(), omitted, "{at}");
+    }
+    let needles = ["", "-", "-1", "7", "99", "5999", "41993", "854775807", "0.", "e3", "-0", "1498", "a1", "85", "1-"];
+    let values = ["-7", "7", "41993", "41993.0", "5", "1000", "-0", "0", "1498", "-1498", "42000", "x", "null"];
+    for at in ["mixed", "list"] {
+        for (contains_filters, filters) in (needles.iter().map(|needle| (vec![filter(at, needle)], Vec::new())))
+            .chain(values.iter().chain(SPECIAL).map(|value| (Vec::new(), vec![filter(at, value)])))
+        {
+            for denull in [false, true] {
+                let request = ReadRequest {
+                    contains_filters: contains_filters.clone(),
+                    filters: filters.clone(),
+                    denull,
+                    ..ReadRequest::default()
+                };
+                let expected = pipeline::selected(&entities, &request).len() as u64;
+                assert_eq!(lab.scan(&reader, request.clone()).0, expected, "{request:?}");
+            }
+        }
+    }
+    let missing = ReadRequest { filters: vec![filter("mixed", "1")], ..ReadRequest::default() };
+    let (_, scan, _) = lab.scan(&reader, missing);
+    assert!(scan.row_groups.scanned <= 6, "row groups without texts are skipped by their numbers: {scan:?}");
 }
 
 /// Writes 30,000 entities in fifteen row groups: each with a string and a number of its own, and a string that ten

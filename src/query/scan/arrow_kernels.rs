@@ -3,6 +3,7 @@
 //! Lists are evaluated element by element. A row matches if one of its elements matches.
 
 use std::cmp::Ordering;
+use std::io::Write as _;
 use std::ops::Range;
 
 use arrow::array::{Array, ArrayRef, AsArray, BinaryArray, BooleanBufferBuilder, ListArray};
@@ -84,6 +85,27 @@ impl<'a> ColumnElements<'a> {
         }
         let fits = |index| equal.value(index) && remainder_at(remainders, index) == remainder;
         BooleanBuffer::collect_bool(values.len(), fits)
+    }
+
+    /// Selects integers that contain a needle in their decimal form, if their text is omitted.
+    pub(super) fn omitted_integer_contains(
+        &self,
+        remainders: &ColumnElements<'_>,
+        texts: &ColumnElements<'_>,
+        needle: &[u8],
+    ) -> BooleanBuffer {
+        let doubles = self.values.as_primitive::<Float64Type>();
+        let remainders = remainders.values.as_primitive::<Int64Type>();
+        let finder = memmem::Finder::new(needle);
+        let mut digits = Vec::new();
+        BooleanBuffer::collect_bool(doubles.len(), |index| {
+            if doubles.is_null(index) || texts.values.is_valid(index) {
+                return false;
+            }
+            let integer = doubles.value(index) as i128 + i128::from(remainder_at(remainders, index));
+            digits.clear();
+            write!(digits, "{integer}").is_ok() && finder.find(&digits).is_some()
+        })
     }
 
     /// Selects numbers on one side of a limit, by the nearest double and the remainder (the difference to that double).

@@ -69,10 +69,12 @@ impl IndexedComparison<'_> {
             }
             counter = |used| &mut used.pruned_by_numbers;
         }
-        let (min, max) = reader.text_bounds(row_group, column)?;
-        let is_outside = match reader.layout().shredded_columns[column].needs_folding {
-            true => is_outside_in_any_case(&compare.folded, min, max),
-            false => !(min..=max).contains(&compare.folded.as_slice()),
+        let shredded = &reader.layout().shredded_columns[column];
+        let is_outside = match reader.text_bounds(row_group, column) {
+            Some((min, max)) if shredded.needs_folding => is_outside_in_any_case(&compare.folded, min, max),
+            Some((min, max)) => !(min..=max).contains(&compare.folded.as_slice()),
+            // Without bounds, the row group has no texts in such a column.
+            None => shredded.omits_integer_texts(),
         };
         is_outside.then_some(counter)
     }
@@ -144,7 +146,7 @@ impl IndexedComparison<'_> {
             Some(RangeOperand::Number(_)) => &[Number, Remainder],
             Some(RangeOperand::String(_)) if row_groups.all(has_only_strings) => &[Text],
             Some(RangeOperand::String(_)) => &[Text, Kind],
-            None if compare.number().is_some() => &[Text, Number, Remainder],
+            None if compare.number().is_some() || self.can_match_omitted_integers() => &[Text, Number, Remainder],
             None => &[Text],
         };
         reader.column_indices(column, parts)
@@ -169,6 +171,9 @@ impl IndexedComparison<'_> {
             if without_empty {
                 elements = &elements & &!&text.text_equals(b"");
             }
+            if self.can_match_omitted_integers() {
+                elements = &elements | &self.omitted_integers_containing(row_group, &text, folded).await?;
+            }
             return Ok(text.to_row_bits(elements));
         }
         let mut elements = if without_empty { BooleanBuffer::new_unset(text.len()) } else { text.text_equals(folded) };
@@ -186,6 +191,30 @@ impl IndexedComparison<'_> {
             elements = &elements | &ColumnElements::new(&kinds).kind_equals(ShreddedKind::Null);
         }
         Ok(text.to_row_bits(elements))
+    }
+
+    /// Whether the needle of a substring filter can occur in an integer whose text is omitted.
+    fn can_match_omitted_integers(self) -> bool {
+        let IndexedComparison { reader, column, compare } = self;
+        compare.operator == ComparisonOperator::Contains
+            && reader.layout().shredded_columns[column].omits_integer_texts()
+            && compare.folded.iter().all(|byte| byte.is_ascii_digit() || *byte == b'-')
+    }
+
+    /// Selects the elements whose text is omitted and contains the needle.
+    async fn omitted_integers_containing(
+        self,
+        row_group: usize,
+        texts: &ColumnElements<'_>,
+        needle: &[u8],
+    ) -> Result<BooleanBuffer, StorageError> {
+        let doubles = self.read_required_part(row_group, ShreddedPart::Number).await?;
+        let remainders = self.read_required_part(row_group, ShreddedPart::Remainder).await?;
+        let doubles = ColumnElements::new(&doubles);
+        let remainders = ColumnElements::new(&remainders);
+        self.check_equal_lengths(doubles.len(), texts.len())?;
+        self.check_equal_lengths(remainders.len(), texts.len())?;
+        Ok(doubles.omitted_integer_contains(&remainders, texts, needle))
     }
 
     async fn rows_with_text_in_range(
