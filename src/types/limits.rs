@@ -94,6 +94,16 @@ limits! {
     MAX_INDEX_PATHS = 64, OverLimit::Status(400);
     /// Bytes of a path in `index`, including escapes
     MAX_INDEX_PATH_BYTES = 1_024, OverLimit::Status(400);
+    /// Paths in `checks`, in total
+    MAX_CHECK_PATHS = 256, OverLimit::Status(400);
+    /// Bytes of a path in `checks`, including escapes
+    MAX_CHECK_PATH_BYTES = 1_024, OverLimit::Status(400);
+    /// Bytes of `json_schema` in `checks`, as compact JSON
+    MAX_CHECK_SCHEMA_BYTES = 64 << 10, OverLimit::Status(400);
+    /// Patterns in `json_schema` (`pattern`, and keys of `patternProperties`)
+    MAX_SCHEMA_PATTERNS = 64, OverLimit::Status(400);
+    /// Values of an entity, multiplied by the subschemas of `json_schema` that can apply to one value
+    MAX_SCHEMA_EVALUATIONS = 10_000_000, OverLimit::Status(422);
     /// Bytes of a webhook secret
     MAX_WEBHOOK_SECRET_BYTES = 1_024, OverLimit::Status(400);
     /// Values in the JSON body of a management call, excluding entities; each array or object counts twice

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use crate::pages::ROOT;
 
 /// The crates whose tests are in the folder of their name in `tests/`.
-const CRATES: [&str; 14] = [
-    "catalog", "cluster", "config", "diff", "encode", "format", "http", "ingest", "json", "limits", "query", "runtime",
-    "service", "types",
+const CRATES: [&str; 15] = [
+    "catalog", "checks", "cluster", "config", "diff", "encode", "format", "http", "ingest", "json", "limits", "query",
+    "runtime", "service", "types",
 ];
 
 /// Returns the module path of a test as `cargo test` prints it. For tests of a crate, it begins with the crate's name.
