@@ -88,6 +88,9 @@ CREATE TABLE datasets (
     -- Which paths get a shredded column whatever the versions contain, and which get none, as JSON:
     -- {"always":["a.b"],"never":["c"]}. Null: the profile of each version decides.
     index_paths           TEXT,
+    -- The checks that new versions must pass, as JSON: {"required":["name"]}. Null: none.
+    checks                TEXT,
+    checks_checksum       TEXT,
     ping_token            TEXT    NOT NULL UNIQUE,
     -- How often a webhook was registered, including deleted ones.
     webhook_registrations INTEGER NOT NULL DEFAULT 0,
@@ -189,6 +192,10 @@ CREATE TABLE refresh_attempts (
     ok             INTEGER CHECK (ok IN (0, 1)),
     version_number INTEGER,
     error          TEXT,
+    -- How many checks ran on the new list; null: none.
+    check_count    INTEGER,
+    -- The results of the checks, as JSON, with the first failing entities; null if all passed.
+    check_report   TEXT,
     -- What the owner should know of the version that it made: a JSON array of texts; null: nothing.
     warnings       TEXT,
     FOREIGN KEY (dataset_id, version_number) REFERENCES versions (dataset_id, version_number),

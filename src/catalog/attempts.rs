@@ -18,6 +18,8 @@ pub struct RefreshAttempt {
     pub started_at: DateTime<Utc>,
     pub finished_at: Option<DateTime<Utc>>,
     pub outcome: Option<AttemptOutcome>,
+    /// The number of checks that ran on the new list of entities; `None` if there were none.
+    pub check_count: Option<u64>,
     pub warnings: Vec<String>,
 }
 
@@ -66,6 +68,7 @@ impl FromSqlRow for RefreshAttempt {
             started_at: row.get_time("refresh_attempts.started_at")?,
             finished_at,
             outcome,
+            check_count: row.get_optional_unsigned("refresh_attempts.check_count")?,
             warnings: warnings.and_then(|warnings| serde_json::from_str(warnings).ok()).unwrap_or_default(),
         })
     }
@@ -73,7 +76,8 @@ impl FromSqlRow for RefreshAttempt {
 
 /// Selects the newest `$2` attempts of the dataset `$1` with ids less than `$3`, newest first.
 pub(super) const LAST_ATTEMPTS_SQL: &str =
-    "SELECT attempt_id, trigger_name, started_at, finished_at, version_number, error, warnings
+    "SELECT attempt_id, trigger_name, started_at, finished_at, version_number, error, check_count,
+            warnings
      FROM refresh_attempts WHERE dataset_id = $1 AND attempt_id < $3
      ORDER BY attempt_id DESC LIMIT $2";
 

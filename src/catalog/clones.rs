@@ -59,6 +59,8 @@ impl Catalog {
             // Later versions of the clone should have the same types and indexes as the file that it shares.
             infer_types: source.infer_types,
             index: source.index.clone(),
+            // The checks describe the source of the original dataset.
+            checks: None,
             ping_token: clone.ping_token.clone(),
         };
         let now = self.now();

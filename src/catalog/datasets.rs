@@ -9,6 +9,7 @@ use strata_types::secret::Secret;
 use strata_types::source::SourceFormat;
 
 use super::attempts::{LAST_ATTEMPTS_SQL, RefreshAttempt};
+use super::checks::{find_checks, store_checks};
 use super::convert::{from_cursor, from_optional_text, from_text, from_time, to_unsigned};
 use super::database_engine::{CatalogTransaction, SqlValue, columns, select};
 use super::dataset_rows::{commit_dataset_change, index_to_json, lock_dataset, update_checksum_and_notify};
@@ -27,6 +28,8 @@ pub struct DatasetView {
     pub versions: Vec<VersionStatus>,
     /// The latest refresh attempts of the dataset, newest first, at most ten.
     pub last_attempts: Vec<RefreshAttempt>,
+    /// The checks of new versions as JSON.
+    pub checks: Option<String>,
 }
 
 impl Catalog {
@@ -92,7 +95,7 @@ impl Catalog {
         self.engine.list(sql, &[from_cursor(after.map(DatasetId::get), 0), limit.into()]).await
     }
 
-    /// Returns the dataset with all versions and the latest attempts, from one snapshot. Costs three statements.
+    /// Returns the dataset with all versions and the latest attempts, from one snapshot. Costs four statements.
     pub async fn dataset_view(&self, id: DatasetId) -> Result<Option<DatasetView>> {
         let mut snapshot = self.engine.begin_snapshot().await?;
         let sql = select!(datasets, "WHERE datasets.dataset_id = $1");
@@ -105,9 +108,10 @@ impl Catalog {
         let versions: Vec<VersionStatus> = snapshot.list(VERSIONS_SQL, values).await?;
         let values = &[id.into(), MAX_VIEWED_ATTEMPTS.into(), SqlValue::Integer(Some(i64::MAX))];
         let last_attempts = snapshot.list(LAST_ATTEMPTS_SQL, values).await?;
+        let checks = find_checks(&mut snapshot, id).await?;
         snapshot.commit().await?;
         check_versions_complete(&dataset, &versions)?;
-        Ok(Some(DatasetView { dataset, versions, last_attempts }))
+        Ok(Some(DatasetView { dataset, versions, last_attempts, checks }))
     }
 
     /// Deletes a dataset without versions, unless a refresh is running ([`CatalogError::RefreshRunning`]).
@@ -155,6 +159,9 @@ impl Catalog {
         new.schedule = change.schedule.clone().unwrap_or(new.schedule);
         new.index = change.index.clone().unwrap_or(new.index);
 
+        if let Some(checks) = &change.checks {
+            store_checks(&mut transaction, id, checks.as_deref()).await?;
+        }
         update_dataset_row(&mut transaction, &new).await.map_err(|error| match error {
             CatalogError::Database(sqlx::Error::Database(cause)) if cause.is_unique_violation() => {
                 CatalogError::NameTaken
@@ -300,6 +307,7 @@ pub(super) async fn insert_dataset(
         ..inserted
     };
     update_dataset_row(transaction, &dataset).await?;
+    store_checks(transaction, id, new.checks.as_deref()).await?;
     check_active_dataset_limit(transaction, new.owner, active_limit).await?;
     reset_next_run(transaction, id).await?;
     update_checksum_and_notify(transaction, id).await

@@ -14,6 +14,7 @@ use strata_types::user::{User, normalize_email};
 use strata_types::version::VersionSelector;
 
 use super::attempts::RefreshAttempt;
+use super::checks::verify_checks;
 use super::convert::to_unsigned;
 use super::database_engine::{DatabaseEngine, FromSqlRow, SqlRow, SqlValue, select};
 use super::installation::check_identity;
@@ -403,6 +404,7 @@ fn check_dataset_internal_columns(row: &SqlRow) -> Result<()> {
     let checksum = row.get("validators_checksum")?;
     row.get_optional_time("datasets.next_run_at")?;
     row.get_unsigned("datasets.webhook_registrations")?;
+    verify_checks(id, row.get("checks")?, row.get("checks_checksum")?)?;
     validators_checksum(id, url, etag, last_modified).verify(checksum, || validators::validators_record_name(id))?;
     match (url, etag.or(last_modified)) {
         (None, Some(value)) => Err(CatalogError::invalid_value("datasets.source_etag", value)),

@@ -21,6 +21,7 @@ use tokio::sync::Mutex;
 mod attempts;
 mod best_effort;
 mod change_listener;
+mod checks;
 mod checksum_backfill;
 mod circuit_breaker;
 mod clock;

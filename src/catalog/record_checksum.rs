@@ -3,7 +3,7 @@
 //!
 //! - `datasets`: all columns that [`super::Catalog::dataset`] returns. After each change of one of them,
 //!   `update_checksum_and_notify` runs in the same transaction. A second checksum covers the validators of the source;
-//!   if it does not match, the whole source is fetched.
+//!   if it does not match, the whole source is fetched. A third one covers the checks.
 //! - `versions`: the version with its files, and the creation time of its dataset, so that the row matches no other
 //!   dataset, not even in another database.
 //! - `api_tokens`: the user, the scope, and the expiry. `sessions`: the user, the content, and the expiry.

@@ -92,6 +92,8 @@ pub struct NewDataset {
     pub infer_types: bool,
     pub schedule: Option<String>,
     pub index: IndexSettings,
+    /// The checks of new versions as JSON, validated by `strata-checks`.
+    pub checks: Option<String>,
     pub ping_token: Secret,
 }
 
@@ -111,6 +113,8 @@ pub struct DatasetChange {
     pub infer_types: Option<bool>,
     pub schedule: Option<Option<String>>,
     pub index: Option<IndexSettings>,
+    /// The checks of new versions as JSON, validated by `strata-checks`.
+    pub checks: Option<Option<String>>,
 }
 
 #[derive(Clone, Debug)]

@@ -96,6 +96,12 @@ async fn inconsistent_records_are_reported(database: Database) {
             "datasets 1: the metadata database contains an invalid value in datasets.index_paths: \"{\"",
         ),
         (
+            "UPDATE datasets SET checks = '{}', checks_checksum = '1:00'",
+            "UPDATE datasets SET checks = NULL, checks_checksum = NULL",
+            "datasets 1: the metadata database is damaged: the record for dataset 1's checks is missing or does not match \
+             its checksum",
+        ),
+        (
             "UPDATE versions SET alt_file_id = NULL",
             "UPDATE versions SET alt_file_id = 4 WHERE version_number = 2",
             "files 4: no version refers to the file, but the file is not marked as unreferenced",

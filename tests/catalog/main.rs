@@ -96,6 +96,7 @@ fn new_dataset(owner: UserId, text: &str) -> NewDataset {
         infer_types: false,
         schedule: Some(DEFAULT_CRON_SCHEDULE.to_owned()),
         index: IndexSettings::default(),
+        checks: None,
         ping_token: Secret::new_ping_token(rand::random::<[u8; SECRET_BYTES]>()),
     }
 }
@@ -240,6 +241,7 @@ async fn dataset_round_trips(database: Database) {
         metadata: DatasetMetadata { description: Some("Ä".to_owned()), license: Some("".to_owned()), listed: true },
         schedule: None,
         index: IndexSettings::try_new(&["a.b", "\u{0}\"\\."], &["ü"]).expect("failed to create index settings"),
+        checks: Some(r#"{"required":["\u0000"]}"#.to_owned()),
         ..new_dataset(owner, "World Countries")
     };
     let dataset = catalog.create_dataset(&new, 1).await.unwrap();
@@ -253,6 +255,7 @@ async fn dataset_round_trips(database: Database) {
     assert_eq!(dataset.records_path.as_deref(), Some("data.items"));
     assert!(dataset.publish_query && dataset.infer_types);
     assert_eq!(dataset.metadata, new.metadata);
+    assert_eq!(catalog.dataset_checks(dataset.id).await.unwrap(), new.checks);
     assert_eq!(dataset.schedule, None);
     assert_eq!(dataset.index, new.index);
     assert_eq!(dataset.ping_token, new.ping_token);
