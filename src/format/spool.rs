@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use crc32fast::Hasher;
 use sha2::{Digest, Sha256};
 use strata_store::spool_quota::SpoolReservation;
-use strata_store::{Result, temp_file};
+use strata_store::{Result, StorageError, temp_file};
 
 use super::keywords::RunSpace;
 use super::profile::ProfileBuilder;
@@ -91,6 +91,28 @@ impl FinishedSpool {
     /// Returns space for the keyword index of the version, charged to the same principal.
     pub fn run_space(&self) -> RunSpace {
         RunSpace::new(self.directory.clone(), self.reservation.quota().new_reservation())
+    }
+
+    /// Calls `each` with every document, in order, until it fails. The second pass of the write verifies the checksum.
+    pub fn for_each_document<E: From<StorageError>>(
+        &mut self,
+        mut each: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let mut document = Vec::new();
+        self.rewind()?;
+        let mut file = BufReader::with_capacity(SPOOL_BUFFER_BYTES, &self.file);
+        while file.read_until(b'\n', &mut document).map_err(StorageError::Io)? > 0 {
+            document.pop();
+            each(&document)?;
+            document.clear();
+        }
+        self.rewind()?;
+        Ok(())
+    }
+
+    fn rewind(&mut self) -> Result<()> {
+        self.file.seek(SeekFrom::Start(0))?;
+        Ok(())
     }
 
     pub fn into_reader(self) -> SpoolReader {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use strata_catalog::CatalogError;
 use strata_store::StorageError;
+use strata_store::spool_quota::SpoolQuotaExceeded;
 use strata_types::ids::UserId;
 use strata_types::version::{VersionNumber, describe_versions};
 
@@ -73,6 +74,10 @@ pub enum ManageError {
     Stale,
     #[error("the dataset to clone has changed in the meantime")]
     CloneSourceChanged,
+    #[error("the checks were stopped after {seconds} s")]
+    CheckTimeout { seconds: u64 },
+    #[error(transparent)]
+    CheckQuotaExceeded(SpoolQuotaExceeded),
     #[error(transparent)]
     Overloaded(#[from] Overloaded),
     /// A catalog failure. If the commit failed, the change can be effective.

@@ -32,7 +32,7 @@ impl DatasetService {
         let base = VersionFileIds::from_version(&version);
         let cloned = self.owner_writer.run_write(user.id, self.catalog.clone_dataset(&clone, limit, Some(base))).await;
         let (dataset, _) = cloned.map_err(to_clone_error)?;
-        self.load_attempts(dataset).await
+        self.load_attempts_and_checks(dataset).await
     }
 
     /// Verifies the version files that a clone would share, with a refresh permit of the user.

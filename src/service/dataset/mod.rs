@@ -2,6 +2,7 @@
 
 pub(crate) mod alternate_edits;
 pub(crate) mod alternates;
+pub(crate) mod checks;
 pub(crate) mod clones;
 pub(crate) mod diffs;
 pub(crate) mod entity_pull;
@@ -23,6 +24,7 @@ use strata_types::user::User;
 use strata_types::version::VersionNumber;
 
 use crate::management::{ManageError, OwnerWriter, Result};
+use crate::refresh::checks::parse_checks;
 use crate::{ClientNetwork, RefreshService};
 
 const MAX_SHOWN_ATTEMPTS: u32 = 10;
@@ -31,6 +33,8 @@ const MAX_SHOWN_ATTEMPTS: u32 = 10;
 pub struct DatasetWithAttempts {
     pub dataset: Dataset,
     pub last_attempts: Vec<RefreshAttempt>,
+    /// The checks of new versions as JSON.
+    pub checks: Option<String>,
 }
 
 /// Returns a private visibility, with a new key in case the dataset was public.
@@ -88,11 +92,12 @@ impl DatasetService {
             infer_types: settings.infer_types.unwrap_or(false),
             schedule: settings.schedule.unwrap_or_else(|| Some(DEFAULT_CRON_SCHEDULE.to_owned())),
             index: settings.index.unwrap_or_default(),
+            checks: settings.checks.flatten(),
             ping_token: Secret::new_ping_token(rand::random()),
         };
         let limit = self.refreshes.ingest.config.plans.max_active_datasets(user.plan);
         let dataset = self.owner_writer.run_write(user.id, self.catalog.create_dataset(&new, limit)).await?;
-        Ok(DatasetWithAttempts { dataset, last_attempts: Vec::new() })
+        Ok(DatasetWithAttempts { dataset, last_attempts: Vec::new(), checks: new.checks })
     }
 
     pub async fn update(&self, owner: &User, id: DatasetId, change: DatasetChange) -> Result<DatasetWithAttempts> {
@@ -114,7 +119,7 @@ impl DatasetService {
     ) -> Result<Vec<DatasetWithAttempts>> {
         let mut datasets = Vec::new();
         for dataset in self.list_without_attempts(owner, after, limit).await? {
-            datasets.push(self.load_attempts(dataset).await?);
+            datasets.push(self.load_attempts_and_checks(dataset).await?);
         }
         Ok(datasets)
     }
@@ -157,7 +162,8 @@ impl DatasetService {
         Ok(dataset.filter(|dataset| is_owner(user, dataset) || !dataset.is_private()))
     }
 
-    /// Returns a view of a visible dataset; only the owner's contains refresh attempts. `None` if it became invisible.
+    /// Returns a view of a visible dataset; only the owner's contains refresh attempts and checks. `None` if it became
+    /// invisible.
     pub async fn find_visible_view(
         &self,
         user: Option<&User>,
@@ -170,6 +176,7 @@ impl DatasetService {
             return Ok(Some(view));
         }
         view.last_attempts.clear();
+        view.checks = None;
         Ok((!view.dataset.is_private()).then_some(view))
     }
 
@@ -212,7 +219,7 @@ impl DatasetService {
         let latest = self.catalog.owned_dataset(owner.id, id).await?.latest_version;
         let rolled_back = self.owner_writer.run_write(owner.id, self.catalog.rollback(id, version, mode)).await;
         let dataset = rolled_back.map_err(|error| error.with_version_details(version, latest))?;
-        self.load_attempts(dataset).await
+        self.load_attempts_and_checks(dataset).await
     }
 
     pub async fn unpin(&self, owner: &User, id: DatasetId) -> Result<DatasetWithAttempts> {
@@ -259,12 +266,13 @@ impl DatasetService {
     ) -> Result<DatasetWithAttempts> {
         self.catalog.owned_dataset(owner.id, id).await?;
         let dataset = self.owner_writer.run_write(owner.id, change).await?;
-        self.load_attempts(dataset).await
+        self.load_attempts_and_checks(dataset).await
     }
 
-    async fn load_attempts(&self, dataset: Dataset) -> Result<DatasetWithAttempts> {
+    async fn load_attempts_and_checks(&self, dataset: Dataset) -> Result<DatasetWithAttempts> {
         let last_attempts = self.catalog.attempts(dataset.id, None, MAX_SHOWN_ATTEMPTS).await?;
-        Ok(DatasetWithAttempts { dataset, last_attempts })
+        let checks = self.catalog.dataset_checks(dataset.id).await?;
+        Ok(DatasetWithAttempts { dataset, last_attempts, checks })
     }
 
     /// Checks all dataset settings that do not depend on the dataset's state, and resolves the host name of the source.
@@ -282,6 +290,11 @@ impl DatasetService {
             if let Err(error) = FieldPath::parse(path) {
                 return invalid("records_path", error.to_string());
             }
+        }
+        if let Some(Some(checks)) = &settings.checks
+            && let Err(error) = parse_checks(checks.clone()).await.map_err(ManageError::Storage)?
+        {
+            return invalid("checks", error.to_string());
         }
         let Some(DatasetSource::Url(url)) = &settings.source else { return Ok(()) };
         if url.len() > MAX_URL_BYTES {

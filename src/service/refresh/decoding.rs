@@ -1,12 +1,12 @@
 //! Decodes a source document into a spool of entities, on dedicated threads.
 
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
+use strata_checks::CheckRun;
 use strata_format::spool::SpoolWriter;
 use strata_ingest::{
     self as source, DecodeOptions, EntityDecoder, EnvelopeFields, ExpansionLimits, ReadProgress, SourceError,
@@ -14,9 +14,9 @@ use strata_ingest::{
 };
 use strata_runtime::priority::ThreadWork;
 use strata_store::StorageError;
-use strata_store::spool_quota::SpoolReservation;
 use tokio_util::sync::CancellationToken;
 
+use crate::refresh::checks::EntityChecks;
 use crate::refresh::error::{RefreshError, Result};
 use crate::refresh::ingest::{DecodedEntities, IngestService, RefreshPermit, SourceDocument};
 use crate::refresh::tasks::run_on_thread;
@@ -72,10 +72,12 @@ impl RefreshCounters {
 const DECODE_BLOCK_BYTES: usize = 1 << 20;
 
 impl IngestService {
-    /// Decodes a document on a new thread, which has a clone of the permit. To cancel the work, drop the future.
+    /// Decodes a document on a new thread, which has a clone of the permit, and runs `checks` on the entities. To
+    /// cancel the work, drop the future.
     pub(crate) fn decode(
         &self,
         document: SourceDocument,
+        checks: Option<CheckRun>,
         permit: &RefreshPermit,
         progress: &Arc<RefreshCounters>,
     ) -> impl Future<Output = Result<DecodedEntities>> + Send + use<> {
@@ -114,7 +116,8 @@ impl IngestService {
                     source::open_push_decoder(input, &options, members).map(|(decoder, fields)| (decoder, Some(fields)))
                 }
             };
-            decode_into_spool(input, open, &directory, disk_reservation, &progress, &work_cancellation)
+            let spool = SpoolWriter::create(&directory, disk_reservation)?;
+            decode_into_spool(input, open, spool, checks, &progress, &work_cancellation)
         };
         let decoding = run_on_thread("decode", work);
         let guard = cancellation.drop_guard();
@@ -135,18 +138,18 @@ fn try_fill_block(decoder: &mut dyn EntityDecoder, block: &mut Vec<u8>) -> Resul
     Ok(true)
 }
 
-/// Decodes a source into a spool. A second thread decodes and hashes while the calling thread computes the profile.
+/// Decodes a source into a spool. A second thread decodes and hashes while the calling thread computes the profile and
+/// runs the checks.
 fn decode_into_spool(
     input: SourceInput,
     open: impl FnOnce(SourceInput) -> Result<(Box<dyn EntityDecoder>, Option<EnvelopeFields>), SourceError>,
-    directory: &Path,
-    disk_reservation: SpoolReservation,
+    mut spool: SpoolWriter,
+    mut checks: Option<CheckRun>,
     progress: &RefreshCounters,
     cancellation: &CancellationToken,
 ) -> Result<DecodedEntities> {
     let read: ReadProgress = input.progress();
     progress.bytes_total.store(read.total_bytes().unwrap_or(0), Ordering::Relaxed);
-    let mut spool = SpoolWriter::create(directory, disk_reservation)?;
     let (mut decoder, envelope_fields) = open(input)?;
     let (sender, receiver) = sync_channel::<Vec<u8>>(2);
     let (hash, mut warnings) = std::thread::scope(|scope| {
@@ -172,6 +175,9 @@ fn decode_into_spool(
                 return Err(RefreshError::Stopping);
             }
             spool.add_lines_without_hashing(&block)?;
+            if let Some(checks) = &mut checks {
+                checks.add_lines(&block)?;
+            }
             progress.bytes_read.store(read.read_bytes(), Ordering::Relaxed);
             progress.entities_decoded.store(spool.entities(), Ordering::Relaxed);
             Ok(())
@@ -183,7 +189,8 @@ fn decode_into_spool(
     if spool.entities() == 0 {
         warnings.push("The source contains no entities, so the version is empty.".to_owned());
     }
-    Ok(DecodedEntities { spooled: spool.finish_with_hash(hash)?, warnings, envelope_fields })
+    let checks = checks.map(EntityChecks::Examined);
+    Ok(DecodedEntities { spooled: spool.finish_with_hash(hash)?, warnings, envelope_fields, checks })
 }
 
 #[cfg(test)]
@@ -232,7 +239,7 @@ mod tests {
             format: Some(SourceFormat::Json),
             ..SourceDocument::new(SourceInput::from_reader(EndlessSpaces { reads, has_begun: false }))
         };
-        let decoding = ingest.decode(document, &permit, &Arc::default());
+        let decoding = ingest.decode(document, None, &permit, &Arc::default());
         for _ in 0..3 {
             read.recv_timeout(Duration::from_secs(60)).expect("failed to wait for read");
         }

@@ -1,6 +1,7 @@
 //! The errors of refreshes.
 
 use strata_catalog::CatalogError;
+use strata_checks::{CheckReport, InvalidChecks};
 use strata_ingest::{ReceiveError, SourceError};
 use strata_store::StorageError;
 use strata_store::spool_quota::SpoolQuotaExceeded;
@@ -32,6 +33,10 @@ pub enum RefreshError {
     Catalog(#[source] CatalogError),
     #[error("the dataset's records_path is invalid")]
     RecordsPath(#[from] FieldPathError),
+    #[error("the new entities fail {}", describe_failures(.0))]
+    ChecksFailed(CheckReport),
+    #[error("the dataset's checks are invalid, so they could not run: {0}; change them")]
+    InvalidChecks(InvalidChecks),
     #[error(transparent)]
     DiskQuotaExceeded(#[from] SpoolQuotaExceeded),
     #[error(transparent)]
@@ -46,6 +51,13 @@ pub enum RefreshError {
     Stopping,
     #[error("the refresh worker stopped unexpectedly")]
     WorkerStopped,
+}
+
+fn describe_failures(report: &CheckReport) -> String {
+    let failed = report.results.iter().filter(|result| !result.has_passed()).count();
+    let total = report.results.len();
+    let noun = if total == 1 { "check" } else { "checks" };
+    format!("{failed} of {total} {noun}: {}", report.failure_text())
 }
 
 impl From<SourceError> for RefreshError {

@@ -155,7 +155,7 @@ impl RefreshService {
     ) -> Result<(WrittenFile, Vec<String>), RefreshError> {
         let permit = self.ingest.acquire_permit(owner).await?;
         let document = self.ingest.open_import_source(owner, request, TypeInference::Off).await?;
-        let DecodedEntities { spooled, warnings, .. } = self.ingest.decode(document, &permit, progress).await?;
+        let DecodedEntities { spooled, warnings, .. } = self.ingest.decode(document, None, &permit, progress).await?;
         let reserved = self.files.reserve_path().await?;
         let file = reserved.write_version(spooled, IndexSettings::default(), &permit, progress).await?;
         Ok((file, warnings))
@@ -184,6 +184,7 @@ impl RefreshService {
             // Only a URL gets a schedule, because a schedule cannot fetch a local file again.
             schedule: is_url.then(|| DEFAULT_CRON_SCHEDULE.to_owned()),
             index: IndexSettings::default(),
+            checks: None,
             ping_token: Secret::new_ping_token(rand::random()),
         };
         let limit = self.ingest.config.plans.max_active_datasets(owner.plan);

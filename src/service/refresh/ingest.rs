@@ -30,6 +30,7 @@ use strata_types::source::SourceFormat;
 
 use crate::admission::{Permit, fair_limit};
 use crate::maintenance::temp_dir::ProcessTempDir;
+use crate::refresh::checks::EntityChecks;
 use crate::refresh::error::{RefreshError, Result};
 use crate::{Overloaded, Principal};
 
@@ -82,6 +83,8 @@ pub(crate) struct DecodedEntities {
     pub spooled: FinishedSpool,
     pub warnings: Vec<String>,
     pub envelope_fields: Option<EnvelopeFields>,
+    /// The checks that the entities must pass before they become a version.
+    pub checks: Option<EntityChecks>,
 }
 
 /// The permit to decode and write. Threads have clones of it, so that they count even after their request was dropped.
@@ -224,7 +227,8 @@ impl IngestService {
         self.authorize_body_start(owner, dataset, head.is_whole_body).await?;
         let document = receiver.receive().await?;
         let permit = self.acquire_permit(owner).await?;
-        let DecodedEntities { spooled, envelope_fields, .. } = self.decode(document, &permit, &Arc::default()).await?;
+        let DecodedEntities { spooled, envelope_fields, .. } =
+            self.decode(document, None, &permit, &Arc::default()).await?;
         let members = envelope_fields.ok_or(RefreshError::WorkerStopped)?;
         Ok(PushedBody { members, entities: PushedEntities { spooled, permit } })
     }

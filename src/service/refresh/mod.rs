@@ -2,14 +2,16 @@
 //!
 //! 1. Acquire a lease of the dataset and renew it in the background. If the lease is lost, the refresh stops.
 //! 2. Receive the entire document, wait for a permit, and decode the document into a spool.
-//! 3. Write the version file to the path that the lease reserves. If the source or its content has not changed, the
+//! 3. Run the checks of the dataset on the entities. If one fails, the refresh ends without a version.
+//! 4. Write the version file to the path that the lease reserves. If the source or its content has not changed, the
 //!    version shares the previous file, unless that file has other index settings or is damaged.
-//! 4. Publish the version in one catalog transaction, or record the error and remove the file.
+//! 5. Publish the version in one catalog transaction, or record the error and remove the file.
 //!
 //! The work runs in a separate task. A dropped request cancels only the receiving of its body, and
 //! [`RefreshService::finish`] can wait for running refreshes.
 
 pub(crate) mod attempts;
+pub(crate) mod checks;
 pub(crate) mod decoding;
 pub(crate) mod error;
 pub(crate) mod import;
@@ -40,6 +42,7 @@ use tracing::Instrument;
 
 use crate::admission::Permit;
 use crate::refresh::attempts::RefreshAttempts;
+use crate::refresh::checks::EntityChecks;
 use crate::refresh::decoding::{RefreshCounters, RefreshStage};
 use crate::refresh::error::{RefreshError, Result};
 use crate::refresh::import::ImportRequest;
@@ -186,9 +189,14 @@ impl RefreshService {
     ) -> Result<PreparedVersion> {
         let owner = lease.dataset.owner;
         let previous = self.files.find_reusable(&lease.dataset).await?;
+        let checks = self.load_checks(&lease.dataset).await?;
+        let active = checks.as_ref().and_then(|checks| checks.active);
         let (document, validators) = match input {
             RefreshInput::Decoded(decoded, permit) => {
-                return self.write_or_reuse_file(lease, *decoded, previous, None, permit, progress).await;
+                let checks = checks.map(|checks| EntityChecks::Unstarted(checks.run));
+                let decoded = DecodedEntities { checks, ..*decoded };
+                let decoded = self.finish_checks(lease, decoded, active, &permit).await?;
+                return self.write_or_reuse_file(lease, decoded, previous, None, permit, progress).await;
             }
             RefreshInput::Imported(request) => {
                 // Only the command line imports sources, without other users, so a slow source can occupy a permit.
@@ -197,7 +205,9 @@ impl RefreshService {
                 let request = ImportRequest { publish_query, ..*request };
                 progress.enter_stage(RefreshStage::Decoding);
                 let document = self.ingest.open_import_source(owner, &request, inference_for(&lease.dataset)).await?;
-                let decoded = self.ingest.decode(document, &permit, progress).await?;
+                let run = checks.map(|checks| checks.run);
+                let decoded = self.ingest.decode(document, run, &permit, progress).await?;
+                let decoded = self.finish_checks(lease, decoded, active, &permit).await?;
                 return self.write_or_reuse_file(lease, decoded, previous, None, permit, progress).await;
             }
             RefreshInput::Pushed { receiver, sender_left, uses_dataset_types } => {
@@ -229,6 +239,9 @@ impl RefreshService {
                 if let FetchOutcome::NotModified(validators) = outcome {
                     match previous {
                         Some(file) if self.files.is_intact(&file).await? => {
+                            if let Some(checks) = checks {
+                                self.check_unchanged(lease, &file, checks).await?;
+                            }
                             return Ok(PreparedVersion {
                                 file: PreparedFile::Shared(file),
                                 validators: Some(validators),
@@ -257,13 +270,15 @@ impl RefreshService {
         progress.enter_stage(RefreshStage::Waiting);
         let permit = self.ingest.acquire_permit(owner).await?;
         progress.enter_stage(RefreshStage::Decoding);
-        let decoded = self.ingest.decode(document, &permit, progress).await?;
+        let run = checks.map(|checks| checks.run);
+        let decoded = self.ingest.decode(document, run, &permit, progress).await?;
         let body_dataset =
             decoded.envelope_fields.as_ref().map(|fields| fields.integer(DATASET_ID_MEMBER)).transpose()?.flatten();
         if let Some(other) = body_dataset.map(DatasetId::new).filter(|other| *other != lease.dataset.id) {
             let reason = format!("the request is for dataset {}, but its body is for {other}", lease.dataset.id);
             return Err(SourceError::InvalidBody { reason }.into());
         }
+        let decoded = self.finish_checks(lease, decoded, active, &permit).await?;
         self.write_or_reuse_file(lease, decoded, previous, validators, permit, progress).await
     }
 

@@ -91,7 +91,7 @@ impl RefreshService {
 
     async fn push_to_dataset_in_body(&self, owner: UserId, document: SourceDocument) -> Result<RefreshedVersion> {
         let permit = self.ingest.acquire_permit(owner).await?;
-        let decoded = self.ingest.decode(document, &permit, &Arc::default()).await?;
+        let decoded = self.ingest.decode(document, None, &permit, &Arc::default()).await?;
         let fields = decoded.envelope_fields.as_ref().ok_or(RefreshError::WorkerStopped)?;
         let dataset = fields.integer(DATASET_ID_MEMBER)?.map(DatasetId::new).ok_or_else(|| {
             let reason = "dataset_id is missing; it must be the ID of the dataset to refresh".to_owned();
