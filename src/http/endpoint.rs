@@ -140,6 +140,7 @@ pub(super) enum FieldKind {
     /// Like [`FieldKind::VersionSelector`], for a JSON body, in which the version number can be a JSON number.
     VersionSelectorOrNumber,
     IndexSettings,
+    Checks,
     Entities,
     Edits,
 }

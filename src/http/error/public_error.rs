@@ -11,6 +11,7 @@ use strata_store::unavailable::ResourceUnavailable;
 use strata_types::error_chain::ErrorChain;
 use strata_types::version::{VersionNumber, VersionSelector, describe_versions};
 
+use super::REFRESH_RETRY_AFTER_S;
 use crate::display_text::quote_for_display;
 
 pub(super) type PublicError = (StatusCode, String);
@@ -216,6 +217,12 @@ pub(super) fn from_manage_error(error: &ManageError) -> PublicError {
         ManageError::CloneSourceChanged => conflict(
             "The dataset changed during cloning: it has a new version or alternate. Nothing was cloned. Try again.",
         ),
+        ManageError::CheckTimeout { seconds } => unavailable(format!(
+            "The checks were stopped after {seconds} s. Fewer checks, or a simpler JSON Schema, might finish in time."
+        )),
+        ManageError::CheckQuotaExceeded(full) => {
+            unavailable(format!("The checks could not run: {full}. Try again in {REFRESH_RETRY_AFTER_S} s."))
+        }
         ManageError::Overloaded(refused) => from_overloaded(refused),
         ManageError::Catalog(CatalogError::Unavailable { reason, .. }) => catalog_unavailable(*reason),
         ManageError::Catalog(_) | ManageError::Storage(_) | ManageError::Internal(_) => {
@@ -267,6 +274,7 @@ pub(super) fn from_refresh_error(error: &RefreshError) -> PublicError {
         }
         RefreshError::Source(SourceError::Io(_)) => return version_not_created(),
         RefreshError::Source(error) => source_error_status(error),
+        RefreshError::ChecksFailed(_) | RefreshError::InvalidChecks(_) => StatusCode::UNPROCESSABLE_ENTITY,
         RefreshError::DiskQuotaExceeded(SpoolQuotaExceeded::User { .. }) => StatusCode::PAYLOAD_TOO_LARGE,
         RefreshError::DiskQuotaExceeded(_)
         | RefreshError::Overloaded(_)

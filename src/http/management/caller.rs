@@ -5,7 +5,8 @@
 //! send it only with links. In addition, strata rejects a foreign `Origin`, a header that browsers send with each
 //! request that can change data.
 //!
-//! A token with the scope `read` is valid for calls that change nothing: GET, and the pull for an edit (a POST).
+//! A token with the scope `read` is valid for calls that change nothing: GET, and the POST calls that pull entities for
+//! an edit and that check the active version.
 
 use axum::extract::{FromRequest, FromRequestParts, Request};
 use axum::http::header::COOKIE;
@@ -27,11 +28,14 @@ use crate::headers::client_ip;
 
 pub(crate) const SESSION_COOKIE: &str = "strata_session";
 
-/// The only path whose methods other than GET change nothing, so that a token with the scope `read` suffices.
 pub(super) const PULL_PATH: &str = "/agent/pull_for_edit";
+pub(super) const CHECK_PATH: &str = "/dataset/check";
+
+/// The only paths whose methods other than GET change nothing, so that a token with the scope `read` suffices.
+const READ_ONLY_PATHS: [&str; 2] = [PULL_PATH, CHECK_PATH];
 
 fn required_scope(method: &Method, path: &str) -> TokenScope {
-    if method.is_safe() || path == PULL_PATH { TokenScope::Read } else { TokenScope::Write }
+    if method.is_safe() || READ_ONLY_PATHS.contains(&path) { TokenScope::Read } else { TokenScope::Write }
 }
 
 /// An authenticated user.
@@ -160,6 +164,7 @@ mod tests {
             (Method::GET, "/dataset/list", TokenScope::Read),
             (Method::HEAD, "/dataset/list", TokenScope::Read),
             (Method::POST, "/agent/pull_for_edit", TokenScope::Read),
+            (Method::POST, "/dataset/check", TokenScope::Read),
             (Method::POST, "/agent/pull_for_edit/", TokenScope::Write),
             (Method::POST, "/dataset/new", TokenScope::Write),
             (Method::DELETE, "/agent/new", TokenScope::Write),

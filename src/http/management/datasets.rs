@@ -40,7 +40,7 @@ pub(super) const ENDPOINTS: &[&Endpoint] = &[
 
 const MAX_LISTED_DATASETS: u32 = limits::MAX_OWNED_DATASETS_PER_PAGE as u32;
 
-const SETTINGS_FIELDS: [FieldSpec; 11] = [
+const SETTINGS_FIELDS: [FieldSpec; 12] = [
     FieldSpec::optional("description", FieldKind::BoundedTextOrNull(limits::MAX_DESCRIPTION_CHARACTERS), || {
         json!("The countries of the world, with their capitals and areas.")
     })
@@ -81,11 +81,12 @@ const SETTINGS_FIELDS: [FieldSpec; 11] = [
          strata decides based on the profile of each version. A change replaces both lists, and applies only to new \
          versions and alternates. Null or `{}` clears both lists.",
     ),
+    fields::CHECKS_FIELD,
 ];
 
-const CREATE_FIELDS: [FieldSpec; 12] = with_settings_fields([fields::NAME_FIELD]);
+const CREATE_FIELDS: [FieldSpec; 13] = with_settings_fields([fields::NAME_FIELD]);
 
-const UPDATE_FIELDS: [FieldSpec; 13] = with_settings_fields([
+const UPDATE_FIELDS: [FieldSpec; 14] = with_settings_fields([
     fields::DATASET_ID_FIELD,
     FieldSpec {
         requirement: FieldRequirement::Optional,
@@ -144,8 +145,8 @@ static UPDATE_DATASET_ENDPOINT: Endpoint =
         .summary("Changes individual settings of a dataset")
         .description(
             "Omitted fields keep their values. A null field also keeps its value, unless null is valid for the field. \
-         If you change the name, the slug in the URLs also changes. Changes to the source, format, or index apply \
-         to the next version.",
+         If you change the name, the slug in the URLs also changes. Changes to the source, format, index, or \
+         checks apply to the next version.",
         )
         .input(EndpointInput::Body(&UPDATE_FIELDS))
         .response(DATASET_RESPONSE)
@@ -179,6 +180,7 @@ fn parse_dataset_change(fields: &CallFields) -> Result<DatasetChange, CallError>
         infer_types: fields.optional_boolean("infer_types")?,
         schedule: schedule.map(|schedule| schedule.map(|schedule| schedule.to_string())),
         index: fields.index_settings()?,
+        checks: fields.checks()?,
     })
 }
 
@@ -321,7 +323,8 @@ struct DatasetViewRecord {
 impl DatasetViewRecord {
     fn new(view: DatasetView, base: &BaseUrl, scope: TokenScope) -> DatasetViewRecord {
         let versions = view.versions.iter().map(VersionSummary::from).collect();
-        let owned = DatasetWithAttempts { dataset: view.dataset, last_attempts: view.last_attempts };
+        let owned =
+            DatasetWithAttempts { dataset: view.dataset, last_attempts: view.last_attempts, checks: view.checks };
         DatasetViewRecord { dataset: DatasetRecord::new(&owned, base).redact_for_scope(scope), versions }
     }
 }

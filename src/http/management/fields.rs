@@ -32,6 +32,16 @@ pub(super) const ETAG_FIELD: FieldSpec =
     FieldSpec::required(ETAG_NAME, FieldKind::Text, || json!("\"00112233445566778899aabbccddeeff\""))
         .description("The etag from the pull or from the previous change.");
 
+pub(super) const CHECKS_FIELD: FieldSpec = FieldSpec::optional(
+    "checks",
+    FieldKind::Checks,
+    || json!({ "min_entities": 100, "required": ["name"] }),
+)
+.description(
+    "The checks that the entities of a refresh must pass to become a version. If one fails, the refresh fails, and \
+         the active version does not change. A change replaces all checks. The default is null (no checks).",
+);
+
 pub(super) fn source_format_names() -> Vec<&'static str> {
     SourceFormat::ALL.map(SourceFormat::name).to_vec()
 }

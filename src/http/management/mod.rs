@@ -10,6 +10,7 @@
 pub(super) mod alternate_edits;
 pub(super) mod alternates;
 mod caller;
+mod checks;
 mod datasets;
 mod diffs;
 mod explain;
@@ -49,6 +50,7 @@ pub(super) fn endpoints() -> impl Iterator<Item = &'static Endpoint> {
     const WITHOUT_OWN_LIST: &[&Endpoint] = &[
         &listings::FIND_DATASETS_ENDPOINT,
         &refresh::REFRESH_ENDPOINT,
+        &checks::CHECK_ENDPOINT,
         &ping::PING_ENDPOINT,
         &profile::PROFILE_VERSION_ENDPOINT,
         &explain::EXPLAIN_READ_ENDPOINT,

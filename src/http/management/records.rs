@@ -3,6 +3,7 @@
 
 use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
+use serde_json::Value;
 use strata_catalog::{AttemptOutcome, RefreshAttempt, VersionStatus as CatalogVersion};
 use strata_ingest::egress::{UrlQuery, strip_credentials};
 use strata_service::{DatasetWithAttempts, alternate_etag};
@@ -148,6 +149,9 @@ pub struct DatasetRecord {
     pub schedule: Option<String>,
     /// The paths that always or never get an indexed column in new versions.
     pub index: IndexLists,
+    /// The checks that the entities of a refresh must pass, or null if there are none.
+    #[schema(value_type = Option<Object>)]
+    pub checks: Option<Value>,
     /// The URL with which anyone can refresh the dataset, or null for a token with the scope `read`.
     pub ping_url: Option<String>,
     /// The number of the active version, or null if there are no versions.
@@ -184,6 +188,7 @@ impl DatasetRecord {
             infer_types: dataset.infer_types,
             schedule: dataset.schedule.clone(),
             index: IndexLists::from(&dataset.index),
+            checks: owned.checks.as_deref().and_then(|checks| serde_json::from_str(checks).ok()),
             ping_url: Some(base.absolute_url(&format!("/ping/{}", dataset.ping_token.expose()))),
             active_version: dataset.active_version().map(|version| version.get()),
             latest_version: dataset.latest_version.map(|version| version.get()),

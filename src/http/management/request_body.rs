@@ -440,6 +440,17 @@ impl CallFields {
         index.map(Some).map_err(|error| CallError::for_field(NAME, error))
     }
 
+    /// Returns the member `checks` as JSON. `Some(None)` means null. The services check its contents.
+    pub(crate) fn checks(&self) -> Result<Option<Option<String>>, CallError> {
+        const NAME: &str = "checks";
+        match self.known_member(NAME) {
+            None => Ok(None),
+            Some(Value::Null) => Ok(Some(None)),
+            Some(checks @ Value::Object(_)) => Ok(Some(Some(checks.to_string()))),
+            Some(_) => Err(self.invalid_field_error(NAME, "an object, such as {\"required\":[\"name\"]}, or null")),
+        }
+    }
+
     pub(crate) fn parse_text<T: FromStr<Err: Display>>(&self, name: &'static str) -> Result<T, CallError> {
         parse_field(name, self.text(name)?)
     }

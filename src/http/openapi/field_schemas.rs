@@ -3,6 +3,7 @@
 use serde_json::Value;
 use strata_types::dataset::DatasetName;
 use strata_types::index_settings::MAX_INDEX_PATHS;
+use strata_types::limits::MAX_CHECK_PATHS;
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, OneOfBuilder, SchemaFormat, SchemaType};
 use utoipa::openapi::{ArrayBuilder, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type};
@@ -137,6 +138,7 @@ pub(super) fn field_schema(kind: FieldKind, description: Option<&str>) -> RefOr<
                 .property("never", paths())
                 .additional_properties(Some(AdditionalProperties::FreeForm(false)))
         }
+        FieldKind::Checks => return checks_schema(description),
         FieldKind::WholeNumber => {
             object().schema_type(Type::Integer).minimum(Some(0_usize)).maximum(Some(u64::MAX as usize))
         }
@@ -159,4 +161,26 @@ pub(super) fn field_schema(kind: FieldKind, description: Option<&str>) -> RefOr<
         }
     };
     schema.build().into()
+}
+
+fn checks_schema(description: Option<&str>) -> RefOr<Schema> {
+    let count = || schema_of_type(Type::Integer).minimum(Some(0_usize)).maximum(Some(u64::MAX as usize));
+    let format = SchemaFormat::Custom("field-path".to_owned());
+    let path = || schema_of_type(Type::String).min_length(Some(1)).format(Some(format.clone()));
+    let paths = || ArrayBuilder::new().items(path()).max_items(Some(MAX_CHECK_PATHS));
+    let names = ["null", "boolean", "number", "string", "object", "array"];
+    let types = ArrayBuilder::new().items(schema_of_type(Type::String).enum_values(Some(names))).min_items(Some(1));
+    ObjectBuilder::new()
+        .description(description)
+        .schema_type(SchemaType::from_iter([Type::Object, Type::Null]))
+        .property("min_entities", count())
+        .property("max_entities", count())
+        .property("max_drop_percent", schema_of_type(Type::Number).minimum(Some(0_usize)).maximum(Some(100_usize)))
+        .property("required", paths())
+        .property("unique", ArrayBuilder::new().items(paths().min_items(Some(1))))
+        .property("types", schema_of_type(Type::Object).additional_properties(Some(Schema::from(types.build()))))
+        .property("json_schema", ObjectBuilder::new().schema_type(SchemaType::from_iter([Type::Object, Type::Boolean])))
+        .additional_properties(Some(AdditionalProperties::FreeForm(false)))
+        .build()
+        .into()
 }

@@ -34,7 +34,7 @@ async fn created_dataset_has_defaults(owners: Owners) {
         "dataset_id": id, "name": "World Countries", "name_slug": "world-countries", "description": null,
         "licence": null, "listed": false, "private": false, "private_key": null,
         "source": "push", "format": null, "records_path": null, "publish_query": false, "infer_types": false,
-        "schedule": "0 2 * * *", "index": {"always": [], "never": []}, "ping_url": ping_url,
+        "schedule": "0 2 * * *", "index": {"always": [], "never": []}, "checks": null, "ping_url": ping_url,
         "active_version": null, "latest_version": null, "pinned": false, "frozen": false,
         "created_at": record["created_at"], "last_attempts": [],
     });

@@ -141,6 +141,7 @@ fn operations() -> Vec<(&'static str, &'static str, Value, &'static str)> {
         ("POST", "/dataset/rollback", json!({"dataset_id": none, "version_number": 1}), "version_number"),
         ("POST", "/dataset/unpin", json!({"dataset_id": none}), "dataset_id"),
         ("POST", "/dataset/unfreeze", json!({"dataset_id": none}), "dataset_id"),
+        ("POST", "/dataset/check", json!({"dataset_id": none}), "dataset_id"),
         ("POST", "/agent/pull_for_edit", json!({"dataset_id": none}), "dataset_id"),
         (
             "POST",

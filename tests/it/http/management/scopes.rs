@@ -33,6 +33,7 @@ const READS: &[&str] = &[
     "GET /webhook/view",
     "GET /webhook/deliveries",
     "POST /agent/pull_for_edit",
+    "POST /dataset/check",
 ];
 
 /// The operations that require the scope `write`.
