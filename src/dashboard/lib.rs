@@ -9,6 +9,7 @@ mod alternates;
 mod api_reference;
 mod assets;
 mod browse;
+mod checks;
 mod context;
 mod dataset_list;
 mod diff;

@@ -1,5 +1,5 @@
-//! `…/settings`: the description, source, index, and private key of a dataset. A secret is only shown in the response
-//! to the form that requests it.
+//! `…/settings`: the description, source, index, checks, and private key of a dataset. A secret is only shown in the
+//! response to the form that requests it.
 //!
 //! A form contains the previous values of its fields ([`PREVIOUS_VALUES_FIELD`]), and only changed values are saved.
 //! Therefore, a page that was opened earlier does not revert later changes.
@@ -17,7 +17,9 @@ use strata_types::dataset::{
 use strata_types::field_path::FieldPath;
 use strata_types::index_settings::IndexSettings;
 use strata_types::source::SourceFormat;
+use strata_types::version::{VersionSelector, VersionVariant};
 
+use super::checks::{self, ChecksForm};
 use super::context::{DatasetHeading, DatasetTab};
 use super::form_handling::{
     ConfirmationPrompt, FormProblem, OwnerContext, SubmittedForm, form_mismatch_error, invalid_field_error,
@@ -27,8 +29,10 @@ use super::page_request::{PageLayout, PageRequest, PageResponse, PageResult, ren
 use super::refresh::redact_url;
 use super::urls::DatasetUrls;
 
-const PROBLEM_FIELDS: [&str; 7] = ["name", "description", "licence", "source", "format", "records_path", "index"];
+const PROBLEM_FIELDS: [&str; 8] =
+    ["name", "description", "licence", "source", "format", "records_path", "index", checks::FORM_NAME];
 const PREVIOUS_VALUES_FIELD: &str = "was";
+const SUGGEST_PARAM: &str = "suggest";
 
 pub(super) const UNSELECTED_URL_PROBLEM: &str =
     "to use this URL, choose “Fetch from this URL”; otherwise, clear this field";
@@ -42,10 +46,12 @@ struct SettingsPage {
     heading: DatasetHeading,
     flash: SettingsFlash,
     about: AboutForm,
-    previous_values: [String; 3],
+    previous_values: [String; 4],
     private_key: Option<String>,
     source: SourceForm,
     index: IndexForm,
+    checks: ChecksForm,
+    are_checks_suggested: bool,
     has_no_versions: bool,
 }
 
@@ -86,6 +92,8 @@ struct SettingsFlash {
     about: Option<AboutForm>,
     source: Option<SourceForm>,
     index: Option<IndexForm>,
+    checks: Option<ChecksForm>,
+    suggests_checks: bool,
     previous_values: Option<String>,
 }
 
@@ -233,17 +241,28 @@ impl IndexForm {
 }
 
 pub(super) async fn show_settings(req: &mut PageRequest) -> PageResult {
-    let query = req.parse_query(&["done"])?;
-    let notice = query.parse_choice("done", &["about", "source", "index"])?.map(|done| match done {
+    let query = req.parse_query(&["done", SUGGEST_PARAM])?;
+    let notice = query.parse_choice("done", &["about", "source", "index", checks::FORM_NAME])?.map(|done| match done {
         "index" => "The index settings were saved. They apply to new versions.",
+        checks::FORM_NAME => "The checks were saved. They apply to new versions.",
         _ => "The settings were saved.",
     });
-    render_settings(req, SettingsFlash { notice, ..SettingsFlash::default() }).await
+    let suggests_checks = query.parse_choice(SUGGEST_PARAM, &[checks::FORM_NAME])?.is_some();
+    render_settings(req, SettingsFlash { notice, suggests_checks, ..SettingsFlash::default() }).await
+}
+
+/// Suggests checks from the profile of the active version.
+async fn suggest_checks(req: &PageRequest, own: &OwnerContext) -> Result<Option<ChecksForm>, HttpError> {
+    let Some(active) = own.view.dataset.active_version() else { return Ok(None) };
+    let request = req.profile_request(own.urls.id, VersionSelector::Number(active), VersionVariant::from_alt(false));
+    let profile = req.services.reads.profile(request).await?;
+    Ok(Some(ChecksForm::from_profile(&profile.contents)))
 }
 
 async fn render_settings(req: &PageRequest, mut flash: SettingsFlash) -> PageResult {
     let own = load_owner_context(req).await?;
     let dataset = &own.view.dataset;
+    let saved_checks = ChecksForm::new(own.view.checks.as_deref());
     let typed_or_saved = |is_typed: bool, saved: serde_json::Result<String>| {
         if is_typed { flash.previous_values.clone() } else { saved.ok() }.unwrap_or_default()
     };
@@ -251,7 +270,12 @@ async fn render_settings(req: &PageRequest, mut flash: SettingsFlash) -> PageRes
         typed_or_saved(flash.about.is_some(), serde_json::to_string(&AboutForm::new(dataset))),
         typed_or_saved(flash.source.is_some(), serde_json::to_string(&SourceForm::new(dataset, flash.shows_url))),
         typed_or_saved(flash.index.is_some(), serde_json::to_string(&IndexForm::new(&dataset.index))),
+        typed_or_saved(flash.checks.is_some(), serde_json::to_string(&saved_checks)),
     ];
+    let suggested_checks = match flash.suggests_checks {
+        true => suggest_checks(req, &own).await?,
+        false => None,
+    };
     let page = SettingsPage {
         layout: req.layout(flash.problem.prefix_title(format!("Settings, {}", dataset.name.as_str()))),
         heading: own.heading(req, DatasetTab::Settings),
@@ -260,6 +284,8 @@ async fn render_settings(req: &PageRequest, mut flash: SettingsFlash) -> PageRes
         private_key: dataset.private_key.as_ref().filter(|_| flash.shows_key).map(|key| key.expose().to_owned()),
         source: flash.source.take().unwrap_or_else(|| SourceForm::new(dataset, flash.shows_url)),
         index: flash.index.take().unwrap_or_else(|| IndexForm::new(&dataset.index)),
+        are_checks_suggested: suggested_checks.is_some(),
+        checks: flash.checks.take().or(suggested_checks).unwrap_or(saved_checks),
         has_no_versions: own.view.versions.is_empty(),
         flash,
     };
@@ -296,6 +322,7 @@ pub(super) async fn handle_settings(req: &mut PageRequest, body: Body) -> PageRe
         about: typed("about").then(|| AboutForm::from_form(&form)),
         source: typed("source").then(|| SourceForm::from_form(&form, &own.view.dataset)),
         index: typed("index").then(|| IndexForm::from_form(&form)),
+        checks: typed(checks::FORM_NAME).then(|| ChecksForm::from_form(&form)),
         previous_values: form.fields.first(PREVIOUS_VALUES_FIELD).map(str::to_owned),
         ..SettingsFlash::default()
     };
@@ -306,7 +333,7 @@ async fn apply_settings_form(req: &PageRequest, own: &OwnerContext, form: &Submi
     let OwnerContext { urls, view } = own;
     let datasets = &req.services.datasets;
     let user = req.require_user()?;
-    if !matches!(form.action.as_str(), "about" | "source" | "index") {
+    if !matches!(form.action.as_str(), "about" | "source" | "index" | checks::FORM_NAME) {
         form.check_fields(&[], &[])?;
     }
     let change = match form.action.as_str() {
@@ -324,6 +351,10 @@ async fn apply_settings_form(req: &PageRequest, own: &OwnerContext, form: &Submi
         "index" => {
             form.check_fields(&["always", "never"], &[PREVIOUS_VALUES_FIELD])?;
             IndexForm::from_form(form).to_dataset_change(parse_previous_values(form)?.as_ref())?
+        }
+        checks::FORM_NAME => {
+            form.check_fields(&ChecksForm::FIELDS, &[PREVIOUS_VALUES_FIELD])?;
+            ChecksForm::from_form(form).to_dataset_change(parse_previous_values(form)?.as_ref())?
         }
         "show-source" => {
             return render_settings(req, SettingsFlash { shows_url: true, ..SettingsFlash::default() }).await;

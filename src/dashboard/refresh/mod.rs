@@ -19,6 +19,7 @@ use strata_types::schedule::RefreshSchedule;
 use strata_types::source::SourceFormat;
 use strata_types::version::VersionNumber;
 
+use super::checks::FailedChecks;
 use super::context::{DatasetHeading, DatasetTab};
 use super::form_handling::{
     FormProblem, OwnerContext, SubmittedForm, load_owner_context, receive_owner_form, to_form_problem,
@@ -35,6 +36,7 @@ const REFRESH_WAIT_TIMEOUT: Duration = Duration::from_secs(5);
 const SHOWN_RUNS: usize = 5;
 const ATTEMPTS_PER_PAGE: usize = 20;
 const ENDED_PARAM: &str = "ended";
+const CHECKS_PARAM: &str = "checks";
 const NOW_FORM: &str = "now";
 const FILE_FORM: &str = "file";
 const SCHEDULE_FORM: &str = "schedule";
@@ -58,6 +60,7 @@ struct RefreshPage {
     ping: Option<String>,
     attempts: Vec<RefreshAttempt>,
     now: DateTime<Utc>,
+    failed_checks: Option<FailedChecks>,
     first: Option<String>,
     older: Option<String>,
 }
@@ -67,6 +70,8 @@ struct RefreshFlash {
     notice: Option<&'static str>,
     shown_attempt: Option<ShownAttempt>,
     before: Option<u64>,
+    /// The attempt whose results of checks are shown.
+    checked_attempt: Option<u64>,
     problem: FormProblem,
     shows_ping_url: bool,
     refused_upload: Option<(String, bool)>,
@@ -80,7 +85,7 @@ enum ShownAttempt {
 }
 
 pub(super) async fn show_refreshes(req: &mut PageRequest) -> PageResult {
-    let query = req.parse_query(&["done", ENDED_PARAM, "before"])?;
+    let query = req.parse_query(&["done", ENDED_PARAM, "before", CHECKS_PARAM])?;
     let done = query.parse_choice("done", &["begun", "made", "schedule"])?;
     let notice = done.map(|done| match done {
         "begun" => "The refresh has started. It continues even if you leave this page.",
@@ -92,7 +97,9 @@ pub(super) async fn show_refreshes(req: &mut PageRequest) -> PageResult {
         (_, id) => id.map(ShownAttempt::ById),
     };
     let before = query.parse_number("before")?;
-    render_refresh(req, RefreshFlash { notice, shown_attempt, before, ..RefreshFlash::default() }).await
+    let checked_attempt = query.parse_number(CHECKS_PARAM)?;
+    let flash = RefreshFlash { notice, shown_attempt, before, checked_attempt, ..RefreshFlash::default() };
+    render_refresh(req, flash).await
 }
 
 async fn render_refresh(req: &PageRequest, mut flash: RefreshFlash) -> PageResult {
@@ -137,6 +144,10 @@ async fn render_refresh(req: &PageRequest, mut flash: RefreshFlash) -> PageResul
     {
         flash.problem = flash.problem.without_field();
     }
+    let failed_checks = match flash.checked_attempt {
+        Some(id) => services.datasets.check_report(&user, urls.id, RefreshAttemptId::new(id)).await?,
+        None => None,
+    };
     let running = attempts.first().filter(|_| is_running).map(|attempt| attempt.id.get());
     let running_query = QueryParams::default().with_optional(ENDED_PARAM, running);
     let schedule = flash.typed_schedule.as_deref().or(dataset.schedule.as_deref()).unwrap_or_default();
@@ -160,6 +171,7 @@ async fn render_refresh(req: &PageRequest, mut flash: RefreshFlash) -> PageResul
         ping: flash.shows_ping_url.then(|| req.absolute_url(&format!("/ping/{}", dataset.ping_token.expose()))),
         attempts,
         now: Utc::now(),
+        failed_checks: failed_checks.as_ref().map(FailedChecks::new),
         first: before.map(|_| urls.page_url("refresh")),
         older: older.map(|id| QueryParams::default().with_added("before", id.get()).to_url(&urls.page_url("refresh"))),
         flash,
@@ -175,6 +187,22 @@ pub(super) fn redact_url(url: &str) -> String {
     let host = authority.rsplit_once('@').map_or(authority.to_owned(), |(_, host)| format!("…@{host}"));
     let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
     format!("{scheme}{host}{}{query}", path.map(|path| format!("/{path}")).unwrap_or_default())
+}
+
+/// Describes the checks of an attempt that passed or failed all of them; `None` if there were none.
+fn check_note(attempt: &RefreshAttempt) -> Option<String> {
+    let count = attempt.check_count.filter(|count| *count > 0)?;
+    match attempt.outcome {
+        Some(AttemptOutcome::Published(_)) => Some(format!("passed {}", format::pluralize(count, "check", "checks"))),
+        _ => None,
+    }
+}
+
+/// Links to the results of the checks of a failed attempt.
+fn check_results_url(attempt: &RefreshAttempt, urls: &DatasetUrls) -> Option<String> {
+    let has_failed = attempt.check_count.is_some() && matches!(attempt.outcome, Some(AttemptOutcome::Failed { .. }));
+    let query = QueryParams::default().with_added(CHECKS_PARAM, attempt.id.get());
+    has_failed.then(|| query.to_url(&urls.page_url("refresh")) + "#checks")
 }
 
 fn attempt_duration(attempt: &RefreshAttempt) -> Option<String> {

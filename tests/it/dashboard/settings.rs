@@ -5,8 +5,10 @@ use std::ops::Range;
 use serde_json::json;
 use strata_config::AllowedNetworks;
 use strata_testing::html::Page;
-use strata_testing::owned::Owned;
+use strata_testing::owned::{self, Owned};
+use strata_testing::service::Answer;
 use strata_types::index_settings::{MAX_INDEX_PATH_BYTES, MAX_INDEX_PATHS};
+use strata_types::user::UserPlan;
 
 use super::{Browser, assert_redirect, assert_requires_exact_form, with_defaults};
 
@@ -139,7 +141,7 @@ async fn source_is_saved_and_its_key_is_hidden() {
 async fn incomplete_form_changes_nothing() {
     let owned = Owned::sqlite().await;
     let about = json!({"description": "d", "licence": "CC0", "source": "https://a.test/x.json?key=1", "format": "json",
-        "records_path": "a.b", "index": {"always": ["a"], "never": ["b"]}, "private": true});
+        "records_path": "a.b", "index": {"always": ["a"], "never": ["b"]}, "private": true, "checks": {"required": ["a"]}});
     owned.dataset("Ten", about, &[]).await;
     let owner = Browser::user(&owned.service, "ada@strata.test").await;
     let token = owner.token(SETTINGS).await;
@@ -152,6 +154,18 @@ async fn incomplete_form_changes_nothing() {
         ("about", &[("name", "Ten"), ("description", ""), ("licence", "")][..]),
         ("source", &[("from", "push"), ("source", ""), ("format", ""), ("records_path", "")]),
         ("index", &[("always", ""), ("never", "")]),
+        (
+            "checks",
+            &[
+                ("min_entities", ""),
+                ("max_entities", ""),
+                ("max_drop_percent", ""),
+                ("required", ""),
+                ("unique", ""),
+                ("types", ""),
+                ("json_schema", ""),
+            ],
+        ),
     ] {
         let uri = format!("{SETTINGS}/{form}");
         assert_requires_exact_form(&owner, &uri, fields, &token).await;
@@ -311,4 +325,129 @@ async fn long_description_is_folded() {
     assert!(page.words("details.about").ends_with("More of it."));
     let page = visitor.page("/ui/2/short/active/").await;
     assert_eq!((page.words("p.about"), page.select("details.about").len()), ("One. Two.".to_owned(), 0));
+}
+
+/// Submits the form of checks with these fields and empty other fields.
+async fn post_checks(owner: &Browser<'_>, token: &str, fields: &[(&str, &str)]) -> Answer {
+    let names = ["min_entities", "max_entities", "max_drop_percent", "required", "unique", "types", "json_schema"];
+    let empty: Vec<(&str, &str)> = names.into_iter().map(|name| (name, "")).collect();
+    let fields = [&with_defaults(fields, &empty)[..], &[("token", token)]].concat();
+    owner.post("/ui/1/ten/settings/checks", &fields).await
+}
+
+#[tokio::test]
+async fn checks_are_suggested_saved_and_cleared() {
+    let owned = Owned::sqlite().await;
+    let entities = r#"[{"id":1,"a.b":{"c":"x"},"p":null},{"id":2,"a.b":{"c":"x"}}]"#;
+    owned.dataset("Ten", json!({}), &[entities]).await;
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let token = owner.token(SETTINGS).await;
+    let checks = async || {
+        let view = owned.call("GET", "/dataset/view?dataset_id=1", "").await;
+        serde_json::from_str::<serde_json::Value>(view.text()).expect("JSON")["dataset"]["checks"].clone()
+    };
+    // The suggestions are not saved, and the active version passes them.
+    let page = owner.page(&format!("{SETTINGS}?suggest=checks")).await;
+    let value = |name: &str| page.one(&format!("#{name}")).attr("value").unwrap_or_default().to_owned();
+    assert_eq!((value("min_entities"), value("max_drop_percent")), ("1".to_owned(), "20".to_owned()));
+    assert_eq!(page.words("#required"), r"id a\.b a\.b.c");
+    assert_eq!(page.words("#unique"), "id");
+    assert_eq!(page.words("#types"), r"id: number a\.b: object a\.b.c: string p: null");
+    assert_eq!(checks().await, json!(null));
+    let page = owner.page(SETTINGS).await;
+    assert_eq!((page.words("#required"), page.words("#types")), (String::new(), String::new()));
+
+    let fields = [
+        ("min_entities", "1"),
+        ("max_drop_percent", "12.5"),
+        ("required", "id\r\n\r\n a\\.b.c "),
+        ("unique", "id, a\\.b.c\r\nx\\,y"),
+        ("types", "id: number\r\na\\:b: string,null"),
+        ("json_schema", "{\"type\":\"object\"}"),
+    ];
+    assert_redirect(&post_checks(&owner, &token, &fields).await, "/ui/1/ten/settings?done=checks");
+    let expected = json!({
+        "min_entities": 1,
+        "max_drop_percent": 12.5,
+        "required": ["id", "a\\.b.c"],
+        "unique": [["id", "a\\.b.c"], ["x\\,y"]],
+        "types": { "id": ["number"], "a\\:b": ["string", "null"] },
+        "json_schema": { "type": "object" }
+    });
+    assert_eq!(checks().await, expected);
+    let page = owner.page(&format!("{SETTINGS}?done=checks")).await;
+    assert!(page.words("[role=status]").contains("The checks were saved. They apply to new versions."));
+    assert_eq!(page.words("#unique"), r"id,a\.b.c x\,y");
+    assert_eq!(page.words("#types"), r"id: number a\:b: string, null");
+
+    // A form that was opened earlier changes only the fields that the owner edited.
+    let was = page.one("form[action*='/settings/checks'] input[name=was]").attr("value").unwrap_or_default().to_owned();
+    let stored = json!({ "dataset_id": 1, "checks": { "max_entities": 9 } }).to_string();
+    assert_eq!(owned.call("POST", "/dataset/update", &stored).await.status, 200);
+    let unchanged = [
+        ("min_entities", "1"),
+        ("max_drop_percent", "12.5"),
+        ("required", "id\r\na\\.b.c"),
+        ("unique", "id,a\\.b.c\r\nx\\,y"),
+        ("types", "id: number\r\na\\:b: string, null"),
+        ("json_schema", "{\r\n  \"type\": \"object\"\r\n}"),
+        ("was", &was),
+    ];
+    assert_redirect(&post_checks(&owner, &token, &unchanged).await, "/ui/1/ten/settings?done=checks");
+    assert_eq!(checks().await, json!({ "max_entities": 9 }));
+
+    // Problems are shown next to the form, which keeps its values.
+    for (field, text, problem) in [
+        ("min_entities", "many", "`min_entities`: \"many\" is not valid; valid: an integer from 0"),
+        ("types", "id number", "`types`: in the line \"id number\", the colon is missing"),
+        ("types", "id: int", "`types`: \"int\" is not valid; valid: an object that maps paths"),
+        ("unique", ",", "`unique`: a list without paths is not valid"),
+        ("json_schema", "{", "`json_schema`: it is not JSON: EOF while parsing"),
+        ("json_schema", "{\"type\":1}", "`json_schema`: not a valid JSON Schema: \"/type\": 1 is not valid"),
+    ] {
+        let page = Page::parse(&post_checks(&owner, &token, &[(field, text), ("max_entities", "7")]).await, 400);
+        let message = page.words("#checks-problem");
+        assert!(message.contains(problem), "{message}");
+        let typed = page
+            .one(&format!("#{field}"))
+            .attr("value")
+            .map_or_else(|| page.words(&format!("#{field}")), str::to_owned);
+        assert_eq!((typed.as_str(), page.one("#max_entities").attr("value")), (text, Some("7")));
+    }
+    assert_eq!(checks().await, json!({ "max_entities": 9 }));
+    assert_redirect(&post_checks(&owner, &token, &[]).await, "/ui/1/ten/settings?done=checks");
+    assert_eq!(checks().await, json!(null));
+}
+
+#[tokio::test]
+async fn failed_attempt_links_to_failing_entities() {
+    let owned = Owned::sqlite().await;
+    let checks = json!({ "required": ["name"], "max_entities": 9 });
+    let id = owned.dataset("Ten", json!({ "checks": checks }), &[r#"[{"name":"a"}]"#]).await;
+    let entities = json!([{ "name": "a" }, { "n": 1 }, { "name": null, "html": "<b>\u{202e}" }, {}, {}]);
+    let body = json!({ "dataset_id": id, "entities": entities }).to_string();
+    assert_eq!(owned.call("POST", "/dataset/refresh", &body).await.status, 422);
+    let owner = Browser::user(&owned.service, "ada@strata.test").await;
+    let page = owner.page("/ui/1/ten/refresh").await;
+    let history = page.words("section[aria-labelledby=history]");
+    assert!(history.contains("passed 2 checks"), "{history}");
+    assert!(
+        history.contains("the new entities fail 1 of 2 checks: required: 4 of 5 entities fail; first at position 1")
+    );
+    let href = page.one("td.failed a").attr("href").expect("missing link").to_owned();
+    let results = owner.page(href.split('#').next().unwrap_or_default()).await;
+    let shown = results.words("section[aria-labelledby=checks]");
+    for text in [
+        "max_entities: passed",
+        "Position 1: {\"n\":1}",
+        "Position 2: {\"name\":null,\"html\":\"<b>",
+        "And 1 more entity.",
+    ] {
+        assert!(shown.contains(text), "{text}: {shown}");
+    }
+    // Others see neither the attempts nor the checks.
+    let (_, other) = owned::add_user(&owned.service, "eve@strata.test", UserPlan::Pro).await;
+    assert_eq!(owned::call(&owned.service, &other, "GET", "/dataset/view?dataset_id=1", "").await.status, 404);
+    let visitor = Browser::user(&owned.service, "eve@strata.test").await;
+    visitor.error(href.split('#').next().unwrap_or_default(), 404).await;
 }

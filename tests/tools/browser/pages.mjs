@@ -56,6 +56,7 @@ export const PAGES = [
     picture: "explain",
   },
   { name: "settings", path: `${COUNTRIES}/settings`, as: "owner", ready: "#description", picture: "settings" },
+  { name: "settings, suggested checks", path: `${COUNTRIES}/settings?suggest=checks`, as: "owner", ready: "#required" },
   { name: "settings of a private dataset", path: "/ui/7/palmer-penguins/settings", as: "owner", ready: "#key" },
   { name: "source that holds a key", path: "{fetched}/settings", as: "owner", ready: "#source" },
   { name: "clone", path: `${COUNTRIES}/clone`, as: "owner", ready: "#name" },
