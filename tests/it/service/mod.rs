@@ -4,6 +4,7 @@ mod agents;
 mod alternates;
 mod binding;
 mod changes;
+mod checks;
 mod diffs;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod disk_cache;

@@ -66,6 +66,28 @@ const CASES: &[(&str, FixedLimitCase)] = &[
             .boxed()
     }),
     ("MAX_INDEX_PATH_BYTES", |fixture, limit| index_path_bytes(fixture, limit).boxed()),
+    ("MAX_CHECK_PATHS", |fixture, limit| {
+        let paths = |most: usize| (0..most).map(|number| format!("p{number}")).collect::<Vec<_>>();
+        let checks = move |most| json!({"required": paths(most - 2), "unique": [["x"]], "types": {"y": ["null"]}});
+        check_creation(fixture, limit, move |most| json!({"name": format!("Checks {most}"), "checks": checks(most)}))
+            .boxed()
+    }),
+    ("MAX_CHECK_PATH_BYTES", |fixture, limit| {
+        let checks = |most| json!({"required": ["a".repeat(most)]});
+        check_creation(fixture, limit, move |most| json!({"name": format!("Long {most}"), "checks": checks(most)}))
+            .boxed()
+    }),
+    ("MAX_CHECK_SCHEMA_BYTES", |fixture, limit| {
+        let checks = |most| json!({"json_schema": {"title": "a".repeat(most - r#"{"title":""}"#.len())}});
+        check_creation(fixture, limit, move |most| json!({"name": format!("Schema {most}"), "checks": checks(most)}))
+            .boxed()
+    }),
+    ("MAX_SCHEMA_PATTERNS", |fixture, limit| {
+        let checks = |most| json!({"json_schema": {"allOf": vec![json!({"pattern": "a{1000}"}); most]}});
+        check_creation(fixture, limit, move |most| json!({"name": format!("Patterns {most}"), "checks": checks(most)}))
+            .boxed()
+    }),
+    ("MAX_SCHEMA_EVALUATIONS", |fixture, limit| schema_evaluations(fixture, limit).boxed()),
     ("MAX_WEBHOOK_SECRET_BYTES", |fixture, limit| webhook_secret(fixture, limit).boxed()),
     ("MAX_BODY_JSON_VALUES", |fixture, limit| body_values(fixture, limit).boxed()),
     ("MAX_BYTES_BEFORE_BRACE", |fixture, limit| first_bracket(fixture, limit).boxed()),
@@ -431,6 +453,17 @@ async fn index_path_bytes(fixture: &LimitFixture, limit: &FixedLimit) {
     let id = answer.json()["dataset"]["dataset_id"].as_u64().expect("failed to find the ID");
     fixture.push(id, &format!("[{},{{\"a\":1}}]", nested_entity(128, false))).await.assert_status(&[200], limit.name);
     fixture.get(&format!("/dataset/profile?dataset_id={id}")).await.assert_status(&[200], "a profile");
+}
+
+async fn schema_evaluations(fixture: &LimitFixture, limit: &FixedLimit) {
+    // With the root, 1,000 subschemas apply to a value.
+    let checks = json!({"json_schema": {"allOf": vec![json!({}); 999]}});
+    let answer = fixture.post("/dataset/create", &json!({"name": "Evaluations", "checks": checks})).await;
+    let id = answer.json()["dataset"]["dataset_id"].as_u64().expect("failed to find the ID");
+    // The entity and its array count twice.
+    let entities = |values: usize| format!("[{{\"a\":[{}]}}]", vec!["1"; values - 4].join(","));
+    fixture.push(id, &entities(limit.max / 1_000)).await.assert_status(&[200], limit.name);
+    fixture.push(id, &entities(limit.max / 1_000 + 1)).await.assert_status(&[status(limit)], limit.name);
 }
 
 async fn webhook_secret(fixture: &LimitFixture, limit: &FixedLimit) {
