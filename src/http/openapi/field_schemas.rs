@@ -3,7 +3,6 @@
 use serde_json::Value;
 use strata_types::dataset::DatasetName;
 use strata_types::index_settings::MAX_INDEX_PATHS;
-use strata_types::limits::MAX_CHECK_PATHS;
 use utoipa::openapi::request_body::{RequestBody, RequestBodyBuilder};
 use utoipa::openapi::schema::{AdditionalProperties, AnyOfBuilder, OneOfBuilder, SchemaFormat, SchemaType};
 use utoipa::openapi::{ArrayBuilder, ContentBuilder, ObjectBuilder, Ref, RefOr, Required, Schema, Type};
@@ -167,7 +166,8 @@ fn checks_schema(description: Option<&str>) -> RefOr<Schema> {
     let count = || schema_of_type(Type::Integer).minimum(Some(0_usize)).maximum(Some(u64::MAX as usize));
     let format = SchemaFormat::Custom("field-path".to_owned());
     let path = || schema_of_type(Type::String).min_length(Some(1)).format(Some(format.clone()));
-    let paths = || ArrayBuilder::new().items(path()).max_items(Some(MAX_CHECK_PATHS));
+    // The maximum number of paths applies to all lists together, which a schema cannot express.
+    let paths = || ArrayBuilder::new().items(path());
     let names = ["null", "boolean", "number", "string", "object", "array"];
     let types = ArrayBuilder::new().items(schema_of_type(Type::String).enum_values(Some(names))).min_items(Some(1));
     ObjectBuilder::new()
