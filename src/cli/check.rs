@@ -4,10 +4,13 @@ use clap::Args;
 use serde_json::{Value, json};
 use strata_catalog::FileReference;
 use strata_service::{CheckDepth, CheckFinding, CheckSummary, OnDamage, Services};
+use strata_types::dataset::Dataset;
+use strata_types::version::{DatasetVersion, VersionNumber};
 
 use super::error::CliError;
 use super::progress::ProgressDisplay;
 use super::signals::run_until_signal;
+use super::table::PAGE_ROWS;
 use super::{format_bytes, format_size, print_stdout, print_summary, print_unless_failed, to_json_line};
 
 /// Verify the metadata database and every recorded file
@@ -23,6 +26,9 @@ pub(super) struct CheckArguments {
     /// Check only file sizes and footers, and do not compare the database's indexes with its tables
     #[arg(long)]
     quick: bool,
+    /// If nothing is damaged, also print the content_sha256 of each version: the SHA-256 of its entities as JSON Lines
+    #[arg(long)]
+    digests: bool,
     /// Print one JSON object per line
     #[arg(long)]
     json: bool,
@@ -37,7 +43,10 @@ pub(super) fn file_reference_json(reference: &FileReference) -> Value {
     })
 }
 
-pub(super) async fn run(services: &Services, CheckArguments { quick, json }: CheckArguments) -> Result<(), CliError> {
+pub(super) async fn run(
+    services: &Services,
+    CheckArguments { quick, digests, json }: CheckArguments,
+) -> Result<(), CliError> {
     let depth = if quick { CheckDepth::Footers } else { CheckDepth::Everything };
     let mut printed = Ok(());
     let mut report =
@@ -45,10 +54,46 @@ pub(super) async fn run(services: &Services, CheckArguments { quick, json }: Che
     let checked = run_until_signal(services.maintenance.check_integrity(depth, &mut report)).await??;
     printed?;
     let CheckSummary { files, bytes, damaged, unrecorded } = checked;
+    if digests && damaged == 0 {
+        print_digests(services, json).await?;
+    }
     let sum = json!({ "files": files, "bytes": bytes, "damaged": damaged, "unnamed": unrecorded });
     let size = format_size(files, bytes);
     print_summary(json, &sum, format!("checked {size}: {damaged} damaged, {unrecorded} unnamed\n"))?;
     if damaged == 0 { Ok(()) } else { Err(CliError::Damaged { damaged }) }
+}
+
+/// Prints one line for each version, in the order of datasets and versions.
+async fn print_digests(services: &Services, json: bool) -> Result<(), CliError> {
+    let mut after = None;
+    loop {
+        let datasets = services.datasets.list_all(after, PAGE_ROWS).await?;
+        for dataset in &datasets {
+            let mut next = 1;
+            loop {
+                let versions = services.datasets.list_versions(dataset.id, VersionNumber::new(next), PAGE_ROWS).await?;
+                for version in &versions {
+                    print_stdout(&format_digest(dataset, version, json)?)?;
+                }
+                let Some(last) = versions.last() else { break };
+                next = last.number.get() + 1;
+            }
+        }
+        let Some(last) = datasets.last() else { return Ok(()) };
+        after = Some(last.id);
+    }
+}
+
+fn format_digest(dataset: &Dataset, version: &DatasetVersion, json: bool) -> Result<String, CliError> {
+    let digest = &version.file.content_hash;
+    let number = version.number;
+    if json {
+        return to_json_line(&json!({
+            "dataset_id": dataset.id.get(), "name": dataset.name.to_string(), "version": number.get(),
+            "content_sha256": digest,
+        }));
+    }
+    Ok(format!("{digest}  {}/{}/v{number}\n", dataset.id, dataset.name.slug()))
 }
 
 /// Runs work with a progress bar, until a signal arrives. With `keep_going`, damaged files do not end the work.

@@ -7,8 +7,8 @@ use strata_catalog::CatalogError;
 use strata_config::ConfigError;
 use strata_http::ServeError;
 use strata_service::{
-    AccountError, BackupError, CheckError, DemoError, DiffError, ManageError, OpenError, OwnerReadError, RestoreError,
-    SweepError,
+    AccountError, BackupError, CheckError, DemoError, DiffError, DigestError, ManageError, OpenError, OwnerReadError,
+    RestoreError, SweepError,
 };
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
@@ -70,6 +70,8 @@ pub(super) enum CliError {
     Damaged { damaged: u64 },
     #[error("{what} {}", format_count(*files, "damaged file", "damaged files"))]
     DamagedFiles { what: &'static str, files: u64 },
+    #[error("failed to compute the digest of {}", file.display())]
+    Verify { file: PathBuf, source: DigestError },
     #[error("failed to create the backup")]
     Backup(#[from] BackupError),
     #[error("failed to restore the backup")]

@@ -24,6 +24,7 @@ mod signals;
 mod sweep;
 mod table;
 mod user;
+mod verify;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -73,6 +74,7 @@ enum CliCommand {
     Sweep(sweep::SweepArguments),
     Check(check::CheckArguments),
     Scrub(scrub::ScrubArguments),
+    Verify(verify::VerifyArguments),
     Backup(backup::BackupArguments),
     Restore(backup::RestoreArguments),
     Completions(generated::CompletionsArguments),
@@ -130,9 +132,10 @@ fn run_command(command_line: CommandLine) -> Result<(), CliError> {
             ("server.listen", "--listen", arguments.listen.clone()),
             ("server.background", "--no-background", arguments.no_background.then(|| false.to_string())),
         ],
-        // `strata completions` and `strata manual` need no configuration.
+        // These commands need no configuration.
         CliCommand::Completions(arguments) => return generated::print_completions(arguments),
         CliCommand::Manual(arguments) => return generated::write_manual(arguments),
+        CliCommand::Verify(arguments) => return block_on(verify::run(arguments)),
         _ => Vec::new(),
     };
     let config = Config::load(&config_sources(shared, flags))?;
@@ -153,7 +156,7 @@ fn run_command(command_line: CommandLine) -> Result<(), CliError> {
         CliCommand::Scrub(arguments) => run_with_services(&config, Maintain, scrub::run, arguments),
         CliCommand::Backup(arguments) => run_with_services(&config, Maintain, backup::back_up, arguments),
         CliCommand::Restore(arguments) => block_on(backup::restore(arguments, config)),
-        CliCommand::Completions(_) | CliCommand::Manual(_) => Ok(()),
+        CliCommand::Completions(_) | CliCommand::Manual(_) | CliCommand::Verify(_) => Ok(()),
     }
 }
 

@@ -60,6 +60,7 @@ pub use lookup::error::{ReadError, UnknownField, UnknownFieldCause};
 pub use lookup::{AuthorizationHeader, AuthorizedTarget, LookupService, ReadTarget, ResolvedTarget};
 pub use maintenance::MaintenanceService;
 pub use maintenance::backup::{BackupCopyMode, BackupError, BackupSummary, OnDamage};
+pub use maintenance::content_digest::{DigestError, digest_file};
 pub use maintenance::integrity_check::{CheckDepth, CheckError, CheckFinding, CheckSummary};
 pub use maintenance::readiness::{NotReadyReason, ReadinessCheck};
 pub use maintenance::restore::{RestoreError, RestoreSummary, restore};

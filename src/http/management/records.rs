@@ -244,6 +244,8 @@ pub struct VersionSummary {
     pub entity_count: u64,
     /// The size of the version's file in bytes.
     pub file_size_bytes: u64,
+    /// The SHA-256 of the version as JSON Lines, in lowercase hexadecimal.
+    pub content_sha256: String,
     /// Whether this version is the active version.
     pub is_active: bool,
     /// When the version was created.
@@ -259,6 +261,7 @@ impl From<&CatalogVersion> for VersionSummary {
             alt_file_path: version.alternate.as_ref().map(|alt| alt.path.clone()),
             entity_count: version.file.entity_count,
             file_size_bytes: version.file.size_bytes,
+            content_sha256: version.file.content_hash.clone(),
             is_active: record.is_active,
             created_at: format_time(version.created_at),
         }

@@ -21,7 +21,7 @@ use strata_types::ids::{DatasetId, RefreshAttemptId};
 use strata_types::limits::{MAX_DATASET_SEARCH_CHARACTERS, MAX_RECORDS_PATH_BYTES, MAX_URL_BYTES};
 use strata_types::secret::Secret;
 use strata_types::user::User;
-use strata_types::version::VersionNumber;
+use strata_types::version::{DatasetVersion, VersionNumber};
 
 use crate::management::{ManageError, OwnerWriter, Result};
 use crate::refresh::checks::parse_checks;
@@ -57,6 +57,13 @@ impl DatasetService {
     /// Lists at most `limit` datasets of all owners with ids greater than `after`, ordered by id.
     pub async fn list_all(&self, after: Option<DatasetId>, limit: u32) -> Result<Vec<Dataset>> {
         Ok(self.catalog.datasets(after, limit).await?)
+    }
+
+    /// Lists at most `limit` versions of any dataset from `first` on, in ascending order.
+    pub async fn list_versions(&self, id: DatasetId, first: VersionNumber, limit: u32) -> Result<Vec<DatasetVersion>> {
+        let end = VersionNumber::new(first.get().saturating_add(limit.into()));
+        let versions = self.catalog.versions(id, Some(end), limit).await?.into_iter().rev();
+        Ok(versions.map(|status| status.version).filter(|version| version.number >= first).collect())
     }
 
     /// Returns the size of the active version's file; `None` if there is no active version or its record is damaged.

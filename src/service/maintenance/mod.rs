@@ -1,6 +1,7 @@
 //! Removes, verifies and copies version files, binds the store to the catalog, and probes readiness.
 
 pub(crate) mod backup;
+pub(crate) mod content_digest;
 pub(crate) mod corruption_log;
 pub(crate) mod file_permissions;
 pub(crate) mod integrity_check;

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use strata_testing::files;
 use strata_testing::machine::{Machine, Server, failed, get, one_json_line, post, succeeded};
 use strata_testing::scripts::paste;
@@ -663,6 +664,52 @@ fn check_reports_damaged_file_once() {
         let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).expect("UTF-8")).concat();
         assert_eq!(printed.matches(&name).count(), 1, "{printed}");
         assert!(printed.contains("it does not match its checksum"), "{printed}");
+    }
+}
+
+#[test]
+fn digest_of_every_form_of_a_version_is_the_same() {
+    let machine = Machine::with_user();
+    let lines = "{\"a\":1.0,\"b\":\"\u{e4}\\n\"}\n{\"a\":[],\"_source\":\"s\"}\n";
+    let digest = hex::encode(Sha256::digest(lines));
+    machine.write("lines.jsonl", lines);
+    machine.write("array.json", &format!(" [\n{}]", lines.trim_end().replace('\n', " ,\n")));
+    one_json_line(&machine.import("lines.jsonl", &[]));
+    one_json_line(&machine.import("array.json", &[]));
+    let checked = succeeded(&machine.run(&["check", "--digests"]));
+    let expected = format!("{digest}  1/small-things/v1\n{digest}  1/small-things/v2\nchecked ");
+    assert!(checked.starts_with(&expected), "{checked}");
+    let checked = succeeded(&machine.run(&["check", "--quick", "--digests", "--json"]));
+    let first: Value = serde_json::from_str(checked.lines().next().expect("a line")).expect("JSON");
+    assert_eq!(first, json!({"dataset_id": 1, "name": "Small Things", "version": 1, "content_sha256": digest}));
+
+    let stored = files(&machine.path("strata-data/store/versions")).pop().expect("a version file");
+    let stored = stored.to_string_lossy().into_owned();
+    for file in ["lines.jsonl", "array.json", &stored] {
+        assert_eq!(succeeded(&machine.run(&["verify", file])), format!("{digest}  {file}\n"));
+    }
+    machine.write("empty.jsonl", "");
+    machine.write("empty.json", "[]");
+    for file in ["empty.jsonl", "empty.json"] {
+        assert_eq!(
+            succeeded(&machine.run(&["verify", file])),
+            format!("{}  {file}\n", hex::encode(Sha256::digest("")))
+        );
+    }
+    let mut bytes = std::fs::read(&stored).expect("read");
+    bytes[200] ^= 1;
+    std::fs::write(machine.path("damaged.parquet"), bytes).expect("written");
+    machine.write("no.parquet", "PAR1");
+    machine.write("no.json", "[{\"a\":1},");
+    for (file, reason) in [
+        ("damaged.parquet", "it does not match its checksum"),
+        ("no.parquet", "other Parquet files have no digest"),
+        ("no.json", "failed to parse the file as JSON"),
+        ("missing", "No such file"),
+    ] {
+        let message = failed(&machine.run(&["verify", file]));
+        assert!(message.contains(&format!("failed to compute the digest of {file}")), "{message}");
+        assert!(message.contains(reason), "{message}");
     }
 }
 

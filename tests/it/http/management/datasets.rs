@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use strata_testing::PASSWORD;
 use strata_testing::databases::on_both_databases;
 use strata_testing::{Answer, OWNER};
@@ -178,10 +179,23 @@ async fn rollback_and_freeze_affect_reads_at_once(owners: Owners) {
     let numbers: Vec<_> = versions.iter().map(|version| (&version["version_number"], &version["is_active"])).collect();
     assert_eq!(numbers, [(&json!(3), &json!(false)), (&json!(2), &json!(false)), (&json!(1), &json!(true))]);
     let names: Vec<&String> = versions[0].as_object().expect("expected an object").keys().collect();
-    let expected = ["version_number", "alt_file_path", "entity_count", "file_size_bytes", "is_active", "created_at"];
+    let expected = [
+        "version_number",
+        "alt_file_path",
+        "entity_count",
+        "file_size_bytes",
+        "content_sha256",
+        "is_active",
+        "created_at",
+    ];
     assert_eq!(names, expected);
     assert_eq!((&versions[0]["alt_file_path"], &versions[0]["entity_count"]), (&json!(null), &json!(1)));
     assert!(versions[0]["file_size_bytes"].as_u64().is_some_and(|bytes| bytes > 100));
+    for version in versions {
+        let lines =
+            owners.service.get(&format!("/api/{id}/countries/v{}/?format=jsonl", version["version_number"])).await;
+        assert_eq!(version["content_sha256"], json!(hex::encode(Sha256::digest(&lines.body))), "{version}");
+    }
     let attempts = viewed["last_attempts"].as_array().expect("expected attempts");
     assert_eq!(attempts.len(), 3);
     let attempt = &attempts[0];
