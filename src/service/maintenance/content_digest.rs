@@ -27,14 +27,15 @@ pub enum DigestError {
     #[error("failed to parse the file as JSON")]
     Json(#[source] SourceError),
     #[error(
-        "the file is no undamaged version file; other Parquet files have no digest, so download JSON Lines instead"
+        "the file is no complete, undamaged version file; other Parquet files have no digest: use JSON Lines instead"
     )]
     VersionFile(#[source] StorageError),
 }
 
 /// Returns the digest of a file in lowercase hexadecimal: the SHA-256 of its entities as JSON Lines.
 ///
-/// - For a version file, also verifies its checksums and columns. An edited file must be in its store, with its base.
+/// - For a version file, also verifies its checksums and columns. An edited file has only a part of its entities, so it
+///   is an error.
 /// - A JSON array is converted to JSON Lines.
 /// - For any other file, such as JSON Lines, the digest is the SHA-256 of its bytes.
 ///
@@ -60,6 +61,10 @@ async fn digest_version_file(path: &Path) -> Result<String, StorageError> {
     let store = open_store(&root.to_string_lossy(), &S3Options::default())?;
     let path: ObjectPath = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().as_ref().into();
     let reader = VersionReader::open(&store, &path, size_bytes, &PartCache::new(0)).await?;
+    if reader.layout().edit.is_some() {
+        let reason = "it contains only the edits of an alternate".to_owned();
+        return Err(StorageError::InvalidFile(reason));
+    }
     verify_and_hash(&reader, &mut NoReadThrottle).await
 }
 
