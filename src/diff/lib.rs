@@ -23,6 +23,7 @@ mod distinct_values;
 mod entity_features;
 mod exact_matching;
 mod field_weights;
+pub mod patch;
 mod shared_rows;
 mod similarity_matching;
 

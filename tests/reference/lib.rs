@@ -5,7 +5,8 @@
 //! | Module | Rules of |
 //! |---|---|
 //! | `value`, `number`, `rules` | entities, numbers, and each step of a read |
-//! | `pipeline`, `sample`, `formats`, `types`, `diff` | whole reads, seeded samples, formats, types of columns, diffs |
+//! | `pipeline`, `sample`, `formats`, `types` | whole reads, seeded samples, formats, types of columns |
+//! | `diff`, `changes` | diffs, changes between versions |
 //! | `unknown`, `links` | unknown fields and page links of a response |
 //! | `query`, `path`, `url`, `headers` | requests: parameters, paths to fields, the address, headers |
 //! | `delimited` | CSV and TSV as sources |
@@ -13,6 +14,7 @@
 //! | `hostile` | none; generates test data |
 
 pub mod checks;
+pub mod changes;
 pub mod coding;
 pub mod delimited;
 pub mod diff;
