@@ -48,6 +48,7 @@ pub use admission::large_responses::{LargeResponseLimit, MAX_UNCHARGED_RESPONSE_
 pub use admission::{AdmissionLoad, CostClass};
 pub use dataset::alternate_edits::{EntityChange, EntityEdit};
 pub use dataset::alternates::{AlternateError, EditError, EditProblem, alternate_etag};
+pub use dataset::changes::VersionChanges;
 pub use dataset::diffs::{DiffError, DiffFormat, DiffService, DiffSides, DiffSummary, VersionDiff};
 pub use dataset::entity_pull::PulledPage;
 pub use dataset::profile::{ProfileError, ProfileRequest, VersionProfile};

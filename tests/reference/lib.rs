@@ -13,8 +13,8 @@
 //! | `parquet`, `coding` | none; read responses with libraries |
 //! | `hostile` | none; generates test data |
 
-pub mod checks;
 pub mod changes;
+pub mod checks;
 pub mod coding;
 pub mod delimited;
 pub mod diff;

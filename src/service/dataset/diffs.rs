@@ -3,20 +3,15 @@
 //! A request looks up both versions, compares their files, and encodes the records of a page from the documents, with
 //! back-pressure from the client. The comparison is heavy work, so concurrent requests for the same files share it.
 //!
-//! The files are immutable, so a diff is cached as a list of positions with at most 16 bytes per change. A new diff
-//! counts toward the query memory. A cached diff counts toward `cache.diff_bytes`; an evicted diff that a response
-//! still uses counts toward a second quota of the same size. If the quota is full, a diff is not cached, and continues
-//! to count toward the query memory.
+//! A diff is cached as a list of positions ([`crate::dataset::comparison_cache`]).
 
 use std::collections::HashMap;
-use std::ops::{ControlFlow, Deref};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures::stream::{self, BoxStream, StreamExt};
 use futures::{FutureExt, TryFutureExt};
-use moka::future::Cache;
-use moka::policy::EvictionPolicy;
 use parking_lot::Mutex;
 use strata_diff::{self as diff, ChangeList, ChangeType, DiffChange, DiffLimits, DiffPage, change_records};
 use strata_encode::{ContentCoding, ListElement};
@@ -26,24 +21,19 @@ use strata_query::fetch::selected_documents::{SELECTION_CHUNK_BYTES, SelectionCh
 use strata_runtime::metrics::metrics;
 use strata_runtime::priority::ThreadPriority;
 use strata_types::dataset::Dataset;
-use strata_types::ids::{DatasetId, VersionFileId};
+use strata_types::ids::DatasetId;
 use strata_types::read_request::ResponseFormat;
 use strata_types::user::User;
 use strata_types::version::{DatasetVersion, VersionFile, VersionNumber, VersionSelector};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::admission::resource_context::ResourceContext;
+use crate::dataset::comparison_cache::{ComparisonCache, SharedComparison};
 use crate::read::body_stream::{BackpressuredEncoder, ENCODED_BYTES_PER_BYTE};
 use crate::read::response_cache::compress;
-use crate::read::single_flight::SingleFlight;
 use crate::read::text_body::MAX_WHOLE_BODY_BYTES;
 use crate::{ManageError, Principal, ReadError, ReadResponse, ReadService, ResponseBody};
 
-const DIFF_OVERHEAD_BYTES: usize = 1 << 10;
 const RECORD_OVERHEAD_BYTES: u64 = 100;
-
-/// Bytes per semaphore permit. A permit for each byte could exceed the maximum number of permits.
-const BYTES_PER_PERMIT: u64 = 1 << 10;
 
 #[derive(Debug, thiserror::Error)]
 pub enum DiffError {
@@ -104,7 +94,7 @@ pub struct VersionDiff {
     pub alt: bool,
     resources: ResourceContext,
     readers: [VersionReader; 2],
-    diff: SharedDiff,
+    diff: SharedComparison<ChangeList>,
 }
 
 impl VersionDiff {
@@ -228,7 +218,7 @@ impl VersionDiff {
     }
 }
 
-fn mean_document_bytes(reader: &VersionReader) -> u64 {
+pub(super) fn mean_document_bytes(reader: &VersionReader) -> u64 {
     let layout = reader.layout();
     layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default()
 }
@@ -252,7 +242,7 @@ async fn write_records(
 
 pub struct DiffService {
     pub(crate) reads: Arc<ReadService>,
-    pub(crate) cache: Arc<DiffCache>,
+    pub(crate) cache: Arc<ComparisonCache>,
 }
 
 impl DiffService {
@@ -289,7 +279,7 @@ impl DiffService {
         let files = [v1_file, v2_file];
         let readers = [self.open_reader(&files[0]).await?, self.open_reader(&files[1]).await?];
         let diff = match files[0].content_hash == files[1].content_hash {
-            true => SharedDiff(Arc::new((ChangeList::for_equal_versions(readers[0].entity_count()), None))),
+            true => SharedComparison::uncached(ChangeList::for_equal_versions(readers[0].entity_count())),
             false => self.compare_files(&resources, &files, &readers).await?,
         };
         Ok(VersionDiff { resources, dataset, versions, alt, readers, diff })
@@ -300,138 +290,26 @@ impl DiffService {
         Ok(found.map_err(|error| error.with_version_details(number, dataset.latest_version))?.version)
     }
 
-    async fn open_reader(&self, file: &VersionFile) -> Result<VersionReader, ReadError> {
+    pub(super) async fn open_reader(&self, file: &VersionFile) -> Result<VersionReader, ReadError> {
         Ok(VersionReader::open_recorded(&self.reads.store, file, &self.reads.cache).await?)
     }
 
-    /// Returns the diff of two files from the cache, from a running comparison, or from a new one.
     async fn compare_files(
         &self,
         resources: &ResourceContext,
         files: &[VersionFile; 2],
         readers: &[VersionReader; 2],
-    ) -> Result<SharedDiff, ReadError> {
-        let key = [files[0].id, files[1].id];
-        let cached = self.cache.entries.get(&key).await;
-        let result = if cached.is_some() { "hit" } else { "miss" };
-        metrics().cache_lookups.with_label_values(["diffs".into(), result.into()]).increment(1);
-        if let Some(cached) = cached {
-            return Ok(cached);
-        }
-        let start = || {
-            let cache = self.cache.clone();
+    ) -> Result<SharedComparison<ChangeList>, ReadError> {
+        let compute = || {
             let resources = resources.clone();
             let [v1, v2] = readers.clone();
             async move {
-                // After the look-up in the cache, another request can have inserted the diff.
-                if let Some(cached) = cache.entries.get(&key).await {
-                    return Ok(cached);
-                }
                 let _permit = resources.admission.acquire_diff().await?;
                 let engine = resources.engine.with_priority(ThreadPriority::Heavy);
-                let diff = diff::compare(&engine, v1, v2, DiffLimits::default()).await?;
-                Ok::<_, ReadError>(cache.insert(key, diff).await)
+                Ok(diff::compare(&engine, v1, v2, DiffLimits::default()).await?)
             }
             .boxed()
         };
-        Ok(self.cache.single_flight.run(key, start).await?.value)
-    }
-}
-
-type DiffCacheKey = [VersionFileId; 2];
-
-/// A cache of diffs. A capacity of 0 disables it.
-pub(crate) struct DiffCache {
-    entries: Cache<DiffCacheKey, SharedDiff, foldhash::fast::RandomState>,
-    single_flight: SingleFlight<DiffCacheKey, SharedDiff>,
-    capacity_bytes: u64,
-    /// Memory quota for cached diffs and for evicted diffs in use, which do not count toward the query memory.
-    memory_permits: Arc<Semaphore>,
-}
-
-impl DiffCache {
-    pub(crate) fn new(capacity_bytes: u64) -> DiffCache {
-        let entries = Cache::builder()
-            .max_capacity(capacity_bytes)
-            // New diffs must not be evicted first (LRU), because their clients are about to request the next page.
-            .eviction_policy(EvictionPolicy::lru())
-            .weigher(|_, diff: &SharedDiff| u32::try_from(cached_size_bytes(diff)).unwrap_or(u32::MAX))
-            .build_with_hasher(foldhash::fast::RandomState::default());
-        // The quota is twice the capacity: one half for cached diffs, and one half for evicted diffs in use.
-        let permits = usize::try_from(capacity_bytes / BYTES_PER_PERMIT).unwrap_or(usize::MAX).saturating_mul(2);
-        let memory_permits = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
-        DiffCache { entries, single_flight: SingleFlight::default(), capacity_bytes, memory_permits }
-    }
-
-    async fn insert(&self, key: DiffCacheKey, diff: ChangeList) -> SharedDiff {
-        let size_bytes = cached_size_bytes(&diff) as u64;
-        let permits = u32::try_from(size_bytes.div_ceil(BYTES_PER_PERMIT)).ok();
-        let permits = permits.filter(|_| size_bytes <= self.capacity_bytes);
-        let permit = permits.and_then(|permits| self.memory_permits.clone().try_acquire_many_owned(permits).ok());
-        if permit.is_none() {
-            return SharedDiff(Arc::new((diff, None)));
-        }
-        let shared = SharedDiff(Arc::new((diff.without_reservations(), permit)));
-        self.entries.insert(key, shared.clone()).await;
-        // Evicts diffs now rather than later, so that the evicted diffs return their memory permits.
-        self.entries.run_pending_tasks().await;
-        shared
-    }
-}
-
-fn cached_size_bytes(diff: &ChangeList) -> usize {
-    diff.memory_bytes() + DIFF_OVERHEAD_BYTES
-}
-
-/// A shared diff. Its memory permit is `None` if it counts toward the query memory.
-#[derive(Clone)]
-struct SharedDiff(Arc<(ChangeList, Option<OwnedSemaphorePermit>)>);
-
-impl Deref for SharedDiff {
-    type Target = ChangeList;
-
-    fn deref(&self) -> &ChangeList {
-        &self.0.0
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(number: u64) -> DiffCacheKey {
-        [VersionFileId::new(number), VersionFileId::new(number + 1)]
-    }
-
-    #[tokio::test]
-    async fn diffs_beyond_quota_get_no_permit() {
-        let diffs = DiffCache::new(10 * DIFF_OVERHEAD_BYTES as u64);
-        let mut used = Vec::new();
-        for number in 0..30 {
-            used.push(diffs.insert(key(number), ChangeList::for_equal_versions(number)).await);
-        }
-        // 10 cached and 10 evicted diffs have memory permits; the others continue to count toward the query memory.
-        let has_permit: Vec<bool> = used.iter().map(|diff| diff.0.1.is_some()).collect();
-        assert_eq!(has_permit, (0..30).map(|number| number < 20).collect::<Vec<_>>());
-        for number in 0..30 {
-            let cached = diffs.entries.get(&key(number)).await;
-            assert_eq!(cached.is_some_and(|diff| diff.total_v1 == number), (10..20).contains(&number), "{number}");
-        }
-        drop(used);
-        for _ in 0..10_000 {
-            // The cache drops evicted diffs lazily.
-            diffs.entries.run_pending_tasks().await;
-            diffs.entries.get(&key(100)).await;
-        }
-        diffs.insert(key(100), ChangeList::for_equal_versions(100)).await;
-        assert!(diffs.entries.get(&key(100)).await.is_some_and(|diff| diff.total_v1 == 100 && diff.0.1.is_some()));
-    }
-
-    #[tokio::test]
-    async fn quota_of_zero_stores_nothing() {
-        let diffs = DiffCache::new(0);
-        let diff = diffs.insert(key(1), ChangeList::for_equal_versions(7)).await;
-        assert_eq!((diff.total_v1, diff.0.1.is_some()), (7, false));
-        assert!(diffs.entries.get(&key(1)).await.is_none());
+        self.cache.get_or_compute(files, compute).await
     }
 }

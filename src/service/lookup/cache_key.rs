@@ -35,6 +35,14 @@ impl CacheKey {
         Some(CacheKey(Sha256::digest(&buffer.0).into()))
     }
 
+    /// Returns the key of the changes that turn version `since` into the version of `target`.
+    pub fn for_changes(target: &AuthorizedTarget, since: &AuthorizedTarget) -> CacheKey {
+        let mut buffer = CacheKeyBuffer(Vec::with_capacity(KEY_BUFFER_BYTES));
+        (ENCODER_VERSION, "changes", &target.file.path, &since.file.path, &target.name_slug).hash(&mut buffer);
+        (target.dataset_id, target.version, since.version).hash(&mut buffer);
+        CacheKey(Sha256::digest(&buffer.0).into())
+    }
+
     pub fn to_short_hex(&self) -> String {
         let mut digits = [0; 32];
         // The encoding cannot fail, because the buffer has two digits for each of 16 bytes.

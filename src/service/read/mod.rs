@@ -48,6 +48,12 @@ pub enum ResponseBody {
     Export(CachedExport),
 }
 
+impl ReadResponse {
+    pub fn is_streamed(&self) -> bool {
+        matches!(self.body, ResponseBody::Stream(_))
+    }
+}
+
 impl ResponseBody {
     pub fn into_stream(self) -> BoxStream<'static, Result<Bytes, ReadError>> {
         match self {

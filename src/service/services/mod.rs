@@ -41,7 +41,7 @@ use crate::admission::AdmissionControl;
 use crate::admission::catalog_limits::CatalogLimits;
 use crate::admission::principal_hasher::PrincipalHasher;
 use crate::admission::resource_context::ResourceContext;
-use crate::dataset::diffs::DiffCache;
+use crate::dataset::comparison_cache::ComparisonCache;
 use crate::export_cache::popularity::ExportPopularity;
 use crate::export_cache::{ExportCache, SharedExportStore};
 use crate::maintenance::store_identity::StoreIdentityCheck;
@@ -219,7 +219,8 @@ impl Services {
             refreshes: refreshes.clone(),
             engine: resources.engine.clone(),
         };
-        let diffs = DiffService { reads: reads.clone(), cache: Arc::new(DiffCache::new(config.cache.diff_bytes)) };
+        let diffs =
+            DiffService { reads: reads.clone(), cache: Arc::new(ComparisonCache::new(config.cache.diff_bytes)) };
 
         let accounts = Arc::new(AccountService { catalog: catalog.clone(), owner_writer: owner_writer.clone() });
         let sessions = Arc::new(SessionService { config: config.clone(), catalog: catalog.clone(), catalog_limits });
