@@ -13,7 +13,11 @@ pub(super) async fn stream_body(chunks: BoxStream<'static, Result<Bytes, ReadErr
     match chunks.try_next().await? {
         None => Ok(Body::empty()),
         Some(first) => {
-            let rest = chunks.inspect_err(log_read_error);
+            // Nothing follows an error, because the end of a body can tell clients that it is complete.
+            let rest = chunks.inspect_err(log_read_error).scan(false, |has_failed, chunk| {
+                let has_ended = std::mem::replace(has_failed, chunk.is_err());
+                future::ready((!has_ended).then_some(chunk))
+            });
             Ok(Body::from_stream(stream::once(future::ready(Ok(first))).chain(rest)))
         }
     }

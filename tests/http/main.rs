@@ -5,11 +5,13 @@
 mod api_reference;
 mod around;
 mod caching;
+mod changes;
 mod clients;
 mod connections;
 mod content_encoding;
 mod errors;
 mod fields;
+mod files;
 mod hosts;
 mod openapi;
 mod paths;

@@ -1,7 +1,8 @@
 //! Paths of reads.
 
-use strata_http::read::path::{ReadPathError, parse_path};
+use strata_http::read::path::{ReadPathError, ReadRoute, parse_changes_path, parse_file_path, parse_path};
 use strata_types::ids::DatasetId;
+use strata_types::read_request::ResponseFormat;
 use strata_types::version::{VersionNumber, VersionSelector};
 
 #[track_caller]
@@ -43,34 +44,78 @@ fn slug_is_percent_decoded() {
 fn first_invalid_segment_is_reported() {
     use ReadPathError::{AfterVersion, DatasetId, Missing, NameSlug, Version};
     for (path, expected) in [
-        ("/api", Missing("dataset_id")),
-        ("/api/", Missing("dataset_id")),
-        ("/api//", Missing("dataset_id")),
-        ("/api//x/v1", Missing("dataset_id")),
+        ("/api", Missing("dataset_id", ReadRoute::Api)),
+        ("/api/", Missing("dataset_id", ReadRoute::Api)),
+        ("/api//", Missing("dataset_id", ReadRoute::Api)),
+        ("/api//x/v1", Missing("dataset_id", ReadRoute::Api)),
         ("/api/0/x/v1", DatasetId("0".into())),
         ("/api/01/x/v1", DatasetId("01".into())),
         ("/api/-1/x/v1", DatasetId("-1".into())),
         ("/api/%31/x/v1", DatasetId("%31".into())),
         ("/api/x/%zz/new", DatasetId("x".into())),
-        ("/api/1", Missing("name_slug")),
-        ("/api/1/", Missing("name_slug")),
-        ("/api/1//v1", Missing("name_slug")),
+        ("/api/1", Missing("name_slug", ReadRoute::Api)),
+        ("/api/1/", Missing("name_slug", ReadRoute::Api)),
+        ("/api/1//v1", Missing("name_slug", ReadRoute::Api)),
         ("/api/1/%/v1", NameSlug("%".into())),
         ("/api/1/a%4/v1", NameSlug("a%4".into())),
         ("/api/1/%zz/v1", NameSlug("%zz".into())),
         ("/api/1/%FF/v1", NameSlug("%FF".into())),
-        ("/api/1/x", Missing("version")),
-        ("/api/1/x/", Missing("version")),
-        ("/api/1/x//alt", Missing("version")),
+        ("/api/1/x", Missing("version", ReadRoute::Api)),
+        ("/api/1/x/", Missing("version", ReadRoute::Api)),
+        ("/api/1/x//alt", Missing("version", ReadRoute::Api)),
         ("/api/1/x/Active", Version("Active".into())),
         ("/api/1/x/1", Version("1".into())),
         ("/api/1/x/v01", Version("v01".into())),
         ("/api/1/x/alt", Version("alt".into())),
-        ("/api/1/x/v1/ALT", AfterVersion("ALT".into())),
-        ("/api/1/x/v1//", AfterVersion("".into())),
-        ("/api/1/x/v1//alt", AfterVersion("/alt".into())),
-        ("/api/1/x/v1/alt/more", AfterVersion("alt/more".into())),
+        ("/api/1/x/v1/ALT", AfterVersion("ALT".into(), ReadRoute::Api)),
+        ("/api/1/x/v1//", AfterVersion("".into(), ReadRoute::Api)),
+        ("/api/1/x/v1//alt", AfterVersion("/alt".into(), ReadRoute::Api)),
+        ("/api/1/x/v1/alt/more", AfterVersion("alt/more".into(), ReadRoute::Api)),
     ] {
         assert_eq!(parse_path(path).map(|_| ()), Err(expected), "{path}");
+    }
+}
+
+#[test]
+fn changes_path_has_no_alternate() {
+    for path in ["/changes/7/world/v3", "/changes/7/world/v3/"] {
+        let target = parse_changes_path(path).expect(path);
+        assert_eq!((target.dataset, &*target.name_slug, target.version), (DatasetId::new(7), "world", number(3)));
+    }
+    let after = |rest: &str| ReadPathError::AfterVersion(rest.into(), ReadRoute::Changes);
+    for (path, expected) in [
+        ("/changes", ReadPathError::Missing("dataset_id", ReadRoute::Changes)),
+        ("/changes/1/x", ReadPathError::Missing("version", ReadRoute::Changes)),
+        ("/changes/1/x/3", ReadPathError::Version("3".into())),
+        ("/changes/1/x/v1/alt/", after("alt")),
+    ] {
+        assert_eq!(parse_changes_path(path).map(|_| ()), Err(expected), "{path}");
+    }
+}
+
+#[test]
+fn file_name_contains_version_and_format() {
+    let check = |path: &str, version, alt, format| {
+        let (parsed, found) = parse_file_path(path).expect(path);
+        assert_eq!((parsed.target.version, parsed.alt, found), (version, alt, format), "{path}");
+        assert_eq!(&*parsed.target.name_slug, "a.b", "{path}");
+    };
+    check("/files/7/a.b/active.jsonl", VersionSelector::Active, false, ResponseFormat::Jsonl);
+    check("/files/7/a.b/latest.parquet", VersionSelector::Latest, false, ResponseFormat::Parquet);
+    check("/files/7/a.b/v3-alt.csv", number(3), true, ResponseFormat::Csv);
+    let version = |name: &str| ReadPathError::Version(name.into());
+    for (path, expected) in [
+        ("/files/", ReadPathError::Missing("dataset_id", ReadRoute::Files)),
+        ("/files/1/x", ReadPathError::Missing("version", ReadRoute::Files)),
+        ("/files/1/x/v1", version("v1")),
+        ("/files/1/x/v01.json", version("v01.json")),
+        ("/files/1/x/v1-alt-alt.json", version("v1-alt-alt.json")),
+        ("/files/1/x/v1.JSON", ReadPathError::FileExtension("v1.JSON".into())),
+        ("/files/1/x/v1.", ReadPathError::FileExtension("v1.".into())),
+        ("/files/1/x/v1.json.gz", ReadPathError::FileExtension("v1.json.gz".into())),
+        ("/files/1/x/v1.json/", ReadPathError::AfterVersion("".into(), ReadRoute::Files)),
+        ("/files/1/x/v1.json/alt", ReadPathError::AfterVersion("alt".into(), ReadRoute::Files)),
+    ] {
+        assert_eq!(parse_file_path(path).map(|_| ()), Err(expected), "{path}");
     }
 }

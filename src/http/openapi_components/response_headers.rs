@@ -6,7 +6,7 @@ use serde_json::Value;
 use utoipa::openapi::header::{Header, HeaderBuilder};
 use utoipa::openapi::{ObjectBuilder, Ref, RefOr, ResponseBuilder, Type};
 
-const RESPONSE_HEADERS: [(&str, Type, &str, &str); 27] = [
+const RESPONSE_HEADERS: [(&str, Type, &str, &str); 29] = [
     ("X-RateLimit-Limit", Type::Integer, "The number of requests that you can send per minute.", "100"),
     ("X-RateLimit-Remaining", Type::Integer, "The number of requests left in the current window.", "99"),
     ("X-RateLimit-Reset", Type::Integer, "The Unix time at which the current window ends.", "1767225600"),
@@ -25,6 +25,13 @@ const RESPONSE_HEADERS: [(&str, Type, &str, &str); 27] = [
         "With `total=true`, the number of entities after filters, `keywords`, and `dedup`, but before `sample`, \
          `offset`, and `limit`.",
         "1250",
+    ),
+    ("X-Total-Changes", Type::Integer, "The number of edits in the response.", "3"),
+    (
+        "Repr-Digest",
+        Type::String,
+        "The SHA-256 of a whole version as JSON Lines (RFC 9530), unless the response is compressed.",
+        "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:",
     ),
     (
         "Link",

@@ -21,8 +21,8 @@ use strata_types::read_request::ReadRequest;
 pub(crate) use form_decoder::find_invalid_utf8;
 pub use parameter_kind::ParameterKind;
 pub use registry::{
-    MAX_QUERY_BYTES, MAX_QUERY_ITEMS, PARAMETERS, ParameterError, parse_json_members, parse_query, parse_query_except,
-    paths_in_query, replace_offset,
+    MAX_QUERY_BYTES, MAX_QUERY_ITEMS, PARAMETERS, ParameterError, parse_file_query, parse_json_members, parse_query,
+    parse_query_except, parse_since, paths_in_query, replace_offset,
 };
 pub(crate) use unknown_names::PERCENT_ENCODED;
 pub use unknown_names::{MAX_UNKNOWN_HEADER_BYTES, UnknownParameter, unknown_fields_header, unknown_parameters_header};

@@ -18,6 +18,7 @@ use strata_service::IgnoredParameter;
 use strata_types::field_path::FieldPath;
 pub use strata_types::limits::MAX_QUERY_ITEMS;
 use strata_types::read_request::ReadRequest;
+use strata_types::version::{VersionNumber, VersionSelector};
 use strata_types::{limits, suggest};
 
 use super::{
@@ -90,6 +91,11 @@ pub enum ParameterError {
         parameter_names().collect::<Vec<_>>().join(", ")
     )]
     UnknownName { name: String },
+    /// A parameter of other reads, or an unknown one, where a parameter must not be ignored.
+    #[error("parameter {} is not allowed here; valid: {valid}", quote_if_unknown(.name))]
+    NotAllowed { name: String, valid: &'static str },
+    #[error("parameter since is missing; valid: since=vN, the version that you have")]
+    SinceMissing,
     #[error(
         "keep_field, drop_field, filter, filter_contains, filter_gt, filter_gte, filter_lt, filter_lte, keywords, and \
          dedup_key contain {items} items; valid: at most {MAX_QUERY_ITEMS} in total"
@@ -148,11 +154,7 @@ pub fn parse_query_except(
     let mut has_empty_name = false;
 
     for pair in form_decoder::split_pairs(query) {
-        let name = form_decoder::decode_component(pair.name)
-            .ok_or_else(|| ParameterError::NameNotUtf8 { raw: pair.name.to_owned() })?;
-        let Some(value) = form_decoder::decode_component(pair.value) else {
-            return Err(ParameterError::ValueNotUtf8 { name: name.into_owned(), raw: pair.value.to_owned() });
-        };
+        let (name, value) = decode_pair(pair)?;
         match PARAMETERS.iter().position(|parameter| parameter.name == name) {
             Some(index) => builder.set_parameter(index, value)?,
             None if skipped.contains(&&*name) => {}
@@ -166,6 +168,66 @@ pub fn parse_query_except(
         None if request.strict && has_empty_name => Err(ParameterError::UnknownName { name: String::new() }),
         Some(UnknownParameter(name)) if request.strict => Err(ParameterError::UnknownName { name: name.clone() }),
         _ => Ok((request, unknown)),
+    }
+}
+
+/// Parses the query string of a request for changes: only `since=vN`.
+pub fn parse_since(query: Option<&str>) -> Result<VersionNumber, ParameterError> {
+    const NAME: &str = "since";
+    let mut since = None;
+    for (name, value) in decode_pairs(query.unwrap_or_default())? {
+        if name != NAME {
+            return Err(ParameterError::NotAllowed { name: name.into_owned(), valid: NAME });
+        }
+        if since.is_some() {
+            return Err(ParameterError::SpecifiedTwice { name: NAME, value: value.into_owned() });
+        }
+        let Ok(VersionSelector::Number(number)) = value.parse() else {
+            let reason = InvalidValue::new("is not a version", "v and a version number without leading zeros");
+            return Err(ParameterError::InvalidText { name: NAME, value: value.into_owned(), reason });
+        };
+        since = Some(number);
+    }
+    since.ok_or(ParameterError::SinceMissing)
+}
+
+/// Like [`parse_query`], for a file whose name contains the format and the alternate. JSON is compact by default.
+pub fn parse_file_query(query: Option<&str>) -> Result<(ReadRequest, Vec<UnknownParameter>), ParameterError> {
+    let is_in_path = |parameter: &QueryParameter| {
+        let in_path = [result_parameters::FORMAT, result_parameters::COUNT, result_parameters::ALT];
+        in_path.iter().any(|other| other.name == parameter.name)
+    };
+    let pairs = decode_pairs(query.unwrap_or_default())?;
+    if let Some(parameter) = PARAMETERS.iter().filter(|one| is_in_path(one)).find(|one| has_name(&pairs, one.name)) {
+        let valid = "all parameters of a read except for format, count, and alt";
+        return Err(ParameterError::NotAllowed { name: parameter.name.to_owned(), valid });
+    }
+    let (mut request, unknown) = parse_query(query)?;
+    request.pretty &= has_name(&pairs, result_parameters::PRETTY.name);
+    Ok((request, unknown))
+}
+
+/// The decoded name and value of a parameter.
+type DecodedPair<'q> = (Cow<'q, str>, Cow<'q, str>);
+
+fn has_name(pairs: &[DecodedPair<'_>], name: &str) -> bool {
+    pairs.iter().any(|(other, _)| other == name)
+}
+
+/// Decodes the names and values of a query string.
+fn decode_pairs(query: &str) -> Result<Vec<DecodedPair<'_>>, ParameterError> {
+    if query.len() > MAX_QUERY_BYTES {
+        return Err(ParameterError::QueryTooLong { bytes: query.len() });
+    }
+    form_decoder::split_pairs(query).map(decode_pair).collect()
+}
+
+fn decode_pair(pair: form_decoder::RawPair<'_>) -> Result<DecodedPair<'_>, ParameterError> {
+    let name = form_decoder::decode_component(pair.name)
+        .ok_or_else(|| ParameterError::NameNotUtf8 { raw: pair.name.to_owned() })?;
+    match form_decoder::decode_component(pair.value) {
+        Some(value) => Ok((name, value)),
+        None => Err(ParameterError::ValueNotUtf8 { name: name.into_owned(), raw: pair.value.to_owned() }),
     }
 }
 

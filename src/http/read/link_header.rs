@@ -62,12 +62,13 @@ pub(super) fn adjacent_pages_header(
     (!header.is_empty()).then(|| HeaderValue::try_from(header).ok())?
 }
 
-/// Replaces the version in the path of a read. Returns `None` for other paths.
+/// Replaces the version in the path of a read or of a file. Returns `None` for other paths.
 fn path_with_version(path: &str, version: VersionNumber) -> Option<String> {
-    let mut parts = path.strip_prefix("/api/")?.splitn(3, '/');
+    let prefix = ["/api/", "/files/"].into_iter().find(|prefix| path.starts_with(prefix))?;
+    let mut parts = path[prefix.len()..].splitn(3, '/');
     let dataset = parts.next()?;
     let slug = parts.next()?;
     let selected = parts.next()?;
-    let rest = selected.find('/').map_or("", |end| &selected[end..]);
-    Some(["/api/", dataset, "/", slug, "/v", &version.get().to_string(), rest].concat())
+    let rest = selected.find(['/', '-', '.']).map_or("", |end| &selected[end..]);
+    Some([prefix, dataset, "/", slug, "/v", &version.get().to_string(), rest].concat())
 }

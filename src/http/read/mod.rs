@@ -1,4 +1,5 @@
-//! `GET /api/{dataset_id}/{name_slug}/{version}/[alt/]`: the read endpoint.
+//! `GET /api/{dataset_id}/{name_slug}/{version}/[alt/]`: the read endpoint. [`files`] serves the same responses under
+//! names of files, and [`changes`] serves the changes since another version.
 //!
 //! The checks run in this order (docs/reference/errors.md, Order of checks). The first failed check ends the request:
 //! 1. The method: 405.
@@ -11,7 +12,9 @@
 //!
 //! Before strata plans or reads anything, it checks `If-None-Match` (304) and `If-Match` (412). The steps after these
 //! checks are documented in `strata_service`, `read/pipeline.rs`.
+mod changes;
 mod export;
+mod files;
 mod link_header;
 mod openapi_operations;
 pub mod path;
@@ -79,22 +82,37 @@ struct ResponseContext {
     is_private: bool,
     /// Counts the request and the bytes of its response in the usage of the dataset. `None` if the dataset is unknown.
     usage_meter: Option<UsageMeter>,
+    /// Whether a response with a whole version has the header `Repr-Digest`.
+    has_digest: bool,
 }
 
-/// The routes include all paths under `/api`, because `parse_path` returns better errors than the router.
+/// The routes include all paths under their prefixes, because the parsers of paths return better errors than the router.
 pub(super) fn routes() -> Router<AppState> {
     Router::new()
         .route("/api", any(read_dataset))
         .route("/api/", any(read_dataset))
         .route("/api/{*path}", any(read_dataset))
+        .route("/changes", any(changes::read_changes))
+        .route("/changes/", any(changes::read_changes))
+        .route("/changes/{*path}", any(changes::read_changes))
+        .route("/files", any(files::read_file))
+        .route("/files/", any(files::read_file))
+        .route("/files/{*path}", any(files::read_file))
 }
 
 /// Handles all methods and paths under `/api`. If the request was parsed, error responses also list unknown parameters.
 async fn read_dataset(State(services): State<AppState>, request: Request) -> Response {
     let (head, _body) = request.into_parts();
     let mut context = ResponseContext::default();
-    let mut response =
-        respond_to_read(&services, &head, &mut context).await.unwrap_or_else(IntoResponse::into_response);
+    let response = match parse_read(&head.method, &head.uri) {
+        Ok(parsed) => respond_to_parsed_read(&services, &head, parsed, &mut context).await,
+        Err(error) => Err(error),
+    };
+    complete_response(response.unwrap_or_else(IntoResponse::into_response), context)
+}
+
+/// Adds the headers that apply to any response, including errors.
+fn complete_response(mut response: Response, context: ResponseContext) -> Response {
     let headers = response.headers_mut();
     if let Some(status) = &context.rate_limit_status {
         rate_limiting::set_rate_limit_headers(headers, status);
@@ -110,12 +128,17 @@ async fn read_dataset(State(services): State<AppState>, request: Request) -> Res
     response
 }
 
-async fn respond_to_read(services: &Services, head: &Parts, context: &mut ResponseContext) -> Result<Response> {
-    let ParsedRead { target, request, unknown_parameters } = parse_read(&head.method, &head.uri)?;
+async fn respond_to_parsed_read(
+    services: &Services,
+    head: &Parts,
+    parsed: ParsedRead,
+    context: &mut ResponseContext,
+) -> Result<Response> {
+    let ParsedRead { target, request, unknown_parameters } = parsed;
     context.unknown_parameters = unknown_parameters_header(&unknown_parameters);
 
     let client = client_ip::request_client(head, services);
-    let authorized = authorize(services, client, &target, &request, &head.headers, context).await?;
+    let authorized = authorize(services, head, &target, &request, context).await?;
     let request = Arc::new(request);
     if request.strict {
         Box::pin(services.reads.reject_unknown_fields(&authorized, &request)).await?;
@@ -130,11 +153,7 @@ async fn respond_to_read(services: &Services, head: &Parts, context: &mut Respon
     }
     let is_coded = file != Some(ResponseFormat::Parquet);
     if let Some(etag) = etag.take_if(|etag| caching::is_not_modified(&head.headers, etag)) {
-        context.usage_meter.iter().for_each(UsageMeter::record_not_modified);
-        let mut response = not_modified_response(&authorized);
-        let caching_headers = CachingHeaders { etag: Some(etag), is_private: authorized.is_private, is_coded };
-        caching::set_caching_headers(response.headers_mut(), caching_headers);
-        return Ok(response);
+        return Ok(respond_not_modified(context, &authorized, etag, is_coded));
     }
     let range = etag.as_ref().and_then(|etag| ByteRange::from_headers(&head.headers, etag));
     // The futures of rare steps are boxed, because the future of this function is moved several times.
@@ -142,7 +161,11 @@ async fn respond_to_read(services: &Services, head: &Parts, context: &mut Respon
         true => None,
         false => Box::pin(find_unknown_fields(services, &authorized, &request, &head.uri)).await?,
     };
-    let response = services.reads.respond(read, coding).await?;
+    let mut response = services.reads.respond(read, coding).await?;
+    // The length of an export is known only when the export is complete.
+    if let (&Method::HEAD, ResponseBody::Export(export)) = (&head.method, &mut response.body) {
+        export.wait_for_size_bytes().await?;
+    }
     // If there was no memory for the compression, the response is not compressed, and has a different etag.
     if response.coding != coding && matches!(response.body, ResponseBody::Stream(_)) {
         etag = tag(response.coding);
@@ -157,6 +180,9 @@ async fn respond_to_read(services: &Services, head: &Parts, context: &mut Respon
         services.export_prewarmer.record_request(target.version, &authorized, &request, query_bytes);
         let sent_bytes = rate_limiting::partial_body_bytes(&response);
         services.rate_limiter.begin_download(client, bucket, key.export_id(), sent_bytes).await;
+    }
+    if context.has_digest {
+        files::set_repr_digest(&mut response, &authorized, &request);
     }
     let headers = response.headers_mut();
     headers.extend(fields.map(|fields| (X_UNKNOWN_FIELDS, fields)));
@@ -195,12 +221,13 @@ async fn find_unknown_fields(
 /// to a counted download also needs the lookup first.
 async fn authorize(
     services: &Services,
-    client: ClientNetwork,
+    head: &Parts,
     target: &ReadTarget,
     request: &ReadRequest,
-    headers: &HeaderMap,
     context: &mut ResponseContext,
 ) -> Result<AuthorizedTarget> {
+    let client = client_ip::request_client(head, services);
+    let headers = &head.headers;
     let authorization = parse_authorization(headers);
     let may_continue = rate_limiting::may_skip_rate_limit(services, client, request, headers).await;
     let counts_first = authorization == AuthorizationHeader::None && !may_continue;
@@ -292,31 +319,50 @@ async fn encode_response(
     file: Option<ResponseFormat>,
     range: Option<ByteRange>,
 ) -> Result<Response> {
+    let total = read.total;
+    let matches = read.matches;
+    let mut response = encode_body(read, range).await?;
+    let disposition =
+        file.and_then(|format| content_disposition(&target.name_slug, target.version, target.variant, format));
+    let headers = response.headers_mut();
+    headers.insert(X_TOTAL_COUNT, HeaderValue::from(total));
+    headers.extend(matches.map(|matches| (X_TOTAL_MATCHES, HeaderValue::from(matches))));
+    set_dataset_headers(headers, target);
+    headers.extend(disposition.map(|disposition| (CONTENT_DISPOSITION, disposition)));
+    Ok(response)
+}
+
+/// Encodes the body of a read with the headers that describe only the body.
+async fn encode_body(read: ReadResponse, range: Option<ByteRange>) -> Result<Response> {
     let mut response = match read.body {
         ResponseBody::Whole(bytes) => Response::new(Body::from(bytes)),
         ResponseBody::Stream(chunks) => Response::new(Box::pin(stream_body(chunks)).await?),
         ResponseBody::Export(export) => Box::pin(export::export_response(export, range)).await?,
     };
     response.extensions_mut().insert(BodyAlreadyCharged);
-    let disposition =
-        file.and_then(|format| content_disposition(&target.name_slug, target.version, target.variant, format));
     let headers = response.headers_mut();
     headers.reserve(HEADER_CAPACITY);
     if read.coding != ContentCoding::Identity {
         headers.insert(CONTENT_ENCODING, HeaderValue::from_static(read.coding.name()));
     }
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(read.content_type));
-    headers.insert(X_TOTAL_COUNT, HeaderValue::from(read.total));
-    headers.extend(read.matches.map(|matches| (X_TOTAL_MATCHES, HeaderValue::from(matches))));
-    set_dataset_headers(headers, target);
-    headers.extend(disposition.map(|disposition| (CONTENT_DISPOSITION, disposition)));
     Ok(response)
 }
 
-fn not_modified_response(target: &AuthorizedTarget) -> Response {
+/// Responds with 304 to a request whose `If-None-Match` names the current `etag`.
+fn respond_not_modified(
+    context: &ResponseContext,
+    target: &AuthorizedTarget,
+    etag: HeaderValue,
+    is_coded: bool,
+) -> Response {
+    context.usage_meter.iter().for_each(UsageMeter::record_not_modified);
     let mut response = Response::new(Body::new(caching::UnsizedEmptyBody));
     *response.status_mut() = StatusCode::NOT_MODIFIED;
-    set_dataset_headers(response.headers_mut(), target);
+    let headers = response.headers_mut();
+    set_dataset_headers(headers, target);
+    let caching_headers = CachingHeaders { etag: Some(etag), is_private: target.is_private, is_coded };
+    caching::set_caching_headers(headers, caching_headers);
     response
 }
 

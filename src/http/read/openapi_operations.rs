@@ -9,7 +9,7 @@ use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement
 use utoipa::openapi::tag::TagBuilder;
 use utoipa::openapi::{
     ArrayBuilder, Components, ComponentsBuilder, Content, ContentBuilder, HttpMethod, ObjectBuilder, OneOfBuilder,
-    OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref, Response, ResponseBuilder, Schema, Type,
+    OpenApi, OpenApiBuilder, PathItem, PathsBuilder, Ref, Required, Response, ResponseBuilder, Schema, Type,
 };
 
 use crate::openapi_components::response_headers::{
@@ -27,6 +27,9 @@ const READ_ERROR_STATUSES: &[u16] = &[400, 401, 403, 404, 405, 410, 412, 414, 41
 const COMMON_READ_HEADERS: &[&[&str]] =
     &[COMMON_HEADERS, RATE_LIMIT_HEADERS, DATASET_HEADERS, CACHING_HEADERS, CORS_HEADERS, &["X-Unknown-Parameters"]];
 
+const COMMON_CHANGES_HEADERS: &[&[&str]] =
+    &[COMMON_HEADERS, RATE_LIMIT_HEADERS, DATASET_HEADERS, CACHING_HEADERS, CORS_HEADERS];
+
 const PAGE_HEADERS: &[&str] = &["X-Total-Count", "X-Total-Matches", "X-Unknown-Fields", "Link"];
 
 pub(crate) fn openapi_section() -> OpenApi {
@@ -38,7 +41,9 @@ pub(crate) fn openapi_section() -> OpenApi {
                      alternate";
     let paths = PathsBuilder::new()
         .path("/api/{dataset_id}/{name_slug}/{version}", read_operation("readDataset", version))
-        .path("/api/{dataset_id}/{name_slug}/{version}/alt", read_operation("readAlternate", alternate));
+        .path("/api/{dataset_id}/{name_slug}/{version}/alt", read_operation("readAlternate", alternate))
+        .path("/changes/{dataset_id}/{name_slug}/{version}", changes_operation())
+        .path("/files/{dataset_id}/{name_slug}/{file}", file_operation());
     let tag = TagBuilder::new().name(READ_TAG).description(Some("Queries of a version's entities")).build();
     OpenApiBuilder::new()
         .paths(paths)
@@ -73,6 +78,75 @@ fn read_operation(id: &str, summary: &str) -> PathItem {
     PathItem::new(HttpMethod::Get, operation)
 }
 
+/// The parameters of reads that the name of a file replaces.
+const FILE_NAME_PARAMETERS: [&str; 3] = ["format", "count", "alt"];
+
+fn changes_operation() -> PathItem {
+    let description = "Only GET is allowed, and the path can end with a `/`. Each line of the response is an edit with a \
+                       `position` in the version `since`: `set` replaces an entity, `remove` removes it, and `insert` \
+                       inserts entities before it. The positions ascend. The last line contains the SHA-256 of this \
+                       version as JSON Lines, so that you can verify your copy. strata compares entities by their stored \
+                       text. Private datasets require their private key.";
+    let operation = OperationBuilder::new()
+        .operation_id(Some("readChanges"))
+        .tag(READ_TAG)
+        .summary(Some("Returns the edits that turn another version into this one"))
+        .description(Some(description));
+    let parameters = ["dataset_id", "name_slug", "version", "If-None-Match", "since"];
+    let operation = parameters.into_iter().fold(operation, with_parameter_ref);
+    let operation = operation
+        .response("200", Ref::from_response_name("Changes"))
+        .response("304", Ref::from_response_name("NotModified"));
+    let statuses: Vec<u16> = READ_ERROR_STATUSES.iter().copied().filter(|status| *status != 416).collect();
+    PathItem::new(
+        HttpMethod::Get,
+        error_responses::with_error_refs(operation, error_responses::READ_ERRORS, &statuses).build(),
+    )
+}
+
+fn file_operation() -> PathItem {
+    let description = "GET, HEAD, and OPTIONS are allowed. The response is the same as the response to a query of this \
+                       version or alternate with this format, and you can use the same parameters except for `format`, \
+                       `count`, and `alt`. JSON is compact unless you set `pretty=true`, and strata ignores `Range`.";
+    let operation = OperationBuilder::new()
+        .operation_id(Some("readFile"))
+        .tag(READ_TAG)
+        .summary(Some("Returns a version as a file with a fixed URL"))
+        .description(Some(description));
+    let parameters = ["dataset_id", "name_slug", "file", "If-None-Match"].into_iter();
+    let queries = PARAMETERS.iter().map(|parameter| parameter.name);
+    let queries = queries.filter(|name| !FILE_NAME_PARAMETERS.contains(name));
+    let operation = parameters.chain(queries).fold(operation, with_parameter_ref);
+    let operation = operation
+        .response("200", Ref::from_response_name("File"))
+        .response("304", Ref::from_response_name("NotModified"));
+    let statuses: Vec<u16> = READ_ERROR_STATUSES.iter().copied().filter(|status| *status != 416).collect();
+    PathItem::new(
+        HttpMethod::Get,
+        error_responses::with_error_refs(operation, error_responses::READ_ERRORS, &statuses).build(),
+    )
+}
+
+fn with_parameter_ref(operation: OperationBuilder, name: &str) -> OperationBuilder {
+    operation.parameter_ref(Ref::new(format!("#/components/parameters/{name}")))
+}
+
+fn since_parameter() -> Parameter {
+    let description = "The version that you have, as `vN`. It can be older or newer than the requested version.";
+    let schema = schema_of_type(Type::String).pattern(Some("^v(0|[1-9][0-9]*)$"));
+    let builder = parameter_builder("since", ParameterIn::Query, description, schema, Some(json!("v1")));
+    builder.required(Required::True).build()
+}
+
+fn file_parameter() -> Parameter {
+    let description = "The version (`active`, `latest`, or `vN`), followed by `-alt` for the alternate, a dot, and the \
+                       name of a format.";
+    let formats = ResponseFormat::ALL.map(ResponseFormat::name).join("|");
+    let pattern = format!("^(active|latest|v(0|[1-9][0-9]*))(-alt)?\\.({formats})$");
+    let schema = schema_of_type(Type::String).pattern(Some(pattern));
+    parameter_builder("file", ParameterIn::Path, description, schema, Some(json!("active.jsonl"))).build()
+}
+
 fn read_components() -> Components {
     let private_key = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
@@ -84,9 +158,12 @@ fn read_components() -> Components {
         .schema("Count", count_schema())
         .response("Entities", entities_response())
         .response("Part", partial_response())
+        .response("Changes", changes_response())
+        .response("File", file_response())
         .response("NotModified", not_modified_response());
     let queries = PARAMETERS.iter().map(read_parameters::parameter_component);
-    for parameter in path_parameters().into_iter().chain(header_parameters()).chain(queries) {
+    let other = [since_parameter(), file_parameter()];
+    for parameter in path_parameters().into_iter().chain(header_parameters()).chain(other).chain(queries) {
         components = components.parameter(parameter.name.clone(), parameter);
     }
     components.build()
@@ -178,6 +255,25 @@ fn entities_response() -> Response {
         .into_iter()
         .fold(response, |response, format| response.content(format.content_type(), format_content(format)));
     with_page_headers(response, &["Content-Disposition", "Accept-Ranges", "Content-Encoding"])
+}
+
+fn changes_response() -> Response {
+    let example = "{\"position\":0,\"set\":{\"cca3\":\"ABW\",\"area\":180}}\n{\"position\":7,\"remove\":true}\n\
+                   {\"version\":4,\"since\":3,\"entity_count\":249,\"content_sha256\":\
+                   \"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\"}\n";
+    let response = ResponseBuilder::new()
+        .description("The edits in the order of their positions, and a last line with the digest of this version.")
+        .content(ResponseFormat::Jsonl.content_type(), text_content(example));
+    let response = response_headers::with_header_refs(response, COMMON_CHANGES_HEADERS);
+    response_headers::with_header_refs(response, &[&["X-Total-Changes", "Content-Encoding"]]).build()
+}
+
+fn file_response() -> Response {
+    let response = ResponseBuilder::new().description("The entities in the format of the file.");
+    let response = ResponseFormat::ALL
+        .into_iter()
+        .fold(response, |response, format| response.content(format.content_type(), format_content(format)));
+    with_page_headers(response, &["Content-Disposition", "Content-Encoding", "Repr-Digest"])
 }
 
 fn partial_response() -> Response {

@@ -1,16 +1,21 @@
-//! The path of a read: `/api/{dataset_id}/{name_slug}/{version}/`, with `alt/` after it for the edited copy.
+//! The paths of reads: `/api/{dataset_id}/{name_slug}/{version}/`, with `alt/` after it for the edited copy, the path of
+//! the changes since another version, `/changes/{dataset_id}/{name_slug}/{version}/`, and the paths of files,
+//! `/files/{dataset_id}/{name_slug}/{version}.{ext}`.
 //!
 //! The router does not parse the path, because errors must contain the invalid segment, only the slug can contain
 //! escapes, and a slug that is not UTF-8 is an error (docs/reference/query-semantics.md, Path of a read).
 //!
-//! 1. Remove `/api/` and one trailing `/`.
+//! 1. Remove the first segment and, unless the path is a file, one trailing `/`.
 //! 2. Split at `/` before decoding anything: an escaped slash belongs to the slug.
 //! 3. Parse the segments from left to right. The first invalid segment is the error.
+
+use std::sync::LazyLock;
 
 use axum::http::StatusCode;
 use percent_encoding::percent_decode_str;
 use strata_service::ReadTarget;
 use strata_types::ids::DatasetId;
+use strata_types::read_request::ResponseFormat;
 use strata_types::version::VersionSelector;
 
 use crate::display_text::quote_for_display;
@@ -26,10 +31,8 @@ pub struct ReadPath {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ReadPathError {
     /// The path is too short. The error contains the name of the first missing segment.
-    #[error(
-        "{0} is missing; valid: /api/{{dataset_id}}/{{name_slug}}/{{version}}/, followed by alt/ for the alternate"
-    )]
-    Missing(&'static str),
+    #[error("{} is missing; valid: {}", .0, .1.syntax())]
+    Missing(&'static str, ReadRoute),
     #[error(
         "dataset_id is {}; valid: a positive integer in decimal digits, without leading zeros",
         quote_for_display(.0)
@@ -42,8 +45,47 @@ pub enum ReadPathError {
         quote_for_display(.0)
     )]
     Version(String),
-    #[error("{} after the version is not valid; valid: alt, or nothing", quote_for_display(.0))]
-    AfterVersion(String),
+    #[error("{} after the version is not valid; valid: {}", quote_for_display(.0), .1.valid_after_version())]
+    AfterVersion(String, ReadRoute),
+    #[error("file name {} has no extension of a format; valid: {}", quote_for_display(.0), FILE_EXTENSIONS.join(", "))]
+    FileExtension(String),
+}
+
+/// The extensions of files, which are the names of the formats.
+static FILE_EXTENSIONS: LazyLock<Vec<&str>> = LazyLock::new(|| ResponseFormat::ALL.map(ResponseFormat::name).to_vec());
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadRoute {
+    Api,
+    Changes,
+    Files,
+}
+
+impl ReadRoute {
+    fn prefix(self) -> &'static str {
+        match self {
+            ReadRoute::Api => "/api",
+            ReadRoute::Changes => "/changes",
+            ReadRoute::Files => "/files",
+        }
+    }
+
+    fn syntax(self) -> &'static str {
+        match self {
+            ReadRoute::Api => "/api/{dataset_id}/{name_slug}/{version}/, followed by alt/ for the alternate",
+            ReadRoute::Changes => "/changes/{dataset_id}/{name_slug}/{version}/?since=vN",
+            ReadRoute::Files => {
+                "/files/{dataset_id}/{name_slug}/{version}.{format}, with -alt before the dot for the alternate"
+            }
+        }
+    }
+
+    fn valid_after_version(self) -> &'static str {
+        match self {
+            ReadRoute::Api => "alt, or nothing",
+            ReadRoute::Changes | ReadRoute::Files => "nothing",
+        }
+    }
 }
 
 impl From<ReadPathError> for HttpError {
@@ -54,26 +96,69 @@ impl From<ReadPathError> for HttpError {
 
 /// Parses a percent-encoded path that starts with `/api`.
 pub fn parse_path(path: &str) -> Result<ReadPath, ReadPathError> {
-    let path = path.strip_prefix("/api").unwrap_or(path);
-    let path = path.strip_prefix('/').unwrap_or(path);
-    let mut segments = path.strip_suffix('/').unwrap_or(path).splitn(4, '/');
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let (target, rest) = parse_target(path, ReadRoute::Api, |version| version.parse().ok())?;
+    match rest {
+        None => Ok(ReadPath { target, alt: false }),
+        Some("alt") => Ok(ReadPath { target, alt: true }),
+        Some(rest) => Err(ReadPathError::AfterVersion(rest.to_owned(), ReadRoute::Api)),
+    }
+}
+
+/// Parses a percent-encoded path that starts with `/changes`.
+pub fn parse_changes_path(path: &str) -> Result<ReadTarget, ReadPathError> {
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let (target, rest) = parse_target(path, ReadRoute::Changes, |version| version.parse().ok())?;
+    match rest {
+        None => Ok(target),
+        Some(rest) => Err(ReadPathError::AfterVersion(rest.to_owned(), ReadRoute::Changes)),
+    }
+}
+
+/// Parses a percent-encoded path that starts with `/files`. Also returns the format of the file.
+pub fn parse_file_path(path: &str) -> Result<(ReadPath, ResponseFormat), ReadPathError> {
+    let mut alt = false;
+    let mut format = None;
+    let parse_file_name = |name: &str| {
+        let (version, extension) = name.split_once('.')?;
+        format = ResponseFormat::ALL.into_iter().find(|format| format.name() == extension);
+        let version = match version.strip_suffix("-alt") {
+            Some(original) => {
+                alt = true;
+                original
+            }
+            None => version,
+        };
+        version.parse().ok()
+    };
+    let (target, rest) = parse_target(path, ReadRoute::Files, parse_file_name)?;
+    if let Some(rest) = rest {
+        return Err(ReadPathError::AfterVersion(rest.to_owned(), ReadRoute::Files));
+    }
+    let file_name = path.rsplit('/').next().unwrap_or_default();
+    let format = format.ok_or_else(|| ReadPathError::FileExtension(file_name.to_owned()))?;
+    Ok((ReadPath { target, alt }, format))
+}
+
+/// Parses the segments after the prefix of a route. Also returns the rest of the path after the version.
+fn parse_target(
+    path: &str,
+    route: ReadRoute,
+    parse_version: impl FnOnce(&str) -> Option<VersionSelector>,
+) -> Result<(ReadTarget, Option<&str>), ReadPathError> {
+    let path = path.strip_prefix(route.prefix()).unwrap_or(path);
+    let mut segments = path.strip_prefix('/').unwrap_or(path).splitn(4, '/');
     let mut segment = |name| match segments.next() {
-        None | Some("") => Err(ReadPathError::Missing(name)),
+        None | Some("") => Err(ReadPathError::Missing(name, route)),
         Some(segment) => Ok(segment),
     };
-
     let dataset = segment("dataset_id")?;
     let dataset: DatasetId = dataset.parse().map_err(|_| ReadPathError::DatasetId(dataset.to_owned()))?;
     let name_slug = segment("name_slug")?;
     let name_slug = decode_segment(name_slug).ok_or_else(|| ReadPathError::NameSlug(name_slug.to_owned()))?;
     let version = segment("version")?;
-    let version: VersionSelector = version.parse().map_err(|_| ReadPathError::Version(version.to_owned()))?;
-    let alt = match segments.next() {
-        None => false,
-        Some("alt") => true,
-        Some(rest) => return Err(ReadPathError::AfterVersion(rest.to_owned())),
-    };
-    Ok(ReadPath { target: ReadTarget { dataset, name_slug, version }, alt })
+    let version = parse_version(version).ok_or_else(|| ReadPathError::Version(version.to_owned()))?;
+    Ok((ReadTarget { dataset, name_slug, version }, segments.next()))
 }
 
 /// Decodes a segment of a path. Returns `None` if an escape is malformed or the bytes are not UTF-8. `+` is literal.

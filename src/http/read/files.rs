@@ -1,0 +1,86 @@
+//! `/files/{dataset_id}/{name_slug}/{version}.{format}`: a version as a file with a fixed URL (docs/reference/files.md).
+//!
+//! `GET` is the read with this format and the same parameters, checks and headers. `HEAD` is a `GET` without a body.
+//! `OPTIONS` responds to the preflight request of a browser, without a lookup.
+
+use axum::body::Body;
+use axum::extract::{Request, State};
+use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, RANGE};
+use axum::http::request::Parts;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use http_body::Body as _;
+use strata_service::AuthorizedTarget;
+use strata_types::read_request::{ReadRequest, ResponseFormat};
+
+use super::path::parse_file_path;
+use super::{ParsedRead, ResponseContext, complete_response, respond_to_parsed_read};
+use crate::AppState;
+use crate::error::{HttpError, Result};
+use crate::headers::caching::UnsizedEmptyBody;
+use crate::headers::cors;
+use crate::params;
+
+pub(super) const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
+
+/// Handles all methods and paths under `/files`.
+pub(super) async fn read_file(State(services): State<AppState>, request: Request) -> Response {
+    let (mut head, _body) = request.into_parts();
+    if head.method == Method::HEAD {
+        head.headers.remove(RANGE);
+    }
+    let mut context = ResponseContext { has_digest: true, ..ResponseContext::default() };
+    let response = match parse_file_request(&head) {
+        Ok(None) => return preflight_response(),
+        Ok(Some(parsed)) => respond_to_parsed_read(&services, &head, parsed, &mut context).await,
+        Err(error) => Err(error),
+    };
+    let response = complete_response(response.unwrap_or_else(IntoResponse::into_response), context);
+    if head.method == Method::HEAD { without_body(response) } else { response }
+}
+
+/// Parses a request. Returns `None` for a preflight request.
+fn parse_file_request(head: &Parts) -> Result<Option<ParsedRead>> {
+    if ![Method::GET, Method::HEAD, Method::OPTIONS].contains(&head.method) {
+        return Err(HttpError::MethodNotAllowed { allowed: Some(cors::FILE_METHODS) });
+    }
+    let (path, format) = parse_file_path(head.uri.path())?;
+    if head.method == Method::OPTIONS {
+        return Ok(None);
+    }
+    let (request, unknown_parameters) = params::parse_file_query(head.uri.query())?;
+    let request = ReadRequest { format, alt: path.alt, ..request };
+    Ok(Some(ParsedRead { target: path.target, request, unknown_parameters }))
+}
+
+fn preflight_response() -> Response {
+    let mut response = StatusCode::NO_CONTENT.into_response();
+    cors::allow_file_preflight(response.headers_mut());
+    response
+}
+
+/// Removes the body of a response to `HEAD`, whose length stays in `Content-Length` if it is known.
+fn without_body(response: Response) -> Response {
+    let (mut head, body) = response.into_parts();
+    if let Some(length) = body.size_hint().exact().filter(|_| head.status != StatusCode::NOT_MODIFIED) {
+        head.headers.entry(CONTENT_LENGTH).or_insert(HeaderValue::from(length));
+    }
+    Response::from_parts(head, Body::new(UnsizedEmptyBody))
+}
+
+/// Adds `Repr-Digest` (RFC 9530) to a whole version as JSON Lines, whose digest is recorded. A compressed response has
+/// none, because the digest covers the bytes before the compression.
+pub(super) fn set_repr_digest(response: &mut Response, target: &AuthorizedTarget, request: &ReadRequest) {
+    let whole = ReadRequest { format: ResponseFormat::Jsonl, alt: request.alt, ..ReadRequest::default() };
+    let is_whole = request.canonicalize() == whole.canonicalize();
+    if !is_whole || response.headers().contains_key(CONTENT_ENCODING) {
+        return;
+    }
+    let digest = hex::decode(&target.file.content_hash).map(|digest| format!("sha-256=:{}:", STANDARD.encode(digest)));
+    // The recorded digest consists of hexadecimal digits.
+    if let Some(digest) = digest.ok().and_then(|digest| HeaderValue::try_from(digest).ok()) {
+        response.headers_mut().insert(REPR_DIGEST, digest);
+    }
+}
