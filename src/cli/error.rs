@@ -10,6 +10,7 @@ use strata_service::{
     AccountError, BackupError, CheckError, DemoError, DiffError, DigestError, ManageError, OpenError, OwnerReadError,
     RestoreError, SweepError,
 };
+use strata_sync::SyncError;
 use strata_types::ids::DatasetId;
 use strata_types::version::VersionSelector;
 
@@ -72,6 +73,8 @@ pub(super) enum CliError {
     DamagedFiles { what: &'static str, files: u64 },
     #[error("failed to compute the digest of {}", file.display())]
     Verify { file: PathBuf, source: DigestError },
+    #[error("failed to update {}", file.display())]
+    Sync { file: PathBuf, source: SyncError },
     #[error("failed to create the backup")]
     Backup(#[from] BackupError),
     #[error("failed to restore the backup")]

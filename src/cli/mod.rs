@@ -22,6 +22,7 @@ mod scrub;
 mod serve;
 mod signals;
 mod sweep;
+mod sync;
 mod table;
 mod user;
 mod verify;
@@ -71,6 +72,7 @@ enum CliCommand {
     Import(import::ImportArguments),
     Explain(explain::ExplainArguments),
     Diff(diff::DiffArguments),
+    Sync(sync::SyncArguments),
     Sweep(sweep::SweepArguments),
     Check(check::CheckArguments),
     Scrub(scrub::ScrubArguments),
@@ -136,6 +138,7 @@ fn run_command(command_line: CommandLine) -> Result<(), CliError> {
         CliCommand::Completions(arguments) => return generated::print_completions(arguments),
         CliCommand::Manual(arguments) => return generated::write_manual(arguments),
         CliCommand::Verify(arguments) => return block_on(verify::run(arguments)),
+        CliCommand::Sync(arguments) => return block_on(sync::run(arguments)),
         _ => Vec::new(),
     };
     let config = Config::load(&config_sources(shared, flags))?;
@@ -156,7 +159,7 @@ fn run_command(command_line: CommandLine) -> Result<(), CliError> {
         CliCommand::Scrub(arguments) => run_with_services(&config, Maintain, scrub::run, arguments),
         CliCommand::Backup(arguments) => run_with_services(&config, Maintain, backup::back_up, arguments),
         CliCommand::Restore(arguments) => block_on(backup::restore(arguments, config)),
-        CliCommand::Completions(_) | CliCommand::Manual(_) | CliCommand::Verify(_) => Ok(()),
+        CliCommand::Completions(_) | CliCommand::Manual(_) | CliCommand::Sync(_) | CliCommand::Verify(_) => Ok(()),
     }
 }
 
