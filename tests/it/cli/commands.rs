@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -49,6 +50,7 @@ fn help_names_every_command_and_flag() {
             &["import", "--help"],
             &["<FILE-OR-URL>", "--name", "--owner", "--private", "--format", "jsonl", "--records-path", "entity_count"],
         ),
+        (&["sync", "--help"], &["<URL>", "<FILE>", "--key", "FILE.version", "active.jsonl"]),
         (&["explain", "--help"], &["<DATASET_ID>", "[QUERY]", "--version", "--alt", "--json"]),
     ] {
         let help = succeeded(&machine.run(arguments));
@@ -850,3 +852,36 @@ fn completions_and_manual_cover_every_command() {
     let message = failed(&machine.run(&["manual", "strata.toml/man1"]));
     assert!(message.contains("failed to write the manual pages to strata.toml/man1: "), "{message}");
 }
+
+#[test]
+fn sync_updates_local_copy_or_explains_failure() {
+    let machine = Machine::with_user();
+    machine.write("one.jsonl", "{\"a\":1}\n{\"b\":2}\n");
+    let slug = one_json_line(&machine.import("one.jsonl", &[]))["name_slug"].as_str().expect("a slug").to_owned();
+    let server = Server::start(&machine, &[], &[]);
+    let url = format!("{}/files/1/{slug}/active.jsonl", server.base_url);
+    let sync = || machine.run(&["sync", &url, "copy.jsonl"]);
+    let read = |name: &str| std::fs::read_to_string(machine.path(name)).expect("missing file");
+    assert_eq!(succeeded(&sync()), "downloaded version 1 to copy.jsonl\n");
+    assert_eq!(read("copy.jsonl"), "{\"a\":1}\n{\"b\":2}\n");
+    assert_eq!(succeeded(&sync()), "copy.jsonl is already version 1\n");
+    let second = ("{\"b\":2}\n{\"c\":3}\n", "v2\n");
+    machine.write("one.jsonl", second.0);
+    one_json_line(&machine.import("one.jsonl", &[]));
+    assert_eq!(succeeded(&sync()), "updated copy.jsonl from version 1 to version 2 (2 edits)\n");
+    assert_eq!((&*read("copy.jsonl"), &*read("copy.jsonl.version")), second);
+    let missing = url.replace("/files/1/", "/files/9/");
+    let message = failed(&machine.run(&["sync", &missing, "copy.jsonl"]));
+    assert!(message.contains("failed to update copy.jsonl: the server returned 404: "), "{message}");
+    assert_eq!((&*read("copy.jsonl"), &*read("copy.jsonl.version")), second);
+    let output = machine.run(&["sync", &format!("{url}?limit=1"), "copy.jsonl"]);
+    assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
+}
+    // A server can serve the previous version for up to a second after another process has published a new one.
+    let is_served =
+        || get(&format!("{}/api/1/{slug}/active?count=true", server.base_url), None).1.contains("\"version\": 2");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_served() {
+        assert!(Instant::now() < deadline, "version 2 is not served");
+        std::thread::sleep(Duration::from_millis(20));
+    }
