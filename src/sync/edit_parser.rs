@@ -1,5 +1,5 @@
-//! Parses the changes between two versions from a stream of bytes (docs/reference/changes.md). Entities are passed on in
-//! parts, so that memory does not depend on their size.
+//! Parses the changes between two versions from a stream of bytes (docs/reference/changes.md). Entities are passed on
+//! in parts, so that memory does not depend on their size.
 
 use serde::Deserialize;
 use strata_json::{DocumentError, ValueScanner};

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Invariants:
-//! - The new content is written to a temporary file next to FILE, and replaces it only if its SHA-256 is the one that the
-//!   server has sent. On failure, both files stay unchanged.
+//! - The new content is written to a temporary file next to FILE, and replaces it only if its SHA-256 is the one that
+//!   the server has sent. On failure, both files stay unchanged.
 //! - If FILE is not the version that FILE.version names, the digest differs, and the whole version is downloaded.
 //! - Memory does not depend on the size of the version or of an entity: all streams are processed in parts.
 //!

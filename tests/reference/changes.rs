@@ -5,8 +5,8 @@ use crate::Value;
 /// The maximum number of entities in an insert.
 const MAX_INSERT_ENTITIES: usize = 1_000;
 
-/// Applies the lines of a script, without its last line, to a list. Fails if a line is not a valid edit, or if the order
-/// of the lines is wrong.
+/// Applies the lines of a script, without its last line, to a list. Fails if a line is not a valid edit, or if the
+/// order of the lines is wrong.
 pub fn apply_edits(old: &[Value], lines: &[&str]) -> Result<Vec<Value>, String> {
     let mut new = Vec::new();
     let mut next = 0;

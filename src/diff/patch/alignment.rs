@@ -5,8 +5,8 @@
 //!
 //! 1. The common prefix and suffix always belong to an LCS.
 //! 2. Keys that only one list has are removed.
-//! 3. If few keys occur several times, the algorithm of Hunt and Szymanski (1977) finds an LCS exactly, in O(p log p) for
-//!    p pairs of equal keys. It is the algorithm of patience diffs, but not only for unique keys.
+//! 3. If few keys occur several times, the algorithm of Hunt and Szymanski (1977) finds an LCS exactly, in O(p log p)
+//!    for p pairs of equal keys. It is the algorithm of patience diffs, but not only for unique keys.
 //! 4. Otherwise, the algorithm of Myers ([`super::myers`]) needs no list of pairs, and is exact below a limit of edits.
 
 use datafusion::execution::memory_pool::MemoryReservation;

@@ -1,4 +1,4 @@
-//! Patches: the edits that turn one version (`old`) into another one (`new`), entity by entity in the order of the lists.
+//! Patches: the edits that turn one version (`old`) into another one (`new`), in the order of the entities.
 //!
 //! ```text
 //! old  A B C D E        hunk  old row 1 (B)  -> new rows 1 and 2 (X, Y)
@@ -8,8 +8,8 @@
 //! Unlike a diff ([`crate::compare`]), a patch compares the stored text of entities, and an entity that moved is an
 //! edit. Old entities and new entities outside of the hunks have the same text. The patch is computed in three steps:
 //!
-//! 1. [`builder`] divides the versions into regions that are small enough for the memory: between shared rows, after the
-//!    common prefix and before the common suffix, and between anchors ([`anchors`]). Only hashes are read.
+//! 1. [`builder`] divides the versions into regions that are small enough for the memory: between shared rows, after
+//!    the common prefix and before the common suffix, and between anchors ([`anchors`]). Only hashes are read.
 //! 2. In a region, only entities whose canonical hash occurs in both versions can be equal. Their text is read, and the
 //!    hash of the text replaces the canonical hash, which ignores `_source`, the key order and the spelling of numbers.
 //! 3. [`alignment`] finds a longest common subsequence of a region. Everything between its entities is a hunk.

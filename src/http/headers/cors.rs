@@ -12,8 +12,8 @@ use axum::http::{HeaderMap, HeaderValue};
 /// The response headers that scripts can read, in addition to those that are always readable.
 static EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static(
     "X-Dataset-ID, X-Dataset-Version, X-Dataset-Alt, X-Total-Count, X-Total-Matches, X-Total-Changes, \
-     X-Unknown-Parameters, X-Unknown-Fields, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, X-Request-Id, ETag, Link, \
-     Retry-After, Content-Disposition, Accept-Ranges, Content-Range",
+     X-Unknown-Parameters, X-Unknown-Fields, X-RateLimit-Limit, X-RateLimit-Remaining, X-RateLimit-Reset, \
+     X-Request-Id, ETag, Link, Retry-After, Content-Disposition, Accept-Ranges, Content-Range",
 );
 
 static ANY_ORIGIN: HeaderValue = HeaderValue::from_static("*");

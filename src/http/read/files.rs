@@ -1,4 +1,4 @@
-//! `/files/{dataset_id}/{name_slug}/{version}.{format}`: a version as a file with a fixed URL (docs/reference/files.md).
+//! `/files/{dataset_id}/{name_slug}/{version}.{format}`: a version as a file (docs/reference/files.md).
 //!
 //! `GET` is the read with this format and the same parameters, checks and headers. `HEAD` is a `GET` without a body.
 //! `OPTIONS` responds to the preflight request of a browser, without a lookup.

@@ -86,7 +86,7 @@ struct ResponseContext {
     has_digest: bool,
 }
 
-/// The routes include all paths under their prefixes, because the parsers of paths return better errors than the router.
+/// The routes include all paths under their prefixes, because the path parsers return better errors than the router.
 pub(super) fn routes() -> Router<AppState> {
     Router::new()
         .route("/api", any(read_dataset))

@@ -82,11 +82,11 @@ fn read_operation(id: &str, summary: &str) -> PathItem {
 const FILE_NAME_PARAMETERS: [&str; 3] = ["format", "count", "alt"];
 
 fn changes_operation() -> PathItem {
-    let description = "Only GET is allowed, and the path can end with a `/`. Each line of the response is an edit with a \
-                       `position` in the version `since`: `set` replaces an entity, `remove` removes it, and `insert` \
-                       inserts entities before it. The positions ascend. The last line contains the SHA-256 of this \
-                       version as JSON Lines, so that you can verify your copy. strata compares entities by their stored \
-                       text. Private datasets require their private key.";
+    let description = "Only GET is allowed, and the path can end with a `/`. Each line of the response is an edit with \
+                       a `position` in the version `since`: `set` replaces an entity, `remove` removes it, and \
+                       `insert` inserts entities before it. The positions ascend. The last line contains the SHA-256 \
+                       of this version as JSON Lines, so that you can verify your copy. strata compares entities by \
+                       their stored text. Private datasets require their private key.";
     let operation = OperationBuilder::new()
         .operation_id(Some("readChanges"))
         .tag(READ_TAG)

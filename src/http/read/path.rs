@@ -1,6 +1,6 @@
-//! The paths of reads: `/api/{dataset_id}/{name_slug}/{version}/`, with `alt/` after it for the edited copy, the path of
-//! the changes since another version, `/changes/{dataset_id}/{name_slug}/{version}/`, and the paths of files,
-//! `/files/{dataset_id}/{name_slug}/{version}.{ext}`.
+//! The paths of reads: `/api/{dataset_id}/{name_slug}/{version}/`, with `alt/` after it for the edited copy, the path
+//! of the changes since another version, `/changes/{dataset_id}/{name_slug}/{version}/`, and the paths of files,
+//! `/files/{dataset_id}/{name_slug}/{version}.{format}`.
 //!
 //! The router does not parse the path, because errors must contain the invalid segment, only the slug can contain
 //! escapes, and a slug that is not UTF-8 is an error (docs/reference/query-semantics.md, Path of a read).
