@@ -92,8 +92,10 @@ fn changes_operation() -> PathItem {
         .tag(READ_TAG)
         .summary(Some("Returns the edits that turn another version into this one"))
         .description(Some(description));
-    let parameters = ["dataset_id", "name_slug", "version", "If-None-Match", "since"];
-    let operation = parameters.into_iter().fold(operation, with_parameter_ref);
+    // Not references to components, because the reference pages describe those as the parameters of all reads.
+    let [if_none_match, ..] = header_parameters();
+    let parameters = path_parameters().into_iter().chain([if_none_match, since_parameter()]);
+    let operation = parameters.fold(operation, OperationBuilder::parameter);
     let operation = operation
         .response("200", Ref::from_response_name("Changes"))
         .response("304", Ref::from_response_name("NotModified"));
@@ -107,28 +109,29 @@ fn changes_operation() -> PathItem {
 fn file_operation() -> PathItem {
     let description = "GET, HEAD, and OPTIONS are allowed. The response is the same as the response to a query of this \
                        version or alternate with this format, and you can use the same parameters except for `format`, \
-                       `count`, and `alt`. JSON is compact unless you set `pretty=true`, and strata ignores `Range`.";
+                       `count`, and `alt`. JSON is compact unless you set `pretty=true`. A HEAD request ignores \
+                       `Range`.";
     let operation = OperationBuilder::new()
         .operation_id(Some("readFile"))
         .tag(READ_TAG)
         .summary(Some("Returns a version as a file with a fixed URL"))
         .description(Some(description));
-    let parameters = ["dataset_id", "name_slug", "file", "If-None-Match"].into_iter();
+    let operation = operation.parameter(file_parameter());
+    let parameters = ["dataset_id", "name_slug"].into_iter().map(str::to_owned);
+    let parameters = parameters.chain(header_parameters().map(|parameter| parameter.name));
     let queries = PARAMETERS.iter().map(|parameter| parameter.name);
-    let queries = queries.filter(|name| !FILE_NAME_PARAMETERS.contains(name));
-    let operation = parameters.chain(queries).fold(operation, with_parameter_ref);
+    let queries = queries.filter(|name| !FILE_NAME_PARAMETERS.contains(name)).map(str::to_owned);
+    let operation = parameters.chain(queries).fold(operation, |operation, name| {
+        operation.parameter_ref(Ref::new(format!("#/components/parameters/{name}")))
+    });
     let operation = operation
         .response("200", Ref::from_response_name("File"))
+        .response("206", Ref::from_response_name("Part"))
         .response("304", Ref::from_response_name("NotModified"));
-    let statuses: Vec<u16> = READ_ERROR_STATUSES.iter().copied().filter(|status| *status != 416).collect();
     PathItem::new(
         HttpMethod::Get,
-        error_responses::with_error_refs(operation, error_responses::READ_ERRORS, &statuses).build(),
+        error_responses::with_error_refs(operation, error_responses::READ_ERRORS, READ_ERROR_STATUSES).build(),
     )
-}
-
-fn with_parameter_ref(operation: OperationBuilder, name: &str) -> OperationBuilder {
-    operation.parameter_ref(Ref::new(format!("#/components/parameters/{name}")))
 }
 
 fn since_parameter() -> Parameter {
@@ -162,8 +165,7 @@ fn read_components() -> Components {
         .response("File", file_response())
         .response("NotModified", not_modified_response());
     let queries = PARAMETERS.iter().map(read_parameters::parameter_component);
-    let other = [since_parameter(), file_parameter()];
-    for parameter in path_parameters().into_iter().chain(header_parameters()).chain(other).chain(queries) {
+    for parameter in path_parameters().into_iter().chain(header_parameters()).chain(queries) {
         components = components.parameter(parameter.name.clone(), parameter);
     }
     components.build()
@@ -273,7 +275,7 @@ fn file_response() -> Response {
     let response = ResponseFormat::ALL
         .into_iter()
         .fold(response, |response, format| response.content(format.content_type(), format_content(format)));
-    with_page_headers(response, &["Content-Disposition", "Content-Encoding", "Repr-Digest"])
+    with_page_headers(response, &["Content-Disposition", "Accept-Ranges", "Content-Encoding", "Repr-Digest"])
 }
 
 fn partial_response() -> Response {
