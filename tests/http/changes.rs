@@ -214,16 +214,17 @@ async fn damage_after_first_byte_aborts_body() {
     let largest =
         owned.service.version_files().into_iter().max_by_key(|path| path.metadata().map_or(0, |file| file.len()));
     let path = largest.expect("missing version file");
-    flip_byte_in_middle(&path);
+    damage_middle_third(&path);
     let answer = owned.service.get(uri).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     assert!(!answer.whole, "the body looks complete");
     assert!(!answer.text().contains("content_sha256"));
 }
 
-fn flip_byte_in_middle(path: &std::path::Path) {
+/// Damages the documents of the second row group, among others.
+fn damage_middle_third(path: &std::path::Path) {
     let mut bytes = std::fs::read(path).expect("failed to read file");
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
+    let third = bytes.len() / 3;
+    bytes[third..2 * third].iter_mut().step_by(4_096).for_each(|byte| *byte ^= 1);
     std::fs::write(path, bytes).expect("failed to write file");
 }
