@@ -70,7 +70,7 @@ enum Division {
     /// Separate the common prefix and the common suffix.
     Trim,
     AtAnchors,
-    /// The region has no anchors.
+    /// For a region without anchors: as many rows of both versions as can be aligned at once come first.
     ByPosition,
 }
 

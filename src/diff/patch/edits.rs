@@ -6,8 +6,8 @@
 //! {"position":4,"remove":true}
 //! ```
 //!
-//! Positions refer to the old version. The rows of a hunk are first replaced one by one; then the remaining old rows are
-//! removed, or the remaining new rows inserted. So an edit at a position follows the inserts at this position.
+//! Positions refer to the old version. The rows of a hunk are first replaced one by one; then the remaining old rows
+//! are removed, or the remaining new rows inserted. So an edit at a position follows the inserts at this position.
 
 use std::io::Write;
 use std::ops::Range;

@@ -2,8 +2,8 @@
 
 pub(crate) mod alternate_edits;
 pub(crate) mod alternates;
-pub(crate) mod checks;
 pub(crate) mod changes;
+pub(crate) mod checks;
 pub(crate) mod clones;
 pub(crate) mod comparison_cache;
 pub(crate) mod diffs;
