@@ -3,7 +3,8 @@
 1. A generated dataset gets further versions, each with a few changes. The last version is also imported as a new
    dataset, whose file is complete.
 2. Reads of the last version are compared with the same reads of the complete file.
-3. The releases of a public package become the versions of another dataset.
+3. Changes and synchronization are measured.
+4. The releases of a public package become the versions of another dataset.
 """
 
 import argparse
@@ -86,8 +87,11 @@ class Measurement:
         chain = Chain(self._directory, self._given.entities)
         source = self._directory / "version.jsonl"
         strata = Strata(self._program, self._directory / "chain")
+        copy = self._directory / "copy.jsonl"
         try:
             chain.write(source)
+            chain.write(copy)
+            copy.with_name(f"{copy.name}.version").write_text("v1\n")
             first = strata.import_version(source, "Chain")
             one_file = strata.stored_bytes()
             further = []
@@ -104,15 +108,16 @@ class Measurement:
                 lambda: f"{statistics.median(further) / first:.2f}",
             )
             strata.start()
-            self._read(strata)
+            self._read(strata, source, copy)
         finally:
             strata.stop()
-            source.unlink(missing_ok=True)
+            for path in (source, copy, copy.with_name(f"{copy.name}.version")):
+                path.unlink(missing_ok=True)
             shutil.rmtree(strata.directory, ignore_errors=True)
             if not self._given.keep:
                 chain.remove()
 
-    def _read(self, strata: Strata) -> None:
+    def _read(self, strata: Strata, source: Path, copy: Path) -> None:
         last = self._given.versions
         for title, queries in READS.items():
             targets = [
@@ -120,6 +125,23 @@ class Measurement:
                 for query in queries
             ]
             self.row(f"{title}, against a complete file", partial(strata.compare, targets, REPEATS))
+        target = f"/changes/1/chain/v{last}/?since=v{last - 1}"
+
+        def changes() -> str:
+            found = [strata.changes(target) for _ in range(3)]
+            first = statistics.median(each.first_byte for each in found) * 1e3
+            complete = statistics.median(each.complete for each in found) * 1e3
+            return f"{first:.0f} ms; {complete:.0f} ms; {found[0].size:,} bytes"
+
+        self.row(f"changes from v{last - 1} to v{last}: first byte; complete", changes)
+
+        def sync() -> str:
+            sent = strata.sync(f"/files/1/chain/v{last}.jsonl", copy)
+            if copy.read_bytes() != source.read_bytes():
+                raise RuntimeError("the synchronized file is not the version")
+            return f"{sent / source.stat().st_size:.3f}"
+
+        self.row(f"bytes of a synchronization from v1 to v{last}, against the file", sync)
 
     def releases(self) -> None:
         """Measures the dataset of a public package."""

@@ -9,18 +9,30 @@ import statistics
 import subprocess
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from peers.programs import Command, Server
 
 OWNER = "storage@example.org"
 
-# All requests come from the same network, so the rate limits would reject them. Cached responses would hide the cost.
+# All requests come from the same network, so the rate limits would reject them. Cached responses and comparisons would
+# hide the cost.
 SETTINGS = {
     "STRATA_LIMITS__PUBLIC_PER_MINUTE": "0",
     "STRATA_CACHE__RESPONSE_BYTES": "0",
+    "STRATA_CACHE__DIFF_BYTES": "0",
 }
 TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The changes between two versions: seconds until the first byte and until the last one, and the bytes."""
+
+    first_byte: float
+    complete: float
+    size: int
 
 
 def entities_of(body: bytes) -> object:
@@ -104,3 +116,32 @@ class Strata:
                 if entities_of(bodies[0]) != entities_of(bodies[1]):
                     raise RuntimeError(f"the responses to {pair[0]} and {pair[1]} differ")
         return f"{statistics.median(seconds[0]) / statistics.median(seconds[1]):.2f}"
+
+    def changes(self, target: str) -> Changes:
+        """Measures a stream of changes."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        try:
+            began = time.perf_counter()
+            connection.request("GET", target)
+            response = connection.getresponse()
+            size = len(response.read(1))
+            first_byte = time.perf_counter() - began
+            size += len(response.read())
+            complete = time.perf_counter() - began
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise RuntimeError(f"{target}: status {response.status}")
+        return Changes(first_byte, complete, size)
+
+    def sync(self, target: str, file: Path) -> int:
+        """Runs `strata sync`. Returns the bytes of the bodies that the server has sent."""
+        before = self._sent_bytes()
+        command: Command = [self._program, "sync", f"http://127.0.0.1:{self.port}{target}", file]
+        subprocess.run(command, env=self._environment, stdout=sys.stderr, check=True)
+        return self._sent_bytes() - before
+
+    def _sent_bytes(self) -> int:
+        text = self.get("/metrics").decode()
+        routes = re.findall(r'^strata_http_sent_bytes_total\{route="([^"]+)"\} (\S+)$', text, re.MULTILINE)
+        return sum(int(float(sent)) for route, sent in routes if "metrics" not in route)
