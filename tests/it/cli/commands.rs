@@ -6,9 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use strata_format::editing::{EditScript, PositionEdit};
+use strata_format::writer::WriteOptions;
+use strata_store::store::{S3Options, open_store};
 use strata_testing::files;
 use strata_testing::machine::{Machine, Server, failed, get, one_json_line, post, succeeded};
 use strata_testing::scripts::paste;
+use strata_testing::versions::{FileWorkbench, always_beside};
 
 #[test]
 fn help_names_every_command_and_flag() {
@@ -715,6 +719,25 @@ fn digest_of_every_form_of_a_version_is_the_same() {
     }
 }
 
+/// Regression test: `strata verify` printed the content hash of an edited file, which is not a digest of its entities.
+#[test]
+fn verify_rejects_edited_file() {
+    let machine = Machine::new();
+    let bench = FileWorkbench::new();
+    let store = open_store(&machine.path("store").to_string_lossy(), &S3Options::default()).expect("failed to open");
+    let entities: Vec<String> = (0..9).map(|id| format!("{{\"id\":{id}}}")).collect();
+    let options = WriteOptions::default();
+    let base = bench.write(&store, &entities, &options).expect("failed to write");
+    let removal = EditScript::from([(3, PositionEdit { inserts: Vec::new(), change: Some(None) })]);
+    let edited = bench.edit(&store, &base, &removal, (&options, &always_beside(0))).expect("failed to edit");
+    let paths = [base.0, edited.expect("missing edit plan").0].map(|path| format!("store/{path}"));
+    let digest = hex::encode(Sha256::digest(entities.join("\n") + "\n"));
+    assert_eq!(succeeded(&machine.run(&["verify", &paths[0]])), format!("{digest}  {}\n", paths[0]));
+    let message = failed(&machine.run(&["verify", &paths[1]]));
+    assert!(message.contains("the file is no complete, undamaged version file"), "{message}");
+    assert!(message.contains("it contains only the edits of an alternate"), "{message}");
+}
+
 #[test]
 fn check_counts_missing_file_once() {
     let machine = Machine::with_user();
@@ -868,6 +891,14 @@ fn sync_updates_local_copy_or_explains_failure() {
     let second = ("{\"b\":2}\n{\"c\":3}\n", "v2\n");
     machine.write("one.jsonl", second.0);
     one_json_line(&machine.import("one.jsonl", &[]));
+    // A server can serve the previous version for up to a second after another process has published a new one.
+    let is_served =
+        || get(&format!("{}/api/1/{slug}/active?count=true", server.base_url), None).1.contains("\"version\": 2");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !is_served() {
+        assert!(Instant::now() < deadline, "version 2 is not served");
+        std::thread::sleep(Duration::from_millis(20));
+    }
     assert_eq!(succeeded(&sync()), "updated copy.jsonl from version 1 to version 2 (2 edits)\n");
     assert_eq!((&*read("copy.jsonl"), &*read("copy.jsonl.version")), second);
     let missing = url.replace("/files/1/", "/files/9/");
@@ -877,11 +908,3 @@ fn sync_updates_local_copy_or_explains_failure() {
     let output = machine.run(&["sync", &format!("{url}?limit=1"), "copy.jsonl"]);
     assert_eq!(output.status.code(), Some(2), "{}", String::from_utf8_lossy(&output.stderr));
 }
-    // A server can serve the previous version for up to a second after another process has published a new one.
-    let is_served =
-        || get(&format!("{}/api/1/{slug}/active?count=true", server.base_url), None).1.contains("\"version\": 2");
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !is_served() {
-        assert!(Instant::now() < deadline, "version 2 is not served");
-        std::thread::sleep(Duration::from_millis(20));
-    }
