@@ -5,7 +5,7 @@ use strata_http::error::HttpError;
 use strata_http::page_support;
 use strata_service::{AuthorizationHeader, AuthorizedTarget, RateLimitBucket, ReadError, ReadRequester, UsageMeter};
 use strata_types::dataset::Dataset;
-use strata_types::version::{DatasetVersion, VersionSelector, VersionVariant};
+use strata_types::version::{DatasetVersion, VersionNumber, VersionSelector, VersionVariant};
 
 use super::page_request::PageRequest;
 use super::query_params::QueryParams;
@@ -61,12 +61,25 @@ pub(super) async fn load_version_context(
     let lookup = lookup?;
     let (dataset, version) = found.ok_or(ReadError::DatasetNotFound)?;
     req.dataset_urls = dataset.latest_version.is_some().then(|| DatasetUrls::new(&dataset));
-    let requester = match &user {
-        None => ReadRequester::Client { client, authorization: AuthorizationHeader::None },
-        Some(user) => ReadRequester::User(user),
-    };
-    let authorized_target = lookup.authorize(requester, VersionVariant::from_alt(alt))?;
+    let authorized_target = lookup.authorize(read_requester(req), VersionVariant::from_alt(alt))?;
     Ok(VersionContext { dataset, version: version.ok_or(ReadError::DatasetNotFound)?, authorized_target })
+}
+
+fn read_requester(req: &PageRequest) -> ReadRequester<'_> {
+    match &req.current_user.user {
+        None => ReadRequester::Client { client: req.current_user.client, authorization: AuthorizationHeader::None },
+        Some(user) => ReadRequester::User(user),
+    }
+}
+
+/// Resolves another version of a dataset whose version was loaded by [`load_version_context`], without counting again.
+pub(super) async fn find_other_version(
+    req: &PageRequest,
+    urls: &VersionUrls,
+    number: VersionNumber,
+) -> Result<AuthorizedTarget, HttpError> {
+    let lookup = req.services.lookups.find(&urls.dataset.for_version_number(number).read_target()).await?;
+    Ok(lookup.authorize(read_requester(req), VersionVariant::Original)?)
 }
 
 /// The query parameter of the comparison page that contains the number of the version from whose page it was opened.
@@ -101,6 +114,7 @@ pub(super) struct DatasetHeading {
 pub(super) enum DatasetTab {
     Data,
     Profile,
+    Changes,
     Versions,
     Compare,
     Settings,

@@ -132,6 +132,7 @@ static PAGE_ROUTES: &[PageRoute] = &[
     ("/ui/{dataset_id}/{name_slug}/{version}/alt/", || get(browse::show_entities)),
     ("/ui/{dataset_id}/{name_slug}/{version}/profile", || get(profile::show_profile)),
     ("/ui/{dataset_id}/{name_slug}/{version}/alt/profile", || get(profile::show_profile)),
+    ("/ui/{dataset_id}/{name_slug}/{version}/changes", || get(diff::show_version_changes)),
     ("/ui/{dataset_id}/{name_slug}/{version}/explain", || get(explain::show_explanation)),
     ("/ui/{dataset_id}/{name_slug}/{version}/alt/explain", || get(explain::show_explanation)),
     ("/ui/{dataset_id}/{name_slug}/{version}/download", page!(browse::download)),

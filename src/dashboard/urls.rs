@@ -99,12 +99,25 @@ impl VersionUrls {
         self.path_below("/api", "")
     }
 
+    /// Returns the path of the API call for the changes since another version. Alternates have no changes.
+    pub(super) fn changes_path(&self) -> String {
+        self.original_version().path_below("/changes", "")
+    }
+
+    pub(super) fn changes_url(&self) -> String {
+        self.original_version().page_url("changes")
+    }
+
+    fn original_version(&self) -> VersionUrls {
+        VersionUrls { alt: false, ..self.clone() }
+    }
+
     pub(super) fn page_url(&self, name: &str) -> String {
         self.path_below("/ui", name)
     }
 
     pub(super) fn alternate_url(&self) -> String {
-        VersionUrls { alt: false, ..self.clone() }.page_url("alternate")
+        self.original_version().page_url("alternate")
     }
 
     pub(super) fn alternate_action_url(&self, action: &str) -> String {

@@ -1,8 +1,10 @@
 //! `…/diff`: compares two versions of a dataset, or a version with its alternate (edited copy). Only the owner sees the
-//! page, whose query string has the parameters of `GET /dataset/diff`.
+//! page, whose query string has the parameters of `GET /dataset/diff`. [`version_changes`] shows the same results for a
+//! version and its predecessor to everyone who can query the dataset.
 
 mod path_summary;
 mod records;
+mod version_changes;
 
 use askama::Template;
 use axum::http::StatusCode;
@@ -16,6 +18,7 @@ use strata_types::version::{VersionNumber, describe_versions};
 
 use self::path_summary::PathSummary;
 use self::records::DiffRecord;
+pub(super) use self::version_changes::show_version_changes;
 use super::browse::PageEntities;
 use super::context::{DatasetHeading, DatasetTab, LINKING_VERSION_PARAM};
 use super::entity_diff::{ComparisonBudget, EntityComparison, LeafEquality, ShownPaths};
@@ -39,6 +42,9 @@ struct CompareVersionsPage {
     form: CompareForm,
     problem: Option<String>,
     results: Option<DiffResults>,
+    /// The equivalent API call, as an absolute URL and as a path.
+    api: String,
+    api_href: String,
 }
 
 struct CompareForm {
@@ -62,8 +68,19 @@ struct DiffResults {
     pages: Vec<(&'static str, &'static str, String)>,
     shows_unchanged: bool,
     toggle_view_url: String,
-    api: String,
-    api_href: String,
+}
+
+/// The URL and the query of the page that shows a comparison.
+struct ComparisonLinks<'a> {
+    dataset: &'a DatasetUrls,
+    page_url: String,
+    query: &'a QueryParams,
+}
+
+impl ComparisonLinks<'_> {
+    fn shows_unchanged(&self) -> bool {
+        self.query.first(VIEW_PARAM) == Some(WHOLE_VIEW)
+    }
 }
 
 struct ChangeTypeFilter {
@@ -115,7 +132,12 @@ pub(super) async fn show_diff(req: &mut PageRequest) -> PageResult {
         linking_version?;
         let has_versions = query.first("v1").is_some() || query.first("v2").is_some();
         let call = build_diff_call(&urls, &query, (!has_versions).then_some([v1, v2]))?;
-        if has_versions { Box::pin(load_results(req, &urls, &query, call)).await.map(Some) } else { Ok(None) }
+        if !has_versions {
+            return Ok(None);
+        }
+        let diff = call.compare(&req.services, &req.require_user()?).await?;
+        let links = ComparisonLinks { dataset: &urls, page_url: urls.page_url("diff"), query: &query };
+        Box::pin(DiffResults::load(&diff, &call.page, &links)).await.map(Some)
     };
     let (status, problem, results) = match load.await {
         Ok(results) => (StatusCode::OK, None, results),
@@ -126,12 +148,15 @@ pub(super) async fn show_diff(req: &mut PageRequest) -> PageResult {
         Err(error) => return Err(error),
     };
     let title = results.as_ref().map_or("Compare versions", |results: &DiffResults| &results.title);
+    let api_href = diff_call_href(&urls, &query);
     let page = CompareVersionsPage {
         layout: req.layout(format!("{title}, {}", dataset.name.as_str())),
         heading: own.heading(req, DatasetTab::Compare),
         form,
         problem,
         results,
+        api: req.absolute_url(&api_href),
+        api_href,
     };
     render(status, &page)
 }
@@ -174,6 +199,13 @@ fn diff_call_params(urls: &DatasetUrls, query: &QueryParams) -> QueryParams {
     if params.values("dataset_id").eq([urls.id.to_string()]) { params.without(&["dataset_id"]) } else { params }
 }
 
+/// Returns the path of the API call that returns the records of the page.
+fn diff_call_href(urls: &DatasetUrls, query: &QueryParams) -> String {
+    let call = diff_call_params(urls, query).without(&["format"]);
+    let call = if call.first("limit").is_some() { call } else { call.with_added("limit", RECORDS_PER_PAGE) };
+    format!("/dataset/diff?{}&{call}", QueryParams::default().with_added("dataset_id", urls.id))
+}
+
 fn is_form_error(error: &HttpError) -> bool {
     use HttpError::{Call, Diff, InvalidRequest};
     matches!(
@@ -185,93 +217,96 @@ fn is_form_error(error: &HttpError) -> bool {
     )
 }
 
-async fn load_results(
-    req: &PageRequest,
-    urls: &DatasetUrls,
-    query: &QueryParams,
-    call: DiffCall,
-) -> Result<DiffResults, HttpError> {
-    let shows_unchanged = query.first(VIEW_PARAM) == Some(WHOLE_VIEW);
-    let requested_limit = call.page.limit.unwrap_or(RECORDS_PER_PAGE);
-    let page = DiffPage { limit: Some(requested_limit.min(MAX_PAGE_ENTITIES as u64)), ..call.page };
-    let diff = call.compare(&req.services, &req.require_user()?).await?;
-    let response =
-        diff.page_response(&page, DiffFormat::Jsonl, ContentCoding::Identity).await.map_err(DiffError::from)?;
-    let lines = PageEntities::read_from_body(response.body, MAX_PAGE_ENTITY_BYTES).await?;
+impl DiffResults {
+    async fn load(
+        diff: &VersionDiff,
+        requested: &DiffPage,
+        links: &ComparisonLinks<'_>,
+    ) -> Result<DiffResults, HttpError> {
+        let ComparisonLinks { dataset: urls, page_url: url, query } = links;
+        let shows_unchanged = links.shows_unchanged();
+        let requested_limit = requested.limit.unwrap_or(RECORDS_PER_PAGE);
+        let page = DiffPage { limit: Some(requested_limit.min(MAX_PAGE_ENTITIES as u64)), ..*requested };
+        let response =
+            diff.page_response(&page, DiffFormat::Jsonl, ContentCoding::Identity).await.map_err(DiffError::from)?;
+        let lines = PageEntities::read_from_body(response.body, MAX_PAGE_ENTITY_BYTES).await?;
 
-    let [v1, v2] = diff.versions;
-    let names = [format!("Version {v1}"), format!("Version {v2}{}", if diff.alt { ", alternate" } else { "" })];
-    let version_urls = [urls.for_version_number(v1), VersionUrls { alt: diff.alt, ..urls.for_version_number(v2) }];
-    let mut budget = ComparisonBudget::for_page();
-    let paths = if shows_unchanged { ShownPaths::All } else { ShownPaths::Changed };
-    let mut list = Vec::new();
-    for (index, record) in lines.iter().filter_map(DiffRecord::parse).enumerate() {
-        list.push(build_record_html(&record, page.offset + index as u64, &names, &version_urls, paths, &mut budget));
-    }
+        let [v1, v2] = diff.versions;
+        let names = [format!("Version {v1}"), format!("Version {v2}{}", if diff.alt { ", alternate" } else { "" })];
+        let version_urls = [urls.for_version_number(v1), VersionUrls { alt: diff.alt, ..urls.for_version_number(v2) }];
+        let mut budget = ComparisonBudget::for_page();
+        let paths = if shows_unchanged { ShownPaths::All } else { ShownPaths::Changed };
+        let mut list = Vec::new();
+        for (index, record) in lines.iter().filter_map(DiffRecord::parse).enumerate() {
+            list.push(build_record_html(
+                &record,
+                page.offset + index as u64,
+                &names,
+                &version_urls,
+                paths,
+                &mut budget,
+            ));
+        }
 
-    let count = diff.page_change_count(&page);
-    let shown = list.len() as u64;
-    let mut notes = Vec::new();
-    if requested_limit > MAX_PAGE_ENTITIES as u64 {
-        notes.push(format!(
-            "A page shows at most {MAX_PAGE_ENTITIES} records. The API call below returns up to {}.",
-            format::truncate_digits(query.first("limit").unwrap_or_default())
-        ));
+        let count = diff.page_change_count(&page);
+        let shown = list.len() as u64;
+        let mut notes = Vec::new();
+        if requested_limit > MAX_PAGE_ENTITIES as u64 {
+            notes.push(format!(
+                "A page shows at most {MAX_PAGE_ENTITIES} records. The API call below returns up to {}.",
+                format::truncate_digits(query.first("limit").unwrap_or_default())
+            ));
+        }
+        if shown < count {
+            let fitting = format::group_thousands(shown);
+            let all = format::pluralize(count, "record", "records");
+            notes.push(format!(
+                "Only {fitting} of {all} fit on this page. The next page continues where this one ends."
+            ));
+        }
+        let total = diff.change_count(page.change_type);
+        if let Some(last) = total.checked_sub(1).filter(|last| page.offset > *last) {
+            let [number, last] = [page.offset, last].map(format::group_thousands);
+            notes.push(format!("There is no record {number}. The last record is {last}."));
+        }
+        if shown == 0 && count > 0 {
+            notes.push("The first record is too large for this page. The API call below returns it.".to_owned());
+        }
+        let next = page.offset.saturating_add(shown.max(count.min(1)));
+        let page_url = |offset: u64| {
+            let query = if offset == 0 { query.without(&["offset"]) } else { query.with_replaced("offset", offset) };
+            query.to_url(url)
+        };
+        let step = page.limit.unwrap_or(RECORDS_PER_PAGE).max(1);
+        let mut pages = Vec::new();
+        if page.offset > 0 {
+            pages.push(("First", "", page_url(0)));
+            pages.push(("Previous", "prev", page_url(page.offset.min(total).saturating_sub(step))));
+        }
+        if next < total && page.limit != Some(0) {
+            pages.push(("Next", "next", page_url(next)));
+            pages.push(("Last", "", page_url((total - 1) / step * step)));
+        }
+        let has_summary = page.offset == 0 && matches!(page.change_type, None | Some(ChangeType::Modified));
+        let has_summary_link = !has_summary && diff.change_count(Some(ChangeType::Modified)) > 0;
+        let toggled =
+            if shows_unchanged { query.without(&[VIEW_PARAM]) } else { query.with_replaced(VIEW_PARAM, WHOLE_VIEW) };
+        Ok(DiffResults {
+            title: format!("{} and {}", names[0], names[1].to_lowercase()),
+            totals: diff.summary(),
+            names,
+            total_differences: diff.change_count(None),
+            change_type_filters: build_change_type_filters(diff, &page, links),
+            summary: if has_summary { path_summary::summarize_paths(diff).await? } else { None },
+            summary_href: has_summary_link.then(|| query.without(&["offset", "change_type"]).to_url(url)),
+            records: format::pluralize(total, "record", "records"),
+            notes,
+            list,
+            pages,
+            shows_unchanged,
+            toggle_view_url: toggled.to_url(url),
+        })
     }
-    if shown < count {
-        let fitting = format::group_thousands(shown);
-        let all = format::pluralize(count, "record", "records");
-        notes.push(format!("Only {fitting} of {all} fit on this page. The next page continues where this one ends."));
-    }
-    let total = diff.change_count(page.change_type);
-    if let Some(last) = total.checked_sub(1).filter(|last| page.offset > *last) {
-        let [number, last] = [page.offset, last].map(format::group_thousands);
-        notes.push(format!("There is no record {number}. The last record is {last}."));
-    }
-    if shown == 0 && count > 0 {
-        notes.push("The first record is too large for this page. The API call below returns it.".to_owned());
-    }
-    let next = page.offset.saturating_add(shown.max(count.min(1)));
-    let page_url = |offset: u64| {
-        let query = if offset == 0 { query.without(&["offset"]) } else { query.with_replaced("offset", offset) };
-        query.to_url(&urls.page_url("diff"))
-    };
-    let step = page.limit.unwrap_or(RECORDS_PER_PAGE).max(1);
-    let mut pages = Vec::new();
-    if page.offset > 0 {
-        pages.push(("First", "", page_url(0)));
-        pages.push(("Previous", "prev", page_url(page.offset.min(total).saturating_sub(step))));
-    }
-    if next < total && page.limit != Some(0) {
-        pages.push(("Next", "next", page_url(next)));
-        pages.push(("Last", "", page_url((total - 1) / step * step)));
-    }
-    let has_summary = page.offset == 0 && matches!(page.change_type, None | Some(ChangeType::Modified));
-    let has_summary_link = !has_summary && diff.change_count(Some(ChangeType::Modified)) > 0;
-    let api = diff_call_params(urls, query).without(&["format"]);
-    let api = if api.first("limit").is_some() { api } else { api.with_added("limit", RECORDS_PER_PAGE) };
-    let api = QueryParams::default().with_added("dataset_id", urls.id).to_string() + "&" + &api.to_string();
-    let api_href = format!("/dataset/diff?{api}");
-    let toggled =
-        if shows_unchanged { query.without(&[VIEW_PARAM]) } else { query.with_replaced(VIEW_PARAM, WHOLE_VIEW) };
-    Ok(DiffResults {
-        title: format!("{} and {}", names[0], names[1].to_lowercase()),
-        totals: diff.summary(),
-        names,
-        total_differences: diff.change_count(None),
-        change_type_filters: build_change_type_filters(&diff, &page, query, urls),
-        summary: if has_summary { path_summary::summarize_paths(&diff).await? } else { None },
-        summary_href: has_summary_link
-            .then(|| query.without(&["offset", "change_type"]).to_url(&urls.page_url("diff"))),
-        records: format::pluralize(total, "record", "records"),
-        notes,
-        list,
-        pages,
-        shows_unchanged,
-        toggle_view_url: toggled.to_url(&urls.page_url("diff")),
-        api: req.absolute_url(&api_href),
-        api_href,
-    })
 }
 
 fn change_type_label(change_type: ChangeType) -> &'static str {
@@ -285,16 +320,14 @@ fn change_type_label(change_type: ChangeType) -> &'static str {
 fn build_change_type_filters(
     diff: &VersionDiff,
     page: &DiffPage,
-    query: &QueryParams,
-    urls: &DatasetUrls,
+    links: &ComparisonLinks<'_>,
 ) -> Vec<ChangeTypeFilter> {
-    let rest = query.without(&["offset", "change_type"]);
-    let diff_url = urls.page_url("diff");
+    let rest = links.query.without(&["offset", "change_type"]);
     let types = [None, Some(ChangeType::Modified), Some(ChangeType::Subtracted), Some(ChangeType::Added)];
     let kind = |change_type: Option<ChangeType>| ChangeTypeFilter {
         name: change_type.map_or("All", change_type_label),
         number: format::group_thousands(diff.change_count(change_type)),
-        href: rest.clone().with_optional("change_type", change_type.map(ChangeType::name)).to_url(&diff_url),
+        href: rest.clone().with_optional("change_type", change_type.map(ChangeType::name)).to_url(&links.page_url),
         current: page.change_type == change_type,
     };
     types.into_iter().map(kind).collect()

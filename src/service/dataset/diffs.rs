@@ -31,7 +31,7 @@ use crate::dataset::comparison_cache::{ComparisonCache, SharedComparison};
 use crate::read::body_stream::{BackpressuredEncoder, ENCODED_BYTES_PER_BYTE};
 use crate::read::response_cache::compress;
 use crate::read::text_body::MAX_WHOLE_BODY_BYTES;
-use crate::{ManageError, Principal, ReadError, ReadResponse, ReadService, ResponseBody};
+use crate::{AuthorizedTarget, ManageError, Principal, ReadError, ReadResponse, ReadService, ResponseBody};
 
 const RECORD_OVERHEAD_BYTES: u64 = 100;
 
@@ -240,6 +240,14 @@ async fn write_records(
     Ok(change_records::for_each_record(readers, changes, each).await?)
 }
 
+/// Two versions whose files are compared.
+struct ComparedVersions {
+    dataset: Dataset,
+    versions: [VersionNumber; 2],
+    alt: bool,
+    files: [VersionFile; 2],
+}
+
 pub struct DiffService {
     pub(crate) reads: Arc<ReadService>,
     pub(crate) cache: Arc<ComparisonCache>,
@@ -276,7 +284,33 @@ impl DiffService {
             false => second.file,
             true => second.alternate.ok_or(ReadError::AltNotFound(v2))?,
         };
-        let files = [v1_file, v2_file];
+        let sides = ComparedVersions { dataset, versions, alt, files: [v1_file, v2_file] };
+        Ok(self.compare_versions(resources, sides).await?)
+    }
+
+    /// Like [`DiffService::compare`], for two versions of a dataset that a requester can query. An alternate can be
+    /// only the second one.
+    pub async fn compare_targets(
+        &self,
+        dataset: &Dataset,
+        targets: [&AuthorizedTarget; 2],
+    ) -> Result<VersionDiff, ReadError> {
+        let resources = self.reads.resources.for_principal(targets[1].principal);
+        let sides = ComparedVersions {
+            dataset: dataset.clone(),
+            versions: targets.map(|target| target.version),
+            alt: targets[1].variant.is_alternate(),
+            files: targets.map(|target| target.file.clone()),
+        };
+        self.compare_versions(resources, sides).await
+    }
+
+    async fn compare_versions(
+        &self,
+        resources: ResourceContext,
+        sides: ComparedVersions,
+    ) -> Result<VersionDiff, ReadError> {
+        let ComparedVersions { dataset, versions, alt, files } = sides;
         let readers = [self.open_reader(&files[0]).await?, self.open_reader(&files[1]).await?];
         let diff = match files[0].content_hash == files[1].content_hash {
             true => SharedComparison::uncached(ChangeList::for_equal_versions(readers[0].entity_count())),

@@ -153,7 +153,8 @@ async fn alternate_is_compared_with_its_version() {
     assert_eq!((&answer["modified"], &answer["subtracted"], &answer["total_v2"]), (&json!(1), &json!(1), &json!(2)));
     let versions = owner.page(&format!("/ui/{id}/ten/versions")).await;
     assert_eq!(versions.link("Changes in the alternate"), uri);
-    assert_eq!(versions.link("Changes"), format!("/ui/{id}/ten/diff?v1=1&v2=2"));
+    let changes = versions.one("a[aria-label='Changes in version 2']").attr("href");
+    assert_eq!(changes, Some(&*format!("/ui/{id}/ten/diff?v1=1&v2=2")));
     assert_eq!(versions.one("form.line[method=get]").attr("action"), Some(&*format!("/ui/{id}/ten/diff")));
 }
 
@@ -255,4 +256,84 @@ async fn hostile_values_are_escaped_and_truncated() {
     assert!(whole.text.len() < 1_000_000, "{}", whole.text.len());
     let page = owner.page(&format!("/ui/{id}/wide/diff?v1=1&v2=3")).await;
     assert!(page.text.len() < 1_000_000, "{}", page.text.len());
+}
+
+#[tokio::test]
+async fn visitors_see_changes_of_version() {
+    let (owned, id) = two(json!({})).await;
+    let visitor = Browser::visitor(&owned.service);
+    let uri = format!("/ui/{id}/ten/v2/changes");
+    let page = visitor.page(&uri).await;
+    let owner = owner(&owned).await;
+    let compared = owner.page(&format!("/ui/{id}/ten/diff?v1=1&v2=2")).await;
+    // The results are the same as in the owner's comparison.
+    for selector in [".totals > div", ".summary tbody tr", ".record h4", "nav[aria-label='Change types'] a"] {
+        assert_eq!(page.all_words(selector), compared.all_words(selector), "{selector}");
+    }
+    assert_eq!(comparison_rows(&page), comparison_rows(&compared));
+    for link in page.links().iter().filter(|link| link.starts_with("/ui/")) {
+        assert_eq!(visitor.get(link).await.status, 200, "{link}");
+    }
+    assert!(!page.links().iter().any(|link| link.contains("/diff")), "{:?}", page.links());
+    let call = page.one(".call a").attr("href").expect("a call").to_owned();
+    assert_eq!(call, format!("/changes/{id}/ten/v2/?since=v1"));
+    assert_eq!(visitor.get(&call).await.text().lines().count(), 4);
+
+    let added = visitor.page(&page.link("Added 1")).await;
+    assert_eq!(added.all_words(".record h4"), ["Added entity 2 of version 2"]);
+    let whole = visitor.page(&page.link("Show unchanged fields")).await;
+    assert_eq!(comparison_rows(&whole)[0], "name same \"Ada\" \"Ada\"");
+    assert_eq!(whole.link("Hide unchanged fields"), uri);
+    let past = visitor.page(&format!("{uri}?offset=7")).await;
+    assert!(past.words(".note").ends_with("The last record is 2."), "{}", past.words(".note"));
+    visitor.error(&format!("{uri}?change_type=new"), 400).await;
+    visitor.error(&format!("{uri}?view=all"), 400).await;
+    visitor.error(&format!("/ui/{id}/ten/v3/changes"), 404).await;
+    let ignored = visitor.page(&format!("{uri}?v1=7&limit=1")).await;
+    assert_eq!(ignored.select(".record").len(), 3);
+    let note = "This page ignores unknown parameters: \"v1\", \"limit\"";
+    assert!(ignored.words(".note.ignored").starts_with(note), "{}", ignored.words(".note.ignored"));
+}
+
+#[tokio::test]
+async fn changes_are_linked_from_pages_of_version() {
+    let (owned, id) = two(json!({})).await;
+    let visitor = Browser::visitor(&owned.service);
+    let links = |page: &Page| -> Vec<String> {
+        page.links().into_iter().filter(|link| link.starts_with("/ui/1/") && link.ends_with("/changes")).collect()
+    };
+    for (page, version) in [("v2/", "v2"), ("v1/profile", "v1"), ("active/", "active"), ("active/changes", "v2")] {
+        let page = visitor.page(&format!("/ui/{id}/ten/{page}")).await;
+        assert_eq!(links(&page), [format!("/ui/{id}/ten/{version}/changes")]);
+    }
+    let versions = visitor.page(&format!("/ui/{id}/ten/versions")).await;
+    assert_eq!(links(&versions), ["active", "v2"].map(|version| format!("/ui/{id}/ten/{version}/changes")));
+    let first = visitor.page(&format!("/ui/{id}/ten/v1/changes")).await;
+    assert!(first.select(".record, .call").is_empty());
+    assert!(first.words("main").contains("there is no earlier version to compare it with"));
+    // An alternate has no changes, so its pages link to the changes of its version.
+    assert_eq!(owned.save(id, 2, "[{\"n\":9}]").await.status, 200);
+    let alternate = visitor.page(&format!("/ui/{id}/ten/v2/alt/")).await;
+    assert_eq!(links(&alternate), [format!("/ui/{id}/ten/v2/changes")]);
+}
+
+#[tokio::test]
+async fn changes_have_access_rules_of_queries() {
+    let (owned, id) = two(json!({"private": true})).await;
+    let uri = format!("/ui/{id}/ten/v2/changes");
+    Browser::visitor(&owned.service).error(&uri, 404).await;
+    let owner = owner(&owned).await;
+    let page = owner.page(&uri).await;
+    assert_eq!(page.select(".record").len(), 3);
+    assert!(page.select(".call a").is_empty(), "a browser cannot send a private key");
+    assert!(page.words(".call").contains("Authorization: Bearer PRIVATE_KEY"));
+
+    let public = json!({"dataset_id": id, "private": false}).to_string();
+    assert_eq!(owned.call("POST", "/dataset/update", &public).await.status, 200);
+    let visitor = Browser::visitor(&owned.service);
+    visitor.page(&uri).await;
+    let freeze = json!({"dataset_id": id, "version_number": 2, "freeze": true}).to_string();
+    assert_eq!(owned.call("POST", "/dataset/rollback", &freeze).await.status, 200);
+    visitor.error(&uri, 410).await;
+    assert!(owner.error(&uri, 410).await.words("main").contains("frozen"));
 }
