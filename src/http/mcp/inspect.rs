@@ -1,4 +1,4 @@
-//! The tools that describe a version (`profile`) and compare two versions (`diff`).
+//! The tools that describe a version (`profile`) and compare two versions (`diff` and `changes`).
 
 use std::fmt::Write;
 
@@ -7,15 +7,16 @@ use serde_json::{Value, json};
 use strata_diff::ChangeType;
 use strata_encode::ContentCoding;
 use strata_format::profile::{ProfilePathRecord, TypeCounts, ValueRecord};
-use strata_service::{DiffError, DiffFormat, Principal, ProfileRequest, ReadError, VersionProfile};
+use strata_service::{DiffError, DiffFormat, Principal, ProfileRequest, ReadError, ReadRequester, VersionProfile};
 use strata_types::token_scope::TokenScope;
+use strata_types::version::{VersionSelector, VersionVariant};
 use strata_types::{limits, suggest};
 
-use super::ToolCaller;
 use super::argument_schemas::{
     flag_schema, positive_schema, text_schema, version_schema, version_selector_schema, whole_number_schema,
 };
 use super::tool::{self, ToolOutput, ToolResult, ToolSpec};
+use super::{ToolCaller, read};
 use crate::display_text::{quote_for_display, truncate_with_ellipsis};
 use crate::management::{CallFields, DiffCall};
 
@@ -74,6 +75,24 @@ pub(super) const DIFF_TOOL: ToolSpec = ToolSpec {
     required: &["dataset_id", "v1", "v2"],
     inherited_arguments: None,
     call: |caller, arguments| Box::pin(diff_versions(caller, arguments)),
+};
+
+pub(super) const CHANGES_TOOL: ToolSpec = ToolSpec {
+    name: "changes",
+    summary: "Returns the edits that turn another version into this one, in a public dataset or one of yours",
+    details: "Each line is an edit with a `position` in version `since`: `set` replaces the entity, `remove` removes \
+              it, and `insert` inserts entities before it. The last line has the numbers of both versions.",
+    scope: TokenScope::Read,
+    arguments: || {
+        vec![
+            ("dataset_id", positive_schema("A public dataset or one of yours")),
+            ("version", version_selector_schema()),
+            ("since", positive_schema("The number of the version that you know")),
+        ]
+    },
+    required: &["dataset_id", "since"],
+    inherited_arguments: None,
+    call: |caller, arguments| Box::pin(read_changes(caller, arguments)),
 };
 
 #[derive(Serialize)]
@@ -220,5 +239,22 @@ async fn diff_versions(caller: &ToolCaller, arguments: CallFields) -> ToolResult
     let response =
         diff.page_response(&call.page, DiffFormat::Json, ContentCoding::Identity).await.map_err(DiffError::from)?;
     let advice = "Use a smaller limit with an offset, or request only one change_type.";
+    Ok(ToolOutput(vec![tool::collect_text(response.body, MAX_RESULT_BYTES, advice).await?]))
+}
+
+async fn read_changes(caller: &ToolCaller, arguments: CallFields) -> ToolResult {
+    let dataset = arguments.dataset_id()?;
+    let version = arguments.version_selector_or_active("version")?;
+    let since = VersionSelector::Number(arguments.version_number("since")?);
+    let find = async |version| {
+        let lookup = caller.services.lookups.find_by_id(dataset, version).await?;
+        lookup.authorize(ReadRequester::User(&caller.user), VersionVariant::Original)
+    };
+    let target = read::admit_read(caller, find(version).await).await?;
+    let since = find(since).await?;
+    let changes = caller.services.diffs.find_changes(&target, &since).await?;
+    let response = changes.respond(ContentCoding::Identity).await?;
+    let advice =
+        "Read the entities of both versions with filters. For your datasets, you can also call diff with a limit.";
     Ok(ToolOutput(vec![tool::collect_text(response.body, MAX_RESULT_BYTES, advice).await?]))
 }

@@ -7,8 +7,8 @@ use rmcp::model::JsonObject;
 use serde_json::{Value, json};
 use strata_encode::ContentCoding;
 use strata_service::{
-    AuthorizedRead, AuthorizedTarget, RateLimitBucket, ReadRequester, UnknownField, UnknownFieldCause, alternate_etag,
-    nested_sort_hint,
+    AuthorizedRead, AuthorizedTarget, RateLimitBucket, ReadError, ReadRequester, UnknownField, UnknownFieldCause,
+    alternate_etag, nested_sort_hint,
 };
 use strata_types::limits;
 use strata_types::read_request::{ReadRequest, ResponseFormat};
@@ -126,6 +126,18 @@ fn short_description(name: &str) -> Option<&'static str> {
     })
 }
 
+/// Counts a call toward the rate limit of reads, and then returns its target or the error of the lookup.
+pub(super) async fn admit_read(
+    caller: &ToolCaller,
+    target: Result<AuthorizedTarget, ReadError>,
+) -> Result<AuthorizedTarget, ToolError> {
+    // An unauthorized read counts toward the public rate limit, so that the limit does not reveal private datasets.
+    let is_private = target.as_ref().is_ok_and(|target| target.is_private);
+    let bucket = if is_private { RateLimitBucket::Private } else { RateLimitBucket::Public };
+    rate_limiting::admit_request(&caller.services, caller.client, bucket, &mut HeaderMap::new()).await?;
+    Ok(target?)
+}
+
 async fn read_entities(caller: &ToolCaller, arguments: CallFields) -> ToolResult {
     let dataset = arguments.dataset_id()?;
     let version = arguments.version_selector_or_active("version")?;
@@ -141,12 +153,7 @@ async fn read_entities(caller: &ToolCaller, arguments: CallFields) -> ToolResult
     let edited = lookup.as_ref().ok().and_then(|lookup| lookup.version_owned_by(&caller.user));
     let edited = edited.map(|version| (version.alternate.is_some(), alternate_etag(version)));
     let target = lookup.and_then(|lookup| lookup.authorize(ReadRequester::User(&caller.user), request.variant()));
-    // An unauthorized read counts toward the public rate limit, so that the limit does not reveal private datasets.
-    let is_private = target.as_ref().is_ok_and(|target| target.is_private);
-    let bucket = if is_private { RateLimitBucket::Private } else { RateLimitBucket::Public };
-    rate_limiting::admit_request(&caller.services, caller.client, bucket, &mut HeaderMap::new()).await?;
-
-    let target = target?;
+    let target = admit_read(caller, target).await?;
     let request = Arc::new(request);
     if request.strict {
         caller.services.reads.reject_unknown_fields(&target, &request).await?;

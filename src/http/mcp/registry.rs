@@ -16,7 +16,7 @@ pub(super) struct RegisteredTool {
 }
 
 /// All tools, in the order in which clients show them.
-pub(super) static TOOLS: LazyLock<[RegisteredTool; 9]> = LazyLock::new(|| {
+pub(super) static TOOLS: LazyLock<[RegisteredTool; 10]> = LazyLock::new(|| {
     [
         datasets::LIST_DATASETS_TOOL,
         datasets::LIST_PUBLIC_DATASETS_TOOL,
@@ -24,6 +24,7 @@ pub(super) static TOOLS: LazyLock<[RegisteredTool; 9]> = LazyLock::new(|| {
         read::READ_TOOL,
         read::EXPLAIN_TOOL,
         inspect::DIFF_TOOL,
+        inspect::CHANGES_TOOL,
         edits::PULL_FOR_EDIT_TOOL,
         edits::EDIT_ALT_VERSION_TOOL,
         edits::PUSH_ALT_VERSION_TOOL,

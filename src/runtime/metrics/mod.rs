@@ -102,8 +102,8 @@ registry! {
     /// `refused` (the caller made an error), `failed` (strata caused an error), or `left` (the client disconnected).
     tool_calls: CounterFamily = "strata_tool_calls_total" [
         "tool": &[
-            "list_datasets", "list_public_datasets", "profile", "read", "explain", "diff", "pull_for_edit",
-            "push_alt_version", "edit_alt_version", "none"
+            "list_datasets", "list_public_datasets", "profile", "read", "explain", "diff", "changes",
+            "pull_for_edit", "push_alt_version", "edit_alt_version", "none"
         ],
         "outcome": &["done", "refused", "failed", "left"]
     ];

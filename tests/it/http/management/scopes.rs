@@ -67,7 +67,7 @@ const ANONYMOUS_OPERATIONS: &[&str] =
 
 /// The tools that the scope `read` allows, and the others.
 const READING_TOOLS: &[&str] =
-    &["list_datasets", "list_public_datasets", "profile", "read", "explain", "diff", "pull_for_edit"];
+    &["list_datasets", "list_public_datasets", "profile", "read", "explain", "diff", "changes", "pull_for_edit"];
 const WRITING_TOOLS: &[&str] = &["push_alt_version", "edit_alt_version"];
 
 const REFUSAL: &str = "This API token has only the read scope";
@@ -156,6 +156,7 @@ async fn read_token_allows_only_reading_tools(owners: Owners) {
         let arguments = match *tool {
             "list_datasets" | "list_public_datasets" => json!({}),
             "diff" => json!({"dataset_id": id, "v1": 1, "v2": 2}),
+            "changes" => json!({"dataset_id": id, "since": 1}),
             _ => json!({"dataset_id": id}),
         };
         let (failed, text) = call(&key, tool, arguments).await;
