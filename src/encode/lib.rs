@@ -5,10 +5,12 @@
 //! | json, jsonl, xml | [`new_text_encoder`] | no |
 //! | csv, tsv | [`new_text_encoder`] | yes |
 //! | parquet | [`CellBatchBuilder`], then [`PendingRowGroup`], then [`ParquetFileStream`] | yes |
+//! | arrow | [`CellBatchBuilder`], then [`ArrowStreamEncoder`] | yes |
 //!
 //! An encoder writes entity by entity, so a body can be streamed and its parts can be encoded separately. The output of
 //! an entity does not depend on other entities. The input is canonical documents, not flattened.
 
+mod arrow_stream;
 mod buffer_pool;
 mod compress;
 mod delimited;
@@ -20,6 +22,7 @@ mod xml;
 mod xml_names;
 mod xml_tags;
 
+pub use arrow_stream::ArrowStreamEncoder;
 pub use compress::{BodyCompressor, ContentCoding, MIN_COMPRESSED_BODY_BYTES, compress_body};
 pub use json::{JsonLayout, format_count_response, write_indented_entity};
 pub use parquet::{
@@ -101,16 +104,18 @@ impl EncodedSizeLimit {
     }
 }
 
-/// An error of the Parquet encoder or of a compressor.
+/// An error of the Parquet or Arrow encoder, or of a compressor.
 #[derive(Debug, thiserror::Error)]
 pub enum EncodeError {
     #[error("parquet: {0}")]
     Parquet(#[from] ::parquet::errors::ParquetError),
+    #[error("arrow: {0}")]
+    Arrow(#[from] ::arrow::error::ArrowError),
     #[error("compression: {0}")]
     Compression(std::io::Error),
 }
 
-/// Creates the encoder of a request's format. `None` for Parquet, which is not text.
+/// Creates the encoder of a request's format. `None` for Parquet and Arrow, which are not text.
 ///
 /// `columns` are the columns of a table ([`ResponseFormat::is_table`]). Without them, a table has the column `_source`.
 pub fn new_text_encoder(
@@ -126,7 +131,7 @@ pub fn new_text_encoder(
         ResponseFormat::Xml => flatten_if(flatten, xml::XmlEncoder::new(size_limit), size_limit),
         ResponseFormat::Csv => Box::new(delimited::DelimitedEncoder::new(b',', columns.unwrap_or_default())),
         ResponseFormat::Tsv => Box::new(delimited::DelimitedEncoder::new(b'\t', columns.unwrap_or_default())),
-        ResponseFormat::Parquet => return None,
+        ResponseFormat::Parquet | ResponseFormat::Arrow => return None,
     })
 }
 

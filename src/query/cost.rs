@@ -18,7 +18,7 @@
 use strata_format::aux_index::AuxLookup;
 use strata_format::keywords::tokenizer::{TermQuery, TokenClass};
 use strata_format::reader::VersionReader;
-use strata_types::read_request::{ReadRequest, ResponseFormat};
+use strata_types::read_request::ReadRequest;
 
 use crate::cached_response;
 use crate::fetch::entity_projection::EntityProjection;
@@ -66,7 +66,7 @@ async fn estimate_response_bytes(reader: &VersionReader, request: &ReadRequest) 
     }
     let max_entities = [request.limit, request.sample].into_iter().flatten().fold(layout.entity_count, u64::min);
     let mean_bytes = layout.document_bytes.checked_div(layout.entity_count).unwrap_or_default();
-    let passes = if request.typed && request.format == ResponseFormat::Parquet { 2 } else { 1 };
+    let passes = if request.typed && request.format.has_column_types() { 2 } else { 1 };
     selection_bytes.saturating_add(max_entities.saturating_mul(mean_bytes).saturating_mul(passes))
 }
 

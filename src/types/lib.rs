@@ -3,13 +3,21 @@
 /// Gives each variant of an enum a name. `Display` writes these names, and `FromStr` accepts only them.
 macro_rules! names {
     ($type:ident { $($variant:ident = $name:literal),+ }, $error:ident, $message:tt) => {
+        names!($type { $($variant = $name),+ } and {}, $error, $message);
+    };
+    // The variants after `and` have names, but they are not in `ALL`, and their names are not parsed.
+    (
+        $type:ident { $($variant:ident = $name:literal),+ } and { $($other:ident = $other_name:literal),* },
+        $error:ident, $message:tt
+    ) => {
         impl $type {
             pub const ALL: [$type; [$($name),+].len()] = [$($type::$variant),+];
             pub const NAMES: [&str; [$($name),+].len()] = [$($name),+];
 
             pub fn name(self) -> &'static str {
                 match self {
-                    $($type::$variant => $name),+
+                    $($type::$variant => $name,)+
+                    $($type::$other => $other_name,)*
                 }
             }
         }

@@ -16,15 +16,24 @@ pub enum ResponseFormat {
     Tsv,
     Xml,
     Parquet,
+    /// An Arrow IPC stream, which is only a format of files, not a value of the parameter `format`.
+    Arrow,
 }
 
 names!(
-    ResponseFormat { Json = "json", Jsonl = "jsonl", Csv = "csv", Tsv = "tsv", Xml = "xml", Parquet = "parquet" },
+    ResponseFormat { Json = "json", Jsonl = "jsonl", Csv = "csv", Tsv = "tsv", Xml = "xml", Parquet = "parquet" } and
+        { Arrow = "arrow" },
     UnknownResponseFormat,
     "{0:?} is not a response format; valid: json, jsonl, csv, tsv, xml, parquet"
 );
 
 impl ResponseFormat {
+    /// The formats under `/files/`, whose names are the extensions.
+    pub const FILE_FORMATS: [ResponseFormat; 7] = {
+        let [json, jsonl, csv, tsv, xml, parquet] = ResponseFormat::ALL;
+        [json, jsonl, csv, tsv, xml, parquet, ResponseFormat::Arrow]
+    };
+
     /// The `Content-Type` of a body, exactly as docs/reference/formats.md, Content types and file names, writes it.
     pub fn content_type(self) -> &'static str {
         match self {
@@ -34,12 +43,18 @@ impl ResponseFormat {
             ResponseFormat::Tsv => "text/tab-separated-values",
             ResponseFormat::Xml => "application/xml",
             ResponseFormat::Parquet => "application/octet-stream",
+            ResponseFormat::Arrow => "application/vnd.apache.arrow.stream",
         }
     }
 
     /// Returns true for table formats, whose entities are flattened and whose responses have a file name.
     pub fn is_table(self) -> bool {
-        matches!(self, ResponseFormat::Csv | ResponseFormat::Tsv | ResponseFormat::Parquet)
+        matches!(self, ResponseFormat::Csv | ResponseFormat::Tsv | ResponseFormat::Parquet | ResponseFormat::Arrow)
+    }
+
+    /// Returns true for formats whose columns can have types other than text.
+    pub fn has_column_types(self) -> bool {
+        matches!(self, ResponseFormat::Parquet | ResponseFormat::Arrow)
     }
 }
 
@@ -166,7 +181,7 @@ impl ReadRequest {
             canonical.pretty = true;
             canonical.flatten |= canonical.format.is_table();
         }
-        canonical.typed &= canonical.format == ResponseFormat::Parquet;
+        canonical.typed &= canonical.format.has_column_types();
         canonical
     }
 

@@ -1,9 +1,17 @@
 //! Files: versions under fixed URLs, with the responses of reads.
 
+use std::io::Cursor;
+
+use arrow::array::RecordBatch;
+use arrow::compute::concat_batches;
+use arrow_ipc::reader::StreamReader;
+use bytes::Bytes;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use strata_testing::TestService;
 use strata_testing::owned::Owned;
+use strata_testing::service::Answer;
 
 async fn service() -> Owned {
     let owned = Owned::start(|config| config.limits.public_per_minute = 1_000).await;
@@ -43,6 +51,60 @@ async fn file_is_read_with_format() {
     assert!(link.contains("/files/1/some/v2-alt.jsonl?limit=1&offset=1>; rel=\"next\""), "{link}");
 }
 
+/// Reads the rows of an Arrow stream, and the number of its batches.
+fn read_arrow(answer: &Answer) -> (RecordBatch, usize) {
+    let reader = StreamReader::try_new(Cursor::new(&answer.body), None).expect("not an Arrow stream");
+    let schema = reader.schema();
+    let batches: Vec<RecordBatch> = reader.map(|batch| batch.expect("invalid batch")).collect();
+    (concat_batches(&schema, &batches).expect("different schemas"), batches.len())
+}
+
+fn read_parquet(answer: &Answer) -> RecordBatch {
+    let file = Bytes::copy_from_slice(&answer.body);
+    let reader = ParquetRecordBatchReaderBuilder::try_new(file).expect("not a Parquet file");
+    let schema = reader.schema().clone();
+    let batches: Vec<RecordBatch> =
+        reader.build().expect("failed to read").map(|batch| batch.expect("invalid batch")).collect();
+    concat_batches(&schema, &batches).expect("different schemas")
+}
+
+#[tokio::test]
+async fn arrow_has_columns_of_typed_parquet() {
+    let owned = Owned::start(|config| config.limits.public_per_minute = 1_000).await;
+    let entity = |id: u64| match id % 3 {
+        0 => format!(r#"{{"id":{id},"on":true,"at":{{"x":1.5}},"mixed":{id}}}"#),
+        1 => format!(r#"{{"id":{id},"text":"\u00e4\"{id}","at":{{"x":null}},"mixed":"m","list":[1,2]}}"#),
+        _ => format!(r#"{{"id":{id},"on":false,"text":"","late":"{}"}}"#, "y".repeat(40)),
+    };
+    let list = |range: std::ops::Range<u64>| format!("[{}]", range.map(entity).collect::<Vec<_>>().join(","));
+    owned.dataset("Some", json!({}), &[&list(0..7), &list(0..9_000), "[]", r#"[{}]"#]).await;
+    owned.save(1, 1, &list(4..6)).await;
+    for name in ["v1", "v2", "v3", "v4", "v1-alt"] {
+        for query in ["", "limit=5&sort=id:desc", "filter=id:8000", "keep_field=at,text&offset=1"] {
+            let arrow = owned.service.get(&format!("/files/1/some/{name}.arrow?{query}")).await;
+            assert_eq!((arrow.status, arrow.whole), (200, true), "{name}: {}", arrow.text());
+            let parquet = owned.service.get(&format!("/files/1/some/{name}.parquet?typed=true&{query}")).await;
+            let (rows, batches) = read_arrow(&arrow);
+            let typed = read_parquet(&parquet);
+            assert_eq!(rows.columns(), typed.columns(), "{name}?{query}");
+            let names = |batch: &RecordBatch| -> Vec<String> {
+                batch.schema().fields().iter().map(|field| field.name().clone()).collect()
+            };
+            assert_eq!(names(&rows), names(&typed), "{name}?{query}");
+            assert_eq!(batches > 1, rows.num_rows() > 8_000, "{batches} batches");
+            for header in ["x-total-count", "x-dataset-version", "x-dataset-alt"] {
+                assert_eq!(arrow.header(header), parquet.header(header), "{name}?{query} {header}");
+            }
+            let again = owned.service.get(&format!("/files/1/some/{name}.arrow?typed=false&{query}")).await;
+            assert_eq!((&again.body, again.header("etag")), (&arrow.body, arrow.header("etag")), "{name}?{query}");
+        }
+    }
+    let answer = owned.service.get("/files/1/some/active.arrow").await;
+    assert_eq!(answer.header("content-type"), Some("application/vnd.apache.arrow.stream"));
+    assert_eq!(answer.header("content-disposition"), Some("attachment; filename=\"some-v4.arrow\""));
+    owned.service.get("/api/1/some/v1?format=arrow").await.is_error(400);
+}
+
 #[tokio::test]
 async fn invalid_requests_are_rejected() {
     let owned = service().await;
@@ -74,6 +136,7 @@ async fn head_has_headers_of_get() {
     let owned = service().await;
     for uri in ["/files/1/some/v1.jsonl", "/files/1/some/v1.parquet", "/files/1/some/v9.json", "/files/1/some/v1.x"] {
         let head = owned.service.send("HEAD", uri, None).await;
+        let get = owned.service.get(uri).await;
         assert_eq!((head.status, head.body.len()), (get.status, 0), "{uri}");
         for header in ["content-type", "etag", "x-dataset-version", "repr-digest", "content-disposition"] {
             assert_eq!(head.header(header), get.header(header), "{uri} {header}");
@@ -135,4 +198,3 @@ async fn preflight_needs_no_dataset() {
     }
     service.send("OPTIONS", "/files/1/some", None).await.is_error(400);
 }
-        let get = owned.service.get(uri).await;

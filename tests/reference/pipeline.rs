@@ -225,7 +225,7 @@ pub fn body(entities: &[Value], result: &[Value], request: &ReadRequest) -> Body
         ResponseFormat::Csv => Body::Text(formats::csv(result, &columns())),
         ResponseFormat::Tsv => Body::Text(formats::tsv(result, &columns())),
         ResponseFormat::Xml => Body::Text(formats::xml(shown)),
-        ResponseFormat::Parquet => {
+        ResponseFormat::Parquet | ResponseFormat::Arrow => {
             let columns = columns();
             let cells = formats::cells(result, &columns);
             if !request.typed {

@@ -75,7 +75,7 @@ def check_operation(document, path, operation, tags):
             sys.exit(f"{path} has no {member}")
     success = resolve(document, operation["responses"]["200"])
     for media, content in success["content"].items():
-        is_binary = media.endswith(("octet-stream", "parquet"))
+        is_binary = media.endswith(("octet-stream", "parquet", "arrow.stream"))
         if not is_binary and "example" not in content:
             sys.exit(f"{path} has no example of {media}")
     parameters = [resolve(document, parameter) for parameter in operation.get("parameters", [])]

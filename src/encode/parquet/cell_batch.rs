@@ -112,7 +112,7 @@ struct BatchColumn {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct BatchColumnCells<'b> {
+pub(crate) struct BatchColumnCells<'b> {
     pub count: usize,
     /// The row number of each cell, ascending. Empty if the cells are in the first rows without gaps.
     rows: &'b [u32],
@@ -269,7 +269,7 @@ impl CellBatch {
         self.cells.values.len() + size_of_val(&self.cells.rows[..]) + size_of_val(&self.columns[..])
     }
 
-    pub(super) fn column_cells(&self, column: usize) -> Option<BatchColumnCells<'_>> {
+    pub(crate) fn column_cells(&self, column: usize) -> Option<BatchColumnCells<'_>> {
         let at = self.columns.binary_search_by_key(&(column as u32), |column| column.column).ok()?;
         let batch_column = &self.columns[at];
         let (rows_start, values_start) =
@@ -292,14 +292,14 @@ impl CellBatch {
 
 impl<'b> BatchColumnCells<'b> {
     #[inline]
-    pub(super) fn row_of_cell(&self, cell: usize) -> u32 {
+    pub(crate) fn row_of_cell(&self, cell: usize) -> u32 {
         self.rows.get(cell).copied().unwrap_or(cell as u32)
     }
 }
 
 /// Iterates over encoded values: each has `width` bytes, or follows its length if `width` is `None`.
 #[derive(Clone, Debug)]
-pub(super) struct EncodedValues<'b> {
+pub(crate) struct EncodedValues<'b> {
     pub bytes: &'b [u8],
     pub width: Option<usize>,
 }

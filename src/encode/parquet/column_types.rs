@@ -27,7 +27,7 @@ pub enum ColumnType {
 
 impl ColumnType {
     /// The size in bytes of an encoded value in a batch. `None` for text, because each text follows its length.
-    pub(super) fn value_width(self) -> Option<usize> {
+    pub(crate) fn value_width(self) -> Option<usize> {
         match self {
             ColumnType::Text => None,
             ColumnType::Boolean => Some(1),

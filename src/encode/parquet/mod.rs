@@ -21,6 +21,7 @@ mod column_types;
 mod page_encoding;
 mod value_bounds;
 
+pub(crate) use cell_batch::EncodedValues;
 pub use cell_batch::{CellBatch, CellBatchBuilder, CellBatchFactory};
 pub use column_chunk::{ColumnChunk, ColumnEncoder, PendingRowGroup};
 pub use column_types::{ColumnType, ColumnTypeInference, ColumnTypesBuilder};

@@ -105,7 +105,7 @@ fn loggable_path(path: &str) -> String {
 fn response_format_label(response: &Response) -> &'static str {
     let Some(content_type) = response.headers().get(CONTENT_TYPE) else { return "none" };
     let content_type = content_type.to_str().unwrap_or_default().split(';').next().unwrap_or_default();
-    let format = ResponseFormat::ALL.into_iter().find(|format| format.content_type() == content_type);
+    let format = ResponseFormat::FILE_FORMATS.into_iter().find(|format| format.content_type() == content_type);
     match (format, content_type) {
         (Some(format), _) => format.name(),
         (None, "text/plain") => "text",

@@ -51,7 +51,8 @@ fn parse_file_request(head: &Parts) -> Result<Option<ParsedRead>> {
         return Ok(None);
     }
     let (request, unknown_parameters) = params::parse_file_query(head.uri.query())?;
-    let request = ReadRequest { format, alt: path.alt, ..request };
+    let typed = request.typed || format == ResponseFormat::Arrow;
+    let request = ReadRequest { format, alt: path.alt, typed, ..request };
     Ok(Some(ParsedRead { target: path.target, request, unknown_parameters }))
 }
 

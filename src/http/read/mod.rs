@@ -410,7 +410,7 @@ mod tests {
 
     #[test]
     fn file_format_includes_tables_but_not_counts() {
-        for format in ResponseFormat::ALL {
+        for format in ResponseFormat::FILE_FORMATS {
             let request = ReadRequest { format, ..ReadRequest::default() };
             assert_eq!(download_format(&request), format.is_table().then_some(format));
             assert_eq!(download_format(&ReadRequest { count: true, ..request }), None);

@@ -144,7 +144,7 @@ fn since_parameter() -> Parameter {
 fn file_parameter() -> Parameter {
     let description = "The version (`active`, `latest`, or `vN`), followed by `-alt` for the alternate, a dot, and the \
                        name of a format.";
-    let formats = ResponseFormat::ALL.map(ResponseFormat::name).join("|");
+    let formats = ResponseFormat::FILE_FORMATS.map(ResponseFormat::name).join("|");
     let pattern = format!("^(active|latest|v(0|[1-9][0-9]*))(-alt)?\\.({formats})$");
     let schema = schema_of_type(Type::String).pattern(Some(pattern));
     parameter_builder("file", ParameterIn::Path, description, schema, Some(json!("active.jsonl"))).build()
@@ -272,7 +272,7 @@ fn changes_response() -> Response {
 
 fn file_response() -> Response {
     let response = ResponseBuilder::new().description("The entities in the format of the file.");
-    let response = ResponseFormat::ALL
+    let response = ResponseFormat::FILE_FORMATS
         .into_iter()
         .fold(response, |response, format| response.content(format.content_type(), format_content(format)));
     with_page_headers(response, &["Content-Disposition", "Accept-Ranges", "Content-Encoding", "Repr-Digest"])
@@ -310,6 +310,6 @@ fn format_content(format: ResponseFormat) -> Content {
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?><dataset><entity><cca3>ABW</cca3><area>180</area></entity>\
              <entity><cca3>AFG</cca3><area>652230</area></entity></dataset>",
         ),
-        ResponseFormat::Parquet => binary_content(),
+        ResponseFormat::Parquet | ResponseFormat::Arrow => binary_content(),
     }
 }

@@ -52,7 +52,8 @@ pub enum ReadPathError {
 }
 
 /// The extensions of files, which are the names of the formats.
-static FILE_EXTENSIONS: LazyLock<Vec<&str>> = LazyLock::new(|| ResponseFormat::ALL.map(ResponseFormat::name).to_vec());
+static FILE_EXTENSIONS: LazyLock<Vec<&str>> =
+    LazyLock::new(|| ResponseFormat::FILE_FORMATS.map(ResponseFormat::name).to_vec());
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReadRoute {
@@ -121,7 +122,7 @@ pub fn parse_file_path(path: &str) -> Result<(ReadPath, ResponseFormat), ReadPat
     let mut format = None;
     let parse_file_name = |name: &str| {
         let (version, extension) = name.split_once('.')?;
-        format = ResponseFormat::ALL.into_iter().find(|format| format.name() == extension);
+        format = ResponseFormat::FILE_FORMATS.into_iter().find(|format| format.name() == extension);
         let version = match version.strip_suffix("-alt") {
             Some(original) => {
                 alt = true;

@@ -1,6 +1,7 @@
 //! Reads of a version. [`pipeline`] describes the steps of a read and its call path.
 
 pub(crate) mod alternate_position;
+pub(crate) mod arrow;
 pub(crate) mod body_stream;
 pub(crate) mod column_types;
 pub(crate) mod entity_source;

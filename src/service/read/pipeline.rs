@@ -50,10 +50,10 @@ use crate::lookup::error::Result;
 use crate::read::column_types::infer_column_types;
 use crate::read::entity_source::EntitySource;
 use crate::read::observer::{ReadObserver, ReadStage};
-use crate::read::parquet;
 use crate::read::response_cache::compress;
 use crate::read::text_body::{self, TextBody, with_query_timeout};
 use crate::read::{ReadResponse, ReadService, ResponseBody};
+use crate::read::{arrow, parquet};
 use crate::{
     AuthorizationHeader, AuthorizedTarget, CacheKey, ClientNetwork, CostClass, ManageError, Principal, ReadError,
     ResolvedTarget,
@@ -373,7 +373,7 @@ impl<'a> ReadRun<'a> {
             true => Arc::new(Box::pin(text_body::find_table_columns(&engine, &source, limits)).await?),
             false => Arc::default(),
         };
-        let types = match request.typed && request.format == ResponseFormat::Parquet {
+        let types = match request.typed && request.format.has_column_types() {
             true => Some(Box::pin(with_query_timeout(&engine, infer_column_types(&engine, &source, &columns))).await?),
             false => None,
         };
@@ -398,6 +398,10 @@ impl<'a> ReadRun<'a> {
                         text.encode_stream(self.resources).await?
                     }
                 }
+            }
+            None if request.format == ResponseFormat::Arrow => {
+                drop(permit);
+                arrow::build_arrow(self.resources, source, columns, types.unwrap_or_default(), column_names).await?
             }
             None => {
                 drop(permit);
