@@ -122,11 +122,25 @@ CREATE TABLE files (
     -- Hexadecimal; equal for equal entity lists.
     content_hash       TEXT    NOT NULL,
     created_at         BIGINT  NOT NULL,
-    -- Since when no version and no alternate names it; null while one does.
+    -- Since when no version, no alternate, and no other recorded file refers to it; null while one does.
     unreferenced_since BIGINT
 );
 
 CREATE INDEX files_unreferenced ON files (unreferenced_since) WHERE unreferenced_since IS NOT NULL;
+
+-- The base files of each delta file: all files whose rows it uses, including the bases of its bases. A base is recorded
+-- before the files that use it, so its id is lower.
+CREATE TABLE file_bases (
+    file_id       BIGINT  NOT NULL REFERENCES files (file_id) ON DELETE CASCADE,
+    base_file_id  BIGINT  NOT NULL REFERENCES files (file_id),
+    -- The position in the list of bases, from 0. No index contains this column, so a statement that reads it scans the
+    -- table instead of an index, which might be damaged.
+    base_position BIGINT  NOT NULL CHECK (base_position >= 0),
+    PRIMARY KEY (file_id, base_file_id),
+    CHECK (base_file_id < file_id)
+);
+
+CREATE INDEX file_bases_by_base ON file_bases (base_file_id);
 
 CREATE TABLE versions (
     dataset_id      BIGINT  NOT NULL REFERENCES datasets (dataset_id),

@@ -6,9 +6,10 @@
 //!    longer, a sweep deletes first the record, if there is still no reference, and then the file.
 //! 3. A file in the store that is neither recorded nor reserved was left behind by a crash.
 //!
-//! References are looked up, not counted: versions and alternates, including those of clones, refer to files by id.
+//! References are looked up, not counted. Versions and alternates of a dataset and of its clones refer to files by id,
+//! as do delta files (`file_bases.rs`).
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -21,12 +22,14 @@ use super::convert::{from_cursor, from_optional_id, from_text, from_time, from_u
 use super::database_engine::{
     CatalogTransaction, FromSqlRow, LIST_PLACEHOLDERS, SqlRow, SqlValue, find_texts, placeholders, select,
 };
+use super::file_bases::{insert_bases, list_base_ids, lock_bases, lock_file};
 use super::{Catalog, CatalogError, DatasetId, FileHoldId, RefreshAttemptId, Result, VersionFileId, VersionNumber};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RecordedFile {
     pub file: VersionFile,
-    /// The time since which the file has been unreferenced; `None` if a version or an edited copy of one refers to it.
+    /// The time since which the file has been unreferenced; `None` if a version, an edited copy of one, or another
+    /// recorded file refers to it.
     pub unreferenced_since: Option<DateTime<Utc>>,
 }
 
@@ -102,7 +105,7 @@ static KNOWN_PATHS_FULL_SCAN_SQL: LazyLock<String> = LazyLock::new(|| {
     )
 });
 
-/// Selects the files among `$1` to `$100` that a version refers to, by scanning the table
+/// Selects the files among `$1` to `$100` that a version or another file refers to, by scanning the tables
 /// (see [`KNOWN_PATHS_FULL_SCAN_SQL`]). `COALESCE` prevents SQLite from scanning the partial index of alternates.
 static REFERENCED_FILES_FULL_SCAN_SQL: LazyLock<String> = LazyLock::new(|| {
     let list = placeholders(LIST_PLACEHOLDERS);
@@ -110,7 +113,9 @@ static REFERENCED_FILES_FULL_SCAN_SQL: LazyLock<String> = LazyLock::new(|| {
         "SELECT COALESCE(file_id, 0) AS file, MAX(created_at) AS newest FROM versions
          WHERE COALESCE(file_id, 0) IN ({list}) GROUP BY COALESCE(file_id, 0)
          UNION ALL SELECT COALESCE(alt_file_id, 0) AS file, MAX(created_at) AS newest FROM versions
-         WHERE COALESCE(alt_file_id, 0) IN ({list}) GROUP BY COALESCE(alt_file_id, 0)"
+         WHERE COALESCE(alt_file_id, 0) IN ({list}) GROUP BY COALESCE(alt_file_id, 0)
+         UNION ALL SELECT COALESCE(base_file_id, 0) AS file, MAX(base_position) AS newest FROM file_bases
+         WHERE COALESCE(base_file_id, 0) IN ({list}) GROUP BY COALESCE(base_file_id, 0)"
     )
 });
 
@@ -187,7 +192,8 @@ impl Catalog {
         find_texts(&self.engine, KNOWN_PATHS_FULL_SCAN_SQL.as_str(), paths).await
     }
 
-    /// Returns which of `files` a version refers to, by scans without an index. Reads all versions twice per 100 files.
+    /// Returns which of `files` a version or another file refers to, by scans without an index. Per 100 files, reads
+    /// all versions twice and all bases once.
     async fn find_referenced_files_by_scan(&self, files: &[VersionFileId]) -> Result<HashSet<VersionFileId>> {
         let mut referenced = HashSet::new();
         for chunk in files.chunks(LIST_PLACEHOLDERS) {
@@ -257,8 +263,8 @@ impl Catalog {
         self.engine.find(select!(files, "WHERE file_id = $1"), &[id.into()]).await
     }
 
-    /// Returns the files that have been unreferenced for longer than `older_than`, oldest first. Returns none while a
-    /// hold prevents the deletion of files.
+    /// Returns the files that are marked as unreferenced for longer than `older_than`, oldest first. The base of a
+    /// recorded file is never marked. Returns none while a hold prevents the deletion of files.
     pub async fn unreferenced_files(&self, older_than: Duration, limit: u32) -> Result<Vec<VersionFile>> {
         let sql = select!(
             files,
@@ -270,42 +276,64 @@ impl Catalog {
     }
 
     /// Deletes the records of files that have been unreferenced for longer than `older_than`, unless a hold protects
-    /// them. The caller must delete the returned files from the store. Both the indexes and the table `versions` must
-    /// show that no version refers to a file. If only the table shows a reference, the file is no longer marked as
-    /// unreferenced. Reads all versions twice for every hundred files.
+    /// them. The caller must delete the returned files from the store. Both the indexes and the tables `versions` and
+    /// `file_bases` must show that nothing refers to a file. If only a table shows a reference, the file is no longer
+    /// marked as unreferenced. Bases that lose their last reference are marked, so that a later call can delete them.
+    /// For every hundred files, reads all versions twice and all bases once.
     pub async fn remove_file_records(&self, files: &[VersionFileId], older_than: Duration) -> Result<Vec<VersionFile>> {
         let mut removed = Vec::new();
         if files.is_empty() {
             return Ok(removed);
         }
-        // The scan for references runs outside the transaction, because an unreferenced file cannot get new references.
+        let scan_started_at = self.now();
+        // The scan for references runs outside the transaction. An unreferenced file can get only one kind of new
+        // reference: it can become a base. Its mark is then removed, and without the mark, the record is not deleted.
         let referenced = self.find_referenced_files_by_scan(files).await?;
+        let (referenced, unreferenced): (BTreeSet<_>, BTreeSet<_>) =
+            files.iter().copied().partition(|file| referenced.contains(file));
         let mut transaction = self.engine.begin().await?;
         lock_holds(&mut transaction).await?;
         let now = self.now();
-        for file in files {
-            if referenced.contains(file) {
-                let sql = "UPDATE files SET unreferenced_since = NULL
-                           WHERE file_id = $1 AND unreferenced_since IS NOT NULL";
-                if transaction.execute(sql, &[(*file).into()]).await? > 0 {
-                    tracing::error!(
-                        file_id = file.get(),
-                        "found a file that is marked as unreferenced but belongs to a version; a metadata database \
-                         index might be damaged: run `strata check`"
-                    );
-                }
-                continue;
+        let mut candidates = Vec::with_capacity(unreferenced.len());
+        let mut locks: BTreeSet<VersionFileId> = files.iter().copied().collect();
+        for file in unreferenced {
+            // The bases of a file never change, so they can be read before the file is locked.
+            let bases = list_base_ids(&mut transaction, file).await?;
+            locks.extend(&bases);
+            candidates.push((file, bases));
+        }
+        for file in locks {
+            lock_file(&mut transaction, file).await?;
+        }
+        for file in referenced {
+            // A newer mark can be correct, because the reference might have been removed after the scan.
+            let sql = "UPDATE files SET unreferenced_since = NULL WHERE file_id = $1 AND unreferenced_since < $2";
+            let marked_before = saturating_sub(scan_started_at, older_than);
+            if transaction.execute(sql, &[file.into(), from_time(marked_before)]).await? > 0 {
+                tracing::error!(
+                    file_id = file.get(),
+                    "found a file that is marked as unreferenced but is in use; a metadata database index might be \
+                     damaged: run `strata check`"
+                );
             }
+        }
+        for (file, bases) in candidates {
+            // The deletion of the record also deletes its rows of `file_bases`.
             let sql = "DELETE FROM files
                        WHERE file_id = $1 AND unreferenced_since < $2
                          AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = $1)
                          AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = $1)
+                         AND NOT EXISTS (SELECT 1 FROM file_bases WHERE base_file_id = $1)
                          AND NOT EXISTS (SELECT 1 FROM file_holds WHERE expires_at > $3)
                        RETURNING file_id, path, size_bytes, entity_count, content_hash, unreferenced_since";
             let deleted: Option<VersionFile> = transaction
-                .find(sql, &[(*file).into(), from_time(saturating_sub(now, older_than)), from_time(now)])
+                .find(sql, &[file.into(), from_time(saturating_sub(now, older_than)), from_time(now)])
                 .await?;
-            removed.extend(deleted);
+            let Some(deleted) = deleted else { continue };
+            removed.push(deleted);
+            for base in bases {
+                mark_if_unreferenced(&mut transaction, base, now).await?;
+            }
         }
         transaction.commit().await?;
         Ok(removed)
@@ -346,14 +374,19 @@ async fn lock_holds(transaction: &mut CatalogTransaction) -> Result<()> {
     transaction.execute("UPDATE file_holds SET expires_at = expires_at WHERE hold_id = 0", &[]).await.map(drop)
 }
 
+/// Records a file, with its bases, and ends the reservation of its path. `replaced` is the file that this one replaces
+/// and that the same transaction then passes to [`mark_if_unreferenced`]; it is locked together with the bases. Returns
+/// [`CatalogError::Conflict`] if a base has no record.
 pub(super) async fn record_file(
     transaction: &mut CatalogTransaction,
     file: &NewVersionFile,
+    replaced: Option<VersionFileId>,
     now: DateTime<Utc>,
 ) -> Result<VersionFile> {
     let path = from_text(&file.path, "path")?;
     let sql = "DELETE FROM file_reservations WHERE path = $1";
     transaction.execute_or_error(sql, &[path], CatalogError::ReservationLost).await?;
+    let bases = lock_bases(transaction, &file.bases, replaced).await?;
     let sql = "INSERT INTO files (path, size_bytes, entity_count, content_hash, created_at)
                VALUES ($1, $2, $3, $4, $5)
                RETURNING file_id";
@@ -365,8 +398,10 @@ pub(super) async fn record_file(
         from_time(now),
     ];
     let (file_id,): (i64,) = transaction.fetch_one(sql, values).await?;
+    let id = VersionFileId::new(to_unsigned(file_id, "files.file_id")?);
+    insert_bases(transaction, id, &bases).await?;
     Ok(VersionFile {
-        id: VersionFileId::new(to_unsigned(file_id, "files.file_id")?),
+        id,
         path: file.path.clone(),
         size_bytes: file.size_bytes,
         entity_count: file.entity_count,
@@ -380,12 +415,12 @@ pub(super) async fn mark_if_unreferenced(
     file: VersionFileId,
     now: DateTime<Utc>,
 ) -> Result<()> {
-    // This update of the file's row changes nothing, but serializes transactions that remove the last two references.
-    let sql = "UPDATE files SET unreferenced_since = unreferenced_since WHERE file_id = $1";
-    transaction.execute(sql, &[file.into()]).await?;
+    // The lock serializes transactions that remove the last two references.
+    lock_file(transaction, file).await?;
     let sql = "UPDATE files SET unreferenced_since = $2
                WHERE file_id = $1 AND unreferenced_since IS NULL
                  AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = $1)
-                 AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = $1)";
+                 AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = $1)
+                 AND NOT EXISTS (SELECT 1 FROM file_bases WHERE base_file_id = $1)";
     transaction.execute(sql, &[file.into(), from_time(now)]).await.map(drop)
 }

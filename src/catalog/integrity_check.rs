@@ -96,7 +96,7 @@ macro_rules! page {
 const DATASETS_PAGE_SQL: &str =
     select!(datasets, "WHERE datasets.dataset_id > $1 ORDER BY datasets.dataset_id LIMIT 1000");
 
-fn table_checks() -> [TableCheck; 19] {
+fn table_checks() -> [TableCheck; 20] {
     const NUMBER: PrimaryKey = PrimaryKey::Number(0);
     // In some tables, the key 0 is valid, so their checks start after -1.
     const NUMBER_OR_0: PrimaryKey = PrimaryKey::Number(-1);
@@ -143,6 +143,10 @@ fn table_checks() -> [TableCheck; 19] {
         // This check covers only the creation times. `check_version` reads each version as a request does.
         ("versions", PAIR, page!("versions", "dataset_id, version_number", "$1, $2"), |row| {
             row.get_time("versions.created_at").map(drop)
+        }),
+        ("file_bases", PAIR, page!("file_bases", "file_id, base_file_id", "$1, $2"), |row| {
+            row.get_unsigned("file_bases.base_file_id")?;
+            row.get_unsigned("file_bases.base_position").map(drop)
         }),
         ("webhook_deliveries", PAIR, page!("webhook_deliveries", "dataset_id, version_number", "$1, $2"), |row| {
             row.get_time("webhook_deliveries.due_at")?;
@@ -272,10 +276,20 @@ impl Catalog {
         let sql = "SELECT file_id FROM files f WHERE unreferenced_since IS NULL
                      AND NOT EXISTS (SELECT 1 FROM versions WHERE file_id = f.file_id)
                      AND NOT EXISTS (SELECT 1 FROM versions WHERE alt_file_id = f.file_id)
+                     AND NOT EXISTS (SELECT 1 FROM file_bases WHERE base_file_id = f.file_id)
                    ORDER BY file_id LIMIT $1";
         let unmarked: Vec<(i64,)> = self.list_or_report(sql, &[MAX_REPORTED_ROWS.into()], report).await?;
         for (file,) in unmarked {
-            report(format!("files {file}: no version refers to the file, but the file is not marked as unreferenced"));
+            report(format!("files {file}: nothing refers to the file, but the file is not marked as unreferenced"));
+        }
+        let sql = "SELECT b.file_id, b.base_file_id FROM file_bases b
+                   LEFT JOIN files f ON f.file_id = b.file_id
+                   LEFT JOIN files base ON base.file_id = b.base_file_id
+                   WHERE f.file_id IS NULL OR base.file_id IS NULL
+                   ORDER BY 1, 2 LIMIT $1";
+        let incomplete: Vec<(i64, i64)> = self.list_or_report(sql, &[MAX_REPORTED_ROWS.into()], report).await?;
+        for (file, base) in incomplete {
+            report(format!("file_bases {file} {base}: the file or its base file has no record"));
         }
         Ok(())
     }

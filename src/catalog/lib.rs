@@ -7,7 +7,8 @@
 //!
 //! Related writes are one transaction. SQLite takes the write lock when a transaction begins (`BEGIN IMMEDIATE`).
 //! Under PostgreSQL, a transaction first updates the row that concurrent transactions compete for. All transactions
-//! lock such rows in the same order (user, dataset, lease, files), so that they cannot deadlock.
+//! lock such rows in the same order (user, dataset, lease, files), and several files in ascending order of their IDs,
+//! so that they cannot deadlock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ mod database_engine;
 mod dataset_rows;
 mod datasets;
 mod error;
+mod file_bases;
 mod files;
 mod installation;
 mod integrity_check;

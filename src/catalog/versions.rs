@@ -137,7 +137,8 @@ impl Catalog {
     /// 4. Makes the delivery of the dataset's webhook due, if there is one.
     /// 5. Records the outcome and the warnings of the attempt, and releases the lease.
     ///
-    /// Returns [`CatalogError::Conflict`] if a shared file belongs to no version of this dataset or has another hash.
+    /// Returns [`CatalogError::Conflict`] if a shared file belongs to no version of this dataset or has another hash, or
+    /// if a base of a new file has no record.
     pub async fn publish_version(
         &self,
         dataset: DatasetId,
@@ -156,7 +157,7 @@ impl Catalog {
         // The clock is read while the dataset is locked, so that creation times increase with version numbers.
         let now = self.now();
         let file = match content {
-            VersionContent::New(file) => record_file(&mut transaction, file, now).await?,
+            VersionContent::New(file) => record_file(&mut transaction, file, None, now).await?,
             VersionContent::Shared { file, content_hash } => {
                 find_shared_file(&mut transaction, dataset, file, content_hash).await?
             }
@@ -182,7 +183,7 @@ impl Catalog {
         let mut transaction = self.engine.begin().await?;
         let now = self.now();
         let mut dataset = insert_dataset(&mut transaction, new, active_limit, now).await?;
-        let file = record_file(&mut transaction, file, now).await?;
+        let file = record_file(&mut transaction, file, None, now).await?;
         let published = add_version(&mut transaction, &dataset, file, None, now).await?;
         let FirstAttempt { trigger, started_at, warnings } = attempt;
         let id = start_attempt(&mut transaction, dataset.id, trigger, started_at.min(now)).await?;
@@ -194,7 +195,7 @@ impl Catalog {
     }
 
     /// Sets the alternate (edited copy) of a version, even in a frozen dataset. Marks a replaced file as unreferenced.
-    /// Returns [`CatalogError::Conflict`] if the version's files are not `expected`.
+    /// Returns [`CatalogError::Conflict`] if the version's files are not `expected`, or if a base of `file` has no record.
     pub async fn save_alternate(
         &self,
         dataset: DatasetId,
@@ -208,11 +209,12 @@ impl Catalog {
             return Err(CatalogError::Conflict);
         }
         let now = self.now();
-        let alt = record_file(&mut transaction, file, now).await?;
-        let replaced = status.version.alternate.replace(alt);
+        let replaced = status.version.alternate.as_ref().map(|alt| alt.id);
+        let alt = record_file(&mut transaction, file, replaced, now).await?;
+        status.version.alternate = Some(alt);
         set_alternate(&mut transaction, &locked, &status.version).await?;
         if let Some(replaced) = replaced {
-            mark_if_unreferenced(&mut transaction, replaced.id, now).await?;
+            mark_if_unreferenced(&mut transaction, replaced, now).await?;
         }
         failpoint::trigger_failpoint("alternate.uncommitted");
         transaction.commit().await?;

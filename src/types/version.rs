@@ -128,4 +128,7 @@ pub struct NewVersionFile {
     pub size_bytes: u64,
     pub entity_count: u64,
     pub content_hash: String,
+    /// The paths of the base files of a delta file: all files whose rows it uses, including the bases of its bases.
+    /// Empty if the file contains all its rows.
+    pub bases: Vec<String>,
 }

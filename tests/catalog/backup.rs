@@ -6,7 +6,7 @@ use strata_types::dataset::{RefreshTrigger, RollbackMode};
 use strata_types::user::UserPlan;
 use tokio::task::JoinSet;
 
-use super::{Database, LEASE, create, file, name, new_dataset, publish, v, with_owner};
+use super::{Database, LEASE, create, delta_file, file, name, new_dataset, publish, v, with_owner};
 
 on_both_databases! {
     Database:
@@ -34,7 +34,7 @@ async fn copy_contains_all_records_and_is_independent(database: Database) {
     catalog.rollback(frozen, v(1), RollbackMode::PinAndFreeze).await.unwrap();
     for path in ["alt", "alt 2"] {
         catalog.reserve_file(path, LEASE).await.unwrap();
-        catalog.save_alternate(dataset, v(2), &file(path), None).await.unwrap();
+        catalog.save_alternate(dataset, v(2), &delta_file(path, &["b", "a"]), None).await.unwrap();
     }
     // The row with the highest file ID will be deleted, so that the copy must not reuse that ID.
     catalog.delete_alternate(dataset, v(2)).await.unwrap();
@@ -60,7 +60,15 @@ async fn copy_contains_all_records_and_is_independent(database: Database) {
         assert_eq!(copy.user(user).await.unwrap(), catalog.user(user).await.unwrap());
     }
     assert_eq!(copy.tokens_by_user(owner).await.unwrap(), catalog.tokens_by_user(owner).await.unwrap());
-    assert_eq!(copy.files(None, 100).await.unwrap(), catalog.files(None, 100).await.unwrap());
+    let files = catalog.files(None, 100).await.unwrap();
+    assert_eq!(copy.files(None, 100).await.unwrap(), files);
+    let mut bases = 0;
+    for recorded in files {
+        let copied = copy.bases_of_file(recorded.file.id).await.unwrap();
+        assert_eq!(copied, catalog.bases_of_file(recorded.file.id).await.unwrap());
+        bases += copied.len();
+    }
+    assert_eq!(bases, 2, "the remaining alternate has two bases");
     assert_eq!(copy.webhook(dataset).await.unwrap(), catalog.webhook(dataset).await.unwrap());
     for dataset in [dataset, frozen] {
         let mut copied = copy.dataset_view(dataset).await.unwrap().unwrap();
@@ -176,7 +184,8 @@ async fn restore_fills_empty_database_of_either_engine(database: Database) {
     }
     original.rollback(pinned, v(1), RollbackMode::PinAndFreeze).await.unwrap();
     original.reserve_file("alt", LEASE).await.unwrap();
-    original.save_alternate(dataset, v(2), &file("alt"), None).await.unwrap();
+    let alternate = original.save_alternate(dataset, v(2), &delta_file("alt", &["b", "a"]), None).await.unwrap();
+    let alternate = alternate.version.alternate.unwrap().id;
     original.register_webhook(dataset, "https://a.test/", Some("secret")).await.unwrap();
     publish(&original, dataset, "c").await.unwrap();
     // The highest user ID belongs to a deleted user, so that the restored database must not reuse it.
@@ -195,6 +204,9 @@ async fn restore_fills_empty_database_of_either_engine(database: Database) {
     assert_eq!(restored.user(owner).await.unwrap(), original.user(owner).await.unwrap());
     assert_eq!(restored.tokens_by_user(owner).await.unwrap(), original.tokens_by_user(owner).await.unwrap());
     assert_eq!(restored.files(None, 100).await.unwrap(), original.files(None, 100).await.unwrap());
+    let bases = restored.bases_of_file(alternate).await.unwrap();
+    assert_eq!(bases.iter().map(|base| &*base.path).collect::<Vec<_>>(), ["b", "a"]);
+    assert_eq!(bases, original.bases_of_file(alternate).await.unwrap());
     assert_eq!(restored.webhook(dataset).await.unwrap(), original.webhook(dataset).await.unwrap());
     for dataset in [dataset, pinned] {
         let restored = restored.dataset_view(dataset).await.unwrap();

@@ -1,7 +1,7 @@
 //! The integrity check of the metadata database.
 
 use strata_catalog::{Catalog, CatalogCheckDepth, VersionContent};
-use strata_testing::databases::on_both_databases;
+use strata_testing::databases::{Raw, on_both_databases};
 use strata_types::dataset::RefreshTrigger;
 use strata_types::version::NewVersionFile;
 
@@ -11,6 +11,7 @@ on_both_databases! {
     Database:
     intact_database_has_no_findings
     inconsistent_records_are_reported
+    base_without_record_is_reported
 }
 
 async fn findings(catalog: &Catalog) -> Vec<String> {
@@ -50,7 +51,7 @@ async fn populated(database: &Database) -> Catalog {
         catalog.publish_version(dataset, VersionContent::New(&file), None, attempt).await.unwrap();
     }
     catalog.reserve_file("alt", LEASE).await.unwrap();
-    let file = NewVersionFile { content_hash: hash("alt"), ..super::file("alt") };
+    let file = NewVersionFile { content_hash: hash("alt"), ..super::delta_file("alt", &["b"]) };
     catalog.save_alternate(dataset, v(2), &file, None).await.unwrap();
     catalog.acquire_refresh(dataset, RefreshTrigger::Manual, "e", LEASE).await.unwrap();
     catalog.reserve_file("d", LEASE).await.unwrap();
@@ -104,7 +105,7 @@ async fn inconsistent_records_are_reported(database: Database) {
         (
             "UPDATE versions SET alt_file_id = NULL",
             "UPDATE versions SET alt_file_id = 4 WHERE version_number = 2",
-            "files 4: no version refers to the file, but the file is not marked as unreferenced",
+            "files 4: nothing refers to the file, but the file is not marked as unreferenced",
         ),
         (
             "UPDATE files SET created_at = 9223372036854775807 WHERE file_id = 2",
@@ -124,5 +125,36 @@ async fn inconsistent_records_are_reported(database: Database) {
         assert!(is_mismatch || reported.contains(&expected.to_owned()), "{damage}: {reported:?}");
         database.execute(repair).await;
         assert_eq!(findings(&catalog).await, Vec::<String>::new(), "{repair}");
+    }
+}
+
+async fn base_without_record_is_reported(database: Database) {
+    let catalog = populated(&database).await;
+    match database.raw {
+        Raw::Sqlite { .. } => {
+            database
+                .execute(
+                    "PRAGMA foreign_keys = OFF;
+                     INSERT INTO file_bases (file_id, base_file_id, base_position) VALUES (9, 8, 0), (9, -8, 1);
+                     PRAGMA foreign_keys = ON",
+                )
+                .await;
+        }
+        Raw::Postgres { .. } => {
+            database
+                .execute(
+                    "ALTER TABLE file_bases DROP CONSTRAINT file_bases_file_id_fkey;
+                     ALTER TABLE file_bases DROP CONSTRAINT file_bases_base_file_id_fkey;
+                     INSERT INTO file_bases (file_id, base_file_id, base_position) VALUES (9, 8, 0), (9, -8, 1)",
+                )
+                .await;
+        }
+    }
+    let reported = findings(&catalog).await;
+    for expected in [
+        "file_bases 9 8: the file or its base file has no record",
+        "file_bases 9 -8: the metadata database contains an invalid value in file_bases.base_file_id: \"-8\"",
+    ] {
+        assert!(reported.contains(&expected.to_owned()), "{reported:?}");
     }
 }

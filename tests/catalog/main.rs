@@ -27,6 +27,7 @@ mod alternates;
 mod backup;
 mod checksums;
 mod datasets;
+mod file_bases;
 mod files;
 mod integrity;
 mod listings;
@@ -106,7 +107,17 @@ async fn create(catalog: &Catalog, owner: UserId, text: &str) -> Result<Dataset,
 }
 
 fn file(path: &str) -> NewVersionFile {
-    NewVersionFile { path: path.to_owned(), size_bytes: 91_234, entity_count: 250, content_hash: "c0ffee".to_owned() }
+    delta_file(path, &[])
+}
+
+fn delta_file(path: &str, bases: &[&str]) -> NewVersionFile {
+    NewVersionFile {
+        path: path.to_owned(),
+        size_bytes: 91_234,
+        entity_count: 250,
+        content_hash: "c0ffee".to_owned(),
+        bases: bases.iter().map(|base| (*base).to_owned()).collect(),
+    }
 }
 
 fn v(number: u64) -> VersionNumber {
@@ -128,8 +139,17 @@ fn clock() -> CatalogClock {
 
 /// Refreshes the dataset with a new file, after waiting for other refreshes of it.
 async fn publish(catalog: &Catalog, dataset: DatasetId, path: &str) -> Result<DatasetVersion, CatalogError> {
-    let attempt = acquire(catalog, dataset, path).await?;
-    let published = catalog.publish_version(dataset, VersionContent::New(&file(path)), None, attempt).await?;
+    publish_file(catalog, dataset, &file(path)).await
+}
+
+/// Like [`publish`], with a file that can have bases.
+async fn publish_file(
+    catalog: &Catalog,
+    dataset: DatasetId,
+    file: &NewVersionFile,
+) -> Result<DatasetVersion, CatalogError> {
+    let attempt = acquire(catalog, dataset, &file.path).await?;
+    let published = catalog.publish_version(dataset, VersionContent::New(file), None, attempt).await?;
     Ok(published.version)
 }
 
@@ -627,6 +647,7 @@ async fn engines_have_same_tables_and_columns() {
             "api_tokens",
             "dataset_usage",
             "datasets",
+            "file_bases",
             "file_holds",
             "file_reservations",
             "files",

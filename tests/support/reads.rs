@@ -476,6 +476,7 @@ impl ServiceLab {
             size_bytes: written.size_bytes,
             entity_count: written.entity_count,
             content_hash: written.content_sha256.clone(),
+            bases: Vec::new(),
         };
         let dataset = strata_types::ids::DatasetId::new(1);
         self.bench.runtime.block_on(async {

@@ -236,6 +236,7 @@ impl ReservedVersionFile {
                     size_bytes: written.size_bytes,
                     entity_count: written.entity_count,
                     content_hash: written.content_sha256,
+                    bases: Vec::new(),
                 }
             });
             (self, new)

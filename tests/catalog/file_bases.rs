@@ -1,0 +1,267 @@
+//! Base files: the files whose rows a delta file uses. A base of a recorded file must not be removed.
+
+use std::time::Duration;
+
+use strata_catalog::{Catalog, CatalogError, VersionContent};
+use strata_testing::databases::on_both_databases;
+use strata_types::ids::{DatasetId, VersionFileId};
+use strata_types::version::VersionFile;
+use tokio::task::JoinSet;
+
+use super::{Database, LEASE, acquire, clock, create, delta_file, publish, publish_file, v, with_dataset, with_owner};
+
+on_both_databases! {
+    Database:
+    bases_are_recorded_in_order
+    missing_base_conflicts
+    base_is_kept_until_last_file_is_removed
+    unreferenced_file_can_become_base
+    marked_base_is_not_removed
+    removal_and_recording_do_not_race
+    overlapping_transactions_do_not_deadlock
+}
+
+const HOUR: Duration = Duration::from_secs(3_600);
+
+/// Saves an alternate of version 1 and returns its file.
+async fn save(catalog: &Catalog, dataset: DatasetId, path: &str, bases: &[&str]) -> Result<VersionFile, CatalogError> {
+    catalog.reserve_file(path, LEASE).await?;
+    let saved = catalog.save_alternate(dataset, v(1), &delta_file(path, bases), None).await?;
+    Ok(saved.version.alternate.unwrap())
+}
+
+fn paths(files: &[VersionFile]) -> Vec<&str> {
+    files.iter().map(|file| file.path.as_str()).collect()
+}
+
+async fn base_paths(catalog: &Catalog, file: VersionFileId) -> Vec<String> {
+    catalog.bases_of_file(file).await.unwrap().into_iter().map(|base| base.path).collect()
+}
+
+async fn unreferenced(database: &Database) -> Vec<String> {
+    let sql = "SELECT path FROM files WHERE unreferenced_since IS NOT NULL ORDER BY path";
+    database.texts(sql).await.into_iter().flatten().collect()
+}
+
+async fn bases_are_recorded_in_order(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let first = publish(&catalog, dataset, "a").await.unwrap();
+    let second = publish_file(&catalog, dataset, &delta_file("b", &["a"])).await.unwrap();
+    let alternate = save(&catalog, dataset, "alt", &["b", "a", "b"]).await.unwrap();
+    assert_eq!(catalog.bases_of_file(second.file.id).await.unwrap(), std::slice::from_ref(&first.file));
+    assert_eq!(catalog.bases_of_file(alternate.id).await.unwrap(), [second.file, first.file.clone()]);
+    assert_eq!(catalog.bases_of_file(first.file.id).await.unwrap(), []);
+    assert_eq!(catalog.bases_of_file(VersionFileId::new(u64::MAX)).await.unwrap(), []);
+}
+
+async fn missing_base_conflicts(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    publish(&catalog, dataset, "a").await.unwrap();
+    // A path without a record, a reserved path, and the path of the file itself.
+    catalog.reserve_file("reserved", LEASE).await.unwrap();
+    for missing in ["missing", "reserved", "alt"] {
+        let saved = save(&catalog, dataset, "alt", &["a", missing]).await;
+        assert!(matches!(saved, Err(CatalogError::Conflict)), "{missing}: {saved:?}");
+    }
+    let attempt = acquire(&catalog, dataset, "b").await.unwrap();
+    let content = delta_file("b", &["missing"]);
+    let published = catalog.publish_version(dataset, VersionContent::New(&content), None, attempt).await;
+    assert!(matches!(published, Err(CatalogError::Conflict)), "{published:?}");
+    assert_eq!(database.number("SELECT COUNT(*) FROM files").await, 1);
+    assert_eq!(database.number("SELECT COUNT(*) FROM file_bases").await, 0);
+    // The reservations still exist, so that the file can be recorded with other bases.
+    let content = delta_file("b", &["a"]);
+    catalog.publish_version(dataset, VersionContent::New(&content), None, attempt).await.unwrap();
+}
+
+async fn base_is_kept_until_last_file_is_removed(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    publish(&catalog, dataset, "a").await.unwrap();
+    let x = save(&catalog, dataset, "x", &["a"]).await.unwrap();
+    let y = save(&catalog, dataset, "y", &["x", "a"]).await.unwrap();
+    let z = save(&catalog, dataset, "z", &["x", "a"]).await.unwrap();
+    // "x" is the base of "y" and "z"; only "z" belongs to a version.
+    assert_eq!(unreferenced(&database).await, ["y"]);
+    catalog.delete_alternate(dataset, v(1)).await.unwrap();
+    assert_eq!(unreferenced(&database).await, ["y", "z"]);
+
+    clock.advance(HOUR * 2);
+    assert_eq!(paths(&catalog.unreferenced_files(HOUR, 100).await.unwrap()), ["y", "z"]);
+    assert_eq!(paths(&catalog.remove_file_records(&[x.id, y.id], HOUR).await.unwrap()), ["y"]);
+    assert_eq!(unreferenced(&database).await, ["z"]);
+    assert_eq!(base_paths(&catalog, y.id).await, [""; 0]);
+    assert_eq!(base_paths(&catalog, z.id).await, ["x", "a"]);
+    assert_eq!(paths(&catalog.remove_file_records(&[z.id, x.id], HOUR).await.unwrap()), ["z"]);
+    assert_eq!(database.number("SELECT COUNT(*) FROM file_bases").await, 1);
+
+    // The delay of the base begins when the last file that used it is removed.
+    assert_eq!(unreferenced(&database).await, ["x"]);
+    clock.advance(HOUR);
+    assert_eq!(catalog.unreferenced_files(HOUR, 100).await.unwrap(), []);
+    assert_eq!(catalog.remove_file_records(&[x.id], HOUR).await.unwrap(), []);
+    clock.advance(Duration::from_micros(1));
+    assert_eq!(paths(&catalog.unreferenced_files(HOUR, 100).await.unwrap()), ["x"]);
+    assert_eq!(paths(&catalog.remove_file_records(&[x.id], HOUR).await.unwrap()), ["x"]);
+    assert_eq!(database.number("SELECT COUNT(*) FROM file_bases").await, 0);
+    assert_eq!(unreferenced(&database).await, [""; 0]);
+    assert_eq!(database.texts("SELECT path FROM files").await, [Some("a".to_owned())]);
+}
+
+async fn unreferenced_file_can_become_base(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    publish(&catalog, dataset, "a").await.unwrap();
+    let x = save(&catalog, dataset, "x", &[]).await.unwrap();
+    catalog.delete_alternate(dataset, v(1)).await.unwrap();
+    clock.advance(HOUR * 2);
+    assert_eq!(paths(&catalog.unreferenced_files(HOUR, 1).await.unwrap()), ["x"]);
+    save(&catalog, dataset, "y", &["x"]).await.unwrap();
+    assert_eq!(unreferenced(&database).await, [""; 0]);
+    assert_eq!(catalog.unreferenced_files(HOUR, 1).await.unwrap(), []);
+    assert_eq!(catalog.remove_file_records(&[x.id], HOUR).await.unwrap(), []);
+
+    // A replaced file that is a base of its replacement stays.
+    save(&catalog, dataset, "z", &["y", "x"]).await.unwrap();
+    assert_eq!(unreferenced(&database).await, [""; 0]);
+}
+
+/// No operation marks a base. If it is marked nevertheless, for example because of a damaged index, it is not removed.
+async fn marked_base_is_not_removed(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    publish(&catalog, dataset, "a").await.unwrap();
+    let x = save(&catalog, dataset, "x", &[]).await.unwrap();
+    let y = save(&catalog, dataset, "y", &["x"]).await.unwrap();
+    database.execute("UPDATE files SET unreferenced_since = 0 WHERE path = 'x'").await;
+    assert_eq!(catalog.remove_file_records(&[x.id], HOUR).await.unwrap(), []);
+    assert_eq!(unreferenced(&database).await, [""; 0]);
+
+    // The mark is correct again if the only file that uses the base is removed in the same call.
+    catalog.delete_alternate(dataset, v(1)).await.unwrap();
+    clock.advance(HOUR * 2);
+    database.execute("UPDATE files SET unreferenced_since = 0 WHERE path = 'x'").await;
+    assert_eq!(paths(&catalog.remove_file_records(&[x.id, y.id], HOUR).await.unwrap()), ["y"]);
+    assert_eq!(unreferenced(&database).await, ["x"]);
+    assert_eq!(catalog.unreferenced_files(HOUR, 100).await.unwrap(), []);
+}
+
+async fn removal_and_recording_do_not_race(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    let other = database.open().await.with_clock(clock.clone());
+    publish(&catalog, dataset, "a").await.unwrap();
+    for round in 0..24 {
+        let [base, old, new] = ["base", "old", "new"].map(|name| format!("{name} {round}"));
+        let base_file = save(&catalog, dataset, &base, &[]).await.unwrap();
+        // In even rounds, the base itself is removed; in odd rounds, another file with the same base.
+        let removed = match round % 2 {
+            0 => base_file,
+            _ => save(&catalog, dataset, &old, &[&base]).await.unwrap(),
+        };
+        catalog.delete_alternate(dataset, v(1)).await.unwrap();
+        clock.advance(HOUR * 2);
+        other.reserve_file(&new, LEASE).await.unwrap();
+        let new_file = delta_file(&new, &[&base]);
+        let removed_ids = [removed.id];
+        let removal = async {
+            tokio::time::sleep(Duration::from_micros(100 * (round % 5))).await;
+            catalog.remove_file_records(&removed_ids, HOUR).await.unwrap()
+        };
+        let (removed, saved) = tokio::join!(removal, other.save_alternate(dataset, v(1), &new_file, None));
+        let sql = format!("SELECT COUNT(*) FROM files WHERE unreferenced_since IS NULL AND path = '{base}'");
+        let is_kept = database.number(&sql).await == 1;
+        match saved {
+            Ok(_) => {
+                assert!(is_kept, "round {round}: the base of a recorded file was removed or marked");
+                assert_eq!(removed.len() as u64, round % 2, "round {round}");
+            }
+            Err(CatalogError::Conflict) => {
+                assert!(round % 2 == 0 && !is_kept, "round {round}: a recorded base was not found");
+                assert_eq!(paths(&removed), [&*base]);
+            }
+            Err(error) => panic!("round {round}: {error}"),
+        }
+        if let Err(error) = catalog.delete_alternate(dataset, v(1)).await {
+            assert!(matches!(error, CatalogError::NoAlternate), "{error}");
+        }
+    }
+}
+
+/// Recordings with the same bases in different orders, replacements, and removals of files with these bases.
+async fn overlapping_transactions_do_not_deadlock(database: Database) {
+    let (catalog, owner) = with_owner(&database).await;
+    let shared = create(&catalog, owner, "Shared").await.unwrap().id;
+    let bases = ["p", "q", "r"];
+    for base in bases {
+        publish(&catalog, shared, base).await.unwrap();
+    }
+    let mut writers = JoinSet::new();
+    for writer in 0..4_usize {
+        let dataset = create(&catalog, owner, &format!("Dataset {writer}")).await.unwrap().id;
+        publish(&catalog, dataset, &format!("file {writer}")).await.unwrap();
+        let catalog = database.open().await;
+        let mut bases = bases;
+        bases.rotate_left(writer % 3);
+        if writer == 3 {
+            bases.reverse();
+        }
+        writers.spawn(async move {
+            for round in 0..12 {
+                save(&catalog, dataset, &format!("alternate {writer} {round}"), &bases).await.unwrap();
+            }
+            catalog.delete_alternate(dataset, v(1)).await.unwrap();
+        });
+    }
+    for _ in 0..2 {
+        let catalog = database.open().await;
+        writers.spawn(async move {
+            for _ in 0..12 {
+                let found = catalog.unreferenced_files(Duration::ZERO, 100).await.unwrap();
+                let ids: Vec<_> = found.iter().rev().map(|file| file.id).collect();
+                catalog.remove_file_records(&ids, Duration::ZERO).await.unwrap();
+            }
+        });
+    }
+    writers.join_all().await;
+    let found = catalog.unreferenced_files(Duration::ZERO, 100).await.unwrap();
+    let ids: Vec<_> = found.iter().map(|file| file.id).collect();
+    catalog.remove_file_records(&ids, Duration::ZERO).await.unwrap();
+    assert_eq!(database.number("SELECT COUNT(*) FROM file_bases").await, 0);
+    assert_eq!(database.number("SELECT COUNT(*) FROM files").await, 7);
+    assert_eq!(unreferenced(&database).await, [""; 0]);
+}
+
+/// A sweep must not rely on the index of the bases, which might lack rows.
+#[tokio::test]
+async fn damaged_index_does_not_remove_base() {
+    let database = Database::sqlite().await;
+    let (catalog, dataset) = with_dataset(&database).await;
+    publish(&catalog, dataset, "a").await.unwrap();
+    let x = save(&catalog, dataset, "x", &["a"]).await.unwrap();
+    save(&catalog, dataset, "y", &["x", "a"]).await.unwrap();
+    database.execute("UPDATE files SET unreferenced_since = 1").await;
+    let root = database.number("SELECT rootpage FROM sqlite_master WHERE name = 'file_bases_by_base'").await;
+    catalog.close().await;
+    database.execute("PRAGMA wal_checkpoint(TRUNCATE)").await;
+
+    // The root page of the index becomes a leaf without entries.
+    let path = database.url.strip_prefix("sqlite://").unwrap();
+    let mut bytes = std::fs::read(path).unwrap();
+    let page_bytes = usize::from(u16::from_be_bytes([bytes[16], bytes[17]]));
+    let start = (usize::try_from(root).unwrap() - 1) * page_bytes;
+    const INDEX_LEAF: u8 = 0x0a;
+    assert_eq!(bytes[start], INDEX_LEAF);
+    bytes[start + 3..start + 5].fill(0);
+    let damaged = tempfile::tempdir().unwrap();
+    let damaged_path = damaged.path().join("catalog.db");
+    std::fs::write(&damaged_path, bytes).unwrap();
+
+    let catalog = Catalog::open(&format!("sqlite://{}", damaged_path.display())).await.unwrap();
+    assert_eq!(catalog.remove_file_records(&[x.id], Duration::ZERO).await.unwrap(), []);
+    assert_eq!(catalog.recorded_file(x.id).await.unwrap().unwrap().unreferenced_since, None);
+}
