@@ -205,25 +205,41 @@ impl Catalog {
         Ok(referenced)
     }
 
+    /// Returns the versions and alternates that need the file: their own file is `file`, or has it as base. Each occurs
+    /// once. Costs indexed lookups for the file and for each file that uses it.
     pub async fn file_references(&self, file: VersionFileId, limit: u32) -> Result<Vec<FileReference>> {
         let sql = "SELECT v.dataset_id, d.name, v.version_number, CAST(0 AS BIGINT) AS is_alt
                    FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id WHERE v.file_id = $1
                    UNION ALL
                    SELECT v.dataset_id, d.name, v.version_number, CAST(1 AS BIGINT) AS is_alt
                    FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id WHERE v.alt_file_id = $1
+                   UNION ALL
+                   SELECT v.dataset_id, d.name, v.version_number, CAST(0 AS BIGINT) AS is_alt
+                   FROM file_bases b JOIN versions v ON v.file_id = b.file_id
+                   JOIN datasets d ON d.dataset_id = v.dataset_id WHERE b.base_file_id = $1
+                   UNION ALL
+                   SELECT v.dataset_id, d.name, v.version_number, CAST(1 AS BIGINT) AS is_alt
+                   FROM file_bases b JOIN versions v ON v.alt_file_id = b.file_id
+                   JOIN datasets d ON d.dataset_id = v.dataset_id WHERE b.base_file_id = $1
                    ORDER BY 1, 3, 4 LIMIT $2";
         self.engine.list(sql, &[file.into(), limit.into()]).await
     }
 
+    /// Returns the versions and alternates whose file, or a base of it, has no record. Reads all versions twice.
     pub async fn dangling_file_references(&self, limit: u32) -> Result<Vec<FileReference>> {
         let sql = "SELECT v.dataset_id, d.name, v.version_number, CAST(0 AS BIGINT) AS is_alt
                    FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id
-                   LEFT JOIN files f ON f.file_id = v.file_id WHERE f.file_id IS NULL
+                   LEFT JOIN files f ON f.file_id = v.file_id
+                   WHERE f.file_id IS NULL OR EXISTS (
+                       SELECT 1 FROM file_bases b LEFT JOIN files base ON base.file_id = b.base_file_id
+                       WHERE b.file_id = v.file_id AND base.file_id IS NULL)
                    UNION ALL
                    SELECT v.dataset_id, d.name, v.version_number, CAST(1 AS BIGINT) AS is_alt
                    FROM versions v JOIN datasets d ON d.dataset_id = v.dataset_id
                    LEFT JOIN files f ON f.file_id = v.alt_file_id
-                   WHERE v.alt_file_id IS NOT NULL AND f.file_id IS NULL
+                   WHERE v.alt_file_id IS NOT NULL AND (f.file_id IS NULL OR EXISTS (
+                       SELECT 1 FROM file_bases b LEFT JOIN files base ON base.file_id = b.base_file_id
+                       WHERE b.file_id = v.alt_file_id AND base.file_id IS NULL))
                    ORDER BY 1, 3, 4 LIMIT $1";
         self.engine.list(sql, &[limit.into()]).await
     }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use strata_catalog::{Catalog, CatalogError, VersionContent};
-use strata_testing::databases::on_both_databases;
+use strata_catalog::{Catalog, CatalogError, FileReference, VersionContent};
+use strata_testing::databases::{Raw, on_both_databases};
 use strata_types::ids::{DatasetId, VersionFileId};
 use strata_types::version::VersionFile;
 use tokio::task::JoinSet;
@@ -19,6 +19,8 @@ on_both_databases! {
     marked_base_is_not_removed
     removal_and_recording_do_not_race
     overlapping_transactions_do_not_deadlock
+    references_include_versions_that_use_base
+    version_without_base_record_is_dangling
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -234,6 +236,54 @@ async fn overlapping_transactions_do_not_deadlock(database: Database) {
     assert_eq!(database.number("SELECT COUNT(*) FROM file_bases").await, 0);
     assert_eq!(database.number("SELECT COUNT(*) FROM files").await, 7);
     assert_eq!(unreferenced(&database).await, [""; 0]);
+}
+
+/// Returns the numbers of the versions that need a file, and whether the alternate needs it.
+fn numbers(references: &[FileReference]) -> Vec<(u64, bool)> {
+    references.iter().map(|reference| (reference.version.get(), reference.alt)).collect()
+}
+
+async fn references_include_versions_that_use_base(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let a = publish(&catalog, dataset, "a").await.unwrap().file;
+    let b = publish_file(&catalog, dataset, &delta_file("b", &["a"])).await.unwrap().file;
+    publish_file(&catalog, dataset, &delta_file("c", &["b", "a"])).await.unwrap();
+    let alternate = save(&catalog, dataset, "alt", &["a", "b"]).await.unwrap();
+    let references = async |file: VersionFileId, limit| catalog.file_references(file, limit).await.unwrap();
+    let all = references(a.id, 100).await;
+    assert_eq!(numbers(&all), [(1, false), (1, true), (2, false), (3, false)]);
+    assert_eq!(all[1].to_string(), format!("dataset {dataset} \"World Countries\" v1 alt"));
+    assert_eq!(references(a.id, 2).await, all[..2]);
+    assert_eq!(numbers(&references(b.id, 100).await), [(1, true), (2, false), (3, false)]);
+    assert_eq!(numbers(&references(alternate.id, 100).await), [(1, true)]);
+    // An unreferenced file that is not removed yet keeps its bases, but no version needs them.
+    catalog.delete_alternate(dataset, v(1)).await.unwrap();
+    assert_eq!(numbers(&references(b.id, 100).await), [(2, false), (3, false)]);
+    assert_eq!(catalog.dangling_file_references(100).await.unwrap(), []);
+}
+
+async fn version_without_base_record_is_dangling(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    for path in ["a", "b"] {
+        publish(&catalog, dataset, path).await.unwrap();
+    }
+    publish_file(&catalog, dataset, &delta_file("c", &["a", "b"])).await.unwrap();
+    save(&catalog, dataset, "alt", &["b", "a"]).await.unwrap();
+    // The files of versions 1 and 2 are deleted, which are also the bases of version 3 and of the alternate.
+    let disable = match database.raw {
+        Raw::Sqlite { .. } => "PRAGMA foreign_keys = OFF",
+        Raw::Postgres { .. } => {
+            "ALTER TABLE versions DROP CONSTRAINT versions_file_id_fkey;
+             ALTER TABLE file_bases DROP CONSTRAINT file_bases_base_file_id_fkey"
+        }
+    };
+    database.execute(&format!("{disable}; DELETE FROM files WHERE path IN ('a', 'b')")).await;
+    let dangling = catalog.dangling_file_references(100).await.unwrap();
+    assert_eq!(numbers(&dangling), [(1, false), (1, true), (2, false), (3, false)]);
+    assert_eq!(catalog.dangling_file_references(2).await.unwrap(), dangling[..2]);
+    let alternate = database.number("SELECT file_id FROM files WHERE path = 'alt'").await;
+    let bases = catalog.bases_of_file(VersionFileId::new(u64::try_from(alternate).unwrap())).await;
+    assert!(matches!(bases, Err(CatalogError::DamagedRecord { .. })), "{bases:?}");
 }
 
 /// A sweep must not rely on the index of the bases, which might lack rows.
