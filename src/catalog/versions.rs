@@ -8,7 +8,7 @@ use strata_types::dataset::{Dataset, NewDataset};
 use strata_types::version::{DatasetVersion, NewVersionFile, VersionFile, VersionSelector};
 
 use super::attempts::{AttemptOutcome, AttemptWithWarnings, FirstAttempt, finish_attempt, start_attempt};
-use super::convert::{from_cursor, from_optional_id, from_time};
+use super::convert::{from_cursor, from_optional_id, from_text, from_time};
 use super::database_engine::{CatalogTransaction, SqlValue, columns};
 use super::dataset_rows::update_checksum_and_notify;
 use super::datasets::insert_dataset;
@@ -62,6 +62,15 @@ macro_rules! resolve_sql {
         )
     };
 }
+
+/// Selects the newest version of the dataset `$1` whose file has the content hash `$2`. The inner subquery reads the
+/// file of one version at a time, newest first, so that no planner reads the files of other datasets.
+const VERSION_WITH_CONTENT_SQL: &str = versions_sql!(
+    "v.version_number = (
+         SELECT n.version_number FROM versions n
+         WHERE n.dataset_id = $1 AND (SELECT c.content_hash FROM files c WHERE c.file_id = n.file_id) = $2
+         ORDER BY n.version_number DESC LIMIT 1)"
+);
 
 impl Catalog {
     /// Returns the dataset and the selected version, from one snapshot. Every read calls this function once; it costs
@@ -127,6 +136,14 @@ impl Catalog {
     ) -> Result<Vec<VersionStatus>> {
         let values = &[dataset.into(), from_cursor(before.map(VersionNumber::get), i64::MAX), limit.into()];
         self.engine.list(VERSIONS_SQL, values).await
+    }
+
+    /// Returns the file of the newest version of the dataset whose file has this content hash, not considering
+    /// alternates. Costs two lookups by primary key for each version, from the newest one to the match.
+    pub async fn file_with_content(&self, dataset: DatasetId, content_hash: &str) -> Result<Option<VersionFile>> {
+        let values = &[dataset.into(), from_text(content_hash, "content_hash")?];
+        let found: Option<VersionStatus> = self.engine.find(VERSION_WITH_CONTENT_SQL, values).await?;
+        Ok(found.map(|status| status.version.file))
     }
 
     /// Publishes the next version of the dataset in one transaction:

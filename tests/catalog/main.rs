@@ -19,7 +19,7 @@ use strata_types::index_settings::IndexSettings;
 use strata_types::secret::{SECRET_BYTES, Secret};
 use strata_types::source::SourceFormat;
 use strata_types::user::UserPlan;
-use strata_types::version::{DatasetVersion, NewVersionFile, VersionNumber, VersionSelector};
+use strata_types::version::{DatasetVersion, NewVersionFile, VersionFile, VersionNumber, VersionSelector};
 use tokio::task::JoinSet;
 
 mod accounts;
@@ -60,6 +60,7 @@ on_both_databases! {
     frozen_dataset_rejects_version
     alternate_is_resolved_with_version
     versions_can_share_file
+    file_is_found_by_content
     concurrent_publications_get_consecutive_numbers
     failed_publication_uses_no_number
     canceled_publication_leaves_no_gap
@@ -513,6 +514,32 @@ async fn versions_can_share_file(database: Database) {
     assert_eq!(second.number, VersionNumber::new(2));
     assert_eq!(second.file, first.file);
     assert_eq!(second.created_at.timestamp_micros(), 7);
+}
+
+async fn file_is_found_by_content(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let owner = catalog.user_by_email("owner@example.test").await.unwrap().unwrap();
+    let other = create(&catalog, owner.id, "Other").await.unwrap().id;
+    let content = |path: &str, hash: &str| NewVersionFile { content_hash: hash.to_owned(), ..file(path) };
+    let find = async |dataset, hash: &str| {
+        catalog.file_with_content(dataset, hash).await.unwrap().map(|file: VersionFile| file.path)
+    };
+    assert_eq!(find(dataset, "x").await, None);
+    for (path, hash) in [("a", "x"), ("b", "y"), ("c", "x"), ("d", "z")] {
+        publish_file(&catalog, dataset, &content(path, hash)).await.unwrap();
+    }
+    publish_file(&catalog, other, &content("other", "only here")).await.unwrap();
+    catalog.reserve_file("alt", LEASE).await.unwrap();
+    catalog.save_alternate(dataset, v(2), &content("alt", "alternate"), None).await.unwrap();
+    for (hash, expected) in [("x", Some("c")), ("y", Some("b")), ("z", Some("d")), ("X", None), ("", None)] {
+        assert_eq!(find(dataset, hash).await.as_deref(), expected, "{hash}");
+    }
+    // The content of another dataset or of an alternate does not count.
+    assert_eq!(find(dataset, "only here").await, None);
+    assert_eq!(find(dataset, "alternate").await, None);
+    assert_eq!(find(DatasetId::new(u64::MAX), "x").await, None);
+    let nul = catalog.file_with_content(dataset, "\0").await;
+    assert!(matches!(nul, Err(CatalogError::NulCharacter { field: "content_hash" })), "{nul:?}");
 }
 
 async fn concurrent_publications_get_consecutive_numbers(database: Database) {
