@@ -33,7 +33,8 @@ pub enum VersionContent<'a> {
     },
 }
 
-/// The IDs of a version's files, which change when its alternate (edited copy) is saved or deleted.
+/// The IDs of a version's files, which change when its alternate (edited copy) is saved or deleted, and when its file
+/// is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct VersionFileIds {
     pub file: VersionFileId,
@@ -239,6 +240,38 @@ impl Catalog {
         Ok(status)
     }
 
+    /// Replaces the file of a version with a file of the same entities, for example a delta file with a complete one
+    /// (compaction), even in a frozen dataset. Other versions, clones, and delta files still refer to the old file; if
+    /// none does, the old file is marked as unreferenced. The path of the new file must be reserved.
+    ///
+    /// Returns [`CatalogError::Conflict`] if the version's file is not `expected`, if the content hash or the entity
+    /// count differs from the old file's, or if a base of the new file has no record.
+    pub async fn replace_version_file(
+        &self,
+        dataset: DatasetId,
+        number: VersionNumber,
+        expected: VersionFileId,
+        file: &NewVersionFile,
+    ) -> Result<VersionStatus> {
+        let (mut transaction, locked) = self.lock_dataset(dataset).await?;
+        let mut status = find_version(&mut transaction, &locked, number).await?;
+        let old = &status.version.file;
+        if old.id != expected || old.content_hash != file.content_hash || old.entity_count != file.entity_count {
+            return Err(CatalogError::Conflict);
+        }
+        let now = self.now();
+        status.version.file = record_file(&mut transaction, file, Some(expected), now).await?;
+        let sql =
+            "UPDATE versions SET file_id = $3, record_checksum = $4 WHERE dataset_id = $1 AND version_number = $2";
+        let new = status.version.file.id.into();
+        update_version_row(&mut transaction, &locked, &status.version, sql, new).await?;
+        mark_if_unreferenced(&mut transaction, expected, now).await?;
+        failpoint::trigger_failpoint("compact.uncommitted");
+        transaction.commit().await?;
+        failpoint::trigger_failpoint("compact.committed");
+        Ok(status)
+    }
+
     /// Deletes the alternate (edited copy) of a version, and marks its file as unreferenced unless a clone shares it.
     pub async fn delete_alternate(&self, dataset: DatasetId, number: VersionNumber) -> Result<VersionStatus> {
         let (mut transaction, locked) = self.lock_dataset(dataset).await?;
@@ -255,8 +288,19 @@ async fn set_alternate(transaction: &mut CatalogTransaction, locked: &Dataset, v
     let sql =
         "UPDATE versions SET alt_file_id = $3, record_checksum = $4 WHERE dataset_id = $1 AND version_number = $2";
     let alt = from_optional_id(version.alternate.as_ref().map(|alt| alt.id));
+    update_version_row(transaction, locked, version, sql, alt).await
+}
+
+/// Runs `sql`, which sets one column of a version's row to `value` (`$3`), and updates the checksum of the row (`$4`).
+async fn update_version_row(
+    transaction: &mut CatalogTransaction,
+    locked: &Dataset,
+    version: &DatasetVersion,
+    sql: &'static str,
+    value: SqlValue<'_>,
+) -> Result<()> {
     let checksum = version_checksum(version, locked.created_at).into_stored();
-    let values = &[version.dataset.into(), version.number.into(), alt, SqlValue::Text(Some(&checksum))];
+    let values = &[version.dataset.into(), version.number.into(), value, SqlValue::Text(Some(&checksum))];
     transaction.execute(sql, values).await?;
     transaction.notify_change().await
 }

@@ -6,8 +6,9 @@
 //! For example, with `CRASH_AT=publish.committed`, a refresh commits a version and the process ends before it sends a
 //! webhook.
 
-/// All fail points, in the order in which a refresh, a save of an alternate (edited copy), and a rollback reach them.
-pub const FAILPOINTS: [&str; 12] = [
+/// All fail points, in the order in which a refresh, a save of an alternate (edited copy), a rollback, and a compaction
+/// reach them.
+pub const FAILPOINTS: [&str; 14] = [
     // A refresh has acquired the lease of its dataset and reserved a path.
     "refresh.leased",
     "refresh.spooled",
@@ -28,6 +29,9 @@ pub const FAILPOINTS: [&str; 12] = [
     "alternate.committed",
     "rollback.uncommitted",
     "rollback.committed",
+    // The points before and after the commit of a compaction, which replaces the file of a version.
+    "compact.uncommitted",
+    "compact.committed",
 ];
 
 /// Kills the process if `CRASH_AT` names this fail point.

@@ -4,11 +4,16 @@ use std::time::Duration;
 
 use strata_catalog::{Catalog, CatalogError, FileReference, VersionContent};
 use strata_testing::databases::{Raw, on_both_databases};
+use strata_types::dataset::{NewDatasetClone, RollbackMode};
 use strata_types::ids::{DatasetId, VersionFileId};
-use strata_types::version::VersionFile;
+use strata_types::secret::Secret;
+use strata_types::version::{DatasetVersion, NewVersionFile, VersionFile};
 use tokio::task::JoinSet;
 
-use super::{Database, LEASE, acquire, clock, create, delta_file, publish, publish_file, v, with_dataset, with_owner};
+use super::{
+    Database, LEASE, acquire, clock, create, delta_file, name, publish, publish_file, resolved_number, v, with_dataset,
+    with_owner,
+};
 
 on_both_databases! {
     Database:
@@ -21,6 +26,10 @@ on_both_databases! {
     overlapping_transactions_do_not_deadlock
     references_include_versions_that_use_base
     version_without_base_record_is_dangling
+    replaced_file_serves_version
+    replacement_affects_only_its_version
+    replacement_with_other_content_conflicts
+    concurrent_replacements_yield_one_success
 }
 
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -284,6 +293,166 @@ async fn version_without_base_record_is_dangling(database: Database) {
     let alternate = database.number("SELECT file_id FROM files WHERE path = 'alt'").await;
     let bases = catalog.bases_of_file(VersionFileId::new(u64::try_from(alternate).unwrap())).await;
     assert!(matches!(bases, Err(CatalogError::DamagedRecord { .. })), "{bases:?}");
+}
+
+/// Replaces the file of a version with a file without bases.
+async fn replace(
+    catalog: &Catalog,
+    dataset: DatasetId,
+    number: u64,
+    expected: &VersionFile,
+    path: &str,
+) -> Result<DatasetVersion, CatalogError> {
+    catalog.reserve_file(path, LEASE).await?;
+    let file = delta_file(path, &[]);
+    catalog.replace_version_file(dataset, v(number), expected.id, &file).await.map(|status| status.version)
+}
+
+async fn replaced_file_serves_version(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let clock = clock();
+    let catalog = catalog.with_clock(clock.clone());
+    let a = publish(&catalog, dataset, "a").await.unwrap().file;
+    let before = publish_file(&catalog, dataset, &delta_file("b", &["a"])).await.unwrap();
+    catalog.rollback(dataset, v(2), RollbackMode::PinAndFreeze).await.unwrap();
+    let number = v(2);
+    let file = delta_file("c", &[]);
+    let unreserved = catalog.replace_version_file(dataset, number, before.file.id, &file).await;
+    assert!(matches!(unreserved, Err(CatalogError::ReservationLost)), "{unreserved:?}");
+    catalog.reserve_file("c", LEASE).await.unwrap();
+    let replaced = catalog.replace_version_file(dataset, number, before.file.id, &file).await.unwrap();
+    assert!(replaced.is_active);
+    assert_eq!(replaced.version.file.path, "c");
+    assert_eq!(DatasetVersion { file: before.file.clone(), ..replaced.version.clone() }, before);
+    // The read also verifies the checksum of the record.
+    assert_eq!(catalog.version(dataset, number).await.unwrap(), replaced);
+    assert_eq!(resolved_number(&catalog, dataset, "active").await, Some(2));
+    assert_eq!(unreferenced(&database).await, ["b"]);
+    clock.advance(HOUR * 2);
+    assert_eq!(paths(&catalog.remove_file_records(&[before.file.id, a.id], HOUR).await.unwrap()), ["b"]);
+    assert_eq!(unreferenced(&database).await, [""; 0]);
+
+    // The new file can have the old file as base, which then stays.
+    catalog.reserve_file("d", LEASE).await.unwrap();
+    let delta = delta_file("d", &["a", "c"]);
+    catalog.replace_version_file(dataset, number, replaced.version.file.id, &delta).await.unwrap();
+    assert_eq!(unreferenced(&database).await, [""; 0]);
+    assert_eq!(
+        database.texts("SELECT path FROM files ORDER BY path").await,
+        ["a", "c", "d"].map(|path| Some(path.to_owned()))
+    );
+}
+
+async fn replacement_affects_only_its_version(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let first = publish(&catalog, dataset, "a").await.unwrap();
+    let attempt = acquire(&catalog, dataset, "unused").await.unwrap();
+    let shared = VersionContent::Shared { file: first.file.id, content_hash: &first.file.content_hash };
+    let second = catalog.publish_version(dataset, shared, None, attempt).await.unwrap().version;
+    let clone = NewDatasetClone {
+        source: dataset,
+        owner: catalog.dataset(dataset).await.unwrap().unwrap().owner,
+        name: name("Clone"),
+        private_key: Secret::new_private_key([1; 32]),
+        schedule: None,
+        ping_token: Secret::new_ping_token(rand::random()),
+    };
+    let clone = catalog.clone_dataset(&clone, 1_000, None).await.unwrap().0.id;
+
+    replace(&catalog, dataset, 2, &second.file, "b").await.unwrap();
+    assert_eq!(catalog.version(dataset, v(1)).await.unwrap().version, first);
+    assert_eq!(catalog.version(clone, v(1)).await.unwrap().version.file, first.file);
+    assert_eq!(unreferenced(&database).await, [""; 0]);
+    // An alternate with the old file as base keeps it, too.
+    save(&catalog, dataset, "alt", &["a"]).await.unwrap();
+    let replaced = replace(&catalog, dataset, 1, &first.file, "c").await.unwrap();
+    assert_eq!((&*replaced.file.path, &*replaced.alternate.unwrap().path), ("c", "alt"));
+    replace(&catalog, clone, 1, &first.file, "d").await.unwrap();
+    assert_eq!(unreferenced(&database).await, [""; 0]);
+    assert_eq!(numbers(&catalog.file_references(first.file.id, 100).await.unwrap()), [(1, true)]);
+}
+
+async fn replacement_with_other_content_conflicts(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let version = publish(&catalog, dataset, "a").await.unwrap();
+    let other = publish(&catalog, dataset, "b").await.unwrap().file;
+    catalog.reserve_file("c", LEASE).await.unwrap();
+    let equal = delta_file("c", &[]);
+    for (expected, file) in [
+        (other.id, equal.clone()),
+        (version.file.id, NewVersionFile { content_hash: "other".to_owned(), ..equal.clone() }),
+        (version.file.id, NewVersionFile { entity_count: 251, ..equal.clone() }),
+        (version.file.id, NewVersionFile { bases: vec!["missing".to_owned()], ..equal.clone() }),
+    ] {
+        let replaced = catalog.replace_version_file(dataset, v(1), expected, &file).await;
+        assert!(matches!(replaced, Err(CatalogError::Conflict)), "{file:?}: {replaced:?}");
+    }
+    let missing = catalog.replace_version_file(dataset, v(3), version.file.id, &equal).await;
+    assert!(matches!(missing, Err(CatalogError::NoVersion)), "{missing:?}");
+    let missing = catalog.replace_version_file(DatasetId::new(99), v(1), version.file.id, &equal).await;
+    assert!(matches!(missing, Err(CatalogError::NotFound)), "{missing:?}");
+    assert_eq!(catalog.version(dataset, v(1)).await.unwrap().version, version);
+    assert_eq!(database.number("SELECT COUNT(*) FROM files").await, 2);
+    // The reservation still exists. The size of the file can differ.
+    let smaller = NewVersionFile { size_bytes: 7, ..equal };
+    let replaced = catalog.replace_version_file(dataset, v(1), version.file.id, &smaller).await.unwrap();
+    assert_eq!(replaced.version.file.size_bytes, 7);
+}
+
+async fn concurrent_replacements_yield_one_success(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let old = publish(&catalog, dataset, "a").await.unwrap().file;
+    let mut replacements = JoinSet::new();
+    for number in 0..6 {
+        let catalog = database.open().await;
+        let old = old.clone();
+        replacements.spawn(async move { replace(&catalog, dataset, 1, &old, &format!("b{number}")).await });
+    }
+    let (replaced, rejected): (Vec<_>, Vec<_>) = replacements.join_all().await.into_iter().partition(Result::is_ok);
+    assert_eq!(replaced.len(), 1);
+    assert!(rejected.iter().all(|rejected| matches!(rejected, Err(CatalogError::Conflict))), "{rejected:?}");
+    assert_eq!(database.number("SELECT COUNT(*) FROM files").await, 2);
+    assert_eq!(unreferenced(&database).await, ["a"]);
+}
+
+/// The environment variable with the URL of the database in which a child process replaces a file and is killed.
+const CRASH_URL: &str = "STRATA_TEST_REPLACE_FILE_URL";
+
+/// The child process of [`killed_replacement_is_complete_or_undone`]; does nothing in other runs.
+#[tokio::test]
+async fn replacement_for_crash_test() {
+    let Ok(url) = std::env::var(CRASH_URL) else { return };
+    let catalog = Catalog::open(&url).await.unwrap();
+    let dataset = catalog.datasets(None, 1).await.unwrap().remove(0).id;
+    let old = catalog.version(dataset, v(1)).await.unwrap().version.file;
+    replace(&catalog, dataset, 1, &old, "b").await.unwrap();
+}
+
+#[cfg(debug_assertions)]
+#[tokio::test]
+async fn killed_replacement_is_complete_or_undone() {
+    use std::os::unix::process::ExitStatusExt;
+
+    /// The signal number of SIGKILL.
+    const SIGKILL: i32 = 9;
+    for (point, expected) in [("compact.uncommitted", "a"), ("compact.committed", "b")] {
+        let database = Database::sqlite().await;
+        let (catalog, dataset) = with_dataset(&database).await;
+        publish(&catalog, dataset, "a").await.unwrap();
+        catalog.close().await;
+        let status = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "file_bases::replacement_for_crash_test"])
+            .env(CRASH_URL, &database.url)
+            .env("CRASH_AT", point)
+            .stdout(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        assert_eq!(status.signal(), Some(SIGKILL), "{point}: {status}");
+        let catalog = database.open().await;
+        assert_eq!(catalog.version(dataset, v(1)).await.unwrap().version.file.path, expected, "{point}");
+        let is_replaced = expected == "b";
+        assert_eq!(unreferenced(&database).await, if is_replaced { vec!["a"] } else { Vec::new() }, "{point}");
+    }
 }
 
 /// A sweep must not rely on the index of the bases, which might lack rows.

@@ -61,7 +61,8 @@ const CASES: [CrashCase; 14] = [
 #[test]
 fn every_crash_point_has_a_case() {
     let covered: BTreeSet<&str> = CASES.iter().map(|case| case.point).collect();
-    assert_eq!(covered, crash_points().collect());
+    // `tests/catalog/file_bases.rs` covers the points of a compaction, which no request reaches.
+    assert_eq!(covered, crash_points().filter(|point| !point.starts_with("compact.")).collect());
 }
 
 #[tokio::test]
