@@ -12,24 +12,26 @@ use strata_types::secret::Secret;
 use strata_types::user::UserPlan;
 use tokio::runtime::Runtime;
 
-use super::{Database, LEASE, clock, file, name, new_dataset, v};
+use super::{Database, LEASE, clock, delta_file, name, new_dataset, v};
 
 /// The maximum number of datasets per owner that are not frozen.
 const LIMIT: u64 = 3;
 
-/// The numbers of datasets, owners, names, and versions may refer to missing ones.
+/// The numbers of datasets, owners, names, and versions may refer to missing ones. `base` is the position of a recorded
+/// file, modulo their number.
 #[derive(Clone, Copy, Debug)]
 enum CatalogOperation {
     Create { owner: usize, name: usize },
     Hide { dataset: usize, private: bool },
-    Refresh { dataset: usize, shared: bool },
+    Refresh { dataset: usize, shared: bool, base: Option<usize> },
     FailRefresh { dataset: usize },
     Crash { dataset: usize },
     Rollback { dataset: usize, version: u64, freeze: bool },
     Unpin { dataset: usize },
     Unfreeze { dataset: usize },
-    SaveAlternate { dataset: usize, version: u64 },
+    SaveAlternate { dataset: usize, version: u64, base: Option<usize> },
     DeleteAlternate { dataset: usize, version: u64 },
+    ReplaceFile { dataset: usize, version: u64, base: Option<usize> },
     Clone { dataset: usize, owner: usize, name: usize },
     Register { dataset: usize },
     DeleteWebhook { dataset: usize },
@@ -40,17 +42,22 @@ enum CatalogOperation {
 fn operation() -> impl Strategy<Value = CatalogOperation> {
     let dataset = || 0..5_usize;
     let version = || 0..4_u64;
+    let base = || prop::option::of(0..100_usize);
     prop_oneof![
         2 => (0..2_usize, 0..3_usize).prop_map(|(owner, name)| CatalogOperation::Create { owner, name }),
         1 => (dataset(), any::<bool>()).prop_map(|(dataset, private)| CatalogOperation::Hide { dataset, private }),
-        6 => (dataset(), any::<bool>()).prop_map(|(dataset, shared)| CatalogOperation::Refresh { dataset, shared }),
+        6 => (dataset(), any::<bool>(), base())
+            .prop_map(|(dataset, shared, base)| CatalogOperation::Refresh { dataset, shared, base }),
         1 => dataset().prop_map(|dataset| CatalogOperation::FailRefresh { dataset }),
         1 => dataset().prop_map(|dataset| CatalogOperation::Crash { dataset }),
         2 => (dataset(), version(), prop::bool::weighted(0.3))
             .prop_map(|(dataset, version, freeze)| CatalogOperation::Rollback { dataset, version, freeze }),
         1 => dataset().prop_map(|dataset| CatalogOperation::Unpin { dataset }),
         1 => dataset().prop_map(|dataset| CatalogOperation::Unfreeze { dataset }),
-        4 => (dataset(), version()).prop_map(|(dataset, version)| CatalogOperation::SaveAlternate { dataset, version }),
+        4 => (dataset(), version(), base())
+            .prop_map(|(dataset, version, base)| CatalogOperation::SaveAlternate { dataset, version, base }),
+        2 => (dataset(), version(), base())
+            .prop_map(|(dataset, version, base)| CatalogOperation::ReplaceFile { dataset, version, base }),
         3 => (dataset(), version())
             .prop_map(|(dataset, version)| CatalogOperation::DeleteAlternate { dataset, version }),
         3 => (dataset(), 0..2_usize, 0..6_usize)
@@ -58,7 +65,7 @@ fn operation() -> impl Strategy<Value = CatalogOperation> {
         2 => dataset().prop_map(|dataset| CatalogOperation::Register { dataset }),
         1 => dataset().prop_map(|dataset| CatalogOperation::DeleteWebhook { dataset }),
         2 => Just(CatalogOperation::Claim),
-        1 => Just(CatalogOperation::Sweep),
+        2 => Just(CatalogOperation::Sweep),
     ]
 }
 
@@ -69,6 +76,8 @@ struct CatalogModel {
     due: Vec<(usize, u64)>,
     /// The recorded files, and whether each has a reference.
     files: BTreeMap<String, bool>,
+    /// The recorded files that have a base.
+    bases: BTreeMap<String, String>,
 }
 
 struct ModelDataset {
@@ -92,7 +101,8 @@ impl CatalogModel {
         match operation {
             CatalogOperation::Create { owner, name } => self.create(owner, name, false, Vec::new())?,
             CatalogOperation::Hide { dataset, private } => self.dataset(dataset)?.private = private,
-            CatalogOperation::Refresh { dataset: index, shared } => {
+            CatalogOperation::Refresh { dataset: index, shared, base } => {
+                let base = self.base(base);
                 let dataset = self.dataset(index)?;
                 if dataset.frozen {
                     return Err("Frozen");
@@ -105,7 +115,10 @@ impl CatalogModel {
                 dataset.attempts.push("published");
                 let number = dataset.versions.len() as u64;
                 let has_webhook = dataset.webhook.is_some();
-                self.files.insert(file, true);
+                if self.files.insert(file.clone(), true).is_none() {
+                    self.bases.extend(base.map(|base| (file, base)));
+                }
+                self.mark();
                 if has_webhook {
                     self.due.push((index, number));
                 }
@@ -133,8 +146,17 @@ impl CatalogModel {
                 self.check_limit(owner)?;
                 self.dataset(dataset)?.frozen = false;
             }
-            CatalogOperation::SaveAlternate { dataset, version } => {
+            CatalogOperation::SaveAlternate { dataset, version, base } => {
+                let base = self.base(base);
                 self.version(dataset, version)?.1 = Some(path.clone());
+                self.bases.extend(base.map(|base| (path.clone(), base)));
+                self.files.insert(path, true);
+                self.mark();
+            }
+            CatalogOperation::ReplaceFile { dataset, version, base } => {
+                let base = self.base(base);
+                self.version(dataset, version)?.0 = path.clone();
+                self.bases.extend(base.map(|base| (path.clone(), base)));
                 self.files.insert(path, true);
                 self.mark();
             }
@@ -161,7 +183,12 @@ impl CatalogModel {
             }
             // `Subject::apply` compares the claim.
             CatalogOperation::Claim => {}
-            CatalogOperation::Sweep => self.files.retain(|_, referenced| *referenced),
+            CatalogOperation::Sweep => {
+                self.files.retain(|_, referenced| *referenced);
+                let CatalogModel { files, bases, .. } = self;
+                bases.retain(|file, _| files.contains_key(file));
+                self.mark();
+            }
         }
         Ok(())
     }
@@ -205,12 +232,17 @@ impl CatalogModel {
         position.and_then(|position| versions.get_mut(position)).ok_or("NoVersion")
     }
 
-    /// Updates the marks of all files with a search through all versions.
+    /// Returns the recorded file at a position, modulo their number.
+    fn base(&self, position: Option<usize>) -> Option<String> {
+        position.and_then(|position| self.files.keys().nth(position % self.files.len().max(1)).cloned())
+    }
+
+    /// Updates the marks of all files with a search through all versions and recorded files.
     fn mark(&mut self) {
         for (path, referenced) in &mut self.files {
-            let versions = self.datasets.iter().flat_map(|dataset| &dataset.versions);
-            *referenced =
-                versions.into_iter().any(|(file, alt)| file == path || alt.as_ref().is_some_and(|alt| alt == path));
+            let mut versions = self.datasets.iter().flat_map(|dataset| &dataset.versions);
+            *referenced = versions.any(|(file, alt)| file == path || alt.as_ref().is_some_and(|alt| alt == path))
+                || self.bases.values().any(|base| base == path);
         }
     }
 }
@@ -251,13 +283,13 @@ impl Subject {
                 let change = DatasetChange { visibility: Some(visibility), ..Default::default() };
                 catalog.update_dataset(self.id(dataset), &change).await?;
             }
-            CatalogOperation::Refresh { dataset, shared } => {
+            CatalogOperation::Refresh { dataset, shared, base } => {
                 let lease = catalog.acquire_refresh(self.id(dataset), RefreshTrigger::Manual, &path, LEASE).await?;
                 let latest = match lease.dataset.latest_version {
                     Some(number) if shared => Some(catalog.version(lease.dataset.id, number).await?.version.file),
                     _ => None,
                 };
-                let new = file(&path);
+                let new = delta_file(&path, model.base(base).as_deref().as_slice());
                 let content = match &latest {
                     Some(file) => VersionContent::Shared { file: file.id, content_hash: &file.content_hash },
                     None => VersionContent::New(&new),
@@ -278,11 +310,19 @@ impl Subject {
             }
             CatalogOperation::Unpin { dataset } => drop(catalog.unpin(self.id(dataset)).await?),
             CatalogOperation::Unfreeze { dataset } => drop(catalog.unfreeze(self.id(dataset), LIMIT).await?),
-            CatalogOperation::SaveAlternate { dataset, version } => {
+            CatalogOperation::SaveAlternate { dataset, version, base } => {
                 catalog.reserve_file(&path, LEASE).await?;
-                let saved = catalog.save_alternate(self.id(dataset), v(version), &file(&path), None).await;
+                let new = delta_file(&path, model.base(base).as_deref().as_slice());
+                let saved = catalog.save_alternate(self.id(dataset), v(version), &new, None).await;
                 catalog.release_file_reservation(&path).await?;
                 saved?;
+            }
+            CatalogOperation::ReplaceFile { dataset, version, base } => {
+                // A missing dataset or version is reported before the expected file is compared.
+                let old = catalog.version(self.id(dataset), v(version)).await?.version.file;
+                catalog.reserve_file(&path, LEASE).await?;
+                let new = delta_file(&path, model.base(base).as_deref().as_slice());
+                catalog.replace_version_file(self.id(dataset), v(version), old.id, &new).await?;
             }
             CatalogOperation::DeleteAlternate { dataset, version } => {
                 catalog.delete_alternate(self.id(dataset), v(version)).await?;
@@ -359,6 +399,11 @@ impl Subject {
             .map(|recorded| (recorded.file.path, recorded.unreferenced_since.is_none()))
             .collect();
         assert_eq!(files, model.files);
+        for path in model.files.keys() {
+            let file = self.catalog.file_by_path(path).await.unwrap().unwrap();
+            let bases = self.catalog.bases_of_file(file.id).await.unwrap();
+            assert_eq!(bases.first().map(|base| &base.path), model.bases.get(path));
+        }
     }
 }
 
