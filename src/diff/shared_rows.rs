@@ -30,7 +30,7 @@ pub(super) struct UnsharedEntities {
 /// Returns the entities that a diff must match; `None` if they are too many or if the versions share no rows.
 pub(super) async fn find_unshared_entities(session: &DiffSession) -> Result<Option<UnsharedEntities>, QueryError> {
     let [v1, v2] = &session.readers;
-    let shared_rows = v1.shared_base_rows(v2);
+    let shared_rows = v1.shared_rows(v2);
     let shared_count: u64 = shared_rows.iter().map(|run| run.rows).sum();
     let unshared_count = v1.entity_count() + v2.entity_count() - 2 * shared_count;
     if shared_rows.is_empty() || unshared_count > MAX_IN_MEMORY_ENTITIES as u64 {

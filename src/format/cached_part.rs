@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use arrow::array::{Array, ArrayRef};
 use bytes::Bytes;
+use object_store::path::Path as ObjectPath;
 
 use super::aux_index::{AuxKey, CachedAuxIndex};
 use super::document_page::DocumentPage;
@@ -12,8 +13,8 @@ use super::footer::FileFooter;
 use super::keywords::TokenPage;
 use super::profile::{ProfilePaths, ProfileSummary};
 
-/// Key of a decoded part in the cache. `file` is a [`FileFooter::id`] or the ID of an edited file's extents, `page` the
-/// number of a page in its row group or keyword segment, `block` a block of posting lists.
+/// Key of a decoded part in the cache. `file` is a [`FileFooter::id`] or the ID of a delta version's extents, `page`
+/// the number of a page in its row group or keyword segment, `block` a block of posting lists.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum PartKey {
     Footer(Arc<str>),
@@ -48,7 +49,7 @@ pub enum CachedPart {
     ProfileSummary(Arc<ProfileSummary>),
     KeywordTokens(Arc<TokenPage>),
     KeywordPostings(Bytes),
-    Extents { list: Arc<ExtentList>, base: Arc<FileFooter> },
+    Extents { list: Arc<ExtentList>, bases: Arc<[(ObjectPath, Arc<FileFooter>)]> },
     AuxIndex(CachedAuxIndex),
 }
 

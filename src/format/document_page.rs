@@ -120,12 +120,13 @@ impl DocumentPage {
         DocumentPage { documents, first_row, skipped_rows: 0, rows }
     }
 
-    /// Returns the documents in `rows` of the row group, as a page whose row numbers are relative to `rows.start`.
-    pub(super) fn slice_rows(self, rows: &Range<usize>) -> DocumentPage {
+    /// Returns the documents in `rows` of the row group, as a page in which the row `rows.start` has the number
+    /// `first_row`.
+    pub(super) fn slice_rows(self, rows: &Range<usize>, first_row: usize) -> DocumentPage {
         let first = self.first_row.max(rows.start);
         let end = self.rows().end.min(rows.end).max(first);
         DocumentPage {
-            first_row: first - rows.start,
+            first_row: first_row + (first - rows.start),
             skipped_rows: self.skipped_rows + (first - self.first_row),
             rows: end - first,
             documents: self.documents,

@@ -1,5 +1,13 @@
-//! The list of extents (row ranges in files) that make up a version. Readers handle them as the version's row groups.
+//! The list of extents (row ranges in files) that make up a version, and its row groups.
+//!
+//! A row group of a version is what a query reads at once. In a version of one file, it is a row group of this file. In
+//! a delta version, it consists of consecutive extents: the rows of about one row group of the largest base, and the
+//! rows between them from other files. Therefore, the number of extents hardly affects queries.
 
+use std::ops::Range;
+use std::sync::OnceLock;
+
+use super::footer_index::FooterIndex;
 use super::keywords::segment_directory::KeywordIndex;
 use super::overlay::Extent;
 
@@ -15,36 +23,188 @@ impl RowGroupSpan {
     }
 }
 
+/// An extent in a row group of the version.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlacedExtent {
+    pub(super) extent: Extent,
+    /// The number of the extent's first row in the row group of the version.
+    pub(super) first_row: u32,
+    /// The number of the extent's first document page in the row group of the version. Each extent has its own pages,
+    /// also if the next extent has rows of the same page.
+    pub(super) first_page: u32,
+    /// The number of its first document page in the row group of the file.
+    pub(super) file_page: u32,
+}
+
+/// A row group of a file, and how many of its rows a row group of the version has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct SourceRowGroup {
+    pub(super) file: u8,
+    pub(super) row_group: u32,
+    pub(super) rows: u32,
+    pub(super) extents: u32,
+}
+
+/// The parts of a row group of a version.
+struct RowGroupParts {
+    extents: Range<usize>,
+    sources: Range<usize>,
+    pages: usize,
+    /// The extents by source and row. Sorted when a search first needs the order.
+    by_row: OnceLock<Box<[PlacedExtent]>>,
+}
+
 pub struct ExtentList {
-    /// ID of the file, or a new ID for an edited file's list. Decoded parts of the extents are cached under this ID.
+    /// ID of the file, or a new ID for a delta version. Decoded parts of its row groups are cached under this ID.
     pub(super) id: u64,
-    pub(super) extents: Vec<Extent>,
     pub(super) row_groups: Vec<RowGroupSpan>,
     pub(super) keyword_index: KeywordIndex,
+    extents: Vec<PlacedExtent>,
+    sources: Vec<SourceRowGroup>,
+    parts: Vec<RowGroupParts>,
 }
 
 impl ExtentList {
-    /// Creates the list of a file with one extent per row group. `rows` has the row count of each row group.
-    pub(super) fn from_row_groups(id: u64, rows: &[usize], keyword_index: KeywordIndex) -> ExtentList {
-        let whole =
-            |(row_group, rows): (u32, &usize)| Extent { file: Extent::BASE, row_group, start: 0, rows: *rows as u32 };
-        let extents: Vec<Extent> = (0..).zip(rows).map(whole).collect();
-        ExtentList::new(id, extents, keyword_index)
+    /// Creates the list of a file with one extent per row group.
+    pub(super) fn from_row_groups(id: u64, index: &FooterIndex, keyword_index: KeywordIndex) -> ExtentList {
+        let whole = |row_group: usize| Extent {
+            file: Extent::OWN,
+            row_group: row_group as u32,
+            start: 0,
+            rows: index.rows(row_group),
+        };
+        let extents: Vec<Extent> = (0..index.row_groups).map(whole).collect();
+        ExtentList::new(id, &extents, &[index], keyword_index)
     }
 
-    pub(super) fn new(id: u64, extents: Vec<Extent>, keyword_index: KeywordIndex) -> ExtentList {
-        let mut first = 0;
-        let row_group = |extent: &Extent| {
-            let row_group = RowGroupSpan { first_position: first, rows: extent.rows as usize };
-            first += u64::from(extent.rows);
-            row_group
+    /// Groups extents, which must exist. `files` has the footer index of each file to which extents refer.
+    pub(super) fn new(id: u64, extents: &[Extent], files: &[&FooterIndex], keyword_index: KeywordIndex) -> ExtentList {
+        let mut list = ExtentList {
+            id,
+            row_groups: Vec::new(),
+            keyword_index,
+            extents: Vec::with_capacity(extents.len()),
+            sources: Vec::new(),
+            parts: Vec::new(),
         };
-        ExtentList { id, row_groups: extents.iter().map(row_group).collect(), extents, keyword_index }
+        let largest = largest_file(extents, files.len());
+        let rows_of =
+            |row_group: u32| files.get(usize::from(largest)).map_or(0, |index| index.rows(row_group as usize));
+        let max_rows = files
+            .get(usize::from(largest))
+            .map_or(0, |index| (0..index.row_groups as u32).map(rows_of).max().unwrap_or(0));
+        let mut start = 0;
+        let mut rows = 0;
+        // The row group of the largest file to which the current row group of the version belongs.
+        let mut current = None;
+        for (number, extent) in extents.iter().enumerate() {
+            let is_next = extent.file == largest
+                && current
+                    .is_some_and(|current| current != extent.row_group && 2 * rows >= u64::from(rows_of(current)));
+            let is_full = rows + u64::from(extent.rows) > 2 * u64::from(max_rows);
+            if start < number && (is_next || is_full) {
+                list.push_row_group(&extents[start..number], files);
+                start = number;
+                rows = 0;
+            }
+            rows += u64::from(extent.rows);
+            if extent.file == largest {
+                current = Some(extent.row_group);
+            }
+        }
+        if start < extents.len() {
+            list.push_row_group(&extents[start..], files);
+        }
+        list
+    }
+
+    fn push_row_group(&mut self, extents: &[Extent], files: &[&FooterIndex]) {
+        let first_extent = self.extents.len();
+        let first_source = self.sources.len();
+        let mut first_row = 0;
+        let mut first_page = 0;
+        for extent in extents {
+            let index = files[usize::from(extent.file)];
+            let row_group = extent.row_group as usize;
+            let page_for_row = |row: u32| index.page_for_row(row_group, row as usize) as u32;
+            let file_page = page_for_row(extent.start);
+            self.extents.push(PlacedExtent { extent: *extent, first_row, first_page, file_page });
+            first_row += extent.rows;
+            first_page += page_for_row(extent.start + extent.rows - 1) + 1 - file_page;
+            let source =
+                SourceRowGroup { file: extent.file, row_group: extent.row_group, rows: extent.rows, extents: 1 };
+            let is_same =
+                |other: &&mut SourceRowGroup| (other.file, other.row_group) == (source.file, source.row_group);
+            match self.sources[first_source..].iter_mut().find(is_same) {
+                Some(same) => {
+                    same.rows += extent.rows;
+                    same.extents += 1;
+                }
+                None => self.sources.push(source),
+            }
+        }
+        self.sources[first_source..].sort_unstable_by_key(|source| (source.file, source.row_group));
+        let first_position = self.row_groups.last().map_or(0, |group| group.first_position + group.rows as u64);
+        self.row_groups.push(RowGroupSpan { first_position, rows: first_row as usize });
+        self.parts.push(RowGroupParts {
+            extents: first_extent..self.extents.len(),
+            sources: first_source..self.sources.len(),
+            pages: first_page as usize,
+            by_row: OnceLock::new(),
+        });
+    }
+
+    pub(super) fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.extents.iter().map(|placed| placed.extent)
+    }
+
+    pub(super) fn row_group_extents(&self, row_group: usize) -> &[PlacedExtent] {
+        &self.extents[self.parts[row_group].extents.clone()]
+    }
+
+    /// Returns the row groups of files from which a row group has rows, each once, in the order of
+    /// [`ExtentList::extents_by_row`].
+    pub(super) fn sources(&self, row_group: usize) -> &[SourceRowGroup] {
+        &self.sources[self.parts[row_group].sources.clone()]
+    }
+
+    /// Returns the extents of a row group in the order of their files, row groups, and rows there.
+    pub(super) fn extents_by_row(&self, row_group: usize) -> &[PlacedExtent] {
+        self.parts[row_group].by_row.get_or_init(|| {
+            let mut extents = self.row_group_extents(row_group).to_vec();
+            extents.sort_unstable_by_key(|placed| (placed.extent.file, placed.extent.row_group, placed.extent.start));
+            extents.into()
+        })
+    }
+
+    pub(super) fn page_count(&self, row_group: usize) -> usize {
+        self.parts[row_group].pages
+    }
+
+    pub(super) fn extent_for_row(&self, row_group: usize, row: usize) -> PlacedExtent {
+        let extents = self.row_group_extents(row_group);
+        extents[extents.partition_point(|placed| placed.first_row as usize <= row) - 1]
+    }
+
+    pub(super) fn extent_for_page(&self, row_group: usize, page: usize) -> PlacedExtent {
+        let extents = self.row_group_extents(row_group);
+        extents[extents.partition_point(|placed| placed.first_page as usize <= page) - 1]
     }
 
     pub fn memory_bytes(&self) -> usize {
-        self.extents.len() * (size_of::<Extent>() + size_of::<RowGroupSpan>())
+        // The extents can get sorted later.
+        2 * self.extents.capacity() * size_of::<PlacedExtent>()
+            + self.sources.capacity() * size_of::<SourceRowGroup>()
+            + self.row_groups.capacity() * (size_of::<RowGroupSpan>() + size_of::<RowGroupParts>())
             + self.keyword_index.memory_bytes()
             + size_of::<ExtentList>()
     }
+}
+
+/// Returns the file with the most rows in the extents.
+fn largest_file(extents: &[Extent], files: usize) -> u8 {
+    let mut rows = vec![0; files];
+    extents.iter().for_each(|extent| rows[usize::from(extent.file)] += u64::from(extent.rows));
+    let largest = rows.iter().enumerate().max_by_key(|(number, rows)| (**rows, usize::MAX - number));
+    largest.map_or(0, |(number, _)| number as u8)
 }

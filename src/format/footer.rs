@@ -27,7 +27,7 @@ use super::footer_index::builder::{FooterIndexBuilder, checksum_count_error};
 use super::footer_index::{FooterIndex, FooterKeyValues, footer_damaged};
 use super::keywords::segment_directory::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{FileLayout, LAYOUT_KEY, ShreddedColumn, ShreddedPart};
-use super::overlay::{EditOverlay, Extent};
+use super::overlay::{Extent, Overlay};
 use super::page_table::{PAGE_SLOT_BYTES, PageTable};
 use super::profile::{PROFILE_KEY, ProfileLocation};
 
@@ -49,7 +49,7 @@ pub struct FileFooter {
     pub(super) layout: FileLayout,
     pub(super) profile_location: ProfileLocation,
     pub(super) checksummed_from: u64,
-    /// Row groups of the file itself. They do not include the row groups of a base, to which an edited file refers.
+    /// Row groups of the file itself, without the rows of bases to which a delta file refers.
     pub(super) extent_list: Arc<ExtentList>,
     /// Damage of the footer index or of other parts that readers can do without. Readers ignore the damaged parts.
     pub(super) index_damage: Option<String>,
@@ -123,8 +123,8 @@ impl FileFooter {
         if entities != expected {
             return Err(StorageError::InvalidFile(format!("it contains {entities} entities instead of {expected}")));
         }
-        if let Some(edit) = &layout.edit {
-            edit.check_extents(Extent::DELTA, &rows)?;
+        if let Some(overlay) = &layout.overlay {
+            overlay.check_own_extents(&rows)?;
         }
         let keywords =
             key_values.get(KEYWORDS_KEY).map(|text| KeywordIndex::parse(text, &rows, size_bytes)).transpose();
@@ -139,13 +139,16 @@ impl FileFooter {
         // The file's column types must match the readers' types, as far as the schemas of Parquet and Arrow show them.
         let metadata = ParquetMetaData::new(file_metadata(stored_schema.clone(), 0), Vec::new());
         let pages: usize = (0..rows.len()).map(|row_group| footer_index.page_count(row_group)).sum();
+        let extents = layout.overlay.as_ref().map_or(0, |overlay| overlay.extents.len());
         let memory_bytes = metadata.memory_size()
+            + extents * size_of::<Extent>()
             + footer_index.bytes.len()
             + keywords.memory_bytes()
             + 2 * pages * PAGE_SLOT_BYTES
             + 1_024;
         ArrowReaderMetadata::try_new(Arc::new(metadata), ArrowReaderOptions::new().with_schema(schema.clone()))?;
         let id = NEXT_FILE_ID.fetch_add(1, Ordering::Relaxed);
+        let extent_list = Arc::new(ExtentList::from_row_groups(id, &footer_index, keywords));
         Ok(FileFooter {
             id,
             size_bytes,
@@ -156,7 +159,7 @@ impl FileFooter {
             layout,
             profile_location,
             checksummed_from,
-            extent_list: Arc::new(ExtentList::from_row_groups(id, &rows, keywords)),
+            extent_list,
             index_damage,
             page_table: PageTable::new(rows.len()),
             indented_table: PageTable::new(rows.len()),
@@ -165,38 +168,41 @@ impl FileFooter {
         })
     }
 
-    /// Returns the extents of this edited file. Fails if `base` is another file, or does not contain the extents.
-    pub(super) fn resolve_edited_list(&self, edit: &EditOverlay, base: &FileFooter) -> Result<ExtentList> {
+    /// Returns the row groups of this delta version. Fails if `bases` are other files, or do not contain the extents.
+    pub(super) fn resolve_extents(&self, overlay: &Overlay, bases: &[Arc<FileFooter>]) -> Result<ExtentList> {
         let damaged = |what: &str| Err(StorageError::InvalidFile(what.to_owned()));
-        if base.layout.edit.is_some() {
-            return damaged("its base is also an edited file");
+        if bases.len() != overlay.bases.len() {
+            return damaged("a base is missing");
         }
-        if base.layout.content_sha256 != edit.base.content_sha256 {
-            return damaged("its base is not the file that this edited file was created from");
+        for (base, expected) in bases.iter().zip(&overlay.bases) {
+            if base.layout.content_sha256 != expected.content_sha256 {
+                return damaged("a base is not the file that this file was created from");
+            }
+            // Only the flag `retired` can differ: it is set if later values do not fit the column.
+            let columns = self.layout.shredded_columns.iter().zip(&base.layout.shredded_columns);
+            let mut are_equal = columns.map(|(column, base)| {
+                *column == ShreddedColumn { retired: column.retired, ..base.clone() } && base.retired <= column.retired
+            });
+            if !are_equal.all(|is_equal| is_equal)
+                || self.layout.shredded_columns.len() != base.layout.shredded_columns.len()
+            {
+                return damaged("a base has different columns");
+            }
         }
-        // Only the flag `retired` can differ: an edit sets it if new values do not fit the column.
-        let mut columns = self.layout.shredded_columns.iter().zip(&base.layout.shredded_columns);
-        let are_equal =
-            columns.all(|(column, base)| *column == ShreddedColumn { retired: column.retired, ..base.clone() });
-        if !are_equal || self.layout.shredded_columns.len() != base.layout.shredded_columns.len() {
-            return damaged("its base has different columns");
-        }
-        let rows: Vec<usize> = base.extent_list.row_groups.iter().map(|row_group| row_group.rows).collect();
-        edit.check_extents(Extent::BASE, &rows)?;
-        let files = [&base.extent_list, &self.extent_list];
-        let segments = files.map(|list| &list.keyword_index.segments[..]);
-        let mut keywords = KeywordIndex { segments: segments.concat(), ..KeywordIndex::default() };
-        for extent in &edit.extents {
-            let file = usize::from(extent.file);
-            let row_group = extent.row_group as usize;
-            let before: usize = segments[..file].iter().map(|segments| segments.len()).sum();
-            let segment = files[file].keyword_index.segment_and_first_row(row_group);
-            keywords.indexed_rows += segment.map_or(0, |_| u64::from(extent.rows));
-            let start = segment.map(|(number, start)| (before + number, start + extent.start as usize));
-            keywords.row_group_starts.push(start);
-        }
+        let files: Vec<&FileFooter> = std::iter::once(self).chain(bases.iter().map(AsRef::as_ref)).collect();
+        let rows = |file: &&FileFooter| file.extent_list.row_groups.iter().map(|group| group.rows).collect();
+        let rows: Vec<Vec<usize>> = files.iter().map(rows).collect();
+        overlay.check_extents(&rows.iter().map(Vec::as_slice).collect::<Vec<_>>())?;
+        let segments = files.iter().flat_map(|file| file.extent_list.keyword_index.segments.iter().cloned()).collect();
+        let is_indexed = |file: u8, row_group: u32| {
+            files[usize::from(file)].extent_list.keyword_index.segment_and_first_row(row_group as usize).is_some()
+        };
+        let indexed = overlay.extents.iter().filter(|extent| is_indexed(extent.file, extent.row_group));
+        let indexed_rows = indexed.map(|extent| u64::from(extent.rows)).sum();
+        let keywords = KeywordIndex { segments, indexed_rows, ..KeywordIndex::default() };
         let id = NEXT_FILE_ID.fetch_add(1, Ordering::Relaxed);
-        Ok(ExtentList::new(id, edit.extents.clone(), keywords))
+        let indexes: Vec<&FooterIndex> = files.iter().map(|file| &file.footer_index).collect();
+        Ok(ExtentList::new(id, &overlay.extents, &indexes, keywords))
     }
 
     /// Returns metadata of only one column and row group of the file, with the column type that readers use.

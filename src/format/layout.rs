@@ -1,6 +1,7 @@
 //! The columns of a version file, and their description in the file's metadata.
 //!
-//! A version file is a Parquet file with one row for each entity, in the order of the version:
+//! A version file is a Parquet file with one row for each entity, in the order of the version, except for entities in
+//! the bases of a delta file ([`super::overlay`]):
 //!
 //! | Column | Type | Content |
 //! |---|---|---|
@@ -27,7 +28,7 @@ use strata_json::EntityHash;
 use strata_store::{Result, StorageError};
 use strata_types::index_settings::IndexSettings;
 
-use super::overlay::EditOverlay;
+use super::overlay::Overlay;
 
 pub const LAYOUT_KEY: &str = "strata";
 pub const FORMAT_VERSION: u32 = 1;
@@ -97,7 +98,7 @@ pub struct ShreddedColumn {
     /// Whether a text can differ from its case-folded form, so that readers must fold the texts to compare them.
     pub needs_folding: bool,
     pub has_numbers: bool,
-    /// Whether an edit added values that this indexed column cannot represent. Readers must then ignore the column.
+    /// Whether a delta added values that this indexed column cannot represent. Readers must then ignore the column.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub retired: bool,
 }
@@ -122,15 +123,16 @@ pub struct FileLayout {
     pub format_version: u32,
     pub entity_count: u64,
     pub document_bytes: u64,
-    /// Hexadecimal SHA-256 of all documents, in order, each followed by a line feed.
+    /// Hexadecimal SHA-256 of all documents of the version, in order, each followed by a line feed. For an edited
+    /// version, [`Overlay::content_sha256`].
     pub content_sha256: String,
     #[serde(default, skip_serializing_if = "IndexSettings::is_empty")]
     pub index: IndexSettings,
     #[serde(rename = "leaves")]
     pub shredded_columns: Vec<ShreddedColumn>,
-    /// Set in an edited file. All other fields then describe the whole version, including the entities in the base.
+    /// Set in a delta file. All other fields then describe the whole version, including the entities in the bases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub edit: Option<EditOverlay>,
+    pub overlay: Option<Overlay>,
 }
 
 impl FileLayout {
@@ -171,7 +173,7 @@ impl FileLayout {
     }
 
     pub fn stored_row_count(&self) -> u64 {
-        self.edit.as_ref().map_or(self.entity_count, EditOverlay::delta_entity_count)
+        self.overlay.as_ref().map_or(self.entity_count, Overlay::own_entity_count)
     }
 
     pub fn parse(text: &str) -> Result<FileLayout> {
@@ -182,10 +184,7 @@ impl FileLayout {
             let cause = format!("it has format {version}, but this build supports only format {FORMAT_VERSION}");
             return Err(StorageError::InvalidFile(cause));
         }
-        let is_consistent = layout.edit.as_ref().is_none_or(|edit| {
-            layout.entity_count == edit.entity_count() && layout.content_sha256 == edit.content_sha256()
-        });
-        if !is_consistent {
+        if layout.overlay.as_ref().is_some_and(|overlay| layout.entity_count != overlay.entity_count()) {
             return Err(StorageError::InvalidFile("its metadata is inconsistent".to_owned()));
         }
         Ok(layout)

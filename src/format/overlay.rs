@@ -1,22 +1,29 @@
 //! Overlays: the files and rows that make up a version.
 //!
-//! An edit changes only a few entities. Therefore, an edited file, the *delta*, contains only the entities that edits
-//! added, and refers to a *base* file for all others. An *extent* is a range of rows in one row group of either file.
-//! For example, an edit that replaces row 3 of a base with six rows results in `[[0,0,0,3],[1,0,0,1],[0,0,4,2]]`.
+//! A version often shares most entities with earlier ones. Its file, a *delta file*, then contains only the new
+//! entities, and refers to *base* files for all others. An *extent* is a range of rows in one row group of any of these
+//! files. For example, if row 3 of a base with six rows is replaced, the version has three extents: rows 0 to 2 of the
+//! base, row 0 of the delta file, and rows 4 and 5 of the base.
 //!
-//! Readers treat extents as row groups. The extents of an unedited version are the row groups of its only file.
+//! A base can itself be a delta file. Only its own rows are used then, so that a reader opens each file once.
 
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use strata_store::{Result, StorageError};
 
+use super::extent_codec;
+
+/// Max bases of a delta file. Opening a version costs one or two requests for each base, in parallel.
+pub const MAX_BASES: usize = 8;
+
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct EditOverlay {
-    /// The base file, which has all entities of the version that are not in the delta. It is never an edited file.
-    pub base: BaseFile,
-    /// Hexadecimal SHA-256 of the delta documents, in order, each followed by a line feed.
+pub struct Overlay {
+    /// The files with the entities that are not in the delta file. Extents refer to them by their position, from 1.
+    pub bases: Vec<BaseFile>,
+    /// Hexadecimal SHA-256 of the documents in the delta file, in order, each followed by a line feed.
     pub own_sha256: String,
-    #[serde(rename = "pieces")]
+    /// No row of a file is in several extents.
+    #[serde(with = "extent_codec")]
     pub extents: Vec<Extent>,
 }
 
@@ -27,46 +34,31 @@ pub struct BaseFile {
     pub content_sha256: String,
 }
 
-/// Consecutive rows of a row group. The JSON form is an array: file, row group, first row, number of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(into = "(u8, u32, u32, u32)", try_from = "(u8, u32, u32, u32)")]
+/// Consecutive rows of a row group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
+    /// [`Extent::OWN`], or the position of a base in [`Overlay::bases`], from 1.
     pub file: u8,
     pub row_group: u32,
     pub start: u32,
     pub rows: u32,
 }
 
-impl From<Extent> for (u8, u32, u32, u32) {
-    fn from(extent: Extent) -> Self {
-        (extent.file, extent.row_group, extent.start, extent.rows)
-    }
-}
-
-impl TryFrom<(u8, u32, u32, u32)> for Extent {
-    type Error = &'static str;
-
-    fn try_from(fields: (u8, u32, u32, u32)) -> Result<Self, Self::Error> {
-        let (file, row_group, start, rows) = fields;
-        match file {
-            Extent::BASE | Extent::DELTA => Ok(Extent { file, row_group, start, rows }),
-            _ => Err("an extent belongs to neither file"),
-        }
-    }
-}
-
 impl Extent {
-    /// Number that extents have for the base of an edited file, or for the only file of a version.
-    pub const BASE: u8 = 0;
-    pub const DELTA: u8 = 1;
+    /// Number of the version file itself.
+    pub const OWN: u8 = 0;
 }
 
-impl EditOverlay {
-    /// Returns the content hash of an edited file. It hashes the hashes of both files and the extents, so an edit does
-    /// not have to read the entities of the base.
+impl Overlay {
+    /// Returns the content hash of an edited list. It hashes the hashes of all files and the extents, so that an edit
+    /// does not have to read the entities of the bases.
     pub fn content_sha256(&self) -> String {
         let mut hash = Sha256::new();
-        hash.update(format!("strata.edit:{}:{}:", self.base.content_sha256, self.own_sha256));
+        hash.update("strata.edit:");
+        for base in &self.bases {
+            hash.update(format!("{}:", base.content_sha256));
+        }
+        hash.update(format!("{}:", self.own_sha256));
         for Extent { file, row_group, start, rows } in &self.extents {
             hash.update(format!("{file},{row_group},{start},{rows};"));
         }
@@ -77,79 +69,101 @@ impl EditOverlay {
         self.extents.iter().map(|extent| u64::from(extent.rows)).sum()
     }
 
-    pub fn delta_entity_count(&self) -> u64 {
-        self.extents_in_file(Extent::DELTA).map(|extent| u64::from(extent.rows)).sum()
+    pub fn own_entity_count(&self) -> u64 {
+        self.extents_in_file(Extent::OWN).map(|extent| u64::from(extent.rows)).sum()
     }
 
     fn extents_in_file(&self, file: u8) -> impl Iterator<Item = &Extent> {
         self.extents.iter().filter(move |extent| extent.file == file)
     }
 
-    /// Checks that the extents of a file are in order and exist. `rows` has the row count of each row group.
-    pub(super) fn check_extents(&self, file: u8, rows: &[usize]) -> Result<()> {
+    /// Checks that the delta file's own extents are in order and exist. `rows` has the row count of each row group.
+    pub(super) fn check_own_extents(&self, rows: &[usize]) -> Result<()> {
         let mut next = (0, 0);
-        for extent in self.extents_in_file(file) {
+        for extent in self.extents_in_file(Extent::OWN) {
+            if (extent.row_group, u64::from(extent.start)) < next {
+                return Err(misplaced_extent());
+            }
+            next = (extent.row_group, u64::from(extent.start) + u64::from(extent.rows));
+        }
+        self.check_extents(&[rows])
+    }
+
+    /// Checks that the extents of the first files exist. `rows` has the row count of each row group of these files.
+    pub(super) fn check_extents(&self, rows: &[&[usize]]) -> Result<()> {
+        for extent in &self.extents {
+            let Some(rows) = rows.get(usize::from(extent.file)) else { continue };
             let end = u64::from(extent.start) + u64::from(extent.rows);
             let is_within = rows.get(extent.row_group as usize).is_some_and(|rows| end <= *rows as u64);
-            if extent.rows == 0 || !is_within || (extent.row_group, u64::from(extent.start)) < next {
-                return Err(StorageError::InvalidFile("its footer is damaged: an extent is misplaced".to_owned()));
+            if extent.rows == 0 || !is_within {
+                return Err(misplaced_extent());
             }
-            next = (extent.row_group, end);
         }
-        Ok(())
+        let is_file = |extent: &Extent| usize::from(extent.file) <= self.bases.len();
+        if self.bases.len() <= MAX_BASES && self.extents.iter().all(is_file) { Ok(()) } else { Err(misplaced_extent()) }
     }
+}
+
+fn misplaced_extent() -> StorageError {
+    StorageError::InvalidFile("its footer is damaged: an extent is misplaced".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn edit() -> EditOverlay {
+    fn overlay() -> Overlay {
         let extent = |file, row_group, start, rows| Extent { file, row_group, start, rows };
-        EditOverlay {
-            base: BaseFile { path: "versions/a.parquet".to_owned(), size_bytes: 7, content_sha256: "00".to_owned() },
+        Overlay {
+            bases: vec![BaseFile {
+                path: "versions/a.parquet".to_owned(),
+                size_bytes: 7,
+                content_sha256: "00".to_owned(),
+            }],
             own_sha256: "11".to_owned(),
             extents: vec![
-                extent(Extent::BASE, 0, 0, 3),
-                extent(Extent::DELTA, 0, 0, 1),
-                extent(Extent::BASE, 0, 4, 2),
-                extent(Extent::DELTA, 0, 1, 2),
-                extent(Extent::BASE, 2, 1, 1),
+                extent(1, 0, 0, 3),
+                extent(Extent::OWN, 0, 0, 1),
+                extent(1, 0, 4, 2),
+                extent(Extent::OWN, 0, 1, 2),
+                extent(1, 2, 1, 1),
             ],
         }
     }
 
     #[test]
     fn overlay_survives_serialization() {
-        let edit = edit();
-        let text = serde_json::to_string(&edit).expect("failed to serialize edit");
-        assert!(text.contains(r#""pieces":[[0,0,0,3],[1,0,0,1],[0,0,4,2],[1,0,1,2],[0,2,1,1]]"#), "{text}");
-        assert_eq!(serde_json::from_str::<EditOverlay>(&text).expect("failed to parse edit"), edit);
-        assert!(serde_json::from_str::<EditOverlay>(&text.replace("[[0,", "[[2,")).is_err());
-        assert_eq!((edit.entity_count(), edit.delta_entity_count()), (9, 3));
+        let overlay = overlay();
+        let text = serde_json::to_string(&overlay).expect("failed to serialize overlay");
+        assert!(text.contains(r#""own_sha256":"11","extents":"AQAAAwAAAAEBAAICAAAAAgEEAgE"}"#), "{text}");
+        assert_eq!(serde_json::from_str::<Overlay>(&text).expect("failed to parse overlay"), overlay);
+        assert_eq!((overlay.entity_count(), overlay.own_entity_count()), (9, 3));
     }
 
     #[test]
     fn misplaced_extents_are_rejected() {
-        let edit = edit();
-        edit.check_extents(Extent::BASE, &[6, 1, 2]).expect("failed to check base extents");
-        edit.check_extents(Extent::DELTA, &[3]).expect("failed to check delta extents");
+        let overlay = overlay();
+        overlay.check_own_extents(&[3]).expect("failed to check own extents");
+        overlay.check_extents(&[&[3], &[6, 1, 2]]).expect("failed to check extents");
         for rows in [&[5, 1, 2][..], &[6, 1, 1], &[6, 1]] {
-            edit.check_extents(Extent::BASE, rows).expect_err("accepted an extent outside of the file");
+            overlay.check_extents(&[&[3], rows]).expect_err("accepted an extent outside of the file");
         }
-        for index in 0..edit.extents.len() {
-            let mut other = edit.clone();
+        for index in 0..overlay.extents.len() {
+            let mut other = overlay.clone();
             other.extents[index].rows = 0;
-            assert!(
-                other.check_extents(Extent::BASE, &[6, 1, 2]).is_err()
-                    || other.check_extents(Extent::DELTA, &[3]).is_err()
-            );
-            let mut other = edit.clone();
+            other.check_extents(&[&[3], &[6, 1, 2]]).expect_err("accepted an empty extent");
+            let mut other = overlay.clone();
             other.extents[index].rows += 1;
-            assert_ne!(other.content_sha256(), edit.content_sha256());
+            assert_ne!(other.content_sha256(), overlay.content_sha256());
+            let mut other = overlay.clone();
+            other.extents[index].file = 2;
+            other.check_own_extents(&[3]).expect_err("accepted an extent of a missing file");
         }
-        let mut other = edit;
+        let mut other = overlay.clone();
+        other.extents.swap(1, 3);
+        other.check_own_extents(&[3]).expect_err("accepted own extents out of order");
+        let mut other = overlay;
         other.extents.swap(0, 2);
-        other.check_extents(Extent::BASE, &[6, 1, 2]).expect_err("accepted extents out of order");
+        other.check_extents(&[&[3], &[6, 1, 2]]).expect("failed to check a moved extent");
     }
 }

@@ -88,6 +88,11 @@ impl SpoolWriter {
 }
 
 impl FinishedSpool {
+    /// Creates another spool in the same directory, charged to the same principal.
+    pub fn new_writer(&self) -> Result<SpoolWriter> {
+        SpoolWriter::create(&self.directory, self.reservation.quota().new_reservation())
+    }
+
     /// Returns space for the keyword index of the version, charged to the same principal.
     pub fn run_space(&self) -> RunSpace {
         RunSpace::new(self.directory.clone(), self.reservation.quota().new_reservation())
@@ -98,16 +103,21 @@ impl FinishedSpool {
         &mut self,
         mut each: impl FnMut(&[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        let mut document = Vec::new();
         self.rewind()?;
         let mut file = BufReader::with_capacity(SPOOL_BUFFER_BYTES, &self.file);
-        while file.read_until(b'\n', &mut document).map_err(StorageError::Io)? > 0 {
-            document.pop();
-            each(&document)?;
-            document.clear();
-        }
+        let mut document = Vec::new();
+        let mut read = || {
+            while file.read_until(b'\n', &mut document).map_err(StorageError::Io)? > 0 {
+                document.pop();
+                each(&document)?;
+                document.clear();
+            }
+            Ok(())
+        };
+        let result = read();
+        // Also after a failure of `each`, because the whole list can still be written.
         self.rewind()?;
-        Ok(())
+        result
     }
 
     fn rewind(&mut self) -> Result<()> {

@@ -16,7 +16,7 @@ use super::shredder::EntityShredder;
 const VERIFY_BATCH_ROWS: usize = 2_048;
 
 /// Returns the content hash ([`super::layout::FileLayout::content_sha256`]). Needs memory for one decoded row group,
-/// and about as much time as writing the file. The base of an edited file is not read.
+/// and about as much time as writing the file. The bases of a delta file are not read.
 pub async fn verify_and_hash(reader: &VersionReader, throttle: &mut dyn ReadThrottle) -> Result<String> {
     reader.verify_checksums(throttle).await?;
     let list = reader;
@@ -58,10 +58,10 @@ pub async fn verify_and_hash(reader: &VersionReader, throttle: &mut dyn ReadThro
         return Err(file_damaged("its profile belongs to another version"));
     }
     let content = hex::encode(content.finalize());
-    match &list.layout().edit {
+    match &list.layout().overlay {
         None => Ok(content),
-        Some(edit) if edit.own_sha256 == content => Ok(edit.content_sha256()),
-        Some(_) => Err(file_damaged("its delta entities do not match their hash")),
+        Some(overlay) if overlay.own_sha256 == content => Ok(list.layout().content_sha256.clone()),
+        Some(_) => Err(file_damaged("its entities do not match their hash")),
     }
 }
 

@@ -6,7 +6,7 @@ use strata_format::editing::{EditScript, PositionEdit};
 use strata_format::overlay::Extent;
 
 const fn base(row_group: u32, start: u32, rows: u32) -> Extent {
-    Extent { file: Extent::BASE, row_group, start, rows }
+    Extent { file: 1, row_group, start, rows }
 }
 
 fn entity(text: &'static str) -> Bytes {
@@ -15,7 +15,7 @@ fn entity(text: &'static str) -> Bytes {
 
 #[test]
 fn edits_split_the_extents_they_touch() {
-    let delta = Extent { file: Extent::DELTA, row_group: 0, start: 0, rows: 2 };
+    let delta = Extent { file: Extent::OWN, row_group: 0, start: 0, rows: 2 };
     let extents = [base(0, 0, 4), delta, base(1, 3, 3)];
     let mut script = EditScript::new();
     script.insert(0, PositionEdit { inserts: vec![entity("a")], change: None });
@@ -25,7 +25,7 @@ fn edits_split_the_extents_they_touch() {
     script.insert(9, PositionEdit { inserts: vec![entity("e"), entity("f")], change: None });
     let rows = |extent, position, moves_to_delta| OverlayItem::PreviousRows { extent, position, moves_to_delta };
     let base_rows = |row_group, start, count, position| rows(base(row_group, start, count), position, false);
-    let items = apply_edits(&extents, &script);
+    let items = apply_edits(extents, &script);
     let expected = vec![
         OverlayItem::NewDocument(entity("a")),
         base_rows(0, 0, 2, 0),
@@ -50,12 +50,12 @@ fn consecutive_extents_are_merged() {
     let mut builder = ExtentBuilder::new(2);
     builder.push_extent(base(0, 0, 2));
     builder.push_extent(base(0, 2, 1));
-    builder.push_delta_row(5);
+    builder.push_own_row(5);
     builder.push_extent(base(0, 4, 1));
-    builder.push_delta_row(5);
-    builder.push_delta_row(5);
+    builder.push_own_row(5);
+    builder.push_own_row(5);
     builder.push_extent(base(1, 0, 7));
-    let delta = |row_group, start, rows| Extent { file: Extent::DELTA, row_group, start, rows };
+    let delta = |row_group, start, rows| Extent { file: Extent::OWN, row_group, start, rows };
     let expected = [base(0, 0, 3), delta(0, 0, 1), base(0, 4, 1), delta(0, 1, 1), delta(1, 0, 1), base(1, 0, 7)];
     assert_eq!(builder.extents, expected);
 }

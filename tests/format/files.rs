@@ -195,9 +195,9 @@ fn foreign_files_are_errors() {
     assert!(error.contains("format 3"), "{error}");
     let error = foreign(vec![("document", text.clone())], Some(layout(2).replace("n\":1", "n\":2")));
     assert!(error.contains("format 2, but this build supports only format 1"), "{error}");
-    // An edited file without the entities in its layout.
-    let edit = r#""edit":{"base":{"path":"","size_bytes":0,"content_sha256":""},"own_sha256":"","pieces":[]},"leaves""#;
-    let error = foreign(vec![("document", text)], Some(layout(2).replace("\"leaves\"", edit)));
+    // A delta file without the entities in its layout.
+    let overlay = r#""overlay":{"bases":[],"own_sha256":"","extents":""},"leaves""#;
+    let error = foreign(vec![("document", text)], Some(layout(2).replace("\"leaves\"", overlay)));
     assert!(error.contains("metadata is inconsistent"), "{error}");
 }
 

@@ -13,7 +13,7 @@ use proptest::sample::{Index, select};
 use proptest::test_runner::{Config as PropertyConfig, TestCaseError, TestRunner};
 use strata_format::cache::PartCache;
 use strata_format::document_page::DocumentForm;
-use strata_format::editing::{self, EditScript, PositionEdit};
+use strata_format::editing::{self, EditScript, EditedFile, PositionEdit};
 use strata_format::profile::{NotShreddedReason, NumberRange, ProfilePathRecord, StoredProfile, ValueRecord};
 use strata_format::reader::{NoReadThrottle, VersionReader};
 use strata_format::reader_metrics::{LookupCounts, ReaderMetrics};
@@ -29,13 +29,13 @@ use strata_types::read_request::ReadRequest;
 
 /// An edit that is not resolved against a list yet.
 #[derive(Clone, Debug)]
-enum UnresolvedEdit {
+pub(crate) enum UnresolvedEdit {
     Set(Value),
     Remove,
     Insert(Vec<Value>),
 }
 
-fn edit() -> impl Strategy<Value = (Index, UnresolvedEdit)> {
+pub(crate) fn edit() -> impl Strategy<Value = (Index, UnresolvedEdit)> {
     let entity = || prop_oneof![3 => alike().boxed(), 1 => hostile::entity().boxed()];
     let edit = prop_oneof![
         3 => entity().prop_map(UnresolvedEdit::Set),
@@ -46,7 +46,7 @@ fn edit() -> impl Strategy<Value = (Index, UnresolvedEdit)> {
 }
 
 /// Resolves edits of a list with this many entities. If several edits change an entity, the first one counts.
-fn slots(edits: &[(Index, UnresolvedEdit)], length: usize) -> EditScript {
+pub(crate) fn slots(edits: &[(Index, UnresolvedEdit)], length: usize) -> EditScript {
     let document = |entity: &Value| Bytes::from(entity.write());
     let mut slots = EditScript::new();
     for (place, edit) in edits {
@@ -65,11 +65,11 @@ fn slots(edits: &[(Index, UnresolvedEdit)], length: usize) -> EditScript {
     slots
 }
 
-fn opened(lab: &ServiceLab, file: &(ObjectPath, WrittenVersionFile)) -> VersionReader {
+pub(crate) fn opened(lab: &ServiceLab, file: &(ObjectPath, WrittenVersionFile)) -> VersionReader {
     opened_with(lab, file, 1 << 20)
 }
 
-fn opened_with(
+pub(crate) fn opened_with(
     lab: &ServiceLab,
     (path, written): &(ObjectPath, WrittenVersionFile),
     cache_bytes: u64,
@@ -79,7 +79,7 @@ fn opened_with(
     lab.bench.runtime.block_on(open).expect("opened")
 }
 
-fn profile(lab: &ServiceLab, reader: &VersionReader) -> StoredProfile {
+pub(crate) fn profile(lab: &ServiceLab, reader: &VersionReader) -> StoredProfile {
     lab.bench.runtime.block_on(reader.profile()).expect("read")
 }
 
@@ -115,7 +115,7 @@ fn values(slots: &EditScript, list: &[String]) -> u64 {
 
 /// Compares the profile of an edited list with the profile of the same list written as a whole. The error of estimates
 /// is at most the number of edited values.
-fn check_profile(found: &StoredProfile, whole: &StoredProfile, edits: u64) -> Result<(), TestCaseError> {
+pub(crate) fn check_profile(found: &StoredProfile, whole: &StoredProfile, edits: u64) -> Result<(), TestCaseError> {
     prop_assert_eq!((found.entities, found.document_bytes), (whole.entities, whole.document_bytes));
     prop_assert_eq!(found.paths_left_out, whole.paths_left_out);
     let sorted = |profile: &StoredProfile| {
@@ -201,7 +201,7 @@ fn check_ranges(found: &ProfilePathRecord, whole: &ProfilePathRecord) -> Result<
 }
 
 /// Documents are resident after all their pages have been read, in any order, within the limit of bytes.
-async fn check_resident(reader: &VersionReader, list: &[String]) -> Result<(), TestCaseError> {
+pub(crate) async fn check_resident(reader: &VersionReader, list: &[String]) -> Result<(), TestCaseError> {
     let count = list.len() as u64;
     for row_group in 0..reader.row_groups().len() {
         for page in 0..reader.page_count(row_group) {
@@ -440,10 +440,9 @@ fn removed_maximum_remains_as_a_bound() {
     let metrics = Arc::new(ReaderMetrics::default());
     let reader = files.open(&base).with_metrics(metrics.clone());
     let slots = EditScript::from([(1_500, PositionEdit { inserts: Vec::new(), change: Some(None) })]);
-    let place = editing::base_file_for_edit(&reader, base.0.as_ref(), base.1.size_bytes);
     let limits = always_beside(0);
     let index = IndexSettings::default();
-    let plan = editing::plan_edit(&reader, place, &slots, &index, &limits, 20);
+    let plan = editing::plan_edit(&reader, EditedFile::Kept, &slots, &index, &limits, 20);
     let plan = files.bench.runtime.block_on(plan).expect("planned").expect("an edited file");
     assert!(plan.profile.is_some(), "the profile is updated");
     let lookups = |counts: LookupCounts| counts.hits + counts.misses;
@@ -509,7 +508,10 @@ fn edited_file_contains_only_delta_entities() {
     let (layout, rows) =
         (reader.layout(), reader.row_groups().iter().map(|row_group| row_group.rows).collect::<Vec<_>>());
     assert_eq!((layout.format_version, layout.entity_count, layout.stored_row_count()), (1, 99, 2));
-    assert_eq!(rows, [1, 19, 20, 10, 1, 9, 20, 19]);
+    // The extents of each row group of the base, and the rows between them, are one row group of the version.
+    assert_eq!(rows, [20, 20, 20, 20, 19]);
+    let extents: Vec<u32> = reader.extents().map(|extent| extent.rows).collect();
+    assert_eq!(extents, [1, 19, 20, 10, 1, 9, 20, 19]);
     assert!(layout.shredded_columns.iter().all(|column| !column.retired));
     // The second edit refers to the base, not to the first edit.
     let two = edit(&one, &EditScript::from([set(98, r#"{"id":98,"kind":"k2","words":"last"}"#)]));

@@ -2,6 +2,7 @@
 
 mod cold;
 mod columns;
+mod delta_versions;
 mod edited;
 mod engine_limits;
 mod exact;

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use bytes::Bytes;
 use object_store::path::Path as ObjectPath;
 use strata_format::cache::PartCache;
-use strata_format::editing::{self, DeltaFileLimits, EditScript};
+use strata_format::delta::{self, DeltaPlan};
+use strata_format::editing::{self, DeltaFileLimits, EditScript, EditedFile};
 use strata_format::keywords::indexer::KeywordSegmentLimits;
 use strata_format::profile::{ProfilePathRecord, ShreddingLimits, StoredProfile};
 use strata_format::reader::VersionReader;
 use strata_format::spool::{FinishedSpool, SpoolWriter};
-use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions, WrittenVersionFile, write_edited, write_version};
+use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions, WrittenVersionFile, write_delta, write_version};
 use strata_store::StorageError;
 use strata_store::spool_quota::SpoolReservation;
 use strata_store::store::{self, S3Options, Store};
@@ -53,7 +54,7 @@ impl FileWorkbench {
         spool.finish().expect("failed to spool")
     }
 
-    /// Writes the edited list of a file with a reference to its base; `None` if the list must be written in full.
+    /// Writes the edited list of a file with references to its bases; `None` if the list must be written in full.
     pub fn edit(
         &self,
         store: &Store,
@@ -64,9 +65,9 @@ impl FileWorkbench {
         let cache = PartCache::new(1 << 20);
         let planned = self.runtime.block_on(async {
             let list = VersionReader::open(store, path, written.size_bytes, &cache).await?;
-            let base = editing::base_file_for_edit(&list, path.as_ref(), written.size_bytes);
+            let edited = if list.layout().overlay.is_some() { EditedFile::Replaced } else { EditedFile::Kept };
             let plan =
-                editing::plan_edit(&list, base, slots, &options.index_settings, limits, options.max_row_group_rows)
+                editing::plan_edit(&list, edited, slots, &options.index_settings, limits, options.max_row_group_rows)
                     .await?;
             let Some(mut plan) = plan else {
                 return Ok::<_, StorageError>(None);
@@ -89,8 +90,44 @@ impl FileWorkbench {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let path = ObjectPath::from(format!("versions/edited-{number}.parquet"));
         let spooled = self.spool(&own);
-        let written = write_edited(store, &path, spooled, &plan.list, &told, options, self.runtime.handle())?;
+        let written = write_delta(store, &path, spooled, plan.list, &told, options, self.runtime.handle())?;
         Ok(Some((path, written)))
+    }
+
+    /// Writes the delta file of a list that follows a version; `None` if the list must be written in full.
+    pub fn refresh(
+        &self,
+        store: &Store,
+        previous: &(ObjectPath, WrittenVersionFile),
+        entities: &[String],
+        choices: (&WriteOptions, &DeltaFileLimits),
+    ) -> Result<Option<(ObjectPath, WrittenVersionFile)>, StorageError> {
+        let file = self.refresh_or_write(store, previous, entities, choices)?;
+        Ok(Some(file).filter(|(_, written)| !written.bases.is_empty()))
+    }
+
+    /// Writes the file of a list that follows a version, as a refresh does.
+    pub fn refresh_or_write(
+        &self,
+        store: &Store,
+        (path, written): &(ObjectPath, WrittenVersionFile),
+        entities: &[String],
+        (options, limits): (&WriteOptions, &DeltaFileLimits),
+    ) -> Result<(ObjectPath, WrittenVersionFile), StorageError> {
+        let cache = PartCache::new(1 << 20);
+        let previous = self.runtime.block_on(VersionReader::open(store, path, written.size_bytes, &cache))?;
+        let mut spooled = self.spool(entities);
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let path = ObjectPath::from(format!("versions/delta-{number}.parquet"));
+        let runtime = self.runtime.handle();
+        let written = match delta::plan_delta(&previous, &mut spooled, limits, options, runtime)? {
+            Some(DeltaPlan { spooled, list, profile }) => {
+                write_delta(store, &path, spooled, list, &profile, options, runtime)?
+            }
+            None => write_version(store, &path, spooled, options, runtime, &|_| {})?,
+        };
+        assert_eq!(written.entity_count, entities.len() as u64);
+        Ok((path, written))
     }
 
     /// Writes entities (canonical texts) to a new path.
@@ -115,7 +152,8 @@ pub fn always_beside(max_gap_rows: u32) -> DeltaFileLimits {
     DeltaFileLimits {
         min_list_bytes: 0,
         max_gap_rows,
-        max_extra_extents: usize::MAX >> 1,
+        max_extents: usize::MAX,
+        min_rows_per_extent: 0,
         max_delta_bytes: u64::MAX,
         max_delta_percent: u64::MAX,
     }

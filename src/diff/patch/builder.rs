@@ -92,7 +92,7 @@ impl PatchBuilder<'_> {
     /// Returns the rows that both versions store in the same row of the same file, if they are at least half of the
     /// longer version. If they are fewer, their order is perhaps not the order of most unchanged entities.
     fn shared_rows(&self) -> Vec<SharedRowRun> {
-        let shared = self.readers[0].shared_base_rows(&self.readers[1]);
+        let shared = self.readers[0].shared_rows(&self.readers[1]);
         let shared_count: u64 = shared.iter().map(|run| run.rows).sum();
         let entity_count = self.readers.iter().map(VersionReader::entity_count).max().unwrap_or_default();
         if shared_count * 2 >= entity_count { shared } else { Vec::new() }

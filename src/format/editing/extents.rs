@@ -1,4 +1,4 @@
-//! Applies edits to the extents of an entity list. An extent is a range of rows in the base file or in the edited file.
+//! Applies edits to the extents of an entity list. An extent is a range of rows in a base file or in the delta file.
 
 use bytes::Bytes;
 
@@ -8,7 +8,7 @@ use crate::writer::is_full_row_group;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OverlayItem {
-    /// Rows of the list before the edit, starting at `position`. They stay in the base file or move to the edited file.
+    /// Rows of the list before the edit, starting at `position`. They stay in a base file or move to the delta file.
     PreviousRows {
         extent: Extent,
         position: u64,
@@ -17,7 +17,8 @@ pub enum OverlayItem {
     NewDocument(Bytes),
 }
 
-pub fn apply_edits(extents: &[Extent], script: &EditScript) -> Vec<OverlayItem> {
+/// Applies edits to extents. Rows of the file [`Extent::OWN`], which the new delta file replaces, move to it.
+pub fn apply_edits(extents: impl IntoIterator<Item = Extent>, script: &EditScript) -> Vec<OverlayItem> {
     let mut items = Vec::new();
     let mut first = 0;
     for extent in extents {
@@ -25,9 +26,9 @@ pub fn apply_edits(extents: &[Extent], script: &EditScript) -> Vec<OverlayItem> 
         let mut next = first;
         let push_rows = |items: &mut Vec<OverlayItem>, from: u64, to: u64| {
             let start = extent.start + (from - first) as u32;
-            let extent = Extent { start, rows: (to - from) as u32, ..*extent };
+            let extent = Extent { start, rows: (to - from) as u32, ..extent };
             if extent.rows > 0 {
-                let moves_to_delta = extent.file == Extent::DELTA;
+                let moves_to_delta = extent.file == Extent::OWN;
                 items.push(OverlayItem::PreviousRows { extent, position: from, moves_to_delta });
             }
         };
@@ -48,7 +49,7 @@ pub fn apply_edits(extents: &[Extent], script: &EditScript) -> Vec<OverlayItem> 
     items
 }
 
-/// Moves runs of at most `max_gap_rows` base file rows to the edited file if the rows before and after them are there.
+/// Moves runs of at most `max_gap_rows` rows of bases to the delta file if the rows before and after them are there.
 pub fn move_small_gaps_to_delta(mut items: Vec<OverlayItem>, max_gap_rows: u32) -> Vec<OverlayItem> {
     let stays: Vec<bool> =
         items.iter().map(|item| matches!(item, OverlayItem::PreviousRows { moves_to_delta: false, .. })).collect();
@@ -69,11 +70,12 @@ pub fn count_delta_rows(items: &[OverlayItem]) -> u64 {
     rows.sum()
 }
 
+/// Builds the extents of a delta version.
 #[derive(Default)]
 pub struct ExtentBuilder {
     pub extents: Vec<Extent>,
     max_rows: usize,
-    /// Row group of the edited file that gets the next entity. `rows` and `bytes` count the entities in this row group.
+    /// Row group of the delta file that gets the next entity. `rows` and `bytes` count the entities in this row group.
     row_group: u32,
     rows: usize,
     bytes: usize,
@@ -84,13 +86,14 @@ impl ExtentBuilder {
         ExtentBuilder { max_rows, ..ExtentBuilder::default() }
     }
 
-    pub fn push_delta_row(&mut self, bytes: usize) {
+    /// Adds a row of the delta file, with a document of `bytes`.
+    pub fn push_own_row(&mut self, bytes: usize) {
         if is_full_row_group(self.rows, self.bytes, self.max_rows) {
             self.row_group += 1;
             self.rows = 0;
             self.bytes = 0;
         }
-        self.push_extent(Extent { file: Extent::DELTA, row_group: self.row_group, start: self.rows as u32, rows: 1 });
+        self.push_extent(Extent { file: Extent::OWN, row_group: self.row_group, start: self.rows as u32, rows: 1 });
         self.rows += 1;
         self.bytes += bytes;
     }

@@ -1,10 +1,10 @@
-//! Edits of a list: which rows stay in the base file, which entities a delta file contains, and the profile of both.
+//! Edits of a list: which rows stay in base files, which entities a delta file contains, and the profile of both.
 //!
-//! 1. [`extents`] applies the edits to the extents of the list. Unchanged rows stay in the base. The entities of this
+//! 1. [`extents`] applies the edits to the extents of the list. Unchanged rows stay in the bases. The entities of this
 //!    edit and of earlier edits become the entities of a new delta file.
 //! 2. [`profile`] computes the profile of the list from the previous profile and the changed entities. Minima and
 //!    maxima are then bounds. If anything else cannot be computed, the list is read once for a new profile.
-//! 3. [`write_edited`](super::writer::write_edited) writes the file.
+//! 3. [`write_delta`](super::writer::write_delta) writes the file.
 //!
 //! The cost of an edit depends only on the changes. If the list gets many extents or a large delta, which slow down
 //! reads, [`plan_edit`] returns `None`, and the caller writes the whole list.
@@ -23,22 +23,24 @@ use self::documents::read_documents;
 pub use self::edit_script::{EditScript, PositionEdit};
 use self::extents::{ExtentBuilder, OverlayItem};
 use self::profile::ChangedEntities;
-use super::overlay::{BaseFile, EditOverlay, Extent};
+use super::overlay::{BaseFile, Extent, MAX_BASES};
 use super::profile::{StoredProfile, total_bytes};
 use super::reader::VersionReader;
 use super::shredder::conflicting_columns;
-use super::writer::EditedFileSpec;
+use super::writer::DeltaFileSpec;
 
-/// Limits of edited files. Beyond these limits, an edit writes the whole list instead of only the changed entities.
+/// Limits of delta files. Beyond these limits, the whole list is written instead of only the changed entities.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaFileLimits {
-    /// Lists with fewer bytes of documents are rewritten as a whole by every edit, which is as fast.
+    /// Lists with fewer bytes of documents are written as a whole, which is as fast.
     pub min_list_bytes: u64,
-    /// Up to this many base file rows between two edits are stored again, because another extent would cost more.
+    /// Up to this many rows of bases between two edits are stored again, because another extent would cost more.
     pub max_gap_rows: u32,
-    /// Max extents (row ranges) beyond the number of row groups in the base file. Readers handle each as a row group.
-    pub max_extra_extents: usize,
-    /// Max bytes of documents in an edited file. `max_delta_percent` is the same limit relative to the list.
+    /// Max extents (row ranges), in total and relative to the number of entities. Each needs memory, and reading a
+    /// column copies each.
+    pub max_extents: usize,
+    pub min_rows_per_extent: u64,
+    /// Max bytes of documents in a delta file. `max_delta_percent` is the same limit relative to the list.
     pub max_delta_bytes: u64,
     pub max_delta_percent: u64,
 }
@@ -48,43 +50,54 @@ impl Default for DeltaFileLimits {
         DeltaFileLimits {
             min_list_bytes: 16 << 20,
             max_gap_rows: 32,
-            max_extra_extents: 4_096,
+            max_extents: 1 << 19,
+            min_rows_per_extent: 4,
             max_delta_bytes: 64 << 20,
             max_delta_percent: 20,
         }
     }
 }
 
+impl DeltaFileLimits {
+    pub(super) fn allow_extents(&self, extents: usize, entities: u64) -> bool {
+        const MIN_EXTENTS: u64 = 4_096;
+        let max_extents = (entities / self.min_rows_per_extent.max(1)).max(MIN_EXTENTS);
+        extents <= self.max_extents && extents as u64 <= max_extents
+    }
+}
+
 pub struct DeltaFilePlan {
     pub delta_documents: Vec<Bytes>,
-    pub list: EditedFileSpec,
+    pub list: DeltaFileSpec,
     /// Profile and table columns of the edited list; `None` if they can be computed only by reading the whole list.
     pub profile: Option<(StoredProfile, Option<TableColumnNames>)>,
 }
 
-pub fn base_file_for_edit(list: &VersionReader, path: &str, size_bytes: u64) -> BaseFile {
-    let layout = list.layout();
-    match &layout.edit {
-        Some(EditOverlay { base, .. }) => base.clone(),
-        None => BaseFile { path: path.to_owned(), size_bytes, content_sha256: layout.content_sha256.clone() },
-    }
+/// What happens to the file of the list that is edited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EditedFile {
+    /// The file becomes a base of the new file.
+    Kept,
+    /// The new file replaces the file, whose rows move to it.
+    Replaced,
 }
 
 /// Plans a file with only the changes of an edit. Returns `None` if the whole list should be written instead. Reads
 /// only pages with edits. All positions must exist.
 pub async fn plan_edit(
     list: &VersionReader,
-    base: BaseFile,
+    edited: EditedFile,
     script: &EditScript,
     index: &IndexSettings,
     limits: &DeltaFileLimits,
     row_group_rows: usize,
 ) -> Result<Option<DeltaFilePlan>> {
     let before = list.layout();
-    if before.document_bytes < limits.min_list_bytes || before.index != *index {
+    let bases = bases_of(list, edited);
+    if before.document_bytes < limits.min_list_bytes || before.index != *index || bases.len() > MAX_BASES {
         return Ok(None);
     }
-    let applied = extents::apply_edits(list.extents(), script);
+    let applied = extents::apply_edits(extents_in_bases(list, edited), script);
     let exceeds_row_limit = |items: &[OverlayItem]| {
         extents::count_delta_rows(items).saturating_mul(100)
             > before.entity_count.saturating_mul(limits.max_delta_percent)
@@ -114,13 +127,14 @@ pub async fn plan_edit(
             if delta_bytes > max_bytes {
                 return Ok(None);
             }
-            builder.push_delta_row(document.len());
+            builder.push_own_row(document.len());
             delta_documents.push(document);
         }
     }
     let extents = builder.extents;
-    let base_extents = extents.iter().filter(|extent| extent.file == Extent::BASE).count();
-    if base_extents == 0 || extents.len() > list.base_row_group_count() + limits.max_extra_extents {
+    let entities = extents.iter().map(|extent| u64::from(extent.rows)).sum();
+    let has_bases = extents.iter().any(|extent| extent.file != Extent::OWN);
+    if !has_bases || !limits.allow_extents(extents.len(), entities) {
         return Ok(None);
     }
     let Some(changed) = collect_changed_entities(list, script, limits.max_delta_bytes).await? else { return Ok(None) };
@@ -131,8 +145,25 @@ pub async fn plan_edit(
     }
     let document_bytes = before.document_bytes + total_bytes(&changed.added) - total_bytes(&changed.removed);
     let profile = profile::profile_edited_list(list, &mut layout, &changed, script).await?;
-    let list = EditedFileSpec { base, extents, layout, document_bytes };
+    let list = DeltaFileSpec { bases, extents, layout, document_bytes, content_sha256: None };
     Ok(Some(DeltaFilePlan { delta_documents, list, profile }))
+}
+
+/// Returns the bases of a file that is created from `list`.
+pub(super) fn bases_of(list: &VersionReader, edited: EditedFile) -> Vec<BaseFile> {
+    let layout = list.layout();
+    let own = (edited == EditedFile::Kept).then(|| BaseFile {
+        path: list.path().to_owned(),
+        size_bytes: list.size_bytes(),
+        content_sha256: layout.content_sha256.clone(),
+    });
+    own.into_iter().chain(layout.overlay.iter().flat_map(|overlay| overlay.bases.iter().cloned())).collect()
+}
+
+/// Returns the extents of `list`, with the numbers that the files have among [`bases_of`].
+pub(super) fn extents_in_bases(list: &VersionReader, edited: EditedFile) -> impl Iterator<Item = Extent> {
+    let before = u8::from(edited == EditedFile::Kept);
+    list.extents().map(move |extent| Extent { file: extent.file + before, ..extent })
 }
 
 /// Collects the entities that an edit removes and adds. Returns `None` if the removed ones have more than `max_bytes`.

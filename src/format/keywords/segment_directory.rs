@@ -16,11 +16,12 @@ pub const KEYWORDS_KEY: &str = "strata.keywords";
 /// The format number of keyword indexes. Readers ignore an index with another number, and scan the full text.
 const KEYWORD_INDEX_FORMAT: u32 = 1;
 
-/// The keyword segments of a file. Row groups outside of all segments must be scanned.
+/// The keyword segments of a file, or of all files of a delta version. Row groups outside of all segments must be
+/// scanned.
 #[derive(Debug, Default)]
 pub struct KeywordIndex {
     pub segments: Vec<StoredSegment>,
-    /// For each row group: the index of its segment, and the number of its first row in the segment.
+    /// For each row group of a file: the index of its segment, and the number of its first row in the segment.
     pub(crate) row_group_starts: Vec<Option<(usize, usize)>>,
     pub indexed_rows: u64,
 }

@@ -11,7 +11,7 @@ use futures::FutureExt;
 use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
 use strata_store::{Result, StorageError};
 
-use super::extents::{ExtentLocation, TotalColumnSizes};
+use super::extents::TotalColumnSizes;
 use super::file_reader::FileReader;
 use super::version_reader::VersionReader;
 use crate::cached_part::{CachedPart, PartKey};
@@ -20,17 +20,31 @@ use crate::footer::FileFooter;
 use crate::layout::{ShreddedKind, ShreddedPart};
 
 impl VersionReader {
+    /// Returns inclusive bounds of an indexed column's numbers; `None` if it has no numbers.
     pub fn number_range(&self, row_group: usize, shredded: usize) -> Option<(f64, f64)> {
         let index = self.layout().column_index(shredded, ShreddedPart::Number)?;
-        let ExtentLocation { reader, row_group, .. } = self.locate_extent(row_group);
-        reader.footer.footer_index.chunk_details(row_group, index).double_range
+        let ranges = self
+            .row_group_sources(row_group)
+            .filter_map(|source| source.reader.footer.footer_index.chunk_details(source.row_group, index).double_range);
+        ranges.reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
     }
 
-    /// Returns inclusive bounds of an indexed column's texts in code point order, if the footer has bounds.
+    /// Returns inclusive bounds of an indexed column's texts in code point order, if the footer has bounds. A column
+    /// that omits the texts of integers has bounds if it has other texts.
     pub fn text_bounds(&self, row_group: usize, shredded: usize) -> Option<(&[u8], &[u8])> {
         let index = self.layout().column_index(shredded, ShreddedPart::Text)?;
-        let ExtentLocation { reader, row_group, .. } = self.locate_extent(row_group);
-        reader.footer.footer_index.chunk_details(row_group, index).string_bounds
+        let omits_integer_texts = self.layout().shredded_columns[shredded].omits_integer_texts();
+        let mut all = None::<(&[u8], &[u8])>;
+        for source in self.row_group_sources(row_group) {
+            match source.reader.footer.footer_index.chunk_details(source.row_group, index).string_bounds {
+                Some((low, high)) => {
+                    all = Some(all.map_or((low, high), |(min, max)| (min.min(low), max.max(high))));
+                }
+                None if omits_integer_texts => {}
+                None => return None,
+            }
+        }
+        all
     }
 
     pub fn may_have_null(&self, row_group: usize, shredded: usize) -> bool {
@@ -39,18 +53,20 @@ impl VersionReader {
 
     pub fn kind_range(&self, row_group: usize, shredded: usize) -> Option<(i32, i32)> {
         let index = self.layout().column_index(shredded, ShreddedPart::Kind)?;
-        let ExtentLocation { reader, row_group, .. } = self.locate_extent(row_group);
-        reader.footer.footer_index.chunk_details(row_group, index).integer_range
+        let ranges = self
+            .row_group_sources(row_group)
+            .map(|source| source.reader.footer.footer_index.chunk_details(source.row_group, index).integer_range);
+        let all: Option<Vec<(i32, i32)>> = ranges.collect();
+        all?.into_iter().reduce(|one, other| (one.0.min(other.0), one.1.max(other.1)))
     }
 
     /// Returns the number of elements of an indexed column, slightly more if lists are empty.
     pub fn shredded_element_count(&self, shredded: usize) -> u64 {
         let Some(index) = self.layout().column_index(shredded, ShreddedPart::Text) else { return 0 };
-        let elements = |row_group| {
-            let location = self.locate_extent(row_group);
-            location.scale_to_extent(location.reader.footer.footer_index.chunk(location.row_group, index).values.into())
-        };
-        (0..self.row_groups().len()).map(elements).sum()
+        let sources = (0..self.row_groups().len()).flat_map(|row_group| self.row_group_sources(row_group));
+        sources
+            .map(|source| source.scale(source.reader.footer.footer_index.chunk(source.row_group, index).values.into()))
+            .sum()
     }
 
     pub fn shredded_uncompressed_bytes(&self, shredded: usize) -> u64 {

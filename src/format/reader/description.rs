@@ -39,8 +39,9 @@ impl VersionReader {
         self.version_file().object_file.size_bytes
     }
 
-    pub fn size_bytes_with_base(&self) -> u64 {
-        self.size_bytes() + self.layout().edit.as_ref().map_or(0, |edit| edit.base.size_bytes)
+    pub fn size_bytes_with_bases(&self) -> u64 {
+        let bases = self.layout().overlay.iter().flat_map(|overlay| &overlay.bases);
+        self.size_bytes() + bases.map(|base| base.size_bytes).sum::<u64>()
     }
 
     pub fn description(&self) -> FileDescription {

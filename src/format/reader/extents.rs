@@ -1,19 +1,24 @@
-//! Reads the parts of a version by its row groups. Each of these is an extent: rows of a row group of a file.
+//! Reads the parts of a version by its row groups ([`crate::extent_list`]).
 //!
-//! If an extent has only some rows of a row group, the whole row group is decoded and cached, and the rows are copied.
-//! The statistics of the row group apply to the extent, but a value in them need not occur in the extent.
+//! A row group that is a whole row group of a file is read from this file. For others, the row groups of the files are
+//! decoded and cached, and their rows are copied and cached, too. The statistics of these row groups apply, but a value
+//! in them need not occur in the rows.
 
+use std::collections::HashMap;
 use std::ops::Range;
 
-use arrow::array::{Array, ArrayRef, MutableArrayData, make_array};
+use arrow::array::ArrayRef;
+use futures::future::try_join_all;
 use strata_store::{Result, StorageError};
 
 use super::columns::fold_texts;
 use super::file_reader::FileReader;
+use super::gather::gather_rows;
 use super::readahead::PrefetchPlan;
 use super::version_reader::VersionReader;
 use crate::cached_part::{CachedPart, PartKey};
 use crate::document_page::{DocumentForm, DocumentPage, ResidentPage};
+use crate::extent_list::{PlacedExtent, SourceRowGroup};
 use crate::keywords::field_set::FieldSet;
 use crate::keywords::segment::KeywordCandidates;
 use crate::keywords::segment_directory::KeywordIndex;
@@ -29,53 +34,107 @@ pub struct TotalColumnSizes {
     pub decompressed_bytes: u64,
 }
 
-pub(super) struct ExtentLocation<'a> {
-    pub(super) reader: &'a FileReader,
-    pub(super) row_group: usize,
-    partial_rows: Option<Range<usize>>,
+/// The rows of a row group that come from one row group of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct KeywordRows<'a> {
+    /// The number of the keyword index segment with the rows, and the number of the row group's first row in it. `None`
+    /// if no segment has the rows.
+    segment: Option<(usize, usize)>,
+    /// Sorted by their rows in the file.
+    extents: &'a [PlacedExtent],
 }
 
-impl ExtentLocation<'_> {
-    fn page_range(&self) -> Range<usize> {
-        let page_for_row = |row| self.reader.page_for_row(self.row_group, row);
-        match &self.partial_rows {
-            None => 0..self.reader.page_count(self.row_group),
-            Some(rows) => page_for_row(rows.start)..page_for_row(rows.end - 1) + 1,
+impl KeywordRows<'_> {
+    /// Returns the number of the segment, and the range in it that contains all rows, perhaps with others between them.
+    pub fn segment_range(&self) -> Option<(usize, Range<usize>)> {
+        let (segment, start) = self.segment?;
+        let first = self.extents.first()?.extent.start as usize;
+        let Extent { start: last, rows, .. } = self.extents.last()?.extent;
+        Some((segment, start + first..start + (last + rows) as usize))
+    }
+
+    /// Returns the number in the row group of a row of the segment; `None` if the row group does not have it.
+    pub fn row_of(&self, segment_row: usize) -> Option<usize> {
+        let row = segment_row.checked_sub(self.segment?.1)?;
+        let next = self.extents.partition_point(|placed| placed.extent.start as usize <= row);
+        let PlacedExtent { extent, first_row, .. } = self.extents.get(next.checked_sub(1)?)?;
+        let offset = row - extent.start as usize;
+        (offset < extent.rows as usize).then_some(*first_row as usize + offset)
+    }
+
+    /// Returns the rows as ranges of the row group.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        self.extents.iter().map(|placed| {
+            let start = placed.first_row as usize;
+            start..start + placed.extent.rows as usize
+        })
+    }
+}
+
+/// A document page of a row group, as a page of a file.
+struct PageLocation<'a> {
+    reader: &'a FileReader,
+    row_group: usize,
+    page: usize,
+    /// The rows of the extent in the row group of the file, and the number of its first row in that of the version.
+    rows: Range<usize>,
+    first_row: usize,
+}
+
+impl PageLocation<'_> {
+    fn slice(&self, page: DocumentPage) -> DocumentPage {
+        page.slice_rows(&self.rows, self.first_row)
+    }
+}
+
+/// A row group of a file, from which a row group of the version has rows.
+pub(super) struct RowGroupSource<'a> {
+    pub(super) reader: &'a FileReader,
+    pub(super) row_group: usize,
+    rows: u64,
+}
+
+impl RowGroupSource<'_> {
+    /// Returns the part of a sum over all rows that the version's rows account for.
+    pub(super) fn scale(&self, sum: u64) -> u64 {
+        let all = u64::from(self.reader.footer.footer_index.rows(self.row_group));
+        if self.rows == all {
+            return sum;
         }
-    }
-
-    fn first_row(&self) -> usize {
-        self.partial_rows.as_ref().map_or(0, |rows| rows.start)
-    }
-
-    fn slice_page(&self, page: DocumentPage) -> DocumentPage {
-        match &self.partial_rows {
-            None => page,
-            Some(rows) => page.slice_rows(rows),
-        }
-    }
-
-    pub(super) fn scale_to_extent(&self, sum: u64) -> u64 {
-        let Some(rows) = &self.partial_rows else { return sum };
-        let all = self.reader.footer.extent_list.row_groups[self.row_group].rows.max(1);
-        (u128::from(sum) * rows.len() as u128 / all as u128) as u64
+        (u128::from(sum) * u128::from(self.rows) / u128::from(all.max(1))) as u64
     }
 }
 
 impl VersionReader {
-    pub(super) fn locate_extent(&self, row_group: usize) -> ExtentLocation<'_> {
-        let extent = self.extent_list.extents[row_group];
+    /// Returns the row group of a file that a row group of the version consists of; `None` if it has other rows.
+    fn whole_row_group(&self, row_group: usize) -> Option<(&FileReader, usize)> {
+        let [PlacedExtent { extent, .. }] = self.extent_list.row_group_extents(row_group) else { return None };
         let reader = &self.files[usize::from(extent.file)];
-        let row_group = extent.row_group as usize;
-        let rows = extent.rows as usize;
-        let start = extent.start as usize;
-        let is_whole = rows == reader.footer.extent_list.row_groups[row_group].rows;
-        ExtentLocation { reader, row_group, partial_rows: (!is_whole).then_some(start..start + rows) }
+        let is_whole = extent.rows == reader.footer.footer_index.rows(extent.row_group as usize);
+        is_whole.then_some((reader, extent.row_group as usize))
     }
 
+    pub(super) fn row_group_sources(&self, row_group: usize) -> impl Iterator<Item = RowGroupSource<'_>> {
+        self.extent_list.sources(row_group).iter().map(|source| RowGroupSource {
+            reader: &self.files[usize::from(source.file)],
+            row_group: source.row_group as usize,
+            rows: source.rows.into(),
+        })
+    }
+
+    /// Returns the row of a file at a position, which must exist.
+    pub(crate) fn row_at(&self, position: u64) -> Extent {
+        let row_group = self.row_group_at(position);
+        let row = (position - self.row_groups()[row_group].first_position) as u32;
+        let PlacedExtent { extent, first_row, .. } = self.extent_list.extent_for_row(row_group, row as usize);
+        Extent { start: extent.start + row - first_row, rows: 1, ..extent }
+    }
+
+    /// Returns a name of the row group that is the same for all versions in which most of its rows are the same.
     pub fn stable_row_group_name(&self, row_group: usize) -> Vec<u8> {
-        let location = self.locate_extent(row_group);
-        format!("{} {}", location.reader.object_file.path, location.row_group).into_bytes()
+        let largest = self.row_group_sources(row_group).max_by_key(|source| source.rows);
+        let name = |source: RowGroupSource<'_>| format!("{} {}", source.reader.object_file.path, source.row_group);
+        largest.map_or(String::new(), name).into_bytes()
     }
 
     /// Returns the canonical hashes of a row group, as a binary array with 16 bytes per row.
@@ -102,9 +161,8 @@ impl VersionReader {
         if !layout.shredded_columns[shredded].needs_folding {
             return self.read_column(row_group, column).await;
         }
-        let location = self.locate_extent(row_group);
-        if location.partial_rows.is_none() {
-            return location.reader.read_folded_column(location.row_group, column).await;
+        if let Some((reader, row_group)) = self.whole_row_group(row_group) {
+            return reader.read_folded_column(row_group, column).await;
         }
         let load = || async { fold_texts(&self.read_column(row_group, column).await?).map(CachedPart::Column) };
         let key = PartKey::folded_column(self.extent_list.id, row_group, column);
@@ -120,24 +178,29 @@ impl VersionReader {
         if !layout.shredded_columns[shredded].needs_folding {
             return self.is_column_cached(row_group, column);
         }
-        let location = self.locate_extent(row_group);
-        self.cache().contains(&match location.partial_rows {
-            None => PartKey::folded_column(location.reader.footer.id, location.row_group, column),
-            Some(_) => PartKey::folded_column(self.extent_list.id, row_group, column),
+        self.cache().contains(&match self.whole_row_group(row_group) {
+            Some((reader, row_group)) => PartKey::folded_column(reader.footer.id, row_group, column),
+            None => PartKey::folded_column(self.extent_list.id, row_group, column),
         })
     }
 
     async fn read_column(&self, row_group: usize, column: usize) -> Result<ArrayRef> {
-        let location = self.locate_extent(row_group);
-        let Some(rows) = location.partial_rows.clone() else {
-            return location.reader.read_column(location.row_group, column).await;
-        };
+        if let Some((reader, row_group)) = self.whole_row_group(row_group) {
+            return reader.read_column(row_group, column).await;
+        }
         let load = || async {
-            let whole = location.reader.read_column(location.row_group, column).await?;
-            if whole.len() < rows.end {
-                return Err(StorageError::InvalidFile("a column has too few rows".to_owned()));
-            }
-            Ok(CachedPart::Column(copy_rows(&whole, rows.clone())?))
+            let sources = self.extent_list.sources(row_group);
+            let read = |source: &SourceRowGroup| {
+                self.files[usize::from(source.file)].read_column(source.row_group as usize, column)
+            };
+            let arrays = try_join_all(sources.iter().map(read)).await?;
+            let numbers: HashMap<(u8, u32), usize> =
+                sources.iter().map(|source| (source.file, source.row_group)).zip(0..).collect();
+            let extents = self.extent_list.row_group_extents(row_group).iter().map(|placed| placed.extent);
+            let ranges = extents.map(|Extent { file, row_group, start, rows }| {
+                (numbers[&(file, row_group)], start as usize..(start + rows) as usize)
+            });
+            gather_rows(arrays, ranges).map(CachedPart::Column)
         };
         let loaded = self.cache().get_or_load(PartKey::column(self.extent_list.id, row_group, column), load).await?;
         let CachedPart::Column(array) = loaded else { return Err(StorageError::wrong_part_kind()) };
@@ -145,10 +208,16 @@ impl VersionReader {
     }
 
     fn is_column_cached(&self, row_group: usize, column: usize) -> bool {
-        let location = self.locate_extent(row_group);
-        let is_cached = |key: &PartKey| self.cache().contains(key);
-        is_cached(&PartKey::column(location.reader.footer.id, location.row_group, column))
-            || (location.partial_rows.is_some() && is_cached(&PartKey::column(self.extent_list.id, row_group, column)))
+        let is_cached = |id, row_group| self.cache().contains(&PartKey::column(id, row_group, column));
+        match self.whole_row_group(row_group) {
+            Some((reader, row_group)) => is_cached(reader.footer.id, row_group),
+            None => {
+                is_cached(self.extent_list.id, row_group)
+                    || self
+                        .row_group_sources(row_group)
+                        .all(|source| is_cached(source.reader.footer.id, source.row_group))
+            }
+        }
     }
 
     pub fn has_cached_columns(&self, row_group: usize, columns: &[usize]) -> bool {
@@ -160,12 +229,13 @@ impl VersionReader {
     }
 
     pub fn total_column_sizes(&self, row_group: usize, columns: &[usize]) -> TotalColumnSizes {
-        let location = self.locate_extent(row_group);
-        let row_group_sizes = location.reader.total_column_sizes(location.row_group, columns);
-        TotalColumnSizes {
-            stored_bytes: location.scale_to_extent(row_group_sizes.stored_bytes),
-            decompressed_bytes: location.scale_to_extent(row_group_sizes.decompressed_bytes),
+        let mut total = TotalColumnSizes { stored_bytes: 0, decompressed_bytes: 0 };
+        for source in self.row_group_sources(row_group) {
+            let sizes = source.reader.total_column_sizes(source.row_group, columns);
+            total.stored_bytes += source.scale(sizes.stored_bytes);
+            total.decompressed_bytes += source.scale(sizes.decompressed_bytes);
         }
+        total
     }
 
     pub fn document_column_bytes(&self, row_group: usize) -> u64 {
@@ -173,22 +243,39 @@ impl VersionReader {
     }
 
     pub fn stored_bytes(&self, row_group: usize) -> u64 {
-        let location = self.locate_extent(row_group);
-        location.scale_to_extent(location.reader.stored_bytes(location.row_group))
+        self.row_group_sources(row_group).map(|source| source.scale(source.reader.stored_bytes(source.row_group))).sum()
     }
 
     pub fn page_count(&self, row_group: usize) -> usize {
-        self.locate_extent(row_group).page_range().len()
+        self.extent_list.page_count(row_group)
     }
 
     pub fn page_for_row(&self, row_group: usize, row: usize) -> usize {
-        let location = self.locate_extent(row_group);
-        location.reader.page_for_row(location.row_group, location.first_row() + row) - location.page_range().start
+        let PlacedExtent { extent, first_row, first_page, file_page } = self.extent_list.extent_for_row(row_group, row);
+        let file_row = extent.start as usize + row - first_row as usize;
+        let reader = &self.files[usize::from(extent.file)];
+        first_page as usize + reader.page_for_row(extent.row_group as usize, file_row) - file_page as usize
+    }
+
+    fn locate_page(&self, row_group: usize, page: usize) -> PageLocation<'_> {
+        let placed = self.extent_list.extent_for_page(row_group, page);
+        self.locate_page_of(placed, page)
+    }
+
+    fn locate_page_of(&self, placed: PlacedExtent, page: usize) -> PageLocation<'_> {
+        let PlacedExtent { extent, first_row, first_page, file_page } = placed;
+        PageLocation {
+            reader: &self.files[usize::from(extent.file)],
+            row_group: extent.row_group as usize,
+            page: file_page as usize + page - first_page as usize,
+            rows: extent.start as usize..(extent.start + extent.rows) as usize,
+            first_row: first_row as usize,
+        }
     }
 
     pub fn is_page_cached(&self, row_group: usize, page: usize) -> bool {
-        let location = self.locate_extent(row_group);
-        location.reader.is_page_cached(location.row_group, location.page_range().start + page)
+        let location = self.locate_page(row_group, page);
+        location.reader.is_page_cached(location.row_group, location.page)
     }
 
     pub fn can_cache_documents(&self) -> bool {
@@ -209,18 +296,20 @@ impl VersionReader {
             let mut position = positions.start;
             while position < positions.end {
                 let row_group = self.row_group_at(position);
-                let group = self.row_groups()[row_group];
-                let location = self.locate_extent(row_group);
-                let row = (position - group.first_position) as usize;
-                let start = location.first_row();
-                let end = start + group.rows.min(row + (positions.end - position) as usize);
-                let page = location.reader.page_for_row(location.row_group, start + row);
-                let rows = start + row..end.min(location.reader.page_end_row(location.row_group, page));
+                let row = (position - self.row_groups()[row_group].first_position) as usize;
+                let PlacedExtent { extent, first_row, .. } = self.extent_list.extent_for_row(row_group, row);
+                let reader = &self.files[usize::from(extent.file)];
+                let row_group = extent.row_group as usize;
+                let start = extent.start as usize + row - first_row as usize;
+                let wanted = (positions.end - position).min(extent.rows.into()) as usize;
+                let end = (start + wanted).min((extent.start + extent.rows) as usize);
+                let page = reader.page_for_row(row_group, start);
+                let rows = start..end.min(reader.page_end_row(row_group, page));
                 if rows.is_empty() {
                     return None;
                 }
                 position += rows.len() as u64;
-                locations.push((location.reader, location.row_group, page, rows));
+                locations.push((reader, row_group, page, rows));
             }
         }
         let table_pages = page_table::get_pages(
@@ -247,12 +336,12 @@ impl VersionReader {
                 page_bytes += stored.memory_bytes() as u64;
                 keys.push(key);
             }
-            let stored = stored.slice_rows(&rows);
+            let stored = stored.slice_rows(&rows, 0);
             if stored.len() != rows.len() {
                 return None;
             }
             bytes += stored.document_bytes();
-            resident_pages.push(ResidentPage { stored, indented: indented.map(|page| page.slice_rows(&rows)) });
+            resident_pages.push(ResidentPage { stored, indented: indented.map(|page| page.slice_rows(&rows, 0)) });
         }
         if bytes > max_bytes {
             return None;
@@ -263,28 +352,103 @@ impl VersionReader {
     }
 
     pub async fn cached_document_page(&self, row_group: usize, page: usize) -> Option<DocumentPage> {
-        let location = self.locate_extent(row_group);
-        let cached = location.reader.cached_document_page(location.row_group, location.page_range().start + page).await;
-        cached.map(|page| location.slice_page(page))
+        let location = self.locate_page(row_group, page);
+        let cached = location.reader.cached_document_page(location.row_group, location.page).await;
+        cached.map(|page| location.slice(page))
     }
 
     pub async fn read_document_page(&self, row_group: usize, page: usize) -> Result<DocumentPage> {
-        let location = self.locate_extent(row_group);
-        let page = location.reader.read_document_page(location.row_group, location.page_range().start + page).await?;
-        Ok(location.slice_page(page))
+        let location = self.locate_page(row_group, page);
+        let page = location.reader.read_document_page(location.row_group, location.page).await?;
+        Ok(location.slice(page))
     }
 
     /// Reads the first of `pages`: as many as one request of limited size fetches, but at least one.
     pub async fn read_document_pages(&self, row_group: usize, pages: Range<usize>) -> Result<Vec<DocumentPage>> {
-        let location = self.locate_extent(row_group);
-        let before = location.page_range().start;
-        let pages = before + pages.start..before + pages.end;
-        let document_pages = location.reader.read_document_pages(location.row_group, pages).await?;
-        Ok(document_pages.into_iter().map(|page| location.slice_page(page)).collect())
+        if pages.is_empty() {
+            return Ok(Vec::new());
+        }
+        let extents = self.extent_list.row_group_extents(row_group);
+        let start = extents.partition_point(|placed| placed.first_page as usize <= pages.start) - 1;
+        let end = extents.partition_point(|placed| (placed.first_page as usize) < pages.end);
+        // One request fetches pages of the row group of a file that has most rows. Extents of other files between them
+        // are short, and their pages are read one by one.
+        let main = self.row_group_sources(row_group).max_by_key(|source| source.rows);
+        let is_main = |location: &PageLocation<'_>| {
+            main.as_ref().is_some_and(|main| {
+                (main.reader.footer.id, main.row_group) == (location.reader.footer.id, location.row_group)
+            })
+        };
+        let mut main_pages: Option<Range<usize>> = None;
+        for (number, placed) in extents.iter().enumerate().take(end).skip(start) {
+            let next = extents.get(number + 1).map_or(self.page_count(row_group), |next| next.first_page as usize);
+            let first = self.locate_page_of(*placed, pages.start.max(placed.first_page as usize));
+            if is_main(&first) {
+                let end = self.locate_page_of(*placed, next.min(pages.end) - 1).page + 1;
+                let range = main_pages.get_or_insert(first.page..end);
+                range.end = range.end.max(end);
+            }
+        }
+        let main_start = main_pages.as_ref().map_or(0, |range| range.start);
+        let fetched = match (main_pages, &main) {
+            (Some(range), Some(main)) => main.reader.read_document_pages(main.row_group, range).await?,
+            _ => Vec::new(),
+        };
+        let first_page = pages.start;
+        let mut document_pages = Vec::new();
+        let mut extent = start;
+        // The last page of each other file, which several extents need.
+        let mut last_pages: HashMap<u64, (usize, usize, DocumentPage)> = HashMap::new();
+        for page in pages {
+            while extents.get(extent + 1).is_some_and(|next| next.first_page as usize <= page) {
+                extent += 1;
+            }
+            let location = self.locate_page_of(extents[extent], page);
+            let document_page = if is_main(&location) {
+                let Some(number) = location.page.checked_sub(main_start).filter(|number| *number < fetched.len())
+                else {
+                    break;
+                };
+                fetched[number].clone()
+            } else {
+                let key = (location.row_group, location.page);
+                let last = last_pages.get(&location.reader.footer.id);
+                match last.filter(|(row_group, page, _)| (*row_group, *page) == key) {
+                    Some((.., last)) => last.clone(),
+                    None => {
+                        let read = location.reader.read_document_page(location.row_group, location.page).await?;
+                        last_pages.insert(location.reader.footer.id, (key.0, key.1, read.clone()));
+                        read
+                    }
+                }
+            };
+            document_pages.push(location.slice(document_page));
+        }
+        // A moved extent of the row group can be before the pages that were fetched.
+        if document_pages.is_empty() {
+            document_pages.push(self.read_document_page(row_group, first_page).await?);
+        }
+        Ok(document_pages)
     }
 
     pub fn keyword_index(&self) -> &KeywordIndex {
         &self.extent_list.keyword_index
+    }
+
+    /// Returns where the keyword index has the rows of a row group.
+    pub fn keyword_rows(&self, row_group: usize) -> impl Iterator<Item = KeywordRows<'_>> {
+        let mut extents = self.extent_list.extents_by_row(row_group);
+        self.extent_list.sources(row_group).iter().map(move |source| {
+            let (of_source, others) = extents.split_at(source.extents as usize);
+            extents = others;
+            let file = usize::from(source.file);
+            let index = &self.files[file].footer.extent_list.keyword_index;
+            let segment = index.segment_and_first_row(source.row_group as usize).map(|(number, start)| {
+                let before: usize = self.files[..file].iter().map(FileReader::keyword_segment_count).sum();
+                (before + number, start)
+            });
+            KeywordRows { segment, extents: of_source }
+        })
     }
 
     /// Returns the rows of a segment that can match a query in the fields, according to the keyword index. Returns
@@ -296,7 +460,7 @@ impl VersionReader {
         fields: FieldSet,
     ) -> Result<KeywordCandidates> {
         for reader in &*self.files {
-            match segment.checked_sub(reader.footer.extent_list.keyword_index.segments.len()) {
+            match segment.checked_sub(reader.keyword_segment_count()) {
                 None => return reader.keyword_candidates(segment, query, fields).await,
                 Some(remaining) => segment = remaining,
             }
@@ -305,22 +469,27 @@ impl VersionReader {
     }
 
     pub fn with_readahead(&self, plan: PrefetchPlan) -> VersionReader {
-        // Only the base is prefetched: the delta of an edited version has few entities, which need few requests.
-        let in_base = |extent: &Extent| (extent.file == Extent::BASE).then_some(extent.row_group as usize);
-        let extents = self.extent_list.extents.get(plan.row_groups.clone()).unwrap_or_default();
-        let mut row_groups = extents.iter().filter_map(in_base);
-        let first = row_groups.next().unwrap_or_default();
-        let end = row_groups.next_back().unwrap_or(first) + 1;
-        let row_groups = if extents.is_empty() { 0..0 } else { first..end.min(self.base_row_group_count()) };
-        let scan_order = plan.scan_order.as_ref().map(|order| {
-            let extents = order.iter().filter_map(|number| self.extent_list.extents.get(*number));
-            let mut base_row_groups: Vec<usize> = extents.filter_map(in_base).collect();
-            base_row_groups.dedup();
-            base_row_groups.into()
+        let row_groups = match &plan.scan_order {
+            Some(order) => order.to_vec(),
+            None => plan.row_groups.clone().collect(),
+        };
+        let mut orders: Vec<Vec<usize>> = vec![Vec::new(); self.files.len()];
+        for row_group in row_groups.into_iter().filter(|row_group| *row_group < self.row_groups().len()) {
+            for source in self.extent_list.sources(row_group) {
+                let order = &mut orders[usize::from(source.file)];
+                if order.last() != Some(&(source.row_group as usize)) {
+                    order.push(source.row_group as usize);
+                }
+            }
+        }
+        let files = self.files.iter().zip(orders).map(|(file, order)| {
+            let first = order.iter().min().copied().unwrap_or_default();
+            let row_groups = first..order.iter().max().map_or(first, |last| last + 1);
+            let is_ascending = order.len() == row_groups.len();
+            let scan_order = (!is_ascending || plan.scan_order.is_some()).then(|| order.into());
+            file.with_readahead(PrefetchPlan { row_groups, scan_order, ..plan.clone() })
         });
-        let mut files = vec![self.base_file().with_readahead(PrefetchPlan { row_groups, scan_order, ..plan })];
-        files.extend_from_slice(&self.files[1..]);
-        VersionReader { files: files.into(), extent_list: self.extent_list.clone() }
+        VersionReader { files: files.collect(), extent_list: self.extent_list.clone() }
     }
 
     pub fn is_waiting_for_store(&self) -> bool {
@@ -328,19 +497,12 @@ impl VersionReader {
     }
 
     pub fn prefetch_pages(&self, pages: &[(usize, usize)]) {
-        let is_in_base = |row_group: usize| self.extent_list.extents[row_group].file == Extent::BASE;
-        let in_base = pages.iter().filter(|(row_group, _)| is_in_base(*row_group));
-        let locations = in_base.map(|(row_group, page)| {
-            let location = self.locate_extent(*row_group);
-            (location.row_group, location.page_range().start + page)
-        });
-        self.base_file().prefetch_pages(&locations.collect::<Vec<_>>());
+        let locations: Vec<_> = pages.iter().map(|(row_group, page)| self.locate_page(*row_group, *page)).collect();
+        for file in &*self.files {
+            let in_file = locations.iter().filter(|location| location.reader.footer.id == file.footer.id);
+            let mut pages: Vec<_> = in_file.map(|location| (location.row_group, location.page)).collect();
+            pages.dedup();
+            file.prefetch_pages(&pages);
+        }
     }
-}
-
-fn copy_rows(whole: &ArrayRef, rows: Range<usize>) -> Result<ArrayRef> {
-    let data = whole.to_data();
-    let mut copy = MutableArrayData::new(vec![&data], false, rows.len());
-    copy.try_extend(0, rows.start, rows.end)?;
-    Ok(make_array(copy.freeze()))
 }

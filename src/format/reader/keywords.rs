@@ -53,6 +53,10 @@ struct BlockNumber {
 }
 
 impl FileReader {
+    pub(super) fn keyword_segment_count(&self) -> usize {
+        self.footer.extent_list.keyword_index.segments.len()
+    }
+
     pub(crate) async fn keyword_candidates(
         &self,
         segment: usize,

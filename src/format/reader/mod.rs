@@ -7,24 +7,25 @@
 //! Checksums are verified before decoding. Failures are not cached, so a restored file works again. Each failure names
 //! the file, and damage is reported ([`PartCache::with_damage_reports`](crate::cache::PartCache::with_damage_reports)).
 
-mod base_rows;
 mod columns;
 mod description;
 mod documents;
 mod extents;
 mod file_reader;
 mod footer_load;
+mod gather;
 mod keywords;
 mod object_file;
 mod prefetch;
 mod readahead;
+mod shared_rows;
 mod verification;
 mod version_reader;
 
-pub use base_rows::{BaseRowPosition, SharedRowRun};
 pub use description::FileDescription;
-pub use extents::TotalColumnSizes;
+pub use extents::{KeywordRows, TotalColumnSizes};
 pub(super) use file_reader::FileReader;
 pub use readahead::PrefetchPlan;
+pub use shared_rows::{RowPosition, SharedRowRun};
 pub use verification::{NoReadThrottle, ReadThrottle};
 pub use version_reader::VersionReader;

@@ -13,7 +13,7 @@ use crate::fetched_range::FetchedRange;
 use crate::profile::StoredProfile;
 
 impl VersionReader {
-    /// Compares all bytes of a version file with their checksums, but not the bytes of its base. Bypasses the cache.
+    /// Compares all bytes of a version file with their checksums, but not the bytes of its bases. Bypasses the cache.
     pub async fn verify_checksums(&self, throttle: &mut dyn ReadThrottle) -> Result<()> {
         let FileReader { object_file, footer } = self.version_file();
         // The footer was verified when the file was opened, which can be long ago, so it is loaded and verified again.

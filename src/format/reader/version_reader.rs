@@ -1,9 +1,8 @@
-//! Reader of a version: one file, or an edited file and its base. The row groups of the version are the extents of both
-//! files ([`crate::overlay`]).
+//! Reader of a version: one file, or a delta file and its bases ([`crate::overlay`]).
 
 use std::sync::Arc;
 
-use futures::future::BoxFuture;
+use futures::future::{BoxFuture, try_join_all};
 use object_store::path::Path as ObjectPath;
 use strata_store::error::BASE_PART_NAME;
 use strata_store::store::Store;
@@ -16,8 +15,9 @@ use crate::aux_index::{AuxIndex, AuxKey, AuxLookup, CachedAuxIndex};
 use crate::cache::PartCache;
 use crate::cached_part::{CachedPart, PartKey};
 use crate::extent_list::{ExtentList, RowGroupSpan};
+use crate::footer::FileFooter;
 use crate::layout::FileLayout;
-use crate::overlay::{EditOverlay, Extent};
+use crate::overlay::{Extent, Overlay};
 use crate::profile::{ProfilePaths, ProfileSummary, StoredProfile};
 use crate::reader_metrics::ReaderMetrics;
 
@@ -27,7 +27,7 @@ const AUX_INDEX_CAPACITY_DIVISOR: u64 = 4;
 /// share the footers and the cache.
 #[derive(Clone)]
 pub struct VersionReader {
-    /// The files of the version, to which extents refer by index. The last one is the version file itself.
+    /// The files of the version, to which extents refer by index. The first one is the version file itself.
     pub(super) files: Arc<[FileReader]>,
     pub(super) extent_list: Arc<ExtentList>,
 }
@@ -40,49 +40,54 @@ impl std::fmt::Debug for VersionReader {
 }
 
 impl VersionReader {
-    /// Opens a version. Costs one or two requests for the file, and for the base of an edited file, and none if the
-    /// footers are cached.
+    /// Opens a version. Costs one or two requests for the file, and in parallel for each base of a delta file, and none
+    /// if the footers are cached.
     pub async fn open(store: &Store, path: &ObjectPath, size_bytes: u64, cache: &PartCache) -> Result<VersionReader> {
         let version_file = FileReader::open(store, path, size_bytes, cache).await?;
-        if let Some(edit) = &version_file.footer.layout.edit {
-            return Box::pin(VersionReader::open_edited(&version_file, edit, store, cache)).await;
+        if let Some(overlay) = &version_file.footer.layout.overlay {
+            return Box::pin(VersionReader::open_delta(&version_file, overlay)).await;
         }
         Ok(VersionReader { extent_list: version_file.footer.extent_list.clone(), files: [version_file].into() })
     }
 
-    async fn open_edited(
-        version_file: &FileReader,
-        edit: &EditOverlay,
-        store: &Store,
-        cache: &PartCache,
-    ) -> Result<VersionReader> {
-        let path = ObjectPath::from(edit.base.path.as_str());
+    async fn open_delta(version_file: &FileReader, overlay: &Overlay) -> Result<VersionReader> {
+        let ObjectFile { store, cache, .. } = &version_file.object_file;
         let load = || async {
-            let base = FileReader::open(store, &path, edit.base.size_bytes, cache).await;
-            let base = base.map_err(|error| match error.is_file_damage() {
-                true => {
-                    version_file.object_file.report_damage(BASE_PART_NAME, StorageError::InvalidFile(error.to_string()))
-                }
-                false => error,
-            })?;
-            let list = version_file.footer.resolve_edited_list(edit, &base.footer);
+            let bases = overlay.bases.iter().map(async |base| {
+                let path = ObjectPath::from(base.path.as_str());
+                let opened = FileReader::open(store, &path, base.size_bytes, cache).await;
+                opened.map(|base| (path, base.footer)).map_err(|error| match error.is_file_damage() {
+                    true => {
+                        let cause = StorageError::InvalidFile(error.to_string());
+                        version_file.object_file.report_damage(BASE_PART_NAME, cause)
+                    }
+                    false => error,
+                })
+            });
+            let bases: Arc<[_]> = try_join_all(bases).await?.into();
+            let footers: Vec<_> = bases.iter().map(|(_, footer)| footer.clone()).collect();
+            let list = version_file.footer.resolve_extents(overlay, &footers);
             let list = list.map_err(|error| version_file.object_file.report_damage("its extents", error))?;
-            Ok(CachedPart::Extents { list: Arc::new(list), base: base.footer })
+            Ok(CachedPart::Extents { list: Arc::new(list), bases })
         };
         let loaded = cache.get_or_load(PartKey::Extents { file: version_file.footer.id }, load).await?;
-        let CachedPart::Extents { list, base: footer } = loaded else { return Err(StorageError::wrong_part_kind()) };
-        let object_file =
-            ObjectFile { size_bytes: footer.size_bytes, readahead: None, path, ..version_file.object_file.clone() };
-        let base = FileReader { object_file, footer };
-        Ok(VersionReader { files: [base, version_file.clone()].into(), extent_list: list })
+        let CachedPart::Extents { list, bases } = loaded else { return Err(StorageError::wrong_part_kind()) };
+        let base_reader = |(path, footer): &(ObjectPath, Arc<FileFooter>)| {
+            let object_file = ObjectFile {
+                store: store.clone(),
+                path: path.clone(),
+                size_bytes: footer.size_bytes,
+                cache: cache.clone(),
+                readahead: None,
+            };
+            FileReader { object_file, footer: footer.clone() }
+        };
+        let files = std::iter::once(version_file.clone()).chain(bases.iter().map(base_reader)).collect();
+        Ok(VersionReader { files, extent_list: list })
     }
 
     pub(crate) fn version_file(&self) -> &FileReader {
-        &self.files[self.files.len() - 1]
-    }
-
-    pub(super) fn base_file(&self) -> &FileReader {
-        &self.files[usize::from(Extent::BASE)]
+        &self.files[usize::from(Extent::OWN)]
     }
 
     pub(super) fn cache(&self) -> &PartCache {
@@ -111,12 +116,8 @@ impl VersionReader {
         })
     }
 
-    pub fn extents(&self) -> &[Extent] {
-        &self.extent_list.extents
-    }
-
-    pub fn base_row_group_count(&self) -> usize {
-        self.base_file().footer.extent_list.row_groups.len()
+    pub fn extents(&self) -> impl Iterator<Item = Extent> {
+        self.extent_list.extents()
     }
 
     pub fn layout(&self) -> &FileLayout {
@@ -124,7 +125,7 @@ impl VersionReader {
     }
 
     /// Checks the footer index and the locations of the other indexes. If the file was opened with the footer index,
-    /// the Parquet footer is fetched and compared. The base of an edited file is not checked.
+    /// the Parquet footer is fetched and compared. The bases of a delta file are not checked.
     pub async fn verify_footer_index(&self) -> Result<()> {
         self.version_file().verify_footer_index().await
     }

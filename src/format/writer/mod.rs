@@ -43,10 +43,10 @@ use self::sink::{SinkState, UploadSink};
 use super::footer_index::builder::FooterIndexBuilder;
 use super::footer_index::{FooterIndexLocation, FooterKeyValues};
 use super::keywords::field_set::FieldTable;
-use super::keywords::indexer::{KeywordIndexer, RowGroupText, UnwrittenSegment};
+use super::keywords::indexer::{KeywordIndexer, KeywordSegmentLimits, RowGroupText, UnwrittenSegment};
 use super::keywords::segment_directory::{KEYWORDS_KEY, KeywordIndex};
 use super::layout::{FORMAT_VERSION, FileLayout, LAYOUT_KEY, to_json_string};
-use super::overlay::{BaseFile, EditOverlay, Extent};
+use super::overlay::{BaseFile, Extent, Overlay};
 use super::profile::{PROFILE_KEY, ProfileLocation};
 use super::shredder::EntityShredder;
 use super::spool::{FinishedSpool, SpoolReader};
@@ -57,6 +57,8 @@ pub struct WrittenVersionFile {
     pub size_bytes: u64,
     pub entity_count: u64,
     pub content_sha256: String,
+    /// The paths of the bases of a delta file.
+    pub bases: Vec<String>,
 }
 
 /// Writes a spooled version to `path`. Blocks the thread. `progress` is called with the number of encoded entities.
@@ -78,40 +80,49 @@ pub fn write_version(
         content_sha256: spooled.content_sha256.clone(),
         index: options.index_settings.clone(),
         shredded_columns: choice.shredded_columns,
-        edit: None,
+        overlay: None,
     };
     let content = VersionFileContent { layout: &layout, profile: &encoded_profile, spooled };
     write_file(store, path, content, options, runtime, progress)
 }
 
+/// A delta version, without its new entities.
 #[derive(Clone, Debug)]
-pub struct EditedFileSpec {
-    pub base: BaseFile,
+pub struct DeltaFileSpec {
+    pub bases: Vec<BaseFile>,
     pub extents: Vec<Extent>,
+    /// The layout of the version, with the indexed columns of the bases.
     pub layout: FileLayout,
     pub document_bytes: u64,
+    /// The digest of all documents; `None` for an edited list, whose documents are not read.
+    pub content_sha256: Option<String>,
 }
 
-pub fn write_edited(
+/// Writes the delta file of a version to `path`: the spooled new entities, in the order of their extents. Blocks the
+/// thread.
+pub fn write_delta(
     store: &Store,
     path: &ObjectPath,
     spooled: FinishedSpool,
-    list: &EditedFileSpec,
+    list: DeltaFileSpec,
     profile: &[u8],
     options: &WriteOptions,
     runtime: &Handle,
 ) -> Result<WrittenVersionFile> {
-    let own_sha256 = spooled.content_sha256.clone();
-    let edit = EditOverlay { base: list.base.clone(), own_sha256, extents: list.extents.clone() };
+    let overlay = Overlay { bases: list.bases, own_sha256: spooled.content_sha256.clone(), extents: list.extents };
     let layout = FileLayout {
         format_version: FORMAT_VERSION,
-        entity_count: edit.entity_count(),
+        entity_count: overlay.entity_count(),
         document_bytes: list.document_bytes,
-        content_sha256: edit.content_sha256(),
-        edit: Some(edit),
-        ..list.layout.clone()
+        content_sha256: list.content_sha256.unwrap_or_else(|| overlay.content_sha256()),
+        overlay: Some(overlay),
+        ..list.layout
     };
-    write_file(store, path, VersionFileContent { layout: &layout, profile, spooled }, options, runtime, &|_| {})
+    // Without an index, each search would read all entities of the delta file.
+    let keyword_limits =
+        KeywordSegmentLimits { min_text_bytes: 0, max_text_percent: u64::MAX, ..options.keyword_limits };
+    let options = WriteOptions { keyword_limits, ..options.clone() };
+    write_file(store, path, VersionFileContent { layout: &layout, profile, spooled }, &options, runtime, &|_| {})
 }
 
 struct VersionFileContent<'a> {
@@ -130,6 +141,8 @@ fn write_file(
 ) -> Result<WrittenVersionFile> {
     let entity_count = content.layout.entity_count;
     let content_sha256 = content.layout.content_sha256.clone();
+    let bases =
+        content.layout.overlay.iter().flat_map(|overlay| &overlay.bases).map(|base| base.path.clone()).collect();
     let (sink, upload) = UploadSink::start_upload(store.clone(), path.clone(), runtime);
     let encoded = encode_file(content, options, sink, progress).and_then(UploadSink::finish);
     // If encoding fails, dropping the sink ends the upload without an object. An upload error can be the cause.
@@ -144,7 +157,7 @@ fn write_file(
     let path = path.clone();
     let syncing = runtime.spawn(async move { store.sync_object(&path).await });
     runtime.block_on(syncing).map_err(StorageError::from_join_error)??;
-    Ok(WrittenVersionFile { size_bytes, entity_count, content_sha256 })
+    Ok(WrittenVersionFile { size_bytes, entity_count, content_sha256, bases })
 }
 
 fn encode_file(

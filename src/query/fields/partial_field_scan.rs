@@ -55,7 +55,7 @@ impl PartitionableScan for FieldScan {
     }
 
     fn max_read_bytes(&self) -> u64 {
-        self.readers.iter().map(VersionReader::size_bytes_with_base).fold(0, u64::saturating_add)
+        self.readers.iter().map(VersionReader::size_bytes_with_bases).fold(0, u64::saturating_add)
     }
 
     async fn row_groups_to_read(&self) -> Vec<RowGroupReadEstimate> {

@@ -1,6 +1,6 @@
 //! Queries the keyword index for the predicates of a scan. Each segment is searched once for all of its row groups.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use strata_format::keywords::field_set::{FieldSet, OTHER_PATHS};
 use strata_format::keywords::segment::{KeywordCandidates, StoredSegment};
 use strata_format::keywords::tokenizer::TermQuery;
-use strata_format::reader::VersionReader;
+use strata_format::reader::{KeywordRows, VersionReader};
 use strata_store::StorageError;
 use strata_types::read_request::KeywordsMode;
 use tokio::sync::OnceCell;
@@ -107,7 +107,8 @@ impl KeywordIndexQueries {
         if reader.keyword_index().is_empty() {
             return None;
         }
-        let rows = reader.keyword_index().segments.iter().map(|segment| segment.rows).max().unwrap_or(0);
+        let segments = &reader.keyword_index().segments;
+        let rows = segments.iter().map(|segment| segment.rows).sum::<usize>() / segments.len();
         let max_queries = (MAX_CACHED_RESULT_BYTES / result_bitmap_bytes(rows).max(1)).max(MIN_INDEX_PREDICATES);
         let mut query_count = 0;
         let queries = conditions.iter().enumerate().map(|(number, condition)| {
@@ -125,12 +126,13 @@ impl KeywordIndexQueries {
     }
 
     pub(super) fn estimate_row_group_bytes(&self, reader: &VersionReader, row_group: usize) -> u64 {
-        let index = reader.keyword_index();
-        let segment = index.segment_and_first_row(row_group).and_then(|(segment, _)| index.segments.get(segment));
-        let Some(segment) = segment else { return 0 };
-        let entries: u64 = segment.pages.iter().map(|page| u64::from(page.bytes)).sum();
-        let result_size = self.queries.iter().flatten().count() * result_bitmap_bytes(segment.rows);
-        (2 * entries + result_size as u64) / segment.row_groups.len().max(1) as u64
+        let estimate = |number: usize| {
+            let Some(segment) = reader.keyword_index().segments.get(number) else { return 0 };
+            let entries: u64 = segment.pages.iter().map(|page| u64::from(page.bytes)).sum();
+            let result_size = self.queries.iter().flatten().count() * result_bitmap_bytes(segment.rows);
+            (2 * entries + result_size as u64) / segment.row_groups.len().max(1) as u64
+        };
+        segments_of(&reader.keyword_rows(row_group).collect::<Vec<_>>()).into_iter().map(estimate).sum()
     }
 
     pub(super) fn has_keyword_query(&self, predicate: usize) -> bool {
@@ -143,12 +145,18 @@ impl KeywordIndexQueries {
         reader: &VersionReader,
         row_group: usize,
     ) -> Result<Vec<Option<KeywordIndexRows>>, StorageError> {
-        let index = reader.keyword_index();
-        let Some((number, start)) = index.segment_and_first_row(row_group) else { return Ok(Vec::new()) };
-        let cell = self.result_cell(number);
-        let results = cell.get_or_try_init(|| self.search_segment(reader, number)).await?;
-        let group = reader.row_groups()[row_group];
-        Ok(results.iter().map(|rows| rows.as_ref().map(|rows| rows.slice(start, group.rows))).collect())
+        let rows: Vec<KeywordRows<'_>> = reader.keyword_rows(row_group).collect();
+        let mut results: HashMap<usize, SegmentIndexRows> = HashMap::new();
+        for number in segments_of(&rows) {
+            let cell = self.result_cell(number);
+            let found = cell.get_or_try_init(|| self.search_segment(reader, number)).await?;
+            results.insert(number, found.clone());
+        }
+        if results.is_empty() {
+            return Ok(Vec::new());
+        }
+        let count = reader.row_groups()[row_group].rows;
+        Ok((0..self.queries.len()).map(|predicate| collect_rows(&rows, count, &results, predicate)).collect())
     }
 
     fn result_cell(&self, segment: usize) -> Arc<OnceCell<SegmentIndexRows>> {
@@ -262,6 +270,47 @@ impl KeywordIndexQuery {
             candidates: to_boolean_buffer(&candidates),
         }))
     }
+}
+
+/// Returns the segments with rows, each once.
+fn segments_of(rows: &[KeywordRows<'_>]) -> BTreeSet<usize> {
+    rows.iter().filter_map(|rows| rows.segment_range().map(|(segment, _)| segment)).collect()
+}
+
+/// Returns the rows of a row group that the results of its segments list for a predicate. All rows outside of segments
+/// are candidates. `None` if a segment has no result.
+fn collect_rows(
+    rows: &[KeywordRows<'_>],
+    count: usize,
+    results: &HashMap<usize, SegmentIndexRows>,
+    predicate: usize,
+) -> Option<KeywordIndexRows> {
+    let result = |segment: usize| results.get(&segment)?.get(predicate)?.as_ref();
+    // All rows of the row group are consecutive in the segment.
+    if let [rows] = rows
+        && let Some((segment, range)) = rows.segment_range().filter(|(_, range)| range.len() == count)
+        && rows.ranges().nth(1).is_none()
+    {
+        return Some(result(segment)?.slice(range.start, count));
+    }
+    let mut candidates = FixedBitSet::with_capacity(count);
+    let mut exact = FixedBitSet::with_capacity(count);
+    for rows in rows {
+        let Some((segment, range)) = rows.segment_range() else {
+            rows.ranges().for_each(|range| candidates.insert_range(range));
+            continue;
+        };
+        let found = result(segment)?;
+        for row in found.candidates.slice(range.start, range.len()).set_indices() {
+            let row = range.start + row;
+            if let Some(at) = rows.row_of(row) {
+                candidates.insert(at);
+                exact.set(at, found.exact.contains(row));
+            }
+        }
+    }
+    let exact = if exact == candidates { ExactRows::All } else { ExactRows::Rows(to_boolean_buffer(&exact)) };
+    Some(KeywordIndexRows { candidates: to_boolean_buffer(&candidates), exact })
 }
 
 /// Whether the keyword index can exclude entities: a text consists only of white space if it cannot.

@@ -83,7 +83,7 @@ impl VersionScan {
 #[async_trait]
 impl PartitionableScan for VersionScan {
     fn max_read_bytes(&self) -> u64 {
-        self.spec.reader.size_bytes_with_base()
+        self.spec.reader.size_bytes_with_bases()
     }
 
     async fn has_cached_index(&self) -> bool {

@@ -1,9 +1,9 @@
 //! Edits alternates (edited copies of versions) by position, for example "replace entity 3 and remove entity 7".
 //!
 //! 1. The edits are ordered by position and checked against the length of the list.
-//! 2. If the list refers to the version's file, the new file does, too: it contains only the new entities and the
-//!    extents of the list ([`strata_format::editing`]), so the cost depends on the size of the change.
-//! 3. Any other list is written in full, as is a list that would keep little of the base. The engine's threads read and
+//! 2. If the list is that of the version, or refers to other files, the new file does, too: it contains only the new
+//!    entities and the extents of the list ([`strata_format::editing`]), so the cost depends on the size of the change.
+//! 3. Any other list is written in full, as is a list that would keep little of the bases. The engine's threads read and
 //!    edit it in blocks, and another thread spools the blocks. A queue of two blocks bounds the memory.
 //! 4. The file is saved like any other alternate ([`DatasetService::save_alternate`]).
 
@@ -14,8 +14,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use strata_catalog::VersionStatus;
-use strata_format::editing::{self, DeltaFileLimits, DeltaFilePlan, EditScript, PositionEdit};
-use strata_format::overlay::BaseFile;
+use strata_format::editing::{self, DeltaFileLimits, DeltaFilePlan, EditScript, EditedFile, PositionEdit};
 use strata_format::reader::VersionReader;
 use strata_format::writer::MAX_ROW_GROUP_ROWS;
 use strata_ingest::SourceError;
@@ -90,11 +89,11 @@ impl DatasetService {
     ) -> Result<WrittenFile, RefreshError> {
         let permit = self.refreshes.ingest.acquire_permit(owner).await?;
         let reader = self.refreshes.files.open(list).await?;
-        let base = editing::base_file_for_edit(&reader, &list.path, list.size_bytes);
+        let edited = if current.version.alternate.is_some() { EditedFile::Replaced } else { EditedFile::Kept };
         let script = Arc::new(script);
-        // Only the version's own file is safe as the base of an edited file: a sweep can remove any other base.
-        if base.path == current.version.file.path {
-            let file = self.try_write_edited_file(owner, &reader, base, &script, &current.index, &permit).await?;
+        // A complete file cannot be replaced by a delta file, because it would be the base.
+        if edited == EditedFile::Kept || reader.layout().overlay.is_some() {
+            let file = self.try_write_edited_file(owner, &reader, edited, &script, &current.index, &permit).await?;
             if let Some(file) = file {
                 return Ok(file);
             }
@@ -104,12 +103,12 @@ impl DatasetService {
         self.write_alternate(entities, current.index.clone()).await
     }
 
-    /// Writes an edited file that refers to `base`. Returns `None` if the list should be written in full instead.
+    /// Writes a delta file. Returns `None` if the list should be written in full instead.
     async fn try_write_edited_file(
         &self,
         owner: UserId,
         reader: &VersionReader,
-        base: BaseFile,
+        edited: EditedFile,
         script: &Arc<EditScript>,
         index: &IndexSettings,
         permit: &RefreshPermit,
@@ -120,7 +119,7 @@ impl DatasetService {
         let index = index.clone();
         let planning = engine.spawn(async move {
             let limits = DeltaFileLimits::default();
-            let plan = editing::plan_edit(&list, base, &script, &index, &limits, MAX_ROW_GROUP_ROWS).await?;
+            let plan = editing::plan_edit(&list, edited, &script, &index, &limits, MAX_ROW_GROUP_ROWS).await?;
             let Some(mut plan) = plan else { return Ok(None) };
             let (profile, columns) = match plan.profile.take() {
                 Some(profile_and_columns) => profile_and_columns,
@@ -147,7 +146,7 @@ impl DatasetService {
             spool.finish()
         });
         let spooled = spooling.await??;
-        let file = self.refreshes.files.reserve_path().await?.write_edited(spooled, list, profile, permit).await?;
+        let file = self.refreshes.files.reserve_path().await?.write_delta(spooled, list, profile, permit).await?;
         Ok(Some(file))
     }
 

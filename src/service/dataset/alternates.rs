@@ -162,7 +162,7 @@ impl DatasetService {
         PushedEntities { spooled, permit }: PushedEntities,
         index: IndexSettings,
     ) -> Result<WrittenFile, RefreshError> {
-        self.refreshes.files.reserve_path().await?.write_version(spooled, index, &permit, &Arc::default()).await
+        self.refreshes.files.reserve_path().await?.write_version(spooled, None, index, &permit, &Arc::default()).await
     }
 
     /// Waits until the file is written, then saves it as the version's alternate unless the files differ from `base`.

@@ -10,6 +10,7 @@ use strata_types::secret::Secret;
 use strata_types::user::User;
 use strata_types::version::DatasetVersion;
 
+use crate::RefreshError;
 use crate::dataset::{DatasetService, DatasetWithAttempts};
 use crate::management::{ManageError, Result};
 
@@ -39,7 +40,12 @@ impl DatasetService {
     async fn verify_files(&self, user: &User, version: &DatasetVersion) -> Result<()> {
         let _permit = self.refreshes.ingest.acquire_permit(user.id).await?;
         for file in [Some(&version.file), version.alternate.as_ref()].into_iter().flatten() {
-            if !self.refreshes.files.is_intact(file).await.map_err(ManageError::Storage)? {
+            let is_intact = self.refreshes.files.is_intact(file).await.map_err(|error| match error {
+                RefreshError::Catalog(error) => error.into(),
+                RefreshError::Storage(error) => ManageError::Storage(error),
+                other => ManageError::Internal(other.to_string()),
+            });
+            if !is_intact? {
                 return Err(ManageError::Internal(format!("the version file {} is damaged", file.path)));
             }
         }

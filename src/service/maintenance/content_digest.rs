@@ -61,7 +61,7 @@ async fn digest_version_file(path: &Path) -> Result<String, StorageError> {
     let store = open_store(&root.to_string_lossy(), &S3Options::default())?;
     let path: ObjectPath = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().as_ref().into();
     let reader = VersionReader::open(&store, &path, size_bytes, &PartCache::new(0)).await?;
-    if reader.layout().edit.is_some() {
+    if reader.layout().overlay.is_some() {
         let reason = "it contains only the edits of an alternate".to_owned();
         return Err(StorageError::InvalidFile(reason));
     }

@@ -1,6 +1,6 @@
 //! Finds an entity of a version in the alternate (the edited copy of the version).
 //!
-//! 1. The extents of the alternate show the positions of entities that stay in the file of the version.
+//! 1. The extents of both lists show the positions of entities that stay in their files.
 //! 2. The other entities are in the file of the alternate: changed entities, and unchanged entities between two
 //!    changes. Entities whose hash occurs exactly once on both sides correspond to each other, and narrow the range in
 //!    which the searched entity can be (the idea of patience diff).
@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use arrow::array::AsArray;
-use strata_format::reader::{BaseRowPosition, VersionReader};
+use strata_format::reader::{RowPosition, VersionReader};
 use strata_json::EntityHash;
 use strata_store::StorageError;
 use strata_types::version::DatasetVersion;
@@ -42,22 +42,22 @@ impl ReadService {
     ) -> Result<Option<AlternatePosition>, ReadError> {
         let Some(alternate) = &version.alternate else { return Ok(None) };
         let alternate = VersionReader::open_recorded(&self.store, alternate, &self.cache).await?;
-        let (base, list) = match alternate.locate_base_row(&version.file.path, position) {
+        let version = VersionReader::open_recorded(&self.store, &version.file, &self.cache).await?;
+        let (before, after) = match alternate.locate_entity(&version, position) {
             None => return Ok(None),
-            Some(BaseRowPosition::Retained(position)) => return Ok(Some(AlternatePosition::Unchanged(position))),
-            Some(BaseRowPosition::Replaced { list, .. }) if list.is_empty() => {
+            Some(RowPosition::Retained(position)) => return Ok(Some(AlternatePosition::Unchanged(position))),
+            Some(RowPosition::Replaced { after, .. }) if after.is_empty() => {
                 return Ok(Some(AlternatePosition::Removed));
             }
-            Some(BaseRowPosition::Replaced { base, list }) => (base, list),
+            Some(RowPosition::Replaced { before, after }) => (before, after),
         };
         let is_compared = |range: &Range<u64>| range.end - range.start <= MAX_COMPARED_HASHES;
-        let (old, new) = if is_compared(&base) && is_compared(&list) {
-            let version = VersionReader::open_recorded(&self.store, &version.file, &self.cache).await?;
-            (read_hashes(&version, base.clone()).await?, read_hashes(&alternate, list.clone()).await?)
+        let (old, new) = if is_compared(&before) && is_compared(&after) {
+            (read_hashes(&version, before.clone()).await?, read_hashes(&alternate, after.clone()).await?)
         } else {
             (Vec::new(), Vec::new())
         };
-        Ok(Some(locate_by_neighbors(position, base, list, &old, &new)))
+        Ok(Some(locate_by_neighbors(position, before, after, &old, &new)))
     }
 }
 

@@ -229,8 +229,8 @@ struct ClassifiedFields {
 fn knowledge_from_footer(reader: &VersionReader, path: &FieldPath) -> PathKnowledge {
     let layout = reader.layout();
     match layout.find_shredded(path.keys()) {
-        // An edited version file has the indexed columns of its base file, whose entities may have been removed.
-        Some(_) if layout.edit.is_none() => PathKnowledge::Exists(PathFacts::default()),
+        // A delta file has the indexed columns of its bases, whose entities may have been removed.
+        Some(_) if layout.overlay.is_none() => PathKnowledge::Exists(PathFacts::default()),
         _ => PathKnowledge::Unknown,
     }
 }

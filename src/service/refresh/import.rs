@@ -157,7 +157,7 @@ impl RefreshService {
         let document = self.ingest.open_import_source(owner, request, TypeInference::Off).await?;
         let DecodedEntities { spooled, warnings, .. } = self.ingest.decode(document, None, &permit, progress).await?;
         let reserved = self.files.reserve_path().await?;
-        let file = reserved.write_version(spooled, IndexSettings::default(), &permit, progress).await?;
+        let file = reserved.write_version(spooled, None, IndexSettings::default(), &permit, progress).await?;
         Ok((file, warnings))
     }
 

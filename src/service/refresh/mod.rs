@@ -3,8 +3,9 @@
 //! 1. Acquire a lease of the dataset and renew it in the background. If the lease is lost, the refresh stops.
 //! 2. Receive the entire document, wait for a permit, and decode the document into a spool.
 //! 3. Run the checks of the dataset on the entities. If one fails, the refresh ends without a version.
-//! 4. Write the version file to the path that the lease reserves. If the source or its content has not changed, the
-//!    version shares the previous file, unless that file has other index settings or is damaged.
+//! 4. Write the version file to the path that the lease reserves, with only the new entities if the list shares most
+//!    entities with the previous version ([`strata_format::delta`]). If the list equals that of an earlier version,
+//!    both share the file, unless that file has other index settings or is damaged.
 //! 5. Publish the version in one catalog transaction, or record the error and remove the file.
 //!
 //! The work runs in a separate task. A dropped request cancels only the receiving of its body, and
@@ -282,7 +283,7 @@ impl RefreshService {
         self.write_or_reuse_file(lease, decoded, previous, validators, permit, progress).await
     }
 
-    /// Returns the file of the previous version if it is intact and has the same entities; otherwise writes a new one.
+    /// Returns the file of an earlier version if it is intact and has the same entities; otherwise writes a new one.
     async fn write_or_reuse_file(
         &self,
         lease: &RefreshLease,
@@ -294,14 +295,18 @@ impl RefreshService {
     ) -> Result<PreparedVersion> {
         failpoint::trigger_failpoint("refresh.spooled");
         progress.enter_stage(RefreshStage::Writing);
-        let unchanged = previous.filter(|file| file.content_hash == spooled.content_sha256);
+        let unchanged = match &previous {
+            Some(file) if file.content_hash == spooled.content_sha256 => Some(file.clone()),
+            _ => self.files.find_reusable_with_content(&lease.dataset, &spooled.content_sha256).await?,
+        };
         if let Some(file) = unchanged
             && self.files.is_intact(&file).await?
         {
             return Ok(PreparedVersion { file: PreparedFile::Shared(file), validators, warnings });
         }
         let reserved = self.files.file_reserved_by_lease(lease);
-        let file = reserved.write_version(spooled, lease.dataset.index.clone(), &permit, progress).await?;
+        let previous = previous.filter(|file| file.content_hash != spooled.content_sha256);
+        let file = reserved.write_version(spooled, previous, lease.dataset.index.clone(), &permit, progress).await?;
         Ok(PreparedVersion { file: PreparedFile::New(file), validators, warnings })
     }
 

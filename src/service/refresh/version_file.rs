@@ -15,9 +15,11 @@ use object_store::ObjectStoreExt;
 use object_store::path::Path as ObjectPath;
 use strata_catalog::{Catalog, CatalogError, RefreshLease};
 use strata_format::cache::PartCache;
+use strata_format::delta::{self, DeltaPlan};
+use strata_format::editing::DeltaFileLimits;
 use strata_format::reader::VersionReader;
 use strata_format::spool::FinishedSpool;
-use strata_format::writer::{self, EditedFileSpec, WriteOptions, WrittenVersionFile};
+use strata_format::writer::{self, DeltaFileSpec, WriteOptions, WrittenVersionFile};
 use strata_runtime::failpoint;
 use strata_runtime::priority::{ThreadWork, processor_count};
 use strata_store::StorageError;
@@ -39,6 +41,19 @@ use crate::version_path::new_version_path;
 const RESERVATION_LEASE: Duration = Duration::from_secs(300);
 const RESERVATION_RENEW_INTERVAL: Duration = Duration::from_secs(75);
 
+/// Cache of the previous version while a new list is compared with it: some pages of each of its files.
+const MATCHING_CACHE_BYTES: u64 = 64 << 20;
+
+/// Limits of the delta files of refreshes. Their entities are spooled to disk, so that their bytes need no limit.
+const REFRESH_LIMITS: DeltaFileLimits = DeltaFileLimits {
+    min_list_bytes: 1 << 20,
+    max_gap_rows: 0,
+    max_extents: 1 << 19,
+    min_rows_per_extent: 4,
+    max_delta_bytes: u64::MAX,
+    max_delta_percent: 20,
+};
+
 pub(crate) struct VersionFiles {
     pub(crate) catalog: Catalog,
     pub(crate) store: Store,
@@ -47,13 +62,38 @@ pub(crate) struct VersionFiles {
 }
 
 impl VersionFiles {
-    /// Reads a whole version file, uncached, and returns true if it is undamaged. An error is a temporary failure.
-    pub(crate) async fn is_intact(&self, file: &VersionFile) -> Result<bool, StorageError> {
-        let damage = verify_file_in_task(&self.store, file, &mut BytePacer::new(0)).await?.err();
-        if let Some(damage) = &damage {
-            tracing::warn!(path = file.path, error = %damage, "found damaged version file; not reusing it");
+    /// Reads a whole version file and its bases, uncached, and returns true if they are undamaged. An error is a
+    /// temporary failure.
+    pub(crate) async fn is_intact(&self, file: &VersionFile) -> Result<bool> {
+        let bases = self.catalog.bases_of_file(file.id).await?;
+        for file in std::iter::once(file).chain(&bases) {
+            if let Err(damage) = verify_file_in_task(&self.store, file, &mut BytePacer::new(0)).await? {
+                tracing::warn!(path = file.path, error = %damage, "found damaged version file; not reusing it");
+                return Ok(false);
+            }
         }
-        Ok(damage.is_none())
+        Ok(true)
+    }
+
+    /// Plans a delta file of a spooled list. Returns `None` if the list shares too little with the previous version, or
+    /// if its file cannot be read. Blocks the thread.
+    fn plan_delta(
+        &self,
+        previous: &VersionFile,
+        spooled: &mut FinishedSpool,
+        options: &WriteOptions,
+        runtime: &Handle,
+    ) -> Option<DeltaPlan> {
+        // Reading a whole version would evict other parts from the shared cache.
+        let cache = PartCache::new(MATCHING_CACHE_BYTES);
+        let mut plan = || {
+            let previous = runtime.block_on(VersionReader::open_recorded(&self.store, previous, &cache))?;
+            delta::plan_delta(&previous, spooled, &REFRESH_LIMITS, options, runtime)
+        };
+        plan().unwrap_or_else(|error| {
+            tracing::warn!(%error, path = previous.path, "failed to compare with the previous version; writing all");
+            None
+        })
     }
 
     pub(crate) async fn open(&self, file: &VersionFile) -> Result<VersionReader, StorageError> {
@@ -63,20 +103,34 @@ impl VersionFiles {
     /// Returns the file of the newest version if it was written with the current index settings of the dataset.
     pub(crate) async fn find_reusable(&self, dataset: &Dataset) -> Result<Option<VersionFile>> {
         let Some(latest) = dataset.latest_version else { return Ok(None) };
-        let file = match self.catalog.version(dataset.id, latest).await {
-            Ok(record) => record.version.file,
+        match self.catalog.version(dataset.id, latest).await {
+            Ok(record) => Ok(self.if_reusable(record.version.file, dataset).await),
             Err(error @ CatalogError::DamagedRecord { .. }) => {
                 tracing::warn!(%error, "failed to verify version file; writing a new one");
-                return Ok(None);
+                Ok(None)
             }
-            Err(error) => return Err(error.into()),
-        };
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Returns the file of the newest version with this content, under the same condition.
+    pub(crate) async fn find_reusable_with_content(
+        &self,
+        dataset: &Dataset,
+        content_hash: &str,
+    ) -> Result<Option<VersionFile>> {
+        match self.catalog.file_with_content(dataset.id, content_hash).await? {
+            Some(file) => Ok(self.if_reusable(file, dataset).await),
+            None => Ok(None),
+        }
+    }
+
+    async fn if_reusable(&self, file: VersionFile, dataset: &Dataset) -> Option<VersionFile> {
         match VersionReader::open_recorded(&self.store, &file, &self.cache).await {
-            Ok(reader) if reader.layout().index == dataset.index => Ok(Some(file)),
-            Ok(_) => Ok(None),
+            Ok(reader) => (reader.layout().index == dataset.index).then_some(file),
             Err(error) => {
                 tracing::warn!(%error, path = file.path, "failed to open version file; writing a new one");
-                Ok(None)
+                None
             }
         }
     }
@@ -164,10 +218,12 @@ impl ReservedVersionFile {
         ReservedVersionFile { files, path, reserved_by, state: VersionFileState::Reserved, runtime: Handle::current() }
     }
 
-    /// Writes the file of a spool, whose profile and index settings determine the indexed columns.
+    /// Writes the file of a spool: a delta file if the list shares enough entities with the previous version, which
+    /// must have these index settings, or a complete file, whose profile and settings determine the indexed columns.
     pub(crate) async fn write_version(
         self,
         spooled: FinishedSpool,
+        previous: Option<VersionFile>,
         index_settings: IndexSettings,
         permit: &RefreshPermit,
         progress: &Arc<RefreshCounters>,
@@ -175,27 +231,37 @@ impl ReservedVersionFile {
         let progress = progress.clone();
         let write = move |ReservedVersionFile { files, path, runtime, .. }: &ReservedVersionFile| {
             ThreadWork::default().record_and_lower_priority(spooled.profile.document_bytes);
-            let options = WriteOptions { worker_threads: processor_count(), index_settings, ..WriteOptions::default() };
             let report = |entities| {
                 progress.entities_written.store(entities, Ordering::Relaxed);
                 failpoint::trigger_failpoint("file.writing");
             };
-            writer::write_version(&files.store, path, spooled, &options, runtime, &report)
+            let mut spooled = spooled;
+            let options = WriteOptions { worker_threads: processor_count(), index_settings, ..WriteOptions::default() };
+            let planned = previous.and_then(|previous| files.plan_delta(&previous, &mut spooled, &options, runtime));
+            match planned {
+                Some(DeltaPlan { spooled: own, list, profile }) => {
+                    failpoint::trigger_failpoint("file.writing");
+                    let written = writer::write_delta(&files.store, path, own, list, &profile, &options, runtime)?;
+                    progress.entities_written.store(written.entity_count, Ordering::Relaxed);
+                    Ok(written)
+                }
+                None => writer::write_version(&files.store, path, spooled, &options, runtime, &report),
+            }
         };
         self.write_with_reservation(Box::new(write), permit).await
     }
 
-    /// Writes the file of an edited list from its spooled delta entities and its encoded profile.
-    pub(crate) async fn write_edited(
+    /// Writes the delta file of a list from its spooled new entities and its encoded profile.
+    pub(crate) async fn write_delta(
         self,
         spooled: FinishedSpool,
-        list: EditedFileSpec,
+        list: DeltaFileSpec,
         profile: Vec<u8>,
         permit: &RefreshPermit,
     ) -> Result<WrittenFile> {
         let write = move |ReservedVersionFile { files, path, runtime, .. }: &ReservedVersionFile| {
             failpoint::trigger_failpoint("file.writing");
-            writer::write_edited(&files.store, path, spooled, &list, &profile, &WriteOptions::default(), runtime)
+            writer::write_delta(&files.store, path, spooled, list, &profile, &WriteOptions::default(), runtime)
         };
         self.write_with_reservation(Box::new(write), permit).await
     }
@@ -236,7 +302,7 @@ impl ReservedVersionFile {
                     size_bytes: written.size_bytes,
                     entity_count: written.entity_count,
                     content_hash: written.content_sha256,
-                    bases: Vec::new(),
+                    bases: written.bases,
                 }
             });
             (self, new)

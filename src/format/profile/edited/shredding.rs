@@ -57,4 +57,19 @@ impl ProfileBuilder {
             column.retired |= column.dictionary && values.is_some_and(ValueStatistics::is_estimated);
         }
     }
+
+    /// Retires the columns that cannot represent all values at their paths, other than oversized dictionaries.
+    pub fn retire_unfit_columns(&self, layout: &mut FileLayout) {
+        for column in &mut layout.shredded_columns {
+            column.retired |= match self.find_node(&column.keys).map(|node| &self.paths[node as usize]) {
+                Some(path) => {
+                    (path.counts.fans_out && !column.fans_out)
+                        || (path.needs_folding && !column.needs_folding)
+                        || (path.counts.types.number > 0 && !column.has_numbers)
+                }
+                // The profile might not cover the path.
+                None => self.paths_left_out,
+            };
+        }
+    }
 }

@@ -1,0 +1,269 @@
+//! Delta versions: after any chain of refreshes, reads, profile and checksums are those of a complete file.
+
+use std::cell::Cell;
+
+use object_store::ObjectStoreExt;
+use proptest::collection::vec;
+use proptest::prelude::*;
+use proptest::sample::Index;
+use proptest::test_runner::{Config as PropertyConfig, TestRunner};
+use strata_format::editing::DeltaFileLimits;
+use strata_format::keywords::indexer::KeywordSegmentLimits;
+use strata_format::overlay::{Extent, MAX_BASES};
+use strata_format::reader::{NoReadThrottle, VersionReader};
+use strata_format::verify::verify_and_hash;
+use strata_format::writer::{MAX_ROW_GROUP_ROWS, WriteOptions};
+use strata_reference::Value;
+use strata_testing::reads::{ServiceLab, cases, entities, no_failure, plan};
+use strata_testing::versions::{Files, all_shredded, always_beside, edited, some_segments};
+use strata_types::read_request::ReadRequest;
+
+use crate::edited::{UnresolvedEdit, check_profile, check_resident, edit, opened, opened_with, profile, slots};
+
+/// What a refresh does to a list.
+#[derive(Clone, Debug)]
+enum Change {
+    Edits(Vec<(Index, UnresolvedEdit)>),
+    /// Moves a block of entities.
+    Move(Index, Index, Index),
+    /// Appends a copy of a block.
+    Repeat(Index, Index),
+    Clear,
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    prop_oneof![
+        8 => vec(edit(), 1..4).prop_map(Change::Edits),
+        3 => any::<(Index, Index, Index)>().prop_map(|(start, end, to)| Change::Move(start, end, to)),
+        2 => any::<(Index, Index)>().prop_map(|(start, end)| Change::Repeat(start, end)),
+        1 => Just(Change::Clear),
+    ]
+}
+
+impl Change {
+    fn apply(&self, list: &[String]) -> Vec<String> {
+        let block = |start: &Index, end: &Index| {
+            let [start, end] = [start, end].map(|place| place.index(list.len() + 1));
+            start.min(end)..start.max(end)
+        };
+        let mut changed = list.to_vec();
+        match self {
+            Change::Edits(edits) => return edited(list, &slots(edits, list.len())),
+            Change::Move(start, end, to) => {
+                let moved: Vec<String> = changed.drain(block(start, end)).collect();
+                let to = to.index(changed.len() + 1);
+                changed.splice(to..to, moved);
+            }
+            Change::Repeat(start, end) => changed.extend_from_slice(&list[block(start, end)]),
+            Change::Clear => changed.clear(),
+        }
+        changed
+    }
+}
+
+fn bases(reader: &VersionReader) -> usize {
+    reader.layout().overlay.as_ref().map_or(0, |overlay| overlay.bases.len())
+}
+
+#[test]
+fn delta_versions_read_like_complete_files() {
+    let labs =
+        [ServiceLab::without_cache(1), ServiceLab::with_threads(2), ServiceLab::new(|config| config.query.threads = 2)];
+    let rounds = vec((change(), vec(plan(), 1..4)), 1..14);
+    let ways = (0..4_usize, 0..3_usize, any::<bool>());
+    let mut runner = TestRunner::new(PropertyConfig { cases: cases(25), ..PropertyConfig::default() });
+    let [deltas, most_bases] = [Cell::new(0), Cell::new(0)];
+    let result = runner.run(&(entities(), rounds, ways), |(entities, rounds, (rows, lab_number, all))| {
+        let options = WriteOptions {
+            worker_threads: 1,
+            max_row_group_rows: [1, 3, 7, MAX_ROW_GROUP_ROWS][rows],
+            shredding_limits: if all { all_shredded() } else { WriteOptions::default().shredding_limits },
+            keyword_limits: some_segments(rows + rounds.len()),
+            min_footer_index_chunks: [usize::MAX, 0][rounds.len() % 2],
+            ..WriteOptions::default()
+        };
+        let lab = &labs[lab_number];
+        let mut list: Vec<String> = entities.iter().map(Value::write).collect();
+        let mut file = lab.write(&entities, &options);
+        for (change, plans) in &rounds {
+            list = change.apply(&list);
+            let values: Vec<Value> = list.iter().map(|text| Value::parse_entity(text).expect("an entity")).collect();
+            let whole = lab.write(&values, &options);
+            let limits = DeltaFileLimits { max_delta_percent: [30, u64::MAX][lab_number % 2], ..always_beside(0) };
+            file = lab.bench.refresh_or_write(lab.store(), &file, &list, (&options, &limits)).expect("written");
+            deltas.set(deltas.get() + usize::from(!file.1.bases.is_empty()));
+            prop_assert_eq!(&file.1.content_sha256, &whole.1.content_sha256);
+            let reader = opened(lab, &file);
+            prop_assert!(bases(&reader) <= MAX_BASES);
+            most_bases.set(most_bases.get().max(bases(&reader)));
+            prop_assert_eq!(reader.entity_count(), list.len() as u64);
+            let verified = lab.bench.runtime.block_on(verify_and_hash(&reader, &mut NoReadThrottle));
+            prop_assert_eq!(verified.expect("sound"), file.1.content_sha256.clone());
+            lab.bench.runtime.block_on(reader.verify_footer_index()).expect("sound");
+            check_profile(&profile(lab, &reader), &profile(lab, &opened(lab, &whole)), 0)?;
+            lab.bench.runtime.block_on(check_resident(&opened_with(lab, &file, 64 << 20), &list))?;
+            let version = lab.publish_file(&file);
+            for plan in plans {
+                lab.check(version, &values, &plan.resolve(&values))?;
+            }
+            lab.check(version, &values, &ReadRequest::default())?;
+        }
+        Ok(())
+    });
+    no_failure(result);
+    assert!(deltas.get() > 50, "{} delta files", deltas.get());
+    assert!(most_bases.get() > 2, "{} bases", most_bases.get());
+}
+
+#[test]
+fn rows_of_small_bases_are_stored_again_when_there_are_too_many() {
+    let lab = ServiceLab::with_threads(2);
+    let mut list = some(500);
+    let values = |list: &[String]| -> Vec<Value> {
+        list.iter().map(|text| Value::parse_entity(text).expect("an entity")).collect()
+    };
+    let mut file = lab.write(&values(&list), &options());
+    let mut bases_of_versions = Vec::new();
+    for number in 0..20 {
+        list[20 * number] = format!(r#"{{"id":-{number},"kind":"k1","words":"changed"}}"#);
+        let made = lab.bench.refresh(lab.store(), &file, &list, (&options(), &always_beside(0)));
+        file = made.expect("written").expect("a delta file");
+        let reader = opened(&lab, &file);
+        bases_of_versions.push((bases(&reader), reader.layout().stored_row_count()));
+        let version = lab.publish_file(&file);
+        lab.check(version, &values(&list), &ReadRequest::default()).unwrap_or_else(|error| panic!("{error}"));
+    }
+    // The ninth version stores the rows of all versions since the first one again.
+    let expected: Vec<(usize, u64)> = (0..20)
+        .map(|number| match number % MAX_BASES {
+            0 => (1, number as u64 + 1),
+            rest => (rest + 1, 1),
+        })
+        .collect();
+    assert_eq!(bases_of_versions, expected);
+}
+
+/// Entities in several row groups.
+fn some(count: usize) -> Vec<String> {
+    (0..count)
+        .map(|number| format!(r#"{{"id":{number},"kind":"k{}","words":"some text {number}"}}"#, number % 3))
+        .collect()
+}
+
+fn options() -> WriteOptions {
+    WriteOptions { max_row_group_rows: 100, shredding_limits: all_shredded(), ..WriteOptions::default() }
+}
+
+fn extents(reader: &VersionReader) -> Vec<(u8, u32)> {
+    reader.extents().map(|extent| (extent.file, extent.rows)).collect()
+}
+
+#[test]
+fn unchanged_rows_stay_in_their_files() {
+    let files = Files::new();
+    let first = some(1_000);
+    let base = files.write(&first, &options());
+    let refresh = |previous: &_, list: &[String]| {
+        let limits = always_beside(0);
+        files
+            .bench
+            .refresh(&files.store, previous, list, (&options(), &limits))
+            .expect("written")
+            .expect("a delta file")
+    };
+    // A moved block has extents, but no new rows: 150 entities, which were in two row groups.
+    let mut moved = first.clone();
+    let block: Vec<String> = moved.drain(250..400).collect();
+    moved.splice(700..700, block);
+    let reader = files.open(&refresh(&base, &moved));
+    let rows = [100, 100, 50, 100, 100, 100, 100, 50, 50, 100, 50, 100, 50];
+    assert_eq!((reader.layout().stored_row_count(), bases(&reader)), (0, 1));
+    assert_eq!(extents(&reader).iter().map(|(_, rows)| u64::from(*rows)).sum::<u64>(), 1_000);
+    assert!(extents(&reader).len() <= rows.len(), "{:?}", extents(&reader));
+    // An entity is replaced, one removed, and one added.
+    let mut changed = first;
+    changed[500] = r#"{"id":500,"kind":"k1","words":"replaced"}"#.to_owned();
+    changed.remove(700);
+    changed.insert(10, r#"{"id":-1,"kind":"k1","words":"added"}"#.to_owned());
+    let second = refresh(&base, &changed);
+    let reader = files.open(&second);
+    assert_eq!((reader.layout().stored_row_count(), bases(&reader)), (2, 1));
+    assert_eq!(reader.row_groups().len(), 10);
+    // A later version refers to the rows of both files.
+    changed[0] = r#"{"id":0,"kind":"k1","words":"third"}"#.to_owned();
+    let third = refresh(&second, &changed);
+    let reader = files.open(&third);
+    assert_eq!((reader.layout().stored_row_count(), bases(&reader)), (1, 2));
+    assert_eq!(extents(&reader)[..3], [(Extent::OWN, 1), (2, 9), (1, 1)]);
+}
+
+#[test]
+fn list_with_too_many_changes_is_written_as_a_whole() {
+    let files = Files::new();
+    let first = some(1_000);
+    let base = files.write(&first, &options());
+    let mut limits = always_beside(0);
+    limits.max_delta_percent = 20;
+    let refresh = |list: &[String]| files.bench.refresh(&files.store, &base, list, (&options(), &limits));
+    let with_changes = |count: usize| {
+        let mut list = first.clone();
+        for number in 0..count {
+            list[number * 3] = format!(r#"{{"id":-{number},"kind":"k1","words":"changed"}}"#);
+        }
+        list
+    };
+    assert!(refresh(&with_changes(200)).expect("written").is_some());
+    assert!(refresh(&with_changes(201)).expect("planned").is_none());
+    // The values of a new type do not fit the column.
+    let mut typed = first.clone();
+    typed[3] = r#"{"id":3,"kind":7,"words":"some text"}"#.to_owned();
+    assert!(refresh(&typed).expect("planned").is_none());
+    assert!(refresh(&[]).expect("planned").is_none());
+}
+
+#[test]
+fn damage_of_any_base_is_reported() {
+    let files = Files::new();
+    let mut list = some(300);
+    let mut versions = vec![files.write(&list, &options())];
+    for number in 0..3 {
+        list[100 * number] = format!(r#"{{"id":-{number},"kind":"k1","words":"changed"}}"#);
+        let previous = versions.last().expect("a version");
+        let made = files.bench.refresh(&files.store, previous, &list, (&options(), &always_beside(0)));
+        versions.push(made.expect("written").expect("a delta file"));
+    }
+    let last = versions.pop().expect("a version");
+    for (path, _) in &versions {
+        let bytes = files.bench.runtime.block_on(async {
+            let bytes = files.store.object_store().get(path).await.expect("there").bytes().await.expect("bytes");
+            files.store.object_store().delete(path).await.expect("removed");
+            bytes
+        });
+        let cache = strata_format::cache::PartCache::new(1 << 20);
+        let open = VersionReader::open(&files.store, &last.0, last.1.size_bytes, &cache);
+        let error = files.bench.runtime.block_on(open).expect_err("opened without a base");
+        assert!(error.is_base_file_damaged() && error.to_string().contains(path.as_ref()), "{error}");
+        files.bench.runtime.block_on(files.store.object_store().put(path, bytes.into())).expect("put");
+    }
+    files.open(&last);
+}
+
+/// Searches with the keyword index find entities in all files.
+#[test]
+fn keyword_index_of_all_files_is_used() {
+    let files = Files::new();
+    let options = WriteOptions {
+        keyword_limits: KeywordSegmentLimits { min_text_bytes: 0, ..KeywordSegmentLimits::default() },
+        ..options()
+    };
+    let mut list = some(1_000);
+    let base = files.write(&list, &options);
+    list[0] = r#"{"id":0,"kind":"k0","words":"telescope"}"#.to_owned();
+    let made = files.bench.refresh(&files.store, &base, &list, (&options, &always_beside(0)));
+    let reader = files.open(&made.expect("written").expect("a delta file"));
+    assert_eq!(reader.keyword_index().indexed_rows, 1_000);
+    let ranges: Vec<_> = reader.keyword_rows(0).map(|rows| rows.segment_range()).collect();
+    assert_eq!(ranges, [Some((0, 0..1)), Some((1, 1..100))]);
+    let rows = reader.keyword_rows(0).last().expect("no rows");
+    assert_eq!([0, 1, 99, 100].map(|row| rows.row_of(row)), [None, Some(1), Some(99), None]);
+}
