@@ -25,7 +25,7 @@ use super::{Catalog, CatalogError, DatasetId, Result, VersionFileId, VersionNumb
 #[derive(Clone, Copy, Debug)]
 pub enum VersionContent<'a> {
     New(&'a NewVersionFile),
-    /// The new version shares the file of an earlier version of the dataset, because the entities have not changed.
+    /// The new version shares the file of an earlier version of the dataset, because the entities are the same.
     Shared {
         file: VersionFileId,
         /// The hash of the entities to publish, which must equal the hash of the shared file.
@@ -155,8 +155,8 @@ impl Catalog {
     /// 4. Makes the delivery of the dataset's webhook due, if there is one.
     /// 5. Records the outcome and the warnings of the attempt, and releases the lease.
     ///
-    /// Returns [`CatalogError::Conflict`] if a shared file belongs to no version of this dataset or has another hash, or
-    /// if a base of a new file has no record.
+    /// Returns [`CatalogError::Conflict`] if no version of this dataset has the shared file or a file that replaced it,
+    /// if the shared file has another hash, or if a base of a new file has no record.
     pub async fn publish_version(
         &self,
         dataset: DatasetId,
@@ -333,6 +333,8 @@ pub(super) async fn add_version(
     Ok(VersionStatus { version, is_active: dataset.pinned_version.is_none() })
 }
 
+/// Returns the file that a new version shares. If the file of the earlier version was replaced since the caller chose
+/// it ([`Catalog::replace_version_file`]), returns the file that a version has now with the same content hash.
 async fn find_shared_file(
     transaction: &mut CatalogTransaction,
     dataset: DatasetId,
@@ -340,7 +342,11 @@ async fn find_shared_file(
     content_hash: &str,
 ) -> Result<VersionFile> {
     let sql = versions_sql!("v.file_id = $2 ORDER BY v.version_number DESC LIMIT 1");
-    let found: Option<VersionStatus> = transaction.find(sql, &[dataset.into(), file.into()]).await?;
+    let mut found: Option<VersionStatus> = transaction.find(sql, &[dataset.into(), file.into()]).await?;
+    if found.is_none() {
+        let values = &[dataset.into(), from_text(content_hash, "content_hash")?];
+        found = transaction.find(VERSION_WITH_CONTENT_SQL, values).await?;
+    }
     let file = found.ok_or(CatalogError::Conflict)?.version.file;
     if file.content_hash == content_hash { Ok(file) } else { Err(CatalogError::Conflict) }
 }

@@ -11,8 +11,8 @@ use strata_types::version::{DatasetVersion, NewVersionFile, VersionFile};
 use tokio::task::JoinSet;
 
 use super::{
-    Database, LEASE, acquire, clock, create, delta_file, name, publish, publish_file, resolved_number, v, with_dataset,
-    with_owner,
+    Database, LEASE, acquire, clock, create, delta_file, file, name, publish, publish_file, resolved_number, v,
+    with_dataset, with_owner,
 };
 
 on_both_databases! {
@@ -27,6 +27,7 @@ on_both_databases! {
     references_include_versions_that_use_base
     version_without_base_record_is_dangling
     replaced_file_serves_version
+    refresh_shares_replacement_of_file
     replacement_affects_only_its_version
     replacement_with_other_content_conflicts
     concurrent_replacements_yield_one_success
@@ -341,6 +342,38 @@ async fn replaced_file_serves_version(database: Database) {
         database.texts("SELECT path FROM files ORDER BY path").await,
         ["a", "c", "d"].map(|path| Some(path.to_owned()))
     );
+}
+
+/// A refresh that shares a file failed if the file was replaced between its decision and the publication.
+async fn refresh_shares_replacement_of_file(database: Database) {
+    let (catalog, dataset) = with_dataset(&database).await;
+    let other = create(&catalog, catalog.dataset(dataset).await.unwrap().unwrap().owner, "Other").await.unwrap().id;
+    let first = publish(&catalog, dataset, "a").await.unwrap();
+    let hash = "decaf";
+    publish_file(&catalog, dataset, &NewVersionFile { content_hash: hash.to_owned(), ..file("b") }).await.unwrap();
+    let share = async |dataset, path, file, content_hash| {
+        let attempt = acquire(&catalog, dataset, path).await?;
+        let content = VersionContent::Shared { file, content_hash };
+        let published = catalog.publish_version(dataset, content, None, attempt).await;
+        if published.is_err() {
+            catalog.fail_refresh(attempt, "no").await?;
+        }
+        Ok::<_, CatalogError>(published?.version)
+    };
+    let new = replace(&catalog, dataset, 1, &first.file, "c").await.unwrap().file;
+    let shared = share(dataset, "x", first.file.id, "c0ffee").await.unwrap();
+    assert_eq!((shared.number, &shared.file), (v(3), &new));
+
+    // If several versions have the content, the new version shares the file of the newest one.
+    replace(&catalog, dataset, 3, &new, "d").await.unwrap();
+    let shared = share(dataset, "x", first.file.id, "c0ffee").await.unwrap();
+    assert_eq!((shared.number, &*shared.file.path), (v(4), "d"));
+    // A file that a version still has is shared itself.
+    assert_eq!(share(dataset, "x", new.id, "c0ffee").await.unwrap().file, new);
+    for (dataset, content_hash) in [(dataset, "lost"), (other, "c0ffee")] {
+        let shared = share(dataset, "x", first.file.id, content_hash).await;
+        assert!(matches!(shared, Err(CatalogError::Conflict)), "{shared:?}");
+    }
 }
 
 async fn replacement_affects_only_its_version(database: Database) {

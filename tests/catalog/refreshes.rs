@@ -211,11 +211,12 @@ async fn unchanged_source_shares_file(database: Database) {
     let share = async |file, content_hash| {
         catalog.publish_version(dataset, VersionContent::Shared { file, content_hash }, None, attempt).await
     };
-    for (file, hash) in [(first.file.id, "other"), (foreign.file.id, "c0ffee")] {
+    for (file, hash) in [(first.file.id, "other"), (foreign.file.id, "other")] {
         let shared = share(file, hash).await;
         assert!(matches!(shared, Err(CatalogError::Conflict)), "{shared:?}");
     }
-    let second = share(first.file.id, "c0ffee").await.unwrap();
+    // A file of another dataset is not shared, but replaced with the file of the same content.
+    let second = share(foreign.file.id, "c0ffee").await.unwrap();
     assert_eq!(second.version.number, VersionNumber::new(2));
     assert_eq!(second.version.file, first.file);
     assert!(second.is_active);
