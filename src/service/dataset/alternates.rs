@@ -99,11 +99,12 @@ impl From<RefreshError> for AlternateError {
     }
 }
 
-/// Returns the quoted ETag of a version, which changes when its alternate (edited copy) is saved or deleted.
+/// Returns the quoted ETag of a version, which changes when its alternate (edited copy) is saved or deleted, but not
+/// when a compaction replaces its file.
 pub fn alternate_etag(version: &DatasetVersion) -> String {
-    let base = VersionFileIds::from_version(version);
-    let alt = base.alt.map_or("none".to_owned(), |alt| alt.to_string());
-    let hash = Sha256::digest(format!("{}/{}/{}/{alt}", version.dataset, version.number, base.file));
+    let alt = version.alternate.as_ref().map_or("none".to_owned(), |alt| alt.id.to_string());
+    let content_hash = &version.file.content_hash;
+    let hash = Sha256::digest(format!("{}/{}/{content_hash}/{alt}", version.dataset, version.number));
     format!("\"{}\"", hex::encode(&hash[..16]))
 }
 

@@ -17,7 +17,8 @@ use crate::rate_limit::ExportId;
 /// Part of each cache key and ETag. Must be raised if an encoder writes different bytes for the same entities.
 const ENCODER_VERSION: u32 = 4;
 
-/// A SHA-256 hash of the file, the dataset, the version, the canonical request and [`ENCODER_VERSION`].
+/// A SHA-256 hash of the entities, the dataset, the version, the canonical request and [`ENCODER_VERSION`]. It does not
+/// depend on the file of the version, so that ETags remain valid after a compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CacheKey([u8; 32]);
 
@@ -29,7 +30,7 @@ impl CacheKey {
         }
         let mut buffer = CacheKeyBuffer(Vec::with_capacity(KEY_BUFFER_BYTES));
         // The `Hash` trait delimits strings and slices, so different requests write different bytes.
-        (ENCODER_VERSION, &target.file.path, &target.name_slug).hash(&mut buffer);
+        (ENCODER_VERSION, &target.file.content_hash, &target.name_slug).hash(&mut buffer);
         (target.dataset_id, target.version, target.variant.is_alternate()).hash(&mut buffer);
         request.canonicalize().hash(&mut buffer);
         Some(CacheKey(Sha256::digest(&buffer.0).into()))
@@ -102,7 +103,7 @@ impl fmt::Debug for CacheKey {
 
 #[cfg(test)]
 impl AuthorizedTarget {
-    fn for_test_file(path: String) -> AuthorizedTarget {
+    fn for_test_content(content_hash: String) -> AuthorizedTarget {
         AuthorizedTarget {
             dataset_id: DatasetId::new(1),
             name_slug: "x".to_owned(),
@@ -111,10 +112,10 @@ impl AuthorizedTarget {
             variant: VersionVariant::Original,
             file: VersionFile {
                 id: VersionFileId::new(1),
-                path,
+                path: String::new(),
                 size_bytes: 0,
                 entity_count: 0,
-                content_hash: String::new(),
+                content_hash,
             },
             principal: crate::Principal::Operator,
         }
@@ -124,7 +125,7 @@ impl AuthorizedTarget {
 #[cfg(test)]
 impl CacheKey {
     pub(crate) fn from_test_number(number: usize) -> CacheKey {
-        CacheKey::for_request(&AuthorizedTarget::for_test_file(number.to_string()), &ReadRequest::default())
+        CacheKey::for_request(&AuthorizedTarget::for_test_content(number.to_string()), &ReadRequest::default())
             .expect("a key")
     }
 }
@@ -161,7 +162,7 @@ mod tests {
             name_slug: "wörld".to_owned(),
             version: VersionNumber::new(12),
             variant: VersionVariant::Alternate,
-            ..AuthorizedTarget::for_test_file("files/a.parquet".to_owned())
+            ..AuthorizedTarget::for_test_content("c0ffee".to_owned())
         };
         let plain = ReadRequest::default();
         for request in [
@@ -170,7 +171,7 @@ mod tests {
             ReadRequest { keywords: vec!["a".to_owned(), "ß".to_owned()], format: ResponseFormat::Csv, ..plain },
         ] {
             let mut hash = IncrementalHasher(Sha256::new());
-            (ENCODER_VERSION, &target.file.path, &target.name_slug).hash(&mut hash);
+            (ENCODER_VERSION, &target.file.content_hash, &target.name_slug).hash(&mut hash);
             (target.dataset_id, target.version, target.variant.is_alternate()).hash(&mut hash);
             request.canonicalize().hash(&mut hash);
             let key = CacheKey::for_request(&target, &request).expect("a key");
