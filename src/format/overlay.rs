@@ -73,6 +73,11 @@ impl Overlay {
         self.extents_in_file(Extent::OWN).map(|extent| u64::from(extent.rows)).sum()
     }
 
+    /// Returns the base whose version has this content hash.
+    pub fn find_base_with_content(&self, content_sha256: &str) -> Option<&BaseFile> {
+        self.bases.iter().find(|base| base.content_sha256 == content_sha256)
+    }
+
     fn extents_in_file(&self, file: u8) -> impl Iterator<Item = &Extent> {
         self.extents.iter().filter(move |extent| extent.file == file)
     }

@@ -42,7 +42,7 @@ impl ReadService {
     ) -> Result<Option<AlternatePosition>, ReadError> {
         let Some(alternate) = &version.alternate else { return Ok(None) };
         let alternate = VersionReader::open_recorded(&self.store, alternate, &self.cache).await?;
-        let version = VersionReader::open_recorded(&self.store, &version.file, &self.cache).await?;
+        let version = self.open_as_base(version, &alternate).await?;
         let (before, after) = match alternate.locate_entity(&version, position) {
             None => return Ok(None),
             Some(RowPosition::Retained(position)) => return Ok(Some(AlternatePosition::Unchanged(position))),
@@ -58,6 +58,22 @@ impl ReadService {
             (Vec::new(), Vec::new())
         };
         Ok(Some(locate_by_neighbors(position, before, after, &old, &new)))
+    }
+
+    /// Opens the file of a version that an alternate has as a base. A compaction can have replaced this file, but the
+    /// alternate keeps it.
+    async fn open_as_base(
+        &self,
+        version: &DatasetVersion,
+        alternate: &VersionReader,
+    ) -> Result<VersionReader, StorageError> {
+        let overlay = alternate.layout().overlay.as_ref();
+        match overlay.and_then(|overlay| overlay.find_base_with_content(&version.file.content_hash)) {
+            Some(base) => {
+                VersionReader::open(&self.store, &base.path.as_str().into(), base.size_bytes, &self.cache).await
+            }
+            None => VersionReader::open_recorded(&self.store, &version.file, &self.cache).await,
+        }
     }
 }
 
