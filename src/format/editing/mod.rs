@@ -60,9 +60,14 @@ impl Default for DeltaFileLimits {
 
 impl DeltaFileLimits {
     pub(super) fn allow_extents(&self, extents: usize, entities: u64) -> bool {
+        extents <= self.max_extents_for(entities)
+    }
+
+    /// Returns the max extents of a list with this number of entities.
+    pub fn max_extents_for(&self, entities: u64) -> usize {
         const MIN_EXTENTS: u64 = 4_096;
         let max_extents = (entities / self.min_rows_per_extent.max(1)).max(MIN_EXTENTS);
-        extents <= self.max_extents && extents as u64 <= max_extents
+        self.max_extents.min(usize::try_from(max_extents).unwrap_or(usize::MAX))
     }
 }
 

@@ -112,6 +112,10 @@ registry! {
     refreshes: CounterFamily = "strata_refreshes_total" ["trigger", "outcome"];
     /// Seconds that the refreshes in `strata_refreshes_total` took, from acquiring the dataset's lease to the end.
     refresh_seconds: Histogram = "strata_refresh_seconds";
+    /// Compactions that have ended: versions with many extents that strata rewrites as complete files. `outcome` is
+    /// `compacted`, `conflict` (the version had another file by then), `damaged` (a file of the version is damaged), or
+    /// `failed`. The next refresh retries failed compactions.
+    compactions: CounterFamily = "strata_compactions_total" ["outcome": &["compacted", "conflict", "damaged", "failed"]];
     /// Nodes that are registered in the metadata database, as seen by this node. `state` is `alive` or `lost` (no
     /// heartbeat for `cluster.lost_after_s` seconds). strata removes lost nodes after a day. If the service does not
     /// register nodes, both values are 0.

@@ -3,36 +3,33 @@
 //! 1. The edits are ordered by position and checked against the length of the list.
 //! 2. If the list is that of the version, or refers to other files, the new file does, too: it contains only the new
 //!    entities and the extents of the list ([`strata_format::editing`]), so the cost depends on the size of the change.
-//! 3. Any other list is written in full, as is a list that would keep little of the bases. The engine's threads read and
-//!    edit it in blocks, and another thread spools the blocks. A queue of two blocks bounds the memory.
+//! 3. Any other list is written in full, as is a list that would keep little of the bases ([`VersionSpooler`]).
 //! 4. The file is saved like any other alternate ([`DatasetService::save_alternate`]).
+//!
+//! [`VersionSpooler`]: crate::refresh::version_spooler::VersionSpooler
 
 use std::collections::HashMap;
-use std::collections::btree_map::IntoIter;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use strata_catalog::VersionStatus;
-use strata_format::editing::{self, DeltaFileLimits, DeltaFilePlan, EditScript, EditedFile, PositionEdit};
+use strata_format::editing::{self, DeltaFileLimits, DeltaFilePlan, EditScript, EditedFile};
 use strata_format::reader::VersionReader;
 use strata_format::writer::MAX_ROW_GROUP_ROWS;
 use strata_ingest::SourceError;
 use strata_query::fetch::selected_documents;
-use strata_query::fetch::selection::SelectedPositions;
-use strata_runtime::priority::ThreadWork;
 use strata_store::StorageError;
 use strata_types::ids::{DatasetId, UserId};
 use strata_types::index_settings::IndexSettings;
 use strata_types::user::User;
 use strata_types::version::{VersionFile, VersionNumber};
-use tokio::sync::mpsc;
 
 use crate::dataset::DatasetService;
 use crate::dataset::alternates::{AlternateError, EditError, EditProblem, VersionUnderEdit};
-use crate::refresh::ingest::{PushedEntities, RefreshPermit};
+use crate::refresh::ingest::RefreshPermit;
 use crate::refresh::tasks::run_on_thread;
 use crate::refresh::version_file::WrittenFile;
+use crate::refresh::version_spooler::append_line;
 use crate::{BodyReservation, CostClass, RefreshError};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,8 +47,6 @@ pub enum EntityChange {
     /// Inserts entities before the entity at the position, or at the end if the position is the length of the list.
     Insert(Vec<Bytes>),
 }
-
-const MAX_QUEUED_BLOCKS: usize = 2;
 
 impl DatasetService {
     /// Applies all edits or none to the alternate of a version, or to a new copy of the version. `etag` must be the
@@ -98,8 +93,7 @@ impl DatasetService {
                 return Ok(file);
             }
         }
-        let merger = EditMerger::new(Arc::unwrap_or_clone(script));
-        let entities = self.spool_edited_entities(owner, reader, merger, permit).await?;
+        let entities = self.refreshes.spooler.spool(owner, reader, Arc::unwrap_or_clone(script), permit).await?;
         self.write_alternate(entities, current.index.clone()).await
     }
 
@@ -149,79 +143,6 @@ impl DatasetService {
         let file = self.refreshes.files.reserve_path().await?.write_delta(spooled, list, profile, permit).await?;
         Ok(Some(file))
     }
-
-    async fn spool_edited_entities(
-        &self,
-        owner: UserId,
-        reader: VersionReader,
-        merger: EditMerger,
-        permit: RefreshPermit,
-    ) -> Result<PushedEntities, RefreshError> {
-        let (sender, mut receiver) = mpsc::channel(MAX_QUEUED_BLOCKS);
-        let reading = self.engine.with_priority(CostClass::Heavy.priority()).spawn(send_blocks(reader, merger, sender));
-        let mut spool = self.refreshes.ingest.create_spool(owner)?;
-        let spool_permit = permit.clone();
-        let spooling = run_on_thread("edit", move || {
-            let _permit = spool_permit;
-            let mut work = ThreadWork::default();
-            loop {
-                match receiver.blocking_recv() {
-                    Some(EntityBlock::Lines(lines)) => {
-                        work.record_and_lower_priority(lines.len() as u64);
-                        spool.add_lines(&lines)?;
-                    }
-                    Some(EntityBlock::End) => return Ok(spool.finish()?),
-                    Some(EntityBlock::Failed(error)) => return Err(RefreshError::from(error)),
-                    // The sender was dropped early: reading the entities failed, or was cancelled.
-                    None => return Err(RefreshError::Stopping),
-                }
-            }
-        });
-        let (read, spooled) = tokio::join!(reading, spooling);
-        // If reading the entities panicked, the spool is incomplete.
-        read.map_err(|_| RefreshError::WorkerStopped)?;
-        Ok(PushedEntities { spooled: spooled??, permit })
-    }
-}
-
-enum EntityBlock {
-    /// Entities, each followed by a line feed.
-    Lines(Vec<u8>),
-    /// The end of the list, sent only if all of its entities were sent.
-    End,
-    Failed(StorageError),
-}
-
-async fn send_blocks(reader: VersionReader, mut merger: EditMerger, sender: mpsc::Sender<EntityBlock>) {
-    let all = SelectedPositions::Range(0..reader.entity_count());
-    for chunk in selected_documents::selection_chunks(&reader, reader.entity_count()) {
-        let mut lines = Vec::with_capacity(
-            (selected_documents::SELECTION_CHUNK_BYTES + selected_documents::SELECTION_CHUNK_BYTES / 8) as usize,
-        );
-        let each = |entity: &[u8]| {
-            merger.merge_next_entity(entity, &mut lines);
-            ControlFlow::Continue(())
-        };
-        let read = selected_documents::for_each_document(&reader, &all, &chunk, each).await;
-        let is_last = read.is_err();
-        let block = read.map_or_else(EntityBlock::Failed, |_| EntityBlock::Lines(lines));
-        // If the receiver is closed, spooling the entities has failed and reports the error.
-        if sender.send(block).await.is_err() || is_last {
-            return;
-        }
-    }
-    let mut lines = Vec::new();
-    merger.append_remaining_inserts(&mut lines);
-    for block in [EntityBlock::Lines(lines), EntityBlock::End] {
-        let _ = sender.send(block).await;
-    }
-}
-
-/// Merges edits into an entity list, whose entities are pushed in order.
-struct EditMerger {
-    remaining_edits: IntoIter<u64, PositionEdit>,
-    next_edit: Option<(u64, PositionEdit)>,
-    position: u64,
 }
 
 fn check_entity_sizes(edits: &[EntityEdit], limit_bytes: u64) -> Result<(), AlternateError> {
@@ -260,37 +181,4 @@ fn build_edit_script(edits: Vec<EntityEdit>, length: u64) -> Result<EditScript, 
         script.entry(position).or_default().change = Some(entity);
     }
     Ok(script)
-}
-
-impl EditMerger {
-    fn new(script: EditScript) -> EditMerger {
-        let mut remaining_edits = script.into_iter();
-        let next_edit = remaining_edits.next();
-        EditMerger { remaining_edits, next_edit, position: 0 }
-    }
-
-    /// Appends the next entity of the list or its replacement, after the entities that are inserted before it.
-    fn merge_next_entity(&mut self, entity: &[u8], lines: &mut Vec<u8>) {
-        let edit = self.next_edit.take_if(|(position, _)| *position == self.position);
-        self.position += 1;
-        let Some((_, edit)) = edit else { return append_line(entity, lines) };
-        self.next_edit = self.remaining_edits.next();
-        edit.inserts.iter().for_each(|entity| append_line(entity, lines));
-        match edit.change {
-            None => append_line(entity, lines),
-            Some(Some(entity)) => append_line(&entity, lines),
-            Some(None) => {}
-        }
-    }
-
-    /// Appends the entities that are inserted at the end of the list.
-    fn append_remaining_inserts(self, lines: &mut Vec<u8>) {
-        let rest = self.next_edit.into_iter().chain(self.remaining_edits);
-        rest.flat_map(|(_, edit)| edit.inserts).for_each(|entity| append_line(&entity, lines));
-    }
-}
-
-fn append_line(entity: &[u8], lines: &mut Vec<u8>) {
-    lines.extend_from_slice(entity);
-    lines.push(b'\n');
 }

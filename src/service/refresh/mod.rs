@@ -7,12 +7,14 @@
 //!    entities with the previous version ([`strata_format::delta`]). If the list equals that of an earlier version,
 //!    both share the file, unless that file has other index settings or is damaged.
 //! 5. Publish the version in one catalog transaction, or record the error and remove the file.
+//! 6. If the version has too many extents, rewrite it as a complete file in the background ([`compaction`]).
 //!
 //! The work runs in a separate task. A dropped request cancels only the receiving of its body, and
 //! [`RefreshService::finish`] can wait for running refreshes.
 
 pub(crate) mod attempts;
 pub(crate) mod checks;
+pub(crate) mod compaction;
 pub(crate) mod decoding;
 pub(crate) mod error;
 pub(crate) mod import;
@@ -23,6 +25,7 @@ pub(crate) mod push;
 pub(crate) mod scheduler;
 pub(crate) mod tasks;
 pub(crate) mod version_file;
+pub(crate) mod version_spooler;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +47,7 @@ use tracing::Instrument;
 use crate::admission::Permit;
 use crate::refresh::attempts::RefreshAttempts;
 use crate::refresh::checks::EntityChecks;
+use crate::refresh::compaction::Compactor;
 use crate::refresh::decoding::{RefreshCounters, RefreshStage};
 use crate::refresh::error::{RefreshError, Result};
 use crate::refresh::import::ImportRequest;
@@ -53,6 +57,7 @@ use crate::refresh::ingest::{
 use crate::refresh::progress::RunningRefreshes;
 use crate::refresh::tasks::RefreshTasks;
 use crate::refresh::version_file::{VersionFiles, WrittenFile};
+use crate::refresh::version_spooler::VersionSpooler;
 
 pub(crate) enum RefreshInput {
     /// The source is fetched from the dataset's URL. Without a permit, the refresh waits for a slot to receive it.
@@ -79,6 +84,15 @@ enum PreparedFile {
     Shared(VersionFile),
 }
 
+impl PreparedFile {
+    fn may_be_delta_file(&self) -> bool {
+        match self {
+            PreparedFile::New(file) => !file.new.bases.is_empty(),
+            PreparedFile::Shared(_) => true,
+        }
+    }
+}
+
 struct PreparedVersion {
     file: PreparedFile,
     /// The HTTP validators of the source, for a conditional request of the next refresh.
@@ -92,6 +106,8 @@ pub struct RefreshService {
     pub(crate) files: Arc<VersionFiles>,
     pub(crate) attempts: Arc<RefreshAttempts>,
     pub(crate) tasks: Arc<RefreshTasks>,
+    pub(crate) spooler: Arc<VersionSpooler>,
+    pub(crate) compactor: Arc<Compactor>,
     pub(crate) running_refreshes: Arc<RunningRefreshes>,
     /// True if this process refreshes datasets for owners and pings.
     pub(crate) has_refresh_role: bool,
@@ -148,6 +164,9 @@ impl RefreshService {
             () = self.tasks.wait_for_stop() => Err(RefreshError::Stopping),
             () = self.attempts.renew_lease_until_lost(lease.attempt) => Err(RefreshError::LeaseLost),
         };
+        // The process of an import would end before a compaction does.
+        let may_compact = trigger != RefreshTrigger::Import
+            && prepared.as_ref().is_ok_and(|prepared| prepared.file.may_be_delta_file());
         let (published, warnings) = match prepared {
             Err(error) => (self.attempts.record_failure(&lease, error, None).await, Vec::new()),
             Ok(PreparedVersion { file, validators, warnings }) => {
@@ -155,6 +174,9 @@ impl RefreshService {
                 (self.publish(&lease, file, validators.as_ref(), &warnings).await, warnings)
             }
         };
+        if may_compact && published.is_ok() {
+            self.compactor.request(dataset);
+        }
         let result = published.map(|record| RefreshedVersion { record, warnings });
         // The end is announced to caches and webhooks even after a failure, because a failure can follow a commit.
         self.attempts.notify_attempt_end();

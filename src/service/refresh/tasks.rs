@@ -1,7 +1,6 @@
 //! Tasks and threads of refreshes. Tasks continue if their callers leave, and a stopping process waits for them.
 //! Decoding and writing run on dedicated threads, so that they do not occupy the runtime's blocking threads.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use strata_store::StorageError;
@@ -18,7 +17,8 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 #[derive(Default)]
 pub(crate) struct RefreshTasks {
     pub(super) tasks: TaskTracker,
-    is_closed: AtomicBool,
+    /// Cancelled when the process begins to stop. Running refreshes finish, but compactions stop.
+    close: CancellationToken,
     stop: CancellationToken,
 }
 
@@ -28,14 +28,14 @@ impl RefreshTasks {
         &self,
         refresh: impl Future<Output = Result<T>> + Send + 'static,
     ) -> Result<T> {
-        if self.is_closed.load(Ordering::SeqCst) {
+        if self.close.is_cancelled() {
             return Err(RefreshError::Stopping);
         }
         self.tasks.spawn(refresh.in_current_span()).await.map_err(|_| RefreshError::WorkerStopped)?
     }
 
     pub(crate) fn spawn_refresh(&self, refresh: impl Future<Output = ()> + Send + 'static) {
-        if !self.is_closed.load(Ordering::SeqCst) {
+        if !self.close.is_cancelled() {
             self.tasks.spawn(refresh);
         }
     }
@@ -44,8 +44,13 @@ impl RefreshTasks {
         self.stop.cancelled().await;
     }
 
+    /// Runs background work that can be repeated later. Returns `None` if the process begins to stop before it is done.
+    pub(super) async fn run_until_close<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        self.close.run_until_cancelled(work).await
+    }
+
     pub(crate) async fn finish_or_stop_refreshes(&self, limit: Duration) {
-        self.is_closed.store(true, Ordering::SeqCst);
+        self.close.cancel();
         self.tasks.close();
         if tokio::time::timeout(limit, self.tasks.wait()).await.is_ok() {
             return;

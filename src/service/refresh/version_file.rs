@@ -41,11 +41,11 @@ use crate::version_path::new_version_path;
 const RESERVATION_LEASE: Duration = Duration::from_secs(300);
 const RESERVATION_RENEW_INTERVAL: Duration = Duration::from_secs(75);
 
-/// Cache of the previous version while a new list is compared with it: some pages of each of its files.
-const MATCHING_CACHE_BYTES: u64 = 64 << 20;
+/// Cache of a version while all of its entities are read in order: some pages of each of its files.
+const SEQUENTIAL_CACHE_BYTES: u64 = 64 << 20;
 
 /// Limits of the delta files of refreshes. Their entities are spooled to disk, so that their bytes need no limit.
-const REFRESH_LIMITS: DeltaFileLimits = DeltaFileLimits {
+pub(super) const REFRESH_LIMITS: DeltaFileLimits = DeltaFileLimits {
     min_list_bytes: 1 << 20,
     max_gap_rows: 0,
     max_extents: 1 << 19,
@@ -84,10 +84,8 @@ impl VersionFiles {
         options: &WriteOptions,
         runtime: &Handle,
     ) -> Option<DeltaPlan> {
-        // Reading a whole version would evict other parts from the shared cache.
-        let cache = PartCache::new(MATCHING_CACHE_BYTES);
         let mut plan = || {
-            let previous = runtime.block_on(VersionReader::open_recorded(&self.store, previous, &cache))?;
+            let previous = runtime.block_on(self.open_for_sequential_read(previous))?;
             delta::plan_delta(&previous, spooled, &REFRESH_LIMITS, options, runtime)
         };
         plan().unwrap_or_else(|error| {
@@ -98,6 +96,11 @@ impl VersionFiles {
 
     pub(crate) async fn open(&self, file: &VersionFile) -> Result<VersionReader, StorageError> {
         VersionReader::open_recorded(&self.store, file, &self.cache).await
+    }
+
+    /// Opens a version with a separate cache, because reading all of it would evict other parts from the shared cache.
+    pub(super) async fn open_for_sequential_read(&self, file: &VersionFile) -> Result<VersionReader, StorageError> {
+        VersionReader::open_recorded(&self.store, file, &PartCache::new(SEQUENTIAL_CACHE_BYTES)).await
     }
 
     /// Returns the file of the newest version if it was written with the current index settings of the dataset.
@@ -135,7 +138,8 @@ impl VersionFiles {
         }
     }
 
-    /// Reserves a path without a refresh lease, for an alternate (an edited copy of a version) or a new dataset.
+    /// Reserves a path without a refresh lease, for an alternate (an edited copy of a version), a new dataset, or a
+    /// compaction.
     pub(crate) async fn reserve_path(self: &Arc<Self>) -> Result<ReservedVersionFile> {
         let path = new_version_path();
         self.catalog.reserve_file(path.as_ref(), RESERVATION_LEASE).await?;

@@ -51,11 +51,13 @@ use crate::rate_limit::memory::RateLimiterCapacity;
 use crate::rate_limit::{RateLimits, shared};
 use crate::read::response_cache::ResponseCache;
 use crate::refresh::attempts::RefreshAttempts;
+use crate::refresh::compaction::Compactor;
 use crate::refresh::ingest::outgoing_client;
 use crate::refresh::lease_recovery::LeaseRecovery;
 use crate::refresh::progress::RunningRefreshes;
 use crate::refresh::tasks::RefreshTasks;
 use crate::refresh::version_file::VersionFiles;
+use crate::refresh::version_spooler::VersionSpooler;
 use crate::{
     AccountService, AdmissionLoad, BodyLimit, DatasetService, DemoService, DiffService, ExportPrewarmer, IngestService,
     LargeResponseLimit, LoginService, LookupService, MaintenanceService, RateLimiter, ReadService, ReadinessCheck,
@@ -202,14 +204,19 @@ impl Services {
             unrecorded_outcomes: Mutex::default(),
         });
         let files = VersionFiles { catalog: catalog.clone(), store: store.clone(), cache, store_identity };
+        let files = Arc::new(files);
         let ingest = Arc::new(IngestService::new(config.clone(), catalog.clone(), store, outgoing, scratch, disk));
+        let spooler = Arc::new(VersionSpooler { ingest: ingest.clone(), engine: resources.engine.clone() });
+        let compactor = Compactor::new(catalog.clone(), files.clone(), spooler.clone(), lookups.clone(), tasks.clone());
         let max_watches = usize::try_from(config.limits.refresh_streams).unwrap_or(usize::MAX);
         let refreshes = Arc::new(RefreshService {
             catalog: catalog.clone(),
             ingest: ingest.clone(),
-            files: Arc::new(files),
+            files,
             attempts,
             tasks,
+            spooler,
+            compactor: Arc::new(compactor),
             running_refreshes: Arc::new(RunningRefreshes::new(max_watches)),
             has_refresh_role: config.server.roles.contains(NodeRole::Refresh),
         });
