@@ -20,7 +20,7 @@ use super::{format_bytes, format_size, print_stdout, print_summary, print_unless
 ///
 /// Files without a record are listed but do not count as damage, because they are either still being written or will be
 /// removed by a sweep. If no version needs a file, the file does not count as damage when it is missing, or when it is
-/// an edited file with a damaged base.
+/// a delta file with a damaged base.
 #[derive(Debug, Args)]
 pub(super) struct CheckArguments {
     /// Check only file sizes and footers, and do not compare the database's indexes with its tables

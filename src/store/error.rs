@@ -17,7 +17,7 @@ use std::time::Duration;
 use strata_runtime::blocking::thread_exhaustion_error;
 use tokio::task::JoinError;
 
-/// The part of [`StorageError::Damaged`] if an edited file is intact, but the file that it refers to is not.
+/// The part of [`StorageError::Damaged`] if a delta file is intact, but a file that it refers to is not.
 pub const BASE_PART_NAME: &str = "its base";
 pub type Result<T, E = StorageError> = std::result::Result<T, E>;
 

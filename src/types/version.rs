@@ -116,7 +116,8 @@ pub struct VersionFile {
     pub path: String,
     pub size_bytes: u64,
     pub entity_count: u64,
-    /// Content hash in lowercase hex. Equal hashes mean equal entities. The converse holds only for unedited files.
+    /// Content hash in lowercase hex. Equal hashes mean equal entities. The converse does not hold for the
+    /// delta files of edits.
     pub content_hash: String,
 }
 

@@ -34,8 +34,8 @@ pub enum DigestError {
 
 /// Returns the digest of a file in lowercase hexadecimal: the SHA-256 of its entities as JSON Lines.
 ///
-/// - For a version file, also verifies its checksums and columns. An edited file has only a part of its entities, so it
-///   is an error.
+/// - For a version file, also verifies its checksums and columns. A delta file contains only a part of the entities of
+///   its version, so it is an error.
 /// - A JSON array is converted to JSON Lines.
 /// - For any other file, such as JSON Lines, the digest is the SHA-256 of its bytes.
 ///
@@ -55,14 +55,14 @@ pub async fn digest_file(path: &Path) -> Result<String, DigestError> {
 async fn digest_version_file(path: &Path) -> Result<String, StorageError> {
     let path = path.canonicalize()?;
     let size_bytes = path.metadata()?.len();
-    // The base of an edited file is relative to the store, the parent of `versions`.
+    // The bases of a delta file are relative to the store, the parent of `versions`.
     let directory = path.parent().unwrap_or(Path::new("/"));
     let root = if directory.ends_with("versions") { directory.parent().unwrap_or(directory) } else { directory };
     let store = open_store(&root.to_string_lossy(), &S3Options::default())?;
     let path: ObjectPath = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().as_ref().into();
     let reader = VersionReader::open(&store, &path, size_bytes, &PartCache::new(0)).await?;
     if reader.layout().overlay.is_some() {
-        let reason = "it contains only the edits of an alternate".to_owned();
+        let reason = "it is a delta file, which contains only a part of the entities".to_owned();
         return Err(StorageError::InvalidFile(reason));
     }
     verify_and_hash(&reader, &mut NoReadThrottle).await

@@ -721,7 +721,7 @@ fn digest_of_every_form_of_a_version_is_the_same() {
 
 /// Regression test: `strata verify` printed the content hash of an edited file, which is not a digest of its entities.
 #[test]
-fn verify_rejects_edited_file() {
+fn verify_rejects_delta_file() {
     let machine = Machine::new();
     let bench = FileWorkbench::new();
     let store = open_store(&machine.path("store").to_string_lossy(), &S3Options::default()).expect("failed to open");
@@ -735,7 +735,7 @@ fn verify_rejects_edited_file() {
     assert_eq!(succeeded(&machine.run(&["verify", &paths[0]])), format!("{digest}  {}\n", paths[0]));
     let message = failed(&machine.run(&["verify", &paths[1]]));
     assert!(message.contains("the file is no complete, undamaged version file"), "{message}");
-    assert!(message.contains("it contains only the edits of an alternate"), "{message}");
+    assert!(message.contains("it is a delta file, which contains only a part of the entities"), "{message}");
 }
 
 #[test]
