@@ -1,6 +1,6 @@
-//! Tests that kill the binary at every crash point of a refresh, an alternate save, and a rollback, and at random
-//! moments in between. After a restart, the state is the complete state before or after the action, and no webhook is
-//! sent twice.
+//! Tests that kill the binary at every crash point of a refresh, an alternate save, a rollback, and a compaction, and
+//! at random moments in between. After a restart, the state is the complete state before or after the action, and no
+//! webhook is sent twice.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -23,6 +23,8 @@ enum CrashAction {
     Refresh,
     SaveAlternate,
     RollBack,
+    /// A refresh whose version is compacted.
+    Compact,
 }
 
 /// A crash point with the expected result.
@@ -40,7 +42,7 @@ const fn case(point: &'static str, action: CrashAction, done: bool, posted: bool
     CrashCase { point, action, done, posted }
 }
 
-const CASES: [CrashCase; 14] = [
+const CASES: [CrashCase; 16] = [
     case("refresh.leased", CrashAction::Refresh, false, false),
     case("refresh.spooled", CrashAction::Refresh, false, false),
     case("file.writing", CrashAction::Refresh, false, false),
@@ -56,13 +58,14 @@ const CASES: [CrashCase; 14] = [
     case("alternate.committed", CrashAction::SaveAlternate, true, false),
     case("rollback.uncommitted", CrashAction::RollBack, false, false),
     case("rollback.committed", CrashAction::RollBack, true, false),
+    case("compact.uncommitted", CrashAction::Compact, false, false),
+    case("compact.committed", CrashAction::Compact, true, false),
 ];
 
 #[test]
 fn every_crash_point_has_a_case() {
     let covered: BTreeSet<&str> = CASES.iter().map(|case| case.point).collect();
-    // `tests/catalog/file_bases.rs` covers the points of a compaction, which no request reaches.
-    assert_eq!(covered, crash_points().filter(|point| !point.starts_with("compact.")).collect());
+    assert_eq!(covered, crash_points().collect());
 }
 
 #[tokio::test]
@@ -78,6 +81,49 @@ async fn killed_alternate_save_is_complete_or_undone() {
 #[tokio::test]
 async fn killed_rollback_is_complete_or_undone() {
     check(CrashAction::RollBack).await;
+}
+
+/// Entities of a version of which every 9th is new in each version: more than 4,096 extents.
+const COMPACTED_ENTITIES: u64 = 20_000;
+
+fn scattered_entities(version: u64) -> String {
+    let entity = |number: u64| {
+        let round = if number.is_multiple_of(9) { version } else { 0 };
+        format!(r#"{{"id":{number},"round":{round},"words":"the words of an entity of a long list"}}"#)
+    };
+    format!("[{}]", (0..COMPACTED_ENTITIES).map(entity).collect::<Vec<_>>().join(","))
+}
+
+#[tokio::test]
+async fn killed_compaction_is_complete_or_undone() {
+    for case in CASES.into_iter().filter(|case| case.action == CrashAction::Compact) {
+        let fixture = CrashFixture::with_source(scattered_entities).await;
+        let mut server = fixture.serve(Some(case.point));
+        // The compaction can kill the server before the response to the refresh.
+        fixture.act(&server, case.action).await;
+        assert_eq!(server.ended_by(), Some(SIGKILL), "{case:?}");
+        fixture.let_time_pass().await;
+        assert_eq!(fixture.is_complete(2).await, case.done, "{case:?}");
+
+        let server = fixture.serve(None);
+        let expected = |version| serde_json::from_str::<Value>(&scattered_entities(version)).expect("failed to parse");
+        assert!(fixture.read_without_source(&server, 2).await == expected(2), "{case:?}");
+        // The next version is compacted, too.
+        let answer = fixture.act(&server, case.action).await.expect("failed to get a response");
+        assert_eq!(answer["version"]["version_number"], json!(3), "{case:?}: {answer}");
+        let until = Instant::now() + Duration::from_secs(120);
+        while !fixture.is_complete(3).await {
+            assert!(Instant::now() < until, "{case:?}: {}", server.errors());
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        for version in 1..=3 {
+            let entities = fixture.read_without_source(&server, version).await;
+            assert!(entities == expected(version), "{case:?}: v{version}");
+        }
+        let (code, errors) = server.stop("-TERM");
+        assert_eq!(code, Some(0), "{errors}");
+        fixture.assert_swept().await;
+    }
 }
 
 async fn check(action: CrashAction) {
@@ -172,6 +218,11 @@ struct CrashFixture {
 
 impl CrashFixture {
     async fn new() -> CrashFixture {
+        CrashFixture::with_source(|number| format!("[{{\"n\":{number}}}]")).await
+    }
+
+    /// `entities` returns the source of a version.
+    async fn with_source(entities: impl Fn(u64) -> String + Send + Sync + 'static) -> CrashFixture {
         let machine = Machine::new();
         let arguments = ["user", "add", "ada@example.test", "--plan", "pro", "--token", "ci"];
         let token = succeeded(&machine.run_with_input(&arguments, "correct horse\n"));
@@ -179,7 +230,7 @@ impl CrashFixture {
         let number = AtomicU64::new(0);
         let source = LoopbackServer::start(move |_| {
             let number = number.fetch_add(1, Ordering::SeqCst) + 1;
-            ok("Content-Type: application/json\r\n", format!("[{{\"n\":{number}}}]").as_bytes())
+            ok("Content-Type: application/json\r\n", entities(number).as_bytes())
         });
         let url = source.url("/");
         let receiver = LoopbackServer::start(|_| ok("", b""));
@@ -218,7 +269,7 @@ impl CrashFixture {
 
     async fn act(&self, server: &Server, action: CrashAction) -> Option<Value> {
         let (path, body) = match action {
-            CrashAction::Refresh => ("/dataset/refresh", json!({"dataset_id": 1})),
+            CrashAction::Refresh | CrashAction::Compact => ("/dataset/refresh", json!({"dataset_id": 1})),
             CrashAction::SaveAlternate => {
                 let entities = json!([{"alternate": "new"}]);
                 ("/dataset/alternate/save", json!({"dataset_id": 1, "version": 1, "entities": entities}))
@@ -249,6 +300,11 @@ impl CrashFixture {
         self.get(server, &format!("/api/1/crashing/{version}")).await
     }
 
+    /// Returns the entities of a version without `_source`, which a refresh adds.
+    async fn read_without_source(&self, server: &Server, version: u64) -> Value {
+        self.read(server, &format!("v{version}/?drop_field=_source")).await
+    }
+
     /// Returns the version numbers that the webhook receiver has received, in order.
     fn posted(&self) -> Vec<u64> {
         let event =
@@ -266,6 +322,17 @@ impl CrashFixture {
     async fn catalog(&self) -> SqlitePool {
         let path = self.machine.path("strata-data/catalog.sqlite");
         SqlitePool::connect(&format!("sqlite://{}", path.display())).await.expect("failed to open the catalog")
+    }
+
+    /// Returns whether the file of a version has no bases.
+    async fn is_complete(&self, version: i64) -> bool {
+        let catalog = self.catalog().await;
+        let sql = "SELECT COUNT(*) FROM versions v JOIN file_bases b ON b.file_id = v.file_id
+                   WHERE v.dataset_id = 1 AND v.version_number = ?";
+        let (bases,): (i64,) =
+            sqlx::query_as(sql).bind(version).fetch_one(&catalog).await.expect("failed to run the SQL statement");
+        catalog.close().await;
+        bases == 0
     }
 
     /// Lets the leases of dead processes expire.

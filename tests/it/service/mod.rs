@@ -5,6 +5,8 @@ mod alternates;
 mod binding;
 mod changes;
 mod checks;
+mod compaction;
+mod delta_files;
 mod diffs;
 #[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod disk_cache;
