@@ -213,7 +213,8 @@ impl Catalog {
     }
 
     /// Sets the alternate (edited copy) of a version, even in a frozen dataset. Marks a replaced file as unreferenced.
-    /// Returns [`CatalogError::Conflict`] if the version's files are not `expected`, or if a base of `file` has no record.
+    /// Returns [`CatalogError::Conflict`] if the alternate is not the one of `expected`, or if a base of `file` has no
+    /// record. The file of the version can differ from `expected`, because a replacement has the same entities.
     pub async fn save_alternate(
         &self,
         dataset: DatasetId,
@@ -223,11 +224,11 @@ impl Catalog {
     ) -> Result<VersionStatus> {
         let (mut transaction, locked) = self.lock_dataset(dataset).await?;
         let mut status = find_version(&mut transaction, &locked, number).await?;
-        if expected.is_some_and(|expected| expected != VersionFileIds::from_version(&status.version)) {
+        let replaced = status.version.alternate.as_ref().map(|alt| alt.id);
+        if expected.is_some_and(|expected| expected.alt != replaced) {
             return Err(CatalogError::Conflict);
         }
         let now = self.now();
-        let replaced = status.version.alternate.as_ref().map(|alt| alt.id);
         let alt = record_file(&mut transaction, file, replaced, now).await?;
         status.version.alternate = Some(alt);
         set_alternate(&mut transaction, &locked, &status.version).await?;

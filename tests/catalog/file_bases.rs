@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use strata_catalog::{Catalog, CatalogError, FileReference, VersionContent};
+use strata_catalog::{Catalog, CatalogError, FileReference, VersionContent, VersionFileIds};
 use strata_testing::databases::{Raw, on_both_databases};
 use strata_types::dataset::{NewDatasetClone, RollbackMode};
 use strata_types::ids::{DatasetId, VersionFileId};
@@ -396,12 +396,15 @@ async fn replacement_affects_only_its_version(database: Database) {
     assert_eq!(catalog.version(dataset, v(1)).await.unwrap().version, first);
     assert_eq!(catalog.version(clone, v(1)).await.unwrap().version.file, first.file);
     assert_eq!(unreferenced(&database).await, [""; 0]);
-    // An alternate with the old file as base keeps it, too.
+    // An alternate with the old file as base keeps it, too. An edit can be saved although the file was replaced.
     save(&catalog, dataset, "alt", &["a"]).await.unwrap();
     let replaced = replace(&catalog, dataset, 1, &first.file, "c").await.unwrap();
+    let edited = VersionFileIds { file: first.file.id, alt: replaced.alternate.as_ref().map(|alt| alt.id) };
+    catalog.reserve_file("e", LEASE).await.unwrap();
+    catalog.save_alternate(dataset, v(1), &delta_file("e", &["a"]), Some(edited)).await.unwrap();
     assert_eq!((&*replaced.file.path, &*replaced.alternate.unwrap().path), ("c", "alt"));
     replace(&catalog, clone, 1, &first.file, "d").await.unwrap();
-    assert_eq!(unreferenced(&database).await, [""; 0]);
+    assert_eq!(unreferenced(&database).await, ["alt"]);
     assert_eq!(numbers(&catalog.file_references(first.file.id, 100).await.unwrap()), [(1, true)]);
 }
 
