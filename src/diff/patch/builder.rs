@@ -30,8 +30,13 @@ pub(super) async fn build_patch(
 ) -> Result<VersionPatch, QueryError> {
     let reservation = MemoryConsumer::new("patch").register(engine.task_context().memory_pool());
     let mut hunks = HunkBuilder { hunks: TrackedVec::new(&reservation), next: [0, 0], changed_rows: 0 };
-    let builder =
-        PatchBuilder { readers: &readers, threads: engine.threads(), reservation: &reservation, max_region_entities };
+    let mut builder = PatchBuilder {
+        readers: &readers,
+        cursors: readers.each_ref().map(HashCursor::new),
+        threads: engine.threads(),
+        reservation: &reservation,
+        max_region_entities,
+    };
     let ends = readers.each_ref().map(VersionReader::entity_count);
     let mut region_start = [0, 0];
     for run in builder.shared_rows() {
@@ -52,6 +57,8 @@ pub(super) async fn build_patch(
 
 struct PatchBuilder<'a> {
     readers: &'a [VersionReader; 2],
+    /// Read the hashes of all regions, many of which can be in one row group.
+    cursors: [HashCursor<'a>; 2],
     threads: usize,
     reservation: &'a MemoryReservation,
     max_region_entities: u64,
@@ -99,7 +106,7 @@ impl PatchBuilder<'_> {
     }
 
     /// Finds the equal entities of a region, which is divided if it is too large.
-    async fn build_regions(&self, rows: [Range<u64>; 2], hunks: &mut HunkBuilder) -> Result<(), QueryError> {
+    async fn build_regions(&mut self, rows: [Range<u64>; 2], hunks: &mut HunkBuilder) -> Result<(), QueryError> {
         let mut open = vec![Region::new(rows)];
         while let Some(region) = open.pop() {
             if region.rows.iter().any(Range::is_empty) {
@@ -125,16 +132,15 @@ impl PatchBuilder<'_> {
     }
 
     /// Separates the common prefix and suffix by canonical hashes.
-    async fn trim(&self, rows: [Range<u64>; 2], regions: &mut Vec<Region>) -> Result<(), QueryError> {
+    async fn trim(&mut self, rows: [Range<u64>; 2], regions: &mut Vec<Region>) -> Result<(), QueryError> {
         let shorter = rows.iter().map(|rows| rows.end - rows.start).min().unwrap_or_default();
-        let mut cursors = self.readers.each_ref().map(HashCursor::new);
+        let cursors = &mut self.cursors;
         let mut prefix = 0;
-        while prefix < shorter && are_equal(&mut cursors, rows.each_ref().map(|rows| rows.start + prefix)).await? {
+        while prefix < shorter && are_equal(cursors, rows.each_ref().map(|rows| rows.start + prefix)).await? {
             prefix += 1;
         }
         let mut suffix = 0;
-        while suffix < shorter - prefix
-            && are_equal(&mut cursors, rows.each_ref().map(|rows| rows.end - 1 - suffix)).await?
+        while suffix < shorter - prefix && are_equal(cursors, rows.each_ref().map(|rows| rows.end - 1 - suffix)).await?
         {
             suffix += 1;
         }
@@ -191,7 +197,7 @@ impl PatchBuilder<'_> {
     }
 
     /// Finds the equal entities among two ranges of rows of each version.
-    async fn align_ranges(&self, rows: [[Range<u64>; 2]; 2], hunks: &mut HunkBuilder) -> Result<(), QueryError> {
+    async fn align_ranges(&mut self, rows: [[Range<u64>; 2]; 2], hunks: &mut HunkBuilder) -> Result<(), QueryError> {
         let memory = self.reservation.new_empty();
         let entity_count: u64 = rows.iter().flatten().map(|rows| rows.end - rows.start).sum();
         memory.try_grow(entity_count as usize * REGION_ENTITY_BYTES)?;
@@ -204,10 +210,9 @@ impl PatchBuilder<'_> {
     }
 
     /// Returns the positions of the entities whose canonical hash occurs in both versions.
-    async fn find_candidates(&self, rows: &[[Range<u64>; 2]; 2]) -> Result<[Vec<u64>; 2], QueryError> {
+    async fn find_candidates(&mut self, rows: &[[Range<u64>; 2]; 2]) -> Result<[Vec<u64>; 2], QueryError> {
         let mut hashes: [Vec<(u64, EntityHash)>; 2] = Default::default();
-        for (side, reader) in self.readers.iter().enumerate() {
-            let mut cursor = HashCursor::new(reader);
+        for (side, cursor) in self.cursors.iter_mut().enumerate() {
             for position in rows[side].iter().cloned().flatten() {
                 hashes[side].push((position, cursor.hash_at(position).await?));
             }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
 use super::version_reader::VersionReader;
+use crate::overlay::Extent;
 
 /// Rows that two versions share, by their first positions in both.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +25,10 @@ pub enum RowPosition {
     },
 }
 
-/// Consecutive rows of a row group at consecutive positions of a version.
+/// Consecutive rows of a file's row group at consecutive positions of a version.
 #[derive(Clone, Copy, Debug)]
 struct RowRun {
-    /// The number of the file and the row group.
-    row_group: (usize, u32),
+    row_group: u32,
     row: u64,
     position: u64,
     rows: u64,
@@ -40,8 +40,15 @@ impl VersionReader {
     pub fn shared_rows(&self, other: &VersionReader) -> Vec<SharedRowRun> {
         // Files have the same number in both versions. Comparing paths would take most of the time.
         let mut numbers = HashMap::new();
-        let runs = [self, other].map(|version| version.row_runs(&mut numbers));
-        merge_adjacent(longest_ascending(intersect_runs(&runs[0], &runs[1])))
+        let mut runs = [self, other].map(|version| version.row_runs(&mut numbers)).map(Vec::into_iter);
+        let mut shared = Vec::new();
+        while let [Some(left), Some(right)] = runs.each_mut().map(Iterator::next) {
+            shared.append(&mut intersect_runs(&left, &right));
+        }
+        // The runs of each file are ascending, so that sorting costs little.
+        shared.sort_by_key(|run| run.first_positions[0]);
+        // Versions with many extents have few runs after this.
+        merge_adjacent(longest_ascending(merge_adjacent(shared)))
     }
 
     /// Locates the entity at a position of `before` in this version. `None` if the versions share no rows, or if the
@@ -52,22 +59,22 @@ impl VersionReader {
         is_located.then(|| locate(&shared, [before.entity_count(), self.entity_count()], position))
     }
 
-    /// Returns the runs by file, row group, and row. `numbers` has the numbers of files by path, and gets new ones.
-    fn row_runs<'a>(&'a self, numbers: &mut HashMap<&'a str, usize>) -> Vec<RowRun> {
+    /// Returns the runs of each file by row group and row. `numbers` has the numbers of files by path, and gets new
+    /// ones.
+    fn row_runs<'a>(&'a self, numbers: &mut HashMap<&'a str, usize>) -> Vec<Vec<RowRun>> {
         let mut number_of = |path| {
             let next = numbers.len();
             *numbers.entry(path).or_insert(next)
         };
         let files: Vec<usize> = self.files.iter().map(|file| number_of(file.object_file.path.as_ref())).collect();
         let mut position = 0;
-        let mut runs = Vec::new();
-        for extent in self.extents() {
-            let row_group = (files[usize::from(extent.file)], extent.row_group);
-            let rows = u64::from(extent.rows);
-            runs.push(RowRun { row_group, row: extent.start.into(), position, rows });
-            position += rows;
+        let mut runs = vec![Vec::new(); numbers.len()];
+        for Extent { file, row_group, start, rows } in self.extents() {
+            runs[files[usize::from(file)]].push(RowRun { row_group, row: start.into(), position, rows: rows.into() });
+            position += u64::from(rows);
         }
-        runs.sort_unstable_by_key(|run| (run.row_group, run.row));
+        // Most extents of a file are in the order of its rows already, which a stable sort uses.
+        runs.iter_mut().for_each(|runs| runs.sort_by_key(|run| (run.row_group, run.row)));
         runs
     }
 }
@@ -86,7 +93,7 @@ fn locate(shared: &[SharedRowRun], lengths: [u64; 2], position: u64) -> RowPosit
     RowPosition::Replaced { before: start[0]..end[0], after: start[1]..end[1] }
 }
 
-/// Returns the common rows of runs, which are sorted by row.
+/// Returns the common rows of runs of one file, which are sorted by row.
 fn intersect_runs(left_runs: &[RowRun], right_runs: &[RowRun]) -> Vec<SharedRowRun> {
     let mut shared: Vec<SharedRowRun> = Vec::new();
     let mut left = 0;
@@ -106,9 +113,9 @@ fn intersect_runs(left_runs: &[RowRun], right_runs: &[RowRun]) -> Vec<SharedRowR
     shared
 }
 
-/// Returns the runs with the most rows that are ascending in both lists. Costs `n log n` for `n` runs.
-fn longest_ascending(mut runs: Vec<SharedRowRun>) -> Vec<SharedRowRun> {
-    runs.sort_by_key(|run| run.first_positions[0]);
+/// Returns the runs with the most rows that are ascending in both lists. Costs `n log n` for `n` runs, which must be
+/// ascending in the first list.
+fn longest_ascending(runs: Vec<SharedRowRun>) -> Vec<SharedRowRun> {
     // For each end in the second list: the number of rows of the best chain with this end, and its last run. Chains
     // that end later have more rows.
     let mut best: BTreeMap<u64, (u64, usize)> = BTreeMap::new();
@@ -196,7 +203,7 @@ mod tests {
     fn common_rows_of_runs_are_found() {
         let runs = |runs: &[(u32, u64, u64, u64)]| {
             runs.iter()
-                .map(|&(row_group, row, position, rows)| RowRun { row_group: (0, row_group), row, position, rows })
+                .map(|&(row_group, row, position, rows)| RowRun { row_group, row, position, rows })
                 .collect::<Vec<_>>()
         };
         let left = runs(&[(0, 0, 10, 6), (1, 0, 0, 3), (1, 5, 3, 2)]);
