@@ -36,6 +36,58 @@ pub(super) struct PlacedExtent {
     pub(super) file_page: u32,
 }
 
+/// Rows of a file's row group that a row group of the version has, as ranges in the order of the file. The first rows
+/// of the ranges are stored separately, because each keyword search looks at most of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowRanges<'a> {
+    starts: &'a [u32],
+    /// The number of rows, and the number of the first one in the row group of the version.
+    places: &'a [(u32, u32)],
+}
+
+/// The parts of [`RowRanges`] of all sources.
+type SortedRanges = (Box<[u32]>, Box<[(u32, u32)]>);
+
+impl<'a> RowRanges<'a> {
+    fn split_at(self, ranges: usize) -> (RowRanges<'a>, RowRanges<'a>) {
+        let (starts, later_starts) = self.starts.split_at(ranges);
+        let (places, later_places) = self.places.split_at(ranges);
+        (RowRanges { starts, places }, RowRanges { starts: later_starts, places: later_places })
+    }
+
+    /// Returns the range in the file that contains all rows, perhaps with others between them.
+    pub(super) fn bounds(self) -> Option<Range<usize>> {
+        let [first, last] = [*self.starts.first()?, *self.starts.last()?];
+        let (rows, _) = self.places.last()?;
+        Some(first as usize..(last + rows) as usize)
+    }
+
+    /// Returns the ranges in the row group of the version.
+    pub(super) fn in_version(self) -> impl Iterator<Item = Range<usize>> {
+        self.places.iter().map(|&(rows, first)| first as usize..(first + rows) as usize)
+    }
+
+    /// Returns the number of a row of the file in the row group of the version; `None` if the version does not have it.
+    /// Skips the ranges before the row, so the rows of further calls must not be before it.
+    pub(super) fn find_next(&mut self, row: u32) -> Option<u32> {
+        self.skip_before(row);
+        let offset = row.checked_sub(*self.starts.first()?)?;
+        let (rows, first) = *self.places.first()?;
+        (offset < rows).then_some(first + offset)
+    }
+
+    /// Skips the ranges before the last one that starts at or before `row`. The cost depends on how many they are.
+    fn skip_before(&mut self, row: u32) {
+        let mut step = 1;
+        while self.starts.get(step).is_some_and(|start| *start <= row) {
+            step *= 2;
+        }
+        let low = step / 2;
+        let started = self.starts[low..step.min(self.starts.len())].partition_point(|start| *start <= row);
+        (_, *self) = self.split_at((low + started).saturating_sub(1));
+    }
+}
+
 /// A row group of a file, and how many of its rows a row group of the version has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SourceRowGroup {
@@ -50,8 +102,11 @@ struct RowGroupParts {
     extents: Range<usize>,
     sources: Range<usize>,
     pages: usize,
-    /// The extents by source and row. Sorted when a search first needs the order.
-    by_row: OnceLock<Box<[PlacedExtent]>>,
+    /// The blocks of `1 << block_shift` rows in [`ExtentList::blocks`].
+    blocks: Range<usize>,
+    block_shift: u32,
+    /// Sorted when a search first needs them.
+    by_row: OnceLock<SortedRanges>,
 }
 
 pub struct ExtentList {
@@ -62,6 +117,9 @@ pub struct ExtentList {
     extents: Vec<PlacedExtent>,
     sources: Vec<SourceRowGroup>,
     parts: Vec<RowGroupParts>,
+    /// For each block of rows of a row group, the number in the row group of the extent with its first row. A block has
+    /// about as many rows as an extent, so that a search for a row looks at few extents.
+    blocks: Vec<u32>,
 }
 
 impl ExtentList {
@@ -86,6 +144,7 @@ impl ExtentList {
             extents: Vec::with_capacity(extents.len()),
             sources: Vec::new(),
             parts: Vec::new(),
+            blocks: Vec::new(),
         };
         let largest = largest_file(extents, files.len());
         let rows_of =
@@ -100,7 +159,7 @@ impl ExtentList {
         for (number, extent) in extents.iter().enumerate() {
             let is_next = extent.file == largest
                 && current
-                    .is_some_and(|current| current != extent.row_group && 2 * rows >= u64::from(rows_of(current)));
+                    .is_some_and(|current| current != extent.row_group && 8 * rows >= 7 * u64::from(rows_of(current)));
             let is_full = rows + u64::from(extent.rows) > 2 * u64::from(max_rows);
             if start < number && (is_next || is_full) {
                 list.push_row_group(&extents[start..number], files);
@@ -144,12 +203,24 @@ impl ExtentList {
             }
         }
         self.sources[first_source..].sort_unstable_by_key(|source| (source.file, source.row_group));
+        let rows = first_row as usize;
+        let block_shift = rows.checked_div(extents.len()).unwrap_or_default().max(1).ilog2();
+        let first_block = self.blocks.len();
+        let mut at = first_extent;
+        for first_row in (0..rows).step_by(1 << block_shift) {
+            while self.extents.get(at + 1).is_some_and(|next| next.first_row as usize <= first_row) {
+                at += 1;
+            }
+            self.blocks.push((at - first_extent) as u32);
+        }
         let first_position = self.row_groups.last().map_or(0, |group| group.first_position + group.rows as u64);
-        self.row_groups.push(RowGroupSpan { first_position, rows: first_row as usize });
+        self.row_groups.push(RowGroupSpan { first_position, rows });
         self.parts.push(RowGroupParts {
             extents: first_extent..self.extents.len(),
             sources: first_source..self.sources.len(),
             pages: first_page as usize,
+            blocks: first_block..self.blocks.len(),
+            block_shift,
             by_row: OnceLock::new(),
         });
     }
@@ -162,18 +233,24 @@ impl ExtentList {
         &self.extents[self.parts[row_group].extents.clone()]
     }
 
-    /// Returns the row groups of files from which a row group has rows, each once, in the order of
-    /// [`ExtentList::extents_by_row`].
+    /// Returns the row groups of files from which a row group has rows, each once.
     pub(super) fn sources(&self, row_group: usize) -> &[SourceRowGroup] {
         &self.sources[self.parts[row_group].sources.clone()]
     }
 
-    /// Returns the extents of a row group in the order of their files, row groups, and rows there.
-    pub(super) fn extents_by_row(&self, row_group: usize) -> &[PlacedExtent] {
-        self.parts[row_group].by_row.get_or_init(|| {
+    /// Returns the rows of each source of a row group.
+    pub(super) fn source_rows(&self, row_group: usize) -> impl Iterator<Item = (SourceRowGroup, RowRanges<'_>)> {
+        let (starts, places) = self.parts[row_group].by_row.get_or_init(|| {
             let mut extents = self.row_group_extents(row_group).to_vec();
             extents.sort_unstable_by_key(|placed| (placed.extent.file, placed.extent.row_group, placed.extent.start));
-            extents.into()
+            let starts = extents.iter().map(|placed| placed.extent.start).collect();
+            (starts, extents.iter().map(|placed| (placed.extent.rows, placed.first_row)).collect())
+        });
+        let mut ranges = RowRanges { starts, places };
+        self.sources(row_group).iter().map(move |source| {
+            let (of_source, others) = ranges.split_at(source.extents as usize);
+            ranges = others;
+            (*source, of_source)
         })
     }
 
@@ -182,8 +259,13 @@ impl ExtentList {
     }
 
     pub(super) fn extent_for_row(&self, row_group: usize, row: usize) -> PlacedExtent {
+        let RowGroupParts { blocks, block_shift, .. } = &self.parts[row_group];
+        let mut blocks = self.blocks[blocks.clone()][row >> block_shift..].iter().map(|extent| *extent as usize);
         let extents = self.row_group_extents(row_group);
-        extents[extents.partition_point(|placed| placed.first_row as usize <= row) - 1]
+        let first = blocks.next().unwrap_or_default();
+        let end = blocks.next().map_or(extents.len(), |next| next + 1);
+        let after = extents[first..end].partition_point(|placed| placed.first_row as usize <= row);
+        extents[first + after - 1]
     }
 
     pub(super) fn extent_for_page(&self, row_group: usize, page: usize) -> PlacedExtent {
@@ -192,8 +274,9 @@ impl ExtentList {
     }
 
     pub fn memory_bytes(&self) -> usize {
-        // The extents can get sorted later.
-        2 * self.extents.capacity() * size_of::<PlacedExtent>()
+        // The ranges of `by_row` can be added later.
+        self.extents.capacity() * (size_of::<PlacedExtent>() + size_of::<(u32, u32, u32)>())
+            + self.blocks.capacity() * size_of::<u32>()
             + self.sources.capacity() * size_of::<SourceRowGroup>()
             + self.row_groups.capacity() * (size_of::<RowGroupSpan>() + size_of::<RowGroupParts>())
             + self.keyword_index.memory_bytes()

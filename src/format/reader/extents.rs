@@ -18,7 +18,7 @@ use super::readahead::PrefetchPlan;
 use super::version_reader::VersionReader;
 use crate::cached_part::{CachedPart, PartKey};
 use crate::document_page::{DocumentForm, DocumentPage, ResidentPage};
-use crate::extent_list::{PlacedExtent, SourceRowGroup};
+use crate::extent_list::{PlacedExtent, RowRanges, SourceRowGroup};
 use crate::keywords::field_set::FieldSet;
 use crate::keywords::segment::KeywordCandidates;
 use crate::keywords::segment_directory::KeywordIndex;
@@ -40,34 +40,31 @@ pub struct KeywordRows<'a> {
     /// The number of the keyword index segment with the rows, and the number of the row group's first row in it. `None`
     /// if no segment has the rows.
     segment: Option<(usize, usize)>,
-    /// Sorted by their rows in the file.
-    extents: &'a [PlacedExtent],
+    ranges: RowRanges<'a>,
 }
 
 impl KeywordRows<'_> {
     /// Returns the number of the segment, and the range in it that contains all rows, perhaps with others between them.
     pub fn segment_range(&self) -> Option<(usize, Range<usize>)> {
         let (segment, start) = self.segment?;
-        let first = self.extents.first()?.extent.start as usize;
-        let Extent { start: last, rows, .. } = self.extents.last()?.extent;
-        Some((segment, start + first..start + (last + rows) as usize))
+        let bounds = self.ranges.bounds()?;
+        Some((segment, start + bounds.start..start + bounds.end))
     }
 
-    /// Returns the number in the row group of a row of the segment; `None` if the row group does not have it.
-    pub fn row_of(&self, segment_row: usize) -> Option<usize> {
-        let row = segment_row.checked_sub(self.segment?.1)?;
-        let next = self.extents.partition_point(|placed| placed.extent.start as usize <= row);
-        let PlacedExtent { extent, first_row, .. } = self.extents.get(next.checked_sub(1)?)?;
-        let offset = row - extent.start as usize;
-        (offset < extent.rows as usize).then_some(*first_row as usize + offset)
+    /// Returns pairs of a row of the segment and its number in the row group. Skips rows that the row group does not
+    /// have. `segment_rows` must be ascending.
+    pub fn rows_of(&self, segment_rows: impl Iterator<Item = usize>) -> impl Iterator<Item = (usize, usize)> {
+        let start = self.segment.map_or(usize::MAX, |(_, start)| start);
+        let mut ranges = self.ranges;
+        segment_rows.filter_map(move |segment_row| {
+            let row = u32::try_from(segment_row.checked_sub(start)?).ok()?;
+            Some((segment_row, ranges.find_next(row)? as usize))
+        })
     }
 
     /// Returns the rows as ranges of the row group.
     pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
-        self.extents.iter().map(|placed| {
-            let start = placed.first_row as usize;
-            start..start + placed.extent.rows as usize
-        })
+        self.ranges.in_version()
     }
 }
 
@@ -437,17 +434,14 @@ impl VersionReader {
 
     /// Returns where the keyword index has the rows of a row group.
     pub fn keyword_rows(&self, row_group: usize) -> impl Iterator<Item = KeywordRows<'_>> {
-        let mut extents = self.extent_list.extents_by_row(row_group);
-        self.extent_list.sources(row_group).iter().map(move |source| {
-            let (of_source, others) = extents.split_at(source.extents as usize);
-            extents = others;
+        self.extent_list.source_rows(row_group).map(|(source, ranges)| {
             let file = usize::from(source.file);
             let index = &self.files[file].footer.extent_list.keyword_index;
             let segment = index.segment_and_first_row(source.row_group as usize).map(|(number, start)| {
                 let before: usize = self.files[..file].iter().map(FileReader::keyword_segment_count).sum();
                 (before + number, start)
             });
-            KeywordRows { segment, extents: of_source }
+            KeywordRows { segment, ranges }
         })
     }
 

@@ -294,22 +294,32 @@ fn collect_rows(
         return Some(result(segment)?.slice(range.start, count));
     }
     let mut candidates = FixedBitSet::with_capacity(count);
-    let mut exact = FixedBitSet::with_capacity(count);
+    // Candidates that do not match for certain.
+    let mut uncertain: Vec<usize> = Vec::new();
     for rows in rows {
         let Some((segment, range)) = rows.segment_range() else {
-            rows.ranges().for_each(|range| candidates.insert_range(range));
+            for range in rows.ranges() {
+                candidates.insert_range(range.clone());
+                uncertain.extend(range);
+            }
             continue;
         };
         let found = result(segment)?;
-        for row in found.candidates.slice(range.start, range.len()).set_indices() {
-            let row = range.start + row;
-            if let Some(at) = rows.row_of(row) {
-                candidates.insert(at);
-                exact.set(at, found.exact.contains(row));
+        let found_rows = found.candidates.slice(range.start, range.len());
+        for (row, at) in rows.rows_of(found_rows.set_indices().map(|row| range.start + row)) {
+            candidates.insert(at);
+            if !found.exact.contains(row) {
+                uncertain.push(at);
             }
         }
     }
-    let exact = if exact == candidates { ExactRows::All } else { ExactRows::Rows(to_boolean_buffer(&exact)) };
+    let exact = if uncertain.is_empty() {
+        ExactRows::All
+    } else {
+        let mut exact = candidates.clone();
+        uncertain.into_iter().for_each(|row| exact.remove(row));
+        ExactRows::Rows(to_boolean_buffer(&exact))
+    };
     Some(KeywordIndexRows { candidates: to_boolean_buffer(&candidates), exact })
 }
 
