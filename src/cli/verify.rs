@@ -11,7 +11,8 @@ use super::print_stdout;
 /// Print the digest of a file, to compare it with the content_sha256 of a version
 ///
 /// The digest is the SHA-256 of the entities as JSON Lines. FILE can be a whole version as JSON Lines or JSON, or a
-/// version file of a store, which is also verified. Prints the digest and the name of the file, like sha256sum.
+/// version file of a store, which is also verified. If it refers to other version files, they must be in the same store
+/// or copy of a store. Prints the digest and the name of the file, like sha256sum.
 #[derive(Debug, Args)]
 pub(super) struct VerifyArguments {
     /// File

@@ -3,6 +3,8 @@
 //! 1. All bytes are compared with the checksums of the file.
 //! 2. The documents are hashed and compared with the content hash.
 //! 3. The other columns are computed again from the documents and compared. The profile has a hash.
+//!
+//! [`verify_and_hash`] reads only the file itself. [`verify_and_digest`] also reads the documents of the bases.
 
 use arrow::array::{Array, ArrayRef, StringArray};
 use arrow::compute::cast;
@@ -10,7 +12,7 @@ use sha2::{Digest, Sha256};
 use strata_runtime::blocking::run_blocking;
 use strata_store::{Result, StorageError};
 
-use super::reader::{FileReader, ReadThrottle, VersionReader};
+use super::reader::{FileReader, NoReadThrottle, ReadThrottle, VersionReader};
 use super::shredder::EntityShredder;
 
 const VERIFY_BATCH_ROWS: usize = 2_048;
@@ -63,6 +65,56 @@ pub async fn verify_and_hash(reader: &VersionReader, throttle: &mut dyn ReadThro
         Some(overlay) if overlay.own_sha256 == content => Ok(list.layout().content_sha256.clone()),
         Some(_) => Err(file_damaged("its entities do not match their hash")),
     }
+}
+
+/// Verifies a version file like [`verify_and_hash`], and the documents of its bases. Returns the SHA-256 of the version
+/// as JSON Lines in hexadecimal.
+///
+/// For a complete file and for a delta file of a refresh, this digest must equal the content hash. The content hash of
+/// an edited list covers only the hashes and extents of its files ([`Overlay::content_sha256`]). The documents of its
+/// bases are therefore compared only with the checksums of their pages.
+///
+/// Streams the documents in order. Needs memory for one decoded row group.
+///
+/// [`Overlay::content_sha256`]: super::overlay::Overlay::content_sha256
+pub async fn verify_and_digest(reader: &VersionReader) -> Result<String> {
+    let verified = verify_and_hash(reader, &mut NoReadThrottle).await?;
+    let layout = reader.layout();
+    let digest = match &layout.overlay {
+        None => verified,
+        Some(_) => digest_documents(reader).await?,
+    };
+    let is_edited = layout.overlay.as_ref().is_some_and(|overlay| overlay.content_sha256() == layout.content_sha256);
+    match is_edited || digest == layout.content_sha256 {
+        true => Ok(digest),
+        false => Err(file_damaged("its entities do not match their hash")),
+    }
+}
+
+/// Returns the SHA-256 of all documents of the list, each followed by a line feed.
+async fn digest_documents(reader: &VersionReader) -> Result<String> {
+    let mut content = Sha256::new();
+    let mut entities = 0;
+    for row_group in 0..reader.row_groups().len() {
+        let mut next_page = 0;
+        let page_count = reader.page_count(row_group);
+        while next_page < page_count {
+            let pages = reader.read_document_pages(row_group, next_page..page_count).await?;
+            next_page += pages.len();
+            for page in pages {
+                for row in page.rows() {
+                    content.update(page.document(row));
+                    content.update(b"\n");
+                    entities += 1;
+                }
+            }
+        }
+    }
+    let expected = reader.entity_count();
+    if entities != expected {
+        return Err(file_damaged(&format!("its list contains {entities} entities instead of {expected}")));
+    }
+    Ok(hex::encode(content.finalize()))
 }
 
 async fn read_all_columns(reader: &FileReader, row_group: usize) -> Result<Vec<ArrayRef>> {

@@ -50,6 +50,18 @@ impl VersionReader {
         Ok(VersionReader { extent_list: version_file.footer.extent_list.clone(), files: [version_file].into() })
     }
 
+    /// Returns the overlay of a delta file without opening its bases; `None` if the file is complete. Costs one or two
+    /// requests.
+    pub async fn read_overlay(
+        store: &Store,
+        path: &ObjectPath,
+        size_bytes: u64,
+        cache: &PartCache,
+    ) -> Result<Option<Overlay>> {
+        let version_file = FileReader::open(store, path, size_bytes, cache).await?;
+        Ok(version_file.footer.layout.overlay.clone())
+    }
+
     async fn open_delta(version_file: &FileReader, overlay: &Overlay) -> Result<VersionReader> {
         let ObjectFile { store, cache, .. } = &version_file.object_file;
         let load = || async {

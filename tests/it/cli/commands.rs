@@ -6,13 +6,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use strata_format::editing::{EditScript, PositionEdit};
-use strata_format::writer::WriteOptions;
-use strata_store::store::{S3Options, open_store};
 use strata_testing::files;
 use strata_testing::machine::{Machine, Server, failed, get, one_json_line, post, succeeded};
 use strata_testing::scripts::paste;
-use strata_testing::versions::{FileWorkbench, always_beside};
 
 #[test]
 fn help_names_every_command_and_flag() {
@@ -717,25 +713,6 @@ fn digest_of_every_form_of_a_version_is_the_same() {
         assert!(message.contains(&format!("failed to compute the digest of {file}")), "{message}");
         assert!(message.contains(reason), "{message}");
     }
-}
-
-/// Regression test: `strata verify` printed the content hash of an edited file, which is not a digest of its entities.
-#[test]
-fn verify_rejects_delta_file() {
-    let machine = Machine::new();
-    let bench = FileWorkbench::new();
-    let store = open_store(&machine.path("store").to_string_lossy(), &S3Options::default()).expect("failed to open");
-    let entities: Vec<String> = (0..9).map(|id| format!("{{\"id\":{id}}}")).collect();
-    let options = WriteOptions::default();
-    let base = bench.write(&store, &entities, &options).expect("failed to write");
-    let removal = EditScript::from([(3, PositionEdit { inserts: Vec::new(), change: Some(None) })]);
-    let edited = bench.edit(&store, &base, &removal, (&options, &always_beside(0))).expect("failed to edit");
-    let paths = [base.0, edited.expect("missing edit plan").0].map(|path| format!("store/{path}"));
-    let digest = hex::encode(Sha256::digest(entities.join("\n") + "\n"));
-    assert_eq!(succeeded(&machine.run(&["verify", &paths[0]])), format!("{digest}  {}\n", paths[0]));
-    let message = failed(&machine.run(&["verify", &paths[1]]));
-    assert!(message.contains("the file is no complete, undamaged version file"), "{message}");
-    assert!(message.contains("it is a delta file, which contains only a part of the entities"), "{message}");
 }
 
 #[test]

@@ -7,3 +7,4 @@ mod commands;
 mod memory;
 mod private_files;
 mod restore;
+mod verify;
