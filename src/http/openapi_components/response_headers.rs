@@ -30,7 +30,7 @@ const RESPONSE_HEADERS: [(&str, Type, &str, &str); 29] = [
     (
         "Repr-Digest",
         Type::String,
-        "The SHA-256 of a whole version as JSON Lines (RFC 9530), unless the response is compressed.",
+        "The SHA-256 of a whole Parquet file, or of a whole version as uncompressed JSON Lines (RFC 9530).",
         "sha-256=:47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=:",
     ),
     (

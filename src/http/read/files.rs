@@ -5,14 +5,15 @@
 
 use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, RANGE};
+use axum::http::header::{CONTENT_LENGTH, RANGE};
 use axum::http::request::Parts;
-use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http_body::Body as _;
-use strata_service::AuthorizedTarget;
+use strata_encode::ContentCoding;
+use strata_service::{AuthorizedTarget, ReadResponse, ResponseBody, Services};
 use strata_types::read_request::{ReadRequest, ResponseFormat};
 
 use super::path::parse_file_path;
@@ -21,6 +22,7 @@ use crate::AppState;
 use crate::error::{HttpError, Result};
 use crate::headers::caching::UnsizedEmptyBody;
 use crate::headers::cors;
+use crate::headers::range::ByteRange;
 use crate::params;
 
 pub(super) const REPR_DIGEST: HeaderName = HeaderName::from_static("repr-digest");
@@ -71,17 +73,35 @@ fn without_body(response: Response) -> Response {
     Response::from_parts(head, Body::new(UnsizedEmptyBody))
 }
 
-/// Adds `Repr-Digest` (RFC 9530) to a whole version as JSON Lines, whose digest is recorded. A compressed response has
-/// none, because the digest covers the bytes before the compression.
-pub(super) fn set_repr_digest(response: &mut Response, target: &AuthorizedTarget, request: &ReadRequest) {
-    let whole = ReadRequest { format: ResponseFormat::Jsonl, alt: request.alt, ..ReadRequest::default() };
-    let is_whole = request.canonicalize() == whole.canonicalize();
-    if !is_whole || response.headers().contains_key(CONTENT_ENCODING) {
-        return;
+/// Returns the SHA-256 of a whole Parquet file, or of a whole version as JSON Lines. `None` for any other response, and
+/// if the digest cannot be known before the body. A compressed response has none, because the digest covers the bytes
+/// before the compression.
+///
+/// Waits until a Parquet file is built, because its digest precedes the body.
+pub(super) async fn find_digest(
+    services: &Services,
+    response: &mut ReadResponse,
+    target: &AuthorizedTarget,
+    request: &ReadRequest,
+    range: Option<&ByteRange>,
+) -> Result<Option<[u8; 32]>> {
+    if let ResponseBody::Export(export) = &mut response.body {
+        return match range {
+            None => Ok(export.wait_for_sha256().await?),
+            Some(_) => Ok(None),
+        };
     }
-    let digest = hex::decode(&target.file.content_hash).map(|digest| format!("sha-256=:{}:", STANDARD.encode(digest)));
-    // The recorded digest consists of hexadecimal digits.
-    if let Some(digest) = digest.ok().and_then(|digest| HeaderValue::try_from(digest).ok()) {
-        response.headers_mut().insert(REPR_DIGEST, digest);
+    let whole = ReadRequest { format: ResponseFormat::Jsonl, alt: request.alt, ..ReadRequest::default() };
+    if request.canonicalize() != whole.canonicalize() || response.coding != ContentCoding::Identity {
+        return Ok(None);
+    }
+    Ok(services.reads.recorded_list_sha256(target).await)
+}
+
+/// Adds `Repr-Digest` (RFC 9530).
+pub(super) fn set_repr_digest(headers: &mut HeaderMap, sha256: [u8; 32]) {
+    // Base64 and punctuation are always a valid header value.
+    if let Ok(digest) = HeaderValue::try_from(format!("sha-256=:{}:", STANDARD.encode(sha256))) {
+        headers.insert(REPR_DIGEST, digest);
     }
 }

@@ -162,10 +162,10 @@ async fn respond_to_parsed_read(
         false => Box::pin(find_unknown_fields(services, &authorized, &request, &head.uri)).await?,
     };
     let mut response = services.reads.respond(read, coding).await?;
-    // The length of an export is known only when the export is complete.
-    if let (&Method::HEAD, ResponseBody::Export(export)) = (&head.method, &mut response.body) {
-        export.wait_for_size_bytes().await?;
-    }
+    let digest = match context.has_digest {
+        true => Box::pin(files::find_digest(services, &mut response, &authorized, &request, range.as_ref())).await?,
+        false => None,
+    };
     // If there was no memory for the compression, the response is not compressed, and has a different etag.
     if response.coding != coding && matches!(response.body, ResponseBody::Stream(_)) {
         etag = tag(response.coding);
@@ -181,10 +181,10 @@ async fn respond_to_parsed_read(
         let sent_bytes = rate_limiting::partial_body_bytes(&response);
         services.rate_limiter.begin_download(client, bucket, key.export_id(), sent_bytes).await;
     }
-    if context.has_digest {
-        files::set_repr_digest(&mut response, &authorized, &request);
-    }
     let headers = response.headers_mut();
+    if let Some(digest) = digest {
+        files::set_repr_digest(headers, digest);
+    }
     headers.extend(fields.map(|fields| (X_UNKNOWN_FIELDS, fields)));
     headers.extend(pages.map(|pages| (LINK, pages)));
     caching::set_caching_headers(headers, CachingHeaders { etag, is_private: authorized.is_private, is_coded });

@@ -35,6 +35,10 @@ impl ExportProgress {
         }
     }
 
+    pub(super) fn sha256(&self) -> Option<[u8; 32]> {
+        self.complete_file().and_then(|written| written.sha256)
+    }
+
     pub(super) fn is_finished(&self) -> bool {
         self.complete_file().is_some() || matches!(self, ExportProgress::Abandoned | ExportProgress::Failed(_))
     }
@@ -45,6 +49,8 @@ pub(super) struct WrittenExport {
     pub(super) file: Arc<CachedExportFile>,
     pub(super) checksums: BlockChecksums,
     pub(super) is_complete: bool,
+    /// The SHA-256 of the whole file; `None` until the file is complete.
+    pub(super) sha256: Option<[u8; 32]>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -60,6 +60,14 @@ impl CachedExport {
         }
     }
 
+    /// Waits until the export is complete, and returns its SHA-256; `None` if the cache has no space for the export.
+    pub async fn wait_for_sha256(&mut self) -> Result<Option<[u8; 32]>, ReadError> {
+        match &*self.progress.wait_for(ExportProgress::is_finished).await.map_err(|_| export_job_error())? {
+            ExportProgress::Failed(error) if !error.is_quota_exceeded() => Err(error.clone()),
+            progress => Ok(progress.sha256()),
+        }
+    }
+
     pub fn into_chunks(self) -> ExportChunks {
         self.into_range(0..u64::MAX)
     }

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, TryStreamExt};
+use sha2::{Digest, Sha256};
 use strata_runtime::blocking::run_blocking;
 use strata_store::free_space::CHECK_INTERVAL_BYTES;
 use tokio::sync::watch;
@@ -115,7 +116,9 @@ impl ExportJob {
     ) -> Result<(WrittenExport, Option<ExportPublisher>), ExportWriteError> {
         let ExportBody { totals, size_bytes, mut chunks, publisher } = source(ExportConsumer::Service).await?;
         let file = Arc::new(CachedExportFile { path: self.path.clone(), totals, size_bytes });
-        let mut written = WrittenExport { file, checksums: BlockChecksums::default(), is_complete: false };
+        let checksums = BlockChecksums::default();
+        let mut written = WrittenExport { file, checksums, is_complete: false, sha256: None };
+        let mut hasher = Sha256::new();
         self.exports.directory.ensure_exists()?;
         // The file is not created on another thread, which could create it after its removal if the job was dropped.
         let file = Arc::new(File::create_new(&self.path)?);
@@ -130,8 +133,10 @@ impl ExportJob {
                 }
             }
             written.checksums.update(&chunk);
+            hasher = run_blocking(move || hasher.chain_update(&chunk)).await?;
         }
         written.is_complete = true;
+        written.sha256 = Some(hasher.finalize().into());
         Ok((written, publisher))
     }
 

@@ -24,6 +24,7 @@ use strata_catalog::Catalog;
 use strata_config::Config;
 use strata_encode::ContentCoding;
 use strata_format::cache::PartCache;
+use strata_format::reader::VersionReader;
 use strata_store::store::Store;
 use strata_types::read_request::ReadRequest;
 
@@ -91,6 +92,18 @@ impl ReadService {
             (None, Some(shared)) => shared.export_bytes(key).await,
             (bytes, _) => bytes,
         }
+    }
+
+    /// Returns the SHA-256 of a whole version as JSON Lines if it is recorded. `None` for an alternate that is a delta
+    /// file, because its content hash covers the hashes and extents of its files instead of its entities.
+    pub async fn recorded_list_sha256(&self, target: &AuthorizedTarget) -> Option<[u8; 32]> {
+        if target.variant.is_alternate() {
+            let reader = VersionReader::open_recorded(&self.store, &target.file, &self.cache).await.ok()?;
+            if reader.layout().overlay.is_some() {
+                return None;
+            }
+        }
+        hex::decode(&target.file.content_hash).ok()?.try_into().ok()
     }
 
     pub(super) fn new_export_source(

@@ -26,7 +26,7 @@ fn left(answer: &Answer) -> (u16, u64) {
 }
 
 /// Entities whose export exceeds 1 MiB, because their strings do not compress well.
-fn large() -> String {
+pub(super) fn large() -> String {
     let mut state = 1_u64;
     let mut entities = String::new();
     for number in 0..3_000 {

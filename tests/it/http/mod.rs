@@ -6,6 +6,7 @@ mod compression;
 mod conditional;
 mod downloads;
 mod examples;
+mod file_digests;
 mod management;
 mod mcp;
 mod openapi;
