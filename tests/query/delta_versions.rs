@@ -87,7 +87,7 @@ fn delta_versions_read_like_complete_files() {
         let mut file = lab.write(&entities, &options);
         for (change, plans) in &rounds {
             list = change.apply(&list);
-            let values: Vec<Value> = list.iter().map(|text| Value::parse_entity(text).expect("an entity")).collect();
+            let values = values(&list);
             let whole = lab.write(&values, &options);
             let limits = DeltaFileLimits { max_delta_percent: [30, u64::MAX][lab_number % 2], ..always_beside(0) };
             file = lab.bench.refresh_or_write(lab.store(), &file, &list, (&options, &limits)).expect("written");
@@ -116,31 +116,59 @@ fn delta_versions_read_like_complete_files() {
 }
 
 #[test]
-fn rows_of_small_bases_are_stored_again_when_there_are_too_many() {
+fn small_bases_are_merged_if_there_are_too_many() {
     let lab = ServiceLab::with_threads(2);
     let mut list = some(500);
-    let values = |list: &[String]| -> Vec<Value> {
-        list.iter().map(|text| Value::parse_entity(text).expect("an entity")).collect()
-    };
     let mut file = lab.write(&values(&list), &options());
-    let mut bases_of_versions = Vec::new();
-    for number in 0..20 {
-        list[20 * number] = format!(r#"{{"id":-{number},"kind":"k1","words":"changed"}}"#);
+    let mut merges = Vec::new();
+    // Each version replaces one entity. The text is long, so that the page headers hardly count.
+    for number in 0..43 {
+        list[11 * number] = format!(r#"{{"id":{},"kind":"k1","words":"{}"}}"#, 1_000 + number, "changed ".repeat(100));
         let made = lab.bench.refresh(lab.store(), &file, &list, (&options(), &always_beside(0)));
         file = made.expect("written").expect("a delta file");
         let reader = opened(&lab, &file);
-        bases_of_versions.push((bases(&reader), reader.layout().stored_row_count()));
+        assert!(bases(&reader) <= MAX_BASES);
+        if reader.layout().stored_row_count() > 1 {
+            merges.push((number, reader.layout().stored_row_count(), bases(&reader)));
+        }
         let version = lab.publish_file(&file);
         lab.check(version, &values(&list), &ReadRequest::default()).unwrap_or_else(|error| panic!("{error}"));
     }
-    // The ninth version stores the rows of all versions since the first one again.
-    let expected: Vec<(usize, u64)> = (0..20)
-        .map(|number| match number % MAX_BASES {
-            0 => (1, number as u64 + 1),
-            rest => (rest + 1, 1),
+    // The files with one row each become one file, also when the sizes of all small files are similar again.
+    assert_eq!(merges, [(8, 9, 1), (16, 8, 2), (23, 7, 3), (29, 6, 4), (34, 5, 5), (38, 4, 6), (41, 42, 1)]);
+}
+
+#[test]
+fn fewer_bases_are_merged_within_the_limit() {
+    let files = Files::new();
+    let mut list: Vec<String> = (0..100).map(|number| format!(r#"{{"id":{},"kind":"k0"}}"#, 100 + number)).collect();
+    let mut file = files.write(&list, &options());
+    let limits = DeltaFileLimits { max_delta_percent: 20, ..always_beside(0) };
+    let mut refresh = |version: usize, changes: usize| {
+        for number in 0..changes {
+            list[5 * version + number] = format!(r#"{{"id":{},"kind":"k1"}}"#, 200 + 5 * version + number);
+        }
+        let made = files.bench.refresh(&files.store, &file, &list, (&options(), &limits)).expect("planned");
+        made.map(|made| {
+            file = made;
+            let reader = files.open(&file);
+            let verified = files.bench.runtime.block_on(verify_and_hash(&reader, &mut NoReadThrottle));
+            assert_eq!(verified.expect("sound"), file.1.content_sha256);
+            (reader.layout().stored_row_count(), bases(&reader))
         })
-        .collect();
-    assert_eq!(bases_of_versions, expected);
+    };
+    for version in 0..8 {
+        assert_eq!(refresh(version, 5), Some((5, version + 1)));
+    }
+    // Of eight bases with five rows each, only two can be merged: 5 new entities and 10 rows are 15 % of the list.
+    assert_eq!(refresh(8, 5), Some((15, 7)));
+    assert_eq!(refresh(9, 5), Some((5, 8)));
+    // The new entities leave no space for the rows of the smallest base.
+    assert_eq!(refresh(10, 16), None);
+}
+
+fn values(list: &[String]) -> Vec<Value> {
+    list.iter().map(|text| Value::parse_entity(text).expect("an entity")).collect()
 }
 
 /// Entities in several row groups.

@@ -5,23 +5,25 @@
 //!    previous version become the bases.
 //! 3. [`write_delta`](super::writer::write_delta) writes the file.
 //!
-//! A version has at most [`MAX_BASES`] bases: if there would be more, the rows of all but the largest one are stored
-//! again. If the list shares too little with the previous version, or if its values do not fit the indexed columns, the
-//! whole list is written.
+//! A version has at most [`MAX_BASES`](super::overlay::MAX_BASES) bases: if there would be more, the rows of the
+//! smallest ones are stored again, as [`base_merge`] explains. If the list shares too little with the previous version,
+//! or if its values do not fit the indexed columns, the whole list is written.
 //!
 //! `benches/storage` measures the size of the files, the time of a refresh, and the time of later reads.
 
+mod base_merge;
 mod matching;
 mod previous_entities;
 
 use strata_store::{Result, StorageError};
 use tokio::runtime::Handle;
 
+use self::base_merge::BaseMerge;
 use self::matching::EntityMatcher;
 use super::editing::extents::ExtentBuilder;
 use super::editing::{DeltaFileLimits, EditedFile, bases_of};
 use super::layout::FileLayout;
-use super::overlay::{BaseFile, Extent, MAX_BASES};
+use super::overlay::{BaseFile, Extent};
 use super::profile::{ProfileBuilder, ShreddingLimits};
 use super::reader::VersionReader;
 use super::spool::{FinishedSpool, SpoolWriter};
@@ -39,6 +41,8 @@ pub struct DeltaPlan {
 enum Stop {
     /// The whole list should be written.
     WriteWhole,
+    /// The new entities and the rows of merged bases exceed the limits of a delta file.
+    MergeFewerBases,
     Failed(StorageError),
 }
 
@@ -50,8 +54,9 @@ impl From<StorageError> for Stop {
 
 /// Plans the delta file of a spooled list. Returns `None` if the whole list should be written.
 ///
-/// Blocks the thread, and reads the documents of the previous version once. Needs memory for some document pages,
-/// for at most [`previous_entities::MAX_INDEXED_ENTITIES`] hashes of 8 bytes, and one bit for each entity.
+/// Blocks the thread, and reads the documents of the previous version once, or up to four times if the rows of merged
+/// bases exceed the limits. Needs memory for some document pages, for at most
+/// [`previous_entities::MAX_INDEXED_ENTITIES`] hashes of 8 bytes, and one bit for each entity.
 pub fn plan_delta(
     previous: &VersionReader,
     spooled: &mut FinishedSpool,
@@ -74,13 +79,22 @@ pub fn plan_delta(
         stored.encode(profile.columns().as_ref())?
     };
     let document_bytes = profile.document_bytes;
-    let mut builder = DeltaBuilder::new(previous, spooled, limits, options.max_row_group_rows)?;
-    let mut matcher = EntityMatcher::new(previous, runtime);
-    match spooled.for_each_document(|document| builder.add(&mut matcher, document)) {
-        Err(Stop::WriteWhole) => return Ok(None),
-        Err(Stop::Failed(error)) => return Err(error),
-        Ok(()) => {}
-    }
+    let mut merge = BaseMerge::new(&previous.document_bytes_of_files());
+    let builder = loop {
+        let mut builder = DeltaBuilder::new(previous, spooled, limits, options.max_row_group_rows, merge)?;
+        let mut matcher = EntityMatcher::new(previous, runtime);
+        let stop = match spooled.for_each_document(|document| builder.add(&mut matcher, document)) {
+            Ok(()) => break builder,
+            Err(stop) => stop,
+        };
+        let fewer = match stop {
+            Stop::Failed(error) => return Err(error),
+            Stop::WriteWhole => None,
+            Stop::MergeFewerBases => builder.merge.halved(),
+        };
+        let Some(fewer) = fewer else { return Ok(None) };
+        merge = fewer;
+    };
     let content_sha256 = Some(spooled.content_sha256.clone());
     let list = DeltaFileSpec {
         bases: Vec::new(),
@@ -110,8 +124,8 @@ fn has_most_columns(profile: &ProfileBuilder, layout: &FileLayout, limits: &Shre
 struct DeltaBuilder<'a> {
     limits: &'a DeltaFileLimits,
     bases: Vec<BaseFile>,
-    /// The rows of other bases are stored again. `None` if no rows are stored again.
-    only_base: Option<u8>,
+    merge: BaseMerge,
+    has_merged_rows: bool,
     extents: ExtentBuilder,
     own: SpoolWriter,
     lines: Vec<u8>,
@@ -127,14 +141,14 @@ impl<'a> DeltaBuilder<'a> {
         spooled: &FinishedSpool,
         limits: &'a DeltaFileLimits,
         row_group_rows: usize,
+        merge: BaseMerge,
     ) -> Result<DeltaBuilder<'a>> {
-        let bases = bases_of(previous, EditedFile::Kept);
-        let largest = (1..).zip(&bases).max_by_key(|(_, base)| base.size_bytes).map(|(number, _)| number);
         let share = |total: u64| total.saturating_mul(limits.max_delta_percent) / 100;
         Ok(DeltaBuilder {
             limits,
-            only_base: largest.filter(|_| bases.len() > MAX_BASES),
-            bases,
+            bases: bases_of(previous, EditedFile::Kept),
+            merge,
+            has_merged_rows: false,
             extents: ExtentBuilder::new(row_group_rows),
             own: spooled.new_writer()?,
             lines: Vec::new(),
@@ -150,7 +164,9 @@ impl<'a> DeltaBuilder<'a> {
             // The file of the previous version is the first base, and its bases follow.
             Extent { file: file + 1, row_group, start, rows }
         });
-        match found.filter(|extent| self.only_base.is_none_or(|base| base == extent.file)) {
+        let is_merged = found.is_some_and(|extent| self.merge.contains(extent.file));
+        self.has_merged_rows |= is_merged;
+        match found.filter(|_| !is_merged) {
             Some(extent) => {
                 self.extents.push_extent(extent);
                 if !self.limits.allow_extents(self.extents.extents.len(), self.entities) {
@@ -160,7 +176,7 @@ impl<'a> DeltaBuilder<'a> {
             None => {
                 self.own_bytes += document.len() as u64;
                 if self.own.entities() >= self.max_own_entities || self.own_bytes > self.max_own_bytes {
-                    return Err(Stop::WriteWhole);
+                    return Err(if self.has_merged_rows { Stop::MergeFewerBases } else { Stop::WriteWhole });
                 }
                 self.extents.push_own_row(document.len());
                 self.lines.clear();

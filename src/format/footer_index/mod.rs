@@ -20,6 +20,7 @@ use parquet::file::page_index::offset_index::PageLocation;
 
 use self::chunk_details::ChunkDetails;
 pub(super) use self::location::FooterIndexLocation;
+use crate::layout::DOCUMENT_COLUMN_INDEX;
 use strata_store::{Result, StorageError};
 
 const FOOTER_INDEX_FORMAT: u32 = 1;
@@ -156,6 +157,13 @@ impl FooterIndex {
             dictionary_bytes: read_u32(&record[16..]),
             checksum: read_u32(&record[20..]),
         }
+    }
+
+    /// Returns the bytes of the documents in `rows` rows of a row group, estimated from the mean size of all of its
+    /// documents.
+    pub(super) fn estimate_document_bytes(&self, row_group: usize, rows: u32) -> u64 {
+        let all_bytes = u64::from(self.chunk(row_group, DOCUMENT_COLUMN_INDEX).decompressed_bytes);
+        (all_bytes * u64::from(rows)).div_ceil(u64::from(self.rows(row_group).max(1)))
     }
 
     pub(super) fn page_count(&self, row_group: usize) -> usize {

@@ -119,6 +119,18 @@ impl VersionReader {
         })
     }
 
+    /// Returns the bytes of the documents that the version has from each of its files, estimated from the mean size of
+    /// the documents in each row group.
+    pub(crate) fn document_bytes_of_files(&self) -> Vec<u64> {
+        let mut bytes = vec![0; self.files.len()];
+        for source in (0..self.row_groups().len()).flat_map(|row_group| self.extent_list.sources(row_group)) {
+            let file = usize::from(source.file);
+            let index = &self.files[file].footer.footer_index;
+            bytes[file] += index.estimate_document_bytes(source.row_group as usize, source.rows);
+        }
+        bytes
+    }
+
     /// Returns the row of a file at a position, which must exist.
     pub(crate) fn row_at(&self, position: u64) -> Extent {
         let row_group = self.row_group_at(position);
